@@ -1,0 +1,176 @@
+//! What a device can do: hold tensors, and one method per op.
+//!
+//! Models call `ops`, which check shapes; `ops` call a [`Backend`]. Each op has its own file in every backend folder
+//! under the same name. Nothing here allocates after an engine has opened.
+
+pub mod cpu;
+mod host_tensor;
+
+pub use host_tensor::{DType, HostTensor};
+
+use crate::batch::{Batch, BatchLimits, TokenId};
+use crate::error::Result;
+use std::ops::Range;
+
+/// A device and its memory.
+///
+/// Activations are matrices of one row a token. Their number type is the backend's own: f32 on the CPU, the model's type
+/// on a GPU. Calls may be asynchronous; what a later call reads, an earlier one has written.
+pub trait Backend: Send {
+    /// Memory of an activation tensor.
+    type Storage: Send;
+    /// Weights of a linear layer, or an embedding table. `[out, in]`
+    type Matrix: Send;
+    /// Norm weights, a bias or a table, in f32. `[len]`
+    type Vector: Send;
+    /// Keys and values of all layers. Per layer `[block][kv_head][K|V][block_size][head_dim]`
+    type KvCache: Send;
+    /// A batch where the device can read it, and the tokens sampled for it.
+    type Step: Send;
+
+    /// A tensor that holds up to `capacity` rows of `cols` numbers.
+    fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor<Self::Storage>>;
+    /// Weights stacked along their rows: `parts` share the number of columns. Not copied where the device can read the file's bytes.
+    fn matrix(&self, parts: &[HostTensor]) -> Result<Self::Matrix>;
+    /// Small weights stacked end to end, converted to f32.
+    fn vector(&self, parts: &[HostTensor]) -> Result<Self::Vector>;
+    /// A table computed on the host.
+    fn table(&self, values: &[f32]) -> Result<Self::Vector>;
+    /// Blocks for keys and values, not touched before they are used.
+    fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<Self::KvCache>;
+    /// Memory for a batch of at most `limits`.
+    fn step(&self, limits: &BatchLimits) -> Result<Self::Step>;
+
+    /// Rows and columns of a weight matrix.
+    fn matrix_shape(matrix: &Self::Matrix) -> (usize, usize);
+    /// Numbers in a vector.
+    fn vector_len(vector: &Self::Vector) -> usize;
+    /// The shape of a KV cache.
+    fn kv_shape(cache: &Self::KvCache) -> KvShape;
+    /// The batch of a step, as the host sees it.
+    fn batch(step: &Self::Step) -> &Batch;
+
+    /// Takes a batch over to the device.
+    fn stage(&mut self, step: &mut Self::Step, batch: &Batch) -> Result<()>;
+    /// The tokens that `sample` chose, once they are there. `[samples]`
+    fn sampled<'a>(&mut self, step: &'a Self::Step) -> Result<&'a [TokenId]>;
+
+    /// See [`ops::embedding`](crate::ops::embedding).
+    fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, step: &Self::Step);
+    /// See [`ops::rms_norm`](crate::ops::rms_norm).
+    fn rms_norm(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, weight: &Self::Vector, eps: f32);
+    /// See [`ops::add_rms_norm`](crate::ops::add_rms_norm).
+    fn add_rms_norm(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        residual: &mut Tensor<Self::Storage>,
+        x: &Tensor<Self::Storage>,
+        weight: &Self::Vector,
+        eps: f32,
+    );
+    /// See [`ops::linear`](crate::ops::linear).
+    fn linear(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        x: &Tensor<Self::Storage>,
+        weight: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        columns: Range<usize>,
+    );
+    /// See [`ops::rope_and_cache`](crate::ops::rope_and_cache).
+    fn rope_and_cache(
+        &mut self,
+        qkv: &mut Tensor<Self::Storage>,
+        cache: &mut Self::KvCache,
+        layer: usize,
+        heads: usize,
+        norm: Option<HeadNorm<Self::Vector>>,
+        rope: &Self::Vector,
+        step: &Self::Step,
+    );
+    /// See [`ops::attention`](crate::ops::attention).
+    fn attention(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        qkv: &Tensor<Self::Storage>,
+        cache: &Self::KvCache,
+        layer: usize,
+        heads: usize,
+        scale: f32,
+        step: &Self::Step,
+    );
+    /// See [`ops::silu_mul`](crate::ops::silu_mul).
+    fn silu_mul(&mut self, out: &mut Tensor<Self::Storage>, gate_up: &Tensor<Self::Storage>);
+    /// See [`ops::gather_last`](crate::ops::gather_last).
+    fn gather_last(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
+    /// See [`ops::sample`](crate::ops::sample).
+    fn sample(&mut self, step: &mut Self::Step, logits: &Tensor<Self::Storage>);
+}
+
+/// A matrix of activations: one row a token, or one a sample. `[rows, cols]`
+///
+/// Its memory is sized for `capacity` rows when the engine opens; `rows` says how many are in use in this step.
+pub struct Tensor<S> {
+    rows: usize,
+    cols: usize,
+    capacity: usize,
+    pub(in crate::backend) storage: S,
+}
+
+impl<S> Tensor<S> {
+    pub(in crate::backend) fn new(storage: S, capacity: usize, cols: usize) -> Tensor<S> {
+        Tensor { rows: 0, cols, capacity, storage }
+    }
+
+    /// Rows in use.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Numbers in a row.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Sets the rows in use. What they hold is not defined until an op writes them.
+    ///
+    /// # Panics
+    ///
+    /// If the tensor was not made for so many: the batch is larger than its limits.
+    pub fn set_rows(&mut self, rows: usize) {
+        assert!(rows <= self.capacity, "{rows} rows in a tensor made for {}", self.capacity);
+        self.rows = rows;
+    }
+}
+
+/// The shape of a KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// Layers of the model.
+    pub layers: usize,
+    /// Heads that keys and values have.
+    pub kv_heads: usize,
+    /// Numbers in a head.
+    pub head_dim: usize,
+    /// Tokens of a block.
+    pub block_size: usize,
+    /// Number type of keys and values.
+    pub dtype: DType,
+}
+
+impl KvShape {
+    /// Bytes of one block over all layers, keys and values.
+    pub fn block_bytes(&self) -> usize {
+        2 * self.layers * self.kv_heads * self.block_size * self.head_dim * self.dtype.bytes()
+    }
+}
+
+/// RMS normalization of each query and key head before the rotation.
+pub struct HeadNorm<'a, V> {
+    /// Weight for queries. `[head_dim]`
+    pub query: &'a V,
+    /// Weight for keys. `[head_dim]`
+    pub key: &'a V,
+    /// Added to the mean of squares.
+    pub eps: f32,
+}

@@ -1,0 +1,244 @@
+//! Everything that can go wrong without being a bug.
+//!
+//! A variant carries the facts its message needs. The message says what was wanted, what there was, and which knob
+//! changes it. Bugs are panics; "not now" is an `Option`.
+
+use crate::batch::TokenId;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The result of anything that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An expected failure.
+#[derive(Debug)]
+pub enum Error {
+    // ---- of one request ----
+    /// A prompt without tokens.
+    PromptEmpty,
+    /// The request can never run, however long it waits.
+    PromptTooLong {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// `max_model_len`.
+        limit: usize,
+    },
+    /// A token id that the model does not have.
+    TokenOutOfRange {
+        /// The id.
+        token: TokenId,
+        /// Its index in the prompt or option list.
+        index: usize,
+        /// Tokens of the vocabulary.
+        vocab_size: usize,
+    },
+    /// The request needs more KV blocks than exist.
+    RequestTooLarge {
+        /// Tokens it may reach.
+        tokens: usize,
+        /// Tokens that the whole pool holds.
+        pool_tokens: usize,
+    },
+    /// `max_queue` requests wait already.
+    QueueFull {
+        /// `max_queue`.
+        limit: usize,
+    },
+    /// An option of a request or an engine has a value that makes no sense.
+    Option {
+        /// The field's name in the header.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What is accepted, as in "a number from 0 to 2".
+        wanted: &'static str,
+    },
+    /// Text that is not UTF-8.
+    NotUtf8 {
+        /// Which argument.
+        what: &'static str,
+        /// Bytes up to the first bad one.
+        valid_bytes: usize,
+    },
+    /// No request of this id is alive.
+    UnknownRequest {
+        /// The id.
+        id: u64,
+    },
+    /// The model folder brings no tokenizer, so text is not understood.
+    NoTokenizer,
+    /// The model folder brings no chat template.
+    NoChatTemplate,
+    /// The chat template refused the messages, or is broken.
+    ChatTemplate {
+        /// The template engine's words.
+        reason: String,
+    },
+    /// The tokenizer refused the text.
+    Tokenizer {
+        /// The tokenizer's words.
+        reason: String,
+    },
+    /// Text that should have been JSON of a certain form.
+    Json {
+        /// Which argument.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    // ---- of opening an engine ----
+    /// A file could not be read.
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A file of the model folder is not what it should be.
+    ModelFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A model of a kind this library does not know.
+    Architecture {
+        /// What config.json says.
+        found: String,
+        /// What the library knows.
+        known: &'static [&'static str],
+    },
+    /// The model wants something this library does not do, such as an unknown rope_scaling.
+    UnsupportedModel {
+        /// The setting in config.json.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// What is supported.
+        supported: &'static str,
+    },
+    /// A tensor is not in the model folder.
+    MissingTensor {
+        /// Its name.
+        name: String,
+        /// The shape it should have.
+        shape: Vec<usize>,
+    },
+    /// A tensor has another shape than the config says.
+    TensorShape {
+        /// Its name.
+        name: String,
+        /// The shape it has.
+        found: Vec<usize>,
+        /// The shape it should have.
+        wanted: Vec<usize>,
+    },
+    /// A tensor has a number type that is not supported.
+    TensorDtype {
+        /// Its name.
+        name: String,
+        /// Its type as the file spells it.
+        found: String,
+    },
+    /// The KV cache budget does not hold one block.
+    KvCacheTooSmall {
+        /// Bytes allowed.
+        bytes: u64,
+        /// Bytes of one block.
+        block_bytes: u64,
+    },
+    /// Memory that was asked for could not be had.
+    OutOfMemory {
+        /// For what.
+        what: &'static str,
+        /// How much.
+        bytes: u64,
+        /// The option that makes it smaller.
+        knob: &'static str,
+    },
+    /// A feature that this build or device does not have.
+    Unsupported {
+        /// What was asked for, and what to use instead.
+        what: String,
+    },
+    /// A device call failed. The engine cannot be used any more.
+    Device {
+        /// The call.
+        call: &'static str,
+        /// The device's error code.
+        code: i32,
+    },
+    /// A progress callback said stop.
+    Cancelled,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Error::PromptEmpty => write!(f, "the prompt has no tokens, but at least one is needed"),
+            Error::PromptTooLong { tokens, limit } => {
+                write!(
+                    f,
+                    "prompt has {tokens} tokens, but max_model_len is {limit} and one place is kept for the answer"
+                )
+            }
+            Error::TokenOutOfRange { token, index, vocab_size } => {
+                write!(f, "token {token} at index {index} is beyond the vocabulary of {vocab_size}")
+            }
+            Error::RequestTooLarge { tokens, pool_tokens } => write!(
+                f,
+                "request may reach {tokens} tokens, but the whole KV cache holds {pool_tokens}: lower max_tokens or raise kv_cache_bytes"
+            ),
+            Error::QueueFull { limit } => {
+                write!(f, "{limit} requests wait already: step the engine or raise max_queue")
+            }
+            Error::Option { field, value, wanted } => write!(f, "{field} is {value}, but must be {wanted}"),
+            Error::NotUtf8 { what, valid_bytes } => {
+                write!(f, "{what} is not UTF-8: the byte at offset {valid_bytes} is invalid")
+            }
+            Error::UnknownRequest { id } => write!(f, "request {id} is not alive: it has ended or never was"),
+            Error::NoTokenizer => {
+                write!(f, "the model folder has no tokenizer.json, so only token ids are understood")
+            }
+            Error::NoChatTemplate => write!(
+                f,
+                "the model folder has no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json"
+            ),
+            Error::ChatTemplate { reason } => write!(f, "chat template: {reason}"),
+            Error::Tokenizer { reason } => write!(f, "tokenizer: {reason}"),
+            Error::Json { what, reason } => write!(f, "{what}: {reason}"),
+            Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Error::ModelFile { path, reason } => write!(f, "{}: {reason}", path.display()),
+            Error::Architecture { found, known } => {
+                write!(f, "architecture {found} is not known; known are {}", known.join(", "))
+            }
+            Error::UnsupportedModel { setting, value, supported } => {
+                write!(f, "config.json: {setting} is {value}, but supported is {supported}")
+            }
+            Error::MissingTensor { name, shape } => {
+                write!(f, "tensor {name} of shape {shape:?} is missing from the model folder")
+            }
+            Error::TensorShape { name, found, wanted } => {
+                write!(f, "tensor {name} has shape {found:?}, but config.json implies {wanted:?}")
+            }
+            Error::TensorDtype { name, found } => {
+                write!(f, "tensor {name} has type {found}, but only BF16, F16 and F32 are supported")
+            }
+            Error::KvCacheTooSmall { bytes, block_bytes } => write!(
+                f,
+                "the KV cache may take {bytes} bytes, but one block takes {block_bytes}: raise kv_cache_bytes or memory_utilization"
+            ),
+            Error::OutOfMemory { what, bytes, knob } => {
+                write!(f, "no memory for {what} of {bytes} bytes: lower {knob}")
+            }
+            Error::Unsupported { what } => write!(f, "{what}"),
+            Error::Device { call, code } => {
+                write!(f, "{call} failed with code {code}; the engine cannot be used any more")
+            }
+            Error::Cancelled => write!(f, "cancelled by the progress callback"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

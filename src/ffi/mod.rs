@@ -1,0 +1,1 @@
+//! The C ABI: the only `extern "C"` functions of the library.

@@ -1,0 +1,1 @@
+//! Decoder models, described as data and computed by one decoder.

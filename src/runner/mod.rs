@@ -1,0 +1,102 @@
+//! Turns a [`Batch`] into tokens on one or several devices.
+
+use crate::backend::DType;
+use crate::batch::{Batch, BatchLimits, TokenId};
+use crate::error::Result;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Instant;
+
+/// Computes batches, one after another.
+pub trait Runner: Send {
+    /// Begins a pass over `batch`, of which the runner copies what it needs.
+    ///
+    /// # Panics
+    ///
+    /// If a pass is in flight already: the engine collects one before it submits the next.
+    fn submit(&mut self, batch: &Batch) -> Result<()>;
+
+    /// Works on the pass in flight and returns its tokens, one for each of the batch's `sampled_rows`.
+    ///
+    /// `None` means that the deadline came first; call again to go on. Without a deadline the pass runs to its end. At
+    /// least one stage is made in a call, so that a deadline in the past cannot stop the work for ever.
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>>;
+
+    /// Stages of a pass: it can be left and taken up again between any two of them.
+    fn stages(&self) -> usize;
+}
+
+/// What a runner is opened with, resolved and checked by the engine.
+pub struct RunnerConfig {
+    /// Which device computes.
+    pub device: Device,
+    /// Number type of weights and KV cache; `None` keeps the file's.
+    pub dtype: Option<DType>,
+    /// Threads that compute, the caller's included; `None` takes all cores.
+    pub threads: Option<usize>,
+    /// Tokens of one sequence; `None` takes the model's maximum.
+    pub max_model_len: Option<usize>,
+    /// The largest batch; `None` takes the device's default.
+    pub max_num_seqs: Option<usize>,
+    /// New tokens in one pass; `None` takes the device's default.
+    pub max_batched_tokens: Option<usize>,
+    /// Tokens of a KV block; `None` takes the device's default.
+    pub kv_block_size: Option<usize>,
+    /// Memory for the KV cache.
+    pub kv_budget: KvBudget,
+}
+
+/// A kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// Threads of this process.
+    Cpu,
+}
+
+/// How much memory the KV cache may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KvBudget {
+    /// So many bytes.
+    Bytes(u64),
+    /// What this share of the device's free memory leaves after the weights, but no more than all sequences can use.
+    MemoryShare(f32),
+}
+
+/// A runner that is ready, and what it turned out to be.
+pub struct Loaded {
+    /// The runner.
+    pub runner: Box<dyn Runner>,
+    /// The model and its sizes.
+    pub info: ModelInfo,
+}
+
+/// Facts about a loaded model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelInfo {
+    /// Tokens that the embedding table knows.
+    pub vocab_size: usize,
+    /// Layers.
+    pub num_layers: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// The token that begins a text, by config.json.
+    pub bos_token: Option<TokenId>,
+    /// Tokens that end an answer, by config.json; generation_config.json overrides them.
+    pub eos_tokens: Vec<TokenId>,
+    /// Weights, tied ones counted once.
+    pub num_parameters: u64,
+    /// Bytes of these.
+    pub weight_bytes: u64,
+    /// Bytes of the KV cache.
+    pub kv_cache_bytes: u64,
+    /// Blocks of the KV cache.
+    pub num_kv_blocks: usize,
+    /// The largest batch, by which all buffers are sized.
+    pub limits: BatchLimits,
+}
+
+/// Loads the model in `folder`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
+pub fn load(folder: &Path, config: &RunnerConfig, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Loaded> {
+    let _ = (folder, config, progress);
+    todo!("runner/single.rs")
+}
