@@ -4,6 +4,7 @@
 //! statistics. [`Engine`] is the side that works, used by one thread at a time.
 
 pub mod chat_template;
+pub mod generate;
 pub mod options;
 pub mod output;
 pub mod sampling_params;
@@ -77,6 +78,16 @@ impl Engine {
     /// A failure of one request is an output of that request; an error here means that the engine cannot go on.
     pub fn step(&mut self, budget: Budget) -> Result<StepReport> {
         let _ = budget;
+        todo!()
+    }
+
+    /// Like [`step`](Self::step), but hands each output to `sink`; when it breaks, the output's request is cancelled.
+    pub fn step_with(
+        &mut self,
+        budget: Budget,
+        sink: &mut dyn FnMut(&Output) -> ControlFlow<()>,
+    ) -> Result<StepReport> {
+        let _ = (budget, sink);
         todo!()
     }
 
