@@ -13,6 +13,8 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
 
+pub(super) use injected::panic_inside;
+
 /// Threads whose names begin so are the library's own.
 const THREAD_PREFIX: &str = "nvllm";
 
@@ -54,7 +56,7 @@ fn contain<T>(entry: &'static str, call: impl FnOnce() -> T) -> Result<T, String
     DEPTH.set(DEPTH.get() + 1);
     // What a panic leaves half done belongs to one engine, and `handle::Visit` poisons that engine as it unwinds.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        injected_panic(entry);
+        injected::panic_at(entry);
         call()
     }));
     let outcome = outcome.map_err(|payload| {
@@ -102,16 +104,37 @@ fn words(payload: &(dyn Any + Send)) -> &str {
     owned.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// A test asks for a panic by the environment variable NVLLM_TEST_PANIC, which names the entry point.
+/// A test asks for a panic by the environment variable NVLLM_TEST_PANIC: the entry point's name for one before the call,
+/// with "/inside" for one after it has entered its engine.
 #[cfg(feature = "test-hooks")]
-fn injected_panic(entry: &'static str) {
-    if std::env::var("NVLLM_TEST_PANIC").is_ok_and(|wanted| wanted == entry) {
-        panic!("asked for by NVLLM_TEST_PANIC");
+mod injected {
+    use std::cell::Cell;
+
+    thread_local! {
+        static ENTRY: Cell<&'static str> = const { Cell::new("") };
+    }
+
+    pub(in crate::ffi) fn panic_at(entry: &'static str) {
+        ENTRY.set(entry);
+        panic_when_asked_for(entry);
+    }
+
+    pub(in crate::ffi) fn panic_inside() {
+        panic_when_asked_for(&format!("{}/inside", ENTRY.get()));
+    }
+
+    fn panic_when_asked_for(place: &str) {
+        if std::env::var("NVLLM_TEST_PANIC").is_ok_and(|wanted| wanted == place) {
+            panic!("asked for by NVLLM_TEST_PANIC");
+        }
     }
 }
 
 #[cfg(not(feature = "test-hooks"))]
-fn injected_panic(_entry: &'static str) {}
+mod injected {
+    pub(in crate::ffi) fn panic_at(_entry: &'static str) {}
+    pub(in crate::ffi) fn panic_inside() {}
+}
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::engine::nvllm_engine;
+use super::guard;
 use super::refusal::{Refusal, status_of};
 use super::status::nvllm_status_code::{self, *};
 use super::stepping::{Shown, nvllm_output_fn};
@@ -130,7 +131,9 @@ pub(super) unsafe fn visit(engine: *const nvllm_engine) -> Result<Visit, Refusal
         Arc::from_raw(engine)
     };
     engine.0.check()?;
-    Ok(Visit { engine, unwinding_before: std::thread::panicking() })
+    let visit = Visit { engine, unwinding_before: std::thread::panicking() };
+    guard::panic_inside();
+    Ok(visit)
 }
 
 /// The pointer that the host will hold.
