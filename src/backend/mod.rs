@@ -16,6 +16,7 @@ use std::ops::Range;
 ///
 /// Activations are matrices of one row a token. Their number type is the backend's own: f32 on the CPU, the model's type
 /// on a GPU. Calls may be asynchronous; what a later call reads, an earlier one has written.
+#[allow(clippy::too_many_arguments)]
 pub trait Backend: Send {
     /// Memory of an activation tensor.
     type Storage: Send;

@@ -1,1 +1,21 @@
 //! The verbs that models are written in: a contract, a check of shapes, one call of the backend.
+
+mod add_rms_norm;
+mod attention;
+mod embedding;
+mod gather_last;
+mod linear;
+mod rms_norm;
+mod rope_and_cache;
+mod sample;
+mod silu_mul;
+
+pub use add_rms_norm::add_rms_norm;
+pub use attention::attention;
+pub use embedding::embedding;
+pub use gather_last::gather_last;
+pub use linear::linear;
+pub use rms_norm::rms_norm;
+pub use rope_and_cache::rope_and_cache;
+pub use sample::sample;
+pub use silu_mul::silu_mul;

@@ -1,1 +1,187 @@
-//! The CPU: threads of the engine, bf16 weights where they lie, f32 activations.
+//! The CPU: threads of the engine, weights as they lie in the mapped file, f32 activations.
+//!
+//! Each op has an obvious reference and a fast twin in its own file; [`Isa`] chooses the twin. The result of a row depends
+//! on that row alone: every sum runs in an order that neither the batch, nor how a prompt was cut, nor the number of
+//! threads can change. That is what makes the engine's answers reproducible.
+#![allow(unsafe_code)]
+
+mod add_rms_norm;
+mod attention;
+mod disjoint;
+mod embedding;
+mod gather_last;
+mod isa;
+mod kv_cache;
+mod linear;
+mod matrix;
+mod pages;
+mod pool;
+mod rms_norm;
+mod rope_and_cache;
+mod sample;
+mod silu_mul;
+
+pub use isa::Isa;
+pub use kv_cache::KvCache;
+pub use matrix::Matrix;
+pub use pages::Pages;
+pub use pool::Pool;
+
+use super::{Backend, HeadNorm, HostTensor, KvShape};
+use crate::batch::{Batch, BatchLimits, TokenId};
+use crate::error::Result;
+use std::ops::Range;
+
+/// The CPU as a backend.
+pub struct Cpu {
+    pool: Pool,
+    isa: Isa,
+}
+
+/// Activations on the CPU.
+pub type Tensor = super::Tensor<Pages<f32>>;
+
+/// A batch, and the tokens sampled for it.
+pub struct Step {
+    batch: Batch,
+    sampled: Vec<TokenId>,
+}
+
+impl Cpu {
+    /// A backend of `threads` threads, the caller's included.
+    pub fn new(threads: usize, isa: Isa) -> Cpu {
+        Cpu { pool: Pool::new(threads), isa }
+    }
+}
+
+impl Tensor {
+    /// The rows in use. `[rows, cols]`
+    pub fn values(&self) -> &[f32] {
+        &self.storage[..self.rows() * self.cols()]
+    }
+
+    /// The rows in use, to be written. `[rows, cols]`
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        let len = self.rows() * self.cols();
+        &mut self.storage[..len]
+    }
+}
+
+impl Backend for Cpu {
+    type Storage = Pages<f32>;
+    type Matrix = Matrix;
+    type Vector = Box<[f32]>;
+    type KvCache = KvCache;
+    type Step = Step;
+
+    fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
+        Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
+    }
+
+    fn matrix(&self, parts: &[HostTensor]) -> Result<Matrix> {
+        Matrix::new(parts)
+    }
+
+    fn vector(&self, parts: &[HostTensor]) -> Result<Box<[f32]>> {
+        Ok(parts.iter().flat_map(HostTensor::to_f32).collect())
+    }
+
+    fn table(&self, values: &[f32]) -> Result<Box<[f32]>> {
+        Ok(values.into())
+    }
+
+    fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
+        KvCache::new(shape, blocks)
+    }
+
+    fn step(&self, limits: &BatchLimits) -> Result<Step> {
+        Ok(Step { batch: Batch::with_limits(limits), sampled: Vec::with_capacity(limits.rows) })
+    }
+
+    fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
+        (matrix.rows(), matrix.cols())
+    }
+
+    fn vector_len(vector: &Box<[f32]>) -> usize {
+        vector.len()
+    }
+
+    fn kv_shape(cache: &KvCache) -> KvShape {
+        cache.shape()
+    }
+
+    fn batch(step: &Step) -> &Batch {
+        &step.batch
+    }
+
+    fn stage(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
+        step.batch.clone_from(batch);
+        step.sampled.clear();
+        Ok(())
+    }
+
+    fn sampled<'a>(&mut self, step: &'a Step) -> Result<&'a [TokenId]> {
+        Ok(&step.sampled)
+    }
+
+    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
+        embedding::run(self, out, table, step);
+    }
+
+    fn rms_norm(&mut self, out: &mut Tensor, x: &Tensor, weight: &Box<[f32]>, eps: f32) {
+        rms_norm::run(self, out, x, weight, eps);
+    }
+
+    fn add_rms_norm(&mut self, out: &mut Tensor, residual: &mut Tensor, x: &Tensor, weight: &Box<[f32]>, eps: f32) {
+        add_rms_norm::run(self, out, residual, x, weight, eps);
+    }
+
+    fn linear(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        weight: &Matrix,
+        bias: Option<&Box<[f32]>>,
+        columns: Range<usize>,
+    ) {
+        linear::run(self, out, x, weight, bias.map(|b| &b[..]), columns);
+    }
+
+    fn rope_and_cache(
+        &mut self,
+        qkv: &mut Tensor,
+        cache: &mut KvCache,
+        layer: usize,
+        heads: usize,
+        norm: Option<HeadNorm<Box<[f32]>>>,
+        rope: &Box<[f32]>,
+        step: &Step,
+    ) {
+        rope_and_cache::run(self, qkv, cache, layer, heads, norm, rope, step);
+    }
+
+    fn attention(
+        &mut self,
+        out: &mut Tensor,
+        qkv: &Tensor,
+        cache: &KvCache,
+        layer: usize,
+        heads: usize,
+        scale: f32,
+        step: &Step,
+    ) {
+        attention::run(self, out, qkv, cache, layer, heads, scale, step);
+    }
+
+    fn silu_mul(&mut self, out: &mut Tensor, gate_up: &Tensor) {
+        silu_mul::run(self, out, gate_up);
+    }
+
+    fn gather_last(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
+        gather_last::run(self, out, x, step);
+    }
+
+    fn sample(&mut self, step: &mut Step, logits: &Tensor) {
+        sample::run(self, step, logits);
+    }
+}

@@ -1,0 +1,18 @@
+//! Looks up the row of each token: `out[t, ..] = table[token_ids[t], ..]`.
+
+use crate::backend::{Backend, Tensor};
+
+/// | tensor | shape |
+/// |--------|-------|
+/// | `out`   | `[tokens, hidden]` |
+/// | `table` | `[vocab, hidden]`  |
+///
+/// # Panics
+///
+/// If the shapes disagree: only a wrong model can cause it, never a user's input.
+pub fn embedding<B: Backend>(backend: &mut B, out: &mut Tensor<B::Storage>, table: &B::Matrix, step: &B::Step) {
+    let batch = B::batch(step);
+    let (_, hidden) = B::matrix_shape(table);
+    assert_eq!((out.rows(), out.cols()), (batch.tokens(), hidden));
+    backend.embedding(out, table, step);
+}
