@@ -221,6 +221,7 @@ unsafe fn params_of(
         [shared] => {
             // SAFETY: promised by the caller.
             let shared = unsafe { sampling_params(front, *shared)? };
+            shared.check(front.model_info().vocab_size)?;
             Ok((0..prompts).map(|_| Ok(shared.clone())).collect())
         }
         // SAFETY: promised by the caller.
