@@ -79,7 +79,7 @@ static void bad_configs_say_what_is_wrong(void) {
   refused(#field, &config, (wanted), (word))
   WITH(model_path, NULL, NVLLM_ERR_INVALID_ARGUMENT, "model_path");
   WITH(model_path, "\xff\xfe", NVLLM_ERR_INVALID_ARGUMENT, "UTF-8");
-  WITH(model_path, "/etc/passwd", NVLLM_ERR_IO, "/etc/passwd");
+  WITH(model_path, "/etc/passwd", NVLLM_ERR_MODEL, "/etc/passwd");
   WITH(struct_size, 0, NVLLM_ERR_INVALID_ARGUMENT, "struct_size");
   WITH(struct_size, SIZE_MAX, NVLLM_ERR_INVALID_ARGUMENT, "struct_size");
   WITH(struct_size, 20, NVLLM_ERR_INVALID_ARGUMENT, "struct_size");
