@@ -1,19 +1,25 @@
 //! Makes minijinja behave as jinja2 does under transformers.
 //!
-//! The two differ in what their host languages lend them: how numbers print, `tojson`, methods of strings. What is known
-//! to stay different: a float inside a printed list shows its exponent as Rust does (`1e-7`), and the functions that
-//! jinja2 offers for web pages are missing.
+//! The two differ in what their host languages lend them: how values print, `tojson`, methods of strings. What is known to
+//! stay different:
+//!
+//! * `"%s" % x` fails; the filter `format` and the method `format` work.
+//! * `[::-1]` of an empty string or list fails.
+//! * `schema['items']` is undefined where the entry is missing, while jinja2 then finds the method `items` of dicts.
+//! * A float beyond 1e16 or below 1e-4 is written in full where `~` or `join` makes it text.
+//! * The filters and functions that jinja2 offers for web pages are missing, such as `urlize` and `lipsum`.
 
+use super::python_text::python_str;
 use super::{json_dumps, methods};
 use crate::backend::local_time;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
+use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, Value};
 use serde_json::Value as Json;
 use std::fmt;
 
-/// Instructions that one rendering may run. A conversation of 1,000 messages takes a hundredth of it; a template that
-/// never ends stops after a few seconds.
+/// Instructions that one rendering may run. A conversation of 10,000 messages stays below; a template that never ends stops
+/// within seconds.
 const MAX_INSTRUCTIONS: u64 = 20_000_000;
 
 /// What a template said to `raise_exception`.
@@ -38,7 +44,7 @@ pub(super) fn like_transformers() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_formatter(|out, state, value| match python_float(value) {
+    environment.set_formatter(|out, state, value| match python_str(value) {
         Some(text) => out.write_str(&text).map_err(Error::from),
         None => minijinja::escape_formatter(out, state, value),
     });
@@ -51,6 +57,7 @@ pub(super) fn like_transformers() -> Environment<'static> {
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", string);
+    environment.add_test("sequence", is_sequence);
     environment
 }
 
@@ -62,14 +69,20 @@ pub(super) fn portable_source(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut portable = String::with_capacity(source.len());
     let mut rest = source.as_str();
+    let mut raw = false;
     while let Some(start) = rest.find("{%") {
         let (before, tag) = rest.split_at(start + 2);
         portable.push_str(before);
         rest = tag;
         let name = tag.trim_start_matches(['-', '+']).trim_start();
+        let is = |word: &str| {
+            let after = name.strip_prefix(word)?;
+            after.trim_start().trim_start_matches(['-', '+']).starts_with("%}").then_some(after)
+        };
+        raw = (raw || is("raw").is_some()) && is("endraw").is_none();
         for (word, replacement) in [("generation", "with"), ("endgeneration", "endwith")] {
-            if let Some(after) = name.strip_prefix(word)
-                && after.trim_start().trim_start_matches(['-', '+']).starts_with("%}")
+            if let Some(after) = is(word)
+                && !raw
             {
                 portable.push_str(&tag[..tag.len() - name.len()]);
                 portable.push_str(replacement);
@@ -124,25 +137,26 @@ fn strftime_now(format: String) -> Result<String, Error> {
 }
 
 /// `json.dumps` with the arguments that transformers lets a template give.
-fn tojson(value: &Value, args: Rest<Value>) -> Result<String, Error> {
-    type Arguments = (Option<bool>, Option<Value>, Option<Value>, Option<bool>, Kwargs);
-    let (ensure_ascii, indent, separators, sort_keys, named): Arguments = from_args(&args)?;
-    let indent = indent.or(named.get("indent")?);
-    let separators = separators.or(named.get("separators")?);
+fn tojson(value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
+    let args = args.into_values();
+    let (given, named): (&[Value], Kwargs) = from_args(&args)?;
+    // The arguments in the order of the Python function; one that is given by its place is not given by name.
+    let argument = |place: usize, name: &str| -> Result<Option<Value>, Error> {
+        let argument = if named.has(name) { Some(named.get::<Value>(name)?) } else { given.get(place).cloned() };
+        Ok(argument.filter(|argument| !argument.is_none()))
+    };
+    let ensure_ascii = argument(0, "ensure_ascii")?.is_some_and(|wanted| wanted.is_true());
+    let indent = argument(1, "indent")?;
+    let separators = argument(2, "separators")?;
+    let sort_keys = argument(3, "sort_keys")?.is_some_and(|wanted| wanted.is_true());
     let style = json_dumps::Style {
-        characters: match ensure_ascii.or(named.get("ensure_ascii")?) {
-            Some(true) => json_dumps::Characters::Ascii,
-            _ => json_dumps::Characters::Unicode,
-        },
-        order: match sort_keys.or(named.get("sort_keys")?) {
-            Some(true) => json_dumps::KeyOrder::Sorted,
-            _ => json_dumps::KeyOrder::AsGiven,
-        },
-        indent: indent.filter(|indent| !indent.is_none()).map(|indent| match indent.as_i64() {
+        characters: if ensure_ascii { json_dumps::Characters::Ascii } else { json_dumps::Characters::Unicode },
+        order: if sort_keys { json_dumps::KeyOrder::Sorted } else { json_dumps::KeyOrder::AsGiven },
+        indent: indent.map(|indent| match indent.as_i64() {
             Some(spaces) => " ".repeat(usize::try_from(spaces).unwrap_or(0).min(json_dumps::MAX_INDENT)),
             None => indent.to_string(),
         }),
-        separators: match separators.filter(|separators| !separators.is_none()) {
+        separators: match separators {
             None => None,
             Some(pair) => Some((pair.get_item_by_index(0)?.to_string(), pair.get_item_by_index(1)?.to_string())),
         },
@@ -152,17 +166,19 @@ fn tojson(value: &Value, args: Rest<Value>) -> Result<String, Error> {
 }
 
 fn string(value: &Value) -> Value {
-    match python_float(value) {
+    match python_str(value) {
         Some(text) => Value::from(text),
         None if value.kind() == ValueKind::String => value.clone(),
         None => Value::from(value.to_string()),
     }
 }
 
-/// A float as Python prints it, or `None` when `value` is none.
-fn python_float(value: &Value) -> Option<String> {
-    if value.kind() != ValueKind::Number || value.is_integer() {
-        return None;
+/// Whether a value has a length and items: in Python that is also true of strings and dicts.
+fn is_sequence(value: &Value) -> bool {
+    match value.kind() {
+        ValueKind::String | ValueKind::Seq | ValueKind::Map => true,
+        // A slice of a list is a list in Python, and lazy here.
+        ValueKind::Iterable => value.len().is_some(),
+        _ => false,
     }
-    f64::try_from(value.clone()).ok().map(json_dumps::float_repr)
 }

@@ -1,5 +1,6 @@
 //! Python's `json.dumps` over template values.
 
+use super::python_text::float_repr;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write;
@@ -47,28 +48,6 @@ pub(super) fn dumps(value: &Value, style: &Style) -> Result<String, Error> {
     let mut writer = Writer { out: String::new(), style, item_separator, key_separator, level: 0 };
     writer.value(value)?;
     Ok(writer.out)
-}
-
-/// A float as Python's `repr` has it: the shortest digits that read back as the same number, an exponent from 1e16 on and
-/// below 1e-4.
-pub(super) fn float_repr(number: f64) -> String {
-    if !number.is_finite() {
-        let sign = if number.is_sign_negative() && !number.is_nan() { "-" } else { "" };
-        return format!("{sign}{}", if number.is_nan() { "nan" } else { "inf" });
-    }
-    let scientific = format!("{number:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        let mut text = number.to_string();
-        if !text.contains('.') {
-            text.push_str(".0");
-        }
-        text
-    } else {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        format!("{digits}e{sign}{:02}", exponent.abs())
-    }
 }
 
 struct Writer<'a> {

@@ -44,8 +44,25 @@ fn string_method(text: &str, method: &str, args: &[Value]) -> Option<Result<Valu
                 .map(Value::from)
                 .collect()
         }),
+        "title" => from_args(args).map(|()| title(text).into()),
         _ => return None,
     })
+}
+
+/// Every run of letters with a capital first and small letters after it.
+fn title(text: &str) -> String {
+    let mut titled = String::with_capacity(text.len());
+    let mut in_word = false;
+    for character in text.chars() {
+        let cased = character.is_uppercase() || character.is_lowercase();
+        match (cased, in_word) {
+            (true, false) => titled.extend(character.to_uppercase()),
+            (true, true) => titled.extend(character.to_lowercase()),
+            (false, _) => titled.push(character),
+        }
+        in_word = cased;
+    }
+    titled
 }
 
 fn tuple(parts: [&str; 3]) -> Value {

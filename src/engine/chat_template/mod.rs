@@ -7,11 +7,13 @@ mod continuation;
 mod environment;
 mod json_dumps;
 mod methods;
+mod python_text;
 
 use crate::error::{Error, Result};
 use minijinja::{Environment, Value};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 /// The template that is used unless there is a better one.
@@ -108,8 +110,13 @@ impl ChatTemplate {
         let messages = (Value::from("messages"), messages.collect());
         let variables = Value::from_pairs(named_tokens.chain(others).chain([messages]));
 
-        let text =
-            template.render(variables).map_err(|error| Error::ChatTemplate { reason: environment::reason(&error) })?;
+        // minijinja panics on a few programs, such as `''[::-1]`. Rendering changes nothing outside of it, so such a panic
+        // is a failure of this call and of nothing else.
+        let rendered = catch_unwind(AssertUnwindSafe(|| template.render(variables)));
+        let refused = |reason: String| Error::ChatTemplate { reason };
+        let text = rendered
+            .map_err(|_| refused("the template does what the template engine cannot".to_string()))?
+            .map_err(|error| refused(environment::reason(&error)))?;
         match marked {
             Some(marked) => marked.cut(text),
             None => Ok(text),
@@ -263,5 +270,191 @@ fn read_text(path: &Path) -> Result<Option<String>> {
             .map_err(|error| Error::ModelFile { path: path.to_path_buf(), reason: error.to_string() }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::Io { path: path.to_path_buf(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that goes with its test.
+    struct Folder(PathBuf);
+
+    impl std::ops::Deref for Folder {
+        type Target = Path;
+        fn deref(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn folder(test: &str, files: &[(&str, &str)]) -> Folder {
+        let folder = std::env::temp_dir().join(format!("nanovllm-chat-{}-{test}", std::process::id()));
+        std::fs::create_dir_all(folder.join("additional_chat_templates")).expect("a folder");
+        for (name, text) in files {
+            std::fs::write(folder.join(name), text).expect("a file");
+        }
+        Folder(folder)
+    }
+
+    fn template(test: &str, source: &str) -> ChatTemplate {
+        let folder = folder(test, &[("chat_template.jinja", source)]);
+        ChatTemplate::open(&folder).expect("a good template").expect("a template")
+    }
+
+    const QUESTION: &str = r#"[{"role": "user", "content": "q"}]"#;
+
+    #[test]
+    fn a_folder_without_a_template_has_none() {
+        for (name, config) in [("empty", "{}"), ("null", r#"{"chat_template": null}"#)] {
+            let folder = folder(&format!("none-{name}"), &[("tokenizer_config.json", config)]);
+            assert!(ChatTemplate::open(&folder).expect("no error").is_none(), "{name}");
+        }
+        assert!(ChatTemplate::open(Path::new("/nowhere")).expect("no error").is_none());
+    }
+
+    #[test]
+    fn a_broken_file_is_an_error_that_names_it() {
+        let cases = [
+            ("config is no JSON", "tokenizer_config.json", "{", "not JSON"),
+            ("template is a number", "tokenizer_config.json", r#"{"chat_template": 3}"#, "neither a string"),
+            ("entry without name", "tokenizer_config.json", r#"{"chat_template": [{"template": "x"}]}"#, "no name"),
+            ("syntax", "tokenizer_config.json", r#"{"chat_template": "{% if %}"}"#, "syntax error"),
+            ("syntax in a file", "chat_template.jinja", "{% endfor %}", "syntax error"),
+            ("syntax in a further file", "additional_chat_templates/x.jinja", "{{ 1 +", "syntax error"),
+        ];
+        for (name, file, text, wanted) in cases {
+            let folder = folder("broken", &[(file, text)]);
+            match ChatTemplate::open(&folder) {
+                Err(Error::ModelFile { path, reason }) => {
+                    assert_eq!(path, folder.join(file), "{name}");
+                    assert!(reason.contains(wanted), "{name}: {reason}");
+                }
+                other => panic!("{name}: {:?}", other.map(|_| "opened")),
+            }
+        }
+    }
+
+    #[test]
+    fn templates_are_found_in_the_order_of_transformers() {
+        let list = r#"{"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]}"#;
+        let tools = r#"{"tools": []}"#;
+        let cases: [(&str, &[(&str, &str)], &str, &str); 6] = [
+            ("a string", &[("tokenizer_config.json", r#"{"chat_template": "config"}"#)], "", "config"),
+            ("a list", &[("tokenizer_config.json", list)], "", "plain"),
+            ("a list, with tools", &[("tokenizer_config.json", list)], tools, "tools"),
+            ("a list, with null tools", &[("tokenizer_config.json", list)], r#"{"tools": null}"#, "plain"),
+            ("a file", &[("tokenizer_config.json", list), ("chat_template.jinja", "file")], tools, "file"),
+            (
+                "further files",
+                &[("chat_template.jinja", "file"), ("additional_chat_templates/tool_use.jinja", "tool file")],
+                tools,
+                "tool file",
+            ),
+        ];
+        for (name, files, options, wanted) in cases {
+            let opened = ChatTemplate::open(&folder("order", files)).expect("good files").expect("a template");
+            assert_eq!(opened.render(QUESTION, options).expect("text"), wanted, "{name}");
+        }
+        let config = r#"{"chat_template": [{"name": "rag", "template": "x"}]}"#;
+        let opened = ChatTemplate::open(&folder("order", &[("tokenizer_config.json", config)])).expect("a good file");
+        assert!(matches!(opened.expect("a template").render(QUESTION, ""), Err(Error::NoChatTemplate)));
+    }
+
+    #[test]
+    fn special_tokens_are_variables_unless_the_options_say_otherwise() {
+        let config = r#"{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "unk_token": null,
+            "chat_template": "{{ bos_token }} {{ eos_token }} {{ unk_token is defined }} {{ pad_token }}"}"#;
+        let older = r#"{"bos_token": "older", "pad_token": {"content": "<pad>"}}"#;
+        let files = [("tokenizer_config.json", config), ("special_tokens_map.json", older)];
+        let opened = ChatTemplate::open(&folder("tokens", &files)).expect("good files").expect("a template");
+        assert_eq!(opened.render(QUESTION, "").expect("text"), "<s> </s> False <pad>");
+        assert_eq!(opened.render(QUESTION, r#"{"bos_token": "!"}"#).expect("text"), "! </s> False <pad>");
+    }
+
+    #[test]
+    fn what_is_not_a_conversation_is_refused_with_the_reason() {
+        let template = template("refused", "{{ messages }}");
+        let cases = [
+            ("no JSON", "[", "", "EOF"),
+            ("an object", r#"{"role": "user"}"#, "", "an array"),
+            ("no messages", "[]", "", "at least one"),
+            ("a string", r#"["hello"]"#, "", "message 0 is not an object"),
+            ("no role", r#"[{"role": "user"}, {"content": "x"}]"#, "", "message 1 has no \"role\""),
+            ("a role that is null", r#"[{"role": null}]"#, "", "message 0 has no \"role\""),
+            ("options are no JSON", QUESTION, "{", "EOF"),
+            ("options are a list", QUESTION, "[]", "an object"),
+            ("messages twice", QUESTION, r#"{"messages": []}"#, "argument of its own"),
+            ("tools are an object", QUESTION, r#"{"tools": {}}"#, "\"tools\" must be an array"),
+            ("tools are names", QUESTION, r#"{"tools": ["f"]}"#, "\"tools\" must be an array"),
+            ("documents are a string", QUESTION, r#"{"documents": "d"}"#, "\"documents\" must be"),
+            ("prompt is a number", QUESTION, r#"{"add_generation_prompt": 1}"#, "must be true or false"),
+            ("continued is a number", QUESTION, r#"{"continue_final_message": 1}"#, "must be true, false"),
+            (
+                "continued and begun",
+                QUESTION,
+                r#"{"continue_final_message": true, "add_generation_prompt": true}"#,
+                "only one of them",
+            ),
+            ("continued field is missing", QUESTION, r#"{"continue_final_message": "thinking"}"#, "no text in"),
+        ];
+        for (name, messages, options, wanted) in cases {
+            match template.render(messages, options) {
+                Err(Error::Json { reason, .. }) => assert!(reason.contains(wanted), "{name}: {reason}"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_generation_prompt_is_added_unless_told_otherwise() {
+        let template = template("prompt", "{{ add_generation_prompt }} {{ tools }} {{ documents }}");
+        assert_eq!(template.render(QUESTION, " ").expect("text"), "True None None");
+        assert_eq!(template.render(QUESTION, r#"{"add_generation_prompt": false}"#).expect("text"), "False None None");
+        let continued = "{{ add_generation_prompt }} {{ messages[-1].content }}!";
+        let template = self::template("prompt-continued", continued);
+        assert_eq!(template.render(QUESTION, r#"{"continue_final_message": true}"#).expect("text"), "False q");
+    }
+
+    #[test]
+    fn a_template_that_fails_says_why() {
+        let cases = [
+            ("raised", "{{ raise_exception('no ' ~ 'way') }}", "no way"),
+            (
+                "raised in a macro",
+                "{% macro f() %}{{ raise_exception('deep') }}{% endmacro %}{{ f() | upper }}",
+                "deep",
+            ),
+            ("undefined", "{{ nothing.at_all }}", "undefined"),
+            ("unknown filter", "{{ 'x' | nonesuch }}", "nonesuch"),
+            ("not for JSON", "{{ nothing | tojson }}", "JSON"),
+            ("a panic of the engine", "{{ ''[::-1] }}", "cannot"),
+            (
+                "never ends",
+                "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+                "ever end",
+            ),
+            ("calls itself", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+        ];
+        for (name, source, wanted) in cases {
+            match template("fails", source).render(QUESTION, "") {
+                Err(Error::ChatTemplate { reason }) => assert!(reason.contains(wanted), "{name}: {reason}"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_conversation_is_far_from_the_bound_on_instructions() {
+        let source = include_str!("../../../tests/golden/text/chat/templates/reasoning_tools.jinja");
+        let turn = r#"{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},"#;
+        let messages = format!("[{}{}]", turn.repeat(4_999), turn.trim_end_matches(','));
+        let text = template("long", source).render(&messages, "").expect("10,000 messages");
+        assert_eq!(text.matches("<|im_start|>").count(), 10_001);
     }
 }

@@ -178,3 +178,169 @@ impl Tokenizer {
         self.table.is_special(token)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Encoding = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Parse };
+
+    fn golden(name: &str) -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text").join(name)
+    }
+
+    fn open(name: &str) -> Tokenizer {
+        Tokenizer::open(&golden(name)).expect("a good file").expect("a file")
+    }
+
+    fn refusal(json: &str) -> String {
+        match Tokenizer::from_json(json.as_bytes()) {
+            Ok(_) => panic!("opened"),
+            Err(reason) => reason,
+        }
+    }
+
+    #[test]
+    fn a_folder_without_tokenizer_json_has_no_tokenizer() {
+        assert!(Tokenizer::open(Path::new("/nowhere")).expect("no error").is_none());
+    }
+
+    #[test]
+    fn a_broken_file_is_an_error_that_names_it() {
+        let folder = std::env::temp_dir().join(format!("nanovllm-tokenizer-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("tokenizer.json"), "{").expect("a file");
+        let opened = Tokenizer::open(&folder);
+        std::fs::remove_dir_all(&folder).expect("the same folder");
+        match opened {
+            Err(Error::ModelFile { path, reason }) => {
+                assert_eq!(path, folder.join("tokenizer.json"));
+                assert!(reason.contains("not JSON: EOF"), "{reason}");
+            }
+            other => panic!("{:?}", other.map(|_| "opened")),
+        }
+    }
+
+    #[test]
+    fn a_file_that_breaks_off_anywhere_is_refused() {
+        let whole = std::fs::read_to_string(golden("sentencepiece").join("tokenizer.json")).expect("a committed file");
+        let ends = (0..whole.len()).step_by(97).filter(|&end| whole.is_char_boundary(end));
+        // Around the decoder, where the crate itself would panic, every place is tried.
+        let decoder = whole.find("\"decoder\"").expect("a decoder");
+        for end in ends.chain((decoder..decoder + 250).filter(|&end| whole.is_char_boundary(end))) {
+            assert!(refusal(&whole[..end]).starts_with("not JSON"), "cut after {end} bytes");
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_wrong_form_is_refused() {
+        let whole = std::fs::read_to_string(golden("byte_level_bos").join("tokenizer.json")).expect("a committed file");
+        let whole: serde_json::Value = serde_json::from_str(&whole).expect("JSON");
+        for part in ["model", "decoder", "normalizer", "pre_tokenizer", "post_processor", "added_tokens"] {
+            for wrong in ["3", "\"x\"", "[1]", "{\"type\": \"Nonesuch\"}", "{\"type\": 5}"] {
+                let mut broken = whole.clone();
+                broken[part] = serde_json::from_str(wrong).expect("JSON");
+                assert!(refusal(&broken.to_string()).starts_with("not a tokenizer"), "{part} is {wrong}");
+            }
+        }
+    }
+
+    #[test]
+    fn tokens_are_known_by_spelling_bytes_and_kind() {
+        let byte_level = open("byte_level");
+        let im_end = byte_level.token_id("<|im_end|>").expect("a special token");
+        let think = byte_level.token_id("<think>").expect("an added token");
+        assert!(byte_level.is_special(im_end) && !byte_level.is_special(think));
+        assert_eq!(byte_level.token_bytes(im_end), Some(&b"<|im_end|>"[..]));
+        assert_eq!(byte_level.token_bytes(byte_level.token_id("Ġ").expect("a token")), Some(&b" "[..]));
+        // An added token whose characters are not all of the byte alphabet is plain text.
+        let added = byte_level.token_id("日本").expect("an added token");
+        assert_eq!(byte_level.token_bytes(added), Some("日本".as_bytes()));
+        assert_eq!(byte_level.vocab_size(), added as usize + 1);
+        for beyond in [byte_level.vocab_size() as TokenId, TokenId::MAX] {
+            assert_eq!(byte_level.token_bytes(beyond), None);
+            assert!(!byte_level.is_special(beyond));
+        }
+        assert_eq!(byte_level.token_id("nonesuch"), None);
+
+        let sentencepiece = open("sentencepiece");
+        let byte = sentencepiece.token_id("<0xE5>").expect("a byte token");
+        assert_eq!(sentencepiece.token_bytes(byte), Some(&[0xE5][..]));
+        assert_eq!(open("wordpiece").token_bytes(5), None, "no table");
+    }
+
+    #[test]
+    fn a_stream_keeps_an_unfinished_character_until_its_last_byte() {
+        let tokenizer = open("sentencepiece");
+        let byte = |byte: u8| tokenizer.token_id(&format!("<0x{byte:02X}>")).expect("a byte token");
+        let mut stream = TextStream::default();
+        let mut pieces = Vec::new();
+        for value in "a😀".bytes().chain([0xF0, 0x9F, b'b', 0xE5]) {
+            let mut piece = String::new();
+            stream.push(&tokenizer, byte(value), &mut piece);
+            pieces.push(piece);
+        }
+        assert_eq!(pieces, ["a", "", "", "", "😀", "", "", "\u{FFFD}\u{FFFD}b", ""]);
+        let mut rest = String::new();
+        stream.finish(&tokenizer, &mut rest);
+        assert_eq!(rest, "\u{FFFD}");
+        stream.finish(&tokenizer, &mut rest);
+        assert_eq!(rest, "\u{FFFD}", "said once");
+    }
+
+    #[test]
+    fn a_special_token_in_the_middle_of_a_character_does_not_end_it() {
+        let tokenizer = open("sentencepiece");
+        let byte = |byte: u8| tokenizer.token_id(&format!("<0x{byte:02X}>")).expect("a byte token");
+        let eos = tokenizer.token_id("</s>").expect("a special token");
+        let tokens = [byte(0xC3), eos, byte(0xA9)];
+        assert_eq!(tokenizer.decode(&tokens, SpecialTokens::Skip).expect("text"), "é");
+        assert_eq!(tokenizer.decode(&tokens, SpecialTokens::Keep).expect("text"), "\u{FFFD}</s>\u{FFFD}");
+    }
+
+    /// The promise of the C header, and where it ends.
+    #[test]
+    fn a_text_has_no_more_tokens_than_bytes_and_sixteen_unless_a_normalizer_grows_it() {
+        let texts = [
+            "",
+            "a",
+            "\0\u{1}\u{7f}",
+            " \n \t  ",
+            "😀👍🏽",
+            "\u{10FFFF}\u{FFFD}",
+            "<|im_start|><|im_end|>",
+            "日本語",
+            "1234567890",
+            "▁▁<0x41>",
+        ];
+        for name in ["byte_level", "byte_level_bos", "sentencepiece", "metaspace", "wordpiece"] {
+            let tokenizer = open(name);
+            for text in texts {
+                for spelled in [SpelledTokens::Parse, SpelledTokens::Text] {
+                    let encoding = Encoding { added: AddedTokens::Add, spelled };
+                    let tokens = tokenizer.encode(text, encoding).expect("tokens").len();
+                    assert!(tokens <= text.len() + 16, "{name}: {tokens} tokens of {text:?}");
+                }
+            }
+        }
+        let grown = "\u{1D160}".repeat(100);
+        let tokens = open("byte_level").encode(&grown, PLAIN).expect("tokens").len();
+        assert_eq!((grown.len(), tokens), (400, 1200), "NFC makes three characters of this one");
+    }
+
+    #[test]
+    fn threads_share_one_tokenizer() {
+        let tokenizer = open("byte_level");
+        let text = "The engine answers questions about prime numbers. ".repeat(20);
+        let alone = tokenizer.encode(&text, PLAIN).expect("tokens");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        assert_eq!(tokenizer.encode(&text, PLAIN).expect("tokens"), alone);
+                    }
+                });
+            }
+        });
+    }
+}
