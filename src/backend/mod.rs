@@ -5,6 +5,7 @@
 
 pub mod cpu;
 mod host_tensor;
+pub mod local_time;
 
 pub use host_tensor::{DType, HostTensor};
 
