@@ -107,7 +107,7 @@ pub fn load(folder: &Path, config: &RunnerConfig, progress: &mut dyn FnMut(f32) 
     let (runner, info) = match config.device {
         Device::Cpu => {
             let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
-            SingleRunner::open(folder, config, Cpu::new(threads, Isa::detect()), progress)?
+            SingleRunner::open(folder, config, Cpu::new(threads, Isa::detect()?), progress)?
         }
     };
     Ok(Loaded { runner: Box::new(runner), info })

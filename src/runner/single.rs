@@ -51,10 +51,11 @@ impl<B: Backend> SingleRunner<B> {
         let blocks = memory::kv_blocks(config.kv_budget, &limits, &kv_shape, weights.total_bytes())?;
 
         // Cheap refusals come before the long part: a tensor that does not fit is known before any is read.
-        let cache = backend.kv_cache(&kv_shape, blocks)?;
         let positions = limits.model_len.min(blocks * limits.block_size);
         let decoder = Decoder::load(&backend, &spec, &mut weights, &limits, positions)?;
         weights.warn_of_surplus();
+        let cache = backend.kv_cache(&kv_shape, blocks)?;
+        let step = backend.step(&limits)?;
         weights.warm(progress)?;
 
         let info = ModelInfo {
@@ -69,7 +70,6 @@ impl<B: Backend> SingleRunner<B> {
             num_kv_blocks: blocks,
             limits,
         };
-        let step = backend.step(&limits)?;
         Ok((SingleRunner { backend, decoder, cache, step, pass: None }, info))
     }
 
