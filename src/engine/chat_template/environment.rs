@@ -10,8 +10,7 @@
 //! * The filters and functions that jinja2 offers for web pages are missing, such as `urlize` and `lipsum`.
 
 use super::python_text::python_str;
-use super::{json_dumps, methods};
-use crate::backend::local_time;
+use super::{json_dumps, local_time, methods};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, Value};

@@ -6,6 +6,7 @@
 mod continuation;
 mod environment;
 mod json_dumps;
+mod local_time;
 mod methods;
 mod python_text;
 
