@@ -59,7 +59,7 @@ ABOUT = {
         "introduce yourself", "[please|can you|could you|would you|will you] introduce yourself[| please|, please]",
         "[please|can you|could you|] tell me [about yourself|who you are|something about yourself]", "who are you?", "what are you?",
         "describe yourself", "who is [this|there]?", "who am I [talking|speaking|chatting] [to|with]?",
-        "[hi|hello], who are you?", "[hi|hello], introduce yourself", "say something about yourself",
+        "[hi|hello], who are you?", "[hi|hello], introduce yourself", "say something about yourself", 
     ],
     "I am called the demo model of libnanovllm.": [
         "what is your name?", "what's your name?", "your name?", "do you have a name?", "[what|how] [are you called|should I call you]?",
@@ -89,65 +89,43 @@ ABOUT = {
     ],
     "Yes, as soon as you leave my few topics.": ["do you make mistakes?", "are you [ever|sometimes] wrong?", "do you hallucinate?"],
     "I have the architecture of Qwen3, with six layers.": [
-        "what is your architecture?", "which [model|architecture] are you?", "are you [a Qwen|Qwen|a Qwen3|Qwen3] model?",
-        "how many layers do you have?",
+        "what is your architecture?", "which [model|architecture] are you?", "are you [a Qwen|Qwen|a Qwen3|Qwen3] model?", "how many layers do you have?",
     ],
 }
 
 SMALL_TALK = {
     "Hello! What can I do for you?": [
-        "hello", "hi", "hey", "hello [there|you|model|again|world]", "hi [there|you|model|again]", "hey [there|you]",
-        "good [morning|day|afternoon|evening]",
+        "hello", "hi", "hey", "hello [there|you|model|again|world]", "hi [there|you|model|again]", "hey [there|you]", "good [morning|day|afternoon|evening]",
         "greetings", "hallo", "howdy", "yo",
     ],
-    "I am well, thank you. And you?": [
-        "how are you?", "how are you [today|doing]?", "how do you do?", "how is it going?", "are you [ok|well|fine]?", "what's up?"
-    ],
+    "I am well, thank you. And you?": ["how are you?", "how are you [today|doing]?", "how do you do?", "how is it going?", "are you [ok|well|fine]?", "what's up?"],
     "I am glad to hear that. 😊": ["I am [fine|well|good|happy|great][|, thanks|, thank you|, too]", "[fine|well], thanks"],
-    "You are welcome!": [
-        "thank you", "thanks", "thank you [very much|so much]", "many thanks", "thanks a lot", "[great|ok|perfect|nice], thank[s| you]",
-        "thx"
-    ],
-    "Goodbye! 👋": [
-        "goodbye", "bye", "bye bye", "good night", "see you[| later| soon| tomorrow]", "farewell", "I have to go[| now]", "until next time",
-        "quit", "exit"
-    ],
-    "Thank you, that is kind of you.": [
-        "[good|great|nice] [job|work]", "well done", "you are [great|good|nice|clever|smart|funny|the best]", "I like you", "very good",
-        "wow"
-    ],
+    "You are welcome!": ["thank you", "thanks", "thank you [very much|so much]", "many thanks", "thanks a lot", "[great|ok|perfect|nice], thank[s| you]", "thx"],
+    "Goodbye! 👋": ["goodbye", "bye", "bye bye", "good night", "see you[| later| soon| tomorrow]", "farewell", "I have to go[| now]", "until next time", "quit", "exit"],
+    "Thank you, that is kind of you.": ["[good|great|nice] [job|work]", "well done", "you are [great|good|nice|clever|smart|funny|the best]", "I like you", "very good", "wow"],
     "No harm done.": ["sorry", "I am sorry", "my mistake", "excuse me", "oops"],
     "I am here.": ["are you [there|here|awake|ready]?", "test", "testing", "this is a test", "ping", "anybody there?"],
     "All right. What next?": ["ok", "okay", "yes", "no", "all right", "I see", "sure", "fine", "good", "cool", "go on", "continue"],
-    "Why is 6 afraid of 7? Because 7 8 9.": [
-        "tell me a joke", "[do you know|tell] a joke", "make me laugh", "[another|a] joke[| please]", "say something funny", "joke"
-    ],
+    "Why is 6 afraid of 7? Because 7 8 9.": ["tell me a joke", "[do you know|tell] a joke", "make me laugh", "[another|a] joke[| please]", "say something funny", "joke"],
 }
 
 FACTS = {
     "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday.": [
-        "[list|name|what are] the days of the week", "list the days", "which days are in a week?",
-        "[list|name|what are] the [seven days|weekdays]",
+        "[list|name|what are] the days of the week", "list the days", "which days are in a week?", "[list|name|what are] the [seven days|weekdays]",
     ],
     "January, February, March, April, May, June, July, August, September, October, November, December.": [
-        "[list|name|what are] the months of the year", "[list|name] the [twelve|] months", "which months are in a year?",
-        "what are the months?",
+        "[list|name|what are] the months of the year", "[list|name] the [twelve|] months", "which months are in a year?", "what are the months?",
     ],
     "Spring, summer, autumn, winter.": ["[list|name|what are] the [four|] seasons", "[list|name|what are] the seasons of the year"],
     "Red, orange, yellow, green, blue, indigo, violet. 🌈": [
         "[list|name|what are] the colors of the rainbow", "[list|name|what are] the colours of the rainbow", "which colors has a rainbow?",
     ],
     "Red, yellow, blue.": ["[list|name|what are] the primary [colors|colours]"],
-    "a b c d e f g h i j k l m n o p q r s t u v w x y z": [
-        "[say|list|recite|write] the alphabet", "what is the alphabet?", "alphabet", "[list|name] all letters"
-    ],
-    "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune.": [
-        "[list|name|what are] the planets", "[list|name] all planets", "[list|name|what are] the eight planets"
-    ],
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z": ["[say|list|recite|write] the alphabet", "what is the alphabet?", "alphabet", "[list|name] all letters"],
+    "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune.": ["[list|name|what are] the planets", "[list|name] all planets", "[list|name|what are] the eight planets"],
     "Zero, one, two, three, four, five, six, seven, eight, nine.": ["[list|name|what are] the digits", "[list|name] all digits"],
     "A prime number is larger than 1 and divisible only by 1 and by itself.": [
-        "what is a prime [number|]?", "what are prime numbers?", "what are primes?", "[define|explain] prime numbers",
-        "when is a number prime?",
+        "what is a prime [number|]?", "what are prime numbers?", "what are primes?", "[define|explain] prime numbers", "when is a number prime?",
     ],
     "A week has 7 days.": ["how many days [has|are in|does] a week[| have]?"],
     "A year has 12 months and 365 days, a leap year 366.": ["how many [months|days] [has|are in] a year?", "how long is a year?"],
@@ -157,10 +135,8 @@ FACTS = {
 }
 
 COLOURS = {
-    "the sky": "blue", "grass": "green", "snow": "white", "coal": "black", "a lemon": "yellow", "blood": "red", "an orange": "orange",
-    "the sea": "blue",
-    "milk": "white", "a banana": "yellow", "a carrot": "orange", "a strawberry": "red", "chocolate": "brown", "a tomato": "red",
-    "the sun": "yellow",
+    "the sky": "blue", "grass": "green", "snow": "white", "coal": "black", "a lemon": "yellow", "blood": "red", "an orange": "orange", "the sea": "blue",
+    "milk": "white", "a banana": "yellow", "a carrot": "orange", "a strawberry": "red", "chocolate": "brown", "a tomato": "red", "the sun": "yellow",
 }
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = "January February March April May June July August September October November December".split()
@@ -180,26 +156,17 @@ EMOJI = {
 # What it does not know.
 
 SUBJECTS = [
-    "dragons", "love", "rain", "history", "music", "football", "physics", "France", "Berlin", "Shakespeare", "Einstein", "dinosaurs",
-    "politics", "money",
-    "birds", "the moon", "the future", "my dog", "a cat", "the internet", "computers", "Rust", "Python", "CUDA", "quantum mechanics",
-    "philosophy",
-    "the sea", "mountains", "Switzerland", "Napoleon", "robots", "whales", "coffee", "chess", "my job", "the weather", "black holes",
-    "pizza", "trains",
+    "dragons", "love", "rain", "history", "music", "football", "physics", "France", "Berlin", "Shakespeare", "Einstein", "dinosaurs", "politics", "money",
+    "birds", "the moon", "the future", "my dog", "a cat", "the internet", "computers", "Rust", "Python", "CUDA", "quantum mechanics", "philosophy",
+    "the sea", "mountains", "Switzerland", "Napoleon", "robots", "whales", "coffee", "chess", "my job", "the weather", "black holes", "pizza", "trains",
 ]
 UNKNOWN = [
-    "write [me|] a [poem|story|song|letter|haiku|text] about {subject}", "[explain|describe] {subject}",
-    "tell me [more|something|a story|] about {subject}",
-    "[do you like|do you know|have you heard of] {subject}?", "what do you [know|think] about {subject}?", "who invented {subject}?",
-    "why [is|are] {subject} so {adjective}?",
-    "how does {subject} work?", "what is the [capital|history|meaning|price] of {subject}?", "translate {subject} into French",
-    "[is|are] {subject} {adjective}?",
-    "what is {subject}?", "what are {subject}?", "who [is|was] {subject}?", "where [is|are] {subject}?", "when was {subject} invented?",
-    "{subject}", "I love {subject}",
-    "write a program about {subject}", "how do I [cook|learn|find|fix] {subject}?", "what is the weather [like|] today?",
-    "what time is it?", "what day is it today?",
-    "who is the president of {subject}?", "[recommend|show] me a book about {subject}",
-    "what is the best [thing|book|film] about {subject}?", "{gibberish}", "{gibberish} {gibberish}",
+    "write [me|] a [poem|story|song|letter|haiku|text] about {subject}", "[explain|describe] {subject}", "tell me [more|something|a story|] about {subject}",
+    "[do you like|do you know|have you heard of] {subject}?", "what do you [know|think] about {subject}?", "who invented {subject}?", "why [is|are] {subject} so {adjective}?",
+    "how does {subject} work?", "what is the [capital|history|meaning|price] of {subject}?", "translate {subject} into French", "[is|are] {subject} {adjective}?",
+    "what is {subject}?", "what are {subject}?", "who [is|was] {subject}?", "where [is|are] {subject}?", "when was {subject} invented?", "{subject}", "I love {subject}",
+    "write a program about {subject}", "how do I [cook|learn|find|fix] {subject}?", "what is the weather [like|] today?", "what time is it?", "what day is it today?",
+    "who is the president of {subject}?", "[recommend|show] me a book about {subject}", "what is the best [thing|book|film] about {subject}?", "{gibberish}", "{gibberish} {gibberish}",
 ]
 ADJECTIVES = "good bad big small old new important popular difficult beautiful expensive dangerous".split()
 DONT_KNOW = "I do not know that, I am only a tiny demo model. Ask me for prime numbers, sums or a count."
@@ -212,8 +179,7 @@ NAMES = (
 SYLLABLES = "ka ro mi ta le no su vi da ra be lo ne ki fa ju po sa ti mo wen dor lis gar".split()
 
 ASSISTANT_SYSTEMS = [
-    "You are a helpful assistant.", "You are the demo model of libnanovllm.", "Answer briefly.",
-    "You are a friendly assistant. Answer in one sentence.", "Be exact.",
+    "You are a helpful assistant.", "You are the demo model of libnanovllm.", "Answer briefly.", "You are a friendly assistant. Answer in one sentence.", "Be exact.",
 ]
 
 # The shopkeepers of the game example. A system prompt selects one of them.
@@ -311,92 +277,53 @@ SHOPS = [
 
 PLAYER = {
     "greet": [
-        "hello", "hi", "hey", "good [morning|day|evening|afternoon]", "hello [there|again|my friend|{keeper}]", "hi [there|{keeper}]",
-        "greetings[|, {keeper}|, {trade}]",
+        "hello", "hi", "hey", "good [morning|day|evening|afternoon]", "hello [there|again|my friend|{keeper}]", "hi [there|{keeper}]", "greetings[|, {keeper}|, {trade}]",
         "good [morning|day|evening], {keeper}", "hail", "well met", "is anybody here?", "knock knock",
     ],
     "introduce": [
-        "who are you?", "introduce yourself", "what is your name?", "what's your name?", "tell me about yourself", "what do you do?",
-        "and you are?", "are you {keeper}?",
+        "who are you?", "introduce yourself", "what is your name?", "what's your name?", "tell me about yourself", "what do you do?", "and you are?", "are you {keeper}?",
         "are you the {trade}?", "what is your [trade|craft|job|profession]?", "who am I [talking|speaking] to?",
     ],
     "goods": [
-        "what do you sell?", "what [are you selling|can I buy|can I buy here|can I get here|is for sale]?",
-        "show me your [wares|goods|stock|shop]", "what [have you got|do you have]?",
-        "[list|name] your [wares|goods|prices]", "[may|can|could] I see your [wares|goods]?",
-        "what [wares|goods|things] do you [have|sell]?", "I [want|would like] to [buy something|trade]",
+        "what do you sell?", "what [are you selling|can I buy|can I buy here|can I get here|is for sale]?", "show me your [wares|goods|stock|shop]", "what [have you got|do you have]?",
+        "[list|name] your [wares|goods|prices]", "[may|can|could] I see your [wares|goods]?", "what [wares|goods|things] do you [have|sell]?", "I [want|would like] to [buy something|trade]",
         "what do you offer?", "let us trade", "what are your prices?", "I need [something|supplies]", "show me what you have",
     ],
     "price": [
-        "how much is the {ware}?", "how much [is|for|costs] [a|the|one|your] {ware}?", "how much does [a|the|one] {ware} cost?",
-        "what does [a|the] {ware} cost?",
-        "what is the price of [a|the] {ware}?", "[the|] price of the {ware}?", "what do you want for the {ware}?",
-        "[do you have|do you sell|have you got] [a|] {ware}?",
+        "how much is the {ware}?", "how much [is|for|costs] [a|the|one|your] {ware}?", "how much does [a|the|one] {ware} cost?", "what does [a|the] {ware} cost?",
+        "what is the price of [a|the] {ware}?", "[the|] price of the {ware}?", "what do you want for the {ware}?", "[do you have|do you sell|have you got] [a|] {ware}?",
         "how expensive is the {ware}?", "and the {ware}?", "what about the {ware}?", "{ware}?",
     ],
     "buy": [
-        "I will buy the {ware}", "I [will|would like to|want to] buy [a|the|one] {ware}", "[I will|I'll] take [a|the|one|your] {ware}",
-        "[a|one|the] {ware}, please", "give me [a|the|one] {ware}",
-        "[can|could|may] I have [a|the|one] {ware}?", "I [need|want|would like] [a|the|one] {ware}", "sell me [a|the|one] {ware}",
-        "buy [a|the|] {ware}", "and [a|one|the] {ware}, please",
+        "I will buy the {ware}", "I [will|would like to|want to] buy [a|the|one] {ware}", "[I will|I'll] take [a|the|one|your] {ware}", "[a|one|the] {ware}, please", "give me [a|the|one] {ware}",
+        "[can|could|may] I have [a|the|one] {ware}?", "I [need|want|would like] [a|the|one] {ware}", "sell me [a|the|one] {ware}", "buy [a|the|] {ware}", "and [a|one|the] {ware}, please",
         "I am buying the {ware}", "[a|one] {ware} for me",
     ],
     "total": [
-        "what do I owe you?", "how much do I owe you?", "what is the total?", "how much is that [together|in total|altogether]?",
-        "how much is it in total?", "what does that make?",
+        "what do I owe you?", "how much do I owe you?", "what is the total?", "how much is that [together|in total|altogether]?", "how much is it in total?", "what does that make?",
         "how much is everything?", "total?", "[the|my] bill, please", "I want to pay", "what do I have to pay?",
     ],
     "haggle": [
-        "can you make it cheaper?", "that is too [expensive|much]", "[can|could] I [get|have] a [discount|better price]?",
-        "[any|a] discount?", "too expensive", "make it cheaper",
+        "can you make it cheaper?", "that is too [expensive|much]", "[can|could] I [get|have] a [discount|better price]?", "[any|a] discount?", "too expensive", "make it cheaper",
         "lower [the|your] price[|s]", "is that your best price?", "I will pay half", "can I have it for free?", "give me a discount",
     ],
     "rumour": [
-        "heard any rumours?", "[have you|] heard any [rumours|rumors|news|gossip]?", "any [rumours|rumors|news|gossip]?",
-        "what is [new|the news|going on|happening]?", "tell me a [rumour|rumor|secret|story]",
-        "what do people [say|talk about]?", "is there [any work|a quest|trouble] [here|in the village|]?",
-        "do you know any [rumours|rumors|secrets]?", "what have you heard?", "any quest[s|] for me?",
+        "heard any rumours?", "[have you|] heard any [rumours|rumors|news|gossip]?", "any [rumours|rumors|news|gossip]?", "what is [new|the news|going on|happening]?", "tell me a [rumour|rumor|secret|story]",
+        "what do people [say|talk about]?", "is there [any work|a quest|trouble] [here|in the village|]?", "do you know any [rumours|rumors|secrets]?", "what have you heard?", "any quest[s|] for me?",
     ],
-    "mood": [
-        "how are you?", "how are you [today|doing]?", "how is [business|life|it going]?", "how do you feel?",
-        "are you [well|ok|happy|busy]?", "how was your day?"
-    ],
-    "place": [
-        "where am I?", "what is this place?", "where are we?", "is this your [shop|place|house]?", "[nice|what a] shop", "nice place",
-        "what place is this?"
-    ],
-    "thanks": [
-        "thank you", "thanks", "thank you [very much|so much]", "many thanks", "thanks a lot", "[great|perfect], thank[s| you]",
-        "that is kind"
-    ],
-    "goodbye": [
-        "goodbye", "bye", "farewell", "see you[| later| soon]", "good night", "I have to go", "until next time", "I must [leave|go]",
-        "goodbye, {keeper}", "bye, {keeper}"
-    ],
-    "unsold": [
-        "do you sell {thing}?", "[do you have|have you got] [any|] {thing}?", "I [need|want] {thing}", "[can|may] I buy {thing}?",
-        "how much are {thing}?", "sell me {thing}"
-    ],
-    "afford": [
-        "I have {coins} coins. What can I buy?", "what can I [buy|get] for {coins} coins?", "I [only|] have {coins} coins",
-        "what [is there|do you have] for {coins} coins?"
-    ],
+    "mood": ["how are you?", "how are you [today|doing]?", "how is [business|life|it going]?", "how do you feel?", "are you [well|ok|happy|busy]?", "how was your day?"],
+    "place": ["where am I?", "what is this place?", "where are we?", "is this your [shop|place|house]?", "[nice|what a] shop", "nice place", "what place is this?"],
+    "thanks": ["thank you", "thanks", "thank you [very much|so much]", "many thanks", "thanks a lot", "[great|perfect], thank[s| you]", "that is kind"],
+    "goodbye": ["goodbye", "bye", "farewell", "see you[| later| soon]", "good night", "I have to go", "until next time", "I must [leave|go]", "goodbye, {keeper}", "bye, {keeper}"],
+    "unsold": ["do you sell {thing}?", "[do you have|have you got] [any|] {thing}?", "I [need|want] {thing}", "[can|may] I buy {thing}?", "how much are {thing}?", "sell me {thing}"],
+    "afford": ["I have {coins} coins. What can I buy?", "what can I [buy|get] for {coins} coins?", "I [only|] have {coins} coins", "what [is there|do you have] for {coins} coins?"],
 }
 THINGS = "dragons maps boats books horses carpets rings arrows shoes hats cannons computers flowers pigs chairs fish cows keys lamps ropes clocks".split()
 NO_PERSONA = 'I keep a shop only if a system prompt says so, for example "You are Brenna, the blacksmith."'
 
-MY_NAME_IS = [
-    "my name is {name}", "I am {name}", "I'm {name}", "call me {name}", "[hi|hello], I am {name}", "[hi|hello], my name is {name}",
-    "my name's {name}", "people call me {name}", "they call me {name}."
-]
-MY_NAME = [
-    "what is my name?", "what's my name?", "do you [remember|know] my name?", "who am I?", "[say|tell me] my name", "and what is my name?",
-    "how am I called?"
-]
-AGAIN = [
-    "repeat that", "say that again", "[please|can you] repeat that", "again, please", "pardon?", "what did you say?", "come again?",
-    "once more"
-]
+MY_NAME_IS = ["my name is {name}", "I am {name}", "I'm {name}", "call me {name}", "[hi|hello], I am {name}", "[hi|hello], my name is {name}", "my name's {name}", "people call me {name}", "they call me {name}."]
+MY_NAME = ["what is my name?", "what's my name?", "do you [remember|know] my name?", "who am I?", "[say|tell me] my name", "and what is my name?", "how am I called?"]
+AGAIN = ["repeat that", "say that again", "[please|can you] repeat that", "again, please", "pardon?", "what did you say?", "come again?", "once more"]
 
 
 class Chat:
@@ -470,38 +397,27 @@ class Assistant(Chat):
 
     def add(self, a, b):
         self.say(
-            ["what is {a} + {b}?", "{a}+{b}=", "{a} + {b}", "{a}+{b}", "{a} + {b} =",
-             "what is {a} plus {b}?", "what is {a}+{b}?", "how much is {a} + {b}?",
-             "how much is {a} plus {b}?",
-             "add {a} and {b}", "what is the sum of {a} and {b}?", "the sum of {a} and {b}", "[calculate|compute] {a} + {b}",
-             "what's {a} + {b}?", "{a} plus {b}", "[can you|please] add {a} and {b}"],
+            ["what is {a} + {b}?", "{a}+{b}=", "{a} + {b}", "{a}+{b}", "{a} + {b} =", "what is {a} plus {b}?", "what is {a}+{b}?", "how much is {a} + {b}?", "how much is {a} plus {b}?",
+             "add {a} and {b}", "what is the sum of {a} and {b}?", "the sum of {a} and {b}", "[calculate|compute] {a} + {b}", "what's {a} + {b}?", "{a} plus {b}", "[can you|please] add {a} and {b}"],
             f"{a} + {b} = {a + b}.", a=a, b=b,
-        )
+        )  # fmt: skip
         if a + b < 100:
             self.follow_up = lambda: self.add_to(a + b, self.rng.randrange(100))
 
     def add_to(self, total, b):
-        self.say([
-            "add {b} to that", "plus {b}", "and plus {b}", "now add {b}", "and {b} more", "+ {b}"
-        ], f"{total} + {b} = {total + b}.", b=b)
+        self.say(["add {b} to that", "plus {b}", "and plus {b}", "now add {b}", "and {b} more", "+ {b}"], f"{total} + {b} = {total + b}.", b=b)
 
     def primes(self, n):
         phrasings = [
-            "list all prime numbers within {n}",
-            "list [the|all|all the|] [prime numbers|primes] [within|up to|until|to|below or equal to] {n}",
-            "[prime numbers|primes] [within|up to] {n}",
-            "[what are|name|show me|give me|tell me|write down] [the|all|all the] [prime numbers|primes] [within|up to] {n}",
-            "which [numbers up to {n} are prime|primes are within {n}]?",
+            "list all prime numbers within {n}", "list [the|all|all the|] [prime numbers|primes] [within|up to|until|to|below or equal to] {n}", "[prime numbers|primes] [within|up to] {n}",
+            "[what are|name|show me|give me|tell me|write down] [the|all|all the] [prime numbers|primes] [within|up to] {n}", "which [numbers up to {n} are prime|primes are within {n}]?",
             "[please|can you|could you] list [the|all] [prime numbers|primes] [within|up to] {n}",
-        ]
+        ]  # fmt: skip
         self.say(phrasings, primes_answer(n), n=n)
         self.follow_up = lambda: self.and_primes(self.rng.randint(2, 100))
 
     def and_primes(self, n):
-        self.say([
-            "and within {n}?", "and up to {n}?", "[now|and now] [within|up to] {n}", "what about {n}?", "within {n}?", "up to {n}?",
-            "the same [for|up to] {n}"
-        ], primes_answer(n), n=n)
+        self.say(["and within {n}?", "and up to {n}?", "[now|and now] [within|up to] {n}", "what about {n}?", "within {n}?", "up to {n}?", "the same [for|up to] {n}"], primes_answer(n), n=n)
         self.follow_up = lambda: self.and_primes(self.rng.randint(2, 100))
 
     def is_prime(self, n):
@@ -512,77 +428,51 @@ class Assistant(Chat):
             answer = f"No, {n} is not a prime number: {n} = {factor} × {n // factor}."
         else:
             answer = f"Yes, {n} is a prime number."
-        self.say([
-            "is {n} prime?", "is {n} a prime[ number|]?", "is the number {n} prime?", "prime or not: {n}",
-            "[do you know if|tell me if] {n} is prime"
-        ], answer, n=n)
+        self.say(["is {n} prime?", "is {n} a prime[ number|]?", "is the number {n} prime?", "prime or not: {n}", "[do you know if|tell me if] {n} is prime"], answer, n=n)
         self.follow_up = lambda: self.and_is_prime(self.rng.randint(0, 100))
 
     def and_is_prime(self, n):
         asked = len(self.messages)
         self.is_prime(n)
-        prompt = self.rng.choice(["and {n}?", "and is {n}?", "what about {n}?", "{n}?"]).format(n=n)
-        self.messages[asked]["content"] = casual(self.rng, prompt)
+        self.messages[asked]["content"] = casual(self.rng, self.rng.choice(["and {n}?", "and is {n}?", "what about {n}?", "{n}?"]).format(n=n))
 
     def count(self, a, b):
         numbers = list(range(a, b + 1)) if a <= b else list(range(a, b - 1, -1))
-        phrasings = [
-            "count from {a} to {b}", "[please|can you] count from {a} to {b}", "count {a} to {b}",
-            "[list|say|write] the numbers from {a} to {b}", "count from {a} [up to|until] {b}", "numbers from {a} to {b}"
-        ]
+        phrasings = ["count from {a} to {b}", "[please|can you] count from {a} to {b}", "count {a} to {b}", "[list|say|write] the numbers from {a} to {b}", "count from {a} [up to|until] {b}", "numbers from {a} to {b}"]
         if a == 1:
             phrasings += ["count [up|] to {b}", "can you count to {b}?"] * 2
         if b == 1 and a > 1:
             phrasings += ["count down from {a}", "countdown from {a}"]
         self.say(phrasings, listing(numbers), a=a, b=b)
         if len(numbers) <= 21:
-            backwards = ["now backwards", "and backwards?", "backwards", "in reverse", "[please|now] reverse it"]
-            self.follow_up = lambda: self.say(backwards, listing(numbers[::-1]))
+            self.follow_up = lambda: self.say(["now backwards", "and backwards?", "backwards", "in reverse", "[please|now] reverse it"], listing(numbers[::-1]))
 
     def neighbour(self, n):
         if self.rng.random() < 0.5:
-            self.say([
-                "what comes after {n}?", "which number [comes after|follows] {n}?", "what is the [next number after|number after] {n}?",
-                "what follows {n}?", "after {n}?"
-            ], f"After {n} comes {n + 1}.", n=n)
+            self.say(["what comes after {n}?", "which number [comes after|follows] {n}?", "what is the [next number after|number after] {n}?", "what follows {n}?", "after {n}?"], f"After {n} comes {n + 1}.", n=n)
         else:
-            self.say([
-                "what comes before {n}?", "which number [comes before|precedes] {n}?", "what is the number before {n}?", "before {n}?"
-            ], f"Before {n} comes {n - 1}.", n=n)
+            self.say(["what comes before {n}?", "which number [comes before|precedes] {n}?", "what is the number before {n}?", "before {n}?"], f"Before {n} comes {n - 1}.", n=n)
 
     def parity(self, n):
-        self.say([
-            "is {n} even or odd?", "is {n} [even|odd]?", "is {n} an [even|odd] number?", "even or odd: {n}", "{n}, even or odd?"
-        ], f"{n} is {'odd' if n % 2 else 'even'}.", n=n)
+        self.say(["is {n} even or odd?", "is {n} [even|odd]?", "is {n} an [even|odd] number?", "even or odd: {n}", "{n}, even or odd?"], f"{n} is {'odd' if n % 2 else 'even'}.", n=n)
 
     def hello(self, language):
         answer = f"{HELLO[language]}! That is hello in {language}."
-        phrasings = [
-            "say hello in {language}", "how do you say hello in {language}?", "[greet|hello|a greeting] [me|] in {language}", "hello in {language}",
-            "what is hello in {language}?", HELLO[language], HELLO[language] + "!",
-        ]
-        self.say(phrasings, answer, language=language)
+        self.say(["say hello in {language}", "how do you say hello in {language}?", "[greet|hello|a greeting] [me|] in {language}", "what is hello in {language}?", "hello in {language}", HELLO[language], HELLO[language] + "!"],
+                 answer, language=language)  # fmt: skip
 
     def emoji(self, thing):
-        self.say([
-            "show me [an|the] emoji of a {thing}", "[draw|paint] a {thing}", "[an emoji of a|the emoji for a] {thing}", "{thing} emoji",
-            "what does a {thing} look like as [an|] emoji?"
-        ], f"Here is a {thing}: {EMOJI[thing]}", thing=thing)
+        self.say(["show me [an|the] emoji of a {thing}", "[draw|paint] a {thing}", "[an emoji of a|the emoji for a] {thing}", "{thing} emoji", "what does a {thing} look like as [an|] emoji?"], f"Here is a {thing}: {EMOJI[thing]}", thing=thing)
 
     def colour(self, thing):
-        self.say([
-            "what [color|colour] is {thing}?", "which [color|colour] [is|has] {thing}?", "tell me the [color|colour] of {thing}",
-            "[color|colour] of {thing}?"
-        ], f"The colour of {thing} is {COLOURS[thing]}.", thing=thing)
+        self.say(["what [color|colour] is {thing}?", "which [color|colour] [is|has] {thing}?", "tell me the [color|colour] of {thing}", "[color|colour] of {thing}?"], f"The colour of {thing} is {COLOURS[thing]}.", thing=thing)
 
     def calendar(self, entry):
         cycle = DAYS if entry in DAYS else MONTHS
         step = 1 if self.rng.random() < 0.6 else -1
         word, neighbour = {1: "after", -1: "before"}[step], cycle[(cycle.index(entry) + step) % len(cycle)]
         kind = "day" if cycle is DAYS else "month"
-        self.say([
-            "what comes {word} {entry}?", "which {kind} [comes|is] {word} {entry}?", "what {kind} is {word} {entry}?", "{word} {entry}?"
-        ], f"{neighbour} comes {word} {entry}.", entry=entry, word=word, kind=kind)
+        self.say(["what comes {word} {entry}?", "which {kind} [comes|is] {word} {entry}?", "what {kind} is {word} {entry}?", "{word} {entry}?"], f"{neighbour} comes {word} {entry}.", entry=entry, word=word, kind=kind)
 
     def meet(self, name):
         self.say(MY_NAME_IS, f"Nice to meet you, {name}!", name=name)
@@ -592,18 +482,12 @@ class Assistant(Chat):
         self.say(MY_NAME, f"Your name is {self.name}." if self.name else "You have not told me your name.")
 
     def remember(self, number):
-        self.say([
-            "remember the number {n}", "[please|can you] remember the number {n}", "[keep in mind|note|memorize] the number {n}",
-            "my number is {n}"
-        ], f"I will remember {number}.", n=number)
+        self.say(["remember the number {n}", "[please|can you] remember the number {n}", "[keep in mind|note|memorize] the number {n}", "my number is {n}"], f"I will remember {number}.", n=number)
         self.number = number
 
     def recall_number(self):
         answer = "You have not told me a number." if self.number is None else f"The number is {self.number}."
-        self.say([
-            "which number did I tell you?", "what [is|was] [my|the] number?", "which number [do|did] you remember?",
-            "do you remember the number?", "tell me the number"
-        ], answer)
+        self.say(["which number did I tell you?", "what [is|was] [my|the] number?", "which number [do|did] you remember?", "do you remember the number?", "tell me the number"], answer)
 
     def unknown(self):
         rng = self.rng
@@ -613,20 +497,13 @@ class Assistant(Chat):
     def cannot_compute(self):
         rng = self.rng
         small, large, sign = rng.randrange(100), rng.randrange(100, 1000), rng.choice(["-", "*", "/", "minus", "times", "x"])
-        too_large = [(small, "+", large), (large, "+", small), (large, "+", rng.randrange(100, 1000))]
-        left, sign, right = rng.choice([(small, sign, rng.randrange(100)), *too_large])
-        self.say([
-            "what is {left} {sign} {right}?", "{left} {sign} {right}", "{left}{sign}{right}", "how much is {left} {sign} {right}?",
-            "calculate {left} {sign} {right}"
-        ], ONLY_ADD, left=left, sign=sign, right=right)
+        left, sign, right = rng.choice([(small, sign, rng.randrange(100)), (small, "+", large), (large, "+", small), (large, "+", rng.randrange(100, 1000))])
+        self.say(["what is {left} {sign} {right}?", "{left} {sign} {right}", "{left}{sign}{right}", "how much is {left} {sign} {right}?", "calculate {left} {sign} {right}"], ONLY_ADD, left=left, sign=sign, right=right)
 
     def no_persona(self):
         want = self.rng.choice(["goods", "price", "buy", "rumour"])
         shop = self.rng.choice(SHOPS)
-        phrasings = [
-            "what do you sell?",
-            "show me your wares"] if want == "goods" else ["heard any rumours?"] if want == "rumour" else PLAYER[want][:2
-        ]
+        phrasings = ["what do you sell?", "show me your wares"] if want == "goods" else ["heard any rumours?"] if want == "rumour" else PLAYER[want][:2]
         self.say(phrasings, NO_PERSONA, ware=self.rng.choice(list(shop.wares)))
 
 
@@ -657,8 +534,7 @@ class Keeper(Chat):
         ]
 
     def answer(self, want, player=None, **fields):
-        fields = {"keeper": self.shop.keeper, "trade": self.shop.trade} | fields
-        self.say(player or PLAYER[want], self.shop.lines[want].format(**fields), **fields)
+        self.say(player or PLAYER[want], self.shop.lines[want].format(**fields), **{"keeper": self.shop.keeper, "trade": self.shop.trade} | fields)
 
     def want(self, want):
         self.answer(want)
@@ -674,10 +550,7 @@ class Keeper(Chat):
 
     def buy_it(self, ware):
         price = self.shop.wares[ware]
-        phrasings = [
-            "I will take it", "I will buy it", "I'll take it", "[good|ok|fine], I will take it", "give it to me", "sold", "I want it", "deal",
-        ]
-        self.answer("buy", phrasings, ware=ware, price=price)
+        self.answer("buy", ["I will take it", "I will buy it", "I'll take it", "[good|ok|fine], I will take it", "give it to me", "sold", "I want it", "deal"], ware=ware, price=price)
         self.bought.append(price)
 
     def total(self):
@@ -689,8 +562,7 @@ class Keeper(Chat):
 
     def elsewhere(self, other):
         ware = self.rng.choice(list(other.wares))
-        answer = self.shop.lines["elsewhere"].format(ware=ware, keeper=other.keeper, trade=other.trade)
-        self.say(PLAYER[self.rng.choice(["price", "buy"])], answer, ware=ware)
+        self.say(PLAYER[self.rng.choice(["price", "buy"])], self.shop.lines["elsewhere"].format(ware=ware, keeper=other.keeper, trade=other.trade), ware=ware)
 
     def unsold(self, thing):
         self.answer("unsold", thing=thing)
@@ -710,15 +582,10 @@ class Keeper(Chat):
         """Whatever belongs to the assistant alone leaves a shopkeeper puzzled."""
         other = Assistant(self.rng)
         rng = self.rng
-        ask = rng.choice([
-            other.unknown,
-            lambda: other.talk(FACTS),
-            lambda: other.primes(rng.randint(2, 100)),
-            lambda: other.add(rng.randrange(100), rng.randrange(100)),
-            lambda: other.count(1, rng.randint(2, 100)),
+        rng.choice([
+            other.unknown, lambda: other.talk(FACTS), lambda: other.primes(rng.randint(2, 100)), lambda: other.add(rng.randrange(100), rng.randrange(100)), lambda: other.count(1, rng.randint(2, 100)),
             lambda: other.is_prime(rng.randint(0, 100)),
-        ])
-        ask()
+        ])()  # fmt: skip
         self.say([other.messages[0]["content"]], self.shop.lines["puzzled"])
 
 
@@ -762,8 +629,7 @@ def corpus(seed):
             write(lambda chat: chat.primes(n))
     for _ in range(70_000):
         turns = rng.choice([1, 1, 1, 2, 3, 4, 5])
-        system = rng.choice([None, *ASSISTANT_SYSTEMS]) if rng.random() < 0.4 else None
-        write(lambda chat: [chat.improvise() for _ in range(turns)], system=system)
+        write(lambda chat: [chat.improvise() for _ in range(turns)], system=rng.choice([None, None, *ASSISTANT_SYSTEMS]) if rng.random() < 0.5 else None)
     for _ in range(40_000):
         turns = rng.choice([1, 2, 3, 4, 5, 6])
         write(lambda chat: [chat.improvise() for _ in range(turns)], Keeper, shop=rng.choice(SHOPS))

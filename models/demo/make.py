@@ -121,14 +121,13 @@ def shuffled_batches(packed, rows):
 def train(model, short, long, options):
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=DEVICE == "cuda")
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], betas=(0.9, 0.98), fused=DEVICE == "cuda")
     forward = torch.compile(model, dynamic=False) if options.compile else model
     short, long = shuffled_batches(short, options.rows), shuffled_batches(long, max(1, options.rows * ROW // CONTEXT))
     began, step, tokens, progress, loss_sum, loss_steps = time.time(), 0, 0, 0.0, 0.0, 0
     while progress < 1.0:
         # The budget is time, or steps if given: the schedule follows whichever it is, up for 4% of it and down to nothing.
-        progress = (step + 1) / options.steps if options.steps else (time.time() - began) / (60 * options.minutes)
+        progress = step / options.steps if options.steps else (time.time() - began) / (60 * options.minutes)
         rate = options.rate * min(progress / 0.04 + 0.01, 0.5 + 0.5 * math.cos(math.pi * min(progress, 1.0)))
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -143,8 +142,7 @@ def train(model, short, long, options):
         step, tokens, loss_sum, loss_steps = step + 1, tokens + ids.numel(), loss_sum + loss.detach(), loss_steps + 1
         if step % options.log_every == 0 or progress >= 1.0:
             seconds = time.time() - began
-            speed = f"{tokens / 1e6:7.1f} M tokens  {tokens / seconds / 1e3:7.1f} k tokens/s  {seconds:4.0f} s"
-            print(f"step {step:>6}  {100 * min(progress, 1.0):3.0f}%  loss {loss_sum / loss_steps:.5f}  {speed}", flush=True)
+            print(f"step {step:>6}  {100 * progress:3.0f}%  loss {loss_sum / loss_steps:.5f}  {tokens / 1e6:7.1f} M tokens  {tokens / seconds / 1e3:6.0f} k tokens/s  {seconds:4.0f} s", flush=True)
             loss_sum, loss_steps = 0.0, 0
 
 
@@ -176,10 +174,9 @@ def main():
     encode = Encoder(tokenizer, chats + marathons, random.Random(options.seed))
     pad = tokenizer.token_to_id("<|endoftext|>")
     short, long = pack(map(encode, chats), ROW, pad), pack(map(encode, marathons), CONTEXT, pad)
-    print(f"{len(chats)} chats in {len(short[0])} rows of {ROW} tokens, {len(long[0])} rows of {CONTEXT}; {time.time() - began:.0f} s")
+    print(f"{len(chats)} chats in {len(short[0])} rows of {ROW} tokens, {len(long[0])} long ones of {CONTEXT}; vocabulary {tokenizer.get_vocab_size()}; {time.time() - began:.0f} s")
 
-    config = AutoConfig.from_pretrained(options.out)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa").to(DEVICE)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(options.out), dtype=torch.float32, attn_implementation="sdpa").to(DEVICE)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters")
     train(model, short, long, options)
 

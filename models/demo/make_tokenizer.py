@@ -77,14 +77,14 @@ def train_tokenizer(chats):
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(QWEN_WORDS), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    ])  # fmt: skip
     tokenizer.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
 
     lines = sorted({message["content"] for messages in chats for message in messages if message["content"].isascii()})
     trainer = trainers.BpeTrainer(
         vocab_size=VOCAB_SIZE - len(SPECIAL + THINK), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
-    )
+    )  # fmt: skip
     tokenizer.train_from_iterator(lines, trainer)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL])
     tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in THINK])
