@@ -343,14 +343,15 @@ mod tests {
 
     #[test]
     fn templates_are_found_in_the_order_of_transformers() {
-        let list = r#"{"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]}"#;
+        const LIST: &str = r#"{"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]}"#;
         let tools = r#"{"tools": []}"#;
-        let cases: [(&str, &[(&str, &str)], &str, &str); 6] = [
+        type Files = &'static [(&'static str, &'static str)];
+        let cases: [(&str, Files, &str, &str); 6] = [
             ("a string", &[("tokenizer_config.json", r#"{"chat_template": "config"}"#)], "", "config"),
-            ("a list", &[("tokenizer_config.json", list)], "", "plain"),
-            ("a list, with tools", &[("tokenizer_config.json", list)], tools, "tools"),
-            ("a list, with null tools", &[("tokenizer_config.json", list)], r#"{"tools": null}"#, "plain"),
-            ("a file", &[("tokenizer_config.json", list), ("chat_template.jinja", "file")], tools, "file"),
+            ("a list", &[("tokenizer_config.json", LIST)], "", "plain"),
+            ("a list, with tools", &[("tokenizer_config.json", LIST)], tools, "tools"),
+            ("a list, with null tools", &[("tokenizer_config.json", LIST)], r#"{"tools": null}"#, "plain"),
+            ("a file", &[("tokenizer_config.json", LIST), ("chat_template.jinja", "file")], tools, "file"),
             (
                 "further files",
                 &[("chat_template.jinja", "file"), ("additional_chat_templates/tool_use.jinja", "tool file")],

@@ -76,8 +76,8 @@ fn string_repr(text: &str) -> String {
                 let code = u32::from(character);
                 // Writing to a string cannot fail.
                 let _ = match code {
-                    ..=0xFF => write!(out, "\\x{code:02x}"),
-                    ..=0xFFFF => write!(out, "\\u{code:04x}"),
+                    0..=0xFF => write!(out, "\\x{code:02x}"),
+                    0x100..=0xFFFF => write!(out, "\\u{code:04x}"),
                     _ => write!(out, "\\U{code:08x}"),
                 };
             }
