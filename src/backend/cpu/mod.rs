@@ -30,12 +30,21 @@ pub use pool::Pool;
 use super::{Backend, HeadNorm, HostTensor, KvShape};
 use crate::batch::{Batch, BatchLimits, TokenId};
 use crate::error::Result;
+use parking_lot::Mutex;
 use std::ops::Range;
+
+/// The specifications: obvious loops over plain slices, which every backend is tested against.
+#[doc(hidden)]
+pub mod reference {
+    pub use super::linear::reference as linear;
+}
 
 /// The CPU as a backend.
 pub struct Cpu {
     pool: Pool,
     isa: Isa,
+    /// Grows with the tensors that are made when the engine opens.
+    scratch: Mutex<linear::Scratch>,
 }
 
 /// Activations on the CPU.
@@ -49,8 +58,13 @@ pub struct Step {
 
 impl Cpu {
     /// A backend of `threads` threads, the caller's included.
+    ///
+    /// # Panics
+    ///
+    /// If `isa` is not one of [`Isa::available`].
     pub fn new(threads: usize, isa: Isa) -> Cpu {
-        Cpu { pool: Pool::new(threads), isa }
+        assert!(Isa::available().contains(&isa), "this machine has no {}", isa.name());
+        Cpu { pool: Pool::new(threads), isa, scratch: Mutex::default() }
     }
 }
 
@@ -75,6 +89,7 @@ impl Backend for Cpu {
     type Step = Step;
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
+        self.scratch.lock().fit(&self.pool, self.isa, capacity, cols)?;
         Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
     }
 
