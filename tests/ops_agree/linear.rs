@@ -3,7 +3,7 @@
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
 use nanovllm::backend::cpu::{Cpu, Isa, Matrix, reference};
-use nanovllm::backend::{Backend, DType, HostTensor};
+use nanovllm::backend::{DType, HostTensor};
 use nanovllm::ops;
 use std::ops::Range;
 
