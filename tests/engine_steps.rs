@@ -8,7 +8,7 @@ use nanovllm::batch::{BatchLimits, Sampling, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::output::{Finish, Output};
 use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
-use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
+use nanovllm::engine::{Budget, Engine, EngineLimits, Front, Prompt};
 use nanovllm::error::Error;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -284,7 +284,7 @@ fn run(world: World) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20_000, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_the_schedule_each_request_gets_its_own_answer(world in worlds()) {
@@ -448,6 +448,14 @@ fn a_sink_hears_every_output_and_may_cancel() {
     }
     assert_eq!(heard[&first], ["-", "-", "-", "-", "-", "-", "-", "Length"]);
     assert_eq!(heard[&second], ["-", "-", "Cancelled"]);
+}
+
+#[test]
+fn an_engine_may_move_between_threads_and_its_front_be_shared() {
+    fn may_move<T: Send>() {}
+    fn may_be_shared<T: Send + Sync>() {}
+    may_move::<Engine>();
+    may_be_shared::<Front>();
 }
 
 #[test]

@@ -204,9 +204,7 @@ impl Engine {
     fn begin_pass(&mut self, budget: Budget) -> Result<()> {
         let aim = match budget {
             Budget::OnePass => usize::MAX,
-            // The budget can be kept to about one stage. A stage of a quarter of it keeps the overrun small, while chunks
-            // stay large enough that weights are not read over and over for a few tokens.
-            Budget::Time(time) => self.cost.tokens_in(time.saturating_mul(self.runner.stages() as u32) / 4),
+            Budget::Time(time) => self.cost.tokens_within(time, self.runner.stages()),
         };
         self.pass.clear();
         self.batch.clear();

@@ -33,21 +33,33 @@ impl PassCost {
         }
     }
 
-    /// Tokens that a pass of `time` has room for, at least one.
-    pub fn tokens_in(&self, time: Duration) -> usize {
+    /// Tokens for a pass of `stages` stages, one of which is to take about a quarter of `budget`; at least one.
+    ///
+    /// A call can be late by one stage. A quarter keeps that small, while chunks stay large enough that weights are not read
+    /// over and over for a few tokens. Where the fixed part alone takes more than the quarter, small chunks would gain
+    /// little time and cost a long prompt dearly: then the tokens may cost as much as the fixed part, as long as a stage
+    /// still fits in the budget.
+    pub fn tokens_within(&self, budget: Duration, stages: usize) -> usize {
         if self.passes == 0 {
             return FIRST_TOKENS;
         }
+        let (fixed, each) = self.parts();
+        let whole = budget.as_secs_f64() * stages as f64;
+        let fitting = |seconds: f64| (seconds - fixed) / each;
+        // A cast from float saturates, so that "no time at all was measured" becomes "as many as you like".
+        (fitting(whole / 4.0).max((fixed / each).min(fitting(whole))) as usize).max(1)
+    }
+
+    /// Seconds of a pass however few its tokens are, and seconds of a token.
+    fn parts(&self) -> (f64, f64) {
         let variance = self.nn - self.n * self.n;
-        let slope = (self.nt - self.n * self.t) / variance;
+        let each = (self.nt - self.n * self.t) / variance;
         // Passes of about one size tell nothing of the fixed part. Taking it for zero errs towards small chunks; these
         // differ in size from the passes before and so teach the difference.
-        let (fixed, each) = match variance > 1e-3 * self.nn && slope > 0.0 && slope * self.n < self.t {
-            true => (self.t - slope * self.n, slope),
+        match variance > 1e-3 * self.nn && each > 0.0 && each * self.n < self.t {
+            true => (self.t - each * self.n, each),
             false => (0.0, self.t / self.n),
-        };
-        // A cast from float saturates, so that "no time at all was measured" becomes "as many as you like".
-        (((time.as_secs_f64() - fixed) / each) as usize).max(1)
+        }
     }
 }
 
@@ -65,8 +77,23 @@ mod tests {
         for tokens in (0..200).map(|i| 1 + i * 37 % 100) {
             cost.observe(tokens, micros(500.0 + 10.0 * tokens as f64));
         }
-        let fits = cost.tokens_in(micros(1500.0));
-        assert!((95..=105).contains(&fits), "{fits}");
+        for stages in [1, 10] {
+            let fits = cost.tokens_within(micros(6000.0 / stages as f64), stages);
+            assert!((95..=105).contains(&fits), "{fits} tokens in {stages} stages");
+        }
+    }
+
+    #[test]
+    fn where_the_fixed_part_is_large_a_chunk_is_still_worth_its_pass() {
+        let mut cost = PassCost::default();
+        for tokens in (0..200).map(|i| 1 + i * 37 % 100) {
+            cost.observe(tokens, micros(4000.0 + 10.0 * tokens as f64));
+        }
+        let halves = cost.tokens_within(micros(10_000.0), 1);
+        assert!((390..=410).contains(&halves), "{halves}: as much as the fixed part");
+        let fits = cost.tokens_within(micros(6000.0), 1);
+        assert!((190..=210).contains(&fits), "{fits}: a stage still fits in the budget");
+        assert_eq!(cost.tokens_within(micros(2000.0), 1), 1, "nothing fits");
     }
 
     #[test]
@@ -74,7 +101,7 @@ mod tests {
         let mut cost = PassCost::default();
         cost.observe(8, micros(8000.0));
         cost.observe(4, micros(6000.0));
-        assert_eq!(cost.tokens_in(Duration::ZERO), 1);
+        assert_eq!(cost.tokens_within(Duration::ZERO, 4), 1);
     }
 
     #[test]
@@ -83,7 +110,7 @@ mod tests {
         for _ in 0..50 {
             cost.observe(4, micros(400.0));
         }
-        assert_eq!(cost.tokens_in(micros(1000.0)), 10);
+        assert_eq!(cost.tokens_within(micros(1000.0), 4), 10);
     }
 
     #[test]
@@ -92,7 +119,7 @@ mod tests {
             let mut cost = PassCost::default();
             cost.observe(1, micros(times[0]));
             cost.observe(64, micros(times[1]));
-            assert!(cost.tokens_in(micros(100.0)) >= 1, "{times:?}");
+            assert!(cost.tokens_within(micros(100.0), 4) >= 1, "{times:?}");
         }
     }
 
@@ -104,7 +131,7 @@ mod tests {
                 cost.observe(tokens, micros(slowdown * 10.0 * tokens as f64));
             }
         }
-        let fits = cost.tokens_in(micros(4000.0));
+        let fits = cost.tokens_within(micros(4000.0), 4);
         assert!((80..=125).contains(&fits), "{fits}");
     }
 }

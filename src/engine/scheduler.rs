@@ -9,7 +9,7 @@
 //!
 //! The scheduler knows no tensor, device or model: it turns a queue into a [`Batch`].
 //! Invariants: a live sequence is in exactly one of `waiting` and `running`. What runs of a priority has arrived before
-//! what waits of it. Sequences leave `running` only while no pass is in flight.
+//! what waits of it. A sequence in flight stays in `running` until its pass is collected.
 
 use super::block_manager::BlockManager;
 use super::options::PrefixCache;
