@@ -6,6 +6,7 @@ JOBS ?= $(shell nproc)
 # Cargo is looked for where rustup puts it, so that a shell which was open before still finds it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
+MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint header kernels install bench
 

@@ -147,7 +147,7 @@ static nvllm_engine *open_engine(const struct arguments *arguments) {
   config.progress = show_loading;
   nvllm_status status = nvllm_engine_new(&config, &engine, &error);
   end_bar();
-  if (status != NVLLM_OK) fail(arguments->model, &error);
+  if (status != NVLLM_OK) fail("cannot open the model", &error);
   return engine;
 }
 
@@ -213,6 +213,7 @@ int main(int argc, char **argv) {
 
   nvllm_result *result = answer(engine, &arguments, prompts);
   int failures = print_answers(result, arguments.prompts);
+  fflush(stdout);
   print_speed(engine);
 
   nvllm_result_free(result);
