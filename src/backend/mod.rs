@@ -5,8 +5,10 @@
 
 pub mod cpu;
 mod host_tensor;
+mod mapped_file;
 
 pub use host_tensor::{DType, HostTensor};
+pub use mapped_file::map_file;
 
 use crate::batch::{Batch, BatchLimits, TokenId};
 use crate::error::Result;
