@@ -113,18 +113,19 @@ unsafe fn dots<L: Lanes, T: Number, const Q: usize, const K: usize>(
     dim: usize,
 ) -> [[L::V; K]; Q] {
     let mut sums = [[lanes.splat(0.0); K]; Q];
-    let mut vectors = [lanes.splat(0.0); K];
+    let mut vectors = [lanes.splat(0.0); Q];
     let mut at = 0;
     // SAFETY: `at + N` is at most `dim` in the loop, and at most `dim` rounded up below: the caller's promise.
     unsafe {
         while at + L::N <= dim {
-            for k in 0..K {
-                vectors[k] = T::load(lanes, keys[k].add(at));
-            }
+            // Q queries, one key and Q * K sums: all the registers there are.
             for q in 0..Q {
-                let query = lanes.load(queries[q].add(at));
-                for k in 0..K {
-                    sums[q][k] = lanes.fma(query, vectors[k], sums[q][k]);
+                vectors[q] = lanes.load(queries[q].add(at));
+            }
+            for k in 0..K {
+                let key = T::load(lanes, keys[k].add(at));
+                for q in 0..Q {
+                    sums[q][k] = lanes.fma(vectors[q], key, sums[q][k]);
                 }
             }
             at += L::N;
@@ -149,6 +150,7 @@ unsafe fn dots<L: Lanes, T: Number, const Q: usize, const K: usize>(
 /// # Safety
 ///
 /// `dim` numbers must be writable at each output, and as many rounded up to whole vectors readable at each value.
+#[allow(clippy::too_many_arguments)]
 #[inline(always)]
 pub unsafe fn accumulate<L: Lanes, T: Number>(
     lanes: L,
@@ -285,20 +287,20 @@ unsafe fn add_values<L: Lanes, T: Number, const Q: usize, const C: usize>(
             sums[q][c] = lanes.mul(sums[q][c], rescale);
         }
     }
-    let mut vectors = [lanes.splat(0.0); C];
+    let mut spread = [lanes.splat(0.0); Q];
     for (j, value) in values.iter().enumerate() {
         if let Some(row) = ahead.next() {
             prefetch(lanes, row);
         }
-        for c in 0..C {
-            // SAFETY: the caller's promise.
-            vectors[c] = unsafe { T::load(lanes, value.as_ptr().add(at + c * L::N)) };
-        }
         for q in 0..Q {
             // SAFETY: the caller cut each query's weights to the number of values.
-            let weight = lanes.splat(unsafe { *weights[q].get_unchecked(j) });
-            for c in 0..C {
-                sums[q][c] = lanes.fma(weight, vectors[c], sums[q][c]);
+            spread[q] = lanes.splat(unsafe { *weights[q].get_unchecked(j) });
+        }
+        for c in 0..C {
+            // SAFETY: the caller's promise.
+            let vector = unsafe { T::load(lanes, value.as_ptr().add(at + c * L::N)) };
+            for q in 0..Q {
+                sums[q][c] = lanes.fma(spread[q], vector, sums[q][c]);
             }
         }
     }
