@@ -16,7 +16,8 @@ impl KvCache {
     /// Room for `blocks` blocks in every layer.
     pub fn new(shape: &KvShape, blocks: usize) -> Result<KvCache> {
         let layer_bytes = shape.block_bytes() / shape.layers * blocks;
-        let bytes = Pages::zeroed(layer_bytes * shape.layers, "the KV cache", "kv_cache_bytes")?;
+        // Blocks lie anywhere. With small pages, decode at 4096 tokens of context reads 11 GB/s a thread, with large ones 17.
+        let bytes = Pages::zeroed(layer_bytes * shape.layers, "the KV cache", "kv_cache_bytes")?.in_large_pages();
         Ok(KvCache { shape: *shape, bytes, layer_bytes })
     }
 

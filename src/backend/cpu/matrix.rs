@@ -85,7 +85,9 @@ mod tests {
     fn a_range_of_rows_is_cut_where_parts_meet() {
         let matrix = Matrix::new(&[part(1, 3), part(2, 1), part(3, 4)]).unwrap();
         assert_eq!((matrix.rows(), matrix.cols(), matrix.row_bytes()), (8, 2, 4));
-        let cases: [(Range<usize>, &[(Range<usize>, u8)]); 5] = [
+        /// Rows, and what they are cut into: rows of which part.
+        type Case = (Range<usize>, &'static [(Range<usize>, u8)]);
+        let cases: [Case; 5] = [
             (0..8, &[(0..3, 1), (3..4, 2), (4..8, 3)]),
             (1..3, &[(1..3, 1)]),
             (2..5, &[(2..3, 1), (3..4, 2), (4..5, 3)]),
