@@ -18,14 +18,7 @@ params! {
     }
 }
 
-pub fn run(
-    cuda: &Cuda,
-    out: &mut Tensor,
-    residual: &mut Tensor,
-    x: &Tensor,
-    weight: &Vector,
-    eps: f32,
-) -> Result<()> {
+pub fn run(cuda: &Cuda, out: &mut Tensor, residual: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) -> Result<()> {
     let params = AddRmsNormParams {
         out: out.storage.address(),
         residual: residual.storage.address(),

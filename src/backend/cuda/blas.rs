@@ -356,7 +356,8 @@ mod tests {
 
     #[test]
     fn token_counts_share_a_plan_with_their_neighbours() {
-        let cases = [(1, 8), (17, 24), (64, 64), (65, 72), (100, 104), (256, 256), (257, 288), (1000, 1024), (16384, 16384)];
+        let cases =
+            [(1, 8), (17, 24), (64, 64), (65, 72), (100, 104), (256, 256), (257, 288), (1000, 1024), (16384, 16384)];
         for (m, expected) in cases {
             assert_eq!(bucket(m), expected, "{m} tokens");
         }

@@ -221,7 +221,10 @@ impl Memory {
         // SAFETY: the range lies in this memory by the line above, and `from` outlives the copy because of the wait.
         unsafe {
             let to = self.address + offset as u64;
-            check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.context.stream))?;
+            check(
+                "cuMemcpyHtoDAsync",
+                sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.context.stream),
+            )?;
         }
         self.context.synchronize()
     }

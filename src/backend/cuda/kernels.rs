@@ -14,8 +14,7 @@ struct Aligned<B: ?Sized>(B);
 
 macro_rules! fatbin {
     ($file:literal) => {{
-        static FATBIN: &Aligned<[u8]> =
-            &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".fatbin")));
+        static FATBIN: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".fatbin")));
         &FATBIN.0
     }};
 }

@@ -68,7 +68,8 @@ impl Kernels {
         };
         let tiled = Kernel::load(context, File::LinearTiled, "linear_tiled", dtype)?;
         tiled.allow_shared(TILED_SHARED_BYTES)?;
-        let direct = [direct(8, 16, 128, 16)?, direct(16, 16, 128, 16)?, direct(32, 32, 64, 8)?, direct(64, 32, 64, 8)?];
+        let direct =
+            [direct(8, 16, 128, 16)?, direct(16, 16, 128, 16)?, direct(32, 32, 64, 8)?, direct(64, 32, 64, 8)?];
         Ok(Kernels { direct, tiled })
     }
 }
@@ -107,7 +108,8 @@ pub fn run(
         let blocks = n.div_ceil(direct.columns);
         // Few thread blocks share out k among more warps, so that every multiprocessor has enough loads under way. The choice
         // does not depend on m: results of a row are the same in a batch of 1 and of 8.
-        let warps = if blocks <= 2 * cuda.context.facts().processors { direct.warps_max } else { direct.warps_max.min(8) };
+        let warps =
+            if blocks <= 2 * cuda.context.facts().processors { direct.warps_max } else { direct.warps_max.min(8) };
         let warps = k.div_ceil(direct.run).clamp(1, warps);
         let shared = warps * direct.tokens * direct.columns * 4;
         return direct.kernel.launch(cuda.chaining, [blocks, 1, 1], 32 * warps, shared, &params);

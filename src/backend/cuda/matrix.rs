@@ -135,9 +135,15 @@ fn convert(out: &mut [u8], chunk: &[u8], from: DType, to: DType) -> usize {
     }
     let pairs = out.chunks_exact_mut(2).zip(chunk.chunks_exact(from.bytes()));
     match from {
-        DType::F32 => pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(f32::from_le_bytes([b[0], b[1], b[2], b[3]]), to))),
-        DType::F16 => pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(f16::from_le_bytes([b[0], b[1]]).to_f32(), to))),
-        DType::Bf16 => pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(bf16::from_le_bytes([b[0], b[1]]).to_f32(), to))),
+        DType::F32 => {
+            pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(f32::from_le_bytes([b[0], b[1], b[2], b[3]]), to)))
+        }
+        DType::F16 => {
+            pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(f16::from_le_bytes([b[0], b[1]]).to_f32(), to)))
+        }
+        DType::Bf16 => {
+            pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(bf16::from_le_bytes([b[0], b[1]]).to_f32(), to)))
+        }
     }
     chunk.len() / from.bytes() * 2
 }

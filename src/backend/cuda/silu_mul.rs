@@ -13,7 +13,6 @@ pub fn run(cuda: &Cuda, out: &mut Tensor, gate_up: &Tensor) -> Result<()> {
     let width = out.cols();
     // The kernel knows no stride: a matrix with such a width was refused when it was loaded.
     assert_eq!(width % 8, 0);
-    let params =
-        SiluMulParams { out: out.storage.address(), gate_up: gate_up.storage.address(), width: width as i32 };
+    let params = SiluMulParams { out: out.storage.address(), gate_up: gate_up.storage.address(), width: width as i32 };
     cuda.kernels.silu_mul.launch(cuda.chaining, [width.div_ceil(2048), out.rows(), 1], 256, 0, &params)
 }
