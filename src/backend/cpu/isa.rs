@@ -1,4 +1,8 @@
 //! Which instructions the kernels use.
+#![allow(unsafe_code)]
+
+use crate::error::{Error, Result};
+use std::sync::OnceLock;
 
 /// An instruction set, each including those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,9 +19,155 @@ pub enum Isa {
     Amx,
 }
 
+/// The environment variable that forces an instruction set.
+const KNOB: &str = "NVLLM_CPU_ISA";
+
+const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx];
+
 impl Isa {
-    /// The best that this machine has, or what the environment variable `NVLLM_CPU_ISA` names if the machine has it.
-    pub fn detect() -> Isa {
-        Isa::Portable
+    /// The best that this machine has, or what the environment variable `NVLLM_CPU_ISA` names.
+    ///
+    /// A name that is unknown, or that this machine lacks, is an error that lists what there is.
+    pub fn detect() -> Result<Isa> {
+        let forced = std::env::var_os(KNOB);
+        Isa::choose(forced.map(|name| name.to_string_lossy().into_owned()), Isa::best())
+    }
+
+    /// What this machine has, `Portable` first.
+    pub fn available() -> &'static [Isa] {
+        &ALL[..=Isa::best() as usize]
+    }
+
+    /// The name by which `NVLLM_CPU_ISA` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Avx512Bf16 => "avx512bf16",
+            Isa::Amx => "amx",
+        }
+    }
+
+    fn choose(forced: Option<String>, best: Isa) -> Result<Isa> {
+        let Some(name) = forced.filter(|name| !name.is_empty()) else { return Ok(best) };
+        ALL.into_iter().find(|isa| isa.name() == name && *isa <= best).ok_or(Error::Option {
+            field: KNOB,
+            value: name,
+            wanted: match best {
+                Isa::Portable => "portable, which is what this machine has",
+                Isa::Avx2 => "portable or avx2, which this machine has",
+                Isa::Avx512 => "portable, avx2 or avx512, which this machine has",
+                Isa::Avx512Bf16 => "portable, avx2, avx512 or avx512bf16, which this machine has",
+                Isa::Amx => "portable, avx2, avx512, avx512bf16 or amx",
+            },
+        })
+    }
+
+    fn best() -> Isa {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(ask_the_machine)
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn ask_the_machine() -> Isa {
+    Isa::Portable
+}
+
+#[cfg(target_arch = "x86_64")]
+fn ask_the_machine() -> Isa {
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+    let avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl");
+    match () {
+        () if !avx2 => Isa::Portable,
+        () if !avx512 => Isa::Avx2,
+        () if !is_x86_feature_detected!("avx512bf16") => Isa::Avx512,
+        () if !amx::is_permitted() => Isa::Avx512Bf16,
+        () => Isa::Amx,
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx {
+    use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+
+    /// Whether the machine has bf16 tiles and the kernel lets this process use them.
+    ///
+    /// The permission holds for the whole process, threads that are yet to come included.
+    pub fn is_permitted() -> bool {
+        const BF16: u32 = 1 << 22;
+        const TILE: u32 = 1 << 24;
+        if __cpuid(0).eax < 7 {
+            return false;
+        }
+        let found = __cpuid_count(7, 0).edx;
+        found & BF16 != 0 && found & TILE != 0 && kernel_saves_tiles() && request_permission()
+    }
+
+    /// Whether the kernel keeps tiles over a change of threads.
+    fn kernel_saves_tiles() -> bool {
+        const OSXSAVE: u32 = 1 << 27;
+        /// XTILECFG and XTILEDATA.
+        const TILES: u64 = 0b11 << 17;
+
+        #[target_feature(enable = "xsave")]
+        fn enabled_features() -> u64 {
+            // SAFETY: register 0 exists wherever the instruction does.
+            unsafe { _xgetbv(0) }
+        }
+
+        // SAFETY: with OSXSAVE set the instruction may be used.
+        __cpuid(1).ecx & OSXSAVE != 0 && unsafe { enabled_features() } & TILES == TILES
+    }
+
+    fn request_permission() -> bool {
+        const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+        const XTILEDATA: libc::c_long = 18;
+        // SAFETY: the call reads and writes no memory of ours.
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0 }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
+mod amx {
+    /// Only Linux is known to hand out tiles.
+    pub fn is_permitted() -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_instruction_set_is_taken_unless_one_is_forced() {
+        for best in ALL {
+            assert_eq!(Isa::choose(None, best).unwrap(), best);
+            assert_eq!(Isa::choose(Some(String::new()), best).unwrap(), best);
+            for lower in ALL.into_iter().filter(|isa| *isa <= best) {
+                assert_eq!(Isa::choose(Some(lower.name().into()), best).unwrap(), lower);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_unknown_or_not_to_be_had_is_an_error_that_lists_what_there_is() {
+        for (name, best) in [("sse9", Isa::Amx), ("AVX2", Isa::Amx), ("amx", Isa::Avx2), ("avx2", Isa::Portable)] {
+            let message = Isa::choose(Some(name.into()), best).unwrap_err().to_string();
+            assert!(message.starts_with(&format!("NVLLM_CPU_ISA is {name}, but must be portable")), "{message}");
+            assert!(best == Isa::Portable || message.contains(best.name()), "{message}");
+        }
+    }
+
+    #[test]
+    fn available_sets_begin_with_portable_and_ascend() {
+        let available = Isa::available();
+        assert_eq!(available[0], Isa::Portable);
+        assert!(available.is_sorted());
     }
 }

@@ -1,6 +1,7 @@
 //! Keys and values of all layers, in blocks.
+#![allow(unsafe_code)]
 
-use super::Pages;
+use super::{Number, Pages};
 use crate::backend::KvShape;
 use crate::error::Result;
 
@@ -24,13 +25,105 @@ impl KvCache {
         self.shape
     }
 
-    /// One layer. `[block][kv_head][K|V][block_size][head_dim]`, numbers of the shape's type
-    pub fn layer(&self, layer: usize) -> &[u8] {
-        &self.bytes[layer * self.layer_bytes..][..self.layer_bytes]
+    /// One layer. `[block][kv_head][K|V][block_size][head_dim]`
+    ///
+    /// # Panics
+    ///
+    /// If `T` is not the number type of the shape.
+    pub fn layer<T: Number>(&self, layer: usize) -> &[T] {
+        assert_eq!(T::DTYPE, self.shape.dtype);
+        // SAFETY: any bits are a `T` by its trait.
+        let (before, numbers, after) =
+            unsafe { self.bytes[layer * self.layer_bytes..][..self.layer_bytes].align_to::<T>() };
+        // The pages are aligned, and every layer before this one has whole numbers.
+        assert!(before.is_empty() && after.is_empty());
+        numbers
     }
 
     /// One layer, to be written.
-    pub fn layer_mut(&mut self, layer: usize) -> &mut [u8] {
-        &mut self.bytes[layer * self.layer_bytes..][..self.layer_bytes]
+    ///
+    /// # Panics
+    ///
+    /// If `T` is not the number type of the shape.
+    pub fn layer_mut<T: Number>(&mut self, layer: usize) -> &mut [T] {
+        assert_eq!(T::DTYPE, self.shape.dtype);
+        // SAFETY: any bits are a `T` by its trait, and any `T` is bytes.
+        let (before, numbers, after) =
+            unsafe { self.bytes[layer * self.layer_bytes..][..self.layer_bytes].align_to_mut::<T>() };
+        assert!(before.is_empty() && after.is_empty());
+        numbers
+    }
+}
+
+/// Where a head's key or value of one token begins, as an index into the numbers of a layer.
+impl KvShape {
+    /// The key at `slot`, which is `block * block_size + offset`.
+    pub fn key_at(&self, slot: usize, kv_head: usize) -> usize {
+        let (block, offset) = (slot / self.block_size, slot % self.block_size);
+        (2 * (block * self.kv_heads + kv_head) * self.block_size + offset) * self.head_dim
+    }
+
+    /// The value at `slot`.
+    pub fn value_at(&self, slot: usize, kv_head: usize) -> usize {
+        self.key_at(slot, kv_head) + self.block_size * self.head_dim
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::DType;
+    use half::bf16;
+
+    const SHAPE: KvShape = KvShape { layers: 3, kv_heads: 2, head_dim: 6, block_size: 5, dtype: DType::Bf16 };
+
+    #[test]
+    fn every_number_of_a_layer_belongs_to_one_key_or_value() {
+        let blocks = 4;
+        let mut owners = vec![0; SHAPE.block_bytes() / SHAPE.layers / SHAPE.dtype.bytes() * blocks];
+        for slot in 0..blocks * SHAPE.block_size {
+            for head in 0..SHAPE.kv_heads {
+                for at in [SHAPE.key_at(slot, head), SHAPE.value_at(slot, head)] {
+                    owners[at..at + SHAPE.head_dim].iter_mut().for_each(|n| *n += 1);
+                }
+            }
+        }
+        assert!(owners.iter().all(|&n| n == 1), "{owners:?}");
+    }
+
+    #[test]
+    fn the_layout_is_block_then_head_then_key_or_value_then_offset() {
+        // [block][kv_head][K|V][block_size][head_dim] = [_][2][2][5][6]
+        assert_eq!(SHAPE.key_at(0, 0), 0);
+        assert_eq!(SHAPE.key_at(1, 0), 6);
+        assert_eq!(SHAPE.value_at(0, 0), 30);
+        assert_eq!(SHAPE.key_at(0, 1), 60);
+        assert_eq!(SHAPE.key_at(5, 0), 120);
+        assert_eq!(SHAPE.value_at(7, 1), 120 + 60 + 30 + 12);
+    }
+
+    #[test]
+    fn layers_do_not_overlap() {
+        let mut cache = KvCache::new(&SHAPE, 4).unwrap();
+        for layer in 0..SHAPE.layers {
+            cache.layer_mut::<bf16>(layer).fill(bf16::from_f32(1.0 + layer as f32));
+        }
+        for layer in 0..SHAPE.layers {
+            let numbers = cache.layer::<bf16>(layer);
+            assert_eq!(numbers.len(), 4 * 2 * 2 * 5 * 6);
+            assert!(numbers.iter().all(|&n| n == bf16::from_f32(1.0 + layer as f32)));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "Bf16")]
+    fn numbers_of_another_type_are_refused() {
+        KvCache::new(&SHAPE, 1).unwrap().layer::<f32>(0);
+    }
+
+    #[test]
+    fn a_cache_beyond_the_address_space_is_an_error() {
+        let refused = KvCache::new(&KvShape { layers: 1, ..SHAPE }, 1 << 52);
+        assert!(matches!(refused, Err(crate::error::Error::OutOfMemory { knob: "kv_cache_bytes", .. })));
     }
 }

@@ -12,18 +12,22 @@ mod embedding;
 mod gather_last;
 mod isa;
 mod kv_cache;
+mod lanes;
 mod linear;
 mod matrix;
+mod number;
 mod pages;
 mod pool;
 mod rms_norm;
 mod rope_and_cache;
+mod rows;
 mod sample;
 mod silu_mul;
 
 pub use isa::Isa;
 pub use kv_cache::KvCache;
 pub use matrix::Matrix;
+pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
 
@@ -31,6 +35,19 @@ use super::{Backend, HeadNorm, HostTensor, KvShape};
 use crate::batch::{Batch, BatchLimits, TokenId};
 use crate::error::Result;
 use std::ops::Range;
+
+/// The specifications: obvious loops over plain slices, which every backend is tested against.
+#[doc(hidden)]
+pub mod reference {
+    pub use super::add_rms_norm::reference as add_rms_norm;
+    pub use super::attention::reference as attention;
+    pub use super::embedding::reference as embedding;
+    pub use super::gather_last::reference as gather_last;
+    pub use super::rms_norm::reference as rms_norm;
+    pub use super::rope_and_cache::reference as rope_and_cache;
+    pub use super::sample::reference as sample;
+    pub use super::silu_mul::reference as silu_mul;
+}
 
 /// The CPU as a backend.
 pub struct Cpu {
@@ -49,7 +66,12 @@ pub struct Step {
 
 impl Cpu {
     /// A backend of `threads` threads, the caller's included.
+    ///
+    /// # Panics
+    ///
+    /// If this machine lacks the instruction set: [`Isa::detect`] and [`Isa::available`] name those it has.
     pub fn new(threads: usize, isa: Isa) -> Cpu {
+        assert!(Isa::available().contains(&isa), "this machine has no {isa:?}");
         Cpu { pool: Pool::new(threads), isa }
     }
 }

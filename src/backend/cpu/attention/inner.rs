@@ -1,0 +1,266 @@
+//! The inner loops of attention: a few queries at a time against a few keys or values, sums in registers.
+//!
+//! How many are taken together decides about speed alone: each score and each output is summed in the same order.
+// Loops over registers read best by their numbers.
+#![allow(clippy::needless_range_loop)]
+#![allow(unsafe_code)]
+
+use super::KEY_STEP;
+use super::tile::Query;
+use crate::backend::cpu::Number;
+use crate::backend::cpu::lanes::Lanes;
+
+/// Keys that are taken together, and vectors of an output.
+const COLUMNS: usize = 4;
+
+/// How many of the next `left` queries to take together.
+#[inline(always)]
+fn next_few<L: Lanes>(left: usize) -> usize {
+    match left {
+        1 => 1,
+        2 | 4 => 2,
+        _ if left >= L::QUERIES => L::QUERIES,
+        _ => 3,
+    }
+}
+
+/// Writes `weights[q][first + j] = query[q] . keys[j]`.
+///
+/// # Safety
+///
+/// `dim` numbers must be readable at each query, and as many rounded up to whole vectors at each key, those beyond `dim`
+/// being zero.
+#[inline(always)]
+pub unsafe fn score<L: Lanes, T: Number>(
+    lanes: L,
+    queries: &[Query],
+    keys: &[&[T]],
+    dim: usize,
+    weights: &mut [[f32; KEY_STEP]],
+    first: usize,
+) {
+    let mut at = 0;
+    while at < queries.len() {
+        let few = next_few::<L>(queries.len() - at);
+        let (queries, weights) = (&queries[at..at + few], &mut weights[at..at + few]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match few {
+                1 => score_few::<L, T, 1>(lanes, queries, keys, dim, weights, first),
+                2 => score_few::<L, T, 2>(lanes, queries, keys, dim, weights, first),
+                3 => score_few::<L, T, 3>(lanes, queries, keys, dim, weights, first),
+                _ => score_few::<L, T, 6>(lanes, queries, keys, dim, weights, first),
+            }
+        }
+        at += few;
+    }
+}
+
+/// [`score`] for `Q` queries.
+#[inline(always)]
+unsafe fn score_few<L: Lanes, T: Number, const Q: usize>(
+    lanes: L,
+    queries: &[Query],
+    keys: &[&[T]],
+    dim: usize,
+    weights: &mut [[f32; KEY_STEP]],
+    first: usize,
+) {
+    let queries: [*const f32; Q] = std::array::from_fn(|q| queries[q].query);
+    let (fours, rest) = keys.as_chunks::<COLUMNS>();
+    for (i, four) in fours.iter().enumerate() {
+        let four = [four[0].as_ptr(), four[1].as_ptr(), four[2].as_ptr(), four[3].as_ptr()];
+        // SAFETY: the caller's promise.
+        let sums = unsafe { dots::<L, T, Q, COLUMNS>(lanes, queries, four, dim) };
+        for q in 0..Q {
+            weights[q][first + i * COLUMNS..][..COLUMNS].copy_from_slice(&lanes.sum4(sums[q]));
+        }
+    }
+    for (i, key) in rest.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let sums = unsafe { dots::<L, T, Q, 1>(lanes, queries, [key.as_ptr()], dim) };
+        for q in 0..Q {
+            weights[q][first + fours.len() * COLUMNS + i] = lanes.sum(sums[q][0]);
+        }
+    }
+}
+
+/// Products of each query with each key, summed over all vectors but not over lanes.
+#[inline(always)]
+unsafe fn dots<L: Lanes, T: Number, const Q: usize, const K: usize>(
+    lanes: L,
+    queries: [*const f32; Q],
+    keys: [*const T; K],
+    dim: usize,
+) -> [[L::V; K]; Q] {
+    let mut sums = [[lanes.splat(0.0); K]; Q];
+    let mut vectors = [lanes.splat(0.0); K];
+    let mut at = 0;
+    // SAFETY: `at + N` is at most `dim` in the loop, and at most `dim` rounded up below: the caller's promise.
+    unsafe {
+        while at + L::N <= dim {
+            for k in 0..K {
+                vectors[k] = T::load(lanes, keys[k].add(at));
+            }
+            for q in 0..Q {
+                let query = lanes.load(queries[q].add(at));
+                for k in 0..K {
+                    sums[q][k] = lanes.fma(query, vectors[k], sums[q][k]);
+                }
+            }
+            at += L::N;
+        }
+        if at < dim {
+            for q in 0..Q {
+                let query = lanes.load_first(queries[q].add(at), dim - at);
+                for k in 0..K {
+                    sums[q][k] = lanes.fma(query, T::load(lanes, keys[k].add(at)), sums[q][k]);
+                }
+            }
+        }
+    }
+    sums
+}
+
+/// `out[q] = out[q] * rescale[q] + sum_j weights[q][first + j] * values[j]` over the values that query `q` sees.
+///
+/// Sets `rescale` to 1. The step begins at position `start`; the first value is number `first` of it.
+///
+/// # Safety
+///
+/// `dim` numbers must be writable at each output, and as many rounded up to whole vectors readable at each value.
+#[inline(always)]
+pub unsafe fn accumulate<L: Lanes, T: Number>(
+    lanes: L,
+    queries: &mut [Query],
+    values: &[&[T]],
+    dim: usize,
+    weights: &[[f32; KEY_STEP]],
+    start: usize,
+    first: usize,
+) {
+    let mut at = 0;
+    while at < queries.len() {
+        let few = next_few::<L>(queries.len() - at);
+        let (queries, weights) = (&mut queries[at..at + few], &weights[at..at + few]);
+        at += few;
+        let seen = |query: &Query| query.seen(start).saturating_sub(first).min(values.len());
+        let common = queries.iter().map(seen).min().unwrap_or(0);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match few {
+                1 => accumulate_few::<L, T, 1>(lanes, queries, &values[..common], dim, weights, first),
+                2 => accumulate_few::<L, T, 2>(lanes, queries, &values[..common], dim, weights, first),
+                3 => accumulate_few::<L, T, 3>(lanes, queries, &values[..common], dim, weights, first),
+                _ => accumulate_few::<L, T, 6>(lanes, queries, &values[..common], dim, weights, first),
+            }
+        }
+        // Where the causal edge cuts through, later tokens see a few more. They go alone, so that no query touches a
+        // value beyond its own position, not even with a weight of zero.
+        for (query, weights) in queries.iter_mut().zip(weights.chunks(1)) {
+            let more = &values[common..seen(query)];
+            if !more.is_empty() {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    accumulate_few::<L, T, 1>(lanes, std::slice::from_mut(query), more, dim, weights, first + common);
+                }
+            }
+        }
+    }
+}
+
+/// [`accumulate`] for `Q` queries that see all of `values`.
+#[inline(always)]
+unsafe fn accumulate_few<L: Lanes, T: Number, const Q: usize>(
+    lanes: L,
+    queries: &mut [Query],
+    values: &[&[T]],
+    dim: usize,
+    weights: &[[f32; KEY_STEP]],
+    first: usize,
+) {
+    let outs: [*mut f32; Q] = std::array::from_fn(|q| queries[q].out);
+    let rescale: [f32; Q] = std::array::from_fn(|q| std::mem::replace(&mut queries[q].rescale, 1.0));
+    let weights: [&[f32]; Q] = std::array::from_fn(|q| &weights[q][first..first + values.len()]);
+    let mut at = 0;
+    // SAFETY: every vector but the last one ends within `dim`, and the last one begins there: the caller's promise.
+    unsafe {
+        while at + COLUMNS * L::N <= dim {
+            let old = load_out::<L, Q, COLUMNS>(lanes, outs, at);
+            let new = add_values::<L, T, Q, COLUMNS>(lanes, old, rescale, weights, values, at);
+            for q in 0..Q {
+                for c in 0..COLUMNS {
+                    lanes.store(outs[q].add(at + c * L::N), new[q][c]);
+                }
+            }
+            at += COLUMNS * L::N;
+        }
+        while at + L::N <= dim {
+            let old = load_out::<L, Q, 1>(lanes, outs, at);
+            let new = add_values::<L, T, Q, 1>(lanes, old, rescale, weights, values, at);
+            for q in 0..Q {
+                lanes.store(outs[q].add(at), new[q][0]);
+            }
+            at += L::N;
+        }
+        if at < dim {
+            let mut old = [[lanes.splat(0.0); 1]; Q];
+            for q in 0..Q {
+                old[q][0] = lanes.load_first(outs[q].add(at), dim - at);
+            }
+            let new = add_values::<L, T, Q, 1>(lanes, old, rescale, weights, values, at);
+            for q in 0..Q {
+                lanes.store_first(outs[q].add(at), new[q][0], dim - at);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn load_out<L: Lanes, const Q: usize, const C: usize>(
+    lanes: L,
+    outs: [*mut f32; Q],
+    at: usize,
+) -> [[L::V; C]; Q] {
+    let mut sums = [[lanes.splat(0.0); C]; Q];
+    for q in 0..Q {
+        for c in 0..C {
+            // SAFETY: the caller's promise.
+            sums[q][c] = unsafe { lanes.load(outs[q].add(at + c * L::N)) };
+        }
+    }
+    sums
+}
+
+/// `sums * rescale`, plus the weighted values in the order of their positions.
+#[inline(always)]
+unsafe fn add_values<L: Lanes, T: Number, const Q: usize, const C: usize>(
+    lanes: L,
+    mut sums: [[L::V; C]; Q],
+    rescale: [f32; Q],
+    weights: [&[f32]; Q],
+    values: &[&[T]],
+    at: usize,
+) -> [[L::V; C]; Q] {
+    for q in 0..Q {
+        let rescale = lanes.splat(rescale[q]);
+        for c in 0..C {
+            sums[q][c] = lanes.mul(sums[q][c], rescale);
+        }
+    }
+    let mut vectors = [lanes.splat(0.0); C];
+    for (j, value) in values.iter().enumerate() {
+        for c in 0..C {
+            // SAFETY: the caller's promise.
+            vectors[c] = unsafe { T::load(lanes, value.as_ptr().add(at + c * L::N)) };
+        }
+        for q in 0..Q {
+            // SAFETY: the caller cut each query's weights to the number of values.
+            let weight = lanes.splat(unsafe { *weights[q].get_unchecked(j) });
+            for c in 0..C {
+                sums[q][c] = lanes.fma(weight, vectors[c], sums[q][c]);
+            }
+        }
+    }
+    sums
+}

@@ -1,0 +1,222 @@
+//! A tile: some queries of one row over one key and value head, from the first position to their own.
+#![allow(unsafe_code)]
+
+use super::inner::{accumulate, score};
+use super::{Call, KEY_STEP, TILE_QUERIES};
+use crate::backend::cpu::Number;
+use crate::backend::cpu::lanes::{Lanes, exp};
+
+/// Numbers of keys or values that stand converted to f32 at a time: half of a small first-level cache.
+const CONVERTED: usize = 4096;
+
+/// Above so many queries it pays to convert keys and values once for all.
+const QUERIES_WITHOUT_CONVERSION: usize = 6;
+
+/// Memory of a thread, used for one tile after another. 31 KiB on the stack
+pub struct Scratch {
+    queries: [Query; TILE_QUERIES],
+    /// Scores of a step, then weights.
+    weights: [[f32; KEY_STEP]; TILE_QUERIES],
+    converted: [f32; CONVERTED],
+}
+
+/// A query and where its softmax stands.
+#[derive(Clone, Copy)]
+pub struct Query {
+    /// `[head_dim]`
+    pub query: *const f32,
+    /// `[head_dim]`: sums of weighted values, to be divided by `total` in the end.
+    pub out: *mut f32,
+    /// Positions it attends to.
+    context: usize,
+    /// Greatest score so far.
+    greatest: f32,
+    /// Sum of the weights so far, relative to the greatest score.
+    total: f32,
+    /// What `out` must be multiplied with before more is added, now that a greater score may have come.
+    pub rescale: f32,
+}
+
+impl Query {
+    /// Positions it attends to of the step that begins at position `start`.
+    #[inline(always)]
+    pub fn seen(&self, start: usize) -> usize {
+        self.context.saturating_sub(start).min(KEY_STEP)
+    }
+}
+
+impl Scratch {
+    #[inline(always)]
+    pub fn new() -> Scratch {
+        let nobody = Query {
+            query: std::ptr::null(),
+            out: std::ptr::null_mut(),
+            context: 0,
+            greatest: f32::NEG_INFINITY,
+            total: 0.0,
+            rescale: 0.0,
+        };
+        Scratch {
+            queries: [nobody; TILE_QUERIES],
+            weights: [[0.0; KEY_STEP]; TILE_QUERIES],
+            converted: [0.0; CONVERTED],
+        }
+    }
+}
+
+/// Computes tile `tile` of a row for one key and value head.
+#[inline(always)]
+pub fn attend<L: Lanes, T: Number>(
+    lanes: L,
+    scratch: &mut Scratch,
+    call: &Call<T>,
+    row: usize,
+    kv_head: usize,
+    tile: usize,
+) {
+    let Scratch { queries, weights, converted } = scratch;
+    let queries = gather(queries, call, row, kv_head, tile);
+    let (kv, dim) = (&call.kv, call.kv.head_dim);
+    // A row of `converted` is padded to whole vectors.
+    let padded = dim.next_multiple_of(L::N);
+    let rows = (CONVERTED / padded).min(KEY_STEP);
+    assert!(rows > 0, "a head of {dim} numbers, but at most {CONVERTED} are supported");
+    let convert = queries.len() > QUERIES_WITHOUT_CONVERSION || padded != dim;
+    let table = call.batch.block_table(row);
+    let longest = queries.iter().map(|q| q.context).max().unwrap_or(0);
+
+    for start in (0..longest).step_by(KEY_STEP) {
+        let len = KEY_STEP.min(longest - start);
+        let mut keys = [&call.layer[..0]; KEY_STEP];
+        let mut values = keys;
+        for (i, (key, value)) in keys.iter_mut().zip(&mut values).enumerate().take(len) {
+            let (block, offset) = ((start + i) / kv.block_size, (start + i) % kv.block_size);
+            let slot = table[block] as usize * kv.block_size + offset;
+            *key = &call.layer[kv.key_at(slot, kv_head)..][..dim];
+            *value = &call.layer[kv.value_at(slot, kv_head)..][..dim];
+        }
+        let (keys, values) = (&keys[..len], &values[..len]);
+
+        if convert {
+            for (part, keys) in keys.chunks(rows).enumerate() {
+                let keys = to_f32(lanes, converted, keys, padded);
+                // SAFETY: `gather` took queries of `dim` numbers, and `to_f32` padded the keys.
+                unsafe { score(lanes, queries, keys.as_slice(), dim, weights, part * rows) };
+            }
+        } else {
+            // SAFETY: as above, and a head is whole vectors here.
+            unsafe { score(lanes, queries, keys, dim, weights, 0) };
+        }
+        for (query, weights) in queries.iter_mut().zip(&mut *weights) {
+            weigh(lanes, query, weights, start, call.scale);
+        }
+        if convert {
+            for (part, values) in values.chunks(rows).enumerate() {
+                let values = to_f32(lanes, converted, values, padded);
+                // SAFETY: `gather` took outputs of `dim` numbers, and `to_f32` padded the values.
+                unsafe { accumulate(lanes, queries, values.as_slice(), dim, weights, start, part * rows) };
+            }
+        } else {
+            // SAFETY: as above, and a head is whole vectors here.
+            unsafe { accumulate(lanes, queries, values, dim, weights, start, 0) };
+        }
+    }
+    for query in queries {
+        let inverse = 1.0 / query.total;
+        // SAFETY: `gather` took these `dim` numbers for this tile alone.
+        let out = unsafe { std::slice::from_raw_parts_mut(query.out, dim) };
+        out.iter_mut().for_each(|v| *v *= inverse);
+    }
+}
+
+/// Lists the queries of a tile and clears their outputs.
+#[inline(always)]
+fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: usize, tile: usize) -> &'a mut [Query] {
+    let (dim, tokens) = (call.kv.head_dim, call.batch.row(row));
+    let cols = (call.heads + 2 * call.kv.kv_heads) * dim;
+    let first = tile * TILE_QUERIES;
+    let len = TILE_QUERIES.min(tokens.len() * call.group - first);
+    let queries = &mut queries[..len];
+    for (i, query) in queries.iter_mut().enumerate() {
+        let token = tokens.start + (first + i) / call.group;
+        let head = kv_head * call.group + (first + i) % call.group;
+        let at = (token * call.heads + head) * dim;
+        // SAFETY: a token and head is in one tile, and a tile is computed by one thread.
+        let out = unsafe { call.out.part(at..at + dim) };
+        out.fill(0.0);
+        *query = Query {
+            query: call.qkv[token * cols + head * dim..][..dim].as_ptr(),
+            out: out.as_mut_ptr(),
+            context: call.batch.positions[token] as usize + 1,
+            greatest: f32::NEG_INFINITY,
+            total: 0.0,
+            rescale: 0.0,
+        };
+    }
+    queries
+}
+
+/// Converts rows into `to`, `padded` numbers each, zeros beyond their end.
+#[inline(always)]
+fn to_f32<'a, L: Lanes, T: Number>(lanes: L, to: &'a mut [f32], from: &[&[T]], padded: usize) -> Rows<'a> {
+    for (to, from) in to.chunks_exact_mut(padded).zip(from) {
+        let whole = from.len() / L::N * L::N;
+        for i in (0..whole).step_by(L::N) {
+            // SAFETY: `i + N` is at most the length of `from`, which is at most that of `to`.
+            unsafe { lanes.store(to.as_mut_ptr().add(i), T::load(lanes, from.as_ptr().add(i))) };
+        }
+        to[whole..].fill(0.0);
+        to[whole..].iter_mut().zip(&from[whole..]).for_each(|(to, from)| *to = from.to_f32());
+    }
+    let mut rows = Rows { rows: [&[]; KEY_STEP], len: from.len() };
+    rows.rows.iter_mut().zip(to.chunks_exact(padded)).for_each(|(row, to)| *row = to);
+    rows
+}
+
+/// A few rows of f32.
+struct Rows<'a> {
+    rows: [&'a [f32]; KEY_STEP],
+    len: usize,
+}
+
+impl<'a> Rows<'a> {
+    #[inline(always)]
+    fn as_slice(&self) -> &[&'a [f32]] {
+        &self.rows[..self.len]
+    }
+}
+
+/// Turns the scores of a step that begins at position `start` into weights.
+#[inline(always)]
+fn weigh<L: Lanes>(lanes: L, query: &mut Query, weights: &mut [f32; KEY_STEP], start: usize, scale: f32) {
+    let seen = query.seen(start);
+    // Weights of positions that the query does not see become zero, and add nothing to the sums.
+    weights[seen..].fill(f32::NEG_INFINITY);
+    let vectors = || (0..seen).step_by(L::N);
+
+    let mut greatest = lanes.splat(query.greatest);
+    for i in vectors() {
+        // SAFETY: KEY_STEP is a multiple of N, so that `i + N` is at most KEY_STEP. The same holds below.
+        let score = lanes.mul(unsafe { lanes.load(weights.as_ptr().add(i)) }, lanes.splat(scale));
+        // SAFETY: as above.
+        unsafe { lanes.store(weights.as_mut_ptr().add(i), score) };
+        greatest = lanes.max(score, greatest);
+    }
+    let greatest = lanes.greatest(greatest);
+    // All scores may be minus infinity, whose difference to itself is no number.
+    let base = if greatest == f32::NEG_INFINITY { 0.0 } else { greatest };
+
+    let mut total = lanes.splat(0.0);
+    for i in vectors() {
+        // SAFETY: as above.
+        unsafe {
+            let score = lanes.load(weights.as_ptr().add(i));
+            let weight = exp(lanes, lanes.sub(score, lanes.splat(base)));
+            lanes.store(weights.as_mut_ptr().add(i), weight);
+            total = lanes.add(total, weight);
+        }
+    }
+    query.rescale = lanes.greatest(exp(lanes, lanes.splat(query.greatest - base)));
+    query.total = query.total * query.rescale + lanes.sum(total);
+    query.greatest = greatest;
+}

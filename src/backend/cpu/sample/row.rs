@@ -1,0 +1,89 @@
+//! The logits of one sample, a chunk at a time, without the tokens that may not be chosen.
+#![allow(unsafe_code)]
+
+use crate::backend::cpu::lanes::Lanes;
+use crate::batch::TokenId;
+
+/// Tokens of a chunk: as many as the random numbers that are made side by side.
+pub const CHUNK: usize = 64;
+
+/// The logits of one sample.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    /// `[vocab]`
+    pub logits: &'a [f32],
+    /// Tokens that may not be chosen, in any order.
+    pub banned: &'a [TokenId],
+}
+
+/// The greatest logit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Likeliest {
+    /// Minus infinity if no token may be chosen but those that are minus infinity themselves.
+    pub logit: f32,
+    /// The first token that has it; 0 if no token may be chosen.
+    pub token: TokenId,
+}
+
+impl Row<'_> {
+    /// Where chunks begin.
+    #[inline(always)]
+    pub fn chunks(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.logits.len()).step_by(CHUNK)
+    }
+
+    /// The chunk at `start`. Minus infinity stands for a NaN, a banned token and whatever lies beyond the vocabulary.
+    #[inline(always)]
+    pub fn chunk(&self, start: usize) -> [f32; CHUNK] {
+        let mut chunk = [f32::NEG_INFINITY; CHUNK];
+        match self.logits[start..].first_chunk::<CHUNK>() {
+            Some(logits) => chunk = *logits,
+            None => chunk[..self.logits.len() - start].copy_from_slice(&self.logits[start..]),
+        }
+        for logit in &mut chunk {
+            *logit = if *logit > f32::NEG_INFINITY { *logit } else { f32::NEG_INFINITY };
+        }
+        for &token in self.banned {
+            if let Some(logit) = chunk.get_mut((token as usize).wrapping_sub(start)) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        chunk
+    }
+
+    /// The greatest logit and the first token that has it.
+    #[inline(always)]
+    pub fn likeliest<L: Lanes>(&self, lanes: L) -> Likeliest {
+        let (mut logit, mut at) = (f32::NEG_INFINITY, 0);
+        for start in self.chunks() {
+            let greatest = greatest(lanes, &self.chunk(start));
+            if greatest > logit {
+                (logit, at) = (greatest, start);
+            }
+        }
+        let token = if logit == f32::NEG_INFINITY {
+            let may_be = |token: &usize| !self.logits[*token].is_nan() && !self.banned.contains(&(*token as TokenId));
+            (0..self.logits.len()).find(may_be).unwrap_or(0)
+        } else {
+            at + first_equal(&self.chunk(at), logit)
+        };
+        Likeliest { logit, token: token as TokenId }
+    }
+}
+
+/// The greatest of some numbers that are no NaN.
+#[inline(always)]
+pub fn greatest<L: Lanes>(lanes: L, values: &[f32; CHUNK]) -> f32 {
+    let mut greatest = lanes.splat(f32::NEG_INFINITY);
+    for vector in values.chunks_exact(L::N) {
+        // SAFETY: the chunk has N numbers.
+        greatest = lanes.max(unsafe { lanes.load(vector.as_ptr()) }, greatest);
+    }
+    lanes.greatest(greatest)
+}
+
+/// The place of the first number that equals `value`.
+#[inline(always)]
+pub fn first_equal(values: &[f32; CHUNK], value: f32) -> usize {
+    values.iter().position(|&v| v == value).unwrap_or(0)
+}

@@ -1,0 +1,21 @@
+//! Every op of every backend against its specification.
+//!
+//! Each op has one table of named cases, a row a case. Each case is run in every column: a backend in one of its ways to
+//! compute, that is each instruction set of this machine and one or two threads. A further backend is one more column.
+
+#[path = "ops_agree/attention.rs"]
+mod attention;
+#[path = "ops_agree/column.rs"]
+mod column;
+#[path = "ops_agree/gather.rs"]
+mod gather;
+#[path = "ops_agree/norm.rs"]
+mod norm;
+#[path = "ops_agree/rope_and_cache.rs"]
+mod rope_and_cache;
+#[path = "ops_agree/sample.rs"]
+mod sample;
+#[path = "ops_agree/scene.rs"]
+mod scene;
+#[path = "ops_agree/silu_mul.rs"]
+mod silu_mul;

@@ -1,0 +1,266 @@
+//! `attention`.
+
+use crate::column::{Column, Op, agrees};
+use crate::scene::{Random, Row, Sequences, limits};
+use nanovllm::backend::cpu::{Cpu, Isa, KvCache, reference};
+use nanovllm::backend::{DType, KvShape};
+use nanovllm::batch::Batch;
+use nanovllm::ops;
+
+#[derive(Clone)]
+struct Case {
+    /// Tokens of each row before and in this batch.
+    rows: &'static [(usize, usize)],
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    block_size: usize,
+    dtype: DType,
+    /// Greatest absolute value of queries and keys.
+    size: f32,
+}
+
+const SMALL: Case =
+    Case { rows: &[(0, 1)], heads: 2, kv_heads: 1, head_dim: 16, block_size: 16, dtype: DType::F32, size: 1.0 };
+
+/// Qwen3-0.6B.
+const QWEN3: Case = Case { heads: 16, kv_heads: 8, head_dim: 128, dtype: DType::Bf16, ..SMALL };
+
+const RAGGED: &[(usize, usize)] = &[(0, 37), (64, 1), (63, 2), (100, 30), (0, 1), (5, 60)];
+
+struct Attention;
+
+impl Op for Attention {
+    type Case = Case;
+    const CASES: &'static [(&'static str, Case)] = &[
+        ("one token that sees itself alone", SMALL),
+        ("decode batch", Case { rows: &[(3, 1), (63, 1), (64, 1), (200, 1)], ..SMALL }),
+        ("a prompt over several steps of keys", Case { rows: &[(0, 150)], ..SMALL }),
+        ("ragged prefill", Case { rows: RAGGED, ..SMALL }),
+        ("ragged prefill, f16", Case { rows: RAGGED, dtype: DType::F16, ..SMALL }),
+        ("ragged prefill, bf16", Case { rows: RAGGED, dtype: DType::Bf16, ..SMALL }),
+        ("blocks of one token", Case { rows: RAGGED, block_size: 1, ..SMALL }),
+        ("blocks of 7 tokens", Case { rows: RAGGED, block_size: 7, dtype: DType::Bf16, ..SMALL }),
+        ("blocks of 256 tokens", Case { rows: RAGGED, block_size: 256, ..SMALL }),
+        ("a key and value head for each query head", Case { rows: RAGGED, heads: 3, kv_heads: 3, ..SMALL }),
+        ("groups of 3", Case { rows: RAGGED, heads: 6, kv_heads: 2, ..SMALL }),
+        ("groups of 4", Case { rows: RAGGED, heads: 8, kv_heads: 2, dtype: DType::Bf16, ..SMALL }),
+        ("groups of 8", Case { rows: RAGGED, heads: 8, kv_heads: 1, ..SMALL }),
+        ("groups of 16", Case { rows: RAGGED, heads: 16, kv_heads: 1, dtype: DType::Bf16, ..SMALL }),
+        ("groups larger than a tile", Case { rows: &[(0, 3), (70, 1)], heads: 64, kv_heads: 1, ..SMALL }),
+        ("heads of 8", Case { rows: RAGGED, head_dim: 8, ..SMALL }),
+        ("heads of 24", Case { rows: RAGGED, head_dim: 24, dtype: DType::F16, ..SMALL }),
+        ("heads of 64", Case { rows: RAGGED, head_dim: 64, ..SMALL }),
+        ("heads of 72", Case { rows: RAGGED, head_dim: 72, dtype: DType::Bf16, ..SMALL }),
+        ("heads of 80", Case { rows: RAGGED, head_dim: 80, dtype: DType::Bf16, ..SMALL }),
+        ("heads of 256", Case { rows: RAGGED, head_dim: 256, ..SMALL }),
+        ("heads of 6, fewer than lanes", Case { rows: RAGGED, head_dim: 6, ..SMALL }),
+        ("heads of 30, no multiple of lanes", Case { rows: RAGGED, head_dim: 30, dtype: DType::Bf16, ..SMALL }),
+        ("scores so large that one key takes all", Case { rows: RAGGED, size: 200.0, ..SMALL }),
+        ("scores of nearly nothing", Case { rows: RAGGED, size: 1e-20, ..SMALL }),
+        ("decode of Qwen3-0.6B", Case { rows: &[(511, 1), (130, 1), (64, 1), (0, 1)], ..QWEN3 }),
+        ("prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], ..QWEN3 }),
+    ];
+    // Scores of some thousands bring their own rounding errors into exp.
+    const BOUND: f64 = 1e-5;
+
+    fn expected(case: &Case) -> Vec<f32> {
+        let scene = Scene::new(case, 6);
+        let mut cache = KvCache::new(&scene.shape, scene.sequences.blocks).unwrap();
+        let (batch, mut qkv) = scene.all();
+        let identity = scene.identity_rope();
+        reference::rope_and_cache(&mut qkv, &mut cache, 0, case.heads, None, &identity, &batch);
+        let (batch, qkv) = scene.part(&scene.rows);
+        let mut out = vec![f32::NAN; batch.tokens() * case.heads * case.head_dim];
+        reference::attention(&mut out, &qkv, &cache, 0, case.heads, scene.scale, &batch);
+        out
+    }
+
+    fn computed<B: Column>(backend: &mut B, case: &Case) -> Vec<f32> {
+        let scene = Scene::new(case, 6);
+        let cache = scene.fill(backend);
+        scene.attend(backend, &cache, &scene.rows)
+    }
+}
+
+/// Sequences with a query, key and value for each of their tokens.
+struct Scene {
+    sequences: Sequences,
+    rows: Vec<Row>,
+    shape: KvShape,
+    heads: usize,
+    scale: f32,
+    /// `[sequence][token][(heads + 2 kv_heads) * head_dim]`
+    qkv: Vec<Vec<f32>>,
+}
+
+impl Scene {
+    /// `layout` decides which blocks the sequences own, and about nothing else.
+    fn new(case: &Case, layout: u64) -> Scene {
+        let mut random = Random(7);
+        let lens: Vec<usize> = case.rows.iter().map(|(before, new)| before + new).collect();
+        let cols = (case.heads + 2 * case.kv_heads) * case.head_dim;
+        Scene {
+            sequences: Sequences::new(&mut Random(layout), &lens, case.block_size),
+            rows: case
+                .rows
+                .iter()
+                .enumerate()
+                .map(|(sequence, &(before, new))| Row { sequence, before, new })
+                .collect(),
+            shape: KvShape {
+                layers: 1,
+                kv_heads: case.kv_heads,
+                head_dim: case.head_dim,
+                block_size: case.block_size,
+                dtype: case.dtype,
+            },
+            heads: case.heads,
+            scale: 1.0 / (case.head_dim as f32).sqrt(),
+            qkv: lens.iter().map(|len| random.numbers(len * cols, case.size)).collect(),
+        }
+    }
+
+    fn cols(&self) -> usize {
+        (self.heads + 2 * self.shape.kv_heads) * self.shape.head_dim
+    }
+
+    /// A table that rotates nothing.
+    fn identity_rope(&self) -> Vec<f32> {
+        let half = self.shape.head_dim / 2;
+        let longest = self.rows.iter().map(|row| row.before + row.new).max().unwrap();
+        [vec![1.0; half], vec![0.0; half]].concat().repeat(longest)
+    }
+
+    /// The batch of some rows, and its `qkv`.
+    fn part(&self, rows: &[Row]) -> (Batch, Vec<f32>) {
+        let cols = self.cols();
+        let qkv = rows
+            .iter()
+            .flat_map(|row| &self.qkv[row.sequence][row.before * cols..(row.before + row.new) * cols])
+            .copied();
+        (self.sequences.batch(rows), qkv.collect())
+    }
+
+    /// All tokens of all sequences.
+    fn all(&self) -> (Batch, Vec<f32>) {
+        let whole = |row: &Row| Row { before: 0, new: row.before + row.new, ..*row };
+        self.part(&self.rows.iter().map(whole).collect::<Vec<_>>())
+    }
+
+    /// A cache that holds all sequences.
+    fn fill<B: Column>(&self, backend: &mut B) -> B::KvCache {
+        let (batch, qkv) = self.all();
+        let mut step = backend.step(&limits(&batch)).unwrap();
+        backend.stage(&mut step, &batch).unwrap();
+        let mut cache = backend.kv_cache(&self.shape, self.sequences.blocks).unwrap();
+        let mut qkv = backend.filled(&qkv, self.cols());
+        let rope = backend.table(&self.identity_rope()).unwrap();
+        ops::rope_and_cache(backend, &mut qkv, &mut cache, 0, self.heads, None, &rope, &step);
+        cache
+    }
+
+    /// Attention of some rows as one batch.
+    fn attend<B: Column>(&self, backend: &mut B, cache: &B::KvCache, rows: &[Row]) -> Vec<f32> {
+        let (batch, qkv) = self.part(rows);
+        let mut step = backend.step(&limits(&batch)).unwrap();
+        backend.stage(&mut step, &batch).unwrap();
+        let qkv = backend.filled(&qkv, self.cols());
+        let mut out = backend.poisoned(batch.tokens(), self.heads * self.shape.head_dim);
+        ops::attention(backend, &mut out, &qkv, cache, 0, self.heads, self.scale, &step);
+        backend.read(&out)
+    }
+}
+
+#[test]
+fn attention_agrees_with_its_specification() {
+    agrees::<Attention>();
+}
+
+/// A prompt of 100 tokens, beside which another row may stand.
+const PROMPT: Case = Case { rows: &[(0, 100), (20, 50)], heads: 6, kv_heads: 2, dtype: DType::Bf16, ..SMALL };
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+#[test]
+fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
+    for isa in Isa::available() {
+        for head_dim in [16, 20, 128] {
+            let case = Case { head_dim, ..PROMPT };
+            let whole = {
+                let (cpu, scene) = (&mut Cpu::new(1, *isa), Scene::new(&case, 1));
+                let cache = scene.fill(cpu);
+                scene.attend(cpu, &cache, &[Row { sequence: 0, before: 0, new: 100 }])
+            };
+            for chunk in [1, 7, 64, 100] {
+                // Other threads, other blocks and another row besides: none may matter.
+                let (cpu, scene) = (&mut Cpu::new(2, *isa), Scene::new(&case, chunk as u64));
+                let cache = scene.fill(cpu);
+                let mut cut = Vec::new();
+                for before in (0..100).step_by(chunk) {
+                    let row = Row { sequence: 0, before, new: chunk.min(100 - before) };
+                    let width = row.new * case.heads * head_dim;
+                    cut.extend_from_slice(
+                        &scene.attend(cpu, &cache, &[scene.rows[1], row])[50 * case.heads * head_dim..],
+                    );
+                    assert_eq!(cut.len(), before * case.heads * head_dim + width);
+                }
+                assert_eq!(bits(&whole), bits(&cut), "{isa:?}, heads of {head_dim}, chunks of {chunk}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_token_gets_the_same_bits_for_every_block_size() {
+    for isa in Isa::available() {
+        let outputs = [1, 3, 16, 256].map(|block_size| {
+            let (cpu, scene) = (&mut Cpu::new(1, *isa), Scene::new(&Case { block_size, ..PROMPT }, 1));
+            let cache = scene.fill(cpu);
+            bits(&scene.attend(cpu, &cache, &scene.rows))
+        });
+        assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]), "{isa:?}");
+    }
+}
+
+#[test]
+fn what_later_tokens_and_foreign_blocks_hold_never_matters() {
+    for isa in Isa::available() {
+        let cpu = &mut Cpu::new(1, *isa);
+        let scene = Scene::new(&PROMPT, 1);
+        let mut cache = scene.fill(cpu);
+        let early = Row { sequence: 0, before: 10, new: 30 };
+        let clean = scene.attend(cpu, &cache, &[early]);
+        let (batch, _) = scene.part(&[Row { sequence: 0, before: 0, new: 40 }]);
+        let seen: std::collections::HashSet<usize> = batch.slots.iter().map(|&slot| slot as usize).collect();
+        for slot in (0..scene.sequences.blocks * scene.shape.block_size).filter(|slot| !seen.contains(slot)) {
+            for head in 0..scene.shape.kv_heads {
+                for at in [scene.shape.key_at(slot, head), scene.shape.value_at(slot, head)] {
+                    cache.layer_mut::<half::bf16>(0)[at..at + scene.shape.head_dim].fill(half::bf16::NAN);
+                }
+            }
+        }
+        assert_eq!(bits(&clean), bits(&scene.attend(cpu, &cache, &[early])), "{isa:?}");
+    }
+}
+
+#[test]
+fn keys_with_a_score_of_minus_infinity_get_no_weight() {
+    for isa in Isa::available() {
+        let cpu = &mut Cpu::new(1, *isa);
+        let case = Case { rows: &[(0, 70)], heads: 1, head_dim: 8, ..SMALL };
+        let mut scene = Scene::new(&case, 1);
+        for token in 0..70 {
+            let row = &mut scene.qkv[0][token * 24..][..24];
+            row[..8].fill(1.0);
+            // The first 69 keys are infinitely unlikely: more than a whole step of them.
+            row[8..16].fill(if token < 69 { f32::MIN } else { 0.5 });
+            row[16..].fill(token as f32);
+        }
+        let cache = scene.fill(cpu);
+        let out = scene.attend(cpu, &cache, &[Row { sequence: 0, before: 69, new: 1 }]);
+        assert_eq!(out, [69.0; 8], "{isa:?}");
+    }
+}

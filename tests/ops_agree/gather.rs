@@ -1,0 +1,120 @@
+//! `embedding` and `gather_last`, which copy: their bits must be equal.
+
+use crate::column::{Column, Op, agrees};
+use crate::scene::{Random, Row, Sequences, limits};
+use nanovllm::backend::cpu::{Matrix, reference};
+use nanovllm::backend::{DType, HostTensor};
+use nanovllm::batch::Batch;
+use nanovllm::ops;
+
+struct Table {
+    tokens: usize,
+    hidden: usize,
+    dtype: DType,
+    /// Rows of each stacked part.
+    parts: &'static [usize],
+}
+
+struct Embedding;
+
+impl Op for Embedding {
+    type Case = Table;
+    const CASES: &'static [(&'static str, Table)] = &[
+        ("one token", Table { tokens: 1, hidden: 16, dtype: DType::Bf16, parts: &[1] }),
+        ("f32", Table { tokens: 9, hidden: 33, dtype: DType::F32, parts: &[97] }),
+        ("f16 in three parts", Table { tokens: 40, hidden: 24, dtype: DType::F16, parts: &[5, 1, 30] }),
+        ("bf16, shared among threads", Table { tokens: 70, hidden: 1024, dtype: DType::Bf16, parts: &[300] }),
+    ];
+    const BOUND: f64 = 0.0;
+
+    fn expected(case: &Table) -> Vec<f32> {
+        let (parts, batch) = table(case);
+        let mut out = vec![f32::NAN; case.tokens * case.hidden];
+        reference::embedding(&mut out, &Matrix::new(&parts).unwrap(), &batch.token_ids);
+        out
+    }
+
+    fn computed<B: Column>(backend: &mut B, case: &Table) -> Vec<f32> {
+        let (parts, batch) = table(case);
+        let table = backend.matrix(&parts).unwrap();
+        let mut step = backend.step(&limits(&batch)).unwrap();
+        backend.stage(&mut step, &batch).unwrap();
+        let mut out = backend.poisoned(case.tokens, case.hidden);
+        ops::embedding(backend, &mut out, &table, &step);
+        backend.read(&out)
+    }
+}
+
+fn table(case: &Table) -> (Vec<HostTensor>, Batch) {
+    let mut random = Random(3);
+    let vocab: usize = case.parts.iter().sum();
+    let token_ids = (0..case.tokens).map(|i| if i == 0 { vocab - 1 } else { random.below(vocab) } as u32).collect();
+    let mut part = |rows: &usize| {
+        let numbers = random.numbers(rows * case.hidden, 1.0);
+        let bytes: Vec<u8> = match case.dtype {
+            DType::F32 => numbers.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            DType::F16 => numbers.iter().flat_map(|&v| half::f16::from_f32(v).to_le_bytes()).collect(),
+            DType::Bf16 => numbers.iter().flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()).collect(),
+        };
+        HostTensor::owned(bytes.into(), case.dtype, vec![*rows, case.hidden])
+    };
+    (case.parts.iter().map(&mut part).collect(), Batch { token_ids, ..Batch::default() })
+}
+
+struct Picks {
+    /// New tokens of each row.
+    rows: &'static [usize],
+    /// Rows that ask for a token.
+    sampled: &'static [u32],
+    hidden: usize,
+}
+
+struct GatherLast;
+
+impl Op for GatherLast {
+    type Case = Picks;
+    const CASES: &'static [(&'static str, Picks)] = &[
+        ("one token", Picks { rows: &[1], sampled: &[0], hidden: 8 }),
+        ("decode batch", Picks { rows: &[1, 1, 1, 1], sampled: &[0, 1, 2, 3], hidden: 1024 }),
+        ("unfinished prompts ask for nothing", Picks { rows: &[5, 1, 9, 3], sampled: &[1, 3], hidden: 5 }),
+    ];
+    const BOUND: f64 = 0.0;
+
+    fn expected(case: &Picks) -> Vec<f32> {
+        let (x, batch) = picks(case);
+        let mut out = vec![f32::NAN; case.sampled.len() * case.hidden];
+        reference::gather_last(&mut out, &x, case.hidden, &batch);
+        out
+    }
+
+    fn computed<B: Column>(backend: &mut B, case: &Picks) -> Vec<f32> {
+        let (x, batch) = picks(case);
+        let mut step = backend.step(&limits(&batch)).unwrap();
+        backend.stage(&mut step, &batch).unwrap();
+        let x = backend.filled(&x, case.hidden);
+        let mut out = backend.poisoned(case.sampled.len(), case.hidden);
+        ops::gather_last(backend, &mut out, &x, &step);
+        backend.read(&out)
+    }
+}
+
+fn picks(case: &Picks) -> (Vec<f32>, Batch) {
+    let mut random = Random(4);
+    let sequences = Sequences::new(&mut random, case.rows, 4);
+    let rows: Vec<Row> =
+        case.rows.iter().enumerate().map(|(sequence, &new)| Row { sequence, before: 0, new }).collect();
+    let mut batch = sequences.batch(&rows);
+    batch.sampled_rows = case.sampled.to_vec();
+    batch.sampling.truncate(case.sampled.len());
+    (random.numbers(batch.tokens() * case.hidden, 1.0), batch)
+}
+
+#[test]
+fn embedding_agrees_with_its_specification() {
+    agrees::<Embedding>();
+}
+
+#[test]
+fn gather_last_agrees_with_its_specification() {
+    agrees::<GatherLast>();
+}
