@@ -24,7 +24,8 @@ pub struct Batch {
     pub context_lens: Vec<u32>,
     /// KV blocks of each row in the order of its tokens, zero beyond the last one in use. `[rows, table_width]`
     pub block_tables: Vec<BlockId>,
-    /// Entries of a row in `block_tables`.
+    /// Entries of a row in `block_tables`: as many as the longest row of this batch needs, so at most
+    /// [`BatchLimits::table_width`].
     pub table_width: usize,
     /// Rows that ask for a next token, ascending. `[samples]`
     pub sampled_rows: Vec<u32>,

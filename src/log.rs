@@ -50,6 +50,11 @@ pub fn log(level: Level, message: fmt::Arguments) {
     }
 }
 
+/// Whether a message waits. Takes no lock while the log is silent.
+pub fn is_waiting() -> bool {
+    MAX_LEVEL.load(Ordering::Relaxed) > 0 && !QUEUE.lock().is_empty()
+}
+
 /// The oldest message that waits.
 pub fn pop() -> Option<(Level, String)> {
     QUEUE.lock().pop_front()

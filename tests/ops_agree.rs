@@ -9,6 +9,8 @@ mod attention;
 mod column;
 #[path = "ops_agree/gather.rs"]
 mod gather;
+#[path = "ops_agree/linear.rs"]
+mod linear;
 #[path = "ops_agree/norm.rs"]
 mod norm;
 #[path = "ops_agree/rope_and_cache.rs"]

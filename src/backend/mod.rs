@@ -7,8 +7,10 @@ pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
 mod host_tensor;
+mod mapped_file;
 
 pub use host_tensor::{DType, HostTensor};
+pub use mapped_file::map_file;
 
 use crate::batch::{Batch, BatchLimits, TokenId};
 use crate::error::Result;

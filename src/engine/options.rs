@@ -1,6 +1,9 @@
 //! What an engine is opened with.
 
 use crate::backend::DType;
+use crate::error::{Error, Result};
+use crate::runner::{Device, KvBudget, RunnerConfig};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// What the caller asked for. `None` is "the default".
@@ -55,6 +58,60 @@ impl EngineOptions {
     }
 }
 
+/// Share of the free memory that an engine on the CPU may hold, where the caller says nothing: the host has other work.
+const CPU_MEMORY_SHARE: f32 = 0.5;
+
+impl EngineOptions {
+    /// Checks the options and resolves them to what the runner needs to know.
+    pub(super) fn runner_config(&self) -> Result<RunnerConfig> {
+        let counts: [(_, _, RangeInclusive<usize>, _); 6] = [
+            ("num_threads", self.num_threads, 1..=4096, "from 1 to 4096, or 0 for all cores"),
+            // One place for the prompt and one for the answer.
+            ("max_model_len", self.max_model_len, 2..=1 << 28, "from 2 to 268435456, or 0 for the model's own"),
+            ("max_num_seqs", self.max_num_seqs, 1..=1 << 16, "from 1 to 65536, or 0 for the default"),
+            ("max_batched_tokens", self.max_batched_tokens, 1..=1 << 20, "from 1 to 1048576, or 0 for the default"),
+            ("max_queue", self.max_queue, 1..=usize::MAX, "at least 1, or 0 for no limit"),
+            ("kv_block_size", self.kv_block_size, 1..=1024, "a power of two up to 1024, or 0 for the default"),
+        ];
+        for (field, value, range, wanted) in counts {
+            if let Some(value) = value.filter(|value| !range.contains(value)) {
+                return Err(refusal(field, value, wanted));
+            }
+        }
+        if let Some(size) = self.kv_block_size.filter(|size| !size.is_power_of_two()) {
+            return Err(refusal("kv_block_size", size, "a power of two up to 1024, or 0 for the default"));
+        }
+        if self.kv_cache_bytes == Some(0) {
+            return Err(refusal("kv_cache_bytes", 0, "at least the bytes of one block"));
+        }
+        let share = self.memory_utilization.unwrap_or(CPU_MEMORY_SHARE);
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(refusal("memory_utilization", share, "above 0 and at most 1"));
+        }
+        let device = match self.device {
+            DeviceChoice::Auto | DeviceChoice::Cpu => Device::Cpu,
+            DeviceChoice::Cuda { index } => {
+                let what = format!("device CUDA {index} is not in this build: use device CPU or AUTO");
+                return Err(Error::Unsupported { what });
+            }
+        };
+        Ok(RunnerConfig {
+            device,
+            dtype: self.dtype,
+            threads: self.num_threads,
+            max_model_len: self.max_model_len,
+            max_num_seqs: self.max_num_seqs,
+            max_batched_tokens: self.max_batched_tokens,
+            kv_block_size: self.kv_block_size,
+            kv_budget: self.kv_cache_bytes.map_or(KvBudget::MemoryShare(share), KvBudget::Bytes),
+        })
+    }
+}
+
+fn refusal(field: &'static str, value: impl ToString, wanted: &'static str) -> Error {
+    Error::Option { field, value: value.to_string(), wanted }
+}
+
 /// Where to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -76,4 +133,49 @@ pub enum PrefixCache {
     On,
     /// Every prompt is computed whole.
     Off,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_accepted_and_leave_sizes_to_the_runner() {
+        let config = EngineOptions::new("model").runner_config().unwrap();
+        assert_eq!((config.device, config.kv_budget), (Device::Cpu, KvBudget::MemoryShare(0.5)));
+        assert_eq!((config.threads, config.max_num_seqs, config.kv_block_size), (None, None, None));
+    }
+
+    #[test]
+    fn a_budget_in_bytes_comes_before_a_share() {
+        let mut options = EngineOptions::new("model");
+        (options.kv_cache_bytes, options.memory_utilization) = (Some(4096), Some(0.9));
+        assert_eq!(options.runner_config().unwrap().kv_budget, KvBudget::Bytes(4096));
+    }
+
+    #[test]
+    fn each_absurd_value_is_refused_by_its_name() {
+        type Spoil = fn(&mut EngineOptions);
+        const CASES: &[(&str, Spoil)] = &[
+            ("num_threads is 5000, but must be from 1 to 4096", |o| o.num_threads = Some(5000)),
+            ("num_threads is 0, but", |o| o.num_threads = Some(0)),
+            ("max_model_len is 1, but must be from 2", |o| o.max_model_len = Some(1)),
+            ("max_num_seqs is 65537, but", |o| o.max_num_seqs = Some(65537)),
+            ("max_batched_tokens is 4294967295, but", |o| o.max_batched_tokens = Some(u32::MAX as usize)),
+            ("max_queue is 0, but", |o| o.max_queue = Some(0)),
+            ("kv_block_size is 48, but must be a power of two", |o| o.kv_block_size = Some(48)),
+            ("kv_block_size is 2048, but", |o| o.kv_block_size = Some(2048)),
+            ("kv_cache_bytes is 0, but", |o| o.kv_cache_bytes = Some(0)),
+            ("memory_utilization is 0, but", |o| o.memory_utilization = Some(0.0)),
+            ("memory_utilization is 1.5, but", |o| o.memory_utilization = Some(1.5)),
+            ("memory_utilization is NaN, but", |o| o.memory_utilization = Some(f32::NAN)),
+            ("device CUDA 1 is not in this build", |o| o.device = DeviceChoice::Cuda { index: 1 }),
+        ];
+        for (message, spoil) in CASES {
+            let mut options = EngineOptions::new("model");
+            spoil(&mut options);
+            let error = options.runner_config().err().expect(message).to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
 }

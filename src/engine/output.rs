@@ -2,6 +2,7 @@
 
 use crate::batch::TokenId;
 use crate::error::Error;
+use std::collections::VecDeque;
 
 /// News of one request: tokens that are new since its last output, and how it ended if it did.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub struct Output {
     pub prompt_tokens: u32,
     /// Of these, taken over from the prefix cache.
     pub cached_tokens: u32,
-    /// Tokens generated so far.
+    /// Tokens generated so far, a stop token included that was left out of `token_ids`.
     pub completion_tokens: u32,
     /// From adding the request to its first token, in microseconds; 0 before that.
     pub time_to_first_token_us: u64,
@@ -31,7 +32,7 @@ pub struct Output {
 pub enum Finish {
     /// By an EOS or stop token.
     Stop,
-    /// By max_tokens or max_model_len.
+    /// By max_tokens, max_model_len or the size of the whole KV cache.
     Length,
     /// By a call.
     Cancelled,
@@ -46,7 +47,7 @@ pub struct StepReport {
     pub outputs: usize,
     /// Sequences that run.
     pub running: usize,
-    /// Sequences that wait.
+    /// Requests that wait.
     pub waiting: usize,
     /// Passes finished in this call.
     pub passes: u32,
@@ -83,4 +84,98 @@ pub struct Stats {
     pub kv_blocks_total: u32,
     /// Of these, held by sequences.
     pub kv_blocks_used: u32,
+}
+
+/// Outputs on their way to the caller. Their memory is used again.
+#[derive(Debug, Default)]
+pub(super) struct OutputQueue {
+    /// Made since the last delivery.
+    fresh: VecDeque<Output>,
+    /// To be polled.
+    waiting: VecDeque<Output>,
+    /// The one that was polled last.
+    shown: Option<Output>,
+    spare: Vec<Output>,
+}
+
+/// Outputs whose memory is kept for the next ones; what a burst needed beyond that is freed.
+const SPARE_OUTPUTS: usize = 1024;
+
+impl OutputQueue {
+    /// A new output at the end of the queue, without tokens, text and finish.
+    pub fn begin(&mut self) -> &mut Output {
+        let output = self.spare.pop().unwrap_or_default();
+        self.fresh.push_back(output);
+        self.fresh.back_mut().expect("one was just pushed")
+    }
+
+    /// Outputs that wait to be polled or delivered.
+    pub fn len(&self) -> usize {
+        self.fresh.len() + self.waiting.len()
+    }
+
+    /// Leaves new outputs to polling.
+    pub fn keep_fresh(&mut self) {
+        self.waiting.append(&mut self.fresh);
+    }
+
+    /// The oldest output made since the last delivery.
+    pub fn pop_fresh(&mut self) -> Option<Output> {
+        self.fresh.pop_front()
+    }
+
+    /// The oldest output of all.
+    pub fn pop(&mut self) -> Option<Output> {
+        self.waiting.pop_front().or_else(|| self.fresh.pop_front())
+    }
+
+    /// Leaves an output to polling.
+    pub fn keep(&mut self, output: Output) {
+        self.waiting.push_back(output);
+    }
+
+    /// The oldest output of all, readable until the next call.
+    pub fn show(&mut self) -> Option<&Output> {
+        if let Some(seen) = self.shown.take() {
+            self.recycle(seen);
+        }
+        self.shown = self.pop();
+        self.shown.as_ref()
+    }
+
+    /// Takes back the memory of an output.
+    pub fn recycle(&mut self, mut output: Output) {
+        if self.spare.len() < SPARE_OUTPUTS {
+            output.token_ids.clear();
+            output.text.clear();
+            output.finish = None;
+            self.spare.push(output);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_come_in_order_and_their_memory_comes_back_empty() {
+        let mut queue = OutputQueue::default();
+        for id in 1..=3 {
+            let output = queue.begin();
+            assert!(output.token_ids.is_empty() && output.text.is_empty() && output.finish.is_none());
+            output.request_id = id;
+            output.token_ids.push(7);
+            output.text.push_str("seven");
+            output.finish = Some(Finish::Stop);
+        }
+        queue.keep_fresh();
+        queue.begin().request_id = 4;
+        assert_eq!(queue.len(), 4);
+        let seen: Vec<u64> = std::iter::from_fn(|| queue.show().map(|output| output.request_id)).collect();
+        assert_eq!(seen, [1, 2, 3, 4]);
+        let again = queue.begin();
+        assert!(again.token_ids.is_empty() && again.text.is_empty() && again.finish.is_none());
+        assert!(queue.spare.iter().any(|output| output.text.capacity() > 0));
+    }
 }

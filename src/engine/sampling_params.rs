@@ -1,13 +1,14 @@
 //! What one request asks for.
 
 use crate::batch::TokenId;
+use crate::error::{Error, Result};
 
 /// The options of a request, checked by [`SamplingParams::check`] when it is added.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
     /// Echoed in every output.
     pub tag: u64,
-    /// Tokens to generate at most; `None` goes to `max_model_len`.
+    /// Tokens to generate at most; `None` goes to `max_model_len`, or as far as the KV cache reaches.
     pub max_tokens: Option<u32>,
     /// Tokens before which no EOS or stop id may come.
     pub min_tokens: u32,
@@ -47,4 +48,124 @@ pub enum StopToken {
     Dropped,
     /// It is kept.
     Kept,
+}
+
+impl Default for SamplingParams {
+    /// Greedy, until EOS or the end of the context.
+    fn default() -> SamplingParams {
+        SamplingParams {
+            tag: 0,
+            max_tokens: None,
+            min_tokens: 0,
+            temperature: 0.0,
+            top_p: 1.0,
+            min_p: 0.0,
+            top_k: 0,
+            seed: None,
+            eos: Eos::Stops,
+            stop_token: StopToken::Dropped,
+            priority: 0,
+            stop_tokens: Vec::new(),
+        }
+    }
+}
+
+impl SamplingParams {
+    /// Refuses values that make no sense for a model of `vocab_size` tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] names the field; [`Error::TokenOutOfRange`] a stop token that the model does not have.
+    pub fn check(&self, vocab_size: usize) -> Result<()> {
+        self.check_sampling()?;
+        if self.max_tokens == Some(0) {
+            return Err(refusal("max_tokens", 0, "at least 1"));
+        }
+        if self.max_tokens.is_some_and(|max| self.min_tokens > max) {
+            return Err(refusal("min_tokens", self.min_tokens, "at most max_tokens"));
+        }
+        match self.stop_tokens.iter().position(|&token| token as usize >= vocab_size) {
+            Some(index) => Err(Error::TokenOutOfRange { token: self.stop_tokens[index], index, vocab_size }),
+            None => Ok(()),
+        }
+    }
+
+    /// The part of [`check`](Self::check) that generation_config.json has to pass, too.
+    pub(super) fn check_sampling(&self) -> Result<()> {
+        // A range does not contain NaN.
+        if !(0.0..=f32::MAX).contains(&self.temperature) {
+            return Err(refusal("temperature", self.temperature, "a finite number, 0 for greedy or above"));
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return Err(refusal("top_p", self.top_p, "above 0 and at most 1"));
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return Err(refusal("min_p", self.min_p, "from 0 to 1"));
+        }
+        Ok(())
+    }
+}
+
+fn refusal(field: &'static str, value: impl ToString, wanted: &'static str) -> Error {
+    Error::Option { field, value: value.to_string(), wanted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_greedy_and_accepted() {
+        let params = SamplingParams::default();
+        assert_eq!((params.temperature, params.top_p, params.max_tokens), (0.0, 1.0, None));
+        params.check(10).unwrap();
+    }
+
+    #[test]
+    fn each_absurd_value_is_refused_by_its_name() {
+        type Spoil = fn(&mut SamplingParams);
+        const CASES: &[(&str, Spoil)] = &[
+            ("max_tokens is 0, but must be at least 1", |p| p.max_tokens = Some(0)),
+            ("min_tokens is 5, but must be at most max_tokens", |p| {
+                (p.min_tokens, p.max_tokens) = (5, Some(4));
+            }),
+            ("temperature is NaN, but", |p| p.temperature = f32::NAN),
+            ("temperature is -0.1, but", |p| p.temperature = -0.1),
+            ("temperature is inf, but", |p| p.temperature = f32::INFINITY),
+            ("top_p is 0, but must be above 0 and at most 1", |p| p.top_p = 0.0),
+            ("top_p is 1.1, but", |p| p.top_p = 1.1),
+            ("top_p is NaN, but", |p| p.top_p = f32::NAN),
+            ("min_p is -0.5, but must be from 0 to 1", |p| p.min_p = -0.5),
+            ("min_p is 2, but", |p| p.min_p = 2.0),
+            ("min_p is NaN, but", |p| p.min_p = f32::NAN),
+            ("token 10 at index 1 is beyond the vocabulary of 10", |p| p.stop_tokens = vec![9, 10]),
+        ];
+        for (message, spoil) in CASES {
+            let mut params = SamplingParams::default();
+            spoil(&mut params);
+            let error = params.check(10).expect_err(message).to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_at_the_border_are_accepted() {
+        type Choose = fn(&mut SamplingParams);
+        const CASES: &[(&str, Choose)] = &[
+            ("max_tokens 1", |p| p.max_tokens = Some(1)),
+            ("min_tokens = max_tokens", |p| (p.min_tokens, p.max_tokens) = (4, Some(4))),
+            ("min_tokens alone", |p| p.min_tokens = 4),
+            ("top_p 1e-6", |p| p.top_p = 1e-6),
+            ("min_p 1", |p| p.min_p = 1.0),
+            ("huge temperature", |p| p.temperature = f32::MAX),
+            ("minus zero", |p| p.temperature = -0.0),
+            ("top_k beyond the vocabulary", |p| p.top_k = u32::MAX),
+            ("the last token stops", |p| p.stop_tokens = vec![9]),
+        ];
+        for (name, choose) in CASES {
+            let mut params = SamplingParams::default();
+            choose(&mut params);
+            assert!(params.check(10).is_ok(), "{name}");
+        }
+    }
 }

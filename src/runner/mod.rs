@@ -1,10 +1,17 @@
 //! Turns a [`Batch`] into tokens on one or several devices.
 
+mod memory;
+pub mod single;
+
 use crate::backend::DType;
+use crate::backend::cpu::{Cpu, Isa};
 use crate::batch::{Batch, BatchLimits, TokenId};
 use crate::error::Result;
+use single::SingleRunner;
+use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 /// Computes batches, one after another.
@@ -97,6 +104,11 @@ pub struct ModelInfo {
 
 /// Loads the model in `folder`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
 pub fn load(folder: &Path, config: &RunnerConfig, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Loaded> {
-    let _ = (folder, config, progress);
-    todo!("runner/single.rs")
+    let (runner, info) = match config.device {
+        Device::Cpu => {
+            let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
+            SingleRunner::open(folder, config, Cpu::new(threads, Isa::detect()?), progress)?
+        }
+    };
+    Ok(Loaded { runner: Box::new(runner), info })
 }

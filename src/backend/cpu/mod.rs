@@ -34,6 +34,7 @@ pub use pool::Pool;
 use super::{Backend, HeadNorm, HostTensor, KvShape};
 use crate::batch::{Batch, BatchLimits, TokenId};
 use crate::error::Result;
+use parking_lot::Mutex;
 use std::ops::Range;
 
 /// The specifications: obvious loops over plain slices, which every backend is tested against.
@@ -43,6 +44,7 @@ pub mod reference {
     pub use super::attention::reference as attention;
     pub use super::embedding::reference as embedding;
     pub use super::gather_last::reference as gather_last;
+    pub use super::linear::reference as linear;
     pub use super::rms_norm::reference as rms_norm;
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
@@ -53,6 +55,8 @@ pub mod reference {
 pub struct Cpu {
     pool: Pool,
     isa: Isa,
+    /// Grows with the tensors that are made when the engine opens.
+    scratch: Mutex<linear::Scratch>,
 }
 
 /// Activations on the CPU.
@@ -72,7 +76,7 @@ impl Cpu {
     /// If this machine lacks the instruction set: [`Isa::detect`] and [`Isa::available`] name those it has.
     pub fn new(threads: usize, isa: Isa) -> Cpu {
         assert!(Isa::available().contains(&isa), "this machine has no {isa:?}");
-        Cpu { pool: Pool::new(threads), isa }
+        Cpu { pool: Pool::new(threads), isa, scratch: Mutex::default() }
     }
 }
 
@@ -97,6 +101,7 @@ impl Backend for Cpu {
     type Step = Step;
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
+        self.scratch.lock().fit(&self.pool, self.isa, capacity, cols)?;
         Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
     }
 

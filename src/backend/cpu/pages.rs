@@ -39,6 +39,12 @@ impl<T: Plain> Pages<T> {
     }
 }
 
+impl<T> Default for Pages<T> {
+    fn default() -> Pages<T> {
+        Pages { map: None, len: 0, number: PhantomData }
+    }
+}
+
 impl<T: Plain> Deref for Pages<T> {
     type Target = [T];
 

@@ -1,0 +1,42 @@
+# A thin front over cargo and CMake. `make` lists what there is.
+
+BUILD ?= build
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+# Cargo is looked for where rustup puts it, so that a shell which was open before still finds it.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint header kernels install bench
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Install what is missing, build, and let the demo model answer two prompts
+	@scripts/prerequisites.sh build
+	@cmake -B $(BUILD) -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=OFF >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+	@echo
+	@$(BUILD)/examples/generate models/demo "list all prime numbers within 100" "introduce yourself"
+
+test: ## Install what is missing, run all tests, and end with their counts
+	@scripts/prerequisites.sh test
+	@scripts/test.sh $(BUILD)
+
+lint: ## Formatting, clippy, and the header against its source
+	cargo fmt --check
+	cargo clippy --release --all-targets -- -D warnings
+	scripts/header.sh --check
+
+header: ## Generate include/nanovllm.h from src/ffi
+	scripts/header.sh
+
+kernels: ## Compile the CUDA kernels (there are none yet)
+	@echo "no CUDA kernels yet: this version computes on the CPU"
+
+install: ## Install library, header, pkg-config file and CMake package under PREFIX
+	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+bench: ## Run the benchmarks
+	cargo bench

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Runs all tests, of cargo and of ctest, shows their closing lines, and ends with the counts.
+#   test.sh BUILD_DIR
+set -u
+build=${1:?usage: test.sh BUILD_DIR}
+cd "$(dirname "$0")/.."
+mkdir -p "$build"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=0
+
+# The output of a command on the screen and in the log; the command's own status.
+logged() {
+    { "$@" 2>&1; echo "status $?" >>"$log.status"; } | tee -a "$log"
+    status=$(sed -n 's/^status //p' "$log.status")
+    rm -f "$log.status"
+    return "$status"
+}
+
+logged cargo test --release --locked --no-fail-fast || failed=1
+rust_passed=$(awk '/^test result:/ { sum += $4 } END { print sum + 0 }' "$log")
+rust_failed=$(awk '/^test result:/ { sum += $6 } END { print sum + 0 }' "$log")
+rust_ignored=$(awk '/^test result:/ { sum += $8 } END { print sum + 0 }' "$log")
+
+: >"$log"
+if cmake -B "$build" -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=ON >/dev/null && cmake --build "$build" -j "$(nproc)"; then
+    logged ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" || failed=1
+else
+    failed=1
+fi
+c_total=$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p' "$log" | tail -n 1)
+c_failed=$(sed -n 's/.* \([0-9]*\) tests failed out of [0-9]*$/\1/p' "$log" | tail -n 1)
+c_total=${c_total:-0} c_failed=${c_failed:-0}
+
+echo
+echo "Rust: $rust_passed passed, $rust_failed failed, $rust_ignored ignored"
+echo "C:    $((c_total - c_failed)) passed, $c_failed failed"
+if [ "$failed" = 0 ]; then
+    echo "all $((rust_passed + c_total)) tests passed"
+else
+    echo "there were failures"
+fi
+exit "$failed"

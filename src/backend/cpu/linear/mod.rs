@@ -1,0 +1,63 @@
+//! See `ops/linear.rs` for the contract.
+//!
+//! Each number of the result is one sum over `k` whose order is fixed by the instruction set and the number type of the
+//! weights alone: neither the other rows of `x`, nor the columns, nor the threads can change a bit of it.
+//!
+//! The weights are read from memory once a call, where they lie in the file. Only `x` is rewritten, into the order in which a
+//! kernel reads it ([`pack`]). Threads share the columns; [`tiles`] walks a thread's columns for all instruction sets
+//! except AMX, which has a loop of its own.
+
+mod kernels;
+mod pack;
+mod portable;
+mod reference;
+mod tiles;
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512bf16;
+
+pub use pack::Scratch;
+pub use reference::reference;
+
+use super::disjoint::Disjoint;
+use super::{Cpu, Isa, Matrix, Tensor};
+use crate::backend::DType;
+use std::ops::Range;
+
+/// One call, as the threads see it.
+struct Call<'a> {
+    /// `[tokens, outputs]`
+    out: Disjoint<'a, f32>,
+    /// Rows of `x` and of `out`.
+    tokens: usize,
+    weight: &'a Matrix,
+    /// `[outputs]`
+    bias: Option<&'a [f32]>,
+}
+
+/// Computes the columns of `out` in `columns`.
+pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: Option<&[f32]>, columns: Range<usize>) {
+    let Cpu { pool, isa, scratch, .. } = cpu;
+    let scratch = scratch.get_mut();
+    let tokens = x.rows();
+    let call = Call { out: Disjoint::new(out.values_mut()), tokens, weight, bias };
+    if tokens == 0 || columns.is_empty() {
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if (*isa, weight.dtype()) == (Isa::Amx, DType::Bf16) {
+        return amx::run(pool, scratch, &call, x.values(), columns);
+    }
+    let kernels = kernels::choose(*isa, weight.dtype());
+    let packed = scratch.pack(pool, kernels.order, x.values(), tokens, weight.cols());
+    let chunk = tiles::chunk_columns(weight.row_bytes(), columns.len(), pool.threads());
+    pool.for_each(columns.len(), chunk, &|_, range| {
+        tiles::run(&call, kernels, packed, columns.start + range.start..columns.start + range.end);
+    });
+}

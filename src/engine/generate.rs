@@ -1,0 +1,212 @@
+//! Many prompts at once, results in the order of the prompts.
+
+use super::output::{Finish, Output, OutputQueue};
+use super::sampling_params::SamplingParams;
+use super::{Budget, Engine, Front, Prompt};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+/// How far [`Engine::generate`] has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Prompts that are done, bad ones included.
+    pub finished: usize,
+    /// Prompts.
+    pub total: usize,
+    /// Prompt tokens computed in a second, by the last passes that had any.
+    pub prefill_tokens_per_s: f64,
+    /// Tokens generated in a second, by the last passes that had any.
+    pub decode_tokens_per_s: f64,
+    /// Microseconds since the call began.
+    pub elapsed_us: u64,
+}
+
+/// The prompts of one call and what became of them.
+struct Job {
+    /// By index of the prompt.
+    results: Vec<Output>,
+    /// Index of the prompt of each request that is alive.
+    owners: HashMap<u64, usize>,
+    finished: usize,
+}
+
+/// Tokens a second, newer passes counting more.
+#[derive(Default)]
+struct Rate {
+    tokens: f64,
+    seconds: f64,
+}
+
+impl Engine {
+    /// Completes all `prompts` and returns when the last one is done: whole tokens and text of each, in the order of the
+    /// prompts. `params` has none (the model's defaults), one (for all), or one for each prompt.
+    ///
+    /// A prompt that is refused becomes a result with [`Finish::Error`], and the others go on. Requests that are in the
+    /// engine already run along, and their outputs stay queued. More prompts than `max_queue` are added bit by bit.
+    /// `progress` is called after each pass; when it breaks, all unfinished prompts end with [`Finish::Cancelled`] and keep
+    /// the tokens they have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] when there are another number of `params`; otherwise the engine cannot go on.
+    pub fn generate(
+        &mut self,
+        prompts: &[Prompt],
+        params: &[SamplingParams],
+        progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Vec<Output>> {
+        let params = ParamsOf::new(params, prompts.len(), self.front())?;
+        let started = Instant::now();
+        let mut job = Job {
+            results: (0..prompts.len()).map(|i| Output { tag: params.get(i).tag, ..Output::default() }).collect(),
+            owners: HashMap::with_capacity(prompts.len()),
+            finished: 0,
+        };
+        let (mut prefill, mut decode) = (Rate::default(), Rate::default());
+        let mut added = 0;
+        while job.finished < prompts.len() {
+            added = job.add(self.front(), prompts, &params, added);
+            let report = self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
+            prefill.observe(report.prefill_tokens, report.elapsed_us);
+            decode.observe(report.decode_tokens, report.elapsed_us);
+            let now = Progress {
+                finished: job.finished,
+                total: prompts.len(),
+                prefill_tokens_per_s: prefill.per_second(),
+                decode_tokens_per_s: decode.per_second(),
+                elapsed_us: started.elapsed().as_micros() as u64,
+            };
+            if progress(&now).is_break() {
+                self.cancel_rest(&mut job, added)?;
+                break;
+            }
+        }
+        Ok(job.results)
+    }
+
+    /// Ends what `job` has not finished; its prompts from `added` on were never requests.
+    fn cancel_rest(&mut self, job: &mut Job, added: usize) -> Result<()> {
+        for &id in job.owners.keys() {
+            // Another thread may have cancelled it already.
+            let _ = self.front().cancel(id);
+        }
+        for result in &mut job.results[added..] {
+            result.finish = Some(Finish::Cancelled);
+        }
+        // No pass is in flight between two whole ones, so the inbox is all there is to do.
+        self.take_inbox();
+        self.publish(&mut |outputs, _| job.receive(outputs));
+        debug_assert!(job.owners.is_empty(), "cancelled requests end at once");
+        Ok(())
+    }
+}
+
+impl Job {
+    /// Adds prompts from `next` on until the queue is full, and returns the first that was not added.
+    fn add(&mut self, front: &Front, prompts: &[Prompt], params: &ParamsOf, mut next: usize) -> usize {
+        while next < prompts.len() {
+            match front.add_request(prompts[next], params.get(next).clone()) {
+                Ok(id) => {
+                    self.owners.insert(id, next);
+                }
+                // Room comes as requests begin to run; without any, none ever comes.
+                Err(Error::QueueFull { .. }) if !front.is_idle() => return next,
+                Err(error) => {
+                    self.results[next].finish = Some(Finish::Error(error));
+                    self.finished += 1;
+                }
+            }
+            next += 1;
+        }
+        next
+    }
+
+    /// Takes the outputs that belong to it and leaves the others to polling.
+    fn receive(&mut self, outputs: &mut OutputQueue) {
+        while let Some(mut output) = outputs.pop_fresh() {
+            let Some(&index) = self.owners.get(&output.request_id) else {
+                outputs.keep(output);
+                continue;
+            };
+            let result = &mut self.results[index];
+            result.token_ids.extend_from_slice(&output.token_ids);
+            result.text.push_str(&output.text);
+            result.request_id = output.request_id;
+            result.prompt_tokens = output.prompt_tokens;
+            result.cached_tokens = output.cached_tokens;
+            result.completion_tokens = output.completion_tokens;
+            result.time_to_first_token_us = output.time_to_first_token_us;
+            result.finish = output.finish.take();
+            if result.finish.is_some() {
+                self.owners.remove(&output.request_id);
+                self.finished += 1;
+            }
+            outputs.recycle(output);
+        }
+    }
+}
+
+/// The options of each prompt.
+enum ParamsOf<'a> {
+    Shared(SamplingParams),
+    Each(&'a [SamplingParams]),
+}
+
+impl<'a> ParamsOf<'a> {
+    fn new(params: &'a [SamplingParams], prompts: usize, front: &Front) -> Result<ParamsOf<'a>> {
+        match params {
+            [] => Ok(ParamsOf::Shared(front.default_params())),
+            [one] => Ok(ParamsOf::Shared(one.clone())),
+            each if each.len() == prompts => Ok(ParamsOf::Each(each)),
+            _ => Err(Error::Option {
+                field: "num_options",
+                value: params.len().to_string(),
+                wanted: "0, 1 or the number of prompts",
+            }),
+        }
+    }
+
+    fn get(&self, prompt: usize) -> &SamplingParams {
+        match self {
+            ParamsOf::Shared(params) => params,
+            ParamsOf::Each(params) => &params[prompt],
+        }
+    }
+}
+
+impl Rate {
+    /// Share of the past that still counts after one more pass: about the last ten do.
+    const MEMORY: f64 = 0.9;
+
+    /// Notes a pass; one without such tokens says nothing about their rate.
+    fn observe(&mut self, tokens: u32, elapsed_us: u64) {
+        if tokens > 0 {
+            self.tokens = self.tokens * Rate::MEMORY + f64::from(tokens);
+            self.seconds = self.seconds * Rate::MEMORY + elapsed_us as f64 * 1e-6;
+        }
+    }
+
+    fn per_second(&self) -> f64 {
+        if self.seconds > 0.0 { self.tokens / self.seconds } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_follows_the_last_passes() {
+        let mut rate = Rate::default();
+        assert_eq!(rate.per_second(), 0.0);
+        rate.observe(10, 1_000);
+        rate.observe(0, 9_000_000);
+        assert!((rate.per_second() - 10_000.0).abs() < 1e-6);
+        for _ in 0..100 {
+            rate.observe(1, 1_000);
+        }
+        assert!((rate.per_second() - 1_000.0).abs() < 1.0);
+    }
+}

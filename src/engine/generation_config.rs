@@ -1,0 +1,127 @@
+//! generation_config.json: which tokens end an answer, and how the model's makers would sample.
+
+use super::sampling_params::SamplingParams;
+use crate::batch::TokenId;
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GenerationConfig {
+    /// The token that begins a text.
+    pub bos_token: Option<TokenId>,
+    /// Tokens that end an answer; `None` leaves them to config.json.
+    pub eos_tokens: Option<Vec<TokenId>>,
+    /// The sampling it implies: greedy unless `do_sample` is true.
+    pub params: SamplingParams,
+}
+
+#[derive(Deserialize)]
+struct File {
+    bos_token_id: Option<TokenId>,
+    eos_token_id: Option<OneOrMany>,
+    do_sample: Option<bool>,
+    temperature: Option<f32>,
+    top_k: Option<u32>,
+    top_p: Option<f32>,
+    min_p: Option<f32>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(TokenId),
+    Many(Vec<TokenId>),
+}
+
+impl GenerationConfig {
+    /// Reads the file in `folder`; without one, nothing is set.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] when it is broken or asks for sampling that makes no sense.
+    pub fn open(folder: &Path) -> Result<GenerationConfig> {
+        let path = folder.join("generation_config.json");
+        match std::fs::read(&path) {
+            Ok(bytes) => parse(&bytes).map_err(|reason| Error::ModelFile { path, reason }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(GenerationConfig::default()),
+            Err(source) => Err(Error::Io { path, source }),
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> std::result::Result<GenerationConfig, String> {
+    let file: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let mut params = SamplingParams::default();
+    if file.do_sample == Some(true) {
+        params.temperature = file.temperature.unwrap_or(1.0);
+        params.top_k = file.top_k.unwrap_or(params.top_k);
+        params.top_p = file.top_p.unwrap_or(params.top_p);
+        params.min_p = file.min_p.unwrap_or(params.min_p);
+    }
+    params.check_sampling().map_err(|error| error.to_string())?;
+    let eos_tokens = file.eos_token_id.map(|eos| match eos {
+        OneOrMany::One(token) => vec![token],
+        OneOrMany::Many(tokens) => tokens,
+    });
+    Ok(GenerationConfig { bos_token: file.bos_token_id, eos_tokens, params })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_tokens_are_a_number_or_a_list_or_absent() {
+        const CASES: &[(&str, Option<&[TokenId]>)] = &[
+            (r#"{"eos_token_id": 7}"#, Some(&[7])),
+            (r#"{"eos_token_id": [7, 9]}"#, Some(&[7, 9])),
+            (r#"{"eos_token_id": null}"#, None),
+            (r#"{}"#, None),
+        ];
+        for (text, expected) in CASES {
+            assert_eq!(parse(text.as_bytes()).unwrap().eos_tokens.as_deref(), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn sampling_counts_only_when_do_sample_is_true() {
+        let sampled =
+            parse(br#"{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.1}"#).unwrap();
+        let SamplingParams { temperature, top_k, top_p, min_p, .. } = sampled.params;
+        assert_eq!((temperature, top_k, top_p, min_p), (0.6, 20, 0.95, 0.1));
+        for text in [r#"{"do_sample": false, "temperature": 0.6, "top_k": 20}"#, r#"{"temperature": 0.6}"#, "{}"] {
+            assert_eq!(parse(text.as_bytes()).unwrap().params, SamplingParams::default(), "{text}");
+        }
+        assert_eq!(parse(br#"{"do_sample": true}"#).unwrap().params.temperature, 1.0);
+    }
+
+    #[test]
+    fn broken_files_are_refused_with_a_reason() {
+        const CASES: &[(&str, &str)] = &[
+            ("", "EOF"),
+            ("[]", "invalid length"),
+            (r#"{"eos_token_id": "x"}"#, "OneOrMany"),
+            (r#"{"eos_token_id": -1}"#, "OneOrMany"),
+            (r#"{"do_sample": true, "top_p": 0}"#, "top_p is 0, but must be above 0"),
+            (r#"{"do_sample": true, "temperature": -1}"#, "temperature is -1"),
+        ];
+        for (text, reason) in CASES {
+            let error = parse(text.as_bytes()).expect_err(text);
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_folder_without_the_file_sets_nothing_and_a_broken_one_names_it() {
+        let folder = std::env::temp_dir().join(format!("nanovllm-generation-config-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        assert_eq!(GenerationConfig::open(&folder).unwrap(), GenerationConfig::default());
+        std::fs::write(folder.join("generation_config.json"), "{").unwrap();
+        let error = GenerationConfig::open(&folder).unwrap_err().to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(error.contains("generation_config.json: EOF"), "{error}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Opening an engine on a model folder.
+
+use super::chat_template::ChatTemplate;
+use super::front::TextFiles;
+use super::generation_config::GenerationConfig;
+use super::options::EngineOptions;
+use super::tokenizer::Tokenizer;
+use super::{Engine, EngineLimits};
+use crate::error::{Error, Result};
+use crate::runner;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::thread;
+
+impl Engine {
+    /// Loads a model folder. `progress` hears a fraction from 0 to 1 on the calling thread and may cancel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] for settings that make no sense, [`Error::Io`] and [`Error::ModelFile`] for files that cannot be
+    /// read or understood, [`Error::Cancelled`], and what [`runner::load`] refuses.
+    pub fn open(options: &EngineOptions, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Engine> {
+        let config = options.runner_config()?;
+        let folder = options.model_path.as_path();
+        check_folder(folder)?;
+        // A large tokenizer takes as long as mapping the weights, so they are opened side by side.
+        let (loaded, text) = thread::scope(|scope| {
+            let text = scope.spawn(|| open_text_files(folder));
+            let loaded = runner::load(folder, &config, progress);
+            (loaded, text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let limits = EngineLimits {
+            max_queue: options.max_queue,
+            prefix_cache: options.prefix_cache,
+            seed: options.seed.unwrap_or_else(random_seed),
+        };
+        Ok(Engine::assemble(loaded?, limits, text?))
+    }
+}
+
+fn check_folder(folder: &Path) -> Result<()> {
+    let path = || folder.to_path_buf();
+    match std::fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(Error::ModelFile { path: path(), reason: "is a file, but must be a model folder".into() }),
+        Err(source) => Err(Error::Io { path: path(), source }),
+    }
+}
+
+fn open_text_files(folder: &Path) -> Result<TextFiles> {
+    Ok(TextFiles {
+        generation: GenerationConfig::open(folder)?,
+        tokenizer: Tokenizer::open(folder)?,
+        chat_template: ChatTemplate::open(folder)?,
+    })
+}
+
+/// A seed from the system: the standard library keys its hash maps with the system's random numbers.
+fn random_seed() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(options: &EngineOptions) -> String {
+        Engine::open(options, &mut |_| ControlFlow::Continue(())).err().expect("refused").to_string()
+    }
+
+    #[test]
+    fn a_path_that_is_missing_or_not_a_folder_is_named() {
+        let missing = refusal(&EngineOptions::new("/no/such/folder"));
+        assert!(missing.starts_with("/no/such/folder: "), "{missing}");
+        let file = std::env::current_exe().unwrap();
+        let not_a_folder = refusal(&EngineOptions::new(&file));
+        assert_eq!(not_a_folder, format!("{}: is a file, but must be a model folder", file.display()));
+    }
+
+    #[test]
+    fn drawn_seeds_differ() {
+        assert_ne!(random_seed(), random_seed());
+    }
+}

@@ -1,0 +1,353 @@
+//! The life of one request on the host: its tokens, its blocks, and what becomes of a token that was sampled for it.
+
+use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
+use super::output::{Finish, Output};
+use super::sampling_params::{SamplingParams, StopToken};
+use super::tokenizer::{TextStream, Tokenizer};
+use crate::batch::{BlockId, Sampling, TokenId};
+use std::cmp::Reverse;
+use std::time::Instant;
+
+/// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that its vector doubles, which
+/// happens too rarely to matter.
+const RESERVED_COMPLETION: usize = 4096;
+
+/// A place in line: higher priority first, then the older request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    priority: Reverse<i32>,
+    id: u64,
+}
+
+impl Place {
+    /// The place of request `id`.
+    pub fn new(priority: i32, id: u64) -> Place {
+        Place { priority: Reverse(priority), id }
+    }
+
+    /// The request.
+    pub fn id(self) -> u64 {
+        self.id
+    }
+}
+
+/// Whether a sequence goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It goes on.
+    Live,
+    /// It ends when the pass in flight has been collected, and takes nothing from it.
+    Cancelled,
+    /// It has ended: its last output is made.
+    Ended,
+}
+
+/// One request from its arrival to its last token.
+///
+/// Invariants: `computed + in_flight <= tokens.len() <= limit`; while it runs, `blocks` has room for these.
+pub struct Sequence {
+    /// Where it stands in line; also its identity.
+    pub place: Place,
+    /// Prompt, then completion.
+    pub tokens: Vec<TokenId>,
+    /// Tokens whose keys and values lie in `blocks`.
+    pub computed: usize,
+    /// Tokens after these that a pass in flight computes.
+    pub in_flight: usize,
+    /// KV blocks in the order of the tokens.
+    pub blocks: Vec<BlockId>,
+    /// Blocks that have to be free, besides those to be spared, before it is worth trying to let it run.
+    pub wanted_blocks: usize,
+    /// Whether it goes on.
+    pub life: Life,
+    params: SamplingParams,
+    /// EOS and stop tokens, one after the other.
+    ending_tokens: Vec<TokenId>,
+    prompt_tokens: usize,
+    /// Tokens of the prompt that came from the prefix cache when it first ran; `None` before that.
+    cached_tokens: Option<usize>,
+    completion_tokens: usize,
+    /// Tokens it may reach, prompt included.
+    limit: usize,
+    /// Random key and stream.
+    random: (u64, u64),
+    /// Blocks that are findable, and the prefix they hold.
+    published: SharedPrefix,
+    text: TextStream,
+    added_at: Instant,
+    time_to_first_token_us: u64,
+}
+
+/// What a sequence is made of, all of it checked.
+pub struct Request {
+    /// The request's id.
+    pub id: u64,
+    /// At least one token.
+    pub prompt: Vec<TokenId>,
+    /// Its options.
+    pub params: SamplingParams,
+    /// EOS and stop tokens.
+    pub ending_tokens: Vec<TokenId>,
+    /// Tokens it may reach, prompt included; more than the prompt has.
+    pub limit: usize,
+    /// Seed of requests that bring none.
+    pub engine_seed: u64,
+    /// When it was added.
+    pub added_at: Instant,
+}
+
+impl Sequence {
+    /// A sequence that waits.
+    pub fn new(request: Request) -> Sequence {
+        let Request { id, prompt, params, ending_tokens, limit, engine_seed, added_at } = request;
+        debug_assert!(!prompt.is_empty() && prompt.len() < limit);
+        Sequence {
+            place: Place::new(params.priority, id),
+            prompt_tokens: prompt.len(),
+            tokens: prompt,
+            computed: 0,
+            in_flight: 0,
+            blocks: Vec::new(),
+            wanted_blocks: 0,
+            life: Life::Live,
+            random: params.seed.map_or((engine_seed, id), |seed| (seed, 0)),
+            params,
+            ending_tokens,
+            cached_tokens: None,
+            completion_tokens: 0,
+            limit,
+            published: SharedPrefix { blocks: 0, prefix: PrefixId::EMPTY },
+            text: TextStream::default(),
+            added_at,
+            time_to_first_token_us: 0,
+        }
+    }
+
+    /// The request.
+    pub fn id(&self) -> u64 {
+        self.place.id
+    }
+
+    /// Tokens of the prompt.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompt_tokens
+    }
+
+    /// Known tokens that no pass has been given yet.
+    pub fn pending_tokens(&self) -> usize {
+        self.tokens.len() - self.computed - self.in_flight
+    }
+
+    /// Finds blocks for all known tokens, or says how many are lacking. Returns the prompt tokens that need no computing,
+    /// when it runs for the first time.
+    pub fn try_start(&mut self, pool: &mut BlockManager, spare: usize, block_size: usize) -> Option<usize> {
+        // A long prompt whose prefix is found would otherwise be hashed in every step that it waits.
+        if pool.free_blocks() < self.wanted_blocks + spare {
+            return None;
+        }
+        self.blocks.reserve(self.limit.div_ceil(block_size));
+        let shared = match pool.try_allocate(&self.tokens, spare, &mut self.blocks) {
+            Ok(shared) => shared,
+            Err(lacking) => {
+                self.wanted_blocks = lacking.free_blocks;
+                return None;
+            }
+        };
+        self.tokens.reserve((self.limit - self.tokens.len()).min(RESERVED_COMPLETION));
+        self.published = shared;
+        self.computed = shared.blocks * block_size;
+        let newly_cached = match self.cached_tokens {
+            Some(_) => 0,
+            None => self.computed,
+        };
+        self.cached_tokens.get_or_insert(self.computed);
+        Some(newly_cached)
+    }
+
+    /// Gives all blocks back; what was generated stays and is computed again when the sequence next runs.
+    pub fn preempt(&mut self, pool: &mut BlockManager) {
+        debug_assert_eq!(self.in_flight, 0, "a pass in flight still uses the blocks");
+        pool.release(&mut self.blocks);
+        self.computed = 0;
+        self.wanted_blocks = 0;
+    }
+
+    /// Notes that the pass in flight has been collected, and makes the blocks findable that it filled.
+    pub fn collect(&mut self, pool: &mut BlockManager, block_size: usize) {
+        self.computed += std::mem::take(&mut self.in_flight);
+        while (self.published.blocks + 1) * block_size <= self.computed {
+            let index = self.published.blocks;
+            let content = &self.tokens[index * block_size..(index + 1) * block_size];
+            let prefix = pool.publish(self.published.prefix, content, &mut self.blocks[index]);
+            self.published = SharedPrefix { blocks: index + 1, prefix };
+        }
+    }
+
+    /// Tokens that its next token may not be, because it would end too early.
+    pub fn banned_tokens(&self) -> &[TokenId] {
+        match self.completion_tokens < self.params.min_tokens as usize {
+            true => &self.ending_tokens,
+            false => &[],
+        }
+    }
+
+    /// How its next token is sampled; the range of banned tokens is the caller's to fill in.
+    pub fn sampling(&self) -> Sampling {
+        let (seed, stream) = self.random;
+        Sampling {
+            temperature: self.params.temperature,
+            top_p: self.params.top_p,
+            min_p: self.params.min_p,
+            top_k: self.params.top_k,
+            seed,
+            stream,
+            position: self.tokens.len() as u32,
+            banned_start: 0,
+            banned_end: 0,
+        }
+    }
+
+    /// Takes in the token that was sampled for it, and writes what is new to `output`.
+    pub fn accept(&mut self, token: TokenId, tokenizer: Option<&Tokenizer>, now: Instant, output: &mut Output) {
+        self.completion_tokens += 1;
+        if self.completion_tokens == 1 {
+            self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
+        }
+        let stops = self.ending_tokens.contains(&token);
+        if !stops || self.params.stop_token == StopToken::Kept {
+            self.tokens.push(token);
+            output.token_ids.push(token);
+            if let Some(tokenizer) = tokenizer {
+                self.text.push(tokenizer, token, &mut output.text);
+            }
+        }
+        if stops {
+            self.end(Finish::Stop, tokenizer, output);
+        } else if self.tokens.len() >= self.limit {
+            self.end(Finish::Length, tokenizer, output);
+        } else {
+            self.describe(output);
+        }
+    }
+
+    /// Ends it, and writes the rest of its text to `output`. Its blocks stay held.
+    pub fn end(&mut self, finish: Finish, tokenizer: Option<&Tokenizer>, output: &mut Output) {
+        if let Some(tokenizer) = tokenizer {
+            self.text.finish(tokenizer, &mut output.text);
+        }
+        self.describe(output);
+        output.finish = Some(finish);
+        self.life = Life::Ended;
+    }
+
+    fn describe(&self, output: &mut Output) {
+        output.request_id = self.id();
+        output.tag = self.params.tag;
+        output.prompt_tokens = self.prompt_tokens as u32;
+        output.cached_tokens = self.cached_tokens.unwrap_or(0) as u32;
+        output.completion_tokens = self.completion_tokens as u32;
+        output.time_to_first_token_us = self.time_to_first_token_us;
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::engine::options::PrefixCache;
+
+    /// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
+    pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
+        Sequence::new(Request {
+            id,
+            prompt: prompt.to_vec(),
+            params,
+            ending_tokens: vec![0],
+            limit,
+            engine_seed: 99,
+            added_at: Instant::now(),
+        })
+    }
+
+    fn accept(sequence: &mut Sequence, token: TokenId) -> Output {
+        let mut output = Output::default();
+        sequence.accept(token, None, Instant::now(), &mut output);
+        output
+    }
+
+    #[test]
+    fn a_token_is_news_and_the_limit_ends_with_length() {
+        let mut it = sequence(5, &[1, 2], 4, SamplingParams { tag: 77, ..SamplingParams::default() });
+        let first = accept(&mut it, 3);
+        assert_eq!((first.request_id, first.tag, first.prompt_tokens, first.completion_tokens), (5, 77, 2, 1));
+        assert!(first.finish.is_none() && first.token_ids == [3]);
+        let second = accept(&mut it, 4);
+        assert!(matches!(second.finish, Some(Finish::Length)) && second.token_ids == [4]);
+        assert_eq!((it.life, second.completion_tokens), (Life::Ended, 2));
+    }
+
+    #[test]
+    fn a_stop_token_ends_and_is_dropped_or_kept_but_always_counted() {
+        for (stop_token, expected) in [(StopToken::Dropped, &[][..]), (StopToken::Kept, &[0][..])] {
+            let mut it = sequence(1, &[1], 9, SamplingParams { stop_token, ..SamplingParams::default() });
+            let output = accept(&mut it, 0);
+            assert!(matches!(output.finish, Some(Finish::Stop)), "{stop_token:?}");
+            assert_eq!((&output.token_ids[..], output.completion_tokens), (expected, 1), "{stop_token:?}");
+        }
+    }
+
+    #[test]
+    fn a_stop_token_at_the_limit_is_a_stop() {
+        let mut it = sequence(1, &[1], 2, SamplingParams::default());
+        assert!(matches!(accept(&mut it, 0).finish, Some(Finish::Stop)));
+    }
+
+    #[test]
+    fn ending_tokens_are_banned_until_min_tokens_are_there() {
+        let mut it = sequence(1, &[1], 9, SamplingParams { min_tokens: 2, ..SamplingParams::default() });
+        assert_eq!(it.banned_tokens(), [0]);
+        accept(&mut it, 5);
+        assert_eq!(it.banned_tokens(), [0]);
+        accept(&mut it, 5);
+        assert!(it.banned_tokens().is_empty());
+    }
+
+    #[test]
+    fn random_numbers_come_from_the_own_seed_or_from_engine_and_id() {
+        let own = sequence(3, &[1, 2], 9, SamplingParams { seed: Some(7), ..SamplingParams::default() }).sampling();
+        assert_eq!((own.seed, own.stream, own.position), (7, 0, 2));
+        let shared = sequence(3, &[1, 2], 9, SamplingParams::default()).sampling();
+        assert_eq!((shared.seed, shared.stream), (99, 3));
+    }
+
+    #[test]
+    fn a_preempted_sequence_keeps_its_tokens_and_finds_its_blocks_again() {
+        let mut pool = BlockManager::new(4, 2, PrefixCache::On);
+        let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
+        assert_eq!(it.try_start(&mut pool, 0, 2), Some(0));
+        it.in_flight = 3;
+        it.collect(&mut pool, 2);
+        accept(&mut it, 4);
+        it.preempt(&mut pool);
+        assert_eq!((pool.free_blocks(), it.computed, &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
+        assert_eq!(it.try_start(&mut pool, 0, 2), Some(0), "cached tokens are those of the first start");
+        assert_eq!((it.computed, it.pending_tokens(), pool.free_blocks()), (2, 2, 2));
+    }
+
+    #[test]
+    fn a_refused_start_is_not_tried_before_enough_blocks_are_free() {
+        let mut pool = BlockManager::new(2, 2, PrefixCache::On);
+        let mut held = vec![pool.take().unwrap()];
+        let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
+        assert_eq!(it.try_start(&mut pool, 0, 2), None);
+        assert_eq!(it.wanted_blocks, 2);
+        pool.release(&mut held);
+        assert_eq!(it.try_start(&mut pool, 0, 2), Some(0));
+    }
+
+    #[test]
+    fn places_order_by_priority_then_age() {
+        let mut places = [Place::new(0, 3), Place::new(-1, 1), Place::new(0, 2), Place::new(5, 4)];
+        places.sort();
+        assert_eq!(places.map(Place::id), [4, 2, 3, 1]);
+    }
+}

@@ -1,0 +1,332 @@
+//! The engine: a model, its tokenizer, its KV cache, and a scheduler.
+#![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
+
+use super::guard::{guard, guard_value};
+use super::handle::{self, Handle, visit};
+use super::memory::{self, Place, Versioned};
+use super::refusal::Refusal;
+use super::status::nvllm_status_code::NVLLM_OK;
+use super::status::{nvllm_error, nvllm_status};
+use crate::backend::DType;
+use crate::engine::Engine;
+use crate::engine::options::{DeviceChoice, EngineOptions, PrefixCache};
+use crate::error::Error;
+use crate::runner::ModelInfo;
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+
+/// An engine. Made by nvllm_engine_new, ended by nvllm_engine_free.
+pub struct nvllm_engine(pub(super) Handle);
+
+/// Where an engine computes.
+#[repr(C)]
+pub enum nvllm_device {
+    /// The best there is.
+    NVLLM_DEVICE_AUTO = 0,
+    /// Threads of this process.
+    NVLLM_DEVICE_CPU = 1,
+    /// An NVIDIA GPU.
+    NVLLM_DEVICE_CUDA = 2,
+}
+
+/// Number types of weights and KV cache.
+#[repr(C)]
+pub enum nvllm_dtype {
+    /// As the model's files have it.
+    NVLLM_DTYPE_AUTO = 0,
+    /// 32 bits.
+    NVLLM_DTYPE_F32 = 1,
+    /// IEEE, 16 bits.
+    NVLLM_DTYPE_F16 = 2,
+    /// The upper half of 32 bits.
+    NVLLM_DTYPE_BF16 = 3,
+}
+
+/// Hears how much of the model is loaded, from 0 to 1. Another answer than 0 cancels the load.
+pub type nvllm_progress_fn = Option<unsafe extern "C" fn(fraction: f32, user_data: *mut c_void) -> i32>;
+
+/// What an engine is opened with. nvllm_engine_config_init sets the defaults; model_path alone has none.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nvllm_engine_config {
+    /// sizeof(nvllm_engine_config), set by nvllm_engine_config_init.
+    pub struct_size: usize,
+    /// The model folder as Hugging Face lays it out, NUL-terminated UTF-8. Required.
+    pub model_path: *const c_char,
+    /// NVLLM_DEVICE_*; default NVLLM_DEVICE_CPU.
+    pub device: i32,
+    /// Which GPU; 0 on the CPU.
+    pub device_index: i32,
+    /// NVLLM_DTYPE_*; default NVLLM_DTYPE_AUTO.
+    pub dtype: i32,
+    /// Threads that compute, the one that steps included; 0 = all cores.
+    pub num_threads: u32,
+    /// Tokens of one sequence, prompt and answer together; 0 = the model's maximum.
+    pub max_model_len: u32,
+    /// Sequences that run at once; others wait; 0 = default of the device.
+    pub max_num_seqs: u32,
+    /// New tokens in one forward pass; 0 = default of the device.
+    pub max_batched_tokens: u32,
+    /// Requests that may wait; 0 = no limit.
+    pub max_queue: u32,
+    /// Tokens of a KV block; 0 = default of the device.
+    pub kv_block_size: u32,
+    /// 0 or 1: prompts share the KV blocks of equal beginnings; default 1.
+    pub enable_prefix_cache: u32,
+    /// Bytes for the KV cache; 0 = by memory_utilization.
+    pub kv_cache_bytes: u64,
+    /// Share of the device's memory (on the CPU: of the free memory) this engine may hold, up to 1; 0 = default of the
+    /// device (CPU: 0.5).
+    pub memory_utilization: f32,
+    /// GPUs that share the work; default 1, and the CPU takes no other.
+    pub tensor_parallel_size: u32,
+    /// 0 or 1: no CUDA graphs. On the CPU it changes nothing.
+    pub enforce_eager: u32,
+    /// 0 or 1: the same tokens whatever else is in the batch, bit for bit. On the CPU it is always so.
+    pub batch_invariant: u32,
+    /// Seed of requests that bring none; 0 = drawn from the system.
+    pub seed: u64,
+    /// Called inside nvllm_engine_new only; may be NULL.
+    pub progress: nvllm_progress_fn,
+    /// Handed to progress.
+    pub progress_user_data: *mut c_void,
+}
+
+/// Facts about a loaded model.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nvllm_model_info {
+    /// sizeof(nvllm_model_info), set by the caller.
+    pub struct_size: usize,
+    /// Tokens that the embedding table knows.
+    pub vocab_size: u32,
+    /// Tokens of one sequence, prompt and answer together.
+    pub max_model_len: u32,
+    /// Layers.
+    pub num_layers: u32,
+    /// Width of the residual stream.
+    pub hidden_size: u32,
+    /// The token that begins a text; UINT32_MAX = none.
+    pub bos_token: u32,
+    /// The first of the tokens that end an answer; UINT32_MAX = none.
+    pub eos_token: u32,
+    /// Weights, shared ones counted once.
+    pub num_parameters: u64,
+    /// Bytes of these.
+    pub weight_bytes: u64,
+    /// Bytes of the KV cache.
+    pub kv_cache_bytes: u64,
+    /// Blocks of the KV cache.
+    pub num_kv_blocks: u32,
+    /// Tokens of a block.
+    pub kv_block_size: u32,
+}
+
+/// [any] Sets the defaults, for nvllm_engine_config_init(&config, sizeof config). Writes struct_size bytes at most.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_engine_config_init(config: *mut nvllm_engine_config, struct_size: usize) {
+    // SAFETY: the header asks for NULL or `struct_size` writable bytes.
+    guard_value("nvllm_engine_config_init", (), || unsafe {
+        memory::init(config, struct_size, nvllm_engine_config::DEFAULT)
+    });
+}
+
+/// [any] Opens an engine on a model folder, and stores it in *engine. Reading the files is most of the time it takes.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_engine_new(
+    config: *const nvllm_engine_config,
+    engine: *mut *mut nvllm_engine,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_engine_new", error, || {
+        let engine = NonNull::new(engine).ok_or(Refusal::Null("engine"))?;
+        let config = NonNull::new(config.cast_mut()).ok_or(Refusal::Null("config"))?;
+        // SAFETY: the header asks for struct_size bytes; NULL was refused above.
+        let config = unsafe { memory::read(config, nvllm_engine_config::DEFAULT)? };
+        let options = config.options()?;
+        let opened = Engine::open(&options, &mut |fraction| match config.progress {
+            // SAFETY: the host gave the function with this type, to be called inside this call.
+            Some(progress) if unsafe { progress(fraction, config.progress_user_data) } != 0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        })?;
+        // SAFETY: not NULL by the check above; the header asks for a place to write.
+        unsafe { engine.write(handle::into_pointer(Handle::new(opened))) };
+        Ok(NVLLM_OK)
+    })
+}
+
+/// Ends an engine with all its requests, and joins its threads. NULL is allowed.
+///
+/// Inside a callback of the same engine, or while another thread is inside a call, the engine ends when that call returns;
+/// none of its callbacks is called again. In the child of a fork() nothing is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_engine_free(engine: *mut nvllm_engine) {
+    guard_value("nvllm_engine_free", (), || {
+        if !engine.is_null() {
+            // SAFETY: the header asks for a pointer from nvllm_engine_new that is not used again.
+            unsafe { handle::release(engine) };
+        }
+    });
+}
+
+/// [any] Facts about the model.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_engine_model_info(
+    engine: *const nvllm_engine,
+    info: *mut nvllm_model_info,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_engine_model_info", error, || {
+        let info = NonNull::new(info).ok_or(Refusal::Null("info"))?;
+        // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
+        let (engine, info) = unsafe { (visit(engine)?, Place::new(info)?) };
+        info.write(engine.front().model_info().into());
+        Ok(NVLLM_OK)
+    })
+}
+
+// SAFETY: repr(C), struct_size first; integers, floats, pointers and a nullable function pointer.
+unsafe impl Versioned for nvllm_engine_config {
+    const NAME: &'static str = "nvllm_engine_config";
+}
+
+// SAFETY: repr(C), struct_size first; integers.
+unsafe impl Versioned for nvllm_model_info {
+    const NAME: &'static str = "nvllm_model_info";
+}
+
+impl nvllm_engine_config {
+    const DEFAULT: nvllm_engine_config = nvllm_engine_config {
+        struct_size: size_of::<nvllm_engine_config>(),
+        model_path: std::ptr::null(),
+        device: nvllm_device::NVLLM_DEVICE_CPU as i32,
+        device_index: 0,
+        dtype: nvllm_dtype::NVLLM_DTYPE_AUTO as i32,
+        num_threads: 0,
+        max_model_len: 0,
+        max_num_seqs: 0,
+        max_batched_tokens: 0,
+        max_queue: 0,
+        kv_block_size: 0,
+        enable_prefix_cache: 1,
+        kv_cache_bytes: 0,
+        memory_utilization: 0.0,
+        tensor_parallel_size: 1,
+        enforce_eager: 0,
+        batch_invariant: 0,
+        seed: 0,
+        progress: None,
+        progress_user_data: std::ptr::null_mut(),
+    };
+
+    /// The engine's view of this.
+    fn options(&self) -> Result<EngineOptions, Refusal> {
+        // SAFETY: the header asks for NULL or a NUL-terminated string.
+        let path = unsafe { memory::c_text("model_path", self.model_path)? };
+        let device = self.device()?;
+        let _: bool = switch("enforce_eager", self.enforce_eager)?;
+        let _: bool = switch("batch_invariant", self.batch_invariant)?;
+        if self.tensor_parallel_size > 1 {
+            let what =
+                format!("tensor_parallel_size is {}, but this build computes on one device", self.tensor_parallel_size);
+            return Err(Error::Unsupported { what }.into());
+        }
+        Ok(EngineOptions {
+            model_path: PathBuf::from(path),
+            device,
+            dtype: self.dtype()?,
+            num_threads: given(self.num_threads),
+            max_model_len: given(self.max_model_len),
+            max_num_seqs: given(self.max_num_seqs),
+            max_batched_tokens: given(self.max_batched_tokens),
+            max_queue: given(self.max_queue),
+            kv_block_size: given(self.kv_block_size),
+            prefix_cache: match switch("enable_prefix_cache", self.enable_prefix_cache)? {
+                true => PrefixCache::On,
+                false => PrefixCache::Off,
+            },
+            kv_cache_bytes: Some(self.kv_cache_bytes).filter(|&bytes| bytes > 0),
+            memory_utilization: Some(self.memory_utilization).filter(|&share| share != 0.0),
+            seed: Some(self.seed).filter(|&seed| seed != 0),
+        })
+    }
+
+    fn device(&self) -> Result<DeviceChoice, Error> {
+        const AUTO: i32 = nvllm_device::NVLLM_DEVICE_AUTO as i32;
+        const CPU: i32 = nvllm_device::NVLLM_DEVICE_CPU as i32;
+        const CUDA: i32 = nvllm_device::NVLLM_DEVICE_CUDA as i32;
+        let wrong_index =
+            |wanted| Error::Option { field: "device_index", value: self.device_index.to_string(), wanted };
+        let index = usize::try_from(self.device_index).map_err(|_| wrong_index("at least 0"))?;
+        match self.device {
+            CUDA => Ok(DeviceChoice::Cuda { index }),
+            CPU if index > 0 => Err(wrong_index("0 on the CPU")),
+            CPU => Ok(DeviceChoice::Cpu),
+            AUTO => Ok(DeviceChoice::Auto),
+            other => Err(Error::Option {
+                field: "device",
+                value: other.to_string(),
+                wanted: "one of NVLLM_DEVICE_*, 0 to 2",
+            }),
+        }
+    }
+
+    fn dtype(&self) -> Result<Option<DType>, Error> {
+        const AUTO: i32 = nvllm_dtype::NVLLM_DTYPE_AUTO as i32;
+        const F32: i32 = nvllm_dtype::NVLLM_DTYPE_F32 as i32;
+        const F16: i32 = nvllm_dtype::NVLLM_DTYPE_F16 as i32;
+        const BF16: i32 = nvllm_dtype::NVLLM_DTYPE_BF16 as i32;
+        match self.dtype {
+            AUTO => Ok(None),
+            F32 => Ok(Some(DType::F32)),
+            F16 => Ok(Some(DType::F16)),
+            BF16 => Ok(Some(DType::Bf16)),
+            other => {
+                Err(Error::Option { field: "dtype", value: other.to_string(), wanted: "one of NVLLM_DTYPE_*, 0 to 3" })
+            }
+        }
+    }
+}
+
+impl From<&ModelInfo> for nvllm_model_info {
+    fn from(info: &ModelInfo) -> nvllm_model_info {
+        nvllm_model_info {
+            struct_size: size_of::<nvllm_model_info>(),
+            vocab_size: count(info.vocab_size),
+            max_model_len: count(info.limits.model_len),
+            num_layers: count(info.num_layers),
+            hidden_size: count(info.hidden_size),
+            bos_token: info.bos_token.unwrap_or(u32::MAX),
+            eos_token: info.eos_tokens.first().copied().unwrap_or(u32::MAX),
+            num_parameters: info.num_parameters,
+            weight_bytes: info.weight_bytes,
+            kv_cache_bytes: info.kv_cache_bytes,
+            num_kv_blocks: count(info.num_kv_blocks),
+            kv_block_size: count(info.limits.block_size),
+        }
+    }
+}
+
+/// A count as the header has it; what does not fit is shown as the greatest there is.
+pub(super) fn count(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// A field that is 0 or 1.
+pub(super) fn switch(field: &'static str, value: u32) -> Result<bool, Error> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Error::Option { field, value: value.to_string(), wanted: "0 or 1" }),
+    }
+}
+
+/// A field whose 0 means the default.
+fn given(value: u32) -> Option<usize> {
+    Some(value as usize).filter(|&value| value > 0)
+}

@@ -1,0 +1,283 @@
+//! Batch convenience: many prompts in one call.
+#![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
+
+use super::engine::nvllm_engine;
+use super::guard::{guard, guard_value};
+use super::handle::{Handle, HostPointer, visit};
+use super::memory::{self, Place, Versioned};
+use super::refusal::Refusal;
+use super::requests::{nvllm_request_options, sampling_params};
+use super::status::nvllm_status_code::NVLLM_OK;
+use super::status::{nvllm_error, nvllm_status};
+use super::stepping::{Shown, nvllm_output};
+use crate::engine::Progress;
+use crate::engine::Prompt;
+use crate::engine::sampling_params::SamplingParams;
+use crate::error::Error;
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::ptr::NonNull;
+
+/// What nvllm_generate made. Ended by nvllm_result_free; it does not need its engine any more.
+pub struct nvllm_result {
+    outputs: Vec<Shown>,
+}
+
+/// How far nvllm_generate is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nvllm_progress {
+    /// sizeof(nvllm_progress), set by the library.
+    pub struct_size: usize,
+    /// Completions that have ended.
+    pub finished: usize,
+    /// Completions in all.
+    pub total: usize,
+    /// Prompt tokens per second, over the last steps.
+    pub prefill_tokens_per_s: f64,
+    /// Generated tokens per second, over the last steps.
+    pub decode_tokens_per_s: f64,
+    /// Since the call began.
+    pub elapsed_us: u64,
+}
+
+/// Hears about progress after every step; it is valid during the call only. Another answer than 0 cancels.
+pub type nvllm_generate_progress_fn =
+    Option<unsafe extern "C" fn(progress: *const nvllm_progress, user_data: *mut c_void) -> i32>;
+
+/// [one] Generates for all prompts, and stores the results, in the order of the prompts, in *result.
+///
+/// prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
+/// be NULL: none for the defaults of the model, one for all prompts, or one a prompt. A prompt that cannot run, or whose own
+/// options make no sense, is a result with NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels,
+/// the call returns NVLLM_ERR_CANCELLED without a result. Requests added before go on meanwhile.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_generate(
+    engine: *mut nvllm_engine,
+    prompts: *const *const c_char,
+    prompt_lens: *const usize,
+    num_prompts: usize,
+    options: *const *const nvllm_request_options,
+    num_options: usize,
+    progress: nvllm_generate_progress_fn,
+    progress_user_data: *mut c_void,
+    result: *mut *mut nvllm_result,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_generate", error, || {
+        let result = NonNull::new(result).ok_or(Refusal::Null("result"))?;
+        // SAFETY: the header asks for NULL or a live engine, and for arrays of these lengths whose strings have the lengths
+        // in prompt_lens, or a NUL.
+        let (engine, prompts, options) = unsafe {
+            let engine = visit(engine)?;
+            let pointers = memory::slice("prompts", prompts, num_prompts)?;
+            no_null("a prompt", pointers)?;
+            let prompts: Vec<_> = if prompt_lens.is_null() {
+                pointers.iter().map(|&prompt| memory::c_text("prompt", prompt).map(Prompt::Text)).collect()
+            } else {
+                let lens = memory::slice("prompt_lens", prompt_lens, num_prompts)?;
+                let pairs = pointers.iter().zip(lens);
+                pairs.map(|(&prompt, &len)| memory::text("prompt", prompt, len).map(Prompt::Text)).collect()
+            };
+            (engine, prompts, memory::slice("options", options, num_options)?)
+        };
+        // SAFETY: the header asks for options of struct_size bytes.
+        let params = unsafe { params_of(&engine, options, num_prompts)? };
+        let outputs = generate(&engine, prompts, params, Reporter::new(progress, progress_user_data))?;
+        // SAFETY: not NULL by the check above; the header asks for a place to write.
+        unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
+        Ok(NVLLM_OK)
+    })
+}
+
+/// [one] nvllm_generate for prompts of tokens; prompt_lens is required.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_generate_tokens(
+    engine: *mut nvllm_engine,
+    prompts: *const *const u32,
+    prompt_lens: *const usize,
+    num_prompts: usize,
+    options: *const *const nvllm_request_options,
+    num_options: usize,
+    progress: nvllm_generate_progress_fn,
+    progress_user_data: *mut c_void,
+    result: *mut *mut nvllm_result,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_generate_tokens", error, || {
+        let result = NonNull::new(result).ok_or(Refusal::Null("result"))?;
+        // SAFETY: the header asks for NULL or a live engine, and for arrays of these lengths.
+        let (engine, prompts, options) = unsafe {
+            let engine = visit(engine)?;
+            let pointers = memory::slice("prompts", prompts, num_prompts)?;
+            no_null("a prompt", pointers)?;
+            let pairs = pointers.iter().zip(memory::slice("prompt_lens", prompt_lens, num_prompts)?);
+            let prompts: Vec<_> =
+                pairs.map(|(&prompt, &len)| memory::slice("prompt", prompt, len).map(Prompt::Tokens)).collect();
+            (engine, prompts, memory::slice("options", options, num_options)?)
+        };
+        // SAFETY: the header asks for options of struct_size bytes.
+        let params = unsafe { params_of(&engine, options, num_prompts)? };
+        let outputs = generate(&engine, prompts, params, Reporter::new(progress, progress_user_data))?;
+        // SAFETY: not NULL by the check above; the header asks for a place to write.
+        unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
+        Ok(NVLLM_OK)
+    })
+}
+
+/// [any] How many results there are: one a prompt. 0 for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_result_count(result: *const nvllm_result) -> usize {
+    guard_value("nvllm_result_count", 0, || {
+        // SAFETY: the header asks for NULL or a live result.
+        unsafe { result.as_ref() }.map_or(0, |result| result.outputs.len())
+    })
+}
+
+/// [any] Shows the result of one prompt, with all its tokens and text. The pointers in *output stay valid until
+/// nvllm_result_free.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_result_get(
+    result: *const nvllm_result,
+    index: usize,
+    output: *mut nvllm_output,
+) -> nvllm_status {
+    guard("nvllm_result_get", None, || {
+        let output = NonNull::new(output).ok_or(Refusal::Null("output"))?;
+        // SAFETY: the header asks for NULL or a live result, and for struct_size bytes; NULL was refused above.
+        let (result, output) = unsafe { (result.as_ref().ok_or(Refusal::Null("result"))?, Place::new(output)?) };
+        let count = result.outputs.len();
+        output.write(result.outputs.get(index).ok_or(Refusal::Index { what: "result", index, count })?.view());
+        Ok(NVLLM_OK)
+    })
+}
+
+/// Ends a result. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_result_free(result: *mut nvllm_result) {
+    guard_value("nvllm_result_free", (), || {
+        if !result.is_null() {
+            // SAFETY: the header asks for a pointer from nvllm_generate, which came from a Box, and that it is not used again.
+            drop(unsafe { Box::from_raw(result) });
+        }
+    });
+}
+
+// SAFETY: repr(C), struct_size first; integers and floats.
+unsafe impl Versioned for nvllm_progress {
+    const NAME: &'static str = "nvllm_progress";
+}
+
+/// The host's progress callback.
+struct Reporter {
+    call: nvllm_generate_progress_fn,
+    user_data: HostPointer,
+}
+
+impl Reporter {
+    fn new(call: nvllm_generate_progress_fn, user_data: *mut c_void) -> Reporter {
+        Reporter { call, user_data: HostPointer(user_data) }
+    }
+
+    fn report(&self, progress: &Progress) -> ControlFlow<()> {
+        let Some(call) = self.call else { return ControlFlow::Continue(()) };
+        let shown = nvllm_progress {
+            struct_size: size_of::<nvllm_progress>(),
+            finished: progress.finished,
+            total: progress.total,
+            prefill_tokens_per_s: progress.prefill_tokens_per_s,
+            decode_tokens_per_s: progress.decode_tokens_per_s,
+            elapsed_us: progress.elapsed_us,
+        };
+        // SAFETY: the host gave the function with this type, to be called inside this call; `shown` lives until it returns.
+        match unsafe { call(&raw const shown, self.user_data.0) } {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    }
+}
+
+fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> {
+    if pointers.iter().any(|pointer| pointer.is_null()) { Err(Refusal::Null(what)) } else { Ok(()) }
+}
+
+/// The options of each prompt. Options for all prompts fail the call; a prompt's own fail that prompt.
+///
+/// # Safety
+///
+/// Each of `options` is NULL or has struct_size bytes.
+unsafe fn params_of(
+    engine: &Handle,
+    options: &[*const nvllm_request_options],
+    prompts: usize,
+) -> Result<Vec<Result<SamplingParams, Refusal>>, Refusal> {
+    let front = engine.front();
+    match options {
+        [] => Ok((0..prompts).map(|_| Ok(front.default_params())).collect()),
+        [shared] => {
+            // SAFETY: promised by the caller.
+            let shared = unsafe { sampling_params(front, *shared)? };
+            shared.check(front.model_info().vocab_size)?;
+            Ok((0..prompts).map(|_| Ok(shared.clone())).collect())
+        }
+        // SAFETY: promised by the caller.
+        each if each.len() == prompts => Ok(each.iter().map(|one| unsafe { sampling_params(front, *one) }).collect()),
+        _ => Err(Refusal::OptionCount { options: options.len(), prompts }),
+    }
+}
+
+/// Runs what can run, and puts the refused between, in the order of the prompts.
+fn generate(
+    engine: &Handle,
+    prompts: Vec<Result<Prompt, Refusal>>,
+    params: Vec<Result<SamplingParams, Refusal>>,
+    reporter: Reporter,
+) -> Result<Vec<Shown>, Refusal> {
+    let mut good_prompts = Vec::with_capacity(prompts.len());
+    let mut good_params = Vec::with_capacity(prompts.len());
+    let refused: Vec<Option<Shown>> = prompts
+        .into_iter()
+        .zip(params)
+        .map(|pair| match pair {
+            (Ok(prompt), Ok(params)) => {
+                good_prompts.push(prompt);
+                good_params.push(params);
+                None
+            }
+            (Err(refusal), params) => Some(Shown::refused(params.map_or(0, |params| params.tag), &refusal)),
+            (Ok(_), Err(refusal)) => Some(Shown::refused(0, &refusal)),
+        })
+        .collect();
+
+    engine.work(|work| {
+        let mut cancelled = false;
+        let outputs = work.engine.generate(&good_prompts, &good_params, &mut |progress| {
+            cancelled |= engine.is_freed() || reporter.report(progress).is_break();
+            if cancelled { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        // What other requests made meanwhile goes where the host wants it.
+        if let Some(push) = work.push {
+            let mut shown = Shown::default();
+            while let Some(output) = work.engine.next_output() {
+                if push.deliver(engine, shown.fill(output)).is_break() {
+                    // It may have ended on its own by now, which is as good.
+                    let _ = engine.front().cancel(shown.view().request_id);
+                }
+            }
+        }
+        if cancelled {
+            return Err(Error::Cancelled.into());
+        }
+        let mut outputs = outputs.iter();
+        let ran = |output| {
+            let mut shown = Shown::default();
+            shown.fill(output);
+            shown
+        };
+        Ok(refused.into_iter().filter_map(|refused| refused.or_else(|| outputs.next().map(ran))).collect())
+    })
+}

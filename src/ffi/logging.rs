@@ -1,0 +1,77 @@
+//! Logging: one callback for the whole process.
+#![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
+
+use super::guard::guard_value;
+use super::handle::HostPointer;
+use crate::log::{self, Level};
+use parking_lot::ReentrantMutex;
+use std::cell::Cell;
+use std::ffi::{c_char, c_void};
+
+/// How much a message matters.
+#[repr(C)]
+pub enum nvllm_log_level {
+    /// Nothing is logged.
+    NVLLM_LOG_OFF = 0,
+    /// Something failed.
+    NVLLM_LOG_ERROR = 1,
+    /// Something is odd, but work goes on.
+    NVLLM_LOG_WARN = 2,
+    /// A milestone, such as a model that was loaded.
+    NVLLM_LOG_INFO = 3,
+    /// Detail for whoever debugs the library.
+    NVLLM_LOG_DEBUG = 4,
+}
+
+/// Takes one message: message_len bytes of UTF-8, and a NUL. Valid during the call only.
+pub type nvllm_log_fn =
+    Option<unsafe extern "C" fn(level: i32, message: *const c_char, message_len: usize, user_data: *mut c_void)>;
+
+type LogCall = unsafe extern "C" fn(i32, *const c_char, usize, *mut c_void);
+
+/// The host's callback. Held while it runs, so that messages come one at a time, and so that a host which has
+/// replaced its callback may free what the old one used.
+static SINK: ReentrantMutex<Cell<Option<(LogCall, HostPointer)>>> = ReentrantMutex::new(Cell::new(None));
+
+thread_local! {
+    /// Whether this thread is inside the host's log callback: what it calls there does not deliver again.
+    static DELIVERING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// [any] Sends messages up to max_level (NVLLM_LOG_*) to a callback; NULL, the default, is silence.
+///
+/// Messages wait inside the library, at most 256 of them, and are handed over one at a time whenever a call is about to
+/// return, on the thread that made the call. When this function returns, the callback before is not running on any other
+/// thread and will not be called again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_set_log_callback(callback: nvllm_log_fn, user_data: *mut c_void, max_level: i32) {
+    guard_value("nvllm_set_log_callback", (), || {
+        let level = callback.and(match max_level {
+            ..=0 => None,
+            1 => Some(Level::Error),
+            2 => Some(Level::Warn),
+            3 => Some(Level::Info),
+            _ => Some(Level::Debug),
+        });
+        SINK.lock().set(callback.map(|call| (call, HostPointer(user_data))));
+        log::set_max_level(level);
+    });
+}
+
+/// Hands waiting messages to the callback. Leaves them to another thread that is doing so already.
+pub(super) fn deliver() {
+    if DELIVERING.get() || !log::is_waiting() {
+        return;
+    }
+    let Some(sink) = SINK.try_lock() else { return };
+    DELIVERING.set(true);
+    while let Some((call, user_data)) = sink.get()
+        && let Some((level, mut message)) = log::pop()
+    {
+        let len = message.len();
+        message.push('\0');
+        // SAFETY: the host gave the function with this type; the message and its NUL live until it returns.
+        unsafe { call(level as i32, message.as_ptr().cast(), len, user_data.0) };
+    }
+    DELIVERING.set(false);
+}

@@ -1,0 +1,139 @@
+//! Why a call fails: the engine's errors and those that only a C caller can make, and the status of each.
+
+use super::status::nvllm_status_code::{self, *};
+use crate::error::Error;
+use std::fmt;
+
+/// A call that does not succeed.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// A pointer that must not be NULL is.
+    Null(&'static str),
+    /// A length came without memory.
+    NullWithLength(&'static str, usize),
+    /// A pointer that is no multiple of what its type needs.
+    Misaligned(&'static str, usize),
+    /// A length that no memory can have.
+    TooLong(&'static str, usize),
+    /// A struct_size that no version of the struct has.
+    StructSize { name: &'static str, size: usize },
+    /// Fields beyond the struct this library knows are set.
+    NewerFields { name: &'static str, known: usize, size: usize },
+    /// The buffer does not hold the answer.
+    BufferTooSmall { needed: usize, capacity: usize },
+    /// An index beyond the end.
+    Index { what: &'static str, index: usize, count: usize },
+    /// The number of options fits neither none, one, nor one a prompt.
+    OptionCount { options: usize, prompts: usize },
+    /// Another [one] call is inside this engine.
+    Busy,
+    /// An earlier call poisoned the engine.
+    Poisoned(nvllm_status_code),
+    /// The engine belongs to the process this one was forked from.
+    Forked { opened_in: u32, here: u32 },
+    /// The engine said no.
+    Engine(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Engine(error)
+    }
+}
+
+impl Refusal {
+    /// What the C caller sees.
+    pub(super) fn status(&self) -> nvllm_status_code {
+        match self {
+            Refusal::Null(_)
+            | Refusal::NullWithLength(..)
+            | Refusal::Misaligned(..)
+            | Refusal::TooLong(..)
+            | Refusal::StructSize { .. }
+            | Refusal::NewerFields { .. }
+            | Refusal::Index { .. }
+            | Refusal::OptionCount { .. } => NVLLM_ERR_INVALID_ARGUMENT,
+            Refusal::BufferTooSmall { .. } => NVLLM_ERR_BUFFER_TOO_SMALL,
+            Refusal::Busy => NVLLM_ERR_BUSY,
+            Refusal::Poisoned(status) => *status,
+            Refusal::Forked { .. } => NVLLM_ERR_UNSUPPORTED,
+            Refusal::Engine(error) => status_of(error),
+        }
+    }
+
+    /// errno or the device's code, 0 where there is none.
+    pub(super) fn native_code(&self) -> i32 {
+        match self {
+            Refusal::Engine(Error::Io { source, .. }) => source.raw_os_error().unwrap_or(0),
+            Refusal::Engine(Error::Device { code, .. }) => *code,
+            _ => 0,
+        }
+    }
+}
+
+/// The status of an engine's error.
+pub(super) fn status_of(error: &Error) -> nvllm_status_code {
+    match error {
+        Error::PromptEmpty
+        | Error::TokenOutOfRange { .. }
+        | Error::Option { .. }
+        | Error::NotUtf8 { .. }
+        | Error::ChatTemplate { .. }
+        | Error::Tokenizer { .. }
+        | Error::Json { .. } => NVLLM_ERR_INVALID_ARGUMENT,
+        Error::PromptTooLong { .. } => NVLLM_ERR_CONTEXT_LENGTH,
+        Error::RequestTooLarge { .. } | Error::KvCacheTooSmall { .. } | Error::OutOfMemory { .. } => {
+            NVLLM_ERR_OUT_OF_MEMORY
+        }
+        Error::QueueFull { .. } => NVLLM_ERR_QUEUE_FULL,
+        Error::UnknownRequest { .. } => NVLLM_ERR_NOT_FOUND,
+        Error::NoTokenizer | Error::NoChatTemplate | Error::Unsupported { .. } => NVLLM_ERR_UNSUPPORTED,
+        Error::Io { .. } => NVLLM_ERR_IO,
+        Error::ModelFile { .. }
+        | Error::Architecture { .. }
+        | Error::UnsupportedModel { .. }
+        | Error::MissingTensor { .. }
+        | Error::TensorShape { .. }
+        | Error::TensorDtype { .. } => NVLLM_ERR_MODEL,
+        Error::Device { .. } => NVLLM_ERR_DEVICE,
+        Error::Cancelled => NVLLM_ERR_CANCELLED,
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Refusal::Null(what) => write!(f, "{what} is NULL"),
+            Refusal::NullWithLength(what, len) => write!(f, "{what} is NULL, but its length is {len}"),
+            Refusal::Misaligned(what, align) => write!(f, "{what} does not lie at a multiple of {align} bytes"),
+            Refusal::TooLong(what, len) => write!(f, "{what} has length {len}, more than any memory holds"),
+            Refusal::StructSize { name, size } => {
+                write!(f, "struct_size of {name} is {size}: prepare the struct with its _init function or with sizeof")
+            }
+            Refusal::NewerFields { name, known, size } => write!(
+                f,
+                "{name} has {size} bytes of which this library knows {known}, and a field beyond them is set: it needs a newer libnanovllm"
+            ),
+            Refusal::BufferTooSmall { needed, capacity } => {
+                write!(f, "the answer needs a buffer of {needed}, but capacity is {capacity}")
+            }
+            Refusal::Index { what, index, count } => write!(f, "{what} {index} does not exist: there are {count}"),
+            Refusal::OptionCount { options, prompts } => {
+                write!(f, "num_options is {options}, but must be 0, 1, or the number of prompts, {prompts}")
+            }
+            Refusal::Busy => {
+                write!(f, "another [one] call is inside this engine: one thread at a time, or a callback of it")
+            }
+            Refusal::Poisoned(NVLLM_ERR_DEVICE) => {
+                write!(f, "an earlier call lost the device: only nvllm_engine_free is left for this engine")
+            }
+            Refusal::Poisoned(_) => {
+                write!(f, "an earlier call met a bug in the library: only nvllm_engine_free is left for this engine")
+            }
+            Refusal::Forked { opened_in, here } => {
+                write!(f, "the engine was opened in process {opened_in}, and this is its fork {here}: open one here")
+            }
+            Refusal::Engine(error) => write!(f, "{error}"),
+        }
+    }
+}

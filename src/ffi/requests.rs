@@ -1,0 +1,268 @@
+//! Requests: prompts in.
+#![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
+
+use super::engine::{nvllm_engine, switch};
+use super::guard::{guard, guard_value};
+use super::handle::visit;
+use super::memory::{self, Versioned};
+use super::refusal::Refusal;
+use super::status::nvllm_status_code::NVLLM_OK;
+use super::status::{nvllm_error, nvllm_status};
+use crate::engine::sampling_params::{Eos, SamplingParams, StopToken};
+use crate::engine::{Front, Prompt};
+use crate::error::Error;
+use std::ffi::c_char;
+use std::fmt::Display;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// What one request asks for. nvllm_request_options_init sets the defaults.
+///
+/// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p) that the
+/// model's generation_config.json recommends.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nvllm_request_options {
+    /// sizeof(nvllm_request_options), set by nvllm_request_options_init.
+    pub struct_size: usize,
+    /// Echoed in every output: an index, a pointer, a handle.
+    pub tag: u64,
+    /// Tokens to generate at most, from 1; default UINT32_MAX, which is as far as max_model_len and the KV cache allow.
+    pub max_tokens: u32,
+    /// Tokens before which neither EOS nor a stop token may come; default 0.
+    pub min_tokens: u32,
+    /// 0, the default, always takes the likeliest token; greater values vary more.
+    pub temperature: f32,
+    /// Sample from the likeliest tokens that together have this probability, above 0 and up to 1; default 1 = all.
+    pub top_p: f32,
+    /// Drop tokens less likely than this share of the likeliest one, 0 to 1; default 0 = none.
+    pub min_p: f32,
+    /// Sample from so many of the likeliest tokens; default 0 = all.
+    pub top_k: u32,
+    /// Default 1. No other value is supported yet.
+    pub repetition_penalty: f32,
+    /// Default 0. No other value is supported yet.
+    pub presence_penalty: f32,
+    /// Default 0. No other value is supported yet.
+    pub frequency_penalty: f32,
+    /// The request's own random stream: the same seed, prompt and options give the same answer. 0, the default, draws from
+    /// the engine's seed and the request's id.
+    pub seed: u64,
+    /// 0 or 1: the model's end tokens are tokens like any other; default 0.
+    pub ignore_eos: u32,
+    /// Higher runs first; default 0.
+    pub priority: i32,
+    /// Strings that end the answer, NUL-terminated UTF-8. Not supported yet.
+    pub stop: *const *const c_char,
+    /// Of these, how many; default 0.
+    pub num_stop: usize,
+    /// Tokens that end the answer, besides EOS.
+    pub stop_tokens: *const u32,
+    /// Of these, how many; default 0.
+    pub num_stop_tokens: usize,
+    /// bias_values[i] is added to the logit of bias_tokens[i]. Not supported yet.
+    pub bias_tokens: *const u32,
+    /// As many as bias_tokens.
+    pub bias_values: *const f32,
+    /// Of these, how many; default 0.
+    pub num_bias: usize,
+    /// 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
+    pub num_logprobs: u32,
+    /// Completions of this prompt that share its KV blocks; default 1. No other value is supported yet.
+    pub n: u32,
+    /// 0, the default, is sampling; else beam search. Not supported yet.
+    pub beam_width: u32,
+    /// Of beam search; default 1. No other value is supported yet.
+    pub length_penalty: f32,
+    /// 0 or 1: the token that stopped the answer is part of its tokens and text; default 0.
+    pub include_stop: u32,
+}
+
+/// [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_request_options_init(options: *mut nvllm_request_options, struct_size: usize) {
+    // SAFETY: the header asks for NULL or `struct_size` writable bytes.
+    guard_value("nvllm_request_options_init", (), || unsafe {
+        memory::init(options, struct_size, nvllm_request_options::DEFAULT);
+    });
+}
+
+/// [any] Queues a prompt of prompt_len bytes. Special tokens that the text spells out are understood, as a chat template
+/// needs it. options may be NULL; request_id, where the id is stored, too. Ids start at 1 and are never used twice.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_add_request(
+    engine: *mut nvllm_engine,
+    prompt: *const c_char,
+    prompt_len: usize,
+    options: *const nvllm_request_options,
+    request_id: *mut u64,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_add_request", error, || {
+        // SAFETY: the header asks for NULL or a live engine, and for prompt_len bytes.
+        let (engine, prompt) = unsafe { (visit(engine)?, memory::text("prompt", prompt, prompt_len)?) };
+        // SAFETY: the header asks for NULL or options of struct_size bytes, and for NULL or a place for the id.
+        unsafe { add(engine.front(), Prompt::Text(prompt), options, request_id) }
+    })
+}
+
+/// [any] Queues a prompt of tokens, which are taken as they are.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_add_request_tokens(
+    engine: *mut nvllm_engine,
+    tokens: *const u32,
+    num_tokens: usize,
+    options: *const nvllm_request_options,
+    request_id: *mut u64,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_add_request_tokens", error, || {
+        // SAFETY: the header asks for NULL or a live engine, and for num_tokens tokens.
+        let (engine, tokens) = unsafe { (visit(engine)?, memory::slice("tokens", tokens, num_tokens)?) };
+        // SAFETY: the header asks for NULL or options of struct_size bytes, and for NULL or a place for the id.
+        unsafe { add(engine.front(), Prompt::Tokens(tokens), options, request_id) }
+    })
+}
+
+/// [any] Asks for a request to end: its last output has NVLLM_FINISH_CANCELLED. NVLLM_ERR_NOT_FOUND when it has ended, or
+/// never was.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_cancel(engine: *mut nvllm_engine, request_id: u64) -> nvllm_status {
+    guard("nvllm_cancel", None, || {
+        // SAFETY: the header asks for NULL or a live engine.
+        let engine = unsafe { visit(engine)? };
+        engine.front().cancel(request_id)?;
+        Ok(NVLLM_OK)
+    })
+}
+
+/// Queues a request and stores its id.
+///
+/// # Safety
+///
+/// `options` is NULL or has struct_size bytes; `request_id` is NULL or may be written.
+unsafe fn add(
+    front: &Front,
+    prompt: Prompt,
+    options: *const nvllm_request_options,
+    request_id: *mut u64,
+) -> Result<super::status::nvllm_status_code, Refusal> {
+    if !request_id.is_aligned() {
+        return Err(Refusal::Misaligned("request_id", align_of::<u64>()));
+    }
+    // SAFETY: promised by the caller.
+    let params = unsafe { sampling_params(front, options)? };
+    let id = front.add_request(prompt, params)?;
+    if !request_id.is_null() {
+        // SAFETY: not NULL and aligned by the checks above; writable by the caller's promise.
+        unsafe { request_id.write(id) };
+    }
+    Ok(NVLLM_OK)
+}
+
+/// The engine's view of a caller's options; the model's own where there are none.
+///
+/// # Safety
+///
+/// `options` is NULL or has struct_size bytes, and its arrays have the lengths it says.
+pub(super) unsafe fn sampling_params(
+    front: &Front,
+    options: *const nvllm_request_options,
+) -> Result<SamplingParams, Refusal> {
+    let Some(options) = NonNull::new(options.cast_mut()) else { return Ok(front.default_params()) };
+    // SAFETY: promised by the caller; not NULL by the check above.
+    unsafe { memory::read(options, nvllm_request_options::DEFAULT)?.params() }
+}
+
+// SAFETY: repr(C), struct_size first; integers, floats and pointers.
+unsafe impl Versioned for nvllm_request_options {
+    const NAME: &'static str = "nvllm_request_options";
+}
+
+impl nvllm_request_options {
+    const DEFAULT: nvllm_request_options = nvllm_request_options {
+        struct_size: size_of::<nvllm_request_options>(),
+        tag: 0,
+        max_tokens: u32::MAX,
+        min_tokens: 0,
+        temperature: 0.0,
+        top_p: 1.0,
+        min_p: 0.0,
+        top_k: 0,
+        repetition_penalty: 1.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        seed: 0,
+        ignore_eos: 0,
+        priority: 0,
+        stop: std::ptr::null(),
+        num_stop: 0,
+        stop_tokens: std::ptr::null(),
+        num_stop_tokens: 0,
+        bias_tokens: std::ptr::null(),
+        bias_values: std::ptr::null(),
+        num_bias: 0,
+        num_logprobs: 0,
+        n: 1,
+        beam_width: 0,
+        length_penalty: 1.0,
+        include_stop: 0,
+    };
+
+    /// The engine's view of these options.
+    ///
+    /// # Safety
+    ///
+    /// The arrays have the lengths that the options say.
+    unsafe fn params(&self) -> Result<SamplingParams, Refusal> {
+        // SAFETY: promised by the caller.
+        let stop_tokens = unsafe {
+            memory::slice("stop", self.stop, self.num_stop)?;
+            memory::slice("bias_tokens", self.bias_tokens, self.num_bias)?;
+            memory::slice("bias_values", self.bias_values, self.num_bias)?;
+            memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?
+        };
+        if self.n == 0 {
+            return Err(Error::Option { field: "n", value: "0".to_owned(), wanted: "at least 1" }.into());
+        }
+        supported("n", self.n, 1)?;
+        supported("beam_width", self.beam_width, 0)?;
+        supported("length_penalty", self.length_penalty, 1.0)?;
+        supported("num_logprobs", self.num_logprobs, 0)?;
+        supported("num_bias", self.num_bias, 0)?;
+        supported("num_stop", self.num_stop, 0)?;
+        supported("repetition_penalty", self.repetition_penalty, 1.0)?;
+        supported("presence_penalty", self.presence_penalty, 0.0)?;
+        supported("frequency_penalty", self.frequency_penalty, 0.0)?;
+        Ok(SamplingParams {
+            tag: self.tag,
+            max_tokens: Some(self.max_tokens).filter(|&tokens| tokens != u32::MAX),
+            min_tokens: self.min_tokens,
+            temperature: self.temperature,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            top_k: self.top_k,
+            seed: Some(self.seed).filter(|&seed| seed != 0),
+            eos: match switch("ignore_eos", self.ignore_eos)? {
+                true => Eos::Ignored,
+                false => Eos::Stops,
+            },
+            stop_token: match switch("include_stop", self.include_stop)? {
+                true => StopToken::Kept,
+                false => StopToken::Dropped,
+            },
+            priority: self.priority,
+            stop_tokens: stop_tokens.to_vec(),
+        })
+    }
+}
+
+/// Refuses a field whose only supported value is `only`.
+fn supported<T: PartialEq + Display>(field: &str, value: T, only: T) -> Result<(), Error> {
+    if value == only {
+        return Ok(());
+    }
+    Err(Error::Unsupported { what: format!("{field} is {value}, but this version supports {only} only") })
+}

@@ -1,0 +1,85 @@
+//! Statistics.
+#![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
+
+use super::engine::nvllm_engine;
+use super::guard::guard;
+use super::handle::visit;
+use super::memory::{Place, Versioned};
+use super::refusal::Refusal;
+use super::status::nvllm_status_code::NVLLM_OK;
+use super::status::{nvllm_error, nvllm_status};
+use crate::engine::output::Stats;
+use crate::log;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// Counters since the engine opened, and gauges of now.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nvllm_stats {
+    /// sizeof(nvllm_stats), set by the caller.
+    pub struct_size: usize,
+    /// Forward passes.
+    pub steps: u64,
+    /// Prompt tokens computed.
+    pub prompt_tokens: u64,
+    /// Prompt tokens taken over from the prefix cache.
+    pub cached_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Sequences that had to give their KV blocks back.
+    pub preemptions: u64,
+    /// Microseconds spent in passes.
+    pub step_time_us: u64,
+    /// Sequences that run.
+    pub running: u32,
+    /// Requests that wait.
+    pub waiting: u32,
+    /// Blocks of the KV cache.
+    pub kv_blocks_total: u32,
+    /// Of these, held by sequences.
+    pub kv_blocks_used: u32,
+    /// Messages that the log lost because nobody took them, over the whole process.
+    pub log_messages_dropped: u64,
+}
+
+/// [any] Reads the statistics.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_get_stats(
+    engine: *const nvllm_engine,
+    stats: *mut nvllm_stats,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_get_stats", error, || {
+        let stats = NonNull::new(stats).ok_or(Refusal::Null("stats"))?;
+        // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
+        let (engine, stats) = unsafe { (visit(engine)?, Place::new(stats)?) };
+        stats.write(engine.front().stats().into());
+        Ok(NVLLM_OK)
+    })
+}
+
+// SAFETY: repr(C), struct_size first; integers.
+unsafe impl Versioned for nvllm_stats {
+    const NAME: &'static str = "nvllm_stats";
+}
+
+impl From<Stats> for nvllm_stats {
+    fn from(stats: Stats) -> nvllm_stats {
+        nvllm_stats {
+            struct_size: size_of::<nvllm_stats>(),
+            steps: stats.steps,
+            prompt_tokens: stats.prompt_tokens,
+            cached_tokens: stats.cached_tokens,
+            generated_tokens: stats.generated_tokens,
+            preemptions: stats.preemptions,
+            step_time_us: stats.step_time_us,
+            running: stats.running,
+            waiting: stats.waiting,
+            kv_blocks_total: stats.kv_blocks_total,
+            kv_blocks_used: stats.kv_blocks_used,
+            log_messages_dropped: log::dropped(),
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Stepping, and outputs.
+#![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
+
+use super::engine::{count, nvllm_engine};
+use super::guard::{guard, guard_value};
+use super::handle::{Handle, Push, visit};
+use super::memory::{Place, Versioned};
+use super::refusal::{Refusal, status_of};
+use super::status::nvllm_status_code::{NVLLM_NO_OUTPUT, NVLLM_OK};
+use super::status::{nvllm_error, nvllm_status};
+use crate::engine::Budget;
+use crate::engine::output::{Finish, Output, StepReport};
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+/// What one nvllm_step did.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nvllm_step_result {
+    /// sizeof(nvllm_step_result), set by the caller.
+    pub struct_size: usize,
+    /// Outputs that wait to be polled.
+    pub num_outputs: u32,
+    /// Sequences that run.
+    pub num_running: u32,
+    /// Requests that wait.
+    pub num_waiting: u32,
+    /// Forward passes finished in this call.
+    pub num_iterations: u32,
+    /// 1 when a pass was begun and is not finished.
+    pub in_flight: u32,
+    /// Prompt tokens computed in this call, cached ones not counted.
+    pub prefill_tokens: u32,
+    /// Tokens generated in this call.
+    pub decode_tokens: u32,
+    /// Microseconds spent in this call.
+    pub elapsed_us: u64,
+}
+
+/// How a request ended.
+#[repr(C)]
+pub enum nvllm_finish {
+    /// It goes on.
+    NVLLM_FINISH_NONE = 0,
+    /// By an EOS or stop token.
+    NVLLM_FINISH_STOP = 1,
+    /// By max_tokens, max_model_len, or the size of the KV cache.
+    NVLLM_FINISH_LENGTH = 2,
+    /// By nvllm_cancel, or by a callback.
+    NVLLM_FINISH_CANCELLED = 3,
+    /// By a failure: see status and error_message.
+    NVLLM_FINISH_ERROR = 4,
+}
+
+/// News of one request: what is new since its last output, and how it ended if it did.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nvllm_output {
+    /// sizeof(nvllm_output), set by the caller of nvllm_poll_output and nvllm_result_get.
+    pub struct_size: usize,
+    /// The request.
+    pub request_id: u64,
+    /// As in its options.
+    pub tag: u64,
+    /// New tokens.
+    pub token_ids: *const u32,
+    /// Of these, how many.
+    pub num_token_ids: usize,
+    /// New text, in whole characters: one that is cut by a token's end waits for its rest. UTF-8 and NUL-terminated.
+    pub text: *const c_char,
+    /// Its bytes, the NUL not counted.
+    pub text_len: usize,
+    /// Which of the request's completions, from 0.
+    pub index: u32,
+    /// NVLLM_FINISH_*.
+    pub finish_reason: i32,
+    /// Why, when finish_reason is NVLLM_FINISH_ERROR; else NVLLM_OK.
+    pub status: nvllm_status,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Of these, taken over from the prefix cache.
+    pub cached_tokens: u32,
+    /// Tokens generated so far.
+    pub completion_tokens: u32,
+    /// From adding the request to its first token; 0 before that.
+    pub time_to_first_token_us: u64,
+    /// [num_token_ids], or NULL.
+    pub logprobs: *const f32,
+    /// [num_token_ids, num_logprobs], or NULL.
+    pub top_tokens: *const u32,
+    /// [num_token_ids, num_logprobs], or NULL.
+    pub top_logprobs: *const f32,
+    /// Of the completion so far; 0 without logprobs.
+    pub cumulative_logprob: f32,
+    /// In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
+    pub error_message: *const c_char,
+}
+
+/// Takes one output, which is valid during the call only. Another answer than 0 cancels that request.
+pub type nvllm_output_fn = Option<unsafe extern "C" fn(output: *const nvllm_output, user_data: *mut c_void) -> i32>;
+
+/// [one] Works on the requests.
+///
+/// budget_us = 0 makes exactly one forward pass, to its end. A greater budget works until that many microseconds are spent,
+/// then returns, also in the middle of a pass, which the next call takes up: on the CPU a pass is cut between two layers.
+/// When several passes fit, several are made. result may be NULL. Returns at once when there is nothing to do.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_step(
+    engine: *mut nvllm_engine,
+    budget_us: u64,
+    result: *mut nvllm_step_result,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_step", error, || {
+        // SAFETY: the header asks for NULL or a live engine, and for NULL or a struct of struct_size bytes.
+        let (engine, result) =
+            unsafe { (visit(engine)?, NonNull::new(result).map(|result| Place::new(result)).transpose()?) };
+        let budget = match budget_us {
+            0 => Budget::OnePass,
+            _ => Budget::Time(Duration::from_micros(budget_us)),
+        };
+        let report = engine.work(|work| {
+            let Some(push) = work.push else { return Ok(work.engine.step(budget)?) };
+            let mut shown = Shown::default();
+            Ok(work.engine.step_with(budget, &mut |output| push.deliver(&engine, shown.fill(output)))?)
+        })?;
+        if let Some(result) = result {
+            result.write(report.into());
+        }
+        Ok(NVLLM_OK)
+    })
+}
+
+/// [any] 1 when nothing waits, runs, or is queued for polling; else 0. 1 also for an engine that cannot go on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_is_finished(engine: *const nvllm_engine) -> i32 {
+    guard_value("nvllm_is_finished", 1, || {
+        // SAFETY: the header asks for NULL or a live engine.
+        unsafe { visit(engine) }.map_or(1, |engine| i32::from(engine.front().is_finished()))
+    })
+}
+
+/// [one] Takes the oldest output; NVLLM_NO_OUTPUT when none waits. The pointers in *output stay valid until the next [one]
+/// call on this engine.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_poll_output(
+    engine: *mut nvllm_engine,
+    output: *mut nvllm_output,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_poll_output", error, || {
+        let output = NonNull::new(output).ok_or(Refusal::Null("output"))?;
+        // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
+        let (engine, place) = unsafe { (visit(engine)?, Place::new(output)?) };
+        engine.work(|work| match work.engine.next_output() {
+            None => Ok(NVLLM_NO_OUTPUT),
+            Some(output) => {
+                place.write(*work.polled.fill(output));
+                Ok(NVLLM_OK)
+            }
+        })
+    })
+}
+
+/// [one] Pushes outputs to a callback instead: it is called inside nvllm_step, and for other requests inside nvllm_generate,
+/// on the calling thread. NULL goes back to polling.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_set_output_callback(
+    engine: *mut nvllm_engine,
+    callback: nvllm_output_fn,
+    user_data: *mut c_void,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_set_output_callback", error, || {
+        // SAFETY: the header asks for NULL or a live engine.
+        let engine = unsafe { visit(engine)? };
+        engine.work(|work| {
+            work.push = Push::new(callback, user_data);
+            Ok(NVLLM_OK)
+        })
+    })
+}
+
+impl Push {
+    /// Hands an output to the host, unless the host has freed the engine; `Break` cancels the request.
+    pub(super) fn deliver(&self, engine: &Handle, output: &nvllm_output) -> ControlFlow<()> {
+        if engine.is_freed() {
+            return ControlFlow::Break(());
+        }
+        // SAFETY: the host gave the function with this type; the output and its memory live until it returns.
+        match unsafe { (self.call)(output, self.user_data.0) } {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    }
+}
+
+// SAFETY: repr(C), struct_size first; integers.
+unsafe impl Versioned for nvllm_step_result {
+    const NAME: &'static str = "nvllm_step_result";
+}
+
+// SAFETY: repr(C), struct_size first; integers, floats and pointers.
+unsafe impl Versioned for nvllm_output {
+    const NAME: &'static str = "nvllm_output";
+}
+
+impl From<StepReport> for nvllm_step_result {
+    fn from(report: StepReport) -> nvllm_step_result {
+        nvllm_step_result {
+            struct_size: size_of::<nvllm_step_result>(),
+            num_outputs: count(report.outputs),
+            num_running: count(report.running),
+            num_waiting: count(report.waiting),
+            num_iterations: report.passes,
+            in_flight: report.in_flight,
+            prefill_tokens: report.prefill_tokens,
+            decode_tokens: report.decode_tokens,
+            elapsed_us: report.elapsed_us,
+        }
+    }
+}
+
+/// An output as C sees it, with memory of its own that is used again.
+pub(super) struct Shown {
+    view: nvllm_output,
+    /// The tokens, and a 0 so that the pointer is good when there are none.
+    tokens: Vec<u32>,
+    /// The text and its NUL.
+    text: Vec<u8>,
+    /// The error's message and its NUL.
+    error: Vec<u8>,
+}
+
+// SAFETY: the pointers in `view` lead to the vectors beside it, which move with it.
+unsafe impl Send for Shown {}
+
+impl Default for Shown {
+    fn default() -> Shown {
+        let view = nvllm_output {
+            struct_size: size_of::<nvllm_output>(),
+            request_id: 0,
+            tag: 0,
+            token_ids: std::ptr::null(),
+            num_token_ids: 0,
+            text: std::ptr::null(),
+            text_len: 0,
+            index: 0,
+            finish_reason: 0,
+            status: 0,
+            prompt_tokens: 0,
+            cached_tokens: 0,
+            completion_tokens: 0,
+            time_to_first_token_us: 0,
+            logprobs: std::ptr::null(),
+            top_tokens: std::ptr::null(),
+            top_logprobs: std::ptr::null(),
+            cumulative_logprob: 0.0,
+            error_message: std::ptr::null(),
+        };
+        Shown { view, tokens: Vec::new(), text: Vec::new(), error: Vec::new() }
+    }
+}
+
+impl Shown {
+    /// Copies an output; the pointers of the answer are good until the next call, wherever `self` is moved.
+    pub(super) fn fill(&mut self, output: &Output) -> &nvllm_output {
+        self.tokens.clear();
+        self.tokens.extend_from_slice(&output.token_ids);
+        self.tokens.push(0);
+        self.text.clear();
+        self.text.extend_from_slice(output.text.as_bytes());
+        self.text.push(0);
+        let (finish, status) = match &output.finish {
+            None => (nvllm_finish::NVLLM_FINISH_NONE, NVLLM_OK),
+            Some(Finish::Stop) => (nvllm_finish::NVLLM_FINISH_STOP, NVLLM_OK),
+            Some(Finish::Length) => (nvllm_finish::NVLLM_FINISH_LENGTH, NVLLM_OK),
+            Some(Finish::Cancelled) => (nvllm_finish::NVLLM_FINISH_CANCELLED, NVLLM_OK),
+            Some(Finish::Error(error)) => (nvllm_finish::NVLLM_FINISH_ERROR, status_of(error)),
+        };
+        let error_message = match &output.finish {
+            Some(Finish::Error(error)) => self.keep_message(error.to_string()),
+            _ => std::ptr::null(),
+        };
+        self.view = nvllm_output {
+            request_id: output.request_id,
+            tag: output.tag,
+            token_ids: self.tokens.as_ptr(),
+            num_token_ids: output.token_ids.len(),
+            text: self.text.as_ptr().cast(),
+            text_len: output.text.len(),
+            finish_reason: finish as i32,
+            status: status as nvllm_status,
+            prompt_tokens: output.prompt_tokens,
+            cached_tokens: output.cached_tokens,
+            completion_tokens: output.completion_tokens,
+            time_to_first_token_us: output.time_to_first_token_us,
+            error_message,
+            ..self.view
+        };
+        &self.view
+    }
+
+    /// A result of a request that was refused before it began.
+    pub(super) fn refused(tag: u64, refusal: &Refusal) -> Shown {
+        let mut shown = Shown::default();
+        shown.fill(&Output { tag, ..Output::default() });
+        shown.view.finish_reason = nvllm_finish::NVLLM_FINISH_ERROR as i32;
+        shown.view.status = refusal.status() as nvllm_status;
+        shown.view.error_message = shown.keep_message(refusal.to_string());
+        shown
+    }
+
+    /// The output that was copied last.
+    pub(super) fn view(&self) -> nvllm_output {
+        self.view
+    }
+
+    fn keep_message(&mut self, message: String) -> *const c_char {
+        self.error = message.into_bytes();
+        self.error.push(0);
+        self.error.as_ptr().cast()
+    }
+}

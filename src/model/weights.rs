@@ -1,0 +1,255 @@
+//! The tensors of a model folder: one or several safetensors files, mapped and read in place.
+
+use crate::backend::{DType, HostTensor, map_file};
+use crate::error::{Error, Result};
+use crate::log::{self, Level};
+use crate::model::fields::Fields;
+use memmap2::{Mmap, MmapMut};
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::hint::black_box;
+use std::ops::{ControlFlow, Range};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// Bytes that are brought into memory between two calls of the progress callback.
+const WARM_BYTES: usize = 32 << 20;
+
+/// Tensors that a warning names; the rest are counted.
+const NAMED_IN_WARNING: usize = 5;
+
+/// The tensors of a model folder that nobody has taken yet.
+pub struct Weights {
+    folder: PathBuf,
+    files: Vec<Arc<Mmap>>,
+    tensors: HashMap<String, Entry>,
+    /// Stands before the names of all tensors but the head's.
+    prefix: &'static str,
+    dtype: DType,
+    parameters: u64,
+    bytes: u64,
+}
+
+struct Entry {
+    file: usize,
+    range: Range<usize>,
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+impl Weights {
+    /// Maps the files of `folder` and reads their headers. Matrices will be given as `dtype`; `None` keeps the type of
+    /// the embedding table.
+    pub fn open(folder: &Path, dtype: Option<DType>) -> Result<Weights> {
+        let mut files = Vec::new();
+        let mut tensors = HashMap::new();
+        for path in shards(folder)? {
+            let map = map_file(&path)?;
+            read_header(&path, &map, files.len(), &mut tensors)?;
+            files.push(map);
+        }
+        // A checkpoint of the bare decoder, without its head, has no prefix.
+        let prefix = if tensors.contains_key("embed_tokens.weight") { "" } else { "model." };
+        let mut weights =
+            Weights { folder: folder.into(), files, tensors, prefix, dtype: DType::F32, parameters: 0, bytes: 0 };
+        weights.dtype = match dtype {
+            Some(dtype) => dtype,
+            None => weights.stored_dtype()?,
+        };
+        Ok(weights)
+    }
+
+    fn stored_dtype(&self) -> Result<DType> {
+        let name = self.full_name("embed_tokens.weight");
+        match self.tensors.get(&name) {
+            Some(entry) => supported(&name, entry.dtype),
+            // The decoder will ask for this tensor and say that it is missing, with the shape it wants.
+            None => Ok(DType::F32),
+        }
+    }
+
+    /// Number type of the matrices.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Bytes that all tensors have together as [`Weights::dtype`].
+    pub fn total_bytes(&self) -> u64 {
+        let numbers: usize = self.tensors.values().map(|entry| entry.shape.iter().product::<usize>()).sum();
+        numbers as u64 * self.dtype.bytes() as u64
+    }
+
+    /// Numbers in the tensors taken so far.
+    pub fn parameters(&self) -> u64 {
+        self.parameters
+    }
+
+    /// Bytes of the tensors taken so far, as they are held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Brings the files into memory, so that the first pass does not wait for the disk page by page.
+    pub fn warm(&self, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<()> {
+        let total: usize = self.files.iter().map(|file| file.len()).sum();
+        let mut done = 0;
+        for file in &self.files {
+            for start in (0..file.len()).step_by(WARM_BYTES) {
+                let len = WARM_BYTES.min(file.len() - start);
+                populate(file, start, len);
+                done += len;
+                if progress(done as f32 / total as f32).is_break() {
+                    return Err(Error::Cancelled);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A matrix `[rows, cols]` as [`Weights::dtype`]. Names are without the prefix `model.`.
+    pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<HostTensor> {
+        let tensor = self.take(self.full_name(name), &[rows, cols])?;
+        let tensor = if tensor.dtype() == self.dtype { tensor } else { convert(&tensor, self.dtype)? };
+        self.bytes += tensor.bytes().len() as u64;
+        Ok(tensor)
+    }
+
+    /// A vector `[len]` in the type it is stored in.
+    pub fn vector(&mut self, name: &str, len: usize) -> Result<HostTensor> {
+        let tensor = self.take(self.full_name(name), &[len])?;
+        self.bytes += (len * size_of::<f32>()) as u64;
+        Ok(tensor)
+    }
+
+    /// Warns about tensors that nobody took; a config that does not belong to the weights shows so.
+    pub fn warn_of_surplus(&self) {
+        let mut surplus: Vec<&str> =
+            self.tensors.keys().map(String::as_str).filter(|name| !is_harmless(name)).collect();
+        if surplus.is_empty() {
+            return;
+        }
+        surplus.sort_unstable();
+        let named = surplus[..surplus.len().min(NAMED_IN_WARNING)].join(", ");
+        let more = if surplus.len() > NAMED_IN_WARNING { ", …" } else { "" };
+        let folder = self.folder.display();
+        log::log(Level::Warn, format_args!("{folder}: {} tensors are not used: {named}{more}", surplus.len()));
+    }
+
+    fn full_name(&self, name: &str) -> String {
+        match name {
+            "lm_head.weight" => name.into(),
+            _ => format!("{}{name}", self.prefix),
+        }
+    }
+
+    fn take(&mut self, name: String, shape: &[usize]) -> Result<HostTensor> {
+        let Some(entry) = self.tensors.remove(&name) else {
+            return Err(Error::MissingTensor { name, shape: shape.into() });
+        };
+        if entry.shape != shape {
+            return Err(Error::TensorShape { name, found: entry.shape, wanted: shape.into() });
+        }
+        let dtype = supported(&name, entry.dtype)?;
+        self.parameters += shape.iter().product::<usize>() as u64;
+        Ok(HostTensor::mapped(self.files[entry.file].clone(), entry.range, dtype, entry.shape))
+    }
+}
+
+/// The safetensors files of a folder.
+fn shards(folder: &Path) -> Result<Vec<PathBuf>> {
+    let single = folder.join(SINGLE);
+    if single.exists() {
+        return Ok(vec![single]);
+    }
+    let index = folder.join(INDEX);
+    if !index.exists() {
+        let reason = format!("has neither {SINGLE} nor {INDEX}");
+        return Err(Error::ModelFile { path: folder.into(), reason });
+    }
+    let bytes = fs::read(&index).map_err(|source| Error::Io { path: index.clone(), source })?;
+    let refuse = |reason| Error::ModelFile { path: index.clone(), reason };
+    let value: Value = serde_json::from_slice(&bytes).map_err(|e| refuse(format!("is not JSON: {e}")))?;
+    let fields = Fields::new(&index, &value)?;
+    let map = fields.object("weight_map")?.ok_or_else(|| refuse("weight_map is missing".into()))?;
+    let mut names = BTreeSet::new();
+    for (tensor, file) in map.iter() {
+        let name = file.as_str().ok_or_else(|| refuse(format!("weight_map names no file for {tensor}")))?;
+        // Only a plain name: an index must not lead out of its folder.
+        if Path::new(name).file_name() != Some(OsStr::new(name)) {
+            return Err(refuse(format!("weight_map names {name:?}, which is not the name of a file in this folder")));
+        }
+        names.insert(name);
+    }
+    if names.is_empty() {
+        return Err(refuse("weight_map is empty".into()));
+    }
+    let missing = |path: &PathBuf| !path.exists();
+    let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+    match paths.iter().find(|path| missing(path)) {
+        Some(path) => Err(Error::ModelFile { path: path.clone(), reason: format!("is missing, but {INDEX} names it") }),
+        None => Ok(paths),
+    }
+}
+
+fn read_header(path: &Path, map: &Mmap, file: usize, tensors: &mut HashMap<String, Entry>) -> Result<()> {
+    let refuse = |reason| Error::ModelFile { path: path.into(), reason };
+    let (header_len, metadata) =
+        SafeTensors::read_metadata(map).map_err(|e| refuse(format!("is not a whole safetensors file: {e}")))?;
+    // Eight bytes say how long the header is; offsets count from its end. `read_metadata` checked them all.
+    let data_start = size_of::<u64>() + header_len;
+    for (name, info) in metadata.tensors() {
+        let (start, end) = info.data_offsets;
+        let range = data_start + start..data_start + end;
+        let entry = Entry { file, range, dtype: info.dtype, shape: info.shape.clone() };
+        if tensors.insert(name.clone(), entry).is_some() {
+            return Err(refuse(format!("holds tensor {name}, as another file of the model does")));
+        }
+    }
+    Ok(())
+}
+
+fn supported(name: &str, dtype: Dtype) -> Result<DType> {
+    match dtype {
+        Dtype::F32 => Ok(DType::F32),
+        Dtype::F16 => Ok(DType::F16),
+        Dtype::BF16 => Ok(DType::Bf16),
+        other => Err(Error::TensorDtype { name: name.into(), found: other.to_string() }),
+    }
+}
+
+/// Tensors that many checkpoints carry and no decoder reads: tables that are computed, a tied head stored once more.
+fn is_harmless(name: &str) -> bool {
+    name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight"
+}
+
+fn populate(file: &Mmap, start: usize, len: usize) {
+    #[cfg(target_os = "linux")]
+    if file.advise_range(memmap2::Advice::PopulateRead, start, len).is_ok() {
+        return;
+    }
+    // Kernels before 5.14 do not know the advice: reading a byte of each page does the same, more slowly.
+    const PAGE: usize = 4096;
+    black_box(file[start..start + len].iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
+}
+
+/// The same numbers as another type, rounded to nearest even.
+fn convert(tensor: &HostTensor, dtype: DType) -> Result<HostTensor> {
+    let len = tensor.shape().iter().product::<usize>() * dtype.bytes();
+    let refused = |_| Error::OutOfMemory { what: "converted weights", bytes: len as u64, knob: "dtype conversion" };
+    let mut map = MmapMut::map_anon(len).map_err(refused)?;
+    for (to, from) in map.chunks_exact_mut(dtype.bytes()).zip(tensor.to_f32()) {
+        match dtype {
+            DType::F32 => to.copy_from_slice(&from.to_le_bytes()),
+            DType::F16 => to.copy_from_slice(&half::f16::from_f32(from).to_le_bytes()),
+            DType::Bf16 => to.copy_from_slice(&half::bf16::from_f32(from).to_le_bytes()),
+        }
+    }
+    let map = Arc::new(map.make_read_only().map_err(refused)?);
+    Ok(HostTensor::mapped(map, 0..len, dtype, tensor.shape().to_vec()))
+}

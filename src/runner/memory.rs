@@ -1,0 +1,235 @@
+//! How large batches and the KV cache are made when a runner opens.
+
+use crate::backend::KvShape;
+use crate::batch::BatchLimits;
+use crate::error::{Error, Result};
+use crate::runner::{KvBudget, RunnerConfig};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Small blocks share more of a prompt's prefix and waste less at a sequence's end. The CPU reads keys and values through
+/// its caches whatever the block, so it gains nothing from larger ones.
+const CPU_BLOCK_SIZE: usize = 16;
+/// Beyond this many sequences a decode step on the CPU is bound by arithmetic, and more of them only wait for each other.
+const CPU_MAX_NUM_SEQS: usize = 64;
+/// Enough tokens to make prefill a matter of arithmetic: weights are read once for all of them. More would only lengthen
+/// the step that other requests sit through.
+const CPU_MAX_BATCHED_TOKENS: usize = 512;
+
+/// Beyond these a batch is a mistake, and arrays sized by it could fail to be allocated.
+const MAX_NUM_SEQS: usize = 1 << 16;
+const MAX_BATCHED_TOKENS: usize = 1 << 20;
+const MAX_BLOCK_SIZE: usize = 1 << 12;
+/// Entries of the block tables of a batch: one GiB.
+const MAX_TABLE_ENTRIES: usize = 1 << 28;
+
+/// The largest batch, from what was asked for and a model of `max_positions`.
+pub fn batch_limits(config: &RunnerConfig, max_positions: usize) -> Result<BatchLimits> {
+    let block_size = config.kv_block_size.unwrap_or(CPU_BLOCK_SIZE);
+    check("kv_block_size", block_size, MAX_BLOCK_SIZE, "a number of tokens from 1 to 4096")?;
+    let model_len = config.max_model_len.unwrap_or(max_positions);
+    check("max_model_len", model_len, max_positions, "from 1 to the positions that config.json gives the model")?;
+
+    // Every running sequence brings at least one token a step, so a bound on one is a bound on the other.
+    let (rows, tokens) = match (config.max_num_seqs, config.max_batched_tokens) {
+        (Some(rows), Some(tokens)) => (rows, tokens),
+        (Some(rows), None) => (rows, rows.max(CPU_MAX_BATCHED_TOKENS)),
+        (None, Some(tokens)) => (tokens.min(CPU_MAX_NUM_SEQS), tokens),
+        (None, None) => (CPU_MAX_NUM_SEQS, CPU_MAX_BATCHED_TOKENS),
+    };
+    check("max_batched_tokens", tokens, MAX_BATCHED_TOKENS, "a number of tokens from 1 to 1048576")?;
+    check("max_num_seqs", rows, MAX_NUM_SEQS, "a number of sequences from 1 to 65536")?;
+    check("max_num_seqs", rows, tokens, "at most max_batched_tokens")?;
+
+    let limits = BatchLimits { tokens, rows, model_len, block_size };
+    match limits.table_width().checked_mul(rows) {
+        Some(0..=MAX_TABLE_ENTRIES) => Ok(limits),
+        entries => Err(Error::OutOfMemory {
+            what: "block tables",
+            bytes: entries.unwrap_or(usize::MAX / 4) as u64 * 4,
+            knob: "max_num_seqs or max_model_len",
+        }),
+    }
+}
+
+fn check(field: &'static str, value: usize, max: usize, wanted: &'static str) -> Result<()> {
+    match value {
+        0 => Err(Error::Option { field, value: value.to_string(), wanted }),
+        _ if value > max => Err(Error::Option { field, value: value.to_string(), wanted }),
+        _ => Ok(()),
+    }
+}
+
+/// Blocks that the budget holds. The cache is mapped and not touched, so what is not used costs nothing.
+pub fn kv_blocks(budget: KvBudget, limits: &BatchLimits, shape: &KvShape, weight_bytes: u64) -> Result<usize> {
+    blocks_in(budget, limits, shape, weight_bytes, free_host_bytes)
+}
+
+fn blocks_in(
+    budget: KvBudget,
+    limits: &BatchLimits,
+    shape: &KvShape,
+    weight_bytes: u64,
+    free_bytes: impl FnOnce() -> u64,
+) -> Result<usize> {
+    let block_bytes = shape.block_bytes() as u64;
+    let (bytes, useful) = match budget {
+        KvBudget::Bytes(bytes) => (bytes, u64::MAX),
+        KvBudget::MemoryShare(share) => {
+            let held = (free_bytes() as f64 * f64::from(share)) as u64;
+            (held.saturating_sub(weight_bytes), (limits.rows * limits.table_width()) as u64)
+        }
+    };
+    // A slot, `block * block_size + offset`, is a u32.
+    let addressable = u64::from(u32::MAX) / limits.block_size as u64;
+    match (bytes / block_bytes).min(useful).min(addressable) {
+        0 => Err(Error::KvCacheTooSmall { bytes, block_bytes }),
+        blocks => Ok(blocks as usize),
+    }
+}
+
+/// Memory that programs of this machine, or of this container, can still have.
+fn free_host_bytes() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_in(&text)).unwrap_or(0);
+    let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| cgroup_of(&text));
+    let container = group.and_then(|group| free_in_cgroup(Path::new("/sys/fs/cgroup"), &group));
+    machine.min(container.unwrap_or(u64::MAX))
+}
+
+/// `MemAvailable` of /proc/meminfo: free pages, and those of files that can be dropped.
+fn available_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The group of this process in the unified hierarchy, as a path relative to its mount.
+fn cgroup_of(proc_self_cgroup: &str) -> Option<PathBuf> {
+    let path = proc_self_cgroup.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    Some(path.into())
+}
+
+/// The tightest limit of a group and those around it, less what they hold and cannot drop.
+fn free_in_cgroup(mount: &Path, group: &Path) -> Option<u64> {
+    let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let free_in = |folder: PathBuf| {
+        let limit = number(&folder.join("memory.max"))?;
+        let held = number(&folder.join("memory.current"))?;
+        let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        let droppable = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok());
+        Some(limit.saturating_sub(held.saturating_sub(droppable.unwrap_or(0))))
+    };
+    group.ancestors().filter_map(|around| free_in(mount.join(around))).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::DType;
+    use crate::runner::Device;
+
+    fn config() -> RunnerConfig {
+        RunnerConfig {
+            device: Device::Cpu,
+            dtype: None,
+            threads: None,
+            max_model_len: None,
+            max_num_seqs: None,
+            max_batched_tokens: None,
+            kv_block_size: None,
+            kv_budget: KvBudget::Bytes(1 << 20),
+        }
+    }
+
+    #[test]
+    fn a_bound_on_sequences_or_tokens_alone_moves_the_other_default() {
+        let rows_and_tokens = |rows, tokens| {
+            let config = RunnerConfig { max_num_seqs: rows, max_batched_tokens: tokens, ..config() };
+            batch_limits(&config, 4096).map(|limits| (limits.rows, limits.tokens)).ok()
+        };
+        assert_eq!(rows_and_tokens(None, None), Some((64, 512)));
+        assert_eq!(rows_and_tokens(None, Some(8)), Some((8, 8)));
+        assert_eq!(rows_and_tokens(Some(1000), None), Some((1000, 1000)));
+        assert_eq!(rows_and_tokens(Some(8), Some(4)), None, "two wishes that contradict each other");
+    }
+
+    #[test]
+    fn limits_that_make_no_sense_name_their_option() {
+        let cases: &[(&str, RunnerConfig)] = &[
+            ("max_model_len", RunnerConfig { max_model_len: Some(4097), ..config() }),
+            ("max_model_len", RunnerConfig { max_model_len: Some(0), ..config() }),
+            ("max_num_seqs", RunnerConfig { max_num_seqs: Some(0), ..config() }),
+            (
+                "max_num_seqs",
+                RunnerConfig { max_num_seqs: Some(u32::MAX as usize), max_batched_tokens: Some(1), ..config() },
+            ),
+            ("max_batched_tokens", RunnerConfig { max_batched_tokens: Some(u32::MAX as usize), ..config() }),
+            ("kv_block_size", RunnerConfig { kv_block_size: Some(0), ..config() }),
+            ("kv_block_size", RunnerConfig { kv_block_size: Some(usize::MAX), ..config() }),
+        ];
+        for (wanted, config) in cases {
+            match batch_limits(config, 4096) {
+                Err(Error::Option { field, .. }) => assert_eq!(field, *wanted),
+                other => panic!("{wanted}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn block_tables_beyond_reason_are_out_of_memory_instead_of_an_abort() {
+        let config = RunnerConfig { max_num_seqs: Some(1 << 16), kv_block_size: Some(1), ..config() };
+        assert!(matches!(batch_limits(&config, 1 << 24), Err(Error::OutOfMemory { what: "block tables", .. })));
+    }
+
+    fn sizes() -> (BatchLimits, KvShape) {
+        let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16 };
+        (limits, KvShape { layers: 2, kv_heads: 1, head_dim: 8, block_size: 16, dtype: DType::Bf16 })
+    }
+
+    #[test]
+    fn a_budget_in_bytes_is_used_whole() {
+        let (limits, shape) = sizes();
+        let block = shape.block_bytes() as u64;
+        let blocks = |bytes| blocks_in(KvBudget::Bytes(bytes), &limits, &shape, 1 << 40, || 0);
+        assert_eq!(blocks(10 * block + block / 2).ok(), Some(10));
+        assert_eq!(blocks(1000 * block).ok(), Some(1000));
+        match blocks(block - 1) {
+            Err(Error::KvCacheTooSmall { bytes, block_bytes }) => assert_eq!((bytes, block_bytes), (block - 1, block)),
+            other => panic!("{other:?}"),
+        }
+        assert!(blocks(u64::MAX).unwrap() as u64 * 16 <= u64::from(u32::MAX), "slots are u32");
+    }
+
+    #[test]
+    fn a_share_of_memory_pays_for_the_weights_first_and_takes_no_more_than_is_useful() {
+        let (limits, shape) = sizes();
+        let block = shape.block_bytes() as u64;
+        let blocks = |free, weights| blocks_in(KvBudget::MemoryShare(0.5), &limits, &shape, weights, move || free);
+        assert_eq!(blocks(20 * block, 3 * block).ok(), Some(7));
+        assert_eq!(blocks(2000 * block, 3 * block).ok(), Some(16), "4 rows of 4 blocks");
+        assert!(matches!(blocks(20 * block, 11 * block), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
+    }
+
+    #[test]
+    fn free_memory_is_what_the_machine_and_the_container_leave() {
+        assert_eq!(available_in("MemTotal:  9 kB\nMemAvailable:    1234 kB\n"), Some(1234 * 1024));
+        assert_eq!(available_in("MemTotal:  9 kB\n"), None);
+        assert_eq!(cgroup_of("1:cpu:/x\n0::/user/me\n"), Some("user/me".into()));
+
+        let mount = std::env::temp_dir().join(format!("nanovllm-cgroup-{}", std::process::id()));
+        let inner = mount.join("user/me");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("memory.max"), "max\n").unwrap();
+        assert_eq!(free_in_cgroup(&mount, Path::new("user/me")), None, "no limit anywhere");
+        fs::write(mount.join("user/memory.max"), "1000\n").unwrap();
+        fs::write(mount.join("user/memory.current"), "700\n").unwrap();
+        fs::write(mount.join("user/memory.stat"), "anon 400\ninactive_file 300\n").unwrap();
+        assert_eq!(free_in_cgroup(&mount, Path::new("user/me")), Some(600));
+        fs::remove_dir_all(&mount).unwrap();
+    }
+
+    #[test]
+    fn this_machine_says_how_much_memory_is_free() {
+        assert!(free_host_bytes() > 0);
+    }
+}

@@ -1,0 +1,132 @@
+//! One device, one pass at a time.
+
+use crate::backend::{Backend, Tensor};
+use crate::batch::{Batch, TokenId};
+use crate::error::Result;
+use crate::model::config::HfConfig;
+use crate::model::decoder::{Decoder, Stage};
+use crate::model::families;
+use crate::model::weights::Weights;
+use crate::runner::{ModelInfo, Runner, RunnerConfig, memory};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A decoder on one device.
+pub struct SingleRunner<B: Backend> {
+    backend: B,
+    decoder: Decoder<B>,
+    cache: B::KvCache,
+    step: B::Step,
+    pass: Option<Pass>,
+}
+
+/// A forward pass that was begun.
+struct Pass {
+    /// What comes next; `None` when all stages are done.
+    next: Option<Stage>,
+    costs: StageCosts,
+}
+
+/// How long the last stage of each kind took in this pass; earlier passes had other batches.
+#[derive(Clone, Copy, Default)]
+struct StageCosts {
+    layer: Duration,
+    head: Option<Duration>,
+}
+
+impl<B: Backend> SingleRunner<B> {
+    /// Loads the model in `folder`. `progress` hears a fraction from 0 to 1; `Break` cancels.
+    pub fn open(
+        folder: &Path,
+        config: &RunnerConfig,
+        backend: B,
+        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+    ) -> Result<(SingleRunner<B>, ModelInfo)> {
+        let hf = HfConfig::read(folder)?;
+        let spec = families::spec(&hf)?;
+        let limits = memory::batch_limits(config, spec.max_positions)?;
+        let mut weights = Weights::open(folder, config.dtype)?;
+        let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
+        let blocks = memory::kv_blocks(config.kv_budget, &limits, &kv_shape, weights.total_bytes())?;
+
+        // Cheap refusals come before the long part: a tensor that does not fit is known before any is read.
+        let positions = limits.model_len.min(blocks * limits.block_size);
+        let decoder = Decoder::load(&backend, &spec, &mut weights, &limits, positions)?;
+        weights.warn_of_surplus();
+        let cache = backend.kv_cache(&kv_shape, blocks)?;
+        let step = backend.step(&limits)?;
+        weights.warm(progress)?;
+
+        let info = ModelInfo {
+            vocab_size: spec.vocab,
+            num_layers: spec.layers,
+            hidden_size: spec.hidden,
+            bos_token: hf.bos_token,
+            eos_tokens: hf.eos_tokens,
+            num_parameters: weights.parameters(),
+            weight_bytes: weights.bytes(),
+            kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
+            num_kv_blocks: blocks,
+            limits,
+        };
+        Ok((SingleRunner { backend, decoder, cache, step, pass: None }, info))
+    }
+
+    /// The logits of the last pass that sampled, once it was collected. `[samples, vocab]`
+    pub fn logits(&self) -> &Tensor<B::Storage> {
+        self.decoder.logits()
+    }
+}
+
+impl<B: Backend> Runner for SingleRunner<B> {
+    fn submit(&mut self, batch: &Batch) -> Result<()> {
+        assert!(self.pass.is_none(), "a pass is in flight");
+        self.backend.stage(&mut self.step, batch)?;
+        let next = (batch.tokens() > 0).then(|| self.decoder.first());
+        self.pass = Some(Pass { next, costs: StageCosts::default() });
+        Ok(())
+    }
+
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
+        let pass = self.pass.as_mut().expect("a pass is in flight");
+        let mut begun = Instant::now();
+        let mut is_first = true;
+        while let Some(stage) = pass.next {
+            let overruns = deadline.is_some_and(|deadline| begun + pass.costs.of(stage) > deadline);
+            if overruns && !is_first {
+                return Ok(None);
+            }
+            self.decoder.run(&mut self.backend, &mut self.cache, &mut self.step, stage);
+            let ended = Instant::now();
+            pass.costs.note(stage, ended - begun);
+            pass.next = self.decoder.after(stage, &self.step);
+            (begun, is_first) = (ended, false);
+        }
+        self.pass = None;
+        self.backend.sampled(&self.step).map(Some)
+    }
+
+    fn stages(&self) -> usize {
+        self.decoder.stages()
+    }
+}
+
+impl StageCosts {
+    /// What `stage` will probably take. A slice of the head is made to weigh as much as a layer.
+    fn of(&self, stage: Stage) -> Duration {
+        match stage {
+            Stage::Layer(_) => self.layer,
+            Stage::Head(_) => self.head.unwrap_or(self.layer),
+            Stage::Sample => Duration::ZERO,
+        }
+    }
+
+    fn note(&mut self, stage: Stage, took: Duration) {
+        match stage {
+            Stage::Layer(_) => self.layer = took,
+            Stage::Head(_) => self.head = Some(took),
+            Stage::Sample => {}
+        }
+    }
+}

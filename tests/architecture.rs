@@ -1,0 +1,261 @@
+//! The form of the code: which layer imports which, where `unsafe` may stand, how long a file is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each layer and the layers it may import. `error`, `batch` and `log` are leaves that all may import.
+const IMPORTS: &[(&str, &[&str])] = &[
+    ("ffi", &["engine", "runner", "backend"]),
+    ("engine", &["runner", "backend"]),
+    ("runner", &["model", "ops", "backend"]),
+    ("model", &["ops", "backend"]),
+    ("ops", &["backend"]),
+    ("backend", &[]),
+    ("error", &[]),
+    ("batch", &[]),
+    ("log", &[]),
+    ("lib", &["ffi", "engine", "runner", "model", "ops", "backend"]),
+];
+const LEAVES: &[&str] = &["error", "batch", "log"];
+
+const FILE_LINES_MAX: usize = 600;
+const FAMILY_LINES_MAX: usize = 60;
+const NAMES_OF_NO_NOUN: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Files below `folder` that end in `extension`, relative to the root of the repository.
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join(folder)];
+    while let Some(folder) = open.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|e| e == extension) {
+                found.push(path.strip_prefix(root()).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The code of a file: without comments, and without the tests at its end, which may look where they like.
+fn code(path: &Path) -> String {
+    let text = read(path);
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// The top-level module a file belongs to.
+fn layer(path: &Path) -> String {
+    let name = path.components().nth(1).unwrap().as_os_str().to_str().unwrap();
+    name.trim_end_matches(".rs").to_owned()
+}
+
+/// The top-level modules that `code` names after `crate::`, grouped imports such as `crate::{a, b::c}` included.
+fn imports(code: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for after in code.split("crate::").skip(1) {
+        let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        match after.strip_prefix('{') {
+            None => drop(found.insert(word(after))),
+            Some(group) => {
+                let mut depth = 0;
+                let mut begins = true;
+                for (at, c) in group.char_indices() {
+                    match c {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' => begins = depth == 0,
+                        c if c.is_alphanumeric() && depth == 0 && begins => {
+                            found.insert(word(&group[at..]));
+                            begins = false;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_parser_of_imports_sees_every_form() {
+    let found =
+        imports("use crate::error::Error; let x = crate::log::pop(); use crate::{batch::{Batch, TokenId}, ops};");
+    let wanted = ["batch", "error", "log", "ops"].map(str::to_owned);
+    assert_eq!(found, BTreeSet::from(wanted));
+}
+
+#[test]
+fn every_layer_imports_only_what_stands_below_it() {
+    let mut wrong = Vec::new();
+    for path in files("src", "rs") {
+        let layer = layer(&path);
+        let (_, allowed) = IMPORTS
+            .iter()
+            .find(|(name, _)| *name == layer)
+            .unwrap_or_else(|| panic!("{}: layer {layer} has no row in IMPORTS", path.display()));
+        for import in imports(&code(&path)) {
+            let is_layer = IMPORTS.iter().any(|(name, _)| *name == import);
+            let is_fine = import == layer || LEAVES.contains(&import.as_str()) || allowed.contains(&import.as_str());
+            if is_layer && !is_fine {
+                wrong.push(format!("{} imports {import}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_leaf_may_name_a_leaf_and_nothing_else() {
+    for leaf in LEAVES {
+        let (_, allowed) = IMPORTS.iter().find(|(name, _)| name == leaf).unwrap();
+        assert!(allowed.is_empty(), "{leaf}");
+    }
+}
+
+#[test]
+fn unsafe_code_stands_only_in_ffi_and_backend_and_under_a_note() {
+    let mut wrong = Vec::new();
+    for path in files("src", "rs") {
+        let text = code(&path);
+        let is_unsafe = text.contains("unsafe {") || text.contains("unsafe fn") || text.contains("unsafe impl");
+        let may = ["ffi", "backend"].contains(&layer(&path).as_str());
+        if (is_unsafe || text.contains("allow(unsafe_code)")) && !may {
+            wrong.push(format!("{}: no unsafe code here", path.display()));
+        }
+        if text.contains("unsafe {") && !read(&path).contains("// SAFETY:") {
+            wrong.push(format!("{}: unsafe blocks without a SAFETY note", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(read(Path::new("src/lib.rs")).contains("#![deny(unsafe_code)]"));
+}
+
+#[test]
+fn no_file_is_too_long_to_read() {
+    let too_long = |folder: &str, extension: &str, max: usize| -> Vec<String> {
+        let lines = |path: &Path| read(path).lines().count();
+        let long = files(folder, extension).into_iter().filter(|path| lines(path) > max);
+        long.map(|path| format!("{}: {} lines, at most {max}", path.display(), lines(&path))).collect()
+    };
+    let mut wrong = Vec::new();
+    for (folder, extension) in
+        [("src", "rs"), ("tests", "rs"), ("benches", "rs"), ("kernels", "cu"), ("kernels", "cuh")]
+    {
+        wrong.extend(too_long(folder, extension, FILE_LINES_MAX));
+    }
+    wrong.extend(too_long("src/model/families", "rs", FAMILY_LINES_MAX));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_op_has_its_column_of_files() {
+    for path in files("src/ops", "rs") {
+        let op = path.file_stem().unwrap().to_str().unwrap();
+        if op == "mod" {
+            continue;
+        }
+        let places = [format!("src/backend/cpu/{op}.rs"), format!("src/backend/cpu/{op}/mod.rs")];
+        assert!(places.iter().any(|place| root().join(place).exists()), "op {op} has neither of {places:?}");
+        let called = format!("fn {op}(");
+        assert!(read(Path::new("src/backend/mod.rs")).contains(&called), "op {op} is no method of Backend");
+    }
+}
+
+#[test]
+fn a_module_is_named_after_a_noun() {
+    for folder in ["src", "tests", "benches"] {
+        for path in files(folder, "rs") {
+            let of_no_noun = path.components().any(|part| {
+                let name = part.as_os_str().to_str().unwrap().trim_end_matches(".rs").to_owned();
+                NAMES_OF_NO_NOUN.contains(&name.as_str())
+            });
+            assert!(!of_no_noun, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_library_neither_prints_nor_leaves_marks_of_unfinished_work() {
+    let marks = ["println!", "eprintln!", "dbg!", "todo!", "unimplemented!", "print!"];
+    let mut wrong = Vec::new();
+    for path in files("src", "rs") {
+        let code = code(&path);
+        wrong
+            .extend(marks.iter().filter(|mark| code.contains(*mark)).map(|mark| format!("{}: {mark}", path.display())));
+        if read(&path).contains("TODO") {
+            wrong.push(format!("{}: TODO", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Paths between backticks.
+fn quoted_paths(text: &str) -> Vec<String> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let looks_like_path = |word: &&str| {
+        let known =
+            ["src/", "tests/", "benches/", "docs/", "include/", "bindings/", "examples/", "models/", "kernels/"];
+        known.iter().any(|folder| word.starts_with(folder))
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
+    };
+    quoted.filter(looks_like_path).map(str::to_owned).collect()
+}
+
+/// The paths of a tree drawn in a code block: a path begins a line, and what lies in a folder is indented below it.
+fn tree_paths(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let blocks = text.split("```").skip(1).step_by(2);
+    for block in blocks.filter(|block| block.lines().any(|line| line.starts_with("src/"))) {
+        let mut folders: Vec<(usize, String)> = Vec::new();
+        for line in block.lines().skip(1) {
+            let Some(name) = line.split_whitespace().next() else { continue };
+            let indent = line.len() - line.trim_start().len();
+            folders.retain(|(outer, _)| *outer < indent);
+            let path = folders.iter().map(|(_, name)| name.as_str()).chain([name]).collect::<String>();
+            let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+            if is_plain && (name.ends_with('/') || name.contains('.')) {
+                found.push(path);
+            }
+            if name.ends_with('/') {
+                folders.push((indent, name.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_paths_of_a_document_are_found() {
+    assert_eq!(quoted_paths("see `src/lib.rs` and `ops/<op>.rs` or `a b`"), ["src/lib.rs"]);
+    let tree = "```\nREADME.md   what it is\nsrc/\n  lib.rs   map\n  ops/\n    <op>.rs\n  ffi/   C\ntests/  all\n```";
+    assert_eq!(tree_paths(tree), ["README.md", "src/", "src/lib.rs", "src/ops/", "src/ffi/", "tests/"]);
+    assert!(tree_paths("```c\nint x;\n```").is_empty());
+}
+
+#[test]
+fn every_path_that_the_documents_name_exists() {
+    let mut wrong = Vec::new();
+    for document in ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md"] {
+        let Ok(text) = fs::read_to_string(root().join(document)) else { continue };
+        let named = quoted_paths(&text).into_iter().chain(tree_paths(&text));
+        let missing = named.filter(|path| !root().join(path).exists());
+        wrong.extend(missing.map(|path| format!("{document} names {path}, which does not exist")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -1,0 +1,345 @@
+//! A model folder that is not right is refused with an error that says what is wrong, and where.
+
+mod driver;
+
+use driver::{config, golden};
+use nanovllm::backend::cpu::{Cpu, Isa};
+use nanovllm::error::Error;
+use nanovllm::log::{self, Level};
+use nanovllm::runner::single::SingleRunner;
+use nanovllm::runner::{KvBudget, ModelInfo, RunnerConfig};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+const WHOLE: &str = "llama-f32-gqa1";
+const SHARDED: &str = "qwen2-f32-tied-sharded";
+const FIRST_SHARD: &str = "model-00001-of-00003.safetensors";
+
+/// A copy of a golden folder that a test may spoil; gone when the test ends.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn copy(case: &str, test: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("nanovllm-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        for entry in fs::read_dir(golden(case)).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), path.join(entry.file_name())).unwrap();
+        }
+        Folder { path }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn edit_json(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+        let mut value = serde_json::from_slice(&fs::read(self.file(name)).unwrap()).unwrap();
+        edit(&mut value);
+        fs::write(self.file(name), value.to_string()).unwrap();
+    }
+
+    /// Rewrites model.safetensors with other tensors.
+    fn edit_tensors(&self, edit: impl FnOnce(&mut BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>)) {
+        let path = self.file("model.safetensors");
+        let bytes = fs::read(&path).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let owned = |view: TensorView| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
+        let mut tensors = file.iter().map(|(name, view)| (name.to_owned(), owned(view))).collect();
+        edit(&mut tensors);
+        let views = tensors
+            .iter()
+            .map(|(name, (dtype, shape, data))| (name.clone(), TensorView::new(*dtype, shape.clone(), data).unwrap()));
+        serialize_to_file(views, None, &path).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn open_with(folder: &Path, config: &RunnerConfig) -> Result<ModelInfo, Error> {
+    let go_on = &mut |_| ControlFlow::Continue(());
+    SingleRunner::open(folder, config, Cpu::new(1, Isa::Portable), go_on).map(|(_, info)| info)
+}
+
+fn refusal(folder: &Path) -> Error {
+    match open_with(folder, &config()) {
+        Err(error) => error,
+        Ok(_) => panic!("the folder was accepted"),
+    }
+}
+
+/// Fails unless the error is of this file and its message has these words.
+fn assert_file(error: Error, file: &str, words: &str) {
+    let Error::ModelFile { path, reason } = &error else { panic!("{error:?}") };
+    assert!(path.ends_with(file), "{error}");
+    assert!(reason.contains(words), "{error}");
+}
+
+#[test]
+fn a_copy_of_a_good_folder_opens() {
+    let folder = Folder::copy(SHARDED, "good");
+    assert!(open_with(&folder.path, &config()).is_ok());
+}
+
+#[test]
+fn a_path_that_leads_nowhere() {
+    let error = refusal(Path::new("/nowhere/at/all"));
+    assert!(matches!(&error, Error::Io { path, .. } if path == Path::new("/nowhere/at/all")), "{error}");
+}
+
+#[test]
+fn a_path_to_a_file() {
+    assert_file(refusal(&golden(WHOLE).join("config.json")), "config.json", "not a folder");
+}
+
+#[test]
+fn a_folder_without_a_config() {
+    let folder = Folder::copy(WHOLE, "no-config");
+    fs::remove_file(folder.file("config.json")).unwrap();
+    assert_file(refusal(&folder.path), "config.json", "missing");
+}
+
+#[test]
+fn a_config_that_cannot_be_read() {
+    let folder = Folder::copy(WHOLE, "unreadable");
+    fs::remove_file(folder.file("config.json")).unwrap();
+    fs::create_dir(folder.file("config.json")).unwrap();
+    assert!(matches!(refusal(&folder.path), Error::Io { path, .. } if path.ends_with("config.json")));
+}
+
+#[test]
+fn a_config_that_is_not_json() {
+    let folder = Folder::copy(WHOLE, "not-json");
+    let nested = "[".repeat(100_000);
+    for text in ["", "{", "\u{1}\u{2}", nested.as_str()] {
+        fs::write(folder.file("config.json"), text).unwrap();
+        assert_file(refusal(&folder.path), "config.json", "is not JSON");
+    }
+    fs::write(folder.file("config.json"), b"{\"architectures\": \"\xff\"}").unwrap();
+    assert_file(refusal(&folder.path), "config.json", "is not JSON");
+    fs::write(folder.file("config.json"), "[]").unwrap();
+    assert_file(refusal(&folder.path), "config.json", "is not a JSON object");
+}
+
+#[test]
+fn a_config_of_a_gigabyte() {
+    let folder = Folder::copy(WHOLE, "gigabyte");
+    fs::File::create(folder.file("config.json")).unwrap().set_len(1 << 30).unwrap();
+    assert_file(refusal(&folder.path), "config.json", "bytes");
+}
+
+#[test]
+fn an_unknown_architecture_is_told_the_known_ones() {
+    let folder = Folder::copy(WHOLE, "architecture");
+    folder.edit_json("config.json", |config| config["architectures"] = json!(["MambaForCausalLM"]));
+    let message = refusal(&folder.path).to_string();
+    for name in ["MambaForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"] {
+        assert!(message.contains(name), "{message}");
+    }
+}
+
+#[test]
+fn a_config_that_promises_more_layers_than_there_are() {
+    let folder = Folder::copy(WHOLE, "layers");
+    folder.edit_json("config.json", |config| {
+        config["num_hidden_layers"] = json!(16_000_000);
+        config["layer_types"] = Value::Null;
+    });
+    let config = RunnerConfig { kv_budget: KvBudget::Bytes(1 << 40), ..config() };
+    let error = open_with(&folder.path, &config).unwrap_err();
+    assert!(matches!(&error, Error::MissingTensor { name, .. } if name.contains("layers.2.")), "{error}");
+}
+
+#[test]
+fn a_config_with_sizes_beyond_reason() {
+    let folder = Folder::copy(WHOLE, "sizes");
+    let most = 1 << 24;
+    for field in ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "max_position_embeddings"] {
+        folder.edit_json("config.json", |config| config[field] = json!(most));
+    }
+    for (heads, head_dim) in [(1, 2), (most, 512)] {
+        folder.edit_json("config.json", |config| {
+            config["num_attention_heads"] = json!(heads);
+            config["num_key_value_heads"] = json!(heads);
+            config["head_dim"] = json!(head_dim);
+            config["layer_types"] = Value::Null;
+        });
+        for budget in [KvBudget::Bytes(u64::MAX), KvBudget::MemoryShare(0.5)] {
+            let config = RunnerConfig { kv_budget: budget, max_num_seqs: None, max_batched_tokens: None, ..config() };
+            assert!(open_with(&folder.path, &config).is_err(), "{heads} heads of {head_dim}, {budget:?}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_without_weights() {
+    let folder = Folder::copy(WHOLE, "no-weights");
+    fs::remove_file(folder.file("model.safetensors")).unwrap();
+    let error = refusal(&folder.path);
+    assert!(error.to_string().contains("neither model.safetensors nor model.safetensors.index.json"), "{error}");
+}
+
+#[test]
+fn a_truncated_file() {
+    let folder = Folder::copy(WHOLE, "truncated");
+    let bytes = fs::read(folder.file("model.safetensors")).unwrap();
+    for len in [0, 7, 8, 1000, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(folder.file("model.safetensors"), &bytes[..len]).unwrap();
+        assert_file(refusal(&folder.path), "model.safetensors", "not a whole safetensors file");
+    }
+}
+
+#[test]
+fn a_header_length_beyond_the_file() {
+    let folder = Folder::copy(WHOLE, "header");
+    let mut bytes = fs::read(folder.file("model.safetensors")).unwrap();
+    for len in [u64::MAX, u64::MAX - 8, 1 << 40, bytes.len() as u64] {
+        bytes[..8].copy_from_slice(&len.to_le_bytes());
+        fs::write(folder.file("model.safetensors"), &bytes).unwrap();
+        assert_file(refusal(&folder.path), "model.safetensors", "not a whole safetensors file");
+    }
+}
+
+#[test]
+fn a_missing_tensor_is_named_with_its_shape() {
+    let folder = Folder::copy(WHOLE, "missing-tensor");
+    folder.edit_tensors(|tensors| drop(tensors.remove("model.layers.1.mlp.up_proj.weight")));
+    match refusal(&folder.path) {
+        Error::MissingTensor { name, shape } => {
+            assert_eq!((name.as_str(), shape), ("model.layers.1.mlp.up_proj.weight", vec![80, 64]));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_misshapen_tensor_is_named_with_both_shapes() {
+    let folder = Folder::copy(WHOLE, "misshapen");
+    folder.edit_tensors(|tensors| tensors.get_mut("model.layers.0.self_attn.k_proj.weight").unwrap().1 = vec![32, 128]);
+    match refusal(&folder.path) {
+        Error::TensorShape { name, found, wanted } => {
+            assert_eq!(name, "model.layers.0.self_attn.k_proj.weight");
+            assert_eq!((found, wanted), (vec![32, 128], vec![64, 64]));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_tensor_of_an_unsupported_type_is_named_with_its_type() {
+    let folder = Folder::copy(WHOLE, "dtype");
+    folder.edit_tensors(|tensors| {
+        let (dtype, shape, data) = tensors.get_mut("model.layers.0.mlp.down_proj.weight").unwrap();
+        *dtype = Dtype::F8_E4M3;
+        data.truncate(shape.iter().product());
+    });
+    match refusal(&folder.path) {
+        Error::TensorDtype { name, found } => {
+            assert_eq!(name, "model.layers.0.mlp.down_proj.weight");
+            assert!(found.contains("F8_E4M3"), "{found}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn surplus_tensors_are_a_warning_that_names_them() {
+    let folder = Folder::copy(WHOLE, "surplus");
+    folder.edit_tensors(|tensors| {
+        let one = (Dtype::F32, vec![1], vec![0; 4]);
+        tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".into(), one.clone());
+        tensors.insert("model.layers.7.surplus.weight".into(), one);
+    });
+    log::set_max_level(Some(Level::Warn));
+    open_with(&folder.path, &config()).unwrap();
+    let messages: Vec<String> = std::iter::from_fn(log::pop).map(|(_, message)| message).collect();
+    let of_this_folder = |message: &&String| message.contains(folder.path.to_str().unwrap());
+    let warnings: Vec<&String> = messages.iter().filter(of_this_folder).collect();
+    assert_eq!(warnings.len(), 1, "{messages:?}");
+    assert!(warnings[0].contains("1 tensor"), "computed tables are no surplus: {}", warnings[0]);
+    assert!(warnings[0].contains("model.layers.7.surplus.weight"), "{}", warnings[0]);
+}
+
+#[test]
+fn a_checkpoint_of_the_bare_decoder_opens_too() {
+    let folder = Folder::copy("qwen3-bf16-tied-gqa2", "bare");
+    folder.edit_tensors(|tensors| {
+        *tensors = std::mem::take(tensors)
+            .into_iter()
+            .map(|(name, tensor)| (name.strip_prefix("model.").unwrap_or(&name).to_owned(), tensor))
+            .collect();
+    });
+    assert!(open_with(&folder.path, &config()).is_ok());
+}
+
+#[test]
+fn an_index_that_names_a_missing_shard() {
+    let folder = Folder::copy(SHARDED, "missing-shard");
+    fs::remove_file(folder.file(FIRST_SHARD)).unwrap();
+    assert_file(refusal(&folder.path), FIRST_SHARD, "missing");
+}
+
+#[test]
+fn an_index_that_leads_out_of_its_folder() {
+    let folder = Folder::copy(SHARDED, "traversal");
+    for name in ["../model.safetensors", "/etc/passwd", "..", "", "sub/model.safetensors", "./model.safetensors"] {
+        folder
+            .edit_json("model.safetensors.index.json", |index| index["weight_map"]["model.norm.weight"] = json!(name));
+        assert_file(refusal(&folder.path), "model.safetensors.index.json", "not the name of a file in this folder");
+    }
+}
+
+#[test]
+fn an_index_that_is_none() {
+    let folder = Folder::copy(SHARDED, "index");
+    let cases = [
+        ("{", "is not JSON"),
+        ("{}", "weight_map"),
+        (r#"{"weight_map": {}}"#, "empty"),
+        (r#"{"weight_map": {"a": 1}}"#, "no file for a"),
+    ];
+    for (text, words) in cases {
+        fs::write(folder.file("model.safetensors.index.json"), text).unwrap();
+        assert_file(refusal(&folder.path), "model.safetensors.index.json", words);
+    }
+}
+
+#[test]
+fn two_files_with_the_same_tensor() {
+    let folder = Folder::copy(SHARDED, "twice");
+    fs::copy(folder.file(FIRST_SHARD), folder.file("model-00002-of-00003.safetensors")).unwrap();
+    assert_file(refusal(&folder.path), "model-00002-of-00003.safetensors", "as another file");
+}
+
+#[test]
+fn a_budget_that_holds_no_block() {
+    let config = RunnerConfig { kv_budget: KvBudget::Bytes(100), ..config() };
+    let error = open_with(&golden(WHOLE), &config).unwrap_err();
+    assert!(matches!(error, Error::KvCacheTooSmall { bytes: 100, block_bytes: 4096 }), "{error:?}");
+}
+
+#[test]
+fn progress_rises_to_one_and_a_break_cancels() {
+    let mut heard = Vec::new();
+    let cpu = || Cpu::new(1, Isa::Portable);
+    let mut listen = |fraction| {
+        heard.push(fraction);
+        ControlFlow::Continue(())
+    };
+    SingleRunner::open(&golden(SHARDED), &config(), cpu(), &mut listen).unwrap();
+    assert!(heard.is_sorted() && heard.len() >= 3 && heard.last() == Some(&1.0), "{heard:?}");
+    let cancelled = SingleRunner::open(&golden(SHARDED), &config(), cpu(), &mut |_| ControlFlow::Break(()));
+    assert!(matches!(cancelled, Err(Error::Cancelled)));
+}

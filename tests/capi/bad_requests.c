@@ -1,0 +1,183 @@
+/* Requests and configs that can never run: each has its own status and message, and the engine goes on. */
+#include "check.h"
+
+#include <math.h>
+
+static nvllm_engine *engine;
+
+/* Adds a prompt with options that must be refused. */
+static void refused(const char *name, const nvllm_request_options *options, nvllm_status wanted, const char *word) {
+  static const uint32_t prompt[] = {5, 6, 7};
+  nvllm_error error;
+  uint64_t id = 0;
+  nvllm_status status = nvllm_add_request_tokens(engine, prompt, 3, options, &id, &error);
+  CHECK(status == wanted, "%s: wanted %s, got %s: %s", name, nvllm_status_name(wanted), nvllm_status_name(status),
+        error.message);
+  CHECK(strstr(error.message, word) != NULL, "%s: no '%s' in: %s", name, word, error.message);
+  CHECK(id == 0, "%s: an id was stored", name);
+  CHECK(nvllm_is_finished(engine), "%s: something was queued", name);
+  check_still_works(engine, name);
+}
+
+static void options_that_make_no_sense(void) {
+  const uint32_t beyond[] = {5, UINT32_MAX};
+  nvllm_request_options options;
+#define WITH(field, value, word)  \
+  options = options_of(4);        \
+  options.field = (value);        \
+  refused(#field " = " #value, &options, NVLLM_ERR_INVALID_ARGUMENT, (word))
+  WITH(max_tokens, 0, "max_tokens");
+  WITH(min_tokens, 5, "min_tokens");
+  WITH(temperature, NAN, "temperature");
+  WITH(temperature, -0.5f, "temperature");
+  WITH(temperature, INFINITY, "temperature");
+  WITH(top_p, 0.0f, "top_p");
+  WITH(top_p, 1.5f, "top_p");
+  WITH(top_p, NAN, "top_p");
+  WITH(min_p, -0.1f, "min_p");
+  WITH(min_p, 1.1f, "min_p");
+  WITH(ignore_eos, 2, "ignore_eos");
+  WITH(include_stop, 2, "include_stop");
+  WITH(n, 0, "n is 0");
+  WITH(num_stop, 1, "stop");
+  WITH(num_bias, 1, "bias_tokens");
+  WITH(num_stop_tokens, 1, "stop_tokens");
+#undef WITH
+  options = options_of(4);
+  options.stop_tokens = beyond;
+  options.num_stop_tokens = 2;
+  refused("a stop token beyond the vocabulary", &options, NVLLM_ERR_INVALID_ARGUMENT, "4294967295");
+}
+
+static void options_of_a_later_version(void) {
+  const char *stop = "\n";
+  const uint32_t token = 5;
+  const float value = 1.0f;
+  nvllm_request_options options;
+#define WITH(field, value, word) \
+  options = options_of(4);       \
+  options.field = (value);       \
+  refused(#field " = " #value, &options, NVLLM_ERR_UNSUPPORTED, (word))
+  WITH(n, 2, "n is 2");
+  WITH(beam_width, 4, "beam_width");
+  WITH(length_penalty, 0.5f, "length_penalty");
+  WITH(num_logprobs, 1, "num_logprobs");
+  WITH(repetition_penalty, 1.1f, "repetition_penalty");
+  WITH(repetition_penalty, NAN, "repetition_penalty");
+  WITH(presence_penalty, 0.1f, "presence_penalty");
+  WITH(frequency_penalty, -0.1f, "frequency_penalty");
+#undef WITH
+  options = options_of(4);
+  options.stop = &stop;
+  options.num_stop = 1;
+  refused("a stop string", &options, NVLLM_ERR_UNSUPPORTED, "stop");
+  options = options_of(4);
+  options.bias_tokens = &token;
+  options.bias_values = &value;
+  options.num_bias = 1;
+  refused("a logit bias", &options, NVLLM_ERR_UNSUPPORTED, "bias");
+}
+
+static void prompts_that_cannot_run(void) {
+  static uint32_t tokens[300];
+  nvllm_error error;
+  nvllm_request_options options = options_of(4);
+  for (size_t i = 0; i < 300; i++) tokens[i] = 5;
+
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_add_request_tokens(engine, tokens, 0, &options, NULL, &error), &error,
+               "no tokens");
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_add_request(engine, "", 0, &options, NULL, &error), &error, "no text");
+  CHECK_STATUS(NVLLM_ERR_CONTEXT_LENGTH, nvllm_add_request_tokens(engine, tokens, 300, &options, NULL, &error), &error,
+               "too long");
+  CHECK(strstr(error.message, "300") != NULL && strstr(error.message, "256") != NULL, "%s", error.message);
+  CHECK_STATUS(NVLLM_ERR_CONTEXT_LENGTH, nvllm_add_request_tokens(engine, tokens, 256, &options, NULL, &error), &error,
+               "no place for an answer");
+  tokens[1] = UINT32_MAX;
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_add_request_tokens(engine, tokens, 3, &options, NULL, &error), &error,
+               "beyond the vocabulary");
+  CHECK(strstr(error.message, "index 1") != NULL, "%s", error.message);
+  CHECK(nvllm_is_finished(engine), "nothing was queued");
+  check_still_works(engine, "bad prompts");
+}
+
+static void requests_that_are_not_there(void) {
+  CHECK(nvllm_cancel(engine, 0) == NVLLM_ERR_NOT_FOUND, "id 0");
+  CHECK(nvllm_cancel(engine, 123456789) == NVLLM_ERR_NOT_FOUND, "an id that never was");
+  uint64_t id = add_tokens(engine, 4);
+  run_to_end(engine);
+  CHECK(nvllm_cancel(engine, id) == NVLLM_ERR_NOT_FOUND, "an id that has ended");
+  check_still_works(engine, "cancels of nothing");
+}
+
+/* An engine of two blocks of 16 tokens whose queue holds one request. */
+static void more_than_the_engine_holds(const char *folder) {
+  static uint32_t tokens[64];
+  nvllm_error error;
+  nvllm_engine *small = NULL;
+  nvllm_model_info info = {.struct_size = sizeof info};
+  nvllm_engine_config config;
+  CHECK_STATUS(NVLLM_OK, nvllm_engine_model_info(engine, &info, &error), &error, "info");
+  nvllm_engine_config_init(&config, sizeof config);
+  config.model_path = folder;
+  config.num_threads = 1;
+  config.max_model_len = 256;
+  config.kv_block_size = 16;
+  config.kv_cache_bytes = 2 * (info.kv_cache_bytes / info.num_kv_blocks);
+  config.max_queue = 1;
+  CHECK_STATUS(NVLLM_OK, nvllm_engine_new(&config, &small, &error), &error, "a small engine");
+  if (small == NULL) return;
+
+  nvllm_request_options options = options_of(30);
+  for (size_t i = 0; i < 64; i++) tokens[i] = 5;
+  CHECK_STATUS(NVLLM_ERR_OUT_OF_MEMORY, nvllm_add_request_tokens(small, tokens, 10, &options, NULL, &error), &error,
+               "40 tokens where 32 fit");
+  CHECK(strstr(error.message, "32") != NULL, "%s", error.message);
+  CHECK(add_tokens(small, 2) > 0, "the first waits");
+  CHECK_STATUS(NVLLM_ERR_QUEUE_FULL, nvllm_add_request_tokens(small, tokens, 3, NULL, NULL, &error), &error, "the second");
+  CHECK(strstr(error.message, "max_queue") != NULL, "%s", error.message);
+  CHECK(run_to_end(small) == 2, "the first runs");
+  check_still_works(small, "a full queue");
+
+  nvllm_request_options endless = options_of(UINT32_MAX);
+  endless.ignore_eos = 1;
+  CHECK_STATUS(NVLLM_OK, nvllm_add_request_tokens(small, tokens, 10, &endless, NULL, &error), &error, "no limit");
+  size_t made = run_to_end(small);
+  CHECK(made > 0 && made <= 23, "it ends where the KV cache ends, after %zu tokens", made);
+  check_still_works(small, "a request that filled the cache");
+  nvllm_engine_free(small);
+}
+
+static void engines_that_cannot_open(const char *folder) {
+  nvllm_error error;
+  nvllm_engine *none = NULL;
+  nvllm_engine_config config;
+#define WITH(field, value, wanted, word)                                                              \
+  nvllm_engine_config_init(&config, sizeof config);                                                   \
+  config.model_path = folder;                                                                         \
+  config.num_threads = 1;                                                                             \
+  config.field = (value);                                                                             \
+  CHECK_STATUS((wanted), nvllm_engine_new(&config, &none, &error), &error, #field " = " #value);      \
+  CHECK(strstr(error.message, (word)) != NULL, #field " = " #value ": no '%s' in: %s", (word), error.message)
+  WITH(kv_cache_bytes, 1, NVLLM_ERR_OUT_OF_MEMORY, "kv_cache_bytes");
+  WITH(max_model_len, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "max_model_len");
+  WITH(num_threads, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "num_threads");
+  WITH(kv_block_size, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "kv_block_size");
+  WITH(max_num_seqs, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "max_num_seqs");
+  WITH(max_batched_tokens, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "max_batched_tokens");
+#undef WITH
+  CHECK(none == NULL, "no engine was stored");
+}
+
+int main(int argc, char **argv) {
+  const char *folder = model_folder(argc, argv);
+  engine = open_engine(folder);
+  options_that_make_no_sense();
+  options_of_a_later_version();
+  prompts_that_cannot_run();
+  requests_that_are_not_there();
+  more_than_the_engine_holds(folder);
+  engines_that_cannot_open(folder);
+  check_still_works(engine, "everything");
+  nvllm_engine_free(engine);
+  return checks_end();
+}

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Installs into a temporary prefix, moves it, and builds consumers against it: by find_package, by pkg-config (shared and
+# static), and the README's program as a reader would copy it.
+#   installed.sh CMAKE BUILD_DIR SOURCE_DIR MODEL_FOLDER
+set -eu
+cmake=$1 build=$2 source=$3 model=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }; }
+
+quietly "$cmake" --install "$build" --prefix "$work/first"
+mv "$work/first" "$work/prefix" # what is installed must not know where it was installed to
+libdir=$(dirname "$(find "$work/prefix" -name libnanovllm.so)")
+for name in libnanovllm.so.0 libnanovllm.a; do
+    [ -e "$libdir/$name" ] || { echo "installed.sh: no $name" >&2; exit 1; }
+done
+
+# The README's C program, between ```c and ```.
+awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" >"$work/readme.c"
+[ "$(wc -l <"$work/readme.c")" -ge 10 ] || { echo "installed.sh: README.md shows no C program" >&2; exit 1; }
+
+mkdir "$work/consumer"
+cat >"$work/consumer/CMakeLists.txt" <<'CODE'
+cmake_minimum_required(VERSION 3.20)
+project(consumer LANGUAGES C)
+find_package(nanovllm 0.1 REQUIRED)
+add_executable(shared ../readme.c)
+target_link_libraries(shared PRIVATE nanovllm::nanovllm)
+add_executable(static ../readme.c)
+target_link_libraries(static PRIVATE nanovllm::static)
+CODE
+quietly "$cmake" -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$work/prefix"
+quietly "$cmake" --build "$work/consumer/build"
+
+export PKG_CONFIG_PATH="$libdir/pkgconfig"
+# shellcheck disable=SC2046 # pkg-config answers words
+cc -Wall -Wextra -Werror "$work/readme.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs nanovllm)
+# shellcheck disable=SC2046
+cc "$work/readme.c" -o "$work/by_pkg_config_static" \
+    $(pkg-config --cflags nanovllm) $(pkg-config --static --libs nanovllm | sed 's/-lnanovllm/-l:libnanovllm.a/')
+
+export LD_LIBRARY_PATH="$libdir"
+for program in "$work/consumer/build/shared" "$work/consumer/build/static" "$work/by_pkg_config" \
+    "$work/by_pkg_config_static"; do
+    answer=$("$program" "$model") || { echo "installed.sh: $program failed" >&2; exit 1; }
+    [ -n "$answer" ] || { echo "installed.sh: $program printed nothing" >&2; exit 1; }
+done
+if readelf -d "$work/consumer/build/static" | grep -q libnanovllm; then
+    echo "installed.sh: the static consumer needs the shared library" >&2
+    exit 1
+fi
+echo "four consumers of the installed tree answer: $answer"

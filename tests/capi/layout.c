@@ -1,0 +1,137 @@
+/* Pins every offset of the header: a change here is a break of the ABI. Compiling it is the test.
+ *
+ * A new field goes behind the last one, on a new multiple of 8: padding at the end of a struct is not free to use, because an
+ * older caller leaves anything there under the same struct_size.
+ */
+#include <nanovllm.h>
+#include <stddef.h>
+
+#define AT(type, field, offset) _Static_assert(offsetof(type, field) == (offset), #type "." #field " moved")
+#define SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed its size")
+
+_Static_assert(sizeof(void *) == 8, "these offsets are those of 64-bit platforms");
+
+SIZE(nvllm_error, 512);
+AT(nvllm_error, status, 0);
+AT(nvllm_error, native_code, 4);
+AT(nvllm_error, message, 8);
+
+SIZE(nvllm_engine_config, 104);
+AT(nvllm_engine_config, struct_size, 0);
+AT(nvllm_engine_config, model_path, 8);
+AT(nvllm_engine_config, device, 16);
+AT(nvllm_engine_config, device_index, 20);
+AT(nvllm_engine_config, dtype, 24);
+AT(nvllm_engine_config, num_threads, 28);
+AT(nvllm_engine_config, max_model_len, 32);
+AT(nvllm_engine_config, max_num_seqs, 36);
+AT(nvllm_engine_config, max_batched_tokens, 40);
+AT(nvllm_engine_config, max_queue, 44);
+AT(nvllm_engine_config, kv_block_size, 48);
+AT(nvllm_engine_config, enable_prefix_cache, 52);
+AT(nvllm_engine_config, kv_cache_bytes, 56);
+AT(nvllm_engine_config, memory_utilization, 64);
+AT(nvllm_engine_config, tensor_parallel_size, 68);
+AT(nvllm_engine_config, enforce_eager, 72);
+AT(nvllm_engine_config, batch_invariant, 76);
+AT(nvllm_engine_config, seed, 80);
+AT(nvllm_engine_config, progress, 88);
+AT(nvllm_engine_config, progress_user_data, 96);
+
+SIZE(nvllm_model_info, 64);
+AT(nvllm_model_info, struct_size, 0);
+AT(nvllm_model_info, vocab_size, 8);
+AT(nvllm_model_info, max_model_len, 12);
+AT(nvllm_model_info, num_layers, 16);
+AT(nvllm_model_info, hidden_size, 20);
+AT(nvllm_model_info, bos_token, 24);
+AT(nvllm_model_info, eos_token, 28);
+AT(nvllm_model_info, num_parameters, 32);
+AT(nvllm_model_info, weight_bytes, 40);
+AT(nvllm_model_info, kv_cache_bytes, 48);
+AT(nvllm_model_info, num_kv_blocks, 56);
+AT(nvllm_model_info, kv_block_size, 60);
+
+SIZE(nvllm_request_options, 152);
+AT(nvllm_request_options, struct_size, 0);
+AT(nvllm_request_options, tag, 8);
+AT(nvllm_request_options, max_tokens, 16);
+AT(nvllm_request_options, min_tokens, 20);
+AT(nvllm_request_options, temperature, 24);
+AT(nvllm_request_options, top_p, 28);
+AT(nvllm_request_options, min_p, 32);
+AT(nvllm_request_options, top_k, 36);
+AT(nvllm_request_options, repetition_penalty, 40);
+AT(nvllm_request_options, presence_penalty, 44);
+AT(nvllm_request_options, frequency_penalty, 48);
+AT(nvllm_request_options, seed, 56);
+AT(nvllm_request_options, ignore_eos, 64);
+AT(nvllm_request_options, priority, 68);
+AT(nvllm_request_options, stop, 72);
+AT(nvllm_request_options, num_stop, 80);
+AT(nvllm_request_options, stop_tokens, 88);
+AT(nvllm_request_options, num_stop_tokens, 96);
+AT(nvllm_request_options, bias_tokens, 104);
+AT(nvllm_request_options, bias_values, 112);
+AT(nvllm_request_options, num_bias, 120);
+AT(nvllm_request_options, num_logprobs, 128);
+AT(nvllm_request_options, n, 132);
+AT(nvllm_request_options, beam_width, 136);
+AT(nvllm_request_options, length_penalty, 140);
+AT(nvllm_request_options, include_stop, 144);
+
+SIZE(nvllm_step_result, 48);
+AT(nvllm_step_result, struct_size, 0);
+AT(nvllm_step_result, num_outputs, 8);
+AT(nvllm_step_result, num_running, 12);
+AT(nvllm_step_result, num_waiting, 16);
+AT(nvllm_step_result, num_iterations, 20);
+AT(nvllm_step_result, in_flight, 24);
+AT(nvllm_step_result, prefill_tokens, 28);
+AT(nvllm_step_result, decode_tokens, 32);
+AT(nvllm_step_result, elapsed_us, 40);
+
+SIZE(nvllm_output, 128);
+AT(nvllm_output, struct_size, 0);
+AT(nvllm_output, request_id, 8);
+AT(nvllm_output, tag, 16);
+AT(nvllm_output, token_ids, 24);
+AT(nvllm_output, num_token_ids, 32);
+AT(nvllm_output, text, 40);
+AT(nvllm_output, text_len, 48);
+AT(nvllm_output, index, 56);
+AT(nvllm_output, finish_reason, 60);
+AT(nvllm_output, status, 64);
+AT(nvllm_output, prompt_tokens, 68);
+AT(nvllm_output, cached_tokens, 72);
+AT(nvllm_output, completion_tokens, 76);
+AT(nvllm_output, time_to_first_token_us, 80);
+AT(nvllm_output, logprobs, 88);
+AT(nvllm_output, top_tokens, 96);
+AT(nvllm_output, top_logprobs, 104);
+AT(nvllm_output, cumulative_logprob, 112);
+AT(nvllm_output, error_message, 120);
+
+SIZE(nvllm_progress, 48);
+AT(nvllm_progress, struct_size, 0);
+AT(nvllm_progress, finished, 8);
+AT(nvllm_progress, total, 16);
+AT(nvllm_progress, prefill_tokens_per_s, 24);
+AT(nvllm_progress, decode_tokens_per_s, 32);
+AT(nvllm_progress, elapsed_us, 40);
+
+SIZE(nvllm_stats, 80);
+AT(nvllm_stats, struct_size, 0);
+AT(nvllm_stats, steps, 8);
+AT(nvllm_stats, prompt_tokens, 16);
+AT(nvllm_stats, cached_tokens, 24);
+AT(nvllm_stats, generated_tokens, 32);
+AT(nvllm_stats, preemptions, 40);
+AT(nvllm_stats, step_time_us, 48);
+AT(nvllm_stats, running, 56);
+AT(nvllm_stats, waiting, 60);
+AT(nvllm_stats, kv_blocks_total, 64);
+AT(nvllm_stats, kv_blocks_used, 68);
+AT(nvllm_stats, log_messages_dropped, 72);
+
+int main(void) { return 0; }

@@ -1,0 +1,120 @@
+//! Drives a runner by hand: sequences with blocks of their own, and the batches they form.
+//!
+//! The engine does this with a scheduler; here a test says exactly which tokens meet in which pass.
+#![allow(dead_code)]
+
+use nanovllm::backend::DType;
+use nanovllm::backend::cpu::{Cpu, Isa};
+use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
+use nanovllm::error::Result;
+use nanovllm::runner::single::SingleRunner;
+use nanovllm::runner::{Device, KvBudget, ModelInfo, Runner, RunnerConfig};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// The folder of a case in tests/golden.
+pub fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// Settings that hold any of the tests' batches.
+pub fn config() -> RunnerConfig {
+    RunnerConfig {
+        device: Device::Cpu,
+        dtype: None,
+        threads: Some(2),
+        max_model_len: None,
+        max_num_seqs: Some(64),
+        max_batched_tokens: Some(512),
+        kv_block_size: Some(4),
+        kv_budget: KvBudget::Bytes(8 << 20),
+    }
+}
+
+/// A runner on the CPU that uses the instructions of `isa`.
+pub fn open(folder: &Path, config: &RunnerConfig, isa: Isa) -> Result<(SingleRunner<Cpu>, ModelInfo)> {
+    let cpu = Cpu::new(config.threads.unwrap_or(1), isa);
+    SingleRunner::open(folder, config, cpu, &mut |_| ControlFlow::Continue(()))
+}
+
+/// A sequence and the blocks that hold its keys and values.
+#[derive(Clone)]
+pub struct Sequence {
+    pub tokens: Vec<TokenId>,
+    pub computed: usize,
+    pub blocks: Vec<BlockId>,
+}
+
+impl Sequence {
+    pub fn new(tokens: &[TokenId], blocks: impl IntoIterator<Item = BlockId>) -> Sequence {
+        Sequence { tokens: tokens.to_vec(), computed: 0, blocks: blocks.into_iter().collect() }
+    }
+
+    /// Tokens that were not computed yet.
+    pub fn pending(&self) -> usize {
+        self.tokens.len() - self.computed
+    }
+
+    /// Adds the next `count` tokens as a row, which is sampled greedily when no token is left after them.
+    pub fn bring(&mut self, count: usize, limits: &BatchLimits, batch: &mut Batch) {
+        let row = batch.rows();
+        let end = self.computed + count;
+        for position in self.computed..end {
+            let block = self.blocks[position / limits.block_size];
+            batch.token_ids.push(self.tokens[position]);
+            batch.positions.push(position as u32);
+            batch.slots.push(block * limits.block_size as u32 + (position % limits.block_size) as u32);
+        }
+        batch.row_starts.push(batch.token_ids.len() as u32);
+        batch.context_lens.push(end as u32);
+        let used = end.div_ceil(limits.block_size);
+        batch.block_tables.extend_from_slice(&self.blocks[..used]);
+        batch.block_tables.resize((row + 1) * batch.table_width, 0);
+        if end == self.tokens.len() {
+            batch.sampled_rows.push(row as u32);
+            batch.sampling.push(Sampling { position: end as u32, ..Sampling::GREEDY });
+        }
+        self.computed = end;
+    }
+}
+
+/// One pass from begin to end: the tokens it chose, one a sampled row.
+pub fn pass(runner: &mut SingleRunner<Cpu>, batch: &Batch) -> Vec<TokenId> {
+    runner.submit(batch).unwrap();
+    runner.collect(None).unwrap().expect("no deadline was given").to_vec()
+}
+
+/// Row `row` of the logits of the last pass.
+pub fn logits(runner: &SingleRunner<Cpu>, row: usize) -> &[f32] {
+    let logits = runner.logits();
+    &logits.values()[row * logits.cols()..(row + 1) * logits.cols()]
+}
+
+/// Greedy tokens after a prompt, alone in its batches, and the logits of each. `[count]`, `[count, vocab]`
+pub fn greedy(
+    runner: &mut SingleRunner<Cpu>,
+    limits: &BatchLimits,
+    prompt: &[TokenId],
+    count: usize,
+) -> (Vec<TokenId>, Vec<Vec<f32>>) {
+    let mut sequence = Sequence::new(prompt, 0..limits.table_width() as u32);
+    let mut batch = Batch::with_limits(limits);
+    let mut rows = Vec::new();
+    for _ in 0..count {
+        batch.clear();
+        sequence.bring(sequence.pending(), limits, &mut batch);
+        sequence.tokens.extend(pass(runner, &batch));
+        rows.push(logits(runner, 0).to_vec());
+    }
+    (sequence.tokens[prompt.len()..].to_vec(), rows)
+}
+
+/// The number type of a golden case, from its name.
+pub fn dtype_of(name: &str) -> DType {
+    match name.split('-').find(|part| ["f32", "f16", "bf16"].contains(part)) {
+        Some("f32") => DType::F32,
+        Some("f16") => DType::F16,
+        Some("bf16") => DType::Bf16,
+        _ => panic!("{name} names no number type"),
+    }
+}

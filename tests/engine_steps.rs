@@ -1,0 +1,574 @@
+//! The engine over a fake runner: thousands of random schedules against an oracle that knows no batching, and the
+//! behaviour of its public side, case by case.
+
+mod fake_runner;
+
+use fake_runner::{EOS, Shape, choose, digest, load};
+use nanovllm::batch::{BatchLimits, Sampling, TokenId};
+use nanovllm::engine::options::PrefixCache;
+use nanovllm::engine::output::{Finish, Output};
+use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
+use nanovllm::engine::{Budget, Engine, EngineLimits, Front, Prompt};
+use nanovllm::error::Error;
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+const SEED: u64 = 42;
+const VOCAB: usize = 24;
+
+fn limits() -> EngineLimits {
+    EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED }
+}
+
+fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
+    let limits = BatchLimits { tokens, rows, model_len, block_size: 4 };
+    Shape { limits, blocks, vocab: VOCAB, stages: 3 }
+}
+
+fn engine() -> Engine {
+    Engine::with_runner(load(shape(16, 4, 64, 32)), limits())
+}
+
+// ---- the oracle ----
+
+/// The answer to one request, computed alone: its tokens, and whether a stop token ended it.
+fn oracle(id: u64, prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> (Vec<TokenId>, bool) {
+    let pool = shape.blocks * shape.limits.block_size;
+    let room = shape.limits.model_len.min(pool) - prompt.len();
+    let max = params.max_tokens.map_or(room, |max| room.min(max as usize));
+    let mut ending = params.stop_tokens.clone();
+    if params.eos == Eos::Stops {
+        ending.push(EOS);
+    }
+    let (mut before, mut attended) = (0, 0u64);
+    let mut attend = |token| {
+        before = digest(before, token);
+        attended = attended.wrapping_add(before);
+        attended
+    };
+    let mut sum = prompt.iter().map(|&token| attend(token)).last().expect("a prompt");
+    let mut answer = Vec::new();
+    while answer.len() < max {
+        let sampling = Sampling {
+            temperature: params.temperature,
+            seed: params.seed.unwrap_or(SEED),
+            stream: if params.seed.is_some() { 0 } else { id },
+            position: (prompt.len() + answer.len()) as u32,
+            ..Sampling::GREEDY
+        };
+        let banned = if answer.len() < params.min_tokens as usize { &ending[..] } else { &[] };
+        let token = choose(sum, &sampling, banned, shape.vocab);
+        if ending.contains(&token) {
+            answer.extend((params.stop_token == StopToken::Kept).then_some(token));
+            return (answer, true);
+        }
+        answer.push(token);
+        sum = attend(token);
+    }
+    (answer, false)
+}
+
+// ---- random schedules ----
+
+#[derive(Clone, Debug)]
+struct World {
+    shape: Shape,
+    prefix_cache: PrefixCache,
+    max_queue: Option<usize>,
+    actions: Vec<Action>,
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Add {
+        prompt: Vec<TokenId>,
+        params: SamplingParams,
+    },
+    /// Cancels the request that was added so many requests ago.
+    Cancel(usize),
+    Step(Budget),
+    /// Polls at most so many outputs.
+    Poll(usize),
+}
+
+/// Prompts that often begin alike: a piece of one of three stems, and a tail.
+fn prompts() -> impl Strategy<Value = Vec<TokenId>> {
+    let tail = prop::collection::vec(1..VOCAB as TokenId, 0..4);
+    (0..3u32, 0..20u32, tail).prop_map(|(stem, len, tail)| {
+        let mut prompt: Vec<TokenId> = (0..len).map(|i| 1 + (stem * 5 + i * i) % (VOCAB as u32 - 1)).collect();
+        prompt.extend(tail);
+        prompt
+    })
+}
+
+fn params() -> impl Strategy<Value = SamplingParams> {
+    let lengths = (prop::option::weighted(0.8, 1..32u32), 0..6u32);
+    let ends = (
+        prop::sample::select(vec![Eos::Stops, Eos::Ignored]),
+        prop::sample::select(vec![StopToken::Dropped, StopToken::Kept]),
+        prop::collection::vec(0..VOCAB as TokenId, 0..2),
+    );
+    let random = (prop::sample::select(vec![0.0, 0.7]), prop::option::of(0..3u64));
+    (lengths, ends, random, -1..2i32).prop_map(|(lengths, (eos, stop_token, stop_tokens), random, priority)| {
+        let (max_tokens, min_tokens) = lengths;
+        let min_tokens = min_tokens.min(max_tokens.unwrap_or(u32::MAX));
+        let (temperature, seed) = random;
+        SamplingParams {
+            max_tokens,
+            min_tokens,
+            temperature,
+            seed,
+            eos,
+            stop_token,
+            stop_tokens,
+            priority,
+            ..SamplingParams::default()
+        }
+    })
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let budgets = prop::sample::select(vec![
+        Budget::OnePass,
+        Budget::Time(Duration::ZERO),
+        Budget::Time(Duration::from_micros(20)),
+        Budget::Time(Duration::from_secs(3600)),
+    ]);
+    let action = prop_oneof![
+        4 => (prompts(), params()).prop_map(|(prompt, params)| Action::Add { prompt, params }),
+        1 => (0..8usize).prop_map(Action::Cancel),
+        8 => budgets.prop_map(Action::Step),
+        1 => (1..20usize).prop_map(Action::Poll),
+    ];
+    prop::collection::vec(action, 1..60)
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let limits = (1..24usize, 1..7usize, 6..56usize, 1..5usize);
+    let cache = prop::sample::select(vec![PrefixCache::On, PrefixCache::On, PrefixCache::Off]);
+    (limits, 2..24usize, 1..4usize, cache, prop::option::weighted(0.2, 1..5usize), actions()).prop_map(
+        |((tokens, rows, model_len, block_size), blocks, stages, prefix_cache, max_queue, actions)| World {
+            shape: Shape { limits: BatchLimits { tokens, rows, model_len, block_size }, blocks, vocab: VOCAB, stages },
+            prefix_cache,
+            max_queue,
+            actions,
+        },
+    )
+}
+
+/// What is known of a request in a random schedule.
+struct Seen {
+    prompt: Vec<TokenId>,
+    params: SamplingParams,
+    tokens: Vec<TokenId>,
+    finish: Option<Finish>,
+}
+
+#[derive(Default)]
+struct Story {
+    seen: HashMap<u64, Seen>,
+    /// Requests in the order of their first tokens.
+    begun: Vec<u64>,
+}
+
+impl Story {
+    fn hear(&mut self, output: &Output) {
+        let seen = self.seen.get_mut(&output.request_id).expect("a request that was added");
+        assert!(seen.finish.is_none(), "nothing comes after the end of {}", output.request_id);
+        assert!(!output.token_ids.is_empty() || output.finish.is_some(), "an output is news");
+        let cancelled = matches!(output.finish, Some(Finish::Cancelled));
+        if seen.tokens.is_empty() && !cancelled {
+            self.begun.push(output.request_id);
+        }
+        seen.tokens.extend_from_slice(&output.token_ids);
+        assert_eq!(output.prompt_tokens as usize, seen.prompt.len());
+        assert!(output.cached_tokens < output.prompt_tokens, "the last token of a prompt is computed");
+        let dropped = matches!(output.finish, Some(Finish::Stop)) && seen.params.stop_token == StopToken::Dropped;
+        assert_eq!(output.completion_tokens as usize, seen.tokens.len() + usize::from(dropped));
+        seen.finish = match &output.finish {
+            None => None,
+            Some(Finish::Stop) => Some(Finish::Stop),
+            Some(Finish::Length) => Some(Finish::Length),
+            Some(Finish::Cancelled) => Some(Finish::Cancelled),
+            Some(Finish::Error(error)) => panic!("{error}"),
+        };
+    }
+
+    fn poll(&mut self, engine: &mut Engine, outputs: usize) {
+        for _ in 0..outputs {
+            let Some(output) = engine.next_output() else { return };
+            self.hear(output);
+        }
+    }
+}
+
+/// Why a request must be refused, by the rules of the header; `None` when it must be accepted.
+fn refusal(prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> Option<&'static str> {
+    let (len, model_len) = (prompt.len(), shape.limits.model_len);
+    let reach = model_len.min(len + params.max_tokens.unwrap_or(1) as usize);
+    match () {
+        () if len == 0 => Some("empty"),
+        () if len >= model_len => Some("too long"),
+        () if reach > shape.blocks * shape.limits.block_size => Some("too large"),
+        () => None,
+    }
+}
+
+fn run(world: World) {
+    let World { shape, prefix_cache, max_queue, actions } = world;
+    let mut engine = Engine::with_runner(load(shape), EngineLimits { max_queue, prefix_cache, seed: SEED });
+    let front = engine.front().clone();
+    let mut story = Story::default();
+    let mut ids = Vec::new();
+    for action in actions {
+        match action {
+            Action::Add { prompt, params } => {
+                let waiting = front.stats().waiting as usize;
+                match (front.add_request(Prompt::Tokens(&prompt), params.clone()), refusal(&prompt, &params, &shape)) {
+                    (Ok(id), None) => {
+                        assert!(max_queue.is_none_or(|max| waiting < max));
+                        assert!(ids.iter().all(|&other| other < id));
+                        ids.push(id);
+                        story.seen.insert(id, Seen { prompt, params, tokens: Vec::new(), finish: None });
+                    }
+                    (Err(Error::PromptEmpty), Some("empty")) => {}
+                    (Err(Error::PromptTooLong { .. }), Some("too long")) => {}
+                    (Err(Error::RequestTooLarge { .. }), Some("too large")) => {}
+                    (Err(Error::QueueFull { limit }), None) => assert!(Some(limit) == max_queue && waiting >= limit),
+                    (answer, expected) => panic!("{answer:?} where {expected:?} was expected"),
+                }
+            }
+            Action::Cancel(ago) => {
+                let Some(&id) = ids.iter().rev().nth(ago) else { continue };
+                if front.cancel(id).is_ok() {
+                    assert!(matches!(front.cancel(id), Err(Error::UnknownRequest { .. })), "cancelled twice");
+                }
+            }
+            Action::Step(budget) => {
+                let report = engine.step(budget).unwrap();
+                let stats = front.stats();
+                assert!(report.running <= shape.limits.rows && stats.kv_blocks_used <= stats.kv_blocks_total);
+                assert!(budget != Budget::OnePass || (report.passes <= 1 && report.in_flight == 0));
+                assert!(report.running == 0 || report.passes + report.in_flight > 0, "progress is always made");
+            }
+            Action::Poll(outputs) => story.poll(&mut engine, outputs),
+        }
+    }
+    let mut steps = 0;
+    while !front.is_finished() {
+        engine.step(Budget::OnePass).unwrap();
+        story.poll(&mut engine, usize::MAX);
+        steps += 1;
+        assert!(steps < 20_000, "somebody starves");
+    }
+    let stats = front.stats();
+    assert_eq!((stats.running, stats.waiting, stats.kv_blocks_used), (0, 0, 0), "nothing is left behind");
+
+    for (&id, seen) in &story.seen {
+        let (answer, stopped) = oracle(id, &seen.prompt, &seen.params, &shape);
+        match seen.finish.as_ref().expect("every request ends") {
+            Finish::Cancelled => assert!(answer.starts_with(&seen.tokens), "{id}: {:?} of {answer:?}", seen.tokens),
+            finish => {
+                assert_eq!(seen.tokens, answer, "request {id}");
+                assert_eq!(matches!(finish, Finish::Stop), stopped, "request {id}");
+            }
+        }
+    }
+    for priority in -1..2 {
+        let order: Vec<u64> =
+            story.begun.iter().copied().filter(|id| story.seen[id].params.priority == priority).collect();
+        assert!(order.is_sorted(), "first come, first served: {order:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_schedule_each_request_gets_its_own_answer(world in worlds()) {
+        run(world);
+    }
+}
+
+// ---- case by case ----
+
+fn greedy(max_tokens: u32) -> SamplingParams {
+    SamplingParams { max_tokens: Some(max_tokens), eos: Eos::Ignored, ..SamplingParams::default() }
+}
+
+/// Runs all requests to their end and joins the outputs of each.
+fn finish(engine: &mut Engine) -> HashMap<u64, (Vec<TokenId>, Option<String>)> {
+    let mut all: HashMap<u64, (Vec<TokenId>, Option<String>)> = HashMap::new();
+    while !engine.front().is_finished() {
+        engine.step(Budget::OnePass).unwrap();
+        while let Some(output) = engine.next_output() {
+            let (tokens, finish) = all.entry(output.request_id).or_default();
+            tokens.extend_from_slice(&output.token_ids);
+            *finish = output.finish.as_ref().map(|finish| format!("{finish:?}"));
+        }
+    }
+    all
+}
+
+#[test]
+fn each_bad_request_is_refused_with_its_own_words_and_a_good_one_follows() {
+    type Spoil = fn(&mut SamplingParams);
+    const FINE: Spoil = |_| {};
+    let cases: &[(&str, &[TokenId], Spoil)] = &[
+        ("the prompt has no tokens", &[], FINE),
+        ("prompt has 60 tokens, but max_model_len is 60", &[1; 60], FINE),
+        ("token 24 at index 1 is beyond the vocabulary of 24", &[1, 24], FINE),
+        ("token 99 at index 0 is beyond the vocabulary of 24", &[1], |p| p.stop_tokens = vec![99]),
+        ("max_tokens is 0", &[1], |p| p.max_tokens = Some(0)),
+        ("min_tokens is 9, but must be at most max_tokens", &[1], |p| p.min_tokens = 9),
+        ("temperature is NaN", &[1], |p| p.temperature = f32::NAN),
+        ("top_p is 0", &[1], |p| p.top_p = 0.0),
+        ("min_p is 2", &[1], |p| p.min_p = 2.0),
+        ("request may reach 50 tokens, but the whole KV cache holds 48", &[1; 46], FINE),
+        ("request may reach 49 tokens, but", &[1; 48], |p| p.max_tokens = None),
+        ("stop_tokens is all 24 tokens, but", &[1], |p| (p.min_tokens, p.stop_tokens) = (1, (0..24).collect())),
+    ];
+    let shape = shape(16, 4, 60, 12);
+    let mut engine = Engine::with_runner(load(shape), limits());
+    for (words, prompt, spoil) in cases {
+        let mut params = greedy(4);
+        spoil(&mut params);
+        let error = engine.front().add_request(Prompt::Tokens(prompt), params).expect_err(words).to_string();
+        assert!(error.starts_with(words), "{error}");
+        assert!(engine.front().is_finished(), "a refused request leaves no trace");
+        let id = engine.front().add_request(Prompt::Tokens(&[3, 4]), greedy(4)).unwrap();
+        let expected = oracle(id, &[3, 4], &greedy(4), &shape).0;
+        assert_eq!(finish(&mut engine)[&id], (expected, Some("Length".into())), "after {words}");
+    }
+    let text = engine.front().add_request(Prompt::Text("hello"), greedy(4));
+    assert!(matches!(text, Err(Error::NoTokenizer)));
+}
+
+#[test]
+fn without_max_tokens_the_model_or_the_pool_is_the_limit() {
+    for (name, model_len, blocks, expected) in [("model_len", 20, 12, 20), ("pool", 60, 4, 16)] {
+        let mut engine = Engine::with_runner(load(shape(16, 4, model_len, blocks)), limits());
+        let params = SamplingParams { max_tokens: None, ..greedy(1) };
+        let id = engine.front().add_request(Prompt::Tokens(&[1; 5]), params).unwrap();
+        let (tokens, finish) = &finish(&mut engine)[&id];
+        assert_eq!((5 + tokens.len(), finish.as_deref()), (expected, Some("Length")), "{name}");
+    }
+}
+
+#[test]
+fn a_full_queue_refuses_until_a_step_makes_room() {
+    let limits = EngineLimits { max_queue: Some(2), ..limits() };
+    let mut engine = Engine::with_runner(load(shape(16, 4, 64, 32)), limits);
+    let add = |engine: &Engine| engine.front().add_request(Prompt::Tokens(&[1, 2]), greedy(3));
+    add(&engine).unwrap();
+    add(&engine).unwrap();
+    assert!(matches!(add(&engine), Err(Error::QueueFull { limit: 2 })));
+    engine.step(Budget::OnePass).unwrap();
+    add(&engine).unwrap();
+    assert_eq!(finish(&mut engine).len(), 3);
+}
+
+#[test]
+fn ids_start_at_one_and_an_idle_step_returns_at_once() {
+    let mut engine = engine();
+    for budget in [Budget::OnePass, Budget::Time(Duration::from_secs(3600))] {
+        let report = engine.step(budget).unwrap();
+        assert_eq!((report.passes, report.in_flight, report.outputs), (0, 0, 0));
+    }
+    assert!(engine.front().is_finished() && engine.next_output().is_none());
+    assert_eq!(engine.front().add_request(Prompt::Tokens(&[1]), greedy(1)).unwrap(), 1);
+    assert!(!engine.front().is_finished());
+    engine.step(Budget::OnePass).unwrap();
+    assert!(!engine.front().is_finished(), "an output waits");
+    assert_eq!(engine.next_output().unwrap().request_id, 1);
+    assert!(engine.front().is_finished());
+}
+
+#[test]
+fn a_pass_cut_by_the_budget_is_taken_up_by_the_next_call() {
+    let mut engine = engine();
+    engine.front().add_request(Prompt::Tokens(&[1, 2, 3]), greedy(1)).unwrap();
+    let mut reports = Vec::new();
+    while !engine.front().is_finished() {
+        let report = engine.step(Budget::Time(Duration::ZERO)).unwrap();
+        reports.push((report.passes, report.in_flight, report.prefill_tokens, report.decode_tokens));
+        while engine.next_output().is_some() {}
+    }
+    assert_eq!(reports, [(0, 1, 0, 0), (0, 1, 0, 0), (1, 0, 3, 1)]);
+}
+
+#[test]
+fn one_whole_pass_finishes_the_one_in_flight() {
+    let mut engine = engine();
+    engine.front().add_request(Prompt::Tokens(&[1, 2, 3]), greedy(9)).unwrap();
+    assert_eq!(engine.step(Budget::Time(Duration::ZERO)).unwrap().in_flight, 1);
+    let report = engine.step(Budget::OnePass).unwrap();
+    assert_eq!((report.passes, report.in_flight, report.prefill_tokens, report.decode_tokens), (1, 0, 3, 1));
+}
+
+#[test]
+fn a_request_cancelled_in_flight_drops_its_token_and_frees_its_blocks_with_the_pass() {
+    let mut engine = engine();
+    let front = engine.front().clone();
+    let id = front.add_request(Prompt::Tokens(&[1; 9]), greedy(9)).unwrap();
+    engine.step(Budget::Time(Duration::ZERO)).unwrap();
+    front.cancel(id).unwrap();
+    engine.step(Budget::Time(Duration::ZERO)).unwrap();
+    assert_eq!(front.stats().kv_blocks_used, 3);
+    engine.step(Budget::OnePass).unwrap();
+    let output = engine.next_output().unwrap();
+    assert!(matches!(output.finish, Some(Finish::Cancelled)) && output.token_ids.is_empty());
+    assert_eq!(front.stats().kv_blocks_used, 0);
+    assert!(matches!(front.cancel(id), Err(Error::UnknownRequest { id: 1 })));
+    assert!(matches!(front.cancel(77), Err(Error::UnknownRequest { id: 77 })));
+    engine.next_output();
+    assert!(front.is_finished());
+}
+
+#[test]
+fn a_sink_hears_every_output_and_may_cancel() {
+    let mut engine = engine();
+    let first = engine.front().add_request(Prompt::Tokens(&[1, 2]), greedy(8)).unwrap();
+    let second = engine.front().add_request(Prompt::Tokens(&[3]), greedy(8)).unwrap();
+    engine.step(Budget::OnePass).unwrap();
+    let mut heard: HashMap<u64, Vec<String>> = HashMap::new();
+    while !engine.front().is_finished() {
+        let report = engine.step_with(Budget::OnePass, &mut |output| {
+            let list = heard.entry(output.request_id).or_default();
+            list.push(output.finish.as_ref().map_or("-".into(), |finish| format!("{finish:?}")));
+            if output.request_id == second && list.len() == 2 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        assert_eq!(report.unwrap().outputs, 0, "the queue stays empty");
+    }
+    assert_eq!(heard[&first], ["-", "-", "-", "-", "-", "-", "-", "Length"]);
+    assert_eq!(heard[&second], ["-", "-", "Cancelled"]);
+}
+
+#[test]
+fn an_engine_may_move_between_threads_and_its_front_be_shared() {
+    fn may_move<T: Send>() {}
+    fn may_be_shared<T: Send + Sync>() {}
+    may_move::<Engine>();
+    may_be_shared::<Front>();
+}
+
+#[test]
+fn an_engine_may_be_dropped_with_requests_in_flight() {
+    let mut engine = engine();
+    let front = engine.front().clone();
+    front.add_request(Prompt::Tokens(&[1; 30]), greedy(9)).unwrap();
+    engine.step(Budget::Time(Duration::ZERO)).unwrap();
+    drop(engine);
+    assert!(front.add_request(Prompt::Tokens(&[1]), greedy(1)).is_ok(), "what nobody steps only waits");
+}
+
+#[test]
+fn eight_threads_add_and_cancel_while_one_steps() {
+    let mut engine = engine();
+    let front = engine.front().clone();
+    let threads: Vec<_> = (0..8u32)
+        .map(|thread| {
+            let front = front.clone();
+            std::thread::spawn(move || {
+                for i in 0..50 {
+                    let prompt: Vec<TokenId> = (0..=i % 7).map(|j| 1 + (thread + j) % 20).collect();
+                    let id = front.add_request(Prompt::Tokens(&prompt), greedy(1 + i % 5)).unwrap();
+                    if i % 10 == 0 {
+                        let _ = front.cancel(id);
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut ended = 0;
+    while ended < 400 {
+        engine.step(Budget::Time(Duration::from_micros(100))).unwrap();
+        while let Some(output) = engine.next_output() {
+            ended += usize::from(output.finish.is_some());
+        }
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(front.is_finished());
+    assert_eq!(front.stats().kv_blocks_used, 0);
+}
+
+// ---- generate ----
+
+#[test]
+fn generate_answers_in_the_order_of_the_prompts_and_skips_bad_ones() {
+    let shape = shape(16, 4, 64, 32);
+    let mut engine = Engine::with_runner(load(shape), EngineLimits { max_queue: Some(2), ..limits() });
+    let prompts: Vec<Vec<TokenId>> = (0..12).map(|i| if i == 5 { vec![] } else { vec![1 + i, 2, 3] }).collect();
+    let params: Vec<_> = (0..12u32).map(|i| SamplingParams { tag: 100 + u64::from(i), ..greedy(12 - i) }).collect();
+    let views: Vec<Prompt> = prompts.iter().map(|prompt| Prompt::Tokens(prompt)).collect();
+    let mut last = None;
+    let results = engine
+        .generate(&views, &params, &mut |progress| {
+            assert!(last.is_none_or(|before| before <= progress.finished) && progress.total == 12);
+            last = Some(progress.finished);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(last, Some(12));
+    for (i, result) in results.iter().enumerate() {
+        assert_eq!(result.tag, 100 + i as u64);
+        if i == 5 {
+            assert!(matches!(result.finish, Some(Finish::Error(Error::PromptEmpty))));
+        } else {
+            assert_eq!(result.token_ids, oracle(0, &prompts[i], &params[i], &shape).0, "prompt {i}");
+            assert_eq!(result.completion_tokens as usize, 12 - i);
+        }
+    }
+    assert!(engine.front().is_finished());
+}
+
+#[test]
+fn generate_lets_other_requests_run_along_and_keeps_their_outputs() {
+    let mut engine = engine();
+    let other = engine.front().add_request(Prompt::Tokens(&[9, 9]), greedy(3)).unwrap();
+    engine.step(Budget::OnePass).unwrap();
+    let results = engine.generate(&[Prompt::Tokens(&[1, 2])], &[greedy(6)], &mut |_| ControlFlow::Continue(()));
+    assert_eq!(results.unwrap()[0].token_ids.len(), 6);
+    assert!(!engine.front().is_finished());
+    let mut tokens = 0;
+    while let Some(output) = engine.next_output() {
+        assert_eq!(output.request_id, other);
+        tokens += output.token_ids.len();
+    }
+    assert_eq!(tokens, 3);
+    assert!(engine.front().is_finished());
+}
+
+#[test]
+fn generate_stopped_by_its_progress_keeps_what_there_is() {
+    let mut engine = Engine::with_runner(load(shape(16, 4, 64, 32)), EngineLimits { max_queue: Some(1), ..limits() });
+    let prompts = [Prompt::Tokens(&[1, 2]); 6];
+    let mut calls = 0;
+    let results = engine
+        .generate(&prompts, &[greedy(9)], &mut |_| {
+            calls += 1;
+            if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .unwrap();
+    assert_eq!(results.len(), 6);
+    assert!(results.iter().all(|result| matches!(result.finish, Some(Finish::Cancelled))));
+    assert_eq!(results[0].token_ids.len(), 3);
+    assert!(engine.front().is_finished());
+    let again = engine.generate(&prompts[..1], &[greedy(2)], &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(again[0].token_ids.len(), 2);
+}
+
+#[test]
+fn generate_refuses_another_number_of_options() {
+    let mut engine = engine();
+    let prompts = [Prompt::Tokens(&[1]); 3];
+    let error = engine.generate(&prompts, &[greedy(1), greedy(2)], &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert_eq!(error.to_string(), "num_options is 2, but must be 0, 1 or the number of prompts");
+    assert!(engine.generate(&[], &[], &mut |_| ControlFlow::Continue(())).unwrap().is_empty());
+}

@@ -1,0 +1,188 @@
+//! Small random checkpoints give the logits and tokens that Hugging Face transformers gives.
+//!
+//! `tests/golden/make_golden.py` made the folders and says what is in them.
+
+mod driver;
+
+use driver::{Sequence, config, dtype_of, golden, greedy, logits, open, pass};
+use nanovllm::backend::DType;
+use nanovllm::backend::cpu::{Cpu, Isa};
+use nanovllm::batch::{Batch, TokenId};
+use nanovllm::runner::RunnerConfig;
+use nanovllm::runner::single::SingleRunner;
+use safetensors::SafeTensors;
+use std::fs;
+
+const CASES: &[&str] = &[
+    "llama-bf16-llama3-tied",
+    "llama-bf16-sharded-gqa8",
+    "llama-f32-gqa1",
+    "llama-f32-linear-biased",
+    "llama-f32-llama3",
+    "qwen2-bf16-gqa4",
+    "qwen2-f16-old-keys",
+    "qwen2-f32-tied-sharded",
+    "qwen3-bf16-biased",
+    "qwen3-bf16-head128",
+    "qwen3-bf16-tied-gqa2",
+    "qwen3-f16-wide-heads",
+    "qwen3-f32-untied-gqa8",
+    "qwen3-f32-yarn",
+    "qwen3-f32-yarn-mscale",
+];
+
+/// How far logits may be from the reference, as a share of their norm.
+const SINGLE_PRECISION: f32 = 1e-3;
+const HALF_PRECISION: f32 = 2e-2;
+
+/// What transformers says.
+struct Reference {
+    prompt: Vec<TokenId>,
+    /// Greedy, after the prompt. `[64]`
+    tokens: Vec<TokenId>,
+    /// `[64, vocab]`
+    logits: Vec<Vec<f32>>,
+}
+
+impl Reference {
+    fn read(name: &str) -> Reference {
+        let bytes = fs::read(golden(name).join("reference.safetensors")).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let words = |name: &str| -> Vec<[u8; 4]> {
+            let (words, rest) = file.tensor(name).unwrap().data().as_chunks();
+            assert!(rest.is_empty());
+            words.to_vec()
+        };
+        let ids = |name| words(name).into_iter().map(TokenId::from_le_bytes).collect();
+        let vocab = file.tensor("logits").unwrap().shape()[1];
+        let numbers: Vec<f32> = words("logits").into_iter().map(f32::from_le_bytes).collect();
+        Reference {
+            prompt: ids("prompt"),
+            tokens: ids("tokens"),
+            logits: numbers.chunks(vocab).map(<[f32]>::to_vec).collect(),
+        }
+    }
+}
+
+/// `|a - b| / |b|`
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let square = |sum: f32, x: f32| sum + x * x;
+    let apart = a.iter().zip(b).map(|(a, b)| a - b).fold(0.0, square);
+    (apart / b.iter().copied().fold(0.0, square)).sqrt()
+}
+
+/// How far the reference's first choice is ahead of its second.
+fn lead(logits: &[f32]) -> f32 {
+    let mut sorted = logits.to_vec();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    sorted[0] - sorted[1]
+}
+
+/// Feeds the reference's own tokens, so that each step can be compared whatever came before: the logits of every step,
+/// and the token each of them chose.
+fn follow(
+    runner: &mut SingleRunner<Cpu>,
+    limits: &nanovllm::batch::BatchLimits,
+    reference: &Reference,
+) -> (Vec<Vec<f32>>, Vec<TokenId>) {
+    let mut sequence = Sequence::new(&reference.prompt, 0..limits.table_width() as u32);
+    let mut batch = Batch::with_limits(limits);
+    let (mut rows, mut chosen) = (Vec::new(), Vec::new());
+    for token in &reference.tokens {
+        batch.clear();
+        sequence.bring(sequence.pending(), limits, &mut batch);
+        chosen.extend(pass(runner, &batch));
+        rows.push(logits(runner, 0).to_vec());
+        sequence.tokens.push(*token);
+    }
+    (rows, chosen)
+}
+
+#[test]
+fn every_folder_is_a_case() {
+    let mut folders: Vec<String> = fs::read_dir(golden(""))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    folders.sort();
+    assert_eq!(folders, CASES);
+}
+
+#[test]
+fn logits_are_those_of_transformers_at_every_step() {
+    for &isa in Isa::available() {
+        for name in CASES {
+            let (mut runner, info) = open(&golden(name), &config(), isa).unwrap();
+            let reference = Reference::read(name);
+            let limit = if dtype_of(name) == DType::F32 { SINGLE_PRECISION } else { HALF_PRECISION };
+            let (rows, _) = follow(&mut runner, &info.limits, &reference);
+            for (step, (found, wanted)) in rows.iter().zip(&reference.logits).enumerate() {
+                let apart = distance(found, wanted);
+                assert!(apart <= limit, "{name}, {isa:?}, step {step}: {apart} apart, {limit} allowed");
+            }
+        }
+    }
+}
+
+#[test]
+fn greedy_tokens_are_those_of_transformers_in_f32() {
+    for &isa in Isa::available() {
+        for name in CASES.iter().filter(|name| dtype_of(name) == DType::F32) {
+            let (mut runner, info) = open(&golden(name), &config(), isa).unwrap();
+            let reference = Reference::read(name);
+            let (tokens, _) = greedy(&mut runner, &info.limits, &reference.prompt, reference.tokens.len());
+            assert_eq!(tokens, reference.tokens, "{name}, {isa:?}");
+        }
+    }
+}
+
+/// Rounded weights, keys and values move logits a little. A choice may turn only where the reference itself was that close.
+#[test]
+fn greedy_tokens_differ_from_transformers_in_half_precision_only_where_two_are_as_good() {
+    for &isa in Isa::available() {
+        for name in CASES.iter().filter(|name| dtype_of(name) != DType::F32) {
+            let (mut runner, info) = open(&golden(name), &config(), isa).unwrap();
+            let reference = Reference::read(name);
+            let (_, chosen) = follow(&mut runner, &info.limits, &reference);
+            for (step, wanted) in reference.tokens.iter().enumerate() {
+                let logits = &reference.logits[step];
+                let greatest = logits.iter().copied().fold(0.0, |max: f32, x| max.max(x.abs()));
+                let close = 2.0 * HALF_PRECISION * greatest;
+                if chosen[step] != *wanted {
+                    println!("{name}, {isa:?}, step {step}: {} instead of {wanted}", chosen[step]);
+                    assert!(lead(logits) <= close, "{name}, {isa:?}, step {step}: it led by {}", lead(logits));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_can_be_asked_for_in_another_number_type() {
+    let reference = Reference::read("qwen3-bf16-tied-gqa2");
+    let cases = [("as f32", DType::F32, SINGLE_PRECISION), ("as f16", DType::F16, HALF_PRECISION)];
+    for (name, dtype, limit) in cases {
+        let config = RunnerConfig { dtype: Some(dtype), ..config() };
+        let (mut runner, info) = open(&golden("qwen3-bf16-tied-gqa2"), &config, Isa::Portable).unwrap();
+        let (rows, _) = follow(&mut runner, &info.limits, &reference);
+        let apart = distance(rows.last().unwrap(), reference.logits.last().unwrap());
+        assert!(apart <= limit, "{name}: {apart} apart, {limit} allowed");
+        let (_, file) = open(&golden("qwen3-bf16-tied-gqa2"), &driver::config(), Isa::Portable).unwrap();
+        assert_eq!(info.num_parameters, file.num_parameters, "{name}");
+        assert_eq!(info.weight_bytes > file.weight_bytes, dtype == DType::F32, "{name}");
+    }
+}
+
+#[test]
+fn a_model_says_what_it_is() {
+    let (_, info) = open(&golden("qwen3-bf16-tied-gqa2"), &config(), Isa::Portable).unwrap();
+    assert_eq!((info.vocab_size, info.num_layers, info.hidden_size), (299, 2, 64));
+    assert_eq!((info.bos_token, info.eos_tokens), (Some(1), vec![2]));
+    let layer = 64 * (64 + 32 + 32 + 64) + 3 * 64 * 80;
+    let norms = 2 * (2 * 64 + 2 * 16) + 64;
+    assert_eq!(info.num_parameters, (299 * 64 + 2 * layer + norms) as u64, "the tied table counts once");
+    assert_eq!(info.kv_cache_bytes, (info.num_kv_blocks * 2 * 2 * 2 * 4 * 16 * 2) as u64);
+}

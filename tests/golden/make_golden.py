@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Makes the checkpoints and references of tests/golden.rs.
+
+Each case is a small random checkpoint in the Hugging Face layout, and `reference.safetensors` beside it:
+
+    prompt  I32 [40]
+    tokens  I32 [64]         greedy tokens that follow the prompt
+    logits  F32 [64, vocab]  the logits that each of these tokens is the greatest of
+
+The references are computed by transformers in f32 on the checkpoint's own numbers, so that they say what exact
+arithmetic gives for weights that were rounded to bf16 or f16.
+
+Written with torch 2.15.0 and transformers 5.23.0. Run from anywhere: `python3 tests/golden/make_golden.py`. The same
+versions write the same weights; references may differ in the last bits.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
+
+logging.disable_progress_bar()
+
+HERE = pathlib.Path(__file__).parent
+PROMPT_TOKENS = 40
+GREEDY_TOKENS = 64
+
+# What all cases share unless they say otherwise.
+BASE = dict(
+    vocab_size=130,
+    hidden_size=64,
+    intermediate_size=80,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=16,
+    max_position_embeddings=256,
+    rms_norm_eps=1e-6,
+    tie_word_embeddings=False,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=None,
+)
+
+LINEAR = dict(rope_type="linear", factor=4.0, rope_theta=10000.0)
+LLAMA3 = dict(
+    rope_type="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=32,
+    rope_theta=500000.0,
+)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, rope_theta=1000000.0)
+YARN_MSCALE = dict(
+    YARN, mscale=0.8, mscale_all_dim=0.5, beta_fast=16.0, beta_slow=2.0, truncate=False, rope_theta=10000.0
+)
+
+# name -> (model type, number type, what differs from BASE, how the folder is laid out)
+CASES = {
+    "qwen3-bf16-tied-gqa2": ("qwen3", "bfloat16", dict(tie_word_embeddings=True, vocab_size=299), {}),
+    "qwen3-f32-untied-gqa8": (
+        "qwen3",
+        "float32",
+        dict(num_attention_heads=8, num_key_value_heads=1, head_dim=8, vocab_size=97),
+        {},
+    ),
+    "qwen3-f16-wide-heads": ("qwen3", "float16", dict(head_dim=32, num_key_value_heads=1), {}),
+    "qwen3-f32-yarn": ("qwen3", "float32", dict(rope_parameters=YARN), {}),
+    "qwen3-f32-yarn-mscale": ("qwen3", "float32", dict(rope_parameters=YARN_MSCALE), dict(old_rope_keys=True)),
+    "qwen3-bf16-biased": ("qwen3", "bfloat16", dict(attention_bias=True, num_hidden_layers=3), {}),
+    "qwen3-bf16-head128": (
+        "qwen3",
+        "bfloat16",
+        dict(hidden_size=48, head_dim=128, num_attention_heads=2, num_key_value_heads=1),
+        {},
+    ),
+    "qwen2-f32-tied-sharded": ("qwen2", "float32", dict(tie_word_embeddings=True), dict(shards=3)),
+    "qwen2-bf16-gqa4": ("qwen2", "bfloat16", dict(num_attention_heads=8, num_key_value_heads=2, head_dim=8), {}),
+    "qwen2-f16-old-keys": ("qwen2", "float16", dict(vocab_size=101), dict(old_rope_keys=True)),
+    "llama-f32-gqa1": ("llama", "float32", dict(num_key_value_heads=4), {}),
+    "llama-f32-llama3": ("llama", "float32", dict(rope_parameters=LLAMA3), {}),
+    "llama-bf16-llama3-tied": (
+        "llama",
+        "bfloat16",
+        dict(rope_parameters=LLAMA3, tie_word_embeddings=True, hidden_size=96, head_dim=32, num_key_value_heads=1),
+        dict(old_rope_keys=True),
+    ),
+    "llama-f32-linear-biased": (
+        "llama",
+        "float32",
+        dict(rope_parameters=LINEAR, attention_bias=True, mlp_bias=True, hidden_size=32, num_attention_heads=4),
+        {},
+    ),
+    "llama-bf16-sharded-gqa8": (
+        "llama",
+        "bfloat16",
+        dict(num_attention_heads=8, num_key_value_heads=1, head_dim=24, hidden_size=56, num_hidden_layers=3),
+        dict(shards=2),
+    ),
+}
+
+
+def weights(config, generator):
+    """Random weights under which the network neither dies out nor repeats one token for ever."""
+    with torch.device("meta"):
+        shapes = {name: p.shape for name, p in AutoModelForCausalLM.from_config(config).named_parameters()}
+    state = {}
+    for name, shape in shapes.items():
+        noise = torch.randn(shape, generator=generator)
+        # Sharper attention would magnify the rounding of keys beyond what trained models show: hence 0.7 and 0.8.
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            state[name] = 0.7 + 0.2 * noise
+        elif name.endswith("norm.weight"):
+            state[name] = 1 + 0.2 * noise
+        elif name.endswith("bias"):
+            state[name] = 0.3 * noise
+        elif name.endswith("embed_tokens.weight"):
+            # A tied head likes the token it has just read: weak embeddings keep it from repeating that one for ever.
+            state[name] = (0.25 if config.tie_word_embeddings else 0.4) * noise
+        elif name.endswith("lm_head.weight"):
+            state[name] = 3 * noise / shape[1] ** 0.5
+        elif name.endswith(("q_proj.weight", "k_proj.weight")):
+            state[name] = 0.8 * noise / shape[1] ** 0.5
+        elif name.endswith("_proj.weight"):
+            state[name] = 1.2 * noise / shape[1] ** 0.5
+        else:
+            raise ValueError(f"no rule for {name}")
+    return state
+
+
+def write_folder(folder, config, state, number_type, shards=1, old_rope_keys=False):
+    folder.mkdir(parents=True)
+    written = config.to_dict()
+    written["architectures"] = [{"qwen3": "Qwen3", "qwen2": "Qwen2", "llama": "Llama"}[config.model_type] + "ForCausalLM"]
+    written["dtype"] = number_type
+    if old_rope_keys:
+        rope = dict(written.pop("rope_parameters"))
+        written["rope_theta"] = rope.pop("rope_theta")
+        kind = rope.pop("rope_type")
+        written["rope_scaling"] = None if kind == "default" else dict(rope, type=kind)
+    (folder / "config.json").write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
+    names = sorted(state)
+    if shards == 1:
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    index = {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        part = names[shard::shards]
+        save_file({name: state[name] for name in part}, folder / file, metadata={"format": "pt"})
+        index.update({name: file for name in part})
+    total = sum(t.numel() * t.element_size() for t in state.values())
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=1, sort_keys=True) + "\n"
+    )
+
+
+@torch.no_grad()
+def reference(folder, vocab, generator):
+    # Read back from disk, so that what transformers makes of the folder is what is compared.
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    prompt = torch.randint(0, vocab, (PROMPT_TOKENS,), generator=generator)
+    sequence, logits = prompt.tolist(), []
+    for _ in range(GREEDY_TOKENS):
+        row = model(torch.tensor([sequence])).logits[0, -1]
+        logits.append(row)
+        sequence.append(int(row.argmax()))
+    return prompt, torch.tensor(sequence[PROMPT_TOKENS:]), torch.stack(logits)
+
+
+def main():
+    for seed, (name, (model_type, number_type, changes, layout)) in enumerate(CASES.items()):
+        folder = HERE / name
+        shutil.rmtree(folder, ignore_errors=True)
+        generator = torch.Generator().manual_seed(seed)
+        config = AutoConfig.for_model(model_type, **{**BASE, **changes})
+        state = {k: v.to(getattr(torch, number_type)) for k, v in weights(config, generator).items()}
+        write_folder(folder, config, state, number_type, **layout)
+        prompt, tokens, logits = reference(folder, config.vocab_size, generator)
+        save_file(
+            {"prompt": prompt.int(), "tokens": tokens.int(), "logits": logits.contiguous()},
+            folder / "reference.safetensors",
+        )
+        top = logits.topk(2).values
+        gap = (top[:, 0] - top[:, 1]).min().item()
+        size = sum(f.stat().st_size for f in folder.iterdir())
+        print(f"{name:26} {size:7} bytes, {len(set(tokens.tolist())):2} different tokens, smallest gap {gap:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+//! A decode pass allocates nothing: everything is sized when the engine opens.
+
+mod driver;
+
+use driver::{Sequence, config, golden, open};
+use nanovllm::backend::cpu::Isa;
+use nanovllm::batch::Batch;
+use nanovllm::runner::Runner;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is the one that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// The only test of this file: another one would allocate beside it.
+#[test]
+fn a_hundred_decode_passes_of_eight_rows_allocate_nothing() {
+    for &isa in Isa::available() {
+        for name in ["qwen3-bf16-head128", "qwen2-f16-old-keys", "llama-f32-llama3"] {
+            let (mut runner, info) = open(&golden(name), &config(), isa).unwrap();
+            let limits = info.limits;
+            let mut batch = Batch::with_limits(&limits);
+            let mut sequences: Vec<Sequence> =
+                (0..8).map(|i| Sequence::new(&[i + 3, 5, 7], i * 30..(i + 1) * 30)).collect();
+            for sequence in &mut sequences {
+                sequence.tokens.reserve(110);
+            }
+            let mut counted = 0;
+            for pass in 0..101 {
+                batch.clear();
+                for sequence in &mut sequences {
+                    sequence.bring(sequence.pending(), &limits, &mut batch);
+                }
+                let before = ALLOCATIONS.load(Ordering::Relaxed);
+                runner.submit(&batch).unwrap();
+                let chosen = runner.collect(None).unwrap().expect("no deadline was given");
+                let after = ALLOCATIONS.load(Ordering::Relaxed);
+                for (sequence, token) in sequences.iter_mut().zip(chosen) {
+                    sequence.tokens.push(*token);
+                }
+                // The first pass is the prefill, and its threads may wake for the first time.
+                if pass > 0 {
+                    counted += after - before;
+                }
+            }
+            assert_eq!(counted, 0, "{name}, {isa:?}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A step that only decodes allocates nothing on the host: memory is found when requests begin to run.
+
+mod fake_runner;
+
+use fake_runner::{Shape, load};
+use nanovllm::batch::{BatchLimits, TokenId};
+use nanovllm::engine::options::PrefixCache;
+use nanovllm::engine::sampling_params::{Eos, SamplingParams};
+use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting the calls of each thread.
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged; counting neither allocates nor touches the memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from `alloc` above, so from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_hundred_steady_steps_allocate_nothing() {
+    let limits = BatchLimits { tokens: 512, rows: 32, model_len: 1024, block_size: 16 };
+    let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
+    let mut engine = Engine::with_runner(load(Shape { limits, blocks: 1024, vocab: 100, stages: 1 }), settings);
+    for request in 0..40 {
+        let prompt: Vec<TokenId> = (0..20 + request).map(|i| 1 + i % 50).collect();
+        let params = SamplingParams { eos: Eos::Ignored, ..SamplingParams::default() };
+        engine.front().add_request(Prompt::Tokens(&prompt), params).unwrap();
+    }
+    let poll = |engine: &mut Engine| {
+        let mut tokens = 0;
+        engine.step(Budget::OnePass).unwrap();
+        while let Some(output) = engine.next_output() {
+            tokens += output.token_ids.len();
+        }
+        tokens
+    };
+    for _ in 0..20 {
+        poll(&mut engine);
+    }
+    let before = ALLOCATIONS.get();
+    assert!(before > 0, "the counter counts");
+    for _ in 0..100 {
+        assert_eq!(poll(&mut engine), 32);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}
