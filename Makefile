@@ -17,7 +17,7 @@ demo: ## Install what is missing, build, and let the demo model answer two promp
 	@cmake -B $(BUILD) -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=OFF >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 	@echo
-	@$(BUILD)/examples/generate models/demo "list all prime numbers within 100" "introduce yourself"
+	@$(BUILD)/examples/generate --temperature 0 models/demo "list all prime numbers within 100" "introduce yourself"
 
 test: ## Install what is missing, run all tests, and end with their counts
 	@scripts/prerequisites.sh test

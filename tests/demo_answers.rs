@@ -4,6 +4,7 @@ use nanovllm::ffi::engine::{
     nvllm_engine, nvllm_engine_config, nvllm_engine_config_init, nvllm_engine_free, nvllm_engine_new,
 };
 use nanovllm::ffi::generate::{nvllm_generate, nvllm_result_count, nvllm_result_free, nvllm_result_get};
+use nanovllm::ffi::requests::{nvllm_request_options, nvllm_request_options_init};
 use nanovllm::ffi::status::nvllm_error;
 use nanovllm::ffi::stepping::nvllm_output;
 use nanovllm::ffi::text::nvllm_apply_chat_template;
@@ -75,6 +76,11 @@ fn answers(engine: *mut nvllm_engine, prompts: &[Vec<u8>]) -> Vec<String> {
     let lens: Vec<_> = prompts.iter().map(Vec::len).collect();
     let mut error = MaybeUninit::uninit();
     let mut result = null_mut();
+    let mut options = MaybeUninit::<nvllm_request_options>::uninit();
+    // Greedy: without options the model's own generation_config.json would sample.
+    // SAFETY: the init function writes at most so many bytes.
+    unsafe { nvllm_request_options_init(options.as_mut_ptr(), size_of::<nvllm_request_options>()) };
+    let shared = options.as_ptr();
     // SAFETY: the engine is live, the arrays have as many entries as there are prompts, and outputs are copied before the
     // result is freed.
     unsafe {
@@ -83,8 +89,8 @@ fn answers(engine: *mut nvllm_engine, prompts: &[Vec<u8>]) -> Vec<String> {
             pointers.as_ptr(),
             lens.as_ptr(),
             prompts.len(),
-            null(),
-            0,
+            &raw const shared,
+            1,
             None,
             null_mut(),
             &raw mut result,

@@ -7,7 +7,8 @@ use super::options::EngineOptions;
 use super::tokenizer::Tokenizer;
 use super::{Engine, EngineLimits};
 use crate::error::{Error, Result};
-use crate::runner;
+use crate::log::{Level, log};
+use crate::runner::{self, ModelInfo};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -35,7 +36,18 @@ impl Engine {
             prefix_cache: options.prefix_cache,
             seed: options.seed.unwrap_or_else(random_seed),
         };
-        Ok(Engine::assemble(loaded?, limits, text?))
+        let (loaded, text) = (loaded?, text?);
+        let ModelInfo { num_parameters, num_kv_blocks, limits: sizes, .. } = &loaded.info;
+        log(
+            Level::Info,
+            format_args!(
+                "opened {}: {num_parameters} parameters, {num_kv_blocks} KV blocks of {} tokens, sequences up to {}",
+                folder.display(),
+                sizes.block_size,
+                sizes.model_len
+            ),
+        );
+        Ok(Engine::assemble(loaded, limits, text))
     }
 }
 

@@ -255,3 +255,146 @@ fn number_or_zero(scaling: Fields, name: &str) -> Result<f64> {
         _ => Ok(scaling.positive_or_none(name)?.unwrap_or(0.0)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::path::Path;
+
+    fn read(config: Value) -> Result<Rope> {
+        Rope::from_config(Fields::new(Path::new("config.json"), &config)?, 4096)
+    }
+
+    fn read_parameters(parameters: Value) -> Rope {
+        read(json!({ "rope_parameters": parameters })).unwrap()
+    }
+
+    /// Frequencies and scale that transformers 5.23 computes for heads of 16.
+    #[test]
+    fn frequencies_are_those_of_transformers() {
+        let yarn =
+            json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 1e6});
+        let with = |more: Value| {
+            let mut merged = yarn.clone();
+            merged.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            merged
+        };
+        let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 256, "rope_theta": 500000.0});
+        let exact =
+            with(json!({"truncate": false, "beta_fast": 16, "beta_slow": 2, "mscale": 0.8, "mscale_all_dim": 0.5}));
+        let yarn_tail = [0.001405853, 0.00025, 4.445699e-5, 7.905694e-6, 1.405853e-6];
+        let begins = |first: [f32; 3]| [&first[..], &yarn_tail].concat();
+        let cases: [(&str, Value, f32, Vec<f32>); 6] = [
+            (
+                "default",
+                json!({"rope_type": "default", "rope_theta": 10000.0}),
+                1.0,
+                vec![1.0, 0.3162278, 0.1, 0.03162278, 0.01, 0.003162278, 0.001, 0.0003162278],
+            ),
+            (
+                "linear",
+                json!({"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}),
+                1.0,
+                vec![0.25, 0.07905694, 0.025, 0.007905695, 0.0025, 0.0007905695, 0.00025, 7.905695e-5],
+            ),
+            (
+                "llama3",
+                llama3,
+                1.0,
+                vec![1.0, 0.1939228, 0.01053823, 0.0009115831, 0.0001767767, 3.428102e-5, 6.64787e-6, 1.289173e-6],
+            ),
+            ("yarn", yarn.clone(), 1.138629, begins([1.0, 0.133371, 0.01581139])),
+            ("yarn, exact ramp, mscale", exact, 1.038893, begins([1.0, 0.1778279, 0.0187018])),
+            (
+                "yarn, attention_factor",
+                with(json!({"attention_factor": 0.75})),
+                0.75,
+                begins([1.0, 0.133371, 0.01581139]),
+            ),
+        ];
+        for (name, parameters, scale, wanted) in cases {
+            let (found, found_scale) = read_parameters(parameters).frequencies(16);
+            assert!((found_scale - scale).abs() < 1e-6, "{name}: scale {found_scale}");
+            for (pair, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+                assert!((found / wanted - 1.0).abs() < 1e-6, "{name}, pair {pair}: {found} instead of {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn scaling_is_read_in_both_places_and_under_both_names() {
+        let wanted = Rope { theta: 5e5, scaling: RopeScaling::Linear { factor: 2.0 } };
+        let configs = [
+            json!({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2}}),
+            json!({"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "type": "other", "factor": 2}}),
+            json!({"rope_parameters": {"rope_type": "linear", "factor": 2, "rope_theta": 5e5}}),
+            json!({"rope_theta": 5e5, "rope_scaling": null, "rope_parameters": {"type": "linear", "factor": 2}}),
+            json!({"rope_theta": 5e5, "rope_scaling": {}, "rope_parameters": {"type": "linear", "factor": 2}}),
+        ];
+        for config in configs {
+            assert_eq!(read(config.clone()).unwrap(), wanted, "{config}");
+        }
+        let plain = Rope { theta: 10_000.0, scaling: RopeScaling::None };
+        assert_eq!(read(json!({})).unwrap(), plain);
+        assert_eq!(read(json!({"rope_scaling": null})).unwrap(), plain);
+    }
+
+    #[test]
+    fn the_original_length_is_looked_for_beside_inside_and_at_last_in_the_maximum() {
+        let original = |config| match read(config).unwrap().scaling {
+            RopeScaling::Yarn { original_positions, .. } => original_positions,
+            other => panic!("{other:?}"),
+        };
+        let inside = json!({"type": "yarn", "factor": 4, "original_max_position_embeddings": 512});
+        assert_eq!(original(json!({"rope_scaling": inside})), 512);
+        assert_eq!(original(json!({"rope_scaling": inside, "original_max_position_embeddings": 256})), 256);
+        assert_eq!(original(json!({"rope_scaling": {"type": "yarn", "factor": 4}})), 4096);
+    }
+
+    #[test]
+    fn yarn_switched_on_by_hand_stretches_the_model() {
+        let config = json!({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 2048}});
+        assert_eq!(read(config).unwrap().scaling.max_positions(4096), 8192);
+        assert_eq!(RopeScaling::None.max_positions(4096), 4096);
+    }
+
+    #[test]
+    fn what_is_not_computed_is_never_ignored() {
+        let unsupported = [
+            json!({"rope_scaling": {"type": "dynamic", "factor": 2}}),
+            json!({"rope_scaling": {"rope_type": "longrope"}}),
+            json!({"rope_parameters": {"rope_type": "mrope"}}),
+            json!({"partial_rotary_factor": 0.5}),
+            json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}),
+            json!({"rope_parameters": {"full_attention": {"rope_type": "default"}}}),
+        ];
+        for config in unsupported {
+            assert!(matches!(read(config.clone()), Err(Error::UnsupportedModel { .. })), "{config}");
+        }
+        let wrong = [
+            json!({"rope_scaling": {"type": "linear"}}),
+            json!({"rope_scaling": {"type": "linear", "factor": 0}}),
+            json!({"rope_scaling": {"type": "linear", "factor": "2"}}),
+            json!({"rope_scaling": {"type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 4}}),
+            json!({"rope_scaling": "linear"}),
+            json!({"rope_scaling": {"type": 3}}),
+            json!({"rope_theta": -1}),
+            json!({"rope_theta": 1e300}),
+        ];
+        for config in wrong {
+            assert!(matches!(read(config.clone()), Err(Error::ModelFile { .. })), "{config}");
+        }
+    }
+
+    #[test]
+    fn the_table_holds_cosines_then_sines_of_each_position() {
+        let table = read(json!({"rope_scaling": {"type": "linear", "factor": 2}})).unwrap().table(4, 3).unwrap();
+        let angles = [1.0f32, 2.0 * 0.5 * 0.01];
+        let wanted = [angles[0].cos(), angles[1].cos(), angles[0].sin(), angles[1].sin()];
+        assert_eq!(table.len(), 12);
+        assert_eq!(table[..4], [1.0, 1.0, 0.0, 0.0]);
+        assert!(table[8..].iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-6), "{:?}", &table[8..]);
+    }
+}

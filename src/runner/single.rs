@@ -130,3 +130,21 @@ impl StageCosts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_is_expected_to_take_what_the_last_of_its_kind_took() {
+        let ms = Duration::from_millis;
+        let mut costs = StageCosts::default();
+        assert_eq!(costs.of(Stage::Layer(0)), ms(0), "nothing is known of a pass that has just begun");
+        costs.note(Stage::Layer(0), ms(3));
+        costs.note(Stage::Layer(1), ms(2));
+        assert_eq!(costs.of(Stage::Layer(2)), ms(2));
+        assert_eq!(costs.of(Stage::Head(0)), ms(2), "a slice of the head weighs as much as a layer");
+        costs.note(Stage::Head(0), ms(1));
+        assert_eq!((costs.of(Stage::Head(1)), costs.of(Stage::Layer(3))), (ms(1), ms(2)));
+    }
+}

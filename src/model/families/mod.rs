@@ -10,8 +10,10 @@ use crate::error::{Error, Result};
 use crate::model::config::HfConfig;
 use crate::model::spec::DecoderSpec;
 
+type SpecOf = fn(&HfConfig) -> DecoderSpec;
+
 /// The class names that a config.json may give, and what they stand for.
-const FAMILIES: &[(&str, fn(&HfConfig) -> DecoderSpec)] =
+const FAMILIES: &[(&str, SpecOf)] =
     &[("LlamaForCausalLM", llama::spec), ("Qwen2ForCausalLM", qwen2::spec), ("Qwen3ForCausalLM", qwen3::spec)];
 
 /// The names in [`FAMILIES`].

@@ -1,0 +1,157 @@
+//! Random checkpoints in the shapes of real models.
+
+use serde_json::{Map, Value, json};
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// Random numbers that are made once and written again and again: a checkpoint must not be compressible, only random enough.
+const NOISE_BYTES: usize = 16 << 20;
+
+/// The sizes of a Qwen3 model with tied embeddings.
+pub struct Shape {
+    pub name: &'static str,
+    layers: usize,
+    hidden: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    intermediate: usize,
+    vocab: usize,
+}
+
+const SHAPES: [Shape; 2] = [
+    Shape {
+        name: "qwen3-0.6b",
+        layers: 28,
+        hidden: 1024,
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 128,
+        intermediate: 3072,
+        vocab: 151936,
+    },
+    Shape {
+        name: "small",
+        layers: 4,
+        hidden: 256,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        intermediate: 768,
+        vocab: 8192,
+    },
+];
+
+impl Shape {
+    pub fn named(name: &str) -> Shape {
+        let known: Vec<&str> = SHAPES.iter().map(|shape| shape.name).collect();
+        SHAPES.into_iter().find(|shape| shape.name == name).unwrap_or_else(|| panic!("{name} is none of {known:?}"))
+    }
+
+    /// The shape that a folder of ours was written with.
+    pub fn of(folder: &Path) -> Shape {
+        let config: Value = serde_json::from_slice(&fs::read(folder.join("config.json")).unwrap()).unwrap();
+        let hidden = config["hidden_size"].as_u64().unwrap() as usize;
+        SHAPES.into_iter().find(|shape| shape.hidden == hidden).unwrap()
+    }
+
+    /// Bytes that keys and values of a token take.
+    pub fn kv_token_bytes(&self) -> usize {
+        2 * 2 * self.layers * self.kv_heads * self.head_dim
+    }
+
+    /// Weights that every token passes: all layers, without the head.
+    pub fn body_parameters(&self) -> usize {
+        let attention = 2 * self.heads * self.head_dim + 2 * self.kv_heads * self.head_dim;
+        self.layers * self.hidden * (attention + 3 * self.intermediate)
+    }
+
+    fn config(&self) -> Value {
+        json!({
+            "architectures": ["Qwen3ForCausalLM"], "hidden_size": self.hidden, "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim,
+            "intermediate_size": self.intermediate, "vocab_size": self.vocab, "max_position_embeddings": 40960,
+            "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "hidden_act": "silu",
+            "bos_token_id": 1, "eos_token_id": 2
+        })
+    }
+
+    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let (wide, narrow) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, self.hidden])];
+        for layer in 0..self.layers {
+            let parts = [
+                ("input_layernorm", vec![self.hidden]),
+                ("self_attn.q_proj", vec![wide, self.hidden]),
+                ("self_attn.k_proj", vec![narrow, self.hidden]),
+                ("self_attn.v_proj", vec![narrow, self.hidden]),
+                ("self_attn.q_norm", vec![self.head_dim]),
+                ("self_attn.k_norm", vec![self.head_dim]),
+                ("self_attn.o_proj", vec![self.hidden, wide]),
+                ("post_attention_layernorm", vec![self.hidden]),
+                ("mlp.gate_proj", vec![self.intermediate, self.hidden]),
+                ("mlp.up_proj", vec![self.intermediate, self.hidden]),
+                ("mlp.down_proj", vec![self.hidden, self.intermediate]),
+            ];
+            tensors.extend(parts.map(|(part, shape)| (format!("model.layers.{layer}.{part}.weight"), shape)));
+        }
+        tensors.push(("model.norm.weight".to_owned(), vec![self.hidden]));
+        tensors
+    }
+}
+
+/// Writes config.json and model.safetensors; the folder counts as written when the config is there.
+pub fn write_if_absent(shape: &Shape, folder: &Path) {
+    let config = folder.join("config.json");
+    if config.exists() {
+        return;
+    }
+    fs::create_dir_all(folder).unwrap();
+    let tensors = shape.tensors();
+    let bytes = |shape: &[usize]| 2 * shape.iter().product::<usize>();
+    let mut header = Map::new();
+    let mut end = 0;
+    for (name, shape) in &tensors {
+        let start = end;
+        end += bytes(shape);
+        header.insert(name.clone(), json!({"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}));
+    }
+    let mut header = Value::Object(header).to_string();
+    header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
+
+    let mut file = BufWriter::new(File::create(folder.join("model.safetensors")).unwrap());
+    file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
+    file.write_all(header.as_bytes()).unwrap();
+    let noise = noise();
+    let one = half::bf16::ONE.to_le_bytes();
+    for (_, shape) in &tensors {
+        match shape.as_slice() {
+            [len] => file.write_all(&one.repeat(*len)).unwrap(),
+            _ => {
+                let mut left = bytes(shape);
+                while left > 0 {
+                    let part = left.min(noise.len());
+                    file.write_all(&noise[..part]).unwrap();
+                    left -= part;
+                }
+            }
+        }
+    }
+    file.flush().unwrap();
+    fs::write(config, shape.config().to_string()).unwrap();
+}
+
+/// bf16 numbers from -0.06 to 0.06, about as spread as trained weights.
+fn noise() -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut bytes = Vec::with_capacity(NOISE_BYTES);
+    while bytes.len() < NOISE_BYTES {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let unit = (state >> 40) as f32 / (1 << 24) as f32;
+        bytes.extend(half::bf16::from_f32(0.12 * unit - 0.06).to_le_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,243 @@
+//! Decode, prefill and start-up of a whole model on the CPU, beside what the machine's memory could give.
+//!
+//! ```text
+//! cargo bench --bench decode -- [shape] [folder] [threads]
+//! ```
+//!
+//! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b, unless it holds one already.
+
+mod checkpoint;
+#[path = "../../tests/driver/mod.rs"]
+mod driver;
+
+use checkpoint::Shape;
+use driver::{Sequence, pass};
+use nanovllm::backend::cpu::{Cpu, Isa};
+use nanovllm::backend::map_file;
+use nanovllm::batch::{Batch, BatchLimits, TokenId};
+use nanovllm::runner::single::SingleRunner;
+use nanovllm::runner::{Device, KvBudget, ModelInfo, Runner, RunnerConfig};
+use std::fs;
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const CONTEXT: usize = 128;
+const BATCHES: [usize; 4] = [1, 8, 16, 32];
+const PREFILL_TOKENS: usize = 512;
+const FRAME: Duration = Duration::from_micros(16_667);
+const FRAME_BUDGET: Duration = Duration::from_millis(4);
+const FRAMES: usize = 180;
+
+fn main() {
+    // Cargo adds `--bench` to what the user gave.
+    let mut given = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let shape = Shape::named(&given.next().unwrap_or("qwen3-0.6b".into()));
+    let folder =
+        given.next().map_or_else(|| std::env::temp_dir().join(format!("nanovllm-{}", shape.name)), PathBuf::from);
+    let threads = given.next().map_or_else(|| thread::available_parallelism().unwrap().get(), |n| n.parse().unwrap());
+    checkpoint::write_if_absent(&shape, &folder);
+    let isa = Isa::detect().unwrap();
+    println!("{}, {threads} threads, {isa:?}", shape.name);
+
+    let file = folder.join("model.safetensors");
+    let before = read_bandwidth(&file, threads);
+    start_up(&folder, threads, isa);
+
+    let (mut runner, info) = open(&folder, threads, isa, 64 * 1024);
+    let weight_bytes = info.weight_bytes as f64;
+    let mut alone = 0.0;
+    let mut lines = Vec::new();
+    for rows in BATCHES {
+        let step = decode(&mut runner, &info.limits, rows);
+        let rate = rows as f64 / step.as_secs_f64();
+        alone = if rows == 1 { rate } else { alone };
+        lines.push((rows, step, rate));
+    }
+    let after = read_bandwidth(&file, threads);
+    let bandwidth = f64::max(before, after);
+    println!("streaming read           {:7.1} GB/s", bandwidth / 1e9);
+    for (rows, step, rate) in lines {
+        let share = weight_bytes / step.as_secs_f64() / bandwidth;
+        println!(
+            "decode, batch {rows:2}         {rate:7.1} tok/s  {:6.2} ms  weights at {:3.0} % of the read bandwidth  {:4.1} x batch 1",
+            ms(step),
+            100.0 * share,
+            rate / alone
+        );
+    }
+    let took = prefill(&mut runner, &info.limits);
+    let rate = PREFILL_TOKENS as f64 / took.as_secs_f64();
+    let flops = 2.0 * shape.body_parameters() as f64 * rate;
+    println!(
+        "prefill of {PREFILL_TOKENS}           {rate:7.1} tok/s  {:6.1} ms  {:.0} GFLOP/s in its matrices",
+        ms(took),
+        flops / 1e9
+    );
+    frames(&mut runner, &info.limits);
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (SingleRunner<Cpu>, ModelInfo) {
+    let probe = Shape::of(folder);
+    let config = RunnerConfig {
+        device: Device::Cpu,
+        dtype: None,
+        threads: Some(threads),
+        max_model_len: Some(4096.min(kv_tokens)),
+        max_num_seqs: None,
+        max_batched_tokens: None,
+        kv_block_size: None,
+        kv_budget: KvBudget::Bytes((kv_tokens * probe.kv_token_bytes()) as u64),
+    };
+    SingleRunner::open(folder, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn prompt(len: usize) -> Vec<TokenId> {
+    (0..len as u32).map(|i| 3 + i * 7919 % 90).collect()
+}
+
+/// Sequences of `CONTEXT` tokens whose prompts are computed.
+fn sequences(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Vec<Sequence> {
+    let blocks = ((CONTEXT + 64) / limits.block_size + 1) as u32;
+    let mut batch = Batch::with_limits(limits);
+    (0..rows as u32)
+        .map(|row| {
+            let mut sequence = Sequence::new(&prompt(CONTEXT), row * blocks..(row + 1) * blocks);
+            batch.clear();
+            sequence.bring(CONTEXT, limits, &mut batch);
+            sequence.tokens.extend(pass(runner, &batch));
+            sequence
+        })
+        .collect()
+}
+
+/// The median time of a decode step.
+fn decode(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Duration {
+    let mut sequences = sequences(runner, limits, rows);
+    let mut batch = Batch::with_limits(limits);
+    let steps = (0..24).map(|_| {
+        let begun = Instant::now();
+        batch.clear();
+        for sequence in &mut sequences {
+            sequence.bring(1, limits, &mut batch);
+        }
+        for (sequence, token) in sequences.iter_mut().zip(pass(runner, &batch)) {
+            sequence.tokens.push(token);
+        }
+        begun.elapsed()
+    });
+    median(steps.collect())
+}
+
+/// The median time of one pass over a prompt.
+fn prefill(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits) -> Duration {
+    let passes = (0..5).map(|_| {
+        let mut sequence = Sequence::new(&prompt(PREFILL_TOKENS), 0..(PREFILL_TOKENS / limits.block_size + 1) as u32);
+        let mut batch = Batch::with_limits(limits);
+        sequence.bring(PREFILL_TOKENS, limits, &mut batch);
+        let begun = Instant::now();
+        pass(runner, &batch);
+        begun.elapsed()
+    });
+    median(passes.collect())
+}
+
+/// From a warm file cache to the first token, and the most memory that 512 tokens needed.
+fn start_up(folder: &Path, threads: usize, isa: Isa) {
+    let begun = Instant::now();
+    let (mut runner, info) = open(folder, threads, isa, 512);
+    let opened = begun.elapsed();
+    let mut batch = Batch::with_limits(&info.limits);
+    let mut sequence = Sequence::new(&prompt(511), 0..32);
+    sequence.bring(16, &info.limits, &mut batch);
+    pass(&mut runner, &batch);
+    let first = begun.elapsed();
+    batch.clear();
+    sequence.bring(sequence.pending(), &info.limits, &mut batch);
+    pass(&mut runner, &batch);
+    let peak = peak_rss_bytes();
+    println!("open / to first token    {:7.0} ms / {:.0} ms", ms(opened), ms(first));
+    println!("peak RSS, 512-token KV   {:7.2} GB, {:.3} x the weights", peak / 1e9, peak / info.weight_bytes as f64);
+}
+
+fn peak_rss_bytes() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
+}
+
+/// Bytes a second that `threads` threads read from a file in memory: the best of five.
+fn read_bandwidth(file: &Path, threads: usize) -> f64 {
+    let map = map_file(file).unwrap();
+    let share = map.len() / threads / 4096 * 4096;
+    let read = || {
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            for part in map.chunks_exact(share).take(threads) {
+                scope.spawn(|| {
+                    // Eight sums, so that no addition waits for the one before.
+                    let sums = part.as_chunks::<64>().0.iter().fold([0u64; 8], |mut sums, line| {
+                        for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
+                            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
+                        }
+                        sums
+                    });
+                    black_box(sums)
+                });
+            }
+        });
+        (share * threads) as f64 / begun.elapsed().as_secs_f64()
+    };
+    (0..5).map(|_| read()).fold(0.0, f64::max)
+}
+
+/// A game that gives the model a slice of every frame.
+fn frames(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits) {
+    let mut sequence = sequences(runner, limits, 1).pop().unwrap();
+    let mut batch = Batch::with_limits(limits);
+    let (mut calls, mut tokens, mut is_running) = (Vec::new(), 0, false);
+    for _ in 0..FRAMES {
+        let begun = Instant::now();
+        let deadline = begun + FRAME_BUDGET;
+        // As many passes as fit, the last of them left in the middle.
+        while Instant::now() < deadline && sequence.tokens.len() < CONTEXT + 64 {
+            if !is_running {
+                batch.clear();
+                sequence.bring(1, limits, &mut batch);
+                runner.submit(&batch).unwrap();
+            }
+            let chosen = runner.collect(Some(deadline)).unwrap();
+            is_running = chosen.is_none();
+            let Some(chosen) = chosen else { break };
+            sequence.tokens.extend(chosen);
+            tokens += 1;
+        }
+        calls.push(begun.elapsed());
+        thread::sleep(FRAME.saturating_sub(begun.elapsed()));
+    }
+    if is_running {
+        runner.collect(None).unwrap();
+    }
+    calls.sort();
+    let at = |share: f64| ms(calls[((calls.len() - 1) as f64 * share) as usize]);
+    println!(
+        "60 frames/s, {} ms each    {:.1} tok/s; ms in the call: median {:.2}, 90 % {:.2}, 99 % {:.2}, most {:.2}",
+        FRAME_BUDGET.as_millis(),
+        tokens as f64 / (FRAMES as f64 * FRAME.as_secs_f64()),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(1.0)
+    );
+}
