@@ -1,6 +1,7 @@
 //! The compiled kernels: loads them, and launches one with its parameter struct.
 
 use super::driver::{Context, check};
+use super::params::Params;
 use super::sys;
 use crate::backend::DType;
 use crate::error::Result;
@@ -131,7 +132,7 @@ impl Kernel {
     /// Launches a grid of `blocks` thread blocks of `threads` with `shared` bytes of dynamic shared memory.
     ///
     /// `params` is the kernel's parameter struct: a test compares each with its CUDA twin. An empty grid launches nothing.
-    pub fn launch<P: Copy>(
+    pub fn launch<P: Params>(
         &self,
         chaining: Chaining,
         blocks: [usize; 3],
@@ -139,6 +140,7 @@ impl Kernel {
         shared: usize,
         params: &P,
     ) -> Result<()> {
+        debug_assert!(!P::FIELDS.is_empty());
         if blocks.contains(&0) {
             return Ok(());
         }
