@@ -1,4 +1,4 @@
-// Copies whole KV blocks in every layer, for sequences that fork. Reference: the obvious loop in tests/cuda_backend.rs.
+// Copies whole KV blocks in every layer, for sequences that fork. Reference: the loop in tests/cuda_agree.
 //
 // Memory-bound: reads and writes each block once. One thread block per pair, layer and slice of a block.
 #include "common/chain.cuh"

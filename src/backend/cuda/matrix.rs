@@ -80,7 +80,7 @@ impl Vector {
     }
 
     /// Numbers in it.
-    pub fn len(&self) -> usize {
+    pub fn numbers(&self) -> usize {
         self.len
     }
 }

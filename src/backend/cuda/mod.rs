@@ -248,7 +248,7 @@ impl Backend for Cuda {
     }
 
     fn vector_len(vector: &Vector) -> usize {
-        vector.len()
+        vector.numbers()
     }
 
     fn kv_shape(cache: &KvCache) -> KvShape {
