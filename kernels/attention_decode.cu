@@ -82,10 +82,13 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ bool is_last;
 
-    wait_for_previous();
-    let_next_begin();
+    // The plan and all keys but those of a row's last token are older than this step's kernels: their loads need not wait.
     const uint32_t used = p.counts[0];
-    if (blockIdx.x >= used) return;
+    const DecodeWorker work = p.workers[blockIdx.x];
+    if (blockIdx.x >= used) {
+        wait_for_previous();
+        return;
+    }
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int matrix = lane / 8;
@@ -93,7 +96,6 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * 2 * SLICE * sizeof(T));  // [WARPS, group, D]
     float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);                           // [WARPS, group]
 
-    const DecodeWorker work = p.workers[blockIdx.x];
     Cursor load{work.entry, work.kv_head, work.tile, work.tiles};
     load.read(p.rows, TILE_TOKENS);
     const uint32_t block_mask = (1u << p.block_size_log2) - 1;
@@ -104,6 +106,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         return p.block_tables[size_t(c.at.row) * p.table_width + (token >> p.block_size_log2)];
     };
     uint32_t block = block_of(load);
+    bool is_waiting = true;
 
     // Begins the copy of this warp's slice of the next tile; a commit is made even where there is nothing to copy.
     auto issue = [&](int stage) {
@@ -111,6 +114,10 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             const uint32_t token = load.tile * TILE_TOKENS + warp * 16;
             if (token < load.at.context_len) {
                 const int valid = min(16u, load.at.context_len - token);
+                if (is_waiting && token + 16 >= load.at.context_len) {
+                    wait_for_previous();
+                    is_waiting = false;
+                }
                 const size_t head = size_t(block) * p.kv_heads + load.kv_head;
                 const T* keys = p.cache + (((head * 2) << p.block_size_log2) + (token & block_mask)) * D;
                 const T* values = keys + (size_t(D) << p.block_size_log2);
@@ -139,6 +146,9 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         commit_copies();
     };
     for (int stage = 0; stage < p.stages - 1; stage++) issue(stage);
+    if (is_waiting) wait_for_previous();
+    is_waiting = false;
+    let_next_begin();
 
     Cursor cursor{work.entry, work.kv_head, work.tile, work.tiles};
     cursor.read(p.rows, TILE_TOKENS);

@@ -1,7 +1,8 @@
 // Programmatic dependent launch: a kernel may begin while the one before it ends.
 //
-// Every kernel calls `wait_for_previous` before it touches memory that another kernel of the step writes, and on every
-// path: then the end of a kernel implies the end of all before it. Launched without the attribute, both are no-ops.
+// Every kernel calls `wait_for_previous` on every path, before it touches memory that the kernel before it reads or writes, and
+// `let_next_begin` only after that. So a kernel that has begun knows that all kernels but the one just before it have ended. Launched
+// without the attribute, both are no-ops.
 #pragma once
 
 __device__ inline void wait_for_previous() {

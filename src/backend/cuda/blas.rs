@@ -42,11 +42,12 @@ pub enum Outcome {
 
 /// An open handle, and the plans made so far.
 pub struct Blas {
+    context: Arc<Context>,
     handle: lt::cublasLtHandle_t,
     workspace: Memory,
     dtype: lt::cudaDataType,
     plans: HashMap<Shape, Option<lt::cublasLtMatmulAlgo_t>>,
-    /// Whether unknown shapes are timed, or take the first suggestion.
+    /// Around each candidate of a new shape.
     timing: [Event; 2],
 }
 
@@ -139,7 +140,7 @@ impl Blas {
                     DType::Bf16 => lt::cudaDataType::CUDA_R_16BF,
                     DType::F16 | DType::F32 => lt::cudaDataType::CUDA_R_16F,
                 };
-                Ok(Some(Blas { handle, workspace, dtype, plans: HashMap::new(), timing }))
+                Ok(Some(Blas { context: context.clone(), handle, workspace, dtype, plans: HashMap::new(), timing }))
             }
             (Err(error), _) | (_, Err(error)) => {
                 // SAFETY: created above and used by nobody.
@@ -150,8 +151,8 @@ impl Blas {
     }
 
     /// Launches a product. A shape that is new is planned first, unless a graph is being captured.
-    pub fn matmul(&mut self, context: &Arc<Context>, product: &Product) -> Result<Outcome> {
-        context.make_current()?;
+    pub fn matmul(&mut self, product: &Product) -> Result<Outcome> {
+        self.context.make_current()?;
         let p = &product.params;
         let shape =
             Shape { m_bucket: bucket(p.m), n: p.n, k: p.k, out_stride: p.out_stride, has_bias: product.bias.is_some() };
@@ -159,21 +160,22 @@ impl Blas {
         let algorithm = match self.plans.get(&shape) {
             Some(plan) => *plan,
             None => {
-                let plan = self.plan(context, &call, product)?;
-                if !context.is_capturing() {
+                let plan = self.plan(&call, product)?;
+                if !self.context.is_capturing() {
                     self.plans.insert(shape, plan);
                 }
                 plan
             }
         };
         let Some(algorithm) = algorithm else { return Ok(Outcome::Refused) };
-        match self.launch(context, &call, product, &algorithm) {
+        match self.launch(&call, product, &algorithm) {
             lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(Outcome::Launched),
             // The bucket's algorithm does not fit this very size.
             lt::cublasStatus_t::CUBLAS_STATUS_INVALID_VALUE | lt::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => {
                 match self.suggestions(&call, 1).first() {
-                    Some(first) => check("cublasLtMatmul", self.launch(context, &call, product, &first.algo))
-                        .map(|()| Outcome::Launched),
+                    Some(first) => {
+                        check("cublasLtMatmul", self.launch(&call, product, &first.algo)).map(|()| Outcome::Launched)
+                    }
                     None => Ok(Outcome::Refused),
                 }
             }
@@ -182,13 +184,8 @@ impl Blas {
     }
 
     /// The fastest of the library's suggestions for this shape; the first one while a graph is captured.
-    fn plan(
-        &mut self,
-        context: &Arc<Context>,
-        call: &Call,
-        product: &Product,
-    ) -> Result<Option<lt::cublasLtMatmulAlgo_t>> {
-        if context.is_capturing() {
+    fn plan(&mut self, call: &Call, product: &Product) -> Result<Option<lt::cublasLtMatmulAlgo_t>> {
+        if self.context.is_capturing() {
             return Ok(self.suggestions(call, 1).first().map(|s| s.algo));
         }
         let mut best: Option<(f32, lt::cublasLtMatmulAlgo_t)> = None;
@@ -197,7 +194,7 @@ impl Blas {
             let mut least = f32::INFINITY;
             for _ in 0..4 {
                 self.timing[0].record()?;
-                let status = self.launch(context, call, product, &algorithm);
+                let status = self.launch(call, product, &algorithm);
                 self.timing[1].record()?;
                 self.timing[1].wait()?;
                 if status == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
@@ -249,13 +246,7 @@ impl Blas {
         }
     }
 
-    fn launch(
-        &self,
-        context: &Context,
-        call: &Call,
-        product: &Product,
-        algorithm: &lt::cublasLtMatmulAlgo_t,
-    ) -> lt::cublasStatus_t {
+    fn launch(&self, call: &Call, product: &Product, algorithm: &lt::cublasLtMatmulAlgo_t) -> lt::cublasStatus_t {
         let (one, zero) = (1.0f32, 0.0f32);
         let p = &product.params;
         // SAFETY: the descriptors state the shapes of the buffers at these addresses, which `ops::linear` checked. In the library's
@@ -277,7 +268,7 @@ impl Blas {
                 algorithm,
                 self.workspace.address() as *mut c_void,
                 WORKSPACE_BYTES,
-                context.stream().cast(),
+                self.context.stream().cast(),
             )
         }
     }
@@ -285,7 +276,8 @@ impl Blas {
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        // SAFETY: created by `open` and destroyed once.
+        let _ = self.context.synchronize();
+        // SAFETY: created by `open` and destroyed once; no product runs any more.
         let _ = unsafe { lt::cublasLtDestroy(self.handle) };
     }
 }

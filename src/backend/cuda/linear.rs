@@ -118,7 +118,7 @@ pub fn run(
         && let Some(blas) = &mut cuda.blas
     {
         let low = bias.map(|b| b.narrow.as_ref().map_or(0, |b| b.address() + (columns.start * bytes) as u64));
-        if blas.matmul(&cuda.context, &blas::Product { params, bias: low })? == blas::Outcome::Launched {
+        if blas.matmul(&blas::Product { params, bias: low })? == blas::Outcome::Launched {
             return Ok(());
         }
     }
