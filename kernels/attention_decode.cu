@@ -27,6 +27,10 @@ struct DecodeWorker {
     uint32_t kv_head;
     uint32_t tile;     // of that row
     uint32_t tiles;
+    uint32_t token;    // from here on, that row
+    uint32_t row;
+    uint32_t context_len;
+    uint32_t tiles_before;
 };
 
 template <class T>
@@ -72,6 +76,16 @@ struct Cursor {
     }
 };
 
+// A (row, KV head) that is spread over several workers.
+template <class T>
+struct Spread {
+    T* out;
+    unsigned long long begin;  // its first tile on the line
+    uint32_t first, last;      // workers
+    uint32_t arrived_before;   // of them; thread 0 knows
+    bool exists;
+};
+
 // Grid [workers], block [32 * WARPS], shared [stages * WARPS * 2 * 16 rows + WARPS * group * (head_dim + 2) * 4 bytes].
 template <class T, int D, int NT, int WARPS>
 __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
@@ -96,8 +110,9 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * 2 * SLICE * sizeof(T));  // [WARPS, group, D]
     float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);                           // [WARPS, group]
 
-    Cursor load{work.entry, work.kv_head, work.tile, work.tiles};
-    load.read(p.rows, TILE_TOKENS);
+    Cursor load{work.entry, work.kv_head, work.tile, work.tiles, {work.token, work.row, work.context_len, work.tiles_before}};
+    load.tiles = (work.context_len + TILE_TOKENS - 1) / TILE_TOKENS;
+    Cursor cursor = load;
     const uint32_t block_mask = (1u << p.block_size_log2) - 1;
 
     auto block_of = [&](const Cursor& c) -> uint32_t {
@@ -150,10 +165,9 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     is_waiting = false;
     let_next_begin();
 
-    Cursor cursor{work.entry, work.kv_head, work.tile, work.tiles};
-    cursor.read(p.rows, TILE_TOKENS);
     int stage = 0;
     bool is_first_segment = true;
+    Spread<T> ended{}, begun{};  // what ends in this worker, and what begins in it
     while (cursor.left > 0) {
         // One (row, KV head), or the part of it that is this worker's.
         const uint32_t first_tile = cursor.tile;
@@ -268,6 +282,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 if (i % D == 0) __stcg(p.partial_sums + place + head, make_float2(top, total));
             }
         }
+        __syncthreads();
         if (!is_whole) {
             // Worker w begins at tile w * all / used of the line.
             const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;
@@ -275,37 +290,18 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 (unsigned long long)cursor.at.tiles_before * p.kv_heads + (unsigned long long)cursor.kv_head * cursor.tiles;
             const uint32_t first = ((begin + 1) * used - 1) / all;
             const uint32_t last = ((begin + cursor.tiles) * used - 1) / all;
-            // Of all that begins with worker `first`, only what reaches beyond it is spread: one count a worker is enough.
-            uint32_t* arrived = p.arrived + first;
-            __threadfence();
-            __syncthreads();
+            Spread<T> spread{row_out, begin, first, last, 0, true};
             if (threadIdx.x == 0) {
-                is_last = atomicAdd(arrived, 1) == last - first;
-                if (is_last) *arrived = 0;
-            }
-            __syncthreads();
-            if (is_last) {
+                // The other warps go on meanwhile; whether this was the last arrival is asked at the end.
                 __threadfence();
-                const bool first_is_second_segment = (unsigned long long)first * all / used < begin;
-                for (int i = threadIdx.x; i < p.group * D; i += WARPS * 32) {
-                    const int head = i / D;
-                    float top = -INFINITY, total = 0.0f, value = 0.0f;
-#pragma unroll 4
-                    for (uint32_t w = first; w <= last; w++) {
-                        const size_t from = (size_t(w) * 2 + (w == first && first_is_second_segment ? 1 : 0)) * p.group;
-                        const float2 part = __ldcg(p.partial_sums + from + head);
-                        const float there = __ldcg(p.partials + from * D + i);
-                        const float higher = fmaxf(top, part.x);
-                        const float keep = power_of_two(top - higher), share = power_of_two(part.x - higher);
-                        top = higher;
-                        total = total * keep + part.y * share;
-                        value = value * keep + there * share;
-                    }
-                    row_out[i] = narrow<T>(value / total);
-                }
+                spread.arrived_before = atomicAdd(p.arrived + first, 1);
+            }
+            if (is_first_segment) {
+                ended = spread;
+            } else {
+                begun = spread;
             }
         }
-        __syncthreads();
 
         cursor.left -= last_tile - first_tile;
         is_first_segment = false;
@@ -316,6 +312,40 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             if (cursor.left > 0) cursor.read(p.rows, TILE_TOKENS);
         }
     }
+
+    // Of all that begins in one worker, only what reaches beyond it is spread: one count a worker is enough.
+    auto finish = [&](const Spread<T>& spread) {
+        if (!spread.exists) return;
+        if (threadIdx.x == 0) {
+            is_last = spread.arrived_before == spread.last - spread.first;
+            if (is_last) p.arrived[spread.first] = 0;
+        }
+        __syncthreads();
+        if (is_last) {
+            __threadfence();
+            const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;
+            const bool first_is_second_segment = spread.first * all / used < spread.begin;
+            for (int i = threadIdx.x; i < p.group * D; i += WARPS * 32) {
+                const int head = i / D;
+                float top = -INFINITY, total = 0.0f, value = 0.0f;
+#pragma unroll 4
+                for (uint32_t w = spread.first; w <= spread.last; w++) {
+                    const size_t from = (size_t(w) * 2 + (w == spread.first && first_is_second_segment ? 1 : 0)) * p.group;
+                    const float2 part = __ldcg(p.partial_sums + from + head);
+                    const float there = __ldcg(p.partials + from * D + i);
+                    const float higher = fmaxf(top, part.x);
+                    const float keep = power_of_two(top - higher), share = power_of_two(part.x - higher);
+                    top = higher;
+                    total = total * keep + part.y * share;
+                    value = value * keep + there * share;
+                }
+                spread.out[i] = narrow<T>(value / total);
+            }
+        }
+        __syncthreads();
+    };
+    finish(ended);
+    finish(begun);
 }
 
 #define KERNEL(dim, group, tiles, warps, dtype)                                                                      \

@@ -44,6 +44,15 @@ __device__ void linear_direct(const LinearParams<T>& p) {
 
     float sum[MT][NT][4] = {};
     while (k < p.k) {
+        Eight now[UNROLL][MT][2];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+#pragma unroll
+            for (int i = 0; i < MT; i++) now[u][i][0] = weight[u][i][0], now[u][i][1] = weight[u][i][1];
+        }
+        // The next run is under way while this one is multiplied.
+        const int next = k + warps * RUN;
+        if (next < p.k) load_weights(next);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
 #pragma unroll
@@ -53,15 +62,15 @@ __device__ void linear_direct(const LinearParams<T>& p) {
                 const Eight x = is_there ? load_eight(p.x + size_t(token) * p.x_stride + k + u * 32 + offset) : Eight{};
 #pragma unroll
                 for (int i = 0; i < MT; i++) {
-                    const uint32_t low[4] = {weight[u][i][0].pair[0], weight[u][i][1].pair[0], weight[u][i][0].pair[1], weight[u][i][1].pair[1]};
-                    const uint32_t high[4] = {weight[u][i][0].pair[2], weight[u][i][1].pair[2], weight[u][i][0].pair[3], weight[u][i][1].pair[3]};
+                    const Eight &a = now[u][i][0], &b = now[u][i][1];
+                    const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
+                    const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
                     mma<T>(sum[i][n], low, x.pair[0], x.pair[1]);
                     mma<T>(sum[i][n], high, x.pair[2], x.pair[3]);
                 }
             }
         }
-        k += warps * RUN;
-        if (k < p.k) load_weights(k);
+        k = next;
     }
 
     constexpr int COLUMNS = 16 * MT, TOKENS = 8 * NT;

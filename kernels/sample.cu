@@ -123,18 +123,33 @@ __device__ inline float noise_of(const Sampling& s, uint32_t token) {
 }
 
 // The token with the greatest noisy score among those whose score's absolute value has bits up to `limit`.
+// The greatest over the warp. All its threads call it.
+__device__ inline float warp_max(float v) {
+    const uint32_t bits = __float_as_uint(v);
+    const uint32_t ordered = __reduce_max_sync(0xffffffffu, bits ^ (int(bits) < 0 ? 0xffffffffu : 0x80000000u));
+    return __uint_as_float(ordered ^ (int(ordered) < 0 ? 0x80000000u : 0xffffffffu));
+}
+
 template <class T>
 __device__ uint64_t noisiest(const Row<T>& row, const Sampling& s, float greatest, float bound, uint32_t limit, int thread, int threads) {
     const float inverse = fminf(1.0f / s.temperature, 3.4e38f);
+    const float least = -__uint_as_float(limit);
     uint64_t best = 0;
-    for (int first = thread * 8; first < row.p.vocab; first += threads * 8) {
-        const Eight eight = load_eight(row.logits + first);
+    // The threads of a warp share their bound, so they take the same number of turns.
+    for (int run = thread / 32 * 256; run < row.p.vocab; run += threads * 8) {
+        const int first = run + thread % 32 * 8;
+        bound = warp_max(bound);
+        const Eight eight = first < row.p.vocab ? load_eight(row.logits + first) : Eight{};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const uint4 words = philox(make_uint4(first / 4 + half, s.position, uint32_t(s.stream), uint32_t(s.stream >> 32)), uint32_t(s.seed), uint32_t(s.seed >> 32));
-            const uint32_t word[4] = {words.x, words.y, words.z, words.w};
             const float2 low = widen2<T>(eight.pair[2 * half]), high = widen2<T>(eight.pair[2 * half + 1]);
             const float logit[4] = {low.x, low.y, high.x, high.y};
+            const float top = fmaxf(fmaxf(low.x, low.y), fmaxf(high.x, high.y));
+            // No noise lifts these four above the bound or the filters' limit; the margin covers the rounding of `inverse`.
+            const float top_score = (top - greatest) * inverse;
+            if (top_score + 22.95f < bound || top_score < least * 1.0001f - 1e-3f) continue;
+            const uint4 words = philox(make_uint4(first / 4 + half, s.position, uint32_t(s.stream), uint32_t(s.stream >> 32)), uint32_t(s.seed), uint32_t(s.seed >> 32));
+            const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 // Almost no token passes this; a NaN never does. What passes is computed as the rule says.
@@ -159,17 +174,19 @@ constexpr uint32_t KEEP_ALL = 0x7f7fffffu;
 // The least key at which the weights from key 0 on reach the target; see cut.rs of the CPU. All threads of the block.
 template <bool IS_COUNT, class T>
 __device__ uint32_t cut(const Row<T>& row, const Sampling& s, float greatest, uint32_t limit) {
-    __shared__ unsigned long long bins[BINS];
+    __shared__ uint32_t low_bins[BINS], high_bins[BINS];
     __shared__ unsigned long long of_warp[32];
     __shared__ unsigned long long wanted;
     __shared__ uint32_t found;
     const int warps = blockDim.x / 32, each = BINS / blockDim.x;
+    const float least = greatest - __uint_as_float(limit) * s.temperature * 1.0001f - 1e-3f - fabsf(greatest) * 1e-6f;
     uint32_t high = 0;
     for (int digit = 0; digit < 3; digit++) {
-        for (int i = threadIdx.x; i < BINS; i += blockDim.x) bins[i] = 0;
+        for (int i = threadIdx.x; i < BINS; i += blockDim.x) low_bins[i] = high_bins[i] = 0;
         if (threadIdx.x == 0) found = digit == 0 ? BINS - 1 : 1023;
         __syncthreads();
         row.each(threadIdx.x, blockDim.x, [&](uint32_t token, float logit) {
+            if (logit < least) return;  // surely beyond the limit
             const float score = __fdiv_rn(__fadd_rn(logit, -greatest), s.temperature);
             const uint32_t key = __float_as_uint(score) & 0x7fffffffu;
             if (key > limit) return;
@@ -177,12 +194,17 @@ __device__ uint32_t cut(const Row<T>& row, const Sampling& s, float greatest, ui
             if (!is_here) return;
             const uint64_t weight = IS_COUNT ? 1 : exact_weight(score);
             if (weight == 0 || row.is_banned(token)) return;
-            atomicAdd(bins + (digit == 0 ? key >> 20 : digit == 1 ? key >> 10 & 1023 : key & 1023), (unsigned long long)weight);
+            // Two sums of 32 bits with a carry: shared memory adds those in one instruction.
+            const uint32_t bin = digit == 0 ? key >> 20 : digit == 1 ? key >> 10 & 1023 : key & 1023;
+            const uint32_t before = atomicAdd(low_bins + bin, uint32_t(weight));
+            const uint32_t rest = uint32_t(weight >> 32) + (before + uint32_t(weight) < before);
+            if (!IS_COUNT && rest > 0) atomicAdd(high_bins + bin, rest);
         });
         __syncthreads();
         // The running sum: each thread owns a few bins, each warp a run of them.
+        const auto bin_sum = [&](int bin) { return (unsigned long long)high_bins[bin] << 32 | low_bins[bin]; };
         unsigned long long own = 0;
-        for (int i = 0; i < each; i++) own += bins[threadIdx.x * each + i];
+        for (int i = 0; i < each; i++) own += bin_sum(threadIdx.x * each + i);
         unsigned long long before = own;
 #pragma unroll
         for (int lanes = 1; lanes < 32; lanes *= 2) {
@@ -204,7 +226,7 @@ __device__ uint32_t cut(const Row<T>& row, const Sampling& s, float greatest, ui
         const unsigned long long target = wanted;
         __syncthreads();
         for (int i = 0; i < each; i++) {
-            const unsigned long long weight = bins[threadIdx.x * each + i];
+            const unsigned long long weight = bin_sum(threadIdx.x * each + i);
             if (before < target && before + weight >= target) {
                 found = threadIdx.x * each + i;
                 wanted = target - before;
@@ -217,6 +239,31 @@ __device__ uint32_t cut(const Row<T>& row, const Sampling& s, float greatest, ui
         __syncthreads();
     }
     return high;
+}
+
+// A key that the k-th likeliest token does not exceed, for k up to the threads of the block: each thread's greatest logit is a
+// token's, so the k-th of those bounds the k-th of all, and the search for it counts few tokens instead of all.
+template <class T>
+__device__ uint32_t bound_of_count(const Row<T>& row, const Sampling& s, float greatest) {
+    __shared__ uint32_t count;
+    float own = NEVER;
+    row.each(threadIdx.x, blockDim.x, [&](uint32_t token, float logit) {
+        if (logit > own && !row.is_banned(token)) own = logit;
+    });
+    const uint32_t key = __float_as_uint(__fdiv_rn(__fadd_rn(own, -greatest), s.temperature)) & 0x7fffffffu;
+    uint32_t bound = 0;
+    // The least bound such that k threads have keys up to it, bit by bit.
+    for (int bit = 30; bit >= 0; bit--) {
+        const uint32_t tried = bound | ((1u << bit) - 1);
+        if (threadIdx.x == 0) count = 0;
+        __syncthreads();
+        const uint32_t votes = __popc(__ballot_sync(0xffffffffu, key <= tried));
+        if (threadIdx.x % 32 == 0) atomicAdd(&count, votes);
+        __syncthreads();
+        if (count < s.top_k) bound |= 1u << bit;
+        __syncthreads();
+    }
+    return min(bound, KEEP_ALL);
 }
 
 // Chooses each token from the greatest logits. Grid [splits, samples], block [1024].
@@ -238,7 +285,10 @@ __device__ void sample_choose(const SampleParams<T>& p) {
             best = noisiest(row, s, greatest, bound, KEEP_ALL, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
         } else if (blockIdx.x == 0) {
             uint32_t limit = KEEP_ALL;
-            if (s.top_k > 0 && s.top_k < p.vocab) limit = min(limit, cut<true>(row, s, greatest, KEEP_ALL));
+            if (s.top_k > 0 && s.top_k < p.vocab) {
+                if (s.top_k <= blockDim.x) limit = bound_of_count(row, s, greatest);
+                limit = min(limit, cut<true>(row, s, greatest, limit));
+            }
             if (s.top_p < 1.0f) limit = min(limit, cut<false>(row, s, greatest, limit));
             if (s.min_p > 0.0f) limit = min(limit, __float_as_uint(exact_ln(s.min_p)) & 0x7fffffffu);
             best = noisiest(row, s, greatest, bound, limit, threadIdx.x, blockDim.x);

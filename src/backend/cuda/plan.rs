@@ -14,8 +14,17 @@ params! {
 }
 
 params! {
-    /// Where a worker begins on the line of tiles, and how far it goes.
-    DecodeWorker { entry: u32, kv_head: u32, tile: u32, tiles: u32 }
+    /// Where a worker begins on the line of tiles, how far it goes, and a copy of the row it begins in.
+    DecodeWorker {
+        entry: u32,
+        kv_head: u32,
+        tile: u32,
+        tiles: u32,
+        token: u32,
+        row: u32,
+        context_len: u32,
+        tiles_before: u32,
+    }
 }
 
 params! {
@@ -104,14 +113,19 @@ impl Plan {
             while self.rows[entry + 1].tiles_before as u64 * geometry.kv_heads as u64 <= begin {
                 entry += 1;
             }
-            let before = self.rows[entry].tiles_before as u64;
-            let tiles = self.rows[entry + 1].tiles_before as u64 - before;
+            let DecodeRow { token, row, context_len, tiles_before } = self.rows[entry];
+            let before = u64::from(tiles_before);
+            let tiles = u64::from(self.rows[entry + 1].tiles_before) - before;
             let within = begin - before * geometry.kv_heads as u64;
             self.workers.push(DecodeWorker {
                 entry: entry as u32,
                 kv_head: (within / tiles) as u32,
                 tile: (within % tiles) as u32,
                 tiles: (end - begin) as u32,
+                token,
+                row,
+                context_len,
+                tiles_before,
             });
         }
     }

@@ -107,7 +107,7 @@ pub struct Addresses {
 unsafe trait Bytes: Copy {}
 // SAFETY: one number.
 unsafe impl Bytes for u32 {}
-// SAFETY: four numbers of four bytes, without padding.
+// SAFETY: numbers of four bytes, without padding.
 unsafe impl Bytes for DecodeRow {}
 // SAFETY: as above.
 unsafe impl Bytes for DecodeWorker {}
