@@ -46,7 +46,7 @@ fn prompt_of(engine: *mut nvllm_engine, messages: &Value) -> Vec<u8> {
     let messages = messages.to_string();
     let mut error = MaybeUninit::uninit();
     let mut needed = 0;
-    let mut text = Vec::new();
+    let mut text: Vec<u8> = Vec::new();
     for wanted in [BUFFER_TOO_SMALL, OK] {
         // SAFETY: the engine is live, and the lengths are those of the memory behind the pointers.
         let status = unsafe {

@@ -104,7 +104,7 @@ fn every_folder_is_a_case() {
     let mut folders: Vec<String> = fs::read_dir(golden(""))
         .unwrap()
         .map(|entry| entry.unwrap())
-        .filter(|entry| entry.path().is_dir())
+        .filter(|entry| entry.path().join("config.json").exists())
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     folders.sort();

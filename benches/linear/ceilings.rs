@@ -43,12 +43,16 @@ impl Unit {
 
 const ROUNDS: usize = 7;
 
-/// GB/s of all threads reading `bytes` from end to end; the best of some rounds.
+/// GB/s of all threads reading `bytes` from end to end, a piece at a time; the best of all pieces.
 pub fn read_gbps(pool: &Pool, bytes: &[u8]) -> f64 {
-    let seconds = best_seconds(|| {
-        pool.for_each(bytes.len(), 1 << 20, &|_, range| {
+    const PIECE: usize = 16 << 20;
+    let mut pieces = bytes.chunks_exact(PIECE).cycle();
+    let rounds = bytes.len() / PIECE * ROUNDS;
+    let seconds = best_seconds(rounds, || {
+        let piece = pieces.next().expect("a cycle has no end");
+        pool.for_each(PIECE, 128 << 10, &|_, range| {
             let mut sums = [0u64; 16];
-            for line in bytes[range].as_chunks::<128>().0 {
+            for line in piece[range].as_chunks::<128>().0 {
                 for (sum, number) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
                     *sum = sum.wrapping_add(u64::from_ne_bytes(*number));
                 }
@@ -56,7 +60,7 @@ pub fn read_gbps(pool: &Pool, bytes: &[u8]) -> f64 {
             black_box(sums);
         });
     });
-    1e-9 * bytes.len() as f64 / seconds
+    1e-9 * PIECE as f64 / seconds
 }
 
 /// GFLOP/s of all threads in `unit`; the best of some rounds.
@@ -64,7 +68,7 @@ pub fn gflops(pool: &Pool, unit: &Unit) -> f64 {
     const TURNS: usize = 400_000;
     let shares = pool.threads() * 16;
     let flops = AtomicUsize::new(0);
-    let seconds = best_seconds(|| {
+    let seconds = best_seconds(ROUNDS, || {
         flops.store(0, Ordering::Relaxed);
         pool.for_each(shares, 1, &|_, _| {
             flops.fetch_add(turns(*unit, TURNS / 16), Ordering::Relaxed);
@@ -73,8 +77,8 @@ pub fn gflops(pool: &Pool, unit: &Unit) -> f64 {
     1e-9 * flops.into_inner() as f64 / seconds
 }
 
-fn best_seconds(mut work: impl FnMut()) -> f64 {
-    let seconds = (0..ROUNDS).map(|_| {
+fn best_seconds(rounds: usize, mut work: impl FnMut()) -> f64 {
+    let seconds = (0..rounds).map(|_| {
         let start = Instant::now();
         work();
         start.elapsed().as_secs_f64()

@@ -1,6 +1,6 @@
 //! How fast linear layers of the Qwen3-0.6B shape are, beside what the machine can do at most.
 //!
-//! `cargo bench --bench linear [-- THREADS]`. The ceilings are measured in the same run: reading memory from end to end,
+//! `cargo bench --bench linear [-- [THREADS] [ISA]]`. The ceilings are measured in the same run: reading memory from end to end,
 //! and multiply-adds in registers. Weights are bf16 and come from memory, not from a cache. Times are medians; the
 //! best one stands beside them, because it tells more on a machine that is not alone.
 
@@ -43,7 +43,8 @@ fn main() {
     let weights = weights();
     let pool = Pool::new(threads);
     println!("{threads} threads; bf16 weights");
-    for isa in Isa::available() {
+    let wanted = |isa: &&Isa| !Isa::available().iter().any(|i| asked(i.name())) || asked(isa.name());
+    for isa in Isa::available().iter().filter(wanted) {
         let read = ceilings::read_gbps(&pool, &weights);
         println!("\n{}: streaming read {read:.1} GB/s", isa.name());
         for unit in Unit::of(*isa) {
@@ -70,6 +71,11 @@ fn main() {
             step(cpu, &weights);
         }
     }
+}
+
+/// Whether an argument of the command line is `word`.
+fn asked(word: &str) -> bool {
+    std::env::args().any(|arg| arg == word)
 }
 
 /// All linear layers of a step at once: batch 1 against batch 16, and batch 1 beside a busy process.

@@ -26,6 +26,8 @@ fn next_few<L: Lanes>(left: usize) -> usize {
 
 /// Writes `weights[q][first + j] = query[q] . keys[j]`.
 ///
+/// Asks for the memory of `ahead` in passing, which is read next.
+///
 /// # Safety
 ///
 /// `dim` numbers must be readable at each query, and as many rounded up to whole vectors at each key, those beyond `dim`
@@ -38,7 +40,9 @@ pub unsafe fn score<L: Lanes, T: Number>(
     dim: usize,
     weights: &mut [[f32; KEY_STEP]],
     first: usize,
+    ahead: &[&[T]],
 ) {
+    let mut ahead = ahead;
     let mut at = 0;
     while at < queries.len() {
         let few = next_few::<L>(queries.len() - at);
@@ -46,12 +50,14 @@ pub unsafe fn score<L: Lanes, T: Number>(
         // SAFETY: the caller's promise.
         unsafe {
             match few {
-                1 => score_few::<L, T, 1>(lanes, queries, keys, dim, weights, first),
-                2 => score_few::<L, T, 2>(lanes, queries, keys, dim, weights, first),
-                3 => score_few::<L, T, 3>(lanes, queries, keys, dim, weights, first),
-                _ => score_few::<L, T, 6>(lanes, queries, keys, dim, weights, first),
+                1 => score_few::<L, T, 1>(lanes, queries, keys, dim, weights, first, ahead),
+                2 => score_few::<L, T, 2>(lanes, queries, keys, dim, weights, first, ahead),
+                3 => score_few::<L, T, 3>(lanes, queries, keys, dim, weights, first, ahead),
+                _ => score_few::<L, T, 6>(lanes, queries, keys, dim, weights, first, ahead),
             }
         }
+        // Once is enough.
+        ahead = &[];
         at += few;
     }
 }
@@ -65,10 +71,15 @@ unsafe fn score_few<L: Lanes, T: Number, const Q: usize>(
     dim: usize,
     weights: &mut [[f32; KEY_STEP]],
     first: usize,
+    ahead: &[&[T]],
 ) {
     let queries: [*const f32; Q] = std::array::from_fn(|q| queries[q].query);
     let (fours, rest) = keys.as_chunks::<COLUMNS>();
+    let mut ahead = ahead.chunks(COLUMNS);
     for (i, four) in fours.iter().enumerate() {
+        for row in ahead.next().unwrap_or(&[]) {
+            prefetch(lanes, row);
+        }
         let four = [four[0].as_ptr(), four[1].as_ptr(), four[2].as_ptr(), four[3].as_ptr()];
         // SAFETY: the caller's promise.
         let sums = unsafe { dots::<L, T, Q, COLUMNS>(lanes, queries, four, dim) };
@@ -82,6 +93,14 @@ unsafe fn score_few<L: Lanes, T: Number, const Q: usize>(
         for q in 0..Q {
             weights[q][first + fours.len() * COLUMNS + i] = lanes.sum(sums[q][0]);
         }
+    }
+}
+
+#[inline(always)]
+fn prefetch<L: Lanes, T>(lanes: L, row: &[T]) {
+    const LINE_BYTES: usize = 64;
+    for line in row.chunks(LINE_BYTES / size_of::<T>()) {
+        lanes.prefetch(line.as_ptr());
     }
 }
 
@@ -124,7 +143,8 @@ unsafe fn dots<L: Lanes, T: Number, const Q: usize, const K: usize>(
 
 /// `out[q] = out[q] * rescale[q] + sum_j weights[q][first + j] * values[j]` over the values that query `q` sees.
 ///
-/// Sets `rescale` to 1. The step begins at position `start`; the first value is number `first` of it.
+/// Sets `rescale` to 1. The step begins at position `start`; the first value is number `first` of it. Asks for the memory
+/// of `ahead` in passing, which is read next.
 ///
 /// # Safety
 ///
@@ -138,7 +158,9 @@ pub unsafe fn accumulate<L: Lanes, T: Number>(
     weights: &[[f32; KEY_STEP]],
     start: usize,
     first: usize,
+    ahead: &[&[T]],
 ) {
+    let mut ahead = ahead;
     let mut at = 0;
     while at < queries.len() {
         let few = next_few::<L>(queries.len() - at);
@@ -149,12 +171,14 @@ pub unsafe fn accumulate<L: Lanes, T: Number>(
         // SAFETY: the caller's promise.
         unsafe {
             match few {
-                1 => accumulate_few::<L, T, 1>(lanes, queries, &values[..common], dim, weights, first),
-                2 => accumulate_few::<L, T, 2>(lanes, queries, &values[..common], dim, weights, first),
-                3 => accumulate_few::<L, T, 3>(lanes, queries, &values[..common], dim, weights, first),
-                _ => accumulate_few::<L, T, 6>(lanes, queries, &values[..common], dim, weights, first),
+                1 => accumulate_few::<L, T, 1>(lanes, queries, &values[..common], dim, weights, first, ahead),
+                2 => accumulate_few::<L, T, 2>(lanes, queries, &values[..common], dim, weights, first, ahead),
+                3 => accumulate_few::<L, T, 3>(lanes, queries, &values[..common], dim, weights, first, ahead),
+                _ => accumulate_few::<L, T, 6>(lanes, queries, &values[..common], dim, weights, first, ahead),
             }
         }
+        // Once is enough.
+        ahead = &[];
         // Where the causal edge cuts through, later tokens see a few more. They go alone, so that no query touches a
         // value beyond its own position, not even with a weight of zero.
         for (query, weights) in queries.iter_mut().zip(weights.chunks(1)) {
@@ -162,7 +186,15 @@ pub unsafe fn accumulate<L: Lanes, T: Number>(
             if !more.is_empty() {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    accumulate_few::<L, T, 1>(lanes, std::slice::from_mut(query), more, dim, weights, first + common);
+                    accumulate_few::<L, T, 1>(
+                        lanes,
+                        std::slice::from_mut(query),
+                        more,
+                        dim,
+                        weights,
+                        first + common,
+                        &[],
+                    );
                 }
             }
         }
@@ -178,7 +210,9 @@ unsafe fn accumulate_few<L: Lanes, T: Number, const Q: usize>(
     dim: usize,
     weights: &[[f32; KEY_STEP]],
     first: usize,
+    ahead: &[&[T]],
 ) {
+    let mut ahead = ahead;
     let outs: [*mut f32; Q] = std::array::from_fn(|q| queries[q].out);
     let rescale: [f32; Q] = std::array::from_fn(|q| std::mem::replace(&mut queries[q].rescale, 1.0));
     let weights: [&[f32]; Q] = std::array::from_fn(|q| &weights[q][first..first + values.len()]);
@@ -187,7 +221,8 @@ unsafe fn accumulate_few<L: Lanes, T: Number, const Q: usize>(
     unsafe {
         while at + COLUMNS * L::N <= dim {
             let old = load_out::<L, Q, COLUMNS>(lanes, outs, at);
-            let new = add_values::<L, T, Q, COLUMNS>(lanes, old, rescale, weights, values, at);
+            let new = add_values::<L, T, Q, COLUMNS>(lanes, old, rescale, weights, values, at, ahead);
+            ahead = &[];
             for q in 0..Q {
                 for c in 0..COLUMNS {
                     lanes.store(outs[q].add(at + c * L::N), new[q][c]);
@@ -197,7 +232,7 @@ unsafe fn accumulate_few<L: Lanes, T: Number, const Q: usize>(
         }
         while at + L::N <= dim {
             let old = load_out::<L, Q, 1>(lanes, outs, at);
-            let new = add_values::<L, T, Q, 1>(lanes, old, rescale, weights, values, at);
+            let new = add_values::<L, T, Q, 1>(lanes, old, rescale, weights, values, at, ahead);
             for q in 0..Q {
                 lanes.store(outs[q].add(at), new[q][0]);
             }
@@ -208,7 +243,7 @@ unsafe fn accumulate_few<L: Lanes, T: Number, const Q: usize>(
             for q in 0..Q {
                 old[q][0] = lanes.load_first(outs[q].add(at), dim - at);
             }
-            let new = add_values::<L, T, Q, 1>(lanes, old, rescale, weights, values, at);
+            let new = add_values::<L, T, Q, 1>(lanes, old, rescale, weights, values, at, ahead);
             for q in 0..Q {
                 lanes.store_first(outs[q].add(at), new[q][0], dim - at);
             }
@@ -241,7 +276,9 @@ unsafe fn add_values<L: Lanes, T: Number, const Q: usize, const C: usize>(
     weights: [&[f32]; Q],
     values: &[&[T]],
     at: usize,
+    ahead: &[&[T]],
 ) -> [[L::V; C]; Q] {
+    let mut ahead = ahead.iter();
     for q in 0..Q {
         let rescale = lanes.splat(rescale[q]);
         for c in 0..C {
@@ -250,6 +287,9 @@ unsafe fn add_values<L: Lanes, T: Number, const Q: usize, const C: usize>(
     }
     let mut vectors = [lanes.splat(0.0); C];
     for (j, value) in values.iter().enumerate() {
+        if let Some(row) = ahead.next() {
+            prefetch(lanes, row);
+        }
         for c in 0..C {
             // SAFETY: the caller's promise.
             vectors[c] = unsafe { T::load(lanes, value.as_ptr().add(at + c * L::N)) };

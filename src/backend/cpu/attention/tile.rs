@@ -84,41 +84,53 @@ pub fn attend<L: Lanes, T: Number>(
     let convert = queries.len() > QUERIES_WITHOUT_CONVERSION || padded != dim;
     let table = call.batch.block_table(row);
     let longest = queries.iter().map(|q| q.context).max().unwrap_or(0);
+    // The keys of a step, or where `part` is the distance from keys to values, its values. Beyond the last, empty rows.
+    let step = |start: usize, part: usize| {
+        let mut rows = [&call.layer[..0]; KEY_STEP];
+        let mut left = longest.saturating_sub(start).min(KEY_STEP);
+        let mut rest = &mut rows[..left];
+        let (mut block, mut offset) = (start / kv.block_size, start % kv.block_size);
+        while left > 0 {
+            let run = left.min(kv.block_size - offset);
+            let first = kv.key_at(table[block] as usize * kv.block_size + offset, kv_head) + part;
+            let (these, others) = rest.split_at_mut(run);
+            for (row, numbers) in these.iter_mut().zip(call.layer[first..first + run * dim].chunks_exact(dim)) {
+                *row = numbers;
+            }
+            (rest, left, block, offset) = (others, left - run, block + 1, 0);
+        }
+        rows
+    };
+    let value = kv.value_at(0, 0) - kv.key_at(0, 0);
 
+    let mut keys = step(0, 0);
     for start in (0..longest).step_by(KEY_STEP) {
         let len = KEY_STEP.min(longest - start);
-        let mut keys = [&call.layer[..0]; KEY_STEP];
-        let mut values = keys;
-        for (i, (key, value)) in keys.iter_mut().zip(&mut values).enumerate().take(len) {
-            let (block, offset) = ((start + i) / kv.block_size, (start + i) % kv.block_size);
-            let slot = table[block] as usize * kv.block_size + offset;
-            *key = &call.layer[kv.key_at(slot, kv_head)..][..dim];
-            *value = &call.layer[kv.value_at(slot, kv_head)..][..dim];
-        }
-        let (keys, values) = (&keys[..len], &values[..len]);
-
+        let values = step(start, value);
         if convert {
-            for (part, keys) in keys.chunks(rows).enumerate() {
+            for (part, keys) in keys[..len].chunks(rows).enumerate() {
                 let keys = to_f32(lanes, converted, keys, padded);
                 // SAFETY: `gather` took queries of `dim` numbers, and `to_f32` padded the keys.
-                unsafe { score(lanes, queries, keys.as_slice(), dim, weights, part * rows) };
+                unsafe { score(lanes, queries, keys.as_slice(), dim, weights, part * rows, &[]) };
             }
         } else {
             // SAFETY: as above, and a head is whole vectors here.
-            unsafe { score(lanes, queries, keys, dim, weights, 0) };
+            unsafe { score(lanes, queries, &keys[..len], dim, weights, 0, &values[..len]) };
         }
         for (query, weights) in queries.iter_mut().zip(&mut *weights) {
             weigh(lanes, query, weights, start, call.scale);
         }
+        keys = step(start + KEY_STEP, 0);
         if convert {
-            for (part, values) in values.chunks(rows).enumerate() {
+            for (part, values) in values[..len].chunks(rows).enumerate() {
                 let values = to_f32(lanes, converted, values, padded);
                 // SAFETY: `gather` took outputs of `dim` numbers, and `to_f32` padded the values.
-                unsafe { accumulate(lanes, queries, values.as_slice(), dim, weights, start, part * rows) };
+                unsafe { accumulate(lanes, queries, values.as_slice(), dim, weights, start, part * rows, &[]) };
             }
         } else {
+            let ahead = &keys[..KEY_STEP.min(longest - start - len)];
             // SAFETY: as above, and a head is whole vectors here.
-            unsafe { accumulate(lanes, queries, values, dim, weights, start, 0) };
+            unsafe { accumulate(lanes, queries, &values[..len], dim, weights, start, 0, ahead) };
         }
     }
     for query in queries {

@@ -8,9 +8,9 @@ use half::{bf16, f16};
 use std::arch::x86_64::*;
 
 // 1,024 numbers of four rows are 16 KiB, half of the first-level cache or less.
-pub static BF16: Kernels = table!(Order::EvenOdd(16), 1024, tile<bf16>, [8, 6, 4, 4]);
-pub static F16: Kernels = table!(Order::Straight, 1024, tile<f16>, [8, 8, 6, 6]);
-pub static F32: Kernels = table!(Order::Straight, 1024, tile<f32>, [8, 8, 6, 6]);
+pub static BF16: Kernels = table!(Order::EvenOdd(16), 1024, 8, tile<bf16>, [8, 4, 4, 4]);
+pub static F16: Kernels = table!(Order::Straight, 1024, 6, tile<f16>, [6, 6, 6, 6]);
+pub static F32: Kernels = table!(Order::Straight, 1024, 6, tile<f32>, [6, 6, 6, 6]);
 
 /// How weights of one type become vectors of f32.
 ///
@@ -79,15 +79,15 @@ unsafe fn tile<W: Weight, const ROWS: usize, const COLUMNS: usize>(tile: &Tile, 
         unsafe {
             for column in 0..COLUMNS {
                 let line = ahead.wrapping_add(column * tile.ahead_stride);
-                _mm_prefetch::<_MM_HINT_T0>(line.cast());
+                _mm_prefetch::<_MM_HINT_T1>(line.cast());
                 if W::BYTES == 4 {
-                    _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(64).cast());
+                    _mm_prefetch::<_MM_HINT_T1>(line.wrapping_add(64).cast());
                 }
             }
             add::<W, ROWS, COLUMNS>(&mut lanes, x, weight, tile.row_bytes);
             x = x.add(STEP * 4 * ROWS);
             weight = weight.add(STEP * W::BYTES);
-            ahead = ahead.wrapping_add(STEP * W::BYTES);
+            ahead = ahead.wrapping_add(tile.ahead_step);
         }
     }
     if tile.tail > 0 {

@@ -9,7 +9,7 @@ use half::bf16;
 use std::arch::x86_64::*;
 
 // 2,048 numbers of four rows are 16 KiB, half of the first-level cache or less.
-pub static BF16: Kernels = table!(Order::Bf16, 2048, tile<bf16>, [8, 8, 6, 6]);
+pub static BF16: Kernels = table!(Order::Bf16, 2048, 6, tile<bf16>, [6, 6, 6, 6]);
 
 /// # Safety
 ///
@@ -22,12 +22,12 @@ unsafe fn tile<W, const ROWS: usize, const COLUMNS: usize>(tile: &Tile, sums: &m
         // SAFETY: the tile has so many steps; a prefetch may lead anywhere.
         unsafe {
             for column in 0..COLUMNS {
-                _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(column * tile.ahead_stride).cast());
+                _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(column * tile.ahead_stride).cast());
             }
             add::<ROWS, COLUMNS>(&mut lanes, x, weight, tile.row_bytes);
             x = x.add(STEP * 2 * ROWS);
             weight = weight.add(STEP * size_of::<W>());
-            ahead = ahead.wrapping_add(STEP * size_of::<W>());
+            ahead = ahead.wrapping_add(tile.ahead_step);
         }
     }
     if tile.tail > 0 {

@@ -20,6 +20,8 @@ pub struct Kernels {
     /// Numbers along `k` that are summed in registers before the sum goes to `out`: a multiple of [`STEP`]. A tile of `x`
     /// of that length stays in the first-level cache.
     pub slice: usize,
+    /// Columns whose weights are fetched ahead together: a multiple of each tile's columns.
+    pub panel: usize,
     /// For tiles of 1, 2, 3, 4 rows: columns of such a tile, and its kernel.
     pub wide: [(usize, Kernel); TILE_ROWS],
     /// The same for tiles of one column, which are left over.
@@ -48,10 +50,12 @@ pub struct Tile {
     pub steps: usize,
     /// Numbers of the slice beyond whole steps.
     pub tail: usize,
-    /// Weights to bring into the cache meanwhile, one line a step for each column of the tile. May lead anywhere.
+    /// Weights to bring into the cache meanwhile: in each step as many as the step reads. May lead anywhere.
     pub ahead: *const u8,
-    /// Bytes between the lines of two columns.
+    /// Bytes between what is fetched in a step for two columns.
     pub ahead_stride: usize,
+    /// Bytes between what is fetched in two steps.
+    pub ahead_step: usize,
 }
 
 /// How a kernel wants the [`STEP`] numbers of a row.
@@ -105,10 +109,14 @@ pub fn choose(_: Isa, dtype: DType) -> &'static Kernels {
 
 /// Fills in [`Kernels::wide`] and [`Kernels::narrow`] from one generic kernel and the columns for 1, 2, 3 and 4 rows.
 macro_rules! table {
-    ($order:expr, $slice:expr, $tile:ident<$weight:ty>, [$c1:literal, $c2:literal, $c3:literal, $c4:literal]) => {
+    ($order:expr, $slice:expr, $panel:literal, $tile:ident<$weight:ty>, [$c1:literal, $c2:literal, $c3:literal, $c4:literal]) => {
         Kernels {
-            order: $order,
+            order: {
+                assert!($panel % $c1 == 0 && $panel % $c2 == 0 && $panel % $c3 == 0 && $panel % $c4 == 0);
+                $order
+            },
             slice: $slice,
+            panel: $panel,
             wide: [
                 ($c1, $tile::<$weight, 1, $c1>),
                 ($c2, $tile::<$weight, 2, $c2>),

@@ -56,7 +56,7 @@ pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: O
     }
     let kernels = kernels::choose(*isa, weight.dtype());
     let packed = scratch.pack(pool, kernels.order, x.values(), tokens, weight.cols());
-    let chunk = tiles::chunk_columns(weight.row_bytes(), columns.len(), pool.threads());
+    let chunk = tiles::chunk_columns(weight.row_bytes(), columns.len(), pool.threads(), kernels.panel);
     pool.for_each(columns.len(), chunk, &|_, range| {
         tiles::run(&call, kernels, packed, columns.start + range.start..columns.start + range.end);
     });

@@ -4,9 +4,9 @@
 use super::kernels::{Kernels, Order, STEP, Sums, Tile, padded_tails, table};
 use half::{bf16, f16};
 
-pub static BF16: Kernels = table!(Order::Straight, 1024, tile<bf16>, [4, 4, 4, 4]);
-pub static F16: Kernels = table!(Order::Straight, 1024, tile<f16>, [4, 4, 4, 4]);
-pub static F32: Kernels = table!(Order::Straight, 1024, tile<f32>, [4, 4, 4, 4]);
+pub static BF16: Kernels = table!(Order::Straight, 1024, 4, tile<bf16>, [4, 4, 4, 4]);
+pub static F16: Kernels = table!(Order::Straight, 1024, 4, tile<f16>, [4, 4, 4, 4]);
+pub static F32: Kernels = table!(Order::Straight, 1024, 4, tile<f32>, [4, 4, 4, 4]);
 
 const LANES: usize = 8;
 

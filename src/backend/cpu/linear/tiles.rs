@@ -16,17 +16,20 @@ use super::pack::Packed;
 use crate::backend::cpu::matrix::Segment;
 use std::ops::Range;
 
-/// Columns of a panel: a multiple of every tile's columns, small enough that reading the first panel of a range, which
-/// nobody could fetch ahead, does not count.
-const PANEL: usize = 24;
+/// Up to so many rows of `x`, the weights come from memory no faster than they are used: panels are narrow, so that what is
+/// fetched ahead is still in the cache when its turn comes. Beyond, they are wide, because each panel reads all of `x`.
+const FEW_ROWS: usize = 16;
+
+/// How many narrow panels make a wide one.
+const WIDE: usize = 4;
 
 /// Bytes of weights that a thread takes at a time: long enough to stream, short enough that threads end together.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Columns that a thread takes at a time.
-pub fn chunk_columns(row_bytes: usize, columns: usize, threads: usize) -> usize {
-    let streams = CHUNK_BYTES.div_ceil(row_bytes.max(1)).next_multiple_of(PANEL);
-    let shared = columns.div_ceil(threads * 4).next_multiple_of(PANEL);
+/// Columns that a thread takes at a time, whole panels of `panel` columns.
+pub fn chunk_columns(row_bytes: usize, columns: usize, threads: usize, panel: usize) -> usize {
+    let streams = CHUNK_BYTES.div_ceil(row_bytes.max(1)).next_multiple_of(panel * WIDE);
+    let shared = columns.div_ceil(threads * 4).next_multiple_of(panel * WIDE);
     streams.min(shared)
 }
 
@@ -34,8 +37,9 @@ pub fn chunk_columns(row_bytes: usize, columns: usize, threads: usize) -> usize 
 pub fn run(call: &Call, kernels: &Kernels, x: Packed, range: Range<usize>) {
     for segment in call.weight.segments(range) {
         let walk = Walk { call, kernels, x, segment: &segment, inputs: call.weight.cols() };
-        for start in (0..segment.rows.len()).step_by(PANEL) {
-            let panel = start..segment.rows.len().min(start + PANEL);
+        let width = walk.panel_columns();
+        for start in (0..segment.rows.len()).step_by(width) {
+            let panel = start..segment.rows.len().min(start + width);
             // A matrix without inputs has one empty slice, so that the bias is written.
             for slice in 0..walk.slices() {
                 walk.panel_slice(panel.clone(), slice);
@@ -61,6 +65,10 @@ struct Next {
 }
 
 impl Walk<'_> {
+    fn panel_columns(&self) -> usize {
+        if self.call.tokens <= FEW_ROWS { self.kernels.panel } else { self.kernels.panel * WIDE }
+    }
+
     fn slices(&self) -> usize {
         self.inputs.div_ceil(self.kernels.slice).max(1)
     }
@@ -76,7 +84,7 @@ impl Walk<'_> {
         if slice + 1 < self.slices() {
             return Some(Next { weight: self.weight(panel.start, slice + 1), columns: panel.len() });
         }
-        let columns = PANEL.min(self.segment.rows.len() - panel.end);
+        let columns = self.panel_columns().min(self.segment.rows.len() - panel.end);
         (columns > 0).then(|| Next { weight: self.weight(panel.end, 0), columns })
     }
 
@@ -98,9 +106,15 @@ impl Walk<'_> {
                 if let Some(next) = next {
                     let place = column - panel.start;
                     if spread && made < next.columns {
-                        (tile.ahead, tile.ahead_stride) = (next.weight.wrapping_add(made * row_bytes), 0);
+                        tile.ahead = next.weight.wrapping_add(made * row_bytes);
+                        tile.ahead_stride = 0;
                     } else if !spread && first == 0 && place + columns <= next.columns {
                         tile.ahead = next.weight.wrapping_add(place * row_bytes);
+                        if self.slices() == 1 {
+                            // One row of weights follows the other: memory likes best to be read in its order.
+                            tile.ahead_stride = tile.ahead_step;
+                            tile.ahead_step *= columns;
+                        }
                     }
                 }
                 let mut sums: Sums = [0.0; TILE_ROWS * TILE_COLUMNS];
@@ -128,6 +142,7 @@ impl Walk<'_> {
             // What is read anyway costs nothing to fetch.
             ahead: weight,
             ahead_stride: row_bytes,
+            ahead_step: STEP * self.call.weight.dtype().bytes(),
         }
     }
 

@@ -43,8 +43,7 @@ pub fn run(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: 
     let packed = pack(pool, &mut scratch.x, x, call.tokens, inputs);
     assert!(scratch.sums.len() >= pool.threads() * SUMS);
     let sums = Disjoint::new(&mut scratch.sums);
-    let chunk =
-        chunk_columns(call.weight.row_bytes(), columns.len(), pool.threads()).next_multiple_of(PANEL_GROUPS * EDGE);
+    let chunk = chunk_columns(call.weight.row_bytes(), columns.len(), pool.threads(), EDGE);
     pool.for_each(columns.len(), chunk, &|thread, range| {
         // SAFETY: no two calls with the same thread overlap.
         let sums = unsafe { sums.part(thread * SUMS..(thread + 1) * SUMS) };

@@ -174,7 +174,7 @@ impl Products {
                 }
                 let mut ahead = weight.wrapping_add(GROUPS * EDGE * self.row_bytes);
                 for _ in 0..self.ahead_rows {
-                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                    _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
                     ahead = ahead.wrapping_add(self.row_bytes);
                 }
             }

@@ -1,0 +1,111 @@
+//! Attention of the Qwen3-0.6B shape, decode and prefill, beside the bandwidth measured in the same run.
+//!
+//! `cargo bench --bench attention [-- threads]`. Times are medians over passes through eight layers, so that the keys and
+//! values of a decode step come from memory and not from a cache.
+
+use nanovllm::backend::cpu::{Cpu, Isa, KvCache, Pool};
+use nanovllm::backend::{Backend, DType, KvShape};
+use nanovllm::batch::{Batch, BatchLimits, Sampling};
+use nanovllm::ops;
+use std::hint::black_box;
+use std::time::Instant;
+
+const LAYERS: usize = 8;
+const HEADS: usize = 16;
+const SHAPE: KvShape = KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, dtype: DType::Bf16 };
+const COLS: usize = (HEADS + 2 * SHAPE.kv_heads) * SHAPE.head_dim;
+
+/// Rows of a batch, new tokens of each, and tokens each attends to.
+const CASES: &[(usize, usize, usize)] = &[
+    (1, 1, 512),
+    (1, 1, 4096),
+    (1, 1, 16384),
+    (8, 1, 1024),
+    (16, 1, 512),
+    (1, 512, 512),
+    (1, 2048, 2048),
+    (1, 128, 4096),
+    (16, 128, 128),
+];
+
+fn main() {
+    let threads = std::env::args().skip(1).find_map(|arg| arg.parse().ok());
+    let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+    println!("threads,{threads},streaming_read_gb_s,{:.1}", streaming_read(threads));
+    println!("isa,rows,new_tokens,context,us_a_layer,kv_gb_s,gflop_s");
+    for isa in Isa::available() {
+        let mut cpu = Cpu::new(threads, *isa);
+        for &(rows, new, context) in CASES {
+            let us = measure(&mut cpu, rows, new, context);
+            let kv_bytes = rows * context * SHAPE.block_bytes() / SHAPE.layers / SHAPE.block_size;
+            let pairs = rows * (context - new + 1..=context).sum::<usize>();
+            let flop = 4 * SHAPE.head_dim * HEADS * pairs;
+            let (gb_s, gflop_s) = (kv_bytes as f64 / us / 1e3, flop as f64 / us / 1e3);
+            println!("{},{rows},{new},{context},{us:.1},{gb_s:.1},{gflop_s:.1}", isa.name());
+        }
+    }
+}
+
+/// Microseconds of a layer.
+fn measure(cpu: &mut Cpu, rows: usize, new: usize, context: usize) -> f64 {
+    let width = context.div_ceil(SHAPE.block_size);
+    let limits = BatchLimits { tokens: rows * new, rows, model_len: context, block_size: SHAPE.block_size };
+    let mut cache: KvCache = cpu.kv_cache(&SHAPE, rows * width).unwrap();
+    for layer in 0..LAYERS {
+        for (i, number) in cache.layer_mut::<half::bf16>(layer).iter_mut().enumerate() {
+            *number = half::bf16::from_bits(0x3f00 + (i * 7919 % 251) as u16);
+        }
+    }
+    let mut batch = Batch::with_limits(&limits);
+    for row in 0..rows {
+        // Blocks from all over the cache.
+        batch.block_tables.extend((0..width).map(|i| ((i * rows + row) * 769 % (rows * width)) as u32));
+        batch.positions.extend((context - new..context).map(|position| position as u32));
+        batch.token_ids.extend(std::iter::repeat_n(0, new));
+        batch.slots.extend(std::iter::repeat_n(0, new));
+        batch.row_starts.push(((row + 1) * new) as u32);
+        batch.context_lens.push(context as u32);
+        batch.sampled_rows.push(row as u32);
+        batch.sampling.push(Sampling::GREEDY);
+    }
+    let mut step = cpu.step(&limits).unwrap();
+    cpu.stage(&mut step, &batch).unwrap();
+    let mut qkv = cpu.tensor(rows * new, COLS).unwrap();
+    qkv.set_rows(rows * new);
+    qkv.values_mut().iter_mut().enumerate().for_each(|(i, v)| *v = (i * 31 % 97) as f32 / 97.0 - 0.5);
+    let mut out = cpu.tensor(rows * new, HEADS * SHAPE.head_dim).unwrap();
+    out.set_rows(rows * new);
+
+    let mut times = Vec::new();
+    let begin = Instant::now();
+    while times.len() < 3 || (begin.elapsed().as_millis() < 700 && times.len() < 200) {
+        let pass = Instant::now();
+        for layer in 0..LAYERS {
+            ops::attention(cpu, &mut out, &qkv, &cache, layer, HEADS, 0.088, &step);
+        }
+        times.push(pass.elapsed().as_secs_f64() * 1e6 / LAYERS as f64);
+    }
+    black_box(out.values());
+    median(&mut times[1..])
+}
+
+/// GB a second that all threads together read from memory.
+fn streaming_read(threads: usize) -> f64 {
+    let pool = Pool::new(threads);
+    let numbers = vec![1u64; 32 << 20];
+    let mut rates: Vec<f64> = (0..7)
+        .map(|_| {
+            let begin = Instant::now();
+            pool.for_each(numbers.len(), 1 << 16, &|_, range| {
+                black_box(numbers[range].iter().fold(0u64, |sum, &number| sum.wrapping_add(number)));
+            });
+            (numbers.len() * 8) as f64 / begin.elapsed().as_secs_f64() / 1e9
+        })
+        .collect();
+    median(&mut rates[1..])
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
