@@ -8,8 +8,14 @@
 #include "common/linear.cuh"
 #include "common/tensor_core.cuh"
 
+// When a warp loads its next run of weights.
+enum class Ahead {
+    NO,   // after the product: half the registers, so twice the warps, whose loads overlap anyway
+    YES,  // before it: wins where products take long, from 16 tokens on
+};
+
 // Grid [n / (16 MT) rounded up], block [32 * warps], shared [warps * 16 MT * 8 NT * 4 bytes].
-template <class T, int NT, int MT, int UNROLL>
+template <class T, int NT, int MT, int UNROLL, Ahead AHEAD>
 __device__ void linear_direct(const LinearParams<T>& p) {
     extern __shared__ __align__(16) float parts[];  // [warps, 8 NT tokens, 16 MT columns]
     constexpr int RUN = 32 * UNROLL;
@@ -50,9 +56,8 @@ __device__ void linear_direct(const LinearParams<T>& p) {
 #pragma unroll
             for (int i = 0; i < MT; i++) now[u][i][0] = weight[u][i][0], now[u][i][1] = weight[u][i][1];
         }
-        // The next run is under way while this one is multiplied.
         const int next = k + warps * RUN;
-        if (next < p.k) load_weights(next);
+        if (AHEAD == Ahead::YES && next < p.k) load_weights(next);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
 #pragma unroll
@@ -70,6 +75,7 @@ __device__ void linear_direct(const LinearParams<T>& p) {
                 }
             }
         }
+        if (AHEAD == Ahead::NO && next < p.k) load_weights(next);
         k = next;
     }
 
@@ -94,16 +100,16 @@ __device__ void linear_direct(const LinearParams<T>& p) {
     }
 }
 
-#define KERNEL(tokens, threads, nt, mt, unroll, dtype)                                             \
+#define KERNEL(tokens, threads, nt, mt, unroll, ahead, dtype)                                      \
     extern "C" __global__ void __launch_bounds__(threads)                                          \
         nvllm_k_linear_direct_m##tokens##_##dtype(const __grid_constant__ LinearParams<dtype> p) { \
-        linear_direct<dtype, nt, mt, unroll>(p);                                                   \
+        linear_direct<dtype, nt, mt, unroll, Ahead::ahead>(p);                                     \
     }
-#define KERNELS(tokens, threads, nt, mt, unroll)  \
-    KERNEL(tokens, threads, nt, mt, unroll, bf16) \
-    KERNEL(tokens, threads, nt, mt, unroll, f16)
+#define KERNELS(tokens, threads, nt, mt, unroll, ahead)  \
+    KERNEL(tokens, threads, nt, mt, unroll, ahead, bf16) \
+    KERNEL(tokens, threads, nt, mt, unroll, ahead, f16)
 
-KERNELS(8, 512, 1, 1, 4)
-KERNELS(16, 512, 2, 1, 4)
-KERNELS(32, 256, 4, 2, 2)
-KERNELS(64, 256, 8, 2, 2)
+KERNELS(8, 512, 1, 1, 4, NO)
+KERNELS(16, 512, 2, 1, 4, YES)
+KERNELS(32, 256, 4, 2, 2, NO)
+KERNELS(64, 256, 8, 2, 2, NO)

@@ -38,14 +38,17 @@ pub enum Route {
 
 /// Whether `linear_direct.cu` is faster than cuBLASLt: for few tokens, and weights that are read in a few microseconds.
 ///
-/// One H200, microseconds of `linear_direct` / cuBLASLt: 4096 x 1024 with 8 tokens 4.0 / 5.0, with 16 tokens 4.8 / 5.0; 4096 x 4096 with
-/// 8 tokens 11.9 / 13.0; 6144 x 4096 with 1 token 16.9 / 16.9, with 8 tokens 19.2 / 17.1; 151936 x 1024 with 1 token 81 / 78.
+/// One H200, microseconds of `linear_direct` / cuBLASLt: 4096 x 1024 with 8 tokens 4.0 / 5.0, with 16 tokens 4.7 / 5.0; 6144 x 1024
+/// with 16 tokens 7.6 / 5.6; 4096 x 4096 with 8 tokens 11.9 / 13.0; 6144 x 4096 with 1 token 16.9 / 16.9, with 8 tokens
+/// 19.2 / 17.1; 151936 x 1024 with 1 token 81 / 78.
 fn prefers_direct(m: usize, weight_bytes: usize) -> bool {
-    match m {
-        1 => weight_bytes <= 128 << 20,
-        2..=8 => weight_bytes <= 40 << 20,
-        _ => false,
-    }
+    let most = match m {
+        1 => 128 << 20,
+        2..=8 => 40 << 20,
+        9..=16 => 9 << 20,
+        _ => 0,
+    };
+    weight_bytes <= most
 }
 
 /// A kernel of `linear_direct.cu`: `KERNELS` at its end.
