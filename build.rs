@@ -6,7 +6,11 @@ use std::env;
 use std::fs;
 use std::process::Command;
 
+#[path = "build_kernels.rs"]
+mod kernels;
+
 fn main() {
+    kernels::build();
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src/ffi/version.rs");
     println!("cargo::rerun-if-env-changed=NANOVLLM_GIT_REVISION");

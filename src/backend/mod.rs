@@ -4,6 +4,8 @@
 //! under the same name. Nothing here allocates after an engine has opened.
 
 pub mod cpu;
+#[cfg(nvllm_cuda)]
+pub mod cuda;
 mod host_tensor;
 mod mapped_file;
 

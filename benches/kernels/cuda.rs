@@ -1,0 +1,453 @@
+//! The lines of the table.
+
+use nanovllm::backend::cuda::{Chaining, Cuda, EventKind, KvCache, Matrix, Route, Step, Tensor, Vector, device_count};
+use nanovllm::backend::{Backend, DType, HeadNorm, HostTensor, KvShape};
+use nanovllm::batch::{Batch, BatchLimits, Sampling};
+use nanovllm::ops;
+use std::sync::Arc;
+
+const DTYPE: DType = DType::Bf16;
+
+/// Weights of a model, and its heads.
+#[derive(Clone, Copy)]
+struct Shape {
+    name: &'static str,
+    layers: usize,
+    hidden: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    width: usize,
+    vocab: usize,
+}
+
+const SMALL: Shape = Shape {
+    name: "0.6B",
+    layers: 28,
+    hidden: 1024,
+    heads: 16,
+    kv_heads: 8,
+    head_dim: 128,
+    width: 3072,
+    vocab: 151_936,
+};
+const LARGE: Shape = Shape { name: "8B", layers: 36, hidden: 4096, heads: 32, width: 12_288, ..SMALL };
+
+impl Shape {
+    fn qkv(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+
+    fn linears(&self) -> [(&'static str, usize, usize); 4] {
+        let attended = self.heads * self.head_dim;
+        [
+            ("qkv", self.qkv(), self.hidden),
+            ("out", self.hidden, attended),
+            ("gate_up", 2 * self.width, self.hidden),
+            ("down", self.hidden, self.width),
+        ]
+    }
+}
+
+struct Bench {
+    cuda: Cuda,
+    filter: String,
+    read_bytes_s: f64,
+    flops_s: f64,
+}
+
+pub fn main() {
+    if device_count().unwrap_or(0) == 0 {
+        eprintln!("no CUDA device: nothing is timed");
+        return;
+    }
+    let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    let cuda = Cuda::open(0, DTYPE).expect("the device opens");
+    let mut bench = Bench { cuda, filter, read_bytes_s: 4.6e12, flops_s: 790e12 };
+    bench.ceilings();
+    for (name, section) in [
+        ("decode", Bench::decode_attention as fn(&mut Bench)),
+        ("prefill", Bench::prefill_attention),
+        ("linear", Bench::linears),
+        ("small", Bench::small),
+        ("sample", Bench::sampling),
+        ("step", Bench::steps),
+    ] {
+        if name.contains(&bench.filter) || bench.filter.is_empty() {
+            section(&mut bench);
+        }
+    }
+}
+
+/// Numbers of about 2^-7 of either sign.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(2 * len + 8);
+    while bytes.len() < 2 * len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend((state & 0x807f_807f_807f_807f | 0x3c00_3c00_3c00_3c00).to_le_bytes());
+    }
+    bytes.truncate(2 * len);
+    bytes
+}
+
+fn random_tensor(shape: &[usize], seed: u64) -> HostTensor {
+    HostTensor::owned(Arc::from(noise(shape.iter().product(), seed)), DTYPE, shape.to_vec())
+}
+
+/// Rows of `new` tokens each that attend to `context`.
+fn batch_of(rows: usize, new: usize, context: usize, block_size: usize) -> (Batch, usize) {
+    let width = context.div_ceil(block_size);
+    let blocks = rows * width;
+    let mut batch = Batch { row_starts: vec![0], table_width: width, ..Batch::default() };
+    // Blocks lie all over the cache: 7919 is prime and divides no such number of blocks.
+    let block = |i: usize| (i * 7919 % blocks) as u32;
+    for row in 0..rows {
+        for position in context - new..context {
+            batch.token_ids.push((row * 31 + position) as u32 % 1000);
+            batch.positions.push(position as u32);
+            let slot = block(row * width + position / block_size) * block_size as u32;
+            batch.slots.push(slot + (position % block_size) as u32);
+        }
+        batch.row_starts.push(batch.token_ids.len() as u32);
+        batch.context_lens.push(context as u32);
+        batch.block_tables.extend((0..width).map(|i| block(row * width + i)));
+        batch.sampled_rows.push(row as u32);
+        batch.sampling.push(Sampling {
+            temperature: 0.6,
+            seed: 1,
+            position: context as u32,
+            stream: row as u64,
+            ..Sampling::GREEDY
+        });
+    }
+    (batch, blocks)
+}
+
+impl Bench {
+    fn tensor(&mut self, rows: usize, cols: usize) -> Tensor {
+        let mut tensor = self.cuda.tensor(rows, cols).unwrap();
+        tensor.set_rows(rows);
+        let values: Vec<f32> = (0..rows * cols).map(|i| ((i * 7919 % 1021) as f32 - 510.0) / 510.0).collect();
+        self.cuda.write(&mut tensor, &values).unwrap();
+        tensor
+    }
+
+    fn staged(&mut self, batch: &Batch) -> Step {
+        let limits =
+            BatchLimits { tokens: batch.tokens(), rows: batch.rows(), model_len: batch.table_width, block_size: 1 };
+        let mut step = self.cuda.step(&limits).unwrap();
+        self.cuda.stage(&mut step, batch).unwrap();
+        step
+    }
+
+    /// Microseconds of one op, of which `launches` launches `count`.
+    fn time(&mut self, count: usize, mut launches: impl FnMut(&mut Cuda)) -> f64 {
+        launches(&mut self.cuda);
+        self.cuda.synchronize().unwrap();
+        let graph = self.cuda.capture(|cuda| launches(cuda)).unwrap();
+        let [begin, end] = [0; 2].map(|_| self.cuda.event(EventKind::Timing).unwrap());
+        let mut times = Vec::new();
+        for round in 0..9 {
+            begin.record().unwrap();
+            graph.launch().unwrap();
+            end.record().unwrap();
+            end.wait().unwrap();
+            if round >= 2 {
+                times.push(f64::from(begin.milliseconds_to(&end).unwrap()) * 1e3 / count as f64);
+            }
+        }
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    }
+
+    fn line(&self, name: &str, us: f64, bytes: f64, flops: f64) {
+        let memory = bytes / us * 1e6;
+        let compute = flops / us * 1e6;
+        println!(
+            "{name:<44} {us:>9.2} us {:>8.0} GB/s {:>4.0}% {:>7.1} TFLOP/s {:>4.0}%",
+            memory / 1e9,
+            100.0 * memory / self.read_bytes_s,
+            compute / 1e12,
+            100.0 * compute / self.flops_s,
+        );
+    }
+
+    fn weights(&mut self, n: usize, k: usize, total_bytes: usize) -> Vec<Matrix> {
+        let tensor = random_tensor(&[n, k], (n + k) as u64);
+        let copies = (total_bytes / (2 * n * k)).clamp(1, 32);
+        (0..copies).map(|_| self.cuda.matrix(std::slice::from_ref(&tensor)).unwrap()).collect()
+    }
+
+    fn ceilings(&mut self) {
+        let weights = self.weights(1 << 19, 4096, 0);
+        let (x, mut out) = (self.tensor(1, 4096), self.tensor(1, 1 << 19));
+        self.cuda.set_route(Route::Direct);
+        let us = self.time(1, |cuda| ops::linear(cuda, &mut out, &x, &weights[0], None, 0..1 << 19));
+        self.read_bytes_s = 2.0 * 4096.0 * f64::from(1 << 19) / us * 1e6;
+        self.line("ceiling: read of 4.3 GB by a product", us, self.read_bytes_s * us * 1e-6, 0.0);
+        drop((weights, x, out));
+        let weights = self.weights(8192, 8192, 0);
+        let (x, mut out) = (self.tensor(8192, 8192), self.tensor(8192, 8192));
+        let flops = 2.0 * 8192f64.powi(3);
+        for route in [Route::Tiled, Route::Blas] {
+            self.cuda.set_route(route);
+            let us =
+                self.time(4, |cuda| (0..4).for_each(|_| ops::linear(cuda, &mut out, &x, &weights[0], None, 0..8192)));
+            if route == Route::Blas && self.cuda.has_blas() {
+                self.flops_s = flops / us * 1e6;
+            }
+            self.line(&format!("ceiling: product of 8192^3, {route:?}"), us, 0.0, flops);
+        }
+        self.cuda.set_route(Route::Auto);
+    }
+
+    fn cache(&mut self, shape: &Shape, blocks: usize, layers: usize, block_size: usize) -> KvCache {
+        let shape = KvShape { layers, kv_heads: shape.kv_heads, head_dim: shape.head_dim, block_size, dtype: DTYPE };
+        let mut cache = self.cuda.kv_cache(&shape, blocks).unwrap();
+        cache.fill(&noise(blocks * shape.block_bytes() / 2, 9)).unwrap();
+        cache
+    }
+
+    fn decode_attention(&mut self) {
+        for (shape, rows, context, block_size) in [
+            (SMALL, 256, 558, 64),
+            (SMALL, 128, 1000, 64),
+            (SMALL, 64, 512, 64),
+            (SMALL, 16, 1500, 64),
+            (SMALL, 1, 512, 64),
+            (SMALL, 1, 4000, 64),
+            (SMALL, 256, 558, 16),
+            (SMALL, 256, 558, 256),
+            (LARGE, 256, 558, 64),
+            (LARGE, 1, 512, 64),
+        ] {
+            let (batch, blocks) = batch_of(rows, 1, context, block_size);
+            let bytes = (rows * context * 2 * shape.kv_heads * shape.head_dim * 2) as f64;
+            let layers = ((400e6 / bytes) as usize).clamp(2, 28);
+            let cache = self.cache(&shape, blocks, layers, block_size);
+            let step = self.staged(&batch);
+            let (qkv, mut out) = (self.tensor(rows, shape.qkv()), self.tensor(rows, shape.heads * shape.head_dim));
+            for chaining in [Chaining::Strict, Chaining::Overlapped] {
+                self.cuda.set_chaining(chaining);
+                let us = self.time(layers, |cuda| {
+                    for layer in 0..layers {
+                        ops::attention(cuda, &mut out, &qkv, &cache, layer, shape.heads, 0.088, &step);
+                    }
+                });
+                let name = format!("decode {} {rows} x {context}, blocks of {block_size}, {chaining:?}", shape.name);
+                self.line(&name, us, bytes, 0.0);
+            }
+        }
+    }
+
+    fn prefill_attention(&mut self) {
+        for (shape, rows, new, context) in [
+            (SMALL, 16, 512, 512),
+            (SMALL, 16, 1024, 1024),
+            (SMALL, 4, 4096, 4096),
+            (SMALL, 4, 512, 4096),
+            (LARGE, 16, 1024, 1024),
+            (LARGE, 4, 4096, 4096),
+        ] {
+            let (batch, blocks) = batch_of(rows, new, context, 64);
+            let cache = self.cache(&shape, blocks, 1, 64);
+            let step = self.staged(&batch);
+            let tokens = batch.tokens();
+            let (qkv, mut out) = (self.tensor(tokens, shape.qkv()), self.tensor(tokens, shape.heads * shape.head_dim));
+            let us = self.time(4, |cuda| {
+                for _ in 0..4 {
+                    ops::attention(cuda, &mut out, &qkv, &cache, 0, shape.heads, 0.088, &step);
+                }
+            });
+            let pairs: usize = rows * (context - new + 1..=context).sum::<usize>();
+            let flops = (4 * pairs * shape.heads * shape.head_dim) as f64;
+            self.line(&format!("prefill {} {rows} x {new} of {context}", shape.name), us, 0.0, flops);
+        }
+    }
+
+    fn linears(&mut self) {
+        for shape in [SMALL, LARGE] {
+            let head = ("lm_head", shape.vocab, shape.hidden);
+            for (name, n, k) in shape.linears().into_iter().chain([head]) {
+                let weights = self.weights(n, k, 400 << 20);
+                for m in [1, 4, 8, 16, 32, 64, 128, 256, 4096] {
+                    if name == "lm_head" && m > 256 {
+                        continue;
+                    }
+                    let (x, mut out) = (self.tensor(m, k), self.tensor(m, n));
+                    for route in [Route::Direct, Route::Tiled, Route::Blas] {
+                        let is_sensible = match route {
+                            Route::Direct => m <= 64,
+                            Route::Tiled => m >= 64,
+                            _ => true,
+                        };
+                        if !is_sensible {
+                            continue;
+                        }
+                        self.cuda.set_route(route);
+                        let us = self.time(weights.len(), |cuda| {
+                            weights.iter().for_each(|w| ops::linear(cuda, &mut out, &x, w, None, 0..n));
+                        });
+                        let bytes = (2 * (n * k + m * (n + k))) as f64;
+                        let flops = (2 * m * n * k) as f64;
+                        self.line(
+                            &format!("linear {} {name} {m} x {n} x {k}, {route:?}", shape.name),
+                            us,
+                            bytes,
+                            flops,
+                        );
+                    }
+                }
+            }
+        }
+        self.cuda.set_route(Route::Auto);
+    }
+
+    fn small(&mut self) {
+        for (shape, tokens) in [(SMALL, 1), (SMALL, 256), (SMALL, 16_384), (LARGE, 256), (LARGE, 16_384)] {
+            let hidden = shape.hidden;
+            let repeat = 20;
+            let weight = self.cuda.vector(&[random_tensor(&[hidden], 1)]).unwrap();
+            let norm = self.cuda.vector(&[random_tensor(&[shape.head_dim], 1)]).unwrap();
+            let rope = self.cuda.table(&vec![0.5; 1024 * shape.head_dim]).unwrap();
+            let (x, mut residual, mut out) =
+                (self.tensor(tokens, hidden), self.tensor(tokens, hidden), self.tensor(tokens, hidden));
+            let (gate_up, mut gated) = (self.tensor(tokens, 2 * shape.width), self.tensor(tokens, shape.width));
+            let mut qkv = self.tensor(tokens, shape.qkv());
+            let rows = if tokens > 1024 { 16 } else { tokens };
+            let (batch, blocks) = batch_of(rows, tokens / rows, 1024, 64);
+            let mut cache = self.cache(&shape, blocks, 1, 64);
+            let step = self.staged(&batch);
+            let name = |op: &str| format!("small {op} {} x {}", tokens, shape.name);
+            let row = (2 * tokens * hidden) as f64;
+
+            let us = self.time(repeat, |c| (0..repeat).for_each(|_| ops::rms_norm(c, &mut out, &x, &weight, 1e-6)));
+            self.line(&name("rms_norm"), us, 2.0 * row, 0.0);
+            let us = self.time(repeat, |c| {
+                (0..repeat).for_each(|_| ops::add_rms_norm(c, &mut out, &mut residual, &x, &weight, 1e-6));
+            });
+            self.line(&name("add_rms_norm"), us, 4.0 * row, 0.0);
+            let us = self.time(repeat, |c| (0..repeat).for_each(|_| ops::silu_mul(c, &mut gated, &gate_up)));
+            self.line(&name("silu_mul"), us, (6 * tokens * shape.width) as f64, 0.0);
+            let us = self.time(repeat, |c| {
+                for _ in 0..repeat {
+                    let norm = HeadNorm { query: &norm, key: &norm, eps: 1e-6 };
+                    ops::rope_and_cache(c, &mut qkv, &mut cache, 0, shape.heads, Some(norm), &rope, &step);
+                }
+            });
+            self.line(&name("rope_and_cache"), us, (4 * tokens * shape.qkv()) as f64, 0.0);
+        }
+    }
+
+    fn sampling(&mut self) {
+        for samples in [1, 16, 256] {
+            let logits = self.tensor(samples, SMALL.vocab);
+            let warm = Sampling { temperature: 0.6, seed: 3, ..Sampling::GREEDY };
+            for (name, sampling) in [
+                ("greedy", Sampling::GREEDY),
+                ("temperature", warm),
+                ("top-k 20", Sampling { top_k: 20, ..warm }),
+                ("top-k 20, top-p 0.95", Sampling { top_k: 20, top_p: 0.95, ..warm }),
+                ("top-p 0.95", Sampling { top_p: 0.95, ..warm }),
+            ] {
+                let (mut batch, _) = batch_of(samples, 1, 64, 64);
+                batch.sampling.fill(sampling);
+                let mut step = self.staged(&batch);
+                let us = self.time(4, |cuda| (0..4).for_each(|_| ops::sample(cuda, &mut step, &logits)));
+                self.line(&format!("sample {samples}, {name}"), us, (2 * samples * SMALL.vocab) as f64, 0.0);
+            }
+        }
+    }
+
+    /// A whole decode step, op by op as a model runs it, inside one graph.
+    fn steps(&mut self) {
+        for shape in [SMALL, LARGE] {
+            let model = Model::new(self, shape);
+            for (rows, context) in [(1, 512), (8, 512), (32, 512), (64, 512), (256, 558)] {
+                let (batch, blocks) = batch_of(rows, 1, context, 64);
+                let cache_shape = KvShape {
+                    layers: shape.layers,
+                    kv_heads: shape.kv_heads,
+                    head_dim: shape.head_dim,
+                    block_size: 64,
+                    dtype: DTYPE,
+                };
+                let mut cache = self.cuda.kv_cache(&cache_shape, blocks).unwrap();
+                let mut step = self.staged(&batch);
+                let widths = [
+                    shape.hidden,
+                    shape.hidden,
+                    shape.hidden,
+                    shape.qkv(),
+                    shape.heads * shape.head_dim,
+                    2 * shape.width,
+                    shape.width,
+                    shape.vocab,
+                ];
+                let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| self.tensor(rows, cols)).collect();
+                for chaining in [Chaining::Strict, Chaining::Overlapped] {
+                    self.cuda.set_chaining(chaining);
+                    let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut step));
+                    let weights = model.bytes(&shape);
+                    let kv = (rows * context * 2 * shape.kv_heads * shape.head_dim * 2 * shape.layers) as f64;
+                    self.line(&format!("step {} {rows} x {context}, {chaining:?}", shape.name), us, weights + kv, 0.0);
+                }
+            }
+        }
+    }
+}
+
+struct Model {
+    shape: Shape,
+    layers: Vec<[Matrix; 4]>,
+    embedding: Matrix,
+    norm: Vector,
+    head_norm: Vector,
+    rope: Vector,
+}
+
+impl Model {
+    fn new(bench: &mut Bench, shape: Shape) -> Model {
+        let parts = shape.linears().map(|(_, n, k)| random_tensor(&[n, k], 5));
+        let cuda = &mut bench.cuda;
+        Model {
+            shape,
+            layers: (0..shape.layers)
+                .map(|_| [0, 1, 2, 3].map(|i| cuda.matrix(std::slice::from_ref(&parts[i])).unwrap()))
+                .collect(),
+            embedding: cuda.matrix(&[random_tensor(&[shape.vocab, shape.hidden], 6)]).unwrap(),
+            norm: cuda.vector(&[random_tensor(&[shape.hidden], 7)]).unwrap(),
+            head_norm: cuda.vector(&[random_tensor(&[shape.head_dim], 8)]).unwrap(),
+            rope: cuda.table(&vec![0.7; 4096 * shape.head_dim]).unwrap(),
+        }
+    }
+
+    fn bytes(&self, shape: &Shape) -> f64 {
+        let layer: usize = shape.linears().iter().map(|(_, n, k)| 2 * n * k).sum();
+        (shape.layers * layer + 2 * shape.vocab * shape.hidden) as f64
+    }
+
+    fn launch(&self, cuda: &mut Cuda, tensors: &mut [Tensor], cache: &mut KvCache, step: &mut Step) {
+        let shape = &self.shape;
+        let [residual, x, normed, qkv, attended, gate_up, gated, logits] = tensors else { unreachable!() };
+        ops::embedding(cuda, residual, &self.embedding, step);
+        ops::rms_norm(cuda, normed, residual, &self.norm, 1e-6);
+        for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
+            let norm = HeadNorm { query: &self.head_norm, key: &self.head_norm, eps: 1e-6 };
+            ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
+            ops::rope_and_cache(cuda, qkv, cache, index, shape.heads, Some(norm), &self.rope, step);
+            ops::attention(cuda, attended, qkv, cache, index, shape.heads, 0.088, step);
+            ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
+            ops::add_rms_norm(cuda, normed, residual, x, &self.norm, 1e-6);
+            ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
+            ops::silu_mul(cuda, gated, gate_up);
+            ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
+            ops::add_rms_norm(cuda, normed, residual, x, &self.norm, 1e-6);
+        }
+        ops::linear(cuda, logits, normed, &self.embedding, None, 0..shape.vocab);
+        ops::sample(cuda, step, logits);
+    }
+}

@@ -1,0 +1,100 @@
+//! Compiles each `kernels/*.cu` into one fatbin for all architectures, where nvcc is found.
+//!
+//! nvcc is looked for in `CUDA_HOME`, then in `PATH`. Without it the library builds without CUDA and says so; the cfg
+//! `nvllm_cuda` tells the crate which of the two it is. `NVLLM_CUDA_ARCHS=90` (a comma-separated list) builds for fewer
+//! architectures, and `NVLLM_CUDA=require` makes a missing nvcc an error.
+
+use std::collections::hash_map::DefaultHasher;
+use std::env;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+/// Compute capabilities that get machine code; the last one gets PTX too, for devices to come.
+const ARCHS: &str = "80,86,89,90,100,120";
+
+/// Compiles the kernels into `OUT_DIR` and tells cargo whether they are there.
+pub fn build() {
+    println!("cargo::rustc-check-cfg=cfg(nvllm_cuda)");
+    for name in ["CUDA_HOME", "NVLLM_CUDA", "NVLLM_CUDA_ARCHS"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build_kernels.rs");
+    println!("cargo::rerun-if-changed=kernels");
+    if env::var_os("CARGO_FEATURE_CUDA").is_none() {
+        return;
+    }
+    let Some(nvcc) = find_nvcc() else {
+        let missing = "nvcc was found neither in CUDA_HOME nor in PATH";
+        assert!(env::var("NVLLM_CUDA").as_deref() != Ok("require"), "{missing}, but NVLLM_CUDA=require");
+        println!("cargo::warning={missing}: building without CUDA");
+        return;
+    };
+    println!("cargo::rerun-if-changed={}", nvcc.display());
+    let flags = flags();
+    let sources = Mutex::new(files("kernels", "cu"));
+    let headers = files("kernels/common", "cuh");
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(source) = { sources.lock().expect("no compile panicked").pop() } {
+                    compile(&nvcc, &flags, &source, &headers);
+                }
+            });
+        }
+    });
+    println!("cargo::rustc-cfg=nvllm_cuda");
+}
+
+fn find_nvcc() -> Option<PathBuf> {
+    if let Some(home) = env::var_os("CUDA_HOME") {
+        let nvcc = Path::new(&home).join("bin/nvcc");
+        return nvcc.is_file().then_some(nvcc);
+    }
+    println!("cargo::rerun-if-env-changed=PATH");
+    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join("nvcc")).find(|nvcc| nvcc.is_file())
+}
+
+fn flags() -> Vec<String> {
+    let archs = env::var("NVLLM_CUDA_ARCHS").unwrap_or_else(|_| ARCHS.to_owned());
+    let archs: Vec<&str> = archs.split(',').map(str::trim).collect();
+    let mut flags: Vec<String> =
+        ["-fatbin", "-std=c++17", "-O3", "--compress-mode=size"].iter().map(|f| f.to_string()).collect();
+    flags.extend(archs.iter().map(|arch| format!("-gencode=arch=compute_{arch},code=sm_{arch}")));
+    flags.extend(archs.last().map(|arch| format!("-gencode=arch=compute_{arch},code=compute_{arch}")));
+    flags
+}
+
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a readable folder").path())
+        .filter(|path| path.extension().is_some_and(|e| e == extension))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Compiles one kernel file, unless its fatbin comes from the same text and flags.
+fn compile(nvcc: &Path, flags: &[String], source: &Path, headers: &[PathBuf]) {
+    let mut hasher = DefaultHasher::new();
+    (nvcc, flags).hash(&mut hasher);
+    for file in headers.iter().map(PathBuf::as_path).chain([source]) {
+        fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())).hash(&mut hasher);
+    }
+    let stamp = hasher.finish().to_string();
+
+    let out = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join(source.file_name().expect("a file"));
+    let (fatbin, stamp_file) = (out.with_extension("fatbin"), out.with_extension("stamp"));
+    if fatbin.is_file() && fs::read_to_string(&stamp_file).is_ok_and(|old| old == stamp) {
+        return;
+    }
+    let output = Command::new(nvcc).args(flags).arg("-o").arg(&fatbin).arg(source).output();
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}", nvcc.display()));
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "nvcc refused {}:\n{messages}", source.display());
+    fs::write(stamp_file, stamp).expect("OUT_DIR is writable");
+}

@@ -1,0 +1,366 @@
+// Attention of rows that bring one new token. Contract: src/ops/attention.rs. Reference: src/backend/cpu/attention.
+// Plan: src/backend/cuda/plan.rs.
+//
+// Memory-bound: reads each key and value of the batch once, 2 * kv_heads * head_dim * context numbers a row. So the bytes in
+// flight decide: two thread blocks an SM, each warp with its own ring of copies under way, no barrier in the main loop.
+//
+// The work is a line of tiles, row after row, KV head after KV head, `16 * WARPS` tokens a tile. The plan cuts it into equal
+// stretches, one a thread block ("worker"). Each warp takes 16 tokens of every tile through the tensor cores, transposed: scores
+// [16 tokens, 8 heads] = K Q^T, then out [head_dim, 8 heads] += V^T P^T, so that a group of up to 8 query heads fills one
+// fragment. Where a (row, KV head) is spread over several workers, each leaves a partial result, and whoever
+// comes last adds them up in the order of the workers: the sum does not depend on who that is.
+#include "common/chain.cuh"
+#include "common/softmax.cuh"
+#include "common/tensor_core.cuh"
+
+// A row with one new token. The line of tiles knows it as `tiles_before * kv_heads ..`.
+struct DecodeRow {
+    uint32_t token;         // its index in the batch
+    uint32_t row;           // its block table
+    uint32_t context_len;   // tokens
+    uint32_t tiles_before;  // tiles of one KV head of all rows before
+};
+
+// Where a worker begins on the line, and how far it goes.
+struct DecodeWorker {
+    uint32_t entry;    // index into `rows`
+    uint32_t kv_head;
+    uint32_t tile;     // of that row
+    uint32_t tiles;
+    uint32_t token;    // from here on, that row
+    uint32_t row;
+    uint32_t context_len;
+    uint32_t tiles_before;
+};
+
+template <class T>
+struct AttentionDecodeParams {
+    T* out;                         // [tokens, heads * head_dim]
+    const T* qkv;                   // [tokens, qkv_stride]
+    const T* cache;                 // one layer: [block][kv_head][K|V][block_size][head_dim]
+    float* partials;                // [workers, 2, group, head_dim]
+    float2* partial_sums;           // [workers, 2, group]: maximum and sum of the softmax
+    uint32_t* arrived;              // [workers], zero between launches: of what begins with that worker
+    const DecodeRow* rows;          // [rows + 1], the last one an end mark
+    const DecodeWorker* workers;    // [workers]
+    const uint32_t* counts;         // [2]: workers in use, rows
+    const uint32_t* block_tables;   // [batch rows, table_width]
+    int table_width;
+    int qkv_stride;
+    int kv_heads;
+    int group;           // query heads of a KV head, at most 8 * NT
+    int block_size_log2; // at least 4
+    int stages;          // copies of a tile in shared memory, 2 to 6
+    float scale_log2;    // scale of the scores * log2(e)
+};
+
+__device__ inline void wait_for_oldest_copy(int stages) {
+    switch (stages) {
+        case 2: wait_for_copies<0>(); break;
+        case 3: wait_for_copies<1>(); break;
+        case 4: wait_for_copies<2>(); break;
+        case 5: wait_for_copies<3>(); break;
+        default: wait_for_copies<4>(); break;
+    }
+}
+
+// A place on the line of tiles.
+struct Cursor {
+    uint32_t entry, kv_head, tile, left;
+    DecodeRow at;
+    uint32_t tiles;  // of the row at hand
+
+    __device__ void read(const DecodeRow* rows, int tile_tokens) {
+        at = rows[entry];
+        tiles = (at.context_len + tile_tokens - 1) / tile_tokens;
+    }
+};
+
+// A (row, KV head) that is spread over several workers.
+template <class T>
+struct Spread {
+    T* out;
+    unsigned long long begin;  // its first tile on the line
+    uint32_t first, last;      // workers
+    uint32_t arrived_before;   // of them; thread 0 knows
+    bool exists;
+};
+
+// Grid [workers], block [32 * WARPS], shared [stages * WARPS * 2 * 16 rows + WARPS * group * (head_dim + 2) * 4 bytes].
+template <class T, int D, int NT, int WARPS>
+__device__ void attention_decode(const AttentionDecodeParams<T>& p) {
+    using Rows = Tile<D>;
+    constexpr int SLICE = 16 * Rows::STRIDE * 8;  // numbers of 16 keys, or 16 values
+    constexpr int TILE_TOKENS = 16 * WARPS;
+    constexpr int STEPS = D / 16;
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ bool is_last;
+
+    // The plan and all keys but those of a row's last token are older than this step's kernels: their loads need not wait.
+    const uint32_t used = p.counts[0];
+    const DecodeWorker work = p.workers[blockIdx.x];
+    if (blockIdx.x >= used) {
+        wait_for_previous();
+        return;
+    }
+
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int matrix = lane / 8;
+    T* ring = reinterpret_cast<T*>(shared) + warp * p.stages * 2 * SLICE;
+    float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * 2 * SLICE * sizeof(T));  // [WARPS, group, D]
+    float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);                           // [WARPS, group]
+
+    Cursor load{work.entry, work.kv_head, work.tile, work.tiles, {work.token, work.row, work.context_len, work.tiles_before}};
+    load.tiles = (work.context_len + TILE_TOKENS - 1) / TILE_TOKENS;
+    Cursor cursor = load;
+    const uint32_t block_mask = (1u << p.block_size_log2) - 1;
+
+    auto block_of = [&](const Cursor& c) -> uint32_t {
+        const uint32_t token = c.tile * TILE_TOKENS + warp * 16;
+        if (c.left == 0 || token >= c.at.context_len) return 0;
+        return p.block_tables[size_t(c.at.row) * p.table_width + (token >> p.block_size_log2)];
+    };
+    uint32_t block = block_of(load);
+    bool is_waiting = true;
+
+    // Begins the copy of this warp's slice of the next tile; a commit is made even where there is nothing to copy.
+    auto issue = [&](int stage) {
+        if (load.left > 0) {
+            const uint32_t token = load.tile * TILE_TOKENS + warp * 16;
+            if (token < load.at.context_len) {
+                const int valid = min(16u, load.at.context_len - token);
+                if (is_waiting && token + 16 >= load.at.context_len) {
+                    wait_for_previous();
+                    is_waiting = false;
+                }
+                const size_t head = size_t(block) * p.kv_heads + load.kv_head;
+                const T* keys = p.cache + (((head * 2) << p.block_size_log2) + (token & block_mask)) * D;
+                const T* values = keys + (size_t(D) << p.block_size_log2);
+                const uint32_t to = shared_address(ring + stage * 2 * SLICE);
+#pragma unroll
+                for (int i = lane; i < 16 * Rows::CHUNKS; i += 32) {
+                    const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
+                    const int bytes = row < valid ? 16 : 0;
+                    const int from = row < valid ? row * D + chunk * 8 : 0;
+                    const uint32_t at = to + Rows::at(row, chunk) * 16;
+                    copy_async(at, keys + from, bytes);
+                    copy_async(at + SLICE * sizeof(T), values + from, bytes);
+                }
+            }
+            load.left--;
+            if (++load.tile == load.tiles) {
+                load.tile = 0;
+                if (++load.kv_head == p.kv_heads) {
+                    load.kv_head = 0;
+                    load.entry++;
+                    if (load.left > 0) load.read(p.rows, TILE_TOKENS);
+                }
+            }
+            block = block_of(load);
+        }
+        commit_copies();
+    };
+    for (int stage = 0; stage < p.stages - 1; stage++) issue(stage);
+    if (is_waiting) wait_for_previous();
+    is_waiting = false;
+    let_next_begin();
+
+    int stage = 0;
+    bool is_first_segment = true;
+    Spread<T> ended{}, begun{};  // what ends in this worker, and what begins in it
+    while (cursor.left > 0) {
+        // One (row, KV head), or the part of it that is this worker's.
+        const uint32_t first_tile = cursor.tile;
+        const uint32_t last_tile = min(cursor.tiles, first_tile + cursor.left);
+        uint32_t query[STEPS][NT][2];
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            const int head = n * 8 + lane / 4;
+            const T* q = p.qkv + size_t(cursor.at.token) * p.qkv_stride + (cursor.kv_head * p.group + head) * D + lane % 4 * 2;
+#pragma unroll
+            for (int k = 0; k < STEPS; k++) {
+                query[k][n][0] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16) : 0;
+                query[k][n][1] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16 + 8) : 0;
+            }
+        }
+        float out[STEPS][NT][4] = {};
+        float highest[NT][2], sum[NT][2] = {};
+#pragma unroll
+        for (int n = 0; n < NT; n++) highest[n][0] = highest[n][1] = -INFINITY;
+
+        for (uint32_t tile = first_tile; tile < last_tile; tile++) {
+            wait_for_oldest_copy(p.stages);
+            __syncwarp();
+            issue(stage == 0 ? p.stages - 1 : stage - 1);
+            const int valid = int(cursor.at.context_len) - int(tile * TILE_TOKENS + warp * 16);
+            if (valid > 0) {
+                const uint32_t keys = shared_address(ring + stage * 2 * SLICE);
+                const uint32_t values = keys + SLICE * sizeof(T);
+                float score[NT][4] = {};
+#pragma unroll
+                for (int k = 0; k < STEPS; k++) {
+                    uint32_t key[4];
+                    load_matrices(key, keys + Rows::at((matrix & 1) * 8 + lane % 8, 2 * k + (matrix >> 1)) * 16);
+#pragma unroll
+                    for (int n = 0; n < NT; n++) mma<T>(score[n], key, query[k][n][0], query[k][n][1]);
+                }
+                uint32_t weight[NT][2];
+#pragma unroll
+                for (int n = 0; n < NT; n++) {
+                    if (lane / 4 >= valid) score[n][0] = score[n][1] = -INFINITY;
+                    if (lane / 4 + 8 >= valid) score[n][2] = score[n][3] = -INFINITY;
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        float top = fmaxf(score[n][h], score[n][h + 2]);
+#pragma unroll
+                        for (int lanes = 4; lanes < 32; lanes *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, lanes));
+                        top = fmaxf(highest[n][h], top * p.scale_log2);
+                        const float keep = power_of_two(highest[n][h] - top);
+                        highest[n][h] = top;
+                        score[n][h] = power_of_two(score[n][h] * p.scale_log2 - top);
+                        score[n][h + 2] = power_of_two(score[n][h + 2] * p.scale_log2 - top);
+                        sum[n][h] = sum[n][h] * keep + score[n][h] + score[n][h + 2];
+#pragma unroll
+                        for (int k = 0; k < STEPS; k++) {
+                            out[k][n][h] *= keep;
+                            out[k][n][h + 2] *= keep;
+                        }
+                    }
+                    weight[n][0] = transpose_matrix(narrow2<T>(score[n][0], score[n][1]));
+                    weight[n][1] = transpose_matrix(narrow2<T>(score[n][2], score[n][3]));
+                }
+#pragma unroll
+                for (int k = 0; k < STEPS; k++) {
+                    uint32_t value[4];
+                    load_matrices_transposed(value, values + Rows::at((matrix >> 1) * 8 + lane % 8, 2 * k + (matrix & 1)) * 16);
+#pragma unroll
+                    for (int n = 0; n < NT; n++) mma<T>(out[k][n], value, weight[n][0], weight[n][1]);
+                }
+            }
+            stage = stage + 1 == p.stages ? 0 : stage + 1;
+        }
+
+        // The warps' parts, through shared memory.
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int head = n * 8 + lane % 4 * 2 + h;
+#pragma unroll
+                for (int lanes = 4; lanes < 32; lanes *= 2) sum[n][h] += __shfl_xor_sync(0xffffffffu, sum[n][h], lanes);
+                if (head >= p.group) continue;
+                float* to = merge + (warp * p.group + head) * D + lane / 4;
+#pragma unroll
+                for (int k = 0; k < STEPS; k++) {
+                    to[k * 16] = out[k][n][h];
+                    to[k * 16 + 8] = out[k][n][h + 2];
+                }
+                if (lane < 4) merge_sums[warp * p.group + head] = make_float2(highest[n][h], sum[n][h]);
+            }
+        }
+        __syncthreads();
+        const bool is_whole = first_tile == 0 && last_tile == cursor.tiles;
+        T* row_out = p.out + (size_t(cursor.at.token) * p.kv_heads + cursor.kv_head) * p.group * D;
+        const size_t place = (size_t(blockIdx.x) * 2 + (is_first_segment ? 0 : 1)) * p.group;
+        for (int i = threadIdx.x; i < p.group * D; i += WARPS * 32) {
+            const int head = i / D;
+            float top = -INFINITY;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) top = fmaxf(top, merge_sums[w * p.group + head].x);
+            float total = 0.0f, value = 0.0f;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) {
+                const float2 part = merge_sums[w * p.group + head];
+                const float share = power_of_two(part.x - top);
+                total += part.y * share;
+                value += merge[w * p.group * D + i] * share;
+            }
+            if (is_whole) {
+                row_out[i] = narrow<T>(value / total);
+            } else {
+                __stcg(p.partials + place * D + i, value);
+                if (i % D == 0) __stcg(p.partial_sums + place + head, make_float2(top, total));
+            }
+        }
+        __syncthreads();
+        if (!is_whole) {
+            // Worker w begins at tile w * all / used of the line.
+            const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;
+            const unsigned long long begin =
+                (unsigned long long)cursor.at.tiles_before * p.kv_heads + (unsigned long long)cursor.kv_head * cursor.tiles;
+            const uint32_t first = ((begin + 1) * used - 1) / all;
+            const uint32_t last = ((begin + cursor.tiles) * used - 1) / all;
+            Spread<T> spread{row_out, begin, first, last, 0, true};
+            if (threadIdx.x == 0) {
+                // The other warps go on meanwhile; whether this was the last arrival is asked at the end.
+                __threadfence();
+                spread.arrived_before = atomicAdd(p.arrived + first, 1);
+            }
+            if (is_first_segment) {
+                ended = spread;
+            } else {
+                begun = spread;
+            }
+        }
+
+        cursor.left -= last_tile - first_tile;
+        is_first_segment = false;
+        cursor.tile = 0;
+        if (++cursor.kv_head == p.kv_heads) {
+            cursor.kv_head = 0;
+            cursor.entry++;
+            if (cursor.left > 0) cursor.read(p.rows, TILE_TOKENS);
+        }
+    }
+
+    // Of all that begins in one worker, only what reaches beyond it is spread: one count a worker is enough.
+    auto finish = [&](const Spread<T>& spread) {
+        if (!spread.exists) return;
+        if (threadIdx.x == 0) {
+            is_last = spread.arrived_before == spread.last - spread.first;
+            if (is_last) p.arrived[spread.first] = 0;
+        }
+        __syncthreads();
+        if (is_last) {
+            __threadfence();
+            const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;
+            const bool first_is_second_segment = spread.first * all / used < spread.begin;
+            for (int i = threadIdx.x; i < p.group * D; i += WARPS * 32) {
+                const int head = i / D;
+                float top = -INFINITY, total = 0.0f, value = 0.0f;
+#pragma unroll 4
+                for (uint32_t w = spread.first; w <= spread.last; w++) {
+                    const size_t from = (size_t(w) * 2 + (w == spread.first && first_is_second_segment ? 1 : 0)) * p.group;
+                    const float2 part = __ldcg(p.partial_sums + from + head);
+                    const float there = __ldcg(p.partials + from * D + i);
+                    const float higher = fmaxf(top, part.x);
+                    const float keep = power_of_two(top - higher), share = power_of_two(part.x - higher);
+                    top = higher;
+                    total = total * keep + part.y * share;
+                    value = value * keep + there * share;
+                }
+                spread.out[i] = narrow<T>(value / total);
+            }
+        }
+        __syncthreads();
+    };
+    finish(ended);
+    finish(begun);
+}
+
+#define KERNEL(dim, group, tiles, warps, dtype)                                                                      \
+    extern "C" __global__ void __launch_bounds__(32 * warps)                                                         \
+        nvllm_k_attention_decode_d##dim##_g##group##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
+        attention_decode<dtype, dim, tiles, warps>(p);                                                               \
+    }
+#define KERNELS(dim, warps)        \
+    KERNEL(dim, 8, 1, warps, bf16) \
+    KERNEL(dim, 8, 1, warps, f16)  \
+    KERNEL(dim, 16, 2, warps, bf16) \
+    KERNEL(dim, 16, 2, warps, f16)
+
+KERNELS(64, 4)
+KERNELS(80, 4)
+KERNELS(96, 4)
+KERNELS(128, 4)
+KERNELS(256, 2)

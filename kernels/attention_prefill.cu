@@ -1,0 +1,206 @@
+// Attention of rows that bring several new tokens. Contract: src/ops/attention.rs. Reference: src/backend/cpu/attention.
+// Plan: src/backend/cuda/plan.rs.
+//
+// Compute-bound: 4 * head_dim operations for each pair of query and key. One thread block takes a tile of queries of one head; each of
+// four warps holds 16 * MT queries, so that a key or value fragment serves MT products. Keys and values come from the
+// paged cache, after the new ones were written to it: prefix hits and chunks are the same code.
+#include "common/chain.cuh"
+#include "common/softmax.cuh"
+#include "common/tensor_core.cuh"
+
+// Queries that one thread block takes, all of one row.
+struct PrefillTile {
+    uint32_t token;     // index of the first in the batch
+    uint32_t row;       // block table
+    uint32_t tokens;    // at most 64 * MT
+    uint32_t position;  // of the first
+};
+
+template <class T>
+struct AttentionPrefillParams {
+    T* out;                        // [tokens, heads * head_dim]
+    const T* qkv;                  // [tokens, qkv_stride]
+    const T* cache;                // one layer: [block][kv_head][K|V][block_size][head_dim]
+    const PrefillTile* tiles;      // [tiles], the longest contexts first
+    const uint32_t* block_tables;  // [batch rows, table_width]
+    int table_width;
+    int qkv_stride;
+    int kv_heads;
+    int group;            // query heads of a KV head
+    int block_size_log2;  // at least 4
+    float scale_log2;     // scale of the scores * log2(e)
+};
+
+// Grid [heads, tiles], block [128], shared [(64 * MT + 4 * KV) rows].
+template <class T, int D, int MT, int KV>
+__device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
+    using Rows = Tile<D>;
+    constexpr int THREADS = 128;
+    constexpr int QUERIES = 64 * MT;
+    constexpr int STEPS = D / 16;
+    constexpr int SLICE = KV * Rows::STRIDE * 8;  // numbers of a tile of keys, or of values
+    extern __shared__ __align__(128) uint8_t shared[];
+
+    wait_for_previous();
+    let_next_begin();
+    const PrefillTile tile = p.tiles[blockIdx.y];
+    const int head = blockIdx.x, kv_head = head / p.group;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, matrix = lane / 8;
+    T* queries = reinterpret_cast<T*>(shared);
+    T* ring = queries + QUERIES * Rows::STRIDE * 8;  // [2 stages][K|V]
+    const uint32_t block_mask = (1u << p.block_size_log2) - 1;
+    const int context = tile.position + tile.tokens;
+    const uint32_t* table = p.block_tables + size_t(tile.row) * p.table_width;
+
+    auto issue = [&](int first, int stage) {
+        const uint32_t to = shared_address(ring + stage * 2 * SLICE);
+#pragma unroll
+        for (int i = threadIdx.x; i < KV * Rows::CHUNKS; i += THREADS) {
+            const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
+            const int token = first + row;
+            const int bytes = token < context ? 16 : 0;
+            const size_t place = token < context ? size_t(table[token >> p.block_size_log2]) * p.kv_heads + kv_head : 0;
+            const T* key = p.cache + (((place * 2) << p.block_size_log2) + (token & block_mask)) * D + chunk * 8;
+            const uint32_t at = to + Rows::at(row, chunk) * 16;
+            copy_async(at, key, bytes);
+            copy_async(at + SLICE * sizeof(T), key + (size_t(D) << p.block_size_log2), bytes);
+        }
+        commit_copies();
+    };
+
+    for (int i = threadIdx.x; i < QUERIES * Rows::CHUNKS; i += THREADS) {
+        const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
+        const bool is_there = row < tile.tokens;
+        const T* from = p.qkv + size_t(tile.token + (is_there ? row : 0)) * p.qkv_stride + head * D + chunk * 8;
+        copy_async(shared_address(queries) + Rows::at(row, chunk) * 16, from, is_there ? 16 : 0);
+    }
+    issue(0, 0);
+
+    float out[MT][STEPS * 2][4] = {};
+    float highest[MT][2], sum[MT][2] = {};
+#pragma unroll
+    for (int m = 0; m < MT; m++) highest[m][0] = highest[m][1] = -INFINITY;
+
+    int stage = 0;
+    for (int first = 0; first < context; first += KV, stage ^= 1) {
+        wait_for_copies<0>();
+        __syncthreads();
+        if (first + KV < context) issue(first + KV, stage ^ 1);
+        const uint32_t keys = shared_address(ring + stage * 2 * SLICE);
+        const uint32_t values = keys + SLICE * sizeof(T);
+
+        float score[MT][KV / 8][4] = {};
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            uint32_t query[MT][4];
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                const int row = (warp * MT + m) * 16 + (matrix & 1) * 8 + lane % 8;
+                load_matrices(query[m], shared_address(queries) + Rows::at(row, 2 * k + (matrix >> 1)) * 16);
+            }
+#pragma unroll
+            for (int n = 0; n < KV / 16; n++) {
+                uint32_t key[4];
+                load_matrices(key, keys + Rows::at(n * 16 + (matrix >> 1) * 8 + lane % 8, 2 * k + (matrix & 1)) * 16);
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    mma<T>(score[m][2 * n], query[m], key[0], key[1]);
+                    mma<T>(score[m][2 * n + 1], query[m], key[2], key[3]);
+                }
+            }
+        }
+
+        const bool is_masked = first + KV > int(tile.position);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                if (is_masked) {
+                    const int seen = int(tile.position) + (warp * MT + m) * 16 + h * 8 + lane / 4 - first;  // last one in this tile
+#pragma unroll
+                    for (int n = 0; n < KV / 8; n++) {
+                        if (n * 8 + lane % 4 * 2 > seen) score[m][n][2 * h] = -INFINITY;
+                        if (n * 8 + lane % 4 * 2 + 1 > seen) score[m][n][2 * h + 1] = -INFINITY;
+                    }
+                }
+                float top = score[m][0][2 * h];
+#pragma unroll
+                for (int n = 0; n < KV / 8; n++) top = fmaxf(top, fmaxf(score[m][n][2 * h], score[m][n][2 * h + 1]));
+                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+                // Finite from the first tile on: position 0 is seen by every query.
+                top = fmaxf(highest[m][h], top * p.scale_log2);
+                const float keep = power_of_two(highest[m][h] - top);
+                highest[m][h] = top;
+                float added = 0.0f;
+#pragma unroll
+                for (int n = 0; n < KV / 8; n++) {
+                    score[m][n][2 * h] = power_of_two(score[m][n][2 * h] * p.scale_log2 - top);
+                    score[m][n][2 * h + 1] = power_of_two(score[m][n][2 * h + 1] * p.scale_log2 - top);
+                    added += score[m][n][2 * h] + score[m][n][2 * h + 1];
+                }
+                sum[m][h] = sum[m][h] * keep + added;
+#pragma unroll
+                for (int n = 0; n < STEPS * 2; n++) {
+                    out[m][n][2 * h] *= keep;
+                    out[m][n][2 * h + 1] *= keep;
+                }
+            }
+        }
+
+#pragma unroll
+        for (int k = 0; k < KV / 16; k++) {
+            uint32_t weight[MT][4];
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                weight[m][0] = narrow2<T>(score[m][2 * k][0], score[m][2 * k][1]);
+                weight[m][1] = narrow2<T>(score[m][2 * k][2], score[m][2 * k][3]);
+                weight[m][2] = narrow2<T>(score[m][2 * k + 1][0], score[m][2 * k + 1][1]);
+                weight[m][3] = narrow2<T>(score[m][2 * k + 1][2], score[m][2 * k + 1][3]);
+            }
+#pragma unroll
+            for (int n = 0; n < STEPS; n++) {
+                uint32_t value[4];
+                load_matrices_transposed(value, values + Rows::at(k * 16 + (matrix & 1) * 8 + lane % 8, 2 * n + (matrix >> 1)) * 16);
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    mma<T>(out[m][2 * n], weight[m], value[0], value[1]);
+                    mma<T>(out[m][2 * n + 1], weight[m], value[2], value[3]);
+                }
+            }
+        }
+    }
+
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int row = (warp * MT + m) * 16 + h * 8 + lane / 4;
+            float total = sum[m][h];
+            total += __shfl_xor_sync(0xffffffffu, total, 1);
+            total += __shfl_xor_sync(0xffffffffu, total, 2);
+            if (row >= tile.tokens) continue;
+            const float share = 1.0f / total;
+            T* to = p.out + (size_t(tile.token + row) * (p.kv_heads * p.group) + head) * D + lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < STEPS * 2; n++) {
+                *reinterpret_cast<uint32_t*>(to + n * 8) = narrow2<T>(out[m][n][2 * h] * share, out[m][n][2 * h + 1] * share);
+            }
+        }
+    }
+}
+
+#define KERNEL(dim, queries, keys, dtype)                                                                          \
+    extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
+        nvllm_k_attention_prefill_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {      \
+        attention_prefill<dtype, dim, queries, keys>(p);                                                           \
+    }
+#define KERNELS(dim, queries, keys)  \
+    KERNEL(dim, queries, keys, bf16) \
+    KERNEL(dim, queries, keys, f16)
+
+KERNELS(64, 2, 64)
+KERNELS(80, 2, 64)
+KERNELS(96, 2, 64)
+KERNELS(128, 2, 64)
+KERNELS(256, 1, 32)

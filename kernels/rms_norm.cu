@@ -1,0 +1,57 @@
+// RMS normalization of each row. Contract: src/ops/rms_norm.rs. Reference: src/backend/cpu/rms_norm.rs.
+//
+// Memory-bound in prefill: reads x once into registers, writes out once. At the launch floor in decode. One thread block per token.
+#include "common/chain.cuh"
+#include "common/numbers.cuh"
+
+template <class T>
+struct RmsNormParams {
+    T* out;               // [tokens, stride]   may be x
+    const T* x;           // [tokens, stride]
+    const float* weight;  // [hidden]
+    int hidden;           // a multiple of 8, at most 64 a thread
+    int stride;           // numbers from row to row of out and x
+    float eps;
+};
+
+// Grid [tokens], block [hidden / 8 rounded up to whole warps, at most 1024].
+template <class T>
+__device__ void rms_norm(const RmsNormParams<T>& p) {
+    constexpr int KEPT = 8;
+    wait_for_previous();
+    let_next_begin();
+    const T* x = p.x + size_t(blockIdx.x) * p.stride;
+    T* out = p.out + size_t(blockIdx.x) * p.stride;
+
+    Eight kept[KEPT];
+    float squares = 0.0f;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = (k * blockDim.x + threadIdx.x) * 8;
+        if (i >= p.hidden) break;
+        kept[k] = load_eight(x + i);
+        for (int j = 0; j < 4; j++) {
+            const float2 v = widen2<T>(kept[k].pair[j]);
+            squares += v.x * v.x + v.y * v.y;
+        }
+    }
+    const float scale = rsqrtf(block_sum(squares) / p.hidden + p.eps);
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = (k * blockDim.x + threadIdx.x) * 8;
+        if (i >= p.hidden) break;
+        for (int j = 0; j < 4; j++) {
+            const float2 v = widen2<T>(kept[k].pair[j]);
+            const float2 w = *reinterpret_cast<const float2*>(p.weight + i + 2 * j);
+            kept[k].pair[j] = narrow2<T>(v.x * scale * w.x, v.y * scale * w.y);
+        }
+        store_eight(out + i, kept[k]);
+    }
+}
+
+extern "C" __global__ void nvllm_k_rms_norm_bf16(const __grid_constant__ RmsNormParams<bf16> p) {
+    rms_norm(p);
+}
+extern "C" __global__ void nvllm_k_rms_norm_f16(const __grid_constant__ RmsNormParams<f16> p) {
+    rms_norm(p);
+}

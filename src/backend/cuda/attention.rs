@@ -1,0 +1,226 @@
+//! See `ops/attention.rs` for the contract, `kernels/attention_decode.cu` and `kernels/attention_prefill.cu` for the work.
+
+use super::driver::{Address, Context, Memory};
+use super::kernels::{File, Kernel, Module, suffix};
+use super::params::params;
+use super::plan::Geometry;
+use super::{Cuda, KvCache, Step, Tensor};
+use crate::backend::KvShape;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+params! {
+    AttentionDecodeParams {
+        out: Address,
+        qkv: Address,
+        cache: Address,
+        partials: Address,
+        partial_sums: Address,
+        arrived: Address,
+        rows: Address,
+        workers: Address,
+        counts: Address,
+        block_tables: Address,
+        table_width: i32,
+        qkv_stride: i32,
+        kv_heads: i32,
+        group: i32,
+        block_size_log2: i32,
+        stages: i32,
+        scale_log2: f32,
+    }
+}
+
+params! {
+    AttentionPrefillParams {
+        out: Address,
+        qkv: Address,
+        cache: Address,
+        tiles: Address,
+        block_tables: Address,
+        table_width: i32,
+        qkv_stride: i32,
+        kv_heads: i32,
+        group: i32,
+        block_size_log2: i32,
+        scale_log2: f32,
+    }
+}
+
+/// Query heads of a KV head that the decode kernels know.
+const GROUP_MAX: usize = 16;
+
+/// What is fixed for a head dimension: `KERNELS` at the end of the two .cu files.
+struct Variant {
+    head_dim: usize,
+    decode_warps: usize,
+    tile_queries: usize,
+    prefill_keys: usize,
+}
+
+const VARIANTS: [Variant; 5] = [
+    Variant { head_dim: 64, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 80, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 96, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 128, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 256, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
+];
+
+fn variant(head_dim: usize) -> Result<&'static Variant> {
+    VARIANTS.iter().find(|v| v.head_dim == head_dim).ok_or_else(|| Error::UnsupportedModel {
+        setting: "head_dim",
+        value: head_dim.to_string(),
+        supported: "64, 80, 96, 128 or 256 on CUDA",
+    })
+}
+
+/// Numbers from row to row of a tile in shared memory: `Tile` in tensor_core.cuh.
+fn tile_stride(head_dim: usize) -> usize {
+    let chunks = head_dim / 8;
+    8 * if head_dim.is_multiple_of(64) { chunks } else { chunks | 1 }
+}
+
+/// Thread blocks that share out the keys of a step: two a multiprocessor.
+pub fn workers(context: &Context) -> usize {
+    2 * context.facts().processors
+}
+
+/// How steps are cut for such heads.
+pub fn geometry(context: &Context, shape: &KvShape) -> Result<Geometry> {
+    let variant = variant(shape.head_dim)?;
+    Ok(Geometry {
+        kv_heads: shape.kv_heads,
+        tile_tokens: 16 * variant.decode_warps,
+        tile_queries: variant.tile_queries,
+        workers: workers(context),
+    })
+}
+
+/// Attention of rows that bring one token.
+pub struct Decode {
+    /// For groups of up to 8 and up to 16 query heads.
+    kernels: [Kernel; 2],
+    warps: usize,
+    /// Shared memory for two thread blocks on a multiprocessor, or for one where two cannot be, in bytes.
+    shared_bytes: usize,
+    /// Partial results `[workers, 2, GROUP_MAX, head_dim]`, their sums `[.., 2]`, and arrival counts `[workers]`.
+    partials: Memory,
+    partial_sums: Memory,
+    arrived: Memory,
+}
+
+impl Decode {
+    /// Loads the kernels for such heads.
+    pub fn new(context: &Arc<Context>, shape: &KvShape) -> Result<Decode> {
+        let (d, variant) = (shape.head_dim, variant(shape.head_dim)?);
+        let module = Module::load(context, File::AttentionDecode)?;
+        let dtype = suffix(shape.dtype);
+        let kernels = [
+            Kernel::new(&module, &format!("attention_decode_d{d}_g8_{dtype}"))?,
+            Kernel::new(&module, &format!("attention_decode_d{d}_g16_{dtype}"))?,
+        ];
+        let facts = context.facts();
+        // The driver keeps 1 KiB of each thread block's shared memory for itself.
+        let shared_bytes = facts.block_shared_bytes.min(facts.shared_bytes / 2 - 1024 - 256);
+        for kernel in &kernels {
+            kernel.allow_shared(facts.block_shared_bytes - 256)?;
+        }
+        let parts = workers(context) * 2 * GROUP_MAX;
+        let knob = "memory_utilization";
+        Ok(Decode {
+            kernels,
+            warps: variant.decode_warps,
+            shared_bytes,
+            partials: Memory::new(context, parts * d * 4, "attention scratch", knob)?,
+            partial_sums: Memory::new(context, parts * 8, "attention scratch", knob)?,
+            arrived: Memory::zeroed(context, workers(context) * 4, "attention scratch", knob)?,
+        })
+    }
+}
+
+/// Attention of rows that bring several tokens.
+pub struct Prefill {
+    kernel: Kernel,
+    shared_bytes: usize,
+}
+
+impl Prefill {
+    /// Loads the kernel for such heads.
+    pub fn new(context: &Arc<Context>, shape: &KvShape) -> Result<Prefill> {
+        let variant = variant(shape.head_dim)?;
+        let name = format!("attention_prefill_d{}", shape.head_dim);
+        let kernel = Kernel::load(context, File::AttentionPrefill, &name, shape.dtype)?;
+        let rows = variant.tile_queries + 4 * variant.prefill_keys;
+        let shared_bytes = rows * tile_stride(shape.head_dim) * 2;
+        kernel.allow_shared(shared_bytes)?;
+        Ok(Prefill { kernel, shared_bytes })
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub fn run(
+    cuda: &Cuda,
+    out: &mut Tensor,
+    qkv: &Tensor,
+    cache: &KvCache,
+    layer: usize,
+    heads: usize,
+    scale: f32,
+    step: &Step,
+) -> Result<()> {
+    let shape = cache.shape();
+    let group = heads / shape.kv_heads;
+    assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
+    let (at, plan) = (step.addresses(), step.plan());
+    let scale_log2 = scale * std::f32::consts::LOG2_E;
+    let block_size_log2 = shape.block_size.ilog2() as i32;
+    let table_width = step.batch().table_width as i32;
+
+    if plan.rows.len() > 1 {
+        let decode = &cache.decode;
+        let merge = decode.warps * group * (shape.head_dim + 2) * 4;
+        let stage = decode.warps * 2 * 16 * tile_stride(shape.head_dim) * 2;
+        let stages = ((decode.shared_bytes - merge.min(decode.shared_bytes)) / stage).clamp(2, 6);
+        let params = AttentionDecodeParams {
+            out: out.storage.address(),
+            qkv: qkv.storage.address(),
+            cache: cache.layer(layer),
+            partials: decode.partials.address(),
+            partial_sums: decode.partial_sums.address(),
+            arrived: decode.arrived.address(),
+            rows: at.decode_rows,
+            workers: at.decode_workers,
+            counts: at.counts,
+            block_tables: at.block_tables,
+            table_width,
+            qkv_stride: qkv.storage.stride() as i32,
+            kv_heads: shape.kv_heads as i32,
+            group: group as i32,
+            block_size_log2,
+            stages: stages as i32,
+            scale_log2,
+        };
+        let kernel = &decode.kernels[usize::from(group > 8)];
+        // All workers are launched, so that a graph stays right when a later plan uses more of them.
+        let blocks = [workers(&cuda.context), 1, 1];
+        kernel.launch(cuda.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;
+    }
+    if !plan.tiles.is_empty() {
+        let params = AttentionPrefillParams {
+            out: out.storage.address(),
+            qkv: qkv.storage.address(),
+            cache: cache.layer(layer),
+            tiles: at.prefill_tiles,
+            block_tables: at.block_tables,
+            table_width,
+            qkv_stride: qkv.storage.stride() as i32,
+            kv_heads: shape.kv_heads as i32,
+            group: group as i32,
+            block_size_log2,
+            scale_log2,
+        };
+        let blocks = [heads, plan.tiles.len(), 1];
+        cache.prefill.kernel.launch(cuda.chaining, blocks, 128, cache.prefill.shared_bytes, &params)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,357 @@
+//! Matrix products by cuBLASLt, where it is installed.
+//!
+//! The library is looked for under its soname, then in `NVLLM_CUDA_LIB_DIR`, then beside Python's site-packages: opening
+//! the full path first makes the later open by soname find it. For each shape the library's suggestions are timed once and the
+//! fastest is kept, so that a step asks for no heuristic.
+
+use super::driver::{Context, Event, EventKind, Memory};
+use super::linear::LinearParams;
+use crate::backend::DType;
+use crate::error::{Error, Result};
+use crate::log::{Level, log};
+use cudarc::cublaslt::sys as lt;
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::mem::MaybeUninit;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::Arc;
+
+const SONAME: &str = "libcublasLt.so.13";
+/// What NVIDIA recommends for Hopper.
+const WORKSPACE_BYTES: usize = 32 << 20;
+/// Algorithms that are timed for a shape.
+const CANDIDATES: usize = 16;
+
+/// A product `out = x * weight^T + bias`.
+pub struct Product {
+    /// Addresses and sizes.
+    pub params: LinearParams,
+    /// The bias in the model's number type.
+    pub bias: Option<u64>,
+}
+
+/// What became of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is on the stream.
+    Launched,
+    /// The library has no way to compute this shape.
+    Refused,
+}
+
+/// An open handle, and the plans made so far.
+pub struct Blas {
+    context: Arc<Context>,
+    handle: lt::cublasLtHandle_t,
+    workspace: Memory,
+    dtype: lt::cudaDataType,
+    plans: HashMap<Shape, Option<lt::cublasLtMatmulAlgo_t>>,
+    /// Around each candidate of a new shape.
+    timing: [Event; 2],
+}
+
+// SAFETY: the handle may be used from any thread, one at a time, which `&mut self` ensures.
+unsafe impl Send for Blas {}
+
+/// What an algorithm depends on. Token counts that lie close together share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    m_bucket: i32,
+    n: i32,
+    k: i32,
+    out_stride: i32,
+    has_bias: bool,
+}
+
+/// Eight buckets between a power of two and the next: few enough plans, near enough sizes.
+fn bucket(m: i32) -> i32 {
+    let step = (1 << m.ilog2().saturating_sub(3)).max(8);
+    (m + step - 1) / step * step
+}
+
+fn check(call: &'static str, status: lt::cublasStatus_t) -> Result<()> {
+    if status == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+        Ok(())
+    } else {
+        Err(Error::Device { call, code: status as i32 })
+    }
+}
+
+/// Folders that may hold the library besides those the loader knows.
+fn folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = std::env::var_os("NVLLM_CUDA_LIB_DIR").map(PathBuf::from).into_iter().collect();
+    let mut roots = Vec::new();
+    if let Some(environment) = std::env::var_os("VIRTUAL_ENV") {
+        roots.push(PathBuf::from(environment).join("lib"));
+    }
+    if let Some(home) = std::env::var_os("HOME") {
+        roots.push(PathBuf::from(home).join(".local/lib"));
+    }
+    roots.extend(["/usr/local/lib", "/usr/lib"].map(PathBuf::from));
+    for root in roots {
+        for python in std::fs::read_dir(root).into_iter().flatten().flatten() {
+            for packages in ["site-packages", "dist-packages"] {
+                folders.push(python.path().join(packages).join("nvidia/cu13/lib"));
+            }
+        }
+    }
+    folders
+}
+
+/// Whether cuBLASLt can be opened by its soname, after opening it by its path where that is needed.
+fn is_present() -> bool {
+    // SAFETY: opens libraries, whose start-up code is NVIDIA's; nothing is called yet.
+    unsafe {
+        if lt::is_culib_present() {
+            return true;
+        }
+        for folder in folders() {
+            let path = folder.join(SONAME);
+            if !path.is_file() {
+                continue;
+            }
+            let Ok(path) = CString::new(path.into_os_string().into_encoded_bytes()) else { continue };
+            if !libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() && lt::is_culib_present() {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+impl Blas {
+    /// Opens the library, or answers `None` where it is missing.
+    pub fn open(context: &Arc<Context>, dtype: DType) -> Result<Option<Blas>> {
+        if !is_present() {
+            log(Level::Info, format_args!("{SONAME} was not found: matrix products take the slower path of our own"));
+            return Ok(None);
+        }
+        context.make_current()?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the library is there by the check above; the out-pointer is a live local.
+        check("cublasLtCreate", unsafe { lt::cublasLtCreate(&mut handle) })?;
+        let workspace = Memory::new(context, WORKSPACE_BYTES, "matrix workspace", "memory_utilization");
+        let events = Event::new(context, EventKind::Timing)
+            .and_then(|first| Event::new(context, EventKind::Timing).map(|second| [first, second]));
+        match (workspace, events) {
+            (Ok(workspace), Ok(timing)) => {
+                let dtype = match dtype {
+                    DType::Bf16 => lt::cudaDataType::CUDA_R_16BF,
+                    DType::F16 | DType::F32 => lt::cudaDataType::CUDA_R_16F,
+                };
+                Ok(Some(Blas { context: context.clone(), handle, workspace, dtype, plans: HashMap::new(), timing }))
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                // SAFETY: created above and used by nobody.
+                let _ = unsafe { lt::cublasLtDestroy(handle) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Launches a product. A shape that is new is planned first, unless a graph is being captured.
+    pub fn matmul(&mut self, product: &Product) -> Result<Outcome> {
+        self.context.make_current()?;
+        let p = &product.params;
+        let shape =
+            Shape { m_bucket: bucket(p.m), n: p.n, k: p.k, out_stride: p.out_stride, has_bias: product.bias.is_some() };
+        let call = Call::new(self.dtype, product)?;
+        let algorithm = match self.plans.get(&shape) {
+            Some(plan) => *plan,
+            None => {
+                let plan = self.plan(&call, product)?;
+                if !self.context.is_capturing() {
+                    self.plans.insert(shape, plan);
+                }
+                plan
+            }
+        };
+        let Some(algorithm) = algorithm else { return Ok(Outcome::Refused) };
+        match self.launch(&call, product, &algorithm) {
+            lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(Outcome::Launched),
+            // The bucket's algorithm does not fit this very size.
+            lt::cublasStatus_t::CUBLAS_STATUS_INVALID_VALUE | lt::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => {
+                match self.suggestions(&call, 1).first() {
+                    Some(first) => {
+                        check("cublasLtMatmul", self.launch(&call, product, &first.algo)).map(|()| Outcome::Launched)
+                    }
+                    None => Ok(Outcome::Refused),
+                }
+            }
+            status => check("cublasLtMatmul", status).map(|()| Outcome::Launched),
+        }
+    }
+
+    /// The fastest of the library's suggestions for this shape; the first one while a graph is captured.
+    fn plan(&mut self, call: &Call, product: &Product) -> Result<Option<lt::cublasLtMatmulAlgo_t>> {
+        if self.context.is_capturing() {
+            return Ok(self.suggestions(call, 1).first().map(|s| s.algo));
+        }
+        let mut best: Option<(f32, lt::cublasLtMatmulAlgo_t)> = None;
+        for suggestion in self.suggestions(call, CANDIDATES) {
+            let algorithm = suggestion.algo;
+            let mut least = f32::INFINITY;
+            for _ in 0..4 {
+                self.timing[0].record()?;
+                let status = self.launch(call, product, &algorithm);
+                self.timing[1].record()?;
+                self.timing[1].wait()?;
+                if status == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+                    least = least.min(self.timing[0].milliseconds_to(&self.timing[1])?);
+                }
+            }
+            if least < best.as_ref().map_or(f32::INFINITY, |b| b.0) {
+                best = Some((least, algorithm));
+            }
+        }
+        Ok(best.map(|b| b.1))
+    }
+
+    fn suggestions(&self, call: &Call, wanted: usize) -> Vec<lt::cublasLtMatmulHeuristicResult_t> {
+        let mut preference = ptr::null_mut();
+        let mut results: Vec<MaybeUninit<lt::cublasLtMatmulHeuristicResult_t>> = vec![MaybeUninit::zeroed(); wanted];
+        let mut found = 0;
+        // SAFETY: all descriptors live; the result array has `wanted` entries, of which the library fills `found`.
+        unsafe {
+            if lt::cublasLtMatmulPreferenceCreate(&mut preference) != lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+                return Vec::new();
+            }
+            let attribute = lt::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+            let bytes = WORKSPACE_BYTES;
+            let _ = lt::cublasLtMatmulPreferenceSetAttribute(
+                preference,
+                attribute,
+                ptr::from_ref(&bytes).cast(),
+                size_of::<usize>(),
+            );
+            let status = lt::cublasLtMatmulAlgoGetHeuristic(
+                self.handle,
+                call.operation,
+                call.weight,
+                call.x,
+                call.out,
+                call.out,
+                preference,
+                wanted as i32,
+                results.as_mut_ptr().cast(),
+                &mut found,
+            );
+            let _ = lt::cublasLtMatmulPreferenceDestroy(preference);
+            if status != lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+                return Vec::new();
+            }
+            let results = results.into_iter().take(found as usize).map(|r| r.assume_init());
+            results.filter(|r| r.state == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS).collect()
+        }
+    }
+
+    fn launch(&self, call: &Call, product: &Product, algorithm: &lt::cublasLtMatmulAlgo_t) -> lt::cublasStatus_t {
+        let (one, zero) = (1.0f32, 0.0f32);
+        let p = &product.params;
+        // SAFETY: the descriptors state the shapes of the buffers at these addresses, which `ops::linear` checked. In the library's
+        // column-major view, out^T [n, m] = weight [n, k] * x^T [k, m].
+        unsafe {
+            lt::cublasLtMatmul(
+                self.handle,
+                call.operation,
+                ptr::from_ref(&one).cast(),
+                p.weight as *const c_void,
+                call.weight,
+                p.x as *const c_void,
+                call.x,
+                ptr::from_ref(&zero).cast(),
+                p.out as *const c_void,
+                call.out,
+                p.out as *mut c_void,
+                call.out,
+                algorithm,
+                self.workspace.address() as *mut c_void,
+                WORKSPACE_BYTES,
+                self.context.stream().cast(),
+            )
+        }
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        let _ = self.context.synchronize();
+        // SAFETY: created by `open` and destroyed once; no product runs any more.
+        let _ = unsafe { lt::cublasLtDestroy(self.handle) };
+    }
+}
+
+/// Descriptors of one product.
+struct Call {
+    operation: lt::cublasLtMatmulDesc_t,
+    weight: lt::cublasLtMatrixLayout_t,
+    x: lt::cublasLtMatrixLayout_t,
+    out: lt::cublasLtMatrixLayout_t,
+}
+
+impl Call {
+    fn new(dtype: lt::cudaDataType, product: &Product) -> Result<Call> {
+        let p = &product.params;
+        let null = ptr::null_mut();
+        let mut call = Call { operation: null as _, weight: null as _, x: null as _, out: null as _ };
+        // SAFETY: all out-pointers are fields of a live local, which destroys what was made if a later call fails.
+        unsafe {
+            let compute = lt::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+            let scale = lt::cudaDataType::CUDA_R_32F;
+            check("cublasLtMatmulDescCreate", lt::cublasLtMatmulDescCreate(&mut call.operation, compute, scale))?;
+            let set = |attribute, value: *const c_void, bytes| {
+                let status = lt::cublasLtMatmulDescSetAttribute(call.operation, attribute, value, bytes);
+                check("cublasLtMatmulDescSetAttribute", status)
+            };
+            use lt::cublasLtMatmulDescAttributes_t as Attribute;
+            /// CUBLAS_OP_T
+            const TRANSPOSED: i32 = 1;
+            let transposed = TRANSPOSED;
+            set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, ptr::from_ref(&transposed).cast(), size_of_val(&transposed))?;
+            if let Some(bias) = product.bias {
+                let epilogue = lt::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
+                set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, ptr::from_ref(&epilogue).cast(), size_of_val(&epilogue))?;
+                set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, ptr::from_ref(&bias).cast(), size_of_val(&bias))?;
+            }
+            let layout = |to: &mut lt::cublasLtMatrixLayout_t, rows: i32, cols: i32, stride: i32| {
+                let status = lt::cublasLtMatrixLayoutCreate(to, dtype, rows as u64, cols as u64, i64::from(stride));
+                check("cublasLtMatrixLayoutCreate", status)
+            };
+            layout(&mut call.weight, p.k, p.n, p.k)?;
+            layout(&mut call.x, p.k, p.m, p.x_stride)?;
+            layout(&mut call.out, p.n, p.m, p.out_stride)?;
+        }
+        Ok(call)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // SAFETY: each was created once, or is null.
+        unsafe {
+            if !self.operation.is_null() {
+                let _ = lt::cublasLtMatmulDescDestroy(self.operation);
+            }
+            for layout in [self.weight, self.x, self.out] {
+                if !layout.is_null() {
+                    let _ = lt::cublasLtMatrixLayoutDestroy(layout);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bucket;
+
+    #[test]
+    fn token_counts_share_a_plan_with_their_neighbours() {
+        let cases =
+            [(1, 8), (17, 24), (64, 64), (65, 72), (100, 104), (256, 256), (257, 288), (1000, 1024), (16384, 16384)];
+        for (m, expected) in cases {
+            assert_eq!(bucket(m), expected, "{m} tokens");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A recorded sequence of launches that is replayed by one call.
+
+use super::driver::{Context, check};
+use super::sys;
+use crate::error::Result;
+use std::ptr;
+use std::sync::Arc;
+
+/// Launches that were captured.
+pub struct Graph {
+    context: Arc<Context>,
+    graph: sys::CUgraph,
+    executable: sys::CUgraphExec,
+}
+
+// SAFETY: driver handles, see `Context`.
+unsafe impl Send for Graph {}
+
+impl Graph {
+    /// Records what `launches` puts on the stream instead of running it. Nothing in it may allocate or wait.
+    pub fn capture(context: &Arc<Context>, launches: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        context.make_current()?;
+        let mut graph = Graph { context: context.clone(), graph: ptr::null_mut(), executable: ptr::null_mut() };
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream lives by the `Arc`; the capture that is begun here is ended on every path.
+        unsafe {
+            check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(context.stream(), mode))?;
+            let launched = launches();
+            let ended = check("cuStreamEndCapture", sys::cuStreamEndCapture(context.stream(), &mut graph.graph));
+            launched?;
+            ended?;
+            let code = sys::cuGraphInstantiateWithFlags(&mut graph.executable, graph.graph, 0);
+            check("cuGraphInstantiate", code)?;
+        }
+        Ok(graph)
+    }
+
+    /// Runs it once more, with what the buffers hold now.
+    pub fn launch(&self) -> Result<()> {
+        self.context.make_current()?;
+        // SAFETY: instantiated by `capture`; the buffers in it outlive it by the care of whoever captured it.
+        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.executable, self.context.stream()) })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let _ = self.context.synchronize();
+        // SAFETY: each was created once, or is null; nothing of them runs any more.
+        unsafe {
+            if !self.executable.is_null() {
+                let _ = sys::cuGraphExecDestroy(self.executable);
+            }
+            if !self.graph.is_null() {
+                let _ = sys::cuGraphDestroy(self.graph);
+            }
+        }
+    }
+}

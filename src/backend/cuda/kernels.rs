@@ -1,0 +1,181 @@
+//! The compiled kernels: loads them, and launches one with its parameter struct.
+
+use super::driver::{Context, check};
+use super::params::Params;
+use super::sys;
+use crate::backend::DType;
+use crate::error::Result;
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+/// Bytes at an address that the driver can read words from.
+#[repr(C, align(16))]
+struct Aligned<B: ?Sized>(B);
+
+macro_rules! fatbin {
+    ($file:literal) => {{
+        static FATBIN: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".fatbin")));
+        &FATBIN.0
+    }};
+}
+
+/// A kernel file as built for all architectures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // named as the files are
+pub enum File {
+    AddRmsNorm,
+    AttentionDecode,
+    AttentionPrefill,
+    CopyBlocks,
+    Embedding,
+    GatherLast,
+    LinearDirect,
+    LinearTiled,
+    RmsNorm,
+    RopeAndCache,
+    Sample,
+    SiluMul,
+}
+
+impl File {
+    fn fatbin(self) -> &'static [u8] {
+        match self {
+            File::AddRmsNorm => fatbin!("add_rms_norm"),
+            File::AttentionDecode => fatbin!("attention_decode"),
+            File::AttentionPrefill => fatbin!("attention_prefill"),
+            File::CopyBlocks => fatbin!("copy_blocks"),
+            File::Embedding => fatbin!("embedding"),
+            File::GatherLast => fatbin!("gather_last"),
+            File::LinearDirect => fatbin!("linear_direct"),
+            File::LinearTiled => fatbin!("linear_tiled"),
+            File::RmsNorm => fatbin!("rms_norm"),
+            File::RopeAndCache => fatbin!("rope_and_cache"),
+            File::Sample => fatbin!("sample"),
+            File::SiluMul => fatbin!("silu_mul"),
+        }
+    }
+}
+
+/// A kernel file on the device.
+pub struct Module {
+    context: Arc<Context>,
+    module: sys::CUmodule,
+}
+
+// SAFETY: a driver handle, see `Context`.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+impl Module {
+    /// Loads the code for this device's architecture.
+    pub fn load(context: &Arc<Context>, file: File) -> Result<Arc<Module>> {
+        context.make_current()?;
+        let mut module = ptr::null_mut();
+        // SAFETY: the image is a whole fatbin, aligned by `Aligned`, and the out-pointer is a live local.
+        check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut module, file.fatbin().as_ptr().cast()) })?;
+        Ok(Arc::new(Module { context: context.clone(), module }))
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let _ = self.context.synchronize();
+        // SAFETY: loaded by `load` and unloaded once; no kernel of it runs any more.
+        let _ = unsafe { sys::cuModuleUnload(self.module) };
+    }
+}
+
+/// Whether a kernel may begin while the one before it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chaining {
+    /// One after another.
+    Strict,
+    /// Programmatic dependent launch, from compute capability 9.0 on.
+    Overlapped,
+}
+
+/// A kernel that can be launched.
+pub struct Kernel {
+    module: Arc<Module>,
+    function: sys::CUfunction,
+}
+
+// SAFETY: a driver handle, see `Context`.
+unsafe impl Send for Kernel {}
+
+impl Kernel {
+    /// The kernel `nvllm_k_<name>`.
+    pub fn new(module: &Arc<Module>, name: &str) -> Result<Kernel> {
+        module.context.make_current()?;
+        let name = CString::new(format!("nvllm_k_{name}")).expect("kernel names have no zero byte");
+        let mut function = ptr::null_mut();
+        // SAFETY: the module is loaded, the name ends with a zero byte, the out-pointer is a live local.
+        let code = unsafe { sys::cuModuleGetFunction(&mut function, module.module, name.as_ptr()) };
+        check("cuModuleGetFunction", code)?;
+        Ok(Kernel { module: module.clone(), function })
+    }
+
+    /// The kernel `nvllm_k_<name>_<dtype>`, alone of its file.
+    pub fn load(context: &Arc<Context>, file: File, name: &str, dtype: DType) -> Result<Kernel> {
+        Kernel::new(&Module::load(context, file)?, &format!("{name}_{}", suffix(dtype)))
+    }
+
+    /// Allows launches with up to `bytes` of dynamic shared memory.
+    pub fn allow_shared(&self, bytes: usize) -> Result<()> {
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function lives as long as its module.
+        check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(self.function, attribute, bytes as i32) })
+    }
+
+    /// Launches a grid of `blocks` thread blocks of `threads` with `shared` bytes of dynamic shared memory.
+    ///
+    /// `params` is the kernel's parameter struct: a test compares each with its CUDA twin. An empty grid launches nothing.
+    pub fn launch<P: Params>(
+        &self,
+        chaining: Chaining,
+        blocks: [usize; 3],
+        threads: usize,
+        shared: usize,
+        params: &P,
+    ) -> Result<()> {
+        debug_assert!(!P::FIELDS.is_empty());
+        if blocks.contains(&0) {
+            return Ok(());
+        }
+        let context = &self.module.context;
+        context.make_current()?;
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: blocks[0] as u32,
+            gridDimY: blocks[1] as u32,
+            gridDimZ: blocks[2] as u32,
+            blockDimX: threads as u32,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared as u32,
+            hStream: context.stream(),
+            attrs: &mut attribute,
+            numAttrs: u32::from(chaining == Chaining::Overlapped),
+        };
+        let mut arguments = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
+        // SAFETY: the kernel takes one struct by value, which `params` is; the driver copies it before the call returns. The
+        // addresses in it belong to buffers whose owners outlive the launch: dropping them waits for the stream.
+        check("cuLaunchKernelEx", unsafe {
+            sys::cuLaunchKernelEx(&config, self.function, arguments.as_mut_ptr(), ptr::null_mut())
+        })
+    }
+}
+
+/// How kernel names spell a number type.
+pub fn suffix(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bf16 => "bf16",
+        DType::F16 | DType::F32 => "f16",
+    }
+}

@@ -1,0 +1,56 @@
+//! See `ops/rope_and_cache.rs` for the contract, `kernels/rope_and_cache.cu` for the work.
+
+use super::driver::Address;
+use super::params::params;
+use super::{Cuda, KvCache, Step, Tensor, Vector};
+use crate::backend::HeadNorm;
+use crate::error::Result;
+
+params! {
+    RopeAndCacheParams {
+        qkv: Address,
+        cache: Address,
+        query_norm: Address,
+        key_norm: Address,
+        rope: Address,
+        positions: Address,
+        slots: Address,
+        heads: i32,
+        kv_heads: i32,
+        head_dim: i32,
+        block_size: i32,
+        stride: i32,
+        eps: f32,
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub fn run(
+    cuda: &Cuda,
+    qkv: &mut Tensor,
+    cache: &mut KvCache,
+    layer: usize,
+    heads: usize,
+    norm: Option<HeadNorm<Vector>>,
+    rope: &Vector,
+    step: &Step,
+) -> Result<()> {
+    let (shape, at) = (cache.shape(), step.addresses());
+    let params = RopeAndCacheParams {
+        qkv: qkv.storage.address(),
+        cache: cache.layer(layer),
+        query_norm: norm.as_ref().map_or(0, |n| n.query.wide.address()),
+        key_norm: norm.as_ref().map_or(0, |n| n.key.wide.address()),
+        rope: rope.wide.address(),
+        positions: at.positions,
+        slots: at.slots,
+        heads: heads as i32,
+        kv_heads: shape.kv_heads as i32,
+        head_dim: shape.head_dim as i32,
+        block_size: shape.block_size as i32,
+        stride: qkv.storage.stride() as i32,
+        eps: norm.as_ref().map_or(0.0, |n| n.eps),
+    };
+    let blocks = [qkv.rows(), (heads + 2 * shape.kv_heads).div_ceil(8), 1];
+    cuda.kernels.rope_and_cache.launch(cuda.chaining, blocks, 256, 0, &params)
+}

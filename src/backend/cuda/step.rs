@@ -1,0 +1,239 @@
+//! A batch where the device can read it.
+//!
+//! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, each at
+//! an offset that depends on the limits alone: one copy takes a batch over, and a graph captured once finds every
+//! later batch at the same addresses. Block tables come last, so that the copy can stop where they end.
+
+use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
+use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
+use crate::batch::{Batch, BatchLimits, Sampling, TokenId};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+/// Banned tokens of all samples together.
+const BANNED_PER_ROW: usize = 64;
+const KNOB: &str = "max_num_seqs or max_batched_tokens";
+
+/// A batch on the device, and the tokens sampled for it.
+pub struct Step {
+    batch: Batch,
+    plan: Plan,
+    layout: Layout,
+    limits: BatchLimits,
+    host: Pinned,
+    device: Memory,
+    /// Recorded after each upload: the pinned memory may be written again.
+    uploaded: Event,
+    /// Recorded after sampling.
+    sampled: Event,
+    host_tokens: Pinned,
+    /// `[rows]` tokens, ranks of the likeliest and noisiest tokens, arrival counts.
+    scratch: Memory,
+}
+
+/// Offsets in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    counts: usize,
+    token_ids: usize,
+    positions: usize,
+    slots: usize,
+    row_starts: usize,
+    sampled_rows: usize,
+    sampling: usize,
+    decode_rows: usize,
+    decode_workers: usize,
+    prefill_tiles: usize,
+    banned: usize,
+    block_tables: usize,
+    end: usize,
+}
+
+impl Layout {
+    fn new(limits: &BatchLimits, workers: usize) -> Layout {
+        let mut end = 0;
+        let mut place = |bytes: usize| {
+            let at = end;
+            end = (at + bytes).next_multiple_of(64);
+            at
+        };
+        let (tokens, rows) = (limits.tokens, limits.rows);
+        Layout {
+            counts: place(8),
+            token_ids: place(4 * tokens),
+            positions: place(4 * tokens),
+            slots: place(4 * tokens),
+            row_starts: place(4 * (rows + 1)),
+            sampled_rows: place(4 * rows),
+            sampling: place(size_of::<Sampling>() * rows),
+            decode_rows: place(size_of::<DecodeRow>() * (rows + 1)),
+            decode_workers: place(size_of::<DecodeWorker>() * workers),
+            prefill_tiles: place(size_of::<PrefillTile>() * Plan::tiles_max(tokens, rows)),
+            banned: place(4 * BANNED_PER_ROW * rows),
+            block_tables: place(4 * rows * limits.table_width()),
+            end: place(0),
+        }
+    }
+}
+
+/// Where the device finds what an op reads of a step.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // named as in `Batch` and `Plan`
+pub struct Addresses {
+    pub counts: Address,
+    pub token_ids: Address,
+    pub positions: Address,
+    pub slots: Address,
+    pub row_starts: Address,
+    pub sampled_rows: Address,
+    pub sampling: Address,
+    pub decode_rows: Address,
+    pub decode_workers: Address,
+    pub prefill_tiles: Address,
+    pub banned: Address,
+    pub block_tables: Address,
+    pub tokens: Address,
+    pub host_tokens: Address,
+    pub likeliest: Address,
+    pub noisiest: Address,
+    pub arrived: Address,
+}
+
+/// Types without padding or pointers, whose bytes are the numbers a kernel reads.
+///
+/// # Safety
+///
+/// Every byte of a value is initialized.
+unsafe trait Bytes: Copy {}
+// SAFETY: one number.
+unsafe impl Bytes for u32 {}
+// SAFETY: numbers of four bytes, without padding.
+unsafe impl Bytes for DecodeRow {}
+// SAFETY: as above.
+unsafe impl Bytes for DecodeWorker {}
+// SAFETY: as above.
+unsafe impl Bytes for PrefillTile {}
+
+fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
+    let bytes = size_of_val(values);
+    // SAFETY: `values` are so many initialized bytes by `Bytes`.
+    let from = unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), bytes) };
+    to[at..at + bytes].copy_from_slice(from);
+    at + bytes
+}
+
+impl Step {
+    /// Memory for a batch of at most `limits`, planned for at most `workers` thread blocks.
+    pub fn new(context: &Arc<Context>, limits: &BatchLimits, workers: usize) -> Result<Step> {
+        let layout = Layout::new(limits, workers);
+        Ok(Step {
+            batch: Batch::with_limits(limits),
+            plan: Plan::with_capacity(limits.rows, workers, Plan::tiles_max(limits.tokens, limits.rows)),
+            layout,
+            limits: *limits,
+            host: Pinned::zeroed(context, layout.end, "a batch in pinned memory", KNOB)?,
+            device: Memory::new(context, layout.end, "a batch on the device", KNOB)?,
+            uploaded: Event::new(context, EventKind::Order)?,
+            sampled: Event::new(context, EventKind::Order)?,
+            host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
+            scratch: Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?,
+        })
+    }
+
+    /// The batch as the host sees it.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// The plan of its attention.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Copies and plans a batch, and begins its upload.
+    pub fn stage(&mut self, batch: &Batch, geometry: &Geometry) -> Result<()> {
+        let limit = BANNED_PER_ROW * self.limits.rows;
+        if batch.banned_tokens.len() > limit {
+            return Err(Error::Unsupported {
+                what: format!(
+                    "{} banned tokens in one step, but {limit} fit: lower max_num_seqs or ban fewer",
+                    batch.banned_tokens.len()
+                ),
+            });
+        }
+        self.uploaded.wait()?;
+        self.batch.clone_from(batch);
+        self.plan.make(batch, geometry);
+        let (to, at) = (self.host.bytes_mut(), &self.layout);
+        put(to, at.counts, &[self.plan.workers.len() as u32, self.plan.rows.len() as u32 - 1]);
+        put(to, at.token_ids, &batch.token_ids);
+        put(to, at.positions, &batch.positions);
+        put(to, at.slots, &batch.slots);
+        put(to, at.row_starts, &batch.row_starts);
+        put(to, at.sampled_rows, &batch.sampled_rows);
+        for (i, sampling) in batch.sampling.iter().enumerate() {
+            put_sampling(to, at.sampling + i * size_of::<Sampling>(), sampling);
+        }
+        put(to, at.decode_rows, &self.plan.rows);
+        put(to, at.decode_workers, &self.plan.workers);
+        put(to, at.prefill_tiles, &self.plan.tiles);
+        put(to, at.banned, &batch.banned_tokens);
+        let end = put(to, at.block_tables, &batch.block_tables);
+        self.host.upload(&self.device, 0, end)?;
+        self.uploaded.record()
+    }
+
+    /// Marks that the tokens of this step are on their way: after `sample`, or after the launch of a graph with it.
+    pub fn mark_sampled(&self) -> Result<()> {
+        self.sampled.record()
+    }
+
+    /// Whether the tokens are there.
+    pub fn is_sampled(&self) -> Result<bool> {
+        self.sampled.is_reached()
+    }
+
+    /// The tokens, once they are there. `[samples]`
+    pub fn tokens(&self) -> Result<&[TokenId]> {
+        self.sampled.wait()?;
+        let bytes = &self.host_tokens.bytes()[..4 * self.batch.samples()];
+        // SAFETY: pinned memory begins at a page, and any four bytes are a token id. The device is done with it by the wait.
+        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), self.batch.samples()) })
+    }
+
+    /// Where the device finds the arrays.
+    pub fn addresses(&self) -> Addresses {
+        let (device, layout) = (self.device.address(), &self.layout);
+        let place = |offset: usize| device + offset as u64;
+        let (scratch, rows) = (self.scratch.address(), self.limits.rows as u64);
+        Addresses {
+            counts: place(layout.counts),
+            token_ids: place(layout.token_ids),
+            positions: place(layout.positions),
+            slots: place(layout.slots),
+            row_starts: place(layout.row_starts),
+            sampled_rows: place(layout.sampled_rows),
+            sampling: place(layout.sampling),
+            decode_rows: place(layout.decode_rows),
+            decode_workers: place(layout.decode_workers),
+            prefill_tiles: place(layout.prefill_tiles),
+            banned: place(layout.banned),
+            block_tables: place(layout.block_tables),
+            likeliest: scratch,
+            noisiest: scratch + 8 * rows,
+            tokens: scratch + 16 * rows,
+            arrived: scratch + 20 * rows,
+            host_tokens: self.host_tokens.address(),
+        }
+    }
+}
+
+/// Writes the fields one by one, as the struct has padding at its end.
+fn put_sampling(to: &mut [u8], at: usize, sampling: &Sampling) {
+    let Sampling { temperature, top_p, min_p, top_k, seed, stream, position, banned_start, banned_end } = *sampling;
+    let numbers = [temperature.to_bits(), top_p.to_bits(), min_p.to_bits(), top_k];
+    let wide = [seed as u32, (seed >> 32) as u32, stream as u32, (stream >> 32) as u32];
+    let at = put(to, at, &numbers);
+    let at = put(to, at, &wide);
+    put(to, at, &[position, banned_start, banned_end]);
+}

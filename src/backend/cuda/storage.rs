@@ -1,0 +1,55 @@
+//! Memory of an activation tensor.
+
+use super::driver::{Address, Context, Memory};
+use crate::backend::DType;
+use crate::error::Result;
+use half::{bf16, f16};
+use std::sync::Arc;
+
+/// Rows of numbers in the model's type. Each row begins at a multiple of 16 bytes, whatever its length.
+pub struct Storage {
+    memory: Memory,
+    stride: usize,
+}
+
+impl Storage {
+    /// Room for `capacity` rows of `cols` numbers, not touched.
+    pub fn new(context: &Arc<Context>, capacity: usize, cols: usize, dtype: DType) -> Result<Storage> {
+        let stride = cols.next_multiple_of(8);
+        let knob = "max_num_batched_tokens";
+        let memory = Memory::new(context, capacity * stride * dtype.bytes(), "activations on the device", knob)?;
+        Ok(Storage { memory, stride })
+    }
+
+    pub(super) fn address(&self) -> Address {
+        self.memory.address()
+    }
+
+    /// Numbers from row to row.
+    pub(super) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    pub(super) fn read(&self, rows: usize, cols: usize, dtype: DType) -> Result<Vec<f32>> {
+        let mut bytes = vec![0; rows * self.stride * 2];
+        self.memory.read(0, &mut bytes)?;
+        let number = |b: &[u8]| match dtype {
+            DType::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+            DType::F16 | DType::F32 => f16::from_le_bytes([b[0], b[1]]).to_f32(),
+        };
+        let rows = bytes.chunks_exact(self.stride * 2);
+        Ok(rows.flat_map(|row| row[..cols * 2].chunks_exact(2).map(number)).collect())
+    }
+
+    pub(super) fn write(&self, cols: usize, dtype: DType, values: &[f32]) -> Result<()> {
+        let number = |&v: &f32| match dtype {
+            DType::Bf16 => bf16::from_f32(v).to_le_bytes(),
+            DType::F16 | DType::F32 => f16::from_f32(v).to_le_bytes(),
+        };
+        let mut bytes = vec![0; values.len() / cols.max(1) * self.stride * 2];
+        for (to, row) in bytes.chunks_exact_mut(self.stride * 2).zip(values.chunks_exact(cols)) {
+            to[..cols * 2].copy_from_slice(&row.iter().flat_map(number).collect::<Vec<u8>>());
+        }
+        self.memory.write(0, &bytes)
+    }
+}

@@ -1,0 +1,175 @@
+//! `attention`: decode, prefill and both at once.
+
+use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, on_device, poisoned, staged};
+use nanovllm::backend::{Backend, DType, KvShape};
+use nanovllm::ops;
+
+struct AttentionCase {
+    name: &'static str,
+    rows: &'static [(usize, usize)],
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    block_size: usize,
+}
+
+const QWEN3: AttentionCase =
+    AttentionCase { name: "", rows: &[], heads: 16, kv_heads: 8, head_dim: 128, block_size: 64 };
+const RAGGED: &[(usize, usize)] =
+    &[(0, 37), (64, 1), (63, 2), (100, 30), (0, 1), (5, 60), (1500, 1), (0, 129), (15, 1), (16, 1), (200, 130)];
+const DECODE: &[(usize, usize)] = &[(557, 1), (0, 1), (63, 1), (64, 1), (1, 1), (1999, 1), (300, 1)];
+
+const ATTENTION: &[AttentionCase] = &[
+    AttentionCase { name: "one token that sees itself alone", rows: &[(0, 1)], ..QWEN3 },
+    AttentionCase { name: "one long row over all workers", rows: &[(5000, 1)], ..QWEN3 },
+    AttentionCase { name: "decode", rows: DECODE, ..QWEN3 },
+    AttentionCase { name: "ragged", rows: RAGGED, ..QWEN3 },
+    AttentionCase {
+        name: "heads of 64, group of 1",
+        rows: RAGGED,
+        heads: 3,
+        kv_heads: 3,
+        head_dim: 64,
+        block_size: 16,
+    },
+    AttentionCase {
+        name: "heads of 64, group of 4",
+        rows: DECODE,
+        heads: 8,
+        kv_heads: 2,
+        head_dim: 64,
+        block_size: 16,
+    },
+    AttentionCase {
+        name: "heads of 80, group of 3",
+        rows: RAGGED,
+        heads: 6,
+        kv_heads: 2,
+        head_dim: 80,
+        block_size: 32,
+    },
+    AttentionCase {
+        name: "heads of 96, group of 8",
+        rows: RAGGED,
+        heads: 16,
+        kv_heads: 2,
+        head_dim: 96,
+        block_size: 64,
+    },
+    AttentionCase { name: "heads of 128, group of 5", rows: RAGGED, heads: 5, kv_heads: 1, block_size: 16, ..QWEN3 },
+    AttentionCase { name: "heads of 128, group of 16", rows: RAGGED, heads: 16, kv_heads: 1, block_size: 256, ..QWEN3 },
+    AttentionCase { name: "heads of 128, group of 9", rows: DECODE, heads: 18, kv_heads: 2, block_size: 32, ..QWEN3 },
+    AttentionCase {
+        name: "heads of 256, group of 2",
+        rows: RAGGED,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 256,
+        block_size: 256,
+    },
+    AttentionCase {
+        name: "heads of 256, group of 16",
+        rows: DECODE,
+        heads: 16,
+        kv_heads: 1,
+        head_dim: 256,
+        block_size: 16,
+    },
+    AttentionCase { name: "a long prompt", rows: &[(0, 700), (300, 400)], heads: 2, kv_heads: 1, ..QWEN3 },
+];
+
+/// What attention reads: a cache of random numbers, and queries.
+struct AttentionInput {
+    scene: Scene,
+    shape: KvShape,
+    keys_and_values: Vec<f32>,
+    qkv: Vec<f32>,
+}
+
+impl AttentionInput {
+    fn new(case: &AttentionCase, dtype: DType) -> AttentionInput {
+        let mut random = Random(5);
+        let scene = Scene::new(case.rows, case.block_size, &mut random);
+        let AttentionCase { heads, kv_heads, head_dim, block_size, .. } = *case;
+        let shape = KvShape { layers: 1, kv_heads, head_dim, block_size, dtype };
+        // What no row may see is NaN.
+        let mut keys_and_values = vec![f32::NAN; scene.blocks * shape.block_bytes() / 2];
+        for (row, &context) in scene.batch.context_lens.iter().enumerate() {
+            for position in 0..context as usize {
+                for plane in 0..2 * kv_heads {
+                    let slot = scene.slot(row, position);
+                    let place = (slot / block_size * 2 * kv_heads + plane) * block_size + slot % block_size;
+                    let numbers = random.numbers(head_dim, 1.5, dtype);
+                    keys_and_values[place * head_dim..][..head_dim].copy_from_slice(&numbers);
+                }
+            }
+        }
+        let qkv = random.numbers(scene.batch.tokens() * (heads + 2 * kv_heads) * head_dim, 1.5, dtype);
+        AttentionInput { scene, shape, keys_and_values, qkv }
+    }
+
+    fn expected(&self, heads: usize, scale: f64) -> Vec<f64> {
+        let KvShape { kv_heads, head_dim: d, block_size, .. } = self.shape;
+        let (batch, cols) = (&self.scene.batch, (heads + 2 * kv_heads) * d);
+        let mut out = Vec::new();
+        for row in 0..batch.rows() {
+            for token in batch.row(row) {
+                for head in 0..heads {
+                    let query = &self.qkv[token * cols + head * d..][..d];
+                    let part = |position: usize, part: usize| {
+                        let slot = self.scene.slot(row, position);
+                        let kv = head / (heads / kv_heads);
+                        let place = ((slot / block_size * kv_heads + kv) * 2 + part) * block_size + slot % block_size;
+                        &self.keys_and_values[place * d..][..d]
+                    };
+                    let scores: Vec<f64> = (0..=batch.positions[token] as usize)
+                        .map(|j| query.iter().zip(part(j, 0)).map(|(&a, &b)| f64::from(a * b)).sum::<f64>() * scale)
+                        .collect();
+                    let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+                    let total: f64 = weights.iter().sum();
+                    let mut sum = vec![0.0; d];
+                    for (j, weight) in weights.iter().enumerate() {
+                        sum.iter_mut().zip(part(j, 1)).for_each(|(s, &v)| *s += weight / total * f64::from(v));
+                    }
+                    out.extend(sum);
+                }
+            }
+        }
+        out
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        host_tensor(&self.keys_and_values, &[self.keys_and_values.len()], self.shape.dtype).bytes().to_vec()
+    }
+}
+
+#[test]
+fn attention_agrees() {
+    on_device(|cuda, dtype| {
+        for case in ATTENTION {
+            let input = AttentionInput::new(case, dtype);
+            let KvShape { kv_heads, head_dim: d, .. } = input.shape;
+            let batch = &input.scene.batch;
+            let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+            cache.fill(&input.bytes()).unwrap();
+            let step = staged(cuda, batch);
+            let qkv = filled(cuda, &input.qkv, (case.heads + 2 * kv_heads) * d);
+            let scale = 1.0 / (d as f64).sqrt();
+            let expected = input.expected(case.heads, scale);
+            let mut first = Vec::new();
+            // Twice: the counts of arrivals must be as they were.
+            for round in 0..2 {
+                let mut out = poisoned(cuda, batch.tokens(), case.heads * d);
+                ops::attention(cuda, &mut out, &qkv, &cache, 0, case.heads, scale as f32, &step);
+                let out = cuda.read(&out).unwrap();
+                assert_near(&out, &expected, bound(dtype), &format!("{}, {dtype:?}, round {round}", case.name));
+                if round == 0 {
+                    first = out;
+                } else {
+                    assert_eq!(first, out, "{}: the same launch gave other bits", case.name);
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,63 @@
+//! `linear`, on every route.
+
+use crate::scene::{Random, assert_near, bound, filled, host_tensor, on_device, poisoned};
+use nanovllm::backend::Backend;
+use nanovllm::backend::cuda::Route;
+use nanovllm::ops;
+
+#[test]
+fn linear_layers_agree_on_every_route() {
+    on_device(|cuda, dtype| {
+        let sizes = [(97, 40), (64, 8), (1024, 2048), (4096, 1024), (330, 1064), (2560, 3072)];
+        for (n, k) in sizes {
+            let mut random = Random(3);
+            let w = random.numbers(n * k, 0.1, dtype);
+            let b = random.numbers(n, 1.0, dtype);
+            let split = n / 3;
+            let parts = [
+                host_tensor(&w[..split * k], &[split, k], dtype),
+                host_tensor(&w[split * k..], &[n - split, k], dtype),
+            ];
+            let weight = cuda.matrix(&parts).unwrap();
+            let bias = cuda.vector(&[host_tensor(&b, &[n], dtype)]).unwrap();
+            for m in [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 200] {
+                let x = random.numbers(m * k, 1.0, dtype);
+                // Every third column is enough to be sure, and three times as fast.
+                let exact = |t: usize, c: usize| -> f64 {
+                    let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
+                    pairs.map(|(&a, &b)| f64::from(a * b)).sum()
+                };
+                let tx = filled(cuda, &x, k);
+                for route in [Route::Auto, Route::Direct, Route::Tiled, Route::Blas] {
+                    if route == Route::Blas && !cuda.has_blas() {
+                        continue;
+                    }
+                    cuda.set_route(route);
+                    for (columns, has_bias) in [(0..n, false), (0..n, true), (n / 8 * 3..n - n / 5, true)] {
+                        let mut out = poisoned(cuda, m, n);
+                        ops::linear(cuda, &mut out, &tx, &weight, has_bias.then_some(&bias), columns.clone());
+                        let out = cuda.read(&out).unwrap();
+                        let (mut computed, mut expected) = (Vec::new(), Vec::new());
+                        for t in 0..m {
+                            for c in 0..n {
+                                if !columns.contains(&c) {
+                                    assert!(out[t * n + c].is_nan(), "a column outside was written");
+                                } else if (c + t) % 7 == 0 {
+                                    computed.push(out[t * n + c]);
+                                    expected.push(exact(t, c) + if has_bias { f64::from(b[c]) } else { 0.0 });
+                                } else {
+                                    assert!(
+                                        out[t * n + c].is_finite(),
+                                        "{m} {n} {k} {route:?}: {t} {c} was not written"
+                                    );
+                                }
+                            }
+                        }
+                        let what = format!("{m} x {n} x {k}, {columns:?}, bias {has_bias}, {route:?}, {dtype:?}");
+                        assert_near(&computed, &expected, bound(dtype), &what);
+                    }
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,148 @@
+//! Inputs of the cases: random numbers, and batches over a shuffled cache.
+
+use half::{bf16, f16};
+use nanovllm::backend::cuda::{Cuda, Step, Tensor, device_count};
+use nanovllm::backend::{Backend, DType, HostTensor};
+use nanovllm::batch::{Batch, BatchLimits, Sampling};
+use std::sync::Arc;
+
+/// The greatest `|computed - expected| / |expected|`, as vectors.
+pub fn bound(dtype: DType) -> f64 {
+    if dtype == DType::Bf16 { 6e-3 } else { 1.5e-3 }
+}
+
+pub const DTYPES: [DType; 2] = [DType::Bf16, DType::F16];
+
+/// Runs `test` on the first device for each number type.
+pub fn on_device(test: impl Fn(&mut Cuda, DType)) {
+    if device_count().unwrap() == 0 {
+        assert!(std::env::var("NVLLM_TEST_CUDA").as_deref() != Ok("require"), "no CUDA device");
+        eprintln!("no CUDA device: nothing is compared");
+        return;
+    }
+    for dtype in DTYPES {
+        test(&mut Cuda::open(0, dtype).unwrap(), dtype);
+    }
+}
+
+/// Numbers that look random and are the same in every run (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.bits() % end as u64) as usize
+    }
+
+    /// Numbers from -`size` to `size`, as `dtype` can hold them.
+    pub fn numbers(&mut self, len: usize, size: f32, dtype: DType) -> Vec<f32> {
+        (0..len).map(|_| rounded(((self.bits() >> 40) as f32 / (1u32 << 23) as f32 - 1.0) * size, dtype)).collect()
+    }
+
+    pub fn permutation(&mut self, len: usize) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..len as u32).collect();
+        for i in (1..len).rev() {
+            order.swap(i, self.below(i + 1));
+        }
+        order
+    }
+}
+
+pub fn rounded(v: f32, dtype: DType) -> f32 {
+    match dtype {
+        DType::Bf16 => bf16::from_f32(v).to_f32(),
+        DType::F16 => f16::from_f32(v).to_f32(),
+        DType::F32 => v,
+    }
+}
+
+pub fn assert_near(computed: &[f32], expected: &[f64], bound: f64, what: &str) {
+    assert_eq!(computed.len(), expected.len(), "{what}");
+    let pairs = || computed.iter().zip(expected).map(|(&a, &b)| (f64::from(a), b));
+    let error = pairs().map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
+    let norm = expected.iter().map(|b| b * b).sum::<f64>().sqrt();
+    assert!(error <= bound * norm, "{what}: relative error {:.2e}, at most {bound:.0e} is allowed", error / norm);
+}
+
+pub fn filled(cuda: &mut Cuda, values: &[f32], cols: usize) -> Tensor {
+    let mut tensor = cuda.tensor(values.len() / cols, cols).unwrap();
+    tensor.set_rows(values.len() / cols);
+    cuda.write(&mut tensor, values).unwrap();
+    tensor
+}
+
+pub fn poisoned(cuda: &mut Cuda, rows: usize, cols: usize) -> Tensor {
+    filled(cuda, &vec![f32::NAN; rows * cols], cols)
+}
+
+pub fn host_tensor(values: &[f32], shape: &[usize], dtype: DType) -> HostTensor {
+    let bytes: Vec<u8> = match dtype {
+        DType::Bf16 => values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect(),
+        DType::F16 => values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect(),
+        DType::F32 => values.iter().flat_map(|&v| v.to_le_bytes()).collect(),
+    };
+    HostTensor::owned(Arc::from(bytes), dtype, shape.to_vec())
+}
+
+pub fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&v| f64::from(v)).collect()
+}
+
+/// Sequences with blocks from all over a cache, and a batch of them.
+pub struct Scene {
+    pub batch: Batch,
+    pub blocks: usize,
+    pub block_size: usize,
+}
+
+impl Scene {
+    /// `rows` name the tokens of each row before and in this batch.
+    pub fn new(rows: &[(usize, usize)], block_size: usize, random: &mut Random) -> Scene {
+        let needed = |&(before, new): &(usize, usize)| (before + new).div_ceil(block_size);
+        let blocks = rows.iter().map(needed).sum::<usize>() + 2;
+        let mut free = random.permutation(blocks);
+        let width = rows.iter().map(needed).max().unwrap_or(1) + 1;
+        let mut batch = Batch { row_starts: vec![0], table_width: width, ..Batch::default() };
+        for (index, row) in rows.iter().enumerate() {
+            let mut table = free.split_off(free.len() - needed(row));
+            table.resize(width, 0);
+            for position in row.0..row.0 + row.1 {
+                batch.token_ids.push(random.below(50) as u32);
+                batch.positions.push(position as u32);
+                batch.slots.push(table[position / block_size] * block_size as u32 + (position % block_size) as u32);
+            }
+            batch.row_starts.push(batch.token_ids.len() as u32);
+            batch.context_lens.push((row.0 + row.1) as u32);
+            batch.block_tables.extend(table);
+            batch.sampled_rows.push(index as u32);
+            batch.sampling.push(Sampling::GREEDY);
+        }
+        Scene { batch, blocks, block_size }
+    }
+
+    pub fn slot(&self, row: usize, position: usize) -> usize {
+        let block = self.batch.block_table(row)[position / self.block_size] as usize;
+        block * self.block_size + position % self.block_size
+    }
+}
+
+pub fn limits(batch: &Batch) -> BatchLimits {
+    BatchLimits {
+        tokens: batch.tokens().max(1),
+        rows: batch.rows().max(batch.samples()).max(1),
+        model_len: batch.table_width.max(1),
+        block_size: 1,
+    }
+}
+
+pub fn staged(cuda: &mut Cuda, batch: &Batch) -> Step {
+    let mut step = cuda.step(&limits(batch)).unwrap();
+    cuda.stage(&mut step, batch).unwrap();
+    step
+}

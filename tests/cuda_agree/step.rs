@@ -1,0 +1,204 @@
+//! Whole steps: launched strictly, overlapped and as a graph; memory and refusals.
+
+use crate::scene::{Random, Scene, filled, host_tensor, on_device, poisoned, staged};
+use nanovllm::backend::cuda::{Chaining, Cuda, KvCache, Matrix, Step, Tensor, Vector, device_count};
+use nanovllm::backend::{Backend, DType, KvShape};
+use nanovllm::batch::{Batch, Sampling};
+use nanovllm::error::Error;
+use nanovllm::ops;
+
+/// A few layers of a random model, run op by op.
+struct Model {
+    cache: KvCache,
+    step: Step,
+    tensors: Vec<Tensor>,
+    matrices: Vec<Matrix>,
+    vectors: Vec<Vector>,
+    batch: Batch,
+}
+
+const HIDDEN: usize = 256;
+const HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+const HEAD_DIM: usize = 64;
+const WIDTH: usize = 512;
+const VOCAB: usize = 1003;
+
+impl Model {
+    fn new(cuda: &mut Cuda, rows: &[(usize, usize)], dtype: DType) -> Model {
+        let mut random = Random(6);
+        let scene = Scene::new(rows, 16, &mut random);
+        let shape = KvShape { layers: 1, kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, dtype };
+        let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
+        let numbers = random.numbers(scene.blocks * shape.block_bytes() / 2, 1.0, dtype);
+        cache.fill(host_tensor(&numbers, &[numbers.len()], dtype).bytes()).unwrap();
+        let qkv = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
+        let sizes = [(VOCAB, HIDDEN), (qkv, HIDDEN), (HIDDEN, HEADS * HEAD_DIM), (2 * WIDTH, HIDDEN), (HIDDEN, WIDTH)];
+        let matrices = sizes
+            .map(|(n, k)| cuda.matrix(&[host_tensor(&random.numbers(n * k, 0.15, dtype), &[n, k], dtype)]).unwrap());
+        let rope: Vec<f32> =
+            (0..4096 * HEAD_DIM).map(|i| if i % HEAD_DIM < HEAD_DIM / 2 { 0.8 } else { 0.6 }).collect();
+        let norm = random.numbers(HIDDEN, 1.0, dtype);
+        let vectors = vec![cuda.vector(&[host_tensor(&norm, &[HIDDEN], dtype)]).unwrap(), cuda.table(&rope).unwrap()];
+        let mut batch = scene.batch;
+        for (i, sampling) in batch.sampling.iter_mut().enumerate() {
+            *sampling = match i % 3 {
+                0 => Sampling::GREEDY,
+                1 => Sampling { temperature: 0.7, seed: 5, position: i as u32, ..Sampling::GREEDY },
+                _ => Sampling {
+                    temperature: 0.7,
+                    seed: 5,
+                    top_k: 20,
+                    top_p: 0.9,
+                    position: i as u32,
+                    ..Sampling::GREEDY
+                },
+            };
+        }
+        let tokens = batch.tokens();
+        let widths = [HIDDEN, HIDDEN, HIDDEN, qkv, HEADS * HEAD_DIM, 2 * WIDTH, WIDTH];
+        let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| poisoned(cuda, tokens, cols)).collect();
+        tensors.push(poisoned(cuda, batch.rows(), HIDDEN));
+        tensors.push(poisoned(cuda, batch.rows(), VOCAB));
+        let step = staged(cuda, &batch);
+        Model { cache, step, tensors, matrices: matrices.into(), vectors, batch }
+    }
+
+    fn launch(&mut self, cuda: &mut Cuda) {
+        let [residual, x, normed, qkv, attended, gate_up, gated, last, logits] = &mut self.tensors[..] else {
+            unreachable!()
+        };
+        let [embedding, qkv_weight, out_weight, gate_up_weight, down_weight] = &self.matrices[..] else {
+            unreachable!()
+        };
+        let [norm, rope] = &self.vectors[..] else { unreachable!() };
+        ops::embedding(cuda, residual, embedding, &self.step);
+        ops::rms_norm(cuda, normed, residual, norm, 1e-6);
+        for _ in 0..6 {
+            ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
+            ops::rope_and_cache(cuda, qkv, &mut self.cache, 0, HEADS, None, rope, &self.step);
+            ops::attention(cuda, attended, qkv, &self.cache, 0, HEADS, 0.125, &self.step);
+            ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
+            ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
+            ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * WIDTH);
+            ops::silu_mul(cuda, gated, gate_up);
+            ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
+            ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
+        }
+        ops::gather_last(cuda, last, normed, &self.step);
+        ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);
+        ops::sample(cuda, &mut self.step, logits);
+    }
+
+    fn results(&mut self, cuda: &mut Cuda) -> (Vec<u32>, Vec<u32>) {
+        let tokens = cuda.sampled(&self.step).unwrap().to_vec();
+        (tokens, cuda.read(&self.tensors[8]).unwrap().iter().map(|v| v.to_bits()).collect())
+    }
+}
+
+#[test]
+fn a_step_gives_the_same_bits_strict_overlapped_and_as_a_graph() {
+    on_device(|cuda, dtype| {
+        for rows in [&[(5, 1), (100, 1), (0, 1)][..], &[(700, 1); 40], &[(0, 70), (30, 1), (9, 20), (400, 100)]] {
+            let mut model = Model::new(cuda, rows, dtype);
+            cuda.set_chaining(Chaining::Strict);
+            model.launch(cuda);
+            let strict = model.results(cuda);
+            assert!(strict.1.iter().all(|&bits| f32::from_bits(bits).is_finite()));
+            cuda.set_chaining(Chaining::Overlapped);
+            for _ in 0..20 {
+                model.launch(cuda);
+                assert!(strict == model.results(cuda), "{} rows, {dtype:?}, overlapped", rows.len());
+            }
+            let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
+            for _ in 0..20 {
+                graph.launch().unwrap();
+                model.step.mark_sampled().unwrap();
+                assert!(strict == model.results(cuda), "{} rows, {dtype:?}, as a graph", rows.len());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_graph_serves_later_batches_and_rows_that_only_pad() {
+    on_device(|cuda, dtype| {
+        let mut model = Model::new(cuda, &[(300, 1), (50, 1), (20, 1), (700, 1)], dtype);
+        model.launch(cuda);
+        let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
+        // The same four rows with other contexts, then with the last two padded away.
+        for (contexts, real) in [([120, 51, 3, 500], 4), ([120, 51, 0, 0], 2)] {
+            let mut batch = model.batch.clone();
+            for (row, &context) in contexts.iter().enumerate() {
+                batch.context_lens[row] = context;
+                batch.positions[row] = context.max(1) - 1;
+                let position = batch.positions[row] as usize;
+                batch.slots[row] = match context {
+                    0 => u32::MAX,
+                    _ => batch.block_table(row)[position / 16] * 16 + position as u32 % 16,
+                };
+            }
+            cuda.stage(&mut model.step, &batch).unwrap();
+            model.launch(cuda);
+            let eager = model.results(cuda);
+            cuda.stage(&mut model.step, &batch).unwrap();
+            graph.launch().unwrap();
+            model.step.mark_sampled().unwrap();
+            let replayed = model.results(cuda);
+            assert_eq!(eager.0[..real], replayed.0[..real], "{contexts:?}");
+            assert_eq!(eager.1[..real * VOCAB], replayed.1[..real * VOCAB], "{contexts:?}");
+        }
+    });
+}
+
+#[test]
+fn opening_and_freeing_twenty_times_leaves_the_device_as_it_was() {
+    if device_count().unwrap() == 0 {
+        return;
+    }
+    let held = Cuda::open(0, DType::Bf16).unwrap();
+    let mut free = Vec::new();
+    for _ in 0..20 {
+        let mut cuda = Cuda::open(0, DType::Bf16).unwrap();
+        let mut model = Model::new(&mut cuda, &[(5, 1), (100, 20)], DType::Bf16);
+        model.launch(&mut cuda);
+        model.results(&mut cuda);
+        let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
+        graph.launch().unwrap();
+        drop((cuda, model, graph));
+        free.push(held.memory().unwrap().0);
+    }
+    assert_eq!(free[4], free[19], "free bytes after each: {free:?}");
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error_with_facts() {
+    on_device(|cuda, dtype| {
+        let shape = KvShape { layers: 64, kv_heads: 64, head_dim: 128, block_size: 64, dtype };
+        let error = cuda.kv_cache(&shape, 1 << 20).err().expect("no device holds that");
+        let Error::OutOfMemory { bytes, knob, .. } = error else { panic!("{error}") };
+        assert_eq!((bytes, knob), (shape.block_bytes() as u64 * (1 << 20), "kv_cache_bytes"));
+        // The device goes on working.
+        let x = filled(cuda, &[1.0; 64], 64);
+        assert_eq!(cuda.read(&x).unwrap(), [1.0; 64]);
+    });
+}
+
+#[test]
+fn what_the_kernels_do_not_know_is_refused_when_the_model_loads() {
+    on_device(|cuda, dtype| {
+        let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 128, block_size: 64, dtype };
+        for (what, shape) in [
+            ("heads of 72", KvShape { head_dim: 72, ..shape }),
+            ("blocks of 8", KvShape { block_size: 8, ..shape }),
+            ("blocks of 48", KvShape { block_size: 48, ..shape }),
+            ("another number type", KvShape { dtype: DType::F32, ..shape }),
+        ] {
+            assert!(cuda.kv_cache(&shape, 1).is_err(), "{what}");
+        }
+        assert!(cuda.matrix(&[host_tensor(&[0.0; 20], &[2, 10], dtype)]).is_err(), "columns that are no multiple of 8");
+    });
+    if device_count().unwrap() > 0 {
+        assert!(Cuda::open(99, DType::Bf16).is_err() && Cuda::open(0, DType::F32).is_err());
+    }
+}
