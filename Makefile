@@ -38,6 +38,7 @@ kernels: ## Compile the CUDA kernels, or fail where nvcc is missing
 install: ## Install library, header, pkg-config file and CMake package under PREFIX
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }
 	cmake --install $(BUILD) --prefix $(PREFIX)
+	@test -n "$(DESTDIR)" || test "$$(id -u)" != 0 || ldconfig
 
 bench: ## Run the benchmarks
 	cargo bench

@@ -126,8 +126,8 @@ NVLLM_API const char *nvllm_version(void);
 NVLLM_API uint32_t nvllm_abi_version(void);
 
 // [any] How the library was built and what it found here, as a JSON object: "version", "abi_version", "backends",
-// "features" (of the build), "instruction_sets" (of this processor), "git" (null when unknown), "rustc", "target".
-// A static string.
+// "features" (of the build), "instruction_sets" (that this processor has and the kernels use, the best one last), "git"
+// (null when unknown), "rustc", "target". A static string.
 NVLLM_API
 const char *nvllm_build_info(void);
 
@@ -518,9 +518,10 @@ typedef int32_t (*nvllm_generate_progress_fn)(const nvllm_progress *progress, vo
 // [one] Generates for all prompts, and stores the results, in the order of the prompts, in *result.
 //
 // prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
-// be NULL: none for the defaults of the model, one for all prompts, or one a prompt. A prompt that cannot run, or whose own
-// options make no sense, is a result with NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels,
-// the call returns NVLLM_ERR_CANCELLED without a result. Requests added before go on meanwhile.
+// be NULL: none for the defaults of the model, one for all prompts, or one a prompt. Options for all prompts that make no
+// sense fail the call. A prompt that cannot run, or whose own options make no sense, is a result with NVLLM_FINISH_ERROR,
+// and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED without a result.
+// Requests added before go on meanwhile.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_generate(nvllm_engine *engine,
                             const char *const *prompts,

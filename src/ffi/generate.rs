@@ -6,7 +6,7 @@ use super::guard::{guard, guard_value};
 use super::handle::{Handle, HostPointer, visit};
 use super::memory::{self, Place, Versioned};
 use super::refusal::Refusal;
-use super::requests::{nvllm_request_options, sampling_params};
+use super::requests::{nvllm_request_options, sampling_params, tag};
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use super::stepping::{Shown, nvllm_output};
@@ -49,9 +49,10 @@ pub type nvllm_generate_progress_fn =
 /// [one] Generates for all prompts, and stores the results, in the order of the prompts, in *result.
 ///
 /// prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
-/// be NULL: none for the defaults of the model, one for all prompts, or one a prompt. A prompt that cannot run, or whose own
-/// options make no sense, is a result with NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels,
-/// the call returns NVLLM_ERR_CANCELLED without a result. Requests added before go on meanwhile.
+/// be NULL: none for the defaults of the model, one for all prompts, or one a prompt. Options for all prompts that make no
+/// sense fail the call. A prompt that cannot run, or whose own options make no sense, is a result with NVLLM_FINISH_ERROR,
+/// and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED without a result.
+/// Requests added before go on meanwhile.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_generate(
@@ -84,8 +85,8 @@ pub unsafe extern "C" fn nvllm_generate(
             (engine, prompts, memory::slice("options", options, num_options)?)
         };
         // SAFETY: the header asks for options of struct_size bytes.
-        let params = unsafe { params_of(&engine, options, num_prompts)? };
-        let outputs = generate(&engine, prompts, params, Reporter::new(progress, progress_user_data))?;
+        let wishes = unsafe { wishes(&engine, options, num_prompts)? };
+        let outputs = generate(&engine, prompts, wishes, Reporter::new(progress, progress_user_data))?;
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -120,8 +121,8 @@ pub unsafe extern "C" fn nvllm_generate_tokens(
             (engine, prompts, memory::slice("options", options, num_options)?)
         };
         // SAFETY: the header asks for options of struct_size bytes.
-        let params = unsafe { params_of(&engine, options, num_prompts)? };
-        let outputs = generate(&engine, prompts, params, Reporter::new(progress, progress_user_data))?;
+        let wishes = unsafe { wishes(&engine, options, num_prompts)? };
+        let outputs = generate(&engine, prompts, wishes, Reporter::new(progress, progress_user_data))?;
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -205,27 +206,39 @@ fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> 
     if pointers.iter().any(|pointer| pointer.is_null()) { Err(Refusal::Null(what)) } else { Ok(()) }
 }
 
+/// What a prompt is asked with.
+struct Wish {
+    /// As in its options, also where these are refused.
+    tag: u64,
+    params: Result<SamplingParams, Refusal>,
+}
+
 /// The options of each prompt. Options for all prompts fail the call; a prompt's own fail that prompt.
 ///
 /// # Safety
 ///
 /// Each of `options` is NULL or has struct_size bytes.
-unsafe fn params_of(
+unsafe fn wishes(
     engine: &Handle,
     options: &[*const nvllm_request_options],
     prompts: usize,
-) -> Result<Vec<Result<SamplingParams, Refusal>>, Refusal> {
+) -> Result<Vec<Wish>, Refusal> {
     let front = engine.front();
+    let same =
+        |params: SamplingParams| (0..prompts).map(|_| Wish { tag: params.tag, params: Ok(params.clone()) }).collect();
     match options {
-        [] => Ok((0..prompts).map(|_| Ok(front.default_params())).collect()),
+        [] => Ok(same(front.default_params())),
         [shared] => {
             // SAFETY: promised by the caller.
             let shared = unsafe { sampling_params(front, *shared)? };
             shared.check(front.model_info().vocab_size)?;
-            Ok((0..prompts).map(|_| Ok(shared.clone())).collect())
+            Ok(same(shared))
         }
-        // SAFETY: promised by the caller.
-        each if each.len() == prompts => Ok(each.iter().map(|one| unsafe { sampling_params(front, *one) }).collect()),
+        each if each.len() == prompts => {
+            // SAFETY: promised by the caller.
+            let wish = |&one| unsafe { Wish { tag: tag(one), params: sampling_params(front, one) } };
+            Ok(each.iter().map(wish).collect())
+        }
         _ => Err(Refusal::OptionCount { options: options.len(), prompts }),
     }
 }
@@ -234,22 +247,21 @@ unsafe fn params_of(
 fn generate(
     engine: &Handle,
     prompts: Vec<Result<Prompt, Refusal>>,
-    params: Vec<Result<SamplingParams, Refusal>>,
+    wishes: Vec<Wish>,
     reporter: Reporter,
 ) -> Result<Vec<Shown>, Refusal> {
     let mut good_prompts = Vec::with_capacity(prompts.len());
     let mut good_params = Vec::with_capacity(prompts.len());
     let refused: Vec<Option<Shown>> = prompts
         .into_iter()
-        .zip(params)
-        .map(|pair| match pair {
+        .zip(wishes)
+        .map(|(prompt, wish)| match (prompt, wish.params) {
             (Ok(prompt), Ok(params)) => {
                 good_prompts.push(prompt);
                 good_params.push(params);
                 None
             }
-            (Err(refusal), params) => Some(Shown::refused(params.map_or(0, |params| params.tag), &refusal)),
-            (Ok(_), Err(refusal)) => Some(Shown::refused(0, &refusal)),
+            (Err(refusal), _) | (_, Err(refusal)) => Some(Shown::refused(wish.tag, &refusal)),
         })
         .collect();
 

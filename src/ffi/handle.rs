@@ -171,3 +171,106 @@ impl Drop for Visit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::requests::{nvllm_add_request_tokens, nvllm_cancel};
+    use super::super::stats::{nvllm_get_stats, nvllm_stats};
+    use super::super::stepping::{nvllm_is_finished, nvllm_output, nvllm_poll_output, nvllm_step};
+    use super::*;
+    use crate::batch::{Batch, BatchLimits, TokenId};
+    use crate::engine::EngineLimits;
+    use crate::engine::options::PrefixCache;
+    use crate::error::Result as EngineResult;
+    use crate::runner::{Loaded, ModelInfo, Runner};
+    use std::mem::MaybeUninit;
+    use std::ptr::{null, null_mut};
+    use std::time::Instant;
+
+    /// A runner that cannot finish a pass.
+    enum Broken {
+        Device,
+        Bug,
+    }
+
+    impl Runner for Broken {
+        fn submit(&mut self, _batch: &Batch) -> EngineResult<()> {
+            Ok(())
+        }
+
+        fn collect(&mut self, _deadline: Option<Instant>) -> EngineResult<Option<&[TokenId]>> {
+            match self {
+                Broken::Device => Err(Error::Device { call: "cuLaunchKernel", code: 719 }),
+                Broken::Bug => panic!("a bug of the runner"),
+            }
+        }
+
+        fn stages(&self) -> usize {
+            1
+        }
+    }
+
+    fn engine_over(runner: Broken) -> *mut nvllm_engine {
+        let info = ModelInfo {
+            vocab_size: 8,
+            num_layers: 1,
+            hidden_size: 1,
+            bos_token: None,
+            eos_tokens: Vec::new(),
+            num_parameters: 0,
+            weight_bytes: 0,
+            kv_cache_bytes: 0,
+            num_kv_blocks: 4,
+            limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
+        };
+        let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };
+        into_pointer(Handle::new(Engine::with_runner(Loaded { runner: Box::new(runner), info }, limits)))
+    }
+
+    /// What each call of the C API answers to an engine whose pass was lost.
+    fn statuses_after_a_lost_pass(runner: Broken) -> [i32; 6] {
+        let engine = engine_over(runner);
+        let mut output = MaybeUninit::<nvllm_output>::zeroed();
+        let mut stats = MaybeUninit::<nvllm_stats>::zeroed();
+        // SAFETY: the engine is live until `release`; zero is a value of both structs, and their sizes are set.
+        unsafe {
+            (*output.as_mut_ptr()).struct_size = size_of::<nvllm_output>();
+            (*stats.as_mut_ptr()).struct_size = size_of::<nvllm_stats>();
+            let add = || nvllm_add_request_tokens(engine, [1, 2].as_ptr(), 2, null(), null_mut(), None);
+            assert_eq!(add(), NVLLM_OK as i32);
+            let statuses = [
+                nvllm_step(engine, 0, null_mut(), None),
+                nvllm_step(engine, 0, null_mut(), None),
+                add(),
+                nvllm_poll_output(engine, output.as_mut_ptr(), None),
+                nvllm_cancel(engine, 1),
+                nvllm_get_stats(engine, stats.as_mut_ptr(), None),
+            ];
+            assert_eq!(nvllm_is_finished(engine), 1, "a loop over it ends");
+            release(engine);
+            statuses
+        }
+    }
+
+    #[test]
+    fn a_device_failure_poisons_the_engine() {
+        assert_eq!(statuses_after_a_lost_pass(Broken::Device), [NVLLM_ERR_DEVICE as i32; 6]);
+    }
+
+    #[test]
+    fn a_panic_poisons_the_engine() {
+        assert_eq!(statuses_after_a_lost_pass(Broken::Bug), [NVLLM_ERR_PANIC as i32; 6]);
+    }
+
+    #[test]
+    fn an_engine_lives_until_the_last_call_inside_it_returns() {
+        let pointer = engine_over(Broken::Device);
+        // SAFETY: the pointer is live until `release`; after it only the visit is used.
+        let inside = unsafe { visit(pointer) }.expect("it may be entered");
+        // SAFETY: as above.
+        unsafe { release(pointer) };
+        assert!(inside.is_freed());
+        assert!(inside.front().is_finished(), "the memory is still there");
+        assert_eq!(Arc::strong_count(&inside.engine), 1);
+    }
+}

@@ -176,6 +176,17 @@ pub(super) unsafe fn sampling_params(
     unsafe { memory::read(options, nvllm_request_options::DEFAULT)?.params() }
 }
 
+/// The tag of a caller's options, 0 where there is none.
+///
+/// # Safety
+///
+/// `options` is NULL or has struct_size bytes.
+pub(super) unsafe fn tag(options: *const nvllm_request_options) -> u64 {
+    let Some(options) = NonNull::new(options.cast_mut()) else { return 0 };
+    // SAFETY: promised by the caller; not NULL by the check above.
+    unsafe { memory::read(options, nvllm_request_options::DEFAULT) }.map_or(0, |options| options.tag)
+}
+
 // SAFETY: repr(C), struct_size first; integers, floats and pointers.
 unsafe impl Versioned for nvllm_request_options {
     const NAME: &'static str = "nvllm_request_options";

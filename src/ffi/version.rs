@@ -1,6 +1,8 @@
 //! Version.
 #![allow(unsafe_code)]
 
+use super::guard::guard_value;
+use crate::backend::cpu::Isa;
 use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
 
@@ -21,12 +23,14 @@ pub extern "C" fn nvllm_abi_version() -> u32 {
 }
 
 /// [any] How the library was built and what it found here, as a JSON object: "version", "abi_version", "backends",
-/// "features" (of the build), "instruction_sets" (of this processor), "git" (null when unknown), "rustc", "target".
-/// A static string.
+/// "features" (of the build), "instruction_sets" (that this processor has and the kernels use, the best one last), "git"
+/// (null when unknown), "rustc", "target". A static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvllm_build_info() -> *const c_char {
     static INFO: OnceLock<CString> = OnceLock::new();
-    INFO.get_or_init(|| CString::new(build_info().to_string()).unwrap_or_default()).as_ptr()
+    guard_value("nvllm_build_info", c"{}".as_ptr(), || {
+        INFO.get_or_init(|| CString::new(build_info().to_string()).unwrap_or_default()).as_ptr()
+    })
 }
 
 fn build_info() -> serde_json::Value {
@@ -36,26 +40,9 @@ fn build_info() -> serde_json::Value {
         "abi_version": NVLLM_ABI_VERSION,
         "backends": ["cpu"],
         "features": features,
-        "instruction_sets": instruction_sets(),
+        "instruction_sets": Isa::available().iter().map(|isa| isa.name()).collect::<Vec<_>>(),
         "git": option_env!("NVLLM_BUILD_GIT"),
         "rustc": env!("NVLLM_BUILD_RUSTC"),
         "target": env!("NVLLM_BUILD_TARGET"),
     })
-}
-
-#[cfg(target_arch = "x86_64")]
-fn instruction_sets() -> Vec<&'static str> {
-    let sets = [
-        ("avx2", is_x86_feature_detected!("avx2")),
-        ("fma", is_x86_feature_detected!("fma")),
-        ("f16c", is_x86_feature_detected!("f16c")),
-        ("avx512f", is_x86_feature_detected!("avx512f")),
-        ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
-    ];
-    sets.iter().filter(|(_, found)| *found).map(|(name, _)| *name).collect()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn instruction_sets() -> Vec<&'static str> {
-    Vec::new()
 }

@@ -104,12 +104,14 @@ static void bad_prompts_leave_the_good_ones_alone(void) {
   nvllm_result *result = NULL;
   good.ignore_eos = 1;
   bad.beam_width = 3;
+  bad.tag = 55;
   CHECK_STATUS(NVLLM_OK, nvllm_generate(engine, prompts, lens, 7, options, 7, NULL, NULL, &result, &error), &error, "generate");
   if (result == NULL) return;
   CHECK(nvllm_result_count(result) == 7, "%zu results", nvllm_result_count(result));
   for (size_t i = 0; i < 7; i++) {
     nvllm_output output = result_at(result, i);
     CHECK(output.status == wanted[i], "prompt %zu: %s", i, nvllm_status_name(output.status));
+    CHECK(output.tag == (i == 5 ? 55u : 0u), "prompt %zu: tag %llu", i, (unsigned long long)output.tag);
     CHECK((output.finish_reason == NVLLM_FINISH_ERROR) == (wanted[i] != NVLLM_OK), "prompt %zu: %d", i, output.finish_reason);
     CHECK((output.error_message != NULL) == (wanted[i] != NVLLM_OK), "prompt %zu has a message or not", i);
     CHECK(output.num_token_ids == (wanted[i] == NVLLM_OK ? 4u : 0u), "prompt %zu: %zu tokens", i, output.num_token_ids);

@@ -1,4 +1,4 @@
-/* Pins every offset of the header: a change here is a break of the ABI. Compiling it is the test.
+/* Pins every offset and every prototype of the header: a change here is a break of the ABI. Compiling it is the test.
  *
  * A new field goes behind the last one, on a new multiple of 8: padding at the end of a struct is not free to use, because an
  * older caller leaves anything there under the same struct_size.
@@ -134,4 +134,48 @@ AT(nvllm_stats, kv_blocks_total, 64);
 AT(nvllm_stats, kv_blocks_used, 68);
 AT(nvllm_stats, log_messages_dropped, 72);
 
-int main(void) { return 0; }
+/* Every prototype: a changed parameter makes these pointers incompatible. */
+static const char *(*const status_name)(nvllm_status) = nvllm_status_name;
+static const char *(*const version)(void) = nvllm_version;
+static uint32_t (*const abi_version)(void) = nvllm_abi_version;
+static const char *(*const build_info)(void) = nvllm_build_info;
+static void (*const set_log_callback)(nvllm_log_fn, void *, int32_t) = nvllm_set_log_callback;
+static void (*const engine_config_init)(nvllm_engine_config *, size_t) = nvllm_engine_config_init;
+static nvllm_status (*const engine_new)(const nvllm_engine_config *, nvllm_engine **, nvllm_error *) = nvllm_engine_new;
+static void (*const engine_free)(nvllm_engine *) = nvllm_engine_free;
+static nvllm_status (*const engine_model_info)(const nvllm_engine *, nvllm_model_info *, nvllm_error *) =
+    nvllm_engine_model_info;
+static void (*const request_options_init)(nvllm_request_options *, size_t) = nvllm_request_options_init;
+static nvllm_status (*const add_request)(nvllm_engine *, const char *, size_t, const nvllm_request_options *, uint64_t *,
+                                         nvllm_error *) = nvllm_add_request;
+static nvllm_status (*const add_request_tokens)(nvllm_engine *, const uint32_t *, size_t, const nvllm_request_options *,
+                                                uint64_t *, nvllm_error *) = nvllm_add_request_tokens;
+static nvllm_status (*const cancel)(nvllm_engine *, uint64_t) = nvllm_cancel;
+static nvllm_status (*const step)(nvllm_engine *, uint64_t, nvllm_step_result *, nvllm_error *) = nvllm_step;
+static int32_t (*const is_finished)(const nvllm_engine *) = nvllm_is_finished;
+static nvllm_status (*const poll_output)(nvllm_engine *, nvllm_output *, nvllm_error *) = nvllm_poll_output;
+static nvllm_status (*const set_output_callback)(nvllm_engine *, nvllm_output_fn, void *, nvllm_error *) =
+    nvllm_set_output_callback;
+static nvllm_status (*const generate)(nvllm_engine *, const char *const *, const size_t *, size_t,
+                                      const nvllm_request_options *const *, size_t, nvllm_generate_progress_fn, void *,
+                                      nvllm_result **, nvllm_error *) = nvllm_generate;
+static nvllm_status (*const generate_tokens)(nvllm_engine *, const uint32_t *const *, const size_t *, size_t,
+                                             const nvllm_request_options *const *, size_t, nvllm_generate_progress_fn,
+                                             void *, nvllm_result **, nvllm_error *) = nvllm_generate_tokens;
+static size_t (*const result_count)(const nvllm_result *) = nvllm_result_count;
+static nvllm_status (*const result_get)(const nvllm_result *, size_t, nvllm_output *) = nvllm_result_get;
+static void (*const result_free)(nvllm_result *) = nvllm_result_free;
+static nvllm_status (*const tokenize)(const nvllm_engine *, const char *, size_t, uint32_t, uint32_t *, size_t, size_t *,
+                                      nvllm_error *) = nvllm_tokenize;
+static nvllm_status (*const detokenize)(const nvllm_engine *, const uint32_t *, size_t, uint32_t, char *, size_t, size_t *,
+                                        nvllm_error *) = nvllm_detokenize;
+static nvllm_status (*const apply_chat_template)(const nvllm_engine *, const char *, size_t, const char *, size_t, char *,
+                                                 size_t, size_t *, nvllm_error *) = nvllm_apply_chat_template;
+static nvllm_status (*const get_stats)(const nvllm_engine *, nvllm_stats *, nvllm_error *) = nvllm_get_stats;
+
+int main(void) {
+  return !(status_name && version && abi_version && build_info && set_log_callback && engine_config_init && engine_new &&
+           engine_free && engine_model_info && request_options_init && add_request && add_request_tokens && cancel && step &&
+           is_finished && poll_output && set_output_callback && generate && generate_tokens && result_count && result_get &&
+           result_free && tokenize && detokenize && apply_chat_template && get_stats);
+}

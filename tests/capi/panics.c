@@ -138,6 +138,8 @@ static void the_others_answer_their_fallback(const char *folder) {
   nvllm_request_options_init(&options, sizeof options);
   panic_at("nvllm_set_log_callback");
   nvllm_set_log_callback(NULL, NULL, 0);
+  panic_at("nvllm_build_info");
+  CHECK(strcmp(nvllm_build_info(), "{}") == 0, "%s", nvllm_build_info());
   panic_at("nvllm_is_finished");
   CHECK(nvllm_is_finished(engine) == 1, "is_finished");
   panic_at("nvllm_result_count");
