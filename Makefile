@@ -32,8 +32,8 @@ lint: ## Formatting, clippy, and the header against its source
 header: ## Generate include/nanovllm.h from src/ffi
 	scripts/header.sh
 
-kernels: ## Compile the CUDA kernels, or fail where nvcc is missing
-	NVLLM_CUDA=require cargo check --release --features cuda
+kernels: ## Compile the CUDA kernels, with an nvcc from PyPI where there is none
+	scripts/kernels.sh $(BUILD)
 
 install: ## Install library, header, pkg-config file and CMake package under PREFIX
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }
