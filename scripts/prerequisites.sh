@@ -41,7 +41,10 @@ PATH="$PATH:$HOME/.cargo/bin"
 found=$(cargo --version 2>/dev/null | cut -d ' ' -f 2 || true)
 if [ -z "$found" ] && ! have rustup; then
     say "no cargo: installing Rust with rustup, into ~/.cargo and ~/.rustup"
-    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --no-modify-path
+    installer=$(mktemp)
+    curl --proto '=https' --tlsv1.2 -sSf -o "$installer" https://static.rust-lang.org/rustup/rustup-init.sh
+    sh "$installer" -y --profile minimal --no-modify-path
+    rm -f "$installer"
 elif [ -z "$found" ] || ! at_least "$found" "$rust_wanted"; then
     have rustup || { say "cargo is $found, but $rust_wanted is needed: update it, or install rustup"; exit 1; }
     say "cargo is ${found:-missing}, but $rust_wanted is needed: rustup update stable"
