@@ -2,7 +2,7 @@
 //!
 //! Buffers: *needed is always stored. When capacity is too small, nothing else is written and the answer is
 //! NVLLM_ERR_BUFFER_TOO_SMALL; (NULL, 0) asks for the size. Text is NUL-terminated, and the NUL is counted in *needed.
-//! text_len + 16 tokens always suffice.
+//! As a rule text_len + 16 tokens suffice; a normalizer may grow rare text, so follow *needed.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
 use super::engine::nvllm_engine;
