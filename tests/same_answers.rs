@@ -13,6 +13,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
+/// How an engine differs from the others.
+type Change = fn(&mut EngineOptions);
+
 /// Prompts that share beginnings, one after the other and several at once.
 const QUESTIONS: usize = 64;
 const BLOCK_SIZE: usize = 16;
@@ -73,7 +76,7 @@ fn an_answer_depends_on_its_request_alone() {
     assert_ne!(wanted[2], wanted[14], "the same words sampled in two requests: the random numbers differ");
     assert_eq!(wanted[6], wanted[10], "and greedy they do not");
 
-    let variants: &[(&str, fn(&mut EngineOptions))] = &[
+    let variants: &[(&str, Change)] = &[
         ("one sequence at a time", |o| o.max_num_seqs = Some(1)),
         ("three sequences at a time", |o| o.max_num_seqs = Some(3)),
         ("prompts cut into single tokens", |o| (o.max_num_seqs, o.max_batched_tokens) = (Some(1), Some(1))),
