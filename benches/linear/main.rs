@@ -103,11 +103,11 @@ fn step(cpu: &mut Cpu, weights: &Arc<Mmap>) {
 fn weights() -> Arc<Mmap> {
     let mut state = 1u64;
     let mut map = memmap2::MmapMut::map_anon(WEIGHT_BYTES).expect("memory for the weights");
-    for pair in map.chunks_exact_mut(4) {
+    for pair in map.as_chunks_mut::<4>().0 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // A sign, an exponent that is below 2, and a mantissa.
         let bits = (state >> 32) as u32 & 0x80ff_80ff | 0x3f00_3f00;
-        pair.copy_from_slice(&bits.to_le_bytes());
+        *pair = bits.to_le_bytes();
     }
     Arc::new(map.make_read_only().expect("a read-only mapping"))
 }

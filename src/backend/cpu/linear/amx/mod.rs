@@ -196,7 +196,7 @@ impl Walk<'_> {
         let mut tile = [0; TILE_BYTES];
         let bytes = step * STEP * 2..row_bytes.min((step + 1) * STEP * 2);
         let rows = self.segment.bytes[first * row_bytes..].chunks_exact(row_bytes).take(columns);
-        for (staged, row) in tile.chunks_exact_mut(STEP * 2).zip(rows) {
+        for (staged, row) in tile.as_chunks_mut::<{ STEP * 2 }>().0.iter_mut().zip(rows) {
             staged[..bytes.len()].copy_from_slice(&row[bytes.clone()]);
         }
         tile
