@@ -19,6 +19,7 @@ have pkg-config || packages="$packages pkg-config"
 have curl || have cargo || packages="$packages curl ca-certificates"
 if [ "$purpose" = test ]; then
     have g++ || packages="$packages g++"
+    [ -e /usr/include/gtest/gtest.h ] || packages="$packages libgtest-dev"
     have valgrind || packages="$packages valgrind"
     have readelf || packages="$packages binutils"
 fi

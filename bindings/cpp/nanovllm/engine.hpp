@@ -1,0 +1,508 @@
+// The engine: a model, its tokenizer, its KV cache, and a scheduler.
+#ifndef NANOVLLM_ENGINE_HPP
+#define NANOVLLM_ENGINE_HPP
+
+#include <chrono>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "generator.hpp"
+#include "inbox.hpp"
+#include "message.hpp"
+#include "options.hpp"
+#include "output.hpp"
+#include "result.hpp"
+
+namespace nvllm {
+
+/// What special tokens are to engine::tokenize and engine::detokenize: NVLLM_TOKENIZE_*.
+enum class special_tokens : uint32_t {
+  none = 0,
+  add = NVLLM_TOKENIZE_ADD_SPECIAL,
+  parse = NVLLM_TOKENIZE_PARSE_SPECIAL,
+  add_and_parse = NVLLM_TOKENIZE_ADD_SPECIAL | NVLLM_TOKENIZE_PARSE_SPECIAL,
+};
+
+/// Hears about progress of generate(); false cancels it.
+using generate_progress = std::function<bool(const nvllm_progress&)>;
+
+/// [any] The version of the library that runs, as in "0.1.0".
+inline std::string_view version() { return nvllm_version(); }
+
+/// [any] How the library was built and what it found here, as a JSON object.
+inline std::string_view build_info() { return nvllm_build_info(); }
+
+inline namespace NVLLM_CPP_MODE {
+
+class engine;
+
+/// The outputs that wait now, for a range-for. Made by engine::outputs().
+class output_range {
+ public:
+  class iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = output;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const output*;
+    using reference = const output&;
+
+    iterator() = default;
+    explicit iterator(output_range* of) : of_(of) {}
+    const output& operator*() const noexcept { return *of_->current_; }
+    const output* operator->() const noexcept { return &*of_->current_; }
+    iterator& operator++() {
+      of_->poll();
+      return *this;
+    }
+    void operator++(int) { of_->poll(); }
+    /// Only whether both are at the end can be told, as for any input iterator.
+    friend bool operator==(const iterator& a, const iterator& b) noexcept { return a.ended() == b.ended(); }
+    friend bool operator!=(const iterator& a, const iterator& b) noexcept { return !(a == b); }
+
+   private:
+    bool ended() const noexcept { return of_ == nullptr || !of_->current_; }
+    output_range* of_ = nullptr;
+  };
+
+  explicit output_range(engine& of) : engine_(&of) {}
+  iterator begin() {
+    poll();
+    return iterator(this);
+  }
+  iterator end() const noexcept { return iterator(); }
+
+#ifdef NVLLM_CPP_NO_EXCEPTIONS
+  /// Why the range ended too early, if it did.
+  const std::optional<failure>& error() const noexcept { return failure_; }
+#endif
+
+ private:
+  inline void poll();
+
+  engine* engine_;
+  std::optional<output> current_;
+#ifdef NVLLM_CPP_NO_EXCEPTIONS
+  std::optional<failure> failure_;
+#endif
+};
+
+/// Owns an engine of the C API. It can be moved, not copied.
+///
+/// [any] and [one] are those of nanovllm.h: [any] functions may be called from any thread at any time, [one] functions
+/// by one thread at a time, or they fail with NVLLM_ERR_BUSY.
+class engine {
+ public:
+#ifndef NVLLM_CPP_NO_EXCEPTIONS
+  /// Opens a model folder.
+  explicit engine(const engine_options& options) : engine(open(options)) {}
+#endif
+  /// Opens a model folder.
+  static returned<engine> open(const engine_options& options) {
+    loading load{options.progress, nullptr};
+    nvllm_engine_config config = detail::native(options);
+    if (options.progress) {
+      config.progress = &hear_loading;
+      config.progress_user_data = &load;
+    }
+    nvllm_engine* opened = nullptr;
+    nvllm_error error;
+    nvllm_status status = nvllm_engine_new(&config, &opened, &error);
+    detail::rethrow(load.thrown);
+    if (status != NVLLM_OK) return detail::fail<engine>(detail::failure_of(error));
+    return engine(opened);
+  }
+
+  engine(engine&& other) noexcept = default;
+  engine& operator=(engine&& other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  /// Ends the engine with all its requests, as nvllm_engine_free does.
+  ~engine() {
+    if (state_) state_->handle.reset();
+  }
+
+  /// [any] Facts about the model.
+  returned<nvllm_model_info> model_info() const { return filled<nvllm_model_info>(nvllm_engine_model_info); }
+
+  /// [any] Counters since the engine opened, and gauges of now.
+  returned<nvllm_stats> stats() const { return filled<nvllm_stats>(nvllm_get_stats); }
+
+  // ---- requests ----
+
+  /// [any] Queues a prompt, with the model's own recommendation for sampling. Answers the request's id.
+  returned<uint64_t> add(std::string_view prompt) { return add(prompt, nullptr); }
+  /// [any] Queues a prompt. Answers the request's id.
+  returned<uint64_t> add(std::string_view prompt, const request_options& options) {
+    return add(prompt, detail::native_request(options).get());
+  }
+  /// [any] Queues a prompt of tokens, with the model's own recommendation for sampling.
+  returned<uint64_t> add_tokens(const std::vector<uint32_t>& tokens) { return add(tokens, nullptr); }
+  /// [any] Queues a prompt of tokens.
+  returned<uint64_t> add_tokens(const std::vector<uint32_t>& tokens, const request_options& options) {
+    return add(tokens, detail::native_request(options).get());
+  }
+
+  /// [any] Asks for a request to end; false when it has ended, or never was.
+  bool cancel(uint64_t request_id) noexcept { return nvllm_cancel(native(), request_id) == NVLLM_OK; }
+
+  // ---- stepping, and outputs ----
+
+  /// [one] Works on the requests: one forward pass, or as many as fit into `budget`.
+  returned<nvllm_step_result> step(std::chrono::microseconds budget = std::chrono::microseconds(0)) {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<nvllm_step_result>(refusal());
+    nvllm_step_result done;
+    done.struct_size = sizeof done;
+    nvllm_error error;
+    nvllm_status status = nvllm_step(native(), static_cast<uint64_t>(budget.count()), &done, &error);
+    detail::rethrow(state_->thrown);
+    if (status != NVLLM_OK) return detail::fail<nvllm_step_result>(detail::failure_of(error));
+    return done;
+  }
+
+  /// [any] Whether nothing waits, runs, or is queued for polling.
+  bool is_finished() const noexcept {
+    return nvllm_is_finished(native()) != 0 && (!state_ || state_->num_unclaimed == 0);
+  }
+
+  /// [one] Takes the oldest output that belongs to no stream; nothing when none waits.
+  returned<std::optional<output>> poll() {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<std::optional<output>>(refusal());
+    std::optional<output> taken;
+    nvllm_error error;
+    if (state_->take(0, taken, error) != NVLLM_OK)
+      return detail::fail<std::optional<output>>(detail::failure_of(error));
+    return taken;
+  }
+
+  /// [one] The outputs that wait now: `for (const nvllm::output& news : engine.outputs())`.
+  output_range outputs() { return output_range(*this); }
+
+  /// [one] Pushes outputs to `callback` inside step() and generate() instead; false cancels that request. An empty
+  /// function goes back to polling.
+  returned<void> set_output_callback(std::function<bool(const output&)> callback) {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<void>(refusal());
+    nvllm_error error;
+    nvllm_output_fn push = callback ? &hear_output : nullptr;
+    if (nvllm_set_output_callback(native(), push, state_.get(), &error) != NVLLM_OK)
+      return detail::fail<void>(detail::failure_of(error));
+    state_->on_output = std::move(callback);
+    return returned<void>();
+  }
+
+#ifdef NVLLM_CPP_COROUTINES
+  /// [one] Queues a prompt now, and steps whenever the generator needs its next output:
+  ///
+  ///   for (const nvllm::output& news : engine.stream(prompt)) std::cout << news.text();
+  ///
+  /// Streams of one engine may take turns, and share its batch. A generator that is dropped before its end cancels the
+  /// request. One that outlives its engine fails with NVLLM_ERR_INVALID_ARGUMENT.
+  generator<output> stream(std::string_view prompt) {
+    must_poll();
+    return follow(add(prompt), nullptr);
+  }
+  generator<output> stream(std::string_view prompt, const request_options& options) {
+    must_poll();
+    return follow(add(prompt, options), &options);
+  }
+#endif
+
+  // ---- many prompts in one call ----
+
+  /// [one] Generates for all prompts, with the model's own recommendation for sampling. Prompts is any container of
+  /// texts.
+  template <class Prompts = std::initializer_list<std::string_view>>
+  returned<results> generate(const Prompts& prompts, const generate_progress& progress = {}) {
+    return generate_all(texts(prompts), nullptr, 0, progress);
+  }
+  /// [one] Generates for all prompts.
+  template <class Prompts = std::initializer_list<std::string_view>>
+  returned<results> generate(const Prompts& prompts, const request_options& options,
+                             const generate_progress& progress = {}) {
+    return generate_all(texts(prompts), &options, 1, progress);
+  }
+  /// [one] Generates for all prompts, each with its own options.
+  template <class Prompts = std::initializer_list<std::string_view>>
+  returned<results> generate(const Prompts& prompts, const std::vector<request_options>& options,
+                             const generate_progress& progress = {}) {
+    return generate_all(texts(prompts), options.data(), options.size(), progress);
+  }
+  /// [one] Generates for all prompts of tokens, with one request_options for all or one a prompt; none for the model's
+  /// own.
+  returned<results> generate_tokens(const std::vector<std::vector<uint32_t>>& prompts,
+                                    const std::vector<request_options>& options = {},
+                                    const generate_progress& progress = {}) {
+    return generate_all(prompts, options.data(), options.size(), progress);
+  }
+
+  // ---- tokenizer and chat template ----
+
+  /// [any] The tokens of a text.
+  returned<std::vector<uint32_t>> tokenize(std::string_view text, special_tokens special = special_tokens::none) const {
+    return sized<std::vector<uint32_t>>(
+        text.size() + 16, [&](uint32_t* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
+          return nvllm_tokenize(native(), text.data(), text.size(), static_cast<uint32_t>(special), to, room, needed,
+                                error);
+        });
+  }
+
+  /// [any] The text of tokens.
+  returned<std::string> detokenize(const std::vector<uint32_t>& tokens,
+                                   special_tokens special = special_tokens::none) const {
+    return sized<std::string>(8 * tokens.size() + 16,
+                              [&](char* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
+                                return nvllm_detokenize(native(), tokens.data(), tokens.size(),
+                                                        static_cast<uint32_t>(special), to, room, needed, error);
+                              });
+  }
+
+  /// [any] The prompt of a conversation in JSON, by the model's chat template. See nvllm_apply_chat_template.
+  returned<std::string> apply_chat_template(std::string_view messages_json, std::string_view options_json = {}) const {
+    return sized<std::string>(2 * messages_json.size() + 256,
+                              [&](char* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
+                                return nvllm_apply_chat_template(native(), messages_json.data(), messages_json.size(),
+                                                                 options_json.empty() ? nullptr : options_json.data(),
+                                                                 options_json.size(), to, room, needed, error);
+                              });
+  }
+  /// [any] The prompt of a conversation, by the model's chat template.
+  returned<std::string> apply_chat_template(const std::vector<message>& messages,
+                                            std::string_view options_json = {}) const {
+    return apply_chat_template(messages_json(messages), options_json);
+  }
+
+  /// The handle of the C API; it stays owned by this object. NULL after a move.
+  nvllm_engine* native() const noexcept { return state_ ? state_->handle.get() : nullptr; }
+
+ private:
+  struct loading {
+    const std::function<bool(float)>& progress;
+    std::exception_ptr thrown;
+  };
+  struct generating {
+    const generate_progress& progress;
+    std::exception_ptr thrown;
+  };
+
+  explicit engine(nvllm_engine* opened) : state_(std::make_shared<detail::engine_state>(opened)) {}
+
+  static int32_t hear_loading(float fraction, void* user_data) noexcept {
+    auto& load = *static_cast<loading*>(user_data);
+    return detail::contained(load.thrown, 1, [&] { return load.progress(fraction) ? 0 : 1; });
+  }
+  static int32_t hear_generating(const nvllm_progress* progress, void* user_data) noexcept {
+    auto& run = *static_cast<generating*>(user_data);
+    return detail::contained(run.thrown, 1, [&] { return run.progress(*progress) ? 0 : 1; });
+  }
+  static int32_t hear_output(const nvllm_output* news, void* user_data) noexcept {
+    auto& state = *static_cast<detail::engine_state*>(user_data);
+    return detail::contained(state.thrown, 1, [&] { return state.on_output(output(*news)) ? 0 : 1; });
+  }
+
+  /// Why a [one] function may not be entered.
+  failure refusal() const {
+    if (!state_) return detail::failure_of(NVLLM_ERR_INVALID_ARGUMENT, "the engine was moved away from this object");
+    return detail::failure_of(NVLLM_ERR_BUSY, "another call that steps, polls or generates is inside this engine");
+  }
+
+  returned<uint64_t> add(std::string_view prompt, const nvllm_request_options* options) {
+    nvllm_error error;
+    uint64_t id = 0;
+    if (nvllm_add_request(native(), prompt.data(), prompt.size(), options, &id, &error) != NVLLM_OK)
+      return detail::fail<uint64_t>(detail::failure_of(error));
+    return id;
+  }
+  returned<uint64_t> add(const std::vector<uint32_t>& tokens, const nvllm_request_options* options) {
+    nvllm_error error;
+    uint64_t id = 0;
+    if (nvllm_add_request_tokens(native(), tokens.data(), tokens.size(), options, &id, &error) != NVLLM_OK)
+      return detail::fail<uint64_t>(detail::failure_of(error));
+    return id;
+  }
+
+  template <class Struct, class Call>
+  returned<Struct> filled(const Call& call) const {
+    Struct facts;
+    facts.struct_size = sizeof facts;
+    nvllm_error error;
+    if (call(native(), &facts, &error) != NVLLM_OK) return detail::fail<Struct>(detail::failure_of(error));
+    return facts;
+  }
+
+  /// Calls with a guess of the size, and once more when it was too small.
+  template <class Buffer, class Call>
+  static returned<Buffer> sized(std::size_t guess, const Call& call) {
+    Buffer buffer;
+    nvllm_error error;
+    std::size_t needed = guess;
+    nvllm_status status;
+    do {
+      buffer.resize(needed);
+      status = call(buffer.data(), buffer.size(), &needed, &error);
+    } while (status == NVLLM_ERR_BUFFER_TOO_SMALL);
+    if (status != NVLLM_OK) return detail::fail<Buffer>(detail::failure_of(error));
+    // A text's NUL is counted, and a std::string has one of its own.
+    buffer.resize(std::is_same_v<Buffer, std::string> && needed > 0 ? needed - 1 : needed);
+    return buffer;
+  }
+
+  static nvllm_status generate_native(nvllm_engine* engine, const char* const* prompts, const std::size_t* lens,
+                                      std::size_t count, const nvllm_request_options* const* options,
+                                      std::size_t num_options, nvllm_generate_progress_fn progress, void* user_data,
+                                      nvllm_result** made, nvllm_error* error) {
+    return nvllm_generate(engine, prompts, lens, count, options, num_options, progress, user_data, made, error);
+  }
+  static nvllm_status generate_native(nvllm_engine* engine, const uint32_t* const* prompts, const std::size_t* lens,
+                                      std::size_t count, const nvllm_request_options* const* options,
+                                      std::size_t num_options, nvllm_generate_progress_fn progress, void* user_data,
+                                      nvllm_result** made, nvllm_error* error) {
+    return nvllm_generate_tokens(engine, prompts, lens, count, options, num_options, progress, user_data, made, error);
+  }
+
+  template <class Prompts>
+  static std::vector<std::string_view> texts(const Prompts& prompts) {
+    return std::vector<std::string_view>(std::begin(prompts), std::end(prompts));
+  }
+
+  template <class Prompt>
+  returned<results> generate_all(const std::vector<Prompt>& prompts, const request_options* options,
+                                 std::size_t num_options, const generate_progress& progress) {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<results>(refusal());
+    // An empty container may have no memory at all, which the C API takes for a mistake.
+    static constexpr typename Prompt::value_type nothing = 0;
+    std::vector<const typename Prompt::value_type*> starts;
+    std::vector<std::size_t> lens;
+    for (const Prompt& prompt : prompts) {
+      starts.push_back(prompt.empty() ? &nothing : prompt.data());
+      lens.push_back(prompt.size());
+    }
+    std::vector<detail::native_request> requests;
+    std::vector<const nvllm_request_options*> pointers;
+    for (std::size_t i = 0; i < num_options; i++) requests.emplace_back(options[i]);
+    for (const detail::native_request& request : requests) pointers.push_back(request.get());
+
+    generating run{progress, nullptr};
+    nvllm_result* made = nullptr;
+    nvllm_error error;
+    nvllm_status status = generate_native(native(), starts.data(), lens.data(), prompts.size(), pointers.data(),
+                                          pointers.size(), progress ? &hear_generating : nullptr, &run, &made, &error);
+    results owned(made);
+    detail::rethrow(run.thrown);
+    detail::rethrow(state_->thrown);
+    if (status != NVLLM_OK) return detail::fail<results>(detail::failure_of(error));
+    return owned;
+  }
+
+#ifdef NVLLM_CPP_COROUTINES
+  /// A stream's hold on its request: given up early, it cancels.
+  class claim {
+   public:
+    claim(std::shared_ptr<detail::engine_state> state, uint64_t request)
+        : state_(std::move(state)), request_(request) {}
+    claim(claim&& other) noexcept = default;
+    claim(const claim&) = delete;
+    claim& operator=(const claim&) = delete;
+    ~claim() {
+      if (state_ == nullptr) return;
+      auto stream = state_->streams.find(request_);
+      if (stream != state_->streams.end()) {
+        if (stream->second.running > 0) state_->abandoned[request_] = stream->second.running;
+        state_->streams.erase(stream);
+      }
+      // It may have ended meanwhile, and then there is nothing to cancel.
+      static_cast<void>(nvllm_cancel(state_->handle.get(), request_));
+    }
+
+   private:
+    std::shared_ptr<detail::engine_state> state_;
+    uint64_t request_;
+  };
+
+  void must_poll() const {
+    if (state_ && state_->on_output)
+      detail::fail<void>(
+          detail::failure_of(NVLLM_ERR_INVALID_ARGUMENT, "an output callback takes the outputs that a stream needs"));
+  }
+
+  generator<output> follow(uint64_t request, const request_options* options) {
+    detail::engine_state& state = *state_;
+    claim held(state_, request);
+    detail::engine_state::followed& stream = state.streams[request];
+    if (options != nullptr) {
+      stream.num_logprobs = options->num_logprobs.value_or(0);
+      stream.running = options->n.value_or(1);
+    }
+    return follow(state, std::move(held), request, stream.running);
+  }
+
+  static generator<output> follow(detail::engine_state& state, [[maybe_unused]] claim held, uint64_t request,
+                                  uint32_t completions) {
+    while (completions > 0) {
+      std::optional<output> news;
+      {
+        detail::entry inside(&state);
+        nvllm_error error;
+        if (!inside) detail::fail<void>(detail::failure_of(NVLLM_ERR_BUSY, "another call is inside this engine"));
+        nvllm_status status = state.take(request, news, error);
+        if (status == NVLLM_OK && !news) status = nvllm_step(state.handle.get(), 0, nullptr, &error);
+        if (status != NVLLM_OK) detail::fail<void>(detail::failure_of(error));
+      }
+      if (!news) continue;
+      if (news->finish()) completions--;
+      co_yield *news;
+    }
+  }
+#endif
+
+  std::shared_ptr<detail::engine_state> state_;
+};
+
+inline void output_range::poll() {
+#ifdef NVLLM_CPP_NO_EXCEPTIONS
+  returned<std::optional<output>> polled = engine_->poll();
+  current_ = polled ? *polled : std::nullopt;
+  if (!polled) failure_ = polled.error();
+#else
+  current_ = engine_->poll();
+#endif
+}
+
+}  // namespace NVLLM_CPP_MODE
+
+namespace detail {
+
+/// The log callback of the process. Kept here because the C API holds a pointer to it.
+inline std::function<void(int32_t, std::string_view)>& log_callback() {
+  static std::function<void(int32_t, std::string_view)> callback;
+  return callback;
+}
+
+}  // namespace detail
+
+/// Sends messages up to `max_level` (NVLLM_LOG_*) to `callback`, on whichever thread is inside a call; an empty
+/// function is silence. It must not throw, and only one thread may set it at a time.
+inline void set_log_callback(std::function<void(int32_t level, std::string_view message)> callback, int32_t max_level) {
+  // When this has returned the callback before is not running any more, so that it can be replaced.
+  nvllm_set_log_callback(nullptr, nullptr, NVLLM_LOG_OFF);
+  detail::log_callback() = std::move(callback);
+  if (!detail::log_callback()) return;
+  nvllm_set_log_callback([](int32_t level, const char* message, std::size_t len,
+                            void*) noexcept { detail::log_callback()(level, std::string_view(message, len)); },
+                         nullptr, max_level);
+}
+
+}  // namespace nvllm
+
+#endif

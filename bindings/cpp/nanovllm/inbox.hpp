@@ -1,0 +1,132 @@
+// Whose output is it? Several streams and poll() may take from one engine, which has one queue.
+#ifndef NANOVLLM_INBOX_HPP
+#define NANOVLLM_INBOX_HPP
+
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "options.hpp"
+#include "output.hpp"
+
+namespace nvllm {
+inline namespace NVLLM_CPP_MODE {
+namespace detail {
+
+struct engine_deleter {
+  void operator()(nvllm_engine* engine) const noexcept { nvllm_engine_free(engine); }
+};
+
+/// An engine's handle, and the outputs that were polled for somebody else. It stays where it is when its engine moves.
+struct engine_state {
+  explicit engine_state(nvllm_engine* opened) : handle(opened) {}
+
+  std::unique_ptr<nvllm_engine, engine_deleter> handle;
+  /// Held by the [one] function that runs.
+  std::atomic_flag entered = ATOMIC_FLAG_INIT;
+
+  /// Outputs of requests that a stream follows, by request.
+  struct followed {
+    std::deque<owned_output> waiting;
+    std::size_t num_logprobs = 0;
+    /// Completions whose end has not been polled.
+    uint32_t running = 1;
+  };
+  std::map<uint64_t, followed> streams;
+  /// Outputs of no stream.
+  std::deque<owned_output> unclaimed;
+  std::atomic<std::size_t> num_unclaimed{0};
+  /// Requests whose stream was dropped, and how many of their completions have not ended yet.
+  std::map<uint64_t, uint32_t> abandoned;
+  /// The copy that was handed out last.
+  owned_output shown;
+
+  std::function<bool(const output&)> on_output;
+  /// What a callback threw.
+  std::exception_ptr thrown;
+
+  /// Takes the oldest output of a stream's request, or with 0 the oldest that belongs to no stream.
+  nvllm_status take(uint64_t request, std::optional<output>& taken, nvllm_error& error) {
+    taken.reset();
+    std::deque<owned_output>& waiting = request == 0 ? unclaimed : streams[request].waiting;
+    if (!waiting.empty()) {
+      shown = std::move(waiting.front());
+      waiting.pop_front();
+      num_unclaimed = unclaimed.size();
+      taken = shown.get();
+      return NVLLM_OK;
+    }
+    for (;;) {
+      nvllm_output polled;
+      polled.struct_size = sizeof polled;
+      nvllm_status status = nvllm_poll_output(handle.get(), &polled, &error);
+      if (status == NVLLM_NO_OUTPUT) return NVLLM_OK;
+      if (status != NVLLM_OK) return status;
+      bool ends = polled.finish_reason != NVLLM_FINISH_NONE;
+      auto dropped = abandoned.find(polled.request_id);
+      auto stream = streams.find(polled.request_id);
+      if (ends && stream != streams.end()) stream->second.running--;
+      if (dropped != abandoned.end()) {
+        if (ends && --dropped->second == 0) abandoned.erase(dropped);
+      } else if (request == 0 ? stream == streams.end() : polled.request_id == request) {
+        taken = output(polled);
+        return NVLLM_OK;
+      } else if (stream != streams.end()) {
+        stream->second.waiting.emplace_back(output(polled), stream->second.num_logprobs);
+      } else {
+        unclaimed.emplace_back(output(polled));
+        num_unclaimed = unclaimed.size();
+      }
+    }
+  }
+};
+
+/// Entry into a [one] function, as the C API has it: whoever comes second is refused.
+class entry {
+ public:
+  explicit entry(engine_state* state) : state_(state != nullptr && !state->entered.test_and_set() ? state : nullptr) {}
+  ~entry() {
+    if (state_ != nullptr) state_->entered.clear();
+  }
+  entry(const entry&) = delete;
+  entry& operator=(const entry&) = delete;
+
+  explicit operator bool() const noexcept { return state_ != nullptr; }
+
+ private:
+  engine_state* state_;
+};
+
+/// Calls what may throw where nothing may be thrown; the exception is kept, and the answer is `otherwise`.
+template <class Call>
+int32_t contained(std::exception_ptr& thrown, [[maybe_unused]] int32_t otherwise, const Call& call) noexcept {
+#ifdef NVLLM_CPP_NO_EXCEPTIONS
+  static_cast<void>(thrown);
+  return call();
+#else
+  try {
+    return call();
+  } catch (...) {
+    if (!thrown) thrown = std::current_exception();
+    return otherwise;
+  }
+#endif
+}
+
+/// Goes on with what a callback threw, if one did.
+inline void rethrow([[maybe_unused]] std::exception_ptr& thrown) {
+#ifndef NVLLM_CPP_NO_EXCEPTIONS
+  if (thrown) std::rethrow_exception(std::exchange(thrown, nullptr));
+#endif
+}
+
+}  // namespace detail
+}  // namespace NVLLM_CPP_MODE
+}  // namespace nvllm
+
+#endif

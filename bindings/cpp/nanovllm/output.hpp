@@ -1,0 +1,208 @@
+// What comes out: news of a request while it runs, and the results of many prompts.
+#ifndef NANOVLLM_OUTPUT_HPP
+#define NANOVLLM_OUTPUT_HPP
+
+#include <chrono>
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "result.hpp"
+
+namespace nvllm {
+
+/// Consecutive values that someone else owns; std::span takes one.
+template <class T>
+class view {
+ public:
+  view() = default;
+  view(const T* data, std::size_t size) : data_(data), size_(size) {}
+
+  const T* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  const T* begin() const noexcept { return data_; }
+  const T* end() const noexcept { return data_ + size_; }
+  const T& operator[](std::size_t index) const noexcept { return data_[index]; }
+
+ private:
+  const T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// How a request ended.
+enum class finish : int32_t {
+  stop = NVLLM_FINISH_STOP,
+  length = NVLLM_FINISH_LENGTH,
+  cancelled = NVLLM_FINISH_CANCELLED,
+  error = NVLLM_FINISH_ERROR,
+};
+
+inline namespace NVLLM_CPP_MODE {
+
+/// News of one request: what is new since its last output, and how it ended if it did.
+///
+/// A view: one that an engine gave is good until the next [one] call on it, one of `results` as long as these.
+/// owned_output keeps a copy.
+class output {
+ public:
+  output() = default;
+  explicit output(const nvllm_output& native) : native_(native) {}
+
+  uint64_t request_id() const noexcept { return native_.request_id; }
+  uint64_t tag() const noexcept { return native_.tag; }
+  /// New text, in whole characters.
+  std::string_view text() const noexcept { return {native_.text, native_.text_len}; }
+  /// New tokens.
+  view<uint32_t> token_ids() const noexcept { return {native_.token_ids, native_.num_token_ids}; }
+  /// Which of the request's completions, from 0.
+  uint32_t index() const noexcept { return native_.index; }
+  /// How this completion ended; nothing while it goes on.
+  std::optional<nvllm::finish> finish() const noexcept {
+    if (native_.finish_reason == NVLLM_FINISH_NONE) return std::nullopt;
+    return static_cast<nvllm::finish>(native_.finish_reason);
+  }
+  /// Why it ended with finish::error; else nothing.
+  std::optional<failure> error() const {
+    if (native_.finish_reason != NVLLM_FINISH_ERROR) return std::nullopt;
+    return failure{native_.status, 0, native_.error_message == nullptr ? "" : native_.error_message};
+  }
+  uint32_t prompt_tokens() const noexcept { return native_.prompt_tokens; }
+  /// Tokens of the prompt that the prefix cache had.
+  uint32_t cached_tokens() const noexcept { return native_.cached_tokens; }
+  /// Tokens generated so far.
+  uint32_t completion_tokens() const noexcept { return native_.completion_tokens; }
+  /// From adding the request to its first token; nothing before that.
+  std::optional<std::chrono::microseconds> time_to_first_token() const noexcept {
+    if (native_.time_to_first_token_us == 0) return std::nullopt;
+    return std::chrono::microseconds(native_.time_to_first_token_us);
+  }
+  /// Of each new token; empty when none were asked for.
+  view<float> logprobs() const noexcept {
+    return {native_.logprobs, native_.logprobs == nullptr ? 0 : native_.num_token_ids};
+  }
+  /// `[num_logprobs]` alternatives of the new token at `position`; nullptr when none were asked for.
+  const uint32_t* top_tokens(std::size_t position, std::size_t num_logprobs) const noexcept {
+    return native_.top_tokens == nullptr ? nullptr : native_.top_tokens + position * num_logprobs;
+  }
+  /// `[num_logprobs]`, of these alternatives.
+  const float* top_logprobs(std::size_t position, std::size_t num_logprobs) const noexcept {
+    return native_.top_logprobs == nullptr ? nullptr : native_.top_logprobs + position * num_logprobs;
+  }
+  float cumulative_logprob() const noexcept { return native_.cumulative_logprob; }
+
+  /// The struct of the C API.
+  const nvllm_output& native() const noexcept { return native_; }
+
+ private:
+  nvllm_output native_ = {};
+};
+
+/// An output with memory of its own, to be kept for later.
+class owned_output {
+ public:
+  owned_output() = default;
+  /// `num_logprobs` is that of the request: so many alternatives of each token are copied.
+  explicit owned_output(const output& from, std::size_t num_logprobs = 0)
+      : native_(from.native()),
+        text_(from.text()),
+        tokens_(from.token_ids().begin(), from.token_ids().end()),
+        logprobs_(from.logprobs().begin(), from.logprobs().end()) {
+    std::size_t alternatives = tokens_.size() * num_logprobs;
+    if (native_.top_tokens != nullptr) top_tokens_.assign(native_.top_tokens, native_.top_tokens + alternatives);
+    if (native_.top_logprobs != nullptr)
+      top_logprobs_.assign(native_.top_logprobs, native_.top_logprobs + alternatives);
+    if (native_.error_message != nullptr) error_message_ = native_.error_message;
+  }
+
+  /// What was copied. Good as long as this object, and until it is moved.
+  nvllm::output get() const noexcept {
+    nvllm_output shown = native_;
+    shown.text = text_.c_str();
+    shown.token_ids = tokens_.data();
+    shown.logprobs = native_.logprobs == nullptr ? nullptr : logprobs_.data();
+    shown.top_tokens = top_tokens_.empty() ? nullptr : top_tokens_.data();
+    shown.top_logprobs = top_logprobs_.empty() ? nullptr : top_logprobs_.data();
+    shown.error_message = native_.error_message == nullptr ? nullptr : error_message_.c_str();
+    return nvllm::output(shown);
+  }
+
+ private:
+  nvllm_output native_ = {};
+  std::string text_;
+  std::vector<uint32_t> tokens_;
+  std::vector<float> logprobs_;
+  std::vector<uint32_t> top_tokens_;
+  std::vector<float> top_logprobs_;
+  std::string error_message_;
+};
+
+namespace detail {
+
+struct result_deleter {
+  void operator()(nvllm_result* result) const noexcept { nvllm_result_free(result); }
+};
+
+}  // namespace detail
+
+/// The results of many prompts, in the order of the prompts. They do not need their engine any more.
+class results {
+ public:
+  explicit results(nvllm_result* native) : native_(native) {}
+
+  std::size_t size() const noexcept { return nvllm_result_count(native_.get()); }
+  bool empty() const noexcept { return size() == 0; }
+  /// The result of one prompt, with all its tokens and text; `index` must be below size().
+  output operator[](std::size_t index) const noexcept {
+    nvllm_output shown = {};
+    shown.struct_size = sizeof shown;
+    // It fails for a bad index only, and then `shown` stays empty.
+    if (nvllm_result_get(native_.get(), index, &shown) != NVLLM_OK) shown = {};
+    return output(shown);
+  }
+
+  class iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = output;
+    using difference_type = std::ptrdiff_t;
+    using pointer = void;
+    using reference = output;
+
+    iterator() = default;
+    iterator(const results* of, std::size_t index) : of_(of), index_(index) {}
+    output operator*() const noexcept { return (*of_)[index_]; }
+    iterator& operator++() noexcept {
+      ++index_;
+      return *this;
+    }
+    iterator operator++(int) noexcept {
+      iterator before = *this;
+      ++index_;
+      return before;
+    }
+    friend bool operator==(const iterator& a, const iterator& b) noexcept { return a.index_ == b.index_; }
+    friend bool operator!=(const iterator& a, const iterator& b) noexcept { return a.index_ != b.index_; }
+
+   private:
+    const results* of_ = nullptr;
+    std::size_t index_ = 0;
+  };
+  iterator begin() const noexcept { return {this, 0}; }
+  iterator end() const noexcept { return {this, size()}; }
+
+  /// The handle of the C API; it stays owned by this object.
+  nvllm_result* native() const noexcept { return native_.get(); }
+
+ private:
+  std::unique_ptr<nvllm_result, detail::result_deleter> native_;
+};
+
+}  // namespace NVLLM_CPP_MODE
+}  // namespace nvllm
+
+#endif

@@ -1,0 +1,321 @@
+// Ownership, requests, outputs, callbacks, text: nanovllm.hpp with exceptions, as C++17 sees it.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "demo.hpp"
+
+std::string answer_in_another_unit(nvllm::engine& engine, std::string_view prompt);
+
+namespace {
+
+constexpr char primes[] = "Prime numbers within 10: 2, 3, 5, 7.";
+
+std::string primes_prompt(const nvllm::engine& engine) {
+  return engine.apply_chat_template({{"user", "list all prime numbers within 10"}});
+}
+
+template <class Call>
+nvllm_status status_of(const Call& call) {
+  try {
+    call();
+    return NVLLM_OK;
+  } catch (const nvllm::error& error) {
+    EXPECT_STRNE(error.what(), "");
+    return error.status();
+  }
+}
+
+TEST(Engine, AnswersPromptsInTheirOrder) {
+  nvllm::engine engine(demo_options());
+  std::vector<std::string> prompts = {primes_prompt(engine),
+                                      engine.apply_chat_template({{"user", "introduce yourself"}})};
+  nvllm::results answers = engine.generate(prompts, greedy(64));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0].text(), primes);
+  EXPECT_EQ(answers[0].finish(), nvllm::finish::stop);
+  size_t seen = 0;
+  for (const nvllm::output& answer : answers) {
+    size_t hidden = answer.finish() == nvllm::finish::stop;
+    EXPECT_EQ(answer.token_ids().size() + hidden, answer.completion_tokens()) << "the end token is counted, not shown";
+    EXPECT_GT(answer.prompt_tokens(), 0u);
+    seen++;
+  }
+  EXPECT_EQ(seen, 2u);
+  EXPECT_EQ(answers[2].text(), "") << "there is no third answer, and asking for it is harmless";
+}
+
+TEST(Engine, ResultsOutliveTheirEngine) {
+  std::optional<nvllm::engine> engine(demo_options());
+  nvllm::results answers = engine->generate({primes_prompt(*engine)}, greedy(64));
+  engine.reset();
+  EXPECT_EQ(answers[0].text(), primes);
+}
+
+TEST(Engine, AMissingModelIsAnErrorWithFacts) {
+  nvllm::engine_options options;
+  options.model_path = "/no/such/folder";
+  try {
+    nvllm::engine engine(options);
+    FAIL() << "it opened";
+  } catch (const nvllm::error& error) {
+    EXPECT_EQ(error.status(), NVLLM_ERR_IO);
+    EXPECT_EQ(error.native_code(), ENOENT);
+    EXPECT_NE(std::string(error.what()).find("/no/such/folder"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Engine, MovesAndRefusesWorkAfterwards) {
+  nvllm::engine first(demo_options());
+  nvllm::engine second(std::move(first));
+  EXPECT_EQ(second.generate({primes_prompt(second)}, greedy(64))[0].text(), primes);
+  EXPECT_EQ(first.native(), nullptr);
+  EXPECT_EQ(status_of([&] { first.step(); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { first.add("x"); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { first.poll(); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_TRUE(first.is_finished());
+  first = std::move(second);
+  EXPECT_EQ(answer_in_another_unit(first, primes_prompt(first)), primes);
+}
+
+TEST(Engine, StepsAndHandsOutEachTokenOnce) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options = greedy(6);
+  options.ignore_eos = true;
+  options.tag = 4711;
+  uint64_t id = engine.add_tokens({5, 6, 7}, options);
+  EXPECT_FALSE(engine.is_finished());
+  size_t tokens = 0;
+  std::optional<nvllm::finish> finish;
+  while (!engine.is_finished()) {
+    engine.step();
+    for (const nvllm::output& news : engine.outputs()) {
+      EXPECT_EQ(news.request_id(), id);
+      EXPECT_EQ(news.tag(), 4711u);
+      EXPECT_TRUE(news.logprobs().empty());
+      tokens += news.token_ids().size();
+      finish = news.finish();
+    }
+  }
+  EXPECT_EQ(tokens, 6u);
+  EXPECT_EQ(finish, nvllm::finish::length);
+  EXPECT_FALSE(engine.poll());
+}
+
+TEST(Engine, ABudgetIsKeptAndTheWorkGoesOn) {
+  nvllm::engine engine(demo_options());
+  engine.add(primes_prompt(engine), greedy(64));
+  std::string text;
+  while (!engine.is_finished()) {
+    engine.step(std::chrono::microseconds(100));
+    for (const nvllm::output& news : engine.outputs()) text += news.text();
+  }
+  EXPECT_EQ(text, primes);
+}
+
+TEST(Engine, CancelledRequestsEndAndUnknownOnesAreNone) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options = greedy(400);
+  options.ignore_eos = true;
+  uint64_t id = engine.add_tokens({5, 6, 7}, options);
+  engine.step();
+  EXPECT_TRUE(engine.cancel(id));
+  EXPECT_FALSE(engine.cancel(id + 1000));
+  std::optional<nvllm::finish> finish;
+  while (!engine.is_finished()) {
+    engine.step();
+    while (std::optional<nvllm::output> news = engine.poll()) finish = news->finish();
+  }
+  EXPECT_EQ(finish, nvllm::finish::cancelled);
+  EXPECT_FALSE(engine.cancel(id)) << "it has ended";
+}
+
+TEST(Engine, OptionsReachTheLibrary) {
+  nvllm::engine engine(demo_options());
+  nvllm_model_info info = engine.model_info();
+  EXPECT_EQ(info.max_model_len, 512u);
+  EXPECT_EQ(info.vocab_size, 2048u);
+  nvllm::request_options unsupported;
+  unsupported.beam_width = 4;
+  EXPECT_EQ(status_of([&] { engine.add("x", unsupported); }), NVLLM_ERR_UNSUPPORTED);
+  nvllm::request_options senseless;
+  senseless.top_p = 2.0f;
+  EXPECT_EQ(status_of([&] { engine.add("x", senseless); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { engine.add_tokens(std::vector<uint32_t>(600, 5)); }), NVLLM_ERR_CONTEXT_LENGTH);
+
+  nvllm::request_options stops = greedy(64);
+  stops.stop_tokens = engine.tokenize(",");
+  ASSERT_EQ(stops.stop_tokens.size(), 1u);
+  EXPECT_EQ(engine.generate({primes_prompt(engine)}, stops)[0].text(), "Prime numbers within 10: 2");
+  EXPECT_EQ(engine.stats().running, 0u);
+  EXPECT_GT(engine.stats().generated_tokens, 0u);
+}
+
+TEST(Engine, EachPromptMayHaveOptionsOfItsOwn) {
+  nvllm::engine engine(demo_options());
+  std::string prompt = primes_prompt(engine);
+  std::vector<nvllm::request_options> options = {greedy(2), greedy(4)};
+  nvllm::results answers = engine.generate({prompt, prompt}, options);
+  EXPECT_EQ(answers[0].completion_tokens(), 2u);
+  EXPECT_EQ(answers[1].completion_tokens(), 4u);
+  nvllm::results by_tokens = engine.generate_tokens({{5, 6, 7}}, {greedy(3)});
+  EXPECT_LE(by_tokens[0].completion_tokens(), 3u);
+}
+
+TEST(Engine, APromptThatCannotRunIsAResultWithItsReason) {
+  nvllm::engine engine(demo_options());
+  nvllm::results answers = engine.generate({std::string_view(), std::string_view("hello")}, greedy(2));
+  ASSERT_EQ(answers[0].finish(), nvllm::finish::error);
+  ASSERT_TRUE(answers[0].error());
+  EXPECT_EQ(answers[0].error()->status, NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_NE(answers[0].error()->message, "");
+  EXPECT_FALSE(answers[1].error());
+}
+
+TEST(Engine, TextBecomesTokensAndTextAgain) {
+  nvllm::engine engine(demo_options());
+  for (std::string text : {"", "hello world", "grüß dich 你好 🙂", "a \"quoted\" \n line"}) {
+    std::vector<uint32_t> tokens = engine.tokenize(text);
+    EXPECT_EQ(engine.detokenize(tokens), text);
+  }
+  EXPECT_EQ(engine.tokenize("<|im_end|>", nvllm::special_tokens::parse).size(), 1u);
+  EXPECT_GT(engine.tokenize("<|im_end|>").size(), 1u);
+  std::vector<uint32_t> many(3000, engine.tokenize(" prime").at(0));
+  EXPECT_GT(engine.detokenize(many).size(), many.size()) << "a text longer than the first guess";
+  EXPECT_EQ(status_of([&] { engine.tokenize("\xff"); }), NVLLM_ERR_INVALID_ARGUMENT);
+}
+
+TEST(Engine, MessagesAreWrittenAsJson) {
+  EXPECT_EQ(nvllm::messages_json({}), "[]");
+  EXPECT_EQ(nvllm::messages_json({{"user", "say \"ü\"\n"}, {"assistant", "\\"}}),
+            R"([{"role": "user", "content": "say \u0022ü\u0022\u000a"}, {"role": "assistant", "content": "\u005c"}])");
+}
+
+TEST(Callbacks, AnOutputCallbackTakesOutputsAndCancels) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options = greedy(400);
+  options.ignore_eos = true;
+  engine.add_tokens({5, 6, 7}, options);
+  int calls = 0;
+  std::optional<nvllm::finish> finish;
+  engine.set_output_callback([&](const nvllm::output& news) {
+    finish = news.finish();
+    return ++calls < 3;
+  });
+  while (!engine.is_finished()) engine.step();
+  EXPECT_EQ(finish, nvllm::finish::cancelled);
+  EXPECT_EQ(calls, 4);
+}
+
+TEST(Callbacks, AnExceptionGoesThroughTheLibraryAndTheEngineGoesOn) {
+  nvllm::engine engine(demo_options());
+  std::string prompt = primes_prompt(engine);
+  engine.add(prompt, greedy(64));
+  engine.set_output_callback([](const nvllm::output&) -> bool { throw std::logic_error("no taste for it"); });
+  EXPECT_THROW(while (!engine.is_finished()) engine.step(), std::logic_error);
+  engine.set_output_callback({});
+  EXPECT_THROW(engine.generate({prompt}, [](const nvllm_progress&) -> bool { throw std::range_error("enough"); }),
+               std::range_error);
+  EXPECT_EQ(engine.generate({prompt}, greedy(64))[0].text(), primes);
+}
+
+TEST(Callbacks, GenerateReportsProgressAndCanBeCancelled) {
+  nvllm::engine engine(demo_options());
+  std::string prompt = primes_prompt(engine);
+  size_t finished = 0;
+  engine.generate({prompt, prompt}, greedy(8), [&](const nvllm_progress& progress) {
+    EXPECT_EQ(progress.total, 2u);
+    finished = progress.finished;
+    return true;
+  });
+  EXPECT_EQ(finished, 2u);
+  EXPECT_EQ(status_of([&] { engine.generate({prompt}, [](const nvllm_progress&) { return false; }); }),
+            NVLLM_ERR_CANCELLED);
+}
+
+TEST(Callbacks, LoadingReportsProgressAndCanBeCancelled) {
+  float last = 0;
+  nvllm::engine_options options = demo_options();
+  options.progress = [&](float fraction) {
+    EXPECT_GE(fraction, last);
+    last = fraction;
+    return true;
+  };
+  nvllm::engine engine(options);
+  EXPECT_EQ(last, 1.0f);
+  options.progress = [](float) { return false; };
+  EXPECT_EQ(status_of([&] { nvllm::engine cancelled(options); }), NVLLM_ERR_CANCELLED);
+}
+
+TEST(Callbacks, TheLogIsSilentUntilSomeoneListens) {
+  std::vector<std::string> messages;
+  nvllm::set_log_callback([&](int32_t, std::string_view message) { messages.emplace_back(message); }, NVLLM_LOG_DEBUG);
+  {
+    nvllm::engine engine(demo_options());
+  }
+  nvllm::set_log_callback({}, NVLLM_LOG_OFF);
+  size_t heard = messages.size();
+  EXPECT_GT(heard, 0u);
+  {
+    nvllm::engine engine(demo_options());
+  }
+  EXPECT_EQ(messages.size(), heard);
+}
+
+TEST(Threads, AddFromManyWhileOneSteps) {
+  nvllm::engine engine(demo_options());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; t++) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 8; i++) engine.add_tokens({5, 6, 7}, greedy(2));
+    });
+  }
+  int ended = 0;
+  while (ended < 32) {
+    engine.step();
+    for (const nvllm::output& news : engine.outputs()) ended += news.finish().has_value();
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(engine.is_finished());
+}
+
+TEST(Threads, ASecondStepperIsRefused) {
+  nvllm::engine engine(demo_options());
+  engine.add_tokens({5, 6, 7}, greedy(2));
+  nvllm_status inside = NVLLM_OK, polled = NVLLM_OK;
+  engine.set_output_callback([&](const nvllm::output&) {
+    inside = status_of([&] { engine.step(); });
+    polled = status_of([&] { engine.poll(); });
+    return true;
+  });
+  while (!engine.is_finished()) engine.step();
+  EXPECT_EQ(inside, NVLLM_ERR_BUSY);
+  EXPECT_EQ(polled, NVLLM_ERR_BUSY);
+}
+
+TEST(Output, ACopyOutlivesTheNextCall) {
+  nvllm::engine engine(demo_options());
+  engine.add(primes_prompt(engine), greedy(64));
+  std::vector<nvllm::owned_output> kept;
+  while (!engine.is_finished()) {
+    engine.step();
+    for (const nvllm::output& news : engine.outputs()) kept.emplace_back(news);
+  }
+  std::string text;
+  size_t tokens = 0;
+  for (const nvllm::owned_output& news : kept) {
+    text += news.get().text();
+    tokens += news.get().token_ids().size();
+  }
+  EXPECT_EQ(text, primes);
+  EXPECT_EQ(tokens + 1, kept.back().get().completion_tokens()) << "the end token is counted and not shown";
+  EXPECT_TRUE(kept.back().get().time_to_first_token());
+}
+
+TEST(Library, TellsItsVersion) {
+  EXPECT_EQ(nvllm::version(), std::to_string(NVLLM_VERSION_MAJOR) + "." + std::to_string(NVLLM_VERSION_MINOR) + "." +
+                                  std::to_string(NVLLM_VERSION_PATCH));
+  EXPECT_NE(nvllm::build_info().find("\"backends\""), std::string_view::npos);
+}
+
+}  // namespace
