@@ -1,0 +1,27 @@
+// Package nanovllm runs large language models inside a Go program, by libnanovllm.
+//
+// An [Engine] is a model, its tokenizer, a paged KV cache, and a scheduler that batches all requests together. There are three
+// ways to use it, from the least to the most control:
+//
+//   - [Engine.Generate] answers many prompts in one call.
+//   - [Engine.Run] steps the engine until its context ends, in a goroutine of its own. Meanwhile [Engine.Stream] and
+//     [Engine.Answer] give the answer of one request as it grows, from any number of goroutines.
+//   - [Engine.Add], [Engine.Step] and [Engine.Outputs] leave the loop to the program, which may give each step a time budget.
+//
+// # Goroutines
+//
+// Every method may be called from any goroutine at any time, also while another one closes the engine. Step, Run and Generate
+// exclude each other: whoever comes second gets [ErrBusy].
+//
+// # Errors
+//
+// A failed call returns an [*Error] with the library's message. Its [Status] is an error too, for [errors.Is]:
+//
+//	if errors.Is(err, nanovllm.ErrQueueFull) { … }
+//
+// # Linking
+//
+// The package finds the library by pkg-config, under the name nanovllm. The build tag nanovllm_static links it statically, by
+// nanovllm-static; the tag nanovllm_tree takes it from the build folder of the source tree that the package lies in. No C code
+// calls back into Go.
+package nanovllm

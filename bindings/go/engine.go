@@ -1,0 +1,241 @@
+package nanovllm
+
+/*
+#include <nanovllm.h>
+#include <stdlib.h>
+#cgo noescape nvllm_step
+#cgo nocallback nvllm_step
+#cgo noescape nvllm_poll_output
+#cgo nocallback nvllm_poll_output
+#cgo noescape nvllm_is_finished
+#cgo nocallback nvllm_is_finished
+#cgo noescape nvllm_add_request
+#cgo nocallback nvllm_add_request
+#cgo noescape nvllm_add_request_tokens
+#cgo nocallback nvllm_add_request_tokens
+#cgo noescape nvllm_cancel
+#cgo nocallback nvllm_cancel
+*/
+import "C"
+
+import (
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// An Engine is a model, its tokenizer, its KV cache, and a scheduler. [New] opens one, [Engine.Close] ends it.
+type Engine struct {
+	// Every call into C holds it for reading, so that Close waits for them.
+	life    sync.RWMutex
+	native  *C.nvllm_engine // nil when closed
+	cleanup runtime.Cleanup
+
+	// Held by whoever steps, polls or generates; tried, never waited for.
+	stepper sync.Mutex
+	// Tells an idle Run that there is work.
+	wake   chan struct{}
+	closed chan struct{}
+
+	inbox inbox
+}
+
+// New opens a model folder. Reading the files is most of the time it takes.
+func New(config Config) (*Engine, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	native := config.native()
+	native.model_path = C.CString(config.ModelPath)
+	defer C.free(unsafe.Pointer(native.model_path))
+	var opened *C.nvllm_engine
+	var failed C.nvllm_error
+	if status := C.nvllm_engine_new(&native, &opened, &failed); status != C.NVLLM_OK {
+		return nil, errorOf(status, &failed)
+	}
+	e := &Engine{native: opened, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	// A net for who forgets Close. It cannot run while a call is inside, because a call holds e.
+	e.cleanup = runtime.AddCleanup(e, func(native *C.nvllm_engine) { C.nvllm_engine_free(native) }, opened)
+	return e, nil
+}
+
+// Close ends the engine with all its requests, after the call that is inside it has returned; [Engine.Run] returns
+// [ErrClosed], and streams end with it. Closing twice is allowed.
+func (e *Engine) Close() error {
+	e.life.Lock()
+	native := e.native
+	e.native = nil
+	if native != nil {
+		close(e.closed)
+		e.cleanup.Stop()
+		C.nvllm_engine_free(native)
+	}
+	e.life.Unlock()
+	e.inbox.endStreams(ErrClosed)
+	return nil
+}
+
+// enter keeps the engine open until leave.
+func (e *Engine) enter() error {
+	e.life.RLock()
+	if e.native == nil {
+		e.life.RUnlock()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (e *Engine) leave() {
+	e.life.RUnlock()
+	runtime.KeepAlive(e)
+}
+
+// Add queues a prompt and returns the request's id. Special tokens that the text spells out are understood, as a chat template
+// needs it.
+func (e *Engine) Add(prompt string, options *RequestOptions) (uint64, error) {
+	return e.add(textPrompt(prompt), options, newRequest(options))
+}
+
+// AddTokens queues a prompt of tokens, which are taken as they are.
+func (e *Engine) AddTokens(tokens []uint32, options *RequestOptions) (uint64, error) {
+	return e.add(tokenPrompt(tokens), options, newRequest(options))
+}
+
+// A prompt hands itself to the C API.
+type prompt interface {
+	add(e *C.nvllm_engine, options *C.nvllm_request_options, id *C.uint64_t, failed *C.nvllm_error) C.nvllm_status
+}
+
+type textPrompt string
+
+func (p textPrompt) add(e *C.nvllm_engine, options *C.nvllm_request_options, id *C.uint64_t, failed *C.nvllm_error) C.nvllm_status {
+	return C.nvllm_add_request(e, text(string(p)), C.size_t(len(p)), options, id, failed)
+}
+
+type tokenPrompt []uint32
+
+func (p tokenPrompt) add(e *C.nvllm_engine, options *C.nvllm_request_options, id *C.uint64_t, failed *C.nvllm_error) C.nvllm_status {
+	return C.nvllm_add_request_tokens(e, tokens(p), C.size_t(len(p)), options, id, failed)
+}
+
+// text points to a string's own memory. An empty one may have none, which C would take for a mistake.
+func text(s string) *C.char {
+	if s == "" {
+		return (*C.char)(unsafe.Pointer(&nothing))
+	}
+	return (*C.char)(unsafe.Pointer(unsafe.StringData(s)))
+}
+
+// tokens points to a slice's own memory.
+func tokens(ids []uint32) *C.uint32_t {
+	if len(ids) == 0 {
+		return (*C.uint32_t)(&nothing)
+	}
+	return (*C.uint32_t)(&ids[0])
+}
+
+var nothing uint32
+
+// add queues a prompt. The inbox knows the request before anybody can ask whose its first output is.
+func (e *Engine) add(p prompt, options *RequestOptions, r *request) (uint64, error) {
+	if err := options.check(); err != nil {
+		return 0, err
+	}
+	if err := e.enter(); err != nil {
+		return 0, err
+	}
+	defer e.leave()
+	var pinner runtime.Pinner
+	defer pinner.Unpin()
+	native, free := options.native(&pinner)
+	defer free()
+
+	var id C.uint64_t
+	var failed C.nvllm_error
+	e.inbox.adding.RLock()
+	status := p.add(e.native, native, &id, &failed)
+	if status == C.NVLLM_OK {
+		e.inbox.register(uint64(id), r)
+	}
+	e.inbox.adding.RUnlock()
+	if status != C.NVLLM_OK {
+		return 0, errorOf(status, &failed)
+	}
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+	return uint64(id), nil
+}
+
+// Cancel asks for a request to end: its last output has [FinishCancelled]. It returns [ErrNotFound] when the request has ended, or
+// never was.
+func (e *Engine) Cancel(id uint64) error {
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.leave()
+	if status := C.nvllm_cancel(e.native, C.uint64_t(id)); status != C.NVLLM_OK {
+		return &Error{Status: Status(status), Message: "no live request has this id"}
+	}
+	return nil
+}
+
+// A StepResult is what one [Engine.Step] did.
+type StepResult struct {
+	Outputs       int  // that wait
+	Running       int  // sequences that run
+	Waiting       int  // requests that wait
+	Iterations    int  // forward passes finished
+	InFlight      bool // a pass was begun and is not finished
+	PrefillTokens int  // prompt tokens computed, cached ones not counted
+	DecodeTokens  int  // tokens generated
+	Elapsed       time.Duration
+}
+
+// Step works on the requests. Without a budget it makes exactly one forward pass; with one it works until that is spent, and may
+// return in the middle of a pass, which the next call takes up. It returns at once when there is nothing to do.
+func (e *Engine) Step(budget time.Duration) (StepResult, error) {
+	if !e.stepper.TryLock() {
+		return StepResult{}, busy()
+	}
+	defer e.stepper.Unlock()
+	return e.step(budget)
+}
+
+// step is Step for whoever holds the stepper.
+func (e *Engine) step(budget time.Duration) (StepResult, error) {
+	if err := e.enter(); err != nil {
+		return StepResult{}, err
+	}
+	defer e.leave()
+	micros := max(0, budget.Microseconds())
+	if budget > 0 {
+		micros = max(1, micros)
+	}
+	var failed C.nvllm_error
+	done := C.nvllm_step_result{struct_size: C.sizeof_nvllm_step_result}
+	if status := C.nvllm_step(e.native, C.uint64_t(micros), &done, &failed); status != C.NVLLM_OK {
+		return StepResult{}, errorOf(status, &failed)
+	}
+	return StepResult{
+		Outputs:       int(done.num_outputs),
+		Running:       int(done.num_running),
+		Waiting:       int(done.num_waiting),
+		Iterations:    int(done.num_iterations),
+		InFlight:      done.in_flight != 0,
+		PrefillTokens: int(done.prefill_tokens),
+		DecodeTokens:  int(done.decode_tokens),
+		Elapsed:       time.Duration(done.elapsed_us) * time.Microsecond,
+	}, nil
+}
+
+// Finished reports whether nothing waits, runs, or is left for [Engine.Outputs].
+func (e *Engine) Finished() bool {
+	if e.enter() != nil {
+		return true
+	}
+	defer e.leave()
+	return C.nvllm_is_finished(e.native) != 0 && !e.inbox.holdsOutputs()
+}

@@ -1,0 +1,535 @@
+package nanovllm_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"libnanovllm/bindings/go"
+)
+
+const primes = "Prime numbers within 10: 2, 3, 5, 7."
+
+func modelFolder() string {
+	if folder := os.Getenv("NANOVLLM_MODEL"); folder != "" {
+		return folder
+	}
+	return "../../models/demo"
+}
+
+func demoConfig() nanovllm.Config {
+	return nanovllm.Config{ModelPath: modelFolder(), NumThreads: 1, MaxModelLen: 512, MaxNumSeqs: 16, MaxBatchedTokens: 128,
+		KVCacheBytes: 16 << 20, Seed: 1}
+}
+
+// open returns an engine that the test's end closes.
+func open(t testing.TB, config nanovllm.Config) *nanovllm.Engine {
+	t.Helper()
+	engine, err := nanovllm.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	return engine
+}
+
+// running returns an engine that another goroutine steps.
+func running(t testing.TB) *nanovllm.Engine {
+	t.Helper()
+	engine := open(t, demoConfig())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- engine.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) && !errors.Is(err, nanovllm.ErrClosed) {
+			t.Errorf("Run ended with %v", err)
+		}
+	})
+	return engine
+}
+
+func primesPrompt(t testing.TB, engine *nanovllm.Engine) string {
+	t.Helper()
+	prompt, err := engine.ApplyChatTemplate([]nanovllm.Message{{Role: "user", Content: "list all prime numbers within 10"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return prompt
+}
+
+func endless() *nanovllm.RequestOptions {
+	return &nanovllm.RequestOptions{MaxTokens: 400, IgnoreEOS: true}
+}
+
+func TestGenerateAnswersPromptsInTheirOrder(t *testing.T) {
+	engine := open(t, demoConfig())
+	prompt := primesPrompt(t, engine)
+	outputs, err := engine.Generate(context.Background(), []string{prompt, "", prompt},
+		&nanovllm.RequestOptions{MaxTokens: 64}, nil, &nanovllm.RequestOptions{MaxTokens: 3, Tag: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if outputs[0].Text != primes || outputs[0].Finish != nanovllm.FinishStop || outputs[0].PromptTokens == 0 {
+		t.Errorf("first: %+v", outputs[0])
+	}
+	if outputs[1].Finish != nanovllm.FinishError || !errors.Is(outputs[1].Err, nanovllm.ErrInvalidArgument) {
+		t.Errorf("an empty prompt: %+v", outputs[1])
+	}
+	if len(outputs[2].Tokens) != 3 || outputs[2].Finish != nanovllm.FinishLength || outputs[2].Tag != 7 {
+		t.Errorf("options of its own: %+v", outputs[2])
+	}
+}
+
+func TestGenerateEndsWithItsContext(t *testing.T) {
+	engine := open(t, demoConfig())
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	prompts := slices.Repeat([]string{"hello"}, 64)
+	if _, err := engine.Generate(ctx, prompts, endless()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	outputs, err := engine.Generate(context.Background(), []string{primesPrompt(t, engine)}, nil)
+	if err != nil || outputs[0].Text == "" {
+		t.Fatalf("the engine does not go on: %v %v", outputs, err)
+	}
+}
+
+func TestStepsAndOutputsGiveEachTokenOnce(t *testing.T) {
+	engine := open(t, demoConfig())
+	options := endless()
+	options.MaxTokens, options.Tag = 6, 4711
+	id, err := engine.AddTokens([]uint32{5, 6, 7}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, finish := 0, nanovllm.FinishNone
+	for !engine.Finished() {
+		if _, err := engine.Step(0); err != nil {
+			t.Fatal(err)
+		}
+		for out, err := range engine.Outputs() {
+			if err != nil || out.RequestID != id || out.Tag != 4711 || out.PromptTokens != 3 {
+				t.Fatalf("%+v %v", out, err)
+			}
+			tokens += len(out.Tokens)
+			finish = out.Finish
+		}
+	}
+	if tokens != 6 || finish != nanovllm.FinishLength {
+		t.Errorf("%d tokens, finish %v", tokens, finish)
+	}
+}
+
+func TestAStepKeepsItsBudgetAndTheWorkGoesOn(t *testing.T) {
+	engine := open(t, demoConfig())
+	if _, err := engine.Add(primesPrompt(t, engine), &nanovllm.RequestOptions{MaxTokens: 64}); err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for !engine.Finished() {
+		if _, err := engine.Step(100 * time.Microsecond); err != nil {
+			t.Fatal(err)
+		}
+		for out := range engine.Outputs() {
+			text += out.Text
+		}
+	}
+	if text != primes {
+		t.Errorf("got %q", text)
+	}
+}
+
+func TestOutputsMayBeLeftAndTakenUpAgain(t *testing.T) {
+	engine := open(t, demoConfig())
+	for range 4 {
+		if _, err := engine.AddTokens([]uint32{5, 6, 7}, &nanovllm.RequestOptions{MaxTokens: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := engine.Step(0); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for range 4 {
+		for range engine.Outputs() {
+			seen++
+			break
+		}
+	}
+	if seen != 4 || !engine.Finished() {
+		t.Errorf("%d outputs, finished: %v", seen, engine.Finished())
+	}
+}
+
+func TestStreamGivesAnAnswerAsItGrows(t *testing.T) {
+	engine := running(t)
+	deltas, err := engine.Stream(context.Background(), primesPrompt(t, engine), &nanovllm.RequestOptions{MaxTokens: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, last := "", nanovllm.Delta{}
+	for last = range deltas {
+		text += last.Text
+	}
+	if text != primes || last.Finish != nanovllm.FinishStop || last.TimeToFirstToken <= 0 {
+		t.Errorf("got %q, %+v", text, last)
+	}
+}
+
+func TestASlowReceiverMissesNothingAndHoldsNobodyUp(t *testing.T) {
+	engine := running(t)
+	prompt := primesPrompt(t, engine)
+	slow, err := engine.Stream(context.Background(), prompt, &nanovllm.RequestOptions{MaxTokens: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		for delta, err := range engine.Answer(context.Background(), prompt, &nanovllm.RequestOptions{MaxTokens: 64}) {
+			if err != nil || delta.Finish == nanovllm.FinishLength {
+				t.Fatal(delta, err)
+			}
+		}
+	}
+	var all []nanovllm.Delta
+	for delta := range slow {
+		all = append(all, delta)
+	}
+	if len(all) != 1 || all[0].Text != primes || len(all[0].Tokens)+1 != all[0].CompletionTokens {
+		t.Errorf("got %+v", all)
+	}
+}
+
+func TestAStreamEndsWithItsContext(t *testing.T) {
+	engine := running(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	deltas, err := engine.Stream(ctx, "hello", endless())
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-deltas
+	cancel()
+	var last nanovllm.Delta
+	for last = range deltas {
+	}
+	if last.Finish != nanovllm.FinishCancelled || !errors.Is(last.Err, context.Canceled) {
+		t.Errorf("last: %+v", last)
+	}
+	waitUntil(t, "the engine is idle", engine.Finished)
+	if _, err := engine.Stream(ctx, "hello", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+}
+
+func TestALoopThatIsLeftCancelsItsRequest(t *testing.T) {
+	engine := running(t)
+	for range engine.Answer(context.Background(), "hello", endless()) {
+		break
+	}
+	waitUntil(t, "the engine is idle", engine.Finished)
+	if stats, err := engine.Stats(); err != nil || stats.Running != 0 || stats.GeneratedTokens >= 400 {
+		t.Errorf("%+v %v", stats, err)
+	}
+}
+
+func TestStreamsEndWhenRunDoes(t *testing.T) {
+	engine := open(t, demoConfig())
+	ctx, cancel := context.WithCancel(context.Background())
+	deltas, err := engine.Stream(context.Background(), "hello", endless())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- engine.Run(ctx) }()
+	<-deltas
+	if err := engine.Run(ctx); !errors.Is(err, nanovllm.ErrBusy) {
+		t.Errorf("a second Run: %v", err)
+	}
+	if _, err := engine.Step(0); !errors.Is(err, nanovllm.ErrBusy) {
+		t.Errorf("Step beside Run: %v", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run ended with %v", err)
+	}
+	var last nanovllm.Delta
+	for last = range deltas {
+	}
+	if !errors.Is(last.Err, context.Canceled) {
+		t.Errorf("last: %+v", last)
+	}
+}
+
+func TestRunLeavesOutputsOfAddToOutputs(t *testing.T) {
+	engine := running(t)
+	id, err := engine.Add(primesPrompt(t, engine), &nanovllm.RequestOptions{MaxTokens: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, finish := "", nanovllm.FinishNone
+	waitUntil(t, "the answer is there", func() bool {
+		for out, err := range engine.Outputs() {
+			if err != nil || out.RequestID != id {
+				t.Fatal(out, err)
+			}
+			text, finish = text+out.Text, out.Finish
+		}
+		return finish != nanovllm.FinishNone
+	})
+	if text != primes {
+		t.Errorf("got %q", text)
+	}
+}
+
+func TestManyGoroutinesStreamAtOnce(t *testing.T) {
+	engine := running(t)
+	prompt := primesPrompt(t, engine)
+	var all sync.WaitGroup
+	for g := range 32 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			text := ""
+			for delta, err := range engine.Answer(ctx, prompt, &nanovllm.RequestOptions{MaxTokens: 64}) {
+				text += delta.Text
+				if g%4 == 0 {
+					cancel()
+				}
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			}
+			if g%4 != 0 && text != primes {
+				t.Errorf("got %q", text)
+			}
+		}()
+	}
+	all.Wait()
+}
+
+func TestCancelEndsARequestOfAdd(t *testing.T) {
+	engine := open(t, demoConfig())
+	id, err := engine.Add("hello", endless())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Cancel(id); err != nil {
+		t.Fatal(err)
+	}
+	var last nanovllm.Output
+	for !engine.Finished() {
+		if _, err := engine.Step(0); err != nil {
+			t.Fatal(err)
+		}
+		for last = range engine.Outputs() {
+		}
+	}
+	if last.Finish != nanovllm.FinishCancelled || last.Finish.String() != "cancelled" {
+		t.Errorf("last: %+v", last)
+	}
+	if err := engine.Cancel(id); !errors.Is(err, nanovllm.ErrNotFound) {
+		t.Errorf("a request that has ended: %v", err)
+	}
+}
+
+func TestErrorsSayWhatAndWhy(t *testing.T) {
+	if _, err := nanovllm.New(nanovllm.Config{ModelPath: "/no/such/folder"}); !errors.Is(err, fs.ErrNotExist) ||
+		!errors.Is(err, nanovllm.ErrIO) || !strings.Contains(err.Error(), "/no/such/folder") {
+		t.Errorf("a missing folder: %v", err)
+	}
+	config := demoConfig()
+	config.MaxQueue = 1
+	engine := open(t, config)
+	cases := []struct {
+		name   string
+		prompt string
+		opts   *nanovllm.RequestOptions
+		want   nanovllm.Status
+	}{
+		{"an empty prompt", "", nil, nanovllm.ErrInvalidArgument},
+		{"no UTF-8", "\xff", nil, nanovllm.ErrInvalidArgument},
+		{"a long prompt", strings.Repeat(" prime", 600), nil, nanovllm.ErrContextLength},
+		{"top_p of 2", "x", &nanovllm.RequestOptions{TopP: 2}, nanovllm.ErrInvalidArgument},
+		{"a negative limit", "x", &nanovllm.RequestOptions{MaxTokens: -1}, nanovllm.ErrInvalidArgument},
+		{"a beam", "x", &nanovllm.RequestOptions{BeamWidth: 4}, nanovllm.ErrUnsupported},
+	}
+	for _, c := range cases {
+		if _, err := engine.Add(c.prompt, c.opts); !errors.Is(err, c.want) || errors.Is(err, nanovllm.ErrBusy) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if _, err := engine.Stream(context.Background(), c.prompt, c.opts); !errors.Is(err, c.want) {
+			t.Errorf("%s, as a stream: %v", c.name, err)
+		}
+	}
+	if _, err := engine.Add("x", nil); err != nil {
+		t.Fatalf("a good request after the bad ones: %v", err)
+	}
+	if _, err := engine.Add("x", nil); !errors.Is(err, nanovllm.ErrQueueFull) {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+func TestStopTokensAndSeedsReachTheLibrary(t *testing.T) {
+	engine := open(t, demoConfig())
+	comma, err := engine.Tokenize(",", 0)
+	if err != nil || len(comma) != 1 {
+		t.Fatal(comma, err)
+	}
+	prompt := primesPrompt(t, engine)
+	ctx := context.Background()
+	outputs, err := engine.Generate(ctx, []string{prompt}, &nanovllm.RequestOptions{StopTokens: comma, IncludeStop: true})
+	if err != nil || outputs[0].Text != "Prime numbers within 10: 2," {
+		t.Errorf("%+v %v", outputs, err)
+	}
+	wild := &nanovllm.RequestOptions{Temperature: 50, Seed: 3, MaxTokens: 16}
+	outputs, err = engine.Generate(ctx, []string{prompt, prompt}, wild)
+	if err != nil || outputs[0].Text != outputs[1].Text || strings.HasPrefix(outputs[0].Text, primes) {
+		t.Errorf("%+v %v", outputs, err)
+	}
+}
+
+func TestTextBecomesTokensAndTextAgain(t *testing.T) {
+	engine := open(t, demoConfig())
+	for _, text := range []string{"", "hello world", "grüß dich 你好 🙂", "a \"quoted\"\n line"} {
+		tokens, err := engine.Tokenize(text, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := engine.Detokenize(tokens, 0); err != nil || back != text {
+			t.Errorf("%q became %q, %v", text, back, err)
+		}
+	}
+	if tokens, err := engine.Tokenize("<|im_end|>", nanovllm.ParseSpecial); err != nil || len(tokens) != 1 {
+		t.Errorf("a special token: %v %v", tokens, err)
+	}
+	long := slices.Repeat([]uint32{5}, 4000)
+	if _, err := engine.Detokenize(long, 0); err != nil {
+		t.Error(err)
+	}
+	prompt, err := engine.ApplyChatTemplate([]nanovllm.Message{{Role: "user", Content: "hi"}}, map[string]any{"add_generation_prompt": false})
+	if err != nil || prompt != "<|im_start|>user\nhi<|im_end|>\n" {
+		t.Errorf("%q %v", prompt, err)
+	}
+}
+
+func TestModelInfoAndVersion(t *testing.T) {
+	engine := open(t, demoConfig())
+	info, err := engine.ModelInfo()
+	if err != nil || info.VocabSize != 2048 || info.MaxModelLen != 512 || info.BOSToken != 2043 || info.EOSToken != 2045 {
+		t.Errorf("%+v %v", info, err)
+	}
+	if !strings.Contains(string(nanovllm.BuildInfo()), `"`+nanovllm.Version()+`"`) {
+		t.Errorf("%s has no version %s", nanovllm.BuildInfo(), nanovllm.Version())
+	}
+}
+
+func TestAClosedEngineRefusesEverything(t *testing.T) {
+	engine := open(t, demoConfig())
+	deltas, err := engine.Stream(context.Background(), "hello", endless())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- engine.Run(context.Background()) }()
+	<-deltas
+	if err := errors.Join(engine.Close(), engine.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, nanovllm.ErrClosed) {
+		t.Errorf("Run ended with %v", err)
+	}
+	var last nanovllm.Delta
+	for last = range deltas {
+	}
+	if !errors.Is(last.Err, nanovllm.ErrClosed) {
+		t.Errorf("last: %+v", last)
+	}
+	calls := map[string]func() error{
+		"Add":       func() error { _, err := engine.Add("x", nil); return err },
+		"Cancel":    func() error { return engine.Cancel(1) },
+		"Generate":  func() error { _, err := engine.Generate(context.Background(), nil); return err },
+		"ModelInfo": func() error { _, err := engine.ModelInfo(); return err },
+		"Run":       func() error { return engine.Run(context.Background()) },
+		"Stats":     func() error { _, err := engine.Stats(); return err },
+		"Step":      func() error { _, err := engine.Step(0); return err },
+		"Tokenize":  func() error { _, err := engine.Tokenize("x", 0); return err },
+		"Outputs": func() error {
+			for _, err := range engine.Outputs() {
+				return err
+			}
+			return nil
+		},
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, nanovllm.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if !engine.Finished() {
+		t.Error("it is not finished")
+	}
+}
+
+func TestTwoHundredEnginesLeaveNothingBehind(t *testing.T) {
+	config := demoConfig()
+	config.NumThreads = 2
+	round := func(closes bool) {
+		engine, err := nanovllm.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := engine.Add("hello", endless()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := engine.Step(0); err != nil {
+			t.Fatal(err)
+		}
+		// A thread gives itself its name a little after it has begun.
+		waitUntil(t, "the library's threads have the names that this test looks for", func() bool {
+			return threadsNamed(t, "nvllm") > 0
+		})
+		if closes {
+			_ = engine.Close()
+		}
+	}
+	for range 20 {
+		round(true)
+	}
+	before := residentBytes(t)
+	goroutines := runtime.NumGoroutine()
+	for i := range 200 {
+		// Who forgets Close is helped by the garbage collector.
+		round(i%10 != 0)
+		if i%10 == 0 {
+			runtime.GC()
+		}
+	}
+	waitUntil(t, "the library's threads have ended", func() bool {
+		runtime.GC()
+		return threadsNamed(t, "nvllm") == 0
+	})
+	if grown := residentBytes(t) - before; grown > 48<<20 {
+		t.Errorf("%d MiB more are resident", grown>>20)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines+2 {
+		t.Errorf("%d goroutines, before %d", n, goroutines)
+	}
+}
+
+func waitUntil(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}

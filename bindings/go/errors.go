@@ -1,0 +1,73 @@
+package nanovllm
+
+// #include <nanovllm.h>
+import "C"
+
+import (
+	"bytes"
+	"errors"
+	"syscall"
+	"unsafe"
+)
+
+// A Status says what kind of failure an [Error] is. It is an error itself, for [errors.Is].
+type Status int32
+
+// The kinds of failure.
+const (
+	ErrInvalidArgument Status = C.NVLLM_ERR_INVALID_ARGUMENT // an option makes no sense; the message names it
+	ErrBusy            Status = C.NVLLM_ERR_BUSY             // another goroutine steps this engine
+	ErrPanic           Status = C.NVLLM_ERR_PANIC            // a bug in the library; the engine is of no use any more
+	ErrNotFound        Status = C.NVLLM_ERR_NOT_FOUND        // no live request has this id
+	ErrOutOfMemory     Status = C.NVLLM_ERR_OUT_OF_MEMORY    // of the host, the device, or the KV cache
+	ErrIO              Status = C.NVLLM_ERR_IO               // a file could not be read
+	ErrModel           Status = C.NVLLM_ERR_MODEL            // the model's files are corrupt, or of a kind not supported
+	ErrDevice          Status = C.NVLLM_ERR_DEVICE           // a device failed; the engine is of no use any more
+	ErrCancelled       Status = C.NVLLM_ERR_CANCELLED        // the call was cancelled
+	ErrUnsupported     Status = C.NVLLM_ERR_UNSUPPORTED      // not in this build, or not for this model
+	ErrQueueFull       Status = C.NVLLM_ERR_QUEUE_FULL       // Config.MaxQueue requests wait already
+	ErrContextLength   Status = C.NVLLM_ERR_CONTEXT_LENGTH   // the prompt leaves no place for an answer
+)
+
+// ErrClosed is what methods return after [Engine.Close].
+var ErrClosed = errors.New("nanovllm: the engine is closed")
+
+// Error returns the name of the status, as in "NVLLM_ERR_BUSY".
+func (s Status) Error() string { return C.GoString(C.nvllm_status_name(C.nvllm_status(s))) }
+
+// An Error is a call that failed.
+type Error struct {
+	Status     Status // what kind of failure
+	NativeCode int    // errno or a device's code where there is one, else 0
+	Message    string // what was wanted, what there was, and the option that changes it
+}
+
+func (e *Error) Error() string { return "nanovllm: " + e.Message }
+
+// Is reports whether target is the error's [Status].
+func (e *Error) Is(target error) bool {
+	status, ok := target.(Status)
+	return ok && status == e.Status
+}
+
+// Unwrap returns the [syscall.Errno] of a file that could not be read, so that errors.Is(err, fs.ErrNotExist) works.
+func (e *Error) Unwrap() error {
+	if e.Status == ErrIO && e.NativeCode != 0 {
+		return syscall.Errno(e.NativeCode)
+	}
+	return nil
+}
+
+// busy is the refusal of whoever comes second.
+func busy() error {
+	return &Error{Status: ErrBusy, Message: "another goroutine steps, runs or generates on this engine"}
+}
+
+func errorOf(status C.nvllm_status, failed *C.nvllm_error) error {
+	if status >= 0 {
+		return nil
+	}
+	// Not C.GoString, which would move every call's nvllm_error from the stack to the heap.
+	message, _, _ := bytes.Cut(unsafe.Slice((*byte)(unsafe.Pointer(&failed.message[0])), len(failed.message)), []byte{0})
+	return &Error{Status: Status(status), NativeCode: int(failed.native_code), Message: string(message)}
+}

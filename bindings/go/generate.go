@@ -1,0 +1,99 @@
+package nanovllm
+
+/*
+#include <nanovllm.h>
+
+// Asked after every step; the flag is set from Go, so that C never calls back.
+static int32_t nanovllm_go_is_over(const nvllm_progress *progress, void *flag) {
+  (void)progress;
+  return __atomic_load_n((const int32_t *)flag, __ATOMIC_RELAXED);
+}
+
+static nvllm_generate_progress_fn nanovllm_go_progress(void) { return nanovllm_go_is_over; }
+*/
+import "C"
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Generate answers all prompts in one call, and returns the answers in their order. There may be no options, one for all prompts, or
+// one a prompt; each may be nil.
+//
+// A prompt that cannot run is an output with [FinishError] and the others go on. When ctx ends, its error is returned.
+func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*RequestOptions) ([]Output, error) {
+	for _, o := range options {
+		if err := o.check(); err != nil {
+			return nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !e.stepper.TryLock() {
+		return nil, busy()
+	}
+	defer e.stepper.Unlock()
+	if err := e.enter(); err != nil {
+		return nil, err
+	}
+	defer e.leave()
+
+	var pinner runtime.Pinner
+	defer pinner.Unpin()
+	texts := make([]*C.char, len(prompts))
+	lens := make([]C.size_t, len(prompts))
+	for i, prompt := range prompts {
+		texts[i], lens[i] = text(prompt), C.size_t(len(prompt))
+		pinner.Pin(texts[i])
+	}
+	natives := make([]*C.nvllm_request_options, len(options))
+	for i, o := range options {
+		native, free := o.native(&pinner)
+		defer free()
+		natives[i] = native
+	}
+	isOver := new(atomic.Int32)
+	unhook := context.AfterFunc(ctx, func() { isOver.Store(1) })
+	defer unhook()
+
+	var made *C.nvllm_result
+	var failed C.nvllm_error
+	status := C.nvllm_generate(e.native, unsafe.SliceData(texts), unsafe.SliceData(lens), C.size_t(len(prompts)),
+		unsafe.SliceData(natives), C.size_t(len(natives)), C.nanovllm_go_progress(),
+		unsafe.Pointer(isOver), &made, &failed)
+	if status == C.NVLLM_ERR_CANCELLED && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if status != C.NVLLM_OK {
+		return nil, errorOf(status, &failed)
+	}
+	defer C.nvllm_result_free(made)
+
+	outputs := make([]Output, len(prompts))
+	for i := range outputs {
+		shown := C.nvllm_output{struct_size: C.sizeof_nvllm_output}
+		if status := C.nvllm_result_get(made, C.size_t(i), &shown); status != C.NVLLM_OK {
+			return nil, &Error{Status: Status(status), Message: "a prompt has no result"}
+		}
+		outputs[i] = copyOutput(&shown, logprobsOf(options, i))
+	}
+	return outputs, nil
+}
+
+// logprobsOf returns how many alternatives the options of a prompt ask for.
+func logprobsOf(options []*RequestOptions, prompt int) int {
+	switch {
+	case len(options) == 0:
+		return 0
+	case len(options) == 1:
+		prompt = 0
+	}
+	if options[prompt] == nil {
+		return 0
+	}
+	return options[prompt].NumLogprobs
+}

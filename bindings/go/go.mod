@@ -1,0 +1,3 @@
+module libnanovllm/bindings/go
+
+go 1.24

@@ -1,0 +1,187 @@
+package nanovllm
+
+// #include <nanovllm.h>
+import "C"
+
+import "sync"
+
+// An inbox knows whose output it is: that of a stream, or of whoever ranges over [Engine.Outputs].
+type inbox struct {
+	// Held for reading while a request is added, from before C knows it until the inbox does.
+	adding sync.RWMutex
+
+	mu       sync.Mutex
+	requests map[uint64]*request // until their last output has come out of C
+	waiting  []Output            // for Outputs
+}
+
+// A request is what must be known to hand out its outputs.
+type request struct {
+	numLogprobs int
+	running     int // completions whose end has not come out of C
+
+	// A stream's: room for one output of each completion, so that the one who sends never waits. nil for Outputs.
+	deltas chan Delta
+	ended  []bool      // completions whose end the stream has
+	over   bool        // the channel is closed; what still comes is dropped
+	unhook func() bool // takes the request from its context's end
+}
+
+func newRequest(options *RequestOptions) *request {
+	r := &request{running: options.completions()}
+	if options != nil {
+		r.numLogprobs = options.NumLogprobs
+	}
+	return r
+}
+
+func newStream(options *RequestOptions) *request {
+	r := newRequest(options)
+	// The library has refused a senseless N by the time that anything is sent.
+	n := min(r.running, 1<<16)
+	r.deltas, r.ended = make(chan Delta, n), make([]bool, n)
+	return r
+}
+
+func (i *inbox) register(id uint64, r *request) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.requests == nil {
+		i.requests = make(map[uint64]*request)
+	}
+	i.requests[id] = r
+}
+
+// deliver hands an output to its stream, or lets it wait for Outputs.
+func (i *inbox) deliver(shown *C.nvllm_output) {
+	id := uint64(shown.request_id)
+	i.mu.Lock()
+	r := i.requests[id]
+	if r == nil {
+		// Its Add has not returned yet.
+		i.mu.Unlock()
+		i.adding.Lock()
+		i.adding.Unlock() //nolint:staticcheck // the adders are waited for, that is all
+		i.mu.Lock()
+		r = i.requests[id]
+	}
+	defer i.mu.Unlock()
+	if r == nil {
+		return
+	}
+	out := copyOutput(shown, r.numLogprobs)
+	if out.Finish != FinishNone {
+		if r.running--; r.running == 0 {
+			delete(i.requests, id)
+		}
+	}
+	if r.deltas == nil {
+		i.waiting = append(i.waiting, out)
+	} else {
+		r.send(out)
+	}
+}
+
+// take returns the oldest output that waits.
+func (i *inbox) take() (Output, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.waiting) == 0 {
+		return Output{}, false
+	}
+	out := i.waiting[0]
+	i.waiting[0] = Output{}
+	if i.waiting = i.waiting[1:]; len(i.waiting) == 0 {
+		i.waiting = nil
+	}
+	return out, true
+}
+
+func (i *inbox) holdsOutputs() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.waiting) > 0
+}
+
+// endStream ends one stream before its time.
+func (i *inbox) endStream(id uint64, r *request, reason error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	r.end(id, reason)
+}
+
+// endStreams ends all streams before their time, and returns their requests.
+func (i *inbox) endStreams(reason error) (ids []uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for id, r := range i.requests {
+		if r.deltas != nil && !r.over {
+			r.end(id, reason)
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// send puts an output into the channel. What the receiver has not taken yet is merged with what is new of the same completion, so
+// that a slow receiver costs neither memory nor anybody's time. The inbox is locked, so nobody else sends.
+func (r *request) send(out Output) {
+	if r.over {
+		return
+	}
+	pending := make([]Output, 0, cap(r.deltas))
+	for drained := false; !drained; {
+		select {
+		case older := <-r.deltas:
+			pending = append(pending, older)
+		default:
+			drained = true
+		}
+	}
+	isMerged := false
+	for p := range pending {
+		if pending[p].Index == out.Index {
+			pending[p], isMerged = merged(pending[p], out), true
+		}
+	}
+	if !isMerged {
+		pending = append(pending, out)
+	}
+	for _, delta := range pending {
+		r.deltas <- delta
+	}
+	if out.Finish == FinishNone {
+		return
+	}
+	r.ended[out.Index] = true
+	for _, ended := range r.ended {
+		if !ended {
+			return
+		}
+	}
+	r.over = true
+	close(r.deltas)
+	if r.unhook != nil {
+		r.unhook()
+	}
+}
+
+// end sends a last output for each completion that goes on.
+func (r *request) end(id uint64, reason error) {
+	for index, ended := range r.ended {
+		if !ended {
+			r.send(Output{RequestID: id, Index: index, Finish: FinishCancelled, Err: reason})
+		}
+	}
+}
+
+// hook keeps what takes a stream from its context's end, or does so at once when the stream has ended already.
+func (i *inbox) hook(r *request, unhook func() bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if r.over {
+		unhook()
+	} else {
+		r.unhook = unhook
+	}
+}

@@ -1,0 +1,6 @@
+//go:build nanovllm_static
+
+package nanovllm
+
+// #cgo pkg-config: nanovllm-static
+import "C"

@@ -1,0 +1,143 @@
+package nanovllm
+
+// #include <nanovllm.h>
+// #include <stdlib.h>
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+)
+
+// RequestOptions are what one request asks for. The zero value of a field is its default, which is greedy and without limits.
+//
+// Where a method takes options, nil means the sampling that the model's generation_config.json recommends.
+type RequestOptions struct {
+	Tag               uint64  // echoed in every output
+	MaxTokens         int     // tokens to generate at most; default as far as MaxModelLen and the KV cache allow
+	MinTokens         int     // tokens before which neither EOS nor a stop token may come
+	Temperature       float64 // 0 always takes the likeliest token; greater values vary more
+	TopP              float64 // sample from the likeliest tokens that together have this probability; default all
+	MinP              float64 // drop tokens less likely than this share of the likeliest one
+	TopK              int     // sample from so many of the likeliest tokens; default all
+	RepetitionPenalty float64 // default 1
+	PresencePenalty   float64
+	FrequencyPenalty  float64
+	Seed              uint64             // the request's own random stream; default drawn from the engine's seed and the id
+	IgnoreEOS         bool               // the model's end tokens are tokens like any other
+	Priority          int                // higher runs first
+	Stop              []string           // strings that end the answer
+	StopTokens        []uint32           // tokens that end the answer, besides EOS
+	LogitBias         map[uint32]float32 // added to the logits of these tokens
+	NumLogprobs       int                // alternatives of each token to report, besides its own log-probability
+	N                 int                // completions of this prompt; default 1
+	BeamWidth         int                // beam search instead of sampling
+	LengthPenalty     float64            // of beam search; default 1
+	IncludeStop       bool               // the token that stopped the answer is part of its tokens and text
+}
+
+// completions returns how many there will be.
+func (o *RequestOptions) completions() int {
+	if o == nil || o.N == 0 {
+		return 1
+	}
+	return o.N
+}
+
+// native returns the struct of the C API, nil for nil. What it points to is pinned, or memory of C's that free returns.
+func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_request_options, free func()) {
+	if o == nil {
+		return nil, func() {}
+	}
+	options = new(C.nvllm_request_options)
+	C.nvllm_request_options_init(options, C.sizeof_nvllm_request_options)
+	pinner.Pin(options)
+	options.tag = C.uint64_t(o.Tag)
+	if o.MaxTokens != 0 {
+		options.max_tokens = C.uint32_t(o.MaxTokens)
+	}
+	options.min_tokens = C.uint32_t(o.MinTokens)
+	options.temperature = C.float(o.Temperature)
+	assign(&options.top_p, o.TopP)
+	options.min_p = C.float(o.MinP)
+	options.top_k = C.uint32_t(o.TopK)
+	assign(&options.repetition_penalty, o.RepetitionPenalty)
+	options.presence_penalty = C.float(o.PresencePenalty)
+	options.frequency_penalty = C.float(o.FrequencyPenalty)
+	options.seed = C.uint64_t(o.Seed)
+	options.ignore_eos = flag(o.IgnoreEOS)
+	options.priority = C.int32_t(o.Priority)
+	options.num_logprobs = C.uint32_t(o.NumLogprobs)
+	if o.N != 0 {
+		options.n = C.uint32_t(o.N)
+	}
+	options.beam_width = C.uint32_t(o.BeamWidth)
+	assign(&options.length_penalty, o.LengthPenalty)
+	options.include_stop = flag(o.IncludeStop)
+
+	if len(o.StopTokens) > 0 {
+		pinner.Pin(&o.StopTokens[0])
+		options.stop_tokens = (*C.uint32_t)(&o.StopTokens[0])
+		options.num_stop_tokens = C.size_t(len(o.StopTokens))
+	}
+	if len(o.LogitBias) > 0 {
+		tokens := make([]C.uint32_t, 0, len(o.LogitBias))
+		values := make([]C.float, 0, len(o.LogitBias))
+		for token, value := range o.LogitBias {
+			tokens = append(tokens, C.uint32_t(token))
+			values = append(values, C.float(value))
+		}
+		pinner.Pin(&tokens[0])
+		pinner.Pin(&values[0])
+		options.bias_tokens, options.bias_values = &tokens[0], &values[0]
+		options.num_bias = C.size_t(len(tokens))
+	}
+	if len(o.Stop) == 0 {
+		return options, func() {}
+	}
+	stop := make([]*C.char, len(o.Stop))
+	for i, text := range o.Stop {
+		stop[i] = C.CString(text)
+	}
+	pinner.Pin(&stop[0])
+	options.stop, options.num_stop = &stop[0], C.size_t(len(stop))
+	return options, func() {
+		for _, text := range stop {
+			C.free(unsafe.Pointer(text))
+		}
+	}
+}
+
+// check refuses what the unsigned fields of the C API cannot say.
+func (o *RequestOptions) check() error {
+	if o == nil {
+		return nil
+	}
+	return inRange(
+		number{"MaxTokens", o.MaxTokens}, number{"MinTokens", o.MinTokens}, number{"TopK", o.TopK},
+		number{"NumLogprobs", o.NumLogprobs}, number{"N", o.N}, number{"BeamWidth", o.BeamWidth})
+}
+
+type number struct {
+	name  string
+	value int
+}
+
+func inRange(numbers ...number) error {
+	for _, n := range numbers {
+		if n.value < 0 || n.value > math.MaxUint32 {
+			message := fmt.Sprintf("%s is %d, but it must be from 0 to %d", n.name, n.value, uint32(math.MaxUint32))
+			return &Error{Status: ErrInvalidArgument, Message: message}
+		}
+	}
+	return nil
+}
+
+// assign leaves the default where the value is 0.
+func assign(field *C.float, value float64) {
+	if value != 0 {
+		*field = C.float(value)
+	}
+}

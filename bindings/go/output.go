@@ -1,0 +1,163 @@
+package nanovllm
+
+// #include <nanovllm.h>
+import "C"
+
+import (
+	"iter"
+	"time"
+	"unsafe"
+)
+
+// A Finish says how a request ended.
+type Finish int
+
+// The ways to end.
+const (
+	FinishNone      Finish = C.NVLLM_FINISH_NONE      // it goes on
+	FinishStop      Finish = C.NVLLM_FINISH_STOP      // by an EOS or stop token, or a stop string
+	FinishLength    Finish = C.NVLLM_FINISH_LENGTH    // by MaxTokens, MaxModelLen, or the size of the KV cache
+	FinishCancelled Finish = C.NVLLM_FINISH_CANCELLED // by [Engine.Cancel], or by a context
+	FinishError     Finish = C.NVLLM_FINISH_ERROR     // by a failure
+)
+
+// String returns "stop", "length", "cancelled", "error", or "" while the request goes on.
+func (f Finish) String() string {
+	switch f {
+	case FinishNone:
+		return ""
+	case FinishStop:
+		return "stop"
+	case FinishLength:
+		return "length"
+	case FinishCancelled:
+		return "cancelled"
+	case FinishError:
+		return "error"
+	}
+	return "unknown"
+}
+
+// An Output is news of one request: what is new since its last output, and how it ended if it did. Those of [Engine.Generate] hold
+// the whole answer.
+type Output struct {
+	RequestID        uint64
+	Tag              uint64 // as in its options
+	Index            int    // which of the request's completions
+	Text             string // new text, in whole characters
+	Tokens           []uint32
+	Finish           Finish
+	Err              error // why, when it was cancelled by a context or ended by a failure
+	PromptTokens     int
+	CachedTokens     int           // prompt tokens taken over from the prefix cache
+	CompletionTokens int           // tokens generated so far, the one that stopped the answer included
+	TimeToFirstToken time.Duration // 0 before the first token
+	Logprobs         []float32     // of each token, or nil
+	TopTokens        [][]uint32    // alternatives of each token, or nil
+	TopLogprobs      [][]float32   // of these
+	TotalLogprob     float32       // of the completion so far
+}
+
+// A Delta is an [Output] of a stream.
+type Delta = Output
+
+// copyOutput copies what C shows until its next call. numLogprobs is that of the request.
+func copyOutput(shown *C.nvllm_output, numLogprobs int) Output {
+	n := int(shown.num_token_ids)
+	out := Output{
+		RequestID:        uint64(shown.request_id),
+		Tag:              uint64(shown.tag),
+		Index:            int(shown.index),
+		Text:             C.GoStringN(shown.text, C.int(shown.text_len)),
+		Tokens:           copied[uint32](unsafe.Pointer(shown.token_ids), n),
+		Finish:           Finish(shown.finish_reason),
+		PromptTokens:     int(shown.prompt_tokens),
+		CachedTokens:     int(shown.cached_tokens),
+		CompletionTokens: int(shown.completion_tokens),
+		TimeToFirstToken: time.Duration(shown.time_to_first_token_us) * time.Microsecond,
+		Logprobs:         copied[float32](unsafe.Pointer(shown.logprobs), n),
+		TopTokens:        rows(copied[uint32](unsafe.Pointer(shown.top_tokens), n*numLogprobs), numLogprobs),
+		TopLogprobs:      rows(copied[float32](unsafe.Pointer(shown.top_logprobs), n*numLogprobs), numLogprobs),
+		TotalLogprob:     float32(shown.cumulative_logprob),
+	}
+	if out.Finish == FinishError {
+		failed := &Error{Status: Status(shown.status), Message: "no reason given"}
+		if shown.error_message != nil {
+			failed.Message = C.GoString(shown.error_message)
+		}
+		out.Err = failed
+	}
+	return out
+}
+
+// copied returns n values of C's memory in Go's, nil when there are none.
+func copied[T any](from unsafe.Pointer, n int) []T {
+	if from == nil || n == 0 {
+		return nil
+	}
+	return append([]T(nil), unsafe.Slice((*T)(from), n)...)
+}
+
+// rows cuts values into rows of width each.
+func rows[T any](values []T, width int) [][]T {
+	if len(values) == 0 || width == 0 {
+		return nil
+	}
+	cut := make([][]T, 0, len(values)/width)
+	for len(values) > 0 {
+		cut = append(cut, values[:width:width])
+		values = values[width:]
+	}
+	return cut
+}
+
+// merged returns what two outputs of one completion say together.
+func merged(older, newer Output) Output {
+	newer.Text = older.Text + newer.Text
+	newer.Tokens = append(older.Tokens, newer.Tokens...)
+	newer.Logprobs = append(older.Logprobs, newer.Logprobs...)
+	newer.TopTokens = append(older.TopTokens, newer.TopTokens...)
+	newer.TopLogprobs = append(older.TopLogprobs, newer.TopLogprobs...)
+	return newer
+}
+
+// Outputs returns the outputs that wait now, of all requests but those of streams. An error ends them.
+func (e *Engine) Outputs() iter.Seq2[Output, error] {
+	return func(yield func(Output, error) bool) {
+		for {
+			out, found := e.inbox.take()
+			if !found && e.stepper.TryLock() {
+				err := e.poll()
+				e.stepper.Unlock()
+				if err != nil {
+					yield(Output{}, err)
+					return
+				}
+				out, found = e.inbox.take()
+			}
+			if !found || !yield(out, nil) {
+				return
+			}
+		}
+	}
+}
+
+// poll takes all outputs out of C. The caller holds the stepper.
+func (e *Engine) poll() error {
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.leave()
+	for {
+		var failed C.nvllm_error
+		shown := C.nvllm_output{struct_size: C.sizeof_nvllm_output}
+		switch status := C.nvllm_poll_output(e.native, &shown, &failed); status {
+		case C.NVLLM_OK:
+			e.inbox.deliver(&shown)
+		case C.NVLLM_NO_OUTPUT:
+			return nil
+		default:
+			return errorOf(status, &failed)
+		}
+	}
+}

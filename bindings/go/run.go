@@ -1,0 +1,102 @@
+package nanovllm
+
+import (
+	"context"
+	"iter"
+)
+
+// Run steps the engine whenever there is work, until ctx ends or the engine fails or is closed, and returns why it ended. Give it a
+// goroutine of its own:
+//
+//	go engine.Run(ctx)
+//
+// When it ends, so do all streams, with the same error.
+func (e *Engine) Run(ctx context.Context) error {
+	if !e.stepper.TryLock() {
+		return busy()
+	}
+	defer e.stepper.Unlock()
+	err := e.run(ctx)
+	for _, id := range e.inbox.endStreams(err) {
+		// It may have ended meanwhile, and the engine may be closed.
+		_ = e.Cancel(id)
+	}
+	return err
+}
+
+func (e *Engine) run(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		done, err := e.step(0)
+		if err != nil {
+			return err
+		}
+		if err := e.poll(); err != nil {
+			return err
+		}
+		if done.Running > 0 || done.Waiting > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-e.closed:
+			return ErrClosed
+		case <-e.wake:
+		}
+	}
+}
+
+// Stream queues a prompt and returns a channel of what is new, which is closed after the last one. Somebody must step the engine:
+// usually [Engine.Run] in another goroutine.
+//
+// Nothing waits for a slow receiver: what it has not taken yet grows. When ctx ends, the request is cancelled, and the last delta
+// has [FinishCancelled] and the context's error.
+func (e *Engine) Stream(ctx context.Context, prompt string, options *RequestOptions) (<-chan Delta, error) {
+	return e.stream(ctx, textPrompt(prompt), options)
+}
+
+// StreamTokens is [Engine.Stream] for a prompt of tokens.
+func (e *Engine) StreamTokens(ctx context.Context, tokens []uint32, options *RequestOptions) (<-chan Delta, error) {
+	return e.stream(ctx, tokenPrompt(tokens), options)
+}
+
+func (e *Engine) stream(ctx context.Context, p prompt, options *RequestOptions) (<-chan Delta, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := options.check(); err != nil {
+		return nil, err
+	}
+	r := newStream(options)
+	id, err := e.add(p, options, r)
+	if err != nil {
+		return nil, err
+	}
+	unhook := context.AfterFunc(ctx, func() {
+		e.inbox.endStream(id, r, ctx.Err())
+		// It may have ended meanwhile.
+		_ = e.Cancel(id)
+	})
+	e.inbox.hook(r, unhook)
+	return r.deltas, nil
+}
+
+// Answer is [Engine.Stream] for a range loop, which may be left at any time; that cancels the request.
+func (e *Engine) Answer(ctx context.Context, prompt string, options *RequestOptions) iter.Seq2[Delta, error] {
+	return func(yield func(Delta, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		deltas, err := e.Stream(ctx, prompt, options)
+		if err != nil {
+			yield(Delta{}, err)
+			return
+		}
+		for delta := range deltas {
+			if !yield(delta, delta.Err) {
+				return
+			}
+		}
+	}
+}

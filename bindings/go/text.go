@@ -1,0 +1,96 @@
+package nanovllm
+
+// #include <nanovllm.h>
+import "C"
+
+import (
+	"encoding/json"
+	"unsafe"
+)
+
+// TokenizeFlags say what special tokens are to [Engine.Tokenize] and [Engine.Detokenize].
+type TokenizeFlags uint32
+
+// The flags.
+const (
+	// AddSpecial adds the tokens that begin and end a text. It changes nothing on the way back.
+	AddSpecial TokenizeFlags = C.NVLLM_TOKENIZE_ADD_SPECIAL
+	// ParseSpecial makes the spelling of a special token that token, and spells it out on the way back. Without it a user's text
+	// cannot forge a turn.
+	ParseSpecial TokenizeFlags = C.NVLLM_TOKENIZE_PARSE_SPECIAL
+)
+
+// Tokenize returns the tokens of a text.
+func (e *Engine) Tokenize(s string, flags TokenizeFlags) ([]uint32, error) {
+	return sized(e, len(s)+16, func(to *uint32, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
+		return C.nvllm_tokenize(e.native, text(s), C.size_t(len(s)), C.uint32_t(flags), (*C.uint32_t)(to), room, needed, failed)
+	})
+}
+
+// Detokenize returns the text of tokens; bytes that are no UTF-8 become U+FFFD.
+func (e *Engine) Detokenize(ids []uint32, flags TokenizeFlags) (string, error) {
+	return sizedText(e, 8*len(ids)+16, func(to *byte, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
+		return C.nvllm_detokenize(e.native, tokens(ids), C.size_t(len(ids)), C.uint32_t(flags), (*C.char)(unsafe.Pointer(to)), room, needed, failed)
+	})
+}
+
+// A Message is one turn of a conversation.
+type Message struct {
+	Role    string `json:"role"` // "system", "user", "assistant", or what else the model's template knows
+	Content string `json:"content"`
+}
+
+// ApplyChatTemplate returns the prompt of a conversation, by the model's chat template.
+//
+// messages is a []Message, or anything that is the same array of objects in JSON. options may be nil; else it is an object:
+// "add_generation_prompt" (default true), "tools", "documents", and any variable that the template knows.
+func (e *Engine) ApplyChatTemplate(messages, options any) (string, error) {
+	messagesJSON, err := json.Marshal(messages)
+	if err != nil {
+		return "", err
+	}
+	optionsText, optionsLen := (*C.char)(nil), 0
+	var optionsJSON string
+	if options != nil {
+		encoded, err := json.Marshal(options)
+		if err != nil {
+			return "", err
+		}
+		optionsJSON = string(encoded)
+		optionsText, optionsLen = text(optionsJSON), len(optionsJSON)
+	}
+	guess := 2*len(messagesJSON) + 256
+	return sizedText(e, guess, func(to *byte, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
+		return C.nvllm_apply_chat_template(e.native, text(string(messagesJSON)), C.size_t(len(messagesJSON)), optionsText,
+			C.size_t(optionsLen), (*C.char)(unsafe.Pointer(to)), room, needed, failed)
+	})
+}
+
+// sizedText is sized for a text, whose NUL is counted.
+func sizedText(e *Engine, guess int, call func(*byte, C.size_t, *C.size_t, *C.nvllm_error) C.nvllm_status) (string, error) {
+	buffer, err := sized(e, guess, call)
+	if err != nil {
+		return "", err
+	}
+	return string(buffer[:len(buffer)-1]), nil
+}
+
+// sized calls with a guess of the size, and once more when it was too small.
+func sized[T any](e *Engine, guess int, call func(*T, C.size_t, *C.size_t, *C.nvllm_error) C.nvllm_status) ([]T, error) {
+	if err := e.enter(); err != nil {
+		return nil, err
+	}
+	defer e.leave()
+	needed := C.size_t(guess)
+	for {
+		var failed C.nvllm_error
+		buffer := make([]T, needed)
+		switch status := call(&buffer[0], needed, &needed, &failed); status {
+		case C.NVLLM_OK:
+			return buffer[:needed], nil
+		case C.NVLLM_ERR_BUFFER_TOO_SMALL:
+		default:
+			return nil, errorOf(status, &failed)
+		}
+	}
+}
