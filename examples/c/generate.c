@@ -3,12 +3,9 @@
  *   generate [--max-tokens N] [--temperature T] [--threads N] MODEL_FOLDER PROMPT...
  */
 #define _POSIX_C_SOURCE 200809L
-#include <nanovllm.h>
+#include "prompt.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 struct arguments {
@@ -24,20 +21,6 @@ struct arguments {
 static void usage(void) {
   fputs("usage: generate [--max-tokens N] [--temperature T] [--threads N] MODEL_FOLDER PROMPT...\n", stderr);
   exit(2);
-}
-
-static void fail(const char *what, const nvllm_error *error) {
-  fprintf(stderr, "%s: %s (%s)\n", what, error->message, nvllm_status_name(error->status));
-  exit(1);
-}
-
-static void *allocate(size_t count, size_t size) {
-  void *memory = calloc(count > 0 ? count : 1, size);
-  if (memory == NULL) {
-    perror("calloc");
-    exit(1);
-  }
-  return memory;
 }
 
 static uint32_t parse_count(const char *text) {
@@ -102,39 +85,6 @@ static int32_t show_generating(const nvllm_progress *progress, void *user_data) 
            progress->total, progress->prefill_tokens_per_s, progress->decode_tokens_per_s);
   draw_bar("generating", progress->total > 0 ? (double)progress->finished / (double)progress->total : 1.0, note);
   return 0;
-}
-
-/* [{"role": "user", "content": TEXT}] as JSON; the caller frees it. */
-static char *conversation(const char *text) {
-  static const char begin[] = "[{\"role\": \"user\", \"content\": \"";
-  static const char end[] = "\"}]";
-  char *json = allocate(sizeof begin + 6 * strlen(text) + sizeof end, 1);
-  char *to = json + sprintf(json, "%s", begin);
-  for (const unsigned char *from = (const unsigned char *)text; *from != '\0'; from++) {
-    if (*from == '"' || *from == '\\' || *from < 0x20) {
-      to += sprintf(to, "\\u%04x", *from);
-    } else {
-      *to++ = (char)*from;
-    }
-  }
-  strcpy(to, end);
-  return json;
-}
-
-/* What the model reads for a user's text, by its chat template; the caller frees it. */
-static char *apply_template(const nvllm_engine *engine, const char *text) {
-  nvllm_error error;
-  char *messages = conversation(text);
-  size_t messages_len = strlen(messages);
-  size_t needed = 0;
-  nvllm_status status =
-      nvllm_apply_chat_template(engine, messages, messages_len, NULL, 0, NULL, 0, &needed, &error);
-  if (status != NVLLM_ERR_BUFFER_TOO_SMALL) fail("chat template", &error);
-  char *prompt = allocate(needed, 1);
-  status = nvllm_apply_chat_template(engine, messages, messages_len, NULL, 0, prompt, needed, &needed, &error);
-  if (status != NVLLM_OK) fail("chat template", &error);
-  free(messages);
-  return prompt;
 }
 
 static nvllm_engine *open_engine(const struct arguments *arguments) {

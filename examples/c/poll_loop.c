@@ -1,0 +1,115 @@
+/* An engine inside a program's own poll() loop: lines are read while answers are computed, all in one thread.
+ *
+ *   poll_loop MODEL_FOLDER
+ *
+ * Each line is a prompt; all run at once. An answer is printed with its line's number when it is complete.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "prompt.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <unistd.h>
+
+/* How long a step may keep the loop from its other work. */
+enum { STEP_BUDGET_US = 5000 };
+
+/* An answer that grows; its address is the request's tag. */
+struct answer {
+  size_t line;
+  size_t len;
+  char *text;
+};
+
+static void append(struct answer *answer, const char *text, size_t len) {
+  char *grown = realloc(answer->text, answer->len + len + 1);
+  if (grown == NULL) {
+    perror("realloc");
+    exit(1);
+  }
+  memcpy(grown + answer->len, text, len);
+  answer->text = grown;
+  answer->len += len;
+  grown[answer->len] = '\0';
+}
+
+static void begin_answer(nvllm_engine *engine, const char *line, size_t number) {
+  nvllm_error error;
+  nvllm_request_options options;
+  struct answer *answer = allocate(1, sizeof *answer);
+  char *prompt = apply_template(engine, line);
+  answer->line = number;
+  nvllm_request_options_init(&options, sizeof options);
+  options.tag = (uint64_t)(uintptr_t)answer;
+  if (nvllm_add_request(engine, prompt, strlen(prompt), &options, NULL, &error) != NVLLM_OK) {
+    fprintf(stderr, "%zu: %s\n", number, error.message);
+    free(answer);
+  }
+  free(prompt);
+}
+
+/* Begins an answer for each whole line that has come; answers whether the input goes on. */
+static int read_lines(nvllm_engine *engine) {
+  static char buffer[4096];
+  static size_t held, lines;
+  ssize_t got = read(STDIN_FILENO, buffer + held, sizeof buffer - 1 - held);
+  if (got < 0) return errno == EINTR || errno == EAGAIN;
+  if (got == 0) return 0;
+  held += (size_t)got;
+  char *begin = buffer, *end;
+  while ((end = memchr(begin, '\n', held - (size_t)(begin - buffer))) != NULL) {
+    *end = '\0';
+    lines++;
+    if (end > begin) begin_answer(engine, begin, lines);
+    begin = end + 1;
+  }
+  held -= (size_t)(begin - buffer);
+  memmove(buffer, begin, held);
+  if (held == sizeof buffer - 1) {
+    fputs("a line is too long\n", stderr);
+    held = 0;
+  }
+  return 1;
+}
+
+static void work(nvllm_engine *engine) {
+  nvllm_error error;
+  nvllm_output output;
+  nvllm_status status;
+  output.struct_size = sizeof output;
+  if (nvllm_step(engine, STEP_BUDGET_US, NULL, &error) != NVLLM_OK) fail("step", &error);
+  while ((status = nvllm_poll_output(engine, &output, &error)) == NVLLM_OK) {
+    struct answer *answer = (struct answer *)(uintptr_t)output.tag;
+    append(answer, output.text, output.text_len);
+    if (output.finish_reason == NVLLM_FINISH_NONE) continue;
+    printf("%zu: %s\n", answer->line, output.finish_reason == NVLLM_FINISH_ERROR ? output.error_message : answer->text);
+    fflush(stdout);
+    free(answer->text);
+    free(answer);
+  }
+  if (status < 0) fail("poll", &error);
+}
+
+int main(int argc, char **argv) {
+  if (argc != 2) {
+    fputs("usage: poll_loop MODEL_FOLDER\n", stderr);
+    return 2;
+  }
+  nvllm_error error;
+  nvllm_engine *engine;
+  nvllm_engine_config config;
+  nvllm_engine_config_init(&config, sizeof config);
+  config.model_path = argv[1];
+  if (nvllm_engine_new(&config, &engine, &error) != NVLLM_OK) fail("cannot open the model", &error);
+
+  int input_goes_on = 1;
+  while (input_goes_on || !nvllm_is_finished(engine)) {
+    /* Without work the loop sleeps until a line comes; with work it only looks whether one has. */
+    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
+    int timeout = nvllm_is_finished(engine) ? -1 : 0;
+    if (input_goes_on && poll(&input, 1, timeout) > 0) input_goes_on = read_lines(engine);
+    work(engine);
+  }
+  nvllm_engine_free(engine);
+  return 0;
+}

@@ -1,0 +1,57 @@
+/* What the examples share: a prompt from a user's text, and an end with a message. */
+#ifndef EXAMPLES_PROMPT_H
+#define EXAMPLES_PROMPT_H
+
+#include <nanovllm.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static inline void fail(const char *what, const nvllm_error *error) {
+  fprintf(stderr, "%s: %s (%s)\n", what, error->message, nvllm_status_name(error->status));
+  exit(1);
+}
+
+static inline void *allocate(size_t count, size_t size) {
+  void *memory = calloc(count > 0 ? count : 1, size);
+  if (memory == NULL) {
+    perror("calloc");
+    exit(1);
+  }
+  return memory;
+}
+
+/* [{"role": "user", "content": TEXT}] as JSON; the caller frees it. */
+static inline char *conversation(const char *text) {
+  static const char begin[] = "[{\"role\": \"user\", \"content\": \"";
+  static const char end[] = "\"}]";
+  char *json = allocate(sizeof begin + 6 * strlen(text) + sizeof end, 1);
+  char *to = json + sprintf(json, "%s", begin);
+  for (const unsigned char *from = (const unsigned char *)text; *from != '\0'; from++) {
+    if (*from == '"' || *from == '\\' || *from < 0x20) {
+      to += sprintf(to, "\\u%04x", *from);
+    } else {
+      *to++ = (char)*from;
+    }
+  }
+  strcpy(to, end);
+  return json;
+}
+
+/* What the model reads for a user's text, by its chat template; the caller frees it. */
+static inline char *apply_template(const nvllm_engine *engine, const char *text) {
+  nvllm_error error;
+  char *messages = conversation(text);
+  size_t messages_len = strlen(messages);
+  size_t needed = 0;
+  nvllm_status status =
+      nvllm_apply_chat_template(engine, messages, messages_len, NULL, 0, NULL, 0, &needed, &error);
+  if (status != NVLLM_ERR_BUFFER_TOO_SMALL) fail("chat template", &error);
+  char *prompt = allocate(needed, 1);
+  status = nvllm_apply_chat_template(engine, messages, messages_len, NULL, 0, prompt, needed, &needed, &error);
+  if (status != NVLLM_OK) fail("chat template", &error);
+  free(messages);
+  return prompt;
+}
+
+#endif

@@ -1,0 +1,55 @@
+#!/bin/sh
+# The C examples stream, poll_loop and tokenizer, as a user runs them.
+#   c.sh FOLDER_OF_EXAMPLES MODEL_FOLDER
+set -eu
+examples=$1 model=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+wants() { # NAME PATTERN TEXT
+    printf '%s\n' "$3" | grep -q "$2" || { echo "c.sh: $1: no $2 in: $3" >&2; failures=$((failures + 1)); }
+}
+
+said=$(printf '%s\n' "list all prime numbers within 10" "" "introduce yourself" | "$examples/stream" "$model")
+wants "stream, first" "^Prime numbers within 10: 2, 3, 5, 7\.$" "$said"
+wants "stream, second" "^I " "$said"
+
+# Ctrl-C in the middle of an answer, and the next line is read.
+mkfifo "$work/lines"
+"$examples/stream" --endless "$model" <"$work/lines" >"$work/said" &
+stream=$!
+exec 3>"$work/lines"
+for answer in 1 2; do
+    size=$(wc -c <"$work/said")
+    echo hello >&3
+    for _ in $(seq 200); do
+        [ "$(wc -c <"$work/said")" -gt "$((size + 10))" ] && break
+        sleep 0.05
+    done
+    kill -INT "$stream"
+    for _ in $(seq 200); do
+        [ "$(grep -c '\[cancelled\]' "$work/said")" = "$answer" ] && break
+        sleep 0.05
+    done
+done
+exec 3>&-
+wait "$stream" || { echo "c.sh: stream ended with $?" >&2; failures=$((failures + 1)); }
+[ "$(grep -c '\[cancelled\]' "$work/said")" = 2 ] || { echo "c.sh: Ctrl-C did not cancel twice: $(cat "$work/said")" >&2; exit 1; }
+
+said=$(printf '%s\n' "list all prime numbers within 50" "list all prime numbers within 10" | "$examples/poll_loop" "$model")
+wants "poll_loop, first" "^1: Prime numbers within 50: .*, 43, 47\.$" "$said"
+wants "poll_loop, second" "^2: Prime numbers within 10: 2, 3, 5, 7\.$" "$said"
+[ "$(printf '%s\n' "$said" | head -n 1 | cut -c 1)" = 2 ] || { echo "c.sh: the short answer did not come first: $said" >&2; exit 1; }
+
+said=$("$examples/tokenizer" "$model" "<|im_end|>" "grüß dich")
+wants "tokenizer, count" "^1 tokens: <|im_end|>$" "$said"
+wants "tokenizer, token" '2045  "<|im_end|>"' "$said"
+wants "tokenizer, text" '"g"$' "$said"
+
+for program in stream poll_loop tokenizer; do
+    if "$examples/$program" /no/such/folder x </dev/null 2>/dev/null; then
+        echo "c.sh: $program: a missing model is no failure" >&2
+        failures=$((failures + 1))
+    fi
+done
+exit "$failures"
