@@ -1,0 +1,25 @@
+# Debian packages, by `cpack --config build/CPackConfig.cmake`: libnanovllm0 with what programs run with, libnanovllm-dev with
+# what they are built with.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME libnanovllm)
+set(CPACK_PACKAGE_CONTACT "The libnanovllm authors <nanovllm@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};${PROJECT_NAME};ALL;/")
+set(CPACK_COMPONENTS_ALL runtime development)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+# CMake strips only what it has linked itself.
+set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/strip.cmake")
+
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME "libnanovllm${abi}")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The shared library.")
+
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libnanovllm-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libnanovllm${abi} (= ${PROJECT_VERSION})")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers for C and C++, the static library, pkg-config and CMake files.")
+include(CPack)

@@ -1,0 +1,9 @@
+# Takes what only a debugger reads out of the libraries that cpack is about to pack. Cargo linked them, not CMake.
+find_program(STRIP strip REQUIRED)
+file(GLOB_RECURSE shared "${CPACK_TEMPORARY_DIRECTORY}/*/libnanovllm.so.*")
+file(GLOB_RECURSE static "${CPACK_TEMPORARY_DIRECTORY}/*/libnanovllm.a")
+foreach(library IN LISTS shared static)
+  if(NOT IS_SYMLINK "${library}")
+    execute_process(COMMAND "${STRIP}" --strip-debug --remove-section=.comment "${library}" COMMAND_ERROR_IS_FATAL ANY)
+  endif()
+endforeach()

@@ -1,0 +1,48 @@
+#!/bin/sh
+# Packs what is built, looks into the packages, and builds a consumer against their files alone.
+#   deb.sh CMAKE CPACK BUILD_DIR SOURCE_DIR MODEL_FOLDER
+set -eu
+cmake=$1 cpack=$2 build=$3 source=$4 model=$5
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() {
+    echo "deb.sh: $*" >&2
+    exit 1
+}
+
+"$cpack" --config "$build/CPackConfig.cmake" -B "$work" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+runtime=$(echo "$work"/libnanovllm0_*.deb) development=$(echo "$work"/libnanovllm-dev_*.deb)
+version=$(dpkg-deb -f "$runtime" Version)
+
+[ "$(dpkg-deb -f "$development" Depends)" = "libnanovllm0 (= $version)" ] || fail "libnanovllm-dev does not depend on its library"
+for needed in $(dpkg-deb -f "$runtime" Depends | tr ',' '\n' | awk '{ print $1 }'); do
+    case $needed in
+    libc6 | libgcc-s1) ;;
+    *) fail "libnanovllm0 depends on $needed" ;;
+    esac
+done
+dpkg-deb --ctrl-tarfile "$runtime" | tar x -O ./shlibs | grep -q "^libnanovllm 0 libnanovllm0" || fail "no shlibs entry for dpkg-shlibdeps"
+dpkg-deb --fsys-tarfile "$runtime" | tar t >"$work/runtime_files"
+grep -qE 'include|\.a$|\.pc$|\.so$' "$work/runtime_files" && fail "libnanovllm0 has files for development: $(cat "$work/runtime_files")"
+
+dpkg-deb -x "$runtime" "$work/root"
+dpkg-deb -x "$development" "$work/root"
+library=$(find "$work/root" -name 'libnanovllm.so.*.*')
+bytes=$(wc -c <"$library")
+[ "$bytes" -lt $((12 * 1024 * 1024)) ] || fail "the library is not stripped: $bytes bytes"
+
+mkdir "$work/consumer"
+cp "$source/examples/cpp/chat.cpp" "$work/consumer"
+cat >"$work/consumer/CMakeLists.txt" <<'CODE'
+cmake_minimum_required(VERSION 3.20)
+project(consumer LANGUAGES CXX)
+find_package(nanovllm REQUIRED)
+add_executable(chat chat.cpp)
+target_compile_features(chat PRIVATE cxx_std_20)
+target_link_libraries(chat PRIVATE nanovllm::cpp)
+CODE
+"$cmake" -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$work/root/usr" >"$work/log" 2>&1 &&
+    "$cmake" --build "$work/consumer/build" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+answer=$(echo "introduce yourself" | LD_LIBRARY_PATH=$(dirname "$library") "$work/consumer/build/chat" "$model" 2>/dev/null)
+[ -n "$answer" ] || fail "the consumer has nothing to say"
+echo "libnanovllm0 $version has $bytes bytes of library; a consumer of both packages says: $answer"
