@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels install bench
+.PHONY: help demo test lint header kernels go install package bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,13 @@ header: ## Generate include/nanovllm.h from src/ffi
 
 kernels: ## Compile the CUDA kernels, with an nvcc from PyPI where there is none
 	scripts/kernels.sh $(BUILD)
+
+go: ## Check the Go binding and server, with a Go from its module proxy where there is none
+	scripts/go.sh $(BUILD)
+
+package: ## Pack what is built into Debian packages under BUILD
+	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }
+	cd $(BUILD) && cpack
 
 install: ## Install library, header, pkg-config file and CMake package under PREFIX
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

@@ -15,15 +15,20 @@ for name in libnanovllm.so.0 libnanovllm.a; do
     [ -e "$libdir/$name" ] || { echo "installed.sh: no $name" >&2; exit 1; }
 done
 
-# The README's C program, between ```c and ```.
-awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" >"$work/readme.c"
-[ "$(wc -l <"$work/readme.c")" -ge 10 ] || { echo "installed.sh: README.md shows no C program" >&2; exit 1; }
+# The README's programs in C and C++, between ```c and ```.
+for language in c cpp; do
+    awk "/^\`\`\`$language\$/ { inside = 1; next } /^\`\`\`\$/ { inside = 0 } inside" "$source/README.md" >"$work/readme.$language"
+    [ "$(wc -l <"$work/readme.$language")" -ge 10 ] || { echo "installed.sh: README.md shows no $language" >&2; exit 1; }
+done
 
 mkdir "$work/consumer"
 cat >"$work/consumer/CMakeLists.txt" <<'CODE'
 cmake_minimum_required(VERSION 3.20)
-project(consumer LANGUAGES C)
+project(consumer LANGUAGES C CXX)
 find_package(nanovllm 0.1 REQUIRED)
+add_executable(cpp ../readme.cpp)
+target_compile_features(cpp PRIVATE cxx_std_20)
+target_link_libraries(cpp PRIVATE nanovllm::cpp)
 add_executable(shared ../readme.c)
 target_link_libraries(shared PRIVATE nanovllm::nanovllm)
 add_executable(static ../readme.c)
@@ -36,17 +41,18 @@ export PKG_CONFIG_PATH="$libdir/pkgconfig"
 # shellcheck disable=SC2046 # pkg-config answers words
 cc -Wall -Wextra -Werror "$work/readme.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs nanovllm)
 # shellcheck disable=SC2046
-cc "$work/readme.c" -o "$work/by_pkg_config_static" \
-    $(pkg-config --cflags nanovllm) $(pkg-config --static --libs nanovllm | sed 's/-lnanovllm/-l:libnanovllm.a/')
+cc "$work/readme.c" -o "$work/by_pkg_config_static" $(pkg-config --cflags --libs nanovllm-static)
 
 export LD_LIBRARY_PATH="$libdir"
-for program in "$work/consumer/build/shared" "$work/consumer/build/static" "$work/by_pkg_config" \
+for program in "$work/consumer/build/shared" "$work/consumer/build/static" "$work/consumer/build/cpp" "$work/by_pkg_config" \
     "$work/by_pkg_config_static"; do
     answer=$("$program" "$model") || { echo "installed.sh: $program failed" >&2; exit 1; }
     [ -n "$answer" ] || { echo "installed.sh: $program printed nothing" >&2; exit 1; }
 done
-if readelf -d "$work/consumer/build/static" | grep -q libnanovllm; then
-    echo "installed.sh: the static consumer needs the shared library" >&2
-    exit 1
-fi
-echo "four consumers of the installed tree answer: $answer"
+for program in "$work/consumer/build/static" "$work/by_pkg_config_static"; do
+    if readelf -d "$program" | grep -q libnanovllm; then
+        echo "installed.sh: $program is static and needs the shared library" >&2
+        exit 1
+    fi
+done
+echo "five consumers of the installed tree answer: $answer"

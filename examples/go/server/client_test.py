@@ -1,0 +1,63 @@
+"""The official Python client against a running server.
+
+    client_test.py URL API_KEY
+"""
+
+import sys
+
+import openai
+
+PRIMES = "Prime numbers within 10: 2, 3, 5, 7."
+MESSAGES = [{"role": "user", "content": "list all prime numbers within 10"}]
+
+
+def main(url: str, key: str) -> None:
+    client = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0)
+    model = client.models.list().data[0].id
+
+    answer = client.chat.completions.create(model=model, messages=MESSAGES, temperature=0)
+    assert answer.choices[0].message.content == PRIMES, answer
+    assert answer.choices[0].finish_reason == "stop", answer
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens, answer
+
+    text, last = "", None
+    for chunk in client.chat.completions.create(
+        model=model, messages=MESSAGES, temperature=0, stream=True, stream_options={"include_usage": True}
+    ):
+        last = chunk
+        if chunk.choices:
+            text += chunk.choices[0].delta.content or ""
+    assert text == PRIMES, text
+    assert last.usage.completion_tokens == answer.usage.completion_tokens, last
+
+    parts = [{"role": "user", "content": [{"type": "text", "text": MESSAGES[0]["content"]}]}]
+    assert client.chat.completions.create(model=model, messages=parts, temperature=0).choices[0].message.content == PRIMES
+
+    completion = client.completions.create(model=model, prompt="one", max_tokens=3, seed=1)
+    assert completion.usage.completion_tokens <= 3, completion
+    tokens = client.completions.create(model=model, prompt=[5, 6, 7], max_tokens=3)
+    assert tokens.usage.prompt_tokens == 3, tokens
+
+    for what, call, wanted in [
+        ("a wrong key", lambda: client.with_options(api_key="wrong").models.list(), openai.AuthenticationError),
+        ("another model", lambda: client.chat.completions.create(model="other", messages=MESSAGES), openai.NotFoundError),
+        (
+            "a JSON schema",
+            lambda: client.chat.completions.create(
+                model=model, messages=MESSAGES, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
+            ),
+            openai.BadRequestError,
+        ),
+        ("no messages", lambda: client.chat.completions.create(model=model, messages=[]), openai.BadRequestError),
+    ]:
+        try:
+            call()
+        except wanted as error:
+            assert error.body["message"], what
+        else:
+            raise AssertionError(f"{what} is not refused")
+    print("the Python client", openai.__version__, "is content")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"libnanovllm/bindings/go"
+)
+
+// An apiError is a refusal in the form that OpenAI's clients understand.
+type apiError struct {
+	status  int
+	kind    string
+	code    string
+	param   string
+	message string
+}
+
+func (e *apiError) Error() string { return e.message }
+
+// badRequest is a request that makes no sense, whose parameter is named.
+func badRequest(param, format string, args ...any) *apiError {
+	return &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: param, message: fmt.Sprintf(format, args...)}
+}
+
+// unsupported is a request that makes sense, but not here.
+func unsupported(param, format string, args ...any) *apiError {
+	e := badRequest(param, format, args...)
+	e.code = "unsupported"
+	return e
+}
+
+// asAPIError gives every error its HTTP status.
+func asAPIError(err error) *apiError {
+	var known *apiError
+	var tooLarge *http.MaxBytesError
+	refused := &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", message: err.Error()}
+	var failed *nanovllm.Error
+	if errors.As(err, &failed) {
+		refused.message = failed.Message
+	}
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &tooLarge):
+		refused.status, refused.code = http.StatusRequestEntityTooLarge, "request_too_large"
+		refused.message = fmt.Sprintf("the request is larger than %d bytes", tooLarge.Limit)
+	case errors.Is(err, nanovllm.ErrQueueFull):
+		refused.status, refused.kind, refused.code = http.StatusTooManyRequests, "rate_limit_error", "queue_full"
+	case errors.Is(err, nanovllm.ErrContextLength):
+		refused.code = "context_length_exceeded"
+	case errors.Is(err, nanovllm.ErrUnsupported):
+		refused.code = "unsupported"
+	case errors.Is(err, nanovllm.ErrInvalidArgument), errors.Is(err, nanovllm.ErrOutOfMemory):
+		// The prompt alone needs more KV cache than there is; waiting would not help.
+	case errors.Is(err, context.DeadlineExceeded):
+		refused.status, refused.kind, refused.code = http.StatusGatewayTimeout, "server_error", "timeout"
+		refused.message = "the request took longer than this server allows"
+	case errors.Is(err, context.Canceled), errors.Is(err, nanovllm.ErrClosed):
+		refused.status, refused.kind, refused.code = http.StatusServiceUnavailable, "server_error", "shutting_down"
+		refused.message = "the server is shutting down"
+	default:
+		refused.status, refused.kind = http.StatusInternalServerError, "server_error"
+	}
+	return refused
+}
+
+// body is {"error": …}.
+func (e *apiError) body() map[string]any {
+	orNull := func(text string) any {
+		if text == "" {
+			return nil
+		}
+		return text
+	}
+	return map[string]any{"error": map[string]any{
+		"message": e.message, "type": e.kind, "param": orNull(e.param), "code": orNull(e.code)}}
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	e := asAPIError(err)
+	if e.status == http.StatusTooManyRequests || e.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, e.status, e.body())
+}
+
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// The client may be gone; there is nobody to tell.
+	_ = json.NewEncoder(w).Encode(value)
+}

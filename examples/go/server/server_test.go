@@ -1,0 +1,412 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"libnanovllm/bindings/go"
+)
+
+const primes = "Prime numbers within 10: 2, 3, 5, 7."
+
+func modelFolder() string {
+	if folder := os.Getenv("NANOVLLM_MODEL"); folder != "" {
+		return folder
+	}
+	return "../../../models/demo"
+}
+
+func demoConfig() nanovllm.Config {
+	return nanovllm.Config{ModelPath: modelFolder(), MaxModelLen: 512, MaxNumSeqs: 64, KVCacheBytes: 64 << 20, Seed: 1}
+}
+
+// A service is a server on loopback, as main starts it.
+type service struct {
+	*server
+	url   string
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func start(t *testing.T, config nanovllm.Config, s settings, drain time.Duration) *service {
+	t.Helper()
+	engine, err := nanovllm.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.name = "demo"
+	if s.maxBodyBytes == 0 {
+		s.maxBodyBytes = 1 << 20
+	}
+	made, err := newServer(engine, config.ModelPath, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	running := &service{server: made, url: "http://" + listener.Addr().String(), stop: stop, ended: make(chan error, 1)}
+	go func() { running.ended <- made.run(ctx, listener, drain) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-running.ended; err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+		_ = engine.Close()
+	})
+	return running
+}
+
+func (s *service) post(t *testing.T, path, body string) (int, http.Header, string) {
+	t.Helper()
+	response, err := http.Post(s.url+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, response.Header, string(text)
+}
+
+func (s *service) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	response, err := http.Get(s.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+const primesChat = `{"messages": [{"role": "user", "content": "list all prime numbers within 10"}], "temperature": 0`
+const endlessChat = `{"messages": [{"role": "user", "content": "hello"}], "ignore_eos": true, "max_tokens": 450, "stream": true`
+
+func TestWhatCannotBeAnsweredIsRefusedClearly(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	long := strings.Repeat(" prime", 600)
+	cases := []struct {
+		name, path, body string
+		status           int
+		param, code      string
+	}{
+		{"no JSON", "chat/completions", `{`, 400, "", ""},
+		{"no messages", "chat/completions", `{}`, 400, "messages", ""},
+		{"messages of another type", "chat/completions", `{"messages": 3}`, 400, "messages", ""},
+		{"a message without a role", "chat/completions", `{"messages": [{"content": "x"}]}`, 400, "messages", ""},
+		{"a picture", "chat/completions", `{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}`, 400, "messages", "unsupported"},
+		{"another model", "chat/completions", primesChat + `, "model": "gpt-5"}`, 404, "model", "model_not_found"},
+		{"a JSON schema", "chat/completions", primesChat + `, "response_format": {"type": "json_schema"}}`, 400, "response_format", "unsupported"},
+		{"a tool that must be called", "chat/completions", primesChat + `, "tool_choice": "required"}`, 400, "tool_choice", "unsupported"},
+		{"no tokens", "chat/completions", primesChat + `, "max_tokens": 0}`, 400, "max_tokens", ""},
+		{"a top_p above 1", "chat/completions", primesChat + `, "top_p": 2}`, 400, "", ""},
+		{"a long prompt", "completions", `{"prompt": "` + long + `"}`, 400, "", "context_length_exceeded"},
+		{"one bad prompt of two", "completions", `{"prompt": ["good", ""]}`, 400, "", ""},
+		{"no prompt", "completions", `{}`, 400, "prompt", ""},
+		{"a prompt of another type", "completions", `{"prompt": {}}`, 400, "", ""},
+		{"an echo", "completions", `{"prompt": "x", "echo": true}`, 400, "echo", "unsupported"},
+		{"a token that is none", "completions", `{"prompt": "x", "logit_bias": {"a": 1}}`, 400, "logit_bias", ""},
+		{"an unknown path", "audio/speech", `{}`, 404, "", "unknown_url"},
+		{"a large body", "completions", `{"prompt": "` + strings.Repeat("x", 1<<20) + `"}`, 413, "", "request_too_large"},
+	}
+	for _, c := range cases {
+		status, _, text := s.post(t, "/v1/"+c.path, c.body)
+		var body struct {
+			Error struct {
+				Message, Type string
+				Param, Code   *string
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &body); err != nil {
+			t.Errorf("%s: %s", c.name, text)
+			continue
+		}
+		of := func(text *string) string {
+			if text == nil {
+				return ""
+			}
+			return *text
+		}
+		e := body.Error
+		if status != c.status || of(e.Param) != c.param || of(e.Code) != c.code || e.Message == "" || e.Type == "" {
+			t.Errorf("%s: %d %s", c.name, status, text)
+		}
+	}
+	if status, _, text := s.post(t, "/v1/chat/completions", primesChat+`}`); status != 200 || !strings.Contains(text, primes) {
+		t.Errorf("a good request after the bad ones: %d %s", status, text)
+	}
+}
+
+func TestOptionsThatTheEngineRefusesAreRefusedInItsWords(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	_, beamErr := s.engine.Add("x", &nanovllm.RequestOptions{NumLogprobs: 1 << 20})
+	var refused *nanovllm.Error
+	if !errors.As(beamErr, &refused) {
+		t.Fatal(beamErr)
+	}
+	status, _, text := s.post(t, "/v1/completions", `{"prompt": "x", "logprobs": 1048576}`)
+	encoded, err := json.Marshal(refused.Message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status != 400 || !strings.Contains(text, string(encoded)) {
+		t.Errorf("%d %s, wanted %s", status, text, encoded)
+	}
+}
+
+func TestTheKeyIsAskedForByTheAPIAlone(t *testing.T) {
+	s := start(t, demoConfig(), settings{apiKey: "secret"}, time.Second)
+	for key, wanted := range map[string]int{"": 401, "Bearer wrong": 401, "Bearer ": 401, "Bearer secret": 200} {
+		request, err := http.NewRequest("GET", s.url+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", key)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != wanted {
+			t.Errorf("%q: %s", key, response.Status)
+		}
+	}
+	for _, path := range []string{"/", "/health", "/metrics"} {
+		if status, _ := s.get(t, path); status != 200 {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+}
+
+func TestAFullQueueAnswers429AndLater200(t *testing.T) {
+	config := demoConfig()
+	config.MaxNumSeqs, config.MaxQueue = 1, 1
+	s := start(t, config, settings{}, time.Second)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	refused := 0
+	for range 8 {
+		request, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/chat/completions", strings.NewReader(endlessChat+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode == 429 {
+			refused++
+			if response.Header.Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+		} else if response.StatusCode != 200 {
+			t.Errorf("got %s", response.Status)
+		}
+	}
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+	cancel()
+	waitUntil(t, "the queue is empty", s.engine.Finished)
+	if status, _, text := s.post(t, "/v1/chat/completions", primesChat+`}`); status != 200 {
+		t.Errorf("afterwards: %d %s", status, text)
+	}
+}
+
+func TestAClientThatLeavesCancelsItsRequest(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(endlessChat+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(response.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	waitUntil(t, "the engine is idle", s.engine.Finished)
+	if stats, err := s.engine.Stats(); err != nil || stats.GeneratedTokens >= 450 {
+		t.Errorf("it went on to the end: %+v %v", stats, err)
+	}
+}
+
+func TestARequestThatTakesTooLongEnds(t *testing.T) {
+	s := start(t, demoConfig(), settings{requestTimeout: 30 * time.Millisecond}, time.Second)
+	whole := strings.Replace(endlessChat, `"stream": true`, `"stream": false`, 1)
+	if status, _, text := s.post(t, "/v1/chat/completions", whole+`}`); status != 504 || !strings.Contains(text, `"timeout"`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, _, text := s.post(t, "/v1/chat/completions", endlessChat+`}`); status != 200 || !strings.Contains(text, `"timeout"`) ||
+		strings.Contains(text, "[DONE]") {
+		t.Errorf("%d %s", status, text)
+	}
+	waitUntil(t, "the engine is idle", s.engine.Finished)
+}
+
+func TestStoppingDrainsWhatWasBegun(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, 20*time.Second)
+	response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(endlessChat+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	s.stop()
+	waitUntil(t, "new connections are refused", func() bool {
+		_, err := http.Get(s.url + "/health")
+		return err != nil
+	})
+	text, err := io.ReadAll(response.Body)
+	if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") {
+		t.Errorf("%v: ...%s", err, text[max(0, len(text)-200):])
+	}
+	recorder := httptest.NewRecorder()
+	s.handler().ServeHTTP(recorder, httptest.NewRequest("GET", "/health", nil))
+	if recorder.Code != http.StatusServiceUnavailable {
+		t.Errorf("health while draining: %d", recorder.Code)
+	}
+}
+
+func TestStoppingWaitsNoLongerThanItMay(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, 10*time.Millisecond)
+	response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(endlessChat+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	s.stop()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && strings.Contains(string(text), "[DONE]") {
+		t.Error("it ran to its end")
+	}
+}
+
+func TestMetricsCountWhatWasAnswered(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	for range 3 {
+		if status, _, text := s.post(t, "/v1/chat/completions", primesChat+`}`); status != 200 {
+			t.Fatal(text)
+		}
+	}
+	s.post(t, "/v1/invented", "{}")
+	_, text := s.get(t, "/metrics")
+	stats, err := s.engine.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`nanovllm_http_requests_total{code="200",path="/v1/chat/completions"} 3`,
+		`nanovllm_http_requests_total{code="404",path="other"} 1`,
+		`nanovllm_time_to_first_token_seconds_count 3`,
+		fmt.Sprintf("nanovllm_generated_tokens_total %d", stats.GeneratedTokens),
+		`nanovllm_sequences_running 0`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no %s", line)
+		}
+	}
+}
+
+func TestThePageNeedsNothingFromElsewhere(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	outside := regexp.MustCompile(`https?://|//[a-z0-9-]+\.[a-z]`)
+	for _, path := range []string{"/", "/chat.js", "/chat.css"} {
+		status, text := s.get(t, path)
+		if status != 200 || len(text) < 200 {
+			t.Errorf("%s: %d", path, status)
+		}
+		if found := outside.FindString(text); found != "" {
+			t.Errorf("%s names %s", path, found)
+		}
+	}
+	recorder := httptest.NewRecorder()
+	s.handler().ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))
+	if !strings.HasPrefix(recorder.Header().Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("headers: %v", recorder.Header())
+	}
+}
+
+func TestTheModelsRecommendationHoldsForWhatARequestDoesNotName(t *testing.T) {
+	folder := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(folder+"/generation_config.json", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases := []struct {
+		name, file, request string
+		temperature, topP   float64
+		topK                int
+	}{
+		{"no file", "", `{}`, 0, 0, 0},
+		{"greedy", `{"temperature": 0.6}`, `{}`, 0, 0, 0},
+		{"sampled", `{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95}`, `{}`, 0.6, 0.95, 20},
+		{"without a temperature", `{"do_sample": true}`, `{}`, 1, 0, 0},
+		{"one value replaced", `{"do_sample": true, "temperature": 0.6, "top_k": 20}`, `{"temperature": 0}`, 0, 0, 20},
+	}
+	for _, c := range cases {
+		if c.file != "" {
+			write(c.file)
+		}
+		recommended, err := readSampling(folder)
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		var p parameters
+		if err := json.Unmarshal([]byte(c.request), &p); err != nil {
+			t.Fatal(err)
+		}
+		options, err := p.options(recommended)
+		if err != nil || options.Temperature != c.temperature || options.TopP != c.topP || options.TopK != c.topK {
+			t.Errorf("%s: %+v %v", c.name, options, err)
+		}
+	}
+	write("{")
+	if _, err := readSampling(folder); err == nil {
+		t.Error("a broken file is read")
+	}
+}
+
+func waitUntil(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// metric reads one value of /metrics.
+func (s *service) metric(t *testing.T, name string) int {
+	t.Helper()
+	_, text := s.get(t, "/metrics")
+	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(text)
+	if found == nil {
+		t.Fatalf("no metric %s", name)
+	}
+	value, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(value)
+}

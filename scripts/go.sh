@@ -1,0 +1,106 @@
+#!/bin/bash
+# Checks the Go binding and the Go server against the library as it is installed.
+#   go.sh BUILD_DIR
+#
+# The library is installed into BUILD_DIR/go-prefix and found there by pkg-config, shared and static. Where there is
+# no Go of the wanted version, the toolchain that the Go project publishes on its module proxy goes into BUILD_DIR.
+set -euo pipefail
+build=${1:?usage: go.sh BUILD_DIR}
+cd "$(dirname "$0")/.."
+mkdir -p "$build"
+build=$(cd "$build" && pwd)
+[ -e "$build/lib/libnanovllm.so" ] || { echo "go.sh: nothing is built in $build yet: run make demo first" >&2; exit 1; }
+
+toolchain=go1.26.8
+toolchain_sha256=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
+openai_client=3.52.0
+
+wanted=${toolchain#go}
+found=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null || true)
+if [ "$(printf '%s\n' "${wanted%.*}" "${found#go}" | sort -V | head -n 1)" != "${wanted%.*}" ]; then
+    root=$build/go/golang.org/toolchain@v0.0.1-$toolchain.linux-amd64
+    if [ ! -x "$root/bin/go" ]; then
+        [ "$(uname -sm)" = "Linux x86_64" ] || { echo "go.sh: please install Go ${wanted%.*}" >&2; exit 1; }
+        echo "go.sh: installing $toolchain into $build/go"
+        curl -sSf --retry 3 -o "$build/go.zip" \
+            "https://proxy.golang.org/golang.org/toolchain/@v/v0.0.1-$toolchain.linux-amd64.zip"
+        echo "$toolchain_sha256  $build/go.zip" | sha256sum --check --quiet
+        mkdir -p "$build/go"
+        (cd "$build/go" && cmake -E tar xf "$build/go.zip")
+        rm "$build/go.zip"
+        chmod -R +x "$root/bin" "$root/pkg/tool"
+    fi
+    export PATH="$root/bin:$PATH"
+fi
+export GOTOOLCHAIN=local CGO_ENABLED=1
+
+work=$(mktemp -d)
+server=
+end() {
+    [ -z "$server" ] || kill "$server" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap end EXIT
+prefix=$build/go-prefix
+rm -rf "$prefix"
+cmake --install "$build" --prefix "$prefix" >/dev/null
+library=$(dirname "$(find "$prefix" -name libnanovllm.so)")
+export PKG_CONFIG_PATH="$library/pkgconfig" LD_LIBRARY_PATH="$library"
+# Go's build cache asks neither pkg-config nor the header whether they have changed, but it looks at this.
+stamp=$({ echo "$prefix"; cat include/nanovllm.h; } | sha256sum | cut -c 1-16)
+export CGO_CFLAGS="-g -O2 -DNANOVLLM_STAMP=0x$stamp"
+NANOVLLM_MODEL=$PWD/models/demo
+export NANOVLLM_MODEL
+
+formatted=$(gofmt -l bindings/go examples/go)
+[ -z "$formatted" ] || { echo "go.sh: gofmt would change: $formatted" >&2; exit 1; }
+
+echo "== the binding, with $(go env GOVERSION)"
+(
+    cd bindings/go
+    go vet .
+    go test -race -count=1 .
+    # What C and Go may keep of each other's memory; and the package without the shared library.
+    GOEXPERIMENT=cgocheck2 go test -count=1 .
+    env -u LD_LIBRARY_PATH go test -count=1 -tags nanovllm_static -run Example .
+    go test -run '^$' -bench Nothing -benchtime 50ms . | grep ^Benchmark
+)
+
+echo "== the program of README.md"
+mkdir "$work/hello"
+awk '/^```go$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md >"$work/hello/main.go"
+binding=$PWD/bindings/go
+(
+    cd "$work/hello"
+    go mod init hello 2>/dev/null
+    go mod edit -require libnanovllm/bindings/go@v0.0.0 -replace libnanovllm/bindings/go="$binding"
+    go vet .
+    go run . "$NANOVLLM_MODEL" | grep .
+)
+
+echo "== the server"
+(
+    cd examples/go/server
+    go vet .
+    go test -count=1 .
+    go build -o "$work/server" .
+)
+
+echo "== the server and the Python client"
+if [ ! -x "$build/openai/bin/python" ]; then
+    python3 -m venv "$build/openai"
+fi
+"$build/openai/bin/pip" install --quiet --disable-pip-version-check "openai==$openai_client"
+"$work/server" -model models/demo -addr 127.0.0.1:0 -api-key secret 2>"$work/log" &
+server=$!
+for _ in $(seq 100); do
+    url=$(sed -n 's/.* at \(http:.*\)$/\1/p' "$work/log")
+    [ -z "$url" ] || break
+    sleep 0.1
+done
+[ -n "$url" ] || { echo "go.sh: the server did not start:" >&2; cat "$work/log" >&2; exit 1; }
+"$build/openai/bin/python" examples/go/server/client_test.py "$url" secret
+kill "$server"
+wait "$server" || { echo "go.sh: the server ended with $?:" >&2; cat "$work/log" >&2; exit 1; }
+server=
+echo "Go: all passed"
