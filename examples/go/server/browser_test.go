@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// A browser is a headless Chromium with one page, driven by its DevTools protocol.
+type browser struct {
+	t    *testing.T
+	ctx  context.Context
+	conn *websocket.Conn
+	last int
+}
+
+// openBrowser skips the test where there is no Chromium.
+func openBrowser(t *testing.T) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("no chromium here")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	chromium := exec.CommandContext(ctx, path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--no-first-run", "--window-size=760,620", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "about:blank")
+	errors, err := chromium.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := chromium.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = chromium.Wait()
+	})
+	port := ""
+	for lines := bufio.NewScanner(errors); port == "" && lines.Scan(); {
+		if found := regexp.MustCompile(`ws://127\.0\.0\.1:(\d+)/`).FindStringSubmatch(lines.Text()); found != nil {
+			port = found[1]
+		}
+	}
+	b := &browser{t: t, ctx: ctx}
+	waitUntil(t, "the browser has a page", func() bool { return b.attach("http://127.0.0.1:" + port + "/json/list") })
+	return b
+}
+
+// attach connects to the first page, if there is one yet.
+func (b *browser) attach(list string) bool {
+	response, err := http.Get(list)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	var targets []struct{ Type, WebSocketDebuggerURL string }
+	if json.NewDecoder(response.Body).Decode(&targets) != nil {
+		return false
+	}
+	for _, target := range targets {
+		if target.Type == "page" {
+			b.conn, _, err = websocket.Dial(b.ctx, target.WebSocketDebuggerURL, nil)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			b.conn.SetReadLimit(16 << 20)
+			return true
+		}
+	}
+	return false
+}
+
+// call sends a command of the protocol and decodes its result.
+func (b *browser) call(method string, params, result any) {
+	b.t.Helper()
+	b.last++
+	command, err := json.Marshal(map[string]any{"id": b.last, "method": method, "params": params})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.conn.Write(b.ctx, websocket.MessageText, command); err != nil {
+		b.t.Fatal(err)
+	}
+	for {
+		_, text, err := b.conn.Read(b.ctx)
+		if err != nil {
+			b.t.Fatalf("%s: %v", method, err)
+		}
+		var answer struct {
+			ID     int
+			Result json.RawMessage
+			Error  json.RawMessage
+		}
+		if err := json.Unmarshal(text, &answer); err != nil {
+			b.t.Fatal(err)
+		}
+		if answer.ID != b.last {
+			continue
+		}
+		if answer.Error != nil {
+			b.t.Fatalf("%s: %s", method, answer.Error)
+		}
+		if result != nil {
+			if err := json.Unmarshal(answer.Result, result); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+		return
+	}
+}
+
+// eval evaluates an expression in the page and returns it as text.
+func (b *browser) eval(format string, args ...any) string {
+	b.t.Helper()
+	var answer struct {
+		Result           struct{ Value any }
+		ExceptionDetails json.RawMessage
+	}
+	expression := fmt.Sprintf(format, args...)
+	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer)
+	if answer.ExceptionDetails != nil {
+		b.t.Fatalf("%s: %s", expression, answer.ExceptionDetails)
+	}
+	return fmt.Sprint(answer.Result.Value)
+}
+
+// say types a text and presses Enter.
+func (b *browser) say(text string) {
+	b.t.Helper()
+	b.eval(`document.getElementById("text").focus()`)
+	b.call("Input.insertText", map[string]any{"text": text}, nil)
+	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "Enter", "text": "\r"}, nil)
+}
+
+// turns returns what stands in the conversation.
+func (b *browser) turns() []string {
+	b.t.Helper()
+	text := b.eval(`[...document.querySelectorAll(".turn")].map((turn) => turn.textContent).join("\u0000")`)
+	return strings.Split(text, "\x00")
+}
