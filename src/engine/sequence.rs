@@ -345,7 +345,7 @@ pub mod tests {
         let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
         assert_eq!(it.try_start(&mut pool, 0, 2), Some(0));
         it.in_flight = 3;
-        it.collect(&mut pool, 2);
+        it.collect(3, &mut pool, 2);
         accept(&mut it, 4);
         it.preempt(&mut pool);
         assert_eq!((pool.free_blocks(), it.computed, &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
