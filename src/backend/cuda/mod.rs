@@ -28,7 +28,7 @@ mod silu_mul;
 mod step;
 mod storage;
 
-pub use driver::{Event, EventKind, device_count};
+pub use driver::{CallersContext, Event, EventKind, device_count};
 pub use graph::Graph;
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
