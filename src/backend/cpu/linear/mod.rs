@@ -58,6 +58,10 @@ pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: O
     let packed = scratch.pack(pool, kernels.order, x.values(), tokens, weight.cols());
     let chunk = tiles::chunk_columns(weight.row_bytes(), columns.len(), pool.threads(), kernels.panel);
     pool.for_each(columns.len(), chunk, &|_, range| {
-        tiles::run(&call, kernels, packed, columns.start + range.start..columns.start + range.end);
+        // Threads take turns, more or less.
+        let later = range.start + pool.threads() * chunk;
+        let [range, later] = [range.start..range.end, later..later + chunk]
+            .map(|r| columns.end.min(columns.start + r.start)..columns.end.min(columns.start + r.end));
+        tiles::run(&call, kernels, packed, range, later);
     });
 }
