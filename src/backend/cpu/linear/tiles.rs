@@ -40,10 +40,7 @@ pub fn chunk_columns(row_bytes: usize, columns: usize, threads: usize, panel: us
 
 /// Computes the columns of `range` for all rows of `x`. This thread will probably take the columns of `later` next.
 pub fn run(call: &Call, kernels: &Kernels, x: Packed, range: Range<usize>, later: Range<usize>) {
-    let segments = call.weight.segments(range.clone()).chain(call.weight.segments(later));
-    let following = segments.skip(1).map(|segment| segment.bytes).chain(std::iter::once(&[][..]));
-    let segments = call.weight.segments(range);
-    for (segment, following) in segments.zip(following) {
+    for (segment, following) in call.segments(range, later) {
         let walk = Walk { call, kernels, x, segment: &segment, following, inputs: call.weight.cols() };
         let width = walk.panel_columns();
         for start in (0..segment.rows.len()).step_by(width) {
