@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels go install package bench
+.PHONY: help demo test lint header kernels gpu go install package bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,10 @@ header: ## Generate include/nanovllm.h from src/ffi
 	scripts/header.sh
 
 kernels: ## Compile the CUDA kernels, with an nvcc from PyPI where there is none
-	scripts/kernels.sh $(BUILD)
+	CUDA_HOME=$$(scripts/nvcc.sh $(BUILD)) NVLLM_CUDA=require cargo check --release --locked --lib
+
+gpu: ## Build the tests and benches for a machine with a GPU; benches/gpu.sh runs them there
+	CUDA_HOME=$$(scripts/nvcc.sh $(BUILD)) scripts/gpu_programs.sh $(BUILD)/gpu
 
 go: ## Check the Go binding and server, with a Go from its module proxy where there is none
 	scripts/go.sh $(BUILD)

@@ -19,6 +19,7 @@ pub struct SingleRunner<B: Backend> {
     cache: B::KvCache,
     step: B::Step,
     pass: Option<Pass>,
+    pass_time: Duration,
 }
 
 /// A forward pass that was begun.
@@ -26,6 +27,7 @@ struct Pass {
     /// What comes next; `None` when all stages are done.
     next: Option<Stage>,
     costs: StageCosts,
+    spent: Duration,
 }
 
 /// How long the last stage of each kind took in this pass; earlier passes had other batches.
@@ -45,10 +47,10 @@ impl<B: Backend> SingleRunner<B> {
     ) -> Result<(SingleRunner<B>, ModelInfo)> {
         let hf = HfConfig::read(folder)?;
         let spec = families::spec(&hf)?;
-        let limits = memory::batch_limits(config, spec.max_positions)?;
+        let limits = memory::batch_limits(config, spec.max_positions, &memory::CPU)?;
         let mut weights = Weights::open(folder, config.dtype)?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
-        let blocks = memory::kv_blocks(config.kv_budget, &limits, &kv_shape, weights.total_bytes())?;
+        let blocks = memory::host_kv_blocks(config.kv_budget, &limits, &kv_shape, weights.total_bytes())?;
 
         // Cheap refusals come before the long part: a tensor that does not fit is known before any is read.
         let positions = limits.model_len.min(blocks * limits.block_size);
@@ -58,19 +60,8 @@ impl<B: Backend> SingleRunner<B> {
         let step = backend.step(&limits)?;
         weights.warm(progress)?;
 
-        let info = ModelInfo {
-            vocab_size: spec.vocab,
-            num_layers: spec.layers,
-            hidden_size: spec.hidden,
-            bos_token: hf.bos_token,
-            eos_tokens: hf.eos_tokens,
-            num_parameters: weights.parameters(),
-            weight_bytes: weights.bytes(),
-            kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
-            num_kv_blocks: blocks,
-            limits,
-        };
-        Ok((SingleRunner { backend, decoder, cache, step, pass: None }, info))
+        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits);
+        Ok((SingleRunner { backend, decoder, cache, step, pass: None, pass_time: Duration::ZERO }, info))
     }
 
     /// The logits of the last pass that sampled, once it was collected. `[samples, vocab]`
@@ -82,9 +73,10 @@ impl<B: Backend> SingleRunner<B> {
 impl<B: Backend> Runner for SingleRunner<B> {
     fn submit(&mut self, batch: &Batch) -> Result<()> {
         assert!(self.pass.is_none(), "a pass is in flight");
+        let begun = Instant::now();
         self.backend.stage(&mut self.step, batch)?;
         let next = (batch.tokens() > 0).then(|| self.decoder.first());
-        self.pass = Some(Pass { next, costs: StageCosts::default() });
+        self.pass = Some(Pass { next, costs: StageCosts::default(), spent: begun.elapsed() });
         Ok(())
     }
 
@@ -100,15 +92,25 @@ impl<B: Backend> Runner for SingleRunner<B> {
             self.decoder.run(&mut self.backend, &mut self.cache, &mut self.step, stage);
             let ended = Instant::now();
             pass.costs.note(stage, ended - begun);
+            pass.spent += ended - begun;
             pass.next = self.decoder.after(stage, &self.step);
             (begun, is_first) = (ended, false);
         }
+        self.pass_time = pass.spent;
         self.pass = None;
         self.backend.sampled(&self.step).map(Some)
     }
 
+    fn depth(&self) -> usize {
+        1
+    }
+
     fn stages(&self) -> usize {
         self.decoder.stages()
+    }
+
+    fn pass_time(&self) -> Duration {
+        self.pass_time
     }
 }
 

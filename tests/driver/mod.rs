@@ -8,13 +8,18 @@ use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{Device, KvBudget, ModelInfo, Runner, RunnerConfig};
+use nanovllm::runner::{Device, KvBudget, Launching, ModelInfo, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+/// The repository: where cargo says it is, or where it was built when a test runs without cargo.
+pub fn root() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 /// The folder of a case in tests/golden.
 pub fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    root().join("tests/golden").join(name)
 }
 
 /// Settings that hold any of the tests' batches.
@@ -28,6 +33,7 @@ pub fn config() -> RunnerConfig {
         max_batched_tokens: Some(512),
         kv_block_size: Some(4),
         kv_budget: KvBudget::Bytes(8 << 20),
+        launching: Launching::Graphs,
     }
 }
 
@@ -78,8 +84,20 @@ impl Sequence {
     }
 }
 
+/// A runner whose logits can be read.
+pub trait Logits: Runner {
+    /// Those of sample `row` of the last pass. `[vocab]`
+    fn logits_of(&self, row: usize) -> Vec<f32>;
+}
+
+impl Logits for SingleRunner<Cpu> {
+    fn logits_of(&self, row: usize) -> Vec<f32> {
+        logits(self, row).to_vec()
+    }
+}
+
 /// One pass from begin to end: the tokens it chose, one a sampled row.
-pub fn pass(runner: &mut SingleRunner<Cpu>, batch: &Batch) -> Vec<TokenId> {
+pub fn pass(runner: &mut impl Runner, batch: &Batch) -> Vec<TokenId> {
     runner.submit(batch).unwrap();
     runner.collect(None).unwrap().expect("no deadline was given").to_vec()
 }
@@ -92,7 +110,7 @@ pub fn logits(runner: &SingleRunner<Cpu>, row: usize) -> &[f32] {
 
 /// Greedy tokens after a prompt, alone in its batches, and the logits of each. `[count]`, `[count, vocab]`
 pub fn greedy(
-    runner: &mut SingleRunner<Cpu>,
+    runner: &mut impl Logits,
     limits: &BatchLimits,
     prompt: &[TokenId],
     count: usize,
@@ -104,7 +122,7 @@ pub fn greedy(
         batch.clear();
         sequence.bring(sequence.pending(), limits, &mut batch);
         sequence.tokens.extend(pass(runner, &batch));
-        rows.push(logits(runner, 0).to_vec());
+        rows.push(runner.logits_of(0));
     }
     (sequence.tokens[prompt.len()..].to_vec(), rows)
 }

@@ -36,8 +36,11 @@ configure() { # NAME ARGUMENT...
     "$cmake" -S "$work" -B "$work/$name" "$@" >"$work/log" 2>&1
 }
 
+# How cargo is called by a configured folder.
+cargo_of() { grep -h "bin/cargo build" -r "$work/$1/nanovllm" --include=build.make; }
+
 configure off -DNANOVLLM_CUDA=OFF || fail "OFF does not configure"
-grep -q "features cuda" -r "$work/off/nanovllm" --include=build.make && fail "OFF builds with CUDA"
+cargo_of off | grep -q -- "--no-default-features" || fail "OFF builds with CUDA"
 configure maybe -DNANOVLLM_CUDA=MAYBE && fail "NANOVLLM_CUDA=MAYBE is taken"
 grep -q "must be AUTO, ON or OFF" "$work/log" || fail "the message does not say what is accepted"
 
@@ -45,11 +48,11 @@ grep -q "must be AUTO, ON or OFF" "$work/log" || fail "the message does not say 
 mkdir -p "$work/cuda/bin" "$work/none"
 printf '#!/bin/sh\n' >"$work/cuda/bin/nvcc"
 chmod +x "$work/cuda/bin/nvcc"
-for value in ON AUTO; do
-    CUDA_HOME=$work/cuda configure "with_$value" -DNANOVLLM_CUDA=$value || fail "$value does not configure with nvcc"
-    grep -q "NVLLM_CUDA=require.*features cuda" -r "$work/with_$value/nanovllm" --include=build.make ||
-        fail "$value builds without CUDA although there is nvcc"
-done
+CUDA_HOME=$work/cuda configure with_ON -DNANOVLLM_CUDA=ON || fail "ON does not configure with nvcc"
+cargo_of with_ON | grep -q "NVLLM_CUDA=require" || fail "ON does not require CUDA"
+CUDA_HOME=$work/cuda configure with_AUTO || fail "AUTO does not configure with nvcc"
+cargo_of with_AUTO | grep -q "require\|--no-default-features" && fail "AUTO does not leave the choice to cargo"
+grep -q "CUDA kernels by $work/cuda/bin/nvcc" "$work/log" || fail "the nvcc of CUDA_HOME is not named"
 if ! command -v nvcc >/dev/null; then
     CUDA_HOME=$work/none configure without_ON -DNANOVLLM_CUDA=ON && fail "ON is taken without nvcc"
     grep -q "nvcc is neither in CUDA_HOME nor in PATH" "$work/log" || fail "the message does not say what is missing"

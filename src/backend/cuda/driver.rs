@@ -6,6 +6,7 @@
 use super::sys;
 use crate::error::{Error, Result};
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
@@ -152,6 +153,37 @@ impl Facts {
     }
 }
 
+/// The context that was current on the calling thread: it is again when this value is dropped. A program that uses CUDA itself
+/// must not find another one after a call.
+pub struct CallersContext {
+    context: sys::CUcontext,
+}
+
+// SAFETY: a driver handle, see `Context`.
+unsafe impl Send for CallersContext {}
+
+impl CallersContext {
+    /// Notes it. There is a driver.
+    pub fn note() -> Result<CallersContext> {
+        let mut context = ptr::null_mut();
+        // SAFETY: `device_count` found the driver and initialized it; the out-pointer is a live local.
+        check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut context) })?;
+        Ok(CallersContext { context })
+    }
+
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        self.context.is_null()
+    }
+}
+
+impl Drop for CallersContext {
+    fn drop(&mut self) {
+        // SAFETY: it was current before, or is null, which means none.
+        let _ = unsafe { sys::cuCtxSetCurrent(self.context) };
+    }
+}
+
 /// Devices that the driver shows; 0 without a driver.
 pub fn device_count() -> Result<usize> {
     // SAFETY: asks whether the library can be opened, before any of its functions is called.
@@ -284,12 +316,6 @@ impl Pinned {
         Ok(pinned)
     }
 
-    /// Where the device finds it.
-    pub fn address(&self) -> Address {
-        // Addresses are unified: what `cuMemHostAlloc` returns is valid on the device.
-        self.start as Address
-    }
-
     /// Its bytes. The caller has waited for whatever the device writes there.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: allocated by `zeroed` with so many bytes, all initialized.
@@ -302,18 +328,30 @@ impl Pinned {
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 
-    /// Begins a copy of the first `bytes` to device memory.
+    /// Begins a copy of `bytes` to `offset` of device memory.
     ///
     /// # Panics
     ///
     /// If either side is smaller.
-    pub fn upload(&self, to: &Memory, offset: usize, bytes: usize) -> Result<()> {
-        assert!(bytes <= self.bytes && offset + bytes <= to.bytes);
-        let to = to.address + offset as u64;
+    pub fn upload(&self, bytes: Range<usize>, to: &Memory, offset: usize) -> Result<()> {
+        assert!(bytes.end <= self.bytes && offset + bytes.len() <= to.bytes);
+        let (to, stream) = (to.address + offset as u64, self.context.stream);
         // SAFETY: both ranges are allocated by the line above. Dropping either waits for the copy.
         check("cuMemcpyHtoDAsync", unsafe {
-            sys::cuMemcpyHtoDAsync_v2(to, self.start.cast(), bytes, self.context.stream)
+            sys::cuMemcpyHtoDAsync_v2(to, self.start.add(bytes.start).cast(), bytes.len(), stream)
         })
+    }
+
+    /// Begins a copy of `bytes` from `offset` of device memory to the beginning.
+    ///
+    /// # Panics
+    ///
+    /// If either side is smaller.
+    pub fn download(&mut self, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        assert!(bytes <= self.bytes && offset + bytes <= from.bytes);
+        let (from, stream) = (from.address + offset as u64, self.context.stream);
+        // SAFETY: both ranges are allocated by the line above. Dropping either waits for the copy.
+        check("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(self.start.cast(), from, bytes, stream) })
     }
 }
 

@@ -28,7 +28,7 @@ mod silu_mul;
 mod step;
 mod storage;
 
-pub use driver::{Event, EventKind, device_count};
+pub use driver::{CallersContext, Event, EventKind, device_count};
 pub use graph::Graph;
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
@@ -73,30 +73,29 @@ struct Kernels {
     embedding: Kernel,
     rms_norm: Kernel,
     add_rms_norm: Kernel,
-    rope_and_cache: Kernel,
+    /// For few tokens, and for many.
+    rope_and_cache: [Kernel; 2],
     silu_mul: Kernel,
     gather_last: Kernel,
     copy_blocks: Kernel,
-    sample_likeliest: Kernel,
-    sample_choose: Kernel,
+    sample: sample::Kernels,
     linear: linear::Kernels,
 }
 
 impl Kernels {
     fn new(context: &Arc<Context>, dtype: DType) -> Result<Kernels> {
         let load = |file, name| Kernel::load(context, file, name, dtype);
-        let sample = kernels::Module::load(context, File::Sample)?;
-        let sampler = |name: &str| Kernel::new(&sample, &format!("{name}_{}", kernels::suffix(dtype)));
+        let rope_and_cache = kernels::Module::load(context, File::RopeAndCache)?;
+        let rope = |name: &str| Kernel::new(&rope_and_cache, &format!("{name}_{}", kernels::suffix(dtype)));
         Ok(Kernels {
             embedding: load(File::Embedding, "embedding")?,
             rms_norm: load(File::RmsNorm, "rms_norm")?,
             add_rms_norm: load(File::AddRmsNorm, "add_rms_norm")?,
-            rope_and_cache: load(File::RopeAndCache, "rope_and_cache")?,
+            rope_and_cache: [rope("rope_and_cache_h1")?, rope("rope_and_cache_h4")?],
             silu_mul: load(File::SiluMul, "silu_mul")?,
             gather_last: load(File::GatherLast, "gather_last")?,
             copy_blocks: Kernel::new(&kernels::Module::load(context, File::CopyBlocks)?, "copy_blocks")?,
-            sample_likeliest: sampler("sample_likeliest")?,
-            sample_choose: sampler("sample_choose")?,
+            sample: sample::Kernels::new(context, dtype)?,
             linear: linear::Kernels::new(context, dtype)?,
         })
     }
@@ -120,6 +119,12 @@ impl Cuda {
             failure: None,
             context,
         })
+    }
+
+    /// Whether the kernels know a KV cache of this shape, and `heads` query heads over it.
+    pub fn check(&self, shape: &KvShape, heads: usize) -> Result<()> {
+        KvCache::check(shape, self.dtype)?;
+        attention::check(shape, heads)
     }
 
     /// Chooses whether kernels overlap.
@@ -163,6 +168,24 @@ impl Cuda {
             launches(self);
             self.failed()
         })
+    }
+
+    /// A second step over the device memory of `step`: one is staged while the other is computed.
+    pub fn twin(&self, step: &Step) -> Result<Step> {
+        step.twin(&self.context, attention::workers(&self.context))
+    }
+
+    /// Takes a batch over to the device, padded up to `rows` rows: for a graph that was captured with so many.
+    pub fn stage_padded(&mut self, step: &mut Step, batch: &Batch, rows: usize) -> Result<()> {
+        self.failed()?;
+        self.context.make_current()?;
+        step.stage(batch, step::Padding::To { rows }, &self.geometry.get())
+    }
+
+    /// Brings the tokens of a step to the host and marks its end: after the launch of a graph with `sample` in it, or after a
+    /// pass that sampled nothing.
+    pub fn finish(&mut self, step: &mut Step) -> Result<()> {
+        step.finish()
     }
 
     /// Copies each block `pairs[i].0` to `pairs[i].1` in all layers. No block may be source and target at once.
@@ -262,7 +285,7 @@ impl Backend for Cuda {
     fn stage(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
         self.failed()?;
         self.context.make_current()?;
-        step.stage(batch, &self.geometry.get())
+        step.stage(batch, step::Padding::None, &self.geometry.get())
     }
 
     fn sampled<'a>(&mut self, step: &'a Step) -> Result<&'a [TokenId]> {

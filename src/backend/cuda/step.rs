@@ -1,14 +1,19 @@
 //! A batch where the device can read it.
 //!
-//! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, each at
-//! an offset that depends on the limits alone: one copy takes a batch over, and a graph captured once finds every
-//! later batch at the same addresses. Block tables come last, so that the copy can stop where they end.
+//! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, so
+//! that one copy takes a batch over. Where each array begins depends on the numbers of tokens and rows alone: a graph captured
+//! for so many rows finds every later batch of as many at the same addresses. Block tables come last but for the rare banned
+//! tokens, so that the copy can stop where they end.
+//!
+//! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
+//! stream for its turn.
 
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
 use crate::batch::{Batch, BatchLimits, Sampling, TokenId};
 use crate::error::{Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Banned tokens of all samples together.
 const BANNED_PER_ROW: usize = 64;
@@ -18,17 +23,25 @@ const KNOB: &str = "max_num_seqs or max_batched_tokens";
 pub struct Step {
     batch: Batch,
     plan: Plan,
+    /// Of the batch staged last.
     layout: Layout,
+    /// Where banned tokens begin: behind the largest layout.
+    banned: usize,
     limits: BatchLimits,
+    workers: usize,
+    /// Samples of the batch that are its own; those after them only pad it.
+    samples: usize,
     host: Pinned,
-    device: Memory,
+    device: Arc<Memory>,
+    /// Recorded before each upload.
+    begun: Event,
     /// Recorded after each upload: the pinned memory may be written again.
     uploaded: Event,
-    /// Recorded after sampling.
-    sampled: Event,
+    /// Recorded when the tokens are on the host.
+    finished: Event,
     host_tokens: Pinned,
-    /// `[rows]` tokens, ranks of the likeliest and noisiest tokens, arrival counts.
-    scratch: Memory,
+    /// `[rows]` ranks of the likeliest and noisiest tokens, tokens, arrival counts.
+    scratch: Arc<Memory>,
 }
 
 /// Offsets in bytes.
@@ -44,22 +57,33 @@ struct Layout {
     decode_rows: usize,
     decode_workers: usize,
     prefill_tiles: usize,
-    banned: usize,
     block_tables: usize,
     end: usize,
 }
 
+/// Rows that are added to a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// None.
+    None,
+    /// Greedy rows without a context, until there are so many in all: attention passes them over, and their tokens are dropped.
+    To {
+        /// Rows of the padded batch.
+        rows: usize,
+    },
+}
+
 impl Layout {
-    fn new(limits: &BatchLimits, workers: usize) -> Layout {
+    /// For so many tokens, rows, decode workers and prefill tiles, and block tables with so many entries.
+    fn new(tokens: usize, rows: usize, workers: usize, tiles: usize, table_entries: usize) -> Layout {
         let mut end = 0;
         let mut place = |bytes: usize| {
             let at = end;
             end = (at + bytes).next_multiple_of(64);
             at
         };
-        let (tokens, rows) = (limits.tokens, limits.rows);
         Layout {
-            counts: place(8),
+            counts: place(12),
             token_ids: place(4 * tokens),
             positions: place(4 * tokens),
             slots: place(4 * tokens),
@@ -68,11 +92,16 @@ impl Layout {
             sampling: place(size_of::<Sampling>() * rows),
             decode_rows: place(size_of::<DecodeRow>() * (rows + 1)),
             decode_workers: place(size_of::<DecodeWorker>() * workers),
-            prefill_tiles: place(size_of::<PrefillTile>() * Plan::tiles_max(tokens, rows)),
-            banned: place(4 * BANNED_PER_ROW * rows),
-            block_tables: place(4 * rows * limits.table_width()),
+            prefill_tiles: place(size_of::<PrefillTile>() * tiles),
+            block_tables: place(4 * table_entries),
             end: place(0),
         }
+    }
+
+    /// For the largest batch.
+    fn largest(limits: &BatchLimits, workers: usize) -> Layout {
+        let BatchLimits { tokens, rows, .. } = *limits;
+        Layout::new(tokens, rows, workers, Plan::tiles_max(tokens, rows), rows * limits.table_width())
     }
 }
 
@@ -93,7 +122,6 @@ pub struct Addresses {
     pub banned: Address,
     pub block_tables: Address,
     pub tokens: Address,
-    pub host_tokens: Address,
     pub likeliest: Address,
     pub noisiest: Address,
     pub arrived: Address,
@@ -125,18 +153,41 @@ fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
 impl Step {
     /// Memory for a batch of at most `limits`, planned for at most `workers` thread blocks.
     pub fn new(context: &Arc<Context>, limits: &BatchLimits, workers: usize) -> Result<Step> {
-        let layout = Layout::new(limits, workers);
+        let bytes = Layout::largest(limits, workers).end + 4 * BANNED_PER_ROW * limits.rows;
+        let device = Memory::new(context, bytes, "a batch on the device", KNOB)?;
+        let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
+        Step::sharing(context, limits, workers, Arc::new(device), Arc::new(scratch))
+    }
+
+    /// A second step over the device memory of this one.
+    pub fn twin(&self, context: &Arc<Context>, workers: usize) -> Result<Step> {
+        Step::sharing(context, &self.limits, workers, self.device.clone(), self.scratch.clone())
+    }
+
+    fn sharing(
+        context: &Arc<Context>,
+        limits: &BatchLimits,
+        workers: usize,
+        device: Arc<Memory>,
+        scratch: Arc<Memory>,
+    ) -> Result<Step> {
+        let layout = Layout::largest(limits, workers);
+        let host_bytes = layout.end + 4 * BANNED_PER_ROW * limits.rows;
         Ok(Step {
             batch: Batch::with_limits(limits),
             plan: Plan::with_capacity(limits.rows, workers, Plan::tiles_max(limits.tokens, limits.rows)),
             layout,
+            banned: layout.end,
             limits: *limits,
-            host: Pinned::zeroed(context, layout.end, "a batch in pinned memory", KNOB)?,
-            device: Memory::new(context, layout.end, "a batch on the device", KNOB)?,
+            workers,
+            samples: 0,
+            host: Pinned::zeroed(context, host_bytes, "a batch in pinned memory", KNOB)?,
+            device,
+            begun: Event::new(context, EventKind::Timing)?,
             uploaded: Event::new(context, EventKind::Order)?,
-            sampled: Event::new(context, EventKind::Order)?,
+            finished: Event::new(context, EventKind::Timing)?,
             host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
-            scratch: Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?,
+            scratch,
         })
     }
 
@@ -151,7 +202,7 @@ impl Step {
     }
 
     /// Copies and plans a batch, and begins its upload.
-    pub fn stage(&mut self, batch: &Batch, geometry: &Geometry) -> Result<()> {
+    pub fn stage(&mut self, batch: &Batch, padding: Padding, geometry: &Geometry) -> Result<()> {
         let limit = BANNED_PER_ROW * self.limits.rows;
         if batch.banned_tokens.len() > limit {
             return Err(Error::Unsupported {
@@ -163,9 +214,17 @@ impl Step {
         }
         self.uploaded.wait()?;
         self.batch.clone_from(batch);
+        self.samples = batch.samples();
+        if let Padding::To { rows } = padding {
+            self.pad(rows);
+        }
+        let batch = &self.batch;
         self.plan.make(batch, geometry);
+        let tiles = self.plan.tiles.len();
+        self.layout = Layout::new(batch.tokens(), batch.rows(), self.workers, tiles, batch.block_tables.len());
         let (to, at) = (self.host.bytes_mut(), &self.layout);
-        put(to, at.counts, &[self.plan.workers.len() as u32, self.plan.rows.len() as u32 - 1]);
+        let counts = [self.plan.workers.len(), self.plan.rows.len() - 1, batch.table_width];
+        put(to, at.counts, &counts.map(|count| count as u32));
         put(to, at.token_ids, &batch.token_ids);
         put(to, at.positions, &batch.positions);
         put(to, at.slots, &batch.slots);
@@ -177,28 +236,54 @@ impl Step {
         put(to, at.decode_rows, &self.plan.rows);
         put(to, at.decode_workers, &self.plan.workers);
         put(to, at.prefill_tiles, &self.plan.tiles);
-        put(to, at.banned, &batch.banned_tokens);
-        let end = put(to, at.block_tables, &batch.block_tables);
-        self.host.upload(&self.device, 0, end)?;
+        put(to, at.block_tables, &batch.block_tables);
+        let banned_end = put(to, self.banned, &batch.banned_tokens);
+        self.begun.record()?;
+        self.host.upload(0..at.end, &self.device, 0)?;
+        if banned_end > self.banned {
+            self.host.upload(self.banned..banned_end, &self.device, self.banned)?;
+        }
         self.uploaded.record()
     }
 
-    /// Marks that the tokens of this step are on their way: after `sample`, or after the launch of a graph with it.
-    pub fn mark_sampled(&self) -> Result<()> {
-        self.sampled.record()
+    fn pad(&mut self, rows: usize) {
+        let batch = &mut self.batch;
+        while batch.rows() < rows {
+            batch.sampled_rows.push(batch.rows() as u32);
+            batch.sampling.push(Sampling::GREEDY);
+            batch.token_ids.push(0);
+            batch.positions.push(0);
+            batch.slots.push(u32::MAX);
+            batch.row_starts.push(batch.token_ids.len() as u32);
+            batch.context_lens.push(0);
+            batch.block_tables.resize(batch.rows() * batch.table_width, 0);
+        }
     }
 
-    /// Whether the tokens are there.
-    pub fn is_sampled(&self) -> Result<bool> {
-        self.sampled.is_reached()
+    /// Brings the tokens to the host, after `sample` or the launch of a graph with it, and marks the end of the step.
+    pub fn finish(&mut self) -> Result<()> {
+        let offset = (self.addresses().tokens - self.scratch.address()) as usize;
+        self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
+        self.finished.record()
     }
 
-    /// The tokens, once they are there. `[samples]`
+    /// Whether the step has come to its end.
+    pub fn is_finished(&self) -> Result<bool> {
+        self.finished.is_reached()
+    }
+
+    /// The tokens, once the step has come to its end. `[samples]`
     pub fn tokens(&self) -> Result<&[TokenId]> {
-        self.sampled.wait()?;
-        let bytes = &self.host_tokens.bytes()[..4 * self.batch.samples()];
+        self.finished.wait()?;
+        let bytes = &self.host_tokens.bytes()[..4 * self.samples];
         // SAFETY: pinned memory begins at a page, and any four bytes are a token id. The device is done with it by the wait.
-        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), self.batch.samples()) })
+        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), self.samples) })
+    }
+
+    /// How long the device worked on the step, which has come to its end.
+    pub fn device_time(&self) -> Result<Duration> {
+        let milliseconds = self.begun.milliseconds_to(&self.finished)?;
+        Ok(Duration::from_secs_f32(milliseconds.max(0.0) / 1e3))
     }
 
     /// Where the device finds the arrays.
@@ -217,13 +302,12 @@ impl Step {
             decode_rows: place(layout.decode_rows),
             decode_workers: place(layout.decode_workers),
             prefill_tiles: place(layout.prefill_tiles),
-            banned: place(layout.banned),
+            banned: place(self.banned),
             block_tables: place(layout.block_tables),
             likeliest: scratch,
             noisiest: scratch + 8 * rows,
             tokens: scratch + 16 * rows,
             arrived: scratch + 20 * rows,
-            host_tokens: self.host_tokens.address(),
         }
     }
 }
