@@ -34,7 +34,7 @@ c_total=${c_total:-0} c_failed=${c_failed:-0}
 
 echo
 echo "Rust: $rust_passed passed, $rust_failed failed, $rust_ignored ignored"
-echo "C:    $((c_total - c_failed)) passed, $c_failed failed"
+echo "C, C++: $((c_total - c_failed)) passed, $c_failed failed"
 if [ "$failed" = 0 ]; then
     echo "all $((rust_passed + c_total)) tests passed"
 else

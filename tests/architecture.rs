@@ -154,9 +154,17 @@ fn no_file_is_too_long_to_read() {
         long.map(|path| format!("{}: {} lines, at most {max}", path.display(), lines(&path))).collect()
     };
     let mut wrong = Vec::new();
-    for (folder, extension) in
-        [("src", "rs"), ("tests", "rs"), ("benches", "rs"), ("kernels", "cu"), ("kernels", "cuh")]
-    {
+    for (folder, extension) in [
+        ("src", "rs"),
+        ("tests", "rs"),
+        ("tests", "cpp"),
+        ("benches", "rs"),
+        ("kernels", "cu"),
+        ("kernels", "cuh"),
+        ("bindings", "hpp"),
+        ("bindings", "go"),
+        ("examples", "go"),
+    ] {
         wrong.extend(too_long(folder, extension, FILE_LINES_MAX));
     }
     wrong.extend(too_long("src/model/families", "rs", FAMILY_LINES_MAX));

@@ -109,13 +109,15 @@ type prompt interface {
 
 type textPrompt string
 
-func (p textPrompt) add(e *C.nvllm_engine, options *C.nvllm_request_options, id *C.uint64_t, failed *C.nvllm_error) C.nvllm_status {
+func (p textPrompt) add(e *C.nvllm_engine, options *C.nvllm_request_options, id *C.uint64_t,
+	failed *C.nvllm_error) C.nvllm_status {
 	return C.nvllm_add_request(e, text(string(p)), C.size_t(len(p)), options, id, failed)
 }
 
 type tokenPrompt []uint32
 
-func (p tokenPrompt) add(e *C.nvllm_engine, options *C.nvllm_request_options, id *C.uint64_t, failed *C.nvllm_error) C.nvllm_status {
+func (p tokenPrompt) add(e *C.nvllm_engine, options *C.nvllm_request_options, id *C.uint64_t,
+	failed *C.nvllm_error) C.nvllm_status {
 	return C.nvllm_add_request_tokens(e, tokens(p), C.size_t(len(p)), options, id, failed)
 }
 
@@ -169,8 +171,8 @@ func (e *Engine) add(p prompt, options *RequestOptions, r *request) (uint64, err
 	return uint64(id), nil
 }
 
-// Cancel asks for a request to end: its last output has [FinishCancelled]. It returns [ErrNotFound] when the request has ended, or
-// never was.
+// Cancel asks for a request to end: its last output has [FinishCancelled]. It returns [ErrNotFound] when the request has
+// ended, or never was.
 func (e *Engine) Cancel(id uint64) error {
 	if err := e.enter(); err != nil {
 		return err

@@ -20,8 +20,8 @@ import (
 	"unsafe"
 )
 
-// Generate answers all prompts in one call, and returns the answers in their order. There may be no options, one for all prompts, or
-// one a prompt; each may be nil.
+// Generate answers all prompts in one call, and returns the answers in their order. There may be no options, one for all
+// prompts, or one a prompt; each may be nil.
 //
 // A prompt that cannot run is an output with [FinishError] and the others go on. When ctx ends, its error is returned.
 func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*RequestOptions) ([]Output, error) {

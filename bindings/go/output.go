@@ -38,8 +38,8 @@ func (f Finish) String() string {
 	return "unknown"
 }
 
-// An Output is news of one request: what is new since its last output, and how it ended if it did. Those of [Engine.Generate] hold
-// the whole answer.
+// An Output is news of one request: what is new since its last output, and how it ended if it did. Those of
+// [Engine.Generate] hold the whole answer.
 type Output struct {
 	RequestID        uint64
 	Tag              uint64 // as in its options

@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// Run steps the engine whenever there is work, until ctx ends or the engine fails or is closed, and returns why it ended. Give it a
-// goroutine of its own:
+// Run steps the engine whenever there is work, until ctx ends or the engine fails or is closed, and returns why it ended.
+// Give it a goroutine of its own:
 //
 //	go engine.Run(ctx)
 //

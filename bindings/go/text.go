@@ -23,14 +23,16 @@ const (
 // Tokenize returns the tokens of a text.
 func (e *Engine) Tokenize(s string, flags TokenizeFlags) ([]uint32, error) {
 	return sized(e, len(s)+16, func(to *uint32, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
-		return C.nvllm_tokenize(e.native, text(s), C.size_t(len(s)), C.uint32_t(flags), (*C.uint32_t)(to), room, needed, failed)
+		return C.nvllm_tokenize(e.native, text(s), C.size_t(len(s)), C.uint32_t(flags), (*C.uint32_t)(to), room, needed,
+			failed)
 	})
 }
 
 // Detokenize returns the text of tokens; bytes that are no UTF-8 become U+FFFD.
 func (e *Engine) Detokenize(ids []uint32, flags TokenizeFlags) (string, error) {
 	return sizedText(e, 8*len(ids)+16, func(to *byte, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
-		return C.nvllm_detokenize(e.native, tokens(ids), C.size_t(len(ids)), C.uint32_t(flags), (*C.char)(unsafe.Pointer(to)), room, needed, failed)
+		return C.nvllm_detokenize(e.native, tokens(ids), C.size_t(len(ids)), C.uint32_t(flags),
+			(*C.char)(unsafe.Pointer(to)), room, needed, failed)
 	})
 }
 

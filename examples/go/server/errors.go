@@ -23,7 +23,8 @@ func (e *apiError) Error() string { return e.message }
 
 // badRequest is a request that makes no sense, whose parameter is named.
 func badRequest(param, format string, args ...any) *apiError {
-	return &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: param, message: fmt.Sprintf(format, args...)}
+	return &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: param,
+		message: fmt.Sprintf(format, args...)}
 }
 
 // unsupported is a request that makes sense, but not here.

@@ -31,7 +31,8 @@ func main() {
 	flag.IntVar(&config.MaxNumSeqs, "max-num-seqs", 0, "sequences that run at once; 0 = default of the device")
 	flag.IntVar(&config.MaxQueue, "max-queue", 512, "requests that may wait before 429 is answered; 0 = no limit")
 	flag.StringVar(&settings.name, "name", "", "the model's name in the API; default the name of its folder")
-	flag.StringVar(&settings.apiKey, "api-key", os.Getenv("NANOVLLM_API_KEY"), "what clients must send; default $NANOVLLM_API_KEY, empty = nothing")
+	flag.StringVar(&settings.apiKey, "api-key", os.Getenv("NANOVLLM_API_KEY"),
+		"what clients must send; default $NANOVLLM_API_KEY, empty = nothing")
 	flag.Int64Var(&settings.maxBodyBytes, "max-body", 4<<20, "largest request in `bytes`")
 	flag.DurationVar(&settings.requestTimeout, "request-timeout", 10*time.Minute, "longest time for one request")
 	addr := flag.String("addr", "localhost:8000", "where to listen")
