@@ -49,7 +49,8 @@ done
 for compiler in $compilers_c; do
     for standard in c99 c11 c17 c2x; do compile "$compiler" "$standard" first.c second.c; done
 done
+# c++2b is C++23 by the name that compilers from before 2023 know too.
 for compiler in $compilers_cpp; do
-    for standard in c++11 c++14 c++17 c++20 c++23; do compile_cpp "$compiler" "$standard" first.cpp second.cpp; done
+    for standard in c++11 c++14 c++17 c++20 c++2b; do compile_cpp "$compiler" "$standard" first.cpp second.cpp; done
 done
 echo "the header compiled $compiled times, with:$(printf ' %s' $compilers_c $compilers_cpp)"
