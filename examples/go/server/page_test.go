@@ -51,7 +51,7 @@ func TestThePageChatsStopsAndShowsItsSpeed(t *testing.T) {
 	b.eval(`document.getElementById("stop").click()`)
 	waitUntil(t, "the page has stopped", func() bool { return text("speed") == "stopped" })
 	waitUntil(t, "the engine is idle", s.engine.Finished)
-	if stats, err := s.engine.Stats(); err != nil || stats.GeneratedTokens > 450 {
+	if stats, err := s.engine.Stats(); err != nil || stats.GeneratedTokens >= 4000 {
 		t.Errorf("the engine went on: %+v %v", stats, err)
 	}
 }

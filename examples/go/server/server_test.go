@@ -30,7 +30,7 @@ func modelFolder() string {
 }
 
 func demoConfig() nanovllm.Config {
-	return nanovllm.Config{ModelPath: modelFolder(), MaxModelLen: 512, MaxNumSeqs: 64, KVCacheBytes: 64 << 20, Seed: 1}
+	return nanovllm.Config{ModelPath: modelFolder(), MaxModelLen: 4096, MaxNumSeqs: 64, KVCacheBytes: 64 << 20, Seed: 1}
 }
 
 // A service is a server on loopback, as main starts it.
@@ -101,11 +101,14 @@ func (s *service) get(t *testing.T, path string) (int, string) {
 }
 
 const primesChat = `{"messages": [{"role": "user", "content": "list all prime numbers within 10"}], "temperature": 0`
-const endlessChat = `{"messages": [{"role": "user", "content": "hello"}], "ignore_eos": true, "max_tokens": 450, "stream": true`
+const helloChat = `{"messages": [{"role": "user", "content": "hello"}], "ignore_eos": true, "stream": true`
+
+// Long enough to be interrupted on any machine.
+const endlessChat = helloChat + `, "max_tokens": 4000`
 
 func TestWhatCannotBeAnsweredIsRefusedClearly(t *testing.T) {
 	s := start(t, demoConfig(), settings{}, time.Second)
-	long := strings.Repeat(" prime", 600)
+	long := strings.Repeat(" prime", 5000)
 	cases := []struct {
 		name, path, body string
 		status           int
@@ -246,7 +249,7 @@ func TestAClientThatLeavesCancelsItsRequest(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	waitUntil(t, "the engine is idle", s.engine.Finished)
-	if stats, err := s.engine.Stats(); err != nil || stats.GeneratedTokens >= 450 {
+	if stats, err := s.engine.Stats(); err != nil || stats.GeneratedTokens >= 4000 {
 		t.Errorf("it went on to the end: %+v %v", stats, err)
 	}
 }
@@ -266,7 +269,8 @@ func TestARequestThatTakesTooLongEnds(t *testing.T) {
 
 func TestStoppingDrainsWhatWasBegun(t *testing.T) {
 	s := start(t, demoConfig(), settings{}, 20*time.Second)
-	response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(endlessChat+`}`))
+	body := helloChat + `, "max_tokens": 800}`
+	response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
