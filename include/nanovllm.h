@@ -300,7 +300,7 @@ typedef struct nvllm_request_options {
   uint64_t tag;
   // Tokens to generate at most, from 1; default UINT32_MAX, which is as far as max_model_len and the KV cache allow.
   uint32_t max_tokens;
-  // Tokens before which neither EOS nor a stop token may come; default 0.
+  // Tokens before which neither EOS nor a stop token nor the end of a stop string may come; default 0.
   uint32_t min_tokens;
   // 0, the default, always takes the likeliest token; greater values vary more.
   float temperature;
@@ -323,7 +323,8 @@ typedef struct nvllm_request_options {
   uint32_t ignore_eos;
   // Higher runs first; default 0.
   int32_t priority;
-  // Strings that end the answer, NUL-terminated UTF-8. Not supported yet.
+  // Strings that end the answer, NUL-terminated UTF-8: its text ends before the first of them to be complete, also where
+  // tokens cut it. token_ids have all tokens, those that spell the string too. Needs a tokenizer.
   const char *const *stop;
   // Of these, how many; default 0.
   size_t num_stop;
@@ -345,7 +346,7 @@ typedef struct nvllm_request_options {
   uint32_t beam_width;
   // Of beam search; default 1. No other value is supported yet.
   float length_penalty;
-  // 0 or 1: the token that stopped the answer is part of its tokens and text; default 0.
+  // 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
   uint32_t include_stop;
 } nvllm_request_options;
 
@@ -385,7 +386,7 @@ nvllm_status nvllm_cancel(nvllm_engine *engine,
 typedef enum nvllm_finish {
   // It goes on.
   NVLLM_FINISH_NONE = 0,
-  // By an EOS or stop token.
+  // By an EOS or stop token, or a stop string.
   NVLLM_FINISH_STOP = 1,
   // By max_tokens, max_model_len, or the size of the KV cache.
   NVLLM_FINISH_LENGTH = 2,
@@ -429,7 +430,8 @@ typedef struct nvllm_output {
   const uint32_t *token_ids;
   // Of these, how many.
   size_t num_token_ids;
-  // New text, in whole characters: one that is cut by a token's end waits for its rest. UTF-8 and NUL-terminated.
+  // New text, in whole characters: one that is cut by a token's end waits for its rest, and so does text that may become
+  // a stop string. UTF-8 and NUL-terminated.
   const char *text;
   // Its bytes, the NUL not counted.
   size_t text_len;

@@ -328,6 +328,7 @@ fn each_bad_request_is_refused_with_its_own_words_and_a_good_one_follows() {
         ("min_p is 2", &[1], |p| p.min_p = 2.0),
         ("request may reach 50 tokens, but the whole KV cache holds 48", &[1; 46], FINE),
         ("request may reach 49 tokens, but", &[1; 48], |p| p.max_tokens = None),
+        ("the model folder has no tokenizer.json", &[1], |p| p.stop_strings = vec!["x".into()]),
         ("stop_tokens is all 24 tokens, but", &[1], |p| (p.min_tokens, p.stop_tokens) = (1, (0..24).collect())),
     ];
     let shape = shape(16, 4, 60, 12);

@@ -114,6 +114,9 @@ impl Front {
     pub fn add_request(&self, prompt: Prompt, params: SamplingParams) -> Result<u64> {
         let added_at = Instant::now();
         params.check(self.info.vocab_size)?;
+        if !params.stop_strings.is_empty() {
+            self.tokenizer()?;
+        }
         let ending_tokens = self.ending_tokens(&params)?;
         let prompt = match prompt {
             Prompt::Text(text) => self.encode(text)?,

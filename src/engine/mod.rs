@@ -19,6 +19,7 @@ mod pass_cost;
 pub mod sampling_params;
 mod scheduler;
 mod sequence;
+mod stop_strings;
 pub mod tokenizer;
 
 pub use front::Front;

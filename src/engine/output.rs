@@ -13,7 +13,8 @@ pub struct Output {
     pub tag: u64,
     /// New tokens.
     pub token_ids: Vec<TokenId>,
-    /// New text, whole characters only: a character that is cut by a token border waits for its rest.
+    /// New text, whole characters only: a character that is cut by a token border waits for its rest, and so does text that
+    /// may become a stop string.
     pub text: String,
     /// How the request ended; `None` while it goes on.
     pub finish: Option<Finish>,
@@ -30,7 +31,7 @@ pub struct Output {
 /// How a request ended.
 #[derive(Debug)]
 pub enum Finish {
-    /// By an EOS or stop token.
+    /// By an EOS or stop token, or a stop string.
     Stop,
     /// By max_tokens, max_model_len or the size of the whole KV cache.
     Length,

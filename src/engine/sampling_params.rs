@@ -24,12 +24,14 @@ pub struct SamplingParams {
     pub seed: Option<u64>,
     /// What the model's end tokens do.
     pub eos: Eos,
-    /// Whether the token that stopped the request is part of its output.
+    /// Whether the token or string that stopped the request is part of its output.
     pub stop_token: StopToken,
     /// Higher runs first.
     pub priority: i32,
     /// Tokens that end the request, besides EOS.
     pub stop_tokens: Vec<TokenId>,
+    /// Strings that end the request when its text has them; the text is cut before the first one. Needs a tokenizer.
+    pub stop_strings: Vec<String>,
 }
 
 /// What the model's end tokens do.
@@ -41,12 +43,12 @@ pub enum Eos {
     Ignored,
 }
 
-/// Whether the token that stopped the request is part of its output.
+/// Whether what stopped the request is part of its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopToken {
-    /// It is left out of tokens and text.
+    /// A token is left out of tokens and text, a string of the text. The tokens that spell a string stay in any case.
     Dropped,
-    /// It is kept.
+    /// It is kept, and nothing after it.
     Kept,
 }
 
@@ -66,6 +68,7 @@ impl Default for SamplingParams {
             stop_token: StopToken::Dropped,
             priority: 0,
             stop_tokens: Vec::new(),
+            stop_strings: Vec::new(),
         }
     }
 }
@@ -83,6 +86,9 @@ impl SamplingParams {
         }
         if self.max_tokens.is_some_and(|max| self.min_tokens > max) {
             return Err(refusal("min_tokens", self.min_tokens, "at most max_tokens"));
+        }
+        if self.stop_strings.iter().any(String::is_empty) {
+            return Err(refusal("stop", "an empty string", "strings of at least one character"));
         }
         match self.stop_tokens.iter().position(|&token| token as usize >= vocab_size) {
             Some(index) => Err(Error::TokenOutOfRange { token: self.stop_tokens[index], index, vocab_size }),
@@ -139,6 +145,7 @@ mod tests {
             ("min_p is 2, but", |p| p.min_p = 2.0),
             ("min_p is NaN, but", |p| p.min_p = f32::NAN),
             ("token 10 at index 1 is beyond the vocabulary of 10", |p| p.stop_tokens = vec![9, 10]),
+            ("stop is an empty string, but", |p| p.stop_strings = vec!["a".into(), String::new()]),
         ];
         for (message, spoil) in CASES {
             let mut params = SamplingParams::default();

@@ -3,6 +3,7 @@
 use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
 use super::output::{Finish, Output};
 use super::sampling_params::{SamplingParams, StopToken};
+use super::stop_strings::{Complete, StopStrings};
 use super::tokenizer::{TextStream, Tokenizer};
 use crate::batch::{BlockId, Sampling, TokenId};
 use std::cmp::Reverse;
@@ -74,6 +75,7 @@ pub struct Sequence {
     /// Blocks that are findable, and the prefix they hold.
     published: SharedPrefix,
     text: TextStream,
+    stop_strings: Option<StopStrings>,
     added_at: Instant,
     time_to_first_token_us: u64,
 }
@@ -111,6 +113,7 @@ impl Sequence {
             wanted_blocks: 0,
             life: Life::Live,
             random: params.seed.map_or((engine_seed, id), |seed| (seed, 0)),
+            stop_strings: StopStrings::new(&params.stop_strings),
             params,
             ending_tokens,
             cached_tokens: None,
@@ -213,12 +216,12 @@ impl Sequence {
         if self.completion_tokens == 1 {
             self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
         }
-        let stops = self.ending_tokens.contains(&token);
+        let mut stops = self.ending_tokens.contains(&token);
         if !stops || self.params.stop_token == StopToken::Kept {
             self.tokens.push(token);
             output.token_ids.push(token);
             if let Some(tokenizer) = tokenizer {
-                self.text.push(tokenizer, token, &mut output.text);
+                stops |= self.write_text(tokenizer, token, &mut output.text);
             }
         }
         if stops {
@@ -232,12 +235,46 @@ impl Sequence {
 
     /// Ends it, and writes the rest of its text to `output`. Its blocks stay held.
     pub fn end(&mut self, finish: Finish, tokenizer: Option<&Tokenizer>, output: &mut Output) {
-        if let Some(tokenizer) = tokenizer {
-            self.text.finish(tokenizer, &mut output.text);
-        }
+        let stops = tokenizer.is_some_and(|tokenizer| self.finish_text(tokenizer, &mut output.text));
         self.describe(output);
-        output.finish = Some(finish);
+        output.finish = match finish {
+            // The rest of the text, a character that was never completed, may be what a stop string lacked.
+            Finish::Length if stops => Some(Finish::Stop),
+            finish => Some(finish),
+        };
         self.life = Life::Ended;
+    }
+
+    /// Writes the text of its newest token; answers whether a stop string ends it.
+    fn write_text(&mut self, tokenizer: &Tokenizer, token: TokenId, out: &mut String) -> bool {
+        let complete = self.complete_stop_string();
+        let Some(stops) = &mut self.stop_strings else {
+            self.text.push(tokenizer, token, out);
+            return false;
+        };
+        self.text.push(tokenizer, token, stops.text());
+        stops.search(complete, self.params.stop_token, out)
+    }
+
+    /// Writes what is left of its text; answers whether a stop string ends it.
+    fn finish_text(&mut self, tokenizer: &Tokenizer, out: &mut String) -> bool {
+        let complete = self.complete_stop_string();
+        let Some(stops) = &mut self.stop_strings else {
+            self.text.finish(tokenizer, out);
+            return false;
+        };
+        self.text.finish(tokenizer, stops.text());
+        let ends = stops.search(complete, self.params.stop_token, out);
+        stops.flush(out);
+        ends
+    }
+
+    /// As with stop tokens, `min_tokens` come first, and then what stops.
+    fn complete_stop_string(&self) -> Complete {
+        match self.completion_tokens > self.params.min_tokens as usize {
+            true => Complete::Ends,
+            false => Complete::Passes,
+        }
     }
 
     fn describe(&self, output: &mut Output) {

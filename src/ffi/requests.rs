@@ -29,7 +29,7 @@ pub struct nvllm_request_options {
     pub tag: u64,
     /// Tokens to generate at most, from 1; default UINT32_MAX, which is as far as max_model_len and the KV cache allow.
     pub max_tokens: u32,
-    /// Tokens before which neither EOS nor a stop token may come; default 0.
+    /// Tokens before which neither EOS nor a stop token nor the end of a stop string may come; default 0.
     pub min_tokens: u32,
     /// 0, the default, always takes the likeliest token; greater values vary more.
     pub temperature: f32,
@@ -52,7 +52,8 @@ pub struct nvllm_request_options {
     pub ignore_eos: u32,
     /// Higher runs first; default 0.
     pub priority: i32,
-    /// Strings that end the answer, NUL-terminated UTF-8. Not supported yet.
+    /// Strings that end the answer, NUL-terminated UTF-8: its text ends before the first of them to be complete, also where
+    /// tokens cut it. token_ids have all tokens, those that spell the string too. Needs a tokenizer.
     pub stop: *const *const c_char,
     /// Of these, how many; default 0.
     pub num_stop: usize,
@@ -74,7 +75,7 @@ pub struct nvllm_request_options {
     pub beam_width: u32,
     /// Of beam search; default 1. No other value is supported yet.
     pub length_penalty: f32,
-    /// 0 or 1: the token that stopped the answer is part of its tokens and text; default 0.
+    /// 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
     pub include_stop: u32,
 }
 
@@ -229,11 +230,13 @@ impl nvllm_request_options {
     /// The arrays have the lengths that the options say.
     unsafe fn params(&self) -> Result<SamplingParams, Refusal> {
         // SAFETY: promised by the caller.
-        let stop_tokens = unsafe {
-            memory::slice("stop", self.stop, self.num_stop)?;
+        let (stop_strings, stop_tokens) = unsafe {
+            let stops = memory::slice("stop", self.stop, self.num_stop)?;
             memory::slice("bias_tokens", self.bias_tokens, self.num_bias)?;
             memory::slice("bias_values", self.bias_values, self.num_bias)?;
-            memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?
+            let strings: Result<Vec<_>, _> =
+                stops.iter().map(|&stop| memory::c_text("stop", stop).map(str::to_owned)).collect();
+            (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?)
         };
         if self.n == 0 {
             return Err(Error::Option { field: "n", value: "0".to_owned(), wanted: "at least 1" }.into());
@@ -243,7 +246,6 @@ impl nvllm_request_options {
         supported("length_penalty", self.length_penalty, 1.0)?;
         supported("num_logprobs", self.num_logprobs, 0)?;
         supported("num_bias", self.num_bias, 0)?;
-        supported("num_stop", self.num_stop, 0)?;
         supported("repetition_penalty", self.repetition_penalty, 1.0)?;
         supported("presence_penalty", self.presence_penalty, 0.0)?;
         supported("frequency_penalty", self.frequency_penalty, 0.0)?;
@@ -266,6 +268,7 @@ impl nvllm_request_options {
             },
             priority: self.priority,
             stop_tokens: stop_tokens.to_vec(),
+            stop_strings,
         })
     }
 }

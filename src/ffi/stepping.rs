@@ -45,7 +45,7 @@ pub struct nvllm_step_result {
 pub enum nvllm_finish {
     /// It goes on.
     NVLLM_FINISH_NONE = 0,
-    /// By an EOS or stop token.
+    /// By an EOS or stop token, or a stop string.
     NVLLM_FINISH_STOP = 1,
     /// By max_tokens, max_model_len, or the size of the KV cache.
     NVLLM_FINISH_LENGTH = 2,
@@ -69,7 +69,8 @@ pub struct nvllm_output {
     pub token_ids: *const u32,
     /// Of these, how many.
     pub num_token_ids: usize,
-    /// New text, in whole characters: one that is cut by a token's end waits for its rest. UTF-8 and NUL-terminated.
+    /// New text, in whole characters: one that is cut by a token's end waits for its rest, and so does text that may become
+    /// a stop string. UTF-8 and NUL-terminated.
     pub text: *const c_char,
     /// Its bytes, the NUL not counted.
     pub text_len: usize,
