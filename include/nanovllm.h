@@ -287,7 +287,14 @@ nvllm_status nvllm_engine_model_info(const nvllm_engine *engine,
                                      nvllm_model_info *info,
                                      nvllm_error *error);
 
-/* ---- Requests: prompts in ----------------------------------------------- */
+/* ---- Requests: prompts in -----------------------------------------------
+ * Who runs: higher priority first, then first come, first served. Nobody overtakes an older request of its own priority, not
+ * even one that would fit where the older does not. Of what runs, each brings one token to a pass, and the rest of
+ * max_batched_tokens goes to prompts, cut where need be, so that a long prompt stalls nobody. When the KV cache is full, the
+ * youngest of the lowest priority gives its blocks back and waits in its old place; its answer stays the same.
+ * The oldest request of the highest priority is never stopped, so each one ends in its turn. A lower priority may wait for as
+ * long as higher ones keep coming: max_wait_us and max_queue bound that.
+ */
 
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
@@ -348,6 +355,9 @@ typedef struct nvllm_request_options {
   float length_penalty;
   // 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
   uint32_t include_stop;
+  // How long the request may wait until it first runs: a step that finds it waiting after that ends it with
+  // NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
+  uint64_t max_wait_us;
 } nvllm_request_options;
 
 // [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -394,6 +404,8 @@ typedef enum nvllm_finish {
   NVLLM_FINISH_CANCELLED = 3,
   // By a failure: see status and error_message.
   NVLLM_FINISH_ERROR = 4,
+  // By max_wait_us: it never ran.
+  NVLLM_FINISH_EXPIRED = 5,
 } nvllm_finish;
 
 // What one nvllm_step did.

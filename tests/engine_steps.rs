@@ -3,8 +3,9 @@
 
 mod fake_runner;
 
-use fake_runner::{EOS, Shape, choose, digest, load};
-use nanovllm::batch::{BatchLimits, Sampling, TokenId};
+use fake_runner::oracle::{SEED, oracle};
+use fake_runner::{Shape, load};
+use nanovllm::batch::{BatchLimits, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::output::{Finish, Output};
 use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
@@ -15,7 +16,6 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-const SEED: u64 = 42;
 const VOCAB: usize = 24;
 
 fn limits() -> EngineLimits {
@@ -29,45 +29,6 @@ fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
 
 fn engine() -> Engine {
     Engine::with_runner(load(shape(16, 4, 64, 32)), limits())
-}
-
-// ---- the oracle ----
-
-/// The answer to one request, computed alone: its tokens, and whether a stop token ended it.
-fn oracle(id: u64, prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> (Vec<TokenId>, bool) {
-    let pool = shape.blocks * shape.limits.block_size;
-    let room = shape.limits.model_len.min(pool) - prompt.len();
-    let max = params.max_tokens.map_or(room, |max| room.min(max as usize));
-    let mut ending = params.stop_tokens.clone();
-    if params.eos == Eos::Stops {
-        ending.push(EOS);
-    }
-    let (mut before, mut attended) = (0, 0u64);
-    let mut attend = |token| {
-        before = digest(before, token);
-        attended = attended.wrapping_add(before);
-        attended
-    };
-    let mut sum = prompt.iter().map(|&token| attend(token)).last().expect("a prompt");
-    let mut answer = Vec::new();
-    while answer.len() < max {
-        let sampling = Sampling {
-            temperature: params.temperature,
-            seed: params.seed.unwrap_or(SEED),
-            stream: if params.seed.is_some() { 0 } else { id },
-            position: (prompt.len() + answer.len()) as u32,
-            ..Sampling::GREEDY
-        };
-        let banned = if answer.len() < params.min_tokens as usize { &ending[..] } else { &[] };
-        let token = choose(sum, &sampling, banned, shape.vocab);
-        if ending.contains(&token) {
-            answer.extend((params.stop_token == StopToken::Kept).then_some(token));
-            return (answer, true);
-        }
-        answer.push(token);
-        sum = attend(token);
-    }
-    (answer, false)
 }
 
 // ---- random schedules ----
@@ -192,6 +153,7 @@ impl Story {
             Some(Finish::Stop) => Some(Finish::Stop),
             Some(Finish::Length) => Some(Finish::Length),
             Some(Finish::Cancelled) => Some(Finish::Cancelled),
+            Some(Finish::Expired) => panic!("nothing was to expire"),
             Some(Finish::Error(error)) => panic!("{error}"),
         };
     }

@@ -9,6 +9,7 @@
 
 mod block_manager;
 pub mod chat_template;
+mod deadlines;
 mod front;
 mod generate;
 mod generation_config;
@@ -28,6 +29,7 @@ pub use generate::Progress;
 use crate::batch::{Batch, TokenId};
 use crate::error::Result;
 use crate::runner::{Loaded, Runner};
+use deadlines::Deadlines;
 use front::TextFiles;
 use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
@@ -43,6 +45,7 @@ pub struct Engine {
     front: Arc<Front>,
     runner: Box<dyn Runner>,
     scheduler: Scheduler,
+    deadlines: Deadlines,
     /// The pass in flight; without rows, none is.
     pass: Pass,
     /// Time that the pass in flight has taken so far.
@@ -107,6 +110,7 @@ impl Engine {
         Engine {
             runner,
             scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache),
+            deadlines: Deadlines::default(),
             pass: Pass::with_limits(&info.limits),
             pass_spent: Duration::ZERO,
             batch: Batch::with_limits(&info.limits),
@@ -187,15 +191,24 @@ impl Engine {
         Ok(report)
     }
 
-    /// Takes over what other threads asked for.
+    /// Takes over what other threads asked for, and ends what has waited for too long.
     fn take_inbox(&mut self) {
         self.front.drain(&mut self.arrivals, &mut self.cancels);
         for sequence in self.arrivals.drain(..) {
+            if let Some(deadline) = sequence.deadline() {
+                self.deadlines.add(deadline, sequence.place);
+            }
             self.scheduler.add(sequence);
         }
         for place in self.cancels.drain(..) {
             if let Some(mut sequence) = self.scheduler.cancel(place) {
                 sequence.end(Finish::Cancelled, self.front.tokenizer().ok(), self.outputs.begin());
+                self.ended.push(place.id());
+            }
+        }
+        while let Some(place) = self.deadlines.pop_missed() {
+            if let Some(mut sequence) = self.scheduler.expire(place) {
+                sequence.end(Finish::Expired, self.front.tokenizer().ok(), self.outputs.begin());
                 self.ended.push(place.id());
             }
         }

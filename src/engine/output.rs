@@ -39,6 +39,8 @@ pub enum Finish {
     Cancelled,
     /// By a failure.
     Error(Error),
+    /// By waiting for longer than its `max_wait`: it has never run.
+    Expired,
 }
 
 /// What one call of `step` did.

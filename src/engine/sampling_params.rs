@@ -2,6 +2,7 @@
 
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
+use std::time::Duration;
 
 /// The options of a request, checked by [`SamplingParams::check`] when it is added.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +29,8 @@ pub struct SamplingParams {
     pub stop_token: StopToken,
     /// Higher runs first.
     pub priority: i32,
+    /// How long the request may wait until it first runs; `None` is for ever.
+    pub max_wait: Option<Duration>,
     /// Tokens that end the request, besides EOS.
     pub stop_tokens: Vec<TokenId>,
     /// Strings that end the request when its text has them; the text is cut before the first one. Needs a tokenizer.
@@ -67,6 +70,7 @@ impl Default for SamplingParams {
             eos: Eos::Stops,
             stop_token: StopToken::Dropped,
             priority: 0,
+            max_wait: None,
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
         }

@@ -138,6 +138,11 @@ impl Scheduler {
         Some(sequence)
     }
 
+    /// Removes a sequence that has never run and returns it; `None` when there is none at `place`.
+    pub fn expire(&mut self, place: Place) -> Option<Sequence> {
+        if self.waiting.get(&place)?.has_run() { None } else { self.waiting.remove(&place) }
+    }
+
     /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that it has `aim` tokens, but get at least
     /// one where there is room. Leaves both empty when there is nothing to do.
     pub fn schedule(&mut self, aim: usize, pass: &mut Pass, batch: &mut Batch) {

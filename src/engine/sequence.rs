@@ -136,6 +136,17 @@ impl Sequence {
         self.prompt_tokens
     }
 
+    /// When it has to run by; `None` when it may wait for ever.
+    pub fn deadline(&self) -> Option<Instant> {
+        // A time too long to be added to the clock never comes.
+        self.params.max_wait.and_then(|max| self.added_at.checked_add(max))
+    }
+
+    /// Whether it has run before, or runs.
+    pub fn has_run(&self) -> bool {
+        self.cached_tokens.is_some()
+    }
+
     /// Known tokens that no pass has been given yet.
     pub fn pending_tokens(&self) -> usize {
         self.tokens.len() - self.computed - self.in_flight

@@ -1,4 +1,11 @@
 //! Requests: prompts in.
+//!
+//! Who runs: higher priority first, then first come, first served. Nobody overtakes an older request of its own priority, not
+//! even one that would fit where the older does not. Of what runs, each brings one token to a pass, and the rest of
+//! max_batched_tokens goes to prompts, cut where need be, so that a long prompt stalls nobody. When the KV cache is full, the
+//! youngest of the lowest priority gives its blocks back and waits in its old place; its answer stays the same.
+//! The oldest request of the highest priority is never stopped, so each one ends in its turn. A lower priority may wait for as
+//! long as higher ones keep coming: max_wait_us and max_queue bound that.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
 use super::engine::{nvllm_engine, switch};
@@ -15,6 +22,7 @@ use std::ffi::c_char;
 use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// What one request asks for. nvllm_request_options_init sets the defaults.
 ///
@@ -77,6 +85,9 @@ pub struct nvllm_request_options {
     pub length_penalty: f32,
     /// 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
     pub include_stop: u32,
+    /// How long the request may wait until it first runs: a step that finds it waiting after that ends it with
+    /// NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
+    pub max_wait_us: u64,
 }
 
 /// [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -221,6 +232,7 @@ impl nvllm_request_options {
         beam_width: 0,
         length_penalty: 1.0,
         include_stop: 0,
+        max_wait_us: 0,
     };
 
     /// The engine's view of these options.
@@ -267,6 +279,7 @@ impl nvllm_request_options {
                 false => StopToken::Dropped,
             },
             priority: self.priority,
+            max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
             stop_tokens: stop_tokens.to_vec(),
             stop_strings,
         })

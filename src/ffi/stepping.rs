@@ -53,6 +53,8 @@ pub enum nvllm_finish {
     NVLLM_FINISH_CANCELLED = 3,
     /// By a failure: see status and error_message.
     NVLLM_FINISH_ERROR = 4,
+    /// By max_wait_us: it never ran.
+    NVLLM_FINISH_EXPIRED = 5,
 }
 
 /// News of one request: what is new since its last output, and how it ended if it did.
@@ -283,6 +285,7 @@ impl Shown {
             Some(Finish::Stop) => (nvllm_finish::NVLLM_FINISH_STOP, NVLLM_OK),
             Some(Finish::Length) => (nvllm_finish::NVLLM_FINISH_LENGTH, NVLLM_OK),
             Some(Finish::Cancelled) => (nvllm_finish::NVLLM_FINISH_CANCELLED, NVLLM_OK),
+            Some(Finish::Expired) => (nvllm_finish::NVLLM_FINISH_EXPIRED, NVLLM_OK),
             Some(Finish::Error(error)) => (nvllm_finish::NVLLM_FINISH_ERROR, status_of(error)),
         };
         let error_message = match &output.finish {

@@ -52,7 +52,7 @@ AT(nvllm_model_info, kv_cache_bytes, 48);
 AT(nvllm_model_info, num_kv_blocks, 56);
 AT(nvllm_model_info, kv_block_size, 60);
 
-SIZE(nvllm_request_options, 152);
+SIZE(nvllm_request_options, 160);
 AT(nvllm_request_options, struct_size, 0);
 AT(nvllm_request_options, tag, 8);
 AT(nvllm_request_options, max_tokens, 16);
@@ -79,6 +79,7 @@ AT(nvllm_request_options, n, 132);
 AT(nvllm_request_options, beam_width, 136);
 AT(nvllm_request_options, length_penalty, 140);
 AT(nvllm_request_options, include_stop, 144);
+AT(nvllm_request_options, max_wait_us, 152);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);
