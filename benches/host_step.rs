@@ -8,7 +8,7 @@ use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::error::Result;
 use nanovllm::runner::{Loaded, ModelInfo, Runner};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const STEPS: usize = 500;
 const PROMPT: usize = 500;
@@ -29,8 +29,16 @@ impl Runner for IdleRunner {
         Ok(Some(&self.sampled))
     }
 
+    fn depth(&self) -> usize {
+        1
+    }
+
     fn stages(&self) -> usize {
         1
+    }
+
+    fn pass_time(&self) -> Duration {
+        Duration::ZERO
     }
 }
 

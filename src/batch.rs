@@ -5,6 +5,10 @@ pub type TokenId = u32;
 /// An index into the pool of KV blocks.
 pub type BlockId = u32;
 
+/// Marks an entry of [`Batch::token_ids`] that the host does not know yet: the rest of it is an index into the tokens that
+/// the pass submitted before this one samples.
+pub const FROM_PREVIOUS: TokenId = 1 << 31;
+
 /// A step of work: `rows` sequences, each bringing some new tokens.
 ///
 /// There is no prefill flag. Prefill is a row that brings many tokens, decode a row that brings one, and a chunked
@@ -12,7 +16,7 @@ pub type BlockId = u32;
 /// known of its sequence; such rows are listed in `sampled_rows`.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// New tokens, row after row. `[tokens]`
+    /// New tokens, row after row; some may be [`FROM_PREVIOUS`]. `[tokens]`
     pub token_ids: Vec<TokenId>,
     /// Position of each new token in its sequence, from 0. `[tokens]`
     pub positions: Vec<u32>,

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
-    Shape { limits: BatchLimits { tokens, rows, model_len, block_size: 4 }, blocks, vocab: 24, stages: 3 }
+    Shape { limits: BatchLimits { tokens, rows, model_len, block_size: 4 }, blocks, vocab: 24, stages: 3, depth: 1 }
 }
 
 fn open(shape: Shape, prefix_cache: PrefixCache) -> Engine {
@@ -37,12 +37,13 @@ fn poll(engine: &mut Engine, heard: &mut HashMap<u64, (Vec<TokenId>, String)>) {
 #[test]
 fn ten_times_more_requests_than_blocks_all_end_with_their_own_answers() {
     const BLOCKS: usize = 24;
-    for (name, cache, budget) in [
-        ("whole passes", PrefixCache::On, Budget::OnePass),
-        ("no prefix cache", PrefixCache::Off, Budget::OnePass),
-        ("cut passes", PrefixCache::On, Budget::Time(Duration::ZERO)),
+    for (name, cache, depth, budget) in [
+        ("whole passes", PrefixCache::On, 1, Budget::OnePass),
+        ("two passes in flight", PrefixCache::On, 2, Budget::OnePass),
+        ("no prefix cache", PrefixCache::Off, 1, Budget::OnePass),
+        ("cut passes", PrefixCache::On, 1, Budget::Time(Duration::ZERO)),
     ] {
-        let shape = shape(32, 8, 96, BLOCKS);
+        let shape = Shape { depth, ..shape(32, 8, 96, BLOCKS) };
         let mut engine = open(shape, cache);
         let front = engine.front().clone();
         let mut wanted = HashMap::new();

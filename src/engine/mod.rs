@@ -4,8 +4,8 @@
 //! statistics. [`Engine`] is the side that works, used by one thread at a time.
 //!
 //! A step drains the front's inbox, lets the scheduler fill a [`Batch`], submits it to the runner, collects the tokens and
-//! turns them into outputs. The scheduler changes a sequence in flight only when its pass is collected, so the same parts
-//! can keep one pass in flight while the next is scheduled.
+//! turns them into outputs. Where the runner takes a second pass while the first is in flight, it is scheduled and submitted
+//! before the first is collected, so that the device need not wait for the host.
 
 mod block_manager;
 pub mod chat_template;
@@ -36,6 +36,7 @@ use output::{Finish, Output, OutputQueue, Stats, StepReport};
 use pass_cost::PassCost;
 use scheduler::{News, Pass, Scheduler};
 use sequence::{Place, Sequence};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,10 +47,10 @@ pub struct Engine {
     runner: Box<dyn Runner>,
     scheduler: Scheduler,
     deadlines: Deadlines,
-    /// The pass in flight; without rows, none is.
-    pass: Pass,
-    /// Time that the pass in flight has taken so far.
-    pass_spent: Duration,
+    /// Passes in flight, the oldest first.
+    in_flight: VecDeque<Pass>,
+    /// Passes that are not.
+    idle: Vec<Pass>,
     batch: Batch,
     cost: PassCost,
     outputs: OutputQueue,
@@ -108,11 +109,10 @@ impl Engine {
     fn assemble(loaded: Loaded, limits: EngineLimits, text: TextFiles) -> Engine {
         let Loaded { runner, info } = loaded;
         Engine {
-            runner,
             scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache),
             deadlines: Deadlines::default(),
-            pass: Pass::with_limits(&info.limits),
-            pass_spent: Duration::ZERO,
+            in_flight: VecDeque::with_capacity(runner.depth()),
+            idle: (0..runner.depth()).map(|_| Pass::with_limits(&info.limits)).collect(),
             batch: Batch::with_limits(&info.limits),
             cost: PassCost::default(),
             outputs: OutputQueue::default(),
@@ -121,6 +121,7 @@ impl Engine {
             arrivals: Vec::new(),
             cancels: Vec::new(),
             front: Arc::new(Front::new(info, limits, text)),
+            runner,
         }
     }
 
@@ -171,10 +172,8 @@ impl Engine {
         let mut report = StepReport::default();
         loop {
             self.take_inbox();
-            if !self.pass.is_in_flight() {
-                self.begin_pass(budget)?;
-            }
-            if !self.pass.is_in_flight() || self.finish_pass(deadline, &mut report)? == PassEnd::DeadlineFirst {
+            self.begin_passes(budget)?;
+            if self.in_flight.is_empty() || self.finish_pass(deadline, &mut report)? == PassEnd::DeadlineFirst {
                 break;
             }
             if budget == Budget::OnePass || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -186,7 +185,7 @@ impl Engine {
         report.outputs = self.outputs.len();
         report.running = self.scheduler.running();
         report.waiting = self.scheduler.waiting();
-        report.in_flight = u32::from(self.pass.is_in_flight());
+        report.in_flight = self.in_flight.len() as u32;
         report.elapsed_us = started.elapsed().as_micros() as u64;
         Ok(report)
     }
@@ -214,53 +213,57 @@ impl Engine {
         }
     }
 
-    /// Submits the next pass, if there is anything to do.
-    fn begin_pass(&mut self, budget: Budget) -> Result<()> {
-        let aim = match budget {
-            Budget::OnePass => usize::MAX,
-            Budget::Time(time) => self.cost.tokens_within(time, self.runner.stages()),
-        };
-        self.pass.clear();
-        self.batch.clear();
-        self.scheduler.schedule(aim, &mut self.pass, &mut self.batch);
-        if self.pass.is_in_flight() {
-            let begun = Instant::now();
+    /// Submits as many passes as the runner takes, while there is anything to do.
+    fn begin_passes(&mut self, budget: Budget) -> Result<()> {
+        while let Some(mut pass) = self.idle.pop() {
+            let aim = match budget {
+                Budget::OnePass => usize::MAX,
+                Budget::Time(time) => self.cost.tokens_within(time, self.runner.stages()),
+            };
+            pass.clear();
+            self.batch.clear();
+            self.scheduler.schedule(aim, &mut pass, &mut self.batch);
+            if pass.is_empty() {
+                self.idle.push(pass);
+                break;
+            }
             self.runner.submit(&self.batch)?;
-            self.pass_spent = begun.elapsed();
+            self.in_flight.push_back(pass);
         }
         Ok(())
     }
 
-    /// Works on the pass in flight and, when it comes to its end, turns its tokens into outputs.
+    /// Works on the oldest pass in flight and, when it comes to its end, turns its tokens into outputs.
     fn finish_pass(&mut self, deadline: Option<Instant>, report: &mut StepReport) -> Result<PassEnd> {
-        let begun = Instant::now();
-        let sampled = self.runner.collect(deadline)?;
+        let Engine { front, runner, scheduler, in_flight, idle, outputs, ended, stats, cost, .. } = self;
+        let Some(sampled) = runner.collect(deadline)? else { return Ok(PassEnd::DeadlineFirst) };
+        let pass = in_flight.pop_front().expect("a pass is in flight");
         let now = Instant::now();
-        self.pass_spent += now.duration_since(begun);
-        let Some(sampled) = sampled else { return Ok(PassEnd::DeadlineFirst) };
-
-        let Engine { front, scheduler, pass, outputs, ended, stats, .. } = self;
         let tokenizer = front.tokenizer().ok();
-        scheduler.collect(pass, sampled, |sequence, news| {
+        let mut generated = 0u32;
+        scheduler.collect(&pass, sampled, |sequence, news| {
             let output = outputs.begin();
             match news {
-                News::Token(token) => sequence.accept(token, tokenizer, now, output),
+                News::Token(token) => {
+                    generated += 1;
+                    sequence.accept(token, tokenizer, now, output);
+                }
                 News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
             }
             if output.finish.is_some() {
                 ended.push(output.request_id);
             }
         });
-        let generated = sampled.len();
         report.passes += 1;
         report.prefill_tokens += pass.prompt_tokens as u32;
-        report.decode_tokens += generated as u32;
+        report.decode_tokens += generated;
         stats.steps += 1;
         stats.prompt_tokens += pass.prompt_tokens as u64;
-        stats.generated_tokens += generated as u64;
-        stats.step_time_us += self.pass_spent.as_micros() as u64;
-        self.cost.observe(pass.tokens, self.pass_spent);
-        pass.clear();
+        stats.generated_tokens += u64::from(generated);
+        let took = runner.pass_time();
+        stats.step_time_us += took.as_micros() as u64;
+        cost.observe(pass.tokens, took);
+        idle.push(pass);
         Ok(PassEnd::Reached)
     }
 

@@ -9,12 +9,15 @@
 //!
 //! The scheduler knows no tensor, device or model: it turns a queue into a [`Batch`].
 //! Invariants: a live sequence is in exactly one of `waiting` and `running`. What runs of a priority has arrived before
-//! what waits of it. A sequence in flight stays in `running` until its pass is collected.
+//! what waits of it. A sequence in flight stays in `running` until a pass that it is in ends it.
+//!
+//! While a pass is in flight, the next one can be scheduled: a sequence whose token is not known yet brings it as
+//! [`FROM_PREVIOUS`]. Nobody is preempted then.
 
 use super::block_manager::BlockManager;
 use super::options::PrefixCache;
 use super::sequence::{Life, Place, Sequence};
-use crate::batch::{Batch, BatchLimits, TokenId};
+use crate::batch::{Batch, BatchLimits, FROM_PREVIOUS, TokenId};
 use std::collections::BTreeMap;
 
 /// The sequences and the blocks they share out.
@@ -28,7 +31,7 @@ pub struct Scheduler {
     cached_tokens: u64,
 }
 
-/// What was put into a batch: one entry a row, in order of their places. Without rows there is no pass.
+/// What was put into a batch: one entry a row, in order of their places.
 #[derive(Debug, Default)]
 pub struct Pass {
     rows: Vec<Row>,
@@ -42,6 +45,7 @@ pub struct Pass {
 #[derive(Clone, Copy, Debug)]
 struct Row {
     place: Place,
+    tokens: usize,
     asks: Asks,
 }
 
@@ -67,9 +71,9 @@ impl Pass {
         Pass { rows: Vec::with_capacity(limits.rows), ..Pass::default() }
     }
 
-    /// Whether there is anything in it.
-    pub fn is_in_flight(&self) -> bool {
-        !self.rows.is_empty()
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     /// Forgets all rows and keeps the memory.
@@ -122,8 +126,7 @@ impl Scheduler {
         self.waiting.insert(sequence.place, sequence);
     }
 
-    /// Removes a sequence that is not in flight and returns it. One in flight ends when its pass is collected, because the
-    /// pass still writes to its blocks. `None` also when there is no such sequence.
+    /// Removes a sequence that is not in flight and returns it. One in flight ends when its pass is collected. `None` also when there is no such sequence.
     pub fn cancel(&mut self, place: Place) -> Option<Sequence> {
         if let Some(sequence) = self.waiting.remove(&place) {
             return Some(sequence);
@@ -144,8 +147,12 @@ impl Scheduler {
     }
 
     /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that it has `aim` tokens, but get at least
-    /// one where there is room. Leaves both empty when there is nothing to do.
+    /// one where there is room. Leaves both empty when there is nothing to do, or not before the passes in flight are
+    /// collected.
     pub fn schedule(&mut self, aim: usize, pass: &mut Pass, batch: &mut Batch) {
+        if self.must_collect_first() {
+            return;
+        }
         let mut budget = self.limits.tokens;
         let preemptions_before = self.preemptions;
         self.schedule_decoding(&mut budget);
@@ -161,12 +168,23 @@ impl Scheduler {
         self.fill(pass, batch);
     }
 
+    /// Whether blocks are lacking while passes are in flight: these may free some, and no sequence in them can give its own
+    /// back.
+    fn must_collect_first(&self) -> bool {
+        let block_size = self.limits.block_size;
+        let lacks = |sequence: &&Sequence| {
+            sequence.pending_tokens() == 1 && sequence.blocks.len() * block_size < sequence.expected_tokens()
+        };
+        self.running.iter().any(|sequence| sequence.in_flight > 0)
+            && self.running.iter().filter(lacks).count() > self.pool.free_blocks()
+    }
+
     /// Schedules the running sequences that bring one token, and finds them the blocks they need.
     fn schedule_decoding(&mut self, budget: &mut usize) {
         let mut index = 0;
         while index < self.running.len() && *budget > 0 {
             if self.running[index].pending_tokens() == 1 && self.make_room(index) {
-                self.running[index].in_flight = 1;
+                self.running[index].scheduled = 1;
                 *budget -= 1;
             }
             index += 1;
@@ -176,7 +194,7 @@ impl Scheduler {
     /// Makes sure that a running sequence has a block for its newest token. Answers `false` when it had to give its own
     /// blocks back, as the last in order.
     fn make_room(&mut self, index: usize) -> bool {
-        while self.running[index].blocks.len() * self.limits.block_size < self.running[index].tokens.len() {
+        while self.running[index].blocks.len() * self.limits.block_size < self.running[index].expected_tokens() {
             if let Some(block) = self.pool.take() {
                 self.running[index].blocks.push(block);
                 continue;
@@ -212,14 +230,18 @@ impl Scheduler {
     /// Writes what was scheduled to `pass` and `batch`.
     fn fill(&mut self, pass: &mut Pass, batch: &mut Batch) {
         let block_size = self.limits.block_size;
-        let scheduled = || self.running.iter().filter(|sequence| sequence.in_flight > 0);
+        let end_of = |sequence: &Sequence| sequence.computed + sequence.in_flight + sequence.scheduled;
         // A table as wide as the longest row of this batch: that of the longest sequence would have to be zeroed for
         // each row in each pass, which costs more than all the rest.
-        let longest = scheduled().map(|sequence| sequence.computed + sequence.in_flight).max().unwrap_or(0);
+        let longest = self.running.iter().filter(|sequence| sequence.scheduled > 0).map(end_of).max().unwrap_or(0);
         batch.table_width = longest.div_ceil(block_size);
-        for sequence in scheduled() {
-            let (start, end) = (sequence.computed, sequence.computed + sequence.in_flight);
-            batch.token_ids.extend_from_slice(&sequence.tokens[start..end]);
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.scheduled > 0) {
+            let end = end_of(sequence);
+            let start = end - sequence.scheduled;
+            let known = end.min(sequence.tokens.len());
+            batch.token_ids.extend_from_slice(&sequence.tokens[start.min(known)..known]);
+            // An awaited token comes from the pass before this one: no more than two are in flight.
+            batch.token_ids.extend((known..end).map(|_| FROM_PREVIOUS | sequence.sample));
             batch.positions.extend(start as u32..end as u32);
             batch.slots.extend((start..end).map(|position| {
                 (sequence.blocks[position / block_size] as usize * block_size + position % block_size) as u32
@@ -228,29 +250,36 @@ impl Scheduler {
             batch.context_lens.push(end as u32);
             batch.block_tables.extend_from_slice(&sequence.blocks[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
-            let asks = if end == sequence.tokens.len() { Asks::ForToken } else { Asks::ForNothing };
+            let asks = if end == sequence.expected_tokens() { Asks::ForToken } else { Asks::ForNothing };
             if asks == Asks::ForToken {
                 ask_for_token(sequence, batch);
             }
-            pass.rows.push(Row { place: sequence.place, asks });
+            let tokens = std::mem::take(&mut sequence.scheduled);
+            sequence.in_flight += tokens;
+            pass.rows.push(Row { place: sequence.place, tokens, asks });
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
         pass.tokens = batch.tokens();
     }
 
-    /// Takes in a collected pass, and tells `hear` what it brought, sequence by sequence. Those that `hear` ends are
-    /// removed. `sampled` has one token for each row that asked for one.
+    /// Takes in the oldest pass in flight, and tells `hear` what it brought, sequence by sequence. Those that `hear` ends
+    /// are removed. `sampled` has one token for each row that asked for one.
+    ///
+    /// A sequence that ends may have a row in the next pass as well: it is computed for nothing. Its blocks may be given
+    /// away at once, because whoever gets them writes to them in a later pass.
     pub fn collect(&mut self, pass: &Pass, sampled: &[TokenId], mut hear: impl FnMut(&mut Sequence, News)) {
         let mut sampled = sampled.iter();
-        let mut running = self.running.iter_mut();
+        let mut running = self.running.iter_mut().peekable();
         for row in &pass.rows {
-            let sequence = running.find(|sequence| sequence.place == row.place).expect("what is in flight runs");
-            sequence.collect(&mut self.pool, self.limits.block_size);
             let token = match row.asks {
                 Asks::ForToken => Some(*sampled.next().expect("the runner answers each sample")),
                 Asks::ForNothing => None,
             };
+            while running.next_if(|sequence| sequence.place < row.place).is_some() {}
+            let Some(sequence) = running.next_if(|sequence| sequence.place == row.place) else { continue };
+            sequence.collect(row.tokens, &mut self.pool, self.limits.block_size);
+            sequence.awaited -= usize::from(token.is_some());
             if sequence.life == Life::Cancelled {
                 hear(sequence, News::Cancelled);
             } else if let Some(token) = token {
@@ -267,18 +296,20 @@ impl Scheduler {
 
 /// Schedules as many pending tokens of a sequence as the budget allows, if it is not scheduled yet.
 fn schedule_chunk(sequence: &mut Sequence, budget: &mut usize) {
-    if sequence.in_flight == 0 {
-        sequence.in_flight = sequence.pending_tokens().min(*budget);
-        *budget -= sequence.in_flight;
+    if sequence.scheduled == 0 {
+        sequence.scheduled = sequence.pending_tokens().min(*budget);
+        *budget -= sequence.scheduled;
     }
 }
 
 /// Adds a sample for the row that was added last.
-fn ask_for_token(sequence: &Sequence, batch: &mut Batch) {
+fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
     let mut sampling = sequence.sampling();
     sampling.banned_start = batch.banned_tokens.len() as u32;
     batch.banned_tokens.extend_from_slice(sequence.banned_tokens());
     sampling.banned_end = batch.banned_tokens.len() as u32;
+    sequence.sample = batch.samples() as u32;
+    sequence.awaited += 1;
     batch.sampled_rows.push(batch.rows() as u32 - 1);
     batch.sampling.push(sampling);
 }
@@ -426,6 +457,60 @@ mod tests {
         }
         assert_eq!(first_seen, [2, 3, 1, 4], "the older one comes back first");
         assert_eq!(bench.scheduler.used_blocks(), 0);
+    }
+
+    #[test]
+    fn ahead_of_a_pass_in_flight_rows_bring_the_tokens_it_will_sample() {
+        let mut bench = Bench::new(8, 4, 64);
+        bench.add(1, 0, 3, 9);
+        bench.add(2, 0, 2, 1);
+        bench.schedule(ALL);
+        let first = std::mem::take(&mut bench.pass);
+        assert_eq!(bench.batch.token_ids, [101, 102, 103, 201, 202]);
+        // Request 2 ends with the token that is on its way.
+        bench.schedule(ALL);
+        let second = std::mem::take(&mut bench.pass);
+        assert_eq!((&bench.batch.token_ids[..], bench.batch.positions[0]), (&[FROM_PREVIOUS][..], 3));
+        assert_eq!((bench.batch.samples(), bench.batch.sampling[0].position), (1, 4));
+        let accept = |sequence: &mut Sequence, news| match news {
+            News::Token(token) => sequence.accept(token, None, std::time::Instant::now(), &mut Default::default()),
+            News::Cancelled => sequence.life = Life::Ended,
+        };
+        bench.scheduler.collect(&first, &[7, 8], accept);
+        assert_eq!(bench.scheduler.running(), 1);
+        bench.scheduler.collect(&second, &[9], accept);
+        bench.schedule(ALL);
+        assert_eq!((&bench.batch.token_ids[..], bench.batch.positions[0]), (&[9][..], 4));
+    }
+
+    #[test]
+    fn a_row_of_a_sequence_that_ended_one_pass_earlier_is_ignored() {
+        let mut bench = Bench::new(8, 4, 64);
+        bench.add(1, 0, 1, 9);
+        bench.add(2, 0, 1, 9);
+        bench.schedule(ALL);
+        let first = std::mem::take(&mut bench.pass);
+        bench.schedule(ALL);
+        let second = std::mem::take(&mut bench.pass);
+        bench.scheduler.collect(&first, &[5, 6], |sequence, _| match sequence.id() {
+            1 => sequence.life = Life::Ended,
+            _ => sequence.tokens.push(6),
+        });
+        let mut heard = Vec::new();
+        bench.scheduler.collect(&second, &[7, 8], |sequence, news| heard.push((sequence.id(), news)));
+        assert_eq!(heard, [(2, News::Token(8))]);
+    }
+
+    #[test]
+    fn where_blocks_are_lacking_the_pass_in_flight_is_collected_first() {
+        // Blocks of 2: a prompt of 2 takes one and its next token another.
+        let mut bench = Bench::new(8, 4, 3);
+        bench.add(1, 0, 2, 4);
+        bench.add(2, 0, 2, 4);
+        bench.schedule(ALL);
+        bench.pass.clear();
+        bench.schedule(ALL);
+        assert!(bench.pass.is_empty() && bench.scheduler.preemptions() == 0);
     }
 
     #[test]

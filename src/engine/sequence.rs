@@ -45,7 +45,8 @@ pub enum Life {
 
 /// One request from its arrival to its last token.
 ///
-/// Invariants: `computed + in_flight <= tokens.len() <= limit`; while it runs, `blocks` has room for these.
+/// Invariants: `computed + in_flight + scheduled <= tokens.len() + awaited <= limit`; while it runs, `blocks` has room for
+/// what is in flight.
 pub struct Sequence {
     /// Where it stands in line; also its identity.
     pub place: Place,
@@ -53,8 +54,14 @@ pub struct Sequence {
     pub tokens: Vec<TokenId>,
     /// Tokens whose keys and values lie in `blocks`.
     pub computed: usize,
-    /// Tokens after these that a pass in flight computes.
+    /// Tokens after these that passes in flight compute.
     pub in_flight: usize,
+    /// Tokens after these that the pass being formed will compute.
+    pub scheduled: usize,
+    /// Tokens after the known ones that passes in flight will bring.
+    pub awaited: usize,
+    /// Which of the tokens sampled by the last of these passes is its own.
+    pub sample: u32,
     /// KV blocks in the order of the tokens.
     pub blocks: Vec<BlockId>,
     /// Blocks that have to be free, besides those to be spared, before it is worth trying to let it run.
@@ -109,6 +116,9 @@ impl Sequence {
             tokens: prompt,
             computed: 0,
             in_flight: 0,
+            scheduled: 0,
+            awaited: 0,
+            sample: 0,
             blocks: Vec::new(),
             wanted_blocks: 0,
             life: Life::Live,
@@ -147,9 +157,18 @@ impl Sequence {
         self.cached_tokens.is_some()
     }
 
-    /// Known tokens that no pass has been given yet.
+    /// Tokens it has once the passes in flight are collected, if none of them ends it.
+    pub fn expected_tokens(&self) -> usize {
+        self.tokens.len() + self.awaited
+    }
+
+    /// Known and awaited tokens that no pass has been given yet; none when a pass in flight is sure to end it.
     pub fn pending_tokens(&self) -> usize {
-        self.tokens.len() - self.computed - self.in_flight
+        let is_ending = self.life != Life::Live || (self.awaited > 0 && self.expected_tokens() >= self.limit);
+        match is_ending {
+            true => 0,
+            false => self.expected_tokens() - self.computed - self.in_flight - self.scheduled,
+        }
     }
 
     /// Finds blocks for all known tokens, or says how many are lacking. Returns the prompt tokens that need no computing,
@@ -180,15 +199,16 @@ impl Sequence {
 
     /// Gives all blocks back; what was generated stays and is computed again when the sequence next runs.
     pub fn preempt(&mut self, pool: &mut BlockManager) {
-        debug_assert_eq!(self.in_flight, 0, "a pass in flight still uses the blocks");
+        debug_assert_eq!((self.in_flight, self.awaited), (0, 0), "a pass in flight still uses the blocks");
         pool.release(&mut self.blocks);
         self.computed = 0;
         self.wanted_blocks = 0;
     }
 
-    /// Notes that the pass in flight has been collected, and makes the blocks findable that it filled.
-    pub fn collect(&mut self, pool: &mut BlockManager, block_size: usize) {
-        self.computed += std::mem::take(&mut self.in_flight);
+    /// Notes that a pass with `tokens` of its tokens has been collected, and makes the blocks findable that it filled.
+    pub fn collect(&mut self, tokens: usize, pool: &mut BlockManager, block_size: usize) {
+        self.in_flight -= tokens;
+        self.computed += tokens;
         while (self.published.blocks + 1) * block_size <= self.computed {
             let index = self.published.blocks;
             let content = &self.tokens[index * block_size..(index + 1) * block_size];
@@ -199,7 +219,7 @@ impl Sequence {
 
     /// Tokens that its next token may not be, because it would end too early.
     pub fn banned_tokens(&self) -> &[TokenId] {
-        match self.completion_tokens < self.params.min_tokens as usize {
+        match self.completion_tokens + self.awaited < self.params.min_tokens as usize {
             true => &self.ending_tokens,
             false => &[],
         }
@@ -215,7 +235,7 @@ impl Sequence {
             top_k: self.params.top_k,
             seed,
             stream,
-            position: self.tokens.len() as u32,
+            position: self.expected_tokens() as u32,
             banned_start: 0,
             banned_end: 0,
         }
@@ -373,7 +393,7 @@ pub mod tests {
         let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
         assert_eq!(it.try_start(&mut pool, 0, 2), Some(0));
         it.in_flight = 3;
-        it.collect(&mut pool, 2);
+        it.collect(3, &mut pool, 2);
         accept(&mut it, 4);
         it.preempt(&mut pool);
         assert_eq!((pool.free_blocks(), it.computed, &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));

@@ -185,7 +185,7 @@ mod tests {
     use crate::runner::{Loaded, ModelInfo, Runner};
     use std::mem::MaybeUninit;
     use std::ptr::{null, null_mut};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     /// A runner that cannot finish a pass.
     enum Broken {
@@ -205,8 +205,16 @@ mod tests {
             }
         }
 
+        fn depth(&self) -> usize {
+            1
+        }
+
         fn stages(&self) -> usize {
             1
+        }
+
+        fn pass_time(&self) -> Duration {
+            Duration::ZERO
         }
     }
 

@@ -12,25 +12,33 @@ use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::thread::available_parallelism;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Computes batches, one after another.
 pub trait Runner: Send {
-    /// Begins a pass over `batch`, of which the runner copies what it needs.
+    /// Begins a pass over `batch`, of which the runner copies what it needs. Passes are computed in the order in which they
+    /// are submitted.
     ///
     /// # Panics
     ///
-    /// If a pass is in flight already: the engine collects one before it submits the next.
+    /// If [`depth`](Self::depth) passes are in flight already.
     fn submit(&mut self, batch: &Batch) -> Result<()>;
 
-    /// Works on the pass in flight and returns its tokens, one for each of the batch's `sampled_rows`.
+    /// Works on the oldest pass in flight and returns its tokens, one for each of the batch's `sampled_rows`.
     ///
     /// `None` means that the deadline came first; call again to go on. Without a deadline the pass runs to its end. At
     /// least one stage is made in a call, so that a deadline in the past cannot stop the work for ever.
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>>;
 
+    /// Passes that may be in flight at once. With more than one, a batch may refer to tokens of the pass before it by
+    /// [`FROM_PREVIOUS`](crate::batch::FROM_PREVIOUS).
+    fn depth(&self) -> usize;
+
     /// Stages of a pass: it can be left and taken up again between any two of them.
     fn stages(&self) -> usize;
+
+    /// How long the device worked on the pass that was collected last.
+    fn pass_time(&self) -> Duration;
 }
 
 /// What a runner is opened with, resolved and checked by the engine.

@@ -19,6 +19,7 @@ pub struct SingleRunner<B: Backend> {
     cache: B::KvCache,
     step: B::Step,
     pass: Option<Pass>,
+    pass_time: Duration,
 }
 
 /// A forward pass that was begun.
@@ -26,6 +27,7 @@ struct Pass {
     /// What comes next; `None` when all stages are done.
     next: Option<Stage>,
     costs: StageCosts,
+    spent: Duration,
 }
 
 /// How long the last stage of each kind took in this pass; earlier passes had other batches.
@@ -70,7 +72,7 @@ impl<B: Backend> SingleRunner<B> {
             num_kv_blocks: blocks,
             limits,
         };
-        Ok((SingleRunner { backend, decoder, cache, step, pass: None }, info))
+        Ok((SingleRunner { backend, decoder, cache, step, pass: None, pass_time: Duration::ZERO }, info))
     }
 
     /// The logits of the last pass that sampled, once it was collected. `[samples, vocab]`
@@ -82,9 +84,10 @@ impl<B: Backend> SingleRunner<B> {
 impl<B: Backend> Runner for SingleRunner<B> {
     fn submit(&mut self, batch: &Batch) -> Result<()> {
         assert!(self.pass.is_none(), "a pass is in flight");
+        let begun = Instant::now();
         self.backend.stage(&mut self.step, batch)?;
         let next = (batch.tokens() > 0).then(|| self.decoder.first());
-        self.pass = Some(Pass { next, costs: StageCosts::default() });
+        self.pass = Some(Pass { next, costs: StageCosts::default(), spent: begun.elapsed() });
         Ok(())
     }
 
@@ -100,15 +103,25 @@ impl<B: Backend> Runner for SingleRunner<B> {
             self.decoder.run(&mut self.backend, &mut self.cache, &mut self.step, stage);
             let ended = Instant::now();
             pass.costs.note(stage, ended - begun);
+            pass.spent += ended - begun;
             pass.next = self.decoder.after(stage, &self.step);
             (begun, is_first) = (ended, false);
         }
+        self.pass_time = pass.spent;
         self.pass = None;
         self.backend.sampled(&self.step).map(Some)
     }
 
+    fn depth(&self) -> usize {
+        1
+    }
+
     fn stages(&self) -> usize {
         self.decoder.stages()
+    }
+
+    fn pass_time(&self) -> Duration {
+        self.pass_time
     }
 }
 

@@ -7,10 +7,11 @@
 
 pub mod oracle;
 
-use nanovllm::batch::{Batch, BatchLimits, Sampling, TokenId};
+use nanovllm::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::{Loaded, ModelInfo, Runner};
-use std::time::Instant;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 /// The size of a fake model.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,8 @@ pub struct Shape {
     pub vocab: usize,
     /// Stages of a pass; with a deadline each call makes one, so that a pass is cut as often as it can be.
     pub stages: usize,
+    /// Passes that may be in flight at once.
+    pub depth: usize,
 }
 
 /// The token that ends an answer of a fake model.
@@ -27,9 +30,14 @@ pub const EOS: TokenId = 0;
 
 pub struct FakeRunner {
     shape: Shape,
+    /// The oldest batch in flight, or the one computed last.
     batch: Batch,
-    /// Stages made of the pass in flight; `None` when there is none.
-    made: Option<usize>,
+    /// Batches in flight, the oldest first.
+    in_flight: VecDeque<Batch>,
+    /// Batches that are not: copying into them allocates nothing.
+    idle: Vec<Batch>,
+    /// Stages made of the oldest pass in flight.
+    made: usize,
     /// What each slot holds. `[blocks * block_size]`
     slots: Vec<u64>,
     /// Which row writes to each block in this pass. `[blocks]`
@@ -43,7 +51,9 @@ pub fn load(shape: Shape) -> Loaded {
     let runner = Box::new(FakeRunner {
         shape,
         batch: Batch::with_limits(&limits),
-        made: None,
+        in_flight: VecDeque::with_capacity(shape.depth),
+        idle: (0..shape.depth).map(|_| Batch::with_limits(&limits)).collect(),
+        made: 0,
         slots: vec![u64::MAX; blocks * limits.block_size],
         writers: vec![None; blocks],
         sampled: Vec::with_capacity(limits.rows),
@@ -145,30 +155,46 @@ impl FakeRunner {
 
 impl Runner for FakeRunner {
     fn submit(&mut self, batch: &Batch) -> Result<()> {
-        assert_eq!(self.made, None, "a pass is in flight already");
-        self.batch.clone_from(batch);
-        self.check();
-        self.made = Some(0);
+        let mut own = self.idle.pop().expect("no more passes than the depth are in flight");
+        own.clone_from(batch);
+        if self.in_flight.is_empty() {
+            assert!(own.token_ids.iter().all(|&token| token < FROM_PREVIOUS), "the pass before was collected");
+        }
+        self.in_flight.push_back(own);
         Ok(())
     }
 
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
-        let mut made = self.made.expect("a pass is in flight");
-        loop {
-            if made == 0 {
-                self.write_slots();
+        if self.made == 0 {
+            self.batch.clone_from(self.in_flight.front().expect("a pass is in flight"));
+            // What the pass before sampled is known only now.
+            for token in &mut self.batch.token_ids {
+                if *token >= FROM_PREVIOUS {
+                    *token = self.sampled[(*token - FROM_PREVIOUS) as usize];
+                }
             }
-            made += 1;
-            if made == self.shape.stages {
-                self.sample();
-                self.made = None;
-                return Ok(Some(&self.sampled));
-            }
-            if deadline.is_some() {
-                self.made = Some(made);
-                return Ok(None);
-            }
+            self.check();
+            self.write_slots();
         }
+        self.made = match deadline {
+            None => self.shape.stages,
+            Some(_) => self.made + 1,
+        };
+        if self.made < self.shape.stages {
+            return Ok(None);
+        }
+        self.made = 0;
+        self.idle.extend(self.in_flight.pop_front());
+        self.sample();
+        Ok(Some(&self.sampled))
+    }
+
+    fn depth(&self) -> usize {
+        self.shape.depth
+    }
+
+    fn pass_time(&self) -> Duration {
+        Duration::from_micros(self.batch.tokens() as u64)
     }
 
     fn stages(&self) -> usize {
