@@ -663,6 +663,18 @@ nvllm_status nvllm_get_stats(const nvllm_engine *engine,
                              nvllm_stats *stats,
                              nvllm_error *error);
 
+// [any] The statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms of the
+// time to the first token, between tokens, in the queue and of a pass, and of the sequences in a pass.
+//
+// The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. A program with
+// several engines serves each text under an address of its own, since no name tells the engine.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_metrics_text(const nvllm_engine *engine,
+                                char *text,
+                                size_t capacity,
+                                size_t *needed,
+                                nvllm_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 
 use super::chat_template::ChatTemplate;
 use super::generation_config::GenerationConfig;
+use super::metrics::Metrics;
 use super::output::Stats;
 use super::sampling_params::{Eos, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
@@ -9,7 +10,7 @@ use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Toke
 use super::{EngineLimits, Prompt};
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
-use crate::log::{Level, log};
+use crate::log::{self, Level, log};
 use crate::runner::ModelInfo;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ pub struct Front {
     bos_text: Option<String>,
     inbox: Mutex<Inbox>,
     counters: Counters,
+    metrics: Metrics,
 }
 
 /// What of a model folder deals with text.
@@ -99,6 +101,7 @@ impl Front {
             bos_text: bos_text.filter(|text| !text.is_empty()),
             inbox: Mutex::default(),
             counters: Counters::default(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -186,6 +189,16 @@ impl Front {
             kv_blocks_total: self.info.num_kv_blocks as u32,
             kv_blocks_used: counters.kv_blocks_used.load(Relaxed),
         }
+    }
+
+    /// Counters, gauges and histograms in Prometheus' text format 0.0.4.
+    pub fn metrics_text(&self) -> String {
+        self.metrics.text(&self.stats(), log::dropped())
+    }
+
+    /// Where the thread that steps counts.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Facts about the model. `bos_token` and `eos_tokens` have generation_config.json applied.

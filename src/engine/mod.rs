@@ -13,6 +13,8 @@ mod deadlines;
 mod front;
 mod generate;
 mod generation_config;
+mod histogram;
+mod metrics;
 mod open;
 pub mod options;
 pub mod output;
@@ -192,23 +194,27 @@ impl Engine {
 
     /// Takes over what other threads asked for, and ends what has waited for too long.
     fn take_inbox(&mut self) {
-        self.front.drain(&mut self.arrivals, &mut self.cancels);
-        for sequence in self.arrivals.drain(..) {
+        let Engine { front, scheduler, deadlines, outputs, ended, arrivals, cancels, .. } = self;
+        front.drain(arrivals, cancels);
+        for sequence in arrivals.drain(..) {
             if let Some(deadline) = sequence.deadline() {
-                self.deadlines.add(deadline, sequence.place);
+                deadlines.add(deadline, sequence.place);
             }
-            self.scheduler.add(sequence);
+            scheduler.add(sequence);
         }
-        for place in self.cancels.drain(..) {
-            if let Some(mut sequence) = self.scheduler.cancel(place) {
-                sequence.end(Finish::Cancelled, self.front.tokenizer().ok(), self.outputs.begin());
-                self.ended.push(place.id());
+        let mut end = |mut sequence: Sequence, finish: Finish| {
+            front.metrics().count_finish(&finish);
+            sequence.end(finish, front.tokenizer().ok(), outputs.begin());
+            ended.push(sequence.place.id());
+        };
+        for place in cancels.drain(..) {
+            if let Some(sequence) = scheduler.cancel(place) {
+                end(sequence, Finish::Cancelled);
             }
         }
-        while let Some(place) = self.deadlines.pop_missed() {
-            if let Some(mut sequence) = self.scheduler.expire(place) {
-                sequence.end(Finish::Expired, self.front.tokenizer().ok(), self.outputs.begin());
-                self.ended.push(place.id());
+        while let Some(place) = deadlines.pop_missed() {
+            if let Some(sequence) = scheduler.expire(place) {
+                end(sequence, Finish::Expired);
             }
         }
     }
@@ -246,11 +252,13 @@ impl Engine {
             match news {
                 News::Token(token) => {
                     generated += 1;
+                    front.metrics().count_token(sequence.note_token(now));
                     sequence.accept(token, tokenizer, now, output);
                 }
                 News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
             }
-            if output.finish.is_some() {
+            if let Some(finish) = &output.finish {
+                front.metrics().count_finish(finish);
                 ended.push(output.request_id);
             }
         });
@@ -261,6 +269,7 @@ impl Engine {
         stats.prompt_tokens += pass.prompt_tokens as u64;
         stats.generated_tokens += u64::from(generated);
         let took = runner.pass_time();
+        front.metrics().count_pass(pass.rows(), took);
         stats.step_time_us += took.as_micros() as u64;
         cost.observe(pass.tokens, took);
         idle.push(pass);

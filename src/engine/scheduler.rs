@@ -76,6 +76,11 @@ impl Pass {
         self.rows.is_empty()
     }
 
+    /// Sequences in it.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Forgets all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();

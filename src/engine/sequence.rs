@@ -7,7 +7,7 @@ use super::stop_strings::{Complete, StopStrings};
 use super::tokenizer::{TextStream, Tokenizer};
 use crate::batch::{BlockId, Sampling, TokenId};
 use std::cmp::Reverse;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that its vector doubles, which
 /// happens too rarely to matter.
@@ -84,7 +84,23 @@ pub struct Sequence {
     text: TextStream,
     stop_strings: Option<StopStrings>,
     added_at: Instant,
+    started_at: Option<Instant>,
+    last_token_at: Option<Instant>,
     time_to_first_token_us: u64,
+}
+
+/// What has passed until a token came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interval {
+    /// The first token of a completion.
+    First {
+        /// From adding the request to its first run.
+        queued: Duration,
+        /// From adding the request to this token.
+        whole: Duration,
+    },
+    /// From the token before to a later one.
+    Between(Duration),
 }
 
 /// What a sequence is made of, all of it checked.
@@ -132,6 +148,8 @@ impl Sequence {
             published: SharedPrefix { blocks: 0, prefix: PrefixId::EMPTY },
             text: TextStream::default(),
             added_at,
+            started_at: None,
+            last_token_at: None,
             time_to_first_token_us: 0,
         }
     }
@@ -194,6 +212,7 @@ impl Sequence {
             None => self.computed,
         };
         self.cached_tokens.get_or_insert(self.computed);
+        self.started_at.get_or_insert_with(Instant::now);
         Some(newly_cached)
     }
 
@@ -238,6 +257,17 @@ impl Sequence {
             position: self.expected_tokens() as u32,
             banned_start: 0,
             banned_end: 0,
+        }
+    }
+
+    /// Notes when a token came, and tells what has passed since the one before or, before the first, since it was added.
+    pub fn note_token(&mut self, now: Instant) -> Interval {
+        match self.last_token_at.replace(now) {
+            Some(before) => Interval::Between(now.duration_since(before)),
+            None => Interval::First {
+                queued: self.started_at.unwrap_or(now).duration_since(self.added_at),
+                whole: now.duration_since(self.added_at),
+            },
         }
     }
 

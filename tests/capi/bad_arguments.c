@@ -41,6 +41,8 @@ static void null_pointers(void) {
   REFUSED("text", nvllm_apply_chat_template(engine, "[]", 2, NULL, 0, NULL, 1, &needed, &error));
   REFUSED("needed", nvllm_apply_chat_template(engine, "[]", 2, NULL, 0, NULL, 0, NULL, &error));
   REFUSED("stats", nvllm_get_stats(engine, NULL, &error));
+  REFUSED("text", nvllm_metrics_text(engine, NULL, 1, &needed, &error));
+  REFUSED("needed", nvllm_metrics_text(engine, NULL, 0, NULL, &error));
   CHECK(result == NULL, "no result was stored");
   CHECK(id == 0, "no id was stored");
 }

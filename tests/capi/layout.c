@@ -172,11 +172,12 @@ static nvllm_status (*const detokenize)(const nvllm_engine *, const uint32_t *, 
                                         nvllm_error *) = nvllm_detokenize;
 static nvllm_status (*const apply_chat_template)(const nvllm_engine *, const char *, size_t, const char *, size_t, char *,
                                                  size_t, size_t *, nvllm_error *) = nvllm_apply_chat_template;
+static nvllm_status (*const metrics_text)(const nvllm_engine *, char *, size_t, size_t *, nvllm_error *) = nvllm_metrics_text;
 static nvllm_status (*const get_stats)(const nvllm_engine *, nvllm_stats *, nvllm_error *) = nvllm_get_stats;
 
 int main(void) {
   return !(status_name && version && abi_version && build_info && set_log_callback && engine_config_init && engine_new &&
            engine_free && engine_model_info && request_options_init && add_request && add_request_tokens && cancel && step &&
            is_finished && poll_output && set_output_callback && generate && generate_tokens && result_count && result_get &&
-           result_free && tokenize && detokenize && apply_chat_template && get_stats);
+           result_free && tokenize && detokenize && apply_chat_template && metrics_text && get_stats);
 }

@@ -215,6 +215,20 @@ static void statistics_count(void) {
   CHECK(after.kv_blocks_total > 0, "there are blocks");
 }
 
+static void metrics_are_text(void) {
+  static char text[16384];
+  char wanted[96];
+  nvllm_stats stats = {.struct_size = sizeof stats};
+  size_t needed = 0;
+  CHECK_STATUS(NVLLM_ERR_BUFFER_TOO_SMALL, nvllm_metrics_text(engine, NULL, 0, &needed, &error), &error, "its size");
+  CHECK(needed > 1000 && needed < sizeof text, "%zu bytes", needed);
+  CHECK_STATUS(NVLLM_OK, nvllm_metrics_text(engine, text, sizeof text, &needed, &error), &error, "metrics");
+  CHECK(strlen(text) == needed - 1, "the NUL is counted");
+  CHECK_STATUS(NVLLM_OK, nvllm_get_stats(engine, &stats, &error), &error, "stats");
+  snprintf(wanted, sizeof wanted, "\nnanovllm_generated_tokens_total %llu\n", (unsigned long long)stats.generated_tokens);
+  CHECK(strstr(text, wanted) != NULL, "no '%s' in %s", wanted, text);
+}
+
 int main(int argc, char **argv) {
   engine = open_engine(model_folder(argc, argv));
   an_idle_engine_returns_at_once();
@@ -227,6 +241,7 @@ int main(int argc, char **argv) {
   a_budget_changes_no_token();
   the_text_of_all_outputs_is_the_text_of_all_tokens();
   statistics_count();
+  metrics_are_text();
   nvllm_engine_free(engine);
   return checks_end();
 }
