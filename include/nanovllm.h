@@ -210,7 +210,7 @@ typedef struct nvllm_engine_config {
   uint32_t max_num_seqs;
   // New tokens in one forward pass; 0 = default of the device.
   uint32_t max_batched_tokens;
-  // Requests that may wait; 0 = no limit.
+  // Requests that may wait, each of their completions counted; 0 = no limit.
   uint32_t max_queue;
   // Tokens of a KV block; 0 = default of the device.
   uint32_t kv_block_size;
@@ -347,7 +347,8 @@ typedef struct nvllm_request_options {
   size_t num_bias;
   // 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
   uint32_t num_logprobs;
-  // Completions of this prompt that share its KV blocks; default 1. No other value is supported yet.
+  // Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and each
+  // has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
   uint32_t n;
   // 0, the default, is sampling; else beam search. Not supported yet.
   uint32_t beam_width;
@@ -384,7 +385,7 @@ nvllm_status nvllm_add_request_tokens(nvllm_engine *engine,
                                       uint64_t *request_id,
                                       nvllm_error *error);
 
-// [any] Asks for a request to end: its last output has NVLLM_FINISH_CANCELLED. NVLLM_ERR_NOT_FOUND when it has ended, or
+// [any] Asks for a request to end, all completions of it: the last output of each has NVLLM_FINISH_CANCELLED. NVLLM_ERR_NOT_FOUND when it has ended, or
 // never was.
 NVLLM_API
 nvllm_status nvllm_cancel(nvllm_engine *engine,
@@ -392,7 +393,7 @@ nvllm_status nvllm_cancel(nvllm_engine *engine,
 
 /* ---- Stepping, and outputs ---------------------------------------------- */
 
-// How a request ended.
+// How a completion ended.
 typedef enum nvllm_finish {
   // It goes on.
   NVLLM_FINISH_NONE = 0,
@@ -416,7 +417,7 @@ typedef struct nvllm_step_result {
   uint32_t num_outputs;
   // Sequences that run.
   uint32_t num_running;
-  // Requests that wait.
+  // Requests that wait; each of their completions counts.
   uint32_t num_waiting;
   // Forward passes finished in this call.
   uint32_t num_iterations;
@@ -430,7 +431,7 @@ typedef struct nvllm_step_result {
   uint64_t elapsed_us;
 } nvllm_step_result;
 
-// News of one request: what is new since its last output, and how it ended if it did.
+// News of one completion of a request: what is new since its last output, and how it ended if it did.
 typedef struct nvllm_output {
   // sizeof(nvllm_output), set by the caller of nvllm_poll_output and nvllm_result_get.
   size_t struct_size;
@@ -455,7 +456,7 @@ typedef struct nvllm_output {
   nvllm_status status;
   // Tokens of the prompt.
   uint32_t prompt_tokens;
-  // Of these, taken over from the prefix cache.
+  // Of these, taken over from the prefix cache, or from another completion of the request.
   uint32_t cached_tokens;
   // Tokens generated so far.
   uint32_t completion_tokens;
@@ -529,11 +530,12 @@ typedef struct nvllm_progress {
 // Hears about progress after every step; it is valid during the call only. Another answer than 0 cancels.
 typedef int32_t (*nvllm_generate_progress_fn)(const nvllm_progress *progress, void *user_data);
 
-// [one] Generates for all prompts, and stores the results, in the order of the prompts, in *result.
+// [one] Generates for all prompts, and stores the results in *result: in the order of the prompts, and of a prompt as many
+// as its options ask for by n, in the order of their index.
 //
 // prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
 // be NULL: none for the defaults of the model, one for all prompts, or one a prompt. Options for all prompts that make no
-// sense fail the call. A prompt that cannot run, or whose own options make no sense, is a result with NVLLM_FINISH_ERROR,
+// sense fail the call. The results of a prompt that cannot run, or whose own options make no sense, have NVLLM_FINISH_ERROR,
 // and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED without a result.
 // Requests added before go on meanwhile.
 NVLLM_API NVLLM_MUST_USE
@@ -561,10 +563,11 @@ nvllm_status nvllm_generate_tokens(nvllm_engine *engine,
                                    nvllm_result **result,
                                    nvllm_error *error);
 
-// [any] How many results there are: one a prompt. 0 for NULL.
-NVLLM_API size_t nvllm_result_count(const nvllm_result *result);
+// [any] How many results there are: for each prompt, as many as its n, or one where its n makes no sense. 0 for NULL.
+NVLLM_API
+size_t nvllm_result_count(const struct nvllm_result *result);
 
-// [any] Shows the result of one prompt, with all its tokens and text. The pointers in *output stay valid until
+// [any] Shows one completion, with all its tokens and text. The pointers in *output stay valid until
 // nvllm_result_free.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_result_get(const nvllm_result *result,
@@ -637,7 +640,7 @@ typedef struct nvllm_stats {
   uint64_t steps;
   // Prompt tokens computed.
   uint64_t prompt_tokens;
-  // Prompt tokens taken over from the prefix cache.
+  // Prompt tokens taken over from the prefix cache, or from another completion.
   uint64_t cached_tokens;
   // Tokens generated.
   uint64_t generated_tokens;
@@ -647,7 +650,7 @@ typedef struct nvllm_stats {
   uint64_t step_time_us;
   // Sequences that run.
   uint32_t running;
-  // Requests that wait.
+  // Requests that wait; each of their completions counts.
   uint32_t waiting;
   // Blocks of the KV cache.
   uint32_t kv_blocks_total;

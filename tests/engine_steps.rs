@@ -72,10 +72,12 @@ fn params() -> impl Strategy<Value = SamplingParams> {
         prop::collection::vec(0..VOCAB as TokenId, 0..2),
     );
     let random = (prop::sample::select(vec![0.0, 0.7]), prop::option::of(0..3u64));
-    (lengths, ends, random, -1..2i32).prop_map(|(lengths, (eos, stop_token, stop_tokens), random, priority)| {
+    let more = (-1..2i32, prop::sample::select(vec![1, 1, 1, 2, 4]));
+    (lengths, ends, random, more).prop_map(|(lengths, (eos, stop_token, stop_tokens), random, more)| {
         let (max_tokens, min_tokens) = lengths;
         let min_tokens = min_tokens.min(max_tokens.unwrap_or(u32::MAX));
         let (temperature, seed) = random;
+        let (priority, completions) = more;
         SamplingParams {
             max_tokens,
             min_tokens,
@@ -85,6 +87,7 @@ fn params() -> impl Strategy<Value = SamplingParams> {
             stop_token,
             stop_tokens,
             priority,
+            completions,
             ..SamplingParams::default()
         }
     })
@@ -126,7 +129,8 @@ fn worlds() -> impl Strategy<Value = World> {
     )
 }
 
-/// What is known of a request in a random schedule.
+/// What is known of a completion in a random schedule.
+#[derive(Clone)]
 struct Seen {
     prompt: Vec<TokenId>,
     params: SamplingParams,
@@ -136,18 +140,19 @@ struct Seen {
 
 #[derive(Default)]
 struct Story {
-    seen: HashMap<u64, Seen>,
-    /// Requests in the order of their first tokens.
+    /// By request and index.
+    seen: HashMap<(u64, u32), Seen>,
+    /// Requests in the order of the first tokens of their first completions.
     begun: Vec<u64>,
 }
 
 impl Story {
     fn hear(&mut self, output: &Output) {
-        let seen = self.seen.get_mut(&output.request_id).expect("a request that was added");
+        let seen = self.seen.get_mut(&(output.request_id, output.index)).expect("a request that was added");
         assert!(seen.finish.is_none(), "nothing comes after the end of {}", output.request_id);
         assert!(!output.token_ids.is_empty() || output.finish.is_some(), "an output is news");
         let cancelled = matches!(output.finish, Some(Finish::Cancelled));
-        if seen.tokens.is_empty() && !cancelled {
+        if seen.tokens.is_empty() && !cancelled && output.index == 0 {
             self.begun.push(output.request_id);
         }
         seen.tokens.extend_from_slice(&output.token_ids);
@@ -200,7 +205,9 @@ fn run(world: World) {
                         assert!(max_queue.is_none_or(|max| waiting < max));
                         assert!(ids.iter().all(|&other| other < id));
                         ids.push(id);
-                        story.seen.insert(id, Seen { prompt, params, tokens: Vec::new(), finish: None });
+                        let completions = params.completions;
+                        let seen = Seen { prompt, params, tokens: Vec::new(), finish: None };
+                        story.seen.extend((0..completions).map(|index| ((id, index), seen.clone())));
                     }
                     (Err(Error::PromptEmpty), Some("empty")) => {}
                     (Err(Error::PromptTooLong { .. }), Some("too long")) => {}
@@ -238,8 +245,8 @@ fn run(world: World) {
     engine.step(Budget::OnePass).unwrap();
     assert_eq!(engine.step(Budget::OnePass).unwrap().in_flight, 0);
 
-    for (&id, seen) in &story.seen {
-        let (answer, stopped) = oracle(id, &seen.prompt, &seen.params, &shape);
+    for (&(id, index), seen) in &story.seen {
+        let (answer, stopped) = oracle(id, index, &seen.prompt, &seen.params, &shape);
         match seen.finish.as_ref().expect("every request ends") {
             Finish::Cancelled => assert!(answer.starts_with(&seen.tokens), "{id}: {:?} of {answer:?}", seen.tokens),
             finish => {
@@ -250,7 +257,7 @@ fn run(world: World) {
     }
     for priority in -1..2 {
         let order: Vec<u64> =
-            story.begun.iter().copied().filter(|id| story.seen[id].params.priority == priority).collect();
+            story.begun.iter().copied().filter(|id| story.seen[&(*id, 0)].params.priority == priority).collect();
         assert!(order.is_sorted(), "first come, first served: {order:?}");
     }
 }
@@ -312,7 +319,7 @@ fn each_bad_request_is_refused_with_its_own_words_and_a_good_one_follows() {
         assert!(error.starts_with(words), "{error}");
         assert!(engine.front().is_finished(), "a refused request leaves no trace");
         let id = engine.front().add_request(Prompt::Tokens(&[3, 4]), greedy(4)).unwrap();
-        let expected = oracle(id, &[3, 4], &greedy(4), &shape).0;
+        let expected = oracle(id, 0, &[3, 4], &greedy(4), &shape).0;
         assert_eq!(finish(&mut engine)[&id], (expected, Some("Length".into())), "after {words}");
     }
     let text = engine.front().add_request(Prompt::Text("hello"), greedy(4));
@@ -492,9 +499,9 @@ fn generate_answers_in_the_order_of_the_prompts_and_skips_bad_ones() {
     for (i, result) in results.iter().enumerate() {
         assert_eq!(result.tag, 100 + i as u64);
         if i == 5 {
-            assert!(matches!(result.finish, Some(Finish::Error(Error::PromptEmpty))));
+            assert!(matches!(&result.finish, Some(Finish::Error(error)) if matches!(**error, Error::PromptEmpty)));
         } else {
-            assert_eq!(result.token_ids, oracle(0, &prompts[i], &params[i], &shape).0, "prompt {i}");
+            assert_eq!(result.token_ids, oracle(0, 0, &prompts[i], &params[i], &shape).0, "prompt {i}");
             assert_eq!(result.completion_tokens as usize, 12 - i);
         }
     }

@@ -54,7 +54,7 @@ fn ten_times_more_requests_than_blocks_all_end_with_their_own_answers() {
                 (0..1 + i * 7 % 40).map(|j| 1 + if i % 3 == 0 { j } else { i + j } % 23).collect();
             let params = SamplingParams { priority: i as i32 % 3, ..greedy(1 + i * 11 % 50) };
             let id = front.add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
-            wanted.insert(id, (oracle(id, &prompt, &params, &shape).0, "Length".to_owned()));
+            wanted.insert(id, (oracle(id, 0, &prompt, &params, &shape).0, "Length".to_owned()));
             if i % 5 == 0 {
                 engine.step(budget).unwrap();
                 poll(&mut engine, &mut heard);

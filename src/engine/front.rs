@@ -49,7 +49,11 @@ struct Inbox {
 
 /// A request that has not ended.
 struct Alive {
+    /// Of its first completion.
     place: Place,
+    completions: u32,
+    /// Completions that have not ended.
+    left: u32,
     cancel: Cancel,
 }
 
@@ -135,10 +139,14 @@ impl Front {
         inbox.last_id += 1;
         let id = inbox.last_id;
         let engine_seed = self.limits.seed;
-        let request = Request { id, prompt, params, ending_tokens, limit, engine_seed, added_at };
-        let sequence = Sequence::new(request);
-        inbox.alive.insert(id, Alive { place: sequence.place, cancel: Cancel::NotAsked });
-        inbox.arrivals.push(sequence);
+        let completions = params.completions;
+        let place = Place::new(params.priority, id);
+        inbox.alive.insert(id, Alive { place, completions, left: completions, cancel: Cancel::NotAsked });
+        let request = Request { id, index: 0, prompt, params, ending_tokens, limit, engine_seed, added_at };
+        for index in 1..completions {
+            inbox.arrivals.push(Sequence::new(Request { index, ..request.clone() }));
+        }
+        inbox.arrivals.push(Sequence::new(request));
         Ok(id)
     }
 
@@ -151,10 +159,10 @@ impl Front {
     pub fn cancel(&self, request_id: u64) -> Result<()> {
         let mut inbox = self.inbox.lock();
         match inbox.alive.get_mut(&request_id) {
-            Some(Alive { place, cancel }) if *cancel == Cancel::NotAsked => {
+            Some(Alive { place, completions, cancel, .. }) if *cancel == Cancel::NotAsked => {
                 *cancel = Cancel::Asked;
-                let place = *place;
-                inbox.cancels.push(place);
+                let (place, completions) = (*place, *completions);
+                inbox.cancels.extend((0..completions).map(|index| place.completion(index)));
                 Ok(())
             }
             _ => Err(Error::UnknownRequest { id: request_id }),
@@ -238,7 +246,7 @@ impl Front {
         self.counters.waiting.fetch_add(arrivals.len() as u32, Relaxed);
     }
 
-    /// Lets other threads know where the engine stands, and that the requests in `ended` are no more.
+    /// Lets other threads know where the engine stands, and of which requests a completion has ended: once a completion.
     pub(super) fn publish(&self, stats: &Stats, outputs: usize, ended: &mut Vec<u64>) {
         let counters = &self.counters;
         counters.steps.store(stats.steps, Relaxed);
@@ -253,7 +261,11 @@ impl Front {
         let mut inbox = self.inbox.lock();
         counters.outputs.store(outputs, Relaxed);
         for id in ended.drain(..) {
-            inbox.alive.remove(&id);
+            let request = inbox.alive.get_mut(&id).expect("a request is alive until its last completion has ended");
+            request.left -= 1;
+            if request.left == 0 {
+                inbox.alive.remove(&id);
+            }
         }
     }
 

@@ -57,7 +57,7 @@ pub struct Engine {
     cost: PassCost,
     outputs: OutputQueue,
     stats: Stats,
-    /// Requests that ended since the front heard of it last.
+    /// Requests of which a completion ended since the front heard of it last.
     ended: Vec<u64>,
     arrivals: Vec<Sequence>,
     cancels: Vec<Place>,
@@ -213,7 +213,9 @@ impl Engine {
             }
         }
         while let Some(place) = deadlines.pop_missed() {
-            if let Some(sequence) = scheduler.expire(place) {
+            // When the first completion has never run, neither has any other.
+            for index in 0.. {
+                let Some(sequence) = scheduler.expire(place.completion(index)) else { break };
                 end(sequence, Finish::Expired);
             }
         }

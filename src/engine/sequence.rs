@@ -13,17 +13,23 @@ use std::time::{Duration, Instant};
 /// happens too rarely to matter.
 const RESERVED_COMPLETION: usize = 4096;
 
-/// A place in line: higher priority first, then the older request.
+/// A place in line: higher priority first, then the older request, then the completions of a request in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     priority: Reverse<i32>,
     id: u64,
+    index: u32,
 }
 
 impl Place {
-    /// The place of request `id`.
+    /// The place of request `id`, and of its first completion.
     pub fn new(priority: i32, id: u64) -> Place {
-        Place { priority: Reverse(priority), id }
+        Place { priority: Reverse(priority), id, index: 0 }
+    }
+
+    /// The place of a completion of the same request.
+    pub fn completion(self, index: u32) -> Place {
+        Place { index, ..self }
     }
 
     /// The request.
@@ -104,9 +110,12 @@ pub enum Interval {
 }
 
 /// What a sequence is made of, all of it checked.
+#[derive(Clone)]
 pub struct Request {
     /// The request's id.
     pub id: u64,
+    /// Which of the request's completions this is.
+    pub index: u32,
     /// At least one token.
     pub prompt: Vec<TokenId>,
     /// Its options.
@@ -124,10 +133,10 @@ pub struct Request {
 impl Sequence {
     /// A sequence that waits.
     pub fn new(request: Request) -> Sequence {
-        let Request { id, prompt, params, ending_tokens, limit, engine_seed, added_at } = request;
+        let Request { id, index, prompt, params, ending_tokens, limit, engine_seed, added_at } = request;
         debug_assert!(!prompt.is_empty() && prompt.len() < limit);
         Sequence {
-            place: Place::new(params.priority, id),
+            place: Place::new(params.priority, id).completion(index),
             prompt_tokens: prompt.len(),
             tokens: prompt,
             computed: 0,
@@ -138,7 +147,11 @@ impl Sequence {
             blocks: Vec::new(),
             wanted_blocks: 0,
             life: Life::Live,
-            random: params.seed.map_or((engine_seed, id), |seed| (seed, 0)),
+            random: match params.seed {
+                Some(seed) => (seed.wrapping_add(u64::from(index)), 0),
+                // Ids never get that far, so that no two completions of an engine share a stream.
+                None => (engine_seed, id | u64::from(index) << 48),
+            },
             stop_strings: StopStrings::new(&params.stop_strings),
             params,
             ending_tokens,
@@ -164,10 +177,20 @@ impl Sequence {
         self.prompt_tokens
     }
 
-    /// When it has to run by; `None` when it may wait for ever.
+    /// When it has to run by; `None` when it may wait for ever. The first completion of a request speaks for all.
     pub fn deadline(&self) -> Option<Instant> {
         // A time too long to be added to the clock never comes.
-        self.params.max_wait.and_then(|max| self.added_at.checked_add(max))
+        self.params.max_wait.filter(|_| self.place.index == 0).and_then(|max| self.added_at.checked_add(max))
+    }
+
+    /// Its full blocks of computed prompt: what other completions of the prompt can share.
+    pub fn prompt_blocks(&self, block_size: usize) -> &[BlockId] {
+        &self.blocks[..self.computed.min(self.prompt_tokens) / block_size]
+    }
+
+    /// Whether these are all that there will be to share, given that the last token of a prompt is always computed.
+    pub fn prompt_is_shareable(&self, block_size: usize) -> bool {
+        self.prompt_blocks(block_size).len() >= (self.prompt_tokens - 1) / block_size
     }
 
     /// Whether it has run before, or runs.
@@ -190,14 +213,21 @@ impl Sequence {
     }
 
     /// Finds blocks for all known tokens, or says how many are lacking. Returns the prompt tokens that need no computing,
-    /// when it runs for the first time.
-    pub fn try_start(&mut self, pool: &mut BlockManager, spare: usize, block_size: usize) -> Option<usize> {
+    /// when it runs for the first time. `held` are the [`prompt_blocks`](Self::prompt_blocks) of another completion of the
+    /// same prompt, where one runs.
+    pub fn try_start(
+        &mut self,
+        pool: &mut BlockManager,
+        held: &[BlockId],
+        spare: usize,
+        block_size: usize,
+    ) -> Option<usize> {
         // A long prompt whose prefix is found would otherwise be hashed in every step that it waits.
         if pool.free_blocks() < self.wanted_blocks + spare {
             return None;
         }
         self.blocks.reserve(self.limit.div_ceil(block_size));
-        let shared = match pool.try_allocate(&self.tokens, spare, &mut self.blocks) {
+        let shared = match pool.try_share(&self.tokens, held, spare, &mut self.blocks) {
             Ok(shared) => shared,
             Err(lacking) => {
                 self.wanted_blocks = lacking.free_blocks;
@@ -340,6 +370,7 @@ impl Sequence {
 
     fn describe(&self, output: &mut Output) {
         output.request_id = self.id();
+        output.index = self.place.index;
         output.tag = self.params.tag;
         output.prompt_tokens = self.prompt_tokens as u32;
         output.cached_tokens = self.cached_tokens.unwrap_or(0) as u32;
@@ -357,6 +388,7 @@ pub mod tests {
     pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
         Sequence::new(Request {
             id,
+            index: 0,
             prompt: prompt.to_vec(),
             params,
             ending_tokens: vec![0],
@@ -421,13 +453,13 @@ pub mod tests {
     fn a_preempted_sequence_keeps_its_tokens_and_finds_its_blocks_again() {
         let mut pool = BlockManager::new(4, 2, PrefixCache::On);
         let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-        assert_eq!(it.try_start(&mut pool, 0, 2), Some(0));
+        assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
         it.in_flight = 3;
         it.collect(3, &mut pool, 2);
         accept(&mut it, 4);
         it.preempt(&mut pool);
         assert_eq!((pool.free_blocks(), it.computed, &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
-        assert_eq!(it.try_start(&mut pool, 0, 2), Some(0), "cached tokens are those of the first start");
+        assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0), "cached tokens are those of the first start");
         assert_eq!((it.computed, it.pending_tokens(), pool.free_blocks()), (2, 2, 2));
     }
 
@@ -436,10 +468,10 @@ pub mod tests {
         let mut pool = BlockManager::new(2, 2, PrefixCache::On);
         let mut held = vec![pool.take().unwrap()];
         let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-        assert_eq!(it.try_start(&mut pool, 0, 2), None);
+        assert_eq!(it.try_start(&mut pool, &[], 0, 2), None);
         assert_eq!(it.wanted_blocks, 2);
         pool.release(&mut held);
-        assert_eq!(it.try_start(&mut pool, 0, 2), Some(0));
+        assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
     }
 
     #[test]

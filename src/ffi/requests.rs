@@ -77,7 +77,8 @@ pub struct nvllm_request_options {
     pub num_bias: usize,
     /// 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
     pub num_logprobs: u32,
-    /// Completions of this prompt that share its KV blocks; default 1. No other value is supported yet.
+    /// Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
+    /// each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
     pub n: u32,
     /// 0, the default, is sampling; else beam search. Not supported yet.
     pub beam_width: u32,
@@ -138,8 +139,8 @@ pub unsafe extern "C" fn nvllm_add_request_tokens(
     })
 }
 
-/// [any] Asks for a request to end: its last output has NVLLM_FINISH_CANCELLED. NVLLM_ERR_NOT_FOUND when it has ended, or
-/// never was.
+/// [any] Asks for a request to end, with all its completions: their last outputs have NVLLM_FINISH_CANCELLED.
+/// NVLLM_ERR_NOT_FOUND when it has ended, or never was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_cancel(engine: *mut nvllm_engine, request_id: u64) -> nvllm_status {
     guard("nvllm_cancel", None, || {
@@ -188,15 +189,17 @@ pub(super) unsafe fn sampling_params(
     unsafe { memory::read(options, nvllm_request_options::DEFAULT)?.params() }
 }
 
-/// The tag of a caller's options, 0 where there is none.
+/// The tag of a caller's options and how many results they ask for, whatever else is wrong with them.
 ///
 /// # Safety
 ///
 /// `options` is NULL or has struct_size bytes.
-pub(super) unsafe fn tag(options: *const nvllm_request_options) -> u64 {
-    let Some(options) = NonNull::new(options.cast_mut()) else { return 0 };
+pub(super) unsafe fn tag_and_results(options: *const nvllm_request_options) -> (u64, usize) {
+    let Some(options) = NonNull::new(options.cast_mut()) else { return (0, 1) };
     // SAFETY: promised by the caller; not NULL by the check above.
-    unsafe { memory::read(options, nvllm_request_options::DEFAULT) }.map_or(0, |options| options.tag)
+    let options = unsafe { memory::read(options, nvllm_request_options::DEFAULT) };
+    let (tag, completions) = options.map_or((0, 1), |options| (options.tag, options.n));
+    (tag, SamplingParams { completions, ..SamplingParams::default() }.results())
 }
 
 // SAFETY: repr(C), struct_size first; integers, floats and pointers.
@@ -250,10 +253,6 @@ impl nvllm_request_options {
                 stops.iter().map(|&stop| memory::c_text("stop", stop).map(str::to_owned)).collect();
             (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?)
         };
-        if self.n == 0 {
-            return Err(Error::Option { field: "n", value: "0".to_owned(), wanted: "at least 1" }.into());
-        }
-        supported("n", self.n, 1)?;
         supported("beam_width", self.beam_width, 0)?;
         supported("length_penalty", self.length_penalty, 1.0)?;
         supported("num_logprobs", self.num_logprobs, 0)?;
@@ -279,6 +278,7 @@ impl nvllm_request_options {
                 false => StopToken::Dropped,
             },
             priority: self.priority,
+            completions: self.n,
             max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
             stop_tokens: stop_tokens.to_vec(),
             stop_strings,

@@ -25,7 +25,7 @@ pub struct nvllm_stats {
     pub steps: u64,
     /// Prompt tokens computed.
     pub prompt_tokens: u64,
-    /// Prompt tokens taken over from the prefix cache.
+    /// Prompt tokens taken over from the prefix cache, or from another completion.
     pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
@@ -35,7 +35,7 @@ pub struct nvllm_stats {
     pub step_time_us: u64,
     /// Sequences that run.
     pub running: u32,
-    /// Requests that wait.
+    /// Requests that wait; each of their completions counts.
     pub waiting: u32,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u32,

@@ -26,7 +26,7 @@ pub struct nvllm_step_result {
     pub num_outputs: u32,
     /// Sequences that run.
     pub num_running: u32,
-    /// Requests that wait.
+    /// Requests that wait; each of their completions counts.
     pub num_waiting: u32,
     /// Forward passes finished in this call.
     pub num_iterations: u32,
@@ -40,7 +40,7 @@ pub struct nvllm_step_result {
     pub elapsed_us: u64,
 }
 
-/// How a request ended.
+/// How a completion ended.
 #[repr(C)]
 pub enum nvllm_finish {
     /// It goes on.
@@ -57,7 +57,7 @@ pub enum nvllm_finish {
     NVLLM_FINISH_EXPIRED = 5,
 }
 
-/// News of one request: what is new since its last output, and how it ended if it did.
+/// News of one completion of a request: what is new since its last output, and how it ended if it did.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_output {
@@ -84,7 +84,7 @@ pub struct nvllm_output {
     pub status: nvllm_status,
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Of these, taken over from the prefix cache.
+    /// Of these, taken over from the prefix cache, or from another completion of the request.
     pub cached_tokens: u32,
     /// Tokens generated so far.
     pub completion_tokens: u32,
@@ -295,6 +295,7 @@ impl Shown {
         self.view = nvllm_output {
             request_id: output.request_id,
             tag: output.tag,
+            index: output.index,
             token_ids: self.tokens.as_ptr(),
             num_token_ids: output.token_ids.len(),
             text: self.text.as_ptr().cast(),
@@ -312,9 +313,9 @@ impl Shown {
     }
 
     /// A result of a request that was refused before it began.
-    pub(super) fn refused(tag: u64, refusal: &Refusal) -> Shown {
+    pub(super) fn refused(tag: u64, index: u32, refusal: &Refusal) -> Shown {
         let mut shown = Shown::default();
-        shown.fill(&Output { tag, ..Output::default() });
+        shown.fill(&Output { tag, index, ..Output::default() });
         shown.view.finish_reason = nvllm_finish::NVLLM_FINISH_ERROR as i32;
         shown.view.status = refusal.status() as nvllm_status;
         shown.view.error_message = shown.keep_message(refusal.to_string());

@@ -39,6 +39,7 @@ static void options_that_make_no_sense(void) {
   WITH(ignore_eos, 2, "ignore_eos");
   WITH(include_stop, 2, "include_stop");
   WITH(n, 0, "n is 0");
+  WITH(n, 1025, "n is 1025");
   WITH(num_stop, 1, "stop");
   WITH(num_bias, 1, "bias_tokens");
   WITH(num_stop_tokens, 1, "stop_tokens");
@@ -70,7 +71,6 @@ static void options_of_a_later_version(void) {
   options = options_of(4);       \
   options.field = (value);       \
   refused(#field " = " #value, &options, NVLLM_ERR_UNSUPPORTED, (word))
-  WITH(n, 2, "n is 2");
   WITH(beam_width, 4, "beam_width");
   WITH(length_penalty, 0.5f, "length_penalty");
   WITH(num_logprobs, 1, "num_logprobs");

@@ -1,4 +1,4 @@
-//! The answer to one request, computed without batches, blocks or chunks.
+//! The answer to a request, computed without batches, blocks or chunks.
 
 use super::{EOS, Shape, choose, digest};
 use nanovllm::batch::{Sampling, TokenId};
@@ -7,8 +7,8 @@ use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
 /// The seed of the engines under test.
 pub const SEED: u64 = 42;
 
-/// The answer to one request, computed alone: its tokens, and whether a stop token ended it.
-pub fn oracle(id: u64, prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> (Vec<TokenId>, bool) {
+/// The answer to one completion of a request, computed alone: its tokens, and whether a stop token ended it.
+pub fn oracle(id: u64, index: u32, prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> (Vec<TokenId>, bool) {
     let pool = shape.blocks * shape.limits.block_size;
     let room = shape.limits.model_len.min(pool) - prompt.len();
     let max = params.max_tokens.map_or(room, |max| room.min(max as usize));
@@ -27,8 +27,8 @@ pub fn oracle(id: u64, prompt: &[TokenId], params: &SamplingParams, shape: &Shap
     while answer.len() < max {
         let sampling = Sampling {
             temperature: params.temperature,
-            seed: params.seed.unwrap_or(SEED),
-            stream: if params.seed.is_some() { 0 } else { id },
+            seed: params.seed.map_or(SEED, |seed| seed + u64::from(index)),
+            stream: if params.seed.is_some() { 0 } else { id | u64::from(index) << 48 },
             position: (prompt.len() + answer.len()) as u32,
             ..Sampling::GREEDY
         };
