@@ -43,9 +43,8 @@ struct AttentionDecodeParams {
     uint32_t* arrived;              // [workers], zero between launches: of what begins with that worker
     const DecodeRow* rows;          // [rows + 1], the last one an end mark
     const DecodeWorker* workers;    // [workers]
-    const uint32_t* counts;         // [2]: workers in use, rows
+    const uint32_t* counts;         // [3]: workers in use, rows, table_width
     const uint32_t* block_tables;   // [batch rows, table_width]
-    int table_width;
     int qkv_stride;
     int kv_heads;
     int group;           // query heads of a KV head, at most 8 * NT
@@ -97,7 +96,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     __shared__ bool is_last;
 
     // The plan and all keys but those of a row's last token are older than this step's kernels: their loads need not wait.
-    const uint32_t used = p.counts[0];
+    const uint32_t used = p.counts[0], table_width = p.counts[2];
     const DecodeWorker work = p.workers[blockIdx.x];
     if (blockIdx.x >= used) {
         wait_for_previous();
@@ -118,7 +117,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     auto block_of = [&](const Cursor& c) -> uint32_t {
         const uint32_t token = c.tile * TILE_TOKENS + warp * 16;
         if (c.left == 0 || token >= c.at.context_len) return 0;
-        return p.block_tables[size_t(c.at.row) * p.table_width + (token >> p.block_size_log2)];
+        return p.block_tables[size_t(c.at.row) * table_width + (token >> p.block_size_log2)];
     };
     uint32_t block = block_of(load);
     bool is_waiting = true;

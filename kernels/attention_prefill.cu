@@ -22,8 +22,8 @@ struct AttentionPrefillParams {
     const T* qkv;                  // [tokens, qkv_stride]
     const T* cache;                // one layer: [block][kv_head][K|V][block_size][head_dim]
     const PrefillTile* tiles;      // [tiles], the longest contexts first
+    const uint32_t* counts;        // [3], of which the last is table_width
     const uint32_t* block_tables;  // [batch rows, table_width]
-    int table_width;
     int qkv_stride;
     int kv_heads;
     int group;            // query heads of a KV head
@@ -50,7 +50,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     T* ring = queries + QUERIES * Rows::STRIDE * 8;  // [2 stages][K|V]
     const uint32_t block_mask = (1u << p.block_size_log2) - 1;
     const int context = tile.position + tile.tokens;
-    const uint32_t* table = p.block_tables + size_t(tile.row) * p.table_width;
+    const uint32_t* table = p.block_tables + size_t(tile.row) * p.counts[2];
 
     auto issue = [&](int first, int stage) {
         const uint32_t to = shared_address(ring + stage * 2 * SLICE);

@@ -23,8 +23,7 @@ struct Sampling {
 
 template <class T>
 struct SampleParams {
-    uint32_t* tokens;          // [samples], on the device
-    uint32_t* host_tokens;     // [samples], pinned memory of the host
+    uint32_t* tokens;          // [samples]
     const T* logits;           // [samples, stride]
     const Sampling* sampling;  // [samples]
     const uint32_t* banned;    // each sample names its range
@@ -306,7 +305,6 @@ __device__ void sample_choose(const SampleParams<T>& p) {
             const uint64_t chosen = is_greedy || noisiest == 0 ? likeliest : noisiest;
             const uint32_t token = chosen ? token_of(chosen) : 0;
             p.tokens[sample] = token;
-            p.host_tokens[sample] = token;
             p.likeliest[sample] = p.noisiest[sample] = 0;
             p.arrived[sample] = 0;
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 /// Random numbers that are made once and written again and again: a checkpoint must not be compressible, only random enough.
 const NOISE_BYTES: usize = 16 << 20;
 
-/// The sizes of a Qwen3 model with tied embeddings.
+/// The sizes of a Qwen3 model.
 pub struct Shape {
     pub name: &'static str,
     layers: usize,
@@ -18,9 +18,10 @@ pub struct Shape {
     head_dim: usize,
     intermediate: usize,
     vocab: usize,
+    is_tied: bool,
 }
 
-const SHAPES: [Shape; 2] = [
+const SHAPES: [Shape; 3] = [
     Shape {
         name: "qwen3-0.6b",
         layers: 28,
@@ -30,6 +31,18 @@ const SHAPES: [Shape; 2] = [
         head_dim: 128,
         intermediate: 3072,
         vocab: 151936,
+        is_tied: true,
+    },
+    Shape {
+        name: "qwen3-8b",
+        layers: 36,
+        hidden: 4096,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 128,
+        intermediate: 12288,
+        vocab: 151936,
+        is_tied: false,
     },
     Shape {
         name: "small",
@@ -40,6 +53,7 @@ const SHAPES: [Shape; 2] = [
         head_dim: 64,
         intermediate: 768,
         vocab: 8192,
+        is_tied: true,
     },
 ];
 
@@ -72,7 +86,7 @@ impl Shape {
             "architectures": ["Qwen3ForCausalLM"], "hidden_size": self.hidden, "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim,
             "intermediate_size": self.intermediate, "vocab_size": self.vocab, "max_position_embeddings": 40960,
-            "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "hidden_act": "silu",
+            "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": self.is_tied, "hidden_act": "silu",
             "bos_token_id": 1, "eos_token_id": 2
         })
     }
@@ -97,6 +111,9 @@ impl Shape {
             tensors.extend(parts.map(|(part, shape)| (format!("model.layers.{layer}.{part}.weight"), shape)));
         }
         tensors.push(("model.norm.weight".to_owned(), vec![self.hidden]));
+        if !self.is_tied {
+            tensors.push(("lm_head.weight".to_owned(), vec![self.vocab, self.hidden]));
+        }
         tensors
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::backend::DType;
 use crate::error::{Error, Result};
-use crate::runner::{Device, KvBudget, RunnerConfig};
+use crate::runner::{Device, KvBudget, Launching, RunnerConfig};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub struct EngineOptions {
     /// The model folder.
     pub model_path: PathBuf,
     /// Where to compute.
-    pub device: DeviceChoice,
+    pub device: Device,
     /// Number type of weights and KV cache; `None` keeps the file's.
     pub dtype: Option<DType>,
     /// Threads that compute, the caller's included; `None` takes all cores.
@@ -31,8 +31,10 @@ pub struct EngineOptions {
     pub prefix_cache: PrefixCache,
     /// Bytes for the KV cache; `None` goes by `memory_utilization`.
     pub kv_cache_bytes: Option<u64>,
-    /// Share of the free memory this engine may hold; `None` takes the device's default.
+    /// Share of the device's memory this engine may hold, on the CPU of the free memory; `None` takes the device's default.
     pub memory_utilization: Option<f32>,
+    /// How decode passes reach a GPU.
+    pub launching: Launching,
     /// Seed of requests that bring none; `None` draws one.
     pub seed: Option<u64>,
 }
@@ -42,7 +44,7 @@ impl EngineOptions {
     pub fn new(model_path: impl Into<PathBuf>) -> EngineOptions {
         EngineOptions {
             model_path: model_path.into(),
-            device: DeviceChoice::Cpu,
+            device: Device::Auto { index: 0 },
             dtype: None,
             num_threads: None,
             max_model_len: None,
@@ -53,13 +55,11 @@ impl EngineOptions {
             prefix_cache: PrefixCache::On,
             kv_cache_bytes: None,
             memory_utilization: None,
+            launching: Launching::Graphs,
             seed: None,
         }
     }
 }
-
-/// Share of the free memory that an engine on the CPU may hold, where the caller says nothing: the host has other work.
-const CPU_MEMORY_SHARE: f32 = 0.5;
 
 impl EngineOptions {
     /// Checks the options and resolves them to what the runner needs to know.
@@ -84,46 +84,29 @@ impl EngineOptions {
         if self.kv_cache_bytes == Some(0) {
             return Err(refusal("kv_cache_bytes", 0, "at least the bytes of one block"));
         }
-        let share = self.memory_utilization.unwrap_or(CPU_MEMORY_SHARE);
-        if !(share > 0.0 && share <= 1.0) {
+        if let Some(share) = self.memory_utilization.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
             return Err(refusal("memory_utilization", share, "above 0 and at most 1"));
         }
-        let device = match self.device {
-            DeviceChoice::Auto | DeviceChoice::Cpu => Device::Cpu,
-            DeviceChoice::Cuda { index } => {
-                let what = format!("device CUDA {index} is not in this build: use device CPU or AUTO");
-                return Err(Error::Unsupported { what });
-            }
-        };
         Ok(RunnerConfig {
-            device,
+            device: self.device,
             dtype: self.dtype,
             threads: self.num_threads,
             max_model_len: self.max_model_len,
             max_num_seqs: self.max_num_seqs,
             max_batched_tokens: self.max_batched_tokens,
             kv_block_size: self.kv_block_size,
-            kv_budget: self.kv_cache_bytes.map_or(KvBudget::MemoryShare(share), KvBudget::Bytes),
+            kv_budget: match (self.kv_cache_bytes, self.memory_utilization) {
+                (Some(bytes), _) => KvBudget::Bytes(bytes),
+                (None, Some(share)) => KvBudget::MemoryShare(share),
+                (None, None) => KvBudget::Default,
+            },
+            launching: self.launching,
         })
     }
 }
 
 fn refusal(field: &'static str, value: impl ToString, wanted: &'static str) -> Error {
     Error::Option { field, value: value.to_string(), wanted }
-}
-
-/// Where to compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// The best there is.
-    Auto,
-    /// Threads of this process.
-    Cpu,
-    /// An NVIDIA GPU.
-    Cuda {
-        /// Which one.
-        index: usize,
-    },
 }
 
 /// Whether blocks are shared between requests with the same prefix.
@@ -142,7 +125,7 @@ mod tests {
     #[test]
     fn the_defaults_are_accepted_and_leave_sizes_to_the_runner() {
         let config = EngineOptions::new("model").runner_config().unwrap();
-        assert_eq!((config.device, config.kv_budget), (Device::Cpu, KvBudget::MemoryShare(0.5)));
+        assert_eq!((config.device, config.kv_budget), (Device::Auto { index: 0 }, KvBudget::Default));
         assert_eq!((config.threads, config.max_num_seqs, config.kv_block_size), (None, None, None));
     }
 
@@ -169,7 +152,6 @@ mod tests {
             ("memory_utilization is 0, but", |o| o.memory_utilization = Some(0.0)),
             ("memory_utilization is 1.5, but", |o| o.memory_utilization = Some(1.5)),
             ("memory_utilization is NaN, but", |o| o.memory_utilization = Some(f32::NAN)),
-            ("device CUDA 1 is not in this build", |o| o.device = DeviceChoice::Cuda { index: 1 }),
         ];
         for (message, spoil) in CASES {
             let mut options = EngineOptions::new("model");

@@ -9,9 +9,9 @@ use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use crate::backend::DType;
 use crate::engine::Engine;
-use crate::engine::options::{DeviceChoice, EngineOptions, PrefixCache};
+use crate::engine::options::{EngineOptions, PrefixCache};
 use crate::error::Error;
-use crate::runner::ModelInfo;
+use crate::runner::{Device, Launching, ModelInfo};
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
@@ -204,7 +204,7 @@ impl nvllm_engine_config {
     const DEFAULT: nvllm_engine_config = nvllm_engine_config {
         struct_size: size_of::<nvllm_engine_config>(),
         model_path: std::ptr::null(),
-        device: nvllm_device::NVLLM_DEVICE_CPU as i32,
+        device: nvllm_device::NVLLM_DEVICE_AUTO as i32,
         device_index: 0,
         dtype: nvllm_dtype::NVLLM_DTYPE_AUTO as i32,
         num_threads: 0,
@@ -229,7 +229,6 @@ impl nvllm_engine_config {
         // SAFETY: the header asks for NULL or a NUL-terminated string.
         let path = unsafe { memory::c_text("model_path", self.model_path)? };
         let device = self.device()?;
-        let _: bool = switch("enforce_eager", self.enforce_eager)?;
         let _: bool = switch("batch_invariant", self.batch_invariant)?;
         if self.tensor_parallel_size > 1 {
             let what =
@@ -252,11 +251,15 @@ impl nvllm_engine_config {
             },
             kv_cache_bytes: Some(self.kv_cache_bytes).filter(|&bytes| bytes > 0),
             memory_utilization: Some(self.memory_utilization).filter(|&share| share != 0.0),
+            launching: match switch("enforce_eager", self.enforce_eager)? {
+                true => Launching::Eager,
+                false => Launching::Graphs,
+            },
             seed: Some(self.seed).filter(|&seed| seed != 0),
         })
     }
 
-    fn device(&self) -> Result<DeviceChoice, Error> {
+    fn device(&self) -> Result<Device, Error> {
         const AUTO: i32 = nvllm_device::NVLLM_DEVICE_AUTO as i32;
         const CPU: i32 = nvllm_device::NVLLM_DEVICE_CPU as i32;
         const CUDA: i32 = nvllm_device::NVLLM_DEVICE_CUDA as i32;
@@ -264,10 +267,10 @@ impl nvllm_engine_config {
             |wanted| Error::Option { field: "device_index", value: self.device_index.to_string(), wanted };
         let index = usize::try_from(self.device_index).map_err(|_| wrong_index("at least 0"))?;
         match self.device {
-            CUDA => Ok(DeviceChoice::Cuda { index }),
+            CUDA => Ok(Device::Cuda { index }),
             CPU if index > 0 => Err(wrong_index("0 on the CPU")),
-            CPU => Ok(DeviceChoice::Cpu),
-            AUTO => Ok(DeviceChoice::Auto),
+            CPU => Ok(Device::Cpu),
+            AUTO => Ok(Device::Auto { index }),
             other => Err(Error::Option {
                 field: "device",
                 value: other.to_string(),

@@ -137,6 +137,15 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
+    /// Computes a whole pass over the batch of `step`.
+    pub fn run_all(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &mut B::Step) {
+        let mut next = Some(self.first());
+        while let Some(stage) = next {
+            self.run(backend, cache, step, stage);
+            next = self.after(stage, step);
+        }
+    }
+
     /// The logits of the last pass that sampled. `[samples, vocab]`
     pub fn logits(&self) -> &Tensor<B::Storage> {
         &self.activations.logits

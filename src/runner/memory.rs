@@ -7,14 +7,36 @@ use crate::runner::{KvBudget, RunnerConfig};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Small blocks share more of a prompt's prefix and waste less at a sequence's end. The CPU reads keys and values through
-/// its caches whatever the block, so it gains nothing from larger ones.
-const CPU_BLOCK_SIZE: usize = 16;
-/// Beyond this many sequences a decode step on the CPU is bound by arithmetic, and more of them only wait for each other.
-const CPU_MAX_NUM_SEQS: usize = 64;
-/// Enough tokens to make prefill a matter of arithmetic: weights are read once for all of them. More would only lengthen
-/// the step that other requests sit through.
-const CPU_MAX_BATCHED_TOKENS: usize = 512;
+/// What a device takes where the caller names nothing.
+pub struct Defaults {
+    block_size: usize,
+    max_num_seqs: usize,
+    max_batched_tokens: usize,
+    memory_share: f32,
+}
+
+pub const CPU: Defaults = Defaults {
+    // Small blocks share more of a prompt's prefix and waste less at a sequence's end. The CPU reads keys and values through
+    // its caches whatever the block, so it gains nothing from larger ones.
+    block_size: 16,
+    // Beyond this many sequences a decode step is bound by arithmetic, and more of them only wait for each other.
+    max_num_seqs: 64,
+    // Enough tokens to make prefill a matter of arithmetic: weights are read once for all of them. More would only lengthen
+    // the step that other requests sit through.
+    max_batched_tokens: 512,
+    // The host has other work.
+    memory_share: 0.5,
+};
+
+#[cfg(nvllm_cuda)]
+pub const CUDA: Defaults = Defaults {
+    // The attention kernels read a tile of 64 tokens at a time.
+    block_size: 64,
+    // Small models go on gaining from larger batches; large ones run out of KV blocks first.
+    max_num_seqs: 256,
+    max_batched_tokens: 8192,
+    memory_share: 0.9,
+};
 
 /// Beyond these a batch is a mistake, and arrays sized by it could fail to be allocated.
 const MAX_NUM_SEQS: usize = 1 << 16;
@@ -24,8 +46,8 @@ const MAX_BLOCK_SIZE: usize = 1 << 12;
 const MAX_TABLE_ENTRIES: usize = 1 << 28;
 
 /// The largest batch, from what was asked for and a model of `max_positions`.
-pub fn batch_limits(config: &RunnerConfig, max_positions: usize) -> Result<BatchLimits> {
-    let block_size = config.kv_block_size.unwrap_or(CPU_BLOCK_SIZE);
+pub fn batch_limits(config: &RunnerConfig, max_positions: usize, defaults: &Defaults) -> Result<BatchLimits> {
+    let block_size = config.kv_block_size.unwrap_or(defaults.block_size);
     check("kv_block_size", block_size, MAX_BLOCK_SIZE, "a number of tokens from 1 to 4096")?;
     let model_len = config.max_model_len.unwrap_or(max_positions);
     check("max_model_len", model_len, max_positions, "from 1 to the positions that config.json gives the model")?;
@@ -33,9 +55,9 @@ pub fn batch_limits(config: &RunnerConfig, max_positions: usize) -> Result<Batch
     // Every running sequence brings at least one token a step, so a bound on one is a bound on the other.
     let (rows, tokens) = match (config.max_num_seqs, config.max_batched_tokens) {
         (Some(rows), Some(tokens)) => (rows, tokens),
-        (Some(rows), None) => (rows, rows.max(CPU_MAX_BATCHED_TOKENS)),
-        (None, Some(tokens)) => (tokens.min(CPU_MAX_NUM_SEQS), tokens),
-        (None, None) => (CPU_MAX_NUM_SEQS, CPU_MAX_BATCHED_TOKENS),
+        (Some(rows), None) => (rows, rows.max(defaults.max_batched_tokens)),
+        (None, Some(tokens)) => (tokens.min(defaults.max_num_seqs), tokens),
+        (None, None) => (defaults.max_num_seqs, defaults.max_batched_tokens),
     };
     check("max_batched_tokens", tokens, MAX_BATCHED_TOKENS, "a number of tokens from 1 to 1048576")?;
     check("max_num_seqs", rows, MAX_NUM_SEQS, "a number of sequences from 1 to 65536")?;
@@ -60,25 +82,52 @@ fn check(field: &'static str, value: usize, max: usize, wanted: &'static str) ->
     }
 }
 
-/// Blocks that the budget holds. The cache is mapped and not touched, so what is not used costs nothing.
-pub fn kv_blocks(budget: KvBudget, limits: &BatchLimits, shape: &KvShape, weight_bytes: u64) -> Result<usize> {
-    blocks_in(budget, limits, shape, weight_bytes, free_host_bytes)
+/// Blocks on the host that the budget holds. The cache is mapped and not touched, so what is not used costs nothing.
+pub fn host_kv_blocks(budget: KvBudget, limits: &BatchLimits, shape: &KvShape, weight_bytes: u64) -> Result<usize> {
+    blocks_in(budget, limits, shape, |share| {
+        let held = (free_host_bytes() as f64 * f64::from(share.unwrap_or(CPU.memory_share))) as u64;
+        held.saturating_sub(weight_bytes)
+    })
 }
 
+/// What a GPU has to offer once the weights are there.
+#[cfg(nvllm_cuda)]
+pub struct DeviceMemory {
+    /// Bytes that nobody holds.
+    pub free: u64,
+    /// All bytes.
+    pub total: u64,
+    /// Bytes that the first passes will take besides the KV cache.
+    pub reserved: u64,
+}
+
+/// Blocks on a GPU that the budget holds.
+#[cfg(nvllm_cuda)]
+pub fn device_kv_blocks(
+    budget: KvBudget,
+    limits: &BatchLimits,
+    shape: &KvShape,
+    memory: &DeviceMemory,
+) -> Result<usize> {
+    blocks_in(budget, limits, shape, |share| {
+        let granted = (memory.total as f64 * f64::from(share.unwrap_or(CUDA.memory_share))) as u64;
+        granted.saturating_sub(memory.total - memory.free).saturating_sub(memory.reserved)
+    })
+}
+
+/// Blocks in the bytes of a budget, or in what `bytes_of_share` makes of a share.
 fn blocks_in(
     budget: KvBudget,
     limits: &BatchLimits,
     shape: &KvShape,
-    weight_bytes: u64,
-    free_bytes: impl FnOnce() -> u64,
+    bytes_of_share: impl FnOnce(Option<f32>) -> u64,
 ) -> Result<usize> {
     let block_bytes = shape.block_bytes() as u64;
+    let all_sequences = (limits.rows * limits.table_width()) as u64;
     let (bytes, useful) = match budget {
         KvBudget::Bytes(bytes) => (bytes, u64::MAX),
-        KvBudget::MemoryShare(share) => {
-            let held = (free_bytes() as f64 * f64::from(share)) as u64;
-            (held.saturating_sub(weight_bytes), (limits.rows * limits.table_width()) as u64)
-        }
+        KvBudget::MemoryShare(share) => (bytes_of_share(Some(share)), all_sequences),
+        KvBudget::Default => (bytes_of_share(None), all_sequences),
     };
     // A slot, `block * block_size + offset`, is a u32.
     let addressable = u64::from(u32::MAX) / limits.block_size as u64;
@@ -126,7 +175,7 @@ fn free_in_cgroup(mount: &Path, group: &Path) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::backend::DType;
-    use crate::runner::Device;
+    use crate::runner::{Device, Launching};
 
     fn config() -> RunnerConfig {
         RunnerConfig {
@@ -138,6 +187,7 @@ mod tests {
             max_batched_tokens: None,
             kv_block_size: None,
             kv_budget: KvBudget::Bytes(1 << 20),
+            launching: Launching::Graphs,
         }
     }
 
@@ -145,7 +195,7 @@ mod tests {
     fn a_bound_on_sequences_or_tokens_alone_moves_the_other_default() {
         let rows_and_tokens = |rows, tokens| {
             let config = RunnerConfig { max_num_seqs: rows, max_batched_tokens: tokens, ..config() };
-            batch_limits(&config, 4096).map(|limits| (limits.rows, limits.tokens)).ok()
+            batch_limits(&config, 4096, &CPU).map(|limits| (limits.rows, limits.tokens)).ok()
         };
         assert_eq!(rows_and_tokens(None, None), Some((64, 512)));
         assert_eq!(rows_and_tokens(None, Some(8)), Some((8, 8)));
@@ -168,7 +218,7 @@ mod tests {
             ("kv_block_size", RunnerConfig { kv_block_size: Some(usize::MAX), ..config() }),
         ];
         for (wanted, config) in cases {
-            match batch_limits(config, 4096) {
+            match batch_limits(config, 4096, &CPU) {
                 Err(Error::Option { field, .. }) => assert_eq!(field, *wanted),
                 other => panic!("{wanted}: {other:?}"),
             }
@@ -178,7 +228,7 @@ mod tests {
     #[test]
     fn block_tables_beyond_reason_are_out_of_memory_instead_of_an_abort() {
         let config = RunnerConfig { max_num_seqs: Some(1 << 16), kv_block_size: Some(1), ..config() };
-        assert!(matches!(batch_limits(&config, 1 << 24), Err(Error::OutOfMemory { what: "block tables", .. })));
+        assert!(matches!(batch_limits(&config, 1 << 24, &CPU), Err(Error::OutOfMemory { what: "block tables", .. })));
     }
 
     fn sizes() -> (BatchLimits, KvShape) {
@@ -190,7 +240,7 @@ mod tests {
     fn a_budget_in_bytes_is_used_whole() {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
-        let blocks = |bytes| blocks_in(KvBudget::Bytes(bytes), &limits, &shape, 1 << 40, || 0);
+        let blocks = |bytes| blocks_in(KvBudget::Bytes(bytes), &limits, &shape, |_| 0);
         assert_eq!(blocks(10 * block + block / 2).ok(), Some(10));
         assert_eq!(blocks(1000 * block).ok(), Some(1000));
         match blocks(block - 1) {
@@ -201,13 +251,35 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_memory_pays_for_the_weights_first_and_takes_no_more_than_is_useful() {
+    fn a_share_of_memory_takes_no_more_than_is_useful() {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
-        let blocks = |free, weights| blocks_in(KvBudget::MemoryShare(0.5), &limits, &shape, weights, move || free);
-        assert_eq!(blocks(20 * block, 3 * block).ok(), Some(7));
-        assert_eq!(blocks(2000 * block, 3 * block).ok(), Some(16), "4 rows of 4 blocks");
-        assert!(matches!(blocks(20 * block, 11 * block), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
+        let blocks = |left| blocks_in(KvBudget::MemoryShare(0.5), &limits, &shape, move |_| left);
+        assert_eq!(blocks(7 * block).ok(), Some(7));
+        assert_eq!(blocks(2000 * block).ok(), Some(16), "4 rows of 4 blocks");
+        assert!(matches!(blocks(0), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
+    }
+
+    #[test]
+    fn on_the_host_the_weights_are_paid_for_first() {
+        let (limits, shape) = sizes();
+        let blocks = |weights| host_kv_blocks(KvBudget::MemoryShare(1.0), &limits, &shape, weights);
+        assert_eq!(blocks(0).ok(), Some(16));
+        assert!(matches!(blocks(u64::MAX), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
+    }
+
+    #[cfg(nvllm_cuda)]
+    #[test]
+    fn on_a_gpu_the_share_is_of_the_whole_less_what_is_held_and_reserved() {
+        let (limits, shape) = sizes();
+        let block = shape.block_bytes() as u64;
+        let blocks = |budget, held: u64, reserved: u64| {
+            let memory = DeviceMemory { free: (20 - held) * block, total: 20 * block, reserved: reserved * block };
+            device_kv_blocks(budget, &limits, &shape, &memory).ok()
+        };
+        assert_eq!(blocks(KvBudget::MemoryShare(0.5), 3, 2), Some(5));
+        assert_eq!(blocks(KvBudget::Default, 3, 2), Some(13), "0.9 of 20, less 5");
+        assert_eq!(blocks(KvBudget::MemoryShare(0.5), 10, 0), None);
     }
 
     #[test]

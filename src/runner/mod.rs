@@ -1,12 +1,20 @@
 //! Turns a [`Batch`] into tokens on one or several devices.
 
+#[cfg(nvllm_cuda)]
+pub mod cuda;
+#[cfg(nvllm_cuda)]
+mod graphs;
 mod memory;
 pub mod single;
 
-use crate::backend::DType;
 use crate::backend::cpu::{Cpu, Isa};
+use crate::backend::{DType, KvShape};
 use crate::batch::{Batch, BatchLimits, TokenId};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::log::{Level, log};
+use crate::model::config::HfConfig;
+use crate::model::spec::DecoderSpec;
+use crate::model::weights::Weights;
 use single::SingleRunner;
 use std::num::NonZero;
 use std::ops::ControlFlow;
@@ -59,13 +67,34 @@ pub struct RunnerConfig {
     pub kv_block_size: Option<usize>,
     /// Memory for the KV cache.
     pub kv_budget: KvBudget,
+    /// How decode passes reach a GPU.
+    pub launching: Launching,
 }
 
-/// A kind of device.
+/// Where to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
+    /// An NVIDIA GPU, if there is one that can run the model, else the CPU.
+    Auto {
+        /// Which GPU of those that the driver shows.
+        index: usize,
+    },
     /// Threads of this process.
     Cpu,
+    /// An NVIDIA GPU.
+    Cuda {
+        /// Which of those that the driver shows.
+        index: usize,
+    },
+}
+
+/// How decode passes reach a GPU. The CPU knows no difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launching {
+    /// As graphs that are captured when the runner opens.
+    Graphs,
+    /// Kernel by kernel.
+    Eager,
 }
 
 /// How much memory the KV cache may take.
@@ -73,8 +102,11 @@ pub enum Device {
 pub enum KvBudget {
     /// So many bytes.
     Bytes(u64),
-    /// What this share of the device's free memory leaves after the weights, but no more than all sequences can use.
+    /// What this share of the device's memory leaves after the weights, but no more than all sequences can use. On the CPU it
+    /// is a share of the free memory; on a GPU of all of it, less what others hold.
     MemoryShare(f32),
+    /// The device's default share.
+    Default,
 }
 
 /// A runner that is ready, and what it turned out to be.
@@ -110,13 +142,74 @@ pub struct ModelInfo {
     pub limits: BatchLimits,
 }
 
+impl ModelInfo {
+    fn new(
+        hf: &HfConfig,
+        spec: &DecoderSpec,
+        weights: &Weights,
+        kv_shape: &KvShape,
+        blocks: usize,
+        limits: BatchLimits,
+    ) -> ModelInfo {
+        ModelInfo {
+            vocab_size: spec.vocab,
+            num_layers: spec.layers,
+            hidden_size: spec.hidden,
+            bos_token: hf.bos_token,
+            eos_tokens: hf.eos_tokens.clone(),
+            num_parameters: weights.parameters(),
+            weight_bytes: weights.bytes(),
+            kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
+            num_kv_blocks: blocks,
+            limits,
+        }
+    }
+}
+
 /// Loads the model in `folder`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
 pub fn load(folder: &Path, config: &RunnerConfig, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Loaded> {
-    let (runner, info) = match config.device {
-        Device::Cpu => {
-            let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
-            SingleRunner::open(folder, config, Cpu::new(threads, Isa::detect()?), progress)?
-        }
-    };
+    match config.device {
+        Device::Cpu => load_on_cpu(folder, config, progress),
+        Device::Cuda { index } => load_on_cuda(folder, config, index, progress),
+        Device::Auto { .. } if config.dtype == Some(DType::F32) => load_on_cpu(folder, config, progress),
+        Device::Auto { index } => match load_on_cuda(folder, config, index, progress) {
+            Err(reason @ (Error::Unsupported { .. } | Error::UnsupportedModel { .. })) => {
+                log(Level::Info, format_args!("computing on the CPU: {reason}"));
+                load_on_cpu(folder, config, progress)
+            }
+            loaded => loaded,
+        },
+    }
+}
+
+fn load_on_cpu(
+    folder: &Path,
+    config: &RunnerConfig,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Loaded> {
+    let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
+    let (runner, info) = SingleRunner::open(folder, config, Cpu::new(threads, Isa::detect()?), progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
+}
+
+#[cfg(nvllm_cuda)]
+fn load_on_cuda(
+    folder: &Path,
+    config: &RunnerConfig,
+    index: usize,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Loaded> {
+    let (runner, info) = cuda::CudaRunner::open(folder, config, index, progress)?;
+    Ok(Loaded { runner: Box::new(runner), info })
+}
+
+#[cfg(not(nvllm_cuda))]
+fn load_on_cuda(
+    _folder: &Path,
+    _config: &RunnerConfig,
+    index: usize,
+    _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Loaded> {
+    let what = format!("CUDA device {index} is not in this build, which was made without nvcc: use device CPU or AUTO");
+    Err(Error::Unsupported { what })
 }

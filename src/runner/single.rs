@@ -47,10 +47,10 @@ impl<B: Backend> SingleRunner<B> {
     ) -> Result<(SingleRunner<B>, ModelInfo)> {
         let hf = HfConfig::read(folder)?;
         let spec = families::spec(&hf)?;
-        let limits = memory::batch_limits(config, spec.max_positions)?;
+        let limits = memory::batch_limits(config, spec.max_positions, &memory::CPU)?;
         let mut weights = Weights::open(folder, config.dtype)?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
-        let blocks = memory::kv_blocks(config.kv_budget, &limits, &kv_shape, weights.total_bytes())?;
+        let blocks = memory::host_kv_blocks(config.kv_budget, &limits, &kv_shape, weights.total_bytes())?;
 
         // Cheap refusals come before the long part: a tensor that does not fit is known before any is read.
         let positions = limits.model_len.min(blocks * limits.block_size);
@@ -60,18 +60,7 @@ impl<B: Backend> SingleRunner<B> {
         let step = backend.step(&limits)?;
         weights.warm(progress)?;
 
-        let info = ModelInfo {
-            vocab_size: spec.vocab,
-            num_layers: spec.layers,
-            hidden_size: spec.hidden,
-            bos_token: hf.bos_token,
-            eos_tokens: hf.eos_tokens,
-            num_parameters: weights.parameters(),
-            weight_bytes: weights.bytes(),
-            kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
-            num_kv_blocks: blocks,
-            limits,
-        };
+        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits);
         Ok((SingleRunner { backend, decoder, cache, step, pass: None, pass_time: Duration::ZERO }, info))
     }
 

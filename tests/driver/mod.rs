@@ -8,7 +8,7 @@ use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{Device, KvBudget, ModelInfo, Runner, RunnerConfig};
+use nanovllm::runner::{Device, KvBudget, Launching, ModelInfo, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,7 @@ pub fn config() -> RunnerConfig {
         max_batched_tokens: Some(512),
         kv_block_size: Some(4),
         kv_budget: KvBudget::Bytes(8 << 20),
+        launching: Launching::Graphs,
     }
 }
 

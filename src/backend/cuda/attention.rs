@@ -21,7 +21,6 @@ params! {
         workers: Address,
         counts: Address,
         block_tables: Address,
-        table_width: i32,
         qkv_stride: i32,
         kv_heads: i32,
         group: i32,
@@ -37,8 +36,8 @@ params! {
         qkv: Address,
         cache: Address,
         tiles: Address,
+        counts: Address,
         block_tables: Address,
-        table_width: i32,
         qkv_stride: i32,
         kv_heads: i32,
         group: i32,
@@ -72,6 +71,20 @@ fn variant(head_dim: usize) -> Result<&'static Variant> {
         value: head_dim.to_string(),
         supported: "64, 80, 96, 128 or 256 on CUDA",
     })
+}
+
+/// Whether the kernels know such heads, of which `heads` ask and `shape.kv_heads` answer.
+pub fn check(shape: &KvShape, heads: usize) -> Result<()> {
+    variant(shape.head_dim)?;
+    let group = heads / shape.kv_heads;
+    if group > GROUP_MAX {
+        return Err(Error::UnsupportedModel {
+            setting: "num_attention_heads for each of num_key_value_heads",
+            value: group.to_string(),
+            supported: "1 to 16 on CUDA",
+        });
+    }
+    Ok(())
 }
 
 /// Numbers from row to row of a tile in shared memory: `Tile` in tensor_core.cuh.
@@ -174,7 +187,6 @@ pub fn run(
     let (at, plan) = (step.addresses(), step.plan());
     let scale_log2 = scale * std::f32::consts::LOG2_E;
     let block_size_log2 = shape.block_size.ilog2() as i32;
-    let table_width = step.batch().table_width as i32;
 
     if plan.rows.len() > 1 {
         let decode = &cache.decode;
@@ -192,7 +204,6 @@ pub fn run(
             workers: at.decode_workers,
             counts: at.counts,
             block_tables: at.block_tables,
-            table_width,
             qkv_stride: qkv.storage.stride() as i32,
             kv_heads: shape.kv_heads as i32,
             group: group as i32,
@@ -211,8 +222,8 @@ pub fn run(
             qkv: qkv.storage.address(),
             cache: cache.layer(layer),
             tiles: at.prefill_tiles,
+            counts: at.counts,
             block_tables: at.block_tables,
-            table_width,
             qkv_stride: qkv.storage.stride() as i32,
             kv_heads: shape.kv_heads as i32,
             group: group as i32,

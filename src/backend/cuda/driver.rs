@@ -284,12 +284,6 @@ impl Pinned {
         Ok(pinned)
     }
 
-    /// Where the device finds it.
-    pub fn address(&self) -> Address {
-        // Addresses are unified: what `cuMemHostAlloc` returns is valid on the device.
-        self.start as Address
-    }
-
     /// Its bytes. The caller has waited for whatever the device writes there.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: allocated by `zeroed` with so many bytes, all initialized.
@@ -314,6 +308,18 @@ impl Pinned {
         check("cuMemcpyHtoDAsync", unsafe {
             sys::cuMemcpyHtoDAsync_v2(to, self.start.cast(), bytes, self.context.stream)
         })
+    }
+
+    /// Begins a copy of `bytes` from `offset` of device memory to the beginning.
+    ///
+    /// # Panics
+    ///
+    /// If either side is smaller.
+    pub fn download(&mut self, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        assert!(bytes <= self.bytes && offset + bytes <= from.bytes);
+        let (from, stream) = (from.address + offset as u64, self.context.stream);
+        // SAFETY: both ranges are allocated by the line above. Dropping either waits for the copy.
+        check("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(self.start.cast(), from, bytes, stream) })
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Cuda, Matrix, Step, Tensor};
 use crate::error::Result;
 
 params! {
-    EmbeddingParams { out: Address, table: Address, token_ids: Address, hidden: i32, stride: i32 }
+    EmbeddingParams { out: Address, table: Address, token_ids: Address, sampled: Address, hidden: i32, stride: i32 }
 }
 
 pub fn run(cuda: &Cuda, out: &mut Tensor, table: &Matrix, step: &Step) -> Result<()> {
@@ -14,6 +14,7 @@ pub fn run(cuda: &Cuda, out: &mut Tensor, table: &Matrix, step: &Step) -> Result
         out: out.storage.address(),
         table: table.memory.address(),
         token_ids: step.addresses().token_ids,
+        sampled: step.addresses().tokens,
         hidden: out.cols() as i32,
         stride: out.storage.stride() as i32,
     };

@@ -16,8 +16,8 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// Room for `blocks` blocks in every layer, and the attention kernels for such heads.
-    pub fn new(context: &Arc<Context>, shape: &KvShape, blocks: usize, dtype: DType) -> Result<KvCache> {
+    /// Whether the kernels know such a cache.
+    pub fn check(shape: &KvShape, dtype: DType) -> Result<()> {
         if shape.dtype != dtype {
             return Err(Error::Unsupported {
                 what: format!("a KV cache in {:?} with weights in {dtype:?}: on CUDA both have one type", shape.dtype),
@@ -30,6 +30,12 @@ impl KvCache {
                 wanted: "a power of two from 16 to 256 on CUDA",
             });
         }
+        Ok(())
+    }
+
+    /// Room for `blocks` blocks in every layer, and the attention kernels for such heads.
+    pub fn new(context: &Arc<Context>, shape: &KvShape, blocks: usize, dtype: DType) -> Result<KvCache> {
+        KvCache::check(shape, dtype)?;
         let layer_bytes = shape.block_bytes() / shape.layers * blocks;
         let memory = Memory::new(context, layer_bytes * shape.layers, "the KV cache", "kv_cache_bytes")?;
         let (decode, prefill) = (Decode::new(context, shape)?, Prefill::new(context, shape)?);

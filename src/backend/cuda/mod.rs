@@ -122,6 +122,12 @@ impl Cuda {
         })
     }
 
+    /// Whether the kernels know a KV cache of this shape, and `heads` query heads over it.
+    pub fn check(&self, shape: &KvShape, heads: usize) -> Result<()> {
+        KvCache::check(shape, self.dtype)?;
+        attention::check(shape, heads)
+    }
+
     /// Chooses whether kernels overlap.
     pub fn set_chaining(&mut self, chaining: Chaining) {
         self.chaining = chaining;
@@ -163,6 +169,18 @@ impl Cuda {
             launches(self);
             self.failed()
         })
+    }
+
+    /// A second step over the device memory of `step`: one is staged while the other is computed.
+    pub fn twin(&self, step: &Step) -> Result<Step> {
+        step.twin(&self.context, attention::workers(&self.context))
+    }
+
+    /// Takes a batch over to the device, padded up to `rows` rows: for a graph that was captured with so many.
+    pub fn stage_padded(&mut self, step: &mut Step, batch: &Batch, rows: usize) -> Result<()> {
+        self.failed()?;
+        self.context.make_current()?;
+        step.stage(batch, rows, &self.geometry.get())
     }
 
     /// Copies each block `pairs[i].0` to `pairs[i].1` in all layers. No block may be source and target at once.
@@ -262,7 +280,7 @@ impl Backend for Cuda {
     fn stage(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
         self.failed()?;
         self.context.make_current()?;
-        step.stage(batch, &self.geometry.get())
+        step.stage(batch, batch.rows(), &self.geometry.get())
     }
 
     fn sampled<'a>(&mut self, step: &'a Step) -> Result<&'a [TokenId]> {

@@ -8,7 +8,6 @@ use crate::error::Result;
 params! {
     SampleParams {
         tokens: Address,
-        host_tokens: Address,
         logits: Address,
         sampling: Address,
         banned: Address,
@@ -40,7 +39,6 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
     let at = step.addresses();
     let params = SampleParams {
         tokens: at.tokens,
-        host_tokens: at.host_tokens,
         logits: logits.storage.address(),
         sampling: at.sampling,
         banned: at.banned,
@@ -59,5 +57,5 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
     let kernels = &cuda.kernels;
     kernels.sample_likeliest.launch(cuda.chaining, [splits(256, 8), samples, 1], 256, 0, &params)?;
     kernels.sample_choose.launch(cuda.chaining, [splits(1024, 1), samples, 1], 1024, 0, &params)?;
-    if cuda.context.is_capturing() { Ok(()) } else { step.mark_sampled() }
+    if cuda.context.is_capturing() { Ok(()) } else { step.finish() }
 }

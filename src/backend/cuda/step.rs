@@ -3,12 +3,16 @@
 //! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, each at
 //! an offset that depends on the limits alone: one copy takes a batch over, and a graph captured once finds every
 //! later batch at the same addresses. Block tables come last, so that the copy can stop where they end.
+//!
+//! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
+//! stream for its turn.
 
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
 use crate::batch::{Batch, BatchLimits, Sampling, TokenId};
 use crate::error::{Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Banned tokens of all samples together.
 const BANNED_PER_ROW: usize = 64;
@@ -20,15 +24,19 @@ pub struct Step {
     plan: Plan,
     layout: Layout,
     limits: BatchLimits,
+    /// Rows of the batch that are its own; those after them only pad it.
+    samples: usize,
     host: Pinned,
-    device: Memory,
+    device: Arc<Memory>,
+    /// Recorded before each upload.
+    begun: Event,
     /// Recorded after each upload: the pinned memory may be written again.
     uploaded: Event,
-    /// Recorded after sampling.
-    sampled: Event,
+    /// Recorded when the tokens are on the host.
+    finished: Event,
     host_tokens: Pinned,
-    /// `[rows]` tokens, ranks of the likeliest and noisiest tokens, arrival counts.
-    scratch: Memory,
+    /// `[rows]` ranks of the likeliest and noisiest tokens, tokens, arrival counts.
+    scratch: Arc<Memory>,
 }
 
 /// Offsets in bytes.
@@ -59,7 +67,7 @@ impl Layout {
         };
         let (tokens, rows) = (limits.tokens, limits.rows);
         Layout {
-            counts: place(8),
+            counts: place(12),
             token_ids: place(4 * tokens),
             positions: place(4 * tokens),
             slots: place(4 * tokens),
@@ -93,7 +101,6 @@ pub struct Addresses {
     pub banned: Address,
     pub block_tables: Address,
     pub tokens: Address,
-    pub host_tokens: Address,
     pub likeliest: Address,
     pub noisiest: Address,
     pub arrived: Address,
@@ -125,18 +132,37 @@ fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
 impl Step {
     /// Memory for a batch of at most `limits`, planned for at most `workers` thread blocks.
     pub fn new(context: &Arc<Context>, limits: &BatchLimits, workers: usize) -> Result<Step> {
+        let device = Memory::new(context, Layout::new(limits, workers).end, "a batch on the device", KNOB)?;
+        let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
+        Step::sharing(context, limits, workers, Arc::new(device), Arc::new(scratch))
+    }
+
+    /// A second step over the device memory of this one.
+    pub fn twin(&self, context: &Arc<Context>, workers: usize) -> Result<Step> {
+        Step::sharing(context, &self.limits, workers, self.device.clone(), self.scratch.clone())
+    }
+
+    fn sharing(
+        context: &Arc<Context>,
+        limits: &BatchLimits,
+        workers: usize,
+        device: Arc<Memory>,
+        scratch: Arc<Memory>,
+    ) -> Result<Step> {
         let layout = Layout::new(limits, workers);
         Ok(Step {
             batch: Batch::with_limits(limits),
             plan: Plan::with_capacity(limits.rows, workers, Plan::tiles_max(limits.tokens, limits.rows)),
             layout,
             limits: *limits,
+            samples: 0,
             host: Pinned::zeroed(context, layout.end, "a batch in pinned memory", KNOB)?,
-            device: Memory::new(context, layout.end, "a batch on the device", KNOB)?,
+            device,
+            begun: Event::new(context, EventKind::Timing)?,
             uploaded: Event::new(context, EventKind::Order)?,
-            sampled: Event::new(context, EventKind::Order)?,
+            finished: Event::new(context, EventKind::Timing)?,
             host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
-            scratch: Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?,
+            scratch,
         })
     }
 
@@ -150,8 +176,9 @@ impl Step {
         &self.plan
     }
 
-    /// Copies and plans a batch, and begins its upload.
-    pub fn stage(&mut self, batch: &Batch, geometry: &Geometry) -> Result<()> {
+    /// Copies and plans a batch, and begins its upload. Up to `rows` rows it is padded with greedy rows without a context: attention
+    /// passes them over, and their tokens are dropped.
+    pub fn stage(&mut self, batch: &Batch, rows: usize, geometry: &Geometry) -> Result<()> {
         let limit = BANNED_PER_ROW * self.limits.rows;
         if batch.banned_tokens.len() > limit {
             return Err(Error::Unsupported {
@@ -163,9 +190,13 @@ impl Step {
         }
         self.uploaded.wait()?;
         self.batch.clone_from(batch);
+        self.samples = batch.samples();
+        self.pad(rows);
+        let batch = &self.batch;
         self.plan.make(batch, geometry);
         let (to, at) = (self.host.bytes_mut(), &self.layout);
-        put(to, at.counts, &[self.plan.workers.len() as u32, self.plan.rows.len() as u32 - 1]);
+        let counts = [self.plan.workers.len(), self.plan.rows.len() - 1, batch.table_width];
+        put(to, at.counts, &counts.map(|count| count as u32));
         put(to, at.token_ids, &batch.token_ids);
         put(to, at.positions, &batch.positions);
         put(to, at.slots, &batch.slots);
@@ -179,26 +210,49 @@ impl Step {
         put(to, at.prefill_tiles, &self.plan.tiles);
         put(to, at.banned, &batch.banned_tokens);
         let end = put(to, at.block_tables, &batch.block_tables);
+        self.begun.record()?;
         self.host.upload(&self.device, 0, end)?;
         self.uploaded.record()
     }
 
-    /// Marks that the tokens of this step are on their way: after `sample`, or after the launch of a graph with it.
-    pub fn mark_sampled(&self) -> Result<()> {
-        self.sampled.record()
+    fn pad(&mut self, rows: usize) {
+        let batch = &mut self.batch;
+        while batch.rows() < rows {
+            batch.sampled_rows.push(batch.rows() as u32);
+            batch.sampling.push(Sampling::GREEDY);
+            batch.token_ids.push(0);
+            batch.positions.push(0);
+            batch.slots.push(u32::MAX);
+            batch.row_starts.push(batch.token_ids.len() as u32);
+            batch.context_lens.push(0);
+            batch.block_tables.resize(batch.rows() * batch.table_width, 0);
+        }
     }
 
-    /// Whether the tokens are there.
-    pub fn is_sampled(&self) -> Result<bool> {
-        self.sampled.is_reached()
+    /// Brings the tokens to the host, after `sample` or the launch of a graph with it, and marks the end of the step.
+    pub fn finish(&mut self) -> Result<()> {
+        let offset = (self.addresses().tokens - self.scratch.address()) as usize;
+        self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
+        self.finished.record()
     }
 
-    /// The tokens, once they are there. `[samples]`
+    /// Whether the step has come to its end.
+    pub fn is_finished(&self) -> Result<bool> {
+        self.finished.is_reached()
+    }
+
+    /// The tokens, once the step has come to its end. `[samples]`
     pub fn tokens(&self) -> Result<&[TokenId]> {
-        self.sampled.wait()?;
-        let bytes = &self.host_tokens.bytes()[..4 * self.batch.samples()];
+        self.finished.wait()?;
+        let bytes = &self.host_tokens.bytes()[..4 * self.samples];
         // SAFETY: pinned memory begins at a page, and any four bytes are a token id. The device is done with it by the wait.
-        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), self.batch.samples()) })
+        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), self.samples) })
+    }
+
+    /// How long the device worked on the step, which has come to its end.
+    pub fn device_time(&self) -> Result<Duration> {
+        let milliseconds = self.begun.milliseconds_to(&self.finished)?;
+        Ok(Duration::from_secs_f32(milliseconds.max(0.0) / 1e3))
     }
 
     /// Where the device finds the arrays.
@@ -223,7 +277,6 @@ impl Step {
             noisiest: scratch + 8 * rows,
             tokens: scratch + 16 * rows,
             arrived: scratch + 20 * rows,
-            host_tokens: self.host_tokens.address(),
         }
     }
 }

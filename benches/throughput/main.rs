@@ -1,0 +1,228 @@
+//! The engine on a GPU, from requests to tokens.
+//!
+//! ```text
+//! cargo bench --features cuda --bench throughput -- [shape] [folder] [eager]
+//! ```
+//!
+//! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b and 16.4 GB for qwen3-8b, unless it holds one
+//! already. Random weights cost what trained ones do, as long as end tokens are ignored.
+
+#[path = "../decode/checkpoint.rs"]
+#[allow(dead_code)]
+mod checkpoint;
+
+use checkpoint::Shape;
+use nanovllm::batch::{Batch, TokenId};
+use nanovllm::engine::options::PrefixCache;
+use nanovllm::engine::sampling_params::{Eos, SamplingParams};
+use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
+use nanovllm::error::Result;
+use nanovllm::runner::{self, Device, KvBudget, Launching, Loaded, Runner, RunnerConfig};
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Prompt and output lengths of 256 requests: two draws of Python's `randint(100, 1024)` with seed 0, as nano-vLLM's bench
+/// makes them.
+const LENGTHS: &str = include_str!("lengths.csv");
+const CONTEXT: usize = 512;
+const DECODE_STEPS: usize = 60;
+const BATCHES: [usize; 6] = [1, 8, 32, 64, 128, 256];
+
+thread_local! {
+    /// Time that runners spent waiting for the device, on this thread.
+    static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// A runner that notes how long the host waits for it.
+struct Timed(Box<dyn Runner>);
+
+impl Runner for Timed {
+    fn submit(&mut self, batch: &Batch) -> Result<()> {
+        self.0.submit(batch)
+    }
+
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
+        let begun = Instant::now();
+        let tokens = self.0.collect(deadline);
+        WAITED.set(WAITED.get() + begun.elapsed());
+        tokens
+    }
+
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+
+    fn stages(&self) -> usize {
+        self.0.stages()
+    }
+
+    fn pass_time(&self) -> Duration {
+        self.0.pass_time()
+    }
+}
+
+fn main() {
+    // Cargo adds `--bench` to what the user gave.
+    let mut given = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let shape = Shape::named(&given.next().unwrap_or("qwen3-0.6b".into()));
+    let folder =
+        given.next().map_or_else(|| std::env::temp_dir().join(format!("nanovllm-{}", shape.name)), PathBuf::from);
+    let launching = match given.next().as_deref() {
+        Some("eager") => Launching::Eager,
+        _ => Launching::Graphs,
+    };
+    checkpoint::write_if_absent(&shape, &folder);
+    println!("{}, {launching:?}", shape.name);
+
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let mut engine = match open(&folder, launching) {
+            Ok(engine) => engine,
+            Err(error) => {
+                println!("{error}");
+                return;
+            }
+        };
+        let opened = begun.elapsed();
+        add(&mut engine, 1, 128, 1);
+        finish(&mut engine);
+        println!("open / to first token     {:9.0} ms / {:.0} ms", ms(opened), ms(begun.elapsed()));
+    }
+
+    let mut engine = open(&folder, launching).unwrap();
+    let info = engine.front().model_info();
+    println!("KV cache                  {:9} blocks, {:.1} GB", info.num_kv_blocks, info.kv_cache_bytes as f64 / 1e9);
+    for prompt in [128, 1024] {
+        let times = (0..7).map(|i| {
+            let begun = Instant::now();
+            add(&mut engine, 1, prompt + i, 1);
+            finish(&mut engine);
+            begun.elapsed()
+        });
+        println!("first token, prompt {prompt:5} {:9.2} ms", ms(median(times.collect())));
+    }
+    for rows in BATCHES {
+        let (step, host) = decode(&mut engine, rows);
+        println!(
+            "decode, batch {rows:3}         {:9.3} ms a step, {:8.0} tok/s, host {:.0} us a step",
+            ms(step),
+            rows as f64 / step.as_secs_f64(),
+            1e3 * ms(host)
+        );
+    }
+    let times = (0..4).map(|_| {
+        let begun = Instant::now();
+        add(&mut engine, 16, 1024, 1);
+        finish(&mut engine);
+        begun.elapsed()
+    });
+    let took = median(times.collect());
+    println!("prefill of 16 x 1024      {:9.1} ms, {:.0} tok/s", ms(took), 16.0 * 1024.0 / took.as_secs_f64());
+    for _ in 0..2 {
+        requests(&mut engine);
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn open(folder: &Path, launching: Launching) -> Result<Engine> {
+    let config = RunnerConfig {
+        device: Device::Cuda { index: 0 },
+        dtype: None,
+        threads: None,
+        max_model_len: Some(4096),
+        max_num_seqs: None,
+        max_batched_tokens: None,
+        kv_block_size: None,
+        kv_budget: KvBudget::Default,
+        launching,
+    };
+    let Loaded { runner, info } = runner::load(folder, &config, &mut |_| ControlFlow::Continue(()))?;
+    let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };
+    Ok(Engine::with_runner(Loaded { runner: Box::new(Timed(runner)), info }, limits))
+}
+
+fn params(output: usize) -> SamplingParams {
+    SamplingParams { max_tokens: Some(output as u32), temperature: 0.6, eos: Eos::Ignored, ..SamplingParams::default() }
+}
+
+/// Adds requests of `prompt` tokens that ask for `output` each.
+fn add(engine: &mut Engine, requests: usize, prompt: usize, output: usize) {
+    for request in 0..requests {
+        let tokens: Vec<TokenId> = (0..prompt).map(|i| ((i * 7919 + request * 104_729) % 8000) as TokenId).collect();
+        engine.front().add_request(Prompt::Tokens(&tokens), params(output)).unwrap();
+    }
+}
+
+/// Steps until all requests have ended, and counts their tokens.
+fn finish(engine: &mut Engine) -> usize {
+    let mut tokens = 0;
+    while !engine.front().is_finished() {
+        engine.step(Budget::OnePass).unwrap();
+        while let Some(output) = engine.next_output() {
+            tokens += output.token_ids.len();
+        }
+    }
+    tokens
+}
+
+/// The median time of a decode step around a context of `CONTEXT`, and the part of it in which the host works.
+fn decode(engine: &mut Engine, rows: usize) -> (Duration, Duration) {
+    add(engine, rows, CONTEXT, DECODE_STEPS + 40);
+    // Until all prompts are computed, and a little on.
+    let mut steps_since_prompts = 0;
+    while steps_since_prompts < 5 {
+        let report = engine.step(Budget::OnePass).unwrap();
+        steps_since_prompts =
+            if report.prefill_tokens + report.waiting as u32 > 0 { 0 } else { steps_since_prompts + 1 };
+        while engine.next_output().is_some() {}
+    }
+    let steps = (0..DECODE_STEPS).map(|_| {
+        let (begun, waited) = (Instant::now(), WAITED.get());
+        engine.step(Budget::OnePass).unwrap();
+        while engine.next_output().is_some() {}
+        let took = begun.elapsed();
+        (took, took - (WAITED.get() - waited))
+    });
+    let (steps, host) = steps.unzip();
+    finish(engine);
+    (median(steps), median(host))
+}
+
+/// nano-vLLM's bench.
+fn requests(engine: &mut Engine) {
+    let lengths = LENGTHS.lines().skip(1).map(|line| {
+        let (prompt, output) = line.split_once(',').unwrap();
+        (prompt.parse::<usize>().unwrap(), output.parse::<usize>().unwrap())
+    });
+    let begun = Instant::now();
+    let waited = WAITED.get();
+    let (mut prompts, mut outputs) = (0, 0);
+    for (prompt, output) in lengths {
+        add(engine, 1, prompt, output);
+        (prompts, outputs) = (prompts + prompt, outputs + output);
+    }
+    let before = engine.front().stats();
+    let tokens = finish(engine);
+    assert_eq!(tokens, outputs, "every request gets its tokens");
+    let took = begun.elapsed();
+    let after = engine.front().stats();
+    println!(
+        "256 requests              {:9.2} s, {:.0} output tok/s ({prompts} prompt and {outputs} output tokens, {} passes, device {:.2} s, host {:.2} s, {} preemptions)",
+        took.as_secs_f64(),
+        outputs as f64 / took.as_secs_f64(),
+        after.steps - before.steps,
+        (after.step_time_us - before.step_time_us) as f64 / 1e6,
+        (took - (WAITED.get() - waited)).as_secs_f64(),
+        after.preemptions - before.preemptions,
+    );
+}

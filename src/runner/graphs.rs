@@ -1,0 +1,125 @@
+//! Decode passes as CUDA graphs, one for each of a few batch sizes.
+//!
+//! A graph replays the launches of a whole pass by one call. What differs from step to step lies in the step's memory; the
+//! number of rows does not, so a batch is padded up to the next size that was captured.
+
+use crate::backend::Backend;
+use crate::backend::cuda::{Cuda, Graph, KvCache, Step};
+use crate::batch::{Batch, BatchLimits, Sampling};
+use crate::error::Result;
+use crate::model::decoder::Decoder;
+
+/// Graphs by the number of their rows, ascending.
+#[derive(Default)]
+pub struct Graphs {
+    by_rows: Vec<(usize, Graph)>,
+}
+
+impl Graphs {
+    /// Captures a graph for each of `sizes`. Each size runs once before, so that its matrix products are planned.
+    pub fn capture(
+        sizes: &[usize],
+        backend: &mut Cuda,
+        decoder: &mut Decoder<Cuda>,
+        cache: &mut KvCache,
+        step: &mut Step,
+        limits: &BatchLimits,
+    ) -> Result<Graphs> {
+        let batch = one_token(limits);
+        let mut graphs = Graphs::default();
+        for &rows in sizes {
+            backend.stage_padded(step, &batch, rows)?;
+            decoder.run_all(backend, cache, step);
+            backend.sampled(step)?;
+            let graph = backend.capture(|backend| decoder.run_all(backend, cache, step))?;
+            graphs.by_rows.push((rows, graph));
+        }
+        Ok(graphs)
+    }
+
+    /// The smallest graph that serves a batch, and its rows. `None` for a batch that is not all decode.
+    pub fn serving(&self, batch: &Batch) -> Option<&(usize, Graph)> {
+        let is_decode = batch.tokens() == batch.rows() && batch.samples() == batch.rows();
+        is_decode.then(|| self.by_rows.iter().find(|(rows, _)| batch.rows() <= *rows)).flatten()
+    }
+}
+
+/// Batch sizes to capture: at least eight between a power of two and the next, so that little is computed for nothing.
+pub fn sizes(max_rows: usize) -> Vec<usize> {
+    let mut sizes = vec![1];
+    while let Some(&last) = sizes.last().filter(|&&last| last < max_rows) {
+        let next = if last < 8 { 2 * last } else { last + (1 << last.ilog2() >> 3).max(8) };
+        sizes.push(next.min(max_rows));
+    }
+    sizes
+}
+
+/// One row that brings one token: what a pass needs to launch every kernel of decoding.
+fn one_token(limits: &BatchLimits) -> Batch {
+    let mut batch = Batch::with_limits(limits);
+    batch.table_width = 1;
+    batch.token_ids.push(0);
+    batch.positions.push(0);
+    batch.slots.push(0);
+    batch.row_starts.push(1);
+    batch.context_lens.push(1);
+    batch.block_tables.push(0);
+    batch.sampled_rows.push(0);
+    batch.sampling.push(Sampling::GREEDY);
+    batch
+}
+
+/// The largest batch there can be, over one block: for a pass whose results nobody reads.
+pub fn largest_batch(limits: &BatchLimits) -> Batch {
+    let mut batch = Batch::with_limits(limits);
+    let mut left = limits.tokens;
+    batch.table_width = left.min(limits.model_len).div_ceil(limits.block_size);
+    while left > 0 && batch.rows() < limits.rows {
+        let tokens = left.min(limits.model_len);
+        left -= tokens;
+        batch.token_ids.resize(batch.tokens() + tokens, 0);
+        batch.positions.extend(0..tokens as u32);
+        batch.slots.extend((0..tokens).map(|position| (position % limits.block_size) as u32));
+        batch.row_starts.push(batch.tokens() as u32);
+        batch.context_lens.push(tokens as u32);
+        batch.block_tables.resize(batch.rows() * batch.table_width, 0);
+        batch.sampled_rows.push(batch.rows() as u32 - 1);
+        batch.sampling.push(Sampling::GREEDY);
+    }
+    batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_batch_finds_a_size_that_is_little_larger() {
+        assert_eq!(sizes(1), [1]);
+        assert_eq!(sizes(3), [1, 2, 3]);
+        assert_eq!(sizes(24), [1, 2, 4, 8, 16, 24]);
+        for max_rows in [1, 2, 7, 9, 100, 256, 1000] {
+            let sizes = sizes(max_rows);
+            assert_eq!(*sizes.last().unwrap(), max_rows);
+            for rows in 1..=max_rows {
+                let size = *sizes.iter().find(|&&size| rows <= size).unwrap();
+                assert!(size - rows < (rows / 8).max(8), "{rows} rows in {size} of {max_rows}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_batch_keeps_within_the_limits() {
+        for limits in [
+            BatchLimits { tokens: 100, rows: 4, model_len: 30, block_size: 16 },
+            BatchLimits { tokens: 100, rows: 2, model_len: 30, block_size: 16 },
+            BatchLimits { tokens: 8, rows: 4, model_len: 4096, block_size: 16 },
+        ] {
+            let batch = largest_batch(&limits);
+            assert_eq!(batch.tokens(), limits.tokens.min(limits.rows * limits.model_len));
+            assert!(batch.rows() <= limits.rows && batch.table_width <= limits.table_width());
+            assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);
+            assert_eq!(*batch.row_starts.last().unwrap() as usize, batch.tokens());
+        }
+    }
+}
