@@ -347,8 +347,8 @@ typedef struct nvllm_request_options {
   size_t num_bias;
   // 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
   uint32_t num_logprobs;
-  // Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and each
-  // has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
+  // Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
+  // each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
   uint32_t n;
   // 0, the default, is sampling; else beam search. Not supported yet.
   uint32_t beam_width;
@@ -385,11 +385,9 @@ nvllm_status nvllm_add_request_tokens(nvllm_engine *engine,
                                       uint64_t *request_id,
                                       nvllm_error *error);
 
-// [any] Asks for a request to end, all completions of it: the last output of each has NVLLM_FINISH_CANCELLED. NVLLM_ERR_NOT_FOUND when it has ended, or
-// never was.
-NVLLM_API
-nvllm_status nvllm_cancel(nvllm_engine *engine,
-                          uint64_t request_id);
+// [any] Asks for a request to end, with all its completions: their last outputs have NVLLM_FINISH_CANCELLED.
+// NVLLM_ERR_NOT_FOUND when it has ended, or never was.
+NVLLM_API nvllm_status nvllm_cancel(nvllm_engine *engine, uint64_t request_id);
 
 /* ---- Stepping, and outputs ---------------------------------------------- */
 
@@ -535,9 +533,9 @@ typedef int32_t (*nvllm_generate_progress_fn)(const nvllm_progress *progress, vo
 //
 // prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
 // be NULL: none for the defaults of the model, one for all prompts, or one a prompt. Options for all prompts that make no
-// sense fail the call. The results of a prompt that cannot run, or whose own options make no sense, have NVLLM_FINISH_ERROR,
-// and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED without a result.
-// Requests added before go on meanwhile.
+// sense fail the call. The results of a prompt that cannot run, or whose own options make no sense, have
+// NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED
+// without a result. Requests added before go on meanwhile.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_generate(nvllm_engine *engine,
                             const char *const *prompts,

@@ -52,8 +52,8 @@ pub type nvllm_generate_progress_fn =
 /// prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
 /// be NULL: none for the defaults of the model, one for all prompts, or one a prompt. Options for all prompts that make no
 /// sense fail the call. The results of a prompt that cannot run, or whose own options make no sense, have
-/// NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED without a result.
-/// Requests added before go on meanwhile.
+/// NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED
+/// without a result. Requests added before go on meanwhile.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_generate(
