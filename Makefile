@@ -33,7 +33,7 @@ header: ## Generate include/nanovllm.h from src/ffi
 	scripts/header.sh
 
 kernels: ## Compile the CUDA kernels, with an nvcc from PyPI where there is none
-	scripts/kernels.sh $(BUILD)
+	CUDA_HOME=$$(scripts/nvcc.sh $(BUILD)) NVLLM_CUDA=require cargo check --release --locked --lib
 
 install: ## Install library, header, pkg-config file and CMake package under PREFIX
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

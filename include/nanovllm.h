@@ -196,9 +196,9 @@ typedef struct nvllm_engine_config {
   size_t struct_size;
   // The model folder as Hugging Face lays it out, NUL-terminated UTF-8. Required.
   const char *model_path;
-  // NVLLM_DEVICE_*; default NVLLM_DEVICE_CPU.
+  // NVLLM_DEVICE_*; default NVLLM_DEVICE_AUTO.
   int32_t device;
-  // Which GPU; 0 on the CPU.
+  // Which GPU of those the driver shows; 0 on the CPU.
   int32_t device_index;
   // NVLLM_DTYPE_*; default NVLLM_DTYPE_AUTO.
   int32_t dtype;
@@ -219,7 +219,7 @@ typedef struct nvllm_engine_config {
   // Bytes for the KV cache; 0 = by memory_utilization.
   uint64_t kv_cache_bytes;
   // Share of the device's memory (on the CPU: of the free memory) this engine may hold, up to 1; 0 = default of the
-  // device (CPU: 0.5).
+  // device (CPU: 0.5, CUDA: 0.9).
   float memory_utilization;
   // GPUs that share the work; default 1, and the CPU takes no other.
   uint32_t tensor_parallel_size;

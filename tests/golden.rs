@@ -3,101 +3,38 @@
 //! `tests/golden/make_golden.py` made the folders and says what is in them.
 
 mod driver;
+mod reference;
 
-use driver::{Sequence, config, dtype_of, golden, greedy, logits, open, pass};
+use driver::{config, dtype_of, golden, greedy, open};
 use nanovllm::backend::DType;
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::{Batch, TokenId};
+use nanovllm::backend::cpu::Isa;
 use nanovllm::runner::RunnerConfig;
-use nanovllm::runner::single::SingleRunner;
-use safetensors::SafeTensors;
+use reference::{HALF_PRECISION, Reference, SINGLE_PRECISION, distance, follow, lead};
 use std::fs;
 
 const CASES: &[&str] = &[
+    "llama-bf16-head80-gqa1",
     "llama-bf16-llama3-tied",
     "llama-bf16-sharded-gqa8",
+    "llama-f16-head64-llama3",
     "llama-f32-gqa1",
     "llama-f32-linear-biased",
     "llama-f32-llama3",
     "qwen2-bf16-gqa4",
+    "qwen2-bf16-head96-gqa7",
+    "qwen2-f16-head128",
     "qwen2-f16-old-keys",
     "qwen2-f32-tied-sharded",
     "qwen3-bf16-biased",
     "qwen3-bf16-head128",
+    "qwen3-bf16-head64-gqa16",
     "qwen3-bf16-tied-gqa2",
+    "qwen3-f16-head256",
     "qwen3-f16-wide-heads",
     "qwen3-f32-untied-gqa8",
     "qwen3-f32-yarn",
     "qwen3-f32-yarn-mscale",
 ];
-
-/// How far logits may be from the reference, as a share of their norm.
-const SINGLE_PRECISION: f32 = 1e-3;
-const HALF_PRECISION: f32 = 2e-2;
-
-/// What transformers says.
-struct Reference {
-    prompt: Vec<TokenId>,
-    /// Greedy, after the prompt. `[64]`
-    tokens: Vec<TokenId>,
-    /// `[64, vocab]`
-    logits: Vec<Vec<f32>>,
-}
-
-impl Reference {
-    fn read(name: &str) -> Reference {
-        let bytes = fs::read(golden(name).join("reference.safetensors")).unwrap();
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let words = |name: &str| -> Vec<[u8; 4]> {
-            let (words, rest) = file.tensor(name).unwrap().data().as_chunks();
-            assert!(rest.is_empty());
-            words.to_vec()
-        };
-        let ids = |name| words(name).into_iter().map(TokenId::from_le_bytes).collect();
-        let vocab = file.tensor("logits").unwrap().shape()[1];
-        let numbers: Vec<f32> = words("logits").into_iter().map(f32::from_le_bytes).collect();
-        Reference {
-            prompt: ids("prompt"),
-            tokens: ids("tokens"),
-            logits: numbers.chunks(vocab).map(<[f32]>::to_vec).collect(),
-        }
-    }
-}
-
-/// `|a - b| / |b|`
-fn distance(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    let square = |sum: f32, x: f32| sum + x * x;
-    let apart = a.iter().zip(b).map(|(a, b)| a - b).fold(0.0, square);
-    (apart / b.iter().copied().fold(0.0, square)).sqrt()
-}
-
-/// How far the reference's first choice is ahead of its second.
-fn lead(logits: &[f32]) -> f32 {
-    let mut sorted = logits.to_vec();
-    sorted.sort_by(|a, b| b.total_cmp(a));
-    sorted[0] - sorted[1]
-}
-
-/// Feeds the reference's own tokens, so that each step can be compared whatever came before: the logits of every step,
-/// and the token each of them chose.
-fn follow(
-    runner: &mut SingleRunner<Cpu>,
-    limits: &nanovllm::batch::BatchLimits,
-    reference: &Reference,
-) -> (Vec<Vec<f32>>, Vec<TokenId>) {
-    let mut sequence = Sequence::new(&reference.prompt, 0..limits.table_width() as u32);
-    let mut batch = Batch::with_limits(limits);
-    let (mut rows, mut chosen) = (Vec::new(), Vec::new());
-    for token in &reference.tokens {
-        batch.clear();
-        sequence.bring(sequence.pending(), limits, &mut batch);
-        chosen.extend(pass(runner, &batch));
-        rows.push(logits(runner, 0).to_vec());
-        sequence.tokens.push(*token);
-    }
-    (rows, chosen)
-}
 
 #[test]
 fn every_folder_is_a_case() {

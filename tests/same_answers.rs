@@ -8,6 +8,7 @@ use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::output::{Finish, Stats};
 use nanovllm::engine::sampling_params::SamplingParams;
 use nanovllm::engine::{Budget, Engine, Prompt};
+use nanovllm::runner::Device;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -22,6 +23,7 @@ const BLOCK_SIZE: usize = 16;
 
 fn options() -> EngineOptions {
     let mut options = EngineOptions::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo"));
+    options.device = Device::Cpu;
     options.num_threads = Some(2);
     options.max_model_len = Some(256);
     options.kv_block_size = Some(BLOCK_SIZE);

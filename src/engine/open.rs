@@ -23,6 +23,7 @@ impl Engine {
     /// read or understood, [`Error::Cancelled`], and what [`runner::load`] refuses.
     pub fn open(options: &EngineOptions, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Engine> {
         let config = options.runner_config()?;
+        runner::check_device(config.device)?;
         let folder = options.model_path.as_path();
         check_folder(folder)?;
         // A large tokenizer takes as long as mapping the weights, so they are opened side by side.

@@ -56,9 +56,9 @@ pub struct nvllm_engine_config {
     pub struct_size: usize,
     /// The model folder as Hugging Face lays it out, NUL-terminated UTF-8. Required.
     pub model_path: *const c_char,
-    /// NVLLM_DEVICE_*; default NVLLM_DEVICE_CPU.
+    /// NVLLM_DEVICE_*; default NVLLM_DEVICE_AUTO.
     pub device: i32,
-    /// Which GPU; 0 on the CPU.
+    /// Which GPU of those the driver shows; 0 on the CPU.
     pub device_index: i32,
     /// NVLLM_DTYPE_*; default NVLLM_DTYPE_AUTO.
     pub dtype: i32,
@@ -79,7 +79,7 @@ pub struct nvllm_engine_config {
     /// Bytes for the KV cache; 0 = by memory_utilization.
     pub kv_cache_bytes: u64,
     /// Share of the device's memory (on the CPU: of the free memory) this engine may hold, up to 1; 0 = default of the
-    /// device (CPU: 0.5).
+    /// device (CPU: 0.5, CUDA: 0.9).
     pub memory_utilization: f32,
     /// GPUs that share the work; default 1, and the CPU takes no other.
     pub tensor_parallel_size: u32,

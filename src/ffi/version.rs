@@ -38,7 +38,7 @@ fn build_info() -> serde_json::Value {
     serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "abi_version": NVLLM_ABI_VERSION,
-        "backends": ["cpu"],
+        "backends": if cfg!(nvllm_cuda) { &["cpu", "cuda"][..] } else { &["cpu"] },
         "features": features,
         "instruction_sets": Isa::available().iter().map(|isa| isa.name()).collect::<Vec<_>>(),
         "git": option_env!("NVLLM_BUILD_GIT"),

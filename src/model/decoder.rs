@@ -128,21 +128,19 @@ impl<B: Backend> Decoder<B> {
                     self.gather(backend, step);
                 }
             }
-            Stage::Head(slice) => {
-                let columns = self.head_columns(slice);
-                let Activations { sampled, logits, .. } = &mut self.activations;
-                ops::linear(backend, logits, sampled, self.head.as_ref().unwrap_or(&self.embedding), None, columns);
-            }
+            Stage::Head(slice) => self.head(backend, self.head_columns(slice)),
             Stage::Sample => ops::sample(backend, step, &self.activations.logits),
         }
     }
 
-    /// Computes a whole pass over the batch of `step`.
+    /// Computes a whole pass over the batch of `step`, the head in one piece.
     pub fn run_all(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &mut B::Step) {
-        let mut next = Some(self.first());
-        while let Some(stage) = next {
-            self.run(backend, cache, step, stage);
-            next = self.after(stage, step);
+        for layer in 0..self.layers.len() {
+            self.run(backend, cache, step, Stage::Layer(layer));
+        }
+        if B::batch(step).samples() > 0 {
+            self.head(backend, 0..self.vocab());
+            self.run(backend, cache, step, Stage::Sample);
         }
     }
 
@@ -151,9 +149,15 @@ impl<B: Backend> Decoder<B> {
         &self.activations.logits
     }
 
-    fn embed(&mut self, backend: &mut B, step: &B::Step) {
+    /// Makes the activations as large as the batch of `step`: what a pass begins with, and all that is left to do where a pass
+    /// was recorded and is replayed.
+    pub fn fit(&mut self, step: &B::Step) {
         let batch = B::batch(step);
         self.activations.set_rows(batch.tokens(), batch.samples());
+    }
+
+    fn embed(&mut self, backend: &mut B, step: &B::Step) {
+        self.fit(step);
         ops::embedding(backend, &mut self.activations.residual, &self.embedding, step);
     }
 
@@ -174,6 +178,11 @@ impl<B: Backend> Decoder<B> {
         let Activations { residual, delta, normed, sampled, .. } = &mut self.activations;
         ops::add_rms_norm(backend, normed, residual, delta, &self.final_norm, self.norm_eps);
         ops::gather_last(backend, sampled, normed, step);
+    }
+
+    fn head(&mut self, backend: &mut B, columns: Range<usize>) {
+        let Activations { sampled, logits, .. } = &mut self.activations;
+        ops::linear(backend, logits, sampled, self.head.as_ref().unwrap_or(&self.embedding), None, columns);
     }
 
     fn vocab(&self) -> usize {

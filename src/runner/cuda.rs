@@ -73,6 +73,11 @@ impl CudaRunner {
         Ok((CudaRunner { graphs, backend, decoder, cache, steps, submitted, collected, pass_time }, info))
     }
 
+    /// Columns of the logits.
+    pub fn vocab_size(&self) -> usize {
+        self.decoder.logits().cols()
+    }
+
     /// The logits of the last pass that sampled, once it was collected, padding included. `[samples, vocab]`
     pub fn logits(&self) -> Result<Vec<f32>> {
         self.backend.read(self.decoder.logits())
@@ -122,14 +127,15 @@ impl Runner for CudaRunner {
         match self.graphs.serving(batch) {
             Some((rows, graph)) => {
                 self.backend.stage_padded(step, batch, *rows)?;
+                self.decoder.fit(step);
                 graph.launch()?;
-                step.finish()?;
+                self.backend.finish(step)?;
             }
             None => {
                 self.backend.stage(step, batch)?;
                 self.decoder.run_all(&mut self.backend, &mut self.cache, step);
                 if batch.samples() == 0 {
-                    step.finish()?;
+                    self.backend.finish(step)?;
                 }
             }
         }

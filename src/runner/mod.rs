@@ -166,6 +166,35 @@ impl ModelInfo {
     }
 }
 
+/// Whether this build and this machine have a device of that kind, so that a wish that cannot be met is refused at once.
+pub fn check_device(device: Device) -> Result<()> {
+    match device {
+        Device::Cuda { index } => check_cuda(index),
+        Device::Auto { .. } | Device::Cpu => Ok(()),
+    }
+}
+
+#[cfg(nvllm_cuda)]
+fn check_cuda(index: usize) -> Result<()> {
+    match crate::backend::cuda::device_count()? {
+        devices if index < devices => Ok(()),
+        devices => Err(Error::Unsupported {
+            what: format!("CUDA device {index} was asked for, but the driver shows {devices}: use device CPU or AUTO"),
+        }),
+    }
+}
+
+#[cfg(not(nvllm_cuda))]
+fn check_cuda(index: usize) -> Result<()> {
+    Err(not_in_this_build(index))
+}
+
+#[cfg(not(nvllm_cuda))]
+fn not_in_this_build(index: usize) -> Error {
+    let what = format!("CUDA device {index} is not in this build, which was made without nvcc: use device CPU or AUTO");
+    Error::Unsupported { what }
+}
+
 /// Loads the model in `folder`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
 pub fn load(folder: &Path, config: &RunnerConfig, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Loaded> {
     match config.device {
@@ -199,6 +228,7 @@ fn load_on_cuda(
     index: usize,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
+    check_cuda(index)?;
     let (runner, info) = cuda::CudaRunner::open(folder, config, index, progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
 }
@@ -210,6 +240,5 @@ fn load_on_cuda(
     index: usize,
     _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
-    let what = format!("CUDA device {index} is not in this build, which was made without nvcc: use device CPU or AUTO");
-    Err(Error::Unsupported { what })
+    Err(not_in_this_build(index))
 }

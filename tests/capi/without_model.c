@@ -8,7 +8,7 @@ static void versions_agree(void) {
   snprintf(wanted, sizeof wanted, "%d.%d.%d", NVLLM_VERSION_MAJOR, NVLLM_VERSION_MINOR, NVLLM_VERSION_PATCH);
   CHECK(strcmp(nvllm_version(), wanted) == 0, "header %s, library %s", wanted, nvllm_version());
   CHECK(nvllm_abi_version() == NVLLM_ABI_VERSION, "library %u", nvllm_abi_version());
-  CHECK(strstr(nvllm_build_info(), "\"backends\":[\"cpu\"]") != NULL, "%s", nvllm_build_info());
+  CHECK(strstr(nvllm_build_info(), "\"backends\":[\"cpu\"") != NULL, "%s", nvllm_build_info());
   CHECK(nvllm_build_info() == nvllm_build_info(), "a static string");
 }
 

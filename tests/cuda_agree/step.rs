@@ -113,7 +113,7 @@ fn a_step_gives_the_same_bits_strict_overlapped_and_as_a_graph() {
             let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
             for _ in 0..20 {
                 graph.launch().unwrap();
-                model.step.finish().unwrap();
+                cuda.finish(&mut model.step).unwrap();
                 assert!(strict == model.results(cuda), "{} rows, {dtype:?}, as a graph", rows.len());
             }
         }
@@ -143,7 +143,7 @@ fn a_graph_serves_later_batches_and_rows_that_only_pad() {
             let eager = model.results(cuda);
             cuda.stage(&mut model.step, &batch).unwrap();
             graph.launch().unwrap();
-            model.step.finish().unwrap();
+            cuda.finish(&mut model.step).unwrap();
             let replayed = model.results(cuda);
             assert_eq!(eager.0[..real], replayed.0[..real], "{contexts:?}");
             assert_eq!(eager.1[..real * VOCAB], replayed.1[..real * VOCAB], "{contexts:?}");

@@ -79,8 +79,20 @@ impl Sequence {
     }
 }
 
+/// A runner whose logits can be read.
+pub trait Logits: Runner {
+    /// Those of sample `row` of the last pass. `[vocab]`
+    fn logits_of(&self, row: usize) -> Vec<f32>;
+}
+
+impl Logits for SingleRunner<Cpu> {
+    fn logits_of(&self, row: usize) -> Vec<f32> {
+        logits(self, row).to_vec()
+    }
+}
+
 /// One pass from begin to end: the tokens it chose, one a sampled row.
-pub fn pass(runner: &mut SingleRunner<Cpu>, batch: &Batch) -> Vec<TokenId> {
+pub fn pass(runner: &mut impl Runner, batch: &Batch) -> Vec<TokenId> {
     runner.submit(batch).unwrap();
     runner.collect(None).unwrap().expect("no deadline was given").to_vec()
 }
@@ -93,7 +105,7 @@ pub fn logits(runner: &SingleRunner<Cpu>, row: usize) -> &[f32] {
 
 /// Greedy tokens after a prompt, alone in its batches, and the logits of each. `[count]`, `[count, vocab]`
 pub fn greedy(
-    runner: &mut SingleRunner<Cpu>,
+    runner: &mut impl Logits,
     limits: &BatchLimits,
     prompt: &[TokenId],
     count: usize,
@@ -105,7 +117,7 @@ pub fn greedy(
         batch.clear();
         sequence.bring(sequence.pending(), limits, &mut batch);
         sequence.tokens.extend(pass(runner, &batch));
-        rows.push(logits(runner, 0).to_vec());
+        rows.push(runner.logits_of(0));
     }
     (sequence.tokens[prompt.len()..].to_vec(), rows)
 }

@@ -105,6 +105,28 @@ CASES = {
         dict(num_attention_heads=8, num_key_value_heads=1, head_dim=24, hidden_size=56, num_hidden_layers=3),
         dict(shards=2),
     ),
+    # Heads that the CUDA kernels know, in every family and number type of theirs.
+    "qwen3-bf16-head64-gqa16": (
+        "qwen3",
+        "bfloat16",
+        dict(head_dim=64, num_attention_heads=16, num_key_value_heads=1, tie_word_embeddings=True),
+        {},
+    ),
+    "qwen3-f16-head256": ("qwen3", "float16", dict(head_dim=256, num_attention_heads=3, num_key_value_heads=1), {}),
+    "qwen2-bf16-head96-gqa7": (
+        "qwen2",
+        "bfloat16",
+        dict(head_dim=96, num_attention_heads=7, num_key_value_heads=1, tie_word_embeddings=True),
+        {},
+    ),
+    "qwen2-f16-head128": ("qwen2", "float16", dict(head_dim=128), {}),
+    "llama-bf16-head80-gqa1": (
+        "llama",
+        "bfloat16",
+        dict(head_dim=80, num_key_value_heads=4, rope_parameters=LINEAR),
+        {},
+    ),
+    "llama-f16-head64-llama3": ("llama", "float16", dict(head_dim=64, rope_parameters=LLAMA3), {}),
 }
 
 

@@ -6,6 +6,7 @@
 use super::sys;
 use crate::error::{Error, Result};
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
@@ -296,17 +297,17 @@ impl Pinned {
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 
-    /// Begins a copy of the first `bytes` to device memory.
+    /// Begins a copy of `bytes` to `offset` of device memory.
     ///
     /// # Panics
     ///
     /// If either side is smaller.
-    pub fn upload(&self, to: &Memory, offset: usize, bytes: usize) -> Result<()> {
-        assert!(bytes <= self.bytes && offset + bytes <= to.bytes);
-        let to = to.address + offset as u64;
+    pub fn upload(&self, bytes: Range<usize>, to: &Memory, offset: usize) -> Result<()> {
+        assert!(bytes.end <= self.bytes && offset + bytes.len() <= to.bytes);
+        let (to, stream) = (to.address + offset as u64, self.context.stream);
         // SAFETY: both ranges are allocated by the line above. Dropping either waits for the copy.
         check("cuMemcpyHtoDAsync", unsafe {
-            sys::cuMemcpyHtoDAsync_v2(to, self.start.cast(), bytes, self.context.stream)
+            sys::cuMemcpyHtoDAsync_v2(to, self.start.add(bytes.start).cast(), bytes.len(), stream)
         })
     }
 

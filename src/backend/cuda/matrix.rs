@@ -119,7 +119,7 @@ impl Staging {
             self.next ^= 1;
             event.wait()?;
             let bytes = convert(pinned.bytes_mut(), chunk, tensor.dtype(), dtype);
-            pinned.upload(to, offset + done, bytes)?;
+            pinned.upload(0..bytes, to, offset + done)?;
             event.record()?;
             done += bytes;
         }

@@ -180,7 +180,13 @@ impl Cuda {
     pub fn stage_padded(&mut self, step: &mut Step, batch: &Batch, rows: usize) -> Result<()> {
         self.failed()?;
         self.context.make_current()?;
-        step.stage(batch, rows, &self.geometry.get())
+        step.stage(batch, step::Padding::To { rows }, &self.geometry.get())
+    }
+
+    /// Brings the tokens of a step to the host and marks its end: after the launch of a graph with `sample` in it, or after a
+    /// pass that sampled nothing.
+    pub fn finish(&mut self, step: &mut Step) -> Result<()> {
+        step.finish()
     }
 
     /// Copies each block `pairs[i].0` to `pairs[i].1` in all layers. No block may be source and target at once.
@@ -280,7 +286,7 @@ impl Backend for Cuda {
     fn stage(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
         self.failed()?;
         self.context.make_current()?;
-        step.stage(batch, batch.rows(), &self.geometry.get())
+        step.stage(batch, step::Padding::None, &self.geometry.get())
     }
 
     fn sampled<'a>(&mut self, step: &'a Step) -> Result<&'a [TokenId]> {

@@ -1,8 +1,9 @@
 //! A batch where the device can read it.
 //!
-//! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, each at
-//! an offset that depends on the limits alone: one copy takes a batch over, and a graph captured once finds every
-//! later batch at the same addresses. Block tables come last, so that the copy can stop where they end.
+//! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, so
+//! that one copy takes a batch over. Where each array begins depends on the numbers of tokens and rows alone: a graph captured
+//! for so many rows finds every later batch of as many at the same addresses. Block tables come last but for the rare banned
+//! tokens, so that the copy can stop where they end.
 //!
 //! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
@@ -22,9 +23,13 @@ const KNOB: &str = "max_num_seqs or max_batched_tokens";
 pub struct Step {
     batch: Batch,
     plan: Plan,
+    /// Of the batch staged last.
     layout: Layout,
+    /// Where banned tokens begin: behind the largest layout.
+    banned: usize,
     limits: BatchLimits,
-    /// Rows of the batch that are its own; those after them only pad it.
+    workers: usize,
+    /// Samples of the batch that are its own; those after them only pad it.
     samples: usize,
     host: Pinned,
     device: Arc<Memory>,
@@ -52,20 +57,31 @@ struct Layout {
     decode_rows: usize,
     decode_workers: usize,
     prefill_tiles: usize,
-    banned: usize,
     block_tables: usize,
     end: usize,
 }
 
+/// Rows that are added to a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// None.
+    None,
+    /// Greedy rows without a context, until there are so many in all: attention passes them over, and their tokens are dropped.
+    To {
+        /// Rows of the padded batch.
+        rows: usize,
+    },
+}
+
 impl Layout {
-    fn new(limits: &BatchLimits, workers: usize) -> Layout {
+    /// For so many tokens, rows, decode workers and prefill tiles, and block tables with so many entries.
+    fn new(tokens: usize, rows: usize, workers: usize, tiles: usize, table_entries: usize) -> Layout {
         let mut end = 0;
         let mut place = |bytes: usize| {
             let at = end;
             end = (at + bytes).next_multiple_of(64);
             at
         };
-        let (tokens, rows) = (limits.tokens, limits.rows);
         Layout {
             counts: place(12),
             token_ids: place(4 * tokens),
@@ -76,11 +92,16 @@ impl Layout {
             sampling: place(size_of::<Sampling>() * rows),
             decode_rows: place(size_of::<DecodeRow>() * (rows + 1)),
             decode_workers: place(size_of::<DecodeWorker>() * workers),
-            prefill_tiles: place(size_of::<PrefillTile>() * Plan::tiles_max(tokens, rows)),
-            banned: place(4 * BANNED_PER_ROW * rows),
-            block_tables: place(4 * rows * limits.table_width()),
+            prefill_tiles: place(size_of::<PrefillTile>() * tiles),
+            block_tables: place(4 * table_entries),
             end: place(0),
         }
+    }
+
+    /// For the largest batch.
+    fn largest(limits: &BatchLimits, workers: usize) -> Layout {
+        let BatchLimits { tokens, rows, .. } = *limits;
+        Layout::new(tokens, rows, workers, Plan::tiles_max(tokens, rows), rows * limits.table_width())
     }
 }
 
@@ -132,7 +153,8 @@ fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
 impl Step {
     /// Memory for a batch of at most `limits`, planned for at most `workers` thread blocks.
     pub fn new(context: &Arc<Context>, limits: &BatchLimits, workers: usize) -> Result<Step> {
-        let device = Memory::new(context, Layout::new(limits, workers).end, "a batch on the device", KNOB)?;
+        let bytes = Layout::largest(limits, workers).end + 4 * BANNED_PER_ROW * limits.rows;
+        let device = Memory::new(context, bytes, "a batch on the device", KNOB)?;
         let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
         Step::sharing(context, limits, workers, Arc::new(device), Arc::new(scratch))
     }
@@ -149,14 +171,17 @@ impl Step {
         device: Arc<Memory>,
         scratch: Arc<Memory>,
     ) -> Result<Step> {
-        let layout = Layout::new(limits, workers);
+        let layout = Layout::largest(limits, workers);
+        let host_bytes = layout.end + 4 * BANNED_PER_ROW * limits.rows;
         Ok(Step {
             batch: Batch::with_limits(limits),
             plan: Plan::with_capacity(limits.rows, workers, Plan::tiles_max(limits.tokens, limits.rows)),
             layout,
+            banned: layout.end,
             limits: *limits,
+            workers,
             samples: 0,
-            host: Pinned::zeroed(context, layout.end, "a batch in pinned memory", KNOB)?,
+            host: Pinned::zeroed(context, host_bytes, "a batch in pinned memory", KNOB)?,
             device,
             begun: Event::new(context, EventKind::Timing)?,
             uploaded: Event::new(context, EventKind::Order)?,
@@ -176,9 +201,8 @@ impl Step {
         &self.plan
     }
 
-    /// Copies and plans a batch, and begins its upload. Up to `rows` rows it is padded with greedy rows without a context: attention
-    /// passes them over, and their tokens are dropped.
-    pub fn stage(&mut self, batch: &Batch, rows: usize, geometry: &Geometry) -> Result<()> {
+    /// Copies and plans a batch, and begins its upload.
+    pub fn stage(&mut self, batch: &Batch, padding: Padding, geometry: &Geometry) -> Result<()> {
         let limit = BANNED_PER_ROW * self.limits.rows;
         if batch.banned_tokens.len() > limit {
             return Err(Error::Unsupported {
@@ -191,9 +215,13 @@ impl Step {
         self.uploaded.wait()?;
         self.batch.clone_from(batch);
         self.samples = batch.samples();
-        self.pad(rows);
+        if let Padding::To { rows } = padding {
+            self.pad(rows);
+        }
         let batch = &self.batch;
         self.plan.make(batch, geometry);
+        let tiles = self.plan.tiles.len();
+        self.layout = Layout::new(batch.tokens(), batch.rows(), self.workers, tiles, batch.block_tables.len());
         let (to, at) = (self.host.bytes_mut(), &self.layout);
         let counts = [self.plan.workers.len(), self.plan.rows.len() - 1, batch.table_width];
         put(to, at.counts, &counts.map(|count| count as u32));
@@ -208,10 +236,13 @@ impl Step {
         put(to, at.decode_rows, &self.plan.rows);
         put(to, at.decode_workers, &self.plan.workers);
         put(to, at.prefill_tiles, &self.plan.tiles);
-        put(to, at.banned, &batch.banned_tokens);
-        let end = put(to, at.block_tables, &batch.block_tables);
+        put(to, at.block_tables, &batch.block_tables);
+        let banned_end = put(to, self.banned, &batch.banned_tokens);
         self.begun.record()?;
-        self.host.upload(&self.device, 0, end)?;
+        self.host.upload(0..at.end, &self.device, 0)?;
+        if banned_end > self.banned {
+            self.host.upload(self.banned..banned_end, &self.device, self.banned)?;
+        }
         self.uploaded.record()
     }
 
@@ -271,7 +302,7 @@ impl Step {
             decode_rows: place(layout.decode_rows),
             decode_workers: place(layout.decode_workers),
             prefill_tiles: place(layout.prefill_tiles),
-            banned: place(layout.banned),
+            banned: place(self.banned),
             block_tables: place(layout.block_tables),
             likeliest: scratch,
             noisiest: scratch + 8 * rows,

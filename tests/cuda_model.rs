@@ -1,0 +1,307 @@
+//! Whole models on a GPU: against transformers, against the CPU, and against themselves.
+//!
+//! Without a GPU these tests pass without doing anything, unless `NVLLM_TEST_CUDA=require` says that there must be one.
+#![cfg(nvllm_cuda)]
+
+mod driver;
+mod reference;
+
+use driver::{Logits, Sequence, dtype_of, golden, pass};
+use nanovllm::backend::DType;
+use nanovllm::backend::cuda::{Cuda, device_count};
+use nanovllm::batch::{Batch, BatchLimits, TokenId};
+use nanovllm::engine::options::{EngineOptions, PrefixCache};
+use nanovllm::engine::output::Stats;
+use nanovllm::engine::sampling_params::SamplingParams;
+use nanovllm::engine::{Budget, Engine, Prompt};
+use nanovllm::error::Error;
+use nanovllm::runner::cuda::CudaRunner;
+use nanovllm::runner::{Device, KvBudget, Launching, RunnerConfig};
+use reference::{HALF_PRECISION, Reference, distance, follow, lead};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+/// The golden checkpoints whose heads the kernels know.
+const CASES: &[&str] = &[
+    "llama-bf16-head80-gqa1",
+    "llama-f16-head64-llama3",
+    "qwen2-bf16-head96-gqa7",
+    "qwen2-f16-head128",
+    "qwen3-bf16-head128",
+    "qwen3-bf16-head64-gqa16",
+    "qwen3-f16-head256",
+];
+const QUESTIONS: usize = 64;
+
+impl Logits for CudaRunner {
+    fn logits_of(&self, row: usize) -> Vec<f32> {
+        let all = self.logits().unwrap();
+        let vocab = self.vocab_size();
+        all[row * vocab..(row + 1) * vocab].to_vec()
+    }
+}
+
+/// Whether there is a GPU to test on.
+fn has_device() -> bool {
+    let is_there = device_count().unwrap() > 0;
+    assert!(is_there || std::env::var("NVLLM_TEST_CUDA").as_deref() != Ok("require"), "no GPU, but one is required");
+    is_there
+}
+
+fn config() -> RunnerConfig {
+    RunnerConfig {
+        device: Device::Cuda { index: 0 },
+        kv_block_size: Some(16),
+        max_num_seqs: Some(64),
+        kv_budget: KvBudget::Bytes(64 << 20),
+        ..driver::config()
+    }
+}
+
+fn open(name: &str, config: &RunnerConfig) -> (CudaRunner, BatchLimits) {
+    let (runner, info) = CudaRunner::open(&golden(name), config, 0, &mut |_| ControlFlow::Continue(()))
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    (runner, info.limits)
+}
+
+#[test]
+fn logits_and_greedy_tokens_are_those_of_transformers() {
+    if !has_device() {
+        return;
+    }
+    for name in CASES {
+        let own = dtype_of(name);
+        for dtype in [DType::Bf16, DType::F16] {
+            for launching in [Launching::Graphs, Launching::Eager] {
+                let (mut runner, limits) = open(name, &RunnerConfig { dtype: Some(dtype), launching, ..config() });
+                let reference = Reference::read(name);
+                let (rows, chosen) = follow(&mut runner, &limits, &reference);
+                // Weights that are rounded once more are further away.
+                let limit = if dtype == own { HALF_PRECISION } else { 1.5 * HALF_PRECISION };
+                let mut furthest = 0.0f32;
+                for (step, (found, wanted)) in rows.iter().zip(&reference.logits).enumerate() {
+                    let apart = distance(found, wanted);
+                    furthest = furthest.max(apart);
+                    assert!(apart <= limit, "{name} in {dtype:?}, {launching:?}, step {step}: {apart} apart");
+                    if chosen[step] != reference.tokens[step] {
+                        let greatest = wanted.iter().copied().fold(0.0, |max: f32, x| max.max(x.abs()));
+                        println!(
+                            "{name} in {dtype:?}, step {step}: {} instead of {}, which led by {:.4} of {greatest:.2}",
+                            chosen[step],
+                            reference.tokens[step],
+                            lead(wanted)
+                        );
+                        assert!(lead(wanted) <= 2.0 * limit * greatest, "{name} in {dtype:?}, step {step}");
+                    }
+                }
+                println!("{name} in {dtype:?}, {launching:?}: logits at most {furthest:.5} of their norm apart");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_hardly_depends_on_batch_chunks_blocks_or_graphs() {
+    if !has_device() {
+        return;
+    }
+    for name in CASES {
+        let prompt: Vec<TokenId> = (0..70).map(|i| (i * 37 + 5) % 97).collect();
+        let reference =
+            Reference { prompt: prompt.clone(), tokens: (0..12).map(|i| 3 + i * 7 % 90).collect(), logits: Vec::new() };
+        let (mut alone, limits) = open(name, &config());
+        let (rows, _) = follow(&mut alone, &limits, &reference);
+        let (mut eager, _) = open(name, &RunnerConfig { launching: Launching::Eager, ..config() });
+        let (eager_rows, _) = follow(&mut eager, &limits, &reference);
+        check(name, "eager", &rows, &eager_rows);
+        for (neighbours, watched) in [(1, 0), (16, 5), (63, 40)] {
+            let mut sequences: Vec<Sequence> = (0..=neighbours as u32)
+                .map(|i| Sequence::new(&reference.prompt[..1 + (i as usize * 5) % 6], i * 6..(i + 1) * 6))
+                .collect();
+            sequences[watched].tokens = prompt.clone();
+            let found = drive(&mut alone, &limits, &mut sequences, watched, &reference.tokens);
+            check(name, &format!("row {watched} of {}", neighbours + 1), &rows, &found);
+        }
+        for chunk in [1, 7, 64] {
+            let mut sequence = Sequence::new(&prompt, [11, 3, 17, 2, 9, 30]);
+            let mut batch = Batch::with_limits(&limits);
+            while sequence.pending() > chunk {
+                batch.clear();
+                sequence.bring(chunk, &limits, &mut batch);
+                assert!(pass(&mut alone, &batch).is_empty());
+            }
+            let found = drive(&mut alone, &limits, &mut [sequence], 0, &reference.tokens);
+            check(name, &format!("chunks of {chunk}"), &rows, &found);
+        }
+    }
+}
+
+/// Feeds `tokens` to the watched sequence and whatever is sampled to the others: the logits of each of its steps.
+fn drive(
+    runner: &mut CudaRunner,
+    limits: &BatchLimits,
+    sequences: &mut [Sequence],
+    watched: usize,
+    tokens: &[TokenId],
+) -> Vec<Vec<f32>> {
+    let mut batch = Batch::with_limits(limits);
+    let steps = tokens.iter().map(|&token| {
+        batch.clear();
+        for sequence in sequences.iter_mut() {
+            sequence.bring(sequence.pending(), limits, &mut batch);
+        }
+        let mut chosen = pass(runner, &batch);
+        chosen[watched] = token;
+        for (sequence, token) in sequences.iter_mut().zip(chosen) {
+            sequence.tokens.push(token);
+        }
+        runner.logits_of(watched)
+    });
+    steps.collect()
+}
+
+fn check(name: &str, how: &str, wanted: &[Vec<f32>], found: &[Vec<f32>]) {
+    for (step, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let apart = distance(found, wanted);
+        assert!(apart <= HALF_PRECISION, "{name}, {how}, step {step}: {apart} apart");
+    }
+}
+
+// ---- the demo model, through the engine ----
+
+fn options() -> EngineOptions {
+    let mut options = EngineOptions::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo"));
+    options.device = Device::Cuda { index: 0 };
+    options.max_model_len = Some(256);
+    options.kv_block_size = Some(16);
+    options.kv_cache_bytes = Some(64 << 20);
+    options
+}
+
+fn question(i: usize) -> String {
+    let text = match i % 4 {
+        0 => format!("list all prime numbers within {}", 2 + i),
+        1 => format!("what is {} + {}?", i, 3 * i % 100),
+        2 => "introduce yourself".to_owned(),
+        _ => format!("count from {} to {}", i % 10, i % 10 + 20),
+    };
+    format!(r#"[{{"role": "user", "content": "{text}"}}]"#)
+}
+
+/// The greedy answer to each question, and what the engine counted.
+fn answers(options: &EngineOptions, budget: Budget) -> (Vec<Vec<TokenId>>, Stats) {
+    let mut engine = Engine::open(options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let front = engine.front().clone();
+    for i in 0..QUESTIONS {
+        let prompt = front.chat_template().unwrap().render(&question(i), "").unwrap();
+        let params = SamplingParams { tag: i as u64, max_tokens: Some(120), ..SamplingParams::default() };
+        front.add_request(Prompt::Text(&prompt), params).unwrap();
+    }
+    let mut tokens: HashMap<u64, Vec<TokenId>> = HashMap::new();
+    while !front.is_finished() {
+        engine.step(budget).unwrap();
+        while let Some(output) = engine.next_output() {
+            tokens.entry(output.tag).or_default().extend(&output.token_ids);
+        }
+    }
+    ((0..QUESTIONS as u64).map(|tag| tokens.remove(&tag).unwrap()).collect(), front.stats())
+}
+
+#[test]
+fn the_demo_model_answers_as_on_the_cpu_however_it_is_driven() {
+    if !has_device() {
+        return;
+    }
+    type Spoil = fn(&mut EngineOptions);
+    let on_cpu = EngineOptions { device: Device::Cpu, num_threads: Some(2), ..options() };
+    let (wanted, _) = answers(&on_cpu, Budget::OnePass);
+    const VARIANTS: &[(&str, Spoil)] = &[
+        ("as it comes", |_| {}),
+        ("one at a time", |o| o.max_num_seqs = Some(1)),
+        ("kernel by kernel", |o| o.launching = Launching::Eager),
+        ("without a prefix cache", |o| o.prefix_cache = PrefixCache::Off),
+        ("in chunks of 7", |o| (o.max_num_seqs, o.max_batched_tokens) = (Some(7), Some(7))),
+        ("in blocks of 64", |o| o.kv_block_size = Some(64)),
+        ("in f16", |o| o.dtype = Some(DType::F16)),
+    ];
+    for (name, spoil) in VARIANTS {
+        let mut options = options();
+        spoil(&mut options);
+        assert_eq!(answers(&options, Budget::OnePass).0, wanted, "{name}");
+    }
+    for micros in [0, 300, 5000] {
+        let budget = Budget::Time(Duration::from_micros(micros));
+        assert_eq!(answers(&options(), budget).0, wanted, "{micros} us a call");
+    }
+    // 3 KiB a token: 20 blocks hold two of the longest sequences, and more begin.
+    let tight = EngineOptions { kv_cache_bytes: Some(20 * 16 * 3072), ..options() };
+    let (found, stats) = answers(&tight, Budget::OnePass);
+    assert!(stats.preemptions > 0, "nobody was preempted");
+    assert_eq!(found, wanted, "preempted");
+}
+
+#[test]
+fn engines_come_and_go_and_leave_the_device_as_it_was() {
+    if !has_device() {
+        return;
+    }
+    let probe = Cuda::open(0, DType::Bf16).unwrap();
+    let open = || Engine::open(&options(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let answer = |engine: &mut Engine| {
+        let params = SamplingParams { max_tokens: Some(8), ..SamplingParams::default() };
+        engine.front().add_request(Prompt::Tokens(&[5, 6, 7]), params).unwrap();
+        let mut tokens: Vec<TokenId> = Vec::new();
+        while !engine.front().is_finished() {
+            engine.step(Budget::OnePass).unwrap();
+            while let Some(output) = engine.next_output() {
+                tokens.extend(&output.token_ids);
+            }
+        }
+        tokens
+    };
+    let wanted = answer(&mut open());
+    let mut free = Vec::new();
+    for _ in 0..20 {
+        // Two at a time, and one of them goes with a pass in flight.
+        let (mut first, mut second) = (open(), open());
+        assert_eq!((answer(&mut first), answer(&mut second)), (wanted.clone(), wanted.clone()));
+        second.front().add_request(Prompt::Tokens(&[5, 6, 7]), SamplingParams::default()).unwrap();
+        second.step(Budget::Time(Duration::ZERO)).unwrap();
+        drop((first, second));
+        free.push(probe.memory().unwrap().0);
+    }
+    assert_eq!(free[4], free[19], "free bytes after each: {free:?}");
+}
+
+#[test]
+fn what_a_gpu_cannot_do_is_refused_with_the_knob_and_auto_takes_the_cpu() {
+    if !has_device() {
+        return;
+    }
+    let refusal = |spoil: &dyn Fn(&mut EngineOptions)| {
+        let mut options = options();
+        spoil(&mut options);
+        Engine::open(&options, &mut |_| ControlFlow::Continue(())).err().expect("refused")
+    };
+    let error = refusal(&|o| o.kv_cache_bytes = Some(1 << 50));
+    assert!(matches!(&error, Error::OutOfMemory { knob, .. } if *knob == "kv_cache_bytes"), "{error}");
+    let error = refusal(&|o| (o.kv_cache_bytes, o.memory_utilization) = (None, Some(1e-6)));
+    assert!(matches!(&error, Error::KvCacheTooSmall { .. }), "{error}");
+    let error = refusal(&|o| o.device = Device::Cuda { index: 99 });
+    assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
+    let error = refusal(&|o| o.dtype = Some(DType::F32));
+    assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
+    let error = refusal(&|o| o.model_path = golden("qwen3-bf16-tied-gqa2"));
+    assert!(matches!(&error, Error::UnsupportedModel { setting: "head_dim", .. }), "{error}");
+
+    // Heads of 16 are for the CPU.
+    let mut auto = options();
+    (auto.model_path, auto.device) = (golden("qwen3-bf16-tied-gqa2"), Device::Auto { index: 0 });
+    let params = SamplingParams { max_tokens: Some(4), ..SamplingParams::default() };
+    let mut engine = Engine::open(&auto, &mut |_| ControlFlow::Continue(())).unwrap();
+    engine.front().add_request(Prompt::Tokens(&[5, 6, 7]), params).unwrap();
+    engine.step(Budget::OnePass).unwrap();
+    assert!(engine.next_output().is_some());
+}
