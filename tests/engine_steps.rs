@@ -527,21 +527,26 @@ fn generate_lets_other_requests_run_along_and_keeps_their_outputs() {
 
 #[test]
 fn generate_stopped_by_its_progress_keeps_what_there_is() {
-    let mut engine = Engine::with_runner(load(shape(16, 4, 64, 32)), EngineLimits { max_queue: Some(1), ..limits() });
-    let prompts = [Prompt::Tokens(&[1, 2]); 6];
-    let mut calls = 0;
-    let results = engine
-        .generate(&prompts, &[greedy(9)], &mut |_| {
-            calls += 1;
-            if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-        .unwrap();
-    assert_eq!(results.len(), 6);
-    assert!(results.iter().all(|result| matches!(result.finish, Some(Finish::Cancelled))));
-    assert_eq!(results[0].token_ids.len(), 3);
-    assert!(engine.front().is_finished());
-    let again = engine.generate(&prompts[..1], &[greedy(2)], &mut |_| ControlFlow::Continue(())).unwrap();
-    assert_eq!(again[0].token_ids.len(), 2);
+    for depth in [1, 2] {
+        let mut engine = Engine::with_runner(
+            load(Shape { depth, ..shape(16, 4, 64, 32) }),
+            EngineLimits { max_queue: Some(1), ..limits() },
+        );
+        let prompts = [Prompt::Tokens(&[1, 2]); 6];
+        let mut calls = 0;
+        let results = engine
+            .generate(&prompts, &[greedy(9)], &mut |_| {
+                calls += 1;
+                if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .unwrap();
+        assert_eq!(results.len(), 6);
+        assert!(results.iter().all(|result| matches!(result.finish, Some(Finish::Cancelled))));
+        assert_eq!(results[0].token_ids.len(), 3);
+        assert!(engine.front().is_finished());
+        let again = engine.generate(&prompts[..1], &[greedy(2)], &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(again[0].token_ids.len(), 2);
+    }
 }
 
 #[test]

@@ -103,10 +103,12 @@ impl Engine {
         for result in &mut job.results[unborn..] {
             result.finish = Some(Finish::Cancelled);
         }
-        // No pass is in flight between two whole ones, so the inbox is all there is to do.
         self.take_inbox();
         self.publish(&mut |outputs, _| job.receive(outputs));
-        debug_assert!(job.owners.is_empty(), "cancelled requests end at once");
+        // What has a row in a pass in flight ends with that pass.
+        while !job.owners.is_empty() {
+            self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
+        }
         Ok(())
     }
 }
