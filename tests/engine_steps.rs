@@ -348,6 +348,11 @@ fn a_full_queue_refuses_until_a_step_makes_room() {
     engine.step(Budget::OnePass).unwrap();
     add(&engine).unwrap();
     assert_eq!(finish(&mut engine).len(), 3);
+
+    let two = SamplingParams { completions: 2, ..greedy(3) };
+    engine.front().add_request(Prompt::Tokens(&[1, 2]), two).unwrap();
+    assert!(matches!(add(&engine), Err(Error::QueueFull { limit: 2 })), "each completion counts");
+    finish(&mut engine);
 }
 
 #[test]

@@ -130,6 +130,12 @@ impl Front {
             Prompt::Tokens(tokens) => tokens.to_vec(),
         };
         let limit = self.limit(&prompt, &params)?;
+        let (priority, completions) = (params.priority, params.completions);
+        let engine_seed = self.limits.seed;
+        let first = Request { id: 0, index: 0, prompt, params, ending_tokens, limit, engine_seed, added_at };
+        // Prompts are copied before the lock is held, because a step waits for it.
+        let mut requests: Vec<Request> = (1..completions).map(|index| Request { index, ..first.clone() }).collect();
+        requests.push(first);
 
         let mut inbox = self.inbox.lock();
         let waiting = inbox.arrivals.len() + self.counters.waiting.load(Relaxed) as usize;
@@ -138,15 +144,9 @@ impl Front {
         }
         inbox.last_id += 1;
         let id = inbox.last_id;
-        let engine_seed = self.limits.seed;
-        let completions = params.completions;
-        let place = Place::new(params.priority, id);
+        let place = Place::new(priority, id);
         inbox.alive.insert(id, Alive { place, completions, left: completions, cancel: Cancel::NotAsked });
-        let request = Request { id, index: 0, prompt, params, ending_tokens, limit, engine_seed, added_at };
-        for index in 1..completions {
-            inbox.arrivals.push(Sequence::new(Request { index, ..request.clone() }));
-        }
-        inbox.arrivals.push(Sequence::new(request));
+        inbox.arrivals.extend(requests.into_iter().map(|request| Sequence::new(Request { id, ..request })));
         Ok(id)
     }
 
