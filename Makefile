@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels install bench
+.PHONY: help demo test lint header kernels gpu install bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ header: ## Generate include/nanovllm.h from src/ffi
 
 kernels: ## Compile the CUDA kernels, with an nvcc from PyPI where there is none
 	CUDA_HOME=$$(scripts/nvcc.sh $(BUILD)) NVLLM_CUDA=require cargo check --release --locked --lib
+
+gpu: ## Build the tests and benches for a machine with a GPU; benches/gpu.sh runs them there
+	CUDA_HOME=$$(scripts/nvcc.sh $(BUILD)) scripts/gpu_programs.sh $(BUILD)/gpu
 
 install: ## Install library, header, pkg-config file and CMake package under PREFIX
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

@@ -85,6 +85,18 @@ struct Spread {
     bool exists;
 };
 
+__device__ inline void add_share(float4& sum, const float4& part, float share) {
+    sum.x += part.x * share;
+    sum.y += part.y * share;
+    sum.z += part.z * share;
+    sum.w += part.w * share;
+}
+
+template <class T>
+__device__ inline void store_shares(T* to, const float4& sum, float total) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(narrow2<T>(sum.x / total, sum.y / total), narrow2<T>(sum.z / total, sum.w / total));
+}
+
 // Grid [workers], block [32 * WARPS], shared [stages * WARPS * 2 * 16 rows + WARPS * group * (head_dim + 2) * 4 bytes].
 template <class T, int D, int NT, int WARPS>
 __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
@@ -96,10 +108,12 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     __shared__ bool is_last;
 
     // The plan and all keys but those of a row's last token are older than this step's kernels: their loads need not wait.
+    let_next_begin();
     const uint32_t used = p.counts[0], table_width = p.counts[2];
+    const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;  // tiles on the line
     const DecodeWorker work = p.workers[blockIdx.x];
     if (blockIdx.x >= used) {
-        wait_for_previous();
+        if (used == 0) wait_for_previous();  // else those at work wait
         return;
     }
 
@@ -162,7 +176,6 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     for (int stage = 0; stage < p.stages - 1; stage++) issue(stage);
     if (is_waiting) wait_for_previous();
     is_waiting = false;
-    let_next_begin();
 
     int stage = 0;
     bool is_first_segment = true;
@@ -261,30 +274,30 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         const bool is_whole = first_tile == 0 && last_tile == cursor.tiles;
         T* row_out = p.out + (size_t(cursor.at.token) * p.kv_heads + cursor.kv_head) * p.group * D;
         const size_t place = (size_t(blockIdx.x) * 2 + (is_first_segment ? 0 : 1)) * p.group;
-        for (int i = threadIdx.x; i < p.group * D; i += WARPS * 32) {
+        for (int i = threadIdx.x * 4; i < p.group * D; i += WARPS * 128) {
             const int head = i / D;
             float top = -INFINITY;
 #pragma unroll
             for (int w = 0; w < WARPS; w++) top = fmaxf(top, merge_sums[w * p.group + head].x);
-            float total = 0.0f, value = 0.0f;
+            float total = 0.0f;
+            float4 value{};
 #pragma unroll
             for (int w = 0; w < WARPS; w++) {
                 const float2 part = merge_sums[w * p.group + head];
                 const float share = power_of_two(part.x - top);
                 total += part.y * share;
-                value += merge[w * p.group * D + i] * share;
+                add_share(value, *reinterpret_cast<const float4*>(merge + w * p.group * D + i), share);
             }
             if (is_whole) {
-                row_out[i] = narrow<T>(value / total);
+                store_shares(row_out + i, value, total);
             } else {
-                __stcg(p.partials + place * D + i, value);
+                __stcg(reinterpret_cast<float4*>(p.partials + place * D + i), value);
                 if (i % D == 0) __stcg(p.partial_sums + place + head, make_float2(top, total));
             }
         }
         __syncthreads();
         if (!is_whole) {
             // Worker w begins at tile w * all / used of the line.
-            const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;
             const unsigned long long begin =
                 (unsigned long long)cursor.at.tiles_before * p.kv_heads + (unsigned long long)cursor.kv_head * cursor.tiles;
             const uint32_t first = ((begin + 1) * used - 1) / all;
@@ -322,23 +335,24 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         __syncthreads();
         if (is_last) {
             __threadfence();
-            const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;
             const bool first_is_second_segment = spread.first * all / used < spread.begin;
-            for (int i = threadIdx.x; i < p.group * D; i += WARPS * 32) {
+            for (int i = threadIdx.x * 4; i < p.group * D; i += WARPS * 128) {
                 const int head = i / D;
-                float top = -INFINITY, total = 0.0f, value = 0.0f;
-#pragma unroll 4
+                float top = -INFINITY, total = 0.0f;
+                float4 value{};
+#pragma unroll 8
                 for (uint32_t w = spread.first; w <= spread.last; w++) {
                     const size_t from = (size_t(w) * 2 + (w == spread.first && first_is_second_segment ? 1 : 0)) * p.group;
                     const float2 part = __ldcg(p.partial_sums + from + head);
-                    const float there = __ldcg(p.partials + from * D + i);
+                    const float4 there = __ldcg(reinterpret_cast<const float4*>(p.partials + from * D + i));
                     const float higher = fmaxf(top, part.x);
                     const float keep = power_of_two(top - higher), share = power_of_two(part.x - higher);
                     top = higher;
                     total = total * keep + part.y * share;
-                    value = value * keep + there * share;
+                    value = make_float4(value.x * keep, value.y * keep, value.z * keep, value.w * keep);
+                    add_share(value, there, share);
                 }
-                spread.out[i] = narrow<T>(value / total);
+                store_shares(spread.out + i, value, total);
             }
         }
         __syncthreads();

@@ -41,8 +41,8 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     constexpr int SLICE = KV * Rows::STRIDE * 8;  // numbers of a tile of keys, or of values
     extern __shared__ __align__(128) uint8_t shared[];
 
-    wait_for_previous();
     let_next_begin();
+    wait_for_previous();
     const PrefillTile tile = p.tiles[blockIdx.y];
     const int head = blockIdx.x, kv_head = head / p.group;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, matrix = lane / 8;

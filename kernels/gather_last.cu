@@ -17,8 +17,8 @@ struct GatherLastParams {
 // Grid [samples], block [128].
 template <class T>
 __device__ void gather_last(const GatherLastParams<T>& p) {
-    wait_for_previous();
     let_next_begin();
+    wait_for_previous();
     const uint32_t token = p.row_starts[p.sampled_rows[blockIdx.x] + 1] - 1;
     const T* from = p.x + size_t(token) * p.stride;
     T* to = p.out + size_t(blockIdx.x) * p.stride;

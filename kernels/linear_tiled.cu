@@ -13,8 +13,8 @@ __device__ void linear_tiled(const LinearParams<T>& p) {
     constexpr int SIDE = 128, DEPTH = 64, STAGES = 3, THREADS = 256;
     constexpr int SLICE = SIDE * Rows::STRIDE * 8;  // numbers of a tile of x, or of weights
     extern __shared__ __align__(128) uint8_t shared[];
-    wait_for_previous();
     let_next_begin();
+    wait_for_previous();
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, matrix = lane / 8;
     const int first_token = blockIdx.x * SIDE, first_column = blockIdx.y * SIDE;

@@ -2,7 +2,7 @@
 //
 // Memory-bound in prefill: reads x once into registers, writes out once. At the launch floor in decode. One thread block per token.
 #include "common/chain.cuh"
-#include "common/numbers.cuh"
+#include "common/norm.cuh"
 
 template <class T>
 struct RmsNormParams {
@@ -14,12 +14,13 @@ struct RmsNormParams {
     float eps;
 };
 
-// Grid [tokens], block [hidden / 8 rounded up to whole warps, at most 1024].
+// Grid [tokens], block [whole warps that take up to 64 numbers a thread].
 template <class T>
 __device__ void rms_norm(const RmsNormParams<T>& p) {
     constexpr int KEPT = 8;
-    wait_for_previous();
     let_next_begin();
+    const FirstWeights first(p.weight, p.hidden);
+    wait_for_previous();
     const T* x = p.x + size_t(blockIdx.x) * p.stride;
     T* out = p.out + size_t(blockIdx.x) * p.stride;
 
@@ -42,7 +43,7 @@ __device__ void rms_norm(const RmsNormParams<T>& p) {
         if (i >= p.hidden) break;
         for (int j = 0; j < 4; j++) {
             const float2 v = widen2<T>(kept[k].pair[j]);
-            const float2 w = *reinterpret_cast<const float2*>(p.weight + i + 2 * j);
+            const float2 w = k == 0 ? first.pair[j] : *reinterpret_cast<const float2*>(p.weight + i + 2 * j);
             kept[k].pair[j] = narrow2<T>(v.x * scale * w.x, v.y * scale * w.y);
         }
         store_eight(out + i, kept[k]);

@@ -18,8 +18,8 @@ __device__ inline float silu(float v) {
 // Grid [width / 2048 rounded up, tokens], block [256].
 template <class T>
 __device__ void silu_mul(const SiluMulParams<T>& p) {
-    wait_for_previous();
     let_next_begin();
+    wait_for_previous();
     const int i = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
     if (i >= p.width) return;
     const T* row = p.gate_up + size_t(blockIdx.y) * 2 * p.width;

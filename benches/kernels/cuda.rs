@@ -184,7 +184,7 @@ impl Bench {
     fn ceilings(&mut self) {
         let weights = self.weights(1 << 19, 4096, 0);
         let (x, mut out) = (self.tensor(1, 4096), self.tensor(1, 1 << 19));
-        self.cuda.set_route(Route::Direct);
+        self.cuda.set_route(Route::Stream);
         let us = self.time(1, |cuda| ops::linear(cuda, &mut out, &x, &weights[0], None, 0..1 << 19));
         self.read_bytes_s = 2.0 * 4096.0 * f64::from(1 << 19) / us * 1e6;
         self.line("ceiling: read of 4.3 GB by a product", us, self.read_bytes_s * us * 1e-6, 0.0);
@@ -278,9 +278,9 @@ impl Bench {
                         continue;
                     }
                     let (x, mut out) = (self.tensor(m, k), self.tensor(m, n));
-                    for route in [Route::Direct, Route::Tiled, Route::Blas] {
+                    for route in [Route::Stream, Route::Tiled, Route::Blas] {
                         let is_sensible = match route {
-                            Route::Direct => m <= 64,
+                            Route::Stream => m <= 64,
                             Route::Tiled => m >= 64,
                             _ => true,
                         };

@@ -1,8 +1,11 @@
-// Programmatic dependent launch: a kernel may begin while the one before it ends.
+// Programmatic dependent launch: a kernel may begin while those before it run.
 //
-// Every kernel calls `wait_for_previous` on every path, before it touches memory that the kernel before it reads or writes, and
-// `let_next_begin` only after that. So a kernel that has begun knows that all kernels but the one just before it have ended. Launched
-// without the attribute, both are no-ops.
+// Every grid calls `wait_for_previous` in at least one thread block, in each thread that touches memory which an earlier kernel of the
+// step reads or writes. As a grid has ended only when all its thread blocks have, whoever was let through knows that all kernels
+// before it have ended, not only the last one. `let_next_begin` comes first: the next kernel may then load what is
+// older than the step (weights, the plan, earlier keys) and waits by itself. Only `embedding`, which begins a step, waits first, and
+// so does `copy_blocks`: no kernel of a step begins before all that came before the step has ended. Launched without the
+// attribute, both are no-ops.
 #pragma once
 
 __device__ inline void wait_for_previous() {

@@ -47,6 +47,12 @@ __device__ inline float gumbel_bound(uint32_t x) {
     return 0.6931472f * (32.0f - __log2f(__uint2float_rn(x) + 0.5f)) + 1e-3f;
 }
 
+// Less than `gumbel(x)`, but cheap: ln(1 - v) - ln(v) for the uniform v, as -ln(1 - v) <= v / (1 - v).
+__device__ inline float gumbel_least(uint32_t x) {
+    const float v = (__uint2float_rn(x) + 0.5f) * (1.0f / 4294967296.0f);
+    return 0.6931472f * (__log2f(fmaxf(1.0f - v, 1e-8f)) - __log2f(v)) - 2e-3f;
+}
+
 // e^x for x <= 0 in fractions of 2^40, rounded down.
 __device__ inline uint64_t exact_weight(float x) {
     const float inside = fmaxf(x, -28.0f);

@@ -2,7 +2,7 @@
 
 use super::graphs::{self, Graphs};
 use super::{Launching, ModelInfo, Runner, RunnerConfig, memory};
-use crate::backend::cuda::{Cuda, KvCache, Step};
+use crate::backend::cuda::{CallersContext, Cuda, KvCache, Step};
 use crate::backend::{Backend, DType};
 use crate::batch::{Batch, BatchLimits, TokenId};
 use crate::error::{Error, Result};
@@ -31,6 +31,8 @@ pub struct CudaRunner {
     submitted: usize,
     collected: usize,
     pass_time: Duration,
+    /// Dropped last.
+    callers: Option<CallersContext>,
 }
 
 impl CudaRunner {
@@ -41,6 +43,8 @@ impl CudaRunner {
         index: usize,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(CudaRunner, ModelInfo)> {
+        super::check_cuda(index)?;
+        let _callers = CallersContext::note()?;
         let hf = HfConfig::read(folder)?;
         let spec = families::spec(&hf)?;
         let limits = memory::batch_limits(config, spec.max_positions, &memory::CUDA)?;
@@ -69,8 +73,9 @@ impl CudaRunner {
 
         let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits);
         let steps = [step, twin];
-        let (submitted, collected, pass_time) = (0, 0, Duration::ZERO);
-        Ok((CudaRunner { graphs, backend, decoder, cache, steps, submitted, collected, pass_time }, info))
+        let (submitted, collected, pass_time, callers) = (0, 0, Duration::ZERO, None);
+        let runner = CudaRunner { graphs, backend, decoder, cache, steps, submitted, collected, pass_time, callers };
+        Ok((runner, info))
     }
 
     /// Columns of the logits.
@@ -120,8 +125,16 @@ fn warm_up(
     Ok(SPARE_BYTES + sizes.len() as u64 * before.saturating_sub(after))
 }
 
+impl Drop for CudaRunner {
+    fn drop(&mut self) {
+        // The fields are dropped after this, each of them with the device's context, and this note of the caller's last.
+        self.callers = CallersContext::note().ok();
+    }
+}
+
 impl Runner for CudaRunner {
     fn submit(&mut self, batch: &Batch) -> Result<()> {
+        let _callers = CallersContext::note()?;
         assert!(self.submitted - self.collected < self.depth(), "two passes are in flight");
         let step = &mut self.steps[self.submitted % 2];
         match self.graphs.serving(batch) {
@@ -144,6 +157,7 @@ impl Runner for CudaRunner {
     }
 
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
+        let _callers = CallersContext::note()?;
         assert!(self.collected < self.submitted, "a pass is in flight");
         let step = &self.steps[self.collected % 2];
         if let Some(deadline) = deadline {

@@ -228,7 +228,6 @@ fn load_on_cuda(
     index: usize,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
-    check_cuda(index)?;
     let (runner, info) = cuda::CudaRunner::open(folder, config, index, progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
 }

@@ -8,7 +8,7 @@ use nanovllm::ops;
 #[test]
 fn linear_layers_agree_on_every_route() {
     on_device(|cuda, dtype| {
-        let sizes = [(97, 40), (64, 8), (1024, 2048), (4096, 1024), (330, 1064), (2560, 3072)];
+        let sizes = [(97, 40), (64, 8), (1024, 2048), (4096, 1024), (330, 1064), (2560, 3072), (8440, 136)];
         for (n, k) in sizes {
             let mut random = Random(3);
             let w = random.numbers(n * k, 0.1, dtype);
@@ -28,7 +28,7 @@ fn linear_layers_agree_on_every_route() {
                     pairs.map(|(&a, &b)| f64::from(a * b)).sum()
                 };
                 let tx = filled(cuda, &x, k);
-                for route in [Route::Auto, Route::Direct, Route::Tiled, Route::Blas] {
+                for route in [Route::Auto, Route::Stream, Route::Tiled, Route::Blas] {
                     if route == Route::Blas && !cuda.has_blas() {
                         continue;
                     }
@@ -57,6 +57,28 @@ fn linear_layers_agree_on_every_route() {
                         assert_near(&computed, &expected, bound(dtype), &what);
                     }
                 }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_row_gives_the_same_bits_alone_and_among_eight() {
+    on_device(|cuda, dtype| {
+        cuda.set_route(Route::Stream);
+        for (n, k) in [(97, 40), (1024, 2048), (4096, 4096), (2560, 3072)] {
+            let mut random = Random(4);
+            let weight = cuda.matrix(&[host_tensor(&random.numbers(n * k, 0.1, dtype), &[n, k], dtype)]).unwrap();
+            let x = random.numbers(8 * k, 1.0, dtype);
+            let mut rows = |x: &[f32]| {
+                let x = filled(cuda, x, k);
+                let mut out = poisoned(cuda, x.rows(), n);
+                ops::linear(cuda, &mut out, &x, &weight, None, 0..n);
+                cuda.read(&out).unwrap()
+            };
+            let together = rows(&x);
+            for (i, row) in x.chunks_exact(k).enumerate() {
+                assert_eq!(rows(row), together[i * n..][..n], "row {i} of {n} x {k}, {dtype:?}");
             }
         }
     });

@@ -48,6 +48,35 @@ const SAMPLE: &[SampleCase] = &[
     SampleCase { name: "top-p of nearly nothing", sampling: Sampling { top_p: 1e-6, ..WARM }, ..PLAIN },
     SampleCase { name: "top-p of nearly all", sampling: Sampling { top_p: 0.999_999, ..WARM }, ..PLAIN },
     SampleCase { name: "top-p with ties", sampling: Sampling { top_p: 0.7, ..WARM }, grid: 1.0, ..PLAIN },
+    SampleCase { name: "top-p, equal logits", sampling: Sampling { top_p: 0.5, ..WARM }, size: 0.0, ..PLAIN },
+    SampleCase {
+        name: "top-p of logits far below any model's",
+        sampling: Sampling { temperature: 3e4, top_p: 0.9, ..WARM },
+        size: 6e4,
+        banned: 9,
+        ..PLAIN
+    },
+    SampleCase {
+        name: "top-k that ends among logits far below any model's",
+        sampling: Sampling { temperature: 3e4, top_k: 280, top_p: 0.99, ..WARM },
+        size: 6e4,
+        banned: 9,
+        ..PLAIN
+    },
+    SampleCase {
+        name: "top-p over the whole range of bf16",
+        sampling: Sampling { temperature: 1e38, top_k: 290, top_p: 0.9, ..WARM },
+        size: 1e38,
+        ..PLAIN
+    },
+    SampleCase {
+        name: "filters over a vocabulary that two thread blocks share",
+        samples: 40,
+        vocab: 20_000,
+        sampling: Sampling { top_k: 3000, top_p: 0.9, ..WARM },
+        banned: 7,
+        ..PLAIN
+    },
     SampleCase { name: "min-p", sampling: Sampling { min_p: 0.05, ..WARM }, ..PLAIN },
     SampleCase { name: "min-p of all", sampling: Sampling { min_p: 1.0, ..WARM }, grid: 1.0, ..PLAIN },
     SampleCase {
@@ -64,6 +93,19 @@ const SAMPLE: &[SampleCase] = &[
         ..QWEN3_VOCAB
     },
     SampleCase { name: "top-p over Qwen3's vocabulary", sampling: Sampling { top_p: 0.95, ..WARM }, ..QWEN3_VOCAB },
+    SampleCase {
+        name: "top-p of one sample over Qwen3's vocabulary",
+        samples: 1,
+        sampling: Sampling { top_p: 0.95, ..WARM },
+        banned: 60,
+        ..QWEN3_VOCAB
+    },
+    SampleCase {
+        name: "top-k of equal logits over Qwen3's vocabulary",
+        sampling: Sampling { top_k: 20, ..WARM },
+        size: 0.0,
+        ..QWEN3_VOCAB
+    },
     SampleCase {
         name: "all filters over Qwen3's vocabulary",
         sampling: Sampling { top_k: 5000, top_p: 0.95, min_p: 1e-5, ..WARM },

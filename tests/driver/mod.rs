@@ -12,9 +12,14 @@ use nanovllm::runner::{Device, KvBudget, Launching, ModelInfo, Runner, RunnerCon
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+/// The repository: where cargo says it is, or where it was built when a test runs without cargo.
+pub fn root() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 /// The folder of a case in tests/golden.
 pub fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    root().join("tests/golden").join(name)
 }
 
 /// Settings that hold any of the tests' batches.

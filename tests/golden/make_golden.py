@@ -10,6 +10,11 @@ Each case is a small random checkpoint in the Hugging Face layout, and `referenc
 The references are computed by transformers in f32 on the checkpoint's own numbers, so that they say what exact
 arithmetic gives for weights that were rounded to bf16 or f16.
 
+`--large FOLDER` makes one case alone, of the shape of Qwen3-0.6B and with a prompt of 300 tokens, on a GPU: what
+`NVLLM_TEST_REFERENCE` may name for tests/cuda_model.rs. Its reference has one tensor more:
+
+    bf16_apart  F32 [64]  how far transformers' own bf16 logits are from these, as a share of their norm
+
 Written with torch 2.15.0 and transformers 5.23.0. Run from anywhere: `python3 tests/golden/make_golden.py`. The same
 versions write the same weights; references may differ in the last bits.
 """
@@ -18,6 +23,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -30,6 +36,7 @@ logging.disable_progress_bar()
 
 HERE = pathlib.Path(__file__).parent
 PROMPT_TOKENS = 40
+LARGE_PROMPT_TOKENS = 300
 GREEDY_TOKENS = 64
 
 # What all cases share unless they say otherwise.
@@ -186,16 +193,17 @@ def write_folder(folder, config, state, number_type, shards=1, old_rope_keys=Fal
 
 
 @torch.no_grad()
-def reference(folder, vocab, generator):
+def reference(folder, vocab, generator, prompt_tokens=PROMPT_TOKENS, device="cpu"):
     # Read back from disk, so that what transformers makes of the folder is what is compared.
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    prompt = torch.randint(0, vocab, (PROMPT_TOKENS,), generator=generator)
+    model = model.to(device)
+    prompt = torch.randint(0, vocab, (prompt_tokens,), generator=generator)
     sequence, logits = prompt.tolist(), []
     for _ in range(GREEDY_TOKENS):
-        row = model(torch.tensor([sequence])).logits[0, -1]
+        row = model(torch.tensor([sequence], device=device), logits_to_keep=1).logits[0, -1].cpu()
         logits.append(row)
         sequence.append(int(row.argmax()))
-    return prompt, torch.tensor(sequence[PROMPT_TOKENS:]), torch.stack(logits)
+    return prompt, torch.tensor(sequence[prompt_tokens:]), torch.stack(logits)
 
 
 def main():
@@ -217,5 +225,36 @@ def main():
         print(f"{name:26} {size:7} bytes, {len(set(tokens.tolist())):2} different tokens, smallest gap {gap:.4f}")
 
 
+@torch.no_grad()
+def bf16_apart(folder, sequence, logits):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager").cuda().eval()
+    apart = []
+    for step, wanted in enumerate(logits):
+        known = sequence[: LARGE_PROMPT_TOKENS + step]
+        row = model(torch.tensor([known], device="cuda"), logits_to_keep=1).logits[0, -1].float().cpu()
+        apart.append((row - wanted).norm() / wanted.norm())
+    return torch.stack(apart)
+
+
+def make_large(folder):
+    generator = torch.Generator().manual_seed(0)
+    changes = dict(
+        vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16,
+        num_key_value_heads=8, head_dim=128, max_position_embeddings=4096, tie_word_embeddings=True,
+    )
+    config = AutoConfig.for_model("qwen3", **{**BASE, **changes})
+    state = {k: v.to(torch.bfloat16) for k, v in weights(config, generator).items()}
+    write_folder(folder, config, state, "bfloat16")
+    prompt, tokens, logits = reference(folder, config.vocab_size, generator, LARGE_PROMPT_TOKENS, "cuda")
+    apart = bf16_apart(folder, prompt.tolist() + tokens.tolist(), logits)
+    save_file(
+        {"prompt": prompt.int(), "tokens": tokens.int(), "logits": logits.contiguous(), "bf16_apart": apart},
+        folder / "reference.safetensors",
+    )
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--large"]:
+        make_large(pathlib.Path(sys.argv[2]))
+    else:
+        main()

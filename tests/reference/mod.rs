@@ -17,6 +17,8 @@ pub struct Reference {
     pub tokens: Vec<TokenId>,
     /// `[64, vocab]`
     pub logits: Vec<Vec<f32>>,
+    /// How far its own logits in bf16 are from these; only large cases know. `[64]`
+    pub bf16_apart: Vec<f32>,
 }
 
 impl Reference {
@@ -35,6 +37,10 @@ impl Reference {
             prompt: ids("prompt"),
             tokens: ids("tokens"),
             logits: numbers.chunks(vocab).map(<[f32]>::to_vec).collect(),
+            bf16_apart: match file.tensor("bf16_apart") {
+                Ok(_) => words("bf16_apart").into_iter().map(f32::from_le_bytes).collect(),
+                Err(_) => Vec::new(),
+            },
         }
     }
 }

@@ -6,6 +6,8 @@
 #![allow(unsafe_code)]
 
 mod add_rms_norm;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
 mod disjoint;
 mod embedding;

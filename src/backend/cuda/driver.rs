@@ -153,6 +153,37 @@ impl Facts {
     }
 }
 
+/// The context that was current on the calling thread: it is again when this value is dropped. A program that uses CUDA itself
+/// must not find another one after a call.
+pub struct CallersContext {
+    context: sys::CUcontext,
+}
+
+// SAFETY: a driver handle, see `Context`.
+unsafe impl Send for CallersContext {}
+
+impl CallersContext {
+    /// Notes it. There is a driver.
+    pub fn note() -> Result<CallersContext> {
+        let mut context = ptr::null_mut();
+        // SAFETY: `device_count` found the driver and initialized it; the out-pointer is a live local.
+        check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut context) })?;
+        Ok(CallersContext { context })
+    }
+
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        self.context.is_null()
+    }
+}
+
+impl Drop for CallersContext {
+    fn drop(&mut self) {
+        // SAFETY: it was current before, or is null, which means none.
+        let _ = unsafe { sys::cuCtxSetCurrent(self.context) };
+    }
+}
+
 /// Devices that the driver shows; 0 without a driver.
 pub fn device_count() -> Result<usize> {
     // SAFETY: asks whether the library can be opened, before any of its functions is called.

@@ -30,7 +30,7 @@ pub enum File {
     CopyBlocks,
     Embedding,
     GatherLast,
-    LinearDirect,
+    LinearStream,
     LinearTiled,
     RmsNorm,
     RopeAndCache,
@@ -47,7 +47,7 @@ impl File {
             File::CopyBlocks => fatbin!("copy_blocks"),
             File::Embedding => fatbin!("embedding"),
             File::GatherLast => fatbin!("gather_last"),
-            File::LinearDirect => fatbin!("linear_direct"),
+            File::LinearStream => fatbin!("linear_stream"),
             File::LinearTiled => fatbin!("linear_tiled"),
             File::RmsNorm => fatbin!("rms_norm"),
             File::RopeAndCache => fatbin!("rope_and_cache"),
@@ -114,6 +114,10 @@ impl Kernel {
         // SAFETY: the module is loaded, the name ends with a zero byte, the out-pointer is a live local.
         let code = unsafe { sys::cuModuleGetFunction(&mut function, module.module, name.as_ptr()) };
         check("cuModuleGetFunction", code)?;
+        // All kernels ask for one split of a multiprocessor's memory: where it must change, kernels cannot overlap.
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+        // SAFETY: the function lives as long as its module.
+        check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(function, attribute, 100) })?;
         Ok(Kernel { module: module.clone(), function })
     }
 
@@ -140,17 +144,39 @@ impl Kernel {
         shared: usize,
         params: &P,
     ) -> Result<()> {
+        self.launch_clusters(chaining, blocks, 1, threads, shared, params)
+    }
+
+    /// The same, with each `cluster` neighbours of the grid's first dimension on the device at once, able to reach each other's shared
+    /// memory. More than one need compute capability 9.0, and divide `blocks[0]`.
+    pub fn launch_clusters<P: Params>(
+        &self,
+        chaining: Chaining,
+        blocks: [usize; 3],
+        cluster: usize,
+        threads: usize,
+        shared: usize,
+        params: &P,
+    ) -> Result<()> {
         debug_assert!(!P::FIELDS.is_empty());
         if blocks.contains(&0) {
             return Ok(());
         }
         let context = &self.module.context;
         context.make_current()?;
-        let mut attribute = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-        };
+        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let chained = attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            sys::CUlaunchAttributeValue {
+                programmaticStreamSerializationAllowed: i32::from(chaining == Chaining::Overlapped),
+            },
+        );
+        let dimension = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster as u32, y: 1, z: 1 };
+        let clustered = attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            sys::CUlaunchAttributeValue { clusterDim: dimension },
+        );
+        let mut attributes = [chained, clustered];
         let config = sys::CUlaunchConfig {
             gridDimX: blocks[0] as u32,
             gridDimY: blocks[1] as u32,
@@ -160,8 +186,8 @@ impl Kernel {
             blockDimZ: 1,
             sharedMemBytes: shared as u32,
             hStream: context.stream(),
-            attrs: &mut attribute,
-            numAttrs: u32::from(chaining == Chaining::Overlapped),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: if cluster > 1 { 2 } else { u32::from(chaining == Chaining::Overlapped) },
         };
         let mut arguments = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
         // SAFETY: the kernel takes one struct by value, which `params` is; the driver copies it before the call returns. The

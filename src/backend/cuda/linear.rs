@@ -1,4 +1,4 @@
-//! See `ops/linear.rs` for the contract, `kernels/linear_direct.cu`, `kernels/linear_tiled.cu` and `blas.rs` for the work.
+//! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu` and `blas.rs` for the work.
 
 use super::driver::{Address, Context};
 use super::kernels::{File, Kernel, Module, suffix};
@@ -28,42 +28,77 @@ params! {
 pub enum Route {
     /// The fastest that is there.
     Auto,
-    /// `linear_direct.cu`, for up to 64 tokens; more go to `Tiled`.
-    Direct,
+    /// `linear_stream.cu`, for up to 64 tokens; more go to `Tiled`.
+    Stream,
     /// `linear_tiled.cu`.
     Tiled,
     /// cuBLASLt; `Tiled` where it is missing.
     Blas,
 }
 
-/// Whether `linear_direct.cu` is faster than cuBLASLt: for few tokens, and weights that are read in a few microseconds.
+/// Whether our own kernel is faster than cuBLASLt: for few tokens, and weights that are read in a few microseconds. One answer for all
+/// from 1 to 8 tokens.
 ///
-/// One H200, microseconds of `linear_direct` / cuBLASLt: 4096 x 1024 with 8 tokens 4.0 / 5.0, with 16 tokens 4.7 / 5.0; 6144 x 1024
-/// with 16 tokens 7.6 / 5.6; 4096 x 4096 with 8 tokens 11.9 / 13.0; 6144 x 4096 with 1 token 16.9 / 16.9, with 8 tokens
-/// 19.2 / 17.1; 151936 x 1024 with 1 token 81 / 78.
-fn prefers_direct(m: usize, weight_bytes: usize) -> bool {
+/// One H200, microseconds of `linear_stream` / cuBLASLt. 1024 x 3072 with 1 token 3.5 / 7.0, with 8 tokens 3.4 / 7.1, with 16 tokens 3.8 / 7.2,
+/// with 32 tokens 5.9 / 7.3; 4096 x 1024 with 32 tokens 5.9 / 5.1; 4096 x 4096 with 1 token 9.4 / 12.8, with 16 tokens 11.3 / 13.0;
+/// 6144 x 4096 with 8 tokens 13.9 / 15.6, with 16 tokens 16.2 / 15.8; 24576 x 4096 with 1 token 49.8 / 50.4, with 8 tokens 52.8 / 50.8 (but
+/// the next kernel overlaps); 151936 x 1024 with 1 token 80 / 77, with 8 tokens 88 / 78.
+fn prefers_stream(m: usize, weight_bytes: usize) -> bool {
     let most = match m {
-        1 => 128 << 20,
-        2..=8 => 40 << 20,
-        9..=16 => 9 << 20,
+        1..=8 => 256 << 20,
+        9..=16 => 40 << 20,
+        17..=32 => 7 << 20,
         _ => 0,
     };
     weight_bytes <= most
 }
 
-/// A kernel of `linear_direct.cu`: `KERNELS` at its end.
-struct Direct {
-    kernel: Kernel,
+/// A kernel of `linear_stream.cu`: `KERNELS` at its end.
+#[derive(Clone, Copy)]
+struct Variant {
+    /// Tokens at most.
     tokens: usize,
+    /// Columns of a tile.
     columns: usize,
-    /// Numbers of k that a warp takes at a time.
-    run: usize,
     warps_max: usize,
+    stages: usize,
+    sets: usize,
+}
+
+/// Numbers of k that a warp takes at a time.
+const DEPTH: usize = 64;
+/// Tokens that share variants.
+const TOKENS: [usize; 5] = [4, 8, 16, 32, 64];
+const fn variant(tokens: usize, columns: usize, warps_max: usize, stages: usize, sets: usize) -> Variant {
+    Variant { tokens, columns, warps_max, stages, sets }
+}
+const VARIANTS: [Variant; 10] = [
+    variant(4, 8, 16, 4, 2),
+    variant(4, 16, 8, 5, 2),
+    variant(8, 8, 16, 3, 2),
+    variant(8, 16, 8, 4, 2),
+    variant(16, 8, 16, 3, 1),
+    variant(16, 16, 8, 3, 2),
+    variant(32, 8, 8, 4, 1),
+    variant(32, 16, 8, 3, 1),
+    variant(64, 8, 4, 4, 1),
+    variant(64, 32, 4, 3, 1),
+];
+
+impl Variant {
+    fn shared_bytes(&self, m: usize, warps: usize) -> usize {
+        warps * (self.stages * (self.columns + m) * DEPTH * 2 + self.sets * m * self.columns * 4)
+    }
+
+    /// Rows of k that the busiest of `processors` thread blocks reads, of weights and of x.
+    fn rows_of_busiest(&self, n: usize, processors: usize) -> usize {
+        n.div_ceil(self.columns).div_ceil(processors) * (self.columns + self.tokens.max(8))
+    }
 }
 
 /// Our own kernels.
 pub struct Kernels {
-    direct: [Direct; 4],
+    stream: Vec<(Variant, Kernel)>,
     tiled: Kernel,
 }
 
@@ -72,17 +107,30 @@ const TILED_SHARED_BYTES: usize = 3 * 256 * 64 * 2;
 impl Kernels {
     /// Loads them for one number type.
     pub fn new(context: &Arc<Context>, dtype: DType) -> Result<Kernels> {
-        let module = Module::load(context, File::LinearDirect)?;
-        let direct = |tokens: usize, columns, run, warps_max| -> Result<Direct> {
-            let kernel = Kernel::new(&module, &format!("linear_direct_m{tokens}_{}", suffix(dtype)))?;
-            kernel.allow_shared(warps_max * tokens * columns * 4)?;
-            Ok(Direct { kernel, tokens, columns, run, warps_max })
-        };
+        let module = Module::load(context, File::LinearStream)?;
+        let most = context.facts().block_shared_bytes;
+        let mut stream = Vec::new();
+        for mut variant in VARIANTS {
+            // Where a thread block has less shared memory, fewer warps share out k.
+            variant.warps_max = variant.warps_max.min(most / variant.shared_bytes(variant.tokens, 1));
+            let name = format!("linear_stream_m{}_c{}_{}", variant.tokens, variant.columns, suffix(dtype));
+            let kernel = Kernel::new(&module, &name)?;
+            if variant.warps_max > 0 {
+                kernel.allow_shared(variant.shared_bytes(variant.tokens, variant.warps_max))?;
+                stream.push((variant, kernel));
+            }
+        }
         let tiled = Kernel::load(context, File::LinearTiled, "linear_tiled", dtype)?;
         tiled.allow_shared(TILED_SHARED_BYTES)?;
-        let direct =
-            [direct(8, 16, 128, 16)?, direct(16, 16, 128, 16)?, direct(32, 32, 64, 8)?, direct(64, 32, 64, 8)?];
-        Ok(Kernels { direct, tiled })
+        Ok(Kernels { stream, tiled })
+    }
+
+    /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
+    /// of a row.
+    fn stream(&self, m: usize, n: usize, processors: usize) -> Option<&(Variant, Kernel)> {
+        let tokens = TOKENS.into_iter().find(|&tokens| m <= tokens)?;
+        let fitting = self.stream.iter().filter(|(v, _)| v.tokens == tokens);
+        fitting.min_by_key(|(v, _)| v.rows_of_busiest(n, processors))
     }
 }
 
@@ -111,20 +159,16 @@ pub fn run(
         x_stride: x.storage.stride() as i32,
     };
     let kernels = &cuda.kernels.linear;
-    let is_direct = match cuda.route {
-        Route::Auto => prefers_direct(m, n * k * bytes) || (cuda.blas.is_none() && m <= 64),
-        Route::Direct => m <= 64,
+    let is_streamed = match cuda.route {
+        Route::Auto => prefers_stream(m, n * k * bytes) || cuda.blas.is_none(),
+        Route::Stream => true,
         Route::Tiled | Route::Blas => false,
     };
-    if is_direct && let Some(direct) = kernels.direct.iter().find(|d| m <= d.tokens) {
-        let blocks = n.div_ceil(direct.columns);
-        // Few thread blocks share out k among more warps, so that every multiprocessor has enough loads under way. The choice
-        // does not depend on m: results of a row are the same in a batch of 1 and of 8.
-        let warps =
-            if blocks <= 2 * cuda.context.facts().processors { direct.warps_max } else { direct.warps_max.min(8) };
-        let warps = k.div_ceil(direct.run).clamp(1, warps);
-        let shared = warps * direct.tokens * direct.columns * 4;
-        return direct.kernel.launch(cuda.chaining, [blocks, 1, 1], 32 * warps, shared, &params);
+    let processors = cuda.context.facts().processors;
+    if is_streamed && let Some((variant, kernel)) = kernels.stream(m, n, processors) {
+        let warps = k.div_ceil(DEPTH).clamp(1, variant.warps_max);
+        let blocks = n.div_ceil(variant.columns).min(processors);
+        return kernel.launch(cuda.chaining, [blocks, 1, 1], 32 * warps, variant.shared_bytes(m, warps), &params);
     }
     if matches!(cuda.route, Route::Auto | Route::Blas)
         && let Some(blas) = &mut cuda.blas

@@ -28,7 +28,7 @@ mod silu_mul;
 mod step;
 mod storage;
 
-pub use driver::{Event, EventKind, device_count};
+pub use driver::{CallersContext, Event, EventKind, device_count};
 pub use graph::Graph;
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
@@ -73,30 +73,29 @@ struct Kernels {
     embedding: Kernel,
     rms_norm: Kernel,
     add_rms_norm: Kernel,
-    rope_and_cache: Kernel,
+    /// For few tokens, and for many.
+    rope_and_cache: [Kernel; 2],
     silu_mul: Kernel,
     gather_last: Kernel,
     copy_blocks: Kernel,
-    sample_likeliest: Kernel,
-    sample_choose: Kernel,
+    sample: sample::Kernels,
     linear: linear::Kernels,
 }
 
 impl Kernels {
     fn new(context: &Arc<Context>, dtype: DType) -> Result<Kernels> {
         let load = |file, name| Kernel::load(context, file, name, dtype);
-        let sample = kernels::Module::load(context, File::Sample)?;
-        let sampler = |name: &str| Kernel::new(&sample, &format!("{name}_{}", kernels::suffix(dtype)));
+        let rope_and_cache = kernels::Module::load(context, File::RopeAndCache)?;
+        let rope = |name: &str| Kernel::new(&rope_and_cache, &format!("{name}_{}", kernels::suffix(dtype)));
         Ok(Kernels {
             embedding: load(File::Embedding, "embedding")?,
             rms_norm: load(File::RmsNorm, "rms_norm")?,
             add_rms_norm: load(File::AddRmsNorm, "add_rms_norm")?,
-            rope_and_cache: load(File::RopeAndCache, "rope_and_cache")?,
+            rope_and_cache: [rope("rope_and_cache_h1")?, rope("rope_and_cache_h4")?],
             silu_mul: load(File::SiluMul, "silu_mul")?,
             gather_last: load(File::GatherLast, "gather_last")?,
             copy_blocks: Kernel::new(&kernels::Module::load(context, File::CopyBlocks)?, "copy_blocks")?,
-            sample_likeliest: sampler("sample_likeliest")?,
-            sample_choose: sampler("sample_choose")?,
+            sample: sample::Kernels::new(context, dtype)?,
             linear: linear::Kernels::new(context, dtype)?,
         })
     }

@@ -64,8 +64,8 @@ mod tests {
         twin::<PrefillTile>("attention_prefill.cu", "PrefillTile"),
         twin::<RmsNormParams>("rms_norm.cu", "RmsNormParams"),
         twin::<RopeAndCacheParams>("rope_and_cache.cu", "RopeAndCacheParams"),
-        twin::<SampleParams>("sample.cu", "SampleParams"),
-        twin::<SamplingTwin>("sample.cu", "Sampling"),
+        twin::<SampleParams>("common/logits.cuh", "SampleParams"),
+        twin::<SamplingTwin>("common/logits.cuh", "Sampling"),
         twin::<SiluMulParams>("silu_mul.cu", "SiluMulParams"),
     ];
 

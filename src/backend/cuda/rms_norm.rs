@@ -9,9 +9,11 @@ params! {
     RmsNormParams { out: Address, x: Address, weight: Address, hidden: i32, stride: i32, eps: f32 }
 }
 
-/// Threads that normalize a row of `hidden` numbers: eight numbers each, or a multiple of that.
-pub fn threads(hidden: usize) -> usize {
-    (hidden / 8).next_multiple_of(32).clamp(32, 1024)
+/// Threads that normalize a row of `hidden` numbers. Few rows get a thread for each eight numbers; many get a quarter of that, so that
+/// each thread has several loads under way.
+pub fn threads(rows: usize, hidden: usize, processors: usize) -> usize {
+    let most = (hidden / 8).next_multiple_of(32).min(1024);
+    if rows < 2 * processors { most } else { (most / 4).max(hidden / 64).next_multiple_of(32).max(most.min(64)) }
 }
 
 pub fn run(cuda: &Cuda, out: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) -> Result<()> {
@@ -23,5 +25,6 @@ pub fn run(cuda: &Cuda, out: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32)
         stride: x.storage.stride() as i32,
         eps,
     };
-    cuda.kernels.rms_norm.launch(cuda.chaining, [x.rows(), 1, 1], threads(x.cols()), 0, &params)
+    let threads = threads(x.rows(), x.cols(), cuda.context.facts().processors);
+    cuda.kernels.rms_norm.launch(cuda.chaining, [x.rows(), 1, 1], threads, 0, &params)
 }

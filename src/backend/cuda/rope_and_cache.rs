@@ -24,6 +24,11 @@ params! {
     }
 }
 
+/// In the kernel for many tokens.
+const HEADS_OF_A_WARP: usize = 4;
+/// Of a thread block.
+const WARPS_MAX: usize = 8;
+
 #[allow(clippy::too_many_arguments)]
 pub fn run(
     cuda: &Cuda,
@@ -51,6 +56,12 @@ pub fn run(
         stride: qkv.storage.stride() as i32,
         eps: norm.as_ref().map_or(0.0, |n| n.eps),
     };
-    let blocks = [qkv.rows(), (heads + 2 * shape.kv_heads).div_ceil(8), 1];
-    cuda.kernels.rope_and_cache.launch(cuda.chaining, blocks, 256, 0, &params)
+    let all = heads + 2 * shape.kv_heads;
+    let [few, many] = &cuda.kernels.rope_and_cache;
+    if qkv.rows() < 2 * cuda.context.facts().processors {
+        return few.launch(cuda.chaining, [qkv.rows(), all.div_ceil(8), 1], 256, 0, &params);
+    }
+    let warps = all.div_ceil(HEADS_OF_A_WARP);
+    let splits = warps.div_ceil(WARPS_MAX);
+    many.launch(cuda.chaining, [qkv.rows(), splits, 1], 32 * warps.div_ceil(splits), 0, &params)
 }

@@ -1,9 +1,12 @@
 //! See `ops/sample.rs` for the contract, `kernels/sample.cu` for the work.
 
-use super::driver::Address;
+use super::driver::{Address, Context};
+use super::kernels::{File, Kernel, Module, suffix};
 use super::params::params;
 use super::{Cuda, Step, Tensor};
+use crate::backend::DType;
 use crate::error::Result;
+use std::sync::Arc;
 
 params! {
     SampleParams {
@@ -16,6 +19,7 @@ params! {
         arrived: Address,
         vocab: i32,
         stride: i32,
+        window: i32,
     }
 }
 
@@ -35,8 +39,41 @@ params! {
 }
 const _: () = assert!(size_of::<SamplingTwin>() == size_of::<crate::batch::Sampling>());
 
+/// Threads of a block that looks for the greatest logit, and of one that chooses.
+const LIKELIEST_THREADS: usize = 256;
+const CHOOSE_THREADS: usize = 1024;
+/// Counters that reach from a logit of 32 down past -2^61 in bf16, and to -48 in f16: a second table is almost never wanted.
+const WINDOW_MAX: usize = 40_960;
+/// What every device with clusters can hold at once.
+const CLUSTER_MAX: usize = 8;
+
+/// The two kernels, and what a thread block of the second one can count.
+pub struct Kernels {
+    likeliest: Kernel,
+    choose: Kernel,
+    window: usize,
+}
+
+impl Kernels {
+    /// Loads them for one number type.
+    pub fn new(context: &Arc<Context>, dtype: DType) -> Result<Kernels> {
+        let module = Module::load(context, File::Sample)?;
+        let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(dtype)));
+        // The rest is for what the kernel declares itself.
+        let counters = context.facts().block_shared_bytes.saturating_sub(2048) / 17 * 4;
+        let window = (counters / 128 * 128).min(WINDOW_MAX);
+        let kernels = Kernels { likeliest: kernel("sample_likeliest")?, choose: kernel("sample_choose")?, window };
+        kernels.choose.allow_shared(kernels.shared_bytes())?;
+        Ok(kernels)
+    }
+
+    fn shared_bytes(&self) -> usize {
+        self.window / 4 * 17
+    }
+}
+
 pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
-    let at = step.addresses();
+    let (at, kernels, facts) = (step.addresses(), &cuda.kernels.sample, cuda.context.facts());
     let params = SampleParams {
         tokens: at.tokens,
         logits: logits.storage.address(),
@@ -47,15 +84,23 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
         arrived: at.arrived,
         vocab: logits.cols() as i32,
         stride: logits.storage.stride() as i32,
+        window: kernels.window as i32,
     };
-    let samples = logits.rows();
+    let samples = logits.rows().max(1);
     // As many thread blocks as fill the device, but each thread should find a few numbers to look at.
     let splits = |threads: usize, fill: usize| {
         let useful = logits.cols().div_ceil(8 * threads).max(1);
-        (fill * cuda.context.facts().processors).div_ceil(samples.max(1)).clamp(1, useful)
+        (fill * facts.processors).div_ceil(samples).clamp(1, useful)
     };
-    let kernels = &cuda.kernels;
-    kernels.sample_likeliest.launch(cuda.chaining, [splits(256, 8), samples, 1], 256, 0, &params)?;
-    kernels.sample_choose.launch(cuda.chaining, [splits(1024, 1), samples, 1], 1024, 0, &params)?;
+    let blocks = [splits(LIKELIEST_THREADS, 8), logits.rows(), 1];
+    kernels.likeliest.launch(cuda.chaining, blocks, LIKELIEST_THREADS, 0, &params)?;
+
+    let blocks = splits(CHOOSE_THREADS, 1);
+    // An eighth of the device is left out, as clusters do not fill it to the last multiprocessor.
+    let fits = (facts.processors - facts.processors / 8) / samples;
+    let cluster = if facts.capability < 90 { 1 } else { 1 << fits.min(blocks).clamp(1, CLUSTER_MAX).ilog2() };
+    let blocks = [blocks / cluster * cluster, logits.rows(), 1];
+    let shared = kernels.shared_bytes();
+    kernels.choose.launch_clusters(cuda.chaining, blocks, cluster, CHOOSE_THREADS, shared, &params)?;
     if cuda.context.is_capturing() { Ok(()) } else { step.finish() }
 }

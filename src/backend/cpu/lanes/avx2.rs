@@ -29,6 +29,7 @@ fn first(len: usize) -> __m256i {
 
 impl Lanes for Avx2 {
     type V = __m256;
+    type U = __m256i;
     const N: usize = 8;
     // 12 of 16 registers accumulate.
     const QUERIES: usize = 3;
@@ -133,6 +134,87 @@ impl Lanes for Avx2 {
             let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
         }
+    }
+
+    #[inline(always)]
+    fn splat_u32(self, value: u32) -> __m256i {
+        // SAFETY: token.
+        unsafe { _mm256_set1_epi32(value.cast_signed()) }
+    }
+
+    #[inline(always)]
+    fn count_from(self, first: u32) -> __m256i {
+        // SAFETY: token.
+        unsafe {
+            let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            _mm256_add_epi32(_mm256_set1_epi32(first.cast_signed()), lanes)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_u32(self, to: *mut u32, v: __m256i) {
+        // SAFETY: token, and the caller's promise.
+        unsafe { _mm256_storeu_si256(to.cast(), v) }
+    }
+
+    #[inline(always)]
+    fn add_u32(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: token.
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: token.
+        unsafe { _mm256_xor_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: token.
+        unsafe { _mm256_and_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn shift_right(self, a: __m256i, bits: u32) -> __m256i {
+        // SAFETY: token.
+        unsafe { _mm256_srl_epi32(a, _mm_cvtsi32_si128(bits.cast_signed())) }
+    }
+
+    #[inline(always)]
+    fn mul_wide(self, a: __m256i, b: __m256i) -> [__m256i; 2] {
+        // SAFETY: token.
+        unsafe {
+            let even = _mm256_mul_epu32(a, b);
+            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), _mm256_srli_epi64::<32>(b));
+            let high = _mm256_blend_epi32::<0b1010_1010>(_mm256_srli_epi64::<32>(even), odd);
+            let low = _mm256_blend_epi32::<0b1010_1010>(even, _mm256_slli_epi64::<32>(odd));
+            [high, low]
+        }
+    }
+
+    #[inline(always)]
+    fn to_bits(self, v: __m256) -> __m256i {
+        // SAFETY: token.
+        unsafe { _mm256_castps_si256(v) }
+    }
+
+    #[inline(always)]
+    fn with_bits(self, v: __m256i) -> __m256 {
+        // SAFETY: token.
+        unsafe { _mm256_castsi256_ps(v) }
+    }
+
+    #[inline(always)]
+    fn to_f32(self, v: __m256i) -> __m256 {
+        // SAFETY: token.
+        unsafe { _mm256_cvtepi32_ps(v) }
+    }
+
+    #[inline(always)]
+    fn truncate(self, v: __m256) -> __m256i {
+        // SAFETY: token.
+        unsafe { _mm256_cvttps_epi32(v) }
     }
 
     #[inline(always)]

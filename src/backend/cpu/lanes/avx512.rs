@@ -34,6 +34,7 @@ fn fold(v: __m512) -> __m256 {
 
 impl Lanes for Avx512 {
     type V = __m512;
+    type U = __m512i;
     const N: usize = 16;
     // 24 of 32 registers accumulate.
     const QUERIES: usize = 6;
@@ -138,6 +139,87 @@ impl Lanes for Avx512 {
             let exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
         }
+    }
+
+    #[inline(always)]
+    fn splat_u32(self, value: u32) -> __m512i {
+        // SAFETY: token.
+        unsafe { _mm512_set1_epi32(value.cast_signed()) }
+    }
+
+    #[inline(always)]
+    fn count_from(self, first: u32) -> __m512i {
+        // SAFETY: token.
+        unsafe {
+            let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            _mm512_add_epi32(_mm512_set1_epi32(first.cast_signed()), lanes)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_u32(self, to: *mut u32, v: __m512i) {
+        // SAFETY: token, and the caller's promise.
+        unsafe { _mm512_storeu_si512(to.cast(), v) }
+    }
+
+    #[inline(always)]
+    fn add_u32(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: token.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: token.
+        unsafe { _mm512_xor_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: token.
+        unsafe { _mm512_and_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn shift_right(self, a: __m512i, bits: u32) -> __m512i {
+        // SAFETY: token.
+        unsafe { _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits.cast_signed())) }
+    }
+
+    #[inline(always)]
+    fn mul_wide(self, a: __m512i, b: __m512i) -> [__m512i; 2] {
+        // SAFETY: token.
+        unsafe {
+            let even = _mm512_mul_epu32(a, b);
+            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
+            let high = _mm512_mask_blend_epi32(0b1010_1010_1010_1010, _mm512_srli_epi64::<32>(even), odd);
+            let low = _mm512_mask_blend_epi32(0b1010_1010_1010_1010, even, _mm512_slli_epi64::<32>(odd));
+            [high, low]
+        }
+    }
+
+    #[inline(always)]
+    fn to_bits(self, v: __m512) -> __m512i {
+        // SAFETY: token.
+        unsafe { _mm512_castps_si512(v) }
+    }
+
+    #[inline(always)]
+    fn with_bits(self, v: __m512i) -> __m512 {
+        // SAFETY: token.
+        unsafe { _mm512_castsi512_ps(v) }
+    }
+
+    #[inline(always)]
+    fn to_f32(self, v: __m512i) -> __m512 {
+        // SAFETY: token.
+        unsafe { _mm512_cvtepi32_ps(v) }
+    }
+
+    #[inline(always)]
+    fn truncate(self, v: __m512) -> __m512i {
+        // SAFETY: token.
+        unsafe { _mm512_cvttps_epi32(v) }
     }
 
     #[inline(always)]

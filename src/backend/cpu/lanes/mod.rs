@@ -37,8 +37,10 @@ pub fn dispatch(isa: Isa, kernel: impl Kernel) {
 
 /// The verbs of a vector of `N` numbers.
 pub trait Lanes: Copy {
-    /// A vector.
+    /// A vector of f32.
     type V: Copy;
+    /// A vector of u32.
+    type U: Copy;
     /// Numbers in a vector.
     const N: usize;
     /// Queries that an inner loop of attention keeps in registers, four accumulators each.
@@ -95,12 +97,41 @@ pub trait Lanes: Copy {
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a * b + c`, rounded once where the instruction set can.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The greater one.
+    /// The greater one; `b` where either is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `then` where `x < bound`, else `otherwise`; a NaN is not less.
     fn select_less(self, x: Self::V, bound: Self::V, then: Self::V, otherwise: Self::V) -> Self::V;
     /// `2^n` for whole numbers from -126 to 127.
     fn pow2(self, n: Self::V) -> Self::V;
+
+    /// `value` in every lane.
+    fn splat_u32(self, value: u32) -> Self::U;
+    /// `first`, `first + 1` and so on, which may wrap.
+    fn count_from(self, first: u32) -> Self::U;
+    /// Writes `N` numbers to `to`.
+    ///
+    /// # Safety
+    ///
+    /// They must be writable.
+    unsafe fn store_u32(self, to: *mut u32, v: Self::U);
+    /// `a + b`, which may wrap.
+    fn add_u32(self, a: Self::U, b: Self::U) -> Self::U;
+    /// The bits of one or the other.
+    fn xor(self, a: Self::U, b: Self::U) -> Self::U;
+    /// The bits of both.
+    fn and(self, a: Self::U, b: Self::U) -> Self::U;
+    /// `a >> bits`, from 0 to 31.
+    fn shift_right(self, a: Self::U, bits: u32) -> Self::U;
+    /// The upper and the lower half of `a * b`.
+    fn mul_wide(self, a: Self::U, b: Self::U) -> [Self::U; 2];
+    /// The bits of each f32.
+    fn to_bits(self, v: Self::V) -> Self::U;
+    /// The f32 of each pattern of bits.
+    fn with_bits(self, v: Self::U) -> Self::V;
+    /// Whole numbers below 2^31, rounded to nearest.
+    fn to_f32(self, v: Self::U) -> Self::V;
+    /// Numbers from 0 to below 2^31, rounded down.
+    fn truncate(self, v: Self::V) -> Self::U;
 
     /// The sum of all lanes: neighbours first, then neighbours of those.
     fn sum(self, v: Self::V) -> f32;

@@ -12,6 +12,7 @@ pub struct Portable(());
 
 impl Lanes for Portable {
     type V = [f32; 4];
+    type U = [u32; 4];
     const N: usize = 4;
     const QUERIES: usize = 3;
 
@@ -103,6 +104,68 @@ impl Lanes for Portable {
     #[inline(always)]
     fn pow2(self, n: [f32; 4]) -> [f32; 4] {
         n.map(|n| f32::from_bits((n as i32 + 127).cast_unsigned() << 23))
+    }
+
+    #[inline(always)]
+    fn splat_u32(self, value: u32) -> [u32; 4] {
+        [value; 4]
+    }
+
+    #[inline(always)]
+    fn count_from(self, first: u32) -> [u32; 4] {
+        [0, 1, 2, 3].map(|i| first.wrapping_add(i))
+    }
+
+    #[inline(always)]
+    unsafe fn store_u32(self, to: *mut u32, v: [u32; 4]) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[u32; 4]>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    fn add_u32(self, a: [u32; 4], b: [u32; 4]) -> [u32; 4] {
+        std::array::from_fn(|i| a[i].wrapping_add(b[i]))
+    }
+
+    #[inline(always)]
+    fn xor(self, a: [u32; 4], b: [u32; 4]) -> [u32; 4] {
+        std::array::from_fn(|i| a[i] ^ b[i])
+    }
+
+    #[inline(always)]
+    fn and(self, a: [u32; 4], b: [u32; 4]) -> [u32; 4] {
+        std::array::from_fn(|i| a[i] & b[i])
+    }
+
+    #[inline(always)]
+    fn shift_right(self, a: [u32; 4], bits: u32) -> [u32; 4] {
+        a.map(|a| a >> bits)
+    }
+
+    #[inline(always)]
+    fn mul_wide(self, a: [u32; 4], b: [u32; 4]) -> [[u32; 4]; 2] {
+        let wide = |i: usize| u64::from(a[i]) * u64::from(b[i]);
+        [std::array::from_fn(|i| (wide(i) >> 32) as u32), std::array::from_fn(|i| wide(i) as u32)]
+    }
+
+    #[inline(always)]
+    fn to_bits(self, v: [f32; 4]) -> [u32; 4] {
+        v.map(f32::to_bits)
+    }
+
+    #[inline(always)]
+    fn with_bits(self, v: [u32; 4]) -> [f32; 4] {
+        v.map(f32::from_bits)
+    }
+
+    #[inline(always)]
+    fn to_f32(self, v: [u32; 4]) -> [f32; 4] {
+        v.map(|v| v.cast_signed() as f32)
+    }
+
+    #[inline(always)]
+    fn truncate(self, v: [f32; 4]) -> [u32; 4] {
+        v.map(|v| (v as i32).cast_unsigned())
     }
 
     #[inline(always)]

@@ -10,7 +10,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 // 1,024 numbers of four rows are 16 KiB, half of the first-level cache.
-pub static BF16: Kernels = table!(Order::EvenOdd(8), 1024, 6, tile<bf16>, [6, 3, 3, 3]);
+pub static BF16: Kernels = table!(Order::EvenOdd(8), 1024, 6, tile<bf16>, [3, 3, 3, 3]);
 pub static F16: Kernels = table!(Order::Straight, 1024, 6, tile<f16>, [6, 3, 3, 2]);
 pub static F32: Kernels = table!(Order::Straight, 1024, 6, tile<f32>, [6, 3, 3, 3]);
 

@@ -26,7 +26,8 @@ pub use pack::Scratch;
 pub use reference::reference;
 
 use super::disjoint::Disjoint;
-use super::{Cpu, Isa, Matrix, Tensor};
+use super::matrix::Segment;
+use super::{Cpu, Isa, Matrix, Pool, Tensor};
 use crate::backend::DType;
 use std::ops::Range;
 
@@ -57,7 +58,32 @@ pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: O
     let kernels = kernels::choose(*isa, weight.dtype());
     let packed = scratch.pack(pool, kernels.order, x.values(), tokens, weight.cols());
     let chunk = tiles::chunk_columns(weight.row_bytes(), columns.len(), pool.threads(), kernels.panel);
-    pool.for_each(columns.len(), chunk, &|_, range| {
-        tiles::run(&call, kernels, packed, columns.start + range.start..columns.start + range.end);
+    for_columns(pool, columns, chunk, &|_, range, later| tiles::run(&call, kernels, packed, range, later));
+}
+
+/// Calls `work(thread, range, later)` until the ranges, of `chunk` columns each, have covered `columns`. The thread will
+/// probably take `later` next: threads take turns, more or less.
+fn for_columns(
+    pool: &Pool,
+    columns: Range<usize>,
+    chunk: usize,
+    work: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
+) {
+    pool.for_each(columns.len(), chunk, &|thread, range| {
+        let later = range.start + pool.threads() * chunk;
+        let within = |range: Range<usize>| {
+            let [start, end] = [range.start, range.end].map(|column| columns.end.min(columns.start + column));
+            start..end
+        };
+        work(thread, within(range), within(later..later + chunk));
     });
+}
+
+impl<'a> Call<'a> {
+    /// The weights of `range`, cut where matrices meet, each part with the bytes that are probably read after it.
+    fn segments(&self, range: Range<usize>, later: Range<usize>) -> impl Iterator<Item = (Segment<'a>, &'a [u8])> {
+        let weight = self.weight;
+        let after = weight.segments(range.clone()).chain(weight.segments(later)).skip(1);
+        weight.segments(range).zip(after.map(|segment| segment.bytes).chain([&[][..]]))
+    }
 }

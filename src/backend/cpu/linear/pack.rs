@@ -9,12 +9,6 @@ use crate::backend::cpu::disjoint::Disjoint;
 use crate::backend::cpu::{Isa, Pages, Pool};
 use crate::error::Result;
 
-/// Sums of a thread in the making.
-#[cfg(target_arch = "x86_64")]
-const THREAD_SUMS: usize = super::amx::SUMS;
-#[cfg(not(target_arch = "x86_64"))]
-const THREAD_SUMS: usize = 0;
-
 /// Numbers that are worth a thread's waking up.
 const CHUNK_NUMBERS: usize = 16 << 10;
 
@@ -22,8 +16,8 @@ const CHUNK_NUMBERS: usize = 16 << 10;
 #[derive(Default)]
 pub struct Scratch {
     pub(super) x: Pages<f32>,
-    /// Sums in the making, a part for each thread; only AMX needs it.
-    pub(super) sums: Pages<f32>,
+    /// Weights, rewritten, a part for each thread; only AMX needs it.
+    pub(super) staged: Pages<f32>,
 }
 
 /// `x`, rewritten.
@@ -50,10 +44,16 @@ impl Scratch {
         // AMX packs 16 rows together, in half the bytes.
         let numbers = rows.next_multiple_of(16) * cols.next_multiple_of(STEP);
         if numbers > self.x.len() {
-            self.x = Pages::zeroed(numbers, "the scratch of linear layers", "max_batched_tokens")?;
+            self.x = Pages::zeroed(numbers, "the scratch of linear layers", "max_batched_tokens")?.in_large_pages();
         }
-        if isa == Isa::Amx && self.sums.is_empty() {
-            self.sums = Pages::zeroed(pool.threads() * THREAD_SUMS, "the scratch of linear layers", "num_threads")?;
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (pool, isa);
+        #[cfg(target_arch = "x86_64")]
+        if isa == Isa::Amx {
+            let staged = pool.threads() * super::amx::staged_numbers(cols);
+            if staged > self.staged.len() {
+                self.staged = Pages::zeroed(staged, "the scratch of linear layers", "num_threads")?.in_large_pages();
+            }
         }
         Ok(())
     }

@@ -3,9 +3,11 @@
 //! Scores are not positive, so the bits of their absolute value order them: key 0 is the likeliest token. The cut is
 //! found digit by digit: a histogram over the first digit of all keys tells which bin it lies in, one over the second
 //! digit of that bin's keys where in there, and so on. Sums are of whole numbers, the same in any order.
+#![allow(unsafe_code)]
 
-use super::noise::weight;
-use super::row::{CHUNK, Row};
+use super::noise::{weight, weights};
+use super::row::{CHUNK, Row, greatest, map};
+use crate::backend::cpu::lanes::Lanes;
 
 /// The absolute value of a score, as bits.
 pub type Key = u32;
@@ -26,57 +28,127 @@ pub struct Scores<'a> {
 impl Scores<'_> {
     /// Scores of the chunk at `start`.
     #[inline(always)]
-    pub fn chunk(&self, start: usize) -> [f32; CHUNK] {
-        let mut scores = self.row.chunk(start);
-        for score in &mut scores {
-            *score = (*score - self.greatest) / self.temperature;
-        }
+    pub fn chunk<L: Lanes>(&self, lanes: L, start: usize) -> [f32; CHUNK] {
+        let mut scores = self.row.chunk(lanes, start);
+        let (greatest, temperature) = (lanes.splat(self.greatest), lanes.splat(self.temperature));
+        map(lanes, &mut scores, |logit| lanes.div(lanes.sub(logit, greatest), temperature));
         scores
     }
 
     /// The key of the k-th likeliest token.
     #[inline(always)]
-    pub fn cut_at_count(&self, k: u32) -> Key {
-        self.cut(KEEP_ALL, |_| 1, |_| u64::from(k))
+    pub fn cut_at_count<L: Lanes>(&self, lanes: L, k: u32) -> Key {
+        self.cut(lanes, KEEP_ALL, Count, |_| u64::from(k))
     }
 
     /// The key at which the likeliest tokens first hold the share `p` of all probability down to `limit`.
     #[inline(always)]
-    pub fn cut_at_share(&self, limit: Key, p: f32) -> Key {
-        self.cut(limit, weight, |total| (f64::from(p) * total as f64).ceil() as u64)
+    pub fn cut_at_share<L: Lanes>(&self, lanes: L, limit: Key, p: f32) -> Key {
+        self.cut(lanes, limit, Weight, |total| (f64::from(p) * total as f64).ceil() as u64)
     }
 
-    /// The least key at which the weights from key 0 on reach `target`, a function of all weights up to `limit`.
+    /// The least key at which the tokens from key 0 on measure `target`, a function of what all up to `limit` measure.
     ///
     /// `limit`, or a little more, if they never do.
     #[inline(always)]
-    fn cut(&self, limit: Key, weigh: impl Fn(f32) -> u64, target: impl Fn(u64) -> u64) -> Key {
+    fn cut<L: Lanes>(&self, lanes: L, limit: Key, measure: impl Measure, target: impl Fn(u64) -> u64) -> Key {
         let mut bins = [0; 2048];
-        self.histogram(&mut bins, limit, &weigh, |key| Some(key >> 20));
+        for start in self.row.chunks() {
+            let scores = self.chunk(lanes, start);
+            if greatest(lanes, &scores) < -f32::from_bits(limit) {
+                continue;
+            }
+            for (score, measure) in scores.into_iter().zip(measure.chunk(lanes, &scores)) {
+                let key = key(score);
+                // No branch: whether a token is above the limit can be as good as random.
+                bins[key as usize >> 20] += if key <= limit { measure } else { 0 };
+            }
+        }
         let mut wanted = target(bins.iter().sum());
         let high = reach(&bins, &mut wanted);
-
-        let mut bins = [0; 1024];
-        self.histogram(&mut bins, limit, &weigh, |key| (key >> 20 == high).then_some(key >> 10 & 1023));
-        let high = high << 10 | reach(&bins, &mut wanted);
-
-        let mut bins = [0; 1024];
-        self.histogram(&mut bins, limit, &weigh, |key| (key >> 10 == high).then_some(key & 1023));
-        high << 10 | reach(&bins, &mut wanted)
+        let middle = high << 10 | self.digit(lanes, limit, &measure, &mut wanted, high, 10);
+        middle << 10 | self.digit(lanes, limit, &measure, &mut wanted, middle, 0)
     }
 
+    /// The ten bits of the cut above the lowest `shift`, of which the bits before are `prefix`.
     #[inline(always)]
-    fn histogram(&self, bins: &mut [u64], limit: Key, weigh: impl Fn(f32) -> u64, bin: impl Fn(Key) -> Option<u32>) {
+    fn digit<L: Lanes>(
+        &self,
+        lanes: L,
+        limit: Key,
+        measure: &impl Measure,
+        wanted: &mut u64,
+        prefix: u32,
+        shift: u32,
+    ) -> u32 {
+        let mut bins = [0; 1024];
+        let likeliest = -f32::from_bits(prefix << (shift + 10));
+        let unlikeliest = -f32::from_bits((prefix << (shift + 10) | ((1 << (shift + 10)) - 1)).min(limit));
         for start in self.row.chunks() {
-            for score in self.chunk(start) {
-                let key = score.abs().to_bits();
-                if key <= limit
-                    && let Some(bin) = bin(key)
-                {
-                    bins[bin as usize] += weigh(score);
+            let scores = self.chunk(lanes, start);
+            if greatest(lanes, &scores) < unlikeliest {
+                continue;
+            }
+            for score in scores {
+                if score <= likeliest && score >= unlikeliest {
+                    bins[(key(score) >> shift & 1023) as usize] += measure.one(score);
                 }
             }
         }
+        reach(&bins, wanted)
+    }
+}
+
+/// The place of a score in the order of likelihood.
+#[inline(always)]
+fn key(score: f32) -> Key {
+    score.abs().to_bits()
+}
+
+/// What of the tokens is summed up until it reaches a target.
+trait Measure {
+    /// Of one token.
+    fn one(&self, score: f32) -> u64;
+    /// Of each token of a chunk.
+    fn chunk<L: Lanes>(&self, lanes: L, scores: &[f32; CHUNK]) -> [u64; CHUNK];
+}
+
+/// Their number.
+struct Count;
+
+impl Measure for Count {
+    #[inline(always)]
+    fn one(&self, _: f32) -> u64 {
+        1
+    }
+
+    #[inline(always)]
+    fn chunk<L: Lanes>(&self, _: L, _: &[f32; CHUNK]) -> [u64; CHUNK] {
+        [1; CHUNK]
+    }
+}
+
+/// Their probability, in some unit.
+struct Weight;
+
+impl Measure for Weight {
+    #[inline(always)]
+    fn one(&self, score: f32) -> u64 {
+        weight(score)
+    }
+
+    #[inline(always)]
+    fn chunk<L: Lanes>(&self, lanes: L, scores: &[f32; CHUNK]) -> [u64; CHUNK] {
+        let (mut upper, mut lower) = ([0u32; CHUNK], [0u32; CHUNK]);
+        for at in (0..CHUNK).step_by(L::N) {
+            // SAFETY: `at + N` is at most CHUNK, the length of all three.
+            unsafe {
+                let [high, low] = weights(lanes, lanes.load(scores.as_ptr().add(at)));
+                lanes.store_u32(upper.as_mut_ptr().add(at), high);
+                lanes.store_u32(lower.as_mut_ptr().add(at), low);
+            }
+        }
+        std::array::from_fn(|i| (u64::from(upper[i]) << 20) + u64::from(lower[i]))
     }
 }
 

@@ -20,7 +20,7 @@ use super::lanes::{Kernel, Lanes, dispatch};
 use super::{Cpu, Step, Tensor};
 use crate::batch::{Batch, Sampling, TokenId};
 use cut::{KEEP_ALL, Key, Scores};
-use noise::{GREATEST_GUMBEL, gumbel};
+use noise::{GREATEST_GUMBEL, gumbel, gumbels};
 use row::{CHUNK, Row, first_equal, greatest};
 
 /// The specification: sorts, and draws a random number for every token. `logits` is `[samples, vocab]`.
@@ -105,7 +105,7 @@ impl Kernel for Choose<'_> {
         *self.token = likeliest.token;
         if self.sampling.temperature > 0.0 && likeliest.logit.is_finite() {
             let scores = Scores { row: self.row, greatest: likeliest.logit, temperature: self.sampling.temperature };
-            let limit = filter(&scores, self.sampling);
+            let limit = filter(lanes, &scores, self.sampling);
             *self.token = noisiest(lanes, &scores, self.sampling, limit, likeliest.token);
         }
     }
@@ -113,13 +113,13 @@ impl Kernel for Choose<'_> {
 
 /// The greatest key that the filters keep.
 #[inline(always)]
-fn filter(scores: &Scores, sampling: &Sampling) -> Key {
+fn filter<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling) -> Key {
     let mut limit = KEEP_ALL;
     if sampling.top_k > 0 && (sampling.top_k as usize) < scores.row.logits.len() {
-        limit = limit.min(scores.cut_at_count(sampling.top_k));
+        limit = limit.min(scores.cut_at_count(lanes, sampling.top_k));
     }
     if sampling.top_p < 1.0 {
-        limit = limit.min(scores.cut_at_share(limit, sampling.top_p));
+        limit = limit.min(scores.cut_at_share(lanes, limit, sampling.top_p));
     }
     if sampling.min_p > 0.0 {
         limit = limit.min(noise::ln(sampling.min_p).abs().to_bits());
@@ -133,17 +133,23 @@ fn noisiest<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling, limit: Key
     let least = -f32::from_bits(limit);
     // The noisy score of the likeliest token is a bound that few others can pass: most chunks need no random numbers.
     let chunk = likeliest as usize / CHUNK * CHUNK;
-    let mut bound = noise(sampling, chunk)[likeliest as usize - chunk];
+    let mut bound = noise(lanes, sampling, chunk)[likeliest as usize - chunk];
     let (mut token, mut best) = (likeliest, f32::NEG_INFINITY);
     for start in scores.row.chunks() {
-        let mut chunk = scores.chunk(start);
+        let mut chunk = scores.chunk(lanes, start);
         let greatest_score = greatest(lanes, &chunk);
         if greatest_score < least || greatest_score + GREATEST_GUMBEL < bound {
             continue;
         }
-        let noise = noise(sampling, start);
-        for (score, noise) in chunk.iter_mut().zip(&noise) {
-            *score = if *score >= least { *score + noise } else { f32::NEG_INFINITY };
+        let noise = noise(lanes, sampling, start);
+        for at in (0..CHUNK).step_by(L::N) {
+            // SAFETY: `at + N` is at most CHUNK, the length of both.
+            unsafe {
+                let score = lanes.load(chunk.as_ptr().add(at));
+                let noisy = lanes.add(score, lanes.load(noise.as_ptr().add(at)));
+                let dropped = lanes.splat(f32::NEG_INFINITY);
+                lanes.store(chunk.as_mut_ptr().add(at), lanes.select_less(score, lanes.splat(least), dropped, noisy));
+            }
         }
         let greatest = greatest(lanes, &chunk);
         if greatest > best {
@@ -156,12 +162,21 @@ fn noisiest<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling, limit: Key
 
 /// The noise of the tokens of a chunk.
 #[inline(always)]
-fn noise(sampling: &Sampling, start: usize) -> [f32; CHUNK] {
+fn noise<L: Lanes>(lanes: L, sampling: &Sampling, start: usize) -> [f32; CHUNK] {
+    const BLOCKS: usize = CHUNK / 4;
     let rest = [sampling.position, sampling.stream as u32, (sampling.stream >> 32) as u32];
-    let words = philox::blocks((start / 4) as u32, rest, [sampling.seed as u32, (sampling.seed >> 32) as u32]);
+    let key = [sampling.seed as u32, (sampling.seed >> 32) as u32];
+    let mut words = [[0.0; BLOCKS]; 4];
+    for at in (0..BLOCKS).step_by(L::N) {
+        let blocks = philox::blocks(lanes, (start / 4 + at) as u32, rest, key);
+        for (to, block) in words.iter_mut().zip(blocks) {
+            // SAFETY: `at + N` is at most BLOCKS.
+            unsafe { lanes.store(to.as_mut_ptr().add(at), gumbels(lanes, block)) };
+        }
+    }
     let mut noise = [0.0; CHUNK];
     for (i, four) in noise.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-        *four = [words[0][i], words[1][i], words[2][i], words[3][i]].map(gumbel);
+        *four = [words[0][i], words[1][i], words[2][i], words[3][i]];
     }
     noise
 }

@@ -1,7 +1,6 @@
 //! Philox4x32-10: random numbers as a function of a key and a counter, without state.
 
-/// Blocks that are computed side by side.
-pub const BLOCKS: usize = 16;
+use crate::backend::cpu::lanes::Lanes;
 
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
@@ -17,33 +16,29 @@ pub fn block(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// The blocks of the counters `[first + i, rest..]`: word `w` of block `i` is `[w][i]`.
-#[allow(clippy::needless_range_loop)]
+/// The blocks of the counters `[first + lane, rest..]`: word `w` of a block is in its lane of `[w]`.
 #[inline(always)]
-pub fn blocks(first: u32, rest: [u32; 3], mut key: [u32; 2]) -> [[u32; BLOCKS]; 4] {
-    let mut words = [[0; BLOCKS], [rest[0]; BLOCKS], [rest[1]; BLOCKS], [rest[2]; BLOCKS]];
-    for (i, word) in words[0].iter_mut().enumerate() {
-        *word = first.wrapping_add(i as u32);
-    }
+pub fn blocks<L: Lanes>(lanes: L, first: u32, rest: [u32; 3], mut key: [u32; 2]) -> [L::U; 4] {
+    let [a, b] = [lanes.splat_u32(MULTIPLIERS[0]), lanes.splat_u32(MULTIPLIERS[1])];
+    let mut words =
+        [lanes.count_from(first), lanes.splat_u32(rest[0]), lanes.splat_u32(rest[1]), lanes.splat_u32(rest[2])];
     for _ in 0..ROUNDS {
-        for i in 0..BLOCKS {
-            let [a, b] = [wide(words[0][i], MULTIPLIERS[0]), wide(words[2][i], MULTIPLIERS[1])];
-            words[0][i] = high(b) ^ words[1][i] ^ key[0];
-            words[1][i] = b as u32;
-            words[2][i] = high(a) ^ words[3][i] ^ key[1];
-            words[3][i] = a as u32;
-        }
+        let ([high_a, low_a], [high_b, low_b]) = (lanes.mul_wide(words[0], a), lanes.mul_wide(words[2], b));
+        words = [
+            lanes.xor(lanes.xor(high_b, words[1]), lanes.splat_u32(key[0])),
+            low_b,
+            lanes.xor(lanes.xor(high_a, words[3]), lanes.splat_u32(key[1])),
+            low_a,
+        ];
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
     words
 }
 
-#[inline(always)]
 fn wide(a: u32, b: u32) -> u64 {
     u64::from(a) * u64::from(b)
 }
 
-#[inline(always)]
 fn high(product: u64) -> u32 {
     (product >> 32) as u32
 }
@@ -51,6 +46,8 @@ fn high(product: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::cpu::Isa;
+    use crate::backend::cpu::lanes::{Kernel, dispatch};
 
     #[test]
     fn the_published_vectors_of_random123_come_out() {
@@ -68,14 +65,36 @@ mod tests {
         }
     }
 
+    /// Blocks of a vector of counters.
+    struct Blocks<'a> {
+        first: u32,
+        words: &'a mut [[u32; 16]; 4],
+        len: &'a mut usize,
+    }
+
+    impl Kernel for Blocks<'_> {
+        fn run<L: Lanes>(self, lanes: L) {
+            *self.len = L::N;
+            for (to, word) in self.words.iter_mut().zip(blocks(lanes, self.first, REST, KEY)) {
+                // SAFETY: no vector has more than 16 numbers.
+                unsafe { lanes.store_u32(to.as_mut_ptr(), word) };
+            }
+        }
+    }
+
+    const REST: [u32; 3] = [7, 0xffff_0001, 3];
+    const KEY: [u32; 2] = [0x1234_5678, 0x9abc_def0];
+
     #[test]
     fn blocks_side_by_side_are_those_one_by_one() {
-        let (rest, key) = ([7, 0xffff_0001, 3], [0x1234_5678, 0x9abc_def0]);
-        for first in [0, 5, 37_984, u32::MAX - 3] {
-            let words = blocks(first, rest, key);
-            for i in 0..BLOCKS as u32 {
-                let alone = block([first.wrapping_add(i), rest[0], rest[1], rest[2]], key);
-                assert_eq!(words.map(|word| word[i as usize]), alone);
+        for isa in Isa::available() {
+            for first in [0, 5, 37_984, u32::MAX - 3] {
+                let (mut words, mut len) = ([[0; 16]; 4], 0);
+                dispatch(*isa, Blocks { first, words: &mut words, len: &mut len });
+                for i in 0..len {
+                    let alone = block([first.wrapping_add(i as u32), REST[0], REST[1], REST[2]], KEY);
+                    assert_eq!(words.map(|word| word[i]), alone, "{isa:?}");
+                }
             }
         }
     }

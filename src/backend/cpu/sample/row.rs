@@ -4,7 +4,7 @@
 use crate::backend::cpu::lanes::Lanes;
 use crate::batch::TokenId;
 
-/// Tokens of a chunk: as many as the random numbers that are made side by side.
+/// Tokens of a chunk: four for each of sixteen counters, the widest vector of them.
 pub const CHUNK: usize = 64;
 
 /// The logits of one sample.
@@ -34,20 +34,19 @@ impl Row<'_> {
 
     /// The chunk at `start`. Minus infinity stands for a NaN, a banned token and whatever lies beyond the vocabulary.
     #[inline(always)]
-    pub fn chunk(&self, start: usize) -> [f32; CHUNK] {
+    pub fn chunk<L: Lanes>(&self, lanes: L, start: usize) -> [f32; CHUNK] {
         let mut chunk = [f32::NEG_INFINITY; CHUNK];
         match self.logits[start..].first_chunk::<CHUNK>() {
             Some(logits) => chunk = *logits,
             None => chunk[..self.logits.len() - start].copy_from_slice(&self.logits[start..]),
-        }
-        for logit in &mut chunk {
-            *logit = if *logit > f32::NEG_INFINITY { *logit } else { f32::NEG_INFINITY };
         }
         for &token in self.banned {
             if let Some(logit) = chunk.get_mut((token as usize).wrapping_sub(start)) {
                 *logit = f32::NEG_INFINITY;
             }
         }
+        // The second of two numbers is taken where the first one is NaN.
+        map(lanes, &mut chunk, |logit| lanes.max(logit, lanes.splat(f32::NEG_INFINITY)));
         chunk
     }
 
@@ -56,7 +55,7 @@ impl Row<'_> {
     pub fn likeliest<L: Lanes>(&self, lanes: L) -> Likeliest {
         let (mut logit, mut at) = (f32::NEG_INFINITY, 0);
         for start in self.chunks() {
-            let greatest = greatest(lanes, &self.chunk(start));
+            let greatest = greatest(lanes, &self.chunk(lanes, start));
             if greatest > logit {
                 (logit, at) = (greatest, start);
             }
@@ -65,9 +64,18 @@ impl Row<'_> {
             let may_be = |token: &usize| !self.logits[*token].is_nan() && !self.banned.contains(&(*token as TokenId));
             (0..self.logits.len()).find(may_be).unwrap_or(0)
         } else {
-            at + first_equal(&self.chunk(at), logit)
+            at + first_equal(&self.chunk(lanes, at), logit)
         };
         Likeliest { logit, token: token as TokenId }
+    }
+}
+
+/// Replaces each vector by a function of it.
+#[inline(always)]
+pub fn map<L: Lanes>(lanes: L, values: &mut [f32; CHUNK], function: impl Fn(L::V) -> L::V) {
+    for vector in values.chunks_exact_mut(L::N) {
+        // SAFETY: the chunk has N numbers.
+        unsafe { lanes.store(vector.as_mut_ptr(), function(lanes.load(vector.as_ptr()))) };
     }
 }
 

@@ -5,15 +5,18 @@
 //!
 //! | tiles | hold |
 //! |-------|------|
-//! | 0 1 2 3 | sums of group 0 and blocks 0, 1; of group 1 and blocks 0, 1. `[16 columns][16 tokens]` |
-//! | 4 5     | weights of groups 0, 1. `[16 columns][32 k]` |
-//! | 6 7     | `x` of blocks 0, 1. `[16 pairs of k][16 tokens][2]` |
+//! | 0 1 2 3 | sums of left 0 and right 0, 1; of left 1 and right 0, 1. `[16 left][16 right]` |
+//! | 4 5     | left operands 0, 1. `[16 left][32 k]` |
+//! | 6 7     | right operands 0, 1. `[16 pairs of k][16 right][2]` |
+//!
+//! Weights may stand on the left and `x` on the right, or the other way round: each sum takes the same products in the same
+//! order.
 #![allow(unsafe_code)]
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Columns, and tokens, of a tile.
+/// Columns, or tokens, of a tile.
 pub const EDGE: usize = 16;
 /// Numbers along `k` in a tile.
 pub const STEP: usize = 32;
@@ -21,8 +24,11 @@ pub const STEP: usize = 32;
 pub const TILE_NUMBERS: usize = EDGE * EDGE;
 /// Bytes of a tile.
 pub const TILE_BYTES: usize = TILE_NUMBERS * 4;
-/// Bytes of a row of a tile.
-const ROW_BYTES: usize = EDGE * 4;
+/// Bytes of a row of a tile, and of a line of the cache.
+pub const LINE_BYTES: usize = EDGE * 4;
+
+/// Sixteen rows of 64 bytes.
+pub type Tile = [[u32; EDGE]; EDGE];
 
 /// This thread's tiles, all of 16 rows by 64 bytes, until it is dropped.
 ///
@@ -40,7 +46,7 @@ impl Configured {
             rows: [u8; 16],
         }
         let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-        config.row_bytes[..8].fill(ROW_BYTES as u16);
+        config.row_bytes[..8].fill(LINE_BYTES as u16);
         config.rows[..8].fill(EDGE as u8);
         const { assert!(size_of::<Config>() == 64) };
         // SAFETY: `Isa::Amx` is chosen only where the kernel permits tiles; the 64 bytes describe eight valid ones.
@@ -65,18 +71,45 @@ pub enum Start {
     Sums,
 }
 
-/// Products of columns and tokens, over some steps of `k`.
+/// Products of up to two tiles on the left with up to two on the right, over some steps of `k`.
 pub struct Products {
-    /// The first column's weights.
-    pub weight: *const u8,
-    /// Bytes from one column's weights to the next one's.
-    pub row_bytes: usize,
-    /// Groups of [`EDGE`] columns.
-    pub groups: usize,
-    /// Columns beyond those whose weights to bring into the cache meanwhile.
-    pub ahead_rows: usize,
+    /// What stands on the left. `[16][32 k]`
+    pub left: Operand,
+    /// What stands on the right. `[16 pairs of k][16][2]`
+    pub right: Operand,
     /// Steps of [`STEP`] numbers.
     pub steps: usize,
+    /// What to bring into the second-level cache meanwhile.
+    pub ahead: Ahead,
+}
+
+/// One side of a product.
+pub struct Operand {
+    /// The first tile.
+    pub at: *const u8,
+    /// Bytes from one row of a tile to the next.
+    pub row_bytes: usize,
+    /// Bytes from one step to the next.
+    pub step_bytes: usize,
+    /// Bytes from tile 0 to tile 1.
+    pub next_bytes: usize,
+}
+
+/// Memory that is read later. May lead anywhere.
+pub struct Ahead {
+    at: *const u8,
+    /// Lines of the cache in each step.
+    lines: usize,
+}
+
+impl Ahead {
+    /// Nothing is brought.
+    pub const NOTHING: Ahead = Ahead { at: std::ptr::null(), lines: 0 };
+
+    /// `lines` lines of the cache in each step, from `at` on, one after the other.
+    pub fn in_order(at: *const u8, lines: usize) -> Ahead {
+        Ahead { at, lines }
+    }
 }
 
 macro_rules! tile_zero {
@@ -113,28 +146,43 @@ macro_rules! tile_multiply {
     };
 }
 
+impl Operand {
+    /// Tile `number` of step `step`.
+    fn tile(&self, number: usize, step: usize) -> *const u8 {
+        self.at.wrapping_add(number * self.next_bytes + step * self.step_bytes)
+    }
+}
+
 impl Products {
-    /// Adds the products of `GROUPS` groups and `BLOCKS` blocks of tokens to `sums`.
-    ///
-    /// Block `b` of `x` lies `b * x_stride` numbers on; group `g` of `sums` lies `g * sums_stride` numbers on, its blocks one
-    /// after another.
+    /// Adds the products of `left` and `right` tiles to `sums`, or begins them. `sums` holds four tiles: `[left][right]`
     ///
     /// # Safety
     ///
-    /// This thread is [`Configured`]. There are `steps` steps of `GROUPS * EDGE` columns at `weight`, and `steps` tiles of
-    /// each block at `x`; `sums` has room for the tiles.
+    /// This thread is [`Configured`]. There are `steps` steps of `left` and `right` tiles, one or two; `sums` has room for the
+    /// four tiles, or for two where `left` is 1.
+    pub unsafe fn add(&self, left: usize, right: usize, sums: *mut f32, start: Start) {
+        // SAFETY: the caller says so.
+        unsafe {
+            match (left, right) {
+                (1, 1) => self.add_few::<1, 1>(sums, start),
+                (1, _) => self.add_few::<1, 2>(sums, start),
+                (_, 1) => self.add_few::<2, 1>(sums, start),
+                _ => self.add_few::<2, 2>(sums, start),
+            }
+        }
+    }
+
+    /// [`Products::add`] for `LEFT` and `RIGHT` tiles.
+    ///
+    /// # Safety
+    ///
+    /// As there.
     #[inline]
-    pub unsafe fn add<const GROUPS: usize, const BLOCKS: usize>(
-        &self,
-        x: *const u32,
-        x_stride: usize,
-        sums: *mut f32,
-        sums_stride: usize,
-        start: Start,
-    ) {
+    unsafe fn add_few<const LEFT: usize, const RIGHT: usize>(&self, sums: *mut f32, start: Start) {
+        let Products { left, right, ahead, .. } = self;
+        let below = sums.wrapping_add(2 * TILE_NUMBERS);
         // SAFETY: the caller says that all tiles read and written here are there; a prefetch may lead anywhere.
         unsafe {
-            let below = sums.wrapping_add(sums_stride);
             match start {
                 Start::Zero => {
                     tile_zero!(0);
@@ -143,69 +191,72 @@ impl Products {
                     tile_zero!(3);
                 }
                 Start::Sums => {
-                    tile_load!(0, sums, ROW_BYTES);
-                    if BLOCKS == 2 {
-                        tile_load!(1, sums.add(TILE_NUMBERS), ROW_BYTES);
+                    tile_load!(0, sums, LINE_BYTES);
+                    if RIGHT == 2 {
+                        tile_load!(1, sums.add(TILE_NUMBERS), LINE_BYTES);
                     }
-                    if GROUPS == 2 {
-                        tile_load!(2, below, ROW_BYTES);
+                    if LEFT == 2 {
+                        tile_load!(2, below, LINE_BYTES);
                     }
-                    if GROUPS == 2 && BLOCKS == 2 {
-                        tile_load!(3, below.add(TILE_NUMBERS), ROW_BYTES);
+                    if LEFT == 2 && RIGHT == 2 {
+                        tile_load!(3, below.add(TILE_NUMBERS), LINE_BYTES);
                     }
                 }
             }
+            let mut lines = ahead.at;
             for step in 0..self.steps {
-                let weight = self.weight.add(step * STEP * 2);
-                let x = x.add(step * TILE_NUMBERS);
-                tile_load!(6, x, ROW_BYTES);
-                tile_load!(4, weight, self.row_bytes);
+                tile_load!(6, right.tile(0, step), right.row_bytes);
+                tile_load!(4, left.tile(0, step), left.row_bytes);
                 tile_multiply!(0, 4, 6);
-                if BLOCKS == 2 {
-                    tile_load!(7, x.add(x_stride), ROW_BYTES);
+                if RIGHT == 2 {
+                    tile_load!(7, right.tile(1, step), right.row_bytes);
                     tile_multiply!(1, 4, 7);
                 }
-                if GROUPS == 2 {
-                    tile_load!(5, weight.add(EDGE * self.row_bytes), self.row_bytes);
+                if LEFT == 2 {
+                    tile_load!(5, left.tile(1, step), left.row_bytes);
                     tile_multiply!(2, 5, 6);
                 }
-                if GROUPS == 2 && BLOCKS == 2 {
+                if LEFT == 2 && RIGHT == 2 {
                     tile_multiply!(3, 5, 7);
                 }
-                let mut ahead = weight.wrapping_add(GROUPS * EDGE * self.row_bytes);
-                for _ in 0..self.ahead_rows {
-                    _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
-                    ahead = ahead.wrapping_add(self.row_bytes);
+                for _ in 0..ahead.lines {
+                    _mm_prefetch::<_MM_HINT_T1>(lines.cast());
+                    lines = lines.wrapping_add(LINE_BYTES);
                 }
             }
-            tile_store!(0, sums, ROW_BYTES);
-            if BLOCKS == 2 {
-                tile_store!(1, sums.add(TILE_NUMBERS), ROW_BYTES);
+            tile_store!(0, sums, LINE_BYTES);
+            if RIGHT == 2 {
+                tile_store!(1, sums.add(TILE_NUMBERS), LINE_BYTES);
             }
-            if GROUPS == 2 {
-                tile_store!(2, below, ROW_BYTES);
+            if LEFT == 2 {
+                tile_store!(2, below, LINE_BYTES);
             }
-            if GROUPS == 2 && BLOCKS == 2 {
-                tile_store!(3, below.add(TILE_NUMBERS), ROW_BYTES);
+            if LEFT == 2 && RIGHT == 2 {
+                tile_store!(3, below.add(TILE_NUMBERS), LINE_BYTES);
             }
         }
     }
 }
 
 /// Columns as rows.
-pub fn transposed(rows: &[[u32; EDGE]; EDGE]) -> [[u32; EDGE]; EDGE] {
+pub fn transposed(rows: &Tile) -> Tile {
     let mut columns = [[0; EDGE]; EDGE];
-    // SAFETY: this file serves `Isa::Amx`, which includes AVX-512.
-    unsafe { transpose(rows, &mut columns) };
+    // SAFETY: this file serves `Isa::Amx`, which includes AVX-512. Both are whole tiles.
+    unsafe { transpose(rows.as_ptr().cast(), LINE_BYTES, columns.as_mut_ptr().cast()) };
     columns
 }
 
+/// Writes the columns of the tile at `from`, whose rows lie `row_bytes` apart, as rows to `to`, which follow each other.
+///
+/// # Safety
+///
+/// The machine has AVX-512. 64 bytes of 16 rows can be read, and a tile can be written; `to` need not be aligned.
 #[target_feature(enable = "avx512f")]
-fn transpose(rows: &[[u32; EDGE]; EDGE], columns: &mut [[u32; EDGE]; EDGE]) {
+pub unsafe fn transpose(from: *const u8, row_bytes: usize, to: *mut u8) {
     let mut whole = [_mm512_setzero_si512(); EDGE];
-    for (vector, row) in whole.iter_mut().zip(rows) {
-        // SAFETY: a row is 64 bytes.
-        *vector = unsafe { _mm512_loadu_si512(row.as_ptr().cast()) };
+    for (row, vector) in whole.iter_mut().enumerate() {
+        // SAFETY: the caller says so.
+        *vector = unsafe { _mm512_loadu_si512(from.add(row * row_bytes).cast()) };
     }
     let mut pairs = whole;
     for i in (0..EDGE).step_by(2) {
@@ -232,8 +283,8 @@ fn transpose(rows: &[[u32; EDGE]; EDGE], columns: &mut [[u32; EDGE]; EDGE]) {
             _mm512_shuffle_i32x4::<0xdd>(odd_upper, odd_lower),
         ];
         for (lane, vector) in lanes.into_iter().enumerate() {
-            // SAFETY: a column is 64 bytes.
-            unsafe { _mm512_storeu_si512(columns[4 * lane + c].as_mut_ptr().cast(), vector) };
+            // SAFETY: the caller says so.
+            unsafe { _mm512_storeu_si512(to.add((4 * lane + c) * LINE_BYTES).cast(), vector) };
         }
     }
 }
@@ -248,7 +299,7 @@ mod tests {
             return;
         }
         let rows = std::array::from_fn(|i| std::array::from_fn(|j| (100 * i + j) as u32));
-        let wanted: [[u32; EDGE]; EDGE] = std::array::from_fn(|j| std::array::from_fn(|i| (100 * i + j) as u32));
+        let wanted: Tile = std::array::from_fn(|j| std::array::from_fn(|i| (100 * i + j) as u32));
         assert_eq!(transposed(&rows), wanted);
     }
 }

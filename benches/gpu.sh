@@ -1,0 +1,28 @@
+#!/bin/bash
+# Checks and measures the engine on a machine with an NVIDIA GPU, which needs neither Rust nor nvcc: only a driver, and
+# Python with torch and transformers for the comparison with these. Run in the root of a checkout.
+#   gpu.sh PROGRAMS SCRATCH
+#
+# PROGRAMS is the folder that `make gpu` filled; SCRATCH gets random checkpoints, 20 GB in all, and keeps them. Prints what was
+# checked and one table.
+set -euo pipefail
+programs=$(realpath "${1:?usage: gpu.sh PROGRAMS SCRATCH}")
+scratch=${2:?usage: gpu.sh PROGRAMS SCRATCH}
+export CARGO_MANIFEST_DIR=$PWD NVLLM_TEST_CUDA=require RUST_BACKTRACE=0
+mkdir -p "$scratch"
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+echo "== every op against its reference on the CPU"
+"$programs/cuda_agree" --test-threads 1 | grep -v "^$"
+echo "== whole models against transformers, the CPU and themselves"
+if [ -e "$scratch/reference/reference.safetensors" ] ||
+    { rm -rf "$scratch/reference" && python3 tests/golden/make_golden.py --large "$scratch/reference"; }; then
+    export NVLLM_TEST_REFERENCE=$scratch/reference
+fi
+"$programs/cuda_model" --test-threads 1 --nocapture | grep -v "^$"
+echo "== ceilings"
+"$programs/kernels" ceiling
+for shape in qwen3-0.6b qwen3-8b; do
+    echo "== $shape"
+    "$programs/throughput" $shape "$scratch/$shape"
+done

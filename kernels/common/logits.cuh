@@ -1,0 +1,84 @@
+// A row of logits, and how its token is to be chosen.
+#pragma once
+
+#include "numbers.cuh"
+
+// As in src/batch.rs.
+struct Sampling {
+    float temperature;
+    float top_p;
+    float min_p;
+    uint32_t top_k;
+    uint64_t seed;
+    uint64_t stream;
+    uint32_t position;
+    uint32_t banned_start;
+    uint32_t banned_end;
+};
+
+template <class T>
+struct SampleParams {
+    uint32_t* tokens;          // [samples]
+    const T* logits;           // [samples, stride]
+    const Sampling* sampling;  // [samples]
+    const uint32_t* banned;    // each sample names its range
+    uint64_t* likeliest;       // [samples], zero between launches
+    uint64_t* noisiest;        // [samples], likewise
+    uint32_t* arrived;         // [samples], likewise
+    int vocab;
+    int stride;  // numbers from row to row of logits, a multiple of 8
+    int window;  // counters in shared memory, a multiple of 128, at most 65536
+};
+
+// Two numbers of 16 bits as two whole numbers in their order. NaNs lie outside of both infinities.
+__device__ inline uint32_t ordered_pair(uint32_t pair) {
+    return pair ^ ((pair >> 15 & 0x00010001u) * 0x7fffu | 0x80008000u);
+}
+
+template <class T>
+struct Row {
+    const SampleParams<T>& p;
+    const T* logits;
+    const uint32_t* banned;
+    int bans;
+
+    __device__ Row(const SampleParams<T>& p, const Sampling& s, int sample)
+        : p(p), logits(p.logits + size_t(sample) * p.stride), banned(p.banned + s.banned_start), bans(s.banned_end - s.banned_start) {}
+
+    __device__ bool is_banned(uint32_t token) const {
+        for (int i = 0; i < bans; i++) {
+            if (banned[i] == token) return true;
+        }
+        return false;
+    }
+
+    // The logits of eight tokens; NaN stands for what lies beyond the vocabulary.
+    __device__ Eight eight(int token) const {
+        Eight v{{0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu}};
+        if (token < p.vocab) v = load_eight(logits + token);
+        if (token + 8 > p.vocab) {
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                if (token + j >= p.vocab) v.pair[j / 2] |= j % 2 ? 0xffff0000u : 0xffffu;
+            }
+        }
+        return v;
+    }
+
+    // Calls `take(token, logits)` for eight tokens at a time; thread `thread` of `threads`. The threads of a warp take the same number
+    // of turns.
+    template <class F>
+    __device__ void each_eight(int thread, int threads, F take) const {
+        constexpr int BATCH = 4;  // loads under way
+        const int lane = thread % 32 * 8;
+        for (int run = thread / 32 * 256; run < p.vocab; run += BATCH * threads * 8) {
+            Eight eights[BATCH];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++) eights[b] = eight(run + b * threads * 8 + lane);
+#pragma unroll
+            for (int b = 0; b < BATCH; b++) {
+                if (run + b * threads * 8 < p.vocab) take(uint32_t(run + b * threads * 8 + lane), eights[b]);
+            }
+        }
+    }
+};

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Builds the tests and benches that need a GPU, for a machine that has one and need not have anything else.
+#   gpu_programs.sh FOLDER
+set -eu
+folder=${1:?usage: gpu_programs.sh FOLDER}
+cd "$(dirname "$0")/.."
+mkdir -p "$folder"
+for program in "test cuda_agree" "test cuda_model" "bench kernels" "bench throughput"; do
+    kind=${program% *} name=${program#* }
+    built=$(NVLLM_CUDA=require cargo "$kind" --profile release --locked --"$kind" "$name" --no-run --message-format json |
+        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+    strip -o "$folder/$name" "$built"
+done
