@@ -10,6 +10,7 @@ use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::output::{Finish, Output};
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
+use nanovllm::runner::Device;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -124,14 +125,14 @@ fn each_completion_ends_once_also_by_cancel_and_by_time() {
     let front = engine.front().clone();
     let add =
         |max_wait| front.add_request(Prompt::Tokens(&[1, 2]), SamplingParams { max_wait, ..params(3, 4) }).unwrap();
-    // The completions that wait for the one row count as running, because the first has run.
-    let runs = add(Some(Duration::from_millis(20)));
+    // The third waits for the one row for longer than that, but the first has run.
+    let runs = add(Some(Duration::from_millis(400)));
     let expires = add(Some(Duration::from_nanos(1)));
     let mut heard = HashMap::new();
     while !front.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         poll(&mut engine, &mut heard);
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(60));
     }
     for index in 0..3 {
         assert_eq!(heard[&(expires, index)], (vec![], "Expired".to_owned()));
@@ -169,6 +170,7 @@ fn generate_gives_the_completions_of_each_prompt_in_order() {
 
 fn demo(prefix_cache: PrefixCache) -> Engine {
     let mut options = EngineOptions::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo"));
+    options.device = Device::Cpu;
     options.num_threads = Some(2);
     options.max_model_len = Some(256);
     options.kv_block_size = Some(16);

@@ -3,6 +3,7 @@
 use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::sampling_params::SamplingParams;
 use nanovllm::engine::{Engine, Prompt};
+use nanovllm::runner::Device;
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -12,6 +13,7 @@ const BLOCK_SIZE: usize = 4;
 /// The answers of three turns, and the tokens of each prompt: all, and of these from the cache.
 fn converse(prefix_cache: PrefixCache) -> (Vec<String>, Vec<(usize, usize)>) {
     let mut options = EngineOptions::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo"));
+    options.device = Device::Cpu;
     options.num_threads = Some(2);
     options.kv_block_size = Some(BLOCK_SIZE);
     options.kv_cache_bytes = Some(16 << 20);

@@ -4,6 +4,7 @@ use nanovllm::batch::TokenId;
 use nanovllm::engine::options::EngineOptions;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
 use nanovllm::engine::{Budget, Engine, Prompt};
+use nanovllm::runner::Device;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -21,6 +22,7 @@ struct Answer {
 
 fn open() -> Engine {
     let mut options = EngineOptions::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo"));
+    options.device = Device::Cpu;
     options.num_threads = Some(2);
     options.max_model_len = Some(256);
     options.kv_cache_bytes = Some(16 << 20);
