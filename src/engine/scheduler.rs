@@ -515,7 +515,7 @@ mod tests {
         let second = std::mem::take(&mut bench.pass);
         bench.scheduler.collect(&first, &[5, 6], |sequence, _| match sequence.id() {
             1 => sequence.life = Life::Ended,
-            _ => sequence.tokens.push(6),
+            _ => sequence.accept(6, None, std::time::Instant::now(), &mut Default::default()),
         });
         let mut heard = Vec::new();
         bench.scheduler.collect(&second, &[7, 8], |sequence, news| heard.push((sequence.id(), news)));
