@@ -210,7 +210,7 @@ typedef struct nvllm_engine_config {
   uint32_t max_num_seqs;
   // New tokens in one forward pass; 0 = default of the device.
   uint32_t max_batched_tokens;
-  // Requests that may wait; 0 = no limit.
+  // Requests that may wait, each of their completions counted; 0 = no limit.
   uint32_t max_queue;
   // Tokens of a KV block; 0 = default of the device.
   uint32_t kv_block_size;
@@ -287,7 +287,14 @@ nvllm_status nvllm_engine_model_info(const nvllm_engine *engine,
                                      nvllm_model_info *info,
                                      nvllm_error *error);
 
-/* ---- Requests: prompts in ----------------------------------------------- */
+/* ---- Requests: prompts in -----------------------------------------------
+ * Who runs: higher priority first, then first come, first served. Nobody overtakes an older request of its own priority, not
+ * even one that would fit where the older does not. Of what runs, each brings one token to a pass, and the rest of
+ * max_batched_tokens goes to prompts, cut where need be, so that a long prompt stalls nobody. When the KV cache is full, the
+ * youngest of the lowest priority gives its blocks back and waits in its old place; its answer stays the same.
+ * The oldest request of the highest priority is never stopped, so each one ends in its turn. A lower priority may wait for as
+ * long as higher ones keep coming: max_wait_us and max_queue bound that.
+ */
 
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
@@ -300,7 +307,7 @@ typedef struct nvllm_request_options {
   uint64_t tag;
   // Tokens to generate at most, from 1; default UINT32_MAX, which is as far as max_model_len and the KV cache allow.
   uint32_t max_tokens;
-  // Tokens before which neither EOS nor a stop token may come; default 0.
+  // Tokens before which neither EOS nor a stop token nor the end of a stop string may come; default 0.
   uint32_t min_tokens;
   // 0, the default, always takes the likeliest token; greater values vary more.
   float temperature;
@@ -323,7 +330,8 @@ typedef struct nvllm_request_options {
   uint32_t ignore_eos;
   // Higher runs first; default 0.
   int32_t priority;
-  // Strings that end the answer, NUL-terminated UTF-8. Not supported yet.
+  // Strings that end the answer, NUL-terminated UTF-8: its text ends before the first of them to be complete, also where
+  // tokens cut it. token_ids have all tokens, those that spell the string too. Needs a tokenizer.
   const char *const *stop;
   // Of these, how many; default 0.
   size_t num_stop;
@@ -339,14 +347,18 @@ typedef struct nvllm_request_options {
   size_t num_bias;
   // 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
   uint32_t num_logprobs;
-  // Completions of this prompt that share its KV blocks; default 1. No other value is supported yet.
+  // Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
+  // each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
   uint32_t n;
   // 0, the default, is sampling; else beam search. Not supported yet.
   uint32_t beam_width;
   // Of beam search; default 1. No other value is supported yet.
   float length_penalty;
-  // 0 or 1: the token that stopped the answer is part of its tokens and text; default 0.
+  // 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
   uint32_t include_stop;
+  // How long the request may wait until it first runs: a step that finds it waiting after that ends it with
+  // NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
+  uint64_t max_wait_us;
 } nvllm_request_options;
 
 // [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -373,19 +385,17 @@ nvllm_status nvllm_add_request_tokens(nvllm_engine *engine,
                                       uint64_t *request_id,
                                       nvllm_error *error);
 
-// [any] Asks for a request to end: its last output has NVLLM_FINISH_CANCELLED. NVLLM_ERR_NOT_FOUND when it has ended, or
-// never was.
-NVLLM_API
-nvllm_status nvllm_cancel(nvllm_engine *engine,
-                          uint64_t request_id);
+// [any] Asks for a request to end, with all its completions: their last outputs have NVLLM_FINISH_CANCELLED.
+// NVLLM_ERR_NOT_FOUND when it has ended, or never was.
+NVLLM_API nvllm_status nvllm_cancel(nvllm_engine *engine, uint64_t request_id);
 
 /* ---- Stepping, and outputs ---------------------------------------------- */
 
-// How a request ended.
+// How a completion ended.
 typedef enum nvllm_finish {
   // It goes on.
   NVLLM_FINISH_NONE = 0,
-  // By an EOS or stop token.
+  // By an EOS or stop token, or a stop string.
   NVLLM_FINISH_STOP = 1,
   // By max_tokens, max_model_len, or the size of the KV cache.
   NVLLM_FINISH_LENGTH = 2,
@@ -393,6 +403,8 @@ typedef enum nvllm_finish {
   NVLLM_FINISH_CANCELLED = 3,
   // By a failure: see status and error_message.
   NVLLM_FINISH_ERROR = 4,
+  // By max_wait_us: it never ran.
+  NVLLM_FINISH_EXPIRED = 5,
 } nvllm_finish;
 
 // What one nvllm_step did.
@@ -403,7 +415,7 @@ typedef struct nvllm_step_result {
   uint32_t num_outputs;
   // Sequences that run.
   uint32_t num_running;
-  // Requests that wait.
+  // Requests that wait; each of their completions counts.
   uint32_t num_waiting;
   // Forward passes finished in this call.
   uint32_t num_iterations;
@@ -417,7 +429,7 @@ typedef struct nvllm_step_result {
   uint64_t elapsed_us;
 } nvllm_step_result;
 
-// News of one request: what is new since its last output, and how it ended if it did.
+// News of one completion of a request: what is new since its last output, and how it ended if it did.
 typedef struct nvllm_output {
   // sizeof(nvllm_output), set by the caller of nvllm_poll_output and nvllm_result_get.
   size_t struct_size;
@@ -429,7 +441,8 @@ typedef struct nvllm_output {
   const uint32_t *token_ids;
   // Of these, how many.
   size_t num_token_ids;
-  // New text, in whole characters: one that is cut by a token's end waits for its rest. UTF-8 and NUL-terminated.
+  // New text, in whole characters: one that is cut by a token's end waits for its rest, and so does text that may become
+  // a stop string. UTF-8 and NUL-terminated.
   const char *text;
   // Its bytes, the NUL not counted.
   size_t text_len;
@@ -441,7 +454,7 @@ typedef struct nvllm_output {
   nvllm_status status;
   // Tokens of the prompt.
   uint32_t prompt_tokens;
-  // Of these, taken over from the prefix cache.
+  // Of these, taken over from the prefix cache, or from another completion of the request.
   uint32_t cached_tokens;
   // Tokens generated so far.
   uint32_t completion_tokens;
@@ -515,13 +528,14 @@ typedef struct nvllm_progress {
 // Hears about progress after every step; it is valid during the call only. Another answer than 0 cancels.
 typedef int32_t (*nvllm_generate_progress_fn)(const nvllm_progress *progress, void *user_data);
 
-// [one] Generates for all prompts, and stores the results, in the order of the prompts, in *result.
+// [one] Generates for all prompts, and stores the results in *result: in the order of the prompts, and of a prompt as many
+// as its options ask for by n, in the order of their index.
 //
 // prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
 // be NULL: none for the defaults of the model, one for all prompts, or one a prompt. Options for all prompts that make no
-// sense fail the call. A prompt that cannot run, or whose own options make no sense, is a result with NVLLM_FINISH_ERROR,
-// and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED without a result.
-// Requests added before go on meanwhile.
+// sense fail the call. The results of a prompt that cannot run, or whose own options make no sense, have
+// NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED
+// without a result. Requests added before go on meanwhile.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_generate(nvllm_engine *engine,
                             const char *const *prompts,
@@ -547,10 +561,11 @@ nvllm_status nvllm_generate_tokens(nvllm_engine *engine,
                                    nvllm_result **result,
                                    nvllm_error *error);
 
-// [any] How many results there are: one a prompt. 0 for NULL.
-NVLLM_API size_t nvllm_result_count(const nvllm_result *result);
+// [any] How many results there are: for each prompt, as many as its n, or one where its n makes no sense. 0 for NULL.
+NVLLM_API
+size_t nvllm_result_count(const struct nvllm_result *result);
 
-// [any] Shows the result of one prompt, with all its tokens and text. The pointers in *output stay valid until
+// [any] Shows one completion, with all its tokens and text. The pointers in *output stay valid until
 // nvllm_result_free.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_result_get(const nvllm_result *result,
@@ -623,7 +638,7 @@ typedef struct nvllm_stats {
   uint64_t steps;
   // Prompt tokens computed.
   uint64_t prompt_tokens;
-  // Prompt tokens taken over from the prefix cache.
+  // Prompt tokens taken over from the prefix cache, or from another completion.
   uint64_t cached_tokens;
   // Tokens generated.
   uint64_t generated_tokens;
@@ -633,7 +648,7 @@ typedef struct nvllm_stats {
   uint64_t step_time_us;
   // Sequences that run.
   uint32_t running;
-  // Requests that wait.
+  // Requests that wait; each of their completions counts.
   uint32_t waiting;
   // Blocks of the KV cache.
   uint32_t kv_blocks_total;
@@ -648,6 +663,18 @@ NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_get_stats(const nvllm_engine *engine,
                              nvllm_stats *stats,
                              nvllm_error *error);
+
+// [any] The statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms of the
+// time to the first token, between tokens, in the queue and of a pass, and of the sequences in a pass.
+//
+// The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. A program with
+// several engines serves each text under an address of its own, since no name tells the engine.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_metrics_text(const nvllm_engine *engine,
+                                char *text,
+                                size_t capacity,
+                                size_t *needed,
+                                nvllm_error *error);
 
 #ifdef __cplusplus
 }

@@ -57,7 +57,8 @@ pub struct Sampling {
     pub top_k: u32,
     /// Philox key.
     pub seed: u64,
-    /// Which random stream of that seed: 0 where the request brought its own seed, else its id.
+    /// Which random stream of that seed: 0 where the request brought its own seed, else its id, and the index of its
+    /// completion in the upper 16 bits.
     pub stream: u64,
     /// Position of the token to be chosen, counted from the start of the sequence.
     pub position: u32,

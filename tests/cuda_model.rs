@@ -123,6 +123,7 @@ fn a_model_of_real_shape_agrees_with_transformers_and_with_itself() {
             kv_block_size: Some(block_size),
             kv_budget: KvBudget::Bytes(8 << 30),
             max_model_len: Some(512),
+            max_batched_tokens: Some(16384),
             ..config()
         };
         let limit = if dtype == DType::Bf16 { HALF_PRECISION.max(theirs) } else { HALF_PRECISION };

@@ -3,8 +3,9 @@
 
 mod fake_runner;
 
-use fake_runner::{EOS, Shape, choose, digest, load};
-use nanovllm::batch::{BatchLimits, Sampling, TokenId};
+use fake_runner::oracle::{SEED, oracle};
+use fake_runner::{Shape, load};
+use nanovllm::batch::{BatchLimits, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::output::{Finish, Output};
 use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
@@ -15,7 +16,6 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-const SEED: u64 = 42;
 const VOCAB: usize = 24;
 
 fn limits() -> EngineLimits {
@@ -29,45 +29,6 @@ fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
 
 fn engine() -> Engine {
     Engine::with_runner(load(shape(16, 4, 64, 32)), limits())
-}
-
-// ---- the oracle ----
-
-/// The answer to one request, computed alone: its tokens, and whether a stop token ended it.
-fn oracle(id: u64, prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> (Vec<TokenId>, bool) {
-    let pool = shape.blocks * shape.limits.block_size;
-    let room = shape.limits.model_len.min(pool) - prompt.len();
-    let max = params.max_tokens.map_or(room, |max| room.min(max as usize));
-    let mut ending = params.stop_tokens.clone();
-    if params.eos == Eos::Stops {
-        ending.push(EOS);
-    }
-    let (mut before, mut attended) = (0, 0u64);
-    let mut attend = |token| {
-        before = digest(before, token);
-        attended = attended.wrapping_add(before);
-        attended
-    };
-    let mut sum = prompt.iter().map(|&token| attend(token)).last().expect("a prompt");
-    let mut answer = Vec::new();
-    while answer.len() < max {
-        let sampling = Sampling {
-            temperature: params.temperature,
-            seed: params.seed.unwrap_or(SEED),
-            stream: if params.seed.is_some() { 0 } else { id },
-            position: (prompt.len() + answer.len()) as u32,
-            ..Sampling::GREEDY
-        };
-        let banned = if answer.len() < params.min_tokens as usize { &ending[..] } else { &[] };
-        let token = choose(sum, &sampling, banned, shape.vocab);
-        if ending.contains(&token) {
-            answer.extend((params.stop_token == StopToken::Kept).then_some(token));
-            return (answer, true);
-        }
-        answer.push(token);
-        sum = attend(token);
-    }
-    (answer, false)
 }
 
 // ---- random schedules ----
@@ -111,10 +72,12 @@ fn params() -> impl Strategy<Value = SamplingParams> {
         prop::collection::vec(0..VOCAB as TokenId, 0..2),
     );
     let random = (prop::sample::select(vec![0.0, 0.7]), prop::option::of(0..3u64));
-    (lengths, ends, random, -1..2i32).prop_map(|(lengths, (eos, stop_token, stop_tokens), random, priority)| {
+    let more = (-1..2i32, prop::sample::select(vec![1, 1, 1, 2, 4]));
+    (lengths, ends, random, more).prop_map(|(lengths, (eos, stop_token, stop_tokens), random, more)| {
         let (max_tokens, min_tokens) = lengths;
         let min_tokens = min_tokens.min(max_tokens.unwrap_or(u32::MAX));
         let (temperature, seed) = random;
+        let (priority, completions) = more;
         SamplingParams {
             max_tokens,
             min_tokens,
@@ -124,6 +87,7 @@ fn params() -> impl Strategy<Value = SamplingParams> {
             stop_token,
             stop_tokens,
             priority,
+            completions,
             ..SamplingParams::default()
         }
     })
@@ -165,7 +129,8 @@ fn worlds() -> impl Strategy<Value = World> {
     )
 }
 
-/// What is known of a request in a random schedule.
+/// What is known of a completion in a random schedule.
+#[derive(Clone)]
 struct Seen {
     prompt: Vec<TokenId>,
     params: SamplingParams,
@@ -175,18 +140,19 @@ struct Seen {
 
 #[derive(Default)]
 struct Story {
-    seen: HashMap<u64, Seen>,
-    /// Requests in the order of their first tokens.
+    /// By request and index.
+    seen: HashMap<(u64, u32), Seen>,
+    /// Requests in the order of the first tokens of their first completions.
     begun: Vec<u64>,
 }
 
 impl Story {
     fn hear(&mut self, output: &Output) {
-        let seen = self.seen.get_mut(&output.request_id).expect("a request that was added");
+        let seen = self.seen.get_mut(&(output.request_id, output.index)).expect("a request that was added");
         assert!(seen.finish.is_none(), "nothing comes after the end of {}", output.request_id);
         assert!(!output.token_ids.is_empty() || output.finish.is_some(), "an output is news");
         let cancelled = matches!(output.finish, Some(Finish::Cancelled));
-        if seen.tokens.is_empty() && !cancelled {
+        if seen.tokens.is_empty() && !cancelled && output.index == 0 {
             self.begun.push(output.request_id);
         }
         seen.tokens.extend_from_slice(&output.token_ids);
@@ -199,6 +165,7 @@ impl Story {
             Some(Finish::Stop) => Some(Finish::Stop),
             Some(Finish::Length) => Some(Finish::Length),
             Some(Finish::Cancelled) => Some(Finish::Cancelled),
+            Some(Finish::Expired) => panic!("nothing was to expire"),
             Some(Finish::Error(error)) => panic!("{error}"),
         };
     }
@@ -238,7 +205,9 @@ fn run(world: World) {
                         assert!(max_queue.is_none_or(|max| waiting < max));
                         assert!(ids.iter().all(|&other| other < id));
                         ids.push(id);
-                        story.seen.insert(id, Seen { prompt, params, tokens: Vec::new(), finish: None });
+                        let completions = params.completions;
+                        let seen = Seen { prompt, params, tokens: Vec::new(), finish: None };
+                        story.seen.extend((0..completions).map(|index| ((id, index), seen.clone())));
                     }
                     (Err(Error::PromptEmpty), Some("empty")) => {}
                     (Err(Error::PromptTooLong { .. }), Some("too long")) => {}
@@ -276,8 +245,8 @@ fn run(world: World) {
     engine.step(Budget::OnePass).unwrap();
     assert_eq!(engine.step(Budget::OnePass).unwrap().in_flight, 0);
 
-    for (&id, seen) in &story.seen {
-        let (answer, stopped) = oracle(id, &seen.prompt, &seen.params, &shape);
+    for (&(id, index), seen) in &story.seen {
+        let (answer, stopped) = oracle(id, index, &seen.prompt, &seen.params, &shape);
         match seen.finish.as_ref().expect("every request ends") {
             Finish::Cancelled => assert!(answer.starts_with(&seen.tokens), "{id}: {:?} of {answer:?}", seen.tokens),
             finish => {
@@ -288,7 +257,7 @@ fn run(world: World) {
     }
     for priority in -1..2 {
         let order: Vec<u64> =
-            story.begun.iter().copied().filter(|id| story.seen[id].params.priority == priority).collect();
+            story.begun.iter().copied().filter(|id| story.seen[&(*id, 0)].params.priority == priority).collect();
         assert!(order.is_sorted(), "first come, first served: {order:?}");
     }
 }
@@ -338,6 +307,7 @@ fn each_bad_request_is_refused_with_its_own_words_and_a_good_one_follows() {
         ("min_p is 2", &[1], |p| p.min_p = 2.0),
         ("request may reach 50 tokens, but the whole KV cache holds 48", &[1; 46], FINE),
         ("request may reach 49 tokens, but", &[1; 48], |p| p.max_tokens = None),
+        ("the model folder has no tokenizer.json", &[1], |p| p.stop_strings = vec!["x".into()]),
         ("stop_tokens is all 24 tokens, but", &[1], |p| (p.min_tokens, p.stop_tokens) = (1, (0..24).collect())),
     ];
     let shape = shape(16, 4, 60, 12);
@@ -349,7 +319,7 @@ fn each_bad_request_is_refused_with_its_own_words_and_a_good_one_follows() {
         assert!(error.starts_with(words), "{error}");
         assert!(engine.front().is_finished(), "a refused request leaves no trace");
         let id = engine.front().add_request(Prompt::Tokens(&[3, 4]), greedy(4)).unwrap();
-        let expected = oracle(id, &[3, 4], &greedy(4), &shape).0;
+        let expected = oracle(id, 0, &[3, 4], &greedy(4), &shape).0;
         assert_eq!(finish(&mut engine)[&id], (expected, Some("Length".into())), "after {words}");
     }
     let text = engine.front().add_request(Prompt::Text("hello"), greedy(4));
@@ -378,6 +348,11 @@ fn a_full_queue_refuses_until_a_step_makes_room() {
     engine.step(Budget::OnePass).unwrap();
     add(&engine).unwrap();
     assert_eq!(finish(&mut engine).len(), 3);
+
+    let two = SamplingParams { completions: 2, ..greedy(3) };
+    engine.front().add_request(Prompt::Tokens(&[1, 2]), two).unwrap();
+    assert!(matches!(add(&engine), Err(Error::QueueFull { limit: 2 })), "each completion counts");
+    finish(&mut engine);
 }
 
 #[test]
@@ -529,9 +504,9 @@ fn generate_answers_in_the_order_of_the_prompts_and_skips_bad_ones() {
     for (i, result) in results.iter().enumerate() {
         assert_eq!(result.tag, 100 + i as u64);
         if i == 5 {
-            assert!(matches!(result.finish, Some(Finish::Error(Error::PromptEmpty))));
+            assert!(matches!(&result.finish, Some(Finish::Error(error)) if matches!(**error, Error::PromptEmpty)));
         } else {
-            assert_eq!(result.token_ids, oracle(0, &prompts[i], &params[i], &shape).0, "prompt {i}");
+            assert_eq!(result.token_ids, oracle(0, 0, &prompts[i], &params[i], &shape).0, "prompt {i}");
             assert_eq!(result.completion_tokens as usize, 12 - i);
         }
     }
@@ -557,21 +532,26 @@ fn generate_lets_other_requests_run_along_and_keeps_their_outputs() {
 
 #[test]
 fn generate_stopped_by_its_progress_keeps_what_there_is() {
-    let mut engine = Engine::with_runner(load(shape(16, 4, 64, 32)), EngineLimits { max_queue: Some(1), ..limits() });
-    let prompts = [Prompt::Tokens(&[1, 2]); 6];
-    let mut calls = 0;
-    let results = engine
-        .generate(&prompts, &[greedy(9)], &mut |_| {
-            calls += 1;
-            if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-        .unwrap();
-    assert_eq!(results.len(), 6);
-    assert!(results.iter().all(|result| matches!(result.finish, Some(Finish::Cancelled))));
-    assert_eq!(results[0].token_ids.len(), 3);
-    assert!(engine.front().is_finished());
-    let again = engine.generate(&prompts[..1], &[greedy(2)], &mut |_| ControlFlow::Continue(())).unwrap();
-    assert_eq!(again[0].token_ids.len(), 2);
+    for depth in [1, 2] {
+        let mut engine = Engine::with_runner(
+            load(Shape { depth, ..shape(16, 4, 64, 32) }),
+            EngineLimits { max_queue: Some(1), ..limits() },
+        );
+        let prompts = [Prompt::Tokens(&[1, 2]); 6];
+        let mut calls = 0;
+        let results = engine
+            .generate(&prompts, &[greedy(9)], &mut |_| {
+                calls += 1;
+                if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .unwrap();
+        assert_eq!(results.len(), 6);
+        assert!(results.iter().all(|result| matches!(result.finish, Some(Finish::Cancelled))));
+        assert_eq!(results[0].token_ids.len(), 3);
+        assert!(engine.front().is_finished());
+        let again = engine.generate(&prompts[..1], &[greedy(2)], &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(again[0].token_ids.len(), 2);
+    }
 }
 
 #[test]

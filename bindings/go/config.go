@@ -3,6 +3,8 @@ package nanovllm
 // #include <nanovllm.h>
 import "C"
 
+import "unsafe"
+
 // A Device says where an engine computes.
 type Device int
 
@@ -148,6 +150,13 @@ type Stats struct {
 	Waiting         int    // requests that wait
 	KVBlocksTotal   int
 	KVBlocksUsed    int // of these, held by sequences
+}
+
+// MetricsText returns the statistics and more in the text format of Prometheus.
+func (e *Engine) MetricsText() (string, error) {
+	return sizedText(e, 16<<10, func(to *byte, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
+		return C.nvllm_metrics_text(e.native, (*C.char)(unsafe.Pointer(to)), room, needed, failed)
+	})
 }
 
 // Stats reads the statistics.

@@ -397,6 +397,26 @@ func TestStopTokensAndSeedsReachTheLibrary(t *testing.T) {
 	}
 }
 
+func TestCompletionsOfOnePromptAreToldApart(t *testing.T) {
+	engine := running(t)
+	prompt := primesPrompt(t, engine)
+	options := &nanovllm.RequestOptions{N: 3, MaxTokens: 64, Stop: []string{", 5"}}
+	deltas, err := engine.Stream(context.Background(), prompt, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := make([]string, 3)
+	for delta := range deltas {
+		texts[delta.Index] += delta.Text
+	}
+	if want := "Prime numbers within 10: 2, 3"; texts[0] != want || texts[1] != want || texts[2] != want {
+		t.Errorf("got %q", texts)
+	}
+	if metrics, err := engine.MetricsText(); err != nil || !strings.Contains(metrics, "nanovllm_") {
+		t.Errorf("metrics: %q %v", metrics, err)
+	}
+}
+
 func TestTextBecomesTokensAndTextAgain(t *testing.T) {
 	engine := open(t, demoConfig())
 	for _, text := range []string{"", "hello world", "grüß dich 你好 🙂", "a \"quoted\"\n line"} {

@@ -16,12 +16,13 @@ import "C"
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 )
 
-// Generate answers all prompts in one call, and returns the answers in their order. There may be no options, one for all
-// prompts, or one a prompt; each may be nil.
+// Generate answers all prompts in one call, and returns the answers in their order, of each prompt as many as its N. There may
+// be no options, one for all prompts, or one a prompt; each may be nil.
 //
 // A prompt that cannot run is an output with [FinishError] and the others go on. When ctx ends, its error is returned.
 func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*RequestOptions) ([]Output, error) {
@@ -73,27 +74,35 @@ func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*Req
 	}
 	defer C.nvllm_result_free(made)
 
-	outputs := make([]Output, len(prompts))
+	outputs := make([]Output, C.nvllm_result_count(made))
+	numLogprobs := alternatives(options, len(prompts))
 	for i := range outputs {
 		shown := C.nvllm_output{struct_size: C.sizeof_nvllm_output}
 		if status := C.nvllm_result_get(made, C.size_t(i), &shown); status != C.NVLLM_OK {
-			return nil, &Error{Status: Status(status), Message: "a prompt has no result"}
+			return nil, &Error{Status: Status(status), Message: "a completion has no result"}
 		}
-		outputs[i] = copyOutput(&shown, logprobsOf(options, i))
+		outputs[i] = copyOutput(&shown, numLogprobs[i])
 	}
 	return outputs, nil
 }
 
-// logprobsOf returns how many alternatives the options of a prompt ask for.
-func logprobsOf(options []*RequestOptions, prompt int) int {
-	switch {
-	case len(options) == 0:
-		return 0
-	case len(options) == 1:
-		prompt = 0
+// alternatives returns for each result how many alternatives of its tokens were asked for.
+func alternatives(options []*RequestOptions, prompts int) (counts []int) {
+	for prompt := range prompts {
+		var o *RequestOptions
+		if len(options) == 1 {
+			o = options[0]
+		} else if len(options) > 0 {
+			o = options[prompt]
+		}
+		n, numLogprobs := o.completions(), 0
+		if n > 1024 {
+			n = 1 // more than the library takes, so this prompt has one result, which says so
+		}
+		if o != nil {
+			numLogprobs = o.NumLogprobs
+		}
+		counts = append(counts, slices.Repeat([]int{numLogprobs}, n)...)
 	}
-	if options[prompt] == nil {
-		return 0
-	}
-	return options[prompt].NumLogprobs
+	return counts
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"time"
 	"unsafe"
 )
 
@@ -36,6 +37,7 @@ type RequestOptions struct {
 	BeamWidth         int                // beam search instead of sampling
 	LengthPenalty     float64            // of beam search; default 1
 	IncludeStop       bool               // the token that stopped the answer is part of its tokens and text
+	MaxWait           time.Duration      // how long it may wait until it first runs; default for ever
 }
 
 // completions returns how many there will be.
@@ -76,6 +78,7 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 	options.beam_width = C.uint32_t(o.BeamWidth)
 	assign(&options.length_penalty, o.LengthPenalty)
 	options.include_stop = flag(o.IncludeStop)
+	options.max_wait_us = C.uint64_t(max(0, o.MaxWait.Microseconds()))
 
 	if len(o.StopTokens) > 0 {
 		pinner.Pin(&o.StopTokens[0])

@@ -19,9 +19,10 @@ const (
 	FinishLength    Finish = C.NVLLM_FINISH_LENGTH    // by MaxTokens, MaxModelLen, or the size of the KV cache
 	FinishCancelled Finish = C.NVLLM_FINISH_CANCELLED // by [Engine.Cancel], or by a context
 	FinishError     Finish = C.NVLLM_FINISH_ERROR     // by a failure
+	FinishExpired   Finish = C.NVLLM_FINISH_EXPIRED   // by RequestOptions.MaxWait: it never ran
 )
 
-// String returns "stop", "length", "cancelled", "error", or "" while the request goes on.
+// String returns "stop", "length", "cancelled", "error", "expired", or "" while the request goes on.
 func (f Finish) String() string {
 	switch f {
 	case FinishNone:
@@ -34,6 +35,8 @@ func (f Finish) String() string {
 		return "cancelled"
 	case FinishError:
 		return "error"
+	case FinishExpired:
+		return "expired"
 	}
 	return "unknown"
 }

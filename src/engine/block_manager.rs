@@ -134,14 +134,40 @@ impl BlockManager {
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty(), "the sequence holds blocks already");
         let mut shared = SharedPrefix { blocks: 0, prefix: PrefixId::EMPTY };
-        let mut held_by_others = 0;
         for content in tokens[..tokens.len().saturating_sub(1)].chunks_exact(self.block_size) {
             let Some((block, prefix)) = self.find(shared.prefix, content) else { break };
             table.push(block);
-            held_by_others += usize::from(self.blocks[block as usize].references > 0);
             shared = SharedPrefix { blocks: shared.blocks + 1, prefix };
         }
-        let wanted = tokens.len().div_ceil(self.block_size);
+        self.complete(tokens.len(), spare, table)?;
+        Ok(shared)
+    }
+
+    /// Like [`try_allocate`](Self::try_allocate), for a sequence that begins like another one which runs: `held` are blocks
+    /// of that one, full of computed keys and values for the first of `tokens`. They are shared without a prefix cache, too.
+    pub fn try_share(
+        &mut self,
+        tokens: &[TokenId],
+        held: &[BlockId],
+        spare: usize,
+        table: &mut Vec<BlockId>,
+    ) -> Result<SharedPrefix, Lacking> {
+        if self.cache == PrefixCache::On {
+            // They are published, so that they are found, and with them the prefix that they hold.
+            return self.try_allocate(tokens, spare, table);
+        }
+        let shareable = tokens.len().saturating_sub(1) / self.block_size;
+        table.extend_from_slice(&held[..held.len().min(shareable)]);
+        let shared = SharedPrefix { blocks: table.len(), prefix: PrefixId::EMPTY };
+        self.complete(tokens.len(), spare, table)?;
+        Ok(shared)
+    }
+
+    /// Holds the blocks in `table` once more, and adds free ones until it has room for `tokens`; or clears it, where that
+    /// would leave fewer than `spare` blocks free.
+    fn complete(&mut self, tokens: usize, spare: usize, table: &mut Vec<BlockId>) -> Result<(), Lacking> {
+        let wanted = tokens.div_ceil(self.block_size);
+        let held_by_others = table.iter().filter(|&&block| self.blocks[block as usize].references > 0).count();
         let lacking = Lacking { free_blocks: wanted - held_by_others };
         if lacking.free_blocks + spare > self.free.len {
             table.clear();
@@ -154,7 +180,7 @@ impl BlockManager {
             let block = self.take().expect("enough blocks were free");
             table.push(block);
         }
-        Ok(shared)
+        Ok(())
     }
 
     /// The free block that was used least recently, now held once; what it held can no longer be found.
@@ -477,5 +503,27 @@ mod tests {
         let mut pool = BlockManager::new(2, 2, PrefixCache::On);
         let block = pool.take().unwrap();
         pool.release(&mut vec![block, block]);
+    }
+
+    #[test]
+    fn blocks_of_a_running_sequence_are_shared_with_and_without_a_cache() {
+        for cache in [PrefixCache::On, PrefixCache::Off] {
+            let mut pool = BlockManager::new(6, 4, cache);
+            let (mut first, mut second) = (Vec::new(), Vec::new());
+            pool.try_allocate(&[7; 8], 0, &mut first).expect("blocks are free");
+            let mut prefix = PrefixId::EMPTY;
+            for block in &mut first {
+                prefix = pool.publish(prefix, &[7; 4], block);
+            }
+            let refusal = pool.try_share(&[7; 8], &first, 4, &mut second);
+            assert_eq!((refusal, second.len()), (Err(Lacking { free_blocks: 1 }), 0), "{cache:?}: nothing changes");
+            let shared = pool.try_share(&[7; 8], &first, 3, &mut second).expect("one free block is enough");
+            assert_eq!(shared.blocks, 1, "{cache:?}: the last token is computed, so its block is an own one");
+            assert!(second[0] == first[0] && second[1] != first[1] && pool.free_blocks() == 3, "{cache:?}");
+            pool.release(&mut first);
+            assert_eq!(pool.free_blocks(), 4, "{cache:?}: the shared block is still held");
+            pool.release(&mut second);
+            assert_eq!(pool.free_blocks(), 6, "{cache:?}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::chat_template::ChatTemplate;
 use super::generation_config::GenerationConfig;
+use super::metrics::Metrics;
 use super::output::Stats;
 use super::sampling_params::{Eos, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
@@ -9,7 +10,7 @@ use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Toke
 use super::{EngineLimits, Prompt};
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
-use crate::log::{Level, log};
+use crate::log::{self, Level, log};
 use crate::runner::ModelInfo;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ pub struct Front {
     bos_text: Option<String>,
     inbox: Mutex<Inbox>,
     counters: Counters,
+    metrics: Metrics,
 }
 
 /// What of a model folder deals with text.
@@ -47,7 +49,11 @@ struct Inbox {
 
 /// A request that has not ended.
 struct Alive {
+    /// Of its first completion.
     place: Place,
+    completions: u32,
+    /// Completions that have not ended.
+    left: u32,
     cancel: Cancel,
 }
 
@@ -99,6 +105,7 @@ impl Front {
             bos_text: bos_text.filter(|text| !text.is_empty()),
             inbox: Mutex::default(),
             counters: Counters::default(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -114,12 +121,21 @@ impl Front {
     pub fn add_request(&self, prompt: Prompt, params: SamplingParams) -> Result<u64> {
         let added_at = Instant::now();
         params.check(self.info.vocab_size)?;
+        if !params.stop_strings.is_empty() {
+            self.tokenizer()?;
+        }
         let ending_tokens = self.ending_tokens(&params)?;
         let prompt = match prompt {
             Prompt::Text(text) => self.encode(text)?,
             Prompt::Tokens(tokens) => tokens.to_vec(),
         };
         let limit = self.limit(&prompt, &params)?;
+        let (priority, completions) = (params.priority, params.completions);
+        let engine_seed = self.limits.seed;
+        let first = Request { id: 0, index: 0, prompt, params, ending_tokens, limit, engine_seed, added_at };
+        // Prompts are copied before the lock is held, because a step waits for it.
+        let mut requests: Vec<Request> = (1..completions).map(|index| Request { index, ..first.clone() }).collect();
+        requests.push(first);
 
         let mut inbox = self.inbox.lock();
         let waiting = inbox.arrivals.len() + self.counters.waiting.load(Relaxed) as usize;
@@ -128,11 +144,9 @@ impl Front {
         }
         inbox.last_id += 1;
         let id = inbox.last_id;
-        let engine_seed = self.limits.seed;
-        let request = Request { id, prompt, params, ending_tokens, limit, engine_seed, added_at };
-        let sequence = Sequence::new(request);
-        inbox.alive.insert(id, Alive { place: sequence.place, cancel: Cancel::NotAsked });
-        inbox.arrivals.push(sequence);
+        let place = Place::new(priority, id);
+        inbox.alive.insert(id, Alive { place, completions, left: completions, cancel: Cancel::NotAsked });
+        inbox.arrivals.extend(requests.into_iter().map(|request| Sequence::new(Request { id, ..request })));
         Ok(id)
     }
 
@@ -145,10 +159,10 @@ impl Front {
     pub fn cancel(&self, request_id: u64) -> Result<()> {
         let mut inbox = self.inbox.lock();
         match inbox.alive.get_mut(&request_id) {
-            Some(Alive { place, cancel }) if *cancel == Cancel::NotAsked => {
+            Some(Alive { place, completions, cancel, .. }) if *cancel == Cancel::NotAsked => {
                 *cancel = Cancel::Asked;
-                let place = *place;
-                inbox.cancels.push(place);
+                let (place, completions) = (*place, *completions);
+                inbox.cancels.extend((0..completions).map(|index| place.completion(index)));
                 Ok(())
             }
             _ => Err(Error::UnknownRequest { id: request_id }),
@@ -183,6 +197,16 @@ impl Front {
             kv_blocks_total: self.info.num_kv_blocks as u32,
             kv_blocks_used: counters.kv_blocks_used.load(Relaxed),
         }
+    }
+
+    /// Counters, gauges and histograms in Prometheus' text format 0.0.4.
+    pub fn metrics_text(&self) -> String {
+        self.metrics.text(&self.stats(), log::dropped())
+    }
+
+    /// Where the thread that steps counts.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Facts about the model. `bos_token` and `eos_tokens` have generation_config.json applied.
@@ -222,7 +246,7 @@ impl Front {
         self.counters.waiting.fetch_add(arrivals.len() as u32, Relaxed);
     }
 
-    /// Lets other threads know where the engine stands, and that the requests in `ended` are no more.
+    /// Lets other threads know where the engine stands, and of which requests a completion has ended: once a completion.
     pub(super) fn publish(&self, stats: &Stats, outputs: usize, ended: &mut Vec<u64>) {
         let counters = &self.counters;
         counters.steps.store(stats.steps, Relaxed);
@@ -237,7 +261,11 @@ impl Front {
         let mut inbox = self.inbox.lock();
         counters.outputs.store(outputs, Relaxed);
         for id in ended.drain(..) {
-            inbox.alive.remove(&id);
+            let request = inbox.alive.get_mut(&id).expect("a request is alive until its last completion has ended");
+            request.left -= 1;
+            if request.left == 0 {
+                inbox.alive.remove(&id);
+            }
         }
     }
 

@@ -6,14 +6,15 @@ use super::{Budget, Engine, Front, Prompt};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// How far [`Engine::generate`] has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Prompts that are done, bad ones included.
+    /// Completions that are done, those of bad prompts included.
     pub finished: usize,
-    /// Prompts.
+    /// Completions of all prompts.
     pub total: usize,
     /// Prompt tokens computed in a second, by the last passes that had any.
     pub prefill_tokens_per_s: f64,
@@ -25,11 +26,21 @@ pub struct Progress {
 
 /// The prompts of one call and what became of them.
 struct Job {
-    /// By index of the prompt.
+    /// The completions of the first prompt, then those of the next.
     results: Vec<Output>,
-    /// Index of the prompt of each request that is alive.
-    owners: HashMap<u64, usize>,
+    /// Where the results of each prompt begin, and where all end. `[prompts + 1]`
+    starts: Vec<usize>,
+    /// The requests that are alive.
+    owners: HashMap<u64, Owner>,
     finished: usize,
+}
+
+/// A request of a job.
+struct Owner {
+    /// Index of its first result.
+    start: usize,
+    /// Completions that have not ended.
+    left: usize,
 }
 
 /// Tokens a second, newer passes counting more.
@@ -40,10 +51,10 @@ struct Rate {
 }
 
 impl Engine {
-    /// Completes all `prompts` and returns when the last one is done: whole tokens and text of each, in the order of the
-    /// prompts. `params` has none (the model's defaults), one (for all), or one for each prompt.
+    /// Completes all `prompts` and returns when the last one is done: whole tokens and text of each completion, those of the
+    /// first prompt before those of the next. `params` has none (the model's defaults), one (for all), or one for each prompt.
     ///
-    /// A prompt that is refused becomes a result with [`Finish::Error`], and the others go on. Requests that are in the
+    /// The results of a prompt that is refused have [`Finish::Error`], and the others go on. Requests that are in the
     /// engine already run along, and their outputs stay queued. More prompts than `max_queue` are added bit by bit.
     /// `progress` is called after each pass; when it breaks, all unfinished prompts end with [`Finish::Cancelled`] and keep
     /// the tokens they have.
@@ -59,21 +70,17 @@ impl Engine {
     ) -> Result<Vec<Output>> {
         let params = ParamsOf::new(params, prompts.len(), self.front())?;
         let started = Instant::now();
-        let mut job = Job {
-            results: (0..prompts.len()).map(|i| Output { tag: params.get(i).tag, ..Output::default() }).collect(),
-            owners: HashMap::with_capacity(prompts.len()),
-            finished: 0,
-        };
+        let mut job = Job::new(prompts.len(), &params);
         let (mut prefill, mut decode) = (Rate::default(), Rate::default());
         let mut added = 0;
-        while job.finished < prompts.len() {
+        while job.finished < job.results.len() {
             added = job.add(self.front(), prompts, &params, added);
             let report = self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
             prefill.observe(report.prefill_tokens, report.elapsed_us);
             decode.observe(report.decode_tokens, report.elapsed_us);
             let now = Progress {
                 finished: job.finished,
-                total: prompts.len(),
+                total: job.results.len(),
                 prefill_tokens_per_s: prefill.per_second(),
                 decode_tokens_per_s: decode.per_second(),
                 elapsed_us: started.elapsed().as_micros() as u64,
@@ -92,30 +99,54 @@ impl Engine {
             // Another thread may have cancelled it already.
             let _ = self.front().cancel(id);
         }
-        for result in &mut job.results[added..] {
+        let unborn = job.starts[added];
+        for result in &mut job.results[unborn..] {
             result.finish = Some(Finish::Cancelled);
         }
-        // No pass is in flight between two whole ones, so the inbox is all there is to do.
         self.take_inbox();
         self.publish(&mut |outputs, _| job.receive(outputs));
-        debug_assert!(job.owners.is_empty(), "cancelled requests end at once");
+        // What has a row in a pass in flight ends with that pass.
+        while !job.owners.is_empty() {
+            self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
+        }
         Ok(())
     }
 }
 
 impl Job {
+    fn new(prompts: usize, params: &ParamsOf) -> Job {
+        let mut job = Job {
+            results: Vec::with_capacity(prompts),
+            starts: Vec::with_capacity(prompts + 1),
+            owners: HashMap::with_capacity(prompts),
+            finished: 0,
+        };
+        for prompt in 0..prompts {
+            let SamplingParams { tag, .. } = *params.get(prompt);
+            let results = params.get(prompt).results() as u32;
+            job.starts.push(job.results.len());
+            job.results.extend((0..results).map(|index| Output { tag, index, ..Output::default() }));
+        }
+        job.starts.push(job.results.len());
+        job
+    }
+
     /// Adds prompts from `next` on until the queue is full, and returns the first that was not added.
     fn add(&mut self, front: &Front, prompts: &[Prompt], params: &ParamsOf, mut next: usize) -> usize {
         while next < prompts.len() {
+            let (start, end) = (self.starts[next], self.starts[next + 1]);
             match front.add_request(prompts[next], params.get(next).clone()) {
                 Ok(id) => {
-                    self.owners.insert(id, next);
+                    self.owners.insert(id, Owner { start, left: end - start });
                 }
                 // Room comes as requests begin to run; without any, none ever comes.
                 Err(Error::QueueFull { .. }) if !front.is_idle() => return next,
                 Err(error) => {
-                    self.results[next].finish = Some(Finish::Error(error));
-                    self.finished += 1;
+                    let error = Arc::new(error);
+                    for result in &mut self.results[start..end] {
+                        result.finish = Some(Finish::Error(Arc::clone(&error)));
+                    }
+                    self.finished += end - start;
                 }
             }
             next += 1;
@@ -126,11 +157,11 @@ impl Job {
     /// Takes the outputs that belong to it and leaves the others to polling.
     fn receive(&mut self, outputs: &mut OutputQueue) {
         while let Some(mut output) = outputs.pop_fresh() {
-            let Some(&index) = self.owners.get(&output.request_id) else {
+            let Some(owner) = self.owners.get_mut(&output.request_id) else {
                 outputs.keep(output);
                 continue;
             };
-            let result = &mut self.results[index];
+            let result = &mut self.results[owner.start + output.index as usize];
             result.token_ids.extend_from_slice(&output.token_ids);
             result.text.push_str(&output.text);
             result.request_id = output.request_id;
@@ -140,8 +171,11 @@ impl Job {
             result.time_to_first_token_us = output.time_to_first_token_us;
             result.finish = output.finish.take();
             if result.finish.is_some() {
-                self.owners.remove(&output.request_id);
                 self.finished += 1;
+                owner.left -= 1;
+                if owner.left == 0 {
+                    self.owners.remove(&output.request_id);
+                }
             }
             outputs.recycle(output);
         }

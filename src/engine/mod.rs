@@ -9,9 +9,12 @@
 
 mod block_manager;
 pub mod chat_template;
+mod deadlines;
 mod front;
 mod generate;
 mod generation_config;
+mod histogram;
+mod metrics;
 mod open;
 pub mod options;
 pub mod output;
@@ -19,6 +22,7 @@ mod pass_cost;
 pub mod sampling_params;
 mod scheduler;
 mod sequence;
+mod stop_strings;
 pub mod tokenizer;
 
 pub use front::Front;
@@ -27,6 +31,7 @@ pub use generate::Progress;
 use crate::batch::{Batch, TokenId};
 use crate::error::Result;
 use crate::runner::{Loaded, Runner};
+use deadlines::Deadlines;
 use front::TextFiles;
 use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
@@ -43,6 +48,7 @@ pub struct Engine {
     front: Arc<Front>,
     runner: Box<dyn Runner>,
     scheduler: Scheduler,
+    deadlines: Deadlines,
     /// Passes in flight, the oldest first.
     in_flight: VecDeque<Pass>,
     /// Passes that are not.
@@ -51,7 +57,7 @@ pub struct Engine {
     cost: PassCost,
     outputs: OutputQueue,
     stats: Stats,
-    /// Requests that ended since the front heard of it last.
+    /// Requests of which a completion ended since the front heard of it last.
     ended: Vec<u64>,
     arrivals: Vec<Sequence>,
     cancels: Vec<Place>,
@@ -106,6 +112,7 @@ impl Engine {
         let Loaded { runner, info } = loaded;
         Engine {
             scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache),
+            deadlines: Deadlines::default(),
             in_flight: VecDeque::with_capacity(runner.depth()),
             idle: (0..runner.depth()).map(|_| Pass::with_limits(&info.limits)).collect(),
             batch: Batch::with_limits(&info.limits),
@@ -185,16 +192,31 @@ impl Engine {
         Ok(report)
     }
 
-    /// Takes over what other threads asked for.
+    /// Takes over what other threads asked for, and ends what has waited for too long.
     fn take_inbox(&mut self) {
-        self.front.drain(&mut self.arrivals, &mut self.cancels);
-        for sequence in self.arrivals.drain(..) {
-            self.scheduler.add(sequence);
+        let Engine { front, scheduler, deadlines, outputs, ended, arrivals, cancels, .. } = self;
+        front.drain(arrivals, cancels);
+        for sequence in arrivals.drain(..) {
+            if let Some(deadline) = sequence.deadline() {
+                deadlines.add(deadline, sequence.place);
+            }
+            scheduler.add(sequence);
         }
-        for place in self.cancels.drain(..) {
-            if let Some(mut sequence) = self.scheduler.cancel(place) {
-                sequence.end(Finish::Cancelled, self.front.tokenizer().ok(), self.outputs.begin());
-                self.ended.push(place.id());
+        let mut end = |mut sequence: Sequence, finish: Finish| {
+            front.metrics().count_finish(&finish);
+            sequence.end(finish, front.tokenizer().ok(), outputs.begin());
+            ended.push(sequence.place.id());
+        };
+        for place in cancels.drain(..) {
+            if let Some(sequence) = scheduler.cancel(place) {
+                end(sequence, Finish::Cancelled);
+            }
+        }
+        while let Some(place) = deadlines.pop_missed() {
+            // When the first completion has never run, neither has any other.
+            for index in 0.. {
+                let Some(sequence) = scheduler.expire(place.completion(index)) else { break };
+                end(sequence, Finish::Expired);
             }
         }
     }
@@ -232,11 +254,13 @@ impl Engine {
             match news {
                 News::Token(token) => {
                     generated += 1;
+                    front.metrics().count_token(sequence.note_token(now));
                     sequence.accept(token, tokenizer, now, output);
                 }
                 News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
             }
-            if output.finish.is_some() {
+            if let Some(finish) = &output.finish {
+                front.metrics().count_finish(finish);
                 ended.push(output.request_id);
             }
         });
@@ -247,6 +271,7 @@ impl Engine {
         stats.prompt_tokens += pass.prompt_tokens as u64;
         stats.generated_tokens += u64::from(generated);
         let took = runner.pass_time();
+        front.metrics().count_pass(pass.rows(), took);
         stats.step_time_us += took.as_micros() as u64;
         cost.observe(pass.tokens, took);
         idle.push(pass);

@@ -3,23 +3,27 @@
 use crate::batch::TokenId;
 use crate::error::Error;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-/// News of one request: tokens that are new since its last output, and how it ended if it did.
+/// News of one completion of a request: tokens that are new since its last output, and how it ended if it did.
 #[derive(Debug, Default)]
 pub struct Output {
     /// The request.
     pub request_id: u64,
     /// What the caller gave it to be known by.
     pub tag: u64,
+    /// Which of the request's completions, from 0.
+    pub index: u32,
     /// New tokens.
     pub token_ids: Vec<TokenId>,
-    /// New text, whole characters only: a character that is cut by a token border waits for its rest.
+    /// New text, whole characters only: a character that is cut by a token border waits for its rest, and so does text that
+    /// may become a stop string.
     pub text: String,
-    /// How the request ended; `None` while it goes on.
+    /// How it ended; `None` while it goes on.
     pub finish: Option<Finish>,
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Of these, taken over from the prefix cache.
+    /// Of these, taken over from the prefix cache or from another completion.
     pub cached_tokens: u32,
     /// Tokens generated so far, a stop token included that was left out of `token_ids`.
     pub completion_tokens: u32,
@@ -27,17 +31,19 @@ pub struct Output {
     pub time_to_first_token_us: u64,
 }
 
-/// How a request ended.
-#[derive(Debug)]
+/// How a completion ended.
+#[derive(Clone, Debug)]
 pub enum Finish {
-    /// By an EOS or stop token.
+    /// By an EOS or stop token, or a stop string.
     Stop,
     /// By max_tokens, max_model_len or the size of the whole KV cache.
     Length,
     /// By a call.
     Cancelled,
-    /// By a failure.
-    Error(Error),
+    /// By a failure. Completions of one request share it.
+    Error(Arc<Error>),
+    /// By waiting for longer than its `max_wait`: it has never run.
+    Expired,
 }
 
 /// What one call of `step` did.

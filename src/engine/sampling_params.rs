@@ -2,6 +2,10 @@
 
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
+use std::time::Duration;
+
+/// Completions that one request may ask for: each is a sequence with a copy of the prompt's tokens.
+pub const COMPLETIONS_MAX: u32 = 1024;
 
 /// The options of a request, checked by [`SamplingParams::check`] when it is added.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,12 +28,18 @@ pub struct SamplingParams {
     pub seed: Option<u64>,
     /// What the model's end tokens do.
     pub eos: Eos,
-    /// Whether the token that stopped the request is part of its output.
+    /// Whether the token or string that stopped the request is part of its output.
     pub stop_token: StopToken,
     /// Higher runs first.
     pub priority: i32,
+    /// How long the request may wait until it first runs; `None` is for ever.
+    pub max_wait: Option<Duration>,
+    /// Completions of the prompt, each with its own tokens and finish.
+    pub completions: u32,
     /// Tokens that end the request, besides EOS.
     pub stop_tokens: Vec<TokenId>,
+    /// Strings that end the request when its text has them; the text is cut before the first one. Needs a tokenizer.
+    pub stop_strings: Vec<String>,
 }
 
 /// What the model's end tokens do.
@@ -41,12 +51,12 @@ pub enum Eos {
     Ignored,
 }
 
-/// Whether the token that stopped the request is part of its output.
+/// Whether what stopped the request is part of its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopToken {
-    /// It is left out of tokens and text.
+    /// A token is left out of tokens and text, a string of the text. The tokens that spell a string stay in any case.
     Dropped,
-    /// It is kept.
+    /// It is kept, and nothing after it.
     Kept,
 }
 
@@ -65,7 +75,10 @@ impl Default for SamplingParams {
             eos: Eos::Stops,
             stop_token: StopToken::Dropped,
             priority: 0,
+            max_wait: None,
+            completions: 1,
             stop_tokens: Vec::new(),
+            stop_strings: Vec::new(),
         }
     }
 }
@@ -84,10 +97,21 @@ impl SamplingParams {
         if self.max_tokens.is_some_and(|max| self.min_tokens > max) {
             return Err(refusal("min_tokens", self.min_tokens, "at most max_tokens"));
         }
+        if !(1..=COMPLETIONS_MAX).contains(&self.completions) {
+            return Err(refusal("n", self.completions, "from 1 to 1024"));
+        }
+        if self.stop_strings.iter().any(String::is_empty) {
+            return Err(refusal("stop", "an empty string", "strings of at least one character"));
+        }
         match self.stop_tokens.iter().position(|&token| token as usize >= vocab_size) {
             Some(index) => Err(Error::TokenOutOfRange { token: self.stop_tokens[index], index, vocab_size }),
             None => Ok(()),
         }
+    }
+
+    /// Results that a prompt with these options has: its completions, and one where their number makes no sense.
+    pub fn results(&self) -> usize {
+        if (1..=COMPLETIONS_MAX).contains(&self.completions) { self.completions as usize } else { 1 }
     }
 
     /// The part of [`check`](Self::check) that generation_config.json has to pass, too.
@@ -138,7 +162,10 @@ mod tests {
             ("min_p is -0.5, but must be from 0 to 1", |p| p.min_p = -0.5),
             ("min_p is 2, but", |p| p.min_p = 2.0),
             ("min_p is NaN, but", |p| p.min_p = f32::NAN),
+            ("n is 0, but must be from 1 to 1024", |p| p.completions = 0),
+            ("n is 1025, but", |p| p.completions = COMPLETIONS_MAX + 1),
             ("token 10 at index 1 is beyond the vocabulary of 10", |p| p.stop_tokens = vec![9, 10]),
+            ("stop is an empty string, but", |p| p.stop_strings = vec!["a".into(), String::new()]),
         ];
         for (message, spoil) in CASES {
             let mut params = SamplingParams::default();

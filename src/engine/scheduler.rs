@@ -19,6 +19,7 @@ use super::options::PrefixCache;
 use super::sequence::{Life, Place, Sequence};
 use crate::batch::{Batch, BatchLimits, FROM_PREVIOUS, TokenId};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// The sequences and the blocks they share out.
 pub struct Scheduler {
@@ -74,6 +75,11 @@ impl Pass {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// Sequences in it.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
     }
 
     /// Forgets all rows and keeps the memory.
@@ -139,6 +145,11 @@ impl Scheduler {
         let mut sequence = self.running.remove(index);
         self.pool.release(&mut sequence.blocks);
         Some(sequence)
+    }
+
+    /// Removes a sequence that has never run and returns it; `None` when there is none at `place`.
+    pub fn expire(&mut self, place: Place) -> Option<Sequence> {
+        if self.waiting.get(&place)?.has_run() { None } else { self.waiting.remove(&place) }
     }
 
     /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that it has `aim` tokens, but get at least
@@ -207,14 +218,23 @@ impl Scheduler {
         true
     }
 
-    /// Lets waiting sequences run, in order, while there are rows, tokens and blocks.
+    /// Lets waiting sequences run, in order, while there are rows, tokens and blocks. Completions whose prompt another one
+    /// is computing are passed over until they can share it.
     fn start_waiting(&mut self, budget: &mut usize) {
+        let block_size = self.limits.block_size;
+        let mut from = Bound::Unbounded;
         while *budget > 0 && self.running.len() < self.limits.rows {
-            let Some(mut first) = self.waiting.first_entry() else { return };
+            let Some((&place, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
+            let sibling = running_completion(&self.running, place);
+            if sibling.is_some_and(|sibling| !sibling.prompt_is_shareable(block_size)) {
+                from = Bound::Excluded(place.completion(u32::MAX));
+                continue;
+            }
+            let held = sibling.map_or(&[][..], |sibling| sibling.prompt_blocks(block_size));
             // One block for each that runs, or the newcomer would soon have to give its blocks back.
             let spare = self.running.len();
-            let Some(cached) = first.get_mut().try_start(&mut self.pool, spare, self.limits.block_size) else { return };
-            let mut sequence = first.remove();
+            let Some(cached) = first.try_start(&mut self.pool, held, spare, block_size) else { return };
+            let mut sequence = self.waiting.remove(&place).expect("it was found there");
             self.cached_tokens += cached as u64;
             schedule_chunk(&mut sequence, budget);
             let index = self.running.partition_point(|other| other.place < sequence.place);
@@ -287,6 +307,12 @@ impl Scheduler {
         assert!(sampled.next().is_none(), "the runner answers no more than the samples");
         self.running.retain(|sequence| sequence.life != Life::Ended);
     }
+}
+
+/// The first completion of the request at `place` that runs.
+fn running_completion(running: &[Sequence], place: Place) -> Option<&Sequence> {
+    let first = running.partition_point(|sequence| sequence.place < place.completion(0));
+    running.get(first).filter(|sequence| sequence.id() == place.id())
 }
 
 /// Schedules as many pending tokens of a sequence as the budget allows, if it is not scheduled yet.
@@ -487,10 +513,9 @@ mod tests {
         let first = std::mem::take(&mut bench.pass);
         bench.schedule(ALL);
         let second = std::mem::take(&mut bench.pass);
-        bench.scheduler.collect(&first, &[5, 6], |sequence, _| {
-            if sequence.id() == 1 {
-                sequence.life = Life::Ended;
-            }
+        bench.scheduler.collect(&first, &[5, 6], |sequence, _| match sequence.id() {
+            1 => sequence.life = Life::Ended,
+            _ => sequence.accept(6, None, std::time::Instant::now(), &mut Default::default()),
         });
         let mut heard = Vec::new();
         bench.scheduler.collect(&second, &[7, 8], |sequence, news| heard.push((sequence.id(), news)));

@@ -3,26 +3,33 @@
 use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
 use super::output::{Finish, Output};
 use super::sampling_params::{SamplingParams, StopToken};
+use super::stop_strings::{Complete, StopStrings};
 use super::tokenizer::{TextStream, Tokenizer};
 use crate::batch::{BlockId, Sampling, TokenId};
 use std::cmp::Reverse;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that its vector doubles, which
 /// happens too rarely to matter.
 const RESERVED_COMPLETION: usize = 4096;
 
-/// A place in line: higher priority first, then the older request.
+/// A place in line: higher priority first, then the older request, then the completions of a request in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     priority: Reverse<i32>,
     id: u64,
+    index: u32,
 }
 
 impl Place {
-    /// The place of request `id`.
+    /// The place of request `id`, and of its first completion.
     pub fn new(priority: i32, id: u64) -> Place {
-        Place { priority: Reverse(priority), id }
+        Place { priority: Reverse(priority), id, index: 0 }
+    }
+
+    /// The place of a completion of the same request.
+    pub fn completion(self, index: u32) -> Place {
+        Place { index, ..self }
     }
 
     /// The request.
@@ -81,14 +88,34 @@ pub struct Sequence {
     /// Blocks that are findable, and the prefix they hold.
     published: SharedPrefix,
     text: TextStream,
+    stop_strings: Option<StopStrings>,
     added_at: Instant,
+    started_at: Option<Instant>,
+    last_token_at: Option<Instant>,
     time_to_first_token_us: u64,
 }
 
+/// What has passed until a token came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interval {
+    /// The first token of a completion.
+    First {
+        /// From adding the request to its first run.
+        queued: Duration,
+        /// From adding the request to this token.
+        whole: Duration,
+    },
+    /// From the token before to a later one.
+    Between(Duration),
+}
+
 /// What a sequence is made of, all of it checked.
+#[derive(Clone)]
 pub struct Request {
     /// The request's id.
     pub id: u64,
+    /// Which of the request's completions this is.
+    pub index: u32,
     /// At least one token.
     pub prompt: Vec<TokenId>,
     /// Its options.
@@ -106,10 +133,10 @@ pub struct Request {
 impl Sequence {
     /// A sequence that waits.
     pub fn new(request: Request) -> Sequence {
-        let Request { id, prompt, params, ending_tokens, limit, engine_seed, added_at } = request;
+        let Request { id, index, prompt, params, ending_tokens, limit, engine_seed, added_at } = request;
         debug_assert!(!prompt.is_empty() && prompt.len() < limit);
         Sequence {
-            place: Place::new(params.priority, id),
+            place: Place::new(params.priority, id).completion(index),
             prompt_tokens: prompt.len(),
             tokens: prompt,
             computed: 0,
@@ -120,7 +147,12 @@ impl Sequence {
             blocks: Vec::new(),
             wanted_blocks: 0,
             life: Life::Live,
-            random: params.seed.map_or((engine_seed, id), |seed| (seed, 0)),
+            random: match params.seed {
+                Some(seed) => (seed.wrapping_add(u64::from(index)), 0),
+                // Ids never get that far, so that no two completions of an engine share a stream.
+                None => (engine_seed, id | u64::from(index) << 48),
+            },
+            stop_strings: StopStrings::new(&params.stop_strings),
             params,
             ending_tokens,
             cached_tokens: None,
@@ -129,6 +161,8 @@ impl Sequence {
             published: SharedPrefix { blocks: 0, prefix: PrefixId::EMPTY },
             text: TextStream::default(),
             added_at,
+            started_at: None,
+            last_token_at: None,
             time_to_first_token_us: 0,
         }
     }
@@ -141,6 +175,27 @@ impl Sequence {
     /// Tokens of the prompt.
     pub fn prompt_tokens(&self) -> usize {
         self.prompt_tokens
+    }
+
+    /// When it has to run by; `None` when it may wait for ever. The first completion of a request speaks for all.
+    pub fn deadline(&self) -> Option<Instant> {
+        // A time too long to be added to the clock never comes.
+        self.params.max_wait.filter(|_| self.place.index == 0).and_then(|max| self.added_at.checked_add(max))
+    }
+
+    /// Its full blocks of computed prompt: what other completions of the prompt can share.
+    pub fn prompt_blocks(&self, block_size: usize) -> &[BlockId] {
+        &self.blocks[..self.computed.min(self.prompt_tokens) / block_size]
+    }
+
+    /// Whether these are all that there will be to share, given that the last token of a prompt is always computed.
+    pub fn prompt_is_shareable(&self, block_size: usize) -> bool {
+        self.prompt_blocks(block_size).len() >= (self.prompt_tokens - 1) / block_size
+    }
+
+    /// Whether it has run before, or runs.
+    pub fn has_run(&self) -> bool {
+        self.cached_tokens.is_some()
     }
 
     /// Tokens it has once the passes in flight are collected, if none of them ends it.
@@ -158,14 +213,21 @@ impl Sequence {
     }
 
     /// Finds blocks for all known tokens, or says how many are lacking. Returns the prompt tokens that need no computing,
-    /// when it runs for the first time.
-    pub fn try_start(&mut self, pool: &mut BlockManager, spare: usize, block_size: usize) -> Option<usize> {
+    /// when it runs for the first time. `held` are the [`prompt_blocks`](Self::prompt_blocks) of another completion of the
+    /// same prompt, where one runs.
+    pub fn try_start(
+        &mut self,
+        pool: &mut BlockManager,
+        held: &[BlockId],
+        spare: usize,
+        block_size: usize,
+    ) -> Option<usize> {
         // A long prompt whose prefix is found would otherwise be hashed in every step that it waits.
         if pool.free_blocks() < self.wanted_blocks + spare {
             return None;
         }
         self.blocks.reserve(self.limit.div_ceil(block_size));
-        let shared = match pool.try_allocate(&self.tokens, spare, &mut self.blocks) {
+        let shared = match pool.try_share(&self.tokens, held, spare, &mut self.blocks) {
             Ok(shared) => shared,
             Err(lacking) => {
                 self.wanted_blocks = lacking.free_blocks;
@@ -180,6 +242,7 @@ impl Sequence {
             None => self.computed,
         };
         self.cached_tokens.get_or_insert(self.computed);
+        self.started_at.get_or_insert_with(Instant::now);
         Some(newly_cached)
     }
 
@@ -227,18 +290,29 @@ impl Sequence {
         }
     }
 
+    /// Notes when a token came, and tells what has passed since the one before or, before the first, since it was added.
+    pub fn note_token(&mut self, now: Instant) -> Interval {
+        match self.last_token_at.replace(now) {
+            Some(before) => Interval::Between(now.duration_since(before)),
+            None => Interval::First {
+                queued: self.started_at.unwrap_or(now).duration_since(self.added_at),
+                whole: now.duration_since(self.added_at),
+            },
+        }
+    }
+
     /// Takes in the token that was sampled for it, and writes what is new to `output`.
     pub fn accept(&mut self, token: TokenId, tokenizer: Option<&Tokenizer>, now: Instant, output: &mut Output) {
         self.completion_tokens += 1;
         if self.completion_tokens == 1 {
             self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
         }
-        let stops = self.ending_tokens.contains(&token);
+        let mut stops = self.ending_tokens.contains(&token);
         if !stops || self.params.stop_token == StopToken::Kept {
             self.tokens.push(token);
             output.token_ids.push(token);
             if let Some(tokenizer) = tokenizer {
-                self.text.push(tokenizer, token, &mut output.text);
+                stops |= self.write_text(tokenizer, token, &mut output.text);
             }
         }
         if stops {
@@ -252,16 +326,51 @@ impl Sequence {
 
     /// Ends it, and writes the rest of its text to `output`. Its blocks stay held.
     pub fn end(&mut self, finish: Finish, tokenizer: Option<&Tokenizer>, output: &mut Output) {
-        if let Some(tokenizer) = tokenizer {
-            self.text.finish(tokenizer, &mut output.text);
-        }
+        let stops = tokenizer.is_some_and(|tokenizer| self.finish_text(tokenizer, &mut output.text));
         self.describe(output);
-        output.finish = Some(finish);
+        output.finish = match finish {
+            // The rest of the text, a character that was never completed, may be what a stop string lacked.
+            Finish::Length if stops => Some(Finish::Stop),
+            finish => Some(finish),
+        };
         self.life = Life::Ended;
+    }
+
+    /// Writes the text of its newest token; answers whether a stop string ends it.
+    fn write_text(&mut self, tokenizer: &Tokenizer, token: TokenId, out: &mut String) -> bool {
+        let complete = self.complete_stop_string();
+        let Some(stops) = &mut self.stop_strings else {
+            self.text.push(tokenizer, token, out);
+            return false;
+        };
+        self.text.push(tokenizer, token, stops.text());
+        stops.search(complete, self.params.stop_token, out)
+    }
+
+    /// Writes what is left of its text; answers whether a stop string ends it.
+    fn finish_text(&mut self, tokenizer: &Tokenizer, out: &mut String) -> bool {
+        let complete = self.complete_stop_string();
+        let Some(stops) = &mut self.stop_strings else {
+            self.text.finish(tokenizer, out);
+            return false;
+        };
+        self.text.finish(tokenizer, stops.text());
+        let ends = stops.search(complete, self.params.stop_token, out);
+        stops.flush(out);
+        ends
+    }
+
+    /// As with stop tokens, `min_tokens` come first, and then what stops.
+    fn complete_stop_string(&self) -> Complete {
+        match self.completion_tokens > self.params.min_tokens as usize {
+            true => Complete::Ends,
+            false => Complete::Passes,
+        }
     }
 
     fn describe(&self, output: &mut Output) {
         output.request_id = self.id();
+        output.index = self.place.index;
         output.tag = self.params.tag;
         output.prompt_tokens = self.prompt_tokens as u32;
         output.cached_tokens = self.cached_tokens.unwrap_or(0) as u32;
@@ -279,6 +388,7 @@ pub mod tests {
     pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
         Sequence::new(Request {
             id,
+            index: 0,
             prompt: prompt.to_vec(),
             params,
             ending_tokens: vec![0],
@@ -343,13 +453,13 @@ pub mod tests {
     fn a_preempted_sequence_keeps_its_tokens_and_finds_its_blocks_again() {
         let mut pool = BlockManager::new(4, 2, PrefixCache::On);
         let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-        assert_eq!(it.try_start(&mut pool, 0, 2), Some(0));
+        assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
         it.in_flight = 3;
         it.collect(3, &mut pool, 2);
         accept(&mut it, 4);
         it.preempt(&mut pool);
         assert_eq!((pool.free_blocks(), it.computed, &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
-        assert_eq!(it.try_start(&mut pool, 0, 2), Some(0), "cached tokens are those of the first start");
+        assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0), "cached tokens are those of the first start");
         assert_eq!((it.computed, it.pending_tokens(), pool.free_blocks()), (2, 2, 2));
     }
 
@@ -358,10 +468,10 @@ pub mod tests {
         let mut pool = BlockManager::new(2, 2, PrefixCache::On);
         let mut held = vec![pool.take().unwrap()];
         let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-        assert_eq!(it.try_start(&mut pool, 0, 2), None);
+        assert_eq!(it.try_start(&mut pool, &[], 0, 2), None);
         assert_eq!(it.wanted_blocks, 2);
         pool.release(&mut held);
-        assert_eq!(it.try_start(&mut pool, 0, 2), Some(0));
+        assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::guard::{guard, guard_value};
 use super::handle::{Handle, HostPointer, visit};
 use super::memory::{self, Place, Versioned};
 use super::refusal::Refusal;
-use super::requests::{nvllm_request_options, sampling_params, tag};
+use super::requests::{nvllm_request_options, sampling_params, tag_and_results};
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use super::stepping::{Shown, nvllm_output};
@@ -46,13 +46,14 @@ pub struct nvllm_progress {
 pub type nvllm_generate_progress_fn =
     Option<unsafe extern "C" fn(progress: *const nvllm_progress, user_data: *mut c_void) -> i32>;
 
-/// [one] Generates for all prompts, and stores the results, in the order of the prompts, in *result.
+/// [one] Generates for all prompts, and stores the results in *result: in the order of the prompts, and of a prompt as many
+/// as its options ask for by n, in the order of their index.
 ///
 /// prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
 /// be NULL: none for the defaults of the model, one for all prompts, or one a prompt. Options for all prompts that make no
-/// sense fail the call. A prompt that cannot run, or whose own options make no sense, is a result with NVLLM_FINISH_ERROR,
-/// and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED without a result.
-/// Requests added before go on meanwhile.
+/// sense fail the call. The results of a prompt that cannot run, or whose own options make no sense, have
+/// NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED
+/// without a result. Requests added before go on meanwhile.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_generate(
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn nvllm_generate_tokens(
     })
 }
 
-/// [any] How many results there are: one a prompt. 0 for NULL.
+/// [any] How many results there are: for each prompt, as many as its n, or one where its n makes no sense. 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_result_count(result: *const nvllm_result) -> usize {
     guard_value("nvllm_result_count", 0, || {
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn nvllm_result_count(result: *const nvllm_result) -> usiz
     })
 }
 
-/// [any] Shows the result of one prompt, with all its tokens and text. The pointers in *output stay valid until
+/// [any] Shows one completion, with all its tokens and text. The pointers in *output stay valid until
 /// nvllm_result_free.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -210,6 +211,8 @@ fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> 
 struct Wish {
     /// As in its options, also where these are refused.
     tag: u64,
+    /// Results that it has in any case.
+    results: usize,
     params: Result<SamplingParams, Refusal>,
 }
 
@@ -224,8 +227,9 @@ unsafe fn wishes(
     prompts: usize,
 ) -> Result<Vec<Wish>, Refusal> {
     let front = engine.front();
-    let same =
-        |params: SamplingParams| (0..prompts).map(|_| Wish { tag: params.tag, params: Ok(params.clone()) }).collect();
+    let same = |params: SamplingParams| {
+        (0..prompts).map(|_| Wish { tag: params.tag, results: params.results(), params: Ok(params.clone()) }).collect()
+    };
     match options {
         [] => Ok(same(front.default_params())),
         [shared] => {
@@ -236,7 +240,10 @@ unsafe fn wishes(
         }
         each if each.len() == prompts => {
             // SAFETY: promised by the caller.
-            let wish = |&one| unsafe { Wish { tag: tag(one), params: sampling_params(front, one) } };
+            let wish = |&one| unsafe {
+                let (tag, results) = tag_and_results(one);
+                Wish { tag, results, params: sampling_params(front, one) }
+            };
             Ok(each.iter().map(wish).collect())
         }
         _ => Err(Refusal::OptionCount { options: options.len(), prompts }),
@@ -252,18 +259,20 @@ fn generate(
 ) -> Result<Vec<Shown>, Refusal> {
     let mut good_prompts = Vec::with_capacity(prompts.len());
     let mut good_params = Vec::with_capacity(prompts.len());
-    let refused: Vec<Option<Shown>> = prompts
-        .into_iter()
-        .zip(wishes)
-        .map(|(prompt, wish)| match (prompt, wish.params) {
+    // For each result, what it shows when its prompt is refused.
+    let mut refused: Vec<Option<Shown>> = Vec::with_capacity(prompts.len());
+    for (prompt, Wish { tag, results, params }) in prompts.into_iter().zip(wishes) {
+        match (prompt, params) {
             (Ok(prompt), Ok(params)) => {
                 good_prompts.push(prompt);
                 good_params.push(params);
-                None
+                refused.extend((0..results).map(|_| None));
             }
-            (Err(refusal), _) | (_, Err(refusal)) => Some(Shown::refused(wish.tag, &refusal)),
-        })
-        .collect();
+            (Err(refusal), _) | (_, Err(refusal)) => {
+                refused.extend((0..results as u32).map(|index| Some(Shown::refused(tag, index, &refusal))));
+            }
+        }
+    }
 
     engine.work(|work| {
         let mut cancelled = false;

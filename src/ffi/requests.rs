@@ -1,4 +1,11 @@
 //! Requests: prompts in.
+//!
+//! Who runs: higher priority first, then first come, first served. Nobody overtakes an older request of its own priority, not
+//! even one that would fit where the older does not. Of what runs, each brings one token to a pass, and the rest of
+//! max_batched_tokens goes to prompts, cut where need be, so that a long prompt stalls nobody. When the KV cache is full, the
+//! youngest of the lowest priority gives its blocks back and waits in its old place; its answer stays the same.
+//! The oldest request of the highest priority is never stopped, so each one ends in its turn. A lower priority may wait for as
+//! long as higher ones keep coming: max_wait_us and max_queue bound that.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
 use super::engine::{nvllm_engine, switch};
@@ -15,6 +22,7 @@ use std::ffi::c_char;
 use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// What one request asks for. nvllm_request_options_init sets the defaults.
 ///
@@ -29,7 +37,7 @@ pub struct nvllm_request_options {
     pub tag: u64,
     /// Tokens to generate at most, from 1; default UINT32_MAX, which is as far as max_model_len and the KV cache allow.
     pub max_tokens: u32,
-    /// Tokens before which neither EOS nor a stop token may come; default 0.
+    /// Tokens before which neither EOS nor a stop token nor the end of a stop string may come; default 0.
     pub min_tokens: u32,
     /// 0, the default, always takes the likeliest token; greater values vary more.
     pub temperature: f32,
@@ -52,7 +60,8 @@ pub struct nvllm_request_options {
     pub ignore_eos: u32,
     /// Higher runs first; default 0.
     pub priority: i32,
-    /// Strings that end the answer, NUL-terminated UTF-8. Not supported yet.
+    /// Strings that end the answer, NUL-terminated UTF-8: its text ends before the first of them to be complete, also where
+    /// tokens cut it. token_ids have all tokens, those that spell the string too. Needs a tokenizer.
     pub stop: *const *const c_char,
     /// Of these, how many; default 0.
     pub num_stop: usize,
@@ -68,14 +77,18 @@ pub struct nvllm_request_options {
     pub num_bias: usize,
     /// 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
     pub num_logprobs: u32,
-    /// Completions of this prompt that share its KV blocks; default 1. No other value is supported yet.
+    /// Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
+    /// each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
     pub n: u32,
     /// 0, the default, is sampling; else beam search. Not supported yet.
     pub beam_width: u32,
     /// Of beam search; default 1. No other value is supported yet.
     pub length_penalty: f32,
-    /// 0 or 1: the token that stopped the answer is part of its tokens and text; default 0.
+    /// 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
     pub include_stop: u32,
+    /// How long the request may wait until it first runs: a step that finds it waiting after that ends it with
+    /// NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
+    pub max_wait_us: u64,
 }
 
 /// [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -126,8 +139,8 @@ pub unsafe extern "C" fn nvllm_add_request_tokens(
     })
 }
 
-/// [any] Asks for a request to end: its last output has NVLLM_FINISH_CANCELLED. NVLLM_ERR_NOT_FOUND when it has ended, or
-/// never was.
+/// [any] Asks for a request to end, with all its completions: their last outputs have NVLLM_FINISH_CANCELLED.
+/// NVLLM_ERR_NOT_FOUND when it has ended, or never was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_cancel(engine: *mut nvllm_engine, request_id: u64) -> nvllm_status {
     guard("nvllm_cancel", None, || {
@@ -176,15 +189,17 @@ pub(super) unsafe fn sampling_params(
     unsafe { memory::read(options, nvllm_request_options::DEFAULT)?.params() }
 }
 
-/// The tag of a caller's options, 0 where there is none.
+/// The tag of a caller's options and how many results they ask for, whatever else is wrong with them.
 ///
 /// # Safety
 ///
 /// `options` is NULL or has struct_size bytes.
-pub(super) unsafe fn tag(options: *const nvllm_request_options) -> u64 {
-    let Some(options) = NonNull::new(options.cast_mut()) else { return 0 };
+pub(super) unsafe fn tag_and_results(options: *const nvllm_request_options) -> (u64, usize) {
+    let Some(options) = NonNull::new(options.cast_mut()) else { return (0, 1) };
     // SAFETY: promised by the caller; not NULL by the check above.
-    unsafe { memory::read(options, nvllm_request_options::DEFAULT) }.map_or(0, |options| options.tag)
+    let options = unsafe { memory::read(options, nvllm_request_options::DEFAULT) };
+    let (tag, completions) = options.map_or((0, 1), |options| (options.tag, options.n));
+    (tag, SamplingParams { completions, ..SamplingParams::default() }.results())
 }
 
 // SAFETY: repr(C), struct_size first; integers, floats and pointers.
@@ -220,6 +235,7 @@ impl nvllm_request_options {
         beam_width: 0,
         length_penalty: 1.0,
         include_stop: 0,
+        max_wait_us: 0,
     };
 
     /// The engine's view of these options.
@@ -229,21 +245,18 @@ impl nvllm_request_options {
     /// The arrays have the lengths that the options say.
     unsafe fn params(&self) -> Result<SamplingParams, Refusal> {
         // SAFETY: promised by the caller.
-        let stop_tokens = unsafe {
-            memory::slice("stop", self.stop, self.num_stop)?;
+        let (stop_strings, stop_tokens) = unsafe {
+            let stops = memory::slice("stop", self.stop, self.num_stop)?;
             memory::slice("bias_tokens", self.bias_tokens, self.num_bias)?;
             memory::slice("bias_values", self.bias_values, self.num_bias)?;
-            memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?
+            let strings: Result<Vec<_>, _> =
+                stops.iter().map(|&stop| memory::c_text("stop", stop).map(str::to_owned)).collect();
+            (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?)
         };
-        if self.n == 0 {
-            return Err(Error::Option { field: "n", value: "0".to_owned(), wanted: "at least 1" }.into());
-        }
-        supported("n", self.n, 1)?;
         supported("beam_width", self.beam_width, 0)?;
         supported("length_penalty", self.length_penalty, 1.0)?;
         supported("num_logprobs", self.num_logprobs, 0)?;
         supported("num_bias", self.num_bias, 0)?;
-        supported("num_stop", self.num_stop, 0)?;
         supported("repetition_penalty", self.repetition_penalty, 1.0)?;
         supported("presence_penalty", self.presence_penalty, 0.0)?;
         supported("frequency_penalty", self.frequency_penalty, 0.0)?;
@@ -265,7 +278,10 @@ impl nvllm_request_options {
                 false => StopToken::Dropped,
             },
             priority: self.priority,
+            completions: self.n,
+            max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
             stop_tokens: stop_tokens.to_vec(),
+            stop_strings,
         })
     }
 }

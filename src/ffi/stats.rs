@@ -4,12 +4,14 @@
 use super::engine::nvllm_engine;
 use super::guard::guard;
 use super::handle::visit;
-use super::memory::{Place, Versioned};
+use super::memory::{Buffer, Place, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
+use super::text::terminated;
 use crate::engine::output::Stats;
 use crate::log;
+use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -23,7 +25,7 @@ pub struct nvllm_stats {
     pub steps: u64,
     /// Prompt tokens computed.
     pub prompt_tokens: u64,
-    /// Prompt tokens taken over from the prefix cache.
+    /// Prompt tokens taken over from the prefix cache, or from another completion.
     pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
@@ -33,7 +35,7 @@ pub struct nvllm_stats {
     pub step_time_us: u64,
     /// Sequences that run.
     pub running: u32,
-    /// Requests that wait.
+    /// Requests that wait; each of their completions counts.
     pub waiting: u32,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u32,
@@ -57,6 +59,27 @@ pub unsafe extern "C" fn nvllm_get_stats(
         let (engine, stats) = unsafe { (visit(engine)?, Place::new(stats)?) };
         stats.write(engine.front().stats().into());
         Ok(NVLLM_OK)
+    })
+}
+
+/// [any] The statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms of the
+/// time to the first token, between tokens, in the queue and of a pass, and of the sequences in a pass.
+///
+/// The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. A program with
+/// several engines serves each text under an address of its own, since no name tells the engine.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_metrics_text(
+    engine: *const nvllm_engine,
+    text: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_metrics_text", error, || {
+        // SAFETY: the header asks for NULL or a live engine, and for room for capacity bytes.
+        let (engine, buffer) = unsafe { (visit(engine)?, Buffer::new("text", text.cast::<u8>(), capacity, needed)?) };
+        terminated(buffer, engine.front().metrics_text())
     })
 }
 

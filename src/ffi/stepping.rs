@@ -26,7 +26,7 @@ pub struct nvllm_step_result {
     pub num_outputs: u32,
     /// Sequences that run.
     pub num_running: u32,
-    /// Requests that wait.
+    /// Requests that wait; each of their completions counts.
     pub num_waiting: u32,
     /// Forward passes finished in this call.
     pub num_iterations: u32,
@@ -40,12 +40,12 @@ pub struct nvllm_step_result {
     pub elapsed_us: u64,
 }
 
-/// How a request ended.
+/// How a completion ended.
 #[repr(C)]
 pub enum nvllm_finish {
     /// It goes on.
     NVLLM_FINISH_NONE = 0,
-    /// By an EOS or stop token.
+    /// By an EOS or stop token, or a stop string.
     NVLLM_FINISH_STOP = 1,
     /// By max_tokens, max_model_len, or the size of the KV cache.
     NVLLM_FINISH_LENGTH = 2,
@@ -53,9 +53,11 @@ pub enum nvllm_finish {
     NVLLM_FINISH_CANCELLED = 3,
     /// By a failure: see status and error_message.
     NVLLM_FINISH_ERROR = 4,
+    /// By max_wait_us: it never ran.
+    NVLLM_FINISH_EXPIRED = 5,
 }
 
-/// News of one request: what is new since its last output, and how it ended if it did.
+/// News of one completion of a request: what is new since its last output, and how it ended if it did.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_output {
@@ -69,7 +71,8 @@ pub struct nvllm_output {
     pub token_ids: *const u32,
     /// Of these, how many.
     pub num_token_ids: usize,
-    /// New text, in whole characters: one that is cut by a token's end waits for its rest. UTF-8 and NUL-terminated.
+    /// New text, in whole characters: one that is cut by a token's end waits for its rest, and so does text that may become
+    /// a stop string. UTF-8 and NUL-terminated.
     pub text: *const c_char,
     /// Its bytes, the NUL not counted.
     pub text_len: usize,
@@ -81,7 +84,7 @@ pub struct nvllm_output {
     pub status: nvllm_status,
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Of these, taken over from the prefix cache.
+    /// Of these, taken over from the prefix cache, or from another completion of the request.
     pub cached_tokens: u32,
     /// Tokens generated so far.
     pub completion_tokens: u32,
@@ -282,6 +285,7 @@ impl Shown {
             Some(Finish::Stop) => (nvllm_finish::NVLLM_FINISH_STOP, NVLLM_OK),
             Some(Finish::Length) => (nvllm_finish::NVLLM_FINISH_LENGTH, NVLLM_OK),
             Some(Finish::Cancelled) => (nvllm_finish::NVLLM_FINISH_CANCELLED, NVLLM_OK),
+            Some(Finish::Expired) => (nvllm_finish::NVLLM_FINISH_EXPIRED, NVLLM_OK),
             Some(Finish::Error(error)) => (nvllm_finish::NVLLM_FINISH_ERROR, status_of(error)),
         };
         let error_message = match &output.finish {
@@ -291,6 +295,7 @@ impl Shown {
         self.view = nvllm_output {
             request_id: output.request_id,
             tag: output.tag,
+            index: output.index,
             token_ids: self.tokens.as_ptr(),
             num_token_ids: output.token_ids.len(),
             text: self.text.as_ptr().cast(),
@@ -308,9 +313,9 @@ impl Shown {
     }
 
     /// A result of a request that was refused before it began.
-    pub(super) fn refused(tag: u64, refusal: &Refusal) -> Shown {
+    pub(super) fn refused(tag: u64, index: u32, refusal: &Refusal) -> Shown {
         let mut shown = Shown::default();
-        shown.fill(&Output { tag, ..Output::default() });
+        shown.fill(&Output { tag, index, ..Output::default() });
         shown.view.finish_reason = nvllm_finish::NVLLM_FINISH_ERROR as i32;
         shown.view.status = refusal.status() as nvllm_status;
         shown.view.error_message = shown.keep_message(refusal.to_string());

@@ -114,7 +114,7 @@ pub unsafe extern "C" fn nvllm_apply_chat_template(
 }
 
 /// Fills a buffer with text and its NUL.
-fn terminated(buffer: Buffer<u8>, mut text: String) -> Result<nvllm_status_code, Refusal> {
+pub(super) fn terminated(buffer: Buffer<u8>, mut text: String) -> Result<nvllm_status_code, Refusal> {
     text.push('\0');
     buffer.fill(text.as_bytes())?;
     Ok(NVLLM_OK)

@@ -41,6 +41,8 @@ static void null_pointers(void) {
   REFUSED("text", nvllm_apply_chat_template(engine, "[]", 2, NULL, 0, NULL, 1, &needed, &error));
   REFUSED("needed", nvllm_apply_chat_template(engine, "[]", 2, NULL, 0, NULL, 0, NULL, &error));
   REFUSED("stats", nvllm_get_stats(engine, NULL, &error));
+  REFUSED("text", nvllm_metrics_text(engine, NULL, 1, &needed, &error));
+  REFUSED("needed", nvllm_metrics_text(engine, NULL, 0, NULL, &error));
   CHECK(result == NULL, "no result was stored");
   CHECK(id == 0, "no id was stored");
 }
@@ -163,6 +165,26 @@ static void conversations(void) {
       nvllm_apply_chat_template(engine, good, sizeof good - 1, NULL, 0, text, sizeof text, &needed, &error);
   CHECK_STATUS(NVLLM_OK, status, &error, "a conversation");
   CHECK(strlen(text) + 1 == needed && strstr(text, "hello") != NULL, "%zu: %s", needed, text);
+
+  static const struct {
+    const char *name, *options, *wanted;
+  } cases[] = {
+      {"no thinking", "{\"enable_thinking\": false}", "assistant\n<think>\n\n</think>\n\n"},
+      {"thinking, and a variable the template does not know", "{\"enable_thinking\": true, \"mood\": [1]}", "assistant\n"},
+      {"no prompt for an answer", "{\"add_generation_prompt\": false}", "hello<|im_end|>\n"},
+      {"tools", "{\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"clock\"}}], \"add_generation_prompt\": false}",
+       "</tool_call><|im_end|>\n<|im_start|>user\nhello<|im_end|>\n"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char whole[2048];
+    const char *options = cases[i].options;
+    CHECK_STATUS(NVLLM_OK,
+                 nvllm_apply_chat_template(engine, good, sizeof good - 1, options, strlen(options), whole, sizeof whole,
+                                           &needed, &error),
+                 &error, cases[i].name);
+    size_t len = strlen(cases[i].wanted);
+    CHECK(needed > len && strcmp(whole + needed - 1 - len, cases[i].wanted) == 0, "%s: %s", cases[i].name, whole);
+  }
 }
 
 int main(int argc, char **argv) {

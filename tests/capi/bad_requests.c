@@ -39,6 +39,7 @@ static void options_that_make_no_sense(void) {
   WITH(ignore_eos, 2, "ignore_eos");
   WITH(include_stop, 2, "include_stop");
   WITH(n, 0, "n is 0");
+  WITH(n, 1025, "n is 1025");
   WITH(num_stop, 1, "stop");
   WITH(num_bias, 1, "bias_tokens");
   WITH(num_stop_tokens, 1, "stop_tokens");
@@ -47,10 +48,22 @@ static void options_that_make_no_sense(void) {
   options.stop_tokens = beyond;
   options.num_stop_tokens = 2;
   refused("a stop token beyond the vocabulary", &options, NVLLM_ERR_INVALID_ARGUMENT, "4294967295");
+
+  static const struct {
+    const char *name, *stop, *word;
+  } stops[] = {{"a NULL among the stop strings", NULL, "stop is NULL"},
+               {"an empty stop string", "", "stop is an empty string"},
+               {"a stop string that is not UTF-8", "a\xff", "stop is not UTF-8: the byte at offset 1"}};
+  for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+    const char *two[] = {"good", stops[i].stop};
+    options = options_of(4);
+    options.stop = two;
+    options.num_stop = 2;
+    refused(stops[i].name, &options, NVLLM_ERR_INVALID_ARGUMENT, stops[i].word);
+  }
 }
 
 static void options_of_a_later_version(void) {
-  const char *stop = "\n";
   const uint32_t token = 5;
   const float value = 1.0f;
   nvllm_request_options options;
@@ -58,7 +71,6 @@ static void options_of_a_later_version(void) {
   options = options_of(4);       \
   options.field = (value);       \
   refused(#field " = " #value, &options, NVLLM_ERR_UNSUPPORTED, (word))
-  WITH(n, 2, "n is 2");
   WITH(beam_width, 4, "beam_width");
   WITH(length_penalty, 0.5f, "length_penalty");
   WITH(num_logprobs, 1, "num_logprobs");
@@ -67,10 +79,6 @@ static void options_of_a_later_version(void) {
   WITH(presence_penalty, 0.1f, "presence_penalty");
   WITH(frequency_penalty, -0.1f, "frequency_penalty");
 #undef WITH
-  options = options_of(4);
-  options.stop = &stop;
-  options.num_stop = 1;
-  refused("a stop string", &options, NVLLM_ERR_UNSUPPORTED, "stop");
   options = options_of(4);
   options.bias_tokens = &token;
   options.bias_values = &value;

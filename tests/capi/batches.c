@@ -67,6 +67,43 @@ static void prompts_may_be_text_or_tokens(void) {
   for (size_t i = 0; i < 3; i++) nvllm_result_free(results[i]);
 }
 
+/* Each completion of a prompt is a result, and the tokens are those of a request with the seed that follows. */
+static void completions_are_results_of_their_own(void) {
+  static const char *const prompts[] = {"tell me a story", "one", "two"};
+  nvllm_request_options many = options_of(6), one = options_of(3), none = options_of(3);
+  const nvllm_request_options *options[] = {&many, &one, &none};
+  nvllm_result *result = NULL;
+  many.n = 3;
+  many.seed = 500;
+  many.temperature = 4.0f;
+  many.ignore_eos = one.ignore_eos = 1;
+  none.n = 2;
+  none.top_p = 7.0f;
+  nvllm_status status = nvllm_generate(engine, prompts, NULL, 3, options, 3, NULL, NULL, &result, &error);
+  CHECK_STATUS(NVLLM_OK, status, &error, "generate");
+  if (status != NVLLM_OK) return;
+  CHECK(nvllm_result_count(result) == 6, "%zu results", nvllm_result_count(result));
+  for (size_t i = 0; i < 6; i++) {
+    nvllm_output output = result_at(result, i);
+    CHECK(output.index == (i < 3 ? i : i < 4 ? 0 : i - 4), "result %zu has index %u", i, output.index);
+    CHECK(output.num_token_ids == (i < 3 ? 6u : i < 4 ? 3u : 0u), "result %zu has %zu tokens", i, output.num_token_ids);
+    CHECK((output.finish_reason == NVLLM_FINISH_ERROR) == (i >= 4), "result %zu ended by %d", i, output.finish_reason);
+  }
+  for (uint32_t i = 0; i < 3; i++) {
+    nvllm_request_options alone = many;
+    const nvllm_request_options *shared = &alone;
+    nvllm_result *single = NULL;
+    alone.n = 1;
+    alone.seed = 500 + i;
+    CHECK_STATUS(NVLLM_OK, nvllm_generate(engine, prompts, NULL, 1, &shared, 1, NULL, NULL, &single, &error), &error, "alone");
+    if (single == NULL) continue;
+    nvllm_output wanted = result_at(single, 0), found = result_at(result, i);
+    CHECK(strcmp(wanted.text, found.text) == 0, "completion %u: '%s', alone '%s'", i, found.text, wanted.text);
+    nvllm_result_free(single);
+  }
+  nvllm_result_free(result);
+}
+
 static void the_number_of_options_must_fit(void) {
   static const char *const prompts[] = {"a", "b", "c"};
   nvllm_request_options options = options_of(1);
@@ -78,7 +115,7 @@ static void the_number_of_options_must_fit(void) {
   options.temperature = -1.0f;
   CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_generate(engine, prompts, NULL, 3, two, 1, NULL, NULL, &result, &error),
                &error, "bad options for all prompts");
-  options.n = 2;
+  options.beam_width = 2;
   CHECK_STATUS(NVLLM_ERR_UNSUPPORTED, nvllm_generate(engine, prompts, NULL, 3, two, 1, NULL, NULL, &result, &error), &error,
                "unsupported options for all prompts");
   CHECK(result == NULL, "no result was stored");
@@ -202,6 +239,7 @@ int main(int argc, char **argv) {
   engine = open_engine(folder);
   results_come_in_the_order_of_the_prompts();
   prompts_may_be_text_or_tokens();
+  completions_are_results_of_their_own();
   the_number_of_options_must_fit();
   bad_prompts_leave_the_good_ones_alone();
   progress_reports_and_cancels();

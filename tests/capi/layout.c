@@ -52,7 +52,7 @@ AT(nvllm_model_info, kv_cache_bytes, 48);
 AT(nvllm_model_info, num_kv_blocks, 56);
 AT(nvllm_model_info, kv_block_size, 60);
 
-SIZE(nvllm_request_options, 152);
+SIZE(nvllm_request_options, 160);
 AT(nvllm_request_options, struct_size, 0);
 AT(nvllm_request_options, tag, 8);
 AT(nvllm_request_options, max_tokens, 16);
@@ -79,6 +79,7 @@ AT(nvllm_request_options, n, 132);
 AT(nvllm_request_options, beam_width, 136);
 AT(nvllm_request_options, length_penalty, 140);
 AT(nvllm_request_options, include_stop, 144);
+AT(nvllm_request_options, max_wait_us, 152);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);
@@ -171,11 +172,12 @@ static nvllm_status (*const detokenize)(const nvllm_engine *, const uint32_t *, 
                                         nvllm_error *) = nvllm_detokenize;
 static nvllm_status (*const apply_chat_template)(const nvllm_engine *, const char *, size_t, const char *, size_t, char *,
                                                  size_t, size_t *, nvllm_error *) = nvllm_apply_chat_template;
+static nvllm_status (*const metrics_text)(const nvllm_engine *, char *, size_t, size_t *, nvllm_error *) = nvllm_metrics_text;
 static nvllm_status (*const get_stats)(const nvllm_engine *, nvllm_stats *, nvllm_error *) = nvllm_get_stats;
 
 int main(void) {
   return !(status_name && version && abi_version && build_info && set_log_callback && engine_config_init && engine_new &&
            engine_free && engine_model_info && request_options_init && add_request && add_request_tokens && cancel && step &&
            is_finished && poll_output && set_output_callback && generate && generate_tokens && result_count && result_get &&
-           result_free && tokenize && detokenize && apply_chat_template && get_stats);
+           result_free && tokenize && detokenize && apply_chat_template && metrics_text && get_stats);
 }

@@ -58,6 +58,11 @@ static nvllm_status call_get_stats(void) {
   return nvllm_get_stats(engine, &stats, &error);
 }
 
+static nvllm_status call_metrics_text(void) {
+  size_t needed = 0;
+  return nvllm_metrics_text(engine, NULL, 0, &needed, &error);
+}
+
 static const struct {
   const char *name;
   nvllm_status (*call)(void);
@@ -75,6 +80,7 @@ static const struct {
     {"nvllm_detokenize", call_detokenize},
     {"nvllm_apply_chat_template", call_apply_chat_template},
     {"nvllm_get_stats", call_get_stats},
+    {"nvllm_metrics_text", call_metrics_text},
 };
 enum { ENTRIES = sizeof entries / sizeof *entries };
 

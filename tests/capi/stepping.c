@@ -54,6 +54,45 @@ static void polling_gives_each_token_once(void) {
   CHECK(nvllm_is_finished(engine) == 1, "all was polled");
 }
 
+/* Tokenizing alone takes longer than this one may wait. */
+static void waiting_for_too_long_is_a_reason_to_end(void) {
+  nvllm_request_options options = options_of(6);
+  nvllm_output output;
+  options.max_wait_us = 1;
+  options.tag = 12;
+  CHECK_STATUS(NVLLM_OK, nvllm_add_request(engine, "one two three", 13, &options, NULL, &error), &error, "add");
+  CHECK_STATUS(NVLLM_OK, nvllm_step(engine, 0, NULL, &error), &error, "step");
+  CHECK_STATUS(NVLLM_OK, poll_one(&output), &error, "its end");
+  CHECK(output.finish_reason == NVLLM_FINISH_EXPIRED && output.tag == 12, "finish %d", output.finish_reason);
+  CHECK(output.status == NVLLM_OK && output.num_token_ids == 0 && output.completion_tokens == 0, "it never ran");
+  CHECK(nvllm_is_finished(engine) == 1, "nothing else");
+}
+
+static void stop_strings_end_the_text(void) {
+  static const char *const stops[] = {"not there", ", 5"};
+  nvllm_request_options options = options_of(40);
+  char prompt[512], text[256] = "";
+  size_t needed = 0;
+  const char *messages = "[{\"role\":\"user\",\"content\":\"list all prime numbers within 100\"}]";
+  CHECK_STATUS(NVLLM_OK,
+               nvllm_apply_chat_template(engine, messages, strlen(messages), NULL, 0, prompt, sizeof prompt, &needed, &error),
+               &error, "the prompt");
+  options.stop = stops;
+  options.num_stop = 2;
+  for (uint32_t include = 0; include < 2; include++) {
+    nvllm_output output = {.finish_reason = NVLLM_FINISH_NONE};
+    options.include_stop = include;
+    text[0] = '\0';
+    CHECK_STATUS(NVLLM_OK, nvllm_add_request(engine, prompt, needed - 1, &options, NULL, &error), &error, "add");
+    while (!nvllm_is_finished(engine) && nvllm_step(engine, 0, NULL, &error) == NVLLM_OK) {
+      while (poll_one(&output) == NVLLM_OK) strncat(text, output.text, sizeof text - strlen(text) - 1);
+    }
+    CHECK(output.finish_reason == NVLLM_FINISH_STOP, "finish %d", output.finish_reason);
+    const char *end = include ? "2, 3, 5" : "2, 3";
+    CHECK(strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0, "%u: %s", include, text);
+  }
+}
+
 static void outputs_wait_until_they_are_polled(void) {
   nvllm_step_result step = {.struct_size = sizeof step};
   nvllm_output output;
@@ -176,16 +215,33 @@ static void statistics_count(void) {
   CHECK(after.kv_blocks_total > 0, "there are blocks");
 }
 
+static void metrics_are_text(void) {
+  static char text[16384];
+  char wanted[96];
+  nvllm_stats stats = {.struct_size = sizeof stats};
+  size_t needed = 0;
+  CHECK_STATUS(NVLLM_ERR_BUFFER_TOO_SMALL, nvllm_metrics_text(engine, NULL, 0, &needed, &error), &error, "its size");
+  CHECK(needed > 1000 && needed < sizeof text, "%zu bytes", needed);
+  CHECK_STATUS(NVLLM_OK, nvllm_metrics_text(engine, text, sizeof text, &needed, &error), &error, "metrics");
+  CHECK(strlen(text) == needed - 1, "the NUL is counted");
+  CHECK_STATUS(NVLLM_OK, nvllm_get_stats(engine, &stats, &error), &error, "stats");
+  snprintf(wanted, sizeof wanted, "\nnanovllm_generated_tokens_total %llu\n", (unsigned long long)stats.generated_tokens);
+  CHECK(strstr(text, wanted) != NULL, "no '%s' in %s", wanted, text);
+}
+
 int main(int argc, char **argv) {
   engine = open_engine(model_folder(argc, argv));
   an_idle_engine_returns_at_once();
   polling_gives_each_token_once();
+  waiting_for_too_long_is_a_reason_to_end();
+  stop_strings_end_the_text();
   outputs_wait_until_they_are_polled();
   push_mode_hands_outputs_to_the_callback();
   cancel_ends_a_request_that_waits_or_runs();
   a_budget_changes_no_token();
   the_text_of_all_outputs_is_the_text_of_all_tokens();
   statistics_count();
+  metrics_are_text();
   nvllm_engine_free(engine);
   return checks_end();
 }

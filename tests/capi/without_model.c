@@ -26,7 +26,7 @@ static void init_sets_the_documented_defaults(void) {
   nvllm_engine_config_init(&config, sizeof config);
   CHECK(config.struct_size == sizeof config, "%zu", config.struct_size);
   CHECK(config.model_path == NULL && config.progress == NULL && config.progress_user_data == NULL, "pointers");
-  CHECK(config.device == NVLLM_DEVICE_CPU && config.dtype == NVLLM_DTYPE_AUTO, "device and dtype");
+  CHECK(config.device == NVLLM_DEVICE_AUTO && config.dtype == NVLLM_DTYPE_AUTO, "device and dtype");
   CHECK(config.enable_prefix_cache == 1 && config.tensor_parallel_size == 1, "ones");
   CHECK(config.num_threads == 0 && config.max_model_len == 0 && config.seed == 0, "zeros");
   CHECK(config.memory_utilization == 0.0f && config.kv_cache_bytes == 0, "memory");
@@ -148,6 +148,7 @@ static void handles_may_be_null(void) {
   NO_ENGINE(nvllm_detokenize(NULL, &token, 1, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_apply_chat_template(NULL, "[]", 2, NULL, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_get_stats(NULL, &stats, &error));
+  NO_ENGINE(nvllm_metrics_text(NULL, NULL, 0, &needed, &error));
 #undef NO_ENGINE
   CHECK(nvllm_cancel(NULL, 1) == NVLLM_ERR_INVALID_ARGUMENT, "cancel");
   CHECK(nvllm_result_get(NULL, 0, &output) == NVLLM_ERR_INVALID_ARGUMENT, "result");

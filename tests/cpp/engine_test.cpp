@@ -162,6 +162,17 @@ TEST(Engine, EachPromptMayHaveOptionsOfItsOwn) {
   EXPECT_LE(by_tokens[0].completion_tokens(), 3u);
 }
 
+TEST(Engine, APromptMayHaveSeveralCompletionsAndStopStrings) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options = greedy(64);
+  options.n = 2;
+  options.stop = {", 5"};
+  nvllm::results answers = engine.generate({primes_prompt(engine)}, options);
+  ASSERT_EQ(answers.size(), 2u);
+  for (const nvllm::output& answer : answers) EXPECT_EQ(answer.text(), "Prime numbers within 10: 2, 3");
+  EXPECT_NE(engine.metrics_text().find("nanovllm_"), std::string::npos);
+}
+
 TEST(Engine, APromptThatCannotRunIsAResultWithItsReason) {
   nvllm::engine engine(demo_options());
   nvllm::results answers = engine.generate({std::string_view(), std::string_view("hello")}, greedy(2));

@@ -5,6 +5,8 @@
 //! wrong position changes tokens. What a batch must be by its documentation is asserted.
 #![allow(dead_code)]
 
+pub mod oracle;
+
 use nanovllm::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::{Loaded, ModelInfo, Runner};

@@ -26,6 +26,9 @@ const SMALL: Case =
 /// Qwen3-0.6B.
 const QWEN3: Case = Case { heads: 16, kv_heads: 8, head_dim: 128, dtype: DType::Bf16, ..SMALL };
 
+/// Keys and values that a device of bf16 products takes.
+const BF16: Case = Case { rows: RAGGED, dtype: DType::Bf16, ..SMALL };
+
 const RAGGED: &[(usize, usize)] = &[(0, 37), (64, 1), (63, 2), (100, 30), (0, 1), (5, 60)];
 
 struct Attention;
@@ -54,6 +57,11 @@ impl Op for Attention {
         ("heads of 72", Case { rows: RAGGED, head_dim: 72, dtype: DType::Bf16, ..SMALL }),
         ("heads of 80", Case { rows: RAGGED, head_dim: 80, dtype: DType::Bf16, ..SMALL }),
         ("heads of 256", Case { rows: RAGGED, head_dim: 256, ..SMALL }),
+        ("heads of 32, groups larger than a tile, bf16", Case { heads: 80, head_dim: 32, ..BF16 }),
+        ("heads of 64, groups of 7, bf16", Case { heads: 14, kv_heads: 2, head_dim: 64, ..BF16 }),
+        ("heads of 96, blocks of 5 tokens, bf16", Case { head_dim: 96, block_size: 5, ..BF16 }),
+        ("heads of 256, bf16", Case { head_dim: 256, ..BF16 }),
+        ("scores of a dozen, bf16", Case { head_dim: 64, size: 2.5, ..BF16 }),
         ("heads of 6, fewer than lanes", Case { rows: RAGGED, head_dim: 6, ..SMALL }),
         ("heads of 30, no multiple of lanes", Case { rows: RAGGED, head_dim: 30, dtype: DType::Bf16, ..SMALL }),
         ("scores so large that one key takes all", Case { rows: RAGGED, size: 200.0, ..SMALL }),

@@ -136,6 +136,13 @@ class engine {
   /// [any] Counters since the engine opened, and gauges of now.
   returned<nvllm_stats> stats() const { return filled<nvllm_stats>(nvllm_get_stats); }
 
+  /// [any] The statistics and more in the text format of Prometheus.
+  returned<std::string> metrics_text() const {
+    return sized<std::string>(16 << 10, [&](char* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
+      return nvllm_metrics_text(native(), to, room, needed, error);
+    });
+  }
+
   // ---- requests ----
 
   /// [any] Queues a prompt, with the model's own recommendation for sampling. Answers the request's id.

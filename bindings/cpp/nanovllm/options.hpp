@@ -76,6 +76,7 @@ struct request_options {
   std::optional<uint32_t> beam_width = {};
   std::optional<float> length_penalty = {};
   std::optional<bool> include_stop = {};
+  std::optional<uint64_t> max_wait_us = {};
 };
 
 namespace detail {
@@ -144,6 +145,7 @@ class native_request {
     assign(native_.beam_width, options.beam_width);
     assign(native_.length_penalty, options.length_penalty);
     assign(native_.include_stop, options.include_stop);
+    assign(native_.max_wait_us, options.max_wait_us);
   }
 
   const nvllm_request_options* get() const noexcept { return &native_; }

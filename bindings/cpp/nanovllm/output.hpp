@@ -40,6 +40,7 @@ enum class finish : int32_t {
   length = NVLLM_FINISH_LENGTH,
   cancelled = NVLLM_FINISH_CANCELLED,
   error = NVLLM_FINISH_ERROR,
+  expired = NVLLM_FINISH_EXPIRED,
 };
 
 inline namespace NVLLM_CPP_MODE {
@@ -149,14 +150,14 @@ struct result_deleter {
 
 }  // namespace detail
 
-/// The results of many prompts, in the order of the prompts. They do not need their engine any more.
+/// The results of many prompts, in the order of the prompts, each as many as its n. They do not need their engine any more.
 class results {
  public:
   explicit results(nvllm_result* native) : native_(native) {}
 
   std::size_t size() const noexcept { return nvllm_result_count(native_.get()); }
   bool empty() const noexcept { return size() == 0; }
-  /// The result of one prompt, with all its tokens and text; `index` must be below size().
+  /// One completion, with all its tokens and text; `index` must be below size().
   output operator[](std::size_t index) const noexcept {
     nvllm_output shown = {};
     shown.struct_size = sizeof shown;

@@ -40,6 +40,13 @@ func TestTheOfficialClientGetsAnAnswer(t *testing.T) {
 	if u.PromptTokens == 0 || u.CompletionTokens == 0 || u.TotalTokens != u.PromptTokens+u.CompletionTokens {
 		t.Errorf("usage: %+v", u)
 	}
+	several := primesParams()
+	several.N = openai.Int(2)
+	several.Stop = openai.ChatCompletionNewParamsStopUnion{OfString: openai.String(", 5")}
+	answer, err = api.Chat.Completions.New(context.Background(), several)
+	if err != nil || len(answer.Choices) != 2 || answer.Choices[1].Message.Content != "Prime numbers within 10: 2, 3" {
+		t.Errorf("two answers with a stop string: %+v %v", answer, err)
+	}
 	completion, err := api.Completions.New(context.Background(), openai.CompletionNewParams{
 		Model:  "demo",
 		Prompt: openai.CompletionNewParamsPromptUnion{OfArrayOfStrings: []string{"one", "two", "three"}},

@@ -59,6 +59,9 @@ pub struct Cpu {
     isa: Isa,
     /// Grows with the tensors that are made when the engine opens.
     scratch: Mutex<linear::Scratch>,
+    /// For attention, a part for each thread.
+    #[cfg(target_arch = "x86_64")]
+    work: Vec<attention::Work>,
 }
 
 /// Activations on the CPU.
@@ -78,7 +81,14 @@ impl Cpu {
     /// If this machine lacks the instruction set: [`Isa::detect`] and [`Isa::available`] name those it has.
     pub fn new(threads: usize, isa: Isa) -> Cpu {
         assert!(Isa::available().contains(&isa), "this machine has no {isa:?}");
-        Cpu { pool: Pool::new(threads), isa, scratch: Mutex::default() }
+        let pool = Pool::new(threads);
+        Cpu {
+            #[cfg(target_arch = "x86_64")]
+            work: attention::Work::new(isa, pool.threads()),
+            pool,
+            isa,
+            scratch: Mutex::default(),
+        }
     }
 }
 

@@ -99,6 +99,10 @@ impl Variant {
 /// Our own kernels.
 pub struct Kernels {
     stream: Vec<(Variant, Kernel)>,
+    /// Shared memory that keeps a multiprocessor for one thread block. A streamed layer has as many of these as there are
+    /// multiprocessors; where they overlap with the kernel before, two on one would leave another without. One H200, decode step
+    /// of the 8B shape at batch 1: 5.2 ms without, 4.05 ms with it.
+    alone_bytes: usize,
     tiled: Kernel,
 }
 
@@ -109,6 +113,7 @@ impl Kernels {
     pub fn new(context: &Arc<Context>, dtype: DType) -> Result<Kernels> {
         let module = Module::load(context, File::LinearStream)?;
         let most = context.facts().block_shared_bytes;
+        let alone_bytes = (context.facts().shared_bytes / 2).min(most);
         let mut stream = Vec::new();
         for mut variant in VARIANTS {
             // Where a thread block has less shared memory, fewer warps share out k.
@@ -116,13 +121,13 @@ impl Kernels {
             let name = format!("linear_stream_m{}_c{}_{}", variant.tokens, variant.columns, suffix(dtype));
             let kernel = Kernel::new(&module, &name)?;
             if variant.warps_max > 0 {
-                kernel.allow_shared(variant.shared_bytes(variant.tokens, variant.warps_max))?;
+                kernel.allow_shared(variant.shared_bytes(variant.tokens, variant.warps_max).max(alone_bytes))?;
                 stream.push((variant, kernel));
             }
         }
         let tiled = Kernel::load(context, File::LinearTiled, "linear_tiled", dtype)?;
         tiled.allow_shared(TILED_SHARED_BYTES)?;
-        Ok(Kernels { stream, tiled })
+        Ok(Kernels { stream, alone_bytes, tiled })
     }
 
     /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
@@ -168,7 +173,8 @@ pub fn run(
     if is_streamed && let Some((variant, kernel)) = kernels.stream(m, n, processors) {
         let warps = k.div_ceil(DEPTH).clamp(1, variant.warps_max);
         let blocks = n.div_ceil(variant.columns).min(processors);
-        return kernel.launch(cuda.chaining, [blocks, 1, 1], 32 * warps, variant.shared_bytes(m, warps), &params);
+        let shared_bytes = variant.shared_bytes(m, warps).max(kernels.alone_bytes);
+        return kernel.launch(cuda.chaining, [blocks, 1, 1], 32 * warps, shared_bytes, &params);
     }
     if matches!(cuda.route, Route::Auto | Route::Blas)
         && let Some(blas) = &mut cuda.blas

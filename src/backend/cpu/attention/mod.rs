@@ -6,12 +6,18 @@
 //! Per tile the keys come in steps of [`KEY_STEP`] positions, counted from the start of the sequence, with the softmax
 //! carried from step to step. All sums go by absolute position in an order that the tile cannot change, so the output of
 //! a token has the same bits in a prompt, in a chunk of it, and as a decode step; and for every block size.
+//!
+//! AMX has a loop of its own for keys and values in bf16.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod inner;
 mod reference;
 mod tile;
 
+#[cfg(target_arch = "x86_64")]
+pub use amx::Work;
 pub use reference::reference;
 
 use super::disjoint::Disjoint;
@@ -33,7 +39,7 @@ const WORTH_SHARING: usize = 64 * 1024;
 
 #[allow(clippy::too_many_arguments)]
 pub fn run(
-    cpu: &Cpu,
+    cpu: &mut Cpu,
     out: &mut Tensor,
     qkv: &Tensor,
     cache: &KvCache,
@@ -42,6 +48,13 @@ pub fn run(
     scale: f32,
     step: &Step,
 ) {
+    #[cfg(target_arch = "x86_64")]
+    if amx::serves(cpu.isa, &cache.shape()) {
+        let Cpu { pool, work, .. } = cpu;
+        let call = Call::<bf16>::new(out, qkv, cache, layer, heads, scale, step, amx::TILE_QUERIES);
+        let (tiles, chunk) = call.sharing();
+        return amx::run(pool, work, &call, tiles, chunk);
+    }
     match cache.shape().dtype {
         DType::F32 => share_out::<f32>(cpu, out, qkv, cache, layer, heads, scale, step),
         DType::F16 => share_out::<f16>(cpu, out, qkv, cache, layer, heads, scale, step),
@@ -63,12 +76,80 @@ struct Call<'a, T> {
     group: usize,
     scale: f32,
     batch: &'a Batch,
+    /// Queries of a tile, at most.
+    tile_queries: usize,
 }
 
-impl<T> Call<'_, T> {
+impl<'a, T: Number> Call<'a, T> {
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        out: &'a mut Tensor,
+        qkv: &'a Tensor,
+        cache: &'a KvCache,
+        layer: usize,
+        heads: usize,
+        scale: f32,
+        step: &'a Step,
+        tile_queries: usize,
+    ) -> Call<'a, T> {
+        let kv = cache.shape();
+        Call {
+            out: Disjoint::new(out.values_mut()),
+            qkv: qkv.values(),
+            layer: cache.layer::<T>(layer),
+            kv,
+            heads,
+            group: heads / kv.kv_heads,
+            scale,
+            batch: &step.batch,
+            tile_queries,
+        }
+    }
+
     /// Tiles of a row for each key and value head.
     fn tiles(&self, row: usize) -> usize {
-        (self.batch.row(row).len() * self.group).div_ceil(TILE_QUERIES)
+        (self.batch.row(row).len() * self.group).div_ceil(self.tile_queries)
+    }
+
+    /// Tiles of all rows and heads, and how many of them a thread takes at a time.
+    fn sharing(&self) -> (usize, usize) {
+        let tiles: usize = (0..self.batch.rows()).map(|row| self.tiles(row)).sum::<usize>() * self.kv.kv_heads;
+        let contexts: usize = self.batch.positions.iter().map(|&p| p as usize + 1).sum();
+        let is_worth_sharing = contexts * self.heads * self.kv.head_dim >= WORTH_SHARING;
+        (tiles, if is_worth_sharing { 1 } else { tiles })
+    }
+
+    /// Row, key and value head, and place within those, of a tile. Tiles are numbered through all heads of a tile of
+    /// tokens, through the tiles of a row, through the rows.
+    fn place(&self, tile: usize) -> (usize, usize, usize) {
+        let (mut row, mut first) = (0, 0);
+        while tile / self.kv.kv_heads >= first + self.tiles(row) {
+            first += self.tiles(row);
+            row += 1;
+        }
+        (row, tile % self.kv.kv_heads, tile / self.kv.kv_heads - first)
+    }
+
+    /// The keys of the step that begins at position `start`, or where `part` is the distance from keys to values, its
+    /// values. Beyond the first `longest` positions, empty rows.
+    #[inline(always)]
+    fn rows(&self, row: usize, kv_head: usize, start: usize, longest: usize, part: usize) -> [&'a [T]; KEY_STEP] {
+        let (kv, table) = (&self.kv, self.batch.block_table(row));
+        let mut rows = [&self.layer[..0]; KEY_STEP];
+        let mut left = longest.saturating_sub(start).min(KEY_STEP);
+        let mut rest = &mut rows[..left];
+        let (mut block, mut offset) = (start / kv.block_size, start % kv.block_size);
+        while left > 0 {
+            let run = left.min(kv.block_size - offset);
+            let first = kv.key_at(table[block] as usize * kv.block_size + offset, kv_head) + part;
+            let (these, others) = rest.split_at_mut(run);
+            let numbers = &self.layer[first..first + run * kv.head_dim];
+            for (row, numbers) in these.iter_mut().zip(numbers.chunks_exact(kv.head_dim)) {
+                *row = numbers;
+            }
+            (rest, left, block, offset) = (others, left - run, block + 1, 0);
+        }
+        rows
     }
 }
 
@@ -83,27 +164,12 @@ fn share_out<T: Number>(
     scale: f32,
     step: &Step,
 ) {
-    let (kv, batch) = (cache.shape(), &step.batch);
-    let call = Call {
-        out: Disjoint::new(out.values_mut()),
-        qkv: qkv.values(),
-        layer: cache.layer::<T>(layer),
-        kv,
-        heads,
-        group: heads / kv.kv_heads,
-        scale,
-        batch,
-    };
-    let tiles: usize = (0..batch.rows()).map(|row| call.tiles(row)).sum::<usize>() * kv.kv_heads;
-    let contexts: usize = batch.positions.iter().map(|&p| p as usize + 1).sum();
-    if contexts * heads * kv.head_dim < WORTH_SHARING {
-        dispatch(cpu.isa, Tiles { call: &call, tiles: 0..tiles });
-    } else {
-        cpu.pool.for_each(tiles, 1, &|_, tiles| dispatch(cpu.isa, Tiles { call: &call, tiles }));
-    }
+    let call = Call::<T>::new(out, qkv, cache, layer, heads, scale, step, TILE_QUERIES);
+    let (tiles, chunk) = call.sharing();
+    cpu.pool.for_each(tiles, chunk, &|_, tiles| dispatch(cpu.isa, Tiles { call: &call, tiles }));
 }
 
-/// Some tiles of a call: numbered through all heads of a tile of tokens, through the tiles of a row, through the rows.
+/// Some tiles of a call.
 struct Tiles<'a, T> {
     call: &'a Call<'a, T>,
     tiles: Range<usize>,
@@ -112,15 +178,10 @@ struct Tiles<'a, T> {
 impl<T: Number> Kernel for Tiles<'_, T> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let kv_heads = self.call.kv.kv_heads;
         let mut scratch = tile::Scratch::new();
-        let (mut row, mut first) = (0, 0);
         for tile in self.tiles {
-            while tile / kv_heads >= first + self.call.tiles(row) {
-                first += self.call.tiles(row);
-                row += 1;
-            }
-            tile::attend(lanes, &mut scratch, self.call, row, tile % kv_heads, tile / kv_heads - first);
+            let (row, kv_head, tile) = self.call.place(tile);
+            tile::attend(lanes, &mut scratch, self.call, row, kv_head, tile);
         }
     }
 }

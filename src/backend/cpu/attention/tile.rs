@@ -82,31 +82,13 @@ pub fn attend<L: Lanes, T: Number>(
     let rows = (CONVERTED / padded).min(KEY_STEP);
     assert!(rows > 0, "a head of {dim} numbers, but at most {CONVERTED} are supported");
     let convert = queries.len() > QUERIES_WITHOUT_CONVERSION || padded != dim;
-    let table = call.batch.block_table(row);
     let longest = queries.iter().map(|q| q.context).max().unwrap_or(0);
-    // The keys of a step, or where `part` is the distance from keys to values, its values. Beyond the last, empty rows.
-    let step = |start: usize, part: usize| {
-        let mut rows = [&call.layer[..0]; KEY_STEP];
-        let mut left = longest.saturating_sub(start).min(KEY_STEP);
-        let mut rest = &mut rows[..left];
-        let (mut block, mut offset) = (start / kv.block_size, start % kv.block_size);
-        while left > 0 {
-            let run = left.min(kv.block_size - offset);
-            let first = kv.key_at(table[block] as usize * kv.block_size + offset, kv_head) + part;
-            let (these, others) = rest.split_at_mut(run);
-            for (row, numbers) in these.iter_mut().zip(call.layer[first..first + run * dim].chunks_exact(dim)) {
-                *row = numbers;
-            }
-            (rest, left, block, offset) = (others, left - run, block + 1, 0);
-        }
-        rows
-    };
     let value = kv.value_at(0, 0) - kv.key_at(0, 0);
 
-    let mut keys = step(0, 0);
+    let mut keys = call.rows(row, kv_head, 0, longest, 0);
     for start in (0..longest).step_by(KEY_STEP) {
         let len = KEY_STEP.min(longest - start);
-        let values = step(start, value);
+        let values = call.rows(row, kv_head, start, longest, value);
         if convert {
             for (part, keys) in keys[..len].chunks(rows).enumerate() {
                 let keys = to_f32(lanes, converted, keys, padded);
@@ -120,7 +102,7 @@ pub fn attend<L: Lanes, T: Number>(
         for (query, weights) in queries.iter_mut().zip(&mut *weights) {
             weigh(lanes, query, weights, start, call.scale);
         }
-        keys = step(start + KEY_STEP, 0);
+        keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
         if convert {
             for (part, values) in values[..len].chunks(rows).enumerate() {
                 let values = to_f32(lanes, converted, values, padded);
