@@ -13,11 +13,11 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Room for `capacity` rows of `cols` numbers, not touched.
+    /// Room for `capacity` rows of `cols` numbers, all zero: rows that only pad a batch are read where attention wrote nothing.
     pub fn new(context: &Arc<Context>, capacity: usize, cols: usize, dtype: DType) -> Result<Storage> {
         let stride = cols.next_multiple_of(8);
-        let knob = "max_num_batched_tokens";
-        let memory = Memory::new(context, capacity * stride * dtype.bytes(), "activations on the device", knob)?;
+        let knob = "max_batched_tokens";
+        let memory = Memory::zeroed(context, capacity * stride * dtype.bytes(), "activations on the device", knob)?;
         Ok(Storage { memory, stride })
     }
 
