@@ -17,7 +17,7 @@ use nanovllm::engine::sampling_params::SamplingParams;
 use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::error::Error;
 use nanovllm::runner::cuda::CudaRunner;
-use nanovllm::runner::{Device, KvBudget, Launching, RunnerConfig};
+use nanovllm::runner::{Device, KvBudget, Launching, Rounding, RunnerConfig};
 use reference::{HALF_PRECISION, Reference, distance, follow, lead};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -367,6 +367,8 @@ fn what_a_gpu_cannot_do_is_refused_with_the_knob_and_auto_takes_the_cpu() {
     let error = refusal(&|o| o.device = Device::Cuda { index: 99 });
     assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
     let error = refusal(&|o| o.dtype = Some(DType::F32));
+    assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
+    let error = refusal(&|o| o.rounding = Rounding::BatchInvariant);
     assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
     let error = refusal(&|o| o.model_path = golden("qwen3-bf16-tied-gqa2"));
     assert!(matches!(&error, Error::UnsupportedModel { setting: "head_dim", .. }), "{error}");

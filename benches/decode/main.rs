@@ -19,7 +19,7 @@ use nanovllm::backend::cpu::{Cpu, Isa, Pool};
 use nanovllm::backend::map_file;
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{Device, KvBudget, Launching, ModelInfo, Runner, RunnerConfig};
+use nanovllm::runner::{Device, KvBudget, Launching, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -105,6 +105,7 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (SingleRun
         kv_block_size: None,
         kv_budget: KvBudget::Bytes((kv_tokens * probe.kv_token_bytes()) as u64),
         launching: Launching::Graphs,
+        rounding: Rounding::Fastest,
     };
     SingleRunner::open(folder, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()
 }

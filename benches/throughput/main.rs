@@ -17,7 +17,7 @@ use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::error::Result;
-use nanovllm::runner::{self, Device, KvBudget, Launching, Loaded, Runner, RunnerConfig};
+use nanovllm::runner::{self, Device, KvBudget, Launching, Loaded, Rounding, Runner, RunnerConfig};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -145,6 +145,7 @@ fn open(folder: &Path, launching: Launching) -> Result<Engine> {
         kv_block_size: None,
         kv_budget: KvBudget::Default,
         launching,
+        rounding: Rounding::Fastest,
     };
     let Loaded { runner, info } = runner::load(folder, &config, &mut |_| ControlFlow::Continue(()))?;
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };

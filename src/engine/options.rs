@@ -2,7 +2,7 @@
 
 use crate::backend::DType;
 use crate::error::{Error, Result};
-use crate::runner::{Device, KvBudget, Launching, RunnerConfig};
+use crate::runner::{Device, KvBudget, Launching, Rounding, RunnerConfig};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -35,6 +35,8 @@ pub struct EngineOptions {
     pub memory_utilization: Option<f32>,
     /// How decode passes reach a GPU.
     pub launching: Launching,
+    /// What a row's logits may depend on.
+    pub rounding: Rounding,
     /// Seed of requests that bring none; `None` draws one.
     pub seed: Option<u64>,
 }
@@ -56,6 +58,7 @@ impl EngineOptions {
             kv_cache_bytes: None,
             memory_utilization: None,
             launching: Launching::Graphs,
+            rounding: Rounding::Fastest,
             seed: None,
         }
     }
@@ -101,6 +104,7 @@ impl EngineOptions {
                 (None, None) => KvBudget::Default,
             },
             launching: self.launching,
+            rounding: self.rounding,
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::backend::DType;
 use crate::engine::Engine;
 use crate::engine::options::{EngineOptions, PrefixCache};
 use crate::error::Error;
-use crate::runner::{Device, Launching, ModelInfo};
+use crate::runner::{Device, Launching, ModelInfo, Rounding};
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
@@ -85,7 +85,8 @@ pub struct nvllm_engine_config {
     pub tensor_parallel_size: u32,
     /// 0 or 1: no CUDA graphs. On the CPU it changes nothing.
     pub enforce_eager: u32,
-    /// 0 or 1: the same tokens whatever else is in the batch, bit for bit. On the CPU it is always so.
+    /// 0 or 1: the same logits whatever else is in the batch, bit for bit. On the CPU it is always so; CUDA cannot yet, and
+    /// answers NVLLM_ERR_UNSUPPORTED.
     pub batch_invariant: u32,
     /// Seed of requests that bring none; 0 = drawn from the system.
     pub seed: u64,
@@ -229,7 +230,6 @@ impl nvllm_engine_config {
         // SAFETY: the header asks for NULL or a NUL-terminated string.
         let path = unsafe { memory::c_text("model_path", self.model_path)? };
         let device = self.device()?;
-        let _: bool = switch("batch_invariant", self.batch_invariant)?;
         if self.tensor_parallel_size > 1 {
             let what =
                 format!("tensor_parallel_size is {}, but this build computes on one device", self.tensor_parallel_size);
@@ -254,6 +254,10 @@ impl nvllm_engine_config {
             launching: match switch("enforce_eager", self.enforce_eager)? {
                 true => Launching::Eager,
                 false => Launching::Graphs,
+            },
+            rounding: match switch("batch_invariant", self.batch_invariant)? {
+                true => Rounding::BatchInvariant,
+                false => Rounding::Fastest,
             },
             seed: Some(self.seed).filter(|&seed| seed != 0),
         })

@@ -175,7 +175,7 @@ fn free_in_cgroup(mount: &Path, group: &Path) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::backend::DType;
-    use crate::runner::{Device, Launching};
+    use crate::runner::{Device, Launching, Rounding};
 
     fn config() -> RunnerConfig {
         RunnerConfig {
@@ -188,6 +188,7 @@ mod tests {
             kv_block_size: None,
             kv_budget: KvBudget::Bytes(1 << 20),
             launching: Launching::Graphs,
+            rounding: Rounding::Fastest,
         }
     }
 

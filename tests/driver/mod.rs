@@ -8,7 +8,7 @@ use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{Device, KvBudget, Launching, ModelInfo, Runner, RunnerConfig};
+use nanovllm::runner::{Device, KvBudget, Launching, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +34,7 @@ pub fn config() -> RunnerConfig {
         kv_block_size: Some(4),
         kv_budget: KvBudget::Bytes(8 << 20),
         launching: Launching::Graphs,
+        rounding: Rounding::Fastest,
     }
 }
 
