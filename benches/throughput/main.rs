@@ -1,7 +1,7 @@
 //! The engine on a GPU, from requests to tokens.
 //!
 //! ```text
-//! cargo bench --features cuda --bench throughput -- [shape] [folder] [eager]
+//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager] [max_batched_tokens]
 //! ```
 //!
 //! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b and 16.4 GB for qwen3-8b, unless it holds one
@@ -73,12 +73,14 @@ fn main() {
         Some("eager") => Launching::Eager,
         _ => Launching::Graphs,
     };
+    let max_batched_tokens = given.next().map(|tokens| tokens.parse().unwrap());
     checkpoint::write_if_absent(&shape, &folder);
     println!("{}, {launching:?}", shape.name);
+    let open = |folder: &Path| open(folder, launching, max_batched_tokens);
 
     for _ in 0..2 {
         let begun = Instant::now();
-        let mut engine = match open(&folder, launching) {
+        let mut engine = match open(&folder) {
             Ok(engine) => engine,
             Err(error) => {
                 println!("{error}");
@@ -91,7 +93,7 @@ fn main() {
         println!("open / to first token     {:9.0} ms / {:.0} ms", ms(opened), ms(begun.elapsed()));
     }
 
-    let mut engine = open(&folder, launching).unwrap();
+    let mut engine = open(&folder).unwrap();
     let info = engine.front().model_info();
     println!("KV cache                  {:9} blocks, {:.1} GB", info.num_kv_blocks, info.kv_cache_bytes as f64 / 1e9);
     for prompt in [128, 1024] {
@@ -134,14 +136,14 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn open(folder: &Path, launching: Launching) -> Result<Engine> {
+fn open(folder: &Path, launching: Launching, max_batched_tokens: Option<usize>) -> Result<Engine> {
     let config = RunnerConfig {
         device: Device::Cuda { index: 0 },
         dtype: None,
         threads: None,
         max_model_len: Some(4096),
         max_num_seqs: None,
-        max_batched_tokens: None,
+        max_batched_tokens,
         kv_block_size: None,
         kv_budget: KvBudget::Default,
         launching,

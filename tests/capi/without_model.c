@@ -87,7 +87,9 @@ static void bad_configs_say_what_is_wrong(void) {
   WITH(device, 3, NVLLM_ERR_INVALID_ARGUMENT, "device");
   WITH(device, -1, NVLLM_ERR_INVALID_ARGUMENT, "device");
   WITH(device, NVLLM_DEVICE_CUDA, NVLLM_ERR_UNSUPPORTED, "CUDA");
+  good.device = NVLLM_DEVICE_CPU;
   WITH(device_index, 1, NVLLM_ERR_INVALID_ARGUMENT, "device_index");
+  good.device = NVLLM_DEVICE_AUTO;
   WITH(device_index, -1, NVLLM_ERR_INVALID_ARGUMENT, "device_index");
   WITH(dtype, 4, NVLLM_ERR_INVALID_ARGUMENT, "dtype");
   WITH(enable_prefix_cache, 2, NVLLM_ERR_INVALID_ARGUMENT, "enable_prefix_cache");
