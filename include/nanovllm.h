@@ -164,7 +164,7 @@ void nvllm_set_log_callback(nvllm_log_fn callback,
 
 // Where an engine computes.
 typedef enum nvllm_device {
-  // The best there is.
+  // An NVIDIA GPU where the library has kernels for it and for the model and finds a driver, else the CPU.
   NVLLM_DEVICE_AUTO = 0,
   // Threads of this process.
   NVLLM_DEVICE_CPU = 1,

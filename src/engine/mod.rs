@@ -99,6 +99,9 @@ enum PassEnd {
     DeadlineFirst,
 }
 
+/// One part in so many of a time budget is left for what follows the device's work: outputs, and the way back to the caller.
+const RETURN_SHARE: u32 = 32;
+
 /// What hears each output during a step. `Break` cancels the output's request.
 pub type Sink<'a> = dyn FnMut(&Output) -> ControlFlow<()> + 'a;
 
@@ -169,7 +172,7 @@ impl Engine {
         // A time too long to be added to the clock never ends.
         let deadline = match budget {
             Budget::OnePass => None,
-            Budget::Time(time) => started.checked_add(time),
+            Budget::Time(time) => started.checked_add(time - time / RETURN_SHARE),
         };
         let mut report = StepReport::default();
         loop {

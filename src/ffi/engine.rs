@@ -24,7 +24,7 @@ pub struct nvllm_engine(pub(super) Handle);
 /// Where an engine computes.
 #[repr(C)]
 pub enum nvllm_device {
-    /// The best there is.
+    /// An NVIDIA GPU where the library has kernels for it and for the model and finds a driver, else the CPU.
     NVLLM_DEVICE_AUTO = 0,
     /// Threads of this process.
     NVLLM_DEVICE_CPU = 1,
