@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,9 +32,16 @@ func openBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Skip("no chromium here")
 	}
+	profile, err := os.MkdirTemp("", "nanovllm-chromium-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	chromium := exec.CommandContext(ctx, path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--no-first-run", "--window-size=760,620", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "about:blank")
+		"--no-first-run", "--window-size=760,620", "--remote-debugging-port=0", "--user-data-dir="+profile, "about:blank")
+	// Its many processes end together, or some would go on writing to the profile.
+	chromium.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	chromium.Cancel = func() error { return syscall.Kill(-chromium.Process.Pid, syscall.SIGKILL) }
 	errors, err := chromium.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +52,13 @@ func openBrowser(t *testing.T) *browser {
 	t.Cleanup(func() {
 		cancel()
 		_ = chromium.Wait()
+		// What is left of a browser's profile is no fault of the server.
+		for range 20 {
+			if os.RemoveAll(profile) == nil {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
 	})
 	port := ""
 	for lines := bufio.NewScanner(errors); port == "" && lines.Scan(); {
