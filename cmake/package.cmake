@@ -2,7 +2,8 @@
 # what they are built with.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME libnanovllm)
-set(CPACK_PACKAGE_CONTACT "The libnanovllm authors <nanovllm@localhost>")
+# Who publishes packages gives an address of theirs: cpack -D CPACK_PACKAGE_CONTACT="Name <address>".
+set(CPACK_PACKAGE_CONTACT "The libnanovllm authors")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};${PROJECT_NAME};ALL;/")
