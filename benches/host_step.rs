@@ -2,7 +2,7 @@
 //!
 //! Prints the median of many steps for several batch sizes. The goal is 100 us at 256 rows.
 
-use nanovllm::batch::{Batch, BatchLimits, TokenId};
+use nanovllm::batch::{Batch, BatchLimits, Sampled, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
@@ -25,8 +25,8 @@ impl Runner for IdleRunner {
         Ok(())
     }
 
-    fn collect(&mut self, _: Option<Instant>) -> Result<Option<&[TokenId]>> {
-        Ok(Some(&self.sampled))
+    fn collect(&mut self, _: Option<Instant>) -> Result<Option<Sampled<'_>>> {
+        Ok(Some(Sampled { tokens: &self.sampled, ..Sampled::default() }))
     }
 
     fn depth(&self) -> usize {

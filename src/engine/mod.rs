@@ -252,7 +252,7 @@ impl Engine {
         let now = Instant::now();
         let tokenizer = front.tokenizer().ok();
         let mut generated = 0u32;
-        scheduler.collect(&pass, sampled, |sequence, news| {
+        scheduler.collect(&pass, &sampled, |sequence, news| {
             let output = outputs.begin();
             match news {
                 News::Token(token) => {

@@ -178,7 +178,7 @@ mod tests {
     use super::super::stats::{nvllm_get_stats, nvllm_stats};
     use super::super::stepping::{nvllm_is_finished, nvllm_output, nvllm_poll_output, nvllm_step};
     use super::*;
-    use crate::batch::{Batch, BatchLimits, TokenId};
+    use crate::batch::{Batch, BatchLimits, Sampled};
     use crate::engine::EngineLimits;
     use crate::engine::options::PrefixCache;
     use crate::error::Result as EngineResult;
@@ -198,7 +198,7 @@ mod tests {
             Ok(())
         }
 
-        fn collect(&mut self, _deadline: Option<Instant>) -> EngineResult<Option<&[TokenId]>> {
+        fn collect(&mut self, _deadline: Option<Instant>) -> EngineResult<Option<Sampled<'_>>> {
             match self {
                 Broken::Device => Err(Error::Device { call: "cuLaunchKernel", code: 719 }),
                 Broken::Bug => panic!("a bug of the runner"),

@@ -4,7 +4,7 @@ use super::graphs::{self, Graphs};
 use super::{Launching, ModelInfo, Runner, RunnerConfig, memory};
 use crate::backend::cuda::{CallersContext, Cuda, KvCache, Step};
 use crate::backend::{Backend, DType};
-use crate::batch::{Batch, BatchLimits, TokenId};
+use crate::batch::{Batch, BatchLimits, Sampled};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::config::HfConfig;
@@ -156,7 +156,7 @@ impl Runner for CudaRunner {
         Ok(())
     }
 
-    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
         let _callers = CallersContext::note()?;
         assert!(self.collected < self.submitted, "a pass is in flight");
         let step = &self.steps[self.collected % 2];
@@ -168,10 +168,10 @@ impl Runner for CudaRunner {
                 thread::yield_now();
             }
         }
-        let tokens = self.backend.sampled(step)?;
+        let sampled = self.backend.sampled(step)?;
         self.pass_time = step.device_time()?;
         self.collected += 1;
-        Ok(Some(tokens))
+        Ok(Some(sampled))
     }
 
     fn depth(&self) -> usize {

@@ -1,7 +1,7 @@
 //! One device, one pass at a time.
 
 use crate::backend::{Backend, Tensor};
-use crate::batch::{Batch, TokenId};
+use crate::batch::{Batch, Sampled};
 use crate::error::Result;
 use crate::model::config::HfConfig;
 use crate::model::decoder::{Decoder, Stage};
@@ -80,7 +80,7 @@ impl<B: Backend> Runner for SingleRunner<B> {
         Ok(())
     }
 
-    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
         let pass = self.pass.as_mut().expect("a pass is in flight");
         let mut begun = Instant::now();
         let mut is_first = true;

@@ -13,7 +13,7 @@ mod blas;
 mod copy_blocks;
 mod driver;
 mod embedding;
-mod gather_last;
+mod gather;
 mod graph;
 mod kernels;
 mod kv_cache;
@@ -38,7 +38,7 @@ pub use step::Step;
 pub use storage::Storage;
 
 use super::{Backend, DType, HeadNorm, HostTensor, KvShape};
-use crate::batch::{Batch, BatchLimits, BlockId, TokenId};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
 use driver::Context;
@@ -76,7 +76,7 @@ struct Kernels {
     /// For few tokens, and for many.
     rope_and_cache: [Kernel; 2],
     silu_mul: Kernel,
-    gather_last: Kernel,
+    gather: Kernel,
     copy_blocks: Kernel,
     sample: sample::Kernels,
     linear: linear::Kernels,
@@ -93,7 +93,7 @@ impl Kernels {
             add_rms_norm: load(File::AddRmsNorm, "add_rms_norm")?,
             rope_and_cache: [rope("rope_and_cache_h1")?, rope("rope_and_cache_h4")?],
             silu_mul: load(File::SiluMul, "silu_mul")?,
-            gather_last: load(File::GatherLast, "gather_last")?,
+            gather: load(File::Gather, "gather")?,
             copy_blocks: Kernel::new(&kernels::Module::load(context, File::CopyBlocks)?, "copy_blocks")?,
             sample: sample::Kernels::new(context, dtype)?,
             linear: linear::Kernels::new(context, dtype)?,
@@ -288,10 +288,10 @@ impl Backend for Cuda {
         step.stage(batch, step::Padding::None, &self.geometry.get())
     }
 
-    fn sampled<'a>(&mut self, step: &'a Step) -> Result<&'a [TokenId]> {
+    fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
         self.failed()?;
         self.context.make_current()?;
-        step.tokens()
+        Ok(Sampled { tokens: step.tokens()?, ..Sampled::default() })
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
@@ -347,8 +347,8 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn gather_last(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
-        let result = gather_last::run(self, out, x, step);
+    fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
+        let result = gather::run(self, out, x, step);
         self.remember(result);
     }
 
