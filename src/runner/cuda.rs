@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// Device memory that is left alone besides what was measured: the driver takes some for each kernel when it first runs.
 const SPARE_BYTES: u64 = 128 << 20;
 
+/// Products of fewer tokens than this are timed with the graphs.
+const TIMED_FROM: usize = 128;
+
 /// A decoder on one GPU.
 pub struct CudaRunner {
     /// Hold addresses of all that follows.
@@ -70,6 +73,7 @@ impl CudaRunner {
         let blocks = memory::device_kv_blocks(config.kv_budget, &limits, &kv_shape, &memory)?;
         let mut cache = backend.kv_cache(&kv_shape, blocks)?;
         let graphs = Graphs::capture(&sizes, &mut backend, &mut decoder, &mut cache, &mut step, &limits)?;
+        backend.settle();
 
         let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits);
         let steps = [step, twin];
@@ -95,7 +99,7 @@ fn open_weights(folder: &Path, dtype: Option<DType>) -> Result<Weights> {
     match (dtype, weights.dtype()) {
         (None, DType::F32) => {
             log(Level::Info, format_args!("the model is stored in F32 and computed in BF16 on CUDA"));
-            Weights::open(folder, Some(DType::Bf16))
+            Ok(weights.converted(DType::Bf16))
         }
         (Some(DType::F32), _) => {
             Err(Error::Unsupported { what: "dtype F32 on CUDA: choose BF16 or F16, or device CPU".to_owned() })
@@ -104,8 +108,8 @@ fn open_weights(folder: &Path, dtype: Option<DType>) -> Result<Weights> {
     }
 }
 
-/// Runs the largest pass there can be, so that what the driver and cuBLASLt load is loaded, and answers the bytes that graphs of
-/// these sizes will take.
+/// Runs the largest pass there can be, so that what the driver and cuBLASLt load is loaded, and a layer of smaller ones, so that
+/// their matrix products are timed. Answers the bytes that graphs of these sizes will take.
 fn warm_up(
     sizes: &[usize],
     backend: &mut Cuda,
@@ -117,6 +121,11 @@ fn warm_up(
     backend.stage(step, &graphs::largest_batch(limits))?;
     decoder.run_all(backend, cache, step);
     backend.synchronize()?;
+    for tokens in (TIMED_FROM.ilog2()..).map(|log2| 1 << log2).take_while(|&tokens| tokens < limits.tokens) {
+        backend.stage(step, &graphs::largest_batch(&BatchLimits { tokens, ..*limits }))?;
+        decoder.run(backend, cache, step, decoder.first());
+        backend.synchronize()?;
+    }
     let Some(&largest) = sizes.last() else { return Ok(SPARE_BYTES) };
     let (before, _) = backend.memory()?;
     let one = Graphs::capture(&[largest], backend, decoder, cache, step, limits)?;

@@ -187,12 +187,7 @@ pub fn check_device(device: Device) -> Result<()> {
 
 #[cfg(nvllm_cuda)]
 fn check_cuda(index: usize) -> Result<()> {
-    match crate::backend::cuda::device_count()? {
-        devices if index < devices => Ok(()),
-        devices => Err(Error::Unsupported {
-            what: format!("CUDA device {index} was asked for, but the driver shows {devices}: use device CPU or AUTO"),
-        }),
-    }
+    crate::backend::cuda::check_ordinal(index)
 }
 
 #[cfg(not(nvllm_cuda))]

@@ -28,7 +28,7 @@ mod silu_mul;
 mod step;
 mod storage;
 
-pub use driver::{CallersContext, Event, EventKind, device_count};
+pub use driver::{CallersContext, Event, EventKind, check_ordinal, device_count};
 pub use graph::Graph;
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
@@ -137,6 +137,14 @@ impl Cuda {
         self.route = route;
     }
 
+    /// Ends the timing of matrix products: later sizes take the algorithm of the next larger one that was timed, so that no step
+    /// waits for it.
+    pub fn settle(&mut self) {
+        if let Some(blas) = &mut self.blas {
+            blas.settle();
+        }
+    }
+
     /// Whether cuBLASLt was found.
     pub fn has_blas(&self) -> bool {
         self.blas.is_some()
@@ -161,7 +169,7 @@ impl Cuda {
     /// Records the ops that `launches` calls instead of running them.
     ///
     /// Their tensors, step, weights and cache must outlive the graph. Linear layers should have run once before with the same
-    /// sizes, or the first suggestion of cuBLASLt is taken untimed.
+    /// sizes, so that their algorithms were timed.
     pub fn capture(&mut self, launches: impl FnOnce(&mut Cuda)) -> Result<Graph> {
         let context = self.context.clone();
         Graph::capture(&context, || {
