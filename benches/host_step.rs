@@ -7,7 +7,7 @@ use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::error::Result;
-use nanovllm::runner::{Loaded, ModelInfo, Runner};
+use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
 use std::time::{Duration, Instant};
 
 const STEPS: usize = 500;
@@ -45,6 +45,7 @@ impl Runner for IdleRunner {
 fn engine(rows: usize) -> Engine {
     let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16 };
     let info = ModelInfo {
+        device: Device::Cpu,
         vocab_size: 1000,
         num_layers: 1,
         hidden_size: 1,

@@ -262,6 +262,14 @@ typedef struct nvllm_model_info {
   uint32_t num_kv_blocks;
   // Tokens of a block.
   uint32_t kv_block_size;
+  // Where it computes: NVLLM_DEVICE_CPU or NVLLM_DEVICE_CUDA, whichever NVLLM_DEVICE_AUTO chose.
+  int32_t device;
+  // Which GPU; 0 on the CPU.
+  int32_t device_index;
+  // Sequences that run at once.
+  uint32_t max_num_seqs;
+  // New tokens in one forward pass.
+  uint32_t max_batched_tokens;
 } nvllm_model_info;
 
 // [any] Sets the defaults, for nvllm_engine_config_init(&config, sizeof config). Writes struct_size bytes at most.

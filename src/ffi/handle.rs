@@ -182,7 +182,7 @@ mod tests {
     use crate::engine::EngineLimits;
     use crate::engine::options::PrefixCache;
     use crate::error::Result as EngineResult;
-    use crate::runner::{Loaded, ModelInfo, Runner};
+    use crate::runner::{Device, Loaded, ModelInfo, Runner};
     use std::mem::MaybeUninit;
     use std::ptr::{null, null_mut};
     use std::time::{Duration, Instant};
@@ -220,6 +220,7 @@ mod tests {
 
     fn engine_over(runner: Broken) -> *mut nvllm_engine {
         let info = ModelInfo {
+            device: Device::Cpu,
             vocab_size: 8,
             num_layers: 1,
             hidden_size: 1,

@@ -1,7 +1,7 @@
 //! One GPU. Two passes may be in flight: while the device computes one, the host schedules and stages the next.
 
 use super::graphs::{self, Graphs};
-use super::{Launching, ModelInfo, Runner, RunnerConfig, memory};
+use super::{Device, Launching, ModelInfo, Runner, RunnerConfig, memory};
 use crate::backend::cuda::{CallersContext, Cuda, KvCache, Step};
 use crate::backend::{Backend, DType};
 use crate::batch::{Batch, BatchLimits, Sampled};
@@ -75,7 +75,7 @@ impl CudaRunner {
         let graphs = Graphs::capture(&sizes, &mut backend, &mut decoder, &mut cache, &mut step, &limits)?;
         backend.settle();
 
-        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits);
+        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits, Device::Cuda { index });
         let steps = [step, twin];
         let (submitted, collected, pass_time, callers) = (0, 0, Duration::ZERO, None);
         let runner = CudaRunner { graphs, backend, decoder, cache, steps, submitted, collected, pass_time, callers };

@@ -131,6 +131,8 @@ pub struct Loaded {
 /// Facts about a loaded model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelInfo {
+    /// Where it computes: not [`Device::Auto`].
+    pub device: Device,
     /// Tokens that the embedding table knows.
     pub vocab_size: usize,
     /// Layers.
@@ -161,8 +163,10 @@ impl ModelInfo {
         kv_shape: &KvShape,
         blocks: usize,
         limits: BatchLimits,
+        device: Device,
     ) -> ModelInfo {
         ModelInfo {
+            device,
             vocab_size: spec.vocab,
             num_layers: spec.layers,
             hidden_size: spec.hidden,

@@ -125,6 +125,8 @@ static void more_than_the_engine_holds(const char *folder) {
   nvllm_model_info info = {.struct_size = sizeof info};
   nvllm_engine_config config;
   CHECK_STATUS(NVLLM_OK, nvllm_engine_model_info(engine, &info, &error), &error, "info");
+  CHECK(info.device == NVLLM_DEVICE_CPU || info.device == NVLLM_DEVICE_CUDA, "the device that AUTO chose");
+  CHECK(info.max_num_seqs > 0 && info.max_batched_tokens >= info.max_num_seqs, "the largest batch");
   nvllm_engine_config_init(&config, sizeof config);
   config.model_path = folder;
   config.num_threads = 1;

@@ -38,7 +38,7 @@ AT(nvllm_engine_config, seed, 80);
 AT(nvllm_engine_config, progress, 88);
 AT(nvllm_engine_config, progress_user_data, 96);
 
-SIZE(nvllm_model_info, 64);
+SIZE(nvllm_model_info, 80);
 AT(nvllm_model_info, struct_size, 0);
 AT(nvllm_model_info, vocab_size, 8);
 AT(nvllm_model_info, max_model_len, 12);
@@ -51,6 +51,10 @@ AT(nvllm_model_info, weight_bytes, 40);
 AT(nvllm_model_info, kv_cache_bytes, 48);
 AT(nvllm_model_info, num_kv_blocks, 56);
 AT(nvllm_model_info, kv_block_size, 60);
+AT(nvllm_model_info, device, 64);
+AT(nvllm_model_info, device_index, 68);
+AT(nvllm_model_info, max_num_seqs, 72);
+AT(nvllm_model_info, max_batched_tokens, 76);
 
 SIZE(nvllm_request_options, 160);
 AT(nvllm_request_options, struct_size, 0);

@@ -9,7 +9,7 @@ pub mod oracle;
 
 use nanovllm::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampled, Sampling, TokenId};
 use nanovllm::error::Result;
-use nanovllm::runner::{Loaded, ModelInfo, Runner};
+use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,7 @@ pub fn load(shape: Shape) -> Loaded {
         sampled: Vec::with_capacity(limits.rows),
     });
     let info = ModelInfo {
+        device: Device::Cpu,
         vocab_size: vocab,
         num_layers: shape.stages,
         hidden_size: 1,
