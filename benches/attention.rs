@@ -75,7 +75,7 @@ fn measure(cpu: &mut Cpu, rows: usize, new: usize, context: usize) -> (f64, f64)
         batch.slots.extend(std::iter::repeat_n(0, new));
         batch.row_starts.push(((row + 1) * new) as u32);
         batch.context_lens.push(context as u32);
-        batch.sampled_rows.push(row as u32);
+        batch.sampled_tokens.push(batch.tokens() as u32 - 1);
         batch.sampling.push(Sampling::GREEDY);
     }
     let mut step = cpu.step(&limits).unwrap();

@@ -2,12 +2,12 @@
 //!
 //! Prints the median of many steps for several batch sizes. The goal is 100 us at 256 rows.
 
-use nanovllm::batch::{Batch, BatchLimits, TokenId};
+use nanovllm::batch::{Batch, BatchLimits, Sampled, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::error::Result;
-use nanovllm::runner::{Loaded, ModelInfo, Runner};
+use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
 use std::time::{Duration, Instant};
 
 const STEPS: usize = 500;
@@ -25,8 +25,8 @@ impl Runner for IdleRunner {
         Ok(())
     }
 
-    fn collect(&mut self, _: Option<Instant>) -> Result<Option<&[TokenId]>> {
-        Ok(Some(&self.sampled))
+    fn collect(&mut self, _: Option<Instant>) -> Result<Option<Sampled<'_>>> {
+        Ok(Some(Sampled { tokens: &self.sampled, ..Sampled::default() }))
     }
 
     fn depth(&self) -> usize {
@@ -45,6 +45,7 @@ impl Runner for IdleRunner {
 fn engine(rows: usize) -> Engine {
     let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16 };
     let info = ModelInfo {
+        device: Device::Cpu,
         vocab_size: 1000,
         num_layers: 1,
         hidden_size: 1,

@@ -157,7 +157,7 @@ fn batch(limits: &BatchLimits) -> Batch {
     batch.token_ids.extend(std::iter::repeat_n(0, limits.tokens));
     batch.row_starts.push(limits.tokens as u32);
     batch.context_lens.push(limits.tokens as u32);
-    batch.sampled_rows.push(0);
+    batch.sampled_tokens.push(0);
     batch.sampling.push(Sampling::GREEDY);
     batch
 }

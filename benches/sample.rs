@@ -38,7 +38,7 @@ fn main() {
             for (name, sampling) in CASES {
                 let mut batch = Batch::with_limits(&limits);
                 for row in 0..ROWS as u32 {
-                    batch.sampled_rows.push(row);
+                    batch.sampled_tokens.push(row);
                     batch.sampling.push(Sampling { position: row, ..*sampling });
                 }
                 let mut step = cpu.step(&limits).unwrap();

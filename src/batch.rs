@@ -9,11 +9,18 @@ pub type BlockId = u32;
 /// the pass submitted before this one samples.
 pub const FROM_PREVIOUS: TokenId = 1 << 31;
 
+/// Stands for a token where there is none.
+pub const NO_TOKEN: TokenId = TokenId::MAX;
+/// Stands for a mask where there is none.
+pub const NO_MASK: u32 = u32::MAX;
+/// The most tokens whose log-probabilities one sample can ask for, the chosen one not counted.
+pub const RANKED_MAX: usize = 64;
+
 /// A step of work: `rows` sequences, each bringing some new tokens.
 ///
 /// There is no prefill flag. Prefill is a row that brings many tokens, decode a row that brings one, and a chunked
-/// prefill or a verified draft lies in between. A row asks for a token only when its last new token is the last one
-/// known of its sequence; such rows are listed in `sampled_rows`.
+/// prefill or a verified draft lies in between. A row asks for a token where its last new token is the last one known of
+/// its sequence; the places are listed in `sampled_tokens`.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// New tokens, row after row; some may be [`FROM_PREVIOUS`]. `[tokens]`
@@ -31,12 +38,69 @@ pub struct Batch {
     /// Entries of a row in `block_tables`: as many as the longest row of this batch needs, so at most
     /// [`BatchLimits::table_width`].
     pub table_width: usize,
-    /// Rows that ask for a next token, ascending. `[samples]`
-    pub sampled_rows: Vec<u32>,
+    /// New tokens after which a token is asked for, as ascending indices into the token arrays. `[samples]`
+    pub sampled_tokens: Vec<u32>,
     /// How each of them is sampled. `[samples]`
     pub sampling: Vec<Sampling>,
     /// Tokens that may not be chosen; each `Sampling` names its range.
     pub banned_tokens: Vec<TokenId>,
+    /// Tokens whose logits are changed before one is chosen; each `Sampling` names its range.
+    pub adjustments: Vec<Adjustment>,
+    /// Bit sets of the tokens that may be chosen, bit `t % 32` of word `t / 32` for token `t`; each `Sampling` names where its
+    /// own begins.
+    pub masks: Vec<u32>,
+    /// New tokens whose final hidden states the host wants to read, ascending as above; with the samples they are at most
+    /// [`BatchLimits::rows`]. `[hiddens]`
+    pub hidden_tokens: Vec<u32>,
+    /// Blocks to copy before anything else, over all layers. No block is a source and a target at once.
+    pub copies: Vec<BlockCopy>,
+}
+
+/// A change of one token's logit: `l' = p(l) - presence * (uses > 0) - frequency * uses + bias`, where `p` divides a positive
+/// logit by the repetition penalty and multiplies another one. The three penalties are those of the [`Sampling`] that it
+/// belongs to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct Adjustment {
+    /// Which token; each at most once a sample.
+    pub token: TokenId,
+    /// How often it was generated; 0 where it stands in the prompt alone. [`UNUSED`](Adjustment::UNUSED) where it has come
+    /// nowhere yet: no penalty applies then.
+    pub uses: u32,
+    /// Added at the end. Minus infinity makes it a token that is never chosen.
+    pub bias: f32,
+}
+
+impl Adjustment {
+    /// The `uses` of a token that neither the prompt nor the answer has.
+    pub const UNUSED: u32 = u32::MAX;
+}
+
+/// A block whose keys and values become those of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct BlockCopy {
+    /// Is read.
+    pub from: BlockId,
+    /// Is written.
+    pub to: BlockId,
+}
+
+/// What a pass brings back. Empty where the batch did not ask for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sampled<'a> {
+    /// The tokens that were chosen. `[samples]`
+    pub tokens: &'a [TokenId],
+    /// Natural logarithm of the probability of each, by the softmax of the model's logits as they were before adjustments,
+    /// temperature and filters; not defined where the sample did not ask. `[samples]`
+    pub logprobs: &'a [f32],
+    /// The likeliest tokens, likeliest first, the lowest id first among equals; as many as the sample asked for are defined.
+    /// `[samples, RANKED_MAX]`
+    pub top_tokens: &'a [TokenId],
+    /// Their log-probabilities. `[samples, RANKED_MAX]`
+    pub top_logprobs: &'a [f32],
+    /// Final hidden states, normalized. `[hiddens, hidden]`
+    pub hidden: &'a [f32],
 }
 
 /// How one next token is chosen from its logits.
@@ -66,6 +130,25 @@ pub struct Sampling {
     pub banned_start: u32,
     /// One past its last entry.
     pub banned_end: u32,
+    /// First entry of this sample in `adjustments`.
+    pub adjusted_start: u32,
+    /// One past its last entry.
+    pub adjusted_end: u32,
+    /// See [`Adjustment`]; 1 is none.
+    pub repetition_penalty: f32,
+    /// See [`Adjustment`]; 0 is none.
+    pub presence_penalty: f32,
+    /// See [`Adjustment`]; 0 is none.
+    pub frequency_penalty: f32,
+    /// A [`FROM_PREVIOUS`] token that the adjustments do not count yet: it has one more use, or its first. Or [`NO_TOKEN`].
+    pub awaited: TokenId,
+    /// Where in `masks` the tokens are that may be chosen, or [`NO_MASK`].
+    pub mask: u32,
+    /// The token that is chosen in any case, for its log-probability, or [`NO_TOKEN`].
+    pub forced: TokenId,
+    /// 0 asks for no log-probabilities; `n` for those of the chosen token and the `n - 1` likeliest ones, at most
+    /// [`RANKED_MAX`] of these.
+    pub logprobs: u32,
 }
 
 impl Sampling {
@@ -80,6 +163,15 @@ impl Sampling {
         position: 0,
         banned_start: 0,
         banned_end: 0,
+        adjusted_start: 0,
+        adjusted_end: 0,
+        repetition_penalty: 1.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        awaited: NO_TOKEN,
+        mask: NO_MASK,
+        forced: NO_TOKEN,
+        logprobs: 0,
     };
 }
 
@@ -118,9 +210,13 @@ impl Batch {
             context_lens: Vec::with_capacity(limits.rows),
             block_tables: Vec::with_capacity(limits.rows * limits.table_width()),
             table_width: limits.table_width(),
-            sampled_rows: Vec::with_capacity(limits.rows),
+            sampled_tokens: Vec::with_capacity(limits.rows),
             sampling: Vec::with_capacity(limits.rows),
             banned_tokens: Vec::new(),
+            adjustments: Vec::new(),
+            masks: Vec::new(),
+            hidden_tokens: Vec::with_capacity(limits.rows),
+            copies: Vec::with_capacity(limits.rows),
         }
     }
 
@@ -134,9 +230,14 @@ impl Batch {
         self.context_lens.len()
     }
 
-    /// Rows that ask for a token.
+    /// Tokens that are asked for.
     pub fn samples(&self) -> usize {
-        self.sampled_rows.len()
+        self.sampled_tokens.len()
+    }
+
+    /// Final hidden states that are asked for.
+    pub fn hiddens(&self) -> usize {
+        self.hidden_tokens.len()
     }
 
     /// The new tokens of row `row`, as indices into the token arrays.
@@ -159,9 +260,13 @@ impl Batch {
             context_lens,
             block_tables,
             table_width: _,
-            sampled_rows,
+            sampled_tokens,
             sampling,
             banned_tokens,
+            adjustments,
+            masks,
+            hidden_tokens,
+            copies,
         } = self;
         token_ids.clear();
         positions.clear();
@@ -169,9 +274,13 @@ impl Batch {
         row_starts.truncate(1);
         context_lens.clear();
         block_tables.clear();
-        sampled_rows.clear();
+        sampled_tokens.clear();
         sampling.clear();
         banned_tokens.clear();
+        adjustments.clear();
+        masks.clear();
+        hidden_tokens.clear();
+        copies.clear();
     }
 }
 
@@ -191,8 +300,12 @@ impl Clone for Batch {
         self.context_lens.clone_from(&source.context_lens);
         self.block_tables.clone_from(&source.block_tables);
         self.table_width = source.table_width;
-        self.sampled_rows.clone_from(&source.sampled_rows);
+        self.sampled_tokens.clone_from(&source.sampled_tokens);
         self.sampling.clone_from(&source.sampling);
         self.banned_tokens.clone_from(&source.banned_tokens);
+        self.adjustments.clone_from(&source.adjustments);
+        self.masks.clone_from(&source.masks);
+        self.hidden_tokens.clone_from(&source.hidden_tokens);
+        self.copies.clone_from(&source.copies);
     }
 }

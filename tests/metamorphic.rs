@@ -124,7 +124,7 @@ fn a_pass_that_was_left_after_every_stage_ends_the_same() {
             let mut calls = 1;
             let chosen = loop {
                 match runner.collect(Some(past)).unwrap() {
-                    Some(chosen) => break chosen.to_vec(),
+                    Some(chosen) => break chosen.tokens.to_vec(),
                     None => calls += 1,
                 }
             };

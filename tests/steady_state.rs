@@ -57,7 +57,7 @@ fn count(name: &str, isa: Isa) -> u64 {
         runner.submit(&batch).unwrap();
         let chosen = runner.collect(None).unwrap().expect("no deadline was given");
         let after = ALLOCATIONS.load(Ordering::Relaxed);
-        for (sequence, token) in sequences.iter_mut().zip(chosen) {
+        for (sequence, token) in sequences.iter_mut().zip(chosen.tokens) {
             sequence.tokens.push(*token);
         }
         match pass {

@@ -202,7 +202,7 @@ fn frames(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits) {
             let chosen = runner.collect(Some(deadline)).unwrap();
             is_running = chosen.is_none();
             let Some(chosen) = chosen else { break };
-            sequence.tokens.extend(chosen);
+            sequence.tokens.extend(chosen.tokens);
             tokens += 1;
         }
         calls.push(begun.elapsed());

@@ -114,7 +114,7 @@ fn batch_of(rows: usize, new: usize, context: usize, block_size: usize) -> (Batc
         batch.row_starts.push(batch.token_ids.len() as u32);
         batch.context_lens.push(context as u32);
         batch.block_tables.extend((0..width).map(|i| block(row * width + i)));
-        batch.sampled_rows.push(row as u32);
+        batch.sampled_tokens.push(batch.tokens() as u32 - 1);
         batch.sampling.push(Sampling {
             temperature: 0.6,
             seed: 1,

@@ -12,7 +12,7 @@
 mod checkpoint;
 
 use checkpoint::Shape;
-use nanovllm::batch::{Batch, TokenId};
+use nanovllm::batch::{Batch, Sampled, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
@@ -43,7 +43,7 @@ impl Runner for Timed {
         self.0.submit(batch)
     }
 
-    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
         let begun = Instant::now();
         let tokens = self.0.collect(deadline);
         WAITED.set(WAITED.get() + begun.elapsed());

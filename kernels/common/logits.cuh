@@ -14,6 +14,15 @@ struct Sampling {
     uint32_t position;
     uint32_t banned_start;
     uint32_t banned_end;
+    uint32_t adjusted_start;
+    uint32_t adjusted_end;
+    float repetition_penalty;
+    float presence_penalty;
+    float frequency_penalty;
+    uint32_t awaited;
+    uint32_t mask;
+    uint32_t forced;
+    uint32_t logprobs;
 };
 
 template <class T>

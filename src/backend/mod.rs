@@ -12,7 +12,7 @@ mod mapped_file;
 pub use host_tensor::{DType, HostTensor};
 pub use mapped_file::map_file;
 
-use crate::batch::{Batch, BatchLimits, TokenId};
+use crate::batch::{Batch, BatchLimits, Sampled};
 use crate::error::Result;
 use std::ops::Range;
 
@@ -57,8 +57,8 @@ pub trait Backend: Send {
 
     /// Takes a batch over to the device.
     fn stage(&mut self, step: &mut Self::Step, batch: &Batch) -> Result<()>;
-    /// The tokens that `sample` chose, once they are there. `[samples]`
-    fn sampled<'a>(&mut self, step: &'a Self::Step) -> Result<&'a [TokenId]>;
+    /// What the batch asked for, once it is there.
+    fn sampled<'a>(&mut self, step: &'a Self::Step) -> Result<Sampled<'a>>;
 
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, step: &Self::Step);
@@ -106,8 +106,8 @@ pub trait Backend: Send {
     );
     /// See [`ops::silu_mul`](crate::ops::silu_mul).
     fn silu_mul(&mut self, out: &mut Tensor<Self::Storage>, gate_up: &Tensor<Self::Storage>);
-    /// See [`ops::gather_last`](crate::ops::gather_last).
-    fn gather_last(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
+    /// See [`ops::gather`](crate::ops::gather).
+    fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
     /// See [`ops::sample`](crate::ops::sample).
     fn sample(&mut self, step: &mut Self::Step, logits: &Tensor<Self::Storage>);
 }

@@ -5,7 +5,7 @@
 //! back and waits again. Its place is as before, so that within a priority nobody overtakes it.
 //!
 //! Nobody starves: the first running sequence is never preempted for another one, so it ends, and then the next one is
-//! first. A waiting sequence is never overtaken by one behind it, not even by one that would fit.
+//! first. Alone it has all blocks but those that are [pinned](super::pins), which leave enough. A waiting sequence is never overtaken by one behind it, not even by one that would fit.
 //!
 //! The scheduler knows no tensor, device or model: it turns a queue into a [`Batch`].
 //! Invariants: a live sequence is in exactly one of `waiting` and `running`. What runs of a priority has arrived before
@@ -14,10 +14,11 @@
 //! While a pass is in flight, the next one can be scheduled: a sequence whose token is not known yet brings it as
 //! [`FROM_PREVIOUS`]. Nobody is preempted then.
 
-use super::block_manager::BlockManager;
+use super::block_manager::{BlockManager, CacheCounts};
 use super::options::PrefixCache;
-use super::sequence::{Life, Place, Sequence};
-use crate::batch::{Batch, BatchLimits, FROM_PREVIOUS, TokenId};
+use super::pins::Pins;
+use super::sequence::{Life, Pin, Place, Sequence};
+use crate::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampled, TokenId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -28,6 +29,7 @@ pub struct Scheduler {
     /// In order of their places.
     running: Vec<Sequence>,
     pool: BlockManager,
+    pins: Pins,
     preemptions: u64,
     cached_tokens: u64,
 }
@@ -97,6 +99,7 @@ impl Scheduler {
             waiting: BTreeMap::new(),
             running: Vec::with_capacity(limits.rows),
             pool: BlockManager::new(blocks, limits.block_size, cache),
+            pins: Pins::default(),
             preemptions: 0,
             cached_tokens: 0,
         }
@@ -112,7 +115,7 @@ impl Scheduler {
         self.waiting.len()
     }
 
-    /// Blocks that sequences hold.
+    /// Blocks that sequences hold, or that are pinned.
     pub fn used_blocks(&self) -> usize {
         self.pool.total_blocks() - self.pool.free_blocks()
     }
@@ -127,12 +130,41 @@ impl Scheduler {
         self.cached_tokens
     }
 
+    /// What the prefix cache has done so far.
+    pub fn cache_counts(&self) -> CacheCounts {
+        self.pool.counts()
+    }
+
+    /// Forgets all prefixes that no sequence and no pin holds.
+    pub fn reset_prefix_cache(&mut self) {
+        self.pool.reset();
+    }
+
+    /// Lets the prompt of the request at `place` be evicted, now or when the request has ended.
+    pub fn unpin(&mut self, place: Place) {
+        if self.pins.release(place.id(), &mut self.pool) {
+            return;
+        }
+        if let Some(sequence) = self.find_mut(place) {
+            sequence.pin = Pin::Unwanted;
+        }
+    }
+
+    fn find_mut(&mut self, place: Place) -> Option<&mut Sequence> {
+        if let Some(sequence) = self.waiting.get_mut(&place) {
+            return Some(sequence);
+        }
+        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
+        Some(&mut self.running[index])
+    }
+
     /// Lets a sequence wait for its turn.
     pub fn add(&mut self, sequence: Sequence) {
         self.waiting.insert(sequence.place, sequence);
     }
 
-    /// Removes a sequence that is not in flight and returns it. One in flight ends when its pass is collected. `None` also when there is no such sequence.
+    /// Removes a sequence that is not in flight and returns it. One in flight ends when its pass is collected. `None` also when
+    /// there is no such sequence.
     pub fn cancel(&mut self, place: Place) -> Option<Sequence> {
         if let Some(sequence) = self.waiting.remove(&place) {
             return Some(sequence);
@@ -205,8 +237,8 @@ impl Scheduler {
                 self.running[index].blocks.push(block);
                 continue;
             }
-            // Requests that the whole pool cannot hold are refused when they are added.
-            assert!(self.running.len() > 1, "a sequence that runs alone has all blocks");
+            // Requests that the whole pool cannot hold are refused when they are added, and so are pins that leave too little.
+            assert!(self.running.len() > 1, "a sequence that runs alone has all blocks that are not pinned");
             let mut last = self.running.pop().expect("the sequence itself is there");
             last.preempt(&mut self.pool);
             self.preemptions += 1;
@@ -283,17 +315,21 @@ impl Scheduler {
     ///
     /// A sequence that ends may have a row in the next pass as well: it is computed for nothing. Its blocks may be given
     /// away at once, because whoever gets them writes to them in a later pass.
-    pub fn collect(&mut self, pass: &Pass, sampled: &[TokenId], mut hear: impl FnMut(&mut Sequence, News)) {
-        let mut sampled = sampled.iter();
+    pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut hear: impl FnMut(&mut Sequence, News)) {
+        let mut tokens = sampled.tokens.iter();
         let mut running = self.running.iter_mut().peekable();
         for row in &pass.rows {
             let token = match row.asks {
-                Asks::ForToken => Some(*sampled.next().expect("the runner answers each sample")),
+                Asks::ForToken => Some(*tokens.next().expect("the runner answers each sample")),
                 Asks::ForNothing => None,
             };
             while running.next_if(|sequence| sequence.place < row.place).is_some() {}
             let Some(sequence) = running.next_if(|sequence| sequence.place == row.place) else { continue };
             sequence.collect(row.tokens, &mut self.pool, self.limits.block_size);
+            if sequence.is_to_be_pinned() {
+                self.pins.add(sequence.id(), sequence.prompt_blocks(self.limits.block_size), &mut self.pool);
+                sequence.pin = Pin::Made;
+            }
             sequence.awaited -= usize::from(token.is_some());
             if sequence.life == Life::Cancelled {
                 hear(sequence, News::Cancelled);
@@ -304,7 +340,7 @@ impl Scheduler {
                 self.pool.release(&mut sequence.blocks);
             }
         }
-        assert!(sampled.next().is_none(), "the runner answers no more than the samples");
+        assert!(tokens.next().is_none(), "the runner answers no more than the samples");
         self.running.retain(|sequence| sequence.life != Life::Ended);
     }
 }
@@ -331,260 +367,9 @@ fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
     sampling.banned_end = batch.banned_tokens.len() as u32;
     sequence.sample = batch.samples() as u32;
     sequence.awaited += 1;
-    batch.sampled_rows.push(batch.rows() as u32 - 1);
+    batch.sampled_tokens.push(batch.tokens() as u32 - 1);
     batch.sampling.push(sampling);
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::sampling_params::SamplingParams;
-    use super::super::sequence::tests::sequence;
-    use super::*;
-
-    const ALL: usize = usize::MAX;
-
-    /// A scheduler driven by hand: every sampled token is 1.
-    struct Bench {
-        scheduler: Scheduler,
-        pass: Pass,
-        batch: Batch,
-    }
-
-    impl Bench {
-        fn new(tokens: usize, rows: usize, blocks: usize) -> Bench {
-            let limits = BatchLimits { tokens, rows, model_len: 64, block_size: 2 };
-            Bench {
-                scheduler: Scheduler::new(limits, blocks, PrefixCache::On),
-                pass: Pass::with_limits(&limits),
-                batch: Batch::with_limits(&limits),
-            }
-        }
-
-        /// A prompt of `prompt` tokens that no other shares, and at most `answer` tokens after it.
-        fn add(&mut self, id: u64, priority: i32, prompt: usize, answer: usize) {
-            let tokens: Vec<TokenId> = (0..prompt as u32).map(|i| 1 + 100 * id as u32 + i).collect();
-            let params = SamplingParams { priority, ..SamplingParams::default() };
-            self.scheduler.add(sequence(id, &tokens, prompt + answer, params));
-        }
-
-        fn schedule(&mut self, aim: usize) {
-            self.pass.clear();
-            self.batch.clear();
-            self.scheduler.schedule(aim, &mut self.pass, &mut self.batch);
-        }
-
-        /// One pass; answers `(id, new tokens)` of each row.
-        fn pass(&mut self, aim: usize) -> Vec<(u64, usize)> {
-            self.schedule(aim);
-            let rows = self.pass.rows.iter().enumerate();
-            let rows = rows.map(|(i, row)| (row.place.id(), self.batch.row(i).len())).collect();
-            let sampled = vec![1; self.batch.samples()];
-            self.scheduler.collect(&self.pass, &sampled, |sequence, news| match news {
-                News::Token(token) => sequence.accept(token, None, std::time::Instant::now(), &mut Default::default()),
-                News::Cancelled => sequence.life = Life::Ended,
-            });
-            rows
-        }
-    }
-
-    #[test]
-    fn decoding_rows_come_first_and_prompts_fill_the_budget() {
-        let mut bench = Bench::new(8, 4, 64);
-        bench.add(1, 0, 3, 9);
-        assert_eq!(bench.pass(ALL), [(1, 3)]);
-        bench.add(2, 0, 20, 9);
-        bench.add(3, 0, 2, 9);
-        assert_eq!(bench.pass(ALL), [(1, 1), (2, 7)]);
-        assert_eq!(bench.pass(ALL), [(1, 1), (2, 7)]);
-        assert_eq!(bench.pass(ALL), [(1, 1), (2, 6), (3, 1)]);
-        assert_eq!(bench.pass(ALL), [(1, 1), (2, 1), (3, 1)]);
-        assert_eq!(bench.pass(ALL), [(1, 1), (2, 1), (3, 1)]);
-    }
-
-    #[test]
-    fn an_aim_cuts_prompts_but_never_below_one_token() {
-        let mut bench = Bench::new(8, 4, 64);
-        bench.add(1, 0, 5, 9);
-        assert_eq!(bench.pass(4), [(1, 4)]);
-        assert_eq!(bench.pass(4), [(1, 1)]);
-        bench.add(2, 0, 5, 9);
-        assert_eq!(bench.pass(4), [(1, 1), (2, 3)]);
-        assert_eq!(bench.pass(0), [(1, 1), (2, 1)]);
-    }
-
-    #[test]
-    fn a_batch_says_where_everything_is() {
-        let mut bench = Bench::new(8, 4, 64);
-        bench.add(1, 0, 3, 9);
-        bench.pass(ALL);
-        bench.add(2, 0, 9, 9);
-        bench.schedule(ALL);
-        let batch = &bench.batch;
-        assert_eq!(batch.token_ids, [1, 201, 202, 203, 204, 205, 206, 207]);
-        assert_eq!(batch.positions, [3, 0, 1, 2, 3, 4, 5, 6]);
-        assert_eq!((&batch.row_starts[..], &batch.context_lens[..]), (&[0, 1, 8][..], &[4, 7][..]));
-        assert_eq!((batch.table_width, &batch.sampled_rows[..]), (4, &[0][..]));
-        assert_eq!(batch.sampling[0].position, 4);
-        let (first, second) = (batch.block_table(0), batch.block_table(1));
-        assert_eq!(first[2..], [0, 0]);
-        assert_eq!(batch.slots[0], first[1] * 2 + 1);
-        let expected: Vec<u32> = (0..7).map(|position| second[position as usize / 2] * 2 + position % 2).collect();
-        assert_eq!(batch.slots[1..], expected);
-    }
-
-    #[test]
-    fn rows_are_bounded_and_the_rest_gets_its_turn() {
-        let mut bench = Bench::new(8, 2, 64);
-        for id in 1..=3 {
-            bench.add(id, 0, 1, 2);
-        }
-        assert_eq!(bench.pass(ALL), [(1, 1), (2, 1)]);
-        assert_eq!(bench.pass(ALL), [(1, 1), (2, 1)]);
-        assert_eq!(bench.pass(ALL), [(3, 1)]);
-    }
-
-    #[test]
-    fn higher_priority_first_and_order_of_arrival_within_it() {
-        let mut bench = Bench::new(3, 3, 64);
-        for (id, priority) in [(1, -1), (2, 0), (3, 5), (4, 0)] {
-            bench.add(id, priority, 1, 1);
-        }
-        assert_eq!(bench.pass(ALL), [(3, 1), (2, 1), (4, 1)]);
-        assert_eq!(bench.pass(ALL), [(1, 1)]);
-    }
-
-    #[test]
-    fn without_a_free_block_the_youngest_of_the_lowest_priority_gives_way() {
-        let mut bench = Bench::new(16, 4, 7);
-        bench.add(1, -1, 2, 8);
-        bench.add(2, 0, 2, 8);
-        bench.add(3, 0, 2, 8);
-        bench.add(4, -1, 2, 8);
-        let order = |bench: &mut Bench| bench.pass(ALL).iter().map(|row| row.0).collect::<Vec<_>>();
-        assert_eq!(order(&mut bench), [2, 3, 1, 4]);
-        // Each takes its second block, but only three are left for four.
-        assert_eq!(order(&mut bench), [2, 3, 1]);
-        assert_eq!((bench.scheduler.preemptions(), bench.scheduler.waiting()), (1, 1));
-        assert_eq!(order(&mut bench), [2, 3, 1]);
-        // A third block each: one is free, the second comes from request 1, who has nobody to take from.
-        assert_eq!(order(&mut bench), [2, 3]);
-        let mut first_seen = Vec::new();
-        while bench.scheduler.running() + bench.scheduler.waiting() > 0 {
-            for id in order(&mut bench) {
-                if !first_seen.contains(&id) {
-                    first_seen.push(id);
-                }
-            }
-        }
-        assert_eq!(first_seen, [2, 3, 1, 4], "the older one comes back first");
-        assert_eq!(bench.scheduler.used_blocks(), 0);
-    }
-
-    #[test]
-    fn ahead_of_a_pass_in_flight_rows_bring_the_tokens_it_will_sample() {
-        let mut bench = Bench::new(8, 4, 64);
-        bench.add(1, 0, 3, 9);
-        bench.add(2, 0, 2, 1);
-        bench.schedule(ALL);
-        let first = std::mem::take(&mut bench.pass);
-        assert_eq!(bench.batch.token_ids, [101, 102, 103, 201, 202]);
-        // Request 2 ends with the token that is on its way.
-        bench.schedule(ALL);
-        let second = std::mem::take(&mut bench.pass);
-        assert_eq!((&bench.batch.token_ids[..], bench.batch.positions[0]), (&[FROM_PREVIOUS][..], 3));
-        assert_eq!((bench.batch.samples(), bench.batch.sampling[0].position), (1, 4));
-        let accept = |sequence: &mut Sequence, news| match news {
-            News::Token(token) => sequence.accept(token, None, std::time::Instant::now(), &mut Default::default()),
-            News::Cancelled => sequence.life = Life::Ended,
-        };
-        bench.scheduler.collect(&first, &[7, 8], accept);
-        assert_eq!(bench.scheduler.running(), 1);
-        bench.scheduler.collect(&second, &[9], accept);
-        bench.schedule(ALL);
-        assert_eq!((&bench.batch.token_ids[..], bench.batch.positions[0]), (&[9][..], 4));
-    }
-
-    #[test]
-    fn a_row_of_a_sequence_that_ended_one_pass_earlier_is_ignored() {
-        let mut bench = Bench::new(8, 4, 64);
-        bench.add(1, 0, 1, 9);
-        bench.add(2, 0, 1, 9);
-        bench.schedule(ALL);
-        let first = std::mem::take(&mut bench.pass);
-        bench.schedule(ALL);
-        let second = std::mem::take(&mut bench.pass);
-        bench.scheduler.collect(&first, &[5, 6], |sequence, _| match sequence.id() {
-            1 => sequence.life = Life::Ended,
-            _ => sequence.accept(6, None, std::time::Instant::now(), &mut Default::default()),
-        });
-        let mut heard = Vec::new();
-        bench.scheduler.collect(&second, &[7, 8], |sequence, news| heard.push((sequence.id(), news)));
-        assert_eq!(heard, [(2, News::Token(8))]);
-    }
-
-    #[test]
-    fn where_blocks_are_lacking_the_pass_in_flight_is_collected_first() {
-        // Blocks of 2: a prompt of 2 takes one and its next token another.
-        let mut bench = Bench::new(8, 4, 3);
-        bench.add(1, 0, 2, 4);
-        bench.add(2, 0, 2, 4);
-        bench.schedule(ALL);
-        bench.pass.clear();
-        bench.schedule(ALL);
-        assert!(bench.pass.is_empty() && bench.scheduler.preemptions() == 0);
-    }
-
-    #[test]
-    fn nobody_overtakes_a_prompt_that_waits_for_blocks() {
-        let mut bench = Bench::new(32, 4, 9);
-        bench.add(1, 0, 6, 4);
-        bench.pass(ALL);
-        bench.add(2, 0, 14, 1);
-        bench.add(3, 0, 1, 1);
-        for _ in 0..3 {
-            assert_eq!(bench.pass(ALL), [(1, 1)]);
-        }
-        assert_eq!(bench.pass(ALL), [(2, 14), (3, 1)]);
-    }
-
-    #[test]
-    fn a_sequence_cancelled_in_flight_keeps_its_blocks_until_the_pass_is_collected() {
-        let mut bench = Bench::new(8, 4, 8);
-        bench.add(1, 0, 3, 9);
-        bench.add(2, 0, 3, 9);
-        bench.schedule(ALL);
-        assert!(bench.scheduler.cancel(Place::new(0, 1)).is_none());
-        assert_eq!(bench.scheduler.used_blocks(), 4);
-        let mut heard = Vec::new();
-        bench.scheduler.collect(&bench.pass, &[1, 1], |sequence, news| {
-            heard.push((sequence.id(), news));
-            if news == News::Cancelled {
-                sequence.life = Life::Ended;
-            }
-        });
-        assert_eq!(heard, [(1, News::Cancelled), (2, News::Token(1))]);
-        assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (2, 1));
-        assert!(bench.scheduler.cancel(Place::new(0, 2)).is_some(), "not in flight: removed at once");
-        assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (0, 0));
-    }
-
-    #[test]
-    fn a_waiting_or_unknown_sequence_is_cancelled_without_harm() {
-        let mut bench = Bench::new(8, 4, 8);
-        bench.add(1, 0, 3, 9);
-        assert!(bench.scheduler.cancel(Place::new(0, 2)).is_none());
-        assert!(bench.scheduler.cancel(Place::new(0, 1)).is_some());
-        assert!(bench.pass(ALL).is_empty());
-    }
-
-    #[test]
-    fn a_prompt_seen_before_takes_over_its_blocks() {
-        let mut bench = Bench::new(16, 4, 16);
-        bench.add(1, 0, 7, 1);
-        bench.pass(ALL);
-        let again: Vec<TokenId> = (0..7).map(|i| 101 + i).collect();
-        bench.scheduler.add(sequence(2, &again, 9, SamplingParams::default()));
-        assert_eq!(bench.pass(ALL), [(2, 1)]);
-        assert_eq!(bench.scheduler.cached_tokens(), 6);
-    }
-}
+mod tests;

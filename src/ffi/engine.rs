@@ -124,6 +124,14 @@ pub struct nvllm_model_info {
     pub num_kv_blocks: u32,
     /// Tokens of a block.
     pub kv_block_size: u32,
+    /// Where it computes: NVLLM_DEVICE_CPU or NVLLM_DEVICE_CUDA, whichever NVLLM_DEVICE_AUTO chose.
+    pub device: i32,
+    /// Which GPU; 0 on the CPU.
+    pub device_index: i32,
+    /// Sequences that run at once.
+    pub max_num_seqs: u32,
+    /// New tokens in one forward pass.
+    pub max_batched_tokens: u32,
 }
 
 /// [any] Sets the defaults, for nvllm_engine_config_init(&config, sizeof config). Writes struct_size bytes at most.
@@ -302,6 +310,10 @@ impl nvllm_engine_config {
 
 impl From<&ModelInfo> for nvllm_model_info {
     fn from(info: &ModelInfo) -> nvllm_model_info {
+        let (device, index) = match info.device {
+            Device::Cuda { index } => (nvllm_device::NVLLM_DEVICE_CUDA, index),
+            Device::Cpu | Device::Auto { .. } => (nvllm_device::NVLLM_DEVICE_CPU, 0),
+        };
         nvllm_model_info {
             struct_size: size_of::<nvllm_model_info>(),
             vocab_size: count(info.vocab_size),
@@ -315,6 +327,10 @@ impl From<&ModelInfo> for nvllm_model_info {
             kv_cache_bytes: info.kv_cache_bytes,
             num_kv_blocks: count(info.num_kv_blocks),
             kv_block_size: count(info.limits.block_size),
+            device: device as i32,
+            device_index: index as i32,
+            max_num_seqs: count(info.limits.rows),
+            max_batched_tokens: count(info.limits.tokens),
         }
     }
 }

@@ -178,11 +178,11 @@ mod tests {
     use super::super::stats::{nvllm_get_stats, nvllm_stats};
     use super::super::stepping::{nvllm_is_finished, nvllm_output, nvllm_poll_output, nvllm_step};
     use super::*;
-    use crate::batch::{Batch, BatchLimits, TokenId};
+    use crate::batch::{Batch, BatchLimits, Sampled};
     use crate::engine::EngineLimits;
     use crate::engine::options::PrefixCache;
     use crate::error::Result as EngineResult;
-    use crate::runner::{Loaded, ModelInfo, Runner};
+    use crate::runner::{Device, Loaded, ModelInfo, Runner};
     use std::mem::MaybeUninit;
     use std::ptr::{null, null_mut};
     use std::time::{Duration, Instant};
@@ -198,7 +198,7 @@ mod tests {
             Ok(())
         }
 
-        fn collect(&mut self, _deadline: Option<Instant>) -> EngineResult<Option<&[TokenId]>> {
+        fn collect(&mut self, _deadline: Option<Instant>) -> EngineResult<Option<Sampled<'_>>> {
             match self {
                 Broken::Device => Err(Error::Device { call: "cuLaunchKernel", code: 719 }),
                 Broken::Bug => panic!("a bug of the runner"),
@@ -220,6 +220,7 @@ mod tests {
 
     fn engine_over(runner: Broken) -> *mut nvllm_engine {
         let info = ModelInfo {
+            device: Device::Cpu,
             vocab_size: 8,
             num_layers: 1,
             hidden_size: 1,

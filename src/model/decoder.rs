@@ -49,8 +49,8 @@ struct Activations<B: Backend> {
     normed: Tensor<B::Storage>,
     attention: AttentionScratch<B>,
     mlp: MlpScratch<B>,
-    /// Rows of `normed` that are sampled. `[samples, hidden]`
-    sampled: Tensor<B::Storage>,
+    /// Rows of `normed` that are sampled, and then those that the host wants to read. `[samples + hiddens, hidden]`
+    gathered: Tensor<B::Storage>,
     /// `[samples, vocab]`
     logits: Tensor<B::Storage>,
 }
@@ -153,7 +153,7 @@ impl<B: Backend> Decoder<B> {
     /// was recorded and is replayed.
     pub fn fit(&mut self, step: &B::Step) {
         let batch = B::batch(step);
-        self.activations.set_rows(batch.tokens(), batch.samples());
+        self.activations.set_rows(batch.tokens(), batch.samples(), batch.hiddens());
     }
 
     fn embed(&mut self, backend: &mut B, step: &B::Step) {
@@ -175,14 +175,15 @@ impl<B: Backend> Decoder<B> {
     }
 
     fn gather(&mut self, backend: &mut B, step: &B::Step) {
-        let Activations { residual, delta, normed, sampled, .. } = &mut self.activations;
+        let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
         ops::add_rms_norm(backend, normed, residual, delta, &self.final_norm, self.norm_eps);
-        ops::gather_last(backend, sampled, normed, step);
+        ops::gather(backend, gathered, normed, step);
+        gathered.set_rows(B::batch(step).samples());
     }
 
     fn head(&mut self, backend: &mut B, columns: Range<usize>) {
-        let Activations { sampled, logits, .. } = &mut self.activations;
-        ops::linear(backend, logits, sampled, self.head.as_ref().unwrap_or(&self.embedding), None, columns);
+        let Activations { gathered, logits, .. } = &mut self.activations;
+        ops::linear(backend, logits, gathered, self.head.as_ref().unwrap_or(&self.embedding), None, columns);
     }
 
     fn vocab(&self) -> usize {
@@ -222,18 +223,18 @@ impl<B: Backend> Activations<B> {
             normed: stream()?,
             attention: AttentionScratch::new(backend, spec, limits.tokens)?,
             mlp: MlpScratch::new(backend, spec, limits.tokens)?,
-            sampled: backend.tensor(limits.rows, spec.hidden)?,
+            gathered: backend.tensor(limits.rows, spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
         })
     }
 
-    fn set_rows(&mut self, tokens: usize, samples: usize) {
+    fn set_rows(&mut self, tokens: usize, samples: usize, hiddens: usize) {
         self.residual.set_rows(tokens);
         self.delta.set_rows(tokens);
         self.normed.set_rows(tokens);
         self.attention.set_rows(tokens);
         self.mlp.set_rows(tokens);
-        self.sampled.set_rows(samples);
+        self.gathered.set_rows(samples + hiddens);
         self.logits.set_rows(samples);
     }
 }

@@ -79,6 +79,11 @@ impl Weights {
         self.dtype
     }
 
+    /// The same tensors, whose matrices will be given as `dtype`.
+    pub fn converted(self, dtype: DType) -> Weights {
+        Weights { dtype, ..self }
+    }
+
     /// Bytes that all tensors have together as [`Weights::dtype`].
     pub fn total_bytes(&self) -> u64 {
         let numbers: usize = self.tensors.values().map(|entry| entry.shape.iter().product::<usize>()).sum();

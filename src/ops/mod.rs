@@ -3,7 +3,7 @@
 mod add_rms_norm;
 mod attention;
 mod embedding;
-mod gather_last;
+mod gather;
 mod linear;
 mod rms_norm;
 mod rope_and_cache;
@@ -13,7 +13,7 @@ mod silu_mul;
 pub use add_rms_norm::add_rms_norm;
 pub use attention::attention;
 pub use embedding::embedding;
-pub use gather_last::gather_last;
+pub use gather::gather;
 pub use linear::linear;
 pub use rms_norm::rms_norm;
 pub use rope_and_cache::rope_and_cache;

@@ -1,10 +1,10 @@
 //! One GPU. Two passes may be in flight: while the device computes one, the host schedules and stages the next.
 
 use super::graphs::{self, Graphs};
-use super::{Launching, ModelInfo, Runner, RunnerConfig, memory};
+use super::{Device, Launching, ModelInfo, Runner, RunnerConfig, memory};
 use crate::backend::cuda::{CallersContext, Cuda, KvCache, Step};
 use crate::backend::{Backend, DType};
-use crate::batch::{Batch, BatchLimits, TokenId};
+use crate::batch::{Batch, BatchLimits, Sampled};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::config::HfConfig;
@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Device memory that is left alone besides what was measured: the driver takes some for each kernel when it first runs.
 const SPARE_BYTES: u64 = 128 << 20;
+
+/// Products of fewer tokens than this are timed with the graphs.
+const TIMED_FROM: usize = 128;
 
 /// A decoder on one GPU.
 pub struct CudaRunner {
@@ -70,8 +73,9 @@ impl CudaRunner {
         let blocks = memory::device_kv_blocks(config.kv_budget, &limits, &kv_shape, &memory)?;
         let mut cache = backend.kv_cache(&kv_shape, blocks)?;
         let graphs = Graphs::capture(&sizes, &mut backend, &mut decoder, &mut cache, &mut step, &limits)?;
+        backend.settle();
 
-        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits);
+        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits, Device::Cuda { index });
         let steps = [step, twin];
         let (submitted, collected, pass_time, callers) = (0, 0, Duration::ZERO, None);
         let runner = CudaRunner { graphs, backend, decoder, cache, steps, submitted, collected, pass_time, callers };
@@ -95,7 +99,7 @@ fn open_weights(folder: &Path, dtype: Option<DType>) -> Result<Weights> {
     match (dtype, weights.dtype()) {
         (None, DType::F32) => {
             log(Level::Info, format_args!("the model is stored in F32 and computed in BF16 on CUDA"));
-            Weights::open(folder, Some(DType::Bf16))
+            Ok(weights.converted(DType::Bf16))
         }
         (Some(DType::F32), _) => {
             Err(Error::Unsupported { what: "dtype F32 on CUDA: choose BF16 or F16, or device CPU".to_owned() })
@@ -104,8 +108,8 @@ fn open_weights(folder: &Path, dtype: Option<DType>) -> Result<Weights> {
     }
 }
 
-/// Runs the largest pass there can be, so that what the driver and cuBLASLt load is loaded, and answers the bytes that graphs of
-/// these sizes will take.
+/// Runs the largest pass there can be, so that what the driver and cuBLASLt load is loaded, and a layer of smaller ones, so that
+/// their matrix products are timed. Answers the bytes that graphs of these sizes will take.
 fn warm_up(
     sizes: &[usize],
     backend: &mut Cuda,
@@ -117,6 +121,11 @@ fn warm_up(
     backend.stage(step, &graphs::largest_batch(limits))?;
     decoder.run_all(backend, cache, step);
     backend.synchronize()?;
+    for tokens in (TIMED_FROM.ilog2()..).map(|log2| 1 << log2).take_while(|&tokens| tokens < limits.tokens) {
+        backend.stage(step, &graphs::largest_batch(&BatchLimits { tokens, ..*limits }))?;
+        decoder.run(backend, cache, step, decoder.first());
+        backend.synchronize()?;
+    }
     let Some(&largest) = sizes.last() else { return Ok(SPARE_BYTES) };
     let (before, _) = backend.memory()?;
     let one = Graphs::capture(&[largest], backend, decoder, cache, step, limits)?;
@@ -156,7 +165,7 @@ impl Runner for CudaRunner {
         Ok(())
     }
 
-    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
         let _callers = CallersContext::note()?;
         assert!(self.collected < self.submitted, "a pass is in flight");
         let step = &self.steps[self.collected % 2];
@@ -168,10 +177,10 @@ impl Runner for CudaRunner {
                 thread::yield_now();
             }
         }
-        let tokens = self.backend.sampled(step)?;
+        let sampled = self.backend.sampled(step)?;
         self.pass_time = step.device_time()?;
         self.collected += 1;
-        Ok(Some(tokens))
+        Ok(Some(sampled))
     }
 
     fn depth(&self) -> usize {

@@ -64,7 +64,7 @@ fn one_token(limits: &BatchLimits) -> Batch {
     batch.row_starts.push(1);
     batch.context_lens.push(1);
     batch.block_tables.push(0);
-    batch.sampled_rows.push(0);
+    batch.sampled_tokens.push(0);
     batch.sampling.push(Sampling::GREEDY);
     batch
 }
@@ -83,7 +83,7 @@ pub fn largest_batch(limits: &BatchLimits) -> Batch {
         batch.row_starts.push(batch.tokens() as u32);
         batch.context_lens.push(tokens as u32);
         batch.block_tables.resize(batch.rows() * batch.table_width, 0);
-        batch.sampled_rows.push(batch.rows() as u32 - 1);
+        batch.sampled_tokens.push(batch.tokens() as u32 - 1);
         batch.sampling.push(Sampling::GREEDY);
     }
     batch

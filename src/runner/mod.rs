@@ -9,7 +9,7 @@ pub mod single;
 
 use crate::backend::cpu::{Cpu, Isa};
 use crate::backend::{DType, KvShape};
-use crate::batch::{Batch, BatchLimits, TokenId};
+use crate::batch::{Batch, BatchLimits, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::config::HfConfig;
@@ -32,11 +32,11 @@ pub trait Runner: Send {
     /// If [`depth`](Self::depth) passes are in flight already.
     fn submit(&mut self, batch: &Batch) -> Result<()>;
 
-    /// Works on the oldest pass in flight and returns its tokens, one for each of the batch's `sampled_rows`.
+    /// Works on the oldest pass in flight and returns what its batch asked for.
     ///
     /// `None` means that the deadline came first; call again to go on. Without a deadline the pass runs to its end. At
     /// least one stage is made in a call, so that a deadline in the past cannot stop the work for ever.
-    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>>;
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>>;
 
     /// Passes that may be in flight at once. With more than one, a batch may refer to tokens of the pass before it by
     /// [`FROM_PREVIOUS`](crate::batch::FROM_PREVIOUS).
@@ -131,6 +131,8 @@ pub struct Loaded {
 /// Facts about a loaded model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelInfo {
+    /// Where it computes: not [`Device::Auto`].
+    pub device: Device,
     /// Tokens that the embedding table knows.
     pub vocab_size: usize,
     /// Layers.
@@ -161,8 +163,10 @@ impl ModelInfo {
         kv_shape: &KvShape,
         blocks: usize,
         limits: BatchLimits,
+        device: Device,
     ) -> ModelInfo {
         ModelInfo {
+            device,
             vocab_size: spec.vocab,
             num_layers: spec.layers,
             hidden_size: spec.hidden,
@@ -187,12 +191,7 @@ pub fn check_device(device: Device) -> Result<()> {
 
 #[cfg(nvllm_cuda)]
 fn check_cuda(index: usize) -> Result<()> {
-    match crate::backend::cuda::device_count()? {
-        devices if index < devices => Ok(()),
-        devices => Err(Error::Unsupported {
-            what: format!("CUDA device {index} was asked for, but the driver shows {devices}: use device CPU or AUTO"),
-        }),
-    }
+    crate::backend::cuda::check_ordinal(index)
 }
 
 #[cfg(not(nvllm_cuda))]

@@ -1,13 +1,13 @@
 //! One device, one pass at a time.
 
 use crate::backend::{Backend, Tensor};
-use crate::batch::{Batch, TokenId};
+use crate::batch::{Batch, Sampled};
 use crate::error::Result;
 use crate::model::config::HfConfig;
 use crate::model::decoder::{Decoder, Stage};
 use crate::model::families;
 use crate::model::weights::Weights;
-use crate::runner::{ModelInfo, Runner, RunnerConfig, memory};
+use crate::runner::{Device, ModelInfo, Runner, RunnerConfig, memory};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ impl<B: Backend> SingleRunner<B> {
         let step = backend.step(&limits)?;
         weights.warm(progress)?;
 
-        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits);
+        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits, Device::Cpu);
         Ok((SingleRunner { backend, decoder, cache, step, pass: None, pass_time: Duration::ZERO }, info))
     }
 
@@ -80,7 +80,7 @@ impl<B: Backend> Runner for SingleRunner<B> {
         Ok(())
     }
 
-    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
         let pass = self.pass.as_mut().expect("a pass is in flight");
         let mut begun = Instant::now();
         let mut is_first = true;

@@ -38,6 +38,7 @@ static void options_that_make_no_sense(void) {
   WITH(min_p, 1.1f, "min_p");
   WITH(ignore_eos, 2, "ignore_eos");
   WITH(include_stop, 2, "include_stop");
+  WITH(pin_prompt, 2, "pin_prompt");
   WITH(n, 0, "n is 0");
   WITH(n, 1025, "n is 1025");
   WITH(num_stop, 1, "stop");
@@ -125,6 +126,8 @@ static void more_than_the_engine_holds(const char *folder) {
   nvllm_model_info info = {.struct_size = sizeof info};
   nvllm_engine_config config;
   CHECK_STATUS(NVLLM_OK, nvllm_engine_model_info(engine, &info, &error), &error, "info");
+  CHECK(info.device == NVLLM_DEVICE_CPU || info.device == NVLLM_DEVICE_CUDA, "the device that AUTO chose");
+  CHECK(info.max_num_seqs > 0 && info.max_batched_tokens >= info.max_num_seqs, "the largest batch");
   nvllm_engine_config_init(&config, sizeof config);
   config.model_path = folder;
   config.num_threads = 1;

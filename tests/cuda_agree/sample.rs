@@ -141,7 +141,7 @@ fn the_same_logits_give_the_same_tokens_as_on_the_cpu() {
             let mut step = staged(cuda, &batch);
             for round in 0..2 {
                 ops::sample(cuda, &mut step, &logits);
-                assert_eq!(cuda.sampled(&step).unwrap(), expected, "{}, {dtype:?}, round {round}", case.name);
+                assert_eq!(cuda.sampled(&step).unwrap().tokens, expected, "{}, {dtype:?}, round {round}", case.name);
             }
         }
     });
@@ -173,7 +173,7 @@ fn no_token_that_is_nan_or_banned_is_chosen() {
                 let logits = filled(cuda, logits, 5);
                 let mut step = staged(cuda, &batch);
                 ops::sample(cuda, &mut step, &logits);
-                let token = cuda.sampled(&step).unwrap();
+                let token = cuda.sampled(&step).unwrap().tokens;
                 assert_eq!(token, [*expected], "{name}, {dtype:?}, temperature {}", sampling.temperature);
             }
         }

@@ -109,7 +109,7 @@ impl Scene {
         let mut free = random.permutation(blocks);
         let width = rows.iter().map(needed).max().unwrap_or(1) + 1;
         let mut batch = Batch { row_starts: vec![0], table_width: width, ..Batch::default() };
-        for (index, row) in rows.iter().enumerate() {
+        for row in rows {
             let mut table = free.split_off(free.len() - needed(row));
             table.resize(width, 0);
             for position in row.0..row.0 + row.1 {
@@ -120,7 +120,7 @@ impl Scene {
             batch.row_starts.push(batch.token_ids.len() as u32);
             batch.context_lens.push((row.0 + row.1) as u32);
             batch.block_tables.extend(table);
-            batch.sampled_rows.push(index as u32);
+            batch.sampled_tokens.push(batch.tokens() as u32 - 1);
             batch.sampling.push(Sampling::GREEDY);
         }
         Scene { batch, blocks, block_size }
@@ -135,7 +135,7 @@ impl Scene {
 pub fn limits(batch: &Batch) -> BatchLimits {
     BatchLimits {
         tokens: batch.tokens().max(1),
-        rows: batch.rows().max(batch.samples()).max(1),
+        rows: batch.rows().max(batch.samples() + batch.hiddens()).max(1),
         model_len: batch.table_width.max(1),
         block_size: 1,
     }

@@ -85,13 +85,13 @@ impl Model {
             ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
             ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
         }
-        ops::gather_last(cuda, last, normed, &self.step);
+        ops::gather(cuda, last, normed, &self.step);
         ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);
         ops::sample(cuda, &mut self.step, logits);
     }
 
     fn results(&mut self, cuda: &mut Cuda) -> (Vec<u32>, Vec<u32>) {
-        let tokens = cuda.sampled(&self.step).unwrap().to_vec();
+        let tokens = cuda.sampled(&self.step).unwrap().tokens.to_vec();
         (tokens, cuda.read(&self.tensors[8]).unwrap().iter().map(|v| v.to_bits()).collect())
     }
 }

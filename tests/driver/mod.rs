@@ -78,7 +78,7 @@ impl Sequence {
         batch.block_tables.extend_from_slice(&self.blocks[..used]);
         batch.block_tables.resize((row + 1) * batch.table_width, 0);
         if end == self.tokens.len() {
-            batch.sampled_rows.push(row as u32);
+            batch.sampled_tokens.push(batch.tokens() as u32 - 1);
             batch.sampling.push(Sampling { position: end as u32, ..Sampling::GREEDY });
         }
         self.computed = end;
@@ -100,7 +100,7 @@ impl Logits for SingleRunner<Cpu> {
 /// One pass from begin to end: the tokens it chose, one a sampled row.
 pub fn pass(runner: &mut impl Runner, batch: &Batch) -> Vec<TokenId> {
     runner.submit(batch).unwrap();
-    runner.collect(None).unwrap().expect("no deadline was given").to_vec()
+    runner.collect(None).unwrap().expect("no deadline was given").tokens.to_vec()
 }
 
 /// Row `row` of the logits of the last pass.

@@ -7,9 +7,9 @@
 
 pub mod oracle;
 
-use nanovllm::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampling, TokenId};
+use nanovllm::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampled, Sampling, TokenId};
 use nanovllm::error::Result;
-use nanovllm::runner::{Loaded, ModelInfo, Runner};
+use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,7 @@ pub fn load(shape: Shape) -> Loaded {
         sampled: Vec::with_capacity(limits.rows),
     });
     let info = ModelInfo {
+        device: Device::Cpu,
         vocab_size: vocab,
         num_layers: shape.stages,
         hidden_size: 1,
@@ -103,7 +104,7 @@ impl FakeRunner {
         assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);
         assert_eq!((batch.positions.len(), batch.slots.len()), (batch.tokens(), batch.tokens()));
         assert_eq!(batch.sampling.len(), batch.samples());
-        assert!(batch.sampled_rows.is_sorted_by(|a, b| a < b), "{:?}", batch.sampled_rows);
+        assert!(batch.sampled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.sampled_tokens);
         self.writers.fill(None);
         for row in 0..batch.rows() {
             let (tokens, context) = (batch.row(row), batch.context_lens[row] as usize);
@@ -142,8 +143,9 @@ impl FakeRunner {
 
     fn sample(&mut self) {
         self.sampled.clear();
-        for (sampling, &row) in self.batch.sampling.iter().zip(&self.batch.sampled_rows) {
-            let (row, context) = (row as usize, self.batch.context_lens[row as usize] as usize);
+        for (sampling, &token) in self.batch.sampling.iter().zip(&self.batch.sampled_tokens) {
+            let row = self.batch.row_starts.partition_point(|&start| start <= token) - 1;
+            let context = self.batch.positions[token as usize] as usize + 1;
             assert_eq!(sampling.position as usize, context);
             let attended =
                 (0..context).fold(0u64, |sum, position| sum.wrapping_add(self.slots[self.slot(row, position)]));
@@ -164,7 +166,7 @@ impl Runner for FakeRunner {
         Ok(())
     }
 
-    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<&[TokenId]>> {
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
         if self.made == 0 {
             self.batch.clone_from(self.in_flight.front().expect("a pass is in flight"));
             // What the pass before sampled is known only now.
@@ -186,7 +188,7 @@ impl Runner for FakeRunner {
         self.made = 0;
         self.idle.extend(self.in_flight.pop_front());
         self.sample();
-        Ok(Some(&self.sampled))
+        Ok(Some(Sampled { tokens: &self.sampled, ..Sampled::default() }))
     }
 
     fn depth(&self) -> usize {

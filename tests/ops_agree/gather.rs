@@ -1,4 +1,4 @@
-//! `embedding` and `gather_last`, which copy: their bits must be equal.
+//! `embedding` and `gather`, which copy: their bits must be equal.
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, limits};
@@ -64,26 +64,30 @@ fn table(case: &Table) -> (Vec<HostTensor>, Batch) {
 struct Picks {
     /// New tokens of each row.
     rows: &'static [usize],
-    /// Rows that ask for a token.
+    /// New tokens that are sampled.
     sampled: &'static [u32],
+    /// New tokens whose hidden states are read.
+    read: &'static [u32],
     hidden: usize,
 }
 
-struct GatherLast;
+struct Gather;
 
-impl Op for GatherLast {
+impl Op for Gather {
     type Case = Picks;
     const CASES: &'static [(&'static str, Picks)] = &[
-        ("one token", Picks { rows: &[1], sampled: &[0], hidden: 8 }),
-        ("decode batch", Picks { rows: &[1, 1, 1, 1], sampled: &[0, 1, 2, 3], hidden: 1024 }),
-        ("unfinished prompts ask for nothing", Picks { rows: &[5, 1, 9, 3], sampled: &[1, 3], hidden: 5 }),
+        ("one token", Picks { rows: &[1], sampled: &[0], read: &[], hidden: 8 }),
+        ("decode batch", Picks { rows: &[1, 1, 1, 1], sampled: &[0, 1, 2, 3], read: &[], hidden: 1024 }),
+        ("unfinished prompts ask for nothing", Picks { rows: &[5, 1, 9, 3], sampled: &[5, 17], read: &[], hidden: 5 }),
+        ("prompts that are embedded", Picks { rows: &[5, 3], sampled: &[], read: &[0, 1, 2, 3, 4, 7], hidden: 5 }),
+        ("samples come before what is read", Picks { rows: &[2, 3, 1], sampled: &[5], read: &[1, 4], hidden: 8 }),
     ];
     const BOUND: f64 = 0.0;
 
     fn expected(case: &Picks) -> Vec<f32> {
         let (x, batch) = picks(case);
-        let mut out = vec![f32::NAN; case.sampled.len() * case.hidden];
-        reference::gather_last(&mut out, &x, case.hidden, &batch);
+        let mut out = vec![f32::NAN; (case.sampled.len() + case.read.len()) * case.hidden];
+        reference::gather(&mut out, &x, case.hidden, &batch);
         out
     }
 
@@ -92,8 +96,8 @@ impl Op for GatherLast {
         let mut step = backend.step(&limits(&batch)).unwrap();
         backend.stage(&mut step, &batch).unwrap();
         let x = backend.filled(&x, case.hidden);
-        let mut out = backend.poisoned(case.sampled.len(), case.hidden);
-        ops::gather_last(backend, &mut out, &x, &step);
+        let mut out = backend.poisoned(case.sampled.len() + case.read.len(), case.hidden);
+        ops::gather(backend, &mut out, &x, &step);
         backend.read(&out)
     }
 }
@@ -104,8 +108,9 @@ fn picks(case: &Picks) -> (Vec<f32>, Batch) {
     let rows: Vec<Row> =
         case.rows.iter().enumerate().map(|(sequence, &new)| Row { sequence, before: 0, new }).collect();
     let mut batch = sequences.batch(&rows);
-    batch.sampled_rows = case.sampled.to_vec();
+    batch.sampled_tokens = case.sampled.to_vec();
     batch.sampling.truncate(case.sampled.len());
+    batch.hidden_tokens = case.read.to_vec();
     (random.numbers(batch.tokens() * case.hidden, 1.0), batch)
 }
 
@@ -115,6 +120,6 @@ fn embedding_agrees_with_its_specification() {
 }
 
 #[test]
-fn gather_last_agrees_with_its_specification() {
-    agrees::<GatherLast>();
+fn gather_agrees_with_its_specification() {
+    agrees::<Gather>();
 }

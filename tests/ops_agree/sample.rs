@@ -31,7 +31,7 @@ fn inputs(case: &Case) -> (Vec<f32>, Batch) {
     for sample in 0..case.samples {
         let banned_start = batch.banned_tokens.len() as u32;
         batch.banned_tokens.extend((0..case.banned).map(|_| random.below(case.vocab) as u32));
-        batch.sampled_rows.push(sample as u32);
+        batch.sampled_tokens.push(sample as u32);
         batch.sampling.push(Sampling {
             position: sample as u32,
             stream: (sample as u64 % 3) << 31,
@@ -104,7 +104,7 @@ fn sampled<B: Column>(backend: &mut B, logits: &[f32], vocab: usize, batch: &Bat
     let mut step = backend.step(&limits(batch)).unwrap();
     backend.stage(&mut step, batch).unwrap();
     ops::sample(backend, &mut step, &logits);
-    backend.sampled(&step).unwrap().iter().map(|&token| token as f32).collect()
+    backend.sampled(&step).unwrap().tokens.iter().map(|&token| token as f32).collect()
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn no_token_that_is_nan_or_banned_is_chosen() {
         for (name, logits, banned, expected) in cases {
             for sampling in [Sampling::GREEDY, WARM, Sampling { top_k: 3, top_p: 0.9, min_p: 0.1, ..WARM }] {
                 let batch = Batch {
-                    sampled_rows: vec![0],
+                    sampled_tokens: vec![0],
                     sampling: vec![Sampling { banned_end: banned.len() as u32, ..sampling }],
                     banned_tokens: banned.to_vec(),
                     ..Batch::default()
@@ -177,7 +177,7 @@ fn draws_follow_the_distribution() {
     for (name, by, sampling, kept) in cases {
         let mut batch = Batch::default();
         for draw in 0..DRAWS as u64 {
-            batch.sampled_rows.push(draw as u32);
+            batch.sampled_tokens.push(draw as u32);
             batch.sampling.push(match by {
                 By::Position => Sampling { position: draw as u32, ..sampling },
                 By::Stream => Sampling { stream: draw << 20, ..sampling },
@@ -212,7 +212,7 @@ fn a_draw_depends_on_its_own_numbers_alone() {
     let cpu = &mut Cpu::new(2, *Isa::available().last().unwrap());
     let together = sampled(cpu, &logits, PLAIN.vocab, &batch);
     for sample in [0, 1, 77, 199] {
-        let alone = Batch { sampled_rows: vec![0], sampling: vec![batch.sampling[sample]], ..Batch::default() };
+        let alone = Batch { sampled_tokens: vec![0], sampling: vec![batch.sampling[sample]], ..Batch::default() };
         let row = &logits[sample * PLAIN.vocab..][..PLAIN.vocab];
         assert_eq!(sampled(cpu, row, PLAIN.vocab, &alone), [together[sample]]);
     }

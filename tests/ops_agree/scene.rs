@@ -69,7 +69,7 @@ impl Sequences {
     /// A batch of `rows`, each of which asks for a token.
     pub fn batch(&self, rows: &[Row]) -> Batch {
         let mut batch = Batch { row_starts: vec![0], table_width: self.table_width, ..Batch::default() };
-        for (index, row) in rows.iter().enumerate() {
+        for row in rows {
             let table = &self.tables[row.sequence];
             for position in row.before..row.before + row.new {
                 let slot = table[position / self.block_size] as usize * self.block_size + position % self.block_size;
@@ -80,7 +80,7 @@ impl Sequences {
             batch.row_starts.push(batch.token_ids.len() as u32);
             batch.context_lens.push((row.before + row.new) as u32);
             batch.block_tables.extend(table.iter().copied().chain(std::iter::repeat(0)).take(self.table_width));
-            batch.sampled_rows.push(index as u32);
+            batch.sampled_tokens.push(batch.tokens() as u32 - 1);
             batch.sampling.push(Sampling::GREEDY);
         }
         batch
@@ -91,7 +91,7 @@ impl Sequences {
 pub fn limits(batch: &Batch) -> BatchLimits {
     BatchLimits {
         tokens: batch.tokens().max(1),
-        rows: batch.rows().max(batch.samples()).max(1),
+        rows: batch.rows().max(batch.samples() + batch.hiddens()).max(1),
         model_len: batch.table_width.max(1),
         block_size: 1,
     }

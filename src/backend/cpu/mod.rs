@@ -11,7 +11,7 @@ mod amx;
 mod attention;
 mod disjoint;
 mod embedding;
-mod gather_last;
+mod gather;
 mod isa;
 mod kv_cache;
 mod lanes;
@@ -34,7 +34,7 @@ pub use pages::Pages;
 pub use pool::Pool;
 
 use super::{Backend, HeadNorm, HostTensor, KvShape};
-use crate::batch::{Batch, BatchLimits, TokenId};
+use crate::batch::{Batch, BatchLimits, Sampled, TokenId};
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub mod reference {
     pub use super::add_rms_norm::reference as add_rms_norm;
     pub use super::attention::reference as attention;
     pub use super::embedding::reference as embedding;
-    pub use super::gather_last::reference as gather_last;
+    pub use super::gather::reference as gather;
     pub use super::linear::reference as linear;
     pub use super::rms_norm::reference as rms_norm;
     pub use super::rope_and_cache::reference as rope_and_cache;
@@ -159,8 +159,8 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn sampled<'a>(&mut self, step: &'a Step) -> Result<&'a [TokenId]> {
-        Ok(&step.sampled)
+    fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
+        Ok(Sampled { tokens: &step.sampled, ..Sampled::default() })
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
@@ -216,8 +216,8 @@ impl Backend for Cpu {
         silu_mul::run(self, out, gate_up);
     }
 
-    fn gather_last(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
-        gather_last::run(self, out, x, step);
+    fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
+        gather::run(self, out, x, step);
     }
 
     fn sample(&mut self, step: &mut Step, logits: &Tensor) {

@@ -1,8 +1,8 @@
 //! Matrix products by cuBLASLt, where it is installed.
 //!
 //! The library is looked for under its soname, then in `NVLLM_CUDA_LIB_DIR`, then beside Python's site-packages: opening
-//! the full path first makes the later open by soname find it. For each shape the library's suggestions are timed once and the
-//! fastest is kept, so that a step asks for no heuristic.
+//! the full path first makes the later open by soname find it. While an engine opens, the library's suggestions are timed once for
+//! each shape and the fastest is kept; shapes that come later take over what their neighbours found.
 
 use super::driver::{Context, Event, EventKind, Memory};
 use super::linear::LinearParams;
@@ -47,12 +47,22 @@ pub struct Blas {
     workspace: Memory,
     dtype: lt::cudaDataType,
     plans: HashMap<Shape, Option<lt::cublasLtMatmulAlgo_t>>,
+    planning: Planning,
     /// Around each candidate of a new shape.
     timing: [Event; 2],
 }
 
 // SAFETY: the handle may be used from any thread, one at a time, which `&mut self` ensures.
 unsafe impl Send for Blas {}
+
+/// How a shape that is new gets its algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Planning {
+    /// By timing.
+    Timed,
+    /// From the next larger number of tokens that was timed, or else by the library's first suggestion.
+    Inherited,
+}
 
 /// What an algorithm depends on. Token counts that lie close together share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,7 +150,15 @@ impl Blas {
                     DType::Bf16 => lt::cudaDataType::CUDA_R_16BF,
                     DType::F16 | DType::F32 => lt::cudaDataType::CUDA_R_16F,
                 };
-                Ok(Some(Blas { context: context.clone(), handle, workspace, dtype, plans: HashMap::new(), timing }))
+                Ok(Some(Blas {
+                    context: context.clone(),
+                    handle,
+                    workspace,
+                    dtype,
+                    plans: HashMap::new(),
+                    planning: Planning::Timed,
+                    timing,
+                }))
             }
             (Err(error), _) | (_, Err(error)) => {
                 // SAFETY: created above and used by nobody.
@@ -150,7 +168,12 @@ impl Blas {
         }
     }
 
-    /// Launches a product. A shape that is new is planned first, unless a graph is being captured.
+    /// Ends the timing of new shapes.
+    pub fn settle(&mut self) {
+        self.planning = Planning::Inherited;
+    }
+
+    /// Launches a product. A shape that is new is planned first.
     pub fn matmul(&mut self, product: &Product) -> Result<Outcome> {
         self.context.make_current()?;
         let p = &product.params;
@@ -160,10 +183,10 @@ impl Blas {
         let algorithm = match self.plans.get(&shape) {
             Some(plan) => *plan,
             None => {
-                let plan = self.plan(&call, product)?;
-                if !self.context.is_capturing() {
-                    self.plans.insert(shape, plan);
-                }
+                // Nothing can be timed while a graph is captured.
+                let is_timed = self.planning == Planning::Timed && !self.context.is_capturing();
+                let plan = if is_timed { self.fastest(&call, product)? } else { self.inherited(&shape, &call) };
+                self.plans.insert(shape, plan);
                 plan
             }
         };
@@ -183,11 +206,17 @@ impl Blas {
         }
     }
 
-    /// The fastest of the library's suggestions for this shape; the first one while a graph is captured.
-    fn plan(&mut self, call: &Call, product: &Product) -> Result<Option<lt::cublasLtMatmulAlgo_t>> {
-        if self.context.is_capturing() {
-            return Ok(self.suggestions(call, 1).first().map(|s| s.algo));
-        }
+    /// What the next larger number of tokens takes, or the library's first suggestion.
+    fn inherited(&self, shape: &Shape, call: &Call) -> Option<lt::cublasLtMatmulAlgo_t> {
+        let larger = self.plans.iter().filter(|(other, _)| {
+            other.m_bucket > shape.m_bucket && Shape { m_bucket: shape.m_bucket, ..**other } == *shape
+        });
+        let next = larger.min_by_key(|(other, _)| other.m_bucket).and_then(|(_, plan)| *plan);
+        next.or_else(|| self.suggestions(call, 1).first().map(|suggestion| suggestion.algo))
+    }
+
+    /// The fastest of the library's suggestions for this shape.
+    fn fastest(&mut self, call: &Call, product: &Product) -> Result<Option<lt::cublasLtMatmulAlgo_t>> {
         let mut best: Option<(f32, lt::cublasLtMatmulAlgo_t)> = None;
         for suggestion in self.suggestions(call, CANDIDATES) {
             let algorithm = suggestion.algo;

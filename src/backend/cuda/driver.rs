@@ -47,15 +47,9 @@ unsafe impl Sync for Context {}
 impl Context {
     /// Opens device `ordinal` of those the driver shows.
     pub fn open(ordinal: usize) -> Result<Arc<Context>> {
-        let devices = device_count()?;
-        if ordinal >= devices {
-            return Err(Error::Unsupported {
-                what: format!("CUDA device {ordinal} was asked for, but the driver shows {devices}: use device CPU"),
-            });
-        }
+        check_ordinal(ordinal)?;
         let (mut device, mut context, mut stream) = (0, ptr::null_mut(), ptr::null_mut());
-        // SAFETY: `device_count` found the driver and initialized it; the ordinal is below its count by the check above, and
-        // all out-pointers are live locals. The context is retained before the stream is made in it.
+        // SAFETY: `check_ordinal` found the driver, initialized it and knows the ordinal; all out-pointers are live locals. The context is retained before the stream is made in it.
         unsafe {
             check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal as i32))?;
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
@@ -184,22 +178,64 @@ impl Drop for CallersContext {
     }
 }
 
+/// The oldest driver whose functions are called here, as the driver counts: CUDA 13.0.
+const OLDEST_DRIVER: i32 = 13_000;
+
 /// Devices that the driver shows; 0 without a driver.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] for a driver that is too old, or that cannot be used: a machine whose GPU is out of order has a CPU.
 pub fn device_count() -> Result<usize> {
     // SAFETY: asks whether the library can be opened, before any of its functions is called.
     if !unsafe { sys::is_culib_present() } {
         return Ok(0);
     }
-    let mut devices = 0;
-    // SAFETY: the library is there by the line above; the out-pointer is a live local.
+    let (mut version, mut devices) = (0, 0);
+    // SAFETY: the library is there by the line above, and every version of it has these functions; the out-pointers are live
+    // locals.
     unsafe {
+        check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut version))?;
+        usable(version)?;
         match sys::cuInit(0) {
+            sys::CUresult::CUDA_SUCCESS => {}
             sys::CUresult::CUDA_ERROR_NO_DEVICE => return Ok(0),
-            code => check("cuInit", code)?,
+            code => {
+                let what = format!(
+                    "the NVIDIA driver answers cuInit with {}, so CUDA cannot be used: choose device CPU",
+                    code as i32
+                );
+                return Err(Error::Unsupported { what });
+            }
         }
         check("cuDeviceGetCount", sys::cuDeviceGetCount(&mut devices))?;
     }
     Ok(devices as usize)
+}
+
+fn usable(version: i32) -> Result<()> {
+    if version >= OLDEST_DRIVER {
+        return Ok(());
+    }
+    let named = |version: i32| format!("{}.{}", version / 1000, version % 1000 / 10);
+    let (has, needs) = (named(version), named(OLDEST_DRIVER));
+    Err(Error::Unsupported {
+        what: format!(
+            "the NVIDIA driver serves CUDA up to {has}, but {needs} is needed: update it or choose device CPU"
+        ),
+    })
+}
+
+/// Refuses an ordinal that the driver does not show.
+pub fn check_ordinal(ordinal: usize) -> Result<()> {
+    match device_count()? {
+        devices if ordinal < devices => Ok(()),
+        devices => Err(Error::Unsupported {
+            what: format!(
+                "CUDA device {ordinal} was asked for, but the driver shows {devices}: use device CPU or AUTO"
+            ),
+        }),
+    }
 }
 
 /// Device memory.
@@ -430,5 +466,19 @@ impl Drop for Event {
         let _ = self.context.make_current();
         // SAFETY: created by `new` and destroyed once.
         let _ = unsafe { sys::cuEventDestroy_v2(self.event) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::usable;
+
+    #[test]
+    fn an_old_driver_is_unsupported_and_says_what_it_lacks() {
+        for version in [13_000, 13_020, 14_000] {
+            usable(version).unwrap();
+        }
+        let error = usable(12_080).unwrap_err().to_string();
+        assert!(error.contains("up to 12.8") && error.contains("13.0 is needed"), "{error}");
     }
 }

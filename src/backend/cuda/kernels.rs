@@ -4,7 +4,7 @@ use super::driver::{Context, check};
 use super::params::Params;
 use super::sys;
 use crate::backend::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum File {
     AttentionPrefill,
     CopyBlocks,
     Embedding,
-    GatherLast,
+    Gather,
     LinearStream,
     LinearTiled,
     RmsNorm,
@@ -46,7 +46,7 @@ impl File {
             File::AttentionPrefill => fatbin!("attention_prefill"),
             File::CopyBlocks => fatbin!("copy_blocks"),
             File::Embedding => fatbin!("embedding"),
-            File::GatherLast => fatbin!("gather_last"),
+            File::Gather => fatbin!("gather"),
             File::LinearStream => fatbin!("linear_stream"),
             File::LinearTiled => fatbin!("linear_tiled"),
             File::RmsNorm => fatbin!("rms_norm"),
@@ -74,7 +74,19 @@ impl Module {
         context.make_current()?;
         let mut module = ptr::null_mut();
         // SAFETY: the image is a whole fatbin, aligned by `Aligned`, and the out-pointer is a live local.
-        check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut module, file.fatbin().as_ptr().cast()) })?;
+        match unsafe { sys::cuModuleLoadData(&mut module, file.fatbin().as_ptr().cast()) } {
+            sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+            | sys::CUresult::CUDA_ERROR_INVALID_PTX
+            | sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+                let (major, minor) = (context.facts().capability / 10, context.facts().capability % 10);
+                let what = format!(
+                    "the GPU has compute capability {major}.{minor}, for which this build has no kernels: name it in \
+                     NVLLM_CUDA_ARCHS when building, or choose device CPU"
+                );
+                return Err(Error::Unsupported { what });
+            }
+            code => check("cuModuleLoadData", code)?,
+        }
         Ok(Arc::new(Module { context: context.clone(), module }))
     }
 }

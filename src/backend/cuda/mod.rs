@@ -13,7 +13,7 @@ mod blas;
 mod copy_blocks;
 mod driver;
 mod embedding;
-mod gather_last;
+mod gather;
 mod graph;
 mod kernels;
 mod kv_cache;
@@ -28,7 +28,7 @@ mod silu_mul;
 mod step;
 mod storage;
 
-pub use driver::{CallersContext, Event, EventKind, device_count};
+pub use driver::{CallersContext, Event, EventKind, check_ordinal, device_count};
 pub use graph::Graph;
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
@@ -38,7 +38,7 @@ pub use step::Step;
 pub use storage::Storage;
 
 use super::{Backend, DType, HeadNorm, HostTensor, KvShape};
-use crate::batch::{Batch, BatchLimits, BlockId, TokenId};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
 use driver::Context;
@@ -76,7 +76,7 @@ struct Kernels {
     /// For few tokens, and for many.
     rope_and_cache: [Kernel; 2],
     silu_mul: Kernel,
-    gather_last: Kernel,
+    gather: Kernel,
     copy_blocks: Kernel,
     sample: sample::Kernels,
     linear: linear::Kernels,
@@ -93,7 +93,7 @@ impl Kernels {
             add_rms_norm: load(File::AddRmsNorm, "add_rms_norm")?,
             rope_and_cache: [rope("rope_and_cache_h1")?, rope("rope_and_cache_h4")?],
             silu_mul: load(File::SiluMul, "silu_mul")?,
-            gather_last: load(File::GatherLast, "gather_last")?,
+            gather: load(File::Gather, "gather")?,
             copy_blocks: Kernel::new(&kernels::Module::load(context, File::CopyBlocks)?, "copy_blocks")?,
             sample: sample::Kernels::new(context, dtype)?,
             linear: linear::Kernels::new(context, dtype)?,
@@ -137,6 +137,14 @@ impl Cuda {
         self.route = route;
     }
 
+    /// Ends the timing of matrix products: later sizes take the algorithm of the next larger one that was timed, so that no step
+    /// waits for it.
+    pub fn settle(&mut self) {
+        if let Some(blas) = &mut self.blas {
+            blas.settle();
+        }
+    }
+
     /// Whether cuBLASLt was found.
     pub fn has_blas(&self) -> bool {
         self.blas.is_some()
@@ -161,7 +169,7 @@ impl Cuda {
     /// Records the ops that `launches` calls instead of running them.
     ///
     /// Their tensors, step, weights and cache must outlive the graph. Linear layers should have run once before with the same
-    /// sizes, or the first suggestion of cuBLASLt is taken untimed.
+    /// sizes, so that their algorithms were timed.
     pub fn capture(&mut self, launches: impl FnOnce(&mut Cuda)) -> Result<Graph> {
         let context = self.context.clone();
         Graph::capture(&context, || {
@@ -288,10 +296,10 @@ impl Backend for Cuda {
         step.stage(batch, step::Padding::None, &self.geometry.get())
     }
 
-    fn sampled<'a>(&mut self, step: &'a Step) -> Result<&'a [TokenId]> {
+    fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
         self.failed()?;
         self.context.make_current()?;
-        step.tokens()
+        Ok(Sampled { tokens: step.tokens()?, ..Sampled::default() })
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
@@ -347,8 +355,8 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn gather_last(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
-        let result = gather_last::run(self, out, x, step);
+    fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
+        let result = gather::run(self, out, x, step);
         self.remember(result);
     }
 

@@ -24,7 +24,7 @@ params! {
 }
 
 params! {
-    /// The fields of `Sampling` in the order in which `Step` writes them.
+    /// The fields of `Sampling`.
     SamplingTwin {
         temperature: f32,
         top_p: f32,
@@ -35,6 +35,15 @@ params! {
         position: u32,
         banned_start: u32,
         banned_end: u32,
+        adjusted_start: u32,
+        adjusted_end: u32,
+        repetition_penalty: f32,
+        presence_penalty: f32,
+        frequency_penalty: f32,
+        awaited: u32,
+        mask: u32,
+        forced: u32,
+        logprobs: u32,
     }
 }
 const _: () = assert!(size_of::<SamplingTwin>() == size_of::<crate::batch::Sampling>());

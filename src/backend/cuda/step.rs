@@ -52,7 +52,7 @@ struct Layout {
     positions: usize,
     slots: usize,
     row_starts: usize,
-    sampled_rows: usize,
+    gathered_tokens: usize,
     sampling: usize,
     decode_rows: usize,
     decode_workers: usize,
@@ -88,7 +88,7 @@ impl Layout {
             positions: place(4 * tokens),
             slots: place(4 * tokens),
             row_starts: place(4 * (rows + 1)),
-            sampled_rows: place(4 * rows),
+            gathered_tokens: place(4 * rows),
             sampling: place(size_of::<Sampling>() * rows),
             decode_rows: place(size_of::<DecodeRow>() * (rows + 1)),
             decode_workers: place(size_of::<DecodeWorker>() * workers),
@@ -114,7 +114,7 @@ pub struct Addresses {
     pub positions: Address,
     pub slots: Address,
     pub row_starts: Address,
-    pub sampled_rows: Address,
+    pub gathered_tokens: Address,
     pub sampling: Address,
     pub decode_rows: Address,
     pub decode_workers: Address,
@@ -141,6 +141,9 @@ unsafe impl Bytes for DecodeRow {}
 unsafe impl Bytes for DecodeWorker {}
 // SAFETY: as above.
 unsafe impl Bytes for PrefillTile {}
+// SAFETY: numbers of four and eight bytes, whose sizes add up to that of the whole.
+unsafe impl Bytes for Sampling {}
+const _: () = assert!(size_of::<Sampling>() == 4 * 16 + 8 * 2);
 
 fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
     let bytes = size_of_val(values);
@@ -229,10 +232,9 @@ impl Step {
         put(to, at.positions, &batch.positions);
         put(to, at.slots, &batch.slots);
         put(to, at.row_starts, &batch.row_starts);
-        put(to, at.sampled_rows, &batch.sampled_rows);
-        for (i, sampling) in batch.sampling.iter().enumerate() {
-            put_sampling(to, at.sampling + i * size_of::<Sampling>(), sampling);
-        }
+        let hidden_tokens = put(to, at.gathered_tokens, &batch.sampled_tokens);
+        put(to, hidden_tokens, &batch.hidden_tokens);
+        put(to, at.sampling, &batch.sampling);
         put(to, at.decode_rows, &self.plan.rows);
         put(to, at.decode_workers, &self.plan.workers);
         put(to, at.prefill_tiles, &self.plan.tiles);
@@ -249,7 +251,7 @@ impl Step {
     fn pad(&mut self, rows: usize) {
         let batch = &mut self.batch;
         while batch.rows() < rows {
-            batch.sampled_rows.push(batch.rows() as u32);
+            batch.sampled_tokens.push(batch.tokens() as u32);
             batch.sampling.push(Sampling::GREEDY);
             batch.token_ids.push(0);
             batch.positions.push(0);
@@ -297,7 +299,7 @@ impl Step {
             positions: place(layout.positions),
             slots: place(layout.slots),
             row_starts: place(layout.row_starts),
-            sampled_rows: place(layout.sampled_rows),
+            gathered_tokens: place(layout.gathered_tokens),
             sampling: place(layout.sampling),
             decode_rows: place(layout.decode_rows),
             decode_workers: place(layout.decode_workers),
@@ -310,14 +312,4 @@ impl Step {
             arrived: scratch + 20 * rows,
         }
     }
-}
-
-/// Writes the fields one by one, as the struct has padding at its end.
-fn put_sampling(to: &mut [u8], at: usize, sampling: &Sampling) {
-    let Sampling { temperature, top_p, min_p, top_k, seed, stream, position, banned_start, banned_end } = *sampling;
-    let numbers = [temperature.to_bits(), top_p.to_bits(), min_p.to_bits(), top_k];
-    let wide = [seed as u32, (seed >> 32) as u32, stream as u32, (stream >> 32) as u32];
-    let at = put(to, at, &numbers);
-    let at = put(to, at, &wide);
-    put(to, at, &[position, banned_start, banned_end]);
 }

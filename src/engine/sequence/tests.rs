@@ -1,0 +1,101 @@
+//! One sequence by itself.
+
+use super::*;
+use crate::engine::options::PrefixCache;
+
+/// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
+pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
+    Sequence::new(Request {
+        id,
+        index: 0,
+        prompt: prompt.to_vec(),
+        params,
+        ending_tokens: vec![0],
+        limit,
+        engine_seed: 99,
+        added_at: Instant::now(),
+    })
+}
+
+fn accept(sequence: &mut Sequence, token: TokenId) -> Output {
+    let mut output = Output::default();
+    sequence.accept(token, None, Instant::now(), &mut output);
+    output
+}
+
+#[test]
+fn a_token_is_news_and_the_limit_ends_with_length() {
+    let mut it = sequence(5, &[1, 2], 4, SamplingParams { tag: 77, ..SamplingParams::default() });
+    let first = accept(&mut it, 3);
+    assert_eq!((first.request_id, first.tag, first.prompt_tokens, first.completion_tokens), (5, 77, 2, 1));
+    assert!(first.finish.is_none() && first.token_ids == [3]);
+    let second = accept(&mut it, 4);
+    assert!(matches!(second.finish, Some(Finish::Length)) && second.token_ids == [4]);
+    assert_eq!((it.life, second.completion_tokens), (Life::Ended, 2));
+}
+
+#[test]
+fn a_stop_token_ends_and_is_dropped_or_kept_but_always_counted() {
+    for (stop_token, expected) in [(StopToken::Dropped, &[][..]), (StopToken::Kept, &[0][..])] {
+        let mut it = sequence(1, &[1], 9, SamplingParams { stop_token, ..SamplingParams::default() });
+        let output = accept(&mut it, 0);
+        assert!(matches!(output.finish, Some(Finish::Stop)), "{stop_token:?}");
+        assert_eq!((&output.token_ids[..], output.completion_tokens), (expected, 1), "{stop_token:?}");
+    }
+}
+
+#[test]
+fn a_stop_token_at_the_limit_is_a_stop() {
+    let mut it = sequence(1, &[1], 2, SamplingParams::default());
+    assert!(matches!(accept(&mut it, 0).finish, Some(Finish::Stop)));
+}
+
+#[test]
+fn ending_tokens_are_banned_until_min_tokens_are_there() {
+    let mut it = sequence(1, &[1], 9, SamplingParams { min_tokens: 2, ..SamplingParams::default() });
+    assert_eq!(it.banned_tokens(), [0]);
+    accept(&mut it, 5);
+    assert_eq!(it.banned_tokens(), [0]);
+    accept(&mut it, 5);
+    assert!(it.banned_tokens().is_empty());
+}
+
+#[test]
+fn random_numbers_come_from_the_own_seed_or_from_engine_and_id() {
+    let own = sequence(3, &[1, 2], 9, SamplingParams { seed: Some(7), ..SamplingParams::default() }).sampling();
+    assert_eq!((own.seed, own.stream, own.position), (7, 0, 2));
+    let shared = sequence(3, &[1, 2], 9, SamplingParams::default()).sampling();
+    assert_eq!((shared.seed, shared.stream), (99, 3));
+}
+
+#[test]
+fn a_preempted_sequence_keeps_its_tokens_and_finds_its_blocks_again() {
+    let mut pool = BlockManager::new(4, 2, PrefixCache::On);
+    let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
+    assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
+    it.in_flight = 3;
+    it.collect(3, &mut pool, 2);
+    accept(&mut it, 4);
+    it.preempt(&mut pool);
+    assert_eq!((pool.free_blocks(), it.computed, &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
+    assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0), "cached tokens are those of the first start");
+    assert_eq!((it.computed, it.pending_tokens(), pool.free_blocks()), (2, 2, 2));
+}
+
+#[test]
+fn a_refused_start_is_not_tried_before_enough_blocks_are_free() {
+    let mut pool = BlockManager::new(2, 2, PrefixCache::On);
+    let mut held = vec![pool.take().unwrap()];
+    let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
+    assert_eq!(it.try_start(&mut pool, &[], 0, 2), None);
+    assert_eq!(it.wanted_blocks, 2);
+    pool.release(&mut held);
+    assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
+}
+
+#[test]
+fn places_order_by_priority_then_age() {
+    let mut places = [Place::new(0, 3), Place::new(-1, 1), Place::new(0, 2), Place::new(5, 4)];
+    places.sort();
+    assert_eq!(places.map(Place::id), [4, 2, 3, 1]);
+}

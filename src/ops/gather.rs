@@ -1,0 +1,19 @@
+//! Picks the new tokens that something is asked of: `out[i, ..] = x[t, ..]`, where `t` runs over `sampled_tokens` and then
+//! over `hidden_tokens`.
+
+use crate::backend::{Backend, Tensor};
+
+/// | tensor | shape |
+/// |--------|-------|
+/// | `out` | `[samples + hiddens, hidden]` |
+/// | `x`   | `[tokens, hidden]`  |
+///
+/// # Panics
+///
+/// If the shapes disagree: only a wrong model can cause it, never a user's input.
+pub fn gather<B: Backend>(backend: &mut B, out: &mut Tensor<B::Storage>, x: &Tensor<B::Storage>, step: &B::Step) {
+    let batch = B::batch(step);
+    assert_eq!((x.rows(), out.rows()), (batch.tokens(), batch.samples() + batch.hiddens()));
+    assert_eq!(out.cols(), x.cols());
+    backend.gather(out, x, step);
+}
