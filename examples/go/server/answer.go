@@ -80,9 +80,6 @@ func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 		go func() {
 			defer open.Done()
 			for delta := range stream {
-				if delta.TimeToFirstToken > 0 && delta.CompletionTokens == len(delta.Tokens) {
-					s.metrics.firstToken.Observe(delta.TimeToFirstToken.Seconds())
-				}
 				select {
 				case merged <- news{choice: i*j.choices() + delta.Index, Delta: delta}:
 				case <-ctx.Done():
