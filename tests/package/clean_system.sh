@@ -73,6 +73,11 @@ quietly inside sh -c 'dpkg -i /work/libnanovllm-dev_*.deb'
 inside sh /work/answers.sh >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "a consumer failed"; }
 [ "$(wc -l <"$work/log")" = 3 ] || fail "three consumers do not answer: $(cat "$work/log")"
 
+# The program of its own package, which brings no compiler.
+quietly inside sh -c 'dpkg -i /work/nanovllm_*.deb'
+inside sh -c 'echo "introduce yourself" | nanovllm chat /work/model' 2>/dev/null | grep -q "libnanovllm" || fail "nanovllm does not chat"
+quietly inside dpkg --purge nanovllm
+
 # What was built keeps running with the library alone, and says what it lacks without it.
 quietly inside dpkg --purge libnanovllm-dev
 inside test -e /usr/include/nanovllm.h && fail "libnanovllm-dev left its header"
