@@ -187,7 +187,9 @@ impl Engine {
         let mut report = StepReport::default();
         loop {
             self.take_inbox();
-            self.begin_passes(budget)?;
+            // A call that has done nothing yet begins a pass in any case, so that small budgets get on, too.
+            let latest = deadline.filter(|_| report.passes > 0 || !self.in_flight.is_empty());
+            self.begin_passes(budget, latest)?;
             if self.in_flight.is_empty() || self.finish_pass(deadline, &mut report)? == PassEnd::DeadlineFirst {
                 break;
             }
@@ -240,9 +242,15 @@ impl Engine {
         }
     }
 
-    /// Submits as many passes as the runner takes, while there is anything to do.
-    fn begin_passes(&mut self, budget: Budget) -> Result<()> {
+    /// Submits as many passes as the runner takes, while there is anything to do and each is likely to be submitted before
+    /// `latest`.
+    fn begin_passes(&mut self, budget: Budget, latest: Option<Instant>) -> Result<()> {
         while let Some(mut pass) = self.idle.pop() {
+            let begun = Instant::now();
+            if latest.is_some_and(|latest| begun + self.cost.beginning() > latest) {
+                self.idle.push(pass);
+                break;
+            }
             let aim = match budget {
                 Budget::OnePass => usize::MAX,
                 Budget::Time(time) => self.cost.tokens_within(time, self.runner.stages()),
@@ -255,6 +263,7 @@ impl Engine {
                 break;
             }
             self.runner.submit(&self.batch)?;
+            self.cost.observe_beginning(begun.elapsed());
             self.in_flight.push_back(pass);
         }
         Ok(())
