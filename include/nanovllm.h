@@ -305,6 +305,16 @@ nvllm_status nvllm_engine_model_info(const nvllm_engine *engine,
  * long as higher ones keep coming: max_wait_us and max_queue bound that.
  */
 
+// What is made of a prompt's final hidden states, which are those after the model's last norm.
+typedef enum nvllm_pooling {
+  // Nothing: the request generates.
+  NVLLM_POOLING_NONE = 0,
+  // The state of the last token.
+  NVLLM_POOLING_LAST = 1,
+  // The mean of all tokens' states. Such a request takes nothing from the prefix cache, which has no hidden states.
+  NVLLM_POOLING_MEAN = 2,
+} nvllm_pooling;
+
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
 // Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p) that the
@@ -375,6 +385,9 @@ typedef struct nvllm_request_options {
   // nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
   // cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
   uint32_t pin_prompt;
+  // NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
+  // embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, and what concerns generating is not looked at.
+  uint32_t pooling;
 } nvllm_request_options;
 
 // [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -474,7 +487,7 @@ typedef struct nvllm_output {
   uint32_t cached_tokens;
   // Tokens generated so far.
   uint32_t completion_tokens;
-  // From adding the request to its first token; 0 before that.
+  // From adding the request to its first token or its embedding; 0 before that.
   uint64_t time_to_first_token_us;
   // [num_token_ids], or NULL.
   const float *logprobs;
@@ -486,6 +499,11 @@ typedef struct nvllm_output {
   float cumulative_logprob;
   // In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
   const char *error_message;
+  // What pooling asked for, in the output that ends the request; else NULL. Not normalized: divide by its length where a
+  // cosine is wanted. [embedding_len]
+  const float *embedding;
+  // hidden_size of the model, or 0.
+  size_t embedding_len;
 } nvllm_output;
 
 // Takes one output, which is valid during the call only. Another answer than 0 cancels that request.

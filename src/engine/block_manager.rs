@@ -176,6 +176,19 @@ impl BlockManager {
         shared
     }
 
+    /// Like [`try_allocate`](Self::try_allocate), for a sequence whose tokens have all to be computed: it shares nothing.
+    pub fn try_allocate_all(
+        &mut self,
+        empty: PrefixId,
+        tokens: usize,
+        spare: usize,
+        table: &mut Vec<BlockId>,
+    ) -> Result<SharedPrefix, Lacking> {
+        debug_assert!(table.is_empty(), "the sequence holds blocks already");
+        self.complete(tokens, spare, table)?;
+        Ok(SharedPrefix { blocks: 0, prefix: empty })
+    }
+
     /// Like [`try_allocate`](Self::try_allocate), for a sequence that begins like another one which runs: `held` are blocks
     /// of that one, full of computed keys and values for the first of `tokens`. They are shared without a prefix cache, too.
     pub fn try_share(

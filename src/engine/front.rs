@@ -7,7 +7,7 @@ use super::metrics::Metrics;
 use super::options::PrefixCache;
 use super::output::Stats;
 use super::pins::PinBudget;
-use super::sampling_params::{Eos, Pinning, SamplingParams};
+use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 use super::{EngineLimits, Prompt};
@@ -374,6 +374,8 @@ impl Front {
         }
         let pool_tokens = num_kv_blocks * limits.block_size;
         let (needed, limit) = match params.max_tokens {
+            // Nothing is generated, but a sequence has always a place for a token more.
+            _ if params.pooling != Pooling::None => (tokens, tokens + 1),
             Some(max) => {
                 let reach = limits.model_len.min(tokens.saturating_add(max as usize));
                 (reach, reach)

@@ -285,6 +285,10 @@ impl Engine {
                     front.metrics().count_token(sequence.note_token(now));
                     sequence.accept(token, tokenizer, now, output);
                 }
+                News::Pooled => {
+                    front.metrics().count_token(sequence.note_token(now));
+                    sequence.embed(now, output);
+                }
                 News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
             }
             if let Some(finish) = &output.finish {

@@ -168,7 +168,7 @@ impl Runner for CudaRunner {
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
         let _callers = CallersContext::note()?;
         assert!(self.collected < self.submitted, "a pass is in flight");
-        let step = &self.steps[self.collected % 2];
+        let step = &mut self.steps[self.collected % 2];
         if let Some(deadline) = deadline {
             while !step.is_finished()? {
                 if Instant::now() >= deadline {
@@ -177,6 +177,7 @@ impl Runner for CudaRunner {
                 thread::yield_now();
             }
         }
+        step.arrive()?;
         let sampled = self.backend.sampled(step)?;
         self.pass_time = step.device_time()?;
         self.collected += 1;

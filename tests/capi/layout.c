@@ -86,6 +86,7 @@ AT(nvllm_request_options, include_stop, 144);
 AT(nvllm_request_options, max_wait_us, 152);
 AT(nvllm_request_options, cache_salt, 160);
 AT(nvllm_request_options, pin_prompt, 168);
+AT(nvllm_request_options, pooling, 172);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);
@@ -98,7 +99,7 @@ AT(nvllm_step_result, prefill_tokens, 28);
 AT(nvllm_step_result, decode_tokens, 32);
 AT(nvllm_step_result, elapsed_us, 40);
 
-SIZE(nvllm_output, 128);
+SIZE(nvllm_output, 144);
 AT(nvllm_output, struct_size, 0);
 AT(nvllm_output, request_id, 8);
 AT(nvllm_output, tag, 16);
@@ -118,6 +119,8 @@ AT(nvllm_output, top_tokens, 96);
 AT(nvllm_output, top_logprobs, 104);
 AT(nvllm_output, cumulative_logprob, 112);
 AT(nvllm_output, error_message, 120);
+AT(nvllm_output, embedding, 128);
+AT(nvllm_output, embedding_len, 136);
 
 SIZE(nvllm_progress, 48);
 AT(nvllm_progress, struct_size, 0);

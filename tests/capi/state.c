@@ -1,4 +1,4 @@
-/* The prefix cache in the caller's hands: salts, pins, and forgetting. */
+/* State in the caller's hands: salts, pins and forgetting, embeddings. */
 #include "check.h"
 
 enum { PROMPT = 40, BLOCK = 16 };
@@ -67,12 +67,48 @@ static void too_many_pins_are_refused(nvllm_engine *engine) {
   check_still_works(engine, "too many pins");
 }
 
+static void a_prompt_becomes_one_embedding(nvllm_engine *engine) {
+  static const uint32_t kinds[] = {NVLLM_POOLING_LAST, NVLLM_POOLING_MEAN};
+  nvllm_error error;
+  nvllm_model_info info = {.struct_size = sizeof info};
+  CHECK_STATUS(NVLLM_OK, nvllm_engine_model_info(engine, &info, &error), &error, "info");
+  for (size_t kind = 0; kind < 2; kind++) {
+    nvllm_output output = {.struct_size = sizeof output};
+    nvllm_request_options options = options_of(5);
+    int outputs = 0;
+    options.pooling = kinds[kind];
+    CHECK_STATUS(NVLLM_OK, nvllm_add_request_tokens(engine, prompt, PROMPT, &options, NULL, &error), &error, "add");
+    while (!nvllm_is_finished(engine)) {
+      CHECK_STATUS(NVLLM_OK, nvllm_step(engine, 0, NULL, &error), &error, "step");
+      while (nvllm_poll_output(engine, &output, &error) == NVLLM_OK) {
+        double square = 0;
+        outputs++;
+        CHECK(output.finish_reason == NVLLM_FINISH_STOP && output.num_token_ids == 0, "nothing is generated");
+        CHECK(output.embedding_len == info.hidden_size, "%zu numbers", output.embedding_len);
+        for (size_t i = 0; i < output.embedding_len; i++) square += (double)output.embedding[i] * output.embedding[i];
+        CHECK(square > 0 && square < 1e12, "the square of its length is %g", square);
+      }
+    }
+    CHECK(outputs == 1, "%d outputs", outputs);
+    options.n = 2;
+    CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_add_request_tokens(engine, prompt, PROMPT, &options, NULL, &error), &error,
+                 "two embeddings of one prompt");
+  }
+  nvllm_output output = {.struct_size = sizeof output};
+  add_tokens(engine, 1);
+  CHECK_STATUS(NVLLM_OK, nvllm_step(engine, 0, NULL, &error), &error, "step");
+  CHECK_STATUS(NVLLM_OK, nvllm_poll_output(engine, &output, &error), &error, "poll");
+  CHECK(output.embedding == NULL && output.embedding_len == 0, "an answer has no embedding");
+  check_still_works(engine, "embeddings");
+}
+
 int main(int argc, char **argv) {
   nvllm_engine *engine = open_engine(model_folder(argc, argv));
   for (uint32_t i = 0; i < PROMPT; i++) prompt[i] = 5 + i;
   salts_keep_tenants_apart(engine);
   a_pinned_prompt_survives_a_reset_until_it_is_released(engine);
   too_many_pins_are_refused(engine);
+  a_prompt_becomes_one_embedding(engine);
   nvllm_engine_free(engine);
   return checks_end();
 }

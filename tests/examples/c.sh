@@ -1,5 +1,5 @@
 #!/bin/sh
-# The C examples stream, poll_loop and tokenizer, as a user runs them.
+# The C examples, as a user runs them.
 #   c.sh FOLDER_OF_EXAMPLES MODEL_FOLDER
 set -eu
 examples=$1 model=$2
@@ -46,8 +46,12 @@ wants "tokenizer, count" "^1 tokens: <|im_end|>$" "$said"
 wants "tokenizer, token" '2045  "<|im_end|>"' "$said"
 wants "tokenizer, text" '"g"$' "$said"
 
-for program in stream poll_loop tokenizer; do
-    if "$examples/$program" /no/such/folder x </dev/null 2>/dev/null; then
+said=$("$examples/embed" "$model" "hello" "hello" "list all prime numbers within 10")
+wants "embed, itself" "^1\.000  hello$" "$said"
+wants "embed, another" "^-*0\.[0-9]*  list all" "$said"
+
+for program in stream poll_loop tokenizer embed; do
+    if "$examples/$program" /no/such/folder x y </dev/null 2>/dev/null; then
         echo "c.sh: $program: a missing model is no failure" >&2
         failures=$((failures + 1))
     fi

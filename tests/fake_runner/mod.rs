@@ -43,6 +43,7 @@ pub struct FakeRunner {
     /// Which row writes to each block in this pass. `[blocks]`
     writers: Vec<Option<usize>>,
     sampled: Vec<TokenId>,
+    hidden: Vec<f32>,
 }
 
 /// A fake model that is ready.
@@ -57,6 +58,7 @@ pub fn load(shape: Shape) -> Loaded {
         slots: vec![u64::MAX; blocks * limits.block_size],
         writers: vec![None; blocks],
         sampled: Vec::with_capacity(limits.rows),
+        hidden: Vec::with_capacity(limits.hiddens()),
     });
     let info = ModelInfo {
         device: Device::Cpu,
@@ -90,6 +92,11 @@ pub fn choose(attended: u64, sampling: &Sampling, banned: &[TokenId], vocab: usi
     token
 }
 
+/// The final hidden state of a token, one number, by what its slot holds.
+pub fn hidden(slot: u64) -> f32 {
+    (slot >> 40) as f32
+}
+
 impl FakeRunner {
     fn slot(&self, row: usize, position: usize) -> usize {
         let block_size = self.shape.limits.block_size;
@@ -104,6 +111,8 @@ impl FakeRunner {
         assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);
         assert_eq!((batch.positions.len(), batch.slots.len()), (batch.tokens(), batch.tokens()));
         assert_eq!(batch.sampling.len(), batch.samples());
+        assert!(batch.hiddens() <= limits.hiddens() && batch.samples() <= limits.rows);
+        assert!(batch.hidden_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.hidden_tokens);
         assert!(batch.sampled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.sampled_tokens);
         self.writers.fill(None);
         for row in 0..batch.rows() {
@@ -143,6 +152,9 @@ impl FakeRunner {
 
     fn sample(&mut self) {
         self.sampled.clear();
+        self.hidden.clear();
+        let slots = self.batch.hidden_tokens.iter().map(|&token| self.batch.slots[token as usize]);
+        self.hidden.extend(slots.map(|slot| hidden(self.slots[slot as usize])));
         for (sampling, &token) in self.batch.sampling.iter().zip(&self.batch.sampled_tokens) {
             let row = self.batch.row_starts.partition_point(|&start| start <= token) - 1;
             let context = self.batch.positions[token as usize] as usize + 1;
@@ -188,7 +200,7 @@ impl Runner for FakeRunner {
         self.made = 0;
         self.idle.extend(self.in_flight.pop_front());
         self.sample();
-        Ok(Some(Sampled { tokens: &self.sampled, ..Sampled::default() }))
+        Ok(Some(Sampled { tokens: &self.sampled, hidden: &self.hidden, ..Sampled::default() }))
     }
 
     fn depth(&self) -> usize {
