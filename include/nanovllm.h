@@ -609,10 +609,14 @@ nvllm_status nvllm_result_get(const nvllm_result *result,
 // Ends a result. NULL is allowed.
 NVLLM_API void nvllm_result_free(nvllm_result *result);
 
-/* ---- State: prefixes that stay ------------------------------------------
+/* ---- State: prefixes that stay, travel, and fork ------------------------
  * Keys and values of a prompt stay in the prefix cache when its request ends, block by block, until their blocks are needed
  * for something else, least recently used first. A later prompt that begins with the same blocks, and has the same
  * cache_salt, takes them over. nvllm_get_stats tells how often.
+ *
+ * A prefix can be saved as bytes, and restored in another process, also on another device, with the same model, number type
+ * and kv_block_size: requests that begin with it go on as if they had been computed there. A checksum tells damage, not
+ * intent: restore only what you would let write your prompts.
  */
 
 // [one] Forgets all prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
@@ -625,6 +629,47 @@ nvllm_status nvllm_reset_prefix_cache(nvllm_engine *engine,
 NVLLM_API
 nvllm_status nvllm_release_prefix(nvllm_engine *engine,
                                   uint64_t request_id);
+
+// [one] Saves the longest prefix of these tokens that the prefix cache has for this cache_salt, in whole KV blocks: that of a
+// request that has ended, or of one that runs, as far as it is computed. saved_tokens may be NULL.
+//
+// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND when the cache has not one block of it.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_save_prefix(nvllm_engine *engine,
+                               const uint32_t *tokens,
+                               size_t num_tokens,
+                               uint64_t cache_salt,
+                               uint8_t *buffer,
+                               size_t capacity,
+                               size_t *needed,
+                               size_t *saved_tokens,
+                               nvllm_error *error);
+
+// [one] Puts a saved prefix into the prefix cache, where the next request that begins with its tokens, and has its cache_salt,
+// finds it. restored_tokens may be NULL.
+//
+// Its blocks are as free as those of any prompt that has ended: add the request soon, with pin_prompt if it is to stay.
+// NVLLM_ERR_INVALID_ARGUMENT when the bytes are damaged or of another model, NVLLM_ERR_OUT_OF_MEMORY when too few blocks are
+// free. Nothing has changed then.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_restore_prefix(nvllm_engine *engine,
+                                  const uint8_t *bytes,
+                                  size_t num_bytes,
+                                  size_t *restored_tokens,
+                                  nvllm_error *error);
+
+// [one] Adds a request whose prompt is all that a live one has so far: its prompt, and what its completion `index` has
+// generated. The KV blocks that are computed are shared, and so is its cache_salt. Its outputs begin with what comes next.
+//
+// options and new_request_id are used as by nvllm_add_request. NVLLM_ERR_NOT_FOUND when that completion has ended, or never
+// was.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_fork(nvllm_engine *engine,
+                        uint64_t request_id,
+                        uint32_t index,
+                        const nvllm_request_options *options,
+                        uint64_t *new_request_id,
+                        nvllm_error *error);
 
 /* ---- Tokenizer and chat template ----------------------------------------
  * Buffers: *needed is always stored. When capacity is too small, nothing else is written and the answer is

@@ -196,6 +196,13 @@ impl Front {
         }
     }
 
+    /// Where a live request stands.
+    pub(super) fn place(&self, request_id: u64) -> Result<Place> {
+        let inbox = self.inbox.lock();
+        let alive = inbox.alive.get(&request_id).filter(|alive| alive.cancel == Cancel::NotAsked);
+        alive.map(|alive| alive.place).ok_or(Error::UnknownRequest { id: request_id })
+    }
+
     /// Lets the prompt of a request that was added with [`Pinning::Pinned`] be evicted from the next step on.
     ///
     /// # Errors
@@ -255,6 +262,11 @@ impl Front {
     /// Counters, gauges and histograms in Prometheus' text format 0.0.4.
     pub fn metrics_text(&self) -> String {
         self.metrics.text(&self.stats(), log::dropped())
+    }
+
+    /// Whether there is a prefix cache.
+    pub(super) fn prefix_cache(&self) -> PrefixCache {
+        self.limits.prefix_cache
     }
 
     /// Where the thread that steps counts.

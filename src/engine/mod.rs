@@ -21,6 +21,7 @@ pub mod output;
 mod pass_cost;
 mod pins;
 pub mod sampling_params;
+mod saved_prefix;
 mod scheduler;
 mod sequence;
 mod stop_strings;
@@ -28,6 +29,7 @@ pub mod tokenizer;
 
 pub use front::Front;
 pub use generate::Progress;
+pub use saved_prefix::CachedPrefix;
 
 use crate::batch::{Batch, TokenId};
 use crate::error::Result;

@@ -60,13 +60,13 @@ struct Row {
     asks: Asks,
 }
 
-/// Whether a row gets a token back.
+/// What a row gets back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
-    ForToken,
-    ForNothing,
-    /// For hidden states instead.
-    ForHidden {
+    Token,
+    Nothing,
+    /// Final hidden states instead.
+    Hidden {
         states: usize,
     },
 }
@@ -162,6 +162,20 @@ impl Scheduler {
         if let Some(sequence) = self.find_mut(place) {
             sequence.pin = Pin::Unwanted;
         }
+    }
+
+    /// The live sequence at `place`.
+    pub fn find(&self, place: Place) -> Option<&Sequence> {
+        if let Some(sequence) = self.waiting.get(&place) {
+            return Some(sequence);
+        }
+        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
+        Some(&self.running[index]).filter(|sequence| sequence.life == Life::Live)
+    }
+
+    /// The pool of blocks, for prefixes that come and go without a sequence.
+    pub fn pool(&mut self) -> &mut BlockManager {
+        &mut self.pool
     }
 
     fn find_mut(&mut self, place: Place) -> Option<&mut Sequence> {

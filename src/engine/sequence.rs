@@ -193,6 +193,11 @@ impl Sequence {
         self.place.id
     }
 
+    /// Where its prefix begins.
+    pub fn cache_salt(&self) -> u64 {
+        self.params.cache_salt
+    }
+
     /// Tokens of the prompt.
     pub fn prompt_tokens(&self) -> usize {
         self.prompt_tokens

@@ -4,7 +4,7 @@ use super::graphs::{self, Graphs};
 use super::{Device, Launching, ModelInfo, Runner, RunnerConfig, memory};
 use crate::backend::cuda::{CallersContext, Cuda, KvCache, Step};
 use crate::backend::{Backend, DType};
-use crate::batch::{Batch, BatchLimits, Sampled};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::config::HfConfig;
@@ -195,5 +195,15 @@ impl Runner for CudaRunner {
 
     fn pass_time(&self) -> Duration {
         self.pass_time
+    }
+
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        let _callers = CallersContext::note()?;
+        self.backend.read_blocks(&self.cache, blocks, to)
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        let _callers = CallersContext::note()?;
+        self.backend.write_blocks(&mut self.cache, blocks, from)
     }
 }

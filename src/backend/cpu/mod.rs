@@ -34,7 +34,7 @@ pub use pages::Pages;
 pub use pool::Pool;
 
 use super::{Backend, HeadNorm, HostTensor, KvShape};
-use crate::batch::{Batch, BatchLimits, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -164,6 +164,16 @@ impl Backend for Cpu {
 
     fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
         Ok(Sampled { tokens: &step.sampled, hidden: &step.hidden, ..Sampled::default() })
+    }
+
+    fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        cache.read_blocks(blocks, to);
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        cache.write_blocks(blocks, from);
+        Ok(())
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {

@@ -302,6 +302,16 @@ impl Backend for Cuda {
         Ok(Sampled { tokens: step.tokens()?, hidden: step.hidden(), ..Sampled::default() })
     }
 
+    fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        self.failed()?;
+        cache.read_blocks(&self.context, blocks, to)
+    }
+
+    fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        self.failed()?;
+        cache.write_blocks(&self.context, blocks, from)
+    }
+
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
         let result = embedding::run(self, out, table, step);
         self.remember(result);
