@@ -34,7 +34,7 @@ pub use pages::Pages;
 pub use pool::Pool;
 
 use super::{Backend, HeadNorm, HostTensor, KvShape};
-use crate::batch::{Batch, BatchLimits, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -71,6 +71,8 @@ pub type Tensor = super::Tensor<Pages<f32>>;
 pub struct Step {
     batch: Batch,
     sampled: Vec<TokenId>,
+    /// Final hidden states that the batch asks for. `[hiddens, hidden]`
+    hidden: Vec<f32>,
 }
 
 impl Cpu {
@@ -134,7 +136,7 @@ impl Backend for Cpu {
     }
 
     fn step(&self, limits: &BatchLimits) -> Result<Step> {
-        Ok(Step { batch: Batch::with_limits(limits), sampled: Vec::with_capacity(limits.rows) })
+        Ok(Step { batch: Batch::with_limits(limits), sampled: Vec::with_capacity(limits.rows), hidden: Vec::new() })
     }
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
@@ -156,11 +158,22 @@ impl Backend for Cpu {
     fn stage(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
         step.batch.clone_from(batch);
         step.sampled.clear();
+        step.hidden.clear();
         Ok(())
     }
 
     fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
-        Ok(Sampled { tokens: &step.sampled, ..Sampled::default() })
+        Ok(Sampled { tokens: &step.sampled, hidden: &step.hidden, ..Sampled::default() })
+    }
+
+    fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        cache.read_blocks(blocks, to);
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        cache.write_blocks(blocks, from);
+        Ok(())
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
@@ -218,6 +231,11 @@ impl Backend for Cpu {
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
         gather::run(self, out, x, step);
+    }
+
+    fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
+        let samples = step.batch.samples();
+        step.hidden.extend_from_slice(&gathered.values()[samples * gathered.cols()..]);
     }
 
     fn sample(&mut self, step: &mut Step, logits: &Tensor) {

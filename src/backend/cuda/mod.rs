@@ -299,7 +299,17 @@ impl Backend for Cuda {
     fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
         self.failed()?;
         self.context.make_current()?;
-        Ok(Sampled { tokens: step.tokens()?, ..Sampled::default() })
+        Ok(Sampled { tokens: step.tokens()?, hidden: step.hidden(), ..Sampled::default() })
+    }
+
+    fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        self.failed()?;
+        cache.read_blocks(&self.context, blocks, to)
+    }
+
+    fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        self.failed()?;
+        cache.write_blocks(&self.context, blocks, from)
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
@@ -357,6 +367,11 @@ impl Backend for Cuda {
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
         let result = gather::run(self, out, x, step);
+        self.remember(result);
+    }
+
+    fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
+        let result = step.keep_hidden(&self.context, gathered, self.dtype);
         self.remember(result);
     }
 

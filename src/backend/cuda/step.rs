@@ -8,9 +8,12 @@
 //! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
 
+use super::Tensor;
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
-use crate::batch::{Batch, BatchLimits, Sampling, TokenId};
+use super::storage;
+use crate::backend::DType;
+use crate::batch::{Batch, BatchLimits, HIDDENS_MAX, Sampling, TokenId};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +43,21 @@ pub struct Step {
     /// Recorded when the tokens are on the host.
     finished: Event,
     host_tokens: Pinned,
+    hidden: Hidden,
     /// `[rows]` ranks of the likeliest and noisiest tokens, tokens, arrival counts.
     scratch: Arc<Memory>,
+}
+
+/// Final hidden states on their way to the host, for those who ask: most never do, and have no memory for it.
+#[derive(Default)]
+struct Hidden {
+    /// As the device has them. `[hiddens, stride]`
+    raw: Option<Pinned>,
+    dtype: Option<DType>,
+    stride: usize,
+    cols: usize,
+    /// Of the step that came to its end. `[hiddens, cols]`
+    values: Vec<f32>,
 }
 
 /// Offsets in bytes.
@@ -88,7 +104,7 @@ impl Layout {
             positions: place(4 * tokens),
             slots: place(4 * tokens),
             row_starts: place(4 * (rows + 1)),
-            gathered_tokens: place(4 * rows),
+            gathered_tokens: place(4 * (rows + tokens.min(HIDDENS_MAX))),
             sampling: place(size_of::<Sampling>() * rows),
             decode_rows: place(size_of::<DecodeRow>() * (rows + 1)),
             decode_workers: place(size_of::<DecodeWorker>() * workers),
@@ -190,6 +206,7 @@ impl Step {
             uploaded: Event::new(context, EventKind::Order)?,
             finished: Event::new(context, EventKind::Timing)?,
             host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
+            hidden: Hidden::default(),
             scratch,
         })
     }
@@ -267,6 +284,39 @@ impl Step {
         let offset = (self.addresses().tokens - self.scratch.address()) as usize;
         self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
         self.finished.record()
+    }
+
+    /// Begins to bring the final hidden states to the host that the batch asks for: the rows of `gathered` after its samples.
+    pub fn keep_hidden(&mut self, context: &Arc<Context>, gathered: &Tensor, dtype: DType) -> Result<()> {
+        let (stride, hidden) = (gathered.storage.stride(), &mut self.hidden);
+        let raw = match hidden.raw.take() {
+            Some(raw) => raw,
+            None => {
+                let bytes = self.limits.hiddens() * stride * dtype.bytes();
+                Pinned::zeroed(context, bytes, "hidden states in pinned memory", KNOB)?
+            }
+        };
+        (hidden.dtype, hidden.stride, hidden.cols) = (Some(dtype), stride, gathered.cols());
+        gathered.storage.download(self.batch.samples()..gathered.rows(), dtype, hidden.raw.insert(raw))
+    }
+
+    /// Waits for the end of the step, and makes its hidden states readable.
+    pub fn arrive(&mut self) -> Result<()> {
+        self.finished.wait()?;
+        let Hidden { raw, dtype, stride, cols, values } = &mut self.hidden;
+        values.clear();
+        if let (Some(raw), Some(dtype)) = (raw, dtype)
+            && self.batch.hiddens() > 0
+        {
+            let bytes = self.batch.hiddens() * *stride * dtype.bytes();
+            storage::widen(&raw.bytes()[..bytes], *stride, *cols, *dtype, values);
+        }
+        Ok(())
+    }
+
+    /// The final hidden states that the batch asked for, once the step has [arrived](Self::arrive). `[hiddens, hidden]`
+    pub fn hidden(&self) -> &[f32] {
+        &self.hidden.values
     }
 
     /// Whether the step has come to its end.

@@ -74,7 +74,7 @@ fn choose(logits: &[f32], sampling: &Sampling, batch: &Batch) -> TokenId {
 }
 
 pub fn run(cpu: &Cpu, step: &mut Step, logits: &Tensor) {
-    let Step { batch, sampled } = step;
+    let Step { batch, sampled, .. } = step;
     let (samples, vocab) = (batch.samples(), logits.cols());
     sampled.clear();
     sampled.resize(samples, 0);
