@@ -16,6 +16,15 @@ use crate::batch::{Batch, BatchLimits, Sampled};
 use crate::error::Result;
 use std::ops::Range;
 
+/// What a row's logits may depend on, in their last bits. On the CPU always the row alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Also the size of the batch and how a prompt was cut, where that is faster.
+    Fastest,
+    /// The row alone.
+    BatchInvariant,
+}
+
 /// A device and its memory.
 ///
 /// Activations are matrices of one row a token. Their number type is the backend's own: f32 on the CPU, the model's type

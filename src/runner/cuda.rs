@@ -55,6 +55,7 @@ impl CudaRunner {
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let mut backend = Cuda::open(index, weights.dtype())?;
         backend.check(&kv_shape, spec.heads)?;
+        backend.set_rounding(config.rounding);
 
         weights.warm(progress)?;
         let mut decoder = Decoder::load(&backend, &spec, &mut weights, &limits, limits.model_len)?;

@@ -40,7 +40,7 @@ pub use matrix::{Matrix, Vector};
 pub use step::Step;
 pub use storage::Storage;
 
-use super::{Backend, DType, HeadNorm, HostTensor, KvShape};
+use super::{Backend, DType, HeadNorm, HostTensor, KvShape, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
@@ -61,6 +61,7 @@ pub struct Cuda {
     dtype: DType,
     chaining: Chaining,
     route: Route,
+    rounding: Rounding,
     /// How attention is cut, known once a KV cache was made.
     geometry: Cell<Geometry>,
     /// The first launch that failed: call and code.
@@ -122,6 +123,7 @@ impl Cuda {
             dtype,
             chaining: if context.facts().capability >= 90 { Chaining::Overlapped } else { Chaining::Strict },
             route: Route::Auto,
+            rounding: Rounding::Fastest,
             geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, workers: 1 }),
             failure: None,
             context,
@@ -150,6 +152,19 @@ impl Cuda {
         if let Some(blas) = &mut self.blas {
             blas.settle();
         }
+    }
+
+    /// Chooses what the results of a row may depend on.
+    ///
+    /// `BatchInvariant` takes one chain of sums for each result, in an order that knows neither the batch nor how a prompt was
+    /// cut: linear layers by `linear_tiled.cu` whatever the route, attention by `attention_prefill.cu`, norms as for a single row.
+    pub fn set_rounding(&mut self, rounding: Rounding) {
+        self.rounding = rounding;
+    }
+
+    /// As many rows as a kernel's geometry may depend on.
+    fn rows_of_geometry(&self, rows: usize) -> usize {
+        if self.rounding == Rounding::BatchInvariant { 1 } else { rows }
     }
 
     /// Whether cuBLASLt was found.
