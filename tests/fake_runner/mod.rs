@@ -186,8 +186,10 @@ impl FakeRunner {
             assert_eq!(sampling.position as usize, context);
             let attended =
                 (0..context).fold(0u64, |sum, position| sum.wrapping_add(self.slots[self.slot(row, position)]));
-            let banned = &self.batch.banned_tokens[sampling.banned_start as usize..sampling.banned_end as usize];
-            self.sampled.push(choose(attended, sampling, banned, self.shape.vocab));
+            let adjusted = &self.batch.adjustments[sampling.adjusted()];
+            let banned: Vec<TokenId> =
+                adjusted.iter().filter(|it| it.bias == f32::NEG_INFINITY).map(|it| it.token).collect();
+            self.sampled.push(choose(attended, sampling, &banned, self.shape.vocab));
         }
     }
 }
