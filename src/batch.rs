@@ -74,6 +74,11 @@ pub struct Adjustment {
 impl Adjustment {
     /// The `uses` of a token that neither the prompt nor the answer has.
     pub const UNUSED: u32 = u32::MAX;
+
+    /// A token that is never chosen.
+    pub fn ban(token: TokenId) -> Adjustment {
+        Adjustment { token, uses: Adjustment::UNUSED, bias: f32::NEG_INFINITY }
+    }
 }
 
 /// A block whose keys and values become those of another one.
@@ -101,6 +106,36 @@ pub struct Sampled<'a> {
     pub top_logprobs: &'a [f32],
     /// Final hidden states, normalized. `[hiddens, hidden]`
     pub hidden: &'a [f32],
+}
+
+/// One token of a pass, and its log-probabilities where its sample asked for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Chosen<'a> {
+    /// The token.
+    pub token: TokenId,
+    /// As in [`Sampled`]; 0 where the sample did not ask.
+    pub logprob: f32,
+    /// As many of the likeliest tokens as the sample asked for, likeliest first. `[ranked]`
+    pub top_tokens: &'a [TokenId],
+    /// Their log-probabilities. `[ranked]`
+    pub top_logprobs: &'a [f32],
+}
+
+impl<'a> Sampled<'a> {
+    /// The answer to sample `index`, whose [`Sampling::logprobs`] is `logprobs`.
+    pub fn chosen(&self, index: usize, logprobs: u32) -> Chosen<'a> {
+        let token = self.tokens[index];
+        if logprobs == 0 {
+            return Chosen { token, ..Chosen::default() };
+        }
+        let ranked = index * RANKED_MAX..index * RANKED_MAX + logprobs as usize - 1;
+        Chosen {
+            token,
+            logprob: self.logprobs[index],
+            top_tokens: &self.top_tokens[ranked.clone()],
+            top_logprobs: &self.top_logprobs[ranked],
+        }
+    }
 }
 
 /// How one next token is chosen from its logits.
@@ -173,6 +208,16 @@ impl Sampling {
         forced: NO_TOKEN,
         logprobs: 0,
     };
+
+    /// Its entries in [`Batch::adjustments`].
+    pub fn adjusted(&self) -> std::ops::Range<usize> {
+        self.adjusted_start as usize..self.adjusted_end as usize
+    }
+
+    /// The likeliest tokens it asks for.
+    pub fn ranked(&self) -> usize {
+        self.logprobs.saturating_sub(1) as usize
+    }
 }
 
 /// The largest batch that will ever be formed: what every buffer is sized from when an engine opens.

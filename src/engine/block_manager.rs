@@ -163,6 +163,18 @@ impl BlockManager {
         Ok(shared)
     }
 
+    /// Like [`try_allocate`](Self::try_allocate), but shares nothing: each of so many tokens is to be computed.
+    pub fn try_allocate_unshared(
+        &mut self,
+        tokens: usize,
+        spare: usize,
+        table: &mut Vec<BlockId>,
+    ) -> Result<SharedPrefix, Lacking> {
+        debug_assert!(table.is_empty(), "the sequence holds blocks already");
+        self.complete(tokens, spare, table)?;
+        Ok(SharedPrefix { blocks: 0, prefix: PrefixId::EMPTY })
+    }
+
     /// Holds the blocks in `table` once more, and adds free ones until it has room for `tokens`; or clears it, where that
     /// would leave fewer than `spare` blocks free.
     fn complete(&mut self, tokens: usize, spare: usize, table: &mut Vec<BlockId>) -> Result<(), Lacking> {

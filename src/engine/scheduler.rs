@@ -17,9 +17,9 @@
 use super::block_manager::BlockManager;
 use super::options::PrefixCache;
 use super::sequence::{Life, Place, Sequence};
-use crate::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, Chosen, FROM_PREVIOUS, Sampled};
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// The sequences and the blocks they share out.
 pub struct Scheduler {
@@ -47,6 +47,8 @@ pub struct Pass {
 struct Row {
     place: Place,
     tokens: usize,
+    /// Samples that score tokens of its prompt.
+    scored: usize,
     asks: Asks,
 }
 
@@ -57,11 +59,18 @@ enum Asks {
     ForNothing,
 }
 
+/// What is left of a pass that is being formed.
+struct Room {
+    tokens: usize,
+    /// Samples beyond the one that each running sequence may need.
+    samples: usize,
+}
+
 /// What a pass brought for a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum News<'a> {
     /// Its next token.
-    Token(TokenId),
+    Token(Chosen<'a>),
     /// It was cancelled while the pass was in flight.
     Cancelled,
 }
@@ -164,13 +173,14 @@ impl Scheduler {
         let preemptions_before = self.preemptions;
         self.schedule_decoding(&mut budget);
         let decoding = self.limits.tokens - budget;
-        budget = budget.min(aim.saturating_sub(decoding).max(1));
+        let tokens = budget.min(aim.saturating_sub(decoding).max(1));
+        let mut room = Room { tokens, samples: self.limits.rows - self.running.len() };
         for sequence in &mut self.running {
-            schedule_chunk(sequence, &mut budget);
+            schedule_chunk(sequence, &mut room);
         }
         // Whoever is let in now would be the next to give its blocks back.
         if self.preemptions == preemptions_before {
-            self.start_waiting(&mut budget);
+            self.start_waiting(&mut room);
         }
         self.fill(pass, batch);
     }
@@ -221,10 +231,10 @@ impl Scheduler {
 
     /// Lets waiting sequences run, in order, while there are rows, tokens and blocks. Completions whose prompt another one
     /// is computing are passed over until they can share it.
-    fn start_waiting(&mut self, budget: &mut usize) {
+    fn start_waiting(&mut self, room: &mut Room) {
         let block_size = self.limits.block_size;
         let mut from = Bound::Unbounded;
-        while *budget > 0 && self.running.len() < self.limits.rows {
+        while room.tokens > 0 && room.samples > 0 && self.running.len() < self.limits.rows {
             let Some((&place, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
             let sibling = running_completion(&self.running, place);
             if sibling.is_some_and(|sibling| !sibling.prompt_is_shareable(block_size)) {
@@ -237,7 +247,8 @@ impl Scheduler {
             let Some(cached) = first.try_start(&mut self.pool, held, spare, block_size) else { return };
             let mut sequence = self.waiting.remove(&place).expect("it was found there");
             self.cached_tokens += cached as u64;
-            schedule_chunk(&mut sequence, budget);
+            room.samples -= 1;
+            schedule_chunk(&mut sequence, room);
             let index = self.running.partition_point(|other| other.place < sequence.place);
             self.running.insert(index, sequence);
         }
@@ -266,13 +277,14 @@ impl Scheduler {
             batch.context_lens.push(end as u32);
             batch.block_tables.extend_from_slice(&sequence.blocks[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
+            let scored = ask_for_scores(sequence, start..end, batch);
             let asks = if end == sequence.expected_tokens() { Asks::ForToken } else { Asks::ForNothing };
             if asks == Asks::ForToken {
                 ask_for_token(sequence, batch);
             }
             let tokens = std::mem::take(&mut sequence.scheduled);
             sequence.in_flight += tokens;
-            pass.rows.push(Row { place: sequence.place, tokens, asks });
+            pass.rows.push(Row { place: sequence.place, tokens, scored, asks });
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
@@ -280,32 +292,36 @@ impl Scheduler {
     }
 
     /// Takes in the oldest pass in flight, and tells `hear` what it brought, sequence by sequence. Those that `hear` ends
-    /// are removed. `sampled` has one token for each row that asked for one.
+    /// are removed. `sampled` answers the samples of the pass.
     ///
     /// A sequence that ends may have a row in the next pass as well: it is computed for nothing. Its blocks may be given
     /// away at once, because whoever gets them writes to them in a later pass.
     pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut hear: impl FnMut(&mut Sequence, News)) {
-        let mut tokens = sampled.tokens.iter();
+        let mut samples = 0..sampled.tokens.len();
         let mut running = self.running.iter_mut().peekable();
         for row in &pass.rows {
-            let token = match row.asks {
-                Asks::ForToken => Some(*tokens.next().expect("the runner answers each sample")),
+            let scores = samples.start..samples.start + row.scored;
+            samples.start = scores.end;
+            let sample = match row.asks {
+                Asks::ForToken => Some(samples.next().expect("the runner answers each sample")),
                 Asks::ForNothing => None,
             };
             while running.next_if(|sequence| sequence.place < row.place).is_some() {}
             let Some(sequence) = running.next_if(|sequence| sequence.place == row.place) else { continue };
             sequence.collect(row.tokens, &mut self.pool, self.limits.block_size);
-            sequence.awaited -= usize::from(token.is_some());
+            scores.for_each(|score| sequence.score_prompt(sampled, score));
+            sequence.awaited -= usize::from(sample.is_some());
             if sequence.life == Life::Cancelled {
                 hear(sequence, News::Cancelled);
-            } else if let Some(token) = token {
-                hear(sequence, News::Token(token));
+            } else if let Some(sample) = sample {
+                let chosen = sampled.chosen(sample, sequence.ranks());
+                hear(sequence, News::Token(chosen));
             }
             if sequence.life == Life::Ended {
                 self.pool.release(&mut sequence.blocks);
             }
         }
-        assert!(tokens.next().is_none(), "the runner answers no more than the samples");
+        assert!(samples.next().is_none(), "the runner answers no more than the samples");
         self.running.retain(|sequence| sequence.life != Life::Ended);
     }
 }
@@ -316,17 +332,41 @@ fn running_completion(running: &[Sequence], place: Place) -> Option<&Sequence> {
     running.get(first).filter(|sequence| sequence.id() == place.id())
 }
 
-/// Schedules as many pending tokens of a sequence as the budget allows, if it is not scheduled yet.
-fn schedule_chunk(sequence: &mut Sequence, budget: &mut usize) {
-    if sequence.scheduled == 0 {
-        sequence.scheduled = sequence.pending_tokens().min(*budget);
-        *budget -= sequence.scheduled;
+/// Schedules as many pending tokens of a sequence as there is room for, if it is not scheduled yet. Each token of a prompt whose
+/// log-probability is asked for takes a sample.
+fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
+    if sequence.scheduled > 0 {
+        return;
     }
+    let mut tokens = sequence.pending_tokens().min(room.tokens);
+    if sequence.unscored_prompt_tokens() > 0 {
+        tokens = tokens.min(room.samples + 1);
+        room.samples -= tokens.saturating_sub(1);
+    }
+    sequence.scheduled = tokens;
+    room.tokens -= tokens;
+}
+
+/// Adds a sample for each token that the row which was added last brings and whose successor in the prompt is to be scored;
+/// answers how many. `positions` are those of the row's tokens.
+fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batch) -> usize {
+    if sequence.unscored_prompt_tokens() == 0 {
+        return 0;
+    }
+    let before = batch.samples();
+    let first = batch.tokens() - positions.len();
+    for (token, position) in (first..).zip(positions) {
+        if let Some(scoring) = sequence.scoring(position + 1) {
+            batch.sampled_tokens.push(token as u32);
+            batch.sampling.push(scoring);
+        }
+    }
+    batch.samples() - before
 }
 
 /// Adds a sample for the row that was added last.
 fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
-    let mut sampling = sequence.sampling();
+    let mut sampling = sequence.sampling(&mut batch.adjustments);
     sampling.banned_start = batch.banned_tokens.len() as u32;
     batch.banned_tokens.extend_from_slice(sequence.banned_tokens());
     sampling.banned_end = batch.banned_tokens.len() as u32;
