@@ -323,6 +323,42 @@ TEST(Output, ACopyOutlivesTheNextCall) {
   EXPECT_TRUE(kept.back().get().time_to_first_token());
 }
 
+TEST(State, PrefixesArePinnedSavedRestoredAndForked) {
+  nvllm::engine here(demo_options()), there(demo_options());
+  const std::vector<uint32_t> prompt(40, 7);
+  nvllm::request_options options = greedy(2);
+  options.pin_prompt = true;
+  uint64_t id = here.add_tokens(prompt, options);
+  uint64_t fork = here.fork(id, greedy(2));
+  EXPECT_GT(fork, id);
+  while (!here.is_finished()) {
+    here.step();
+    for (const nvllm::output& news : here.outputs()) EXPECT_EQ(news.cached_tokens() % 16, 0u);
+  }
+  here.reset_prefix_cache();
+  std::vector<uint8_t> saved = here.save_prefix(prompt);
+  EXPECT_TRUE(here.release_prefix(id));
+  EXPECT_FALSE(here.release_prefix(id));
+  EXPECT_EQ(there.restore_prefix(saved), 32u);
+  saved.pop_back();
+  EXPECT_EQ(status_of([&] { there.restore_prefix(saved); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { there.fork(1, greedy(1)); }), NVLLM_ERR_NOT_FOUND);
+}
+
+TEST(Output, AnEmbeddingIsCopied) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options;
+  options.pooling = nvllm::pooling::mean;
+  engine.add_tokens({5, 6, 7}, options);
+  std::vector<nvllm::owned_output> kept;
+  while (!engine.is_finished()) {
+    engine.step();
+    for (const nvllm::output& news : engine.outputs()) kept.emplace_back(news);
+  }
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].get().embedding().size(), engine.model_info().hidden_size);
+}
+
 TEST(Library, TellsItsVersion) {
   EXPECT_EQ(nvllm::version(), std::to_string(NVLLM_VERSION_MAJOR) + "." + std::to_string(NVLLM_VERSION_MINOR) + "." +
                                   std::to_string(NVLLM_VERSION_PATCH));
