@@ -38,6 +38,12 @@ def main(url: str, key: str) -> None:
     tokens = client.completions.create(model=model, prompt=[5, 6, 7], max_tokens=3)
     assert tokens.usage.prompt_tokens == 3, tokens
 
+    # The client asks for base64 of its own accord, and decodes it.
+    embedding = client.embeddings.create(model=model, input=["an iron sword", "a loaf of bread"])
+    numbers = client.embeddings.create(model=model, input="an iron sword", encoding_format="float")
+    assert len(embedding.data) == 2 and embedding.usage.prompt_tokens > 2, embedding
+    assert max(abs(a - b) for a, b in zip(embedding.data[0].embedding, numbers.data[0].embedding)) < 1e-6
+
     for what, call, wanted in [
         ("a wrong key", lambda: client.with_options(api_key="wrong").models.list(), openai.AuthenticationError),
         ("another model", lambda: client.chat.completions.create(model="other", messages=MESSAGES), openai.NotFoundError),
