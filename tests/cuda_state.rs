@@ -116,7 +116,7 @@ fn a_fork_says_what_the_original_says() {
     let front = engine.front().clone();
     let id = front.add_request(Prompt::Tokens(&[5, 6, 7]), greedy(60)).unwrap();
     let mut texts = [Vec::new(), Vec::new()];
-    let mut poll = |engine: &mut Engine, texts: &mut [Vec<TokenId>; 2]| {
+    let poll = |engine: &mut Engine, texts: &mut [Vec<TokenId>; 2]| {
         while let Some(output) = engine.next_output() {
             texts[usize::from(output.request_id != id)].extend(&output.token_ids);
         }
