@@ -19,9 +19,21 @@ pub struct PassCost {
     t: f64,
     nn: f64,
     nt: f64,
+    beginning: Duration,
 }
 
 impl PassCost {
+    /// Notes how long the host took to begin a pass.
+    pub fn observe_beginning(&mut self, spent: Duration) {
+        self.beginning = spent.max(self.beginning - self.beginning / 16);
+    }
+
+    /// How long beginning a pass may take: the longest of late, which fades while others take less. A device that is launched
+    /// kernel by kernel needs most of a millisecond; one that replays a graph, and the CPU, almost nothing.
+    pub fn beginning(&self) -> Duration {
+        self.beginning
+    }
+
     /// Notes that a pass over `tokens` tokens took `spent`.
     pub fn observe(&mut self, tokens: usize, spent: Duration) {
         let (n, t) = (tokens as f64, spent.as_secs_f64());
@@ -121,6 +133,16 @@ mod tests {
             cost.observe(64, micros(times[1]));
             assert!(cost.tokens_within(micros(100.0), 4) >= 1, "{times:?}");
         }
+    }
+
+    #[test]
+    fn the_longest_beginning_counts_until_it_fades() {
+        let mut cost = PassCost::default();
+        cost.observe_beginning(micros(1600.0));
+        cost.observe_beginning(micros(20.0));
+        assert_eq!(cost.beginning(), micros(1500.0));
+        (0..200).for_each(|_| cost.observe_beginning(micros(20.0)));
+        assert_eq!(cost.beginning(), micros(20.0));
     }
 
     #[test]
