@@ -12,7 +12,7 @@
 mod checkpoint;
 
 use checkpoint::Shape;
-use nanovllm::batch::{Batch, Sampled, TokenId};
+use nanovllm::batch::{Batch, BlockId, Sampled, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
@@ -60,6 +60,14 @@ impl Runner for Timed {
 
     fn pass_time(&self) -> Duration {
         self.0.pass_time()
+    }
+
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        self.0.read_blocks(blocks, to)
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        self.0.write_blocks(blocks, from)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod output;
 mod pass_cost;
 mod pins;
 pub mod sampling_params;
+mod saved_prefix;
 mod scheduler;
 mod sequence;
 mod stop_strings;
@@ -28,6 +29,7 @@ pub mod tokenizer;
 
 pub use front::Front;
 pub use generate::Progress;
+pub use saved_prefix::CachedPrefix;
 
 use crate::batch::{Batch, TokenId};
 use crate::error::Result;
@@ -284,6 +286,10 @@ impl Engine {
                     generated += 1;
                     front.metrics().count_token(sequence.note_token(now));
                     sequence.accept(token, tokenizer, now, output);
+                }
+                News::Pooled => {
+                    front.metrics().count_token(sequence.note_token(now));
+                    sequence.embed(now, output);
                 }
                 News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
             }

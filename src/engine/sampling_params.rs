@@ -36,6 +36,8 @@ pub struct SamplingParams {
     pub max_wait: Option<Duration>,
     /// Completions of the prompt, each with its own tokens and finish.
     pub completions: u32,
+    /// Whether the request generates, or what is made of its prompt instead.
+    pub pooling: Pooling,
     /// Requests with different salts share no blocks, so that none can tell by time what others asked. 0 is one of them.
     pub cache_salt: u64,
     /// What becomes of the prompt's blocks when the request has ended.
@@ -64,6 +66,17 @@ pub enum StopToken {
     Kept,
 }
 
+/// What a request wants of its prompt's final hidden states, normalized by the model's last norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// Nothing: it generates.
+    None,
+    /// That of the last token.
+    Last,
+    /// Their mean. The prefix cache does not help, because it has no hidden states.
+    Mean,
+}
+
 /// What becomes of the blocks of a prompt when its request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pinning {
@@ -90,6 +103,7 @@ impl Default for SamplingParams {
             priority: 0,
             max_wait: None,
             completions: 1,
+            pooling: Pooling::None,
             cache_salt: 0,
             pinning: Pinning::Evictable,
             stop_tokens: Vec::new(),
@@ -114,6 +128,9 @@ impl SamplingParams {
         }
         if !(1..=COMPLETIONS_MAX).contains(&self.completions) {
             return Err(refusal("n", self.completions, "from 1 to 1024"));
+        }
+        if self.pooling != Pooling::None && self.completions != 1 {
+            return Err(refusal("n", self.completions, "1 with pooling"));
         }
         if self.stop_strings.iter().any(String::is_empty) {
             return Err(refusal("stop", "an empty string", "strings of at least one character"));

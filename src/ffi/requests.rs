@@ -15,7 +15,7 @@ use super::memory::{self, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
-use crate::engine::sampling_params::{Eos, Pinning, SamplingParams, StopToken};
+use crate::engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams, StopToken};
 use crate::engine::{Front, Prompt};
 use crate::error::Error;
 use std::ffi::c_char;
@@ -96,6 +96,20 @@ pub struct nvllm_request_options {
     /// nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
     /// cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
     pub pin_prompt: u32,
+    /// NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
+    /// embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, and what concerns generating is not looked at.
+    pub pooling: u32,
+}
+
+/// What is made of a prompt's final hidden states, which are those after the model's last norm.
+#[repr(C)]
+pub enum nvllm_pooling {
+    /// Nothing: the request generates.
+    NVLLM_POOLING_NONE = 0,
+    /// The state of the last token.
+    NVLLM_POOLING_LAST = 1,
+    /// The mean of all tokens' states. Such a request takes nothing from the prefix cache, which has no hidden states.
+    NVLLM_POOLING_MEAN = 2,
 }
 
 /// [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -245,6 +259,7 @@ impl nvllm_request_options {
         max_wait_us: 0,
         cache_salt: 0,
         pin_prompt: 0,
+        pooling: 0,
     };
 
     /// The engine's view of these options.
@@ -289,6 +304,7 @@ impl nvllm_request_options {
             priority: self.priority,
             completions: self.n,
             max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
+            pooling: pooling(self.pooling)?,
             cache_salt: self.cache_salt,
             pinning: match switch("pin_prompt", self.pin_prompt)? {
                 true => Pinning::Pinned,
@@ -297,6 +313,18 @@ impl nvllm_request_options {
             stop_tokens: stop_tokens.to_vec(),
             stop_strings,
         })
+    }
+}
+
+fn pooling(value: u32) -> Result<Pooling, Error> {
+    const NONE: u32 = nvllm_pooling::NVLLM_POOLING_NONE as u32;
+    const LAST: u32 = nvllm_pooling::NVLLM_POOLING_LAST as u32;
+    const MEAN: u32 = nvllm_pooling::NVLLM_POOLING_MEAN as u32;
+    match value {
+        NONE => Ok(Pooling::None),
+        LAST => Ok(Pooling::Last),
+        MEAN => Ok(Pooling::Mean),
+        _ => Err(Error::Option { field: "pooling", value: value.to_string(), wanted: "one of NVLLM_POOLING_*" }),
     }
 }
 

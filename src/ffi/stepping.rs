@@ -88,7 +88,7 @@ pub struct nvllm_output {
     pub cached_tokens: u32,
     /// Tokens generated so far.
     pub completion_tokens: u32,
-    /// From adding the request to its first token; 0 before that.
+    /// From adding the request to its first token or its embedding; 0 before that.
     pub time_to_first_token_us: u64,
     /// [num_token_ids], or NULL.
     pub logprobs: *const f32,
@@ -100,6 +100,11 @@ pub struct nvllm_output {
     pub cumulative_logprob: f32,
     /// In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
     pub error_message: *const c_char,
+    /// What pooling asked for, in the output that ends the request; else NULL. Not normalized: divide by its length where a
+    /// cosine is wanted. [embedding_len]
+    pub embedding: *const f32,
+    /// hidden_size of the model, or 0.
+    pub embedding_len: usize,
 }
 
 /// Takes one output, which is valid during the call only. Another answer than 0 cancels that request.
@@ -239,6 +244,7 @@ pub(super) struct Shown {
     text: Vec<u8>,
     /// The error's message and its NUL.
     error: Vec<u8>,
+    embedding: Vec<f32>,
 }
 
 // SAFETY: the pointers in `view` lead to the vectors beside it, which move with it.
@@ -266,8 +272,10 @@ impl Default for Shown {
             top_logprobs: std::ptr::null(),
             cumulative_logprob: 0.0,
             error_message: std::ptr::null(),
+            embedding: std::ptr::null(),
+            embedding_len: 0,
         };
-        Shown { view, tokens: Vec::new(), text: Vec::new(), error: Vec::new() }
+        Shown { view, tokens: Vec::new(), text: Vec::new(), error: Vec::new(), embedding: Vec::new() }
     }
 }
 
@@ -280,6 +288,8 @@ impl Shown {
         self.text.clear();
         self.text.extend_from_slice(output.text.as_bytes());
         self.text.push(0);
+        self.embedding.clear();
+        self.embedding.extend_from_slice(&output.embedding);
         let (finish, status) = match &output.finish {
             None => (nvllm_finish::NVLLM_FINISH_NONE, NVLLM_OK),
             Some(Finish::Stop) => (nvllm_finish::NVLLM_FINISH_STOP, NVLLM_OK),
@@ -307,6 +317,8 @@ impl Shown {
             completion_tokens: output.completion_tokens,
             time_to_first_token_us: output.time_to_first_token_us,
             error_message,
+            embedding: if output.embedding.is_empty() { std::ptr::null() } else { self.embedding.as_ptr() },
+            embedding_len: output.embedding.len(),
             ..self.view
         };
         &self.view

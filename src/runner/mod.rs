@@ -10,7 +10,7 @@ pub mod single;
 pub use crate::backend::Rounding;
 use crate::backend::cpu::{Cpu, Isa};
 use crate::backend::{DType, KvShape};
-use crate::batch::{Batch, BatchLimits, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::config::HfConfig;
@@ -48,6 +48,13 @@ pub trait Runner: Send {
 
     /// How long the device worked on the pass that was collected last.
     fn pass_time(&self) -> Duration;
+
+    /// Copies the keys and values of blocks that are full and of no pass that has not been collected.
+    /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()>;
+
+    /// Sets the keys and values of blocks that nobody reads, after what the passes in flight may write to them. The same form.
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()>;
 }
 
 /// What a runner is opened with, resolved and checked by the engine.
@@ -145,6 +152,10 @@ pub struct ModelInfo {
     pub num_kv_blocks: usize,
     /// The largest batch, by which all buffers are sized.
     pub limits: BatchLimits,
+    /// Form of the KV cache.
+    pub kv_shape: KvShape,
+    /// Stands for the decoder and its weights: models that differ have different ones.
+    pub fingerprint: u64,
 }
 
 impl ModelInfo {
@@ -169,6 +180,9 @@ impl ModelInfo {
             kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
             num_kv_blocks: blocks,
             limits,
+            kv_shape: *kv_shape,
+            // The debug format names every field of the spec, also those that a later version adds.
+            fingerprint: weights.fingerprint(&format!("{spec:?}")),
         }
     }
 }

@@ -7,7 +7,8 @@
 
 pub mod oracle;
 
-use nanovllm::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampled, Sampling, TokenId};
+use nanovllm::backend::{DType, KvShape};
+use nanovllm::batch::{Batch, BatchLimits, BlockId, FROM_PREVIOUS, Sampled, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
 use std::collections::VecDeque;
@@ -43,6 +44,9 @@ pub struct FakeRunner {
     /// Which row writes to each block in this pass. `[blocks]`
     writers: Vec<Option<usize>>,
     sampled: Vec<TokenId>,
+    hidden: Vec<f32>,
+    /// Blocks that are written when so many passes more have been computed.
+    writes: Vec<(usize, Vec<BlockId>, Vec<u8>)>,
 }
 
 /// A fake model that is ready.
@@ -57,6 +61,8 @@ pub fn load(shape: Shape) -> Loaded {
         slots: vec![u64::MAX; blocks * limits.block_size],
         writers: vec![None; blocks],
         sampled: Vec::with_capacity(limits.rows),
+        hidden: Vec::with_capacity(limits.hiddens()),
+        writes: Vec::new(),
     });
     let info = ModelInfo {
         device: Device::Cpu,
@@ -70,6 +76,9 @@ pub fn load(shape: Shape) -> Loaded {
         kv_cache_bytes: 0,
         num_kv_blocks: blocks,
         limits,
+        // One number of eight bytes a slot.
+        kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: limits.block_size, dtype: DType::F32 },
+        fingerprint: vocab as u64,
     };
     Loaded { runner, info }
 }
@@ -90,6 +99,11 @@ pub fn choose(attended: u64, sampling: &Sampling, banned: &[TokenId], vocab: usi
     token
 }
 
+/// The final hidden state of a token, one number, by what its slot holds.
+pub fn hidden(slot: u64) -> f32 {
+    (slot >> 40) as f32
+}
+
 impl FakeRunner {
     fn slot(&self, row: usize, position: usize) -> usize {
         let block_size = self.shape.limits.block_size;
@@ -104,6 +118,8 @@ impl FakeRunner {
         assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);
         assert_eq!((batch.positions.len(), batch.slots.len()), (batch.tokens(), batch.tokens()));
         assert_eq!(batch.sampling.len(), batch.samples());
+        assert!(batch.hiddens() <= limits.hiddens() && batch.samples() <= limits.rows);
+        assert!(batch.hidden_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.hidden_tokens);
         assert!(batch.sampled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.sampled_tokens);
         self.writers.fill(None);
         for row in 0..batch.rows() {
@@ -131,6 +147,24 @@ impl FakeRunner {
         }
     }
 
+    /// Writes the blocks that no pass in flight is before any more.
+    fn write_blocks_now(&mut self) {
+        let block_size = self.shape.limits.block_size;
+        for (passes, blocks, bytes) in &mut self.writes {
+            *passes = passes.saturating_sub(1);
+            if *passes > 0 {
+                continue;
+            }
+            for (&block, bytes) in blocks.iter().zip(bytes.chunks_exact(8 * block_size)) {
+                let slots = &mut self.slots[block as usize * block_size..][..block_size];
+                for (slot, bytes) in slots.iter_mut().zip(bytes.as_chunks().0) {
+                    *slot = u64::from_le_bytes(*bytes);
+                }
+            }
+        }
+        self.writes.retain(|(passes, ..)| *passes > 0);
+    }
+
     fn write_slots(&mut self) {
         for row in 0..self.batch.rows() {
             for index in self.batch.row(row) {
@@ -143,6 +177,9 @@ impl FakeRunner {
 
     fn sample(&mut self) {
         self.sampled.clear();
+        self.hidden.clear();
+        let slots = self.batch.hidden_tokens.iter().map(|&token| self.batch.slots[token as usize]);
+        self.hidden.extend(slots.map(|slot| hidden(self.slots[slot as usize])));
         for (sampling, &token) in self.batch.sampling.iter().zip(&self.batch.sampled_tokens) {
             let row = self.batch.row_starts.partition_point(|&start| start <= token) - 1;
             let context = self.batch.positions[token as usize] as usize + 1;
@@ -190,7 +227,8 @@ impl Runner for FakeRunner {
         self.made = 0;
         self.idle.extend(self.in_flight.pop_front());
         self.sample();
-        Ok(Some(Sampled { tokens: &self.sampled, ..Sampled::default() }))
+        self.write_blocks_now();
+        Ok(Some(Sampled { tokens: &self.sampled, hidden: &self.hidden, ..Sampled::default() }))
     }
 
     fn depth(&self) -> usize {
@@ -203,5 +241,23 @@ impl Runner for FakeRunner {
 
     fn stages(&self) -> usize {
         self.shape.stages
+    }
+
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        let block_size = self.shape.limits.block_size;
+        let slots = blocks.iter().flat_map(|&block| &self.slots[block as usize * block_size..][..block_size]);
+        for (to, slot) in to.chunks_exact_mut(8).zip(slots) {
+            to.copy_from_slice(&slot.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        let passes = self.in_flight.len();
+        self.writes.push((passes, blocks.to_vec(), from.to_vec()));
+        if passes == 0 {
+            self.write_blocks_now();
+        }
+        Ok(())
     }
 }

@@ -323,6 +323,16 @@ impl Backend for Cuda {
         step.sampled()
     }
 
+    fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        self.failed()?;
+        cache.read_blocks(&self.context, blocks, to)
+    }
+
+    fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        self.failed()?;
+        cache.write_blocks(&self.context, blocks, from)
+    }
+
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
         let result = embedding::run(self, out, table, step);
         self.remember(result);
@@ -378,6 +388,11 @@ impl Backend for Cuda {
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
         let result = gather::run(self, out, x, step);
+        self.remember(result);
+    }
+
+    fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
+        let result = step.keep_hidden(&self.context, gathered, self.dtype);
         self.remember(result);
     }
 

@@ -49,7 +49,7 @@ impl Bench {
         let sampled = vec![1; self.batch.samples()];
         self.scheduler.collect(&self.pass, &tokens(&sampled), |sequence, news| match news {
             News::Token(token) => sequence.accept(token, None, std::time::Instant::now(), &mut Default::default()),
-            News::Cancelled => sequence.life = Life::Ended,
+            News::Pooled | News::Cancelled => sequence.life = Life::Ended,
         });
         rows
     }
@@ -163,7 +163,7 @@ fn ahead_of_a_pass_in_flight_rows_bring_the_tokens_it_will_sample() {
     assert_eq!((bench.batch.samples(), bench.batch.sampling[0].position), (1, 4));
     let accept = |sequence: &mut Sequence, news| match news {
         News::Token(token) => sequence.accept(token, None, std::time::Instant::now(), &mut Default::default()),
-        News::Cancelled => sequence.life = Life::Ended,
+        News::Pooled | News::Cancelled => sequence.life = Life::Ended,
     };
     bench.scheduler.collect(&first, &tokens(&[7, 8]), accept);
     assert_eq!(bench.scheduler.running(), 1);
