@@ -108,6 +108,36 @@ pub struct Sampled<'a> {
     pub hidden: &'a [f32],
 }
 
+/// One token of a pass, and its log-probabilities where its sample asked for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Chosen<'a> {
+    /// The token.
+    pub token: TokenId,
+    /// As in [`Sampled`]; 0 where the sample did not ask.
+    pub logprob: f32,
+    /// As many of the likeliest tokens as the sample asked for, likeliest first. `[ranked]`
+    pub top_tokens: &'a [TokenId],
+    /// Their log-probabilities. `[ranked]`
+    pub top_logprobs: &'a [f32],
+}
+
+impl<'a> Sampled<'a> {
+    /// The answer to sample `index`, whose [`Sampling::logprobs`] is `logprobs`.
+    pub fn chosen(&self, index: usize, logprobs: u32) -> Chosen<'a> {
+        let token = self.tokens[index];
+        if logprobs == 0 {
+            return Chosen { token, ..Chosen::default() };
+        }
+        let ranked = index * RANKED_MAX..index * RANKED_MAX + logprobs as usize - 1;
+        Chosen {
+            token,
+            logprob: self.logprobs[index],
+            top_tokens: &self.top_tokens[ranked.clone()],
+            top_logprobs: &self.top_logprobs[ranked],
+        }
+    }
+}
+
 /// How one next token is chosen from its logits.
 ///
 /// The filters apply in this order: temperature, top-k, top-p over what top-k left, min-p. Ties at a threshold stay.
