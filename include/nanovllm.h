@@ -307,8 +307,8 @@ nvllm_status nvllm_engine_model_info(const nvllm_engine *engine,
 
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
-// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p) that the
-// model's generation_config.json recommends.
+// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
+// repetition_penalty) that the model's generation_config.json recommends.
 typedef struct nvllm_request_options {
   // sizeof(nvllm_request_options), set by nvllm_request_options_init.
   size_t struct_size;
@@ -326,11 +326,12 @@ typedef struct nvllm_request_options {
   float min_p;
   // Sample from so many of the likeliest tokens; default 0 = all.
   uint32_t top_k;
-  // Default 1. No other value is supported yet.
+  // Divides the positive logits of tokens that the prompt or the answer has, and multiplies their negative ones: above 0,
+  // and more than 1 makes them rarer; default 1 = off. As in transformers.
   float repetition_penalty;
-  // Default 0. No other value is supported yet.
+  // Is taken from the logit of each token that the answer has; any finite number, default 0. As in the OpenAI API.
   float presence_penalty;
-  // Default 0. No other value is supported yet.
+  // Is taken from the logit of a token once for each time that the answer has it; any finite number, default 0.
   float frequency_penalty;
   // The request's own random stream: the same seed, prompt and options give the same answer. 0, the default, draws from
   // the engine's seed and the request's id.
@@ -348,13 +349,14 @@ typedef struct nvllm_request_options {
   const uint32_t *stop_tokens;
   // Of these, how many; default 0.
   size_t num_stop_tokens;
-  // bias_values[i] is added to the logit of bias_tokens[i]. Not supported yet.
+  // bias_values[i] is added to the logit of bias_tokens[i], after the penalties; each token once.
   const uint32_t *bias_tokens;
-  // As many as bias_tokens.
+  // As many as bias_tokens: finite, or minus infinity for a token that never comes.
   const float *bias_values;
   // Of these, how many; default 0.
   size_t num_bias;
-  // 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
+  // 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
+  // to 64. They are the model's own: before penalties, biases, temperature and filters.
   uint32_t num_logprobs;
   // Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
   // each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
@@ -368,6 +370,16 @@ typedef struct nvllm_request_options {
   // How long the request may wait until it first runs: a step that finds it waiting after that ends it with
   // NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
   uint64_t max_wait_us;
+  // Requests with different salts share no KV blocks, so that no tenant can tell by time what another one has asked.
+  // Default 0, which is a salt like any other.
+  uint64_t cache_salt;
+  // 0 or 1: the full KV blocks of the prompt stay in the prefix cache when the request has ended, until
+  // nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
+  // cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
+  uint32_t pin_prompt;
+  // As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
+  // prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
+  uint32_t num_prompt_logprobs;
 } nvllm_request_options;
 
 // [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -469,16 +481,29 @@ typedef struct nvllm_output {
   uint32_t completion_tokens;
   // From adding the request to its first token; 0 before that.
   uint64_t time_to_first_token_us;
-  // [num_token_ids], or NULL.
+  // Natural logarithms of the probabilities of token_ids, by the model alone: before penalties, biases, temperature and
+  // filters. [num_token_ids], or NULL where num_logprobs is 0 or there are no new tokens.
   const float *logprobs;
-  // [num_token_ids, num_logprobs], or NULL.
+  // The likeliest tokens in their places, likeliest first, the lowest first among equals; UINT32_MAX where the model gives
+  // fewer any probability. [num_token_ids, num_logprobs], or NULL.
   const uint32_t *top_tokens;
-  // [num_token_ids, num_logprobs], or NULL.
+  // Their log-probabilities. [num_token_ids, num_logprobs], or NULL.
   const float *top_logprobs;
-  // Of the completion so far; 0 without logprobs.
+  // The sum of all logprobs of the completion so far.
   float cumulative_logprob;
   // In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
   const char *error_message;
+  // As in the request's options.
+  uint32_t num_logprobs;
+  // As in the request's options; 0 where this output brings none.
+  uint32_t num_prompt_logprobs;
+  // Log-probability of each token of the prompt but the first after those before it. [prompt_tokens - 1], or NULL where
+  // num_prompt_logprobs is 0 or the prompt has one token.
+  const float *prompt_logprobs;
+  // As top_tokens. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+  const uint32_t *prompt_top_tokens;
+  // Their log-probabilities. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+  const float *prompt_top_logprobs;
 } nvllm_output;
 
 // Takes one output, which is valid during the call only. Another answer than 0 cancels that request.
@@ -584,6 +609,23 @@ nvllm_status nvllm_result_get(const nvllm_result *result,
 // Ends a result. NULL is allowed.
 NVLLM_API void nvllm_result_free(nvllm_result *result);
 
+/* ---- State: prefixes that stay ------------------------------------------
+ * Keys and values of a prompt stay in the prefix cache when its request ends, block by block, until their blocks are needed
+ * for something else, least recently used first. A later prompt that begins with the same blocks, and has the same
+ * cache_salt, takes them over. nvllm_get_stats tells how often.
+ */
+
+// [one] Forgets all prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_reset_prefix_cache(nvllm_engine *engine,
+                                      nvllm_error *error);
+
+// [any] Ends what pin_prompt began: from the next step on, the prompt of that request may be evicted. NVLLM_ERR_NOT_FOUND
+// when it was released before, was not to be pinned, or when its request ended before the prompt was computed.
+NVLLM_API
+nvllm_status nvllm_release_prefix(nvllm_engine *engine,
+                                  uint64_t request_id);
+
 /* ---- Tokenizer and chat template ----------------------------------------
  * Buffers: *needed is always stored. When capacity is too small, nothing else is written and the answer is
  * NVLLM_ERR_BUFFER_TOO_SMALL; (NULL, 0) asks for the size. Text is NUL-terminated, and the NUL is counted in *needed.
@@ -661,10 +703,18 @@ typedef struct nvllm_stats {
   uint32_t waiting;
   // Blocks of the KV cache.
   uint32_t kv_blocks_total;
-  // Of these, held by sequences.
+  // Of these, held by sequences or pinned.
   uint32_t kv_blocks_used;
   // Messages that the log lost because nobody took them, over the whole process.
   uint64_t log_messages_dropped;
+  // Tokens looked up in the prefix cache: all of a sequence each time it begins to run, so again after a preemption.
+  uint64_t prefix_cache_queries;
+  // Of these, tokens that were found and need not be computed.
+  uint64_t prefix_cache_hits;
+  // Blocks that the prefix cache lost because they were needed for something else.
+  uint64_t prefix_cache_evictions;
+  // Blocks promised to pinned prompts; a block counts for each prompt that has it.
+  uint32_t kv_blocks_pinned;
 } nvllm_stats;
 
 // [any] Reads the statistics.

@@ -15,7 +15,7 @@ use super::memory::{self, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
-use crate::engine::sampling_params::{Eos, SamplingParams, StopToken};
+use crate::engine::sampling_params::{Eos, Pinning, SamplingParams, StopToken};
 use crate::engine::{Front, Prompt};
 use crate::error::Error;
 use std::ffi::c_char;
@@ -91,6 +91,13 @@ pub struct nvllm_request_options {
     /// How long the request may wait until it first runs: a step that finds it waiting after that ends it with
     /// NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
     pub max_wait_us: u64,
+    /// Requests with different salts share no KV blocks, so that no tenant can tell by time what another one has asked.
+    /// Default 0, which is a salt like any other.
+    pub cache_salt: u64,
+    /// 0 or 1: the full KV blocks of the prompt stay in the prefix cache when the request has ended, until
+    /// nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
+    /// cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
+    pub pin_prompt: u32,
     /// As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
     /// prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
     pub num_prompt_logprobs: u32,
@@ -241,6 +248,8 @@ impl nvllm_request_options {
         length_penalty: 1.0,
         include_stop: 0,
         max_wait_us: 0,
+        cache_salt: 0,
+        pin_prompt: 0,
         num_prompt_logprobs: 0,
     };
 
@@ -288,6 +297,11 @@ impl nvllm_request_options {
             priority: self.priority,
             completions: self.n,
             max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
+            cache_salt: self.cache_salt,
+            pinning: match switch("pin_prompt", self.pin_prompt)? {
+                true => Pinning::Pinned,
+                false => Pinning::Evictable,
+            },
             stop_tokens: stop_tokens.to_vec(),
             stop_strings,
         })
