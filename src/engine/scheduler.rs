@@ -450,10 +450,7 @@ fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batc
 
 /// Adds a sample for the row that was added last.
 fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
-    let mut sampling = sequence.sampling(&mut batch.adjustments);
-    sampling.banned_start = batch.banned_tokens.len() as u32;
-    batch.banned_tokens.extend_from_slice(sequence.banned_tokens());
-    sampling.banned_end = batch.banned_tokens.len() as u32;
+    let sampling = sequence.sampling(&mut batch.adjustments);
     sequence.sample = batch.samples() as u32;
     sequence.awaited += 1;
     batch.sampled_tokens.push(batch.tokens() as u32 - 1);

@@ -318,8 +318,9 @@ impl Sequence {
     /// Tokens that its next token may not be, because it would end too early.
     pub fn banned_tokens(&self) -> &[TokenId] {
         match self.completion_tokens + self.awaited < self.params.min_tokens as usize {
-            true => &self.ending_tokens,
-            false => &[],
+            // A search passes over them.
+            true if self.params.beams.is_none() => &self.ending_tokens,
+            _ => &[],
         }
     }
 

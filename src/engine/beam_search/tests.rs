@@ -39,7 +39,9 @@ fn the_order_in_which_beams_are_ranked_changes_nothing() {
         rank(&mut search, 0, &[(5, -1.0), (6, -1.0)]);
         search.step(|_| NOBODY);
         // All are as good: the better beam comes first, and then the token that was ranked first.
-        order.into_iter().for_each(|slot| drop(rank(&mut search, slot, &[(8, -1.0), (3, -1.0)])));
+        for slot in order {
+            rank(&mut search, slot, &[(8, -1.0), (3, -1.0)]);
+        }
         search.step(|_| NOBODY);
         beams(&search)
     };
