@@ -60,6 +60,8 @@ pub trait Backend: Send {
     /// What the batch asked for, once it is there.
     fn sampled<'a>(&mut self, step: &'a Self::Step) -> Result<Sampled<'a>>;
 
+    /// See [`ops::copy_blocks`](crate::ops::copy_blocks).
+    fn copy_blocks(&mut self, cache: &mut Self::KvCache, step: &Self::Step);
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, step: &Self::Step);
     /// See [`ops::rms_norm`](crate::ops::rms_norm).

@@ -41,7 +41,7 @@ pub use step::Step;
 pub use storage::Storage;
 
 use super::{Backend, DType, HeadNorm, HostTensor, KvShape};
-use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
+use crate::batch::{Batch, BatchLimits, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
 use driver::Context;
@@ -202,11 +202,6 @@ impl Cuda {
         step.finish()
     }
 
-    /// Copies each block `pairs[i].0` to `pairs[i].1` in all layers. No block may be source and target at once.
-    pub fn copy_blocks(&mut self, cache: &mut KvCache, pairs: &[(BlockId, BlockId)]) -> Result<()> {
-        copy_blocks::run(self, cache, pairs)
-    }
-
     /// The rows in use of a tensor, once they are computed. `[rows, cols]`
     pub fn read(&self, tensor: &Tensor) -> Result<Vec<f32>> {
         self.failed()?;
@@ -233,7 +228,7 @@ impl Cuda {
         {
             self.failure = Some(match error {
                 Error::Device { call, code } => (call, code),
-                // Only `copy_blocks` allocates, and it answers by itself.
+                // No op allocates.
                 _ => ("launch", -1),
             });
         }
@@ -306,6 +301,11 @@ impl Backend for Cuda {
         self.failed()?;
         self.context.make_current()?;
         step.sampled()
+    }
+
+    fn copy_blocks(&mut self, cache: &mut KvCache, step: &Step) {
+        let result = copy_blocks::run(self, cache, step);
+        self.remember(result);
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
