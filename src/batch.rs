@@ -13,6 +13,8 @@ pub const FROM_PREVIOUS: TokenId = 1 << 31;
 pub const NO_TOKEN: TokenId = TokenId::MAX;
 /// Stands for a mask where there is none.
 pub const NO_MASK: u32 = u32::MAX;
+/// See [`BatchLimits::hiddens`].
+pub const HIDDENS_MAX: usize = 256;
 /// The most tokens whose log-probabilities one sample can ask for, the chosen one not counted.
 pub const RANKED_MAX: usize = 64;
 
@@ -47,8 +49,8 @@ pub struct Batch {
     /// Bit sets of the tokens that may be chosen, bit `t % 32` of word `t / 32` for token `t`; each `Sampling` names where its
     /// own begins.
     pub masks: Vec<u32>,
-    /// New tokens whose final hidden states the host wants to read, ascending as above; with the samples they are at most
-    /// [`BatchLimits::rows`]. `[hiddens]`
+    /// New tokens whose final hidden states the host wants to read, ascending as above; at most [`BatchLimits::hiddens`].
+    /// `[hiddens]`
     pub hidden_tokens: Vec<u32>,
     /// Blocks to copy before anything else, over all layers. No block is a source and a target at once.
     pub copies: Vec<BlockCopy>,
@@ -230,6 +232,12 @@ impl BatchLimits {
     pub fn table_width(&self) -> usize {
         self.model_len.div_ceil(self.block_size)
     }
+
+    /// Final hidden states that one pass brings at most: so many that a mean over a long prompt reads the weights rarely, and
+    /// so few that the memory for them does not matter.
+    pub fn hiddens(&self) -> usize {
+        self.tokens.min(HIDDENS_MAX)
+    }
 }
 
 impl Batch {
@@ -251,7 +259,7 @@ impl Batch {
             sampling: Vec::with_capacity(limits.rows),
             adjustments: Vec::new(),
             masks: Vec::new(),
-            hidden_tokens: Vec::with_capacity(limits.rows),
+            hidden_tokens: Vec::with_capacity(limits.hiddens()),
             copies: Vec::with_capacity(limits.rows),
         }
     }

@@ -44,6 +44,7 @@ fn copy(output: &Output) -> Output {
     Output {
         token_ids: output.token_ids.clone(),
         finish: output.finish.clone(),
+        embedding: output.embedding.clone(),
         prompt_logprobs: output.prompt_logprobs.clone(),
         logprobs: output.logprobs.clone(),
         text: output.text.clone(),

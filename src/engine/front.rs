@@ -7,7 +7,7 @@ use super::metrics::Metrics;
 use super::options::PrefixCache;
 use super::output::Stats;
 use super::pins::PinBudget;
-use super::sampling_params::{Eos, Pinning, SamplingParams};
+use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 use super::{EngineLimits, Prompt};
@@ -207,6 +207,13 @@ impl Front {
         }
     }
 
+    /// Where a live request stands.
+    pub(super) fn place(&self, request_id: u64) -> Result<Place> {
+        let inbox = self.inbox.lock();
+        let alive = inbox.alive.get(&request_id).filter(|alive| alive.cancel == Cancel::NotAsked);
+        alive.map(|alive| alive.place).ok_or(Error::UnknownRequest { id: request_id })
+    }
+
     /// Lets the prompt of a request that was added with [`Pinning::Pinned`] be evicted from the next step on.
     ///
     /// # Errors
@@ -266,6 +273,11 @@ impl Front {
     /// Counters, gauges and histograms in Prometheus' text format 0.0.4.
     pub fn metrics_text(&self) -> String {
         self.metrics.text(&self.stats(), log::dropped())
+    }
+
+    /// Whether there is a prefix cache.
+    pub(super) fn prefix_cache(&self) -> PrefixCache {
+        self.limits.prefix_cache
     }
 
     /// Where the thread that steps counts.
@@ -392,6 +404,8 @@ impl Front {
         }
         let pool_tokens = num_kv_blocks * limits.block_size;
         let (needed, limit) = match params.max_tokens {
+            // Nothing is generated, but a sequence has always a place for a token more.
+            _ if params.pooling != Pooling::None => (tokens, tokens + 1),
             Some(max) => {
                 let reach = limits.model_len.min(tokens.saturating_add(max as usize));
                 (reach, reach)

@@ -24,6 +24,7 @@ pub mod output;
 mod pass_cost;
 mod pins;
 pub mod sampling_params;
+mod saved_prefix;
 mod scheduler;
 mod sequence;
 mod stop_strings;
@@ -31,6 +32,7 @@ pub mod tokenizer;
 
 pub use front::Front;
 pub use generate::Progress;
+pub use saved_prefix::CachedPrefix;
 
 use crate::batch::{Batch, TokenId};
 use crate::error::Result;
@@ -297,6 +299,10 @@ impl Engine {
                     generated += 1;
                     front.metrics().count_token(sequence.note_token(now));
                     sequence.accept(&chosen, tokenizer, now, output);
+                }
+                News::Pooled => {
+                    front.metrics().count_token(sequence.note_token(now));
+                    sequence.embed(now, output);
                 }
                 News::Answer(answer) => sequence.end_with_answer(&answer, tokenizer, now, output),
                 News::Ranked | News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),

@@ -21,6 +21,8 @@ pub struct Output {
     /// New text, whole characters only: a character that is cut by a token border waits for its rest, and so does text that
     /// may become a stop string.
     pub text: String,
+    /// What was asked for by pooling, with the end of the request. `[hidden]`
+    pub embedding: Vec<f32>,
     /// How it ended; `None` while it goes on.
     pub finish: Option<Finish>,
     /// Tokens of the prompt.
@@ -29,7 +31,7 @@ pub struct Output {
     pub cached_tokens: u32,
     /// Tokens generated so far, a stop token included that was left out of `token_ids`.
     pub completion_tokens: u32,
-    /// From adding the request to its first token, in microseconds; 0 before that.
+    /// From adding the request to its first token or its embedding, in microseconds; 0 before that.
     pub time_to_first_token_us: u64,
     /// Of `token_ids`, where the request asks for them; else empty.
     pub logprobs: Logprobs,
@@ -45,7 +47,7 @@ pub struct Output {
 /// How a completion ended.
 #[derive(Clone, Debug)]
 pub enum Finish {
-    /// By an EOS or stop token, or a stop string.
+    /// By an EOS or stop token, or a stop string; with its embedding.
     Stop,
     /// By max_tokens, max_model_len or the size of the whole KV cache.
     Length,
@@ -169,6 +171,7 @@ impl OutputQueue {
         if self.spare.len() < SPARE_OUTPUTS {
             output.token_ids.clear();
             output.text.clear();
+            output.embedding.clear();
             output.finish = None;
             output.logprobs.clear();
             output.prompt_logprobs.clear();

@@ -51,6 +51,8 @@ pub struct SamplingParams {
     pub max_wait: Option<Duration>,
     /// Completions of the prompt, each with its own tokens and finish.
     pub completions: u32,
+    /// Whether the request generates, or what is made of its prompt instead.
+    pub pooling: Pooling,
     /// Beam search, of which the completions are the best answers; `None` samples.
     pub beams: Option<BeamParams>,
     /// Requests with different salts share no blocks, so that none can tell by time what others asked. 0 is one of them.
@@ -79,6 +81,17 @@ pub enum StopToken {
     Dropped,
     /// It is kept, and nothing after it.
     Kept,
+}
+
+/// What a request wants of its prompt's final hidden states, normalized by the model's last norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// Nothing: it generates.
+    None,
+    /// That of the last token.
+    Last,
+    /// Their mean. The prefix cache does not help, because it has no hidden states.
+    Mean,
 }
 
 /// What becomes of the blocks of a prompt when its request has ended.
@@ -113,6 +126,7 @@ impl Default for SamplingParams {
             priority: 0,
             max_wait: None,
             completions: 1,
+            pooling: Pooling::None,
             beams: None,
             cache_salt: 0,
             pinning: Pinning::Evictable,
@@ -145,6 +159,9 @@ impl SamplingParams {
         }
         if !(1..=COMPLETIONS_MAX).contains(&self.completions) {
             return Err(refusal("n", self.completions, "from 1 to 1024"));
+        }
+        if self.pooling != Pooling::None && self.completions != 1 {
+            return Err(refusal("n", self.completions, "1 with pooling"));
         }
         self.check_beams()?;
         if self.stop_strings.iter().any(String::is_empty) {
@@ -199,6 +216,9 @@ impl SamplingParams {
         }
         if !length_penalty.is_finite() {
             return Err(refusal("length_penalty", length_penalty, "a finite number"));
+        }
+        if self.pooling != Pooling::None {
+            return Err(refusal("beam_width", width, "0 with pooling"));
         }
         if self.completions > width {
             return Err(refusal("n", self.completions, "at most beam_width"));

@@ -49,6 +49,16 @@ pub struct Pass {
     pub tokens: usize,
     /// Of these, tokens of prompts.
     pub prompt_tokens: usize,
+    /// Hidden states that it asks for.
+    hiddens: usize,
+}
+
+/// What a pass being formed has still room for.
+struct Room {
+    tokens: usize,
+    /// Samples beyond the one that each running sequence may need.
+    samples: usize,
+    hiddens: usize,
 }
 
 /// A sequence's part of a pass.
@@ -61,18 +71,15 @@ struct Row {
     asks: Asks,
 }
 
-/// Whether a row gets a token back.
+/// What a row gets back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
-    ForToken,
-    ForNothing,
-}
-
-/// What is left of a pass that is being formed.
-struct Room {
-    tokens: usize,
-    /// Samples beyond the one that each running sequence may need.
-    samples: usize,
+    Token,
+    Nothing,
+    /// Final hidden states instead.
+    Hidden {
+        states: usize,
+    },
 }
 
 /// What a pass brought for a sequence.
@@ -80,6 +87,8 @@ struct Room {
 pub enum News<'a> {
     /// Its next token.
     Token(Chosen<'a>),
+    /// The last of the hidden states that it asked for.
+    Pooled,
     /// How it may go on as a beam.
     Ranked,
     /// What its request's search found: it ends.
@@ -107,7 +116,7 @@ impl Pass {
     /// Forgets all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();
-        (self.tokens, self.prompt_tokens) = (0, 0);
+        (self.tokens, self.prompt_tokens, self.hiddens) = (0, 0, 0);
     }
 }
 
@@ -172,6 +181,20 @@ impl Scheduler {
         }
     }
 
+    /// The live sequence at `place`.
+    pub fn find(&self, place: Place) -> Option<&Sequence> {
+        if let Some(sequence) = self.waiting.get(&place) {
+            return Some(sequence);
+        }
+        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
+        Some(&self.running[index]).filter(|sequence| sequence.life == Life::Live)
+    }
+
+    /// The pool of blocks, for prefixes that come and go without a sequence.
+    pub fn pool(&mut self) -> &mut BlockManager {
+        &mut self.pool
+    }
+
     fn find_mut(&mut self, place: Place) -> Option<&mut Sequence> {
         if let Some(sequence) = self.waiting.get_mut(&place) {
             return Some(sequence);
@@ -223,12 +246,12 @@ impl Scheduler {
         if self.must_collect_first() {
             return;
         }
-        let mut budget = self.limits.tokens;
+        let mut room = Room { tokens: self.limits.tokens, samples: 0, hiddens: self.limits.hiddens() };
         let preemptions_before = self.preemptions;
-        self.schedule_decoding(&mut budget);
-        let decoding = self.limits.tokens - budget;
-        let tokens = budget.min(aim.saturating_sub(decoding).max(1));
-        let mut room = Room { tokens, samples: self.limits.rows - self.running.len() };
+        self.schedule_decoding(&mut room);
+        let decoding = self.limits.tokens - room.tokens;
+        room.tokens = room.tokens.min(aim.saturating_sub(decoding).max(1));
+        room.samples = self.limits.rows - self.running.len();
         for sequence in &mut self.running {
             schedule_chunk(sequence, &mut room);
         }
@@ -252,12 +275,11 @@ impl Scheduler {
     }
 
     /// Schedules the running sequences that bring one token, and finds them the blocks they need.
-    fn schedule_decoding(&mut self, budget: &mut usize) {
+    fn schedule_decoding(&mut self, room: &mut Room) {
         let mut index = 0;
-        while index < self.running.len() && *budget > 0 {
+        while index < self.running.len() && room.tokens > 0 {
             if self.running[index].pending_tokens() == 1 && self.make_room(index) {
-                self.running[index].scheduled = 1;
-                *budget -= 1;
+                schedule_chunk(&mut self.running[index], room);
             }
             index += 1;
         }
@@ -341,9 +363,18 @@ impl Scheduler {
             batch.block_tables.extend_from_slice(&sequence.blocks[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
             let scored = ask_for_scores(sequence, start..end, batch);
-            let asks = if end == sequence.expected_tokens() { Asks::ForToken } else { Asks::ForNothing };
-            if asks == Asks::ForToken {
-                ask_for_token(sequence, batch);
+            let asks = match sequence.hiddens_of(sequence.scheduled) {
+                0 if sequence.is_pooled() || end < sequence.expected_tokens() => Asks::Nothing,
+                0 => Asks::Token,
+                states => Asks::Hidden { states },
+            };
+            match asks {
+                Asks::Nothing => {}
+                Asks::Token => ask_for_token(sequence, batch),
+                Asks::Hidden { states } => {
+                    let tokens = batch.tokens() as u32;
+                    batch.hidden_tokens.extend(tokens - states as u32..tokens);
+                }
             }
             let tokens = std::mem::take(&mut sequence.scheduled);
             sequence.in_flight += tokens;
@@ -351,28 +382,35 @@ impl Scheduler {
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
-        pass.tokens = batch.tokens();
+        (pass.tokens, pass.hiddens) = (batch.tokens(), batch.hiddens());
         if !pass.is_empty() {
             batch.copies.append(&mut self.copies);
         }
     }
 
     /// Takes in the oldest pass in flight, and tells `hear` what it brought, sequence by sequence. Those that `hear` ends
-    /// are removed. `sampled` answers the samples of the pass.
+    /// are removed. `sampled` has what each row asked for.
     ///
     /// A sequence that ends may have a row in the next pass as well: it is computed for nothing. Its blocks may be given
     /// away at once, because whoever gets them writes to them in a later pass.
     pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut hear: impl FnMut(&mut Sequence, News)) {
         let mut samples = 0..sampled.tokens.len();
+        let width = sampled.hidden.len() / pass.hiddens.max(1);
+        let mut hidden = sampled.hidden;
         // Requests all of whose beams rest.
         let mut ranked = Vec::new();
         let mut running = self.running.iter_mut().peekable();
         for row in &pass.rows {
             let scores = samples.start..samples.start + row.scored;
             samples.start = scores.end;
+            let mut states = &hidden[..0];
             let sample = match row.asks {
-                Asks::ForToken => Some(samples.next().expect("the runner answers each sample")),
-                Asks::ForNothing => None,
+                Asks::Token => Some(samples.next().expect("the runner answers each sample")),
+                Asks::Hidden { states: count } => {
+                    (states, hidden) = hidden.split_at(count * width);
+                    None
+                }
+                Asks::Nothing => None,
             };
             while running.next_if(|sequence| sequence.place < row.place).is_some() {}
             let Some(sequence) = running.next_if(|sequence| sequence.place == row.place) else { continue };
@@ -396,6 +434,11 @@ impl Scheduler {
                             ranked.push(sequence.place);
                         }
                     }
+                }
+            } else if !states.is_empty() {
+                sequence.pool(states, width);
+                if sequence.pooling_is_done() {
+                    hear(sequence, News::Pooled);
                 }
             }
             if sequence.life == Life::Ended {
@@ -427,8 +470,13 @@ fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
         tokens = tokens.min(room.samples + 1);
         room.samples -= tokens.saturating_sub(1);
     }
-    sequence.scheduled = tokens;
+    if sequence.hiddens_of(tokens) > room.hiddens {
+        // Either every token asks for one, or the last alone, and there is no room at all.
+        tokens = room.hiddens;
+    }
     room.tokens -= tokens;
+    room.hiddens -= sequence.hiddens_of(tokens);
+    sequence.scheduled = tokens;
 }
 
 /// Adds a sample for each token that the row which was added last brings and whose successor in the prompt is to be scored;

@@ -4,7 +4,7 @@ use super::adjustments::Adjustments;
 use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
 use super::logprobs::Logprobs;
 use super::output::{Finish, Output};
-use super::sampling_params::{Pinning, SamplingParams, StopToken};
+use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
 use super::stop_strings::{Complete, StopStrings};
 use super::tokenizer::{TextStream, Tokenizer};
 use crate::batch::{Adjustment, BlockId, Chosen, FROM_PREVIOUS, Sampled, Sampling, TokenId};
@@ -113,6 +113,8 @@ pub struct Sequence {
     random: (u64, u64),
     /// Blocks that are findable, and the prefix they hold.
     published: SharedPrefix,
+    /// Sum of the hidden states that came back for it. `[hidden]`, or empty before the first
+    pooled: Vec<f64>,
     text: TextStream,
     stop_strings: Option<StopStrings>,
     added_at: Instant,
@@ -194,6 +196,7 @@ impl Sequence {
             completion_tokens: 0,
             limit,
             published: SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt } },
+            pooled: Vec::new(),
             text: TextStream::default(),
             added_at,
             started_at: None,
@@ -205,6 +208,11 @@ impl Sequence {
     /// The request.
     pub fn id(&self) -> u64 {
         self.place.id
+    }
+
+    /// Where its prefix begins.
+    pub fn cache_salt(&self) -> u64 {
+        self.params.cache_salt
     }
 
     /// Tokens of the prompt.
@@ -253,6 +261,33 @@ impl Sequence {
         }
     }
 
+    /// Hidden states that it asks for when the next `tokens` after those in flight are computed.
+    pub fn hiddens_of(&self, tokens: usize) -> usize {
+        match self.params.pooling {
+            Pooling::None => 0,
+            Pooling::Last => usize::from(tokens > 0 && self.computed + self.in_flight + tokens == self.prompt_tokens),
+            Pooling::Mean => tokens,
+        }
+    }
+
+    /// Whether it generates no token.
+    pub fn is_pooled(&self) -> bool {
+        self.params.pooling != Pooling::None
+    }
+
+    /// Takes in hidden states, token after token. `[states, hidden]`
+    pub fn pool(&mut self, states: &[f32], hidden: usize) {
+        self.pooled.resize(hidden, 0.0);
+        for state in states.chunks_exact(hidden) {
+            self.pooled.iter_mut().zip(state).for_each(|(sum, &x)| *sum += f64::from(x));
+        }
+    }
+
+    /// Whether all is there that it asked for.
+    pub fn pooling_is_done(&self) -> bool {
+        self.is_pooled() && self.computed == self.prompt_tokens
+    }
+
     /// Finds blocks for all known tokens, or says how many are lacking. Returns the prompt tokens that need no computing,
     /// when it runs for the first time. `held` are the [`prompt_blocks`](Self::prompt_blocks) of another completion of the
     /// same prompt, where one runs.
@@ -269,10 +304,11 @@ impl Sequence {
         }
         self.blocks.reserve(self.limit.div_ceil(block_size));
         let empty = PrefixId::Empty { salt: self.params.cache_salt };
-        let found = match self.unscored_prompt_tokens() {
-            0 => pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks),
-            // What is taken over is not computed, and has no logits.
-            _ => pool.try_allocate_unshared(empty, self.tokens.len(), spare, &mut self.blocks),
+        // What is taken over is not computed: it has neither logits nor hidden states.
+        let is_all_computed = self.unscored_prompt_tokens() > 0 || self.params.pooling == Pooling::Mean;
+        let found = match is_all_computed {
+            true => pool.try_allocate_all(empty, self.tokens.len(), spare, &mut self.blocks),
+            false => pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks),
         };
         let shared = match found {
             Ok(shared) => shared,
@@ -301,6 +337,7 @@ impl Sequence {
         pool.release(&mut self.blocks);
         self.computed = 0;
         self.wanted_blocks = 0;
+        self.pooled.clear();
     }
 
     /// Notes that a pass with `tokens` of its tokens has been collected, and makes the blocks findable that it filled.
@@ -419,6 +456,17 @@ impl Sequence {
         } else {
             self.describe(output);
         }
+    }
+
+    /// Ends it with its embedding, which it writes to `output`.
+    pub fn embed(&mut self, now: Instant, output: &mut Output) {
+        let states = match self.params.pooling {
+            Pooling::Mean => self.prompt_tokens as f64,
+            Pooling::None | Pooling::Last => 1.0,
+        };
+        output.embedding.extend(self.pooled.iter().map(|sum| (sum / states) as f32));
+        self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
+        self.end(Finish::Stop, None, output);
     }
 
     /// Ends it, and writes the rest of its text to `output`. Its blocks stay held.

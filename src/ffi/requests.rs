@@ -16,7 +16,7 @@ use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use crate::engine::beam_search::{BeamParams, EarlyStopping};
-use crate::engine::sampling_params::{Eos, Pinning, SamplingParams, StopToken};
+use crate::engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams, StopToken};
 use crate::engine::{Front, Prompt};
 use crate::error::Error;
 use std::ffi::c_char;
@@ -101,6 +101,9 @@ pub struct nvllm_request_options {
     /// nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
     /// cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
     pub pin_prompt: u32,
+    /// NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
+    /// embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, beam_width 0, and what concerns generating is not looked at.
+    pub pooling: u32,
     /// As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
     /// prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
     pub num_prompt_logprobs: u32,
@@ -108,6 +111,17 @@ pub struct nvllm_request_options {
     /// than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
     /// early_stopping False, True and "never".
     pub early_stopping: u32,
+}
+
+/// What is made of a prompt's final hidden states, which are those after the model's last norm.
+#[repr(C)]
+pub enum nvllm_pooling {
+    /// Nothing: the request generates.
+    NVLLM_POOLING_NONE = 0,
+    /// The state of the last token.
+    NVLLM_POOLING_LAST = 1,
+    /// The mean of all tokens' states. Such a request takes nothing from the prefix cache, which has no hidden states.
+    NVLLM_POOLING_MEAN = 2,
 }
 
 /// [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -257,6 +271,7 @@ impl nvllm_request_options {
         max_wait_us: 0,
         cache_salt: 0,
         pin_prompt: 0,
+        pooling: 0,
         num_prompt_logprobs: 0,
         early_stopping: 0,
     };
@@ -304,6 +319,7 @@ impl nvllm_request_options {
             completions: self.n,
             beams: self.beams()?,
             max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
+            pooling: pooling(self.pooling)?,
             cache_salt: self.cache_salt,
             pinning: match switch("pin_prompt", self.pin_prompt)? {
                 true => Pinning::Pinned,
@@ -333,5 +349,17 @@ impl nvllm_request_options {
             0 => Ok(None),
             width => Ok(Some(BeamParams { width, length_penalty: self.length_penalty, early_stopping })),
         }
+    }
+}
+
+fn pooling(value: u32) -> Result<Pooling, Error> {
+    const NONE: u32 = nvllm_pooling::NVLLM_POOLING_NONE as u32;
+    const LAST: u32 = nvllm_pooling::NVLLM_POOLING_LAST as u32;
+    const MEAN: u32 = nvllm_pooling::NVLLM_POOLING_MEAN as u32;
+    match value {
+        NONE => Ok(Pooling::None),
+        LAST => Ok(Pooling::Last),
+        MEAN => Ok(Pooling::Mean),
+        _ => Err(Error::Option { field: "pooling", value: value.to_string(), wanted: "one of NVLLM_POOLING_*" }),
     }
 }

@@ -89,7 +89,7 @@ pub struct nvllm_output {
     pub cached_tokens: u32,
     /// Tokens generated so far.
     pub completion_tokens: u32,
-    /// From adding the request to its first token; 0 before that.
+    /// From adding the request to its first token or its embedding; 0 before that.
     pub time_to_first_token_us: u64,
     /// Natural logarithms of the probabilities of token_ids, by the model alone: before penalties, biases, temperature and
     /// filters. [num_token_ids], or NULL where num_logprobs is 0 or there are no new tokens.
@@ -103,6 +103,11 @@ pub struct nvllm_output {
     pub cumulative_logprob: f32,
     /// In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
     pub error_message: *const c_char,
+    /// What pooling asked for, in the output that ends the request; else NULL. Not normalized: divide by its length where a
+    /// cosine is wanted. [embedding_len]
+    pub embedding: *const f32,
+    /// hidden_size of the model, or 0.
+    pub embedding_len: usize,
     /// As in the request's options.
     pub num_logprobs: u32,
     /// As in the request's options; 0 where this output brings none.
@@ -256,6 +261,7 @@ pub(super) struct Shown {
     text: Vec<u8>,
     /// The error's message and its NUL.
     error: Vec<u8>,
+    embedding: Vec<f32>,
     logprobs: Logprobs,
     prompt_logprobs: Logprobs,
 }
@@ -285,6 +291,8 @@ impl Default for Shown {
             top_logprobs: std::ptr::null(),
             cumulative_logprob: 0.0,
             error_message: std::ptr::null(),
+            embedding: std::ptr::null(),
+            embedding_len: 0,
             num_logprobs: 0,
             num_prompt_logprobs: 0,
             prompt_logprobs: std::ptr::null(),
@@ -292,8 +300,15 @@ impl Default for Shown {
             prompt_top_logprobs: std::ptr::null(),
             score: 0.0,
         };
-        let (logprobs, prompt_logprobs) = (Logprobs::default(), Logprobs::default());
-        Shown { view, tokens: Vec::new(), text: Vec::new(), error: Vec::new(), logprobs, prompt_logprobs }
+        Shown {
+            view,
+            tokens: Vec::new(),
+            text: Vec::new(),
+            error: Vec::new(),
+            embedding: Vec::new(),
+            logprobs: Logprobs::default(),
+            prompt_logprobs: Logprobs::default(),
+        }
     }
 }
 
@@ -306,6 +321,8 @@ impl Shown {
         self.text.clear();
         self.text.extend_from_slice(output.text.as_bytes());
         self.text.push(0);
+        self.embedding.clear();
+        self.embedding.extend_from_slice(&output.embedding);
         self.logprobs.clone_from(&output.logprobs);
         self.prompt_logprobs.clone_from(&output.prompt_logprobs);
         let (finish, status) = match &output.finish {
@@ -345,6 +362,8 @@ impl Shown {
             prompt_top_logprobs: start(&self.prompt_logprobs.top_logprobs),
             score: output.score,
             error_message,
+            embedding: if output.embedding.is_empty() { std::ptr::null() } else { self.embedding.as_ptr() },
+            embedding_len: output.embedding.len(),
             ..self.view
         };
         &self.view

@@ -9,8 +9,9 @@
 pub mod beams;
 pub mod oracle;
 
+use nanovllm::backend::{DType, KvShape};
 use nanovllm::batch::{
-    Adjustment, Batch, BatchLimits, FROM_PREVIOUS, NO_MASK, NO_TOKEN, RANKED_MAX, Sampled, Sampling, TokenId,
+    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, NO_MASK, NO_TOKEN, RANKED_MAX, Sampled, Sampling, TokenId,
 };
 use nanovllm::error::Result;
 use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
@@ -47,6 +48,9 @@ pub struct FakeRunner {
     /// Which row writes to each block in this pass. `[blocks]`
     writers: Vec<Option<usize>>,
     sampled: Vec<TokenId>,
+    hidden: Vec<f32>,
+    /// Blocks that are written when so many passes more have been computed.
+    writes: Vec<(usize, Vec<BlockId>, Vec<u8>)>,
     logprobs: Vec<f32>,
     top_tokens: Vec<TokenId>,
     top_logprobs: Vec<f32>,
@@ -66,6 +70,8 @@ pub fn load(shape: Shape) -> Loaded {
         slots: vec![u64::MAX; blocks * limits.block_size],
         writers: vec![None; blocks],
         sampled: Vec::with_capacity(limits.rows),
+        hidden: Vec::with_capacity(limits.hiddens()),
+        writes: Vec::new(),
         logprobs: vec![f32::NAN; limits.rows],
         top_tokens: vec![NO_TOKEN; limits.rows * RANKED_MAX],
         top_logprobs: vec![f32::NAN; limits.rows * RANKED_MAX],
@@ -83,6 +89,9 @@ pub fn load(shape: Shape) -> Loaded {
         kv_cache_bytes: 0,
         num_kv_blocks: blocks,
         limits,
+        // One number of eight bytes a slot.
+        kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: limits.block_size, dtype: DType::F32 },
+        fingerprint: vocab as u64,
     };
     Loaded { runner, info }
 }
@@ -123,6 +132,11 @@ pub fn log_sum(logits: &[f32]) -> f64 {
     logits.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln()
 }
 
+/// The final hidden state of a token, one number, by what its slot holds.
+pub fn hidden(slot: u64) -> f32 {
+    (slot >> 40) as f32
+}
+
 impl FakeRunner {
     fn slot(&self, row: usize, position: usize) -> usize {
         let block_size = self.shape.limits.block_size;
@@ -137,6 +151,8 @@ impl FakeRunner {
         assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);
         assert_eq!((batch.positions.len(), batch.slots.len()), (batch.tokens(), batch.tokens()));
         assert_eq!(batch.sampling.len(), batch.samples());
+        assert!(batch.hiddens() <= limits.hiddens() && batch.samples() <= limits.rows);
+        assert!(batch.hidden_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.hidden_tokens);
         assert!(batch.sampled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.sampled_tokens);
         self.writers.fill(None);
         for row in 0..batch.rows() {
@@ -162,6 +178,24 @@ impl FakeRunner {
             }
             assert!(batch.block_table(row)[used..].iter().all(|&block| block == 0), "zero beyond the last one in use");
         }
+    }
+
+    /// Writes the blocks that no pass in flight is before any more.
+    fn write_blocks_now(&mut self) {
+        let block_size = self.shape.limits.block_size;
+        for (passes, blocks, bytes) in &mut self.writes {
+            *passes = passes.saturating_sub(1);
+            if *passes > 0 {
+                continue;
+            }
+            for (&block, bytes) in blocks.iter().zip(bytes.chunks_exact(8 * block_size)) {
+                let slots = &mut self.slots[block as usize * block_size..][..block_size];
+                for (slot, bytes) in slots.iter_mut().zip(bytes.as_chunks().0) {
+                    *slot = u64::from_le_bytes(*bytes);
+                }
+            }
+        }
+        self.writes.retain(|(passes, ..)| *passes > 0);
     }
 
     fn copy_blocks(&mut self) {
@@ -193,7 +227,8 @@ impl FakeRunner {
     /// Whether the samples are what their documentation says.
     fn check_samples(&self) {
         let (batch, vocab) = (&self.batch, self.shape.vocab);
-        assert!(batch.samples() + batch.hiddens() <= self.shape.limits.rows, "{} samples", batch.samples());
+        let limits = &self.shape.limits;
+        assert!(batch.samples() <= limits.rows && batch.hiddens() <= limits.hiddens(), "{} samples", batch.samples());
         for sampling in &batch.sampling {
             let entries = &batch.adjustments[sampling.adjusted()];
             assert!(entries.is_sorted_by(|a, b| a.token < b.token), "each token once: {entries:?}");
@@ -205,6 +240,9 @@ impl FakeRunner {
 
     fn sample(&mut self) {
         self.sampled.clear();
+        self.hidden.clear();
+        let slots = self.batch.hidden_tokens.iter().map(|&token| self.batch.slots[token as usize]);
+        self.hidden.extend(slots.map(|slot| hidden(self.slots[slot as usize])));
         for (sample, (sampling, &token)) in self.batch.sampling.iter().zip(&self.batch.sampled_tokens).enumerate() {
             let row = self.batch.row_starts.partition_point(|&start| start <= token) - 1;
             let context = self.batch.positions[token as usize] as usize + 1;
@@ -305,12 +343,13 @@ impl Runner for FakeRunner {
         self.made = 0;
         self.idle.extend(self.in_flight.pop_front());
         self.sample();
+        self.write_blocks_now();
         Ok(Some(Sampled {
             tokens: &self.sampled,
             logprobs: &self.logprobs,
             top_tokens: &self.top_tokens,
             top_logprobs: &self.top_logprobs,
-            hidden: &[],
+            hidden: &self.hidden,
         }))
     }
 
@@ -324,5 +363,23 @@ impl Runner for FakeRunner {
 
     fn stages(&self) -> usize {
         self.shape.stages
+    }
+
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        let block_size = self.shape.limits.block_size;
+        let slots = blocks.iter().flat_map(|&block| &self.slots[block as usize * block_size..][..block_size]);
+        for (to, slot) in to.chunks_exact_mut(8).zip(slots) {
+            to.copy_from_slice(&slot.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        let passes = self.in_flight.len();
+        self.writes.push((passes, blocks.to_vec(), from.to_vec()));
+        if passes == 0 {
+            self.write_blocks_now();
+        }
+        Ok(())
     }
 }

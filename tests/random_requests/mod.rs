@@ -33,43 +33,39 @@ pub fn params() -> impl Strategy<Value = SamplingParams> {
         1 => adjustments(),
     ];
     let ranked = prop::sample::select(vec![0, 0, 0, 1, 5, 30]);
+    let asked = (adjusted, ranked.clone(), ranked);
     let pinning = prop::sample::select(vec![Pinning::Evictable, Pinning::Evictable, Pinning::Pinned]);
     let cache = (prop::sample::select(vec![0, 0, 7]), pinning);
-    let asked = (adjusted, ranked.clone(), ranked);
-    (lengths, ends, random, more, cache, asked).prop_map(
-        |(lengths, (eos, stop_token, stop_tokens), random, more, cache, asked)| {
-            let (
-                (repetition_penalty, presence_penalty, frequency_penalty, logit_bias),
-                num_logprobs,
-                num_prompt_logprobs,
-            ) = asked;
-            let (max_tokens, min_tokens) = lengths;
-            let min_tokens = min_tokens.min(max_tokens.unwrap_or(u32::MAX));
-            let (temperature, seed) = random;
-            let (priority, completions) = more;
-            let (cache_salt, pinning) = cache;
-            SamplingParams {
-                max_tokens,
-                min_tokens,
-                temperature,
-                seed,
-                eos,
-                stop_token,
-                stop_tokens,
-                priority,
-                completions,
-                repetition_penalty,
-                presence_penalty,
-                frequency_penalty,
-                logit_bias,
-                num_logprobs,
-                num_prompt_logprobs,
-                cache_salt,
-                pinning,
-                ..SamplingParams::default()
-            }
-        },
-    )
+    (lengths, ends, random, more, asked, cache).prop_map(|(lengths, ends, random, more, asked, cache)| {
+        let (eos, stop_token, stop_tokens) = ends;
+        let (cache_salt, pinning) = cache;
+        let ((repetition_penalty, presence_penalty, frequency_penalty, logit_bias), num_logprobs, num_prompt_logprobs) =
+            asked;
+        let (max_tokens, min_tokens) = lengths;
+        let min_tokens = min_tokens.min(max_tokens.unwrap_or(u32::MAX));
+        let (temperature, seed) = random;
+        let (priority, completions) = more;
+        SamplingParams {
+            max_tokens,
+            min_tokens,
+            temperature,
+            seed,
+            eos,
+            stop_token,
+            stop_tokens,
+            priority,
+            completions,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            logit_bias,
+            num_logprobs,
+            num_prompt_logprobs,
+            cache_salt,
+            pinning,
+            ..SamplingParams::default()
+        }
+    })
 }
 
 /// Penalties of repetition, presence and frequency, and biases.

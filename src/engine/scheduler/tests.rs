@@ -20,7 +20,7 @@ fn token_of(news: &News) -> Option<TokenId> {
 fn accept(sequence: &mut Sequence, news: News) {
     match news {
         News::Token(chosen) => sequence.accept(&chosen, None, std::time::Instant::now(), &mut Default::default()),
-        News::Cancelled => sequence.life = Life::Ended,
+        News::Pooled | News::Cancelled => sequence.life = Life::Ended,
         News::Ranked | News::Answer(_) => unreachable!("no request has beams"),
     }
 }
