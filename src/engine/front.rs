@@ -11,7 +11,7 @@ use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 use super::{EngineLimits, Prompt};
-use crate::batch::TokenId;
+use crate::batch::{RANKED_MAX, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{self, Level, log};
 use crate::runner::ModelInfo;
@@ -56,7 +56,8 @@ struct Inbox {
 struct Alive {
     /// Of its first completion.
     place: Place,
-    completions: u32,
+    /// Completions, or beams.
+    sequences: u32,
     /// Completions that have not ended.
     left: u32,
     cancel: Cancel,
@@ -145,17 +146,27 @@ impl Front {
             self.tokenizer()?;
         }
         let ending_tokens = self.ending_tokens(&params)?;
+        if let Some(beams) = params.beams
+            && beams.ranked(ending_tokens.len(), params.min_tokens) > RANKED_MAX
+        {
+            return Err(Error::Option {
+                field: "beam_width",
+                value: beams.width.to_string(),
+                wanted: "small enough for 64 candidates: with one end token up to 32, with each more end token fewer",
+            });
+        }
         let prompt = match prompt {
             Prompt::Text(text) => self.encode(text)?,
             Prompt::Tokens(tokens) => tokens.to_vec(),
         };
         let limit = self.limit(&prompt, &params)?;
         let (priority, completions, pinning) = (params.priority, params.completions, params.pinning);
+        let sequences = params.sequences();
         let prompt_tokens = prompt.len();
         let engine_seed = self.limits.seed;
         let first = Request { id: 0, index: 0, prompt, params, ending_tokens, limit, engine_seed, added_at };
         // Prompts are copied before the lock is held, because a step waits for it.
-        let mut requests: Vec<Request> = (1..completions).map(|index| Request { index, ..first.clone() }).collect();
+        let mut requests: Vec<Request> = (1..sequences).map(|index| Request { index, ..first.clone() }).collect();
         requests.push(first);
 
         let mut inbox = self.inbox.lock();
@@ -172,7 +183,7 @@ impl Front {
         if pinning == Pinning::Pinned {
             inbox.pins.promise(place, prompt_tokens);
         }
-        inbox.alive.insert(id, Alive { place, completions, left: completions, cancel: Cancel::NotAsked });
+        inbox.alive.insert(id, Alive { place, sequences, left: completions, cancel: Cancel::NotAsked });
         inbox.arrivals.extend(requests.into_iter().map(|request| Sequence::new(Request { id, ..request })));
         Ok(id)
     }
@@ -186,10 +197,10 @@ impl Front {
     pub fn cancel(&self, request_id: u64) -> Result<()> {
         let mut inbox = self.inbox.lock();
         match inbox.alive.get_mut(&request_id) {
-            Some(Alive { place, completions, cancel, .. }) if *cancel == Cancel::NotAsked => {
+            Some(Alive { place, sequences, cancel, .. }) if *cancel == Cancel::NotAsked => {
                 *cancel = Cancel::Asked;
-                let (place, completions) = (*place, *completions);
-                inbox.cancels.extend((0..completions).map(|index| place.completion(index)));
+                let (place, sequences) = (*place, *sequences);
+                inbox.cancels.extend((0..sequences).map(|index| place.completion(index)));
                 Ok(())
             }
             _ => Err(Error::UnknownRequest { id: request_id }),

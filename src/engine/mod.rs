@@ -8,6 +8,7 @@
 //! before the first is collected, so that the device need not wait for the host.
 
 mod adjustments;
+pub mod beam_search;
 mod block_manager;
 pub mod chat_template;
 mod deadlines;
@@ -42,7 +43,7 @@ use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
 use pass_cost::PassCost;
 use scheduler::{News, Pass, Scheduler};
-use sequence::{Pin, Place, Sequence};
+use sequence::{Life, Pin, Place, Sequence};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -225,6 +226,9 @@ impl Engine {
             scheduler.unpin(place);
         }
         let mut end = |mut sequence: Sequence, finish: Finish| {
+            if !sequence.has_output() {
+                return;
+            }
             front.metrics().count_finish(&finish);
             sequence.end(finish, front.tokenizer().ok(), outputs.begin());
             if sequence.pin == Pin::Wanted {
@@ -282,6 +286,13 @@ impl Engine {
         let tokenizer = front.tokenizer().ok();
         let mut generated = 0u32;
         scheduler.collect(&pass, &sampled, |sequence, news| {
+            if news == News::Ranked {
+                generated += 1;
+                return sequence.note_ranked(now);
+            }
+            if !sequence.has_output() {
+                return sequence.life = Life::Ended;
+            }
             let output = outputs.begin();
             match news {
                 News::Token(chosen) => {
@@ -293,7 +304,8 @@ impl Engine {
                     front.metrics().count_token(sequence.note_token(now));
                     sequence.embed(now, output);
                 }
-                News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
+                News::Answer(answer) => sequence.end_with_answer(&answer, tokenizer, now, output),
+                News::Ranked | News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
             }
             if let Some(finish) = &output.finish {
                 front.metrics().count_finish(finish);

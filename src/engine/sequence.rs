@@ -38,6 +38,11 @@ impl Place {
     pub fn id(self) -> u64 {
         self.id
     }
+
+    /// Which of its completions, or the slot of its beam.
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
 }
 
 /// Whether a sequence goes on.
@@ -45,6 +50,8 @@ impl Place {
 pub enum Life {
     /// It goes on.
     Live,
+    /// It is a beam that has nothing to do until its request's search makes a step.
+    Resting,
     /// It ends when the pass in flight has been collected, and takes nothing from it.
     Cancelled,
     /// It has ended: its last output is made.
@@ -167,7 +174,8 @@ impl Sequence {
             sample: 0,
             blocks: Vec::new(),
             wanted_blocks: 0,
-            life: Life::Live,
+            // Other beams take over from the first one.
+            life: if index > 0 && params.beams.is_some() { Life::Resting } else { Life::Live },
             pin: match params.pinning {
                 Pinning::Pinned if index == 0 => Pin::Wanted,
                 _ => Pin::Unwanted,
@@ -245,8 +253,9 @@ impl Sequence {
 
     /// Known and awaited tokens that no pass has been given yet; none when a pass in flight is sure to end it.
     pub fn pending_tokens(&self) -> usize {
-        let is_ending = self.life != Life::Live || (self.awaited > 0 && self.expected_tokens() >= self.limit);
-        match is_ending {
+        // A beam does not know yet which tokens it has, and whether it goes on.
+        let must_wait = self.params.beams.is_some() || self.expected_tokens() >= self.limit;
+        match self.life != Life::Live || (self.awaited > 0 && must_wait) {
             true => 0,
             false => self.expected_tokens() - self.computed - self.in_flight - self.scheduled,
         }
@@ -346,8 +355,9 @@ impl Sequence {
     /// Tokens that its next token may not be, because it would end too early.
     pub fn banned_tokens(&self) -> &[TokenId] {
         match self.completion_tokens + self.awaited < self.params.min_tokens as usize {
-            true => &self.ending_tokens,
-            false => &[],
+            // A search passes over them.
+            true if self.params.beams.is_none() => &self.ending_tokens,
+            _ => &[],
         }
     }
 
@@ -395,9 +405,10 @@ impl Sequence {
 
     /// [`Sampling::logprobs`] of its tokens.
     pub fn ranks(&self) -> u32 {
-        match self.params.num_logprobs {
-            0 => 0,
-            alternatives => alternatives + 1,
+        match (self.params.num_logprobs, self.params.beams) {
+            (_, Some(beams)) => beams.ranked(self.ending_tokens.len(), self.params.min_tokens) as u32 + 1,
+            (0, None) => 0,
+            (alternatives, None) => alternatives + 1,
         }
     }
 
@@ -515,5 +526,6 @@ impl Sequence {
     }
 }
 
+mod beam;
 #[cfg(test)]
 pub mod tests;

@@ -88,6 +88,7 @@ AT(nvllm_request_options, cache_salt, 160);
 AT(nvllm_request_options, pin_prompt, 168);
 AT(nvllm_request_options, pooling, 172);
 AT(nvllm_request_options, num_prompt_logprobs, 176);
+AT(nvllm_request_options, early_stopping, 180);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);
@@ -100,7 +101,7 @@ AT(nvllm_step_result, prefill_tokens, 28);
 AT(nvllm_step_result, decode_tokens, 32);
 AT(nvllm_step_result, elapsed_us, 40);
 
-SIZE(nvllm_output, 176);
+SIZE(nvllm_output, 184);
 AT(nvllm_output, struct_size, 0);
 AT(nvllm_output, request_id, 8);
 AT(nvllm_output, tag, 16);
@@ -127,6 +128,7 @@ AT(nvllm_output, num_prompt_logprobs, 148);
 AT(nvllm_output, prompt_logprobs, 152);
 AT(nvllm_output, prompt_top_tokens, 160);
 AT(nvllm_output, prompt_top_logprobs, 168);
+AT(nvllm_output, score, 176);
 
 SIZE(nvllm_progress, 48);
 AT(nvllm_progress, struct_size, 0);
