@@ -305,6 +305,18 @@ nvllm_status nvllm_engine_model_info(const nvllm_engine *engine,
  * long as higher ones keep coming: max_wait_us and max_queue bound that.
  */
 
+// What kind of text structure is.
+typedef enum nvllm_structure {
+  // None: the answer is free.
+  NVLLM_STRUCTURE_NONE = 0,
+  // A JSON schema: the answer is JSON that it accepts. {} accepts any JSON.
+  NVLLM_STRUCTURE_JSON_SCHEMA = 1,
+  // A regular expression of Rust's syntax, which the whole answer matches.
+  NVLLM_STRUCTURE_REGEX = 2,
+  // A context-free grammar in the dialect of Lark that llguidance reads; its first rule is called start.
+  NVLLM_STRUCTURE_LARK = 3,
+} nvllm_structure;
+
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
 // Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p) that the
@@ -368,6 +380,14 @@ typedef struct nvllm_request_options {
   // How long the request may wait until it first runs: a step that finds it waiting after that ends it with
   // NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
   uint64_t max_wait_us;
+  // One of NVLLM_STRUCTURE_*: what the text of the answer has to be; default NVLLM_STRUCTURE_NONE. Of the tokens that it
+  // leaves, the other options choose. It may end the answer before min_tokens, where nothing can follow; stop strings,
+  // stop tokens and max_tokens may end it before it is complete. An answer that cannot go on ends with
+  // NVLLM_FINISH_ERROR. Needs a tokenizer.
+  int32_t structure_kind;
+  // The schema, expression or grammar, NUL-terminated UTF-8. A refusal says what is wrong with it. The text that was
+  // compiled last time is not compiled again.
+  const char *structure;
 } nvllm_request_options;
 
 // [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.

@@ -6,6 +6,7 @@ use super::metrics::Metrics;
 use super::output::Stats;
 use super::sampling_params::{Eos, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
+use super::structure::{Matcher, Structures};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 use super::{EngineLimits, Prompt};
 use crate::batch::TokenId;
@@ -14,6 +15,7 @@ use crate::log::{self, Level, log};
 use crate::runner::ModelInfo;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -24,6 +26,7 @@ pub struct Front {
     text: TextFiles,
     /// How the BOS token is spelled: a text that begins with it is not given another.
     bos_text: Option<String>,
+    structures: Structures,
     inbox: Mutex<Inbox>,
     counters: Counters,
     metrics: Metrics,
@@ -32,7 +35,7 @@ pub struct Front {
 /// What of a model folder deals with text.
 #[derive(Default)]
 pub(super) struct TextFiles {
-    pub tokenizer: Option<Tokenizer>,
+    pub tokenizer: Option<Arc<Tokenizer>>,
     pub chat_template: Option<ChatTemplate>,
     pub generation: GenerationConfig,
 }
@@ -99,6 +102,7 @@ impl Front {
             _ => None,
         };
         Front {
+            structures: Structures::new(text.tokenizer.clone(), vocab_size),
             info,
             limits,
             text,
@@ -117,7 +121,8 @@ impl Front {
     /// # Errors
     ///
     /// [`Error::Option`], [`Error::PromptEmpty`], [`Error::PromptTooLong`], [`Error::TokenOutOfRange`],
-    /// [`Error::RequestTooLarge`], [`Error::QueueFull`], [`Error::NoTokenizer`], [`Error::Tokenizer`].
+    /// [`Error::RequestTooLarge`], [`Error::QueueFull`], [`Error::NoTokenizer`], [`Error::Tokenizer`],
+    /// [`Error::Structure`], [`Error::Unsupported`].
     pub fn add_request(&self, prompt: Prompt, params: SamplingParams) -> Result<u64> {
         let added_at = Instant::now();
         params.check(self.info.vocab_size)?;
@@ -130,9 +135,10 @@ impl Front {
             Prompt::Tokens(tokens) => tokens.to_vec(),
         };
         let limit = self.limit(&prompt, &params)?;
+        let matcher = self.matcher(&params, &ending_tokens)?;
         let (priority, completions) = (params.priority, params.completions);
         let engine_seed = self.limits.seed;
-        let first = Request { id: 0, index: 0, prompt, params, ending_tokens, limit, engine_seed, added_at };
+        let first = Request { id: 0, index: 0, prompt, params, ending_tokens, matcher, limit, engine_seed, added_at };
         // Prompts are copied before the lock is held, because a step waits for it.
         let mut requests: Vec<Request> = (1..completions).map(|index| Request { index, ..first.clone() }).collect();
         requests.push(first);
@@ -225,7 +231,7 @@ impl Front {
     ///
     /// [`Error::NoTokenizer`] when the model folder brings none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.text.tokenizer.as_ref().ok_or(Error::NoTokenizer)
+        self.text.tokenizer.as_deref().ok_or(Error::NoTokenizer)
     }
 
     /// The chat template.
@@ -292,6 +298,16 @@ impl Front {
             });
         }
         Ok(tokens)
+    }
+
+    /// The beginning of the structure that a request asks for.
+    fn matcher(&self, params: &SamplingParams, ending_tokens: &[TokenId]) -> Result<Option<Box<Matcher>>> {
+        let Some(structure) = &params.structure else { return Ok(None) };
+        let mut matcher = self.structures.matcher(structure)?;
+        if params.min_tokens == 0 {
+            matcher.permit(ending_tokens);
+        }
+        Ok(Some(Box::new(matcher)))
     }
 
     fn encode(&self, text: &str) -> Result<Vec<TokenId>> {

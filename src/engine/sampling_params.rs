@@ -1,5 +1,6 @@
 //! What one request asks for.
 
+use super::structure::Structure;
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct SamplingParams {
     pub stop_tokens: Vec<TokenId>,
     /// Strings that end the request when its text has them; the text is cut before the first one. Needs a tokenizer.
     pub stop_strings: Vec<String>,
+    /// What the text has to be. Needs a tokenizer.
+    pub structure: Option<Structure>,
 }
 
 /// What the model's end tokens do.
@@ -79,6 +82,7 @@ impl Default for SamplingParams {
             completions: 1,
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
+            structure: None,
         }
     }
 }

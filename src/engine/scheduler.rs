@@ -330,6 +330,10 @@ fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
     sampling.banned_start = batch.banned_tokens.len() as u32;
     batch.banned_tokens.extend_from_slice(sequence.banned_tokens());
     sampling.banned_end = batch.banned_tokens.len() as u32;
+    if let Some(mask) = sequence.mask() {
+        sampling.mask = batch.masks.len() as u32;
+        batch.masks.extend_from_slice(mask);
+    }
     sequence.sample = batch.samples() as u32;
     sequence.awaited += 1;
     batch.sampled_tokens.push(batch.tokens() as u32 - 1);

@@ -16,6 +16,7 @@ use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use crate::engine::sampling_params::{Eos, SamplingParams, StopToken};
+use crate::engine::structure::Structure;
 use crate::engine::{Front, Prompt};
 use crate::error::Error;
 use std::ffi::c_char;
@@ -23,6 +24,19 @@ use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::time::Duration;
+
+/// What kind of text structure is.
+#[repr(C)]
+pub enum nvllm_structure {
+    /// None: the answer is free.
+    NVLLM_STRUCTURE_NONE = 0,
+    /// A JSON schema: the answer is JSON that it accepts. {} accepts any JSON.
+    NVLLM_STRUCTURE_JSON_SCHEMA = 1,
+    /// A regular expression of Rust's syntax, which the whole answer matches.
+    NVLLM_STRUCTURE_REGEX = 2,
+    /// A context-free grammar in the dialect of Lark that llguidance reads; its first rule is called start.
+    NVLLM_STRUCTURE_LARK = 3,
+}
 
 /// What one request asks for. nvllm_request_options_init sets the defaults.
 ///
@@ -89,6 +103,14 @@ pub struct nvllm_request_options {
     /// How long the request may wait until it first runs: a step that finds it waiting after that ends it with
     /// NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
     pub max_wait_us: u64,
+    /// One of NVLLM_STRUCTURE_*: what the text of the answer has to be; default NVLLM_STRUCTURE_NONE. Of the tokens that it
+    /// leaves, the other options choose. It may end the answer before min_tokens, where nothing can follow; stop strings,
+    /// stop tokens and max_tokens may end it before it is complete. An answer that cannot go on ends with
+    /// NVLLM_FINISH_ERROR. Needs a tokenizer.
+    pub structure_kind: i32,
+    /// The schema, expression or grammar, NUL-terminated UTF-8. A refusal says what is wrong with it. The text that was
+    /// compiled last time is not compiled again.
+    pub structure: *const c_char,
 }
 
 /// [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -236,6 +258,8 @@ impl nvllm_request_options {
         length_penalty: 1.0,
         include_stop: 0,
         max_wait_us: 0,
+        structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
+        structure: std::ptr::null(),
     };
 
     /// The engine's view of these options.
@@ -253,6 +277,8 @@ impl nvllm_request_options {
                 stops.iter().map(|&stop| memory::c_text("stop", stop).map(str::to_owned)).collect();
             (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?)
         };
+        // SAFETY: promised by the caller.
+        let structure = unsafe { self.structure()? };
         supported("beam_width", self.beam_width, 0)?;
         supported("length_penalty", self.length_penalty, 1.0)?;
         supported("num_logprobs", self.num_logprobs, 0)?;
@@ -282,7 +308,34 @@ impl nvllm_request_options {
             max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
             stop_tokens: stop_tokens.to_vec(),
             stop_strings,
+            structure,
         })
+    }
+
+    /// What the answer has to be.
+    ///
+    /// # Safety
+    ///
+    /// `structure` is NULL or NUL-terminated.
+    unsafe fn structure(&self) -> Result<Option<Structure>, Refusal> {
+        const NONE: i32 = nvllm_structure::NVLLM_STRUCTURE_NONE as i32;
+        const JSON_SCHEMA: i32 = nvllm_structure::NVLLM_STRUCTURE_JSON_SCHEMA as i32;
+        const REGEX: i32 = nvllm_structure::NVLLM_STRUCTURE_REGEX as i32;
+        const LARK: i32 = nvllm_structure::NVLLM_STRUCTURE_LARK as i32;
+        let kind = match self.structure_kind {
+            // A text that nobody would read is rather a forgotten kind.
+            NONE if self.structure.is_null() => return Ok(None),
+            JSON_SCHEMA => Structure::JsonSchema,
+            REGEX => Structure::Regex,
+            LARK => Structure::Lark,
+            other => {
+                let wanted = "one of NVLLM_STRUCTURE_*, 0 to 3, and not 0 where structure is set";
+                return Err(Error::Option { field: "structure_kind", value: other.to_string(), wanted }.into());
+            }
+        };
+        // SAFETY: promised by the caller.
+        let text = unsafe { memory::c_text("structure", self.structure)? };
+        Ok(Some(kind(text.to_owned())))
     }
 }
 

@@ -56,7 +56,7 @@ AT(nvllm_model_info, device_index, 68);
 AT(nvllm_model_info, max_num_seqs, 72);
 AT(nvllm_model_info, max_batched_tokens, 76);
 
-SIZE(nvllm_request_options, 160);
+SIZE(nvllm_request_options, 176);
 AT(nvllm_request_options, struct_size, 0);
 AT(nvllm_request_options, tag, 8);
 AT(nvllm_request_options, max_tokens, 16);
@@ -84,6 +84,8 @@ AT(nvllm_request_options, beam_width, 136);
 AT(nvllm_request_options, length_penalty, 140);
 AT(nvllm_request_options, include_stop, 144);
 AT(nvllm_request_options, max_wait_us, 152);
+AT(nvllm_request_options, structure_kind, 160);
+AT(nvllm_request_options, structure, 168);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);

@@ -7,7 +7,7 @@
 
 pub mod oracle;
 
-use nanovllm::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampled, Sampling, TokenId};
+use nanovllm::batch::{Batch, BatchLimits, FROM_PREVIOUS, NO_MASK, Sampled, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
 use std::collections::VecDeque;
@@ -79,15 +79,14 @@ pub fn digest(before: u64, token: TokenId) -> u64 {
     (before ^ u64::from(token)).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xd129_0b2a_5cd1_9d47).rotate_left(29)
 }
 
-/// The token that follows a text whose slots sum up to `attended`.
-pub fn choose(attended: u64, sampling: &Sampling, banned: &[TokenId], vocab: usize) -> TokenId {
+/// The token that follows a text whose slots sum up to `attended`, of those that `may` be next.
+pub fn choose(attended: u64, sampling: &Sampling, may: impl Fn(TokenId) -> bool, vocab: usize) -> TokenId {
     let random = if sampling.temperature == 0.0 { 0 } else { sampling.seed ^ sampling.stream << 17 };
     let choice = digest(attended ^ random, sampling.position) >> 16;
-    let mut token = (choice % vocab as u64) as TokenId;
-    while banned.contains(&token) {
-        token = (token + 1) % vocab as TokenId;
-    }
-    token
+    let may_be_next = || (0..vocab as TokenId).filter(|&token| may(token));
+    let count = may_be_next().count() as u64;
+    assert!(count > 0, "a sample that asks has a token to choose");
+    may_be_next().nth((choice % count) as usize).expect("it is one of them")
 }
 
 impl FakeRunner {
@@ -150,7 +149,12 @@ impl FakeRunner {
             let attended =
                 (0..context).fold(0u64, |sum, position| sum.wrapping_add(self.slots[self.slot(row, position)]));
             let banned = &self.batch.banned_tokens[sampling.banned_start as usize..sampling.banned_end as usize];
-            self.sampled.push(choose(attended, sampling, banned, self.shape.vocab));
+            let mask = (sampling.mask != NO_MASK).then(|| &self.batch.masks[sampling.mask as usize..]);
+            let may = |token: TokenId| {
+                let masked = mask.is_some_and(|mask| mask[token as usize / 32] >> (token % 32) & 1 == 0);
+                !masked && !banned.contains(&token)
+            };
+            self.sampled.push(choose(attended, sampling, may, self.shape.vocab));
         }
     }
 }

@@ -33,7 +33,7 @@ pub fn oracle(id: u64, index: u32, prompt: &[TokenId], params: &SamplingParams, 
             ..Sampling::GREEDY
         };
         let banned = if answer.len() < params.min_tokens as usize { &ending[..] } else { &[] };
-        let token = choose(sum, &sampling, banned, shape.vocab);
+        let token = choose(sum, &sampling, |token| !banned.contains(&token), shape.vocab);
         if ending.contains(&token) {
             answer.extend((params.stop_token == StopToken::Kept).then_some(token));
             return (answer, true);
