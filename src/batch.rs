@@ -42,8 +42,6 @@ pub struct Batch {
     pub sampled_tokens: Vec<u32>,
     /// How each of them is sampled. `[samples]`
     pub sampling: Vec<Sampling>,
-    /// Tokens that may not be chosen; each `Sampling` names its range.
-    pub banned_tokens: Vec<TokenId>,
     /// Tokens whose logits are changed before one is chosen; each `Sampling` names its range.
     pub adjustments: Vec<Adjustment>,
     /// Bit sets of the tokens that may be chosen, bit `t % 32` of word `t / 32` for token `t`; each `Sampling` names where its
@@ -74,6 +72,11 @@ pub struct Adjustment {
 impl Adjustment {
     /// The `uses` of a token that neither the prompt nor the answer has.
     pub const UNUSED: u32 = u32::MAX;
+
+    /// A token that is never chosen.
+    pub fn ban(token: TokenId) -> Adjustment {
+        Adjustment { token, uses: Adjustment::UNUSED, bias: f32::NEG_INFINITY }
+    }
 }
 
 /// A block whose keys and values become those of another one.
@@ -95,7 +98,7 @@ pub struct Sampled<'a> {
     /// temperature and filters; not defined where the sample did not ask. `[samples]`
     pub logprobs: &'a [f32],
     /// The likeliest tokens, likeliest first, the lowest id first among equals; as many as the sample asked for are defined.
-    /// `[samples, RANKED_MAX]`
+    /// [`NO_TOKEN`] where no more have a logit above minus infinity. `[samples, RANKED_MAX]`
     pub top_tokens: &'a [TokenId],
     /// Their log-probabilities. `[samples, RANKED_MAX]`
     pub top_logprobs: &'a [f32],
@@ -126,10 +129,6 @@ pub struct Sampling {
     pub stream: u64,
     /// Position of the token to be chosen, counted from the start of the sequence.
     pub position: u32,
-    /// First entry of this sample in `banned_tokens`.
-    pub banned_start: u32,
-    /// One past its last entry.
-    pub banned_end: u32,
     /// First entry of this sample in `adjustments`.
     pub adjusted_start: u32,
     /// One past its last entry.
@@ -161,8 +160,6 @@ impl Sampling {
         seed: 0,
         stream: 0,
         position: 0,
-        banned_start: 0,
-        banned_end: 0,
         adjusted_start: 0,
         adjusted_end: 0,
         repetition_penalty: 1.0,
@@ -173,6 +170,16 @@ impl Sampling {
         forced: NO_TOKEN,
         logprobs: 0,
     };
+
+    /// Its entries in [`Batch::adjustments`].
+    pub fn adjusted(&self) -> std::ops::Range<usize> {
+        self.adjusted_start as usize..self.adjusted_end as usize
+    }
+
+    /// The likeliest tokens it asks for.
+    pub fn ranked(&self) -> usize {
+        self.logprobs.saturating_sub(1) as usize
+    }
 }
 
 /// The largest batch that will ever be formed: what every buffer is sized from when an engine opens.
@@ -212,7 +219,6 @@ impl Batch {
             table_width: limits.table_width(),
             sampled_tokens: Vec::with_capacity(limits.rows),
             sampling: Vec::with_capacity(limits.rows),
-            banned_tokens: Vec::new(),
             adjustments: Vec::new(),
             masks: Vec::new(),
             hidden_tokens: Vec::with_capacity(limits.rows),
@@ -233,6 +239,16 @@ impl Batch {
     /// Tokens that are asked for.
     pub fn samples(&self) -> usize {
         self.sampled_tokens.len()
+    }
+
+    /// Whether logits of any sample are changed before a token is chosen.
+    pub fn adjusts(&self) -> bool {
+        !self.adjustments.is_empty() || self.sampling.iter().any(|sampling| sampling.awaited != NO_TOKEN)
+    }
+
+    /// Whether any sample asks for log-probabilities.
+    pub fn wants_logprobs(&self) -> bool {
+        self.sampling.iter().any(|sampling| sampling.logprobs > 0)
     }
 
     /// Final hidden states that are asked for.
@@ -262,7 +278,6 @@ impl Batch {
             table_width: _,
             sampled_tokens,
             sampling,
-            banned_tokens,
             adjustments,
             masks,
             hidden_tokens,
@@ -276,7 +291,6 @@ impl Batch {
         block_tables.clear();
         sampled_tokens.clear();
         sampling.clear();
-        banned_tokens.clear();
         adjustments.clear();
         masks.clear();
         hidden_tokens.clear();
@@ -302,7 +316,6 @@ impl Clone for Batch {
         self.table_width = source.table_width;
         self.sampled_tokens.clone_from(&source.sampled_tokens);
         self.sampling.clone_from(&source.sampling);
-        self.banned_tokens.clone_from(&source.banned_tokens);
         self.adjustments.clone_from(&source.adjustments);
         self.masks.clone_from(&source.masks);
         self.hidden_tokens.clone_from(&source.hidden_tokens);

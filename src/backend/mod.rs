@@ -108,8 +108,12 @@ pub trait Backend: Send {
     fn silu_mul(&mut self, out: &mut Tensor<Self::Storage>, gate_up: &Tensor<Self::Storage>);
     /// See [`ops::gather`](crate::ops::gather).
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
+    /// See [`ops::adjust`](crate::ops::adjust).
+    fn adjust(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
     /// See [`ops::sample`](crate::ops::sample).
     fn sample(&mut self, step: &mut Self::Step, logits: &Tensor<Self::Storage>);
+    /// See [`ops::logprobs`](crate::ops::logprobs).
+    fn logprobs(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
 }
 
 /// A matrix of activations: one row a token, or one a sample. `[rows, cols]`

@@ -17,7 +17,7 @@
 use super::block_manager::BlockManager;
 use super::options::PrefixCache;
 use super::sequence::{Life, Place, Sequence};
-use crate::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampled, TokenId};
+use crate::batch::{Adjustment, Batch, BatchLimits, FROM_PREVIOUS, Sampled, TokenId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -327,9 +327,9 @@ fn schedule_chunk(sequence: &mut Sequence, budget: &mut usize) {
 /// Adds a sample for the row that was added last.
 fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
     let mut sampling = sequence.sampling();
-    sampling.banned_start = batch.banned_tokens.len() as u32;
-    batch.banned_tokens.extend_from_slice(sequence.banned_tokens());
-    sampling.banned_end = batch.banned_tokens.len() as u32;
+    sampling.adjusted_start = batch.adjustments.len() as u32;
+    batch.adjustments.extend(sequence.banned_tokens().iter().copied().map(Adjustment::ban));
+    sampling.adjusted_end = batch.adjustments.len() as u32;
     if let Some(mask) = sequence.mask() {
         sampling.mask = batch.masks.len() as u32;
         batch.masks.extend_from_slice(mask);

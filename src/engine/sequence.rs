@@ -288,7 +288,7 @@ impl Sequence {
         self.matcher.as_ref().map(|matcher| matcher.mask())
     }
 
-    /// How its next token is sampled; the range of banned tokens is the caller's to fill in.
+    /// How its next token is sampled; the range of adjustments is the caller's to fill in.
     pub fn sampling(&self) -> Sampling {
         let (seed, stream) = self.random;
         Sampling {

@@ -1,6 +1,6 @@
 //! `attention`: decode, prefill and both at once.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, on_device, poisoned, staged};
+use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned, staged};
 use nanovllm::backend::{Backend, DType, KvShape};
 use nanovllm::ops;
 
@@ -99,12 +99,12 @@ impl AttentionInput {
                 for plane in 0..2 * kv_heads {
                     let slot = scene.slot(row, position);
                     let place = (slot / block_size * 2 * kv_heads + plane) * block_size + slot % block_size;
-                    let numbers = random.numbers(head_dim, 1.5, dtype);
+                    let numbers = numbers(&mut random, head_dim, 1.5, dtype);
                     keys_and_values[place * head_dim..][..head_dim].copy_from_slice(&numbers);
                 }
             }
         }
-        let qkv = random.numbers(scene.batch.tokens() * (heads + 2 * kv_heads) * head_dim, 1.5, dtype);
+        let qkv = numbers(&mut random, scene.batch.tokens() * (heads + 2 * kv_heads) * head_dim, 1.5, dtype);
         AttentionInput { scene, shape, keys_and_values, qkv }
     }
 

@@ -1,6 +1,6 @@
 //! `linear`, on every route.
 
-use crate::scene::{Random, assert_near, bound, filled, host_tensor, on_device, poisoned};
+use crate::scene::{Random, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned};
 use nanovllm::backend::Backend;
 use nanovllm::backend::cuda::Route;
 use nanovllm::ops;
@@ -11,8 +11,8 @@ fn linear_layers_agree_on_every_route() {
         let sizes = [(97, 40), (64, 8), (1024, 2048), (4096, 1024), (330, 1064), (2560, 3072), (8440, 136)];
         for (n, k) in sizes {
             let mut random = Random(3);
-            let w = random.numbers(n * k, 0.1, dtype);
-            let b = random.numbers(n, 1.0, dtype);
+            let w = numbers(&mut random, n * k, 0.1, dtype);
+            let b = numbers(&mut random, n, 1.0, dtype);
             let split = n / 3;
             let parts = [
                 host_tensor(&w[..split * k], &[split, k], dtype),
@@ -21,7 +21,7 @@ fn linear_layers_agree_on_every_route() {
             let weight = cuda.matrix(&parts).unwrap();
             let bias = cuda.vector(&[host_tensor(&b, &[n], dtype)]).unwrap();
             for m in [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 200] {
-                let x = random.numbers(m * k, 1.0, dtype);
+                let x = numbers(&mut random, m * k, 1.0, dtype);
                 // Every third column is enough to be sure, and three times as fast.
                 let exact = |t: usize, c: usize| -> f64 {
                     let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
@@ -68,8 +68,8 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
         cuda.set_route(Route::Stream);
         for (n, k) in [(97, 40), (1024, 2048), (4096, 4096), (2560, 3072)] {
             let mut random = Random(4);
-            let weight = cuda.matrix(&[host_tensor(&random.numbers(n * k, 0.1, dtype), &[n, k], dtype)]).unwrap();
-            let x = random.numbers(8 * k, 1.0, dtype);
+            let weight = cuda.matrix(&[host_tensor(&numbers(&mut random, n * k, 0.1, dtype), &[n, k], dtype)]).unwrap();
+            let x = numbers(&mut random, 8 * k, 1.0, dtype);
             let mut rows = |x: &[f32]| {
                 let x = filled(cuda, x, k);
                 let mut out = poisoned(cuda, x.rows(), n);

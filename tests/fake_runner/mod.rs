@@ -148,11 +148,11 @@ impl FakeRunner {
             assert_eq!(sampling.position as usize, context);
             let attended =
                 (0..context).fold(0u64, |sum, position| sum.wrapping_add(self.slots[self.slot(row, position)]));
-            let banned = &self.batch.banned_tokens[sampling.banned_start as usize..sampling.banned_end as usize];
+            let adjusted = &self.batch.adjustments[sampling.adjusted()];
             let mask = (sampling.mask != NO_MASK).then(|| &self.batch.masks[sampling.mask as usize..]);
             let may = |token: TokenId| {
                 let masked = mask.is_some_and(|mask| mask[token as usize / 32] >> (token % 32) & 1 == 0);
-                !masked && !banned.contains(&token)
+                !masked && !adjusted.iter().any(|it| it.token == token && it.bias == f32::NEG_INFINITY)
             };
             self.sampled.push(choose(attended, sampling, may, self.shape.vocab));
         }

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod add_rms_norm;
+mod adjust;
 mod attention;
 mod blas;
 mod copy_blocks;
@@ -18,6 +19,7 @@ mod graph;
 mod kernels;
 mod kv_cache;
 mod linear;
+mod logprobs;
 mod matrix;
 mod params;
 mod plan;
@@ -27,6 +29,7 @@ mod sample;
 mod silu_mul;
 mod step;
 mod storage;
+mod wishes;
 
 pub use driver::{CallersContext, Event, EventKind, check_ordinal, device_count};
 pub use graph::Graph;
@@ -78,6 +81,8 @@ struct Kernels {
     silu_mul: Kernel,
     gather: Kernel,
     copy_blocks: Kernel,
+    adjust: Kernel,
+    logprobs: Kernel,
     sample: sample::Kernels,
     linear: linear::Kernels,
 }
@@ -95,6 +100,8 @@ impl Kernels {
             silu_mul: load(File::SiluMul, "silu_mul")?,
             gather: load(File::Gather, "gather")?,
             copy_blocks: Kernel::new(&kernels::Module::load(context, File::CopyBlocks)?, "copy_blocks")?,
+            adjust: load(File::Adjust, "adjust")?,
+            logprobs: load(File::Logprobs, "logprobs")?,
             sample: sample::Kernels::new(context, dtype)?,
             linear: linear::Kernels::new(context, dtype)?,
         })
@@ -190,8 +197,7 @@ impl Cuda {
         step.stage(batch, step::Padding::To { rows }, &self.geometry.get())
     }
 
-    /// Brings the tokens of a step to the host and marks its end: after the launch of a graph with `sample` in it, or after a
-    /// pass that sampled nothing.
+    /// Marks the end of a step that samples nothing.
     pub fn finish(&mut self, step: &mut Step) -> Result<()> {
         step.finish()
     }
@@ -299,7 +305,7 @@ impl Backend for Cuda {
     fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
         self.failed()?;
         self.context.make_current()?;
-        Ok(Sampled { tokens: step.tokens()?, ..Sampled::default() })
+        step.sampled()
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
@@ -360,8 +366,18 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
+    fn adjust(&mut self, step: &mut Step, logits: &mut Tensor) {
+        let result = adjust::run(self, step, logits);
+        self.remember(result);
+    }
+
     fn sample(&mut self, step: &mut Step, logits: &Tensor) {
         let result = sample::run(self, step, logits);
+        self.remember(result);
+    }
+
+    fn logprobs(&mut self, step: &mut Step, logits: &mut Tensor) {
+        let result = logprobs::run(self, step, logits);
         self.remember(result);
     }
 }
