@@ -9,7 +9,7 @@ use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::output::Finish;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
 use nanovllm::engine::structure::Structure;
-use nanovllm::engine::tokenizer::Tokenizer;
+use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -239,6 +239,78 @@ fn the_completions_of_a_prompt_follow_the_structure_each_in_its_own_way() {
     }
     let texts: BTreeSet<_> = together.values().map(|answer| &answer.text).collect();
     assert!(texts.len() > 3, "{texts:?}");
+}
+
+// ---- tokens ----
+
+fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<TokenId> {
+    tokenizer.encode(text, Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Text }).unwrap()
+}
+
+#[test]
+fn a_text_without_choice_is_cut_as_the_tokenizer_cuts_it() {
+    let text = "Prime numbers within 10: 2, 3, 5, 7.";
+    let answer = alone(params(regex(&text.replace('.', "\\.")), 3));
+    let engine = open(shape(1, 80, 1), PrefixCache::Off);
+    assert_eq!((&answer.text[..], &answer.finish[..]), (text, "Stop"));
+    assert_eq!(answer.tokens, encode(engine.front().tokenizer().unwrap(), text));
+}
+
+#[test]
+fn a_grammar_may_ask_for_an_added_token_and_no_text_becomes_one() {
+    let structure = Structure::Lark("start: <think> /[a-z]{3}/ </think> \"yes\"\n".to_owned());
+    let answer = alone(params(structure, 3));
+    let engine = open(shape(1, 80, 1), PrefixCache::Off);
+    let id = |spelling: &str| engine.front().tokenizer().unwrap().token_id(spelling);
+    assert_eq!((answer.tokens.first().copied(), &answer.finish[..]), (id("<think>"), "Stop"), "{answer:?}");
+    assert!(answer.tokens.contains(&id("</think>").unwrap()) && answer.text.ends_with("</think>yes"), "{answer:?}");
+
+    let answer = alone(params(regex("<think>[a-z]{3}</think>"), 3));
+    assert!(answer.text.starts_with("<think>") && answer.text.ends_with("</think>"), "{answer:?}");
+    assert!(!answer.tokens.contains(&id("<think>").unwrap()), "{answer:?}");
+}
+
+#[test]
+fn every_kind_of_tokenizer_serves_also_when_the_model_has_more_tokens_or_fewer() {
+    let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED };
+    let folder = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text").join(name);
+    for name in ["byte_level", "byte_level_bos", "sentencepiece"] {
+        let folder = folder(name);
+        let known = Tokenizer::open(&folder).unwrap().unwrap().vocab_size();
+        for vocab in [known, known + 100, known - 40] {
+            let tokenizer = Tokenizer::open(&folder).unwrap().unwrap();
+            let mut engine = Engine::with_tokenizer(load(Shape { vocab, ..shape(8, 200, 1) }), limits, tokenizer);
+            let checked = checked();
+            for (i, (structure, _)) in (0..12).zip(checked.iter().cycle()) {
+                let params = SamplingParams { stop_tokens: vec![], ..params(structure.clone(), i + 1) };
+                engine.front().add_request(Prompt::Tokens(&[3, 4, 5]), params).unwrap();
+            }
+            let answers = run(&mut engine, Budget::OnePass);
+            for (((id, _), answer), (_, check)) in answers.iter().zip(checked.iter().cycle()) {
+                let name = format!("{name} with {vocab} tokens: {id}");
+                assert!(answer.tokens.iter().all(|&token| (token as usize) < known), "{name}: {answer:?}");
+                assert!(
+                    answer.finish == "Length" || answer.finish == "Stop" && check(&answer.text),
+                    "{name}: {answer:?}"
+                );
+            }
+            let complete = answers.values().filter(|answer| answer.finish == "Stop").count();
+            assert!(complete >= 8, "{name} with {vocab} tokens: {complete}: {answers:?}");
+        }
+    }
+    // One that has no token for a brace.
+    let tokenizer = Tokenizer::open(&folder("metaspace")).unwrap().unwrap();
+    let vocab = tokenizer.vocab_size();
+    let mut engine = Engine::with_tokenizer(load(Shape { vocab, ..shape(8, 200, 1) }), limits, tokenizer);
+    let add = |structure| {
+        let params = SamplingParams { stop_tokens: vec![], ..params(structure, 1) };
+        engine.front().add_request(Prompt::Tokens(&[3, 4, 5]), params)
+    };
+    let refused = add(Structure::JsonSchema("{\"type\": \"object\"}".to_owned())).unwrap_err().to_string();
+    assert!(refused.ends_with("no token can begin a text that fits it"), "{refused}");
+    add(regex("[a-z]{3}( [a-z]{2,9}){4}")).unwrap();
+    let answer = run(&mut engine, Budget::OnePass).into_values().next().unwrap();
+    assert_eq!((answer.text.split(' ').count(), &answer.finish[..]), (5, "Stop"), "{answer:?}");
 }
 
 // ---- what cannot be followed ----

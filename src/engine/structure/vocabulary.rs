@@ -48,7 +48,7 @@ impl Vocabulary {
     /// The tokens that the tokenizer makes of `text`, if they spell nothing else.
     fn learnt(&self, text: &str) -> Option<Vec<TokenId>> {
         let tokens = self.tokenizer.encode(text, PLAIN).ok()?;
-        (self.trie.decode(&tokens) == text.as_bytes()).then_some(tokens)
+        (self.trie.decode_raw(&tokens) == text.as_bytes()).then_some(tokens)
     }
 }
 
