@@ -1,5 +1,5 @@
 #!/bin/sh
-# The C examples stream, poll_loop and tokenizer, as a user runs them.
+# The C examples stream, poll_loop, tokenizer and json, as a user runs them.
 #   c.sh FOLDER_OF_EXAMPLES MODEL_FOLDER
 set -eu
 examples=$1 model=$2
@@ -45,6 +45,16 @@ said=$("$examples/tokenizer" "$model" "<|im_end|>" "grüß dich")
 wants "tokenizer, count" "^1 tokens: <|im_end|>$" "$said"
 wants "tokenizer, token" '2045  "<|im_end|>"' "$said"
 wants "tokenizer, text" '"g"$' "$said"
+
+schema='{"type": "object", "properties": {"prime": {"type": "boolean"}, "kind": {"enum": ["small", "large"]}},
+         "required": ["prime", "kind"], "additionalProperties": false}'
+said=$("$examples/json" "$model" "$schema" "list all prime numbers within 10" "introduce yourself" | tr -d ' \n')
+wants "json" '^{"prime":[a-z]*,"kind":"[a-z]*"}{"prime":[a-z]*,"kind":"[a-z]*"}$' "$said"
+if said=$("$examples/json" "$model" '{"type": "objekt"}' "introduce yourself" 2>&1); then
+    echo "c.sh: json: a bad schema is no failure" >&2
+    failures=$((failures + 1))
+fi
+wants "json, refusal" "Invalid type: objekt (NVLLM_ERR_INVALID_ARGUMENT)" "$said"
 
 for program in stream poll_loop tokenizer; do
     if "$examples/$program" /no/such/folder x </dev/null 2>/dev/null; then
