@@ -380,14 +380,20 @@ typedef struct nvllm_request_options {
   // How long the request may wait until it first runs: a step that finds it waiting after that ends it with
   // NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
   uint64_t max_wait_us;
-  // One of NVLLM_STRUCTURE_*: what the text of the answer has to be; default NVLLM_STRUCTURE_NONE. Of the tokens that it
-  // leaves, the other options choose. It may end the answer before min_tokens, where nothing can follow; stop strings,
-  // stop tokens and max_tokens may end it before it is complete. An answer that cannot go on ends with
-  // NVLLM_FINISH_ERROR. Needs a tokenizer.
-  int32_t structure_kind;
-  // The schema, expression or grammar, NUL-terminated UTF-8. A refusal says what is wrong with it. The text that was
-  // compiled last time is not compiled again.
+  // Requests with different salts share no KV blocks, so that no tenant can tell by time what another one has asked.
+  // Default 0, which is a salt like any other.
+  uint64_t cache_salt;
+  // 0 or 1: the full KV blocks of the prompt stay in the prefix cache when the request has ended, until
+  // nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
+  // cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
+  uint32_t pin_prompt;
+  // What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8; default NULL. A refusal
+  // says what is wrong with it. A text that came before is not compiled again.
   const char *structure;
+  // One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
+  // choose. It may end the answer before min_tokens, where nothing can follow; stop strings, stop tokens and max_tokens
+  // may end it before it is complete. An answer that cannot go on ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+  int32_t structure_kind;
 } nvllm_request_options;
 
 // [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -604,6 +610,23 @@ nvllm_status nvllm_result_get(const nvllm_result *result,
 // Ends a result. NULL is allowed.
 NVLLM_API void nvllm_result_free(nvllm_result *result);
 
+/* ---- State: prefixes that stay ------------------------------------------
+ * Keys and values of a prompt stay in the prefix cache when its request ends, block by block, until their blocks are needed
+ * for something else, least recently used first. A later prompt that begins with the same blocks, and has the same
+ * cache_salt, takes them over. nvllm_get_stats tells how often.
+ */
+
+// [one] Forgets all prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_reset_prefix_cache(nvllm_engine *engine,
+                                      nvllm_error *error);
+
+// [any] Ends what pin_prompt began: from the next step on, the prompt of that request may be evicted. NVLLM_ERR_NOT_FOUND
+// when it was released before, was not to be pinned, or when its request ended before the prompt was computed.
+NVLLM_API
+nvllm_status nvllm_release_prefix(nvllm_engine *engine,
+                                  uint64_t request_id);
+
 /* ---- Tokenizer and chat template ----------------------------------------
  * Buffers: *needed is always stored. When capacity is too small, nothing else is written and the answer is
  * NVLLM_ERR_BUFFER_TOO_SMALL; (NULL, 0) asks for the size. Text is NUL-terminated, and the NUL is counted in *needed.
@@ -681,10 +704,18 @@ typedef struct nvllm_stats {
   uint32_t waiting;
   // Blocks of the KV cache.
   uint32_t kv_blocks_total;
-  // Of these, held by sequences.
+  // Of these, held by sequences or pinned.
   uint32_t kv_blocks_used;
   // Messages that the log lost because nobody took them, over the whole process.
   uint64_t log_messages_dropped;
+  // Tokens looked up in the prefix cache: all of a sequence each time it begins to run, so again after a preemption.
+  uint64_t prefix_cache_queries;
+  // Of these, tokens that were found and need not be computed.
+  uint64_t prefix_cache_hits;
+  // Blocks that the prefix cache lost because they were needed for something else.
+  uint64_t prefix_cache_evictions;
+  // Blocks promised to pinned prompts; a block counts for each prompt that has it.
+  uint32_t kv_blocks_pinned;
 } nvllm_stats;
 
 // [any] Reads the statistics.

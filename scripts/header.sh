@@ -1,12 +1,13 @@
 #!/bin/sh
-# Writes include/nanovllm.h from src/ffi, or with --check only compares.
+# Writes include/nanovllm.h from src/ffi and docs/reference.md from that, or with --check only compares.
 #
 # cbindgen would put all constants first, then all types, then all functions. A C programmer reads by topic, so each section
 # is generated from its own file, under the title that the file's own first lines give it.
 set -eu
 cd "$(dirname "$0")/.."
 header=include/nanovllm.h
-sections="status version logging engine requests stepping generate text stats"
+reference=docs/reference.md
+sections="status version logging engine requests stepping generate state text stats"
 
 wanted="cbindgen 0.29.4"
 found=$(cbindgen --version 2>/dev/null || echo "no cbindgen")
@@ -49,17 +50,19 @@ VERSION
     cat src/ffi/header_end.h
 }
 
+write_reference() { awk -f scripts/reference.awk "$1" "$1" | cat -s; }
+
+new=$(mktemp -d)
+trap 'rm -rf "$new"' EXIT
+write_header >"$new/nanovllm.h"
+write_reference "$new/nanovllm.h" >"$new/reference.md"
 if [ "${1:-}" = --check ]; then
-    new=$(mktemp)
-    trap 'rm -f "$new"' EXIT
-    write_header >"$new"
-    if ! diff -u "$header" "$new"; then
-        echo "header.sh: $header is not what src/ffi says: run make header" >&2
+    diff -u "$header" "$new/nanovllm.h" && diff -u "$reference" "$new/reference.md" || {
+        echo "header.sh: $header and $reference are not what src/ffi says: run make header" >&2
         exit 2
-    fi
-    echo "$header is up to date"
+    }
+    echo "$header and $reference are up to date"
 else
-    mkdir -p include
-    write_header >"$header.new"
-    mv "$header.new" "$header"
+    cp "$new/nanovllm.h" "$header"
+    cp "$new/reference.md" "$reference"
 fi

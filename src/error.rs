@@ -39,6 +39,15 @@ pub enum Error {
         /// Tokens that the whole pool holds.
         pool_tokens: usize,
     },
+    /// The blocks of the prompt may not be pinned besides those that are.
+    PinsFull {
+        /// Full blocks of the prompt.
+        blocks: usize,
+        /// Blocks that are pinned.
+        pinned: usize,
+        /// Blocks that may be pinned.
+        limit: usize,
+    },
     /// `max_queue` requests wait already.
     QueueFull {
         /// `max_queue`.
@@ -63,6 +72,11 @@ pub enum Error {
     /// No request of this id is alive.
     UnknownRequest {
         /// The id.
+        id: u64,
+    },
+    /// No prompt is pinned by that request.
+    UnknownPin {
+        /// The request's id.
         id: u64,
     },
     /// The model folder brings no tokenizer, so text is not understood.
@@ -204,6 +218,10 @@ impl fmt::Display for Error {
                 f,
                 "request may reach {tokens} tokens, but the whole KV cache holds {pool_tokens}: lower max_tokens or raise kv_cache_bytes"
             ),
+            Error::PinsFull { blocks, pinned, limit } => write!(
+                f,
+                "pin_prompt asks for {blocks} KV blocks, but of the {limit} that max_model_len leaves {pinned} are pinned: release a prefix, raise kv_cache_bytes or lower max_model_len"
+            ),
             Error::QueueFull { limit } => {
                 write!(f, "{limit} requests wait already: step the engine or raise max_queue")
             }
@@ -212,6 +230,9 @@ impl fmt::Display for Error {
                 write!(f, "{what} is not UTF-8: the byte at offset {valid_bytes} is invalid")
             }
             Error::UnknownRequest { id } => write!(f, "request {id} is not alive: it has ended or never was"),
+            Error::UnknownPin { id } => {
+                write!(f, "request {id} pins no prompt: it was released, was not to be pinned, or ended too early")
+            }
             Error::NoTokenizer => {
                 write!(f, "the model folder has no tokenizer.json, so only token ids are understood")
             }

@@ -4,9 +4,11 @@
 //! `NVLLM_TEST_REFERENCE` names a folder that `tests/golden/make_golden.py --large` made: a checkpoint of a real model's shape.
 #![cfg(nvllm_cuda)]
 
+mod demo;
 mod driver;
 mod reference;
 
+use demo::{BLOCK_SIZE, TOKEN_BYTES};
 use driver::{Logits, Sequence, dtype_of, golden, pass};
 use nanovllm::backend::DType;
 use nanovllm::backend::cuda::{CallersContext, Cuda, device_count};
@@ -20,7 +22,6 @@ use nanovllm::error::Error;
 use nanovllm::runner::cuda::CudaRunner;
 use nanovllm::runner::{Device, KvBudget, Launching, Rounding, RunnerConfig};
 use reference::{HALF_PRECISION, Reference, distance, follow, lead};
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -34,7 +35,6 @@ const CASES: &[&str] = &[
     "qwen3-bf16-head64-gqa16",
     "qwen3-f16-head256",
 ];
-const QUESTIONS: usize = 64;
 
 impl Logits for CudaRunner {
     fn logits_of(&self, row: usize) -> Vec<f32> {
@@ -232,41 +232,11 @@ fn check(name: &str, how: &str, wanted: &[Vec<f32>], found: &[Vec<f32>]) {
 // ---- the demo model, through the engine ----
 
 fn options() -> EngineOptions {
-    let mut options = EngineOptions::new(driver::root().join("models/demo"));
-    options.device = Device::Cuda { index: 0 };
-    options.max_model_len = Some(256);
-    options.kv_block_size = Some(16);
-    options.kv_cache_bytes = Some(64 << 20);
-    options
+    demo::options(Device::Cuda { index: 0 })
 }
 
-fn question(i: usize) -> String {
-    let text = match i % 4 {
-        0 => format!("list all prime numbers within {}", 2 + i),
-        1 => format!("what is {} + {}?", i, 3 * i % 100),
-        2 => "introduce yourself".to_owned(),
-        _ => format!("count from {} to {}", i % 10, i % 10 + 20),
-    };
-    format!(r#"[{{"role": "user", "content": "{text}"}}]"#)
-}
-
-/// The greedy answer to each question, and what the engine counted.
 fn answers(options: &EngineOptions, budget: Budget) -> (Vec<Vec<TokenId>>, Stats) {
-    let mut engine = Engine::open(options, &mut |_| ControlFlow::Continue(())).unwrap();
-    let front = engine.front().clone();
-    for i in 0..QUESTIONS {
-        let prompt = front.chat_template().unwrap().render(&question(i), "").unwrap();
-        let params = SamplingParams { tag: i as u64, max_tokens: Some(120), ..SamplingParams::default() };
-        front.add_request(Prompt::Text(&prompt), params).unwrap();
-    }
-    let mut tokens: HashMap<u64, Vec<TokenId>> = HashMap::new();
-    while !front.is_finished() {
-        engine.step(budget).unwrap();
-        while let Some(output) = engine.next_output() {
-            tokens.entry(output.tag).or_default().extend(&output.token_ids);
-        }
-    }
-    ((0..QUESTIONS as u64).map(|tag| tokens.remove(&tag).unwrap()).collect(), front.stats())
+    demo::answers(options, budget, demo::greedy)
 }
 
 #[test]
@@ -275,8 +245,7 @@ fn the_demo_model_answers_as_on_the_cpu_however_it_is_driven() {
         return;
     }
     type Spoil = fn(&mut EngineOptions);
-    let on_cpu = EngineOptions { device: Device::Cpu, num_threads: Some(2), ..options() };
-    let (wanted, _) = answers(&on_cpu, Budget::OnePass);
+    let (wanted, _) = answers(&demo::options(Device::Cpu), Budget::OnePass);
     const VARIANTS: &[(&str, Spoil)] = &[
         ("as it comes", |_| {}),
         ("one at a time", |o| o.max_num_seqs = Some(1)),
@@ -295,8 +264,8 @@ fn the_demo_model_answers_as_on_the_cpu_however_it_is_driven() {
         let budget = Budget::Time(Duration::from_micros(micros));
         assert_eq!(answers(&options(), budget).0, wanted, "{micros} us a call");
     }
-    // 3 KiB a token: 20 blocks hold two of the longest sequences, and more begin.
-    let tight = EngineOptions { kv_cache_bytes: Some(20 * 16 * 3072), ..options() };
+    // 20 blocks hold two of the longest sequences, and more begin.
+    let tight = EngineOptions { kv_cache_bytes: Some(20 * BLOCK_SIZE as u64 * TOKEN_BYTES), ..options() };
     let (found, stats) = answers(&tight, Budget::OnePass);
     assert!(stats.preemptions > 0, "nobody was preempted");
     assert_eq!(found, wanted, "preempted");

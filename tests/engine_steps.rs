@@ -8,7 +8,7 @@ use fake_runner::{Shape, load};
 use nanovllm::batch::{BatchLimits, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::output::{Finish, Output};
-use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
+use nanovllm::engine::sampling_params::{Eos, Pinning, SamplingParams, StopToken};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Front, Prompt};
 use nanovllm::error::Error;
 use proptest::prelude::*;
@@ -49,6 +49,8 @@ enum Action {
     },
     /// Cancels the request that was added so many requests ago.
     Cancel(usize),
+    /// Releases its prefix.
+    Release(usize),
     Step(Budget),
     /// Polls at most so many outputs.
     Poll(usize),
@@ -73,11 +75,14 @@ fn params() -> impl Strategy<Value = SamplingParams> {
     );
     let random = (prop::sample::select(vec![0.0, 0.7]), prop::option::of(0..3u64));
     let more = (-1..2i32, prop::sample::select(vec![1, 1, 1, 2, 4]));
-    (lengths, ends, random, more).prop_map(|(lengths, (eos, stop_token, stop_tokens), random, more)| {
+    let pinning = prop::sample::select(vec![Pinning::Evictable, Pinning::Evictable, Pinning::Pinned]);
+    let cache = (prop::sample::select(vec![0, 0, 7]), pinning);
+    (lengths, ends, random, more, cache).prop_map(|(lengths, (eos, stop_token, stop_tokens), random, more, cache)| {
         let (max_tokens, min_tokens) = lengths;
         let min_tokens = min_tokens.min(max_tokens.unwrap_or(u32::MAX));
         let (temperature, seed) = random;
         let (priority, completions) = more;
+        let (cache_salt, pinning) = cache;
         SamplingParams {
             max_tokens,
             min_tokens,
@@ -88,6 +93,8 @@ fn params() -> impl Strategy<Value = SamplingParams> {
             stop_tokens,
             priority,
             completions,
+            cache_salt,
+            pinning,
             ..SamplingParams::default()
         }
     })
@@ -103,6 +110,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     let action = prop_oneof![
         4 => (prompts(), params()).prop_map(|(prompt, params)| Action::Add { prompt, params }),
         1 => (0..8usize).prop_map(Action::Cancel),
+        1 => (0..8usize).prop_map(Action::Release),
         8 => budgets.prop_map(Action::Step),
         1 => (1..20usize).prop_map(Action::Poll),
     ];
@@ -198,7 +206,10 @@ fn run(world: World) {
     let mut ids = Vec::new();
     for action in actions {
         match action {
-            Action::Add { prompt, params } => {
+            Action::Add { prompt, mut params } => {
+                if prefix_cache == PrefixCache::Off {
+                    params.pinning = Pinning::Evictable;
+                }
                 let waiting = front.stats().waiting as usize;
                 match (front.add_request(Prompt::Tokens(&prompt), params.clone()), refusal(&prompt, &params, &shape)) {
                     (Ok(id), None) => {
@@ -213,6 +224,7 @@ fn run(world: World) {
                     (Err(Error::PromptTooLong { .. }), Some("too long")) => {}
                     (Err(Error::RequestTooLarge { .. }), Some("too large")) => {}
                     (Err(Error::QueueFull { limit }), None) => assert!(Some(limit) == max_queue && waiting >= limit),
+                    (Err(Error::PinsFull { blocks, pinned, limit }), None) => assert!(pinned + blocks > limit),
                     (answer, expected) => panic!("{answer:?} where {expected:?} was expected"),
                 }
             }
@@ -220,6 +232,12 @@ fn run(world: World) {
                 let Some(&id) = ids.iter().rev().nth(ago) else { continue };
                 if front.cancel(id).is_ok() {
                     assert!(matches!(front.cancel(id), Err(Error::UnknownRequest { .. })), "cancelled twice");
+                }
+            }
+            Action::Release(ago) => {
+                let Some(&id) = ids.iter().rev().nth(ago) else { continue };
+                if front.release_prefix(id).is_ok() {
+                    assert!(matches!(front.release_prefix(id), Err(Error::UnknownPin { .. })), "released twice");
                 }
             }
             Action::Step(budget) => {
@@ -239,8 +257,14 @@ fn run(world: World) {
         steps += 1;
         assert!(steps < 20_000, "somebody starves");
     }
+    let pins = ids.iter().filter(|&&id| front.release_prefix(id).is_ok()).count();
+    engine.step(Budget::OnePass).unwrap();
     let stats = front.stats();
-    assert_eq!((stats.running, stats.waiting, stats.kv_blocks_used), (0, 0, 0), "nothing is left behind");
+    assert_eq!(
+        (stats.running, stats.waiting, stats.kv_blocks_used),
+        (0, 0, 0),
+        "nothing is left behind of {pins} pins"
+    );
     // The last request may have ended while a pass for its next token was on its way.
     engine.step(Budget::OnePass).unwrap();
     assert_eq!(engine.step(Budget::OnePass).unwrap().in_flight, 0);

@@ -3,71 +3,31 @@
 //! Greedy and sampled requests together, so that both the logits and the random numbers are seen to depend on the request
 //! alone. What a runner does with one batch is held in tests/metamorphic.rs; here the scheduler decides.
 
+mod demo;
+
+use demo::{BLOCK_SIZE, TOKEN_BYTES};
 use nanovllm::batch::TokenId;
+use nanovllm::engine::Budget;
 use nanovllm::engine::options::{EngineOptions, PrefixCache};
-use nanovllm::engine::output::{Finish, Stats};
+use nanovllm::engine::output::Stats;
 use nanovllm::engine::sampling_params::SamplingParams;
-use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::runner::Device;
-use std::collections::HashMap;
-use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::Duration;
 
 /// A way to set an engine up, and its name.
 type Variant = (&'static str, fn(&mut EngineOptions));
 
-/// Prompts that share beginnings, one after the other and several at once.
-const QUESTIONS: usize = 64;
-const BLOCK_SIZE: usize = 16;
-
 fn options() -> EngineOptions {
-    let mut options = EngineOptions::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo"));
-    options.device = Device::Cpu;
-    options.num_threads = Some(2);
-    options.max_model_len = Some(256);
-    options.kv_block_size = Some(BLOCK_SIZE);
-    options.kv_cache_bytes = Some(64 << 20);
-    options.seed = Some(7);
-    options
-}
-
-fn question(i: usize) -> String {
-    let text = match i % 4 {
-        0 => format!("list all prime numbers within {}", 2 + i),
-        1 => format!("what is {} + {}?", i, 3 * i % 100),
-        2 => "introduce yourself".to_owned(),
-        _ => format!("count from {} to {}", i % 10, i % 10 + 20),
-    };
-    format!(r#"[{{"role": "user", "content": "{text}"}}]"#)
+    demo::options(Device::Cpu)
 }
 
 /// Every third request is sampled, the others are greedy.
 fn params(i: usize) -> SamplingParams {
-    let temperature = if i % 3 == 2 { 4.0 } else { 0.0 };
-    SamplingParams { tag: i as u64, temperature, max_tokens: Some(120), ..SamplingParams::default() }
+    SamplingParams { temperature: if i % 3 == 2 { 4.0 } else { 0.0 }, ..demo::greedy(i) }
 }
 
-/// The tokens of each request, and what the engine counted.
 fn answers(options: &EngineOptions, budget: Budget) -> (Vec<Vec<TokenId>>, Stats) {
-    let mut engine = Engine::open(options, &mut |_| ControlFlow::Continue(())).unwrap();
-    let front = engine.front().clone();
-    for i in 0..QUESTIONS {
-        let prompt = front.chat_template().unwrap().render(&question(i), "").unwrap();
-        front.add_request(Prompt::Text(&prompt), params(i)).unwrap();
-    }
-    let mut tokens: HashMap<u64, Vec<TokenId>> = HashMap::new();
-    let mut ended = 0;
-    while !front.is_finished() {
-        engine.step(budget).unwrap();
-        while let Some(output) = engine.next_output() {
-            tokens.entry(output.tag).or_default().extend(&output.token_ids);
-            assert!(!matches!(output.finish, Some(Finish::Error(_) | Finish::Cancelled)), "{:?}", output.finish);
-            ended += usize::from(output.finish.is_some());
-        }
-    }
-    assert_eq!(ended, QUESTIONS, "every request ends once");
-    ((0..QUESTIONS as u64).map(|i| tokens.remove(&i).unwrap()).collect(), front.stats())
+    demo::answers(options, budget, params)
 }
 
 #[test]
@@ -99,9 +59,9 @@ fn an_answer_depends_on_its_request_alone() {
 #[test]
 fn preempted_sequences_give_the_same_answers() {
     let (wanted, _) = answers(&options(), Budget::OnePass);
-    // 6 layers, 2 heads of 64 numbers of 2 bytes, keys and values: 3 KiB a token. 40 blocks hold about five answers.
+    // They hold about five answers.
     let mut tight = options();
-    tight.kv_cache_bytes = Some(40 * BLOCK_SIZE as u64 * 3072);
+    tight.kv_cache_bytes = Some(40 * BLOCK_SIZE as u64 * TOKEN_BYTES);
     for cache in [PrefixCache::On, PrefixCache::Off] {
         tight.prefix_cache = cache;
         let (found, stats) = answers(&tight, Budget::OnePass);

@@ -149,7 +149,11 @@ type Stats struct {
 	Running         int    // sequences that run
 	Waiting         int    // requests that wait
 	KVBlocksTotal   int
-	KVBlocksUsed    int // of these, held by sequences
+	KVBlocksUsed    int    // of these, held by sequences or pinned
+	KVBlocksPinned  int    // promised to pinned prompts
+	CacheQueries    uint64 // tokens looked up in the prefix cache
+	CacheHits       uint64 // of these, found
+	CacheEvictions  uint64 // blocks that the prefix cache lost
 }
 
 // MetricsText returns the statistics and more in the text format of Prometheus.
@@ -181,5 +185,9 @@ func (e *Engine) Stats() (Stats, error) {
 		Waiting:         int(stats.waiting),
 		KVBlocksTotal:   int(stats.kv_blocks_total),
 		KVBlocksUsed:    int(stats.kv_blocks_used),
+		KVBlocksPinned:  int(stats.kv_blocks_pinned),
+		CacheQueries:    uint64(stats.prefix_cache_queries),
+		CacheHits:       uint64(stats.prefix_cache_hits),
+		CacheEvictions:  uint64(stats.prefix_cache_evictions),
 	}, nil
 }

@@ -38,6 +38,8 @@ type RequestOptions struct {
 	LengthPenalty     float64            // of beam search; default 1
 	IncludeStop       bool               // the token that stopped the answer is part of its tokens and text
 	MaxWait           time.Duration      // how long it may wait until it first runs; default for ever
+	CacheSalt         uint64             // requests with different salts share nothing in the prefix cache
+	PinPrompt         bool               // its prompt stays in the prefix cache until [Engine.ReleasePrefix]
 }
 
 // completions returns how many there will be.
@@ -79,6 +81,8 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 	assign(&options.length_penalty, o.LengthPenalty)
 	options.include_stop = flag(o.IncludeStop)
 	options.max_wait_us = C.uint64_t(max(0, o.MaxWait.Microseconds()))
+	options.cache_salt = C.uint64_t(o.CacheSalt)
+	options.pin_prompt = flag(o.PinPrompt)
 
 	if len(o.StopTokens) > 0 {
 		pinner.Pin(&o.StopTokens[0])

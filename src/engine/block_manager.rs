@@ -7,6 +7,7 @@
 //! A full block whose keys and values are computed is *published*: it gets a [`PrefixId`], which stands for all tokens
 //! from the start of the sequence to the end of the block. It is looked up by the id of the prefix before it and its own
 //! tokens, and both are compared, so that two different prefixes are never taken for one another, whatever their hashes.
+//! Where prefixes begin, a salt keeps those apart that must not know of one another.
 //!
 //! Everything is sized when the manager is made; nothing allocates after that.
 
@@ -19,11 +20,14 @@ const NONE: u32 = u32::MAX;
 
 /// The tokens from the start of a sequence to the end of a published block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PrefixId(u64);
-
-impl PrefixId {
-    /// The prefix without tokens.
-    pub const EMPTY: PrefixId = PrefixId(0);
+pub enum PrefixId {
+    /// The prefix without tokens. Prefixes that begin with different salts are different ones, whatever their tokens.
+    Empty {
+        /// Which of them.
+        salt: u64,
+    },
+    /// A prefix that was published, by its number.
+    Published(u64),
 }
 
 /// What [`BlockManager::try_allocate`] found.
@@ -33,6 +37,17 @@ pub struct SharedPrefix {
     pub blocks: usize,
     /// The prefix that they hold.
     pub prefix: PrefixId,
+}
+
+/// What the prefix cache has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Tokens that were looked up.
+    pub queries: u64,
+    /// Tokens of these that were found.
+    pub hits: u64,
+    /// Blocks that were findable and were reused for something else.
+    pub evictions: u64,
 }
 
 /// The answer "not now".
@@ -54,6 +69,7 @@ pub struct BlockManager {
     buckets: Vec<u32>,
     hasher: RandomState,
     prefixes_made: u64,
+    counts: CacheCounts,
 }
 
 /// One block of the pool.
@@ -104,6 +120,7 @@ impl BlockManager {
             buckets: vec![NONE; remembered.next_power_of_two()],
             hasher: RandomState::new(),
             prefixes_made: 0,
+            counts: CacheCounts::default(),
         };
         for block in 0..blocks as u32 {
             manager.free.push_back(&mut manager.blocks, block);
@@ -121,32 +138,49 @@ impl BlockManager {
         self.free.len
     }
 
-    /// Fills the empty `table` with blocks for `tokens`, sharing those that already hold its prefix, and leaves at least
-    /// `spare` blocks free.
+    /// What the prefix cache has done so far; nothing where there is none.
+    pub fn counts(&self) -> CacheCounts {
+        self.counts
+    }
+
+    /// Fills the empty `table` with blocks for `tokens`, sharing those that already hold its prefix after `empty`, and leaves
+    /// at least `spare` blocks free.
     ///
     /// The last token is never shared, because it has to be computed for the token after it to be known. Changes nothing
     /// while too few blocks are free. That is ordinary: the sequence keeps waiting.
     pub fn try_allocate(
         &mut self,
+        empty: PrefixId,
         tokens: &[TokenId],
         spare: usize,
         table: &mut Vec<BlockId>,
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty(), "the sequence holds blocks already");
-        let mut shared = SharedPrefix { blocks: 0, prefix: PrefixId::EMPTY };
-        for content in tokens[..tokens.len().saturating_sub(1)].chunks_exact(self.block_size) {
+        let shared = self.find_prefix(empty, &tokens[..tokens.len().saturating_sub(1)], table);
+        self.complete(tokens.len(), spare, table)?;
+        if self.cache == PrefixCache::On {
+            self.counts.queries += tokens.len() as u64;
+            self.counts.hits += (shared.blocks * self.block_size) as u64;
+        }
+        Ok(shared)
+    }
+
+    /// Adds the published blocks of the longest known prefix of `tokens` to the empty `table`, without holding them.
+    fn find_prefix(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
+        let mut shared = SharedPrefix { blocks: 0, prefix: empty };
+        for content in tokens.chunks_exact(self.block_size) {
             let Some((block, prefix)) = self.find(shared.prefix, content) else { break };
             table.push(block);
             shared = SharedPrefix { blocks: shared.blocks + 1, prefix };
         }
-        self.complete(tokens.len(), spare, table)?;
-        Ok(shared)
+        shared
     }
 
     /// Like [`try_allocate`](Self::try_allocate), for a sequence that begins like another one which runs: `held` are blocks
     /// of that one, full of computed keys and values for the first of `tokens`. They are shared without a prefix cache, too.
     pub fn try_share(
         &mut self,
+        empty: PrefixId,
         tokens: &[TokenId],
         held: &[BlockId],
         spare: usize,
@@ -154,11 +188,11 @@ impl BlockManager {
     ) -> Result<SharedPrefix, Lacking> {
         if self.cache == PrefixCache::On {
             // They are published, so that they are found, and with them the prefix that they hold.
-            return self.try_allocate(tokens, spare, table);
+            return self.try_allocate(empty, tokens, spare, table);
         }
         let shareable = tokens.len().saturating_sub(1) / self.block_size;
         table.extend_from_slice(&held[..held.len().min(shareable)]);
-        let shared = SharedPrefix { blocks: table.len(), prefix: PrefixId::EMPTY };
+        let shared = SharedPrefix { blocks: table.len(), prefix: empty };
         self.complete(tokens.len(), spare, table)?;
         Ok(shared)
     }
@@ -190,8 +224,26 @@ impl BlockManager {
             return None;
         }
         self.hold(block);
+        self.counts.evictions += u64::from(self.blocks[block as usize].published.is_some());
         self.forget(block);
         Some(block)
+    }
+
+    /// Holds blocks once more, which somebody holds already: they stay until they are [released](Self::release) once more.
+    pub fn keep(&mut self, blocks: &[BlockId]) {
+        for &block in blocks {
+            assert!(self.blocks[block as usize].references > 0, "block {block} is kept by nobody yet");
+            self.hold(block);
+        }
+    }
+
+    /// Forgets what the blocks hold that nobody holds.
+    pub fn reset(&mut self) {
+        let mut block = self.free.first;
+        while block != NONE {
+            self.forget(block);
+            block = self.blocks[block as usize].after;
+        }
     }
 
     /// Gives a sequence's blocks back, the tail first, so that it is reused before the head.
@@ -209,7 +261,7 @@ impl BlockManager {
     pub fn publish(&mut self, parent: PrefixId, content: &[TokenId], block: &mut BlockId) -> PrefixId {
         debug_assert_eq!(content.len(), self.block_size);
         if self.cache == PrefixCache::Off {
-            return PrefixId::EMPTY;
+            return parent;
         }
         if let Some((twin, prefix)) = self.find(parent, content) {
             debug_assert_ne!(twin, *block, "a block is published once");
@@ -219,7 +271,7 @@ impl BlockManager {
             return prefix;
         }
         self.prefixes_made += 1;
-        let prefix = PrefixId(self.prefixes_made);
+        let prefix = PrefixId::Published(self.prefixes_made);
         let bucket = self.bucket(parent, content);
         let start = *block as usize * self.block_size;
         self.tokens[start..start + self.block_size].copy_from_slice(content);
@@ -331,199 +383,4 @@ impl Line {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Allocates `tokens` and publishes all of its full blocks, as a sequence does that ran.
-    fn computed(pool: &mut BlockManager, tokens: &[TokenId]) -> Vec<BlockId> {
-        let mut table = Vec::new();
-        let shared = pool.try_allocate(tokens, 0, &mut table).expect("blocks are free");
-        publish_from(pool, shared, tokens, &mut table);
-        table
-    }
-
-    fn publish_from(pool: &mut BlockManager, shared: SharedPrefix, tokens: &[TokenId], table: &mut [BlockId]) {
-        let mut prefix = shared.prefix;
-        for (content, block) in tokens.chunks_exact(pool.block_size).zip(table).skip(shared.blocks) {
-            prefix = pool.publish(prefix, content, block);
-        }
-    }
-
-    fn allocate(pool: &mut BlockManager, tokens: &[TokenId]) -> (Vec<BlockId>, usize) {
-        let mut table = Vec::new();
-        let shared = pool.try_allocate(tokens, 0, &mut table).expect("blocks are free");
-        (table, shared.blocks)
-    }
-
-    #[test]
-    fn a_refused_allocation_leaves_the_pool_untouched() {
-        let mut pool = BlockManager::new(3, 4, PrefixCache::On);
-        let mut held = computed(&mut pool, &[7; 5]);
-        pool.release(&mut held);
-        let mut table = Vec::new();
-        let refusal = pool.try_allocate(&[7; 13], 0, &mut table);
-        assert_eq!(refusal, Err(Lacking { free_blocks: 4 }), "13 tokens need 4 blocks of 4");
-        assert_eq!((pool.free_blocks(), table.len()), (3, 0));
-        assert_eq!(allocate(&mut pool, &[7; 5]).1, 1, "and what was findable still is");
-    }
-
-    #[test]
-    fn spare_blocks_are_left_free() {
-        let mut pool = BlockManager::new(3, 4, PrefixCache::On);
-        assert_eq!(pool.try_allocate(&[1; 8], 2, &mut Vec::new()), Err(Lacking { free_blocks: 2 }));
-        assert!(pool.try_allocate(&[1; 8], 1, &mut Vec::new()).is_ok());
-    }
-
-    #[test]
-    fn a_prefix_is_shared_block_by_block_but_never_the_last_token() {
-        struct Case {
-            name: &'static str,
-            tokens: &'static [TokenId],
-            shared: usize,
-        }
-        const CASES: &[Case] = &[
-            Case { name: "the same prompt", tokens: &[1, 2, 3, 4, 5, 6, 7, 8], shared: 1 },
-            Case { name: "one token more", tokens: &[1, 2, 3, 4, 5, 6, 7, 8, 9], shared: 2 },
-            Case { name: "another second block", tokens: &[1, 2, 3, 4, 5, 6, 7, 0, 9], shared: 1 },
-            Case { name: "another first block", tokens: &[0, 2, 3, 4, 5, 6, 7, 8, 9], shared: 0 },
-            Case { name: "shorter than a block", tokens: &[1, 2, 3], shared: 0 },
-            Case { name: "the second block alone", tokens: &[5, 6, 7, 8, 9], shared: 0 },
-        ];
-        for case in CASES {
-            let mut pool = BlockManager::new(8, 4, PrefixCache::On);
-            let first = computed(&mut pool, &[1, 2, 3, 4, 5, 6, 7, 8]);
-            let (table, shared) = allocate(&mut pool, case.tokens);
-            assert_eq!(shared, case.shared, "{}", case.name);
-            assert_eq!(table[..shared], first[..shared], "{}", case.name);
-            assert!(table[shared..].iter().all(|block| !first.contains(block)), "{}", case.name);
-            assert_eq!(table.len(), case.tokens.len().div_ceil(4), "{}", case.name);
-        }
-    }
-
-    #[test]
-    fn a_block_is_not_findable_before_it_is_published() {
-        let mut pool = BlockManager::new(8, 2, PrefixCache::On);
-        let (mut table, _) = allocate(&mut pool, &[1, 2, 3, 4, 5]);
-        assert_eq!(allocate(&mut pool, &[1, 2, 3, 4, 5]).1, 0);
-        pool.publish(PrefixId::EMPTY, &[1, 2], &mut table[0]);
-        assert_eq!(allocate(&mut pool, &[1, 2, 3, 4, 5]).1, 1);
-    }
-
-    #[test]
-    fn two_copies_of_a_prefix_become_one_when_published() {
-        let mut pool = BlockManager::new(6, 2, PrefixCache::On);
-        let tokens = [1, 2, 3, 4, 5];
-        let ((mut first, none), (mut second, _)) = (allocate(&mut pool, &tokens), allocate(&mut pool, &tokens));
-        assert_eq!((none, pool.free_blocks()), (0, 0));
-        let nothing_shared = SharedPrefix { blocks: 0, prefix: PrefixId::EMPTY };
-        publish_from(&mut pool, nothing_shared, &tokens, &mut first);
-        publish_from(&mut pool, nothing_shared, &tokens, &mut second);
-        assert_eq!(first[..2], second[..2]);
-        assert_ne!(first[2], second[2], "a block that is not full stays private");
-        assert_eq!(pool.free_blocks(), 2);
-        pool.release(&mut first);
-        assert_eq!(pool.free_blocks(), 3, "what the other sequence holds is not free");
-        pool.release(&mut second);
-        assert_eq!(pool.free_blocks(), 6);
-    }
-
-    #[test]
-    fn released_blocks_are_reused_oldest_first_and_tail_before_head() {
-        let mut pool = BlockManager::new(4, 2, PrefixCache::On);
-        let mut old = computed(&mut pool, &[1, 2, 3, 4]);
-        let mut young = computed(&mut pool, &[5, 6, 7, 8]);
-        let expected = [old[1], old[0], young[1], young[0]];
-        pool.release(&mut old);
-        pool.release(&mut young);
-        assert_eq!([(); 4].map(|()| pool.take().unwrap()), expected);
-        assert_eq!(pool.take(), None);
-    }
-
-    #[test]
-    fn blocks_without_findable_content_are_reused_before_others() {
-        let mut pool = BlockManager::new(3, 2, PrefixCache::On);
-        let mut table = computed(&mut pool, &[1, 2, 3]);
-        let (findable, partial) = (table[0], table[1]);
-        let untouched = 3 - findable - partial;
-        pool.release(&mut table);
-        assert_eq!([(); 3].map(|()| pool.take().unwrap()), [partial, untouched, findable]);
-    }
-
-    #[test]
-    fn a_reused_block_is_not_found_any_more() {
-        let mut pool = BlockManager::new(2, 2, PrefixCache::On);
-        let mut table = computed(&mut pool, &[1, 2, 3, 4]);
-        pool.release(&mut table);
-        pool.take().unwrap();
-        let (_, shared) = allocate(&mut pool, &[1, 2]);
-        assert_eq!(shared, 0, "a prompt's last token is computed");
-        assert_eq!(pool.free_blocks(), 0);
-    }
-
-    #[test]
-    fn a_prefix_that_was_lost_and_computed_again_does_not_revive_what_followed_it() {
-        let mut pool = BlockManager::new(6, 1, PrefixCache::On);
-        let mut first = computed(&mut pool, &[1, 2]);
-        let child = first[1];
-        pool.let_go(first.remove(0));
-        for _ in 0..5 {
-            pool.take().unwrap();
-        }
-        assert_eq!(first, [child]);
-        let parent = pool.publish(PrefixId::EMPTY, &[1], &mut 0);
-        assert_eq!(pool.find(parent, &[2]), None);
-    }
-
-    #[test]
-    fn blocks_of_one_bucket_are_found_and_forgotten_one_by_one() {
-        let mut pool = BlockManager::new(64, 1, PrefixCache::On);
-        pool.buckets.truncate(1);
-        let mut tables: Vec<_> = (0..64).map(|token| computed(&mut pool, &[token])).collect();
-        assert!((0..64).all(|token| pool.find(PrefixId::EMPTY, &[token]).is_some()));
-        for table in &mut tables[16..48] {
-            pool.release(table);
-        }
-        while pool.take().is_some() {}
-        for token in 0..64 {
-            assert_eq!(pool.find(PrefixId::EMPTY, &[token]).is_some(), !(16..48).contains(&token), "{token}");
-        }
-    }
-
-    #[test]
-    fn without_prefix_cache_nothing_is_shared() {
-        let mut pool = BlockManager::new(8, 2, PrefixCache::Off);
-        computed(&mut pool, &[1, 2, 3]);
-        assert_eq!(allocate(&mut pool, &[1, 2, 3]).1, 0);
-        assert_eq!(pool.free_blocks(), 4);
-    }
-
-    #[test]
-    #[should_panic(expected = "given back twice")]
-    fn a_block_given_back_twice_is_a_bug() {
-        let mut pool = BlockManager::new(2, 2, PrefixCache::On);
-        let block = pool.take().unwrap();
-        pool.release(&mut vec![block, block]);
-    }
-
-    #[test]
-    fn blocks_of_a_running_sequence_are_shared_with_and_without_a_cache() {
-        for cache in [PrefixCache::On, PrefixCache::Off] {
-            let mut pool = BlockManager::new(6, 4, cache);
-            let (mut first, mut second) = (Vec::new(), Vec::new());
-            pool.try_allocate(&[7; 8], 0, &mut first).expect("blocks are free");
-            let mut prefix = PrefixId::EMPTY;
-            for block in &mut first {
-                prefix = pool.publish(prefix, &[7; 4], block);
-            }
-            let refusal = pool.try_share(&[7; 8], &first, 4, &mut second);
-            assert_eq!((refusal, second.len()), (Err(Lacking { free_blocks: 1 }), 0), "{cache:?}: nothing changes");
-            let shared = pool.try_share(&[7; 8], &first, 3, &mut second).expect("one free block is enough");
-            assert_eq!(shared.blocks, 1, "{cache:?}: the last token is computed, so its block is an own one");
-            assert!(second[0] == first[0] && second[1] != first[1] && pool.free_blocks() == 3, "{cache:?}");
-            pool.release(&mut first);
-            assert_eq!(pool.free_blocks(), 4, "{cache:?}: the shared block is still held");
-            pool.release(&mut second);
-            assert_eq!(pool.free_blocks(), 6, "{cache:?}");
-        }
-    }
-}
+mod tests;

@@ -1,10 +1,13 @@
 //! The side of an engine that any thread may use: it checks requests and queues them, and knows which are alive.
 
+use super::block_manager::CacheCounts;
 use super::chat_template::ChatTemplate;
 use super::generation_config::GenerationConfig;
 use super::metrics::Metrics;
+use super::options::PrefixCache;
 use super::output::Stats;
-use super::sampling_params::{Eos, SamplingParams};
+use super::pins::PinBudget;
+use super::sampling_params::{Eos, Pinning, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
 use super::structure::{Matcher, Structures};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
@@ -41,11 +44,13 @@ pub(super) struct TextFiles {
 }
 
 /// What waits for the next step.
-#[derive(Default)]
 struct Inbox {
     last_id: u64,
     arrivals: Vec<Sequence>,
     cancels: Vec<Place>,
+    /// Requests whose prompts are to be evictable again.
+    unpins: Vec<Place>,
+    pins: PinBudget,
     /// Every request that has not ended.
     alive: HashMap<u64, Alive>,
 }
@@ -80,6 +85,9 @@ struct Counters {
     /// Without those in the inbox.
     waiting: AtomicU32,
     kv_blocks_used: AtomicU32,
+    prefix_queries: AtomicU64,
+    prefix_hits: AtomicU64,
+    prefix_evictions: AtomicU64,
     outputs: AtomicUsize,
 }
 
@@ -101,13 +109,21 @@ impl Front {
             (Some(tokenizer), Some(bos)) => tokenizer.decode(&[bos], SpecialTokens::Keep).ok(),
             _ => None,
         };
+        let inbox = Inbox {
+            last_id: 0,
+            arrivals: Vec::new(),
+            cancels: Vec::new(),
+            unpins: Vec::new(),
+            pins: PinBudget::new(info.num_kv_blocks, &info.limits),
+            alive: HashMap::new(),
+        };
         Front {
             structures: Structures::new(text.tokenizer.clone(), vocab_size),
             info,
             limits,
             text,
             bos_text: bos_text.filter(|text| !text.is_empty()),
-            inbox: Mutex::default(),
+            inbox: Mutex::new(inbox),
             counters: Counters::default(),
             metrics: Metrics::default(),
         }
@@ -121,11 +137,15 @@ impl Front {
     /// # Errors
     ///
     /// [`Error::Option`], [`Error::PromptEmpty`], [`Error::PromptTooLong`], [`Error::TokenOutOfRange`],
-    /// [`Error::RequestTooLarge`], [`Error::QueueFull`], [`Error::NoTokenizer`], [`Error::Tokenizer`],
+    /// [`Error::RequestTooLarge`], [`Error::QueueFull`], [`Error::PinsFull`], [`Error::NoTokenizer`], [`Error::Tokenizer`],
     /// [`Error::Structure`], [`Error::Unsupported`].
     pub fn add_request(&self, prompt: Prompt, params: SamplingParams) -> Result<u64> {
         let added_at = Instant::now();
         params.check(self.info.vocab_size)?;
+        if params.pinning == Pinning::Pinned && self.limits.prefix_cache == PrefixCache::Off {
+            let wanted = "0 where enable_prefix_cache is 0";
+            return Err(Error::Option { field: "pin_prompt", value: "1".to_owned(), wanted });
+        }
         if !params.stop_strings.is_empty() {
             self.tokenizer()?;
         }
@@ -135,8 +155,9 @@ impl Front {
             Prompt::Tokens(tokens) => tokens.to_vec(),
         };
         let limit = self.limit(&prompt, &params)?;
+        let (priority, completions, pinning) = (params.priority, params.completions, params.pinning);
+        let prompt_tokens = prompt.len();
         let matcher = self.matcher(&params, &ending_tokens)?;
-        let (priority, completions) = (params.priority, params.completions);
         let engine_seed = self.limits.seed;
         let first = Request { id: 0, index: 0, prompt, params, ending_tokens, matcher, limit, engine_seed, added_at };
         // Prompts are copied before the lock is held, because a step waits for it.
@@ -148,9 +169,15 @@ impl Front {
         if let Some(limit) = self.limits.max_queue.filter(|&max| waiting >= max) {
             return Err(Error::QueueFull { limit });
         }
+        if pinning == Pinning::Pinned {
+            inbox.pins.check(prompt_tokens)?;
+        }
         inbox.last_id += 1;
         let id = inbox.last_id;
         let place = Place::new(priority, id);
+        if pinning == Pinning::Pinned {
+            inbox.pins.promise(place, prompt_tokens);
+        }
         inbox.alive.insert(id, Alive { place, completions, left: completions, cancel: Cancel::NotAsked });
         inbox.arrivals.extend(requests.into_iter().map(|request| Sequence::new(Request { id, ..request })));
         Ok(id)
@@ -175,6 +202,23 @@ impl Front {
         }
     }
 
+    /// Lets the prompt of a request that was added with [`Pinning::Pinned`] be evicted from the next step on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownPin`] when it was released before, was not to be pinned, or ended before its prompt was computed.
+    pub fn release_prefix(&self, request_id: u64) -> Result<()> {
+        let mut inbox = self.inbox.lock();
+        let place = inbox.pins.release(request_id).ok_or(Error::UnknownPin { id: request_id })?;
+        inbox.unpins.push(place);
+        Ok(())
+    }
+
+    /// Takes the promise back that was made to a request which ended before its prompt was computed.
+    pub(super) fn forget_pin(&self, request_id: u64) {
+        self.inbox.lock().pins.release(request_id);
+    }
+
     /// Whether nothing waits, runs, or is queued for polling.
     pub fn is_finished(&self) -> bool {
         // An output is counted before its request is forgotten, and both under this lock.
@@ -189,7 +233,10 @@ impl Front {
 
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
-        let arrivals = self.inbox.lock().arrivals.len() as u32;
+        let (arrivals, pinned) = {
+            let inbox = self.inbox.lock();
+            (inbox.arrivals.len() as u32, inbox.pins.promised() as u32)
+        };
         let counters = &self.counters;
         Stats {
             steps: counters.steps.load(Relaxed),
@@ -202,6 +249,12 @@ impl Front {
             waiting: counters.waiting.load(Relaxed) + arrivals,
             kv_blocks_total: self.info.num_kv_blocks as u32,
             kv_blocks_used: counters.kv_blocks_used.load(Relaxed),
+            kv_blocks_pinned: pinned,
+            prefix_cache: CacheCounts {
+                queries: counters.prefix_queries.load(Relaxed),
+                hits: counters.prefix_hits.load(Relaxed),
+                evictions: counters.prefix_evictions.load(Relaxed),
+            },
         }
     }
 
@@ -244,10 +297,11 @@ impl Front {
     }
 
     /// Moves what arrived to the engine's own lists, which are empty.
-    pub(super) fn drain(&self, arrivals: &mut Vec<Sequence>, cancels: &mut Vec<Place>) {
+    pub(super) fn drain(&self, arrivals: &mut Vec<Sequence>, cancels: &mut Vec<Place>, unpins: &mut Vec<Place>) {
         let mut inbox = self.inbox.lock();
         std::mem::swap(&mut inbox.arrivals, arrivals);
         std::mem::swap(&mut inbox.cancels, cancels);
+        std::mem::swap(&mut inbox.unpins, unpins);
         // They go on waiting, so that `max_queue` counts them without a gap.
         self.counters.waiting.fetch_add(arrivals.len() as u32, Relaxed);
     }
@@ -264,6 +318,9 @@ impl Front {
         counters.running.store(stats.running, Relaxed);
         counters.waiting.store(stats.waiting, Relaxed);
         counters.kv_blocks_used.store(stats.kv_blocks_used, Relaxed);
+        counters.prefix_queries.store(stats.prefix_cache.queries, Relaxed);
+        counters.prefix_hits.store(stats.prefix_cache.hits, Relaxed);
+        counters.prefix_evictions.store(stats.prefix_cache.evictions, Relaxed);
         let mut inbox = self.inbox.lock();
         counters.outputs.store(outputs, Relaxed);
         for id in ended.drain(..) {
@@ -298,6 +355,16 @@ impl Front {
             });
         }
         Ok(tokens)
+    }
+
+    /// Refuses options that make no sense whatever the prompt.
+    ///
+    /// # Errors
+    ///
+    /// As [`add_request`](Self::add_request).
+    pub fn check(&self, params: &SamplingParams) -> Result<()> {
+        params.check(self.info.vocab_size)?;
+        self.matcher(params, &[]).map(|_| ())
     }
 
     /// The beginning of the structure that a request asks for.

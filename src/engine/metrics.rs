@@ -104,7 +104,8 @@ impl Metrics {
             ("requests_running", "Sequences that run.", stats.running),
             ("requests_waiting", "Sequences that wait.", stats.waiting),
             ("kv_blocks", "Blocks of the KV cache.", stats.kv_blocks_total),
-            ("kv_blocks_used", "Blocks of the KV cache that sequences hold.", stats.kv_blocks_used),
+            ("kv_blocks_used", "Blocks of the KV cache that sequences hold, or that are pinned.", stats.kv_blocks_used),
+            ("kv_blocks_pinned", "Blocks promised to pinned prompts.", stats.kv_blocks_pinned),
         ];
         for (name, help, value) in gauges {
             header(name, help, "gauge", out)?;
@@ -116,6 +117,9 @@ impl Metrics {
             ("cached_tokens_total", "Prompt tokens taken over from the prefix cache.", stats.cached_tokens),
             ("generated_tokens_total", "Tokens generated.", stats.generated_tokens),
             ("preemptions_total", "Sequences that had to give their blocks back.", stats.preemptions),
+            ("prefix_cache_queries_total", "Tokens looked up in the prefix cache.", stats.prefix_cache.queries),
+            ("prefix_cache_hits_total", "Tokens found in the prefix cache.", stats.prefix_cache.hits),
+            ("prefix_cache_evictions_total", "Blocks that the prefix cache lost.", stats.prefix_cache.evictions),
             ("log_messages_dropped_total", "Log messages lost by the whole process.", log_messages_dropped),
         ];
         for (name, help, value) in counters {
@@ -153,6 +157,7 @@ fn microseconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::block_manager::CacheCounts;
 
     /// The promise of the C header.
     #[test]
@@ -175,6 +180,8 @@ mod tests {
             waiting: some,
             kv_blocks_total: some,
             kv_blocks_used: some,
+            kv_blocks_pinned: some,
+            prefix_cache: CacheCounts { queries: many, hits: many, evictions: many },
         };
         let len = metrics.text(&stats, many).len();
         assert!((6 << 10..16 << 10).contains(&len), "{len} bytes");

@@ -19,6 +19,7 @@ mod open;
 pub mod options;
 pub mod output;
 mod pass_cost;
+mod pins;
 pub mod sampling_params;
 mod scheduler;
 mod sequence;
@@ -38,7 +39,7 @@ use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
 use pass_cost::PassCost;
 use scheduler::{News, Pass, Scheduler};
-use sequence::{Place, Sequence};
+use sequence::{Pin, Place, Sequence};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ pub struct Engine {
     ended: Vec<u64>,
     arrivals: Vec<Sequence>,
     cancels: Vec<Place>,
+    unpins: Vec<Place>,
 }
 
 /// A prompt as the caller has it.
@@ -133,6 +135,7 @@ impl Engine {
             ended: Vec::with_capacity(info.limits.rows),
             arrivals: Vec::new(),
             cancels: Vec::new(),
+            unpins: Vec::new(),
             front: Arc::new(Front::new(info, limits, text)),
             runner,
         }
@@ -163,6 +166,13 @@ impl Engine {
                 outputs.recycle(output);
             }
         })
+    }
+
+    /// Forgets the prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
+    pub fn reset_prefix_cache(&mut self) {
+        // What was released before this call is not pinned any more.
+        self.take_inbox();
+        self.scheduler.reset_prefix_cache();
     }
 
     /// The oldest output that waits. It stays readable until the next call of this method.
@@ -207,17 +217,23 @@ impl Engine {
 
     /// Takes over what other threads asked for, and ends what has waited for too long.
     fn take_inbox(&mut self) {
-        let Engine { front, scheduler, deadlines, outputs, ended, arrivals, cancels, .. } = self;
-        front.drain(arrivals, cancels);
+        let Engine { front, scheduler, deadlines, outputs, ended, arrivals, cancels, unpins, .. } = self;
+        front.drain(arrivals, cancels, unpins);
         for sequence in arrivals.drain(..) {
             if let Some(deadline) = sequence.deadline() {
                 deadlines.add(deadline, sequence.place);
             }
             scheduler.add(sequence);
         }
+        for place in unpins.drain(..) {
+            scheduler.unpin(place);
+        }
         let mut end = |mut sequence: Sequence, finish: Finish| {
             front.metrics().count_finish(&finish);
             sequence.end(finish, front.tokenizer().ok(), outputs.begin());
+            if sequence.pin == Pin::Wanted {
+                front.forget_pin(sequence.id());
+            }
             ended.push(sequence.place.id());
         };
         for place in cancels.drain(..) {
@@ -282,6 +298,9 @@ impl Engine {
             if let Some(finish) = &output.finish {
                 front.metrics().count_finish(finish);
                 ended.push(output.request_id);
+                if sequence.pin == Pin::Wanted {
+                    front.forget_pin(output.request_id);
+                }
             }
         });
         report.passes += 1;
@@ -307,6 +326,7 @@ impl Engine {
         stats.kv_blocks_used = scheduler.used_blocks() as u32;
         stats.cached_tokens = scheduler.cached_tokens();
         stats.preemptions = scheduler.preemptions();
+        stats.prefix_cache = scheduler.cache_counts();
         front.publish(stats, outputs.len(), ended);
     }
 }

@@ -1,5 +1,6 @@
 //! What comes out of an engine.
 
+use super::block_manager::CacheCounts;
 use crate::batch::TokenId;
 use crate::error::Error;
 use std::collections::VecDeque;
@@ -88,8 +89,12 @@ pub struct Stats {
     pub waiting: u32,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u32,
-    /// Of these, held by sequences.
+    /// Of these, held by sequences or pinned.
     pub kv_blocks_used: u32,
+    /// Promised to prompts that are pinned; a block counts for each prompt that has it.
+    pub kv_blocks_pinned: u32,
+    /// What the prefix cache has done.
+    pub prefix_cache: CacheCounts,
 }
 
 /// Outputs on their way to the caller. Their memory is used again.

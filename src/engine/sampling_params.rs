@@ -37,6 +37,10 @@ pub struct SamplingParams {
     pub max_wait: Option<Duration>,
     /// Completions of the prompt, each with its own tokens and finish.
     pub completions: u32,
+    /// Requests with different salts share no blocks, so that none can tell by time what others asked. 0 is one of them.
+    pub cache_salt: u64,
+    /// What becomes of the prompt's blocks when the request has ended.
+    pub pinning: Pinning,
     /// Tokens that end the request, besides EOS.
     pub stop_tokens: Vec<TokenId>,
     /// Strings that end the request when its text has them; the text is cut before the first one. Needs a tokenizer.
@@ -63,6 +67,15 @@ pub enum StopToken {
     Kept,
 }
 
+/// What becomes of the blocks of a prompt when its request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pinning {
+    /// They stay findable until they are reused.
+    Evictable,
+    /// They stay until they are released.
+    Pinned,
+}
+
 impl Default for SamplingParams {
     /// Greedy, until EOS or the end of the context.
     fn default() -> SamplingParams {
@@ -80,6 +93,8 @@ impl Default for SamplingParams {
             priority: 0,
             max_wait: None,
             completions: 1,
+            cache_salt: 0,
+            pinning: Pinning::Evictable,
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
             structure: None,

@@ -5,7 +5,7 @@
 //! back and waits again. Its place is as before, so that within a priority nobody overtakes it.
 //!
 //! Nobody starves: the first running sequence is never preempted for another one, so it ends, and then the next one is
-//! first. A waiting sequence is never overtaken by one behind it, not even by one that would fit.
+//! first. Alone it has all blocks but those that are [pinned](super::pins), which leave enough. A waiting sequence is never overtaken by one behind it, not even by one that would fit.
 //!
 //! The scheduler knows no tensor, device or model: it turns a queue into a [`Batch`].
 //! Invariants: a live sequence is in exactly one of `waiting` and `running`. What runs of a priority has arrived before
@@ -14,9 +14,10 @@
 //! While a pass is in flight, the next one can be scheduled: a sequence whose token is not known yet brings it as
 //! [`FROM_PREVIOUS`]. Nobody is preempted then.
 
-use super::block_manager::BlockManager;
+use super::block_manager::{BlockManager, CacheCounts};
 use super::options::PrefixCache;
-use super::sequence::{Life, Place, Sequence};
+use super::pins::Pins;
+use super::sequence::{Life, Pin, Place, Sequence};
 use crate::batch::{Adjustment, Batch, BatchLimits, FROM_PREVIOUS, Sampled, TokenId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -28,6 +29,7 @@ pub struct Scheduler {
     /// In order of their places.
     running: Vec<Sequence>,
     pool: BlockManager,
+    pins: Pins,
     preemptions: u64,
     cached_tokens: u64,
 }
@@ -97,6 +99,7 @@ impl Scheduler {
             waiting: BTreeMap::new(),
             running: Vec::with_capacity(limits.rows),
             pool: BlockManager::new(blocks, limits.block_size, cache),
+            pins: Pins::default(),
             preemptions: 0,
             cached_tokens: 0,
         }
@@ -112,7 +115,7 @@ impl Scheduler {
         self.waiting.len()
     }
 
-    /// Blocks that sequences hold.
+    /// Blocks that sequences hold, or that are pinned.
     pub fn used_blocks(&self) -> usize {
         self.pool.total_blocks() - self.pool.free_blocks()
     }
@@ -125,6 +128,34 @@ impl Scheduler {
     /// Prompt tokens that were found in the prefix cache so far.
     pub fn cached_tokens(&self) -> u64 {
         self.cached_tokens
+    }
+
+    /// What the prefix cache has done so far.
+    pub fn cache_counts(&self) -> CacheCounts {
+        self.pool.counts()
+    }
+
+    /// Forgets all prefixes that no sequence and no pin holds.
+    pub fn reset_prefix_cache(&mut self) {
+        self.pool.reset();
+    }
+
+    /// Lets the prompt of the request at `place` be evicted, now or when the request has ended.
+    pub fn unpin(&mut self, place: Place) {
+        if self.pins.release(place.id(), &mut self.pool) {
+            return;
+        }
+        if let Some(sequence) = self.find_mut(place) {
+            sequence.pin = Pin::Unwanted;
+        }
+    }
+
+    fn find_mut(&mut self, place: Place) -> Option<&mut Sequence> {
+        if let Some(sequence) = self.waiting.get_mut(&place) {
+            return Some(sequence);
+        }
+        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
+        Some(&mut self.running[index])
     }
 
     /// Lets a sequence wait for its turn.
@@ -206,8 +237,8 @@ impl Scheduler {
                 self.running[index].blocks.push(block);
                 continue;
             }
-            // Requests that the whole pool cannot hold are refused when they are added.
-            assert!(self.running.len() > 1, "a sequence that runs alone has all blocks");
+            // Requests that the whole pool cannot hold are refused when they are added, and so are pins that leave too little.
+            assert!(self.running.len() > 1, "a sequence that runs alone has all blocks that are not pinned");
             let mut last = self.running.pop().expect("the sequence itself is there");
             last.preempt(&mut self.pool);
             self.preemptions += 1;
@@ -295,6 +326,10 @@ impl Scheduler {
             while running.next_if(|sequence| sequence.place < row.place).is_some() {}
             let Some(sequence) = running.next_if(|sequence| sequence.place == row.place) else { continue };
             sequence.collect(row.tokens, &mut self.pool, self.limits.block_size);
+            if sequence.is_to_be_pinned() {
+                self.pins.add(sequence.id(), sequence.prompt_blocks(self.limits.block_size), &mut self.pool);
+                sequence.pin = Pin::Made;
+            }
             sequence.awaited -= usize::from(token.is_some());
             if sequence.life == Life::Cancelled {
                 hear(sequence, News::Cancelled);

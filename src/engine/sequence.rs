@@ -2,7 +2,7 @@
 
 use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
 use super::output::{Finish, Output};
-use super::sampling_params::{SamplingParams, StopToken};
+use super::sampling_params::{Pinning, SamplingParams, StopToken};
 use super::stop_strings::{Complete, StopStrings};
 use super::structure::{Matcher, Standing};
 use super::tokenizer::{TextStream, Tokenizer};
@@ -52,6 +52,17 @@ pub enum Life {
     Ended,
 }
 
+/// Whether the blocks of its prompt are to stay after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// No, or not any more.
+    Unwanted,
+    /// As soon as they are computed.
+    Wanted,
+    /// They do.
+    Made,
+}
+
 /// One request from its arrival to its last token.
 ///
 /// Invariants: `computed + in_flight + scheduled <= tokens.len() + awaited <= limit`; while it runs, `blocks` has room for
@@ -77,6 +88,8 @@ pub struct Sequence {
     pub wanted_blocks: usize,
     /// Whether it goes on.
     pub life: Life,
+    /// Whether the blocks of its prompt stay. The first completion of a request speaks for all.
+    pub pin: Pin,
     params: SamplingParams,
     /// EOS and stop tokens, one after the other.
     ending_tokens: Vec<TokenId>,
@@ -142,6 +155,7 @@ impl Sequence {
     pub fn new(request: Request) -> Sequence {
         let Request { id, index, prompt, params, ending_tokens, matcher, limit, engine_seed, added_at } = request;
         debug_assert!(!prompt.is_empty() && prompt.len() < limit);
+        let salt = params.cache_salt;
         Sequence {
             place: Place::new(params.priority, id).completion(index),
             prompt_tokens: prompt.len(),
@@ -154,6 +168,10 @@ impl Sequence {
             blocks: Vec::new(),
             wanted_blocks: 0,
             life: Life::Live,
+            pin: match params.pinning {
+                Pinning::Pinned if index == 0 => Pin::Wanted,
+                _ => Pin::Unwanted,
+            },
             random: match params.seed {
                 Some(seed) => (seed.wrapping_add(u64::from(index)), 0),
                 // Ids never get that far, so that no two completions of an engine share a stream.
@@ -166,7 +184,7 @@ impl Sequence {
             cached_tokens: None,
             completion_tokens: 0,
             limit,
-            published: SharedPrefix { blocks: 0, prefix: PrefixId::EMPTY },
+            published: SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt } },
             text: TextStream::default(),
             added_at,
             started_at: None,
@@ -194,6 +212,11 @@ impl Sequence {
     /// Its full blocks of computed prompt: what other completions of the prompt can share.
     pub fn prompt_blocks(&self, block_size: usize) -> &[BlockId] {
         &self.blocks[..self.computed.min(self.prompt_tokens) / block_size]
+    }
+
+    /// Whether its prompt is computed and its blocks are to stay from now on.
+    pub fn is_to_be_pinned(&self) -> bool {
+        self.pin == Pin::Wanted && self.life == Life::Live && self.computed >= self.prompt_tokens
     }
 
     /// Whether these are all that there will be to share, given that the last token of a prompt is always computed.
@@ -236,7 +259,8 @@ impl Sequence {
             return None;
         }
         self.blocks.reserve(self.limit.div_ceil(block_size));
-        let shared = match pool.try_share(&self.tokens, held, spare, &mut self.blocks) {
+        let empty = PrefixId::Empty { salt: self.params.cache_salt };
+        let shared = match pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks) {
             Ok(shared) => shared,
             Err(lacking) => {
                 self.wanted_blocks = lacking.free_blocks;

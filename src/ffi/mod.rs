@@ -1,7 +1,7 @@
 //! The C ABI: the only `extern "C"` functions of the library.
 //!
 //! One file a section of `include/nanovllm.h`, in the header's order: [`status`], [`version`], [`logging`], [`engine`],
-//! [`requests`], [`stepping`], [`generate`], [`text`], [`stats`]. Their doc comments are the header's, so they speak to
+//! [`requests`], [`stepping`], [`generate`], [`state`], [`text`], [`stats`]. Their doc comments are the header's, so they speak to
 //! C programmers. The rest is what every call goes through: `guard` (panics, errors, log), `handle` (busy, poisoned,
 //! forked, freed), `memory` (what the caller owns) and `refusal` (from error to status).
 //!
@@ -16,6 +16,7 @@ pub mod logging;
 mod memory;
 mod refusal;
 pub mod requests;
+pub mod state;
 pub mod stats;
 pub mod status;
 pub mod stepping;

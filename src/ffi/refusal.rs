@@ -84,11 +84,12 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::StructureLost { .. }
         | Error::Json { .. } => NVLLM_ERR_INVALID_ARGUMENT,
         Error::PromptTooLong { .. } => NVLLM_ERR_CONTEXT_LENGTH,
-        Error::RequestTooLarge { .. } | Error::KvCacheTooSmall { .. } | Error::OutOfMemory { .. } => {
-            NVLLM_ERR_OUT_OF_MEMORY
-        }
+        Error::RequestTooLarge { .. }
+        | Error::PinsFull { .. }
+        | Error::KvCacheTooSmall { .. }
+        | Error::OutOfMemory { .. } => NVLLM_ERR_OUT_OF_MEMORY,
         Error::QueueFull { .. } => NVLLM_ERR_QUEUE_FULL,
-        Error::UnknownRequest { .. } => NVLLM_ERR_NOT_FOUND,
+        Error::UnknownRequest { .. } | Error::UnknownPin { .. } => NVLLM_ERR_NOT_FOUND,
         Error::NoTokenizer | Error::NoChatTemplate | Error::Unsupported { .. } => NVLLM_ERR_UNSUPPORTED,
         Error::Io { .. } => NVLLM_ERR_IO,
         Error::ModelFile { .. }

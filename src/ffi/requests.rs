@@ -15,7 +15,7 @@ use super::memory::{self, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
-use crate::engine::sampling_params::{Eos, SamplingParams, StopToken};
+use crate::engine::sampling_params::{Eos, Pinning, SamplingParams, StopToken};
 use crate::engine::structure::Structure;
 use crate::engine::{Front, Prompt};
 use crate::error::Error;
@@ -103,14 +103,20 @@ pub struct nvllm_request_options {
     /// How long the request may wait until it first runs: a step that finds it waiting after that ends it with
     /// NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
     pub max_wait_us: u64,
-    /// One of NVLLM_STRUCTURE_*: what the text of the answer has to be; default NVLLM_STRUCTURE_NONE. Of the tokens that it
-    /// leaves, the other options choose. It may end the answer before min_tokens, where nothing can follow; stop strings,
-    /// stop tokens and max_tokens may end it before it is complete. An answer that cannot go on ends with
-    /// NVLLM_FINISH_ERROR. Needs a tokenizer.
-    pub structure_kind: i32,
-    /// The schema, expression or grammar, NUL-terminated UTF-8. A refusal says what is wrong with it. The text that was
-    /// compiled last time is not compiled again.
+    /// Requests with different salts share no KV blocks, so that no tenant can tell by time what another one has asked.
+    /// Default 0, which is a salt like any other.
+    pub cache_salt: u64,
+    /// 0 or 1: the full KV blocks of the prompt stay in the prefix cache when the request has ended, until
+    /// nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
+    /// cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
+    pub pin_prompt: u32,
+    /// What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8; default NULL. A refusal
+    /// says what is wrong with it. A text that came before is not compiled again.
     pub structure: *const c_char,
+    /// One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
+    /// choose. It may end the answer before min_tokens, where nothing can follow; stop strings, stop tokens and max_tokens
+    /// may end it before it is complete. An answer that cannot go on ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+    pub structure_kind: i32,
 }
 
 /// [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -258,8 +264,10 @@ impl nvllm_request_options {
         length_penalty: 1.0,
         include_stop: 0,
         max_wait_us: 0,
-        structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
+        cache_salt: 0,
+        pin_prompt: 0,
         structure: std::ptr::null(),
+        structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
     };
 
     /// The engine's view of these options.
@@ -306,6 +314,11 @@ impl nvllm_request_options {
             priority: self.priority,
             completions: self.n,
             max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
+            cache_salt: self.cache_salt,
+            pinning: match switch("pin_prompt", self.pin_prompt)? {
+                true => Pinning::Pinned,
+                false => Pinning::Evictable,
+            },
             stop_tokens: stop_tokens.to_vec(),
             stop_strings,
             structure,

@@ -39,10 +39,18 @@ pub struct nvllm_stats {
     pub waiting: u32,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u32,
-    /// Of these, held by sequences.
+    /// Of these, held by sequences or pinned.
     pub kv_blocks_used: u32,
     /// Messages that the log lost because nobody took them, over the whole process.
     pub log_messages_dropped: u64,
+    /// Tokens looked up in the prefix cache: all of a sequence each time it begins to run, so again after a preemption.
+    pub prefix_cache_queries: u64,
+    /// Of these, tokens that were found and need not be computed.
+    pub prefix_cache_hits: u64,
+    /// Blocks that the prefix cache lost because they were needed for something else.
+    pub prefix_cache_evictions: u64,
+    /// Blocks promised to pinned prompts; a block counts for each prompt that has it.
+    pub kv_blocks_pinned: u32,
 }
 
 /// [any] Reads the statistics.
@@ -103,6 +111,10 @@ impl From<Stats> for nvllm_stats {
             kv_blocks_total: stats.kv_blocks_total,
             kv_blocks_used: stats.kv_blocks_used,
             log_messages_dropped: log::dropped(),
+            prefix_cache_queries: stats.prefix_cache.queries,
+            prefix_cache_hits: stats.prefix_cache.hits,
+            prefix_cache_evictions: stats.prefix_cache.evictions,
+            kv_blocks_pinned: stats.kv_blocks_pinned,
         }
     }
 }

@@ -38,6 +38,7 @@ static void options_that_make_no_sense(void) {
   WITH(min_p, 1.1f, "min_p");
   WITH(ignore_eos, 2, "ignore_eos");
   WITH(include_stop, 2, "include_stop");
+  WITH(pin_prompt, 2, "pin_prompt");
   WITH(n, 0, "n is 0");
   WITH(n, 1025, "n is 1025");
   WITH(num_stop, 1, "stop");

@@ -56,7 +56,7 @@ AT(nvllm_model_info, device_index, 68);
 AT(nvllm_model_info, max_num_seqs, 72);
 AT(nvllm_model_info, max_batched_tokens, 76);
 
-SIZE(nvllm_request_options, 176);
+SIZE(nvllm_request_options, 192);
 AT(nvllm_request_options, struct_size, 0);
 AT(nvllm_request_options, tag, 8);
 AT(nvllm_request_options, max_tokens, 16);
@@ -84,8 +84,10 @@ AT(nvllm_request_options, beam_width, 136);
 AT(nvllm_request_options, length_penalty, 140);
 AT(nvllm_request_options, include_stop, 144);
 AT(nvllm_request_options, max_wait_us, 152);
-AT(nvllm_request_options, structure_kind, 160);
-AT(nvllm_request_options, structure, 168);
+AT(nvllm_request_options, cache_salt, 160);
+AT(nvllm_request_options, pin_prompt, 168);
+AT(nvllm_request_options, structure, 176);
+AT(nvllm_request_options, structure_kind, 184);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);
@@ -127,7 +129,7 @@ AT(nvllm_progress, prefill_tokens_per_s, 24);
 AT(nvllm_progress, decode_tokens_per_s, 32);
 AT(nvllm_progress, elapsed_us, 40);
 
-SIZE(nvllm_stats, 80);
+SIZE(nvllm_stats, 112);
 AT(nvllm_stats, struct_size, 0);
 AT(nvllm_stats, steps, 8);
 AT(nvllm_stats, prompt_tokens, 16);
@@ -140,6 +142,10 @@ AT(nvllm_stats, waiting, 60);
 AT(nvllm_stats, kv_blocks_total, 64);
 AT(nvllm_stats, kv_blocks_used, 68);
 AT(nvllm_stats, log_messages_dropped, 72);
+AT(nvllm_stats, prefix_cache_queries, 80);
+AT(nvllm_stats, prefix_cache_hits, 88);
+AT(nvllm_stats, prefix_cache_evictions, 96);
+AT(nvllm_stats, kv_blocks_pinned, 104);
 
 /* Every prototype: a changed parameter makes these pointers incompatible. */
 static const char *(*const status_name)(nvllm_status) = nvllm_status_name;
@@ -172,6 +178,8 @@ static nvllm_status (*const generate_tokens)(nvllm_engine *, const uint32_t *con
 static size_t (*const result_count)(const nvllm_result *) = nvllm_result_count;
 static nvllm_status (*const result_get)(const nvllm_result *, size_t, nvllm_output *) = nvllm_result_get;
 static void (*const result_free)(nvllm_result *) = nvllm_result_free;
+static nvllm_status (*const reset_prefix_cache)(nvllm_engine *, nvllm_error *) = nvllm_reset_prefix_cache;
+static nvllm_status (*const release_prefix)(nvllm_engine *, uint64_t) = nvllm_release_prefix;
 static nvllm_status (*const tokenize)(const nvllm_engine *, const char *, size_t, uint32_t, uint32_t *, size_t, size_t *,
                                       nvllm_error *) = nvllm_tokenize;
 static nvllm_status (*const detokenize)(const nvllm_engine *, const uint32_t *, size_t, uint32_t, char *, size_t, size_t *,
@@ -185,5 +193,5 @@ int main(void) {
   return !(status_name && version && abi_version && build_info && set_log_callback && engine_config_init && engine_new &&
            engine_free && engine_model_info && request_options_init && add_request && add_request_tokens && cancel && step &&
            is_finished && poll_output && set_output_callback && generate && generate_tokens && result_count && result_get &&
-           result_free && tokenize && detokenize && apply_chat_template && metrics_text && get_stats);
+           result_free && reset_prefix_cache && release_prefix && tokenize && detokenize && apply_chat_template && metrics_text && get_stats);
 }

@@ -58,6 +58,9 @@ static nvllm_status call_get_stats(void) {
   return nvllm_get_stats(engine, &stats, &error);
 }
 
+static nvllm_status call_reset_prefix_cache(void) { return nvllm_reset_prefix_cache(engine, &error); }
+static nvllm_status call_release_prefix(void) { return nvllm_release_prefix(engine, 1); }
+
 static nvllm_status call_metrics_text(void) {
   size_t needed = 0;
   return nvllm_metrics_text(engine, NULL, 0, &needed, &error);
@@ -81,6 +84,8 @@ static const struct {
     {"nvllm_apply_chat_template", call_apply_chat_template},
     {"nvllm_get_stats", call_get_stats},
     {"nvllm_metrics_text", call_metrics_text},
+    {"nvllm_reset_prefix_cache", call_reset_prefix_cache},
+    {"nvllm_release_prefix", call_release_prefix},
 };
 enum { ENTRIES = sizeof entries / sizeof *entries };
 

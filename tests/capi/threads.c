@@ -103,6 +103,7 @@ static void a_second_thread_is_told_that_the_engine_is_busy(nvllm_engine *engine
   CHECK_STATUS(NVLLM_ERR_BUSY, nvllm_set_output_callback(engine, NULL, NULL, &error), &error, "callback");
   CHECK_STATUS(NVLLM_ERR_BUSY, nvllm_generate(engine, &prompt, NULL, 1, NULL, 0, NULL, NULL, &result, &error), &error,
                "generate");
+  CHECK_STATUS(NVLLM_ERR_BUSY, nvllm_reset_prefix_cache(engine, &error), &error, "reset");
   CHECK(nvllm_cancel(engine, 999) == NVLLM_ERR_NOT_FOUND, "[any] functions go on");
   atomic_store(&inside.leave, 1);
   pthread_join(thread, &status);

@@ -149,10 +149,12 @@ static void handles_may_be_null(void) {
   NO_ENGINE(nvllm_tokenize(NULL, "a", 1, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_detokenize(NULL, &token, 1, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_apply_chat_template(NULL, "[]", 2, NULL, 0, NULL, 0, &needed, &error));
+  NO_ENGINE(nvllm_reset_prefix_cache(NULL, &error));
   NO_ENGINE(nvllm_get_stats(NULL, &stats, &error));
   NO_ENGINE(nvllm_metrics_text(NULL, NULL, 0, &needed, &error));
 #undef NO_ENGINE
   CHECK(nvllm_cancel(NULL, 1) == NVLLM_ERR_INVALID_ARGUMENT, "cancel");
+  CHECK(nvllm_release_prefix(NULL, 1) == NVLLM_ERR_INVALID_ARGUMENT, "release");
   CHECK(nvllm_result_get(NULL, 0, &output) == NVLLM_ERR_INVALID_ARGUMENT, "result");
 }
 

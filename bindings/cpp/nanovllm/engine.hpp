@@ -161,6 +161,23 @@ class engine {
   /// [any] Asks for a request to end; false when it has ended, or never was.
   bool cancel(uint64_t request_id) noexcept { return nvllm_cancel(native(), request_id) == NVLLM_OK; }
 
+  // ---- state ----
+
+  /// [one] Forgets all prefixes that no sequence holds and that are not pinned.
+  returned<void> reset_prefix_cache() {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<void>(refusal());
+    nvllm_error error;
+    if (nvllm_reset_prefix_cache(native(), &error) != NVLLM_OK)
+      return detail::fail<void>(detail::failure_of(error));
+    return returned<void>();
+  }
+
+  /// [any] Ends what request_options::pin_prompt began; false when that request pins nothing, or not any more.
+  bool release_prefix(uint64_t request_id) noexcept {
+    return nvllm_release_prefix(native(), request_id) == NVLLM_OK;
+  }
+
   // ---- stepping, and outputs ----
 
   /// [one] Works on the requests: one forward pass, or as many as fit into `budget`.

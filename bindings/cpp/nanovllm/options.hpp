@@ -77,6 +77,8 @@ struct request_options {
   std::optional<float> length_penalty = {};
   std::optional<bool> include_stop = {};
   std::optional<uint64_t> max_wait_us = {};
+  std::optional<uint64_t> cache_salt = {};
+  std::optional<bool> pin_prompt = {};
 };
 
 namespace detail {
@@ -146,6 +148,8 @@ class native_request {
     assign(native_.length_penalty, options.length_penalty);
     assign(native_.include_stop, options.include_stop);
     assign(native_.max_wait_us, options.max_wait_us);
+    assign(native_.cache_salt, options.cache_salt);
+    assign(native_.pin_prompt, options.pin_prompt);
   }
 
   const nvllm_request_options* get() const noexcept { return &native_; }

@@ -1,0 +1,89 @@
+#include "canvas.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "font.hpp"
+
+namespace game {
+namespace {
+
+uint32_t packed(colour c) { return 0xFF000000u | uint32_t{c.red} << 16 | uint32_t{c.green} << 8 | c.blue; }
+
+colour shaded(colour c, int shade) {
+  auto part = [&](uint8_t of) { return static_cast<uint8_t>(of * shade / 256); };
+  return {part(c.red), part(c.green), part(c.blue)};
+}
+
+template <class Handle>
+Handle wanted(Handle made, const char* what) {
+  if (!made) throw std::runtime_error(std::string(what) + ": " + SDL_GetError());
+  return made;
+}
+
+}  // namespace
+
+canvas::library::library() {
+  if (SDL_Init(SDL_INIT_VIDEO) != 0) throw std::runtime_error(std::string("no screen: ") + SDL_GetError());
+}
+
+canvas::canvas(const char* title)
+    : window_(wanted(SDL_CreateWindow(title, SDL_WINDOWPOS_CENTERED, SDL_WINDOWPOS_CENTERED, width * scale,
+                                      height * scale, SDL_WINDOW_RESIZABLE),
+                     "no window")),
+      renderer_(wanted(SDL_CreateRenderer(window_.get(), -1, 0), "no renderer")),
+      texture_(wanted(
+          SDL_CreateTexture(renderer_.get(), SDL_PIXELFORMAT_ARGB8888, SDL_TEXTUREACCESS_STREAMING, width, height),
+          "no texture")) {
+  // In a larger window the picture grows, and places of the mouse are told in pixels of the canvas.
+  SDL_RenderSetLogicalSize(renderer_.get(), width, height);
+}
+
+void canvas::fill(const area& where, colour with) {
+  int left = std::clamp(where.x, 0, width), right = std::clamp(where.x + where.width, left, width);
+  int top = std::clamp(where.y, 0, height), bottom = std::clamp(where.y + where.height, top, height);
+  for (int y = top; y < bottom; y++)
+    std::fill(pixels_.begin() + y * width + left, pixels_.begin() + y * width + right, packed(with));
+}
+
+void canvas::draw(const picture& drawing, int x, int y, int size, int shade) {
+  for (int row = 0; row < drawing.height; row++)
+    for (int column = 0; column < drawing.width; column++)
+      if (const auto& pixel = drawing.pixels[static_cast<std::size_t>(row * drawing.width + column)])
+        fill({x + column * size, y + row * size, size, size}, shaded(*pixel, shade));
+}
+
+int canvas::write(std::string_view text, int x, int y, colour with) {
+  while (!text.empty()) {
+    char32_t character = take_character(text);
+    if (const picture* drawing = emoji(character)) {
+      draw(*drawing, x, y + 1, 1, 256);
+    } else if (advance_of(character) > 0) {
+      const glyph& drawn = glyph_of(character);
+      for (int row = 0; row < static_cast<int>(drawn.rows.size()); row++)
+        for (int column = 0; column < drawn.width; column++)
+          if (drawn.rows[static_cast<std::size_t>(row)] >> column & 1) fill({x + column, y + row, 1, 1}, with);
+    }
+    x += advance_of(character);
+  }
+  return x;
+}
+
+void canvas::present() {
+  SDL_UpdateTexture(texture_.get(), nullptr, pixels_.data(), width * sizeof(uint32_t));
+  SDL_RenderClear(renderer_.get());
+  SDL_RenderCopy(renderer_.get(), texture_.get(), nullptr, nullptr);
+  SDL_RenderPresent(renderer_.get());
+}
+
+void canvas::save(const std::string& path) const {
+  std::unique_ptr<SDL_Surface, deleter> picture(wanted(
+      SDL_CreateRGBSurfaceWithFormat(0, width * scale, height * scale, 32, SDL_PIXELFORMAT_ARGB8888), "no picture"));
+  for (int y = 0; y < height * scale; y++) {
+    auto* row = reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(picture->pixels) + y * picture->pitch);
+    for (int x = 0; x < width * scale; x++) row[x] = pixels_[static_cast<std::size_t>(y / scale * width + x / scale)];
+  }
+  if (SDL_SaveBMP(picture.get(), path.c_str()) != 0) throw std::runtime_error(path + ": " + SDL_GetError());
+}
+
+}  // namespace game

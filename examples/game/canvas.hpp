@@ -1,0 +1,68 @@
+// What is on the screen? Large square pixels, drawn by the processor and handed to SDL once a frame.
+#ifndef GAME_CANVAS_HPP
+#define GAME_CANVAS_HPP
+
+#include <SDL.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "picture.hpp"
+
+namespace game {
+
+/// A part of the screen, in pixels of the canvas.
+struct area {
+  int x, y, width, height;
+};
+
+/// A window and its pixels. Whatever is drawn outside of it is cut off.
+class canvas {
+ public:
+  static constexpr int width = 480;
+  static constexpr int height = 270;
+
+  /// Opens the window. Throws std::runtime_error where there is no screen.
+  explicit canvas(const char* title);
+
+  void fill(const area& where, colour with);
+  /// Each pixel of the drawing becomes a square of `scale` pixels; a shade of 256 leaves its colours as they are, 0
+  /// makes them black.
+  void draw(const picture& drawing, int x, int y, int scale, int shade);
+  /// Writes one line of text, and answers where the next character would stand.
+  int write(std::string_view text, int x, int y, colour with);
+
+  /// Shows what was drawn.
+  void present();
+  /// Writes what was drawn into a BMP file, in the size of the window as it opens.
+  void save(const std::string& path) const;
+
+ private:
+  static constexpr int scale = 2;
+
+  struct library {
+    library();
+    ~library() { SDL_Quit(); }
+    library(const library&) = delete;
+    library& operator=(const library&) = delete;
+  };
+  struct deleter {
+    void operator()(SDL_Window* window) const { SDL_DestroyWindow(window); }
+    void operator()(SDL_Renderer* renderer) const { SDL_DestroyRenderer(renderer); }
+    void operator()(SDL_Texture* texture) const { SDL_DestroyTexture(texture); }
+    void operator()(SDL_Surface* surface) const { SDL_FreeSurface(surface); }
+  };
+
+  library sdl_;
+  std::unique_ptr<SDL_Window, deleter> window_;
+  std::unique_ptr<SDL_Renderer, deleter> renderer_;
+  std::unique_ptr<SDL_Texture, deleter> texture_;
+  /// 0xAARRGGBB. `[height, width]`
+  std::array<uint32_t, width * height> pixels_{};
+};
+
+}  // namespace game
+
+#endif

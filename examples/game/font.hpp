@@ -1,0 +1,39 @@
+// What do characters look like?
+#ifndef GAME_FONT_HPP
+#define GAME_FONT_HPP
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace game {
+
+/// Pixels from the top of one line of text to the top of the next.
+constexpr int line_height = 12;
+
+/// The picture of a character: two rows for the accents of capitals, seven for letters, two below the line.
+struct glyph {
+  int width;
+  /// The pixel in column x is bit x. `[11]`
+  std::array<uint8_t, 11> rows;
+};
+
+/// A character's picture; an empty box for one that the font lacks.
+const glyph& glyph_of(char32_t character);
+
+/// Takes the first character off a text in UTF-8. A byte that begins none counts as U+FFFD.
+char32_t take_character(std::string_view& text);
+
+/// How far a character moves what follows it, in pixels. Emoji count too.
+int advance_of(char32_t character);
+
+/// The width of a text on one line, in pixels.
+int width_of(std::string_view text);
+
+/// Cuts a text into lines of at most `width` pixels, at spaces where there are any.
+std::vector<std::string_view> wrap(std::string_view text, int width);
+
+}  // namespace game
+
+#endif

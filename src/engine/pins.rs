@@ -1,0 +1,123 @@
+//! Prompts whose blocks stay in the prefix cache until they are released, and how many of these there may be.
+//!
+//! [`PinBudget`] is the side of the callers: it promises each prompt its blocks when the request is added. [`Pins`] is the
+//! side of the scheduler: it keeps the blocks once they are computed.
+//!
+//! Invariant: the blocks promised leave room for the longest sequence there may be. So whoever runs alone finds all blocks it
+//! needs, and nobody waits for ever for blocks that are pinned.
+
+use super::block_manager::BlockManager;
+use super::sequence::Place;
+use crate::batch::{BatchLimits, BlockId};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+
+/// The pinned blocks, by the request whose prompt they hold.
+#[derive(Default)]
+pub struct Pins {
+    blocks: HashMap<u64, Vec<BlockId>>,
+}
+
+impl Pins {
+    /// Keeps blocks that the sequence of request `id` holds.
+    pub fn add(&mut self, id: u64, blocks: &[BlockId], pool: &mut BlockManager) {
+        pool.keep(blocks);
+        let before = self.blocks.insert(id, blocks.to_vec());
+        debug_assert!(before.is_none(), "a prompt is pinned once");
+    }
+
+    /// Gives the blocks of a prompt back; answers whether it was pinned.
+    pub fn release(&mut self, id: u64, pool: &mut BlockManager) -> bool {
+        let Some(mut blocks) = self.blocks.remove(&id) else { return false };
+        pool.release(&mut blocks);
+        true
+    }
+}
+
+/// What was promised, and how much more may be.
+pub struct PinBudget {
+    block_size: usize,
+    /// Blocks that may be promised.
+    limit: usize,
+    /// Blocks that are.
+    promised: usize,
+    prompts: HashMap<u64, Promise>,
+}
+
+/// Of one request.
+struct Promise {
+    place: Place,
+    blocks: usize,
+}
+
+impl PinBudget {
+    /// A budget over a pool of `blocks`: all but what the longest sequence needs.
+    pub fn new(blocks: usize, limits: &BatchLimits) -> PinBudget {
+        let limit = blocks.saturating_sub(limits.table_width());
+        PinBudget { block_size: limits.block_size, limit, promised: 0, prompts: HashMap::new() }
+    }
+
+    /// Blocks that are promised. A block that several prompts share counts for each.
+    pub fn promised(&self) -> usize {
+        self.promised
+    }
+
+    /// Refuses a prompt of so many tokens that does not fit any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PinsFull`].
+    pub fn check(&self, prompt_tokens: usize) -> Result<()> {
+        let blocks = prompt_tokens / self.block_size;
+        match self.promised + blocks <= self.limit {
+            true => Ok(()),
+            false => Err(Error::PinsFull { blocks, pinned: self.promised, limit: self.limit }),
+        }
+    }
+
+    /// Promises the full blocks of a prompt that [`check`](Self::check) let pass to the request at `place`.
+    pub fn promise(&mut self, place: Place, prompt_tokens: usize) {
+        let blocks = prompt_tokens / self.block_size;
+        self.promised += blocks;
+        self.prompts.insert(place.id(), Promise { place, blocks });
+    }
+
+    /// Takes a promise back; answers the request's place, and `None` when nothing was promised to it.
+    pub fn release(&mut self, id: u64) -> Option<Place> {
+        let Promise { place, blocks } = self.prompts.remove(&id)?;
+        self.promised -= blocks;
+        Some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: BatchLimits = BatchLimits { tokens: 8, rows: 4, model_len: 10, block_size: 4 };
+
+    #[test]
+    fn pins_leave_room_for_the_longest_sequence() {
+        // 8 blocks, of which 10 tokens need 3.
+        let mut budget = PinBudget::new(8, &LIMITS);
+        budget.check(23).expect("5 full blocks fit");
+        match budget.check(24) {
+            Err(Error::PinsFull { blocks, pinned, limit }) => assert_eq!((blocks, pinned, limit), (6, 0, 5)),
+            other => panic!("{other:?}"),
+        }
+        budget.promise(Place::new(0, 1), 13);
+        assert_eq!(budget.promised(), 3);
+        assert!(budget.check(11).is_ok() && budget.check(12).is_err());
+        assert_eq!(budget.release(1), Some(Place::new(0, 1)));
+        assert_eq!((budget.release(1), budget.promised()), (None, 0));
+    }
+
+    #[test]
+    fn a_pool_that_holds_the_longest_sequence_at_most_has_nothing_to_pin() {
+        for blocks in [2, 3] {
+            let budget = PinBudget::new(blocks, &LIMITS);
+            assert!(budget.check(3).is_ok(), "no full block");
+            assert!(budget.check(4).is_err(), "{blocks} blocks");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The demo model, asked many questions at once.
+
+use nanovllm::batch::TokenId;
+use nanovllm::engine::options::EngineOptions;
+use nanovllm::engine::output::{Finish, Stats};
+use nanovllm::engine::sampling_params::SamplingParams;
+use nanovllm::engine::{Budget, Engine, Prompt};
+use nanovllm::runner::Device;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+/// Prompts that share beginnings, one after the other and several at once.
+pub const QUESTIONS: usize = 64;
+pub const BLOCK_SIZE: usize = 16;
+/// Bytes of a token's keys and values: 6 layers, 2 heads of 64 numbers of 2 bytes, keys and values.
+pub const TOKEN_BYTES: u64 = 3072;
+
+/// A small engine whose KV cache holds all questions.
+pub fn options(device: Device) -> EngineOptions {
+    // Where it was built, when a test runs without cargo.
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    let mut options = EngineOptions::new(root.join("models/demo"));
+    options.device = device;
+    options.num_threads = Some(2);
+    options.max_model_len = Some(256);
+    options.kv_block_size = Some(BLOCK_SIZE);
+    options.kv_cache_bytes = Some(64 << 20);
+    options.seed = Some(7);
+    options
+}
+
+fn question(i: usize) -> String {
+    let text = match i % 4 {
+        0 => format!("list all prime numbers within {}", 2 + i),
+        1 => format!("what is {} + {}?", i, 3 * i % 100),
+        2 => "introduce yourself".to_owned(),
+        _ => format!("count from {} to {}", i % 10, i % 10 + 20),
+    };
+    format!(r#"[{{"role": "user", "content": "{text}"}}]"#)
+}
+
+/// A request for a greedy answer.
+pub fn greedy(_: usize) -> SamplingParams {
+    SamplingParams { max_tokens: Some(120), ..SamplingParams::default() }
+}
+
+/// The answer to each question, asked for as `params` says, and what the engine counted.
+pub fn answers(
+    options: &EngineOptions,
+    budget: Budget,
+    params: impl Fn(usize) -> SamplingParams,
+) -> (Vec<Vec<TokenId>>, Stats) {
+    let mut engine = Engine::open(options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let front = engine.front().clone();
+    for i in 0..QUESTIONS {
+        let prompt = front.chat_template().unwrap().render(&question(i), "").unwrap();
+        front.add_request(Prompt::Text(&prompt), SamplingParams { tag: i as u64, ..params(i) }).unwrap();
+    }
+    let mut tokens: HashMap<u64, Vec<TokenId>> = HashMap::new();
+    let mut ended = 0;
+    while !front.is_finished() {
+        engine.step(budget).unwrap();
+        while let Some(output) = engine.next_output() {
+            tokens.entry(output.tag).or_default().extend(&output.token_ids);
+            assert!(!matches!(output.finish, Some(Finish::Error(_) | Finish::Cancelled)), "{:?}", output.finish);
+            ended += usize::from(output.finish.is_some());
+        }
+    }
+    assert_eq!(ended, QUESTIONS, "every request ends once");
+    ((0..QUESTIONS as u64).map(|i| tokens.remove(&i).unwrap()).collect(), front.stats())
+}
