@@ -26,7 +26,7 @@ const KEPT: usize = 32;
 
 /// What JSON may have between its tokens: a space, or a new line and its indentation. Without a bound a model that is at a
 /// loss would fill its answer with spaces.
-const JSON_SPACE: &str = r"(\x20|\x0D?\x0A[\x20\x09]{0,20})";
+const JSON_SPACE: &str = r"(\x20|\x0A[\x20\x09]{0,20})";
 
 /// States that the lexer of one request may reach, at one or two kilobytes each.
 const LEXER_STATES_MAX: usize = 50_000;
