@@ -2,7 +2,8 @@
 //!
 //! Prints the median of many steps for several batch sizes. The goal is 100 us at 256 rows.
 
-use nanovllm::batch::{Batch, BatchLimits, Sampled, TokenId};
+use nanovllm::backend::{DType, KvShape};
+use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
@@ -40,6 +41,14 @@ impl Runner for IdleRunner {
     fn pass_time(&self) -> Duration {
         Duration::ZERO
     }
+
+    fn read_blocks(&mut self, _: &[BlockId], _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, _: &[BlockId], _: &[u8]) -> Result<()> {
+        Ok(())
+    }
 }
 
 fn engine(rows: usize) -> Engine {
@@ -56,6 +65,8 @@ fn engine(rows: usize) -> Engine {
         kv_cache_bytes: 0,
         num_kv_blocks: 40_000,
         limits,
+        kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 16, dtype: DType::F32 },
+        fingerprint: 0,
     };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
     Engine::with_runner(Loaded { runner: Box::new(IdleRunner { sampled: Vec::new() }), info }, settings)

@@ -305,6 +305,16 @@ nvllm_status nvllm_engine_model_info(const nvllm_engine *engine,
  * long as higher ones keep coming: max_wait_us and max_queue bound that.
  */
 
+// What is made of a prompt's final hidden states, which are those after the model's last norm.
+typedef enum nvllm_pooling {
+  // Nothing: the request generates.
+  NVLLM_POOLING_NONE = 0,
+  // The state of the last token.
+  NVLLM_POOLING_LAST = 1,
+  // The mean of all tokens' states. Such a request takes nothing from the prefix cache, which has no hidden states.
+  NVLLM_POOLING_MEAN = 2,
+} nvllm_pooling;
+
 // What kind of text structure is.
 typedef enum nvllm_structure {
   // None: the answer is free.
@@ -319,8 +329,8 @@ typedef enum nvllm_structure {
 
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
-// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p) that the
-// model's generation_config.json recommends.
+// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
+// repetition_penalty) that the model's generation_config.json recommends.
 typedef struct nvllm_request_options {
   // sizeof(nvllm_request_options), set by nvllm_request_options_init.
   size_t struct_size;
@@ -338,11 +348,12 @@ typedef struct nvllm_request_options {
   float min_p;
   // Sample from so many of the likeliest tokens; default 0 = all.
   uint32_t top_k;
-  // Default 1. No other value is supported yet.
+  // Divides the positive logits of tokens that the prompt or the answer has, and multiplies their negative ones: above 0,
+  // and more than 1 makes them rarer; default 1 = off. As in transformers.
   float repetition_penalty;
-  // Default 0. No other value is supported yet.
+  // Is taken from the logit of each token that the answer has; any finite number, default 0. As in the OpenAI API.
   float presence_penalty;
-  // Default 0. No other value is supported yet.
+  // Is taken from the logit of a token once for each time that the answer has it; any finite number, default 0.
   float frequency_penalty;
   // The request's own random stream: the same seed, prompt and options give the same answer. 0, the default, draws from
   // the engine's seed and the request's id.
@@ -360,13 +371,14 @@ typedef struct nvllm_request_options {
   const uint32_t *stop_tokens;
   // Of these, how many; default 0.
   size_t num_stop_tokens;
-  // bias_values[i] is added to the logit of bias_tokens[i]. Not supported yet.
+  // bias_values[i] is added to the logit of bias_tokens[i], after the penalties; each token once.
   const uint32_t *bias_tokens;
-  // As many as bias_tokens.
+  // As many as bias_tokens: finite, or minus infinity for a token that never comes.
   const float *bias_values;
   // Of these, how many; default 0.
   size_t num_bias;
-  // 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
+  // 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
+  // to 64. They are the model's own: before penalties, biases, temperature and filters.
   uint32_t num_logprobs;
   // Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
   // each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
@@ -387,6 +399,12 @@ typedef struct nvllm_request_options {
   // nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
   // cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
   uint32_t pin_prompt;
+  // NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
+  // embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, and what concerns generating is not looked at.
+  uint32_t pooling;
+  // As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
+  // prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
+  uint32_t num_prompt_logprobs;
   // What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8; default NULL. A refusal
   // says what is wrong with it. A text that came before is not compiled again.
   const char *structure;
@@ -493,18 +511,36 @@ typedef struct nvllm_output {
   uint32_t cached_tokens;
   // Tokens generated so far.
   uint32_t completion_tokens;
-  // From adding the request to its first token; 0 before that.
+  // From adding the request to its first token or its embedding; 0 before that.
   uint64_t time_to_first_token_us;
-  // [num_token_ids], or NULL.
+  // Natural logarithms of the probabilities of token_ids, by the model alone: before penalties, biases, temperature and
+  // filters. [num_token_ids], or NULL where num_logprobs is 0 or there are no new tokens.
   const float *logprobs;
-  // [num_token_ids, num_logprobs], or NULL.
+  // The likeliest tokens in their places, likeliest first, the lowest first among equals; UINT32_MAX where the model gives
+  // fewer any probability. [num_token_ids, num_logprobs], or NULL.
   const uint32_t *top_tokens;
-  // [num_token_ids, num_logprobs], or NULL.
+  // Their log-probabilities. [num_token_ids, num_logprobs], or NULL.
   const float *top_logprobs;
-  // Of the completion so far; 0 without logprobs.
+  // The sum of all logprobs of the completion so far.
   float cumulative_logprob;
   // In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
   const char *error_message;
+  // What pooling asked for, in the output that ends the request; else NULL. Not normalized: divide by its length where a
+  // cosine is wanted. [embedding_len]
+  const float *embedding;
+  // hidden_size of the model, or 0.
+  size_t embedding_len;
+  // As in the request's options.
+  uint32_t num_logprobs;
+  // As in the request's options; 0 where this output brings none.
+  uint32_t num_prompt_logprobs;
+  // Log-probability of each token of the prompt but the first after those before it. [prompt_tokens - 1], or NULL where
+  // num_prompt_logprobs is 0 or the prompt has one token.
+  const float *prompt_logprobs;
+  // As top_tokens. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+  const uint32_t *prompt_top_tokens;
+  // Their log-probabilities. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+  const float *prompt_top_logprobs;
 } nvllm_output;
 
 // Takes one output, which is valid during the call only. Another answer than 0 cancels that request.
@@ -610,10 +646,14 @@ nvllm_status nvllm_result_get(const nvllm_result *result,
 // Ends a result. NULL is allowed.
 NVLLM_API void nvllm_result_free(nvllm_result *result);
 
-/* ---- State: prefixes that stay ------------------------------------------
+/* ---- State: prefixes that stay, travel, and fork ------------------------
  * Keys and values of a prompt stay in the prefix cache when its request ends, block by block, until their blocks are needed
  * for something else, least recently used first. A later prompt that begins with the same blocks, and has the same
  * cache_salt, takes them over. nvllm_get_stats tells how often.
+ *
+ * A prefix can be saved as bytes, and restored in another process, also on another device, with the same model, number type
+ * and kv_block_size: requests that begin with it go on as if they had been computed there. A checksum tells damage, not
+ * intent: restore only what you would let write your prompts.
  */
 
 // [one] Forgets all prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
@@ -626,6 +666,47 @@ nvllm_status nvllm_reset_prefix_cache(nvllm_engine *engine,
 NVLLM_API
 nvllm_status nvllm_release_prefix(nvllm_engine *engine,
                                   uint64_t request_id);
+
+// [one] Saves the longest prefix of these tokens that the prefix cache has for this cache_salt, in whole KV blocks: that of a
+// request that has ended, or of one that runs, as far as it is computed. saved_tokens may be NULL.
+//
+// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND when the cache has not one block of it.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_save_prefix(nvllm_engine *engine,
+                               const uint32_t *tokens,
+                               size_t num_tokens,
+                               uint64_t cache_salt,
+                               uint8_t *buffer,
+                               size_t capacity,
+                               size_t *needed,
+                               size_t *saved_tokens,
+                               nvllm_error *error);
+
+// [one] Puts a saved prefix into the prefix cache, where the next request that begins with its tokens, and has its cache_salt,
+// finds it. restored_tokens may be NULL.
+//
+// Its blocks are as free as those of any prompt that has ended: add the request soon, with pin_prompt if it is to stay.
+// NVLLM_ERR_INVALID_ARGUMENT when the bytes are damaged or of another model, NVLLM_ERR_OUT_OF_MEMORY when too few blocks are
+// free. Nothing has changed then.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_restore_prefix(nvllm_engine *engine,
+                                  const uint8_t *bytes,
+                                  size_t num_bytes,
+                                  size_t *restored_tokens,
+                                  nvllm_error *error);
+
+// [one] Adds a request whose prompt is all that a live one has so far: its prompt, and what its completion `index` has
+// generated. The KV blocks that are computed are shared, and so is its cache_salt. Its outputs begin with what comes next.
+//
+// options and new_request_id are used as by nvllm_add_request. NVLLM_ERR_NOT_FOUND when that completion has ended, or never
+// was.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_fork(nvllm_engine *engine,
+                        uint64_t request_id,
+                        uint32_t index,
+                        const nvllm_request_options *options,
+                        uint64_t *new_request_id,
+                        nvllm_error *error);
 
 /* ---- Tokenizer and chat template ----------------------------------------
  * Buffers: *needed is always stored. When capacity is too small, nothing else is written and the answer is

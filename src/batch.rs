@@ -13,6 +13,8 @@ pub const FROM_PREVIOUS: TokenId = 1 << 31;
 pub const NO_TOKEN: TokenId = TokenId::MAX;
 /// Stands for a mask where there is none.
 pub const NO_MASK: u32 = u32::MAX;
+/// See [`BatchLimits::hiddens`].
+pub const HIDDENS_MAX: usize = 256;
 /// The most tokens whose log-probabilities one sample can ask for, the chosen one not counted.
 pub const RANKED_MAX: usize = 64;
 
@@ -47,8 +49,8 @@ pub struct Batch {
     /// Bit sets of the tokens that may be chosen, bit `t % 32` of word `t / 32` for token `t`; each `Sampling` names where its
     /// own begins.
     pub masks: Vec<u32>,
-    /// New tokens whose final hidden states the host wants to read, ascending as above; with the samples they are at most
-    /// [`BatchLimits::rows`]. `[hiddens]`
+    /// New tokens whose final hidden states the host wants to read, ascending as above; at most [`BatchLimits::hiddens`].
+    /// `[hiddens]`
     pub hidden_tokens: Vec<u32>,
     /// Blocks to copy before anything else, over all layers. No block is a source and a target at once.
     pub copies: Vec<BlockCopy>,
@@ -104,6 +106,36 @@ pub struct Sampled<'a> {
     pub top_logprobs: &'a [f32],
     /// Final hidden states, normalized. `[hiddens, hidden]`
     pub hidden: &'a [f32],
+}
+
+/// One token of a pass, and its log-probabilities where its sample asked for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Chosen<'a> {
+    /// The token.
+    pub token: TokenId,
+    /// As in [`Sampled`]; 0 where the sample did not ask.
+    pub logprob: f32,
+    /// As many of the likeliest tokens as the sample asked for, likeliest first. `[ranked]`
+    pub top_tokens: &'a [TokenId],
+    /// Their log-probabilities. `[ranked]`
+    pub top_logprobs: &'a [f32],
+}
+
+impl<'a> Sampled<'a> {
+    /// The answer to sample `index`, whose [`Sampling::logprobs`] is `logprobs`.
+    pub fn chosen(&self, index: usize, logprobs: u32) -> Chosen<'a> {
+        let token = self.tokens[index];
+        if logprobs == 0 {
+            return Chosen { token, ..Chosen::default() };
+        }
+        let ranked = index * RANKED_MAX..index * RANKED_MAX + logprobs as usize - 1;
+        Chosen {
+            token,
+            logprob: self.logprobs[index],
+            top_tokens: &self.top_tokens[ranked.clone()],
+            top_logprobs: &self.top_logprobs[ranked],
+        }
+    }
 }
 
 /// How one next token is chosen from its logits.
@@ -200,6 +232,12 @@ impl BatchLimits {
     pub fn table_width(&self) -> usize {
         self.model_len.div_ceil(self.block_size)
     }
+
+    /// Final hidden states that one pass brings at most: so many that a mean over a long prompt reads the weights rarely, and
+    /// so few that the memory for them does not matter.
+    pub fn hiddens(&self) -> usize {
+        self.tokens.min(HIDDENS_MAX)
+    }
 }
 
 impl Batch {
@@ -221,7 +259,7 @@ impl Batch {
             sampling: Vec::with_capacity(limits.rows),
             adjustments: Vec::new(),
             masks: Vec::new(),
-            hidden_tokens: Vec::with_capacity(limits.rows),
+            hidden_tokens: Vec::with_capacity(limits.hiddens()),
             copies: Vec::with_capacity(limits.rows),
         }
     }

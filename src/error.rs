@@ -74,6 +74,29 @@ pub enum Error {
         /// The id.
         id: u64,
     },
+    /// Bytes that are no prefix which this engine can take up.
+    SavedPrefix {
+        /// What is wrong with them.
+        what: &'static str,
+        /// Its value in the bytes.
+        found: String,
+        /// What it should be.
+        wanted: String,
+    },
+    /// The prefix cache knows none of these tokens.
+    NotCached {
+        /// How many they are.
+        tokens: usize,
+        /// Tokens of a block: less are never known.
+        block_size: usize,
+    },
+    /// A prefix needs more blocks than are free now.
+    NoFreeBlocks {
+        /// Blocks that it needs.
+        blocks: usize,
+        /// Blocks that are free.
+        free: usize,
+    },
     /// No prompt is pinned by that request.
     UnknownPin {
         /// The request's id.
@@ -230,6 +253,17 @@ impl fmt::Display for Error {
                 write!(f, "{what} is not UTF-8: the byte at offset {valid_bytes} is invalid")
             }
             Error::UnknownRequest { id } => write!(f, "request {id} is not alive: it has ended or never was"),
+            Error::SavedPrefix { what, found, wanted } => {
+                write!(f, "the saved prefix does not fit: its {what} is {found}, but must be {wanted}")
+            }
+            Error::NotCached { tokens, block_size } => write!(
+                f,
+                "the prefix cache has no block of these {tokens} tokens: whole blocks of {block_size} are kept, by their cache_salt"
+            ),
+            Error::NoFreeBlocks { blocks, free } => write!(
+                f,
+                "the prefix takes {blocks} KV blocks, but {free} are free: let requests end, release pinned prompts or raise kv_cache_bytes"
+            ),
             Error::UnknownPin { id } => {
                 write!(f, "request {id} pins no prompt: it was released, was not to be pinned, or ended too early")
             }

@@ -130,7 +130,7 @@ fn two_hundred_generations_under_three_schemas_parse_and_are_what_these_say() {
                 // From what the model thinks likely to nearly anything.
                 temperature: [0.0, 0.7, 1.5, 8.0][i as usize % 4],
                 seed: Some(1000 + i),
-                structure: Some(Structure::JsonSchema((*schema).to_owned())),
+                structure: Some(Structure::JsonSchema((*schema).to_owned()).into()),
                 ..SamplingParams::default()
             };
             engine.front().add_request(Prompt::Text(&prompt), params).unwrap();
@@ -153,11 +153,12 @@ fn any_json_is_json_and_a_structure_that_the_answer_fits_changes_nothing() {
     let prompt = chat(&engine, "list all prime numbers within 50");
     let free = SamplingParams { tag: 0, ..SamplingParams::default() };
     let fits = Structure::Regex("Prime numbers within [0-9]+: [0-9]+(, [0-9]+)*\\.".to_owned());
-    let held = SamplingParams { tag: 1, structure: Some(fits), ..SamplingParams::default() };
+    let held = SamplingParams { tag: 1, structure: Some(fits.into()), ..SamplingParams::default() };
     let json = Structure::JsonSchema("{}".to_owned());
-    let json = SamplingParams { tag: 2, max_tokens: Some(60), structure: Some(json), ..SamplingParams::default() };
+    let json =
+        SamplingParams { tag: 2, max_tokens: Some(60), structure: Some(json.into()), ..SamplingParams::default() };
     let list = Structure::Lark("start: \"[\" NUMBER (\", \" NUMBER){2,5} \"]\"\nNUMBER: /[1-9][0-9]?/\n".to_owned());
-    let list = SamplingParams { tag: 3, structure: Some(list), eos: Eos::Ignored, ..SamplingParams::default() };
+    let list = SamplingParams { tag: 3, structure: Some(list.into()), eos: Eos::Ignored, ..SamplingParams::default() };
     for params in [free, held, json, list] {
         engine.front().add_request(Prompt::Text(&prompt), params).unwrap();
     }

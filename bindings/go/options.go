@@ -39,8 +39,19 @@ type RequestOptions struct {
 	IncludeStop       bool               // the token that stopped the answer is part of its tokens and text
 	MaxWait           time.Duration      // how long it may wait until it first runs; default for ever
 	CacheSalt         uint64             // requests with different salts share nothing in the prefix cache
+	Pooling           Pooling            // what is made of the prompt instead of generating; default nothing
 	PinPrompt         bool               // its prompt stays in the prefix cache until [Engine.ReleasePrefix]
 }
+
+// A Pooling says what is made of a prompt's final hidden states.
+type Pooling uint32
+
+// The kinds of pooling. With another one than PoolingNone a request has one output, with an [Output.Embedding].
+const (
+	PoolingNone Pooling = C.NVLLM_POOLING_NONE // the request generates
+	PoolingLast Pooling = C.NVLLM_POOLING_LAST // the state of the last token
+	PoolingMean Pooling = C.NVLLM_POOLING_MEAN // the mean of all
+)
 
 // completions returns how many there will be.
 func (o *RequestOptions) completions() int {
@@ -83,6 +94,7 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 	options.max_wait_us = C.uint64_t(max(0, o.MaxWait.Microseconds()))
 	options.cache_salt = C.uint64_t(o.CacheSalt)
 	options.pin_prompt = flag(o.PinPrompt)
+	options.pooling = C.uint32_t(o.Pooling)
 
 	if len(o.StopTokens) > 0 {
 		pinner.Pin(&o.StopTokens[0])

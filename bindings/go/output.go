@@ -59,6 +59,7 @@ type Output struct {
 	TopTokens        [][]uint32    // alternatives of each token, or nil
 	TopLogprobs      [][]float32   // of these
 	TotalLogprob     float32       // of the completion so far
+	Embedding        []float32     // what Pooling asked for, or nil
 }
 
 // A Delta is an [Output] of a stream.
@@ -82,6 +83,7 @@ func copyOutput(shown *C.nvllm_output, numLogprobs int) Output {
 		TopTokens:        rows(copied[uint32](unsafe.Pointer(shown.top_tokens), n*numLogprobs), numLogprobs),
 		TopLogprobs:      rows(copied[float32](unsafe.Pointer(shown.top_logprobs), n*numLogprobs), numLogprobs),
 		TotalLogprob:     float32(shown.cumulative_logprob),
+		Embedding:        copied[float32](unsafe.Pointer(shown.embedding), int(shown.embedding_len)),
 	}
 	if out.Finish == FinishError {
 		failed := &Error{Status: Status(shown.status), Message: "no reason given"}

@@ -12,9 +12,18 @@ mod mapped_file;
 pub use host_tensor::{DType, HostTensor};
 pub use mapped_file::map_file;
 
-use crate::batch::{Batch, BatchLimits, Sampled};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;
 use std::ops::Range;
+
+/// What a row's logits may depend on, in their last bits. On the CPU always the row alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Also the size of the batch and how a prompt was cut, where that is faster.
+    Fastest,
+    /// The row alone.
+    BatchInvariant,
+}
 
 /// A device and its memory.
 ///
@@ -59,6 +68,12 @@ pub trait Backend: Send {
     fn stage(&mut self, step: &mut Self::Step, batch: &Batch) -> Result<()>;
     /// What the batch asked for, once it is there.
     fn sampled<'a>(&mut self, step: &'a Self::Step) -> Result<Sampled<'a>>;
+
+    /// Copies blocks out of a cache: their keys and values as all that was launched before leaves them.
+    /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`
+    fn read_blocks(&mut self, cache: &Self::KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()>;
+    /// Copies blocks into a cache, after all that was launched before. The same form.
+    fn write_blocks(&mut self, cache: &mut Self::KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()>;
 
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, step: &Self::Step);
@@ -108,6 +123,8 @@ pub trait Backend: Send {
     fn silu_mul(&mut self, out: &mut Tensor<Self::Storage>, gate_up: &Tensor<Self::Storage>);
     /// See [`ops::gather`](crate::ops::gather).
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
+    /// See [`ops::keep_hidden`](crate::ops::keep_hidden).
+    fn keep_hidden(&mut self, step: &mut Self::Step, gathered: &Tensor<Self::Storage>);
     /// See [`ops::adjust`](crate::ops::adjust).
     fn adjust(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
     /// See [`ops::sample`](crate::ops::sample).

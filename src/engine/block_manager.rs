@@ -166,7 +166,7 @@ impl BlockManager {
     }
 
     /// Adds the published blocks of the longest known prefix of `tokens` to the empty `table`, without holding them.
-    fn find_prefix(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
+    pub fn find_prefix(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
         let mut shared = SharedPrefix { blocks: 0, prefix: empty };
         for content in tokens.chunks_exact(self.block_size) {
             let Some((block, prefix)) = self.find(shared.prefix, content) else { break };
@@ -174,6 +174,33 @@ impl BlockManager {
             shared = SharedPrefix { blocks: shared.blocks + 1, prefix };
         }
         shared
+    }
+
+    /// Fills the empty `table` with blocks for all of `tokens`, which are whole blocks, sharing those that hold its prefix: for
+    /// keys and values that come from elsewhere. The caller writes those that are not shared, then publishes them.
+    pub fn try_adopt(
+        &mut self,
+        empty: PrefixId,
+        tokens: &[TokenId],
+        table: &mut Vec<BlockId>,
+    ) -> Result<SharedPrefix, Lacking> {
+        debug_assert!(table.is_empty() && tokens.len().is_multiple_of(self.block_size));
+        let shared = self.find_prefix(empty, tokens, table);
+        self.complete(tokens.len(), 0, table)?;
+        Ok(shared)
+    }
+
+    /// Like [`try_allocate`](Self::try_allocate), for a sequence whose tokens have all to be computed: it shares nothing.
+    pub fn try_allocate_all(
+        &mut self,
+        empty: PrefixId,
+        tokens: usize,
+        spare: usize,
+        table: &mut Vec<BlockId>,
+    ) -> Result<SharedPrefix, Lacking> {
+        debug_assert!(table.is_empty(), "the sequence holds blocks already");
+        self.complete(tokens, spare, table)?;
+        Ok(SharedPrefix { blocks: 0, prefix: empty })
     }
 
     /// Like [`try_allocate`](Self::try_allocate), for a sequence that begins like another one which runs: `held` are blocks

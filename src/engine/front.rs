@@ -7,7 +7,7 @@ use super::metrics::Metrics;
 use super::options::PrefixCache;
 use super::output::Stats;
 use super::pins::PinBudget;
-use super::sampling_params::{Eos, Pinning, SamplingParams};
+use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
 use super::structure::{Matcher, Structures};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
@@ -202,6 +202,13 @@ impl Front {
         }
     }
 
+    /// Where a live request stands.
+    pub(super) fn place(&self, request_id: u64) -> Result<Place> {
+        let inbox = self.inbox.lock();
+        let alive = inbox.alive.get(&request_id).filter(|alive| alive.cancel == Cancel::NotAsked);
+        alive.map(|alive| alive.place).ok_or(Error::UnknownRequest { id: request_id })
+    }
+
     /// Lets the prompt of a request that was added with [`Pinning::Pinned`] be evicted from the next step on.
     ///
     /// # Errors
@@ -261,6 +268,11 @@ impl Front {
     /// Counters, gauges and histograms in Prometheus' text format 0.0.4.
     pub fn metrics_text(&self) -> String {
         self.metrics.text(&self.stats(), log::dropped())
+    }
+
+    /// Whether there is a prefix cache.
+    pub(super) fn prefix_cache(&self) -> PrefixCache {
+        self.limits.prefix_cache
     }
 
     /// Where the thread that steps counts.
@@ -346,11 +358,18 @@ impl Front {
         tokens.extend_from_slice(&params.stop_tokens);
         tokens.sort_unstable();
         tokens.dedup();
-        if params.min_tokens > 0 && tokens.len() >= self.info.vocab_size {
-            let value = format!("all {} tokens", tokens.len());
+        let vocab_size = self.info.vocab_size;
+        let never = |&&(_, bias): &&(TokenId, f32)| bias == f32::NEG_INFINITY;
+        let forbidden = params.logit_bias.iter().filter(never);
+        if forbidden.clone().count() >= vocab_size {
+            let value = format!("minus infinity for all {vocab_size} tokens");
+            return Err(Error::Option { field: "bias_values", value, wanted: "so for fewer than the vocabulary" });
+        }
+        let banned = tokens.len() + forbidden.filter(|(token, _)| tokens.binary_search(token).is_err()).count();
+        if params.min_tokens > 0 && banned >= vocab_size {
             return Err(Error::Option {
                 field: "stop_tokens",
-                value,
+                value: format!("with the tokens that a bias forbids all {banned} tokens"),
                 wanted: "fewer than the vocabulary, or min_tokens 0",
             });
         }
@@ -369,7 +388,9 @@ impl Front {
 
     /// The beginning of the structure that a request asks for.
     fn matcher(&self, params: &SamplingParams, ending_tokens: &[TokenId]) -> Result<Option<Box<Matcher>>> {
-        let Some(structure) = &params.structure else { return Ok(None) };
+        let Some(structure) = params.structure.as_deref().filter(|_| params.pooling == Pooling::None) else {
+            return Ok(None);
+        };
         let mut matcher = self.structures.matcher(structure)?;
         if params.min_tokens == 0 {
             matcher.permit(ending_tokens);
@@ -400,6 +421,8 @@ impl Front {
         }
         let pool_tokens = num_kv_blocks * limits.block_size;
         let (needed, limit) = match params.max_tokens {
+            // Nothing is generated, but a sequence has always a place for a token more.
+            _ if params.pooling != Pooling::None => (tokens, tokens + 1),
             Some(max) => {
                 let reach = limits.model_len.min(tokens.saturating_add(max as usize));
                 (reach, reach)

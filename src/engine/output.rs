@@ -1,6 +1,7 @@
 //! What comes out of an engine.
 
 use super::block_manager::CacheCounts;
+use super::logprobs::Logprobs;
 use crate::batch::TokenId;
 use crate::error::Error;
 use std::collections::VecDeque;
@@ -20,6 +21,8 @@ pub struct Output {
     /// New text, whole characters only: a character that is cut by a token border waits for its rest, and so does text that
     /// may become a stop string.
     pub text: String,
+    /// What was asked for by pooling, with the end of the request. `[hidden]`
+    pub embedding: Vec<f32>,
     /// How it ended; `None` while it goes on.
     pub finish: Option<Finish>,
     /// Tokens of the prompt.
@@ -28,14 +31,20 @@ pub struct Output {
     pub cached_tokens: u32,
     /// Tokens generated so far, a stop token included that was left out of `token_ids`.
     pub completion_tokens: u32,
-    /// From adding the request to its first token, in microseconds; 0 before that.
+    /// From adding the request to its first token or its embedding, in microseconds; 0 before that.
     pub time_to_first_token_us: u64,
+    /// Of `token_ids`, where the request asks for them; else empty.
+    pub logprobs: Logprobs,
+    /// Of the prompt's tokens but its first, with the first token of the first completion, where the request asks for them.
+    pub prompt_logprobs: Logprobs,
+    /// The sum over all tokens so far that were in `token_ids`; 0 where the request does not ask for log-probabilities.
+    pub cumulative_logprob: f32,
 }
 
 /// How a completion ended.
 #[derive(Clone, Debug)]
 pub enum Finish {
-    /// By an EOS or stop token, or a stop string.
+    /// By an EOS or stop token, or a stop string; with its embedding.
     Stop,
     /// By max_tokens, max_model_len or the size of the whole KV cache.
     Length,
@@ -159,7 +168,10 @@ impl OutputQueue {
         if self.spare.len() < SPARE_OUTPUTS {
             output.token_ids.clear();
             output.text.clear();
+            output.embedding.clear();
             output.finish = None;
+            output.logprobs.clear();
+            output.prompt_logprobs.clear();
             self.spare.push(output);
         }
     }

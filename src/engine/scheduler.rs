@@ -18,9 +18,9 @@ use super::block_manager::{BlockManager, CacheCounts};
 use super::options::PrefixCache;
 use super::pins::Pins;
 use super::sequence::{Life, Pin, Place, Sequence};
-use crate::batch::{Adjustment, Batch, BatchLimits, FROM_PREVIOUS, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, Chosen, FROM_PREVIOUS, Sampled};
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// The sequences and the blocks they share out.
 pub struct Scheduler {
@@ -42,6 +42,16 @@ pub struct Pass {
     pub tokens: usize,
     /// Of these, tokens of prompts.
     pub prompt_tokens: usize,
+    /// Hidden states that it asks for.
+    hiddens: usize,
+}
+
+/// What a pass being formed has still room for.
+struct Room {
+    tokens: usize,
+    /// Samples beyond the one that each running sequence may need.
+    samples: usize,
+    hiddens: usize,
 }
 
 /// A sequence's part of a pass.
@@ -49,21 +59,29 @@ pub struct Pass {
 struct Row {
     place: Place,
     tokens: usize,
+    /// Samples that score tokens of its prompt.
+    scored: usize,
     asks: Asks,
 }
 
-/// Whether a row gets a token back.
+/// What a row gets back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
-    ForToken,
-    ForNothing,
+    Token,
+    Nothing,
+    /// Final hidden states instead.
+    Hidden {
+        states: usize,
+    },
 }
 
 /// What a pass brought for a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum News<'a> {
     /// Its next token.
-    Token(TokenId),
+    Token(Chosen<'a>),
+    /// The last of the hidden states that it asked for.
+    Pooled,
     /// It was cancelled while the pass was in flight.
     Cancelled,
 }
@@ -87,7 +105,7 @@ impl Pass {
     /// Forgets all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();
-        (self.tokens, self.prompt_tokens) = (0, 0);
+        (self.tokens, self.prompt_tokens, self.hiddens) = (0, 0, 0);
     }
 }
 
@@ -150,6 +168,20 @@ impl Scheduler {
         }
     }
 
+    /// The live sequence at `place`.
+    pub fn find(&self, place: Place) -> Option<&Sequence> {
+        if let Some(sequence) = self.waiting.get(&place) {
+            return Some(sequence);
+        }
+        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
+        Some(&self.running[index]).filter(|sequence| sequence.life == Life::Live)
+    }
+
+    /// The pool of blocks, for prefixes that come and go without a sequence.
+    pub fn pool(&mut self) -> &mut BlockManager {
+        &mut self.pool
+    }
+
     fn find_mut(&mut self, place: Place) -> Option<&mut Sequence> {
         if let Some(sequence) = self.waiting.get_mut(&place) {
             return Some(sequence);
@@ -191,17 +223,18 @@ impl Scheduler {
         if self.must_collect_first() {
             return;
         }
-        let mut budget = self.limits.tokens;
+        let mut room = Room { tokens: self.limits.tokens, samples: 0, hiddens: self.limits.hiddens() };
         let preemptions_before = self.preemptions;
-        self.schedule_decoding(&mut budget);
-        let decoding = self.limits.tokens - budget;
-        budget = budget.min(aim.saturating_sub(decoding).max(1));
+        self.schedule_decoding(&mut room);
+        let decoding = self.limits.tokens - room.tokens;
+        room.tokens = room.tokens.min(aim.saturating_sub(decoding).max(1));
+        room.samples = self.limits.rows - self.running.len();
         for sequence in &mut self.running {
-            schedule_chunk(sequence, &mut budget);
+            schedule_chunk(sequence, &mut room);
         }
         // Whoever is let in now would be the next to give its blocks back.
         if self.preemptions == preemptions_before {
-            self.start_waiting(&mut budget);
+            self.start_waiting(&mut room);
         }
         self.fill(pass, batch);
     }
@@ -218,12 +251,11 @@ impl Scheduler {
     }
 
     /// Schedules the running sequences that bring one token, and finds them the blocks they need.
-    fn schedule_decoding(&mut self, budget: &mut usize) {
+    fn schedule_decoding(&mut self, room: &mut Room) {
         let mut index = 0;
-        while index < self.running.len() && *budget > 0 {
+        while index < self.running.len() && room.tokens > 0 {
             if self.running[index].pending_tokens() == 1 && self.make_room(index) {
-                self.running[index].scheduled = 1;
-                *budget -= 1;
+                schedule_chunk(&mut self.running[index], room);
             }
             index += 1;
         }
@@ -252,10 +284,10 @@ impl Scheduler {
 
     /// Lets waiting sequences run, in order, while there are rows, tokens and blocks. Completions whose prompt another one
     /// is computing are passed over until they can share it.
-    fn start_waiting(&mut self, budget: &mut usize) {
+    fn start_waiting(&mut self, room: &mut Room) {
         let block_size = self.limits.block_size;
         let mut from = Bound::Unbounded;
-        while *budget > 0 && self.running.len() < self.limits.rows {
+        while room.tokens > 0 && room.samples > 0 && self.running.len() < self.limits.rows {
             let Some((&place, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
             let sibling = running_completion(&self.running, place);
             if sibling.is_some_and(|sibling| !sibling.prompt_is_shareable(block_size)) {
@@ -268,7 +300,8 @@ impl Scheduler {
             let Some(cached) = first.try_start(&mut self.pool, held, spare, block_size) else { return };
             let mut sequence = self.waiting.remove(&place).expect("it was found there");
             self.cached_tokens += cached as u64;
-            schedule_chunk(&mut sequence, budget);
+            room.samples -= 1;
+            schedule_chunk(&mut sequence, room);
             let index = self.running.partition_point(|other| other.place < sequence.place);
             self.running.insert(index, sequence);
         }
@@ -297,31 +330,50 @@ impl Scheduler {
             batch.context_lens.push(end as u32);
             batch.block_tables.extend_from_slice(&sequence.blocks[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
-            let asks = if end == sequence.expected_tokens() { Asks::ForToken } else { Asks::ForNothing };
-            if asks == Asks::ForToken {
-                ask_for_token(sequence, batch);
+            let scored = ask_for_scores(sequence, start..end, batch);
+            let asks = match sequence.hiddens_of(sequence.scheduled) {
+                0 if sequence.is_pooled() || end < sequence.expected_tokens() => Asks::Nothing,
+                0 => Asks::Token,
+                states => Asks::Hidden { states },
+            };
+            match asks {
+                Asks::Nothing => {}
+                Asks::Token => ask_for_token(sequence, batch),
+                Asks::Hidden { states } => {
+                    let tokens = batch.tokens() as u32;
+                    batch.hidden_tokens.extend(tokens - states as u32..tokens);
+                }
             }
             let tokens = std::mem::take(&mut sequence.scheduled);
             sequence.in_flight += tokens;
-            pass.rows.push(Row { place: sequence.place, tokens, asks });
+            pass.rows.push(Row { place: sequence.place, tokens, scored, asks });
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
-        pass.tokens = batch.tokens();
+        (pass.tokens, pass.hiddens) = (batch.tokens(), batch.hiddens());
     }
 
     /// Takes in the oldest pass in flight, and tells `hear` what it brought, sequence by sequence. Those that `hear` ends
-    /// are removed. `sampled` has one token for each row that asked for one.
+    /// are removed. `sampled` has what each row asked for.
     ///
     /// A sequence that ends may have a row in the next pass as well: it is computed for nothing. Its blocks may be given
     /// away at once, because whoever gets them writes to them in a later pass.
     pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut hear: impl FnMut(&mut Sequence, News)) {
-        let mut tokens = sampled.tokens.iter();
+        let mut samples = 0..sampled.tokens.len();
+        let width = sampled.hidden.len() / pass.hiddens.max(1);
+        let mut hidden = sampled.hidden;
         let mut running = self.running.iter_mut().peekable();
         for row in &pass.rows {
-            let token = match row.asks {
-                Asks::ForToken => Some(*tokens.next().expect("the runner answers each sample")),
-                Asks::ForNothing => None,
+            let scores = samples.start..samples.start + row.scored;
+            samples.start = scores.end;
+            let mut states = &hidden[..0];
+            let sample = match row.asks {
+                Asks::Token => Some(samples.next().expect("the runner answers each sample")),
+                Asks::Hidden { states: count } => {
+                    (states, hidden) = hidden.split_at(count * width);
+                    None
+                }
+                Asks::Nothing => None,
             };
             while running.next_if(|sequence| sequence.place < row.place).is_some() {}
             let Some(sequence) = running.next_if(|sequence| sequence.place == row.place) else { continue };
@@ -330,17 +382,24 @@ impl Scheduler {
                 self.pins.add(sequence.id(), sequence.prompt_blocks(self.limits.block_size), &mut self.pool);
                 sequence.pin = Pin::Made;
             }
-            sequence.awaited -= usize::from(token.is_some());
+            scores.for_each(|score| sequence.score_prompt(sampled, score));
+            sequence.awaited -= usize::from(sample.is_some());
             if sequence.life == Life::Cancelled {
                 hear(sequence, News::Cancelled);
-            } else if let Some(token) = token {
-                hear(sequence, News::Token(token));
+            } else if let Some(sample) = sample {
+                let chosen = sampled.chosen(sample, sequence.ranks());
+                hear(sequence, News::Token(chosen));
+            } else if !states.is_empty() {
+                sequence.pool(states, width);
+                if sequence.pooling_is_done() {
+                    hear(sequence, News::Pooled);
+                }
             }
             if sequence.life == Life::Ended {
                 self.pool.release(&mut sequence.blocks);
             }
         }
-        assert!(tokens.next().is_none(), "the runner answers no more than the samples");
+        assert!(samples.next().is_none(), "the runner answers no more than the samples");
         self.running.retain(|sequence| sequence.life != Life::Ended);
     }
 }
@@ -351,20 +410,46 @@ fn running_completion(running: &[Sequence], place: Place) -> Option<&Sequence> {
     running.get(first).filter(|sequence| sequence.id() == place.id())
 }
 
-/// Schedules as many pending tokens of a sequence as the budget allows, if it is not scheduled yet.
-fn schedule_chunk(sequence: &mut Sequence, budget: &mut usize) {
-    if sequence.scheduled == 0 {
-        sequence.scheduled = sequence.pending_tokens().min(*budget);
-        *budget -= sequence.scheduled;
+/// Schedules as many pending tokens of a sequence as there is room for, if it is not scheduled yet. Each token of a prompt whose
+/// log-probability is asked for takes a sample.
+fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
+    if sequence.scheduled > 0 {
+        return;
     }
+    let mut tokens = sequence.pending_tokens().min(room.tokens);
+    if sequence.unscored_prompt_tokens() > 0 {
+        tokens = tokens.min(room.samples + 1);
+        room.samples -= tokens.saturating_sub(1);
+    }
+    if sequence.hiddens_of(tokens) > room.hiddens {
+        // Either every token asks for one, or the last alone, and there is no room at all.
+        tokens = room.hiddens;
+    }
+    room.tokens -= tokens;
+    room.hiddens -= sequence.hiddens_of(tokens);
+    sequence.scheduled = tokens;
+}
+
+/// Adds a sample for each token that the row which was added last brings and whose successor in the prompt is to be scored;
+/// answers how many. `positions` are those of the row's tokens.
+fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batch) -> usize {
+    if sequence.unscored_prompt_tokens() == 0 {
+        return 0;
+    }
+    let before = batch.samples();
+    let first = batch.tokens() - positions.len();
+    for (token, position) in (first..).zip(positions) {
+        if let Some(scoring) = sequence.scoring(position + 1) {
+            batch.sampled_tokens.push(token as u32);
+            batch.sampling.push(scoring);
+        }
+    }
+    batch.samples() - before
 }
 
 /// Adds a sample for the row that was added last.
 fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
-    let mut sampling = sequence.sampling();
-    sampling.adjusted_start = batch.adjustments.len() as u32;
-    batch.adjustments.extend(sequence.banned_tokens().iter().copied().map(Adjustment::ban));
-    sampling.adjusted_end = batch.adjustments.len() as u32;
+    let mut sampling = sequence.sampling(&mut batch.adjustments);
     if let Some(mask) = sequence.mask() {
         sampling.mask = batch.masks.len() as u32;
         batch.masks.extend_from_slice(mask);

@@ -1,12 +1,14 @@
 //! The life of one request on the host: its tokens, its blocks, and what becomes of a token that was sampled for it.
 
+use super::adjustments::Adjustments;
 use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
+use super::logprobs::Logprobs;
 use super::output::{Finish, Output};
-use super::sampling_params::{Pinning, SamplingParams, StopToken};
+use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
 use super::stop_strings::{Complete, StopStrings};
 use super::structure::{Matcher, Standing};
 use super::tokenizer::{TextStream, Tokenizer};
-use crate::batch::{BlockId, Sampling, TokenId};
+use crate::batch::{Adjustment, BlockId, Chosen, FROM_PREVIOUS, Sampled, Sampling, TokenId};
 use crate::error::Result;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -95,6 +97,10 @@ pub struct Sequence {
     ending_tokens: Vec<TokenId>,
     /// Where it stands in the structure that the request asks for, if it asks for one.
     matcher: Option<Box<Matcher>>,
+    adjustments: Adjustments,
+    /// Of the prompt's tokens but its first, as far as passes brought them.
+    prompt_logprobs: Logprobs,
+    cumulative_logprob: f32,
     prompt_tokens: usize,
     /// Tokens of the prompt that came from the prefix cache when it first ran; `None` before that.
     cached_tokens: Option<usize>,
@@ -105,6 +111,8 @@ pub struct Sequence {
     random: (u64, u64),
     /// Blocks that are findable, and the prefix they hold.
     published: SharedPrefix,
+    /// Sum of the hidden states that came back for it. `[hidden]`, or empty before the first
+    pooled: Vec<f64>,
     text: TextStream,
     stop_strings: Option<StopStrings>,
     added_at: Instant,
@@ -159,7 +167,6 @@ impl Sequence {
         Sequence {
             place: Place::new(params.priority, id).completion(index),
             prompt_tokens: prompt.len(),
-            tokens: prompt,
             computed: 0,
             in_flight: 0,
             scheduled: 0,
@@ -178,6 +185,10 @@ impl Sequence {
                 None => (engine_seed, id | u64::from(index) << 48),
             },
             stop_strings: StopStrings::new(&params.stop_strings),
+            adjustments: Adjustments::new(&params, &prompt),
+            prompt_logprobs: Logprobs { alternatives: params.num_prompt_logprobs as usize, ..Logprobs::default() },
+            cumulative_logprob: 0.0,
+            tokens: prompt,
             params,
             ending_tokens,
             matcher,
@@ -185,6 +196,7 @@ impl Sequence {
             completion_tokens: 0,
             limit,
             published: SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt } },
+            pooled: Vec::new(),
             text: TextStream::default(),
             added_at,
             started_at: None,
@@ -196,6 +208,11 @@ impl Sequence {
     /// The request.
     pub fn id(&self) -> u64 {
         self.place.id
+    }
+
+    /// Where its prefix begins.
+    pub fn cache_salt(&self) -> u64 {
+        self.params.cache_salt
     }
 
     /// Tokens of the prompt.
@@ -244,6 +261,33 @@ impl Sequence {
         }
     }
 
+    /// Hidden states that it asks for when the next `tokens` after those in flight are computed.
+    pub fn hiddens_of(&self, tokens: usize) -> usize {
+        match self.params.pooling {
+            Pooling::None => 0,
+            Pooling::Last => usize::from(tokens > 0 && self.computed + self.in_flight + tokens == self.prompt_tokens),
+            Pooling::Mean => tokens,
+        }
+    }
+
+    /// Whether it generates no token.
+    pub fn is_pooled(&self) -> bool {
+        self.params.pooling != Pooling::None
+    }
+
+    /// Takes in hidden states, token after token. `[states, hidden]`
+    pub fn pool(&mut self, states: &[f32], hidden: usize) {
+        self.pooled.resize(hidden, 0.0);
+        for state in states.chunks_exact(hidden) {
+            self.pooled.iter_mut().zip(state).for_each(|(sum, &x)| *sum += f64::from(x));
+        }
+    }
+
+    /// Whether all is there that it asked for.
+    pub fn pooling_is_done(&self) -> bool {
+        self.is_pooled() && self.computed == self.prompt_tokens
+    }
+
     /// Finds blocks for all known tokens, or says how many are lacking. Returns the prompt tokens that need no computing,
     /// when it runs for the first time. `held` are the [`prompt_blocks`](Self::prompt_blocks) of another completion of the
     /// same prompt, where one runs.
@@ -260,14 +304,22 @@ impl Sequence {
         }
         self.blocks.reserve(self.limit.div_ceil(block_size));
         let empty = PrefixId::Empty { salt: self.params.cache_salt };
-        let shared = match pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks) {
+        // What is taken over is not computed: it has neither logits nor hidden states.
+        let is_all_computed = self.unscored_prompt_tokens() > 0 || self.params.pooling == Pooling::Mean;
+        let found = match is_all_computed {
+            true => pool.try_allocate_all(empty, self.tokens.len(), spare, &mut self.blocks),
+            false => pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks),
+        };
+        let shared = match found {
             Ok(shared) => shared,
             Err(lacking) => {
                 self.wanted_blocks = lacking.free_blocks;
                 return None;
             }
         };
-        self.tokens.reserve((self.limit - self.tokens.len()).min(RESERVED_COMPLETION));
+        let reserved = (self.limit - self.tokens.len()).min(RESERVED_COMPLETION);
+        self.tokens.reserve(reserved);
+        self.adjustments.reserve(reserved);
         self.published = shared;
         self.computed = shared.blocks * block_size;
         let newly_cached = match self.cached_tokens {
@@ -285,6 +337,7 @@ impl Sequence {
         pool.release(&mut self.blocks);
         self.computed = 0;
         self.wanted_blocks = 0;
+        self.pooled.clear();
     }
 
     /// Notes that a pass with `tokens` of its tokens has been collected, and makes the blocks findable that it filled.
@@ -312,10 +365,31 @@ impl Sequence {
         self.matcher.as_ref().map(|matcher| matcher.mask())
     }
 
-    /// How its next token is sampled; the range of adjustments is the caller's to fill in.
-    pub fn sampling(&self) -> Sampling {
+    /// Tokens of the prompt whose log-probabilities are asked for and not known yet.
+    pub fn unscored_prompt_tokens(&self) -> usize {
+        match self.params.num_prompt_logprobs {
+            0 => 0,
+            // The first completion speaks for all.
+            _ if self.place.index > 0 => 0,
+            _ => self.prompt_tokens - 1 - self.prompt_logprobs.len(),
+        }
+    }
+
+    /// How the token at `position` of its prompt is scored after those before it; `None` where that is not asked for, or known.
+    pub fn scoring(&self, position: usize) -> Option<Sampling> {
+        let unscored = self.prompt_tokens - self.unscored_prompt_tokens()..self.prompt_tokens;
+        unscored.contains(&position).then(|| Sampling {
+            position: position as u32,
+            forced: self.tokens[position],
+            logprobs: self.params.num_prompt_logprobs + 1,
+            ..Sampling::GREEDY
+        })
+    }
+
+    /// How its next token is sampled. What adjusts its logits goes to `entries`.
+    pub fn sampling(&self, entries: &mut Vec<Adjustment>) -> Sampling {
         let (seed, stream) = self.random;
-        Sampling {
+        let mut sampling = Sampling {
             temperature: self.params.temperature,
             top_p: self.params.top_p,
             min_p: self.params.min_p,
@@ -323,8 +397,27 @@ impl Sequence {
             seed,
             stream,
             position: self.expected_tokens() as u32,
+            logprobs: self.ranks(),
             ..Sampling::GREEDY
+        };
+        if self.awaited > 0 && self.adjustments.has_penalty() {
+            sampling.awaited = FROM_PREVIOUS | self.sample;
         }
+        self.adjustments.write(self.banned_tokens(), &mut sampling, entries);
+        sampling
+    }
+
+    /// [`Sampling::logprobs`] of its tokens.
+    pub fn ranks(&self) -> u32 {
+        match self.params.num_logprobs {
+            0 => 0,
+            alternatives => alternatives + 1,
+        }
+    }
+
+    /// Takes in the log-probability of the next token of its prompt.
+    pub fn score_prompt(&mut self, sampled: &Sampled, sample: usize) {
+        self.prompt_logprobs.push(&sampled.chosen(sample, self.params.num_prompt_logprobs + 1));
     }
 
     /// Notes when a token came, and tells what has passed since the one before or, before the first, since it was added.
@@ -339,10 +432,12 @@ impl Sequence {
     }
 
     /// Takes in the token that was sampled for it, and writes what is new to `output`.
-    pub fn accept(&mut self, token: TokenId, tokenizer: Option<&Tokenizer>, now: Instant, output: &mut Output) {
+    pub fn accept(&mut self, chosen: &Chosen, tokenizer: Option<&Tokenizer>, now: Instant, output: &mut Output) {
+        let token = chosen.token;
         self.completion_tokens += 1;
         if self.completion_tokens == 1 {
             self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
+            output.prompt_logprobs.extend(&self.prompt_logprobs);
         }
         let mut stops = self.ending_tokens.contains(&token);
         if !stops
@@ -353,7 +448,12 @@ impl Sequence {
         }
         if !stops || self.params.stop_token == StopToken::Kept {
             self.tokens.push(token);
+            self.adjustments.count(token);
             output.token_ids.push(token);
+            if self.params.num_logprobs > 0 {
+                output.logprobs.push(chosen);
+                self.cumulative_logprob += chosen.logprob;
+            }
             if let Some(tokenizer) = tokenizer {
                 stops |= self.write_text(tokenizer, token, &mut output.text);
             }
@@ -379,6 +479,17 @@ impl Sequence {
         let standing = matcher.allow(ending);
         self.matcher = Some(matcher);
         standing
+    }
+
+    /// Ends it with its embedding, which it writes to `output`.
+    pub fn embed(&mut self, now: Instant, output: &mut Output) {
+        let states = match self.params.pooling {
+            Pooling::Mean => self.prompt_tokens as f64,
+            Pooling::None | Pooling::Last => 1.0,
+        };
+        output.embedding.extend(self.pooled.iter().map(|sum| (sum / states) as f32));
+        self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
+        self.end(Finish::Stop, None, output);
     }
 
     /// Ends it, and writes the rest of its text to `output`. Its blocks stay held.
@@ -433,6 +544,8 @@ impl Sequence {
         output.cached_tokens = self.cached_tokens.unwrap_or(0) as u32;
         output.completion_tokens = self.completion_tokens as u32;
         output.time_to_first_token_us = self.time_to_first_token_us;
+        output.logprobs.alternatives = self.params.num_logprobs as usize;
+        output.cumulative_logprob = self.cumulative_logprob;
     }
 }
 

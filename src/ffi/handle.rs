@@ -178,7 +178,8 @@ mod tests {
     use super::super::stats::{nvllm_get_stats, nvllm_stats};
     use super::super::stepping::{nvllm_is_finished, nvllm_output, nvllm_poll_output, nvllm_step};
     use super::*;
-    use crate::batch::{Batch, BatchLimits, Sampled};
+    use crate::backend::{DType, KvShape};
+    use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
     use crate::engine::EngineLimits;
     use crate::engine::options::PrefixCache;
     use crate::error::Result as EngineResult;
@@ -216,6 +217,14 @@ mod tests {
         fn pass_time(&self) -> Duration {
             Duration::ZERO
         }
+
+        fn read_blocks(&mut self, _: &[BlockId], _: &mut [u8]) -> EngineResult<()> {
+            Ok(())
+        }
+
+        fn write_blocks(&mut self, _: &[BlockId], _: &[u8]) -> EngineResult<()> {
+            Ok(())
+        }
     }
 
     fn engine_over(runner: Broken) -> *mut nvllm_engine {
@@ -231,6 +240,8 @@ mod tests {
             kv_cache_bytes: 0,
             num_kv_blocks: 4,
             limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
+            kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 4, dtype: DType::F32 },
+            fingerprint: 0,
         };
         let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };
         into_pointer(Handle::new(Engine::with_runner(Loaded { runner: Box::new(runner), info }, limits)))

@@ -202,6 +202,27 @@ impl<T: Copy> Buffer<T> {
         Ok(Buffer { data, capacity, needed })
     }
 
+    /// Stores the size of an answer, and gives the room for it when there is enough.
+    pub(super) fn room<'a>(self, needed: usize) -> Result<&'a mut [T], Refusal>
+    where
+        T: Default,
+    {
+        // SAFETY: not NULL and aligned by `new`; writable by the promise made to it.
+        unsafe { self.needed.write(needed) };
+        if needed > self.capacity {
+            return Err(Refusal::BufferTooSmall { needed, capacity: self.capacity });
+        }
+        if needed == 0 {
+            return Ok(&mut []);
+        }
+        for i in 0..needed {
+            // SAFETY: `data` has room for `capacity` values (promised to `new`), which is enough by the check above.
+            unsafe { self.data.add(i).write(T::default()) };
+        }
+        // SAFETY: as above, and all of it was just written.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.data, needed) })
+    }
+
     /// Stores the size of `values`, and the values themselves when they fit.
     pub(super) fn fill(self, values: &[T]) -> Result<(), Refusal> {
         // SAFETY: not NULL and aligned by `new`; writable by the promise made to it.

@@ -78,6 +78,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::TokenOutOfRange { .. }
         | Error::Option { .. }
         | Error::NotUtf8 { .. }
+        | Error::SavedPrefix { .. }
         | Error::ChatTemplate { .. }
         | Error::Tokenizer { .. }
         | Error::Structure { .. }
@@ -86,10 +87,11 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         Error::PromptTooLong { .. } => NVLLM_ERR_CONTEXT_LENGTH,
         Error::RequestTooLarge { .. }
         | Error::PinsFull { .. }
+        | Error::NoFreeBlocks { .. }
         | Error::KvCacheTooSmall { .. }
         | Error::OutOfMemory { .. } => NVLLM_ERR_OUT_OF_MEMORY,
         Error::QueueFull { .. } => NVLLM_ERR_QUEUE_FULL,
-        Error::UnknownRequest { .. } | Error::UnknownPin { .. } => NVLLM_ERR_NOT_FOUND,
+        Error::UnknownRequest { .. } | Error::UnknownPin { .. } | Error::NotCached { .. } => NVLLM_ERR_NOT_FOUND,
         Error::NoTokenizer | Error::NoChatTemplate | Error::Unsupported { .. } => NVLLM_ERR_UNSUPPORTED,
         Error::Io { .. } => NVLLM_ERR_IO,
         Error::ModelFile { .. }

@@ -1,13 +1,20 @@
-//! State: prefixes that stay.
+//! State: prefixes that stay, travel, and fork.
 //!
 //! Keys and values of a prompt stay in the prefix cache when its request ends, block by block, until their blocks are needed
 //! for something else, least recently used first. A later prompt that begins with the same blocks, and has the same
 //! cache_salt, takes them over. nvllm_get_stats tells how often.
+//!
+//! A prefix can be saved as bytes, and restored in another process, also on another device, with the same model, number type
+//! and kv_block_size: requests that begin with it go on as if they had been computed there. A checksum tells damage, not
+//! intent: restore only what you would let write your prompts.
 #![allow(unsafe_code, clippy::missing_safety_doc)]
 
 use super::engine::nvllm_engine;
 use super::guard::guard;
 use super::handle::visit;
+use super::memory::{self, Buffer};
+use super::refusal::Refusal;
+use super::requests::{nvllm_request_options, sampling_params};
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use std::mem::MaybeUninit;
@@ -39,4 +46,110 @@ pub unsafe extern "C" fn nvllm_release_prefix(engine: *mut nvllm_engine, request
         engine.front().release_prefix(request_id)?;
         Ok(NVLLM_OK)
     })
+}
+
+/// [one] Saves the longest prefix of these tokens that the prefix cache has for this cache_salt, in whole KV blocks: that of a
+/// request that has ended, or of one that runs, as far as it is computed. saved_tokens may be NULL.
+///
+/// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND when the cache has not one block of it.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_save_prefix(
+    engine: *mut nvllm_engine,
+    tokens: *const u32,
+    num_tokens: usize,
+    cache_salt: u64,
+    buffer: *mut u8,
+    capacity: usize,
+    needed: *mut usize,
+    saved_tokens: *mut usize,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_save_prefix", error, || {
+        // SAFETY: the header asks for NULL or a live engine, for num_tokens tokens, and for room for capacity bytes.
+        let (engine, tokens, buffer) = unsafe {
+            let buffer = Buffer::new("buffer", buffer, capacity, needed)?;
+            (visit(engine)?, memory::slice("tokens", tokens, num_tokens)?, buffer)
+        };
+        check_place("saved_tokens", saved_tokens)?;
+        let saved = engine.work(|work| {
+            let prefix = work.engine.find_prefix(tokens, cache_salt)?;
+            work.engine.save_prefix(&prefix, buffer.room(prefix.bytes())?)?;
+            Ok(prefix.tokens())
+        })?;
+        // SAFETY: aligned by the check above; the header asks for NULL or a place for the number.
+        unsafe { store(saved_tokens, saved) };
+        Ok(NVLLM_OK)
+    })
+}
+
+/// [one] Puts a saved prefix into the prefix cache, where the next request that begins with its tokens, and has its cache_salt,
+/// finds it. restored_tokens may be NULL.
+///
+/// Its blocks are as free as those of any prompt that has ended: add the request soon, with pin_prompt if it is to stay.
+/// NVLLM_ERR_INVALID_ARGUMENT when the bytes are damaged or of another model, NVLLM_ERR_OUT_OF_MEMORY when too few blocks are
+/// free. Nothing has changed then.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_restore_prefix(
+    engine: *mut nvllm_engine,
+    bytes: *const u8,
+    num_bytes: usize,
+    restored_tokens: *mut usize,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_restore_prefix", error, || {
+        // SAFETY: the header asks for NULL or a live engine, and for num_bytes bytes.
+        let (engine, bytes) = unsafe { (visit(engine)?, memory::slice("bytes", bytes, num_bytes)?) };
+        check_place("restored_tokens", restored_tokens)?;
+        let restored = engine.work(|work| Ok(work.engine.restore_prefix(bytes)?))?;
+        // SAFETY: aligned by the check above; the header asks for NULL or a place for the number.
+        unsafe { store(restored_tokens, restored) };
+        Ok(NVLLM_OK)
+    })
+}
+
+/// [one] Adds a request whose prompt is all that a live one has so far: its prompt, and what its completion `index` has
+/// generated. The KV blocks that are computed are shared, and so is its cache_salt. Its outputs begin with what comes next.
+///
+/// options and new_request_id are used as by nvllm_add_request. NVLLM_ERR_NOT_FOUND when that completion has ended, or never
+/// was.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_fork(
+    engine: *mut nvllm_engine,
+    request_id: u64,
+    index: u32,
+    options: *const nvllm_request_options,
+    new_request_id: *mut u64,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_fork", error, || {
+        // SAFETY: the header asks for NULL or a live engine.
+        let engine = unsafe { visit(engine)? };
+        check_place("new_request_id", new_request_id)?;
+        // SAFETY: the header asks for NULL or options of struct_size bytes.
+        let params = unsafe { sampling_params(engine.front(), options)? };
+        let id = engine.work(|work| Ok(work.engine.fork(request_id, index, params)?))?;
+        // SAFETY: aligned by the check above; the header asks for NULL or a place for the id.
+        unsafe { store(new_request_id, id) };
+        Ok(NVLLM_OK)
+    })
+}
+
+/// Refuses a place for a number that is not aligned. NULL is none, and allowed.
+fn check_place<T>(what: &'static str, place: *mut T) -> Result<(), Refusal> {
+    if place.is_aligned() { Ok(()) } else { Err(Refusal::Misaligned(what, align_of::<T>())) }
+}
+
+/// Stores a number where there is a place for it.
+///
+/// # Safety
+///
+/// `place` is NULL, or aligned and writable.
+unsafe fn store<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: promised by the caller.
+        unsafe { place.write(value) };
+    }
 }

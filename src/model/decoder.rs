@@ -173,10 +173,11 @@ impl<B: Backend> Decoder<B> {
         layer.mlp.forward(backend, mlp, delta, normed);
     }
 
-    fn gather(&mut self, backend: &mut B, step: &B::Step) {
+    fn gather(&mut self, backend: &mut B, step: &mut B::Step) {
         let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
         ops::add_rms_norm(backend, normed, residual, delta, &self.final_norm, self.norm_eps);
         ops::gather(backend, gathered, normed, step);
+        ops::keep_hidden(backend, step, gathered);
         gathered.set_rows(B::batch(step).samples());
     }
 
@@ -234,7 +235,7 @@ impl<B: Backend> Activations<B> {
             normed: stream()?,
             attention: AttentionScratch::new(backend, spec, limits.tokens)?,
             mlp: MlpScratch::new(backend, spec, limits.tokens)?,
-            gathered: backend.tensor(limits.rows, spec.hidden)?,
+            gathered: backend.tensor(limits.rows + limits.hiddens(), spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
         })
     }

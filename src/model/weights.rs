@@ -7,19 +7,25 @@ use crate::model::fields::Fields;
 use memmap2::{Mmap, MmapMut};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::hint::black_box;
+use std::io::Write;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use twox_hash::XxHash3_64;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Bytes that are brought into memory between two calls of the progress callback.
 const WARM_BYTES: usize = 32 << 20;
+
+/// Of each tensor so many pieces of so many bytes are part of the fingerprint.
+const SAMPLES: usize = 4;
+const SAMPLE_BYTES: usize = 64;
 
 /// Tensors that a warning names; the rest are counted.
 const NAMED_IN_WARNING: usize = 5;
@@ -34,8 +40,11 @@ pub struct Weights {
     dtype: DType,
     parameters: u64,
     bytes: u64,
+    /// Every tensor there is, by its name.
+    inventory: BTreeMap<String, Entry>,
 }
 
+#[derive(Clone)]
 struct Entry {
     file: usize,
     range: Range<usize>,
@@ -54,10 +63,19 @@ impl Weights {
             read_header(&path, &map, files.len(), &mut tensors)?;
             files.push(map);
         }
+        let inventory = tensors.iter().map(|(name, entry): (&String, &Entry)| (name.clone(), entry.clone())).collect();
         // A checkpoint of the bare decoder, without its head, has no prefix.
         let prefix = if tensors.contains_key("embed_tokens.weight") { "" } else { "model." };
-        let mut weights =
-            Weights { folder: folder.into(), files, tensors, prefix, dtype: DType::F32, parameters: 0, bytes: 0 };
+        let mut weights = Weights {
+            folder: folder.into(),
+            files,
+            tensors,
+            prefix,
+            dtype: DType::F32,
+            parameters: 0,
+            bytes: 0,
+            inventory,
+        };
         weights.dtype = match dtype {
             Some(dtype) => dtype,
             None => weights.stored_dtype()?,
@@ -98,6 +116,23 @@ impl Weights {
     /// Bytes of the tensors taken so far, as they are held.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Stands for all tensors, taken or not, and for `spec`: their names, types and shapes, and samples of their bytes.
+    ///
+    /// To hash every byte would take as long as to read the files. A model that was trained further differs nearly everywhere.
+    pub fn fingerprint(&self, spec: &str) -> u64 {
+        let mut seen = spec.as_bytes().to_vec();
+        for (name, Entry { file, range, dtype, shape }) in &self.inventory {
+            write!(seen, "\n{name} {dtype} {shape:?} ").expect("a vector takes all");
+            let bytes = &self.files[*file][range.clone()];
+            let sample = bytes.len().min(SAMPLE_BYTES);
+            for i in 0..SAMPLES {
+                let start = (bytes.len() - sample) / (SAMPLES - 1) * i;
+                seen.extend_from_slice(&bytes[start..start + sample]);
+            }
+        }
+        XxHash3_64::oneshot(&seen)
     }
 
     /// Brings the files into memory, so that the first pass does not wait for the disk page by page.

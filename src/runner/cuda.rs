@@ -4,7 +4,7 @@ use super::graphs::{self, Graphs};
 use super::{Device, Launching, ModelInfo, Runner, RunnerConfig, memory};
 use crate::backend::cuda::{CallersContext, Cuda, KvCache, Step};
 use crate::backend::{Backend, DType};
-use crate::batch::{Batch, BatchLimits, Sampled};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::config::HfConfig;
@@ -55,6 +55,7 @@ impl CudaRunner {
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let mut backend = Cuda::open(index, weights.dtype())?;
         backend.check(&kv_shape, spec.heads)?;
+        backend.set_rounding(config.rounding);
 
         weights.warm(progress)?;
         let mut decoder = Decoder::load(&backend, &spec, &mut weights, &limits, limits.model_len)?;
@@ -169,7 +170,7 @@ impl Runner for CudaRunner {
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
         let _callers = CallersContext::note()?;
         assert!(self.collected < self.submitted, "a pass is in flight");
-        let step = &self.steps[self.collected % 2];
+        let step = &mut self.steps[self.collected % 2];
         if let Some(deadline) = deadline {
             while !step.is_finished()? {
                 if Instant::now() >= deadline {
@@ -178,6 +179,7 @@ impl Runner for CudaRunner {
                 thread::yield_now();
             }
         }
+        step.arrive()?;
         let sampled = self.backend.sampled(step)?;
         self.pass_time = step.device_time()?;
         self.collected += 1;
@@ -195,5 +197,15 @@ impl Runner for CudaRunner {
 
     fn pass_time(&self) -> Duration {
         self.pass_time
+    }
+
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        let _callers = CallersContext::note()?;
+        self.backend.read_blocks(&self.cache, blocks, to)
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        let _callers = CallersContext::note()?;
+        self.backend.write_blocks(&mut self.cache, blocks, from)
     }
 }

@@ -39,7 +39,7 @@ impl Graphs {
 
     /// The smallest graph that serves a batch, and its rows. `None` for a batch that is not all decode.
     pub fn serving(&self, batch: &Batch) -> Option<&(usize, Graph)> {
-        let is_decode = batch.tokens() == batch.rows() && batch.samples() == batch.rows();
+        let is_decode = batch.tokens() == batch.rows() && batch.samples() == batch.rows() && batch.hiddens() == 0;
         is_decode.then(|| self.by_rows.iter().find(|(rows, _)| batch.rows() <= *rows)).flatten()
     }
 }

@@ -7,9 +7,10 @@ mod graphs;
 mod memory;
 pub mod single;
 
+pub use crate::backend::Rounding;
 use crate::backend::cpu::{Cpu, Isa};
 use crate::backend::{DType, KvShape};
-use crate::batch::{Batch, BatchLimits, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::config::HfConfig;
@@ -47,6 +48,13 @@ pub trait Runner: Send {
 
     /// How long the device worked on the pass that was collected last.
     fn pass_time(&self) -> Duration;
+
+    /// Copies the keys and values of blocks that are full and of no pass that has not been collected.
+    /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()>;
+
+    /// Sets the keys and values of blocks that nobody reads, after what the passes in flight may write to them. The same form.
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()>;
 }
 
 /// What a runner is opened with, resolved and checked by the engine.
@@ -99,15 +107,6 @@ pub enum Launching {
     Eager,
 }
 
-/// What a row's logits may depend on, in their last bits. On the CPU always the row alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rounding {
-    /// Also the size of the batch and how a prompt was cut, where that is faster.
-    Fastest,
-    /// The row alone.
-    BatchInvariant,
-}
-
 /// How much memory the KV cache may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KvBudget {
@@ -153,6 +152,10 @@ pub struct ModelInfo {
     pub num_kv_blocks: usize,
     /// The largest batch, by which all buffers are sized.
     pub limits: BatchLimits,
+    /// Form of the KV cache.
+    pub kv_shape: KvShape,
+    /// Stands for the decoder and its weights: models that differ have different ones.
+    pub fingerprint: u64,
 }
 
 impl ModelInfo {
@@ -177,6 +180,9 @@ impl ModelInfo {
             kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
             num_kv_blocks: blocks,
             limits,
+            kv_shape: *kv_shape,
+            // The debug format names every field of the spec, also those that a later version adds.
+            fingerprint: weights.fingerprint(&format!("{spec:?}")),
         }
     }
 }
@@ -238,10 +244,6 @@ fn load_on_cuda(
     index: usize,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
-    if config.rounding == Rounding::BatchInvariant {
-        let what = "batch_invariant on CUDA: leave it 0, or choose device CPU, where it is always so".to_owned();
-        return Err(Error::Unsupported { what });
-    }
     let (runner, info) = cuda::CudaRunner::open(folder, config, index, progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
 }

@@ -1,7 +1,7 @@
 //! One device, one pass at a time.
 
 use crate::backend::{Backend, Tensor};
-use crate::batch::{Batch, Sampled};
+use crate::batch::{Batch, BlockId, Sampled};
 use crate::error::Result;
 use crate::model::config::HfConfig;
 use crate::model::decoder::{Decoder, Stage};
@@ -111,6 +111,14 @@ impl<B: Backend> Runner for SingleRunner<B> {
 
     fn pass_time(&self) -> Duration {
         self.pass_time
+    }
+
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        self.backend.read_blocks(&self.cache, blocks, to)
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        self.backend.write_blocks(&mut self.cache, blocks, from)
     }
 }
 

@@ -40,6 +40,10 @@ static void null_pointers(void) {
   REFUSED("options_json", nvllm_apply_chat_template(engine, "[]", 2, NULL, 1, NULL, 0, &needed, &error));
   REFUSED("text", nvllm_apply_chat_template(engine, "[]", 2, NULL, 0, NULL, 1, &needed, &error));
   REFUSED("needed", nvllm_apply_chat_template(engine, "[]", 2, NULL, 0, NULL, 0, NULL, &error));
+  REFUSED("tokens", nvllm_save_prefix(engine, NULL, 1, 0, NULL, 0, &needed, NULL, &error));
+  REFUSED("buffer", nvllm_save_prefix(engine, &token, 1, 0, NULL, 1, &needed, NULL, &error));
+  REFUSED("needed", nvllm_save_prefix(engine, &token, 1, 0, NULL, 0, NULL, NULL, &error));
+  REFUSED("bytes", nvllm_restore_prefix(engine, NULL, 1, NULL, &error));
   REFUSED("stats", nvllm_get_stats(engine, NULL, &error));
   REFUSED("text", nvllm_metrics_text(engine, NULL, 1, &needed, &error));
   REFUSED("needed", nvllm_metrics_text(engine, NULL, 0, NULL, &error));
@@ -63,6 +67,9 @@ static void impossible_lengths(void) {
   REFUSED("prompt", nvllm_add_request(engine, "a", SIZE_MAX, NULL, NULL, &error));
   REFUSED("tokens", nvllm_add_request_tokens(engine, &token, SIZE_MAX / 2, NULL, NULL, &error));
   REFUSED("text", nvllm_tokenize(engine, "a", SIZE_MAX, 0, NULL, 0, &needed, &error));
+  REFUSED("tokens", nvllm_save_prefix(engine, &token, SIZE_MAX, 0, NULL, 0, &needed, NULL, &error));
+  REFUSED("bytes", nvllm_restore_prefix(engine, (const uint8_t *)"a", SIZE_MAX, NULL, &error));
+  REFUSED("length is 0", nvllm_restore_prefix(engine, NULL, 0, NULL, &error));
   REFUSED("tokens", nvllm_add_request_tokens(engine, (const uint32_t *)(const void *)((const char *)&token + 1), 1, NULL,
                                              NULL, &error));
 }

@@ -56,7 +56,7 @@ AT(nvllm_model_info, device_index, 68);
 AT(nvllm_model_info, max_num_seqs, 72);
 AT(nvllm_model_info, max_batched_tokens, 76);
 
-SIZE(nvllm_request_options, 192);
+SIZE(nvllm_request_options, 200);
 AT(nvllm_request_options, struct_size, 0);
 AT(nvllm_request_options, tag, 8);
 AT(nvllm_request_options, max_tokens, 16);
@@ -86,8 +86,10 @@ AT(nvllm_request_options, include_stop, 144);
 AT(nvllm_request_options, max_wait_us, 152);
 AT(nvllm_request_options, cache_salt, 160);
 AT(nvllm_request_options, pin_prompt, 168);
-AT(nvllm_request_options, structure, 176);
-AT(nvllm_request_options, structure_kind, 184);
+AT(nvllm_request_options, pooling, 172);
+AT(nvllm_request_options, num_prompt_logprobs, 176);
+AT(nvllm_request_options, structure, 184);
+AT(nvllm_request_options, structure_kind, 192);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);
@@ -100,7 +102,7 @@ AT(nvllm_step_result, prefill_tokens, 28);
 AT(nvllm_step_result, decode_tokens, 32);
 AT(nvllm_step_result, elapsed_us, 40);
 
-SIZE(nvllm_output, 128);
+SIZE(nvllm_output, 176);
 AT(nvllm_output, struct_size, 0);
 AT(nvllm_output, request_id, 8);
 AT(nvllm_output, tag, 16);
@@ -120,6 +122,13 @@ AT(nvllm_output, top_tokens, 96);
 AT(nvllm_output, top_logprobs, 104);
 AT(nvllm_output, cumulative_logprob, 112);
 AT(nvllm_output, error_message, 120);
+AT(nvllm_output, embedding, 128);
+AT(nvllm_output, embedding_len, 136);
+AT(nvllm_output, num_logprobs, 144);
+AT(nvllm_output, num_prompt_logprobs, 148);
+AT(nvllm_output, prompt_logprobs, 152);
+AT(nvllm_output, prompt_top_tokens, 160);
+AT(nvllm_output, prompt_top_logprobs, 168);
 
 SIZE(nvllm_progress, 48);
 AT(nvllm_progress, struct_size, 0);
@@ -180,6 +189,12 @@ static nvllm_status (*const result_get)(const nvllm_result *, size_t, nvllm_outp
 static void (*const result_free)(nvllm_result *) = nvllm_result_free;
 static nvllm_status (*const reset_prefix_cache)(nvllm_engine *, nvllm_error *) = nvllm_reset_prefix_cache;
 static nvllm_status (*const release_prefix)(nvllm_engine *, uint64_t) = nvllm_release_prefix;
+static nvllm_status (*const save_prefix)(nvllm_engine *, const uint32_t *, size_t, uint64_t, uint8_t *, size_t, size_t *,
+                                         size_t *, nvllm_error *) = nvllm_save_prefix;
+static nvllm_status (*const restore_prefix)(nvllm_engine *, const uint8_t *, size_t, size_t *, nvllm_error *) =
+    nvllm_restore_prefix;
+static nvllm_status (*const fork_request)(nvllm_engine *, uint64_t, uint32_t, const nvllm_request_options *, uint64_t *,
+                                          nvllm_error *) = nvllm_fork;
 static nvllm_status (*const tokenize)(const nvllm_engine *, const char *, size_t, uint32_t, uint32_t *, size_t, size_t *,
                                       nvllm_error *) = nvllm_tokenize;
 static nvllm_status (*const detokenize)(const nvllm_engine *, const uint32_t *, size_t, uint32_t, char *, size_t, size_t *,
@@ -193,5 +208,6 @@ int main(void) {
   return !(status_name && version && abi_version && build_info && set_log_callback && engine_config_init && engine_new &&
            engine_free && engine_model_info && request_options_init && add_request && add_request_tokens && cancel && step &&
            is_finished && poll_output && set_output_callback && generate && generate_tokens && result_count && result_get &&
-           result_free && reset_prefix_cache && release_prefix && tokenize && detokenize && apply_chat_template && metrics_text && get_stats);
+           result_free && reset_prefix_cache && release_prefix && save_prefix &&
+           restore_prefix && fork_request && tokenize && detokenize && apply_chat_template && metrics_text && get_stats);
 }

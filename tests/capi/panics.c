@@ -60,6 +60,16 @@ static nvllm_status call_get_stats(void) {
 
 static nvllm_status call_reset_prefix_cache(void) { return nvllm_reset_prefix_cache(engine, &error); }
 static nvllm_status call_release_prefix(void) { return nvllm_release_prefix(engine, 1); }
+static nvllm_status call_save_prefix(void) {
+  const uint32_t token = 5;
+  size_t needed = 0;
+  return nvllm_save_prefix(engine, &token, 1, 0, NULL, 0, &needed, NULL, &error);
+}
+static nvllm_status call_restore_prefix(void) {
+  const uint8_t byte = 0;
+  return nvllm_restore_prefix(engine, &byte, 1, NULL, &error);
+}
+static nvllm_status call_fork(void) { return nvllm_fork(engine, 1, 0, NULL, NULL, &error); }
 
 static nvllm_status call_metrics_text(void) {
   size_t needed = 0;
@@ -86,6 +96,9 @@ static const struct {
     {"nvllm_metrics_text", call_metrics_text},
     {"nvllm_reset_prefix_cache", call_reset_prefix_cache},
     {"nvllm_release_prefix", call_release_prefix},
+    {"nvllm_save_prefix", call_save_prefix},
+    {"nvllm_restore_prefix", call_restore_prefix},
+    {"nvllm_fork", call_fork},
 };
 enum { ENTRIES = sizeof entries / sizeof *entries };
 

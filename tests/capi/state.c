@@ -1,4 +1,4 @@
-/* The prefix cache in the caller's hands: salts, pins, and forgetting. */
+/* State in the caller's hands: salts, pins and forgetting, embeddings, saved prefixes, forks. */
 #include "check.h"
 
 enum { PROMPT = 40, BLOCK = 16 };
@@ -67,12 +67,109 @@ static void too_many_pins_are_refused(nvllm_engine *engine) {
   check_still_works(engine, "too many pins");
 }
 
+static void a_prompt_becomes_one_embedding(nvllm_engine *engine) {
+  static const uint32_t kinds[] = {NVLLM_POOLING_LAST, NVLLM_POOLING_MEAN};
+  nvllm_error error;
+  nvllm_model_info info = {.struct_size = sizeof info};
+  CHECK_STATUS(NVLLM_OK, nvllm_engine_model_info(engine, &info, &error), &error, "info");
+  for (size_t kind = 0; kind < 2; kind++) {
+    nvllm_output output = {.struct_size = sizeof output};
+    nvllm_request_options options = options_of(5);
+    int outputs = 0;
+    options.pooling = kinds[kind];
+    CHECK_STATUS(NVLLM_OK, nvllm_add_request_tokens(engine, prompt, PROMPT, &options, NULL, &error), &error, "add");
+    while (!nvllm_is_finished(engine)) {
+      CHECK_STATUS(NVLLM_OK, nvllm_step(engine, 0, NULL, &error), &error, "step");
+      while (nvllm_poll_output(engine, &output, &error) == NVLLM_OK) {
+        double square = 0;
+        outputs++;
+        CHECK(output.finish_reason == NVLLM_FINISH_STOP && output.num_token_ids == 0, "nothing is generated");
+        CHECK(output.embedding_len == info.hidden_size, "%zu numbers", output.embedding_len);
+        for (size_t i = 0; i < output.embedding_len; i++) square += (double)output.embedding[i] * output.embedding[i];
+        CHECK(square > 0 && square < 1e12, "the square of its length is %g", square);
+      }
+    }
+    CHECK(outputs == 1, "%d outputs", outputs);
+    options.n = 2;
+    CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_add_request_tokens(engine, prompt, PROMPT, &options, NULL, &error), &error,
+                 "two embeddings of one prompt");
+  }
+  nvllm_output output = {.struct_size = sizeof output};
+  add_tokens(engine, 1);
+  CHECK_STATUS(NVLLM_OK, nvllm_step(engine, 0, NULL, &error), &error, "step");
+  CHECK_STATUS(NVLLM_OK, nvllm_poll_output(engine, &output, &error), &error, "poll");
+  CHECK(output.embedding == NULL && output.embedding_len == 0, "an answer has no embedding");
+  check_still_works(engine, "embeddings");
+}
+
+static void a_prefix_goes_on_in_another_engine(nvllm_engine *engine, const char *folder) {
+  static uint8_t bytes[1 << 20];
+  nvllm_error error;
+  size_t needed = 0, saved = 0, restored = 0;
+  nvllm_request_options options = options_of(1);
+  nvllm_engine *other = open_engine(folder);
+  options.cache_salt = 77;
+  CHECK_STATUS(NVLLM_ERR_NOT_FOUND, nvllm_save_prefix(engine, prompt, PROMPT, 77, NULL, 0, &needed, &saved, &error), &error,
+               "nothing is there");
+  cached(engine, &options, NULL);
+  CHECK_STATUS(NVLLM_ERR_BUFFER_TOO_SMALL, nvllm_save_prefix(engine, prompt, PROMPT, 77, NULL, 0, &needed, &saved, &error),
+               &error, "the size");
+  CHECK(saved == 0 && needed > 0 && needed <= sizeof bytes, "%zu bytes, %zu tokens", needed, saved);
+  CHECK_STATUS(NVLLM_ERR_BUFFER_TOO_SMALL,
+               nvllm_save_prefix(engine, prompt, PROMPT, 77, bytes, needed - 1, &needed, &saved, &error), &error, "too small");
+  CHECK_STATUS(NVLLM_OK, nvllm_save_prefix(engine, prompt, PROMPT, 77, bytes, sizeof bytes, &needed, &saved, &error), &error,
+               "save");
+  CHECK(saved == 2 * BLOCK, "%zu tokens", saved);
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_restore_prefix(other, bytes, needed - 1, &restored, &error), &error, "cut");
+  CHECK(strstr(error.message, "length") != NULL, "%s", error.message);
+  bytes[needed / 2] ^= 1;
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_restore_prefix(other, bytes, needed, &restored, &error), &error, "damaged");
+  CHECK(strstr(error.message, "checksum") != NULL, "%s", error.message);
+  bytes[needed / 2] ^= 1;
+  CHECK(restored == 0, "%zu tokens", restored);
+  check_still_works(other, "bad bytes");
+  CHECK_STATUS(NVLLM_OK, nvllm_restore_prefix(other, bytes, needed, &restored, &error), &error, "restore");
+  CHECK(restored == 2 * BLOCK && cached(other, &options, NULL) == 2 * BLOCK, "the other engine has it");
+  CHECK_STATUS(NVLLM_OK, nvllm_restore_prefix(other, bytes, needed, NULL, NULL), &error, "again, and nobody wants to know");
+  nvllm_engine_free(other);
+}
+
+static void a_running_request_forks(nvllm_engine *engine) {
+  nvllm_error error;
+  nvllm_output output = {.struct_size = sizeof output};
+  nvllm_request_options options = options_of(12);
+  uint32_t texts[2][12];
+  size_t lens[2] = {0, 0};
+  uint64_t id = add_tokens(engine, 12), fork = 0;
+  for (int i = 0; i < 5; i++) CHECK_STATUS(NVLLM_OK, nvllm_step(engine, 0, NULL, &error), &error, "step");
+  options.ignore_eos = 1;
+  CHECK_STATUS(NVLLM_ERR_NOT_FOUND, nvllm_fork(engine, id + 1, 0, &options, &fork, &error), &error, "no such request");
+  CHECK_STATUS(NVLLM_ERR_NOT_FOUND, nvllm_fork(engine, id, 1, &options, &fork, &error), &error, "no such completion");
+  CHECK_STATUS(NVLLM_OK, nvllm_fork(engine, id, 0, &options, &fork, &error), &error, "fork");
+  CHECK(fork > id, "an id of its own");
+  while (!nvllm_is_finished(engine)) {
+    CHECK_STATUS(NVLLM_OK, nvllm_step(engine, 0, NULL, &error), &error, "step");
+    while (nvllm_poll_output(engine, &output, &error) == NVLLM_OK) {
+      int which = output.request_id == fork;
+      for (size_t i = 0; i < output.num_token_ids && lens[which] < 12; i++) texts[which][lens[which]++] = output.token_ids[i];
+    }
+  }
+  CHECK(lens[0] == 12 && lens[1] == 12, "%zu and %zu tokens", lens[0], lens[1]);
+  CHECK(memcmp(texts[0] + 5, texts[1], 7 * sizeof(uint32_t)) == 0, "a greedy fork says what the original says");
+  CHECK_STATUS(NVLLM_ERR_NOT_FOUND, nvllm_fork(engine, id, 0, NULL, NULL, &error), &error, "it has ended");
+  check_still_works(engine, "a fork");
+}
+
 int main(int argc, char **argv) {
-  nvllm_engine *engine = open_engine(model_folder(argc, argv));
+  const char *folder = model_folder(argc, argv);
+  nvllm_engine *engine = open_engine(folder);
   for (uint32_t i = 0; i < PROMPT; i++) prompt[i] = 5 + i;
   salts_keep_tenants_apart(engine);
   a_pinned_prompt_survives_a_reset_until_it_is_released(engine);
   too_many_pins_are_refused(engine);
+  a_prompt_becomes_one_embedding(engine);
+  a_prefix_goes_on_in_another_engine(engine, folder);
+  a_running_request_forks(engine);
   nvllm_engine_free(engine);
   return checks_end();
 }

@@ -150,6 +150,9 @@ static void handles_may_be_null(void) {
   NO_ENGINE(nvllm_detokenize(NULL, &token, 1, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_apply_chat_template(NULL, "[]", 2, NULL, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_reset_prefix_cache(NULL, &error));
+  NO_ENGINE(nvllm_save_prefix(NULL, &token, 1, 0, NULL, 0, &needed, NULL, &error));
+  NO_ENGINE(nvllm_restore_prefix(NULL, NULL, 0, NULL, &error));
+  NO_ENGINE(nvllm_fork(NULL, 1, 0, NULL, &id, &error));
   NO_ENGINE(nvllm_get_stats(NULL, &stats, &error));
   NO_ENGINE(nvllm_metrics_text(NULL, NULL, 0, &needed, &error));
 #undef NO_ENGINE

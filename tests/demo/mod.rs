@@ -1,4 +1,5 @@
 //! The demo model, asked many questions at once.
+#![allow(dead_code)]
 
 use nanovllm::batch::TokenId;
 use nanovllm::engine::options::EngineOptions;

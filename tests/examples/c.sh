@@ -1,5 +1,5 @@
 #!/bin/sh
-# The C examples stream, poll_loop, tokenizer and json, as a user runs them.
+# The C examples, as a user runs them.
 #   c.sh FOLDER_OF_EXAMPLES MODEL_FOLDER
 set -eu
 examples=$1 model=$2
@@ -56,8 +56,25 @@ if said=$("$examples/json" "$model" '{"type": "objekt"}' "introduce yourself" 2>
 fi
 wants "json, refusal" "Invalid type: objekt (NVLLM_ERR_INVALID_ARGUMENT)" "$said"
 
-for program in stream poll_loop tokenizer; do
-    if "$examples/$program" /no/such/folder x </dev/null 2>/dev/null; then
+said=$("$examples/embed" "$model" "hello" "hello" "list all prime numbers within 10")
+wants "embed, itself" "^1\.000  hello$" "$said"
+wants "embed, another" "^-*0\.[0-9]*  list all" "$said"
+
+said=$("$examples/save_prefix" "$model" "$work/state" "list all prime numbers within 50" 2>&1)
+wants "save_prefix, first" "^Prime numbers within 50: .*, 43, 47" "$said"
+wants "save_prefix, first" "^0 of [0-9]* prompt tokens were there already$" "$said"
+said=$("$examples/save_prefix" "$model" "$work/state" "introduce yourself" 2>&1)
+wants "save_prefix, second" "^restored [0-9]* of [0-9]* tokens$" "$said"
+wants "save_prefix, second" "^[1-9][0-9]* of [0-9]* prompt tokens were there already$" "$said"
+printf x | dd of="$work/state" bs=1 seek=2000 conv=notrunc 2>/dev/null
+if said=$("$examples/save_prefix" "$model" "$work/state" "introduce yourself" 2>&1); then
+    echo "c.sh: save_prefix: a damaged file is no failure" >&2
+    failures=$((failures + 1))
+fi
+wants "save_prefix, damaged" "checksum" "$said"
+
+for program in stream poll_loop tokenizer embed; do
+    if "$examples/$program" /no/such/folder x y </dev/null 2>/dev/null; then
         echo "c.sh: $program: a missing model is no failure" >&2
         failures=$((failures + 1))
     fi

@@ -2,12 +2,16 @@
 //!
 //! Keys and values are simulated by one number a slot, which digests the token there and, through the row's block table,
 //! the number of the position before it. So a block that is shared wrongly, reused too early, left out or written at a
-//! wrong position changes tokens. What a batch must be by its documentation is asserted.
+//! wrong position changes tokens. Its logits are drawn from that number, and all else follows from them by the rules of
+//! `Sampling`, filters excepted. What a batch must be by its documentation is asserted.
 #![allow(dead_code)]
 
 pub mod oracle;
 
-use nanovllm::batch::{Batch, BatchLimits, FROM_PREVIOUS, NO_MASK, Sampled, Sampling, TokenId};
+use nanovllm::backend::{DType, KvShape};
+use nanovllm::batch::{
+    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, NO_MASK, NO_TOKEN, RANKED_MAX, Sampled, Sampling, TokenId,
+};
 use nanovllm::error::Result;
 use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
 use std::collections::VecDeque;
@@ -43,6 +47,14 @@ pub struct FakeRunner {
     /// Which row writes to each block in this pass. `[blocks]`
     writers: Vec<Option<usize>>,
     sampled: Vec<TokenId>,
+    hidden: Vec<f32>,
+    /// Blocks that are written when so many passes more have been computed.
+    writes: Vec<(usize, Vec<BlockId>, Vec<u8>)>,
+    logprobs: Vec<f32>,
+    top_tokens: Vec<TokenId>,
+    top_logprobs: Vec<f32>,
+    /// Of one sample. `[vocab]`
+    logits: Vec<f32>,
 }
 
 /// A fake model that is ready.
@@ -57,6 +69,12 @@ pub fn load(shape: Shape) -> Loaded {
         slots: vec![u64::MAX; blocks * limits.block_size],
         writers: vec![None; blocks],
         sampled: Vec::with_capacity(limits.rows),
+        hidden: Vec::with_capacity(limits.hiddens()),
+        writes: Vec::new(),
+        logprobs: vec![f32::NAN; limits.rows],
+        top_tokens: vec![NO_TOKEN; limits.rows * RANKED_MAX],
+        top_logprobs: vec![f32::NAN; limits.rows * RANKED_MAX],
+        logits: Vec::with_capacity(vocab),
     });
     let info = ModelInfo {
         device: Device::Cpu,
@@ -70,6 +88,9 @@ pub fn load(shape: Shape) -> Loaded {
         kv_cache_bytes: 0,
         num_kv_blocks: blocks,
         limits,
+        // One number of eight bytes a slot.
+        kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: limits.block_size, dtype: DType::F32 },
+        fingerprint: vocab as u64,
     };
     Loaded { runner, info }
 }
@@ -79,14 +100,40 @@ pub fn digest(before: u64, token: TokenId) -> u64 {
     (before ^ u64::from(token)).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xd129_0b2a_5cd1_9d47).rotate_left(29)
 }
 
-/// The token that follows a text whose slots sum up to `attended`, of those that `may` be next.
-pub fn choose(attended: u64, sampling: &Sampling, may: impl Fn(TokenId) -> bool, vocab: usize) -> TokenId {
-    let random = if sampling.temperature == 0.0 { 0 } else { sampling.seed ^ sampling.stream << 17 };
-    let choice = digest(attended ^ random, sampling.position) >> 16;
-    let may_be_next = || (0..vocab as TokenId).filter(|&token| may(token));
-    let count = may_be_next().count() as u64;
-    assert!(count > 0, "a sample that asks has a token to choose");
-    may_be_next().nth((choice % count) as usize).expect("it is one of them")
+/// What the model says of the tokens that may follow a text whose slots sum up to `attended`.
+pub fn write_logits(attended: u64, vocab: usize, logits: &mut Vec<f32>) {
+    logits.clear();
+    // Thousands of steps from -8 to 8, of which each f32 is exact.
+    logits.extend((0..vocab as TokenId).map(|token| (digest(attended, token) >> 50) as f32 / 1024.0 - 8.0));
+}
+
+/// The token that is chosen from adjusted logits: the greatest, after noise where it is sampled.
+pub fn choose(logits: &[f32], sampling: &Sampling) -> TokenId {
+    let noise = |token: TokenId| match sampling.temperature {
+        0.0 => 0.0,
+        _ => {
+            (digest(sampling.seed ^ sampling.stream << 17 ^ u64::from(sampling.position) << 40, token) >> 52) as f32
+                / 256.0
+        }
+    };
+    let mut best = None;
+    for (token, logit) in (0..).zip(logits) {
+        let score = logit + noise(token);
+        if score > f32::NEG_INFINITY && best.is_none_or(|(_, greatest)| score > greatest) {
+            best = Some((token, score));
+        }
+    }
+    best.expect("some token may be chosen").0
+}
+
+/// The sum that the softmax of `logits` is divided by, as a logarithm.
+pub fn log_sum(logits: &[f32]) -> f64 {
+    logits.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln()
+}
+
+/// The final hidden state of a token, one number, by what its slot holds.
+pub fn hidden(slot: u64) -> f32 {
+    (slot >> 40) as f32
 }
 
 impl FakeRunner {
@@ -103,6 +150,8 @@ impl FakeRunner {
         assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);
         assert_eq!((batch.positions.len(), batch.slots.len()), (batch.tokens(), batch.tokens()));
         assert_eq!(batch.sampling.len(), batch.samples());
+        assert!(batch.hiddens() <= limits.hiddens() && batch.samples() <= limits.rows);
+        assert!(batch.hidden_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.hidden_tokens);
         assert!(batch.sampled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.sampled_tokens);
         self.writers.fill(None);
         for row in 0..batch.rows() {
@@ -130,6 +179,40 @@ impl FakeRunner {
         }
     }
 
+    /// Writes the blocks that no pass in flight is before any more.
+    fn write_blocks_now(&mut self) {
+        let block_size = self.shape.limits.block_size;
+        for (passes, blocks, bytes) in &mut self.writes {
+            *passes = passes.saturating_sub(1);
+            if *passes > 0 {
+                continue;
+            }
+            for (&block, bytes) in blocks.iter().zip(bytes.chunks_exact(8 * block_size)) {
+                let slots = &mut self.slots[block as usize * block_size..][..block_size];
+                for (slot, bytes) in slots.iter_mut().zip(bytes.as_chunks().0) {
+                    *slot = u64::from_le_bytes(*bytes);
+                }
+            }
+        }
+        self.writes.retain(|(passes, ..)| *passes > 0);
+    }
+
+    fn copy_blocks(&mut self) {
+        let copies = &self.batch.copies;
+        let size = self.shape.limits.block_size;
+        for copy in copies {
+            assert!(copies.iter().all(|other| other.from != copy.to), "block {} is a source and a target", copy.to);
+            assert_eq!(
+                copies.iter().filter(|other| other.to == copy.to).count(),
+                1,
+                "block {} is a target twice",
+                copy.to
+            );
+            let from = copy.from as usize * size;
+            self.slots.copy_within(from..from + size, copy.to as usize * size);
+        }
+    }
+
     fn write_slots(&mut self) {
         for row in 0..self.batch.rows() {
             for index in self.batch.row(row) {
@@ -140,21 +223,85 @@ impl FakeRunner {
         }
     }
 
+    /// Whether the samples are what their documentation says.
+    fn check_samples(&self) {
+        let (batch, vocab) = (&self.batch, self.shape.vocab);
+        let limits = &self.shape.limits;
+        assert!(batch.samples() <= limits.rows && batch.hiddens() <= limits.hiddens(), "{} samples", batch.samples());
+        for sampling in &batch.sampling {
+            let entries = &batch.adjustments[sampling.adjusted()];
+            assert!(entries.is_sorted_by(|a, b| a.token < b.token), "each token once: {entries:?}");
+            assert!(entries.iter().all(|entry| (entry.token as usize) < vocab && entry.bias < f32::INFINITY));
+            assert!(sampling.ranked() <= RANKED_MAX);
+            assert!(sampling.forced == NO_TOKEN || (sampling.forced as usize) < vocab);
+        }
+    }
+
     fn sample(&mut self) {
         self.sampled.clear();
-        for (sampling, &token) in self.batch.sampling.iter().zip(&self.batch.sampled_tokens) {
+        self.hidden.clear();
+        let slots = self.batch.hidden_tokens.iter().map(|&token| self.batch.slots[token as usize]);
+        self.hidden.extend(slots.map(|slot| hidden(self.slots[slot as usize])));
+        for (sample, (sampling, &token)) in self.batch.sampling.iter().zip(&self.batch.sampled_tokens).enumerate() {
             let row = self.batch.row_starts.partition_point(|&start| start <= token) - 1;
             let context = self.batch.positions[token as usize] as usize + 1;
             assert_eq!(sampling.position as usize, context);
             let attended =
                 (0..context).fold(0u64, |sum, position| sum.wrapping_add(self.slots[self.slot(row, position)]));
-            let adjusted = &self.batch.adjustments[sampling.adjusted()];
-            let mask = (sampling.mask != NO_MASK).then(|| &self.batch.masks[sampling.mask as usize..]);
-            let may = |token: TokenId| {
-                let masked = mask.is_some_and(|mask| mask[token as usize / 32] >> (token % 32) & 1 == 0);
-                !masked && !adjusted.iter().any(|it| it.token == token && it.bias == f32::NEG_INFINITY)
+            write_logits(attended, self.shape.vocab, &mut self.logits);
+            let logits = &mut self.logits;
+            let log_sum = if sampling.logprobs > 0 { log_sum(logits) } else { f64::NAN };
+            let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
+            if sampling.logprobs > 0 {
+                let start = sample * RANKED_MAX;
+                let ranked = start..start + sampling.ranked();
+                let mut ceiling = (f32::INFINITY, 0);
+                for at in ranked {
+                    // The next after the one before, in the order of rank.
+                    let next = (0..)
+                        .zip(logits.iter().copied())
+                        .filter(|&(token, logit)| logit < ceiling.0 || (logit == ceiling.0 && token > ceiling.1));
+                    let best = next.reduce(|best, other| if other.1 > best.1 { other } else { best });
+                    (self.top_tokens[at], self.top_logprobs[at]) =
+                        best.map_or((NO_TOKEN, f32::NEG_INFINITY), |(token, logit)| (token, logprob(logit)));
+                    ceiling = best.map_or((f32::NEG_INFINITY, NO_TOKEN), |(token, logit)| (logit, token));
+                }
+            }
+            let plain = |token: TokenId| (digest(attended, token) >> 50) as f32 / 1024.0 - 8.0;
+            let entries = &self.batch.adjustments[sampling.adjusted()];
+            let awaited = Adjustment { token: sampling.awaited, uses: Adjustment::UNUSED, bias: 0.0 };
+            let is_listed = entries.iter().any(|entry| entry.token == awaited.token);
+            let unlisted = (awaited.token != NO_TOKEN && !is_listed).then_some(awaited);
+            for entry in entries.iter().copied().chain(unlisted) {
+                let uses = match (entry.uses, entry.token == awaited.token) {
+                    (uses, false) => uses,
+                    (Adjustment::UNUSED, true) => 1,
+                    (uses, true) => uses + 1,
+                };
+                let logit = &mut logits[entry.token as usize];
+                if uses != Adjustment::UNUSED {
+                    let penalty = sampling.repetition_penalty;
+                    *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+                    *logit -= if uses > 0 { sampling.presence_penalty } else { 0.0 };
+                    *logit -= sampling.frequency_penalty * uses as f32;
+                }
+                *logit += entry.bias;
+            }
+            if sampling.mask != NO_MASK {
+                let mask = &self.batch.masks[sampling.mask as usize..];
+                let masked = |token: usize| mask[token / 32] >> (token % 32) & 1 == 0;
+                logits
+                    .iter_mut()
+                    .enumerate()
+                    .filter(|(token, _)| masked(*token))
+                    .for_each(|(_, logit)| *logit = f32::NAN);
+            }
+            let chosen = match sampling.forced {
+                NO_TOKEN => choose(logits, sampling),
+                forced => forced,
             };
-            self.sampled.push(choose(attended, sampling, may, self.shape.vocab));
+            self.logprobs[sample] = if sampling.logprobs > 0 { logprob(plain(chosen)) } else { f32::NAN };
+            self.sampled.push(chosen);
         }
     }
 }
@@ -174,12 +321,15 @@ impl Runner for FakeRunner {
         if self.made == 0 {
             self.batch.clone_from(self.in_flight.front().expect("a pass is in flight"));
             // What the pass before sampled is known only now.
-            for token in &mut self.batch.token_ids {
+            let awaited = self.batch.sampling.iter_mut().map(|sampling| &mut sampling.awaited);
+            for token in self.batch.token_ids.iter_mut().chain(awaited.filter(|token| **token != NO_TOKEN)) {
                 if *token >= FROM_PREVIOUS {
                     *token = self.sampled[(*token - FROM_PREVIOUS) as usize];
                 }
             }
             self.check();
+            self.check_samples();
+            self.copy_blocks();
             self.write_slots();
         }
         self.made = match deadline {
@@ -192,7 +342,14 @@ impl Runner for FakeRunner {
         self.made = 0;
         self.idle.extend(self.in_flight.pop_front());
         self.sample();
-        Ok(Some(Sampled { tokens: &self.sampled, ..Sampled::default() }))
+        self.write_blocks_now();
+        Ok(Some(Sampled {
+            tokens: &self.sampled,
+            logprobs: &self.logprobs,
+            top_tokens: &self.top_tokens,
+            top_logprobs: &self.top_logprobs,
+            hidden: &self.hidden,
+        }))
     }
 
     fn depth(&self) -> usize {
@@ -205,5 +362,23 @@ impl Runner for FakeRunner {
 
     fn stages(&self) -> usize {
         self.shape.stages
+    }
+
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        let block_size = self.shape.limits.block_size;
+        let slots = blocks.iter().flat_map(|&block| &self.slots[block as usize * block_size..][..block_size]);
+        for (to, slot) in to.chunks_exact_mut(8).zip(slots) {
+            to.copy_from_slice(&slot.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        let passes = self.in_flight.len();
+        self.writes.push((passes, blocks.to_vec(), from.to_vec()));
+        if passes == 0 {
+            self.write_blocks_now();
+        }
+        Ok(())
     }
 }

@@ -7,6 +7,13 @@ Each case is a small random checkpoint in the Hugging Face layout, and `referenc
     tokens  I32 [64]         greedy tokens that follow the prompt
     logits  F32 [64, vocab]  the logits that each of these tokens is the greatest of
 
+and `embedding.safetensors`, for tests/embeddings.rs:
+
+    last  F32 [hidden]  the hidden state of the prompt's last token, after the last norm
+    mean  F32 [hidden]  the mean of all of the prompt
+
+`--embeddings` makes these alone, for the checkpoints that are there.
+
 The references are computed by transformers in f32 on the checkpoint's own numbers, so that they say what exact
 arithmetic gives for weights that were rounded to bf16 or f16.
 
@@ -28,7 +35,7 @@ import sys
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
@@ -206,6 +213,19 @@ def reference(folder, vocab, generator, prompt_tokens=PROMPT_TOKENS, device="cpu
     return prompt, torch.tensor(sequence[prompt_tokens:]), torch.stack(logits)
 
 
+@torch.no_grad()
+def write_embedding(folder, prompt):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    states = model.model(prompt.long()[None]).last_hidden_state[0]
+    pooled = {"last": states[-1].clone(), "mean": states.double().mean(0).float()}
+    save_file(pooled, folder / "embedding.safetensors")
+
+
+def embeddings():
+    for name in CASES:
+        write_embedding(HERE / name, load_file(HERE / name / "reference.safetensors")["prompt"])
+
+
 def main():
     for seed, (name, (model_type, number_type, changes, layout)) in enumerate(CASES.items()):
         folder = HERE / name
@@ -219,6 +239,7 @@ def main():
             {"prompt": prompt.int(), "tokens": tokens.int(), "logits": logits.contiguous()},
             folder / "reference.safetensors",
         )
+        write_embedding(folder, prompt)
         top = logits.topk(2).values
         gap = (top[:, 0] - top[:, 1]).min().item()
         size = sum(f.stat().st_size for f in folder.iterdir())
@@ -256,5 +277,7 @@ def make_large(folder):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--large"]:
         make_large(pathlib.Path(sys.argv[2]))
+    elif sys.argv[1:] == ["--embeddings"]:
+        embeddings()
     else:
         main()

@@ -45,6 +45,16 @@ impl Reference {
     }
 }
 
+impl Reference {
+    /// What a prompt is pooled to, as `last` or `mean`. `[hidden]`
+    pub fn embedding(name: &str, pooling: &str) -> Vec<f32> {
+        let bytes = fs::read(golden(name).join("embedding.safetensors")).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let (words, _) = file.tensor(pooling).unwrap().data().as_chunks();
+        words.iter().copied().map(f32::from_le_bytes).collect()
+    }
+}
+
 /// `|a - b| / |b|`
 pub fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());

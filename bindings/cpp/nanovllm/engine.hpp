@@ -178,6 +178,39 @@ class engine {
     return nvllm_release_prefix(native(), request_id) == NVLLM_OK;
   }
 
+  /// [one] The longest prefix of these tokens that the prefix cache has, as bytes that restore_prefix() understands.
+  returned<std::vector<uint8_t>> save_prefix(const std::vector<uint32_t>& tokens, uint64_t cache_salt = 0) {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<std::vector<uint8_t>>(refusal());
+    return sized<std::vector<uint8_t>>(
+        0, [&](uint8_t* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
+          return nvllm_save_prefix(native(), tokens.data(), tokens.size(), cache_salt, to, room, needed, nullptr, error);
+        });
+  }
+
+  /// [one] Puts a saved prefix into the prefix cache. Answers how many tokens it has.
+  returned<std::size_t> restore_prefix(const std::vector<uint8_t>& bytes) {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<std::size_t>(refusal());
+    nvllm_error error;
+    std::size_t restored = 0;
+    if (nvllm_restore_prefix(native(), bytes.data(), bytes.size(), &restored, &error) != NVLLM_OK)
+      return detail::fail<std::size_t>(detail::failure_of(error));
+    return restored;
+  }
+
+  /// [one] Adds a request whose prompt is all that a live one has so far. Answers its id.
+  returned<uint64_t> fork(uint64_t request_id, const request_options& options, uint32_t index = 0) {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<uint64_t>(refusal());
+    nvllm_error error;
+    uint64_t id = 0;
+    detail::native_request native_options(options);
+    if (nvllm_fork(native(), request_id, index, native_options.get(), &id, &error) != NVLLM_OK)
+      return detail::fail<uint64_t>(detail::failure_of(error));
+    return id;
+  }
+
   // ---- stepping, and outputs ----
 
   /// [one] Works on the requests: one forward pass, or as many as fit into `budget`.

@@ -28,6 +28,13 @@ enum class dtype : int32_t {
   bf16 = NVLLM_DTYPE_BF16,
 };
 
+/// What is made of a prompt's final hidden states instead of generating.
+enum class pooling : uint32_t {
+  none = NVLLM_POOLING_NONE,
+  last = NVLLM_POOLING_LAST,
+  mean = NVLLM_POOLING_MEAN,
+};
+
 /// nvllm_engine_config: only model_path has no default.
 struct engine_options {
   std::string model_path = {};
@@ -79,6 +86,7 @@ struct request_options {
   std::optional<uint64_t> max_wait_us = {};
   std::optional<uint64_t> cache_salt = {};
   std::optional<bool> pin_prompt = {};
+  std::optional<nvllm::pooling> pooling = {};
 };
 
 namespace detail {
@@ -150,6 +158,7 @@ class native_request {
     assign(native_.max_wait_us, options.max_wait_us);
     assign(native_.cache_salt, options.cache_salt);
     assign(native_.pin_prompt, options.pin_prompt);
+    assign(native_.pooling, options.pooling);
   }
 
   const nvllm_request_options* get() const noexcept { return &native_; }

@@ -94,6 +94,8 @@ class output {
   const float* top_logprobs(std::size_t position, std::size_t num_logprobs) const noexcept {
     return native_.top_logprobs == nullptr ? nullptr : native_.top_logprobs + position * num_logprobs;
   }
+  /// What pooling asked for, with the end of the request; else empty.
+  view<float> embedding() const noexcept { return {native_.embedding, native_.embedding_len}; }
   float cumulative_logprob() const noexcept { return native_.cumulative_logprob; }
 
   /// The struct of the C API.
@@ -112,7 +114,8 @@ class owned_output {
       : native_(from.native()),
         text_(from.text()),
         tokens_(from.token_ids().begin(), from.token_ids().end()),
-        logprobs_(from.logprobs().begin(), from.logprobs().end()) {
+        logprobs_(from.logprobs().begin(), from.logprobs().end()),
+        embedding_(from.embedding().begin(), from.embedding().end()) {
     std::size_t alternatives = tokens_.size() * num_logprobs;
     if (native_.top_tokens != nullptr) top_tokens_.assign(native_.top_tokens, native_.top_tokens + alternatives);
     if (native_.top_logprobs != nullptr)
@@ -128,6 +131,7 @@ class owned_output {
     shown.logprobs = native_.logprobs == nullptr ? nullptr : logprobs_.data();
     shown.top_tokens = top_tokens_.empty() ? nullptr : top_tokens_.data();
     shown.top_logprobs = top_logprobs_.empty() ? nullptr : top_logprobs_.data();
+    shown.embedding = embedding_.empty() ? nullptr : embedding_.data();
     shown.error_message = native_.error_message == nullptr ? nullptr : error_message_.c_str();
     return nvllm::output(shown);
   }
@@ -137,6 +141,7 @@ class owned_output {
   std::string text_;
   std::vector<uint32_t> tokens_;
   std::vector<float> logprobs_;
+  std::vector<float> embedding_;
   std::vector<uint32_t> top_tokens_;
   std::vector<float> top_logprobs_;
   std::string error_message_;

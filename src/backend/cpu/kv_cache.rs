@@ -3,7 +3,9 @@
 
 use super::{Number, Pages};
 use crate::backend::KvShape;
+use crate::batch::BlockId;
 use crate::error::Result;
+use std::ops::Range;
 
 /// Per layer `[block][kv_head][K|V][block_size][head_dim]`, layers one after another.
 pub struct KvCache {
@@ -24,6 +26,45 @@ impl KvCache {
     /// The shape this cache was made with.
     pub fn shape(&self) -> KvShape {
         self.shape
+    }
+
+    /// Copies blocks out, one after the other with all their layers. `[blocks][layer][kv_head][K|V][block_size][head_dim]`
+    ///
+    /// # Panics
+    ///
+    /// If `to` has another size, or a block does not exist.
+    pub fn read_blocks(&self, blocks: &[BlockId], to: &mut [u8]) {
+        assert_eq!(to.len(), blocks.len() * self.shape.block_bytes());
+        for (to, from) in to.chunks_exact_mut(self.part_bytes()).zip(self.parts(blocks)) {
+            to.copy_from_slice(&self.bytes[from]);
+        }
+    }
+
+    /// Copies blocks in, in the same form.
+    ///
+    /// # Panics
+    ///
+    /// If `from` has another size, or a block does not exist.
+    pub fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) {
+        assert_eq!(from.len(), blocks.len() * self.shape.block_bytes());
+        for (from, to) in from.chunks_exact(self.part_bytes()).zip(self.parts(blocks)) {
+            self.bytes[to].copy_from_slice(from);
+        }
+    }
+
+    /// Bytes of one block in one layer.
+    fn part_bytes(&self) -> usize {
+        self.shape.block_bytes() / self.shape.layers
+    }
+
+    /// Where each layer of each block lies.
+    fn parts<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = Range<usize>> + use<'a> {
+        let (part, layer_bytes, layers) = (self.part_bytes(), self.layer_bytes, self.shape.layers);
+        blocks.iter().flat_map(move |&block| {
+            let start = block as usize * part;
+            assert!(start + part <= layer_bytes, "block {block} does not exist");
+            (0..layers).map(move |layer| layer * layer_bytes + start..layer * layer_bytes + start + part)
+        })
     }
 
     /// One layer. `[block][kv_head][K|V][block_size][head_dim]`

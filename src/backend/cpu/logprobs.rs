@@ -31,7 +31,7 @@ pub fn reference(logits: &[f32], chosen: TokenId, ranked: usize) -> (f64, Vec<(T
 }
 
 pub fn run(cpu: &Cpu, step: &mut Step, logits: &mut Tensor) {
-    let Step { batch, sampled, raw, logprobs, top_tokens, top_logprobs } = step;
+    let Step { batch, sampled, raw, logprobs, top_tokens, top_logprobs, .. } = step;
     let (samples, vocab) = (batch.samples(), logits.cols());
     logprobs.resize(samples, 0.0);
     top_tokens.resize(samples * RANKED_MAX, NO_TOKEN);

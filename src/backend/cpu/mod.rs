@@ -36,7 +36,7 @@ pub use pages::Pages;
 pub use pool::Pool;
 
 use super::{Backend, HeadNorm, HostTensor, KvShape};
-use crate::batch::{Batch, BatchLimits, RANKED_MAX, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, BlockId, RANKED_MAX, Sampled, TokenId};
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -75,6 +75,8 @@ pub type Tensor = super::Tensor<Pages<f32>>;
 pub struct Step {
     batch: Batch,
     sampled: Vec<TokenId>,
+    /// Final hidden states that the batch asks for. `[hiddens, hidden]`
+    hidden: Vec<f32>,
     /// What the model computed for the adjusted tokens. `[adjustments]`
     raw: Vec<f32>,
     /// As in [`Sampled`], and empty where the batch did not ask.
@@ -147,6 +149,7 @@ impl Backend for Cpu {
         Ok(Step {
             batch: Batch::with_limits(limits),
             sampled: Vec::with_capacity(limits.rows),
+            hidden: Vec::new(),
             raw: Vec::new(),
             logprobs: Vec::with_capacity(limits.rows),
             top_tokens: Vec::with_capacity(limits.rows * RANKED_MAX),
@@ -173,6 +176,7 @@ impl Backend for Cpu {
     fn stage(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
         step.batch.clone_from(batch);
         step.sampled.clear();
+        step.hidden.clear();
         step.logprobs.clear();
         step.top_tokens.clear();
         step.top_logprobs.clear();
@@ -185,8 +189,18 @@ impl Backend for Cpu {
             logprobs: &step.logprobs,
             top_tokens: &step.top_tokens,
             top_logprobs: &step.top_logprobs,
-            hidden: &[],
+            hidden: &step.hidden,
         })
+    }
+
+    fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        cache.read_blocks(blocks, to);
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        cache.write_blocks(blocks, from);
+        Ok(())
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
@@ -244,6 +258,11 @@ impl Backend for Cpu {
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
         gather::run(self, out, x, step);
+    }
+
+    fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
+        let samples = step.batch.samples();
+        step.hidden.extend_from_slice(&gathered.values()[samples * gathered.cols()..]);
     }
 
     fn adjust(&mut self, step: &mut Step, logits: &mut Tensor) {

@@ -384,10 +384,19 @@ impl Pinned {
     ///
     /// If either side is smaller.
     pub fn download(&mut self, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
-        assert!(bytes <= self.bytes && offset + bytes <= from.bytes);
+        self.download_to(0, from, offset, bytes)
+    }
+
+    /// The same, to where it says.
+    ///
+    /// # Panics
+    ///
+    /// If either side is smaller.
+    pub fn download_to(&mut self, at: usize, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        assert!(at + bytes <= self.bytes && offset + bytes <= from.bytes);
         let (from, stream) = (from.address + offset as u64, self.context.stream);
         // SAFETY: both ranges are allocated by the line above. Dropping either waits for the copy.
-        check("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(self.start.cast(), from, bytes, stream) })
+        check("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(self.start.add(at).cast(), from, bytes, stream) })
     }
 }
 

@@ -1,8 +1,9 @@
 //! Keys and values of all layers on the device, and what attention needs besides.
 
 use super::attention::{Decode, Prefill};
-use super::driver::{Address, Context, Memory};
+use super::driver::{Address, Context, Memory, Pinned};
 use crate::backend::{DType, KvShape};
+use crate::batch::BlockId;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
@@ -13,6 +14,15 @@ pub struct KvCache {
     layer_bytes: usize,
     pub(super) decode: Decode,
     pub(super) prefill: Prefill,
+}
+
+/// Blocks pass through so many bytes of pinned memory at most, beyond a single part.
+const STAGING_BYTES: usize = 32 << 20;
+const STAGING: &str = "pinned memory for KV blocks";
+
+/// Bytes of pinned memory to copy `bytes` through: whole parts.
+fn staging_bytes(part: usize, bytes: usize) -> usize {
+    bytes.min((STAGING_BYTES / part).max(1) * part)
 }
 
 impl KvCache {
@@ -45,6 +55,67 @@ impl KvCache {
     /// The shape this cache was made with.
     pub fn shape(&self) -> KvShape {
         self.shape
+    }
+
+    /// Copies blocks out, one after the other with all their layers, once all that was launched has ended.
+    /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`
+    ///
+    /// # Panics
+    ///
+    /// If `to` has another size, or a block does not exist.
+    pub fn read_blocks(&self, context: &Arc<Context>, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        assert_eq!(to.len(), blocks.len() * self.shape.block_bytes());
+        let part = self.part_bytes();
+        let mut staging = Pinned::zeroed(context, staging_bytes(part, to.len()), STAGING, "kv_block_size")?;
+        let mut parts = self.parts(blocks);
+        for to in to.chunks_mut(staging.bytes().len()) {
+            for at in (0..to.len()).step_by(part) {
+                staging.download_to(
+                    at,
+                    &self.memory,
+                    parts.next().expect("as many as the buffer has room for"),
+                    part,
+                )?;
+            }
+            context.synchronize()?;
+            to.copy_from_slice(&staging.bytes()[..to.len()]);
+        }
+        Ok(())
+    }
+
+    /// Copies blocks in, in the same form, after all that was launched.
+    ///
+    /// # Panics
+    ///
+    /// If `from` has another size, or a block does not exist.
+    pub fn write_blocks(&mut self, context: &Arc<Context>, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        assert_eq!(from.len(), blocks.len() * self.shape.block_bytes());
+        let part = self.part_bytes();
+        let mut staging = Pinned::zeroed(context, staging_bytes(part, from.len()), STAGING, "kv_block_size")?;
+        let mut parts = self.parts(blocks);
+        for from in from.chunks(staging.bytes().len()) {
+            staging.bytes_mut()[..from.len()].copy_from_slice(from);
+            for at in (0..from.len()).step_by(part) {
+                staging.upload(at..at + part, &self.memory, parts.next().expect("as many as the bytes are"))?;
+            }
+            context.synchronize()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of one block in one layer.
+    fn part_bytes(&self) -> usize {
+        self.shape.block_bytes() / self.shape.layers
+    }
+
+    /// Where each layer of each block begins.
+    fn parts<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = usize> + use<'a> {
+        let (part, layer_bytes, layers) = (self.part_bytes(), self.layer_bytes, self.shape.layers);
+        blocks.iter().flat_map(move |&block| {
+            let start = block as usize * part;
+            assert!(start + part <= layer_bytes, "block {block} does not exist");
+            (0..layers).map(move |layer| layer * layer_bytes + start)
+        })
     }
 
     /// Where a layer begins.

@@ -40,7 +40,7 @@ pub use matrix::{Matrix, Vector};
 pub use step::Step;
 pub use storage::Storage;
 
-use super::{Backend, DType, HeadNorm, HostTensor, KvShape};
+use super::{Backend, DType, HeadNorm, HostTensor, KvShape, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
@@ -61,6 +61,7 @@ pub struct Cuda {
     dtype: DType,
     chaining: Chaining,
     route: Route,
+    rounding: Rounding,
     /// How attention is cut, known once a KV cache was made.
     geometry: Cell<Geometry>,
     /// The first launch that failed: call and code.
@@ -122,6 +123,7 @@ impl Cuda {
             dtype,
             chaining: if context.facts().capability >= 90 { Chaining::Overlapped } else { Chaining::Strict },
             route: Route::Auto,
+            rounding: Rounding::Fastest,
             geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, workers: 1 }),
             failure: None,
             context,
@@ -150,6 +152,19 @@ impl Cuda {
         if let Some(blas) = &mut self.blas {
             blas.settle();
         }
+    }
+
+    /// Chooses what the results of a row may depend on.
+    ///
+    /// `BatchInvariant` takes one chain of sums for each result, in an order that knows neither the batch nor how a prompt was
+    /// cut: linear layers by `linear_tiled.cu` whatever the route, attention by `attention_prefill.cu`, norms as for a single row.
+    pub fn set_rounding(&mut self, rounding: Rounding) {
+        self.rounding = rounding;
+    }
+
+    /// As many rows as a kernel's geometry may depend on.
+    fn rows_of_geometry(&self, rows: usize) -> usize {
+        if self.rounding == Rounding::BatchInvariant { 1 } else { rows }
     }
 
     /// Whether cuBLASLt was found.
@@ -308,6 +323,16 @@ impl Backend for Cuda {
         step.sampled()
     }
 
+    fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        self.failed()?;
+        cache.read_blocks(&self.context, blocks, to)
+    }
+
+    fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        self.failed()?;
+        cache.write_blocks(&self.context, blocks, from)
+    }
+
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
         let result = embedding::run(self, out, table, step);
         self.remember(result);
@@ -363,6 +388,11 @@ impl Backend for Cuda {
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
         let result = gather::run(self, out, x, step);
+        self.remember(result);
+    }
+
+    fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
+        let result = step.keep_hidden(&self.context, gathered, self.dtype);
         self.remember(result);
     }
 

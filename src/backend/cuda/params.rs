@@ -60,7 +60,7 @@ mod tests {
         twin::<AttentionDecodeParams>("attention_decode.cu", "AttentionDecodeParams"),
         twin::<AttentionPrefillParams>("attention_prefill.cu", "AttentionPrefillParams"),
         twin::<CopyBlocksParams>("copy_blocks.cu", "CopyBlocksParams"),
-        twin::<DecodeRow>("attention_decode.cu", "DecodeRow"),
+        twin::<DecodeRow>("common/plan.cuh", "DecodeRow"),
         twin::<DecodeWorker>("attention_decode.cu", "DecodeWorker"),
         twin::<EmbeddingParams>("embedding.cu", "EmbeddingParams"),
         twin::<GatherParams>("gather.cu", "GatherParams"),

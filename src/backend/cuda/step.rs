@@ -8,10 +8,13 @@
 //! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
 
+use super::Tensor;
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
+use super::storage;
 use super::wishes::Wishes;
-use crate::batch::{Adjustment, Batch, BatchLimits, RANKED_MAX, Sampled, Sampling, TokenId};
+use crate::backend::DType;
+use crate::batch::{Adjustment, Batch, BatchLimits, HIDDENS_MAX, RANKED_MAX, Sampled, Sampling, TokenId};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,11 +41,24 @@ pub struct Step {
     /// Recorded when the tokens are on the host.
     finished: Event,
     host_tokens: Pinned,
+    hidden: Hidden,
     /// As `Answers` says.
     host_logprobs: Pinned,
     /// `[rows]` ranks of the likeliest and noisiest tokens, tokens, arrival counts.
     scratch: Arc<Memory>,
     wishes: Wishes,
+}
+
+/// Final hidden states on their way to the host, for those who ask: most never do, and have no memory for it.
+#[derive(Default)]
+struct Hidden {
+    /// As the device has them. `[hiddens, stride]`
+    raw: Option<Pinned>,
+    dtype: Option<DType>,
+    stride: usize,
+    cols: usize,
+    /// Of the step that came to its end. `[hiddens, cols]`
+    values: Vec<f32>,
 }
 
 /// Offsets in bytes.
@@ -89,7 +105,7 @@ impl Layout {
             positions: place(4 * tokens),
             slots: place(4 * tokens),
             row_starts: place(4 * (rows + 1)),
-            gathered_tokens: place(4 * rows),
+            gathered_tokens: place(4 * (rows + tokens.min(HIDDENS_MAX))),
             sampling: place(size_of::<Sampling>() * rows),
             decode_rows: place(size_of::<DecodeRow>() * (rows + 1)),
             decode_workers: place(size_of::<DecodeWorker>() * workers),
@@ -218,6 +234,7 @@ impl Step {
             uploaded: Event::new(context, EventKind::Order)?,
             finished: Event::new(context, EventKind::Timing)?,
             host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
+            hidden: Hidden::default(),
             host_logprobs: Pinned::zeroed(
                 context,
                 Answers::BYTES * limits.rows,
@@ -314,12 +331,40 @@ impl Step {
         self.finish()
     }
 
+    /// Begins to bring the final hidden states to the host that the batch asks for: the rows of `gathered` after its samples.
+    pub fn keep_hidden(&mut self, context: &Arc<Context>, gathered: &Tensor, dtype: DType) -> Result<()> {
+        let (stride, hidden) = (gathered.storage.stride(), &mut self.hidden);
+        let raw = match hidden.raw.take() {
+            Some(raw) => raw,
+            None => {
+                let bytes = self.limits.hiddens() * stride * dtype.bytes();
+                Pinned::zeroed(context, bytes, "hidden states in pinned memory", KNOB)?
+            }
+        };
+        (hidden.dtype, hidden.stride, hidden.cols) = (Some(dtype), stride, gathered.cols());
+        gathered.storage.download(self.batch.samples()..gathered.rows(), dtype, hidden.raw.insert(raw))
+    }
+
+    /// Waits for the end of the step, and makes its hidden states readable.
+    pub fn arrive(&mut self) -> Result<()> {
+        self.finished.wait()?;
+        let Hidden { raw, dtype, stride, cols, values } = &mut self.hidden;
+        values.clear();
+        if let (Some(raw), Some(dtype)) = (raw, dtype)
+            && self.batch.hiddens() > 0
+        {
+            let bytes = self.batch.hiddens() * *stride * dtype.bytes();
+            storage::widen(&raw.bytes()[..bytes], *stride, *cols, *dtype, values);
+        }
+        Ok(())
+    }
+
     /// Whether the step has come to its end.
     pub fn is_finished(&self) -> Result<bool> {
         self.finished.is_reached()
     }
 
-    /// What was asked for, once the step has come to its end.
+    /// What was asked for, once the step has come to its end; hidden states once it has [arrived](Self::arrive).
     pub fn sampled(&self) -> Result<Sampled<'_>> {
         self.finished.wait()?;
         let ranked = if self.batch.wants_logprobs() { self.samples } else { 0 };
@@ -329,7 +374,7 @@ impl Step {
             logprobs: numbers(logprobs),
             top_tokens: numbers(top_tokens),
             top_logprobs: numbers(top_logprobs),
-            hidden: &[],
+            hidden: &self.hidden.values,
         })
     }
 

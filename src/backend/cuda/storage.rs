@@ -1,9 +1,10 @@
 //! Memory of an activation tensor.
 
-use super::driver::{Address, Context, Memory};
+use super::driver::{Address, Context, Memory, Pinned};
 use crate::backend::DType;
 use crate::error::Result;
 use half::{bf16, f16};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows of numbers in the model's type. Each row begins at a multiple of 16 bytes, whatever its length.
@@ -30,15 +31,18 @@ impl Storage {
         self.stride
     }
 
+    /// Begins a copy of rows to the beginning of pinned memory. Each takes [`stride`](Self::stride) numbers there, too.
+    pub(super) fn download(&self, rows: Range<usize>, dtype: DType, to: &mut Pinned) -> Result<()> {
+        let row_bytes = self.stride * dtype.bytes();
+        to.download(&self.memory, rows.start * row_bytes, rows.len() * row_bytes)
+    }
+
     pub(super) fn read(&self, rows: usize, cols: usize, dtype: DType) -> Result<Vec<f32>> {
         let mut bytes = vec![0; rows * self.stride * 2];
         self.memory.read(0, &mut bytes)?;
-        let number = |b: &[u8]| match dtype {
-            DType::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
-            DType::F16 | DType::F32 => f16::from_le_bytes([b[0], b[1]]).to_f32(),
-        };
-        let rows = bytes.chunks_exact(self.stride * 2);
-        Ok(rows.flat_map(|row| row[..cols * 2].chunks_exact(2).map(number)).collect())
+        let mut values = Vec::with_capacity(rows * cols);
+        widen(&bytes, self.stride, cols, dtype, &mut values);
+        Ok(values)
     }
 
     pub(super) fn write(&self, cols: usize, dtype: DType, values: &[f32]) -> Result<()> {
@@ -52,4 +56,13 @@ impl Storage {
         }
         self.memory.write(0, &bytes)
     }
+}
+
+/// Appends rows of `cols` numbers of two bytes, which begin every `stride` numbers, as f32.
+pub(super) fn widen(rows: &[u8], stride: usize, cols: usize, dtype: DType, to: &mut Vec<f32>) {
+    let number = |b: &[u8]| match dtype {
+        DType::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+        DType::F16 | DType::F32 => f16::from_le_bytes([b[0], b[1]]).to_f32(),
+    };
+    to.extend(rows.chunks_exact(stride * 2).flat_map(|row| row[..cols * 2].chunks_exact(2).map(number)));
 }

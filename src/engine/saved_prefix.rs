@@ -1,0 +1,245 @@
+//! Prefixes leave the cache as bytes, and come back into that of another engine with the same model.
+//!
+//! The bytes begin with a header of 64 bytes, all numbers little-endian:
+//!
+//! | at | bytes | |
+//! |----|-------|-|
+//! | 0  | 8 | `NVLLM_KV` |
+//! | 8  | 4 | version, 1 |
+//! | 12 | 4 | number type of keys and values: 1 f32, 2 f16, 3 bf16 |
+//! | 16 | 16 | layers, heads of keys and values, numbers in a head, tokens of a block |
+//! | 32 | 8 | fingerprint of decoder and weights |
+//! | 40 | 8 | cache_salt |
+//! | 48 | 8 | blocks |
+//! | 56 | 8 | XXH3 of all other bytes |
+//!
+//! The tokens follow, and then the blocks, `[blocks][layer][kv_head][K|V][block_size][head_dim]`: the same form on every
+//! device. A checksum tells damage, not intent: whoever may write such bytes may make the model say anything.
+
+use super::block_manager::PrefixId;
+use super::options::PrefixCache;
+use super::sampling_params::SamplingParams;
+use super::{Engine, Prompt};
+use crate::backend::{DType, KvShape};
+use crate::batch::{BlockId, TokenId};
+use crate::error::{Error, Result};
+use crate::runner::ModelInfo;
+use twox_hash::XxHash3_64;
+
+const MAGIC: [u8; 8] = *b"NVLLM_KV";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 64;
+/// Where the checksum stands: last in the header.
+const CHECKSUM_AT: usize = 56;
+
+/// A prefix that was found in the cache: good until the engine is used otherwise.
+pub struct CachedPrefix {
+    tokens: Vec<TokenId>,
+    salt: u64,
+    blocks: Vec<BlockId>,
+    bytes: usize,
+}
+
+impl CachedPrefix {
+    /// Tokens of it: whole blocks.
+    pub fn tokens(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Bytes that it takes when it is saved.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Engine {
+    /// Finds the longest prefix of `tokens` that the cache has for requests with that salt.
+    ///
+    /// Blocks of running requests are found as soon as they are full.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotCached`] when it has none, [`Error::Unsupported`] without a prefix cache.
+    pub fn find_prefix(&mut self, tokens: &[TokenId], salt: u64) -> Result<CachedPrefix> {
+        self.check_prefix_cache()?;
+        let shape = self.front.model_info().kv_shape;
+        let mut blocks = Vec::new();
+        self.scheduler.pool().find_prefix(PrefixId::Empty { salt }, tokens, &mut blocks);
+        if blocks.is_empty() {
+            return Err(Error::NotCached { tokens: tokens.len(), block_size: shape.block_size });
+        }
+        let tokens = tokens[..blocks.len() * shape.block_size].to_vec();
+        let bytes = saved_bytes(blocks.len() as u64, &shape).expect("the cache itself is larger");
+        Ok(CachedPrefix { tokens, salt, blocks, bytes })
+    }
+
+    /// Writes a prefix that was just found to `out`, which has [`CachedPrefix::bytes`].
+    pub fn save_prefix(&mut self, prefix: &CachedPrefix, out: &mut [u8]) -> Result<()> {
+        assert_eq!(out.len(), prefix.bytes);
+        let (header, content) = out.split_at_mut(HEADER_BYTES);
+        let (tokens, blocks) = content.split_at_mut(prefix.tokens.len() * size_of::<TokenId>());
+        for (to, token) in tokens.chunks_exact_mut(size_of::<TokenId>()).zip(&prefix.tokens) {
+            to.copy_from_slice(&token.to_le_bytes());
+        }
+        self.runner.read_blocks(&prefix.blocks, blocks)?;
+        let numbers = Header::new(self.front.model_info(), prefix.salt, prefix.blocks.len() as u64);
+        numbers.write(header);
+        let sum = checksum(header, content);
+        header[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        Ok(())
+    }
+
+    /// Puts a saved prefix into the cache, where the next request that begins so finds it. Answers how many tokens it has.
+    ///
+    /// Its blocks are free, so that they may be needed for something else before such a request comes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SavedPrefix`] when the bytes are damaged or of another model, [`Error::NoFreeBlocks`],
+    /// [`Error::Unsupported`] without a prefix cache. Nothing has changed then.
+    pub fn restore_prefix(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.check_prefix_cache()?;
+        // What was released before this call is free.
+        self.take_inbox();
+        let info = self.front.model_info();
+        let shape = info.kv_shape;
+        let header = check(bytes, info)?;
+        let content = &bytes[HEADER_BYTES..];
+        let (tokens, contents) = content.split_at(header.blocks as usize * shape.block_size * size_of::<TokenId>());
+        let (words, _) = tokens.as_chunks();
+        let tokens: Vec<TokenId> = words.iter().copied().map(TokenId::from_le_bytes).collect();
+
+        let pool = self.scheduler.pool();
+        let mut table = Vec::with_capacity(header.blocks as usize);
+        let shared = pool.try_adopt(PrefixId::Empty { salt: header.salt }, &tokens, &mut table);
+        let shared = shared.map_err(|lacking| {
+            let free = self.scheduler.pool().free_blocks();
+            Error::NoFreeBlocks { blocks: lacking.free_blocks, free }
+        })?;
+        let written =
+            self.runner.write_blocks(&table[shared.blocks..], &contents[shared.blocks * shape.block_bytes()..]);
+        let pool = self.scheduler.pool();
+        if written.is_ok() {
+            let mut prefix = shared.prefix;
+            for (content, block) in tokens.chunks_exact(shape.block_size).zip(&mut table).skip(shared.blocks) {
+                prefix = pool.publish(prefix, content, block);
+            }
+        }
+        pool.release(&mut table);
+        written.map(|()| tokens.len())
+    }
+
+    /// Adds a request whose prompt is all that completion `index` of another one has so far. What is computed of it is shared
+    /// by the prefix cache, where there is one, and so is its salt.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownRequest`] when that completion is not alive, [`Error::Option`] when `params` name another salt, and what
+    /// [`Front::add_request`](super::Front::add_request) refuses.
+    pub fn fork(&mut self, request_id: u64, index: u32, params: SamplingParams) -> Result<u64> {
+        self.take_inbox();
+        let place = self.front.place(request_id)?.completion(index);
+        let sequence = self.scheduler.find(place).ok_or(Error::UnknownRequest { id: request_id })?;
+        let cache_salt = sequence.cache_salt();
+        if params.cache_salt != 0 && params.cache_salt != cache_salt {
+            let value = params.cache_salt.to_string();
+            return Err(Error::Option { field: "cache_salt", value, wanted: "0 or that of the request to be forked" });
+        }
+        self.front.add_request(Prompt::Tokens(&sequence.tokens), SamplingParams { cache_salt, ..params })
+    }
+
+    fn check_prefix_cache(&self) -> Result<()> {
+        match self.front.prefix_cache() {
+            PrefixCache::On => Ok(()),
+            PrefixCache::Off => {
+                let what = "saved prefixes live in the prefix cache: set enable_prefix_cache to 1".to_owned();
+                Err(Error::Unsupported { what })
+            }
+        }
+    }
+}
+
+/// The numbers of a header, but for the checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    shape: [u32; 5],
+    fingerprint: u64,
+    salt: u64,
+    blocks: u64,
+}
+
+/// What the numbers of a shape are, in the header's order.
+const SHAPE: [&str; 5] = ["number type", "number of layers", "number of KV heads", "size of a head", "kv_block_size"];
+
+impl Header {
+    fn new(info: &ModelInfo, salt: u64, blocks: u64) -> Header {
+        let KvShape { layers, kv_heads, head_dim, block_size, dtype } = info.kv_shape;
+        let dtype = match dtype {
+            DType::F32 => 1,
+            DType::F16 => 2,
+            DType::Bf16 => 3,
+        };
+        let shape = [dtype, layers as u32, kv_heads as u32, head_dim as u32, block_size as u32];
+        Header { shape, fingerprint: info.fingerprint, salt, blocks }
+    }
+
+    fn write(&self, to: &mut [u8]) {
+        to[..8].copy_from_slice(&MAGIC);
+        to[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        for (to, number) in to[12..32].chunks_exact_mut(4).zip(self.shape) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        for (to, number) in to[32..56].chunks_exact_mut(8).zip([self.fingerprint, self.salt, self.blocks]) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+    }
+}
+
+/// The header of bytes that the engine of `info` can take up.
+fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
+    let refuse = |what, found: String, wanted: String| Err(Error::SavedPrefix { what, found, wanted });
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    if bytes.len() < HEADER_BYTES {
+        return refuse("length", bytes.len().to_string(), format!("at least {HEADER_BYTES} bytes"));
+    }
+    if bytes[..8] != MAGIC {
+        let found = String::from_utf8_lossy(&bytes[..8]).into_owned();
+        return refuse("beginning", format!("{found:?}"), "\"NVLLM_KV\"".to_owned());
+    }
+    if word(8) != VERSION {
+        return refuse("version", word(8).to_string(), VERSION.to_string());
+    }
+    let blocks = long(48);
+    let here = Header::new(info, long(40), blocks);
+    for (i, wanted) in here.shape.into_iter().enumerate() {
+        let found = word(12 + 4 * i);
+        if found != wanted {
+            return refuse(SHAPE[i], found.to_string(), format!("{wanted}, as in this engine"));
+        }
+    }
+    if long(32) != here.fingerprint {
+        let wanted = format!("{:016x}: it is of another model", here.fingerprint);
+        return refuse("fingerprint of the model", format!("{:016x}", long(32)), wanted);
+    }
+    if saved_bytes(blocks, &info.kv_shape) != Some(bytes.len()) {
+        let wanted = saved_bytes(blocks, &info.kv_shape).map_or("less".to_owned(), |bytes| bytes.to_string());
+        return refuse("length", bytes.len().to_string(), format!("{wanted} for {blocks} blocks"));
+    }
+    let (header, content) = bytes.split_at(HEADER_BYTES);
+    if checksum(header, content) != long(CHECKSUM_AT) {
+        let found = format!("{:016x}", checksum(header, content));
+        return refuse("checksum", found, format!("{:016x}: it is damaged", long(CHECKSUM_AT)));
+    }
+    Ok(here)
+}
+
+/// Bytes of a saved prefix of so many blocks; `None` when no memory holds them.
+fn saved_bytes(blocks: u64, shape: &KvShape) -> Option<usize> {
+    let block = shape.block_bytes() + shape.block_size * size_of::<TokenId>();
+    usize::try_from(blocks).ok()?.checked_mul(block)?.checked_add(HEADER_BYTES)
+}
+
+fn checksum(header: &[u8], content: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&header[..CHECKSUM_AT]), content)
+}
