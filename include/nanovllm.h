@@ -315,6 +315,18 @@ typedef enum nvllm_pooling {
   NVLLM_POOLING_MEAN = 2,
 } nvllm_pooling;
 
+// What kind of text structure is.
+typedef enum nvllm_structure {
+  // None: the answer is free.
+  NVLLM_STRUCTURE_NONE = 0,
+  // A JSON schema: the answer is JSON that it accepts. {} accepts any JSON.
+  NVLLM_STRUCTURE_JSON_SCHEMA = 1,
+  // A regular expression of Rust's syntax, which the whole answer matches.
+  NVLLM_STRUCTURE_REGEX = 2,
+  // A context-free grammar in the dialect of Lark that llguidance reads; its first rule is called start.
+  NVLLM_STRUCTURE_LARK = 3,
+} nvllm_structure;
+
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
 // Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
@@ -400,6 +412,13 @@ typedef struct nvllm_request_options {
   // than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
   // early_stopping False, True and "never".
   uint32_t early_stopping;
+  // What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8; default NULL. A refusal
+  // says what is wrong with it. A text that came before is not compiled again.
+  const char *structure;
+  // One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
+  // choose. It may end the answer before min_tokens, where nothing can follow; stop strings, stop tokens and max_tokens
+  // may end it before it is complete. An answer that cannot go on ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+  int32_t structure_kind;
 } nvllm_request_options;
 
 // [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.

@@ -28,6 +28,7 @@ mod saved_prefix;
 mod scheduler;
 mod sequence;
 mod stop_strings;
+pub mod structure;
 pub mod tokenizer;
 
 pub use front::Front;
@@ -48,6 +49,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokenizer::Tokenizer;
 
 /// The side of an engine that works.
 pub struct Engine {
@@ -116,6 +118,12 @@ impl Engine {
     /// An engine over a runner that is ready: without tokenizer and chat template, so for token ids only.
     pub fn with_runner(loaded: Loaded, limits: EngineLimits) -> Engine {
         Engine::assemble(loaded, limits, TextFiles::default())
+    }
+
+    /// The same, with a tokenizer.
+    pub fn with_tokenizer(loaded: Loaded, limits: EngineLimits, tokenizer: Tokenizer) -> Engine {
+        let text = TextFiles { tokenizer: Some(Arc::new(tokenizer)), ..TextFiles::default() };
+        Engine::assemble(loaded, limits, text)
     }
 
     fn assemble(loaded: Loaded, limits: EngineLimits, text: TextFiles) -> Engine {

@@ -1,9 +1,11 @@
 //! What one request asks for.
 
 use super::beam_search::BeamParams;
+use super::structure::Structure;
 use crate::batch::{RANKED_MAX, TokenId};
 use crate::error::{Error, Result};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Completions that one request may ask for: each is a sequence with a copy of the prompt's tokens.
@@ -63,6 +65,8 @@ pub struct SamplingParams {
     pub stop_tokens: Vec<TokenId>,
     /// Strings that end the request when its text has them; the text is cut before the first one. Needs a tokenizer.
     pub stop_strings: Vec<String>,
+    /// What the text has to be. Needs a tokenizer.
+    pub structure: Option<Arc<Structure>>,
 }
 
 /// What the model's end tokens do.
@@ -132,6 +136,7 @@ impl Default for SamplingParams {
             pinning: Pinning::Evictable,
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
+            structure: None,
         }
     }
 }
@@ -219,6 +224,9 @@ impl SamplingParams {
         }
         if self.pooling != Pooling::None {
             return Err(refusal("beam_width", width, "0 with pooling"));
+        }
+        if self.structure.is_some() {
+            return Err(refusal("beam_width", width, "0 with a structure"));
         }
         if self.completions > width {
             return Err(refusal("n", self.completions, "at most beam_width"));

@@ -498,7 +498,11 @@ fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batc
 
 /// Adds a sample for the row that was added last.
 fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
-    let sampling = sequence.sampling(&mut batch.adjustments);
+    let mut sampling = sequence.sampling(&mut batch.adjustments);
+    if let Some(mask) = sequence.mask() {
+        sampling.mask = batch.masks.len() as u32;
+        batch.masks.extend_from_slice(mask);
+    }
     sequence.sample = batch.samples() as u32;
     sequence.awaited += 1;
     batch.sampled_tokens.push(batch.tokens() as u32 - 1);

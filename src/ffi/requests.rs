@@ -17,12 +17,27 @@ use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use crate::engine::beam_search::{BeamParams, EarlyStopping};
 use crate::engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams, StopToken};
+use crate::engine::structure::Structure;
 use crate::engine::{Front, Prompt};
 use crate::error::Error;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// What kind of text structure is.
+#[repr(C)]
+pub enum nvllm_structure {
+    /// None: the answer is free.
+    NVLLM_STRUCTURE_NONE = 0,
+    /// A JSON schema: the answer is JSON that it accepts. {} accepts any JSON.
+    NVLLM_STRUCTURE_JSON_SCHEMA = 1,
+    /// A regular expression of Rust's syntax, which the whole answer matches.
+    NVLLM_STRUCTURE_REGEX = 2,
+    /// A context-free grammar in the dialect of Lark that llguidance reads; its first rule is called start.
+    NVLLM_STRUCTURE_LARK = 3,
+}
 
 /// What one request asks for. nvllm_request_options_init sets the defaults.
 ///
@@ -111,6 +126,13 @@ pub struct nvllm_request_options {
     /// than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
     /// early_stopping False, True and "never".
     pub early_stopping: u32,
+    /// What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8; default NULL. A refusal
+    /// says what is wrong with it. A text that came before is not compiled again.
+    pub structure: *const c_char,
+    /// One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
+    /// choose. It may end the answer before min_tokens, where nothing can follow; stop strings, stop tokens and max_tokens
+    /// may end it before it is complete. An answer that cannot go on ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+    pub structure_kind: i32,
 }
 
 /// What is made of a prompt's final hidden states, which are those after the model's last norm.
@@ -274,6 +296,8 @@ impl nvllm_request_options {
         pooling: 0,
         num_prompt_logprobs: 0,
         early_stopping: 0,
+        structure: std::ptr::null(),
+        structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
     };
 
     /// The engine's view of these options.
@@ -292,6 +316,8 @@ impl nvllm_request_options {
                 stops.iter().map(|&stop| memory::c_text("stop", stop).map(str::to_owned)).collect();
             (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?, logit_bias)
         };
+        // SAFETY: promised by the caller.
+        let structure = unsafe { self.structure()? };
         Ok(SamplingParams {
             tag: self.tag,
             max_tokens: Some(self.max_tokens).filter(|&tokens| tokens != u32::MAX),
@@ -327,6 +353,7 @@ impl nvllm_request_options {
             },
             stop_tokens: stop_tokens.to_vec(),
             stop_strings,
+            structure,
         })
     }
 
@@ -349,6 +376,32 @@ impl nvllm_request_options {
             0 => Ok(None),
             width => Ok(Some(BeamParams { width, length_penalty: self.length_penalty, early_stopping })),
         }
+    }
+
+    /// What the answer has to be.
+    ///
+    /// # Safety
+    ///
+    /// `structure` is NULL or NUL-terminated.
+    unsafe fn structure(&self) -> Result<Option<Arc<Structure>>, Refusal> {
+        const NONE: i32 = nvllm_structure::NVLLM_STRUCTURE_NONE as i32;
+        const JSON_SCHEMA: i32 = nvllm_structure::NVLLM_STRUCTURE_JSON_SCHEMA as i32;
+        const REGEX: i32 = nvllm_structure::NVLLM_STRUCTURE_REGEX as i32;
+        const LARK: i32 = nvllm_structure::NVLLM_STRUCTURE_LARK as i32;
+        let kind = match self.structure_kind {
+            // A text that nobody would read is rather a forgotten kind.
+            NONE if self.structure.is_null() => return Ok(None),
+            JSON_SCHEMA => Structure::JsonSchema,
+            REGEX => Structure::Regex,
+            LARK => Structure::Lark,
+            other => {
+                let wanted = "one of NVLLM_STRUCTURE_*, 0 to 3, and not 0 where structure is set";
+                return Err(Error::Option { field: "structure_kind", value: other.to_string(), wanted }.into());
+            }
+        };
+        // SAFETY: promised by the caller.
+        let text = unsafe { memory::c_text("structure", self.structure)? };
+        Ok(Some(Arc::new(kind(text.to_owned()))))
     }
 }
 

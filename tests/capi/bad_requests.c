@@ -74,6 +74,30 @@ static void options_that_make_no_sense(void) {
   }
 }
 
+static void structures_that_cannot_be_followed(void) {
+  static const struct {
+    const char *name, *structure, *word;
+    int32_t kind;
+  } cases[] = {
+      {"an unknown kind", "x", "structure_kind is 4", 4},
+      {"a negative kind", "x", "structure_kind is -1", -1},
+      {"a text without a kind", "x", "structure_kind is 0", NVLLM_STRUCTURE_NONE},
+      {"a kind without a text", NULL, "structure is NULL", NVLLM_STRUCTURE_REGEX},
+      {"no UTF-8", "a\xff", "structure is not UTF-8: the byte at offset 1", NVLLM_STRUCTURE_REGEX},
+      {"no JSON", "{", "not JSON: EOF", NVLLM_STRUCTURE_JSON_SCHEMA},
+      {"no schema", "{\"type\": \"objekt\"}", "Invalid type: objekt", NVLLM_STRUCTURE_JSON_SCHEMA},
+      {"no regular expression", "(", "unclosed group", NVLLM_STRUCTURE_REGEX},
+      {"no grammar", "start: nothing\n", "nothing", NVLLM_STRUCTURE_LARK},
+      {"a text that is empty", "", "no token can begin", NVLLM_STRUCTURE_REGEX},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    nvllm_request_options options = options_of(4);
+    options.structure_kind = cases[i].kind;
+    options.structure = cases[i].structure;
+    refused(cases[i].name, &options, NVLLM_ERR_INVALID_ARGUMENT, cases[i].word);
+  }
+}
+
 static void biases_that_make_no_sense(void) {
   static const struct {
     const char *name;
@@ -226,6 +250,7 @@ int main(int argc, char **argv) {
   options_that_make_no_sense();
   biases_that_make_no_sense();
   beams_that_make_no_sense();
+  structures_that_cannot_be_followed();
   prompts_that_cannot_run();
   requests_that_are_not_there();
   more_than_the_engine_holds(folder);

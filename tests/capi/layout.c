@@ -56,7 +56,7 @@ AT(nvllm_model_info, device_index, 68);
 AT(nvllm_model_info, max_num_seqs, 72);
 AT(nvllm_model_info, max_batched_tokens, 76);
 
-SIZE(nvllm_request_options, 184);
+SIZE(nvllm_request_options, 200);
 AT(nvllm_request_options, struct_size, 0);
 AT(nvllm_request_options, tag, 8);
 AT(nvllm_request_options, max_tokens, 16);
@@ -89,6 +89,8 @@ AT(nvllm_request_options, pin_prompt, 168);
 AT(nvllm_request_options, pooling, 172);
 AT(nvllm_request_options, num_prompt_logprobs, 176);
 AT(nvllm_request_options, early_stopping, 180);
+AT(nvllm_request_options, structure, 184);
+AT(nvllm_request_options, structure_kind, 192);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);
