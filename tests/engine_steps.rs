@@ -46,7 +46,7 @@ struct World {
 enum Action {
     Add {
         prompt: Vec<TokenId>,
-        params: SamplingParams,
+        params: Box<SamplingParams>,
     },
     /// Cancels the request that was added so many requests ago.
     Cancel(usize),
@@ -65,7 +65,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         Budget::Time(Duration::from_secs(3600)),
     ]);
     let action = prop_oneof![
-        4 => (prompts(), params()).prop_map(|(prompt, params)| Action::Add { prompt, params }),
+        4 => (prompts(), params()).prop_map(|(prompt, params)| Action::Add { prompt, params: Box::new(params) }),
         1 => (0..8usize).prop_map(Action::Cancel),
         1 => (0..8usize).prop_map(Action::Release),
         8 => budgets.prop_map(Action::Step),
@@ -175,7 +175,8 @@ fn run(world: World) {
     let mut ids = Vec::new();
     for action in actions {
         match action {
-            Action::Add { prompt, mut params } => {
+            Action::Add { prompt, params } => {
+                let mut params = *params;
                 if prefix_cache == PrefixCache::Off {
                     params.pinning = Pinning::Evictable;
                 }
