@@ -8,10 +8,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go install package bench
+.PHONY: help demo test lint header kernels gpu go install package package-check bench
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Install what is missing, build, and let the demo model answer two prompts
 	@scripts/prerequisites.sh build
@@ -44,6 +44,10 @@ go: ## Check the Go binding and server, with a Go from its module proxy where th
 package: ## Pack what is built into Debian packages under BUILD
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }
 	cd $(BUILD) && cpack
+
+package-check: ## Install the packages on a minimal Debian in a chroot, and build against them; as root
+	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }
+	tests/package/clean_system.sh $(BUILD) .
 
 install: ## Install library, header, pkg-config file and CMake package under PREFIX
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

@@ -1,8 +1,9 @@
 # Debian packages, by `cpack --config build/CPackConfig.cmake`: libnanovllm0 with what programs run with, libnanovllm-dev with
-# what they are built with.
+# what they are built with, and nanovllm with the program of that name, where the examples are built.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME libnanovllm)
-set(CPACK_PACKAGE_CONTACT "The libnanovllm authors <nanovllm@localhost>")
+# Who publishes packages gives an address of theirs: cpack -D CPACK_PACKAGE_CONTACT="Name <address>".
+set(CPACK_PACKAGE_CONTACT "The libnanovllm authors")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};${PROJECT_NAME};ALL;/")
@@ -22,4 +23,11 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libnanovllm-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libnanovllm${abi} (= ${PROJECT_VERSION})")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers for C and C++, the static library, pkg-config and CMake files.")
+if(NANOVLLM_BUILD_EXAMPLES)
+  list(APPEND CPACK_COMPONENTS_ALL tool)
+  set(CPACK_DEBIAN_TOOL_PACKAGE_NAME nanovllm)
+  set(CPACK_DEBIAN_TOOL_PACKAGE_SECTION utils)
+  set(CPACK_DEBIAN_TOOL_PACKAGE_DEPENDS "libnanovllm${abi} (= ${PROJECT_VERSION}), libc6, libgcc-s1, libstdc++6")
+  set(CPACK_COMPONENT_TOOL_DESCRIPTION "A program that answers prompts, chats, and measures a model's speed.")
+endif()
 include(CPack)

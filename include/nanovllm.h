@@ -317,8 +317,8 @@ typedef enum nvllm_pooling {
 
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
-// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p) that the
-// model's generation_config.json recommends.
+// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
+// repetition_penalty) that the model's generation_config.json recommends.
 typedef struct nvllm_request_options {
   // sizeof(nvllm_request_options), set by nvllm_request_options_init.
   size_t struct_size;
@@ -336,11 +336,12 @@ typedef struct nvllm_request_options {
   float min_p;
   // Sample from so many of the likeliest tokens; default 0 = all.
   uint32_t top_k;
-  // Default 1. No other value is supported yet.
+  // Divides the positive logits of tokens that the prompt or the answer has, and multiplies their negative ones: above 0,
+  // and more than 1 makes them rarer; default 1 = off. As in transformers.
   float repetition_penalty;
-  // Default 0. No other value is supported yet.
+  // Is taken from the logit of each token that the answer has; any finite number, default 0. As in the OpenAI API.
   float presence_penalty;
-  // Default 0. No other value is supported yet.
+  // Is taken from the logit of a token once for each time that the answer has it; any finite number, default 0.
   float frequency_penalty;
   // The request's own random stream: the same seed, prompt and options give the same answer. 0, the default, draws from
   // the engine's seed and the request's id.
@@ -358,13 +359,14 @@ typedef struct nvllm_request_options {
   const uint32_t *stop_tokens;
   // Of these, how many; default 0.
   size_t num_stop_tokens;
-  // bias_values[i] is added to the logit of bias_tokens[i]. Not supported yet.
+  // bias_values[i] is added to the logit of bias_tokens[i], after the penalties; each token once.
   const uint32_t *bias_tokens;
-  // As many as bias_tokens.
+  // As many as bias_tokens: finite, or minus infinity for a token that never comes.
   const float *bias_values;
   // Of these, how many; default 0.
   size_t num_bias;
-  // 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
+  // 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
+  // to 64. They are the model's own: before penalties, biases, temperature and filters.
   uint32_t num_logprobs;
   // Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
   // each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
@@ -388,6 +390,9 @@ typedef struct nvllm_request_options {
   // NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
   // embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, and what concerns generating is not looked at.
   uint32_t pooling;
+  // As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
+  // prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
+  uint32_t num_prompt_logprobs;
 } nvllm_request_options;
 
 // [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -489,13 +494,15 @@ typedef struct nvllm_output {
   uint32_t completion_tokens;
   // From adding the request to its first token or its embedding; 0 before that.
   uint64_t time_to_first_token_us;
-  // [num_token_ids], or NULL.
+  // Natural logarithms of the probabilities of token_ids, by the model alone: before penalties, biases, temperature and
+  // filters. [num_token_ids], or NULL where num_logprobs is 0 or there are no new tokens.
   const float *logprobs;
-  // [num_token_ids, num_logprobs], or NULL.
+  // The likeliest tokens in their places, likeliest first, the lowest first among equals; UINT32_MAX where the model gives
+  // fewer any probability. [num_token_ids, num_logprobs], or NULL.
   const uint32_t *top_tokens;
-  // [num_token_ids, num_logprobs], or NULL.
+  // Their log-probabilities. [num_token_ids, num_logprobs], or NULL.
   const float *top_logprobs;
-  // Of the completion so far; 0 without logprobs.
+  // The sum of all logprobs of the completion so far.
   float cumulative_logprob;
   // In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
   const char *error_message;
@@ -504,6 +511,17 @@ typedef struct nvllm_output {
   const float *embedding;
   // hidden_size of the model, or 0.
   size_t embedding_len;
+  // As in the request's options.
+  uint32_t num_logprobs;
+  // As in the request's options; 0 where this output brings none.
+  uint32_t num_prompt_logprobs;
+  // Log-probability of each token of the prompt but the first after those before it. [prompt_tokens - 1], or NULL where
+  // num_prompt_logprobs is 0 or the prompt has one token.
+  const float *prompt_logprobs;
+  // As top_tokens. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+  const uint32_t *prompt_top_tokens;
+  // Their log-probabilities. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+  const float *prompt_top_logprobs;
 } nvllm_output;
 
 // Takes one output, which is valid during the call only. Another answer than 0 cancels that request.

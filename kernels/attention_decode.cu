@@ -10,16 +10,9 @@
 // fragment. Where a (row, KV head) is spread over several workers, each leaves a partial result, and whoever
 // comes last adds them up in the order of the workers: the sum does not depend on who that is.
 #include "common/chain.cuh"
+#include "common/plan.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
-
-// A row with one new token. The line of tiles knows it as `tiles_before * kv_heads ..`.
-struct DecodeRow {
-    uint32_t token;         // its index in the batch
-    uint32_t row;           // its block table
-    uint32_t context_len;   // tokens
-    uint32_t tiles_before;  // tiles of one KV head of all rows before
-};
 
 // Where a worker begins on the line, and how far it goes.
 struct DecodeWorker {

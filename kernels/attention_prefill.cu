@@ -4,7 +4,12 @@
 // Compute-bound: 4 * head_dim operations for each pair of query and key. One thread block takes a tile of queries of one head; each of
 // four warps holds 16 * MT queries, so that a key or value fragment serves MT products. Keys and values come from the
 // paged cache, after the new ones were written to it: prefix hits and chunks are the same code.
+//
+// What a query gets depends on it and the keys before it alone: they come in tiles that begin at fixed positions, and a masked key
+// changes no bit. So for batch-invariant results rows with one new token take this way too, with the query heads of a KV head in
+// place of queries of several tokens.
 #include "common/chain.cuh"
+#include "common/plan.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
 
@@ -22,7 +27,8 @@ struct AttentionPrefillParams {
     const T* qkv;                  // [tokens, qkv_stride]
     const T* cache;                // one layer: [block][kv_head][K|V][block_size][head_dim]
     const PrefillTile* tiles;      // [tiles], the longest contexts first
-    const uint32_t* counts;        // [3], of which the last is table_width
+    const DecodeRow* rows;         // [rows with one new token]
+    const uint32_t* counts;        // [3], of which the second is how many rows these are, and the last is table_width
     const uint32_t* block_tables;  // [batch rows, table_width]
     int qkv_stride;
     int kv_heads;
@@ -31,20 +37,38 @@ struct AttentionPrefillParams {
     float scale_log2;     // scale of the scores * log2(e)
 };
 
-// Grid [heads, tiles], block [128], shared [(64 * MT + 4 * KV) rows].
-template <class T, int D, int MT, int KV>
+// What the queries of a thread block are.
+enum class Queries {
+    TOKENS,  // of one head
+    HEADS,   // that share a KV head, of one token
+};
+
+// Grid [heads, tiles] or [KV heads, rows], block [32 * WARPS], shared [(16 * WARPS * MT + 4 * KV) rows].
+template <class T, int D, Queries OF, int WARPS, int MT, int KV>
 __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     using Rows = Tile<D>;
-    constexpr int THREADS = 128;
-    constexpr int QUERIES = 64 * MT;
+    constexpr int THREADS = 32 * WARPS;
+    constexpr int QUERIES = 16 * WARPS * MT;
     constexpr int STEPS = D / 16;
     constexpr int SLICE = KV * Rows::STRIDE * 8;  // numbers of a tile of keys, or of values
     extern __shared__ __align__(128) uint8_t shared[];
 
     let_next_begin();
     wait_for_previous();
-    const PrefillTile tile = p.tiles[blockIdx.y];
-    const int head = blockIdx.x, kv_head = head / p.group;
+    PrefillTile tile;
+    if (OF == Queries::TOKENS) {
+        tile = p.tiles[blockIdx.y];
+    } else {
+        // Rows that only pad a batch are not in the plan.
+        if (blockIdx.y >= p.counts[1]) return;
+        const DecodeRow row = p.rows[blockIdx.y];
+        tile = PrefillTile{row.token, row.row, 1, row.context_len - 1};
+    }
+    const int count = OF == Queries::TOKENS ? tile.tokens : p.group;  // of queries
+    const int head = OF == Queries::TOKENS ? blockIdx.x : blockIdx.x * p.group, kv_head = head / p.group;
+    // Query `row` is that of this token and head.
+    const auto token_of = [&](int row) { return size_t(tile.token) + (OF == Queries::TOKENS ? row : 0); };
+    const auto head_of = [&](int row) { return head + (OF == Queries::TOKENS ? 0 : row); };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, matrix = lane / 8;
     T* queries = reinterpret_cast<T*>(shared);
     T* ring = queries + QUERIES * Rows::STRIDE * 8;  // [2 stages][K|V]
@@ -70,8 +94,8 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
 
     for (int i = threadIdx.x; i < QUERIES * Rows::CHUNKS; i += THREADS) {
         const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
-        const bool is_there = row < tile.tokens;
-        const T* from = p.qkv + size_t(tile.token + (is_there ? row : 0)) * p.qkv_stride + head * D + chunk * 8;
+        const bool is_there = row < count;
+        const T* from = p.qkv + token_of(is_there ? row : 0) * p.qkv_stride + head_of(is_there ? row : 0) * D + chunk * 8;
         copy_async(shared_address(queries) + Rows::at(row, chunk) * 16, from, is_there ? 16 : 0);
     }
     issue(0, 0);
@@ -116,7 +140,8 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 if (is_masked) {
-                    const int seen = int(tile.position) + (warp * MT + m) * 16 + h * 8 + lane / 4 - first;  // last one in this tile
+                    // The last one in this tile.
+                    const int seen = int(tile.position) + (OF == Queries::TOKENS ? (warp * MT + m) * 16 + h * 8 + lane / 4 : 0) - first;
 #pragma unroll
                     for (int n = 0; n < KV / 8; n++) {
                         if (n * 8 + lane % 4 * 2 > seen) score[m][n][2 * h] = -INFINITY;
@@ -135,11 +160,11 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
                 float added = 0.0f;
 #pragma unroll
                 for (int n = 0; n < KV / 8; n++) {
-                    score[m][n][2 * h] = power_of_two(score[m][n][2 * h] * p.scale_log2 - top);
-                    score[m][n][2 * h + 1] = power_of_two(score[m][n][2 * h + 1] * p.scale_log2 - top);
+                    score[m][n][2 * h] = power_of_two(fmaf(score[m][n][2 * h], p.scale_log2, -top));
+                    score[m][n][2 * h + 1] = power_of_two(fmaf(score[m][n][2 * h + 1], p.scale_log2, -top));
                     added += score[m][n][2 * h] + score[m][n][2 * h + 1];
                 }
-                sum[m][h] = sum[m][h] * keep + added;
+                sum[m][h] = fmaf(sum[m][h], keep, added);
 #pragma unroll
                 for (int n = 0; n < STEPS * 2; n++) {
                     out[m][n][2 * h] *= keep;
@@ -179,9 +204,9 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
             float total = sum[m][h];
             total += __shfl_xor_sync(0xffffffffu, total, 1);
             total += __shfl_xor_sync(0xffffffffu, total, 2);
-            if (row >= tile.tokens) continue;
+            if (row >= count) continue;
             const float share = 1.0f / total;
-            T* to = p.out + (size_t(tile.token + row) * (p.kv_heads * p.group) + head) * D + lane % 4 * 2;
+            T* to = p.out + (token_of(row) * (p.kv_heads * p.group) + head_of(row)) * D + lane % 4 * 2;
 #pragma unroll
             for (int n = 0; n < STEPS * 2; n++) {
                 *reinterpret_cast<uint32_t*>(to + n * 8) = narrow2<T>(out[m][n][2 * h] * share, out[m][n][2 * h + 1] * share);
@@ -193,7 +218,11 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
 #define KERNEL(dim, queries, keys, dtype)                                                                          \
     extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
         nvllm_k_attention_prefill_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {      \
-        attention_prefill<dtype, dim, queries, keys>(p);                                                           \
+        attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys>(p);                                       \
+    }                                                                                                              \
+    extern "C" __global__ void __launch_bounds__(32)                                                               \
+        nvllm_k_attention_invariant_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {    \
+        attention_prefill<dtype, dim, Queries::HEADS, 1, 1, keys>(p);                                              \
     }
 #define KERNELS(dim, queries, keys)  \
     KERNEL(dim, queries, keys, bf16) \

@@ -8,46 +8,10 @@
 #include "common/cluster.cuh"
 #include "common/logits.cuh"
 #include "common/noise.cuh"
+#include "common/rank.cuh"
 #include "common/tally.cuh"
 
 constexpr float NEVER = -INFINITY;
-
-// A value and its token as one number that orders them: greatest value first, then the lowest token. Never 0.
-__device__ inline uint64_t rank_of(float value, uint32_t token) {
-    const uint32_t bits = __float_as_uint(value + 0.0f);  // one zero
-    const uint32_t ordered = bits ^ (int(bits) < 0 ? 0xffffffffu : 0x80000000u);
-    return uint64_t(ordered) << 32 | uint32_t(~token);
-}
-__device__ inline uint32_t token_of(uint64_t rank) {
-    return ~uint32_t(rank);
-}
-__device__ inline float value_of(uint64_t rank) {
-    const uint32_t ordered = uint32_t(rank >> 32);
-    return __uint_as_float(ordered ^ (int(ordered) < 0 ? 0x80000000u : 0xffffffffu));
-}
-
-// The greatest over the thread block, in thread 0.
-__device__ inline uint64_t block_max(uint64_t rank) {
-    __shared__ uint64_t of_warp[32];
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) rank = max(rank, (uint64_t)__shfl_xor_sync(0xffffffffu, (unsigned long long)rank, lanes));
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = rank;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        rank = threadIdx.x < blockDim.x / 32 ? of_warp[threadIdx.x] : 0;
-#pragma unroll
-        for (int lanes = 16; lanes > 0; lanes /= 2) rank = max(rank, (uint64_t)__shfl_xor_sync(0xffffffffu, (unsigned long long)rank, lanes));
-    }
-    __syncthreads();
-    return rank;
-}
-
-// The greatest over the warp. All its threads call it.
-__device__ inline float warp_max(float v) {
-    const uint32_t bits = __float_as_uint(v);
-    const uint32_t ordered = __reduce_max_sync(0xffffffffu, bits ^ (int(bits) < 0 ? 0xffffffffu : 0x80000000u));
-    return __uint_as_float(ordered ^ (int(ordered) < 0 ? 0x80000000u : 0xffffffffu));
-}
 
 // Finds the greatest logit of each row. Grid [splits, samples], block [256].
 template <class T>
@@ -55,7 +19,9 @@ __device__ void sample_likeliest(const SampleParams<T>& p) {
     let_next_begin();
     wait_for_previous();
     const int sample = blockIdx.y;
-    const Row<T> row(p, p.sampling[sample], sample);
+    const Sampling s = p.sampling[sample];
+    if (s.forced != NO_TOKEN) return;
+    const Row<T> row(p, s, sample);
     uint64_t best = 0;
     float best_logit = NEVER;
     row.each_eight(blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x, [&](uint32_t first, const Eight& eight) {
@@ -72,7 +38,7 @@ __device__ void sample_likeliest(const SampleParams<T>& p) {
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             const uint64_t rank = rank_of(logit[j], first + j);
-            if (isnan(logit[j]) || rank <= best || row.is_banned(first + j)) continue;
+            if (isnan(logit[j]) || rank <= best) continue;
             best = rank;
             best_logit = logit[j];
         }
@@ -99,7 +65,7 @@ __device__ uint64_t noisiest(const Row<T>& row, const Sampling& s, float greates
     const int lane = thread % 32 * 8;
     Eight next = row.eight(thread / 32 * 256 + lane);
     // The threads of a warp share their bound, so they take the same number of turns.
-    for (int run = thread / 32 * 256; run < row.p.vocab; run += threads * 8) {
+    for (int run = thread / 32 * 256; run < row.vocab; run += threads * 8) {
         const int first = run + lane;
         const Eight eight = next;
         next = row.eight(first + threads * 8);
@@ -121,7 +87,7 @@ __device__ uint64_t noisiest(const Row<T>& row, const Sampling& s, float greates
             is_open[half] = top + gumbel_bound(noisy) >= bound;
             // The bound is raised by what costs little, before anything is computed as the rule says.
             const float of_noisy = noisy == words.x ? score[half][0] : noisy == words.y ? score[half][1] : noisy == words.z ? score[half][2] : score[half][3];
-            if (row.bans == 0 && is_open[half] && of_noisy >= surely_above) bound = fmaxf(bound, of_noisy + gumbel_least(noisy));
+            if (is_open[half] && of_noisy >= surely_above) bound = fmaxf(bound, of_noisy + gumbel_least(noisy));
         }
         bound = warp_max(bound);
 #pragma unroll
@@ -134,7 +100,7 @@ __device__ uint64_t noisiest(const Row<T>& row, const Sampling& s, float greates
                 const uint32_t token = first + 4 * half + j;
                 const float2 pair = widen2<T>(eight.pair[2 * half + j / 2]);
                 const float exact = __fdiv_rn(__fadd_rn(j % 2 ? pair.y : pair.x, -greatest), s.temperature);
-                if ((__float_as_uint(exact) & 0x7fffffffu) > limit || row.is_banned(token)) continue;
+                if ((__float_as_uint(exact) & 0x7fffffffu) > limit) continue;
                 const float noisy = __fadd_rn(exact, gumbel(word[half][j]));
                 best = max(best, rank_of(noisy, token));
                 bound = fmaxf(bound, noisy);
@@ -154,18 +120,18 @@ __device__ void sample_choose(const SampleParams<T>& p) {
     const Row<T> row(p, s, sample);
     const bool has_top_k = s.top_k > 0 && s.top_k < p.vocab, has_top_p = s.top_p < 1.0f;
     // Those who find a cut choose alone: the others do not know it.
-    const bool is_cut = s.temperature > 0.0f && (has_top_k || has_top_p);
+    const bool is_cut = s.temperature > 0.0f && s.forced == NO_TOKEN && (has_top_k || has_top_p);
     const int chosen_by = is_cut ? cluster_size() : gridDim.x;
     if (is_cut && blockIdx.x < chosen_by) Tally<T>::empty(shared, p.window);
     wait_for_previous();
     const uint64_t likeliest = __ldcg(reinterpret_cast<const unsigned long long*>(p.likeliest + sample));
     const float greatest = likeliest ? value_of(likeliest) : NEVER;
-    const bool is_greedy = s.temperature == 0.0f || isinf(greatest);
+    const bool is_greedy = s.temperature == 0.0f || isinf(greatest);  // a forced token has no likeliest one
     uint64_t best = 0;
     if (!is_greedy && blockIdx.x < chosen_by) {
         uint32_t limit = KEEP_ALL;
         if (is_cut) {
-            Tally<T> tally(row, s, greatest, shared);
+            Tally<T> tally(row, s, greatest, shared, p.window);
             if (has_top_k) limit = tally.template cut<Cut::COUNT>(limit);
             if (has_top_p) limit = tally.template cut<Cut::SHARE>(limit);
         }
@@ -182,7 +148,7 @@ __device__ void sample_choose(const SampleParams<T>& p) {
             const uint64_t noisy = __ldcg(reinterpret_cast<const unsigned long long*>(p.noisiest + sample));
             const uint64_t chosen = is_greedy || noisy == 0 ? likeliest : noisy;
             const uint32_t token = chosen ? token_of(chosen) : 0;
-            p.tokens[sample] = token;
+            p.tokens[sample] = s.forced != NO_TOKEN ? s.forced : token;
             p.likeliest[sample] = p.noisiest[sample] = 0;
             p.arrived[sample] = 0;
         }

@@ -44,8 +44,6 @@ pub struct Batch {
     pub sampled_tokens: Vec<u32>,
     /// How each of them is sampled. `[samples]`
     pub sampling: Vec<Sampling>,
-    /// Tokens that may not be chosen; each `Sampling` names its range.
-    pub banned_tokens: Vec<TokenId>,
     /// Tokens whose logits are changed before one is chosen; each `Sampling` names its range.
     pub adjustments: Vec<Adjustment>,
     /// Bit sets of the tokens that may be chosen, bit `t % 32` of word `t / 32` for token `t`; each `Sampling` names where its
@@ -76,6 +74,11 @@ pub struct Adjustment {
 impl Adjustment {
     /// The `uses` of a token that neither the prompt nor the answer has.
     pub const UNUSED: u32 = u32::MAX;
+
+    /// A token that is never chosen.
+    pub fn ban(token: TokenId) -> Adjustment {
+        Adjustment { token, uses: Adjustment::UNUSED, bias: f32::NEG_INFINITY }
+    }
 }
 
 /// A block whose keys and values become those of another one.
@@ -97,12 +100,42 @@ pub struct Sampled<'a> {
     /// temperature and filters; not defined where the sample did not ask. `[samples]`
     pub logprobs: &'a [f32],
     /// The likeliest tokens, likeliest first, the lowest id first among equals; as many as the sample asked for are defined.
-    /// `[samples, RANKED_MAX]`
+    /// [`NO_TOKEN`] where no more have a logit above minus infinity. `[samples, RANKED_MAX]`
     pub top_tokens: &'a [TokenId],
     /// Their log-probabilities. `[samples, RANKED_MAX]`
     pub top_logprobs: &'a [f32],
     /// Final hidden states, normalized. `[hiddens, hidden]`
     pub hidden: &'a [f32],
+}
+
+/// One token of a pass, and its log-probabilities where its sample asked for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Chosen<'a> {
+    /// The token.
+    pub token: TokenId,
+    /// As in [`Sampled`]; 0 where the sample did not ask.
+    pub logprob: f32,
+    /// As many of the likeliest tokens as the sample asked for, likeliest first. `[ranked]`
+    pub top_tokens: &'a [TokenId],
+    /// Their log-probabilities. `[ranked]`
+    pub top_logprobs: &'a [f32],
+}
+
+impl<'a> Sampled<'a> {
+    /// The answer to sample `index`, whose [`Sampling::logprobs`] is `logprobs`.
+    pub fn chosen(&self, index: usize, logprobs: u32) -> Chosen<'a> {
+        let token = self.tokens[index];
+        if logprobs == 0 {
+            return Chosen { token, ..Chosen::default() };
+        }
+        let ranked = index * RANKED_MAX..index * RANKED_MAX + logprobs as usize - 1;
+        Chosen {
+            token,
+            logprob: self.logprobs[index],
+            top_tokens: &self.top_tokens[ranked.clone()],
+            top_logprobs: &self.top_logprobs[ranked],
+        }
+    }
 }
 
 /// How one next token is chosen from its logits.
@@ -128,10 +161,6 @@ pub struct Sampling {
     pub stream: u64,
     /// Position of the token to be chosen, counted from the start of the sequence.
     pub position: u32,
-    /// First entry of this sample in `banned_tokens`.
-    pub banned_start: u32,
-    /// One past its last entry.
-    pub banned_end: u32,
     /// First entry of this sample in `adjustments`.
     pub adjusted_start: u32,
     /// One past its last entry.
@@ -163,8 +192,6 @@ impl Sampling {
         seed: 0,
         stream: 0,
         position: 0,
-        banned_start: 0,
-        banned_end: 0,
         adjusted_start: 0,
         adjusted_end: 0,
         repetition_penalty: 1.0,
@@ -175,6 +202,16 @@ impl Sampling {
         forced: NO_TOKEN,
         logprobs: 0,
     };
+
+    /// Its entries in [`Batch::adjustments`].
+    pub fn adjusted(&self) -> std::ops::Range<usize> {
+        self.adjusted_start as usize..self.adjusted_end as usize
+    }
+
+    /// The likeliest tokens it asks for.
+    pub fn ranked(&self) -> usize {
+        self.logprobs.saturating_sub(1) as usize
+    }
 }
 
 /// The largest batch that will ever be formed: what every buffer is sized from when an engine opens.
@@ -220,7 +257,6 @@ impl Batch {
             table_width: limits.table_width(),
             sampled_tokens: Vec::with_capacity(limits.rows),
             sampling: Vec::with_capacity(limits.rows),
-            banned_tokens: Vec::new(),
             adjustments: Vec::new(),
             masks: Vec::new(),
             hidden_tokens: Vec::with_capacity(limits.hiddens()),
@@ -241,6 +277,16 @@ impl Batch {
     /// Tokens that are asked for.
     pub fn samples(&self) -> usize {
         self.sampled_tokens.len()
+    }
+
+    /// Whether logits of any sample are changed before a token is chosen.
+    pub fn adjusts(&self) -> bool {
+        !self.adjustments.is_empty() || self.sampling.iter().any(|sampling| sampling.awaited != NO_TOKEN)
+    }
+
+    /// Whether any sample asks for log-probabilities.
+    pub fn wants_logprobs(&self) -> bool {
+        self.sampling.iter().any(|sampling| sampling.logprobs > 0)
     }
 
     /// Final hidden states that are asked for.
@@ -270,7 +316,6 @@ impl Batch {
             table_width: _,
             sampled_tokens,
             sampling,
-            banned_tokens,
             adjustments,
             masks,
             hidden_tokens,
@@ -284,7 +329,6 @@ impl Batch {
         block_tables.clear();
         sampled_tokens.clear();
         sampling.clear();
-        banned_tokens.clear();
         adjustments.clear();
         masks.clear();
         hidden_tokens.clear();
@@ -310,7 +354,6 @@ impl Clone for Batch {
         self.table_width = source.table_width;
         self.sampled_tokens.clone_from(&source.sampled_tokens);
         self.sampling.clone_from(&source.sampling);
-        self.banned_tokens.clone_from(&source.banned_tokens);
         self.adjustments.clone_from(&source.adjustments);
         self.masks.clone_from(&source.masks);
         self.hidden_tokens.clone_from(&source.hidden_tokens);

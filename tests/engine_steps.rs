@@ -2,21 +2,22 @@
 //! behaviour of its public side, case by case.
 
 mod fake_runner;
+mod random_requests;
 
-use fake_runner::oracle::{SEED, oracle};
+use fake_runner::oracle::{SEED, logprobs, oracle};
 use fake_runner::{Shape, load};
 use nanovllm::batch::{BatchLimits, TokenId};
+use nanovllm::engine::logprobs::Logprobs;
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::output::{Finish, Output};
 use nanovllm::engine::sampling_params::{Eos, Pinning, SamplingParams, StopToken};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Front, Prompt};
 use nanovllm::error::Error;
 use proptest::prelude::*;
+use random_requests::{VOCAB, params, prompts};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
-
-const VOCAB: usize = 24;
 
 fn limits() -> EngineLimits {
     EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED }
@@ -54,50 +55,6 @@ enum Action {
     Step(Budget),
     /// Polls at most so many outputs.
     Poll(usize),
-}
-
-/// Prompts that often begin alike: a piece of one of three stems, and a tail.
-fn prompts() -> impl Strategy<Value = Vec<TokenId>> {
-    let tail = prop::collection::vec(1..VOCAB as TokenId, 0..4);
-    (0..3u32, 0..20u32, tail).prop_map(|(stem, len, tail)| {
-        let mut prompt: Vec<TokenId> = (0..len).map(|i| 1 + (stem * 5 + i * i) % (VOCAB as u32 - 1)).collect();
-        prompt.extend(tail);
-        prompt
-    })
-}
-
-fn params() -> impl Strategy<Value = SamplingParams> {
-    let lengths = (prop::option::weighted(0.8, 1..32u32), 0..6u32);
-    let ends = (
-        prop::sample::select(vec![Eos::Stops, Eos::Ignored]),
-        prop::sample::select(vec![StopToken::Dropped, StopToken::Kept]),
-        prop::collection::vec(0..VOCAB as TokenId, 0..2),
-    );
-    let random = (prop::sample::select(vec![0.0, 0.7]), prop::option::of(0..3u64));
-    let more = (-1..2i32, prop::sample::select(vec![1, 1, 1, 2, 4]));
-    let pinning = prop::sample::select(vec![Pinning::Evictable, Pinning::Evictable, Pinning::Pinned]);
-    let cache = (prop::sample::select(vec![0, 0, 7]), pinning);
-    (lengths, ends, random, more, cache).prop_map(|(lengths, (eos, stop_token, stop_tokens), random, more, cache)| {
-        let (max_tokens, min_tokens) = lengths;
-        let min_tokens = min_tokens.min(max_tokens.unwrap_or(u32::MAX));
-        let (temperature, seed) = random;
-        let (priority, completions) = more;
-        let (cache_salt, pinning) = cache;
-        SamplingParams {
-            max_tokens,
-            min_tokens,
-            temperature,
-            seed,
-            eos,
-            stop_token,
-            stop_tokens,
-            priority,
-            completions,
-            cache_salt,
-            pinning,
-            ..SamplingParams::default()
-        }
-    })
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -143,6 +100,9 @@ struct Seen {
     prompt: Vec<TokenId>,
     params: SamplingParams,
     tokens: Vec<TokenId>,
+    logprobs: Logprobs,
+    prompt_logprobs: Logprobs,
+    cumulative_logprob: f32,
     finish: Option<Finish>,
 }
 
@@ -163,6 +123,15 @@ impl Story {
         if seen.tokens.is_empty() && !cancelled && output.index == 0 {
             self.begun.push(output.request_id);
         }
+        let wanted = |num_logprobs: u32| if num_logprobs > 0 { output.token_ids.len() } else { 0 };
+        assert_eq!(output.logprobs.len(), wanted(seen.params.num_logprobs));
+        assert_eq!(output.logprobs.alternatives, seen.params.num_logprobs as usize);
+        let is_first = output.completion_tokens == 1 && !matches!(output.finish, Some(Finish::Cancelled));
+        let brings_prompt = is_first && output.index == 0 && seen.params.num_prompt_logprobs > 0;
+        assert_eq!(output.prompt_logprobs.len(), if brings_prompt { seen.prompt.len() - 1 } else { 0 });
+        seen.logprobs.extend(&output.logprobs);
+        seen.prompt_logprobs.extend(&output.prompt_logprobs);
+        seen.cumulative_logprob = output.cumulative_logprob;
         seen.tokens.extend_from_slice(&output.token_ids);
         assert_eq!(output.prompt_tokens as usize, seen.prompt.len());
         assert!(output.cached_tokens < output.prompt_tokens, "the last token of a prompt is computed");
@@ -217,7 +186,15 @@ fn run(world: World) {
                         assert!(ids.iter().all(|&other| other < id));
                         ids.push(id);
                         let completions = params.completions;
-                        let seen = Seen { prompt, params, tokens: Vec::new(), finish: None };
+                        let seen = Seen {
+                            prompt,
+                            params,
+                            tokens: Vec::new(),
+                            logprobs: Logprobs::default(),
+                            prompt_logprobs: Logprobs::default(),
+                            cumulative_logprob: 0.0,
+                            finish: None,
+                        };
                         story.seen.extend((0..completions).map(|index| ((id, index), seen.clone())));
                     }
                     (Err(Error::PromptEmpty), Some("empty")) => {}
@@ -271,6 +248,16 @@ fn run(world: World) {
 
     for (&(id, index), seen) in &story.seen {
         let (answer, stopped) = oracle(id, index, &seen.prompt, &seen.params, &shape);
+        let text = [&seen.prompt[..], &seen.tokens].concat();
+        if seen.params.num_logprobs > 0 {
+            let wanted = logprobs(&text, seen.prompt.len(), seen.params.num_logprobs, VOCAB);
+            assert_eq!(seen.logprobs, wanted, "request {id}");
+            assert_eq!(seen.cumulative_logprob, wanted.logprobs.iter().sum::<f32>(), "request {id}");
+        }
+        if seen.params.num_prompt_logprobs > 0 && index == 0 && !seen.tokens.is_empty() {
+            let wanted = logprobs(&seen.prompt, 1, seen.params.num_prompt_logprobs, VOCAB);
+            assert_eq!(seen.prompt_logprobs, wanted, "request {id}");
+        }
         match seen.finish.as_ref().expect("every request ends") {
             Finish::Cancelled => assert!(answer.starts_with(&seen.tokens), "{id}: {:?} of {answer:?}", seen.tokens),
             finish => {
@@ -287,7 +274,7 @@ fn run(world: World) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12_000, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_the_schedule_each_request_gets_its_own_answer(world in worlds()) {
@@ -332,7 +319,13 @@ fn each_bad_request_is_refused_with_its_own_words_and_a_good_one_follows() {
         ("request may reach 50 tokens, but the whole KV cache holds 48", &[1; 46], FINE),
         ("request may reach 49 tokens, but", &[1; 48], |p| p.max_tokens = None),
         ("the model folder has no tokenizer.json", &[1], |p| p.stop_strings = vec!["x".into()]),
-        ("stop_tokens is all 24 tokens, but", &[1], |p| (p.min_tokens, p.stop_tokens) = (1, (0..24).collect())),
+        ("stop_tokens is with the tokens that a bias forbids all 24 tokens, but", &[1], |p| {
+            (p.min_tokens, p.stop_tokens) = (1, (0..20).collect());
+            p.logit_bias = (18..24).map(|token| (token, f32::NEG_INFINITY)).collect();
+        }),
+        ("bias_values is minus infinity for all 24 tokens, but", &[1], |p| {
+            p.logit_bias = (0..24).map(|token| (token, f32::NEG_INFINITY)).collect();
+        }),
     ];
     let shape = shape(16, 4, 60, 12);
     let mut engine = Engine::with_runner(load(shape), limits());

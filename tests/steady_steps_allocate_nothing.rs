@@ -36,20 +36,30 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_hundred_steady_steps_allocate_nothing() {
+    let plain = SamplingParams { eos: Eos::Ignored, ..SamplingParams::default() };
+    let asking = SamplingParams {
+        repetition_penalty: 1.2,
+        frequency_penalty: 0.5,
+        logit_bias: vec![(7, 1.0)],
+        num_logprobs: 5,
+        num_prompt_logprobs: 2,
+        ..plain.clone()
+    };
     for depth in [1, 2] {
-        steady_steps(depth);
+        steady_steps(depth, &plain, 20);
+        // Until each of the tokens has come in each answer, the list of those that have come grows.
+        steady_steps(depth, &asking, 600);
     }
 }
 
-/// With so many passes in flight.
-fn steady_steps(depth: usize) {
+/// With so many passes in flight, after so many steps.
+fn steady_steps(depth: usize, params: &SamplingParams, warm_up: usize) {
     let limits = BatchLimits { tokens: 512, rows: 32, model_len: 1024, block_size: 16 };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
     let mut engine = Engine::with_runner(load(Shape { limits, blocks: 1024, vocab: 100, stages: 1, depth }), settings);
     for request in 0..40 {
         let prompt: Vec<TokenId> = (0..20 + request).map(|i| 1 + i % 50).collect();
-        let params = SamplingParams { eos: Eos::Ignored, ..SamplingParams::default() };
-        engine.front().add_request(Prompt::Tokens(&prompt), params).unwrap();
+        engine.front().add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
     }
     let poll = |engine: &mut Engine| {
         let mut tokens = 0;
@@ -59,7 +69,7 @@ fn steady_steps(depth: usize) {
         }
         tokens
     };
-    for _ in 0..20 {
+    for _ in 0..warm_up {
         poll(&mut engine);
     }
     let before = ALLOCATIONS.get();

@@ -2,7 +2,7 @@
 
 use nanovllm::backend::cuda::{Chaining, Cuda, EventKind, KvCache, Matrix, Route, Step, Tensor, Vector, device_count};
 use nanovllm::backend::{Backend, DType, HeadNorm, HostTensor, KvShape};
-use nanovllm::batch::{Batch, BatchLimits, Sampling};
+use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::sync::Arc;
 
@@ -359,7 +359,37 @@ impl Bench {
                 let us = self.time(4, |cuda| (0..4).for_each(|_| ops::sample(cuda, &mut step, &logits)));
                 self.line(&format!("sample {samples}, {name}"), us, (2 * samples * SMALL.vocab) as f64, 0.0);
             }
+            self.wishes(samples, logits);
         }
+    }
+
+    /// What some samples wish for besides a token.
+    fn wishes(&mut self, samples: usize, mut logits: Tensor) {
+        for adjusted in [100, 4000] {
+            let (mut batch, _) = batch_of(samples, 1, 64, 64);
+            for sampling in &mut batch.sampling {
+                sampling.adjusted_start = batch.adjustments.len() as u32;
+                let tokens = (0..adjusted).map(|i| (i * 37) as u32);
+                batch.adjustments.extend(tokens.map(|token| Adjustment { token, uses: 1, bias: 0.0 }));
+                sampling.adjusted_end = batch.adjustments.len() as u32;
+            }
+            let mut step = self.staged(&batch);
+            let us = self.time(4, |cuda| (0..4).for_each(|_| ops::adjust(cuda, &mut step, &mut logits)));
+            self.line(&format!("adjust {samples} x {adjusted} tokens"), us, (32 * samples * adjusted) as f64, 0.0);
+        }
+        for ranked in [0, 20, 64] {
+            let (mut batch, _) = batch_of(samples, 1, 64, 64);
+            batch.sampling.iter_mut().for_each(|sampling| sampling.logprobs = ranked + 1);
+            let mut step = self.staged(&batch);
+            let us = self.time(4, |cuda| (0..4).for_each(|_| ops::logprobs(cuda, &mut step, &mut logits)));
+            self.line(&format!("logprobs {samples}, top {ranked}"), us, (2 * samples * SMALL.vocab) as f64, 0.0);
+        }
+        let (mut batch, _) = batch_of(samples, 1, 64, 64);
+        batch.masks = vec![0x5555_ffff; SMALL.vocab.div_ceil(32)];
+        batch.sampling.iter_mut().for_each(|sampling| sampling.mask = 0);
+        let mut step = self.staged(&batch);
+        let us = self.time(4, |cuda| (0..4).for_each(|_| ops::sample(cuda, &mut step, &logits)));
+        self.line(&format!("sample {samples}, temperature, masked"), us, (2 * samples * SMALL.vocab) as f64, 0.0);
     }
 
     /// A whole decode step, op by op as a model runs it, inside one graph.

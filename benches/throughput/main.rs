@@ -1,7 +1,7 @@
 //! The engine on a GPU, from requests to tokens.
 //!
 //! ```text
-//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager] [max_batched_tokens]
+//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant] [max_batched_tokens]
 //! ```
 //!
 //! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b and 16.4 GB for qwen3-8b, unless it holds one
@@ -77,14 +77,15 @@ fn main() {
     let shape = Shape::named(&given.next().unwrap_or("qwen3-0.6b".into()));
     let folder =
         given.next().map_or_else(|| std::env::temp_dir().join(format!("nanovllm-{}", shape.name)), PathBuf::from);
-    let launching = match given.next().as_deref() {
-        Some("eager") => Launching::Eager,
-        _ => Launching::Graphs,
+    let (launching, rounding) = match given.next().as_deref() {
+        Some("eager") => (Launching::Eager, Rounding::Fastest),
+        Some("invariant") => (Launching::Graphs, Rounding::BatchInvariant),
+        _ => (Launching::Graphs, Rounding::Fastest),
     };
     let max_batched_tokens = given.next().map(|tokens| tokens.parse().unwrap());
     checkpoint::write_if_absent(&shape, &folder);
-    println!("{}, {launching:?}", shape.name);
-    let open = |folder: &Path| open(folder, launching, max_batched_tokens);
+    println!("{}, {launching:?}, {rounding:?}", shape.name);
+    let open = |folder: &Path| open(folder, launching, rounding, max_batched_tokens);
 
     for _ in 0..2 {
         let begun = Instant::now();
@@ -144,7 +145,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn open(folder: &Path, launching: Launching, max_batched_tokens: Option<usize>) -> Result<Engine> {
+fn open(folder: &Path, launching: Launching, rounding: Rounding, max_batched_tokens: Option<usize>) -> Result<Engine> {
     let config = RunnerConfig {
         device: Device::Cuda { index: 0 },
         dtype: None,
@@ -155,7 +156,7 @@ fn open(folder: &Path, launching: Launching, max_batched_tokens: Option<usize>) 
         kv_block_size: None,
         kv_budget: KvBudget::Default,
         launching,
-        rounding: Rounding::Fastest,
+        rounding,
     };
     let Loaded { runner, info } = runner::load(folder, &config, &mut |_| ControlFlow::Continue(()))?;
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };

@@ -10,10 +10,10 @@ type Device int
 
 // The devices.
 const (
-	DeviceDefault Device = iota // the CPU
+	DeviceDefault Device = iota // DeviceAuto
 	DeviceCPU
 	DeviceCUDA
-	DeviceAuto // the best there is
+	DeviceAuto // an NVIDIA GPU where there is one for the library and the model, else the CPU
 )
 
 // A DType is a number type of weights and KV cache.
@@ -99,17 +99,21 @@ func flag(on bool) C.uint32_t {
 
 // ModelInfo is what is known about a loaded model.
 type ModelInfo struct {
-	VocabSize     int    // tokens that the embedding table knows
-	MaxModelLen   int    // tokens of one sequence, prompt and answer together
-	NumLayers     int    //
-	HiddenSize    int    // width of the residual stream
-	BOSToken      int    // -1 = none
-	EOSToken      int    // the first of the tokens that end an answer; -1 = none
-	NumParameters uint64 // weights, shared ones counted once
-	WeightBytes   uint64 // bytes of these
-	KVCacheBytes  uint64 // bytes of the KV cache
-	NumKVBlocks   int    // its blocks
-	KVBlockSize   int    // tokens of a block
+	VocabSize        int    // tokens that the embedding table knows
+	MaxModelLen      int    // tokens of one sequence, prompt and answer together
+	NumLayers        int    //
+	HiddenSize       int    // width of the residual stream
+	BOSToken         int    // -1 = none
+	EOSToken         int    // the first of the tokens that end an answer; -1 = none
+	NumParameters    uint64 // weights, shared ones counted once
+	WeightBytes      uint64 // bytes of these
+	KVCacheBytes     uint64 // bytes of the KV cache
+	NumKVBlocks      int    // its blocks
+	KVBlockSize      int    // tokens of a block
+	Device           Device // DeviceCPU or DeviceCUDA, whichever DeviceAuto chose
+	DeviceIndex      int    // which GPU
+	MaxNumSeqs       int    // sequences that run at once
+	MaxBatchedTokens int    // new tokens in one forward pass
 }
 
 // ModelInfo returns facts about the model.
@@ -123,18 +127,26 @@ func (e *Engine) ModelInfo() (ModelInfo, error) {
 	if status := C.nvllm_engine_model_info(e.native, &info, &failed); status != C.NVLLM_OK {
 		return ModelInfo{}, errorOf(status, &failed)
 	}
+	device := DeviceCPU
+	if info.device == C.NVLLM_DEVICE_CUDA {
+		device = DeviceCUDA
+	}
 	return ModelInfo{
-		VocabSize:     int(info.vocab_size),
-		MaxModelLen:   int(info.max_model_len),
-		NumLayers:     int(info.num_layers),
-		HiddenSize:    int(info.hidden_size),
-		BOSToken:      int(int32(info.bos_token)),
-		EOSToken:      int(int32(info.eos_token)),
-		NumParameters: uint64(info.num_parameters),
-		WeightBytes:   uint64(info.weight_bytes),
-		KVCacheBytes:  uint64(info.kv_cache_bytes),
-		NumKVBlocks:   int(info.num_kv_blocks),
-		KVBlockSize:   int(info.kv_block_size),
+		VocabSize:        int(info.vocab_size),
+		MaxModelLen:      int(info.max_model_len),
+		NumLayers:        int(info.num_layers),
+		HiddenSize:       int(info.hidden_size),
+		BOSToken:         int(int32(info.bos_token)),
+		EOSToken:         int(int32(info.eos_token)),
+		NumParameters:    uint64(info.num_parameters),
+		WeightBytes:      uint64(info.weight_bytes),
+		KVCacheBytes:     uint64(info.kv_cache_bytes),
+		NumKVBlocks:      int(info.num_kv_blocks),
+		KVBlockSize:      int(info.kv_block_size),
+		Device:           device,
+		DeviceIndex:      int(info.device_index),
+		MaxNumSeqs:       int(info.max_num_seqs),
+		MaxBatchedTokens: int(info.max_batched_tokens),
 	}, nil
 }
 

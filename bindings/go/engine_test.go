@@ -444,7 +444,8 @@ func TestTextBecomesTokensAndTextAgain(t *testing.T) {
 func TestModelInfoAndVersion(t *testing.T) {
 	engine := open(t, demoConfig())
 	info, err := engine.ModelInfo()
-	if err != nil || info.VocabSize != 2048 || info.MaxModelLen != 512 || info.BOSToken != 2043 || info.EOSToken != 2045 {
+	if err != nil || info.VocabSize != 2048 || info.MaxModelLen != 512 || info.BOSToken != 2043 || info.EOSToken != 2045 ||
+		info.Device != nanovllm.DeviceCPU || info.MaxNumSeqs != 16 || info.MaxBatchedTokens != 128 {
 		t.Errorf("%+v %v", info, err)
 	}
 	if !strings.Contains(string(nanovllm.BuildInfo()), `"`+nanovllm.Version()+`"`) {

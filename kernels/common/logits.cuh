@@ -3,6 +3,8 @@
 
 #include "numbers.cuh"
 
+constexpr uint32_t NO_TOKEN = UINT32_MAX, NO_MASK = UINT32_MAX;
+
 // As in src/batch.rs.
 struct Sampling {
     float temperature;
@@ -12,8 +14,6 @@ struct Sampling {
     uint64_t seed;
     uint64_t stream;
     uint32_t position;
-    uint32_t banned_start;
-    uint32_t banned_end;
     uint32_t adjusted_start;
     uint32_t adjusted_end;
     float repetition_penalty;
@@ -30,7 +30,7 @@ struct SampleParams {
     uint32_t* tokens;          // [samples]
     const T* logits;           // [samples, stride]
     const Sampling* sampling;  // [samples]
-    const uint32_t* banned;    // each sample names its range
+    const uint32_t* masks;     // bit sets; each sample names where its own begins
     uint64_t* likeliest;       // [samples], zero between launches
     uint64_t* noisiest;        // [samples], likewise
     uint32_t* arrived;         // [samples], likewise
@@ -46,29 +46,32 @@ __device__ inline uint32_t ordered_pair(uint32_t pair) {
 
 template <class T>
 struct Row {
-    const SampleParams<T>& p;
-    const T* logits;
-    const uint32_t* banned;
-    int bans;
+    const T* logits;      // [vocab], up to the next multiple of 8
+    const uint8_t* mask;  // a bit for each token that may be chosen, or null
+    int vocab;
 
+    __device__ Row(const T* logits, int vocab) : logits(logits), mask(nullptr), vocab(vocab) {}
     __device__ Row(const SampleParams<T>& p, const Sampling& s, int sample)
-        : p(p), logits(p.logits + size_t(sample) * p.stride), banned(p.banned + s.banned_start), bans(s.banned_end - s.banned_start) {}
+        : logits(p.logits + size_t(sample) * p.stride),
+          mask(s.mask == NO_MASK ? nullptr : reinterpret_cast<const uint8_t*>(p.masks + s.mask)), vocab(p.vocab) {}
 
-    __device__ bool is_banned(uint32_t token) const {
-        for (int i = 0; i < bans; i++) {
-            if (banned[i] == token) return true;
-        }
-        return false;
-    }
-
-    // The logits of eight tokens; NaN stands for what lies beyond the vocabulary.
+    // The logits of eight tokens from a multiple of 8 on; NaN stands for what may not be chosen or lies beyond the vocabulary.
     __device__ Eight eight(int token) const {
         Eight v{{0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu}};
-        if (token < p.vocab) v = load_eight(logits + token);
-        if (token + 8 > p.vocab) {
+        if (token < vocab) {
+            v = load_eight(logits + token);
+            if (mask != nullptr) {
+                const uint32_t may_be = mask[token / 8];
+#pragma unroll
+                for (int j = 0; j < 8; j++) {
+                    if ((may_be >> j & 1) == 0) v.pair[j / 2] |= j % 2 ? 0xffff0000u : 0xffffu;
+                }
+            }
+        }
+        if (token + 8 > vocab) {
 #pragma unroll
             for (int j = 0; j < 8; j++) {
-                if (token + j >= p.vocab) v.pair[j / 2] |= j % 2 ? 0xffff0000u : 0xffffu;
+                if (token + j >= vocab) v.pair[j / 2] |= j % 2 ? 0xffff0000u : 0xffffu;
             }
         }
         return v;
@@ -80,13 +83,13 @@ struct Row {
     __device__ void each_eight(int thread, int threads, F take) const {
         constexpr int BATCH = 4;  // loads under way
         const int lane = thread % 32 * 8;
-        for (int run = thread / 32 * 256; run < p.vocab; run += BATCH * threads * 8) {
+        for (int run = thread / 32 * 256; run < vocab; run += BATCH * threads * 8) {
             Eight eights[BATCH];
 #pragma unroll
             for (int b = 0; b < BATCH; b++) eights[b] = eight(run + b * threads * 8 + lane);
 #pragma unroll
             for (int b = 0; b < BATCH; b++) {
-                if (run + b * threads * 8 < p.vocab) take(uint32_t(run + b * threads * 8 + lane), eights[b]);
+                if (run + b * threads * 8 < vocab) take(uint32_t(run + b * threads * 8 + lane), eights[b]);
             }
         }
     }

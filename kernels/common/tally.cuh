@@ -57,8 +57,8 @@ struct Tally {
     }
 
     // On an empty table.
-    __device__ Tally(const Row<T>& row, const Sampling& s, float greatest, uint8_t* shared)
-        : row(row), s(s), greatest(greatest), window(row.p.window), counts(reinterpret_cast<uint32_t*>(shared)),
+    __device__ Tally(const Row<T>& row, const Sampling& s, float greatest, uint8_t* shared, uint32_t window)
+        : row(row), s(s), greatest(greatest), window(window), counts(reinterpret_cast<uint32_t*>(shared)),
           group_sums(reinterpret_cast<unsigned long long*>(counts + window)), top(code_of(greatest)), span(top - code_of(-INFINITY)) {}
 
     static __device__ uint32_t code_of(float logit) {
@@ -98,16 +98,6 @@ struct Tally {
             }
         });
         __syncthreads();
-        // Banned tokens were counted by the thread block that takes them off again, once each.
-        for (int i = threadIdx.x; i < row.bans; i += blockDim.x) {
-            const uint32_t token = row.banned[i];
-            if (token >= row.p.vocab || token / 8 / blockDim.x % cluster_size() != cluster_rank()) continue;
-            bool is_repeated = false;
-            for (int j = 0; j < i; j++) is_repeated |= row.banned[j] == token;
-            const uint32_t distance = first - code_of(widen(row.logits[token]));
-            if (!is_repeated && distance < end) atomicSub(counts + distance, 1u);
-        }
-        __syncthreads();
     }
 
     // The weights of the logits below the first window. No more than a look at the first of them unless the temperature is very high.
@@ -117,10 +107,10 @@ struct Tally {
         if (threadIdx.x == 0) of_block = 0;
         __syncthreads();
         unsigned long long own = 0;
-        row.each_eight(cluster_rank() * blockDim.x + threadIdx.x, cluster_size() * blockDim.x, [&](uint32_t token, const Eight& eight) {
+        row.each_eight(cluster_rank() * blockDim.x + threadIdx.x, cluster_size() * blockDim.x, [&](uint32_t, const Eight& eight) {
             for (int j = 0; j < 8; j++) {
                 const uint32_t distance = top - (ordered_pair(eight.pair[j / 2]) >> j % 2 * 16 & 0xffffu);
-                if (distance < window || distance >= span || row.is_banned(token + j)) continue;
+                if (distance < window || distance >= span) continue;
                 own += weight_of<Cut::SHARE>(distance, limit);
             }
         });

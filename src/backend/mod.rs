@@ -16,6 +16,15 @@ use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;
 use std::ops::Range;
 
+/// What a row's logits may depend on, in their last bits. On the CPU always the row alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Also the size of the batch and how a prompt was cut, where that is faster.
+    Fastest,
+    /// The row alone.
+    BatchInvariant,
+}
+
 /// A device and its memory.
 ///
 /// Activations are matrices of one row a token. Their number type is the backend's own: f32 on the CPU, the model's type
@@ -116,8 +125,12 @@ pub trait Backend: Send {
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
     /// See [`ops::keep_hidden`](crate::ops::keep_hidden).
     fn keep_hidden(&mut self, step: &mut Self::Step, gathered: &Tensor<Self::Storage>);
+    /// See [`ops::adjust`](crate::ops::adjust).
+    fn adjust(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
     /// See [`ops::sample`](crate::ops::sample).
     fn sample(&mut self, step: &mut Self::Step, logits: &Tensor<Self::Storage>);
+    /// See [`ops::logprobs`](crate::ops::logprobs).
+    fn logprobs(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
 }
 
 /// A matrix of activations: one row a token, or one a sample. `[rows, cols]`

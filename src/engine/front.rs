@@ -352,11 +352,18 @@ impl Front {
         tokens.extend_from_slice(&params.stop_tokens);
         tokens.sort_unstable();
         tokens.dedup();
-        if params.min_tokens > 0 && tokens.len() >= self.info.vocab_size {
-            let value = format!("all {} tokens", tokens.len());
+        let vocab_size = self.info.vocab_size;
+        let never = |&&(_, bias): &&(TokenId, f32)| bias == f32::NEG_INFINITY;
+        let forbidden = params.logit_bias.iter().filter(never);
+        if forbidden.clone().count() >= vocab_size {
+            let value = format!("minus infinity for all {vocab_size} tokens");
+            return Err(Error::Option { field: "bias_values", value, wanted: "so for fewer than the vocabulary" });
+        }
+        let banned = tokens.len() + forbidden.filter(|(token, _)| tokens.binary_search(token).is_err()).count();
+        if params.min_tokens > 0 && banned >= vocab_size {
             return Err(Error::Option {
                 field: "stop_tokens",
-                value,
+                value: format!("with the tokens that a bias forbids all {banned} tokens"),
                 wanted: "fewer than the vocabulary, or min_tokens 0",
             });
         }

@@ -165,6 +165,9 @@ impl Job {
             result.token_ids.extend_from_slice(&output.token_ids);
             result.text.push_str(&output.text);
             result.embedding.extend_from_slice(&output.embedding);
+            result.logprobs.extend(&output.logprobs);
+            result.prompt_logprobs.extend(&output.prompt_logprobs);
+            result.cumulative_logprob = output.cumulative_logprob;
             result.request_id = output.request_id;
             result.prompt_tokens = output.prompt_tokens;
             result.cached_tokens = output.cached_tokens;

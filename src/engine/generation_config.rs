@@ -14,7 +14,7 @@ pub struct GenerationConfig {
     pub bos_token: Option<TokenId>,
     /// Tokens that end an answer; `None` leaves them to config.json.
     pub eos_tokens: Option<Vec<TokenId>>,
-    /// The sampling it implies: greedy unless `do_sample` is true.
+    /// The sampling it implies: greedy unless `do_sample` is true. A repetition penalty counts in both cases.
     pub params: SamplingParams,
 }
 
@@ -27,6 +27,7 @@ struct File {
     top_k: Option<u32>,
     top_p: Option<f32>,
     min_p: Option<f32>,
+    repetition_penalty: Option<f32>,
 }
 
 #[derive(Deserialize)]
@@ -55,6 +56,7 @@ impl GenerationConfig {
 fn parse(bytes: &[u8]) -> std::result::Result<GenerationConfig, String> {
     let file: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let mut params = SamplingParams::default();
+    params.repetition_penalty = file.repetition_penalty.unwrap_or(params.repetition_penalty);
     if file.do_sample == Some(true) {
         params.temperature = file.temperature.unwrap_or(1.0);
         params.top_k = file.top_k.unwrap_or(params.top_k);
@@ -99,6 +101,17 @@ mod tests {
     }
 
     #[test]
+    fn a_repetition_penalty_counts_with_and_without_sampling() {
+        for (text, expected) in [
+            (r#"{"repetition_penalty": 1.05}"#, 1.05),
+            (r#"{"do_sample": true, "repetition_penalty": 1.05}"#, 1.05),
+            (r#"{"do_sample": false, "repetition_penalty": null}"#, 1.0),
+        ] {
+            assert_eq!(parse(text.as_bytes()).unwrap().params.repetition_penalty, expected, "{text}");
+        }
+    }
+
+    #[test]
     fn broken_files_are_refused_with_a_reason() {
         const CASES: &[(&str, &str)] = &[
             ("", "EOF"),
@@ -107,6 +120,7 @@ mod tests {
             (r#"{"eos_token_id": -1}"#, "OneOrMany"),
             (r#"{"do_sample": true, "top_p": 0}"#, "top_p is 0, but must be above 0"),
             (r#"{"do_sample": true, "temperature": -1}"#, "temperature is -1"),
+            (r#"{"repetition_penalty": 0}"#, "repetition_penalty is 0, but must be a finite number above 0"),
         ];
         for (text, reason) in CASES {
             let error = parse(text.as_bytes()).expect_err(text);

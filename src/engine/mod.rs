@@ -7,6 +7,7 @@
 //! turns them into outputs. Where the runner takes a second pass while the first is in flight, it is scheduled and submitted
 //! before the first is collected, so that the device need not wait for the host.
 
+mod adjustments;
 mod block_manager;
 pub mod chat_template;
 mod deadlines;
@@ -14,6 +15,7 @@ mod front;
 mod generate;
 mod generation_config;
 mod histogram;
+pub mod logprobs;
 mod metrics;
 mod open;
 pub mod options;
@@ -282,10 +284,10 @@ impl Engine {
         scheduler.collect(&pass, &sampled, |sequence, news| {
             let output = outputs.begin();
             match news {
-                News::Token(token) => {
+                News::Token(chosen) => {
                     generated += 1;
                     front.metrics().count_token(sequence.note_token(now));
-                    sequence.accept(token, tokenizer, now, output);
+                    sequence.accept(&chosen, tokenizer, now, output);
                 }
                 News::Pooled => {
                     front.metrics().count_token(sequence.note_token(now));

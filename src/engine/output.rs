@@ -1,6 +1,7 @@
 //! What comes out of an engine.
 
 use super::block_manager::CacheCounts;
+use super::logprobs::Logprobs;
 use crate::batch::TokenId;
 use crate::error::Error;
 use std::collections::VecDeque;
@@ -32,6 +33,12 @@ pub struct Output {
     pub completion_tokens: u32,
     /// From adding the request to its first token or its embedding, in microseconds; 0 before that.
     pub time_to_first_token_us: u64,
+    /// Of `token_ids`, where the request asks for them; else empty.
+    pub logprobs: Logprobs,
+    /// Of the prompt's tokens but its first, with the first token of the first completion, where the request asks for them.
+    pub prompt_logprobs: Logprobs,
+    /// The sum over all tokens so far that were in `token_ids`; 0 where the request does not ask for log-probabilities.
+    pub cumulative_logprob: f32,
 }
 
 /// How a completion ended.
@@ -163,6 +170,8 @@ impl OutputQueue {
             output.text.clear();
             output.embedding.clear();
             output.finish = None;
+            output.logprobs.clear();
+            output.prompt_logprobs.clear();
             self.spare.push(output);
         }
     }

@@ -1,7 +1,8 @@
 //! What one request asks for.
 
-use crate::batch::TokenId;
+use crate::batch::{RANKED_MAX, TokenId};
 use crate::error::{Error, Result};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// Completions that one request may ask for: each is a sequence with a copy of the prompt's tokens.
@@ -24,6 +25,19 @@ pub struct SamplingParams {
     pub min_p: f32,
     /// 0 is off.
     pub top_k: u32,
+    /// Divides the positive logits of tokens that the prompt or the completion has, and multiplies their negative ones; any
+    /// finite number above 0, 1 is off.
+    pub repetition_penalty: f32,
+    /// Taken from the logit of each token that the completion has; any finite number, 0 is off.
+    pub presence_penalty: f32,
+    /// Taken from the logit of a token once for each time the completion has it; any finite number, 0 is off.
+    pub frequency_penalty: f32,
+    /// Added to the logits of these tokens after the penalties; minus infinity means never.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// Log-probabilities: 0 is none, else that of each token and those of so many of the likeliest, at most [`RANKED_MAX`].
+    pub num_logprobs: u32,
+    /// The same for the tokens of the prompt but its first.
+    pub num_prompt_logprobs: u32,
     /// The request's own random stream; `None` draws from the engine's seed and the request's id.
     pub seed: Option<u64>,
     /// What the model's end tokens do.
@@ -97,6 +111,12 @@ impl Default for SamplingParams {
             top_p: 1.0,
             min_p: 0.0,
             top_k: 0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            num_logprobs: 0,
+            num_prompt_logprobs: 0,
             seed: None,
             eos: Eos::Stops,
             stop_token: StopToken::Dropped,
@@ -117,9 +137,16 @@ impl SamplingParams {
     ///
     /// # Errors
     ///
-    /// [`Error::Option`] names the field; [`Error::TokenOutOfRange`] a stop token that the model does not have.
+    /// [`Error::Option`] names the field; [`Error::TokenOutOfRange`] a stop token or one with a bias that the model does not
+    /// have.
     pub fn check(&self, vocab_size: usize) -> Result<()> {
         self.check_sampling()?;
+        self.check_bias(vocab_size)?;
+        for (field, value) in [("num_logprobs", self.num_logprobs), ("num_prompt_logprobs", self.num_prompt_logprobs)] {
+            if value as usize > RANKED_MAX {
+                return Err(refusal(field, value, "at most 64"));
+            }
+        }
         if self.max_tokens == Some(0) {
             return Err(refusal("max_tokens", 0, "at least 1"));
         }
@@ -157,6 +184,32 @@ impl SamplingParams {
         }
         if !(0.0..=1.0).contains(&self.min_p) {
             return Err(refusal("min_p", self.min_p, "from 0 to 1"));
+        }
+        if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
+            return Err(refusal("repetition_penalty", self.repetition_penalty, "a finite number above 0"));
+        }
+        for (field, value) in
+            [("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)]
+        {
+            if !value.is_finite() {
+                return Err(refusal(field, value, "a finite number"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_bias(&self, vocab_size: usize) -> Result<()> {
+        let mut tokens = HashSet::with_capacity(self.logit_bias.len());
+        for (index, &(token, bias)) in self.logit_bias.iter().enumerate() {
+            if token as usize >= vocab_size {
+                return Err(Error::TokenOutOfRange { token, index, vocab_size });
+            }
+            if bias.is_nan() || bias == f32::INFINITY {
+                return Err(refusal("bias_values", bias, "finite numbers, or minus infinity for never"));
+            }
+            if !tokens.insert(token) {
+                return Err(refusal("bias_tokens", format!("{token} twice"), "tokens that come once"));
+            }
         }
         Ok(())
     }
@@ -197,6 +250,20 @@ mod tests {
             ("n is 0, but must be from 1 to 1024", |p| p.completions = 0),
             ("n is 1025, but", |p| p.completions = COMPLETIONS_MAX + 1),
             ("token 10 at index 1 is beyond the vocabulary of 10", |p| p.stop_tokens = vec![9, 10]),
+            ("repetition_penalty is 0, but must be a finite number above 0", |p| p.repetition_penalty = 0.0),
+            ("repetition_penalty is -1, but", |p| p.repetition_penalty = -1.0),
+            ("repetition_penalty is NaN, but", |p| p.repetition_penalty = f32::NAN),
+            ("repetition_penalty is inf, but", |p| p.repetition_penalty = f32::INFINITY),
+            ("presence_penalty is NaN, but must be a finite number", |p| p.presence_penalty = f32::NAN),
+            ("frequency_penalty is -inf, but", |p| p.frequency_penalty = f32::NEG_INFINITY),
+            ("token 10 at index 1 is beyond the vocabulary", |p| p.logit_bias = vec![(9, 1.0), (10, 1.0)]),
+            ("bias_values is NaN, but must be finite numbers, or minus infinity", |p| {
+                p.logit_bias = vec![(1, f32::NAN)]
+            }),
+            ("bias_values is inf, but", |p| p.logit_bias = vec![(1, f32::INFINITY)]),
+            ("bias_tokens is 3 twice, but", |p| p.logit_bias = vec![(3, 1.0), (4, 1.0), (3, 1.0)]),
+            ("num_logprobs is 65, but must be at most 64", |p| p.num_logprobs = 65),
+            ("num_prompt_logprobs is 4294967295, but", |p| p.num_prompt_logprobs = u32::MAX),
             ("stop is an empty string, but", |p| p.stop_strings = vec!["a".into(), String::new()]),
         ];
         for (message, spoil) in CASES {
@@ -220,6 +287,10 @@ mod tests {
             ("minus zero", |p| p.temperature = -0.0),
             ("top_k beyond the vocabulary", |p| p.top_k = u32::MAX),
             ("the last token stops", |p| p.stop_tokens = vec![9]),
+            ("repetition is liked", |p| p.repetition_penalty = 1e-30),
+            ("huge penalties", |p| (p.presence_penalty, p.frequency_penalty) = (f32::MAX, -f32::MAX)),
+            ("a token that never comes", |p| p.logit_bias = vec![(9, f32::NEG_INFINITY), (0, 100.0)]),
+            ("more alternatives than tokens", |p| (p.num_logprobs, p.num_prompt_logprobs) = (64, 64)),
         ];
         for (name, choose) in CASES {
             let mut params = SamplingParams::default();

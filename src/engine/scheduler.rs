@@ -18,9 +18,9 @@ use super::block_manager::{BlockManager, CacheCounts};
 use super::options::PrefixCache;
 use super::pins::Pins;
 use super::sequence::{Life, Pin, Place, Sequence};
-use crate::batch::{Batch, BatchLimits, FROM_PREVIOUS, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, Chosen, FROM_PREVIOUS, Sampled};
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// The sequences and the blocks they share out.
 pub struct Scheduler {
@@ -49,6 +49,8 @@ pub struct Pass {
 /// What a pass being formed has still room for.
 struct Room {
     tokens: usize,
+    /// Samples beyond the one that each running sequence may need.
+    samples: usize,
     hiddens: usize,
 }
 
@@ -57,6 +59,8 @@ struct Room {
 struct Row {
     place: Place,
     tokens: usize,
+    /// Samples that score tokens of its prompt.
+    scored: usize,
     asks: Asks,
 }
 
@@ -72,10 +76,10 @@ enum Asks {
 }
 
 /// What a pass brought for a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum News<'a> {
     /// Its next token.
-    Token(TokenId),
+    Token(Chosen<'a>),
     /// The last of the hidden states that it asked for.
     Pooled,
     /// It was cancelled while the pass was in flight.
@@ -219,11 +223,12 @@ impl Scheduler {
         if self.must_collect_first() {
             return;
         }
-        let mut room = Room { tokens: self.limits.tokens, hiddens: self.limits.hiddens() };
+        let mut room = Room { tokens: self.limits.tokens, samples: 0, hiddens: self.limits.hiddens() };
         let preemptions_before = self.preemptions;
         self.schedule_decoding(&mut room);
         let decoding = self.limits.tokens - room.tokens;
         room.tokens = room.tokens.min(aim.saturating_sub(decoding).max(1));
+        room.samples = self.limits.rows - self.running.len();
         for sequence in &mut self.running {
             schedule_chunk(sequence, &mut room);
         }
@@ -282,7 +287,7 @@ impl Scheduler {
     fn start_waiting(&mut self, room: &mut Room) {
         let block_size = self.limits.block_size;
         let mut from = Bound::Unbounded;
-        while room.tokens > 0 && self.running.len() < self.limits.rows {
+        while room.tokens > 0 && room.samples > 0 && self.running.len() < self.limits.rows {
             let Some((&place, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
             let sibling = running_completion(&self.running, place);
             if sibling.is_some_and(|sibling| !sibling.prompt_is_shareable(block_size)) {
@@ -295,6 +300,7 @@ impl Scheduler {
             let Some(cached) = first.try_start(&mut self.pool, held, spare, block_size) else { return };
             let mut sequence = self.waiting.remove(&place).expect("it was found there");
             self.cached_tokens += cached as u64;
+            room.samples -= 1;
             schedule_chunk(&mut sequence, room);
             let index = self.running.partition_point(|other| other.place < sequence.place);
             self.running.insert(index, sequence);
@@ -324,6 +330,7 @@ impl Scheduler {
             batch.context_lens.push(end as u32);
             batch.block_tables.extend_from_slice(&sequence.blocks[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
+            let scored = ask_for_scores(sequence, start..end, batch);
             let asks = match sequence.hiddens_of(sequence.scheduled) {
                 0 if sequence.is_pooled() || end < sequence.expected_tokens() => Asks::Nothing,
                 0 => Asks::Token,
@@ -339,7 +346,7 @@ impl Scheduler {
             }
             let tokens = std::mem::take(&mut sequence.scheduled);
             sequence.in_flight += tokens;
-            pass.rows.push(Row { place: sequence.place, tokens, asks });
+            pass.rows.push(Row { place: sequence.place, tokens, scored, asks });
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
@@ -352,14 +359,16 @@ impl Scheduler {
     /// A sequence that ends may have a row in the next pass as well: it is computed for nothing. Its blocks may be given
     /// away at once, because whoever gets them writes to them in a later pass.
     pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut hear: impl FnMut(&mut Sequence, News)) {
-        let mut tokens = sampled.tokens.iter();
+        let mut samples = 0..sampled.tokens.len();
         let width = sampled.hidden.len() / pass.hiddens.max(1);
         let mut hidden = sampled.hidden;
         let mut running = self.running.iter_mut().peekable();
         for row in &pass.rows {
+            let scores = samples.start..samples.start + row.scored;
+            samples.start = scores.end;
             let mut states = &hidden[..0];
-            let token = match row.asks {
-                Asks::Token => Some(*tokens.next().expect("the runner answers each sample")),
+            let sample = match row.asks {
+                Asks::Token => Some(samples.next().expect("the runner answers each sample")),
                 Asks::Hidden { states: count } => {
                     (states, hidden) = hidden.split_at(count * width);
                     None
@@ -373,11 +382,13 @@ impl Scheduler {
                 self.pins.add(sequence.id(), sequence.prompt_blocks(self.limits.block_size), &mut self.pool);
                 sequence.pin = Pin::Made;
             }
-            sequence.awaited -= usize::from(token.is_some());
+            scores.for_each(|score| sequence.score_prompt(sampled, score));
+            sequence.awaited -= usize::from(sample.is_some());
             if sequence.life == Life::Cancelled {
                 hear(sequence, News::Cancelled);
-            } else if let Some(token) = token {
-                hear(sequence, News::Token(token));
+            } else if let Some(sample) = sample {
+                let chosen = sampled.chosen(sample, sequence.ranks());
+                hear(sequence, News::Token(chosen));
             } else if !states.is_empty() {
                 sequence.pool(states, width);
                 if sequence.pooling_is_done() {
@@ -388,7 +399,7 @@ impl Scheduler {
                 self.pool.release(&mut sequence.blocks);
             }
         }
-        assert!(tokens.next().is_none(), "the runner answers no more than the samples");
+        assert!(samples.next().is_none(), "the runner answers no more than the samples");
         self.running.retain(|sequence| sequence.life != Life::Ended);
     }
 }
@@ -399,12 +410,17 @@ fn running_completion(running: &[Sequence], place: Place) -> Option<&Sequence> {
     running.get(first).filter(|sequence| sequence.id() == place.id())
 }
 
-/// Schedules as many pending tokens of a sequence as there is room for, if it is not scheduled yet.
+/// Schedules as many pending tokens of a sequence as there is room for, if it is not scheduled yet. Each token of a prompt whose
+/// log-probability is asked for takes a sample.
 fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
     if sequence.scheduled > 0 {
         return;
     }
     let mut tokens = sequence.pending_tokens().min(room.tokens);
+    if sequence.unscored_prompt_tokens() > 0 {
+        tokens = tokens.min(room.samples + 1);
+        room.samples -= tokens.saturating_sub(1);
+    }
     if sequence.hiddens_of(tokens) > room.hiddens {
         // Either every token asks for one, or the last alone, and there is no room at all.
         tokens = room.hiddens;
@@ -414,12 +430,26 @@ fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
     sequence.scheduled = tokens;
 }
 
+/// Adds a sample for each token that the row which was added last brings and whose successor in the prompt is to be scored;
+/// answers how many. `positions` are those of the row's tokens.
+fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batch) -> usize {
+    if sequence.unscored_prompt_tokens() == 0 {
+        return 0;
+    }
+    let before = batch.samples();
+    let first = batch.tokens() - positions.len();
+    for (token, position) in (first..).zip(positions) {
+        if let Some(scoring) = sequence.scoring(position + 1) {
+            batch.sampled_tokens.push(token as u32);
+            batch.sampling.push(scoring);
+        }
+    }
+    batch.samples() - before
+}
+
 /// Adds a sample for the row that was added last.
 fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
-    let mut sampling = sequence.sampling();
-    sampling.banned_start = batch.banned_tokens.len() as u32;
-    batch.banned_tokens.extend_from_slice(sequence.banned_tokens());
-    sampling.banned_end = batch.banned_tokens.len() as u32;
+    let sampling = sequence.sampling(&mut batch.adjustments);
     sequence.sample = batch.samples() as u32;
     sequence.awaited += 1;
     batch.sampled_tokens.push(batch.tokens() as u32 - 1);

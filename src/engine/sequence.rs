@@ -1,11 +1,13 @@
 //! The life of one request on the host: its tokens, its blocks, and what becomes of a token that was sampled for it.
 
+use super::adjustments::Adjustments;
 use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
+use super::logprobs::Logprobs;
 use super::output::{Finish, Output};
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
 use super::stop_strings::{Complete, StopStrings};
 use super::tokenizer::{TextStream, Tokenizer};
-use crate::batch::{BlockId, Sampling, TokenId};
+use crate::batch::{Adjustment, BlockId, Chosen, FROM_PREVIOUS, Sampled, Sampling, TokenId};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
@@ -90,6 +92,10 @@ pub struct Sequence {
     params: SamplingParams,
     /// EOS and stop tokens, one after the other.
     ending_tokens: Vec<TokenId>,
+    adjustments: Adjustments,
+    /// Of the prompt's tokens but its first, as far as passes brought them.
+    prompt_logprobs: Logprobs,
+    cumulative_logprob: f32,
     prompt_tokens: usize,
     /// Tokens of the prompt that came from the prefix cache when it first ran; `None` before that.
     cached_tokens: Option<usize>,
@@ -154,7 +160,6 @@ impl Sequence {
         Sequence {
             place: Place::new(params.priority, id).completion(index),
             prompt_tokens: prompt.len(),
-            tokens: prompt,
             computed: 0,
             in_flight: 0,
             scheduled: 0,
@@ -173,6 +178,10 @@ impl Sequence {
                 None => (engine_seed, id | u64::from(index) << 48),
             },
             stop_strings: StopStrings::new(&params.stop_strings),
+            adjustments: Adjustments::new(&params, &prompt),
+            prompt_logprobs: Logprobs { alternatives: params.num_prompt_logprobs as usize, ..Logprobs::default() },
+            cumulative_logprob: 0.0,
+            tokens: prompt,
             params,
             ending_tokens,
             cached_tokens: None,
@@ -286,18 +295,22 @@ impl Sequence {
         }
         self.blocks.reserve(self.limit.div_ceil(block_size));
         let empty = PrefixId::Empty { salt: self.params.cache_salt };
-        let allocation = match self.params.pooling {
-            Pooling::Mean => pool.try_allocate_all(empty, self.tokens.len(), spare, &mut self.blocks),
-            Pooling::None | Pooling::Last => pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks),
+        // What is taken over is not computed: it has neither logits nor hidden states.
+        let is_all_computed = self.unscored_prompt_tokens() > 0 || self.params.pooling == Pooling::Mean;
+        let found = match is_all_computed {
+            true => pool.try_allocate_all(empty, self.tokens.len(), spare, &mut self.blocks),
+            false => pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks),
         };
-        let shared = match allocation {
+        let shared = match found {
             Ok(shared) => shared,
             Err(lacking) => {
                 self.wanted_blocks = lacking.free_blocks;
                 return None;
             }
         };
-        self.tokens.reserve((self.limit - self.tokens.len()).min(RESERVED_COMPLETION));
+        let reserved = (self.limit - self.tokens.len()).min(RESERVED_COMPLETION);
+        self.tokens.reserve(reserved);
+        self.adjustments.reserve(reserved);
         self.published = shared;
         self.computed = shared.blocks * block_size;
         let newly_cached = match self.cached_tokens {
@@ -338,10 +351,31 @@ impl Sequence {
         }
     }
 
-    /// How its next token is sampled; the range of banned tokens is the caller's to fill in.
-    pub fn sampling(&self) -> Sampling {
+    /// Tokens of the prompt whose log-probabilities are asked for and not known yet.
+    pub fn unscored_prompt_tokens(&self) -> usize {
+        match self.params.num_prompt_logprobs {
+            0 => 0,
+            // The first completion speaks for all.
+            _ if self.place.index > 0 => 0,
+            _ => self.prompt_tokens - 1 - self.prompt_logprobs.len(),
+        }
+    }
+
+    /// How the token at `position` of its prompt is scored after those before it; `None` where that is not asked for, or known.
+    pub fn scoring(&self, position: usize) -> Option<Sampling> {
+        let unscored = self.prompt_tokens - self.unscored_prompt_tokens()..self.prompt_tokens;
+        unscored.contains(&position).then(|| Sampling {
+            position: position as u32,
+            forced: self.tokens[position],
+            logprobs: self.params.num_prompt_logprobs + 1,
+            ..Sampling::GREEDY
+        })
+    }
+
+    /// How its next token is sampled. What adjusts its logits goes to `entries`.
+    pub fn sampling(&self, entries: &mut Vec<Adjustment>) -> Sampling {
         let (seed, stream) = self.random;
-        Sampling {
+        let mut sampling = Sampling {
             temperature: self.params.temperature,
             top_p: self.params.top_p,
             min_p: self.params.min_p,
@@ -349,8 +383,27 @@ impl Sequence {
             seed,
             stream,
             position: self.expected_tokens() as u32,
+            logprobs: self.ranks(),
             ..Sampling::GREEDY
+        };
+        if self.awaited > 0 && self.adjustments.has_penalty() {
+            sampling.awaited = FROM_PREVIOUS | self.sample;
         }
+        self.adjustments.write(self.banned_tokens(), &mut sampling, entries);
+        sampling
+    }
+
+    /// [`Sampling::logprobs`] of its tokens.
+    pub fn ranks(&self) -> u32 {
+        match self.params.num_logprobs {
+            0 => 0,
+            alternatives => alternatives + 1,
+        }
+    }
+
+    /// Takes in the log-probability of the next token of its prompt.
+    pub fn score_prompt(&mut self, sampled: &Sampled, sample: usize) {
+        self.prompt_logprobs.push(&sampled.chosen(sample, self.params.num_prompt_logprobs + 1));
     }
 
     /// Notes when a token came, and tells what has passed since the one before or, before the first, since it was added.
@@ -365,15 +418,22 @@ impl Sequence {
     }
 
     /// Takes in the token that was sampled for it, and writes what is new to `output`.
-    pub fn accept(&mut self, token: TokenId, tokenizer: Option<&Tokenizer>, now: Instant, output: &mut Output) {
+    pub fn accept(&mut self, chosen: &Chosen, tokenizer: Option<&Tokenizer>, now: Instant, output: &mut Output) {
+        let token = chosen.token;
         self.completion_tokens += 1;
         if self.completion_tokens == 1 {
             self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
+            output.prompt_logprobs.extend(&self.prompt_logprobs);
         }
         let mut stops = self.ending_tokens.contains(&token);
         if !stops || self.params.stop_token == StopToken::Kept {
             self.tokens.push(token);
+            self.adjustments.count(token);
             output.token_ids.push(token);
+            if self.params.num_logprobs > 0 {
+                output.logprobs.push(chosen);
+                self.cumulative_logprob += chosen.logprob;
+            }
             if let Some(tokenizer) = tokenizer {
                 stops |= self.write_text(tokenizer, token, &mut output.text);
             }
@@ -450,6 +510,8 @@ impl Sequence {
         output.cached_tokens = self.cached_tokens.unwrap_or(0) as u32;
         output.completion_tokens = self.completion_tokens as u32;
         output.time_to_first_token_us = self.time_to_first_token_us;
+        output.logprobs.alternatives = self.params.num_logprobs as usize;
+        output.cumulative_logprob = self.cumulative_logprob;
     }
 }
 

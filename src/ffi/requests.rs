@@ -26,8 +26,8 @@ use std::time::Duration;
 
 /// What one request asks for. nvllm_request_options_init sets the defaults.
 ///
-/// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p) that the
-/// model's generation_config.json recommends.
+/// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
+/// repetition_penalty) that the model's generation_config.json recommends.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_request_options {
@@ -47,11 +47,12 @@ pub struct nvllm_request_options {
     pub min_p: f32,
     /// Sample from so many of the likeliest tokens; default 0 = all.
     pub top_k: u32,
-    /// Default 1. No other value is supported yet.
+    /// Divides the positive logits of tokens that the prompt or the answer has, and multiplies their negative ones: above 0,
+    /// and more than 1 makes them rarer; default 1 = off. As in transformers.
     pub repetition_penalty: f32,
-    /// Default 0. No other value is supported yet.
+    /// Is taken from the logit of each token that the answer has; any finite number, default 0. As in the OpenAI API.
     pub presence_penalty: f32,
-    /// Default 0. No other value is supported yet.
+    /// Is taken from the logit of a token once for each time that the answer has it; any finite number, default 0.
     pub frequency_penalty: f32,
     /// The request's own random stream: the same seed, prompt and options give the same answer. 0, the default, draws from
     /// the engine's seed and the request's id.
@@ -69,13 +70,14 @@ pub struct nvllm_request_options {
     pub stop_tokens: *const u32,
     /// Of these, how many; default 0.
     pub num_stop_tokens: usize,
-    /// bias_values[i] is added to the logit of bias_tokens[i]. Not supported yet.
+    /// bias_values[i] is added to the logit of bias_tokens[i], after the penalties; each token once.
     pub bias_tokens: *const u32,
-    /// As many as bias_tokens.
+    /// As many as bias_tokens: finite, or minus infinity for a token that never comes.
     pub bias_values: *const f32,
     /// Of these, how many; default 0.
     pub num_bias: usize,
-    /// 0, the default, is none; else the chosen token's log-probability and so many alternatives. Not supported yet.
+    /// 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
+    /// to 64. They are the model's own: before penalties, biases, temperature and filters.
     pub num_logprobs: u32,
     /// Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
     /// each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
@@ -99,6 +101,9 @@ pub struct nvllm_request_options {
     /// NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
     /// embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, and what concerns generating is not looked at.
     pub pooling: u32,
+    /// As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
+    /// prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
+    pub num_prompt_logprobs: u32,
 }
 
 /// What is made of a prompt's final hidden states, which are those after the model's last norm.
@@ -260,6 +265,7 @@ impl nvllm_request_options {
         cache_salt: 0,
         pin_prompt: 0,
         pooling: 0,
+        num_prompt_logprobs: 0,
     };
 
     /// The engine's view of these options.
@@ -269,21 +275,17 @@ impl nvllm_request_options {
     /// The arrays have the lengths that the options say.
     unsafe fn params(&self) -> Result<SamplingParams, Refusal> {
         // SAFETY: promised by the caller.
-        let (stop_strings, stop_tokens) = unsafe {
+        let (stop_strings, stop_tokens, logit_bias) = unsafe {
             let stops = memory::slice("stop", self.stop, self.num_stop)?;
-            memory::slice("bias_tokens", self.bias_tokens, self.num_bias)?;
-            memory::slice("bias_values", self.bias_values, self.num_bias)?;
+            let biased = memory::slice("bias_tokens", self.bias_tokens, self.num_bias)?;
+            let biases = memory::slice("bias_values", self.bias_values, self.num_bias)?;
+            let logit_bias = biased.iter().copied().zip(biases.iter().copied()).collect();
             let strings: Result<Vec<_>, _> =
                 stops.iter().map(|&stop| memory::c_text("stop", stop).map(str::to_owned)).collect();
-            (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?)
+            (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?, logit_bias)
         };
         supported("beam_width", self.beam_width, 0)?;
         supported("length_penalty", self.length_penalty, 1.0)?;
-        supported("num_logprobs", self.num_logprobs, 0)?;
-        supported("num_bias", self.num_bias, 0)?;
-        supported("repetition_penalty", self.repetition_penalty, 1.0)?;
-        supported("presence_penalty", self.presence_penalty, 0.0)?;
-        supported("frequency_penalty", self.frequency_penalty, 0.0)?;
         Ok(SamplingParams {
             tag: self.tag,
             max_tokens: Some(self.max_tokens).filter(|&tokens| tokens != u32::MAX),
@@ -292,6 +294,12 @@ impl nvllm_request_options {
             top_p: self.top_p,
             min_p: self.min_p,
             top_k: self.top_k,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            logit_bias,
+            num_logprobs: self.num_logprobs,
+            num_prompt_logprobs: self.num_prompt_logprobs,
             seed: Some(self.seed).filter(|&seed| seed != 0),
             eos: match switch("ignore_eos", self.ignore_eos)? {
                 true => Eos::Ignored,

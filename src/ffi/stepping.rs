@@ -9,6 +9,7 @@ use super::refusal::{Refusal, status_of};
 use super::status::nvllm_status_code::{NVLLM_NO_OUTPUT, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
 use crate::engine::Budget;
+use crate::engine::logprobs::Logprobs;
 use crate::engine::output::{Finish, Output, StepReport};
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -90,13 +91,15 @@ pub struct nvllm_output {
     pub completion_tokens: u32,
     /// From adding the request to its first token or its embedding; 0 before that.
     pub time_to_first_token_us: u64,
-    /// [num_token_ids], or NULL.
+    /// Natural logarithms of the probabilities of token_ids, by the model alone: before penalties, biases, temperature and
+    /// filters. [num_token_ids], or NULL where num_logprobs is 0 or there are no new tokens.
     pub logprobs: *const f32,
-    /// [num_token_ids, num_logprobs], or NULL.
+    /// The likeliest tokens in their places, likeliest first, the lowest first among equals; UINT32_MAX where the model gives
+    /// fewer any probability. [num_token_ids, num_logprobs], or NULL.
     pub top_tokens: *const u32,
-    /// [num_token_ids, num_logprobs], or NULL.
+    /// Their log-probabilities. [num_token_ids, num_logprobs], or NULL.
     pub top_logprobs: *const f32,
-    /// Of the completion so far; 0 without logprobs.
+    /// The sum of all logprobs of the completion so far.
     pub cumulative_logprob: f32,
     /// In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
     pub error_message: *const c_char,
@@ -105,6 +108,17 @@ pub struct nvllm_output {
     pub embedding: *const f32,
     /// hidden_size of the model, or 0.
     pub embedding_len: usize,
+    /// As in the request's options.
+    pub num_logprobs: u32,
+    /// As in the request's options; 0 where this output brings none.
+    pub num_prompt_logprobs: u32,
+    /// Log-probability of each token of the prompt but the first after those before it. [prompt_tokens - 1], or NULL where
+    /// num_prompt_logprobs is 0 or the prompt has one token.
+    pub prompt_logprobs: *const f32,
+    /// As top_tokens. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+    pub prompt_top_tokens: *const u32,
+    /// Their log-probabilities. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+    pub prompt_top_logprobs: *const f32,
 }
 
 /// Takes one output, which is valid during the call only. Another answer than 0 cancels that request.
@@ -245,6 +259,8 @@ pub(super) struct Shown {
     /// The error's message and its NUL.
     error: Vec<u8>,
     embedding: Vec<f32>,
+    logprobs: Logprobs,
+    prompt_logprobs: Logprobs,
 }
 
 // SAFETY: the pointers in `view` lead to the vectors beside it, which move with it.
@@ -274,8 +290,21 @@ impl Default for Shown {
             error_message: std::ptr::null(),
             embedding: std::ptr::null(),
             embedding_len: 0,
+            num_logprobs: 0,
+            num_prompt_logprobs: 0,
+            prompt_logprobs: std::ptr::null(),
+            prompt_top_tokens: std::ptr::null(),
+            prompt_top_logprobs: std::ptr::null(),
         };
-        Shown { view, tokens: Vec::new(), text: Vec::new(), error: Vec::new(), embedding: Vec::new() }
+        Shown {
+            view,
+            tokens: Vec::new(),
+            text: Vec::new(),
+            error: Vec::new(),
+            embedding: Vec::new(),
+            logprobs: Logprobs::default(),
+            prompt_logprobs: Logprobs::default(),
+        }
     }
 }
 
@@ -290,6 +319,8 @@ impl Shown {
         self.text.push(0);
         self.embedding.clear();
         self.embedding.extend_from_slice(&output.embedding);
+        self.logprobs.clone_from(&output.logprobs);
+        self.prompt_logprobs.clone_from(&output.prompt_logprobs);
         let (finish, status) = match &output.finish {
             None => (nvllm_finish::NVLLM_FINISH_NONE, NVLLM_OK),
             Some(Finish::Stop) => (nvllm_finish::NVLLM_FINISH_STOP, NVLLM_OK),
@@ -316,6 +347,15 @@ impl Shown {
             cached_tokens: output.cached_tokens,
             completion_tokens: output.completion_tokens,
             time_to_first_token_us: output.time_to_first_token_us,
+            logprobs: start(&self.logprobs.logprobs),
+            top_tokens: start(&self.logprobs.top_tokens),
+            top_logprobs: start(&self.logprobs.top_logprobs),
+            cumulative_logprob: output.cumulative_logprob,
+            num_logprobs: count(self.logprobs.alternatives),
+            num_prompt_logprobs: count(self.prompt_logprobs.alternatives),
+            prompt_logprobs: start(&self.prompt_logprobs.logprobs),
+            prompt_top_tokens: start(&self.prompt_logprobs.top_tokens),
+            prompt_top_logprobs: start(&self.prompt_logprobs.top_logprobs),
             error_message,
             embedding: if output.embedding.is_empty() { std::ptr::null() } else { self.embedding.as_ptr() },
             embedding_len: output.embedding.len(),
@@ -344,4 +384,9 @@ impl Shown {
         self.error.push(0);
         self.error.as_ptr().cast()
     }
+}
+
+/// Where an array begins; NULL where it is empty.
+fn start<T>(array: &[T]) -> *const T {
+    if array.is_empty() { std::ptr::null() } else { array.as_ptr() }
 }

@@ -129,18 +129,17 @@ impl<B: Backend> Decoder<B> {
                 }
             }
             Stage::Head(slice) => self.head(backend, self.head_columns(slice)),
-            Stage::Sample => ops::sample(backend, step, &self.activations.logits),
+            Stage::Sample => self.sample(backend, step),
         }
     }
 
-    /// Computes a whole pass over the batch of `step`, the head in one piece.
-    pub fn run_all(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &mut B::Step) {
+    /// Computes a whole pass over the batch of `step` up to the logits, the head in one piece.
+    pub fn run_to_logits(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &mut B::Step) {
         for layer in 0..self.layers.len() {
             self.run(backend, cache, step, Stage::Layer(layer));
         }
         if B::batch(step).samples() > 0 {
             self.head(backend, 0..self.vocab());
-            self.run(backend, cache, step, Stage::Sample);
         }
     }
 
@@ -185,6 +184,18 @@ impl<B: Backend> Decoder<B> {
     fn head(&mut self, backend: &mut B, columns: Range<usize>) {
         let Activations { gathered, logits, .. } = &mut self.activations;
         ops::linear(backend, logits, gathered, self.head.as_ref().unwrap_or(&self.embedding), None, columns);
+    }
+
+    /// Chooses the tokens of a pass whose logits are there.
+    pub fn sample(&mut self, backend: &mut B, step: &mut B::Step) {
+        let logits = &mut self.activations.logits;
+        if B::batch(step).adjusts() {
+            ops::adjust(backend, step, logits);
+        }
+        ops::sample(backend, step, logits);
+        if B::batch(step).wants_logprobs() {
+            ops::logprobs(backend, step, logits);
+        }
     }
 
     fn vocab(&self) -> usize {

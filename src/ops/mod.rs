@@ -1,22 +1,26 @@
 //! The verbs that models are written in: a contract, a check of shapes, one call of the backend.
 
 mod add_rms_norm;
+mod adjust;
 mod attention;
 mod embedding;
 mod gather;
 mod keep_hidden;
 mod linear;
+mod logprobs;
 mod rms_norm;
 mod rope_and_cache;
 mod sample;
 mod silu_mul;
 
 pub use add_rms_norm::add_rms_norm;
+pub use adjust::adjust;
 pub use attention::attention;
 pub use embedding::embedding;
 pub use gather::gather;
 pub use keep_hidden::keep_hidden;
 pub use linear::linear;
+pub use logprobs::logprobs;
 pub use rms_norm::rms_norm;
 pub use rope_and_cache::rope_and_cache;
 pub use sample::sample;

@@ -55,6 +55,7 @@ impl CudaRunner {
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let mut backend = Cuda::open(index, weights.dtype())?;
         backend.check(&kv_shape, spec.heads)?;
+        backend.set_rounding(config.rounding);
 
         weights.warm(progress)?;
         let mut decoder = Decoder::load(&backend, &spec, &mut weights, &limits, limits.model_len)?;
@@ -119,7 +120,8 @@ fn warm_up(
     limits: &BatchLimits,
 ) -> Result<u64> {
     backend.stage(step, &graphs::largest_batch(limits))?;
-    decoder.run_all(backend, cache, step);
+    decoder.run_to_logits(backend, cache, step);
+    decoder.sample(backend, step);
     backend.synchronize()?;
     for tokens in (TIMED_FROM.ilog2()..).map(|log2| 1 << log2).take_while(|&tokens| tokens < limits.tokens) {
         backend.stage(step, &graphs::largest_batch(&BatchLimits { tokens, ..*limits }))?;
@@ -151,15 +153,15 @@ impl Runner for CudaRunner {
                 self.backend.stage_padded(step, batch, *rows)?;
                 self.decoder.fit(step);
                 graph.launch()?;
-                self.backend.finish(step)?;
             }
             None => {
                 self.backend.stage(step, batch)?;
-                self.decoder.run_all(&mut self.backend, &mut self.cache, step);
-                if batch.samples() == 0 {
-                    self.backend.finish(step)?;
-                }
+                self.decoder.run_to_logits(&mut self.backend, &mut self.cache, step);
             }
+        }
+        match batch.samples() {
+            0 => self.backend.finish(step)?,
+            _ => self.decoder.sample(&mut self.backend, step),
         }
         self.submitted += 1;
         Ok(())

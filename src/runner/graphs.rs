@@ -1,9 +1,9 @@
 //! Decode passes as CUDA graphs, one for each of a few batch sizes.
 //!
-//! A graph replays the launches of a whole pass by one call. What differs from step to step lies in the step's memory; the
-//! number of rows does not, so a batch is padded up to the next size that was captured.
+//! A graph replays the launches of a pass up to the logits by one call. What differs from step to step lies in the step's memory; the
+//! number of rows does not, so a batch is padded up to the next size that was captured. Tokens are chosen outside of it, kernel by
+//! kernel: what samples wish for has no largest size, and rows that only pad wish for nothing.
 
-use crate::backend::Backend;
 use crate::backend::cuda::{Cuda, Graph, KvCache, Step};
 use crate::batch::{Batch, BatchLimits, Sampling};
 use crate::error::Result;
@@ -29,9 +29,9 @@ impl Graphs {
         let mut graphs = Graphs::default();
         for &rows in sizes {
             backend.stage_padded(step, &batch, rows)?;
-            decoder.run_all(backend, cache, step);
-            backend.sampled(step)?;
-            let graph = backend.capture(|backend| decoder.run_all(backend, cache, step))?;
+            decoder.run_to_logits(backend, cache, step);
+            backend.synchronize()?;
+            let graph = backend.capture(|backend| decoder.run_to_logits(backend, cache, step))?;
             graphs.by_rows.push((rows, graph));
         }
         Ok(graphs)

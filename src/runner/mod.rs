@@ -7,6 +7,7 @@ mod graphs;
 mod memory;
 pub mod single;
 
+pub use crate::backend::Rounding;
 use crate::backend::cpu::{Cpu, Isa};
 use crate::backend::{DType, KvShape};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
@@ -104,15 +105,6 @@ pub enum Launching {
     Graphs,
     /// Kernel by kernel.
     Eager,
-}
-
-/// What a row's logits may depend on, in their last bits. On the CPU always the row alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rounding {
-    /// Also the size of the batch and how a prompt was cut, where that is faster.
-    Fastest,
-    /// The row alone.
-    BatchInvariant,
 }
 
 /// How much memory the KV cache may take.
@@ -252,10 +244,6 @@ fn load_on_cuda(
     index: usize,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
-    if config.rounding == Rounding::BatchInvariant {
-        let what = "batch_invariant on CUDA: leave it 0, or choose device CPU, where it is always so".to_owned();
-        return Err(Error::Unsupported { what });
-    }
     let (runner, info) = cuda::CudaRunner::open(folder, config, index, progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
 }

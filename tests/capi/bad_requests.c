@@ -44,6 +44,15 @@ static void options_that_make_no_sense(void) {
   WITH(n, 1025, "n is 1025");
   WITH(num_stop, 1, "stop");
   WITH(num_bias, 1, "bias_tokens");
+  WITH(repetition_penalty, 0.0f, "repetition_penalty");
+  WITH(repetition_penalty, -1.1f, "repetition_penalty");
+  WITH(repetition_penalty, NAN, "repetition_penalty");
+  WITH(repetition_penalty, INFINITY, "repetition_penalty");
+  WITH(presence_penalty, NAN, "presence_penalty");
+  WITH(presence_penalty, INFINITY, "presence_penalty");
+  WITH(frequency_penalty, -INFINITY, "frequency_penalty");
+  WITH(num_logprobs, 65, "num_logprobs is 65");
+  WITH(num_prompt_logprobs, UINT32_MAX, "num_prompt_logprobs");
   WITH(num_stop_tokens, 1, "stop_tokens");
 #undef WITH
   options = options_of(4);
@@ -65,9 +74,26 @@ static void options_that_make_no_sense(void) {
   }
 }
 
+static void biases_that_make_no_sense(void) {
+  static const struct {
+    const char *name;
+    uint32_t tokens[2];
+    float values[2];
+    const char *word;
+  } biases[] = {{"a token beyond the vocabulary", {5, UINT32_MAX}, {1, 1}, "token 4294967295 at index 1"},
+                {"a token twice", {5, 5}, {1, 2}, "bias_tokens is 5 twice"},
+                {"a bias that is no number", {5, 6}, {1, NAN}, "bias_values is NaN"},
+                {"an infinite bias", {5, 6}, {INFINITY, 1}, "bias_values is inf"}};
+  for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) {
+    nvllm_request_options options = options_of(4);
+    options.bias_tokens = biases[i].tokens;
+    options.bias_values = biases[i].values;
+    options.num_bias = 2;
+    refused(biases[i].name, &options, NVLLM_ERR_INVALID_ARGUMENT, biases[i].word);
+  }
+}
+
 static void options_of_a_later_version(void) {
-  const uint32_t token = 5;
-  const float value = 1.0f;
   nvllm_request_options options;
 #define WITH(field, value, word) \
   options = options_of(4);       \
@@ -75,17 +101,7 @@ static void options_of_a_later_version(void) {
   refused(#field " = " #value, &options, NVLLM_ERR_UNSUPPORTED, (word))
   WITH(beam_width, 4, "beam_width");
   WITH(length_penalty, 0.5f, "length_penalty");
-  WITH(num_logprobs, 1, "num_logprobs");
-  WITH(repetition_penalty, 1.1f, "repetition_penalty");
-  WITH(repetition_penalty, NAN, "repetition_penalty");
-  WITH(presence_penalty, 0.1f, "presence_penalty");
-  WITH(frequency_penalty, -0.1f, "frequency_penalty");
 #undef WITH
-  options = options_of(4);
-  options.bias_tokens = &token;
-  options.bias_values = &value;
-  options.num_bias = 1;
-  refused("a logit bias", &options, NVLLM_ERR_UNSUPPORTED, "bias");
 }
 
 static void prompts_that_cannot_run(void) {
@@ -184,6 +200,7 @@ int main(int argc, char **argv) {
   const char *folder = model_folder(argc, argv);
   engine = open_engine(folder);
   options_that_make_no_sense();
+  biases_that_make_no_sense();
   options_of_a_later_version();
   prompts_that_cannot_run();
   requests_that_are_not_there();

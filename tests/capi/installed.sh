@@ -15,9 +15,9 @@ for name in libnanovllm.so.0 libnanovllm.a; do
     [ -e "$libdir/$name" ] || { echo "installed.sh: no $name" >&2; exit 1; }
 done
 
-# The README's programs in C and C++, between ```c and ```.
-for language in c cpp; do
-    awk "/^\`\`\`$language\$/ { inside = 1; next } /^\`\`\`\$/ { inside = 0 } inside" "$source/README.md" >"$work/readme.$language"
+# The README's programs in C and C++, between ```c and ```; the loop of a game has the fence ```c++.
+for language in c cpp c++; do
+    awk "\$0 == \"\`\`\`$language\" { inside = 1; next } /^\`\`\`\$/ { inside = 0 } inside" "$source/README.md" >"$work/readme.$language"
     [ "$(wc -l <"$work/readme.$language")" -ge 10 ] || { echo "installed.sh: README.md shows no $language" >&2; exit 1; }
 done
 
@@ -29,6 +29,9 @@ find_package(nanovllm 0.1 REQUIRED)
 add_executable(cpp ../readme.cpp)
 target_compile_features(cpp PRIVATE cxx_std_20)
 target_link_libraries(cpp PRIVATE nanovllm::cpp)
+add_executable(game ../readme.c++)
+target_compile_features(game PRIVATE cxx_std_20)
+target_link_libraries(game PRIVATE nanovllm::cpp)
 add_executable(shared ../readme.c)
 target_link_libraries(shared PRIVATE nanovllm::nanovllm)
 add_executable(static ../readme.c)
@@ -44,7 +47,8 @@ cc -Wall -Wextra -Werror "$work/readme.c" -o "$work/by_pkg_config" $(pkg-config 
 cc "$work/readme.c" -o "$work/by_pkg_config_static" $(pkg-config --cflags --libs nanovllm-static)
 
 export LD_LIBRARY_PATH="$libdir"
-for program in "$work/consumer/build/shared" "$work/consumer/build/static" "$work/consumer/build/cpp" "$work/by_pkg_config" \
+for program in "$work/consumer/build/shared" "$work/consumer/build/static" "$work/consumer/build/cpp" "$work/consumer/build/game" \
+    "$work/by_pkg_config" \
     "$work/by_pkg_config_static"; do
     answer=$("$program" "$model") || { echo "installed.sh: $program failed" >&2; exit 1; }
     [ -n "$answer" ] || { echo "installed.sh: $program printed nothing" >&2; exit 1; }
@@ -55,4 +59,4 @@ for program in "$work/consumer/build/static" "$work/by_pkg_config_static"; do
         exit 1
     fi
 done
-echo "five consumers of the installed tree answer: $answer"
+echo "six consumers of the installed tree answer: $answer"

@@ -56,7 +56,7 @@ AT(nvllm_model_info, device_index, 68);
 AT(nvllm_model_info, max_num_seqs, 72);
 AT(nvllm_model_info, max_batched_tokens, 76);
 
-SIZE(nvllm_request_options, 176);
+SIZE(nvllm_request_options, 184);
 AT(nvllm_request_options, struct_size, 0);
 AT(nvllm_request_options, tag, 8);
 AT(nvllm_request_options, max_tokens, 16);
@@ -87,6 +87,7 @@ AT(nvllm_request_options, max_wait_us, 152);
 AT(nvllm_request_options, cache_salt, 160);
 AT(nvllm_request_options, pin_prompt, 168);
 AT(nvllm_request_options, pooling, 172);
+AT(nvllm_request_options, num_prompt_logprobs, 176);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);
@@ -99,7 +100,7 @@ AT(nvllm_step_result, prefill_tokens, 28);
 AT(nvllm_step_result, decode_tokens, 32);
 AT(nvllm_step_result, elapsed_us, 40);
 
-SIZE(nvllm_output, 144);
+SIZE(nvllm_output, 176);
 AT(nvllm_output, struct_size, 0);
 AT(nvllm_output, request_id, 8);
 AT(nvllm_output, tag, 16);
@@ -121,6 +122,11 @@ AT(nvllm_output, cumulative_logprob, 112);
 AT(nvllm_output, error_message, 120);
 AT(nvllm_output, embedding, 128);
 AT(nvllm_output, embedding_len, 136);
+AT(nvllm_output, num_logprobs, 144);
+AT(nvllm_output, num_prompt_logprobs, 148);
+AT(nvllm_output, prompt_logprobs, 152);
+AT(nvllm_output, prompt_top_tokens, 160);
+AT(nvllm_output, prompt_top_logprobs, 168);
 
 SIZE(nvllm_progress, 48);
 AT(nvllm_progress, struct_size, 0);

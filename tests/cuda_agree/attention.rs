@@ -1,7 +1,8 @@
 //! `attention`: decode, prefill and both at once.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, on_device, poisoned, staged};
-use nanovllm::backend::{Backend, DType, KvShape};
+use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned, staged};
+use nanovllm::backend::{Backend, DType, KvShape, Rounding};
+use nanovllm::batch::Batch;
 use nanovllm::ops;
 
 struct AttentionCase {
@@ -99,12 +100,12 @@ impl AttentionInput {
                 for plane in 0..2 * kv_heads {
                     let slot = scene.slot(row, position);
                     let place = (slot / block_size * 2 * kv_heads + plane) * block_size + slot % block_size;
-                    let numbers = random.numbers(head_dim, 1.5, dtype);
+                    let numbers = numbers(&mut random, head_dim, 1.5, dtype);
                     keys_and_values[place * head_dim..][..head_dim].copy_from_slice(&numbers);
                 }
             }
         }
-        let qkv = random.numbers(scene.batch.tokens() * (heads + 2 * kv_heads) * head_dim, 1.5, dtype);
+        let qkv = numbers(&mut random, scene.batch.tokens() * (heads + 2 * kv_heads) * head_dim, 1.5, dtype);
         AttentionInput { scene, shape, keys_and_values, qkv }
     }
 
@@ -147,7 +148,9 @@ impl AttentionInput {
 #[test]
 fn attention_agrees() {
     on_device(|cuda, dtype| {
-        for case in ATTENTION {
+        let both = [Rounding::Fastest, Rounding::BatchInvariant];
+        for (case, rounding) in ATTENTION.iter().flat_map(|case| both.map(|rounding| (case, rounding))) {
+            cuda.set_rounding(rounding);
             let input = AttentionInput::new(case, dtype);
             let KvShape { kv_heads, head_dim: d, .. } = input.shape;
             let batch = &input.scene.batch;
@@ -163,12 +166,64 @@ fn attention_agrees() {
                 let mut out = poisoned(cuda, batch.tokens(), case.heads * d);
                 ops::attention(cuda, &mut out, &qkv, &cache, 0, case.heads, scale as f32, &step);
                 let out = cuda.read(&out).unwrap();
-                assert_near(&out, &expected, bound(dtype), &format!("{}, {dtype:?}, round {round}", case.name));
+                assert_near(
+                    &out,
+                    &expected,
+                    bound(dtype),
+                    &format!("{}, {dtype:?}, {rounding:?}, round {round}", case.name),
+                );
                 if round == 0 {
                     first = out;
                 } else {
                     assert_eq!(first, out, "{}: the same launch gave other bits", case.name);
                 }
+            }
+        }
+    });
+}
+
+/// Rows that each bring some tokens of the one sequence of `whole`.
+fn parts(whole: &Batch, parts: &[(usize, usize)]) -> Batch {
+    let mut batch = Batch { row_starts: vec![0], table_width: whole.table_width, ..Batch::default() };
+    for &(start, end) in parts {
+        batch.token_ids.extend(&whole.token_ids[start..end]);
+        batch.positions.extend(&whole.positions[start..end]);
+        batch.slots.extend(&whole.slots[start..end]);
+        batch.row_starts.push(batch.token_ids.len() as u32);
+        batch.context_lens.push(end as u32);
+        batch.block_tables.extend(&whole.block_tables);
+    }
+    batch
+}
+
+#[test]
+fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone() {
+    const PROMPT: &[(usize, usize)] = &[(0, 333)];
+    on_device(|cuda, dtype| {
+        cuda.set_rounding(Rounding::BatchInvariant);
+        for (heads, kv_heads, head_dim) in
+            [(16, 8, 128), (16, 1, 128), (5, 1, 128), (3, 3, 64), (6, 2, 80), (16, 2, 96), (4, 2, 256), (16, 1, 256)]
+        {
+            let case = AttentionCase { rows: PROMPT, heads, kv_heads, head_dim, block_size: 32, ..QWEN3 };
+            let input = AttentionInput::new(&case, dtype);
+            let whole = &input.scene.batch;
+            let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+            cache.fill(&input.bytes()).unwrap();
+            let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
+            let mut attended = |split: &[(usize, usize)]| {
+                let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
+                let (step, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
+                let mut out = poisoned(cuda, qkv.rows(), out_cols);
+                ops::attention(cuda, &mut out, &qkv, &cache, 0, heads, 0.1, &step);
+                cuda.read(&out).unwrap()
+            };
+            let together = attended(&[(0, 333)]);
+            let alone: Vec<(usize, usize)> = (0..333).map(|token| (token, token + 1)).collect();
+            for split in [&alone[..], &[(0, 130), (130, 131), (131, 333)], &[(332, 333)], &[(64, 64 + 7), (200, 201)]] {
+                let wanted: Vec<f32> =
+                    split.iter().flat_map(|&(a, b)| &together[a * out_cols..b * out_cols]).copied().collect();
+                let what = format!("{heads} heads over {kv_heads} of {head_dim}, {} rows, {dtype:?}", split.len());
+                assert!(attended(split) == wanted, "{what}");
             }
         }
     });

@@ -1,8 +1,8 @@
 //! `linear`, on every route.
 
-use crate::scene::{Random, assert_near, bound, filled, host_tensor, on_device, poisoned};
-use nanovllm::backend::Backend;
+use crate::scene::{Random, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned};
 use nanovllm::backend::cuda::Route;
+use nanovllm::backend::{Backend, Rounding};
 use nanovllm::ops;
 
 #[test]
@@ -11,8 +11,8 @@ fn linear_layers_agree_on_every_route() {
         let sizes = [(97, 40), (64, 8), (1024, 2048), (4096, 1024), (330, 1064), (2560, 3072), (8440, 136)];
         for (n, k) in sizes {
             let mut random = Random(3);
-            let w = random.numbers(n * k, 0.1, dtype);
-            let b = random.numbers(n, 1.0, dtype);
+            let w = numbers(&mut random, n * k, 0.1, dtype);
+            let b = numbers(&mut random, n, 1.0, dtype);
             let split = n / 3;
             let parts = [
                 host_tensor(&w[..split * k], &[split, k], dtype),
@@ -21,7 +21,7 @@ fn linear_layers_agree_on_every_route() {
             let weight = cuda.matrix(&parts).unwrap();
             let bias = cuda.vector(&[host_tensor(&b, &[n], dtype)]).unwrap();
             for m in [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 200] {
-                let x = random.numbers(m * k, 1.0, dtype);
+                let x = numbers(&mut random, m * k, 1.0, dtype);
                 // Every third column is enough to be sure, and three times as fast.
                 let exact = |t: usize, c: usize| -> f64 {
                     let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
@@ -68,8 +68,8 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
         cuda.set_route(Route::Stream);
         for (n, k) in [(97, 40), (1024, 2048), (4096, 4096), (2560, 3072)] {
             let mut random = Random(4);
-            let weight = cuda.matrix(&[host_tensor(&random.numbers(n * k, 0.1, dtype), &[n, k], dtype)]).unwrap();
-            let x = random.numbers(8 * k, 1.0, dtype);
+            let weight = cuda.matrix(&[host_tensor(&numbers(&mut random, n * k, 0.1, dtype), &[n, k], dtype)]).unwrap();
+            let x = numbers(&mut random, 8 * k, 1.0, dtype);
             let mut rows = |x: &[f32]| {
                 let x = filled(cuda, x, k);
                 let mut out = poisoned(cuda, x.rows(), n);
@@ -79,6 +79,34 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
             let together = rows(&x);
             for (i, row) in x.chunks_exact(k).enumerate() {
                 assert_eq!(rows(row), together[i * n..][..n], "row {i} of {n} x {k}, {dtype:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_batch_invariant_row_gives_the_same_bits_among_any_number() {
+    on_device(|cuda, dtype| {
+        cuda.set_rounding(Rounding::BatchInvariant);
+        for (n, k) in [(97, 40), (1024, 2048), (5000, 1024), (512, 3072)] {
+            let mut random = Random(4);
+            let weight = cuda.matrix(&[host_tensor(&numbers(&mut random, n * k, 0.1, dtype), &[n, k], dtype)]).unwrap();
+            let bias = cuda.vector(&[host_tensor(&numbers(&mut random, n, 1.0, dtype), &[n], dtype)]).unwrap();
+            let most = 2100;
+            let x = numbers(&mut random, most * k, 1.0, dtype);
+            let mut rows = |from: usize, rows: usize| {
+                let x = filled(cuda, &x[from * k..][..rows * k], k);
+                let mut out = poisoned(cuda, rows, n);
+                ops::linear(cuda, &mut out, &x, &weight, Some(&bias), 0..n);
+                cuda.read(&out).unwrap()
+            };
+            // Each of them begins elsewhere within a tile.
+            let together = rows(0, most);
+            for (from, count) in
+                [(0, 1), (77, 1), (3, 5), (100, 16), (501, 17), (9, 64), (130, 65), (1, 300), (64, 1900)]
+            {
+                let wanted = &together[from * n..][..count * n];
+                assert!(rows(from, count) == wanted, "{count} rows from {from} of {n} x {k}, {dtype:?}");
             }
         }
     });

@@ -1,11 +1,16 @@
-//! Every op of the CUDA backend against obvious loops in f64, in both number types; sampling against the CPU, to the bit.
+//! Every op of the CUDA backend against obvious loops in f64, in both number types; what chooses tokens against the
+//! CPU, to the bit.
 //!
 //! Inputs are random and rounded to the number type first, so that what remains is the op's own error. Outputs are poisoned
 //! with NaN before. Without a device nothing is compared, unless `NVLLM_TEST_CUDA=require`.
 #![cfg(nvllm_cuda)]
 
+mod adjust;
 mod attention;
+#[path = "../inputs/mod.rs"]
+mod inputs;
 mod linear;
+mod logprobs;
 mod rope_and_cache;
 mod rows;
 mod sample;

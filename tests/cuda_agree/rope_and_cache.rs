@@ -1,6 +1,6 @@
 //! `rope_and_cache`, and the copies of blocks.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, on_device, staged, wide};
+use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, staged, wide};
 use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, KvCache};
 use nanovllm::backend::{Backend, DType, HeadNorm, KvShape};
@@ -17,7 +17,7 @@ fn heads_are_normalized_rotated_and_cached() {
                 let mut random = Random(4);
                 let scene = Scene::new(&[(0, 40), (17, 1), (63, 3)], block_size, &mut random);
                 let (tokens, cols) = (scene.batch.tokens(), (heads + 2 * kv_heads) * d);
-                let values = random.numbers(tokens * cols, 2.0, dtype);
+                let values = numbers(&mut random, tokens * cols, 2.0, dtype);
                 let rope: Vec<f32> = (0..80)
                     .flat_map(|p| {
                         let angles = (0..d / 2).map(move |i| p as f64 / 10_000f64.powf(i as f64 / (d / 2) as f64));
@@ -25,7 +25,7 @@ fn heads_are_normalized_rotated_and_cached() {
                         [c, s].concat()
                     })
                     .collect();
-                let norms = [random.numbers(d, 1.5, dtype), random.numbers(d, 1.5, dtype)];
+                let norms = [numbers(&mut random, d, 1.5, dtype), numbers(&mut random, d, 1.5, dtype)];
                 let [query, key] = [0, 1].map(|i| cuda.vector(&[host_tensor(&norms[i], &[d], dtype)]).unwrap());
                 let norm = has_norm.then_some(HeadNorm { query: &query, key: &key, eps: 1e-6 });
                 let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, dtype };

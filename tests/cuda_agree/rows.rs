@@ -1,6 +1,8 @@
 //! Ops that treat each row by itself: norms, gates and lookups.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, on_device, poisoned, rounded, staged};
+use crate::scene::{
+    Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned, rounded, staged,
+};
 use nanovllm::backend::Backend;
 use nanovllm::ops;
 
@@ -12,9 +14,9 @@ fn norms_agree() {
         for (tokens, hidden) in SHAPES {
             let what = format!("{tokens} x {hidden}, {dtype:?}");
             let mut random = Random(1);
-            let x = random.numbers(tokens * hidden, 3.0, dtype);
-            let y = random.numbers(tokens * hidden, 3.0, dtype);
-            let w = random.numbers(hidden, 2.0, dtype);
+            let x = numbers(&mut random, tokens * hidden, 3.0, dtype);
+            let y = numbers(&mut random, tokens * hidden, 3.0, dtype);
+            let w = numbers(&mut random, hidden, 2.0, dtype);
             let weight = cuda.vector(&[host_tensor(&w, &[hidden], dtype)]).unwrap();
             let norm = |x: &[f32]| -> Vec<f64> {
                 let rows = x.chunks_exact(hidden).flat_map(|row| {
@@ -44,7 +46,7 @@ fn gates_and_lookups_agree() {
         for (tokens, hidden) in SHAPES {
             let what = format!("{tokens} x {hidden}, {dtype:?}");
             let mut random = Random(2);
-            let gate_up = random.numbers(tokens * 2 * hidden, 5.0, dtype);
+            let gate_up = numbers(&mut random, tokens * 2 * hidden, 5.0, dtype);
             let (x, mut out) = (filled(cuda, &gate_up, 2 * hidden), poisoned(cuda, tokens, hidden));
             ops::silu_mul(cuda, &mut out, &x);
             let silu = |v: f32| f64::from(v) / (1.0 + (-f64::from(v)).exp());
@@ -53,7 +55,7 @@ fn gates_and_lookups_agree() {
                 rows.flat_map(|row| (0..hidden).map(|i| silu(row[i]) * f64::from(row[hidden + i]))).collect();
             assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &format!("silu_mul {what}"));
 
-            let table = random.numbers(50 * hidden, 1.0, dtype);
+            let table = numbers(&mut random, 50 * hidden, 1.0, dtype);
             let matrix = cuda.matrix(&[host_tensor(&table, &[50, hidden], dtype)]).unwrap();
             let scene = Scene::new(&[(0, tokens), (3, 2)], 16, &mut random);
             let step = staged(cuda, &scene.batch);

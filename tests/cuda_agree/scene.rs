@@ -1,9 +1,10 @@
-//! Inputs of the cases: random numbers, and batches over a shuffled cache.
+//! Inputs of the cases: numbers as a type can hold them, and batches over a shuffled cache.
 
+pub use crate::inputs::{Random, limits};
 use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, Step, Tensor, device_count};
 use nanovllm::backend::{Backend, DType, HostTensor};
-use nanovllm::batch::{Batch, BatchLimits, Sampling};
+use nanovllm::batch::{Batch, Sampling};
 use std::sync::Arc;
 
 /// The greatest `|computed - expected| / |expected|`, as vectors.
@@ -25,33 +26,9 @@ pub fn on_device(test: impl Fn(&mut Cuda, DType)) {
     }
 }
 
-/// Numbers that look random and are the same in every run (splitmix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.bits() % end as u64) as usize
-    }
-
-    /// Numbers from -`size` to `size`, as `dtype` can hold them.
-    pub fn numbers(&mut self, len: usize, size: f32, dtype: DType) -> Vec<f32> {
-        (0..len).map(|_| rounded(((self.bits() >> 40) as f32 / (1u32 << 23) as f32 - 1.0) * size, dtype)).collect()
-    }
-
-    pub fn permutation(&mut self, len: usize) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..len as u32).collect();
-        for i in (1..len).rev() {
-            order.swap(i, self.below(i + 1));
-        }
-        order
-    }
+/// Numbers from -`size` to `size`, as `dtype` can hold them.
+pub fn numbers(random: &mut Random, len: usize, size: f32, dtype: DType) -> Vec<f32> {
+    random.numbers(len, size).into_iter().map(|v| rounded(v, dtype)).collect()
 }
 
 pub fn rounded(v: f32, dtype: DType) -> f32 {
@@ -129,15 +106,6 @@ impl Scene {
     pub fn slot(&self, row: usize, position: usize) -> usize {
         let block = self.batch.block_table(row)[position / self.block_size] as usize;
         block * self.block_size + position % self.block_size
-    }
-}
-
-pub fn limits(batch: &Batch) -> BatchLimits {
-    BatchLimits {
-        tokens: batch.tokens().max(1),
-        rows: batch.rows().max(batch.samples() + batch.hiddens()).max(1),
-        model_len: batch.table_width.max(1),
-        block_size: 1,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Whole steps: launched strictly, overlapped and as a graph; memory and refusals.
 
-use crate::scene::{Random, Scene, filled, host_tensor, on_device, poisoned, staged};
+use crate::scene::{Random, Scene, filled, host_tensor, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, KvCache, Matrix, Step, Tensor, Vector, device_count};
 use nanovllm::backend::{Backend, DType, KvShape};
 use nanovllm::batch::{Batch, Sampling};
@@ -30,15 +30,16 @@ impl Model {
         let scene = Scene::new(rows, 16, &mut random);
         let shape = KvShape { layers: 1, kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, dtype };
         let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
-        let numbers = random.numbers(scene.blocks * shape.block_bytes() / 2, 1.0, dtype);
-        cache.fill(host_tensor(&numbers, &[numbers.len()], dtype).bytes()).unwrap();
+        let cached = numbers(&mut random, scene.blocks * shape.block_bytes() / 2, 1.0, dtype);
+        cache.fill(host_tensor(&cached, &[cached.len()], dtype).bytes()).unwrap();
         let qkv = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
         let sizes = [(VOCAB, HIDDEN), (qkv, HIDDEN), (HIDDEN, HEADS * HEAD_DIM), (2 * WIDTH, HIDDEN), (HIDDEN, WIDTH)];
-        let matrices = sizes
-            .map(|(n, k)| cuda.matrix(&[host_tensor(&random.numbers(n * k, 0.15, dtype), &[n, k], dtype)]).unwrap());
+        let matrices = sizes.map(|(n, k)| {
+            cuda.matrix(&[host_tensor(&numbers(&mut random, n * k, 0.15, dtype), &[n, k], dtype)]).unwrap()
+        });
         let rope: Vec<f32> =
             (0..4096 * HEAD_DIM).map(|i| if i % HEAD_DIM < HEAD_DIM / 2 { 0.8 } else { 0.6 }).collect();
-        let norm = random.numbers(HIDDEN, 1.0, dtype);
+        let norm = numbers(&mut random, HIDDEN, 1.0, dtype);
         let vectors = vec![cuda.vector(&[host_tensor(&norm, &[HIDDEN], dtype)]).unwrap(), cuda.table(&rope).unwrap()];
         let mut batch = scene.batch;
         for (i, sampling) in batch.sampling.iter_mut().enumerate() {
@@ -87,10 +88,14 @@ impl Model {
         }
         ops::gather(cuda, last, normed, &self.step);
         ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);
-        ops::sample(cuda, &mut self.step, logits);
+    }
+
+    fn choose(&mut self, cuda: &mut Cuda) {
+        ops::sample(cuda, &mut self.step, &self.tensors[8]);
     }
 
     fn results(&mut self, cuda: &mut Cuda) -> (Vec<u32>, Vec<u32>) {
+        self.choose(cuda);
         let tokens = cuda.sampled(&self.step).unwrap().tokens.to_vec();
         (tokens, cuda.read(&self.tensors[8]).unwrap().iter().map(|v| v.to_bits()).collect())
     }
@@ -113,7 +118,6 @@ fn a_step_gives_the_same_bits_strict_overlapped_and_as_a_graph() {
             let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
             for _ in 0..20 {
                 graph.launch().unwrap();
-                cuda.finish(&mut model.step).unwrap();
                 assert!(strict == model.results(cuda), "{} rows, {dtype:?}, as a graph", rows.len());
             }
         }
@@ -143,7 +147,6 @@ fn a_graph_serves_later_batches_and_rows_that_only_pad() {
             let eager = model.results(cuda);
             cuda.stage(&mut model.step, &batch).unwrap();
             graph.launch().unwrap();
-            cuda.finish(&mut model.step).unwrap();
             let replayed = model.results(cuda);
             assert_eq!(eager.0[..real], replayed.0[..real], "{contexts:?}");
             assert_eq!(eager.1[..real * VOCAB], replayed.1[..real * VOCAB], "{contexts:?}");

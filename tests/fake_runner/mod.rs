@@ -2,13 +2,16 @@
 //!
 //! Keys and values are simulated by one number a slot, which digests the token there and, through the row's block table,
 //! the number of the position before it. So a block that is shared wrongly, reused too early, left out or written at a
-//! wrong position changes tokens. What a batch must be by its documentation is asserted.
+//! wrong position changes tokens. Its logits are drawn from that number, and all else follows from them by the rules of
+//! `Sampling`, filters excepted. What a batch must be by its documentation is asserted.
 #![allow(dead_code)]
 
 pub mod oracle;
 
 use nanovllm::backend::{DType, KvShape};
-use nanovllm::batch::{Batch, BatchLimits, BlockId, FROM_PREVIOUS, Sampled, Sampling, TokenId};
+use nanovllm::batch::{
+    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, NO_MASK, NO_TOKEN, RANKED_MAX, Sampled, Sampling, TokenId,
+};
 use nanovllm::error::Result;
 use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
 use std::collections::VecDeque;
@@ -47,6 +50,11 @@ pub struct FakeRunner {
     hidden: Vec<f32>,
     /// Blocks that are written when so many passes more have been computed.
     writes: Vec<(usize, Vec<BlockId>, Vec<u8>)>,
+    logprobs: Vec<f32>,
+    top_tokens: Vec<TokenId>,
+    top_logprobs: Vec<f32>,
+    /// Of one sample. `[vocab]`
+    logits: Vec<f32>,
 }
 
 /// A fake model that is ready.
@@ -63,6 +71,10 @@ pub fn load(shape: Shape) -> Loaded {
         sampled: Vec::with_capacity(limits.rows),
         hidden: Vec::with_capacity(limits.hiddens()),
         writes: Vec::new(),
+        logprobs: vec![f32::NAN; limits.rows],
+        top_tokens: vec![NO_TOKEN; limits.rows * RANKED_MAX],
+        top_logprobs: vec![f32::NAN; limits.rows * RANKED_MAX],
+        logits: Vec::with_capacity(vocab),
     });
     let info = ModelInfo {
         device: Device::Cpu,
@@ -88,15 +100,35 @@ pub fn digest(before: u64, token: TokenId) -> u64 {
     (before ^ u64::from(token)).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xd129_0b2a_5cd1_9d47).rotate_left(29)
 }
 
-/// The token that follows a text whose slots sum up to `attended`.
-pub fn choose(attended: u64, sampling: &Sampling, banned: &[TokenId], vocab: usize) -> TokenId {
-    let random = if sampling.temperature == 0.0 { 0 } else { sampling.seed ^ sampling.stream << 17 };
-    let choice = digest(attended ^ random, sampling.position) >> 16;
-    let mut token = (choice % vocab as u64) as TokenId;
-    while banned.contains(&token) {
-        token = (token + 1) % vocab as TokenId;
+/// What the model says of the tokens that may follow a text whose slots sum up to `attended`.
+pub fn write_logits(attended: u64, vocab: usize, logits: &mut Vec<f32>) {
+    logits.clear();
+    // Thousands of steps from -8 to 8, of which each f32 is exact.
+    logits.extend((0..vocab as TokenId).map(|token| (digest(attended, token) >> 50) as f32 / 1024.0 - 8.0));
+}
+
+/// The token that is chosen from adjusted logits: the greatest, after noise where it is sampled.
+pub fn choose(logits: &[f32], sampling: &Sampling) -> TokenId {
+    let noise = |token: TokenId| match sampling.temperature {
+        0.0 => 0.0,
+        _ => {
+            (digest(sampling.seed ^ sampling.stream << 17 ^ u64::from(sampling.position) << 40, token) >> 52) as f32
+                / 256.0
+        }
+    };
+    let mut best = None;
+    for (token, logit) in (0..).zip(logits) {
+        let score = logit + noise(token);
+        if score > f32::NEG_INFINITY && best.is_none_or(|(_, greatest)| score > greatest) {
+            best = Some((token, score));
+        }
     }
-    token
+    best.expect("some token may be chosen").0
+}
+
+/// The sum that the softmax of `logits` is divided by, as a logarithm.
+pub fn log_sum(logits: &[f32]) -> f64 {
+    logits.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln()
 }
 
 /// The final hidden state of a token, one number, by what its slot holds.
@@ -165,6 +197,22 @@ impl FakeRunner {
         self.writes.retain(|(passes, ..)| *passes > 0);
     }
 
+    fn copy_blocks(&mut self) {
+        let copies = &self.batch.copies;
+        let size = self.shape.limits.block_size;
+        for copy in copies {
+            assert!(copies.iter().all(|other| other.from != copy.to), "block {} is a source and a target", copy.to);
+            assert_eq!(
+                copies.iter().filter(|other| other.to == copy.to).count(),
+                1,
+                "block {} is a target twice",
+                copy.to
+            );
+            let from = copy.from as usize * size;
+            self.slots.copy_within(from..from + size, copy.to as usize * size);
+        }
+    }
+
     fn write_slots(&mut self) {
         for row in 0..self.batch.rows() {
             for index in self.batch.row(row) {
@@ -175,19 +223,85 @@ impl FakeRunner {
         }
     }
 
+    /// Whether the samples are what their documentation says.
+    fn check_samples(&self) {
+        let (batch, vocab) = (&self.batch, self.shape.vocab);
+        let limits = &self.shape.limits;
+        assert!(batch.samples() <= limits.rows && batch.hiddens() <= limits.hiddens(), "{} samples", batch.samples());
+        for sampling in &batch.sampling {
+            let entries = &batch.adjustments[sampling.adjusted()];
+            assert!(entries.is_sorted_by(|a, b| a.token < b.token), "each token once: {entries:?}");
+            assert!(entries.iter().all(|entry| (entry.token as usize) < vocab && entry.bias < f32::INFINITY));
+            assert!(sampling.ranked() <= RANKED_MAX);
+            assert!(sampling.forced == NO_TOKEN || (sampling.forced as usize) < vocab);
+        }
+    }
+
     fn sample(&mut self) {
         self.sampled.clear();
         self.hidden.clear();
         let slots = self.batch.hidden_tokens.iter().map(|&token| self.batch.slots[token as usize]);
         self.hidden.extend(slots.map(|slot| hidden(self.slots[slot as usize])));
-        for (sampling, &token) in self.batch.sampling.iter().zip(&self.batch.sampled_tokens) {
+        for (sample, (sampling, &token)) in self.batch.sampling.iter().zip(&self.batch.sampled_tokens).enumerate() {
             let row = self.batch.row_starts.partition_point(|&start| start <= token) - 1;
             let context = self.batch.positions[token as usize] as usize + 1;
             assert_eq!(sampling.position as usize, context);
             let attended =
                 (0..context).fold(0u64, |sum, position| sum.wrapping_add(self.slots[self.slot(row, position)]));
-            let banned = &self.batch.banned_tokens[sampling.banned_start as usize..sampling.banned_end as usize];
-            self.sampled.push(choose(attended, sampling, banned, self.shape.vocab));
+            write_logits(attended, self.shape.vocab, &mut self.logits);
+            let logits = &mut self.logits;
+            let log_sum = if sampling.logprobs > 0 { log_sum(logits) } else { f64::NAN };
+            let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
+            if sampling.logprobs > 0 {
+                let start = sample * RANKED_MAX;
+                let ranked = start..start + sampling.ranked();
+                let mut ceiling = (f32::INFINITY, 0);
+                for at in ranked {
+                    // The next after the one before, in the order of rank.
+                    let next = (0..)
+                        .zip(logits.iter().copied())
+                        .filter(|&(token, logit)| logit < ceiling.0 || (logit == ceiling.0 && token > ceiling.1));
+                    let best = next.reduce(|best, other| if other.1 > best.1 { other } else { best });
+                    (self.top_tokens[at], self.top_logprobs[at]) =
+                        best.map_or((NO_TOKEN, f32::NEG_INFINITY), |(token, logit)| (token, logprob(logit)));
+                    ceiling = best.map_or((f32::NEG_INFINITY, NO_TOKEN), |(token, logit)| (logit, token));
+                }
+            }
+            let plain = |token: TokenId| (digest(attended, token) >> 50) as f32 / 1024.0 - 8.0;
+            let entries = &self.batch.adjustments[sampling.adjusted()];
+            let awaited = Adjustment { token: sampling.awaited, uses: Adjustment::UNUSED, bias: 0.0 };
+            let is_listed = entries.iter().any(|entry| entry.token == awaited.token);
+            let unlisted = (awaited.token != NO_TOKEN && !is_listed).then_some(awaited);
+            for entry in entries.iter().copied().chain(unlisted) {
+                let uses = match (entry.uses, entry.token == awaited.token) {
+                    (uses, false) => uses,
+                    (Adjustment::UNUSED, true) => 1,
+                    (uses, true) => uses + 1,
+                };
+                let logit = &mut logits[entry.token as usize];
+                if uses != Adjustment::UNUSED {
+                    let penalty = sampling.repetition_penalty;
+                    *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+                    *logit -= if uses > 0 { sampling.presence_penalty } else { 0.0 };
+                    *logit -= sampling.frequency_penalty * uses as f32;
+                }
+                *logit += entry.bias;
+            }
+            if sampling.mask != NO_MASK {
+                let mask = &self.batch.masks[sampling.mask as usize..];
+                let masked = |token: usize| mask[token / 32] >> (token % 32) & 1 == 0;
+                logits
+                    .iter_mut()
+                    .enumerate()
+                    .filter(|(token, _)| masked(*token))
+                    .for_each(|(_, logit)| *logit = f32::NAN);
+            }
+            let chosen = match sampling.forced {
+                NO_TOKEN => choose(logits, sampling),
+                forced => forced,
+            };
+            self.logprobs[sample] = if sampling.logprobs > 0 { logprob(plain(chosen)) } else { f32::NAN };
+            self.sampled.push(chosen);
         }
     }
 }
@@ -207,12 +321,15 @@ impl Runner for FakeRunner {
         if self.made == 0 {
             self.batch.clone_from(self.in_flight.front().expect("a pass is in flight"));
             // What the pass before sampled is known only now.
-            for token in &mut self.batch.token_ids {
+            let awaited = self.batch.sampling.iter_mut().map(|sampling| &mut sampling.awaited);
+            for token in self.batch.token_ids.iter_mut().chain(awaited.filter(|token| **token != NO_TOKEN)) {
                 if *token >= FROM_PREVIOUS {
                     *token = self.sampled[(*token - FROM_PREVIOUS) as usize];
                 }
             }
             self.check();
+            self.check_samples();
+            self.copy_blocks();
             self.write_slots();
         }
         self.made = match deadline {
@@ -226,7 +343,13 @@ impl Runner for FakeRunner {
         self.idle.extend(self.in_flight.pop_front());
         self.sample();
         self.write_blocks_now();
-        Ok(Some(Sampled { tokens: &self.sampled, hidden: &self.hidden, ..Sampled::default() }))
+        Ok(Some(Sampled {
+            tokens: &self.sampled,
+            logprobs: &self.logprobs,
+            top_tokens: &self.top_tokens,
+            top_logprobs: &self.top_logprobs,
+            hidden: &self.hidden,
+        }))
     }
 
     fn depth(&self) -> usize {

@@ -1,11 +1,67 @@
 //! The answer to a request, computed without batches, blocks or chunks.
 
-use super::{EOS, Shape, choose, digest};
-use nanovllm::batch::{Sampling, TokenId};
+use super::{EOS, Shape, choose, digest, log_sum, write_logits};
+use nanovllm::batch::{NO_TOKEN, Sampling, TokenId};
+use nanovllm::engine::logprobs::Logprobs;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
 
 /// The seed of the engines under test.
 pub const SEED: u64 = 42;
+
+/// What the model knows of a text.
+#[derive(Clone, Copy, Default)]
+pub struct Context {
+    before: u64,
+    attended: u64,
+}
+
+impl Context {
+    /// The text `tokens`.
+    pub fn of(tokens: &[TokenId]) -> Context {
+        let mut context = Context::default();
+        tokens.iter().for_each(|&token| context.push(token));
+        context
+    }
+
+    /// The same text with one token more.
+    pub fn push(&mut self, token: TokenId) {
+        self.before = digest(self.before, token);
+        self.attended = self.attended.wrapping_add(self.before);
+    }
+
+    /// Of the token after it. `[vocab]`
+    pub fn logits(&self, vocab: usize) -> Vec<f32> {
+        let mut logits = Vec::new();
+        write_logits(self.attended, vocab, &mut logits);
+        logits
+    }
+
+    /// Of the token after it. `[vocab]`
+    pub fn logprobs(&self, vocab: usize) -> Vec<f32> {
+        let logits = self.logits(vocab);
+        let log_sum = log_sum(&logits);
+        logits.iter().map(|&logit| (f64::from(logit) - log_sum) as f32).collect()
+    }
+}
+
+/// Those of `tokens` from index `first` on, each after those before it, with so many alternatives.
+pub fn logprobs(tokens: &[TokenId], first: usize, alternatives: u32, vocab: usize) -> Logprobs {
+    let mut found = Logprobs { alternatives: alternatives as usize, ..Logprobs::default() };
+    let mut context = Context::of(&tokens[..first]);
+    for &token in &tokens[first..] {
+        let logprobs = context.logprobs(vocab);
+        found.logprobs.push(logprobs[token as usize]);
+        let mut ranked: Vec<(TokenId, f32)> = (0..).zip(context.logits(vocab)).collect();
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for rank in 0..alternatives as usize {
+            let token = ranked.get(rank).map_or(NO_TOKEN, |(token, _)| *token);
+            found.top_tokens.push(token);
+            found.top_logprobs.push(logprobs.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY));
+        }
+        context.push(token);
+    }
+    found
+}
 
 /// The answer to one completion of a request, computed alone: its tokens, and whether a stop token ended it.
 pub fn oracle(id: u64, index: u32, prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> (Vec<TokenId>, bool) {
@@ -16,13 +72,7 @@ pub fn oracle(id: u64, index: u32, prompt: &[TokenId], params: &SamplingParams, 
     if params.eos == Eos::Stops {
         ending.push(EOS);
     }
-    let (mut before, mut attended) = (0, 0u64);
-    let mut attend = |token| {
-        before = digest(before, token);
-        attended = attended.wrapping_add(before);
-        attended
-    };
-    let mut sum = prompt.iter().map(|&token| attend(token)).last().expect("a prompt");
+    let mut context = Context::of(prompt);
     let mut answer = Vec::new();
     while answer.len() < max {
         let sampling = Sampling {
@@ -33,13 +83,35 @@ pub fn oracle(id: u64, index: u32, prompt: &[TokenId], params: &SamplingParams, 
             ..Sampling::GREEDY
         };
         let banned = if answer.len() < params.min_tokens as usize { &ending[..] } else { &[] };
-        let token = choose(sum, &sampling, banned, shape.vocab);
+        let logits: Vec<f32> = (0..)
+            .zip(context.logits(shape.vocab))
+            .map(|(token, logit)| adjusted(token, logit, prompt, &answer, params))
+            .zip(0..)
+            .map(|(logit, token)| if banned.contains(&token) { f32::NEG_INFINITY } else { logit })
+            .collect();
+        let token = choose(&logits, &sampling);
         if ending.contains(&token) {
             answer.extend((params.stop_token == StopToken::Kept).then_some(token));
             return (answer, true);
         }
         answer.push(token);
-        sum = attend(token);
+        context.push(token);
     }
     (answer, false)
+}
+
+/// The logit of a token after penalties and bias.
+fn adjusted(token: TokenId, logit: f32, prompt: &[TokenId], answer: &[TokenId], params: &SamplingParams) -> f32 {
+    let uses = answer.iter().filter(|&&other| other == token).count();
+    let mut logit = logit;
+    if uses > 0 || prompt.contains(&token) {
+        let penalty = params.repetition_penalty;
+        logit = if logit > 0.0 { logit / penalty } else { logit * penalty };
+    }
+    if uses > 0 {
+        logit -= params.presence_penalty;
+    }
+    logit -= params.frequency_penalty * uses as f32;
+    let bias = params.logit_bias.iter().find(|(biased, _)| *biased == token);
+    logit + bias.map_or(0.0, |(_, bias)| *bias)
 }

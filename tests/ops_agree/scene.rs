@@ -1,38 +1,7 @@
-//! Inputs of the cases: random numbers, and batches over a shuffled cache.
+//! Inputs of the cases: batches over a shuffled cache.
 
-use nanovllm::batch::{Batch, BatchLimits, Sampling};
-
-/// Numbers that look random and are the same in every run (splitmix64).
-pub struct Random(pub u64);
-
-impl Random {
-    /// 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// A number from 0 to `end`, exclusive.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.bits() % end as u64) as usize
-    }
-
-    /// Numbers from -`size` to `size`.
-    pub fn numbers(&mut self, len: usize, size: f32) -> Vec<f32> {
-        (0..len).map(|_| ((self.bits() >> 40) as f32 / (1u32 << 23) as f32 - 1.0) * size).collect()
-    }
-
-    /// `0..len` in any order.
-    pub fn permutation(&mut self, len: usize) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..len as u32).collect();
-        for i in (1..len).rev() {
-            order.swap(i, self.below(i + 1));
-        }
-        order
-    }
-}
+pub use crate::inputs::{Random, limits};
+use nanovllm::batch::{Batch, Sampling};
 
 /// Sequences that own blocks of a cache.
 pub struct Sequences {
@@ -84,15 +53,5 @@ impl Sequences {
             batch.sampling.push(Sampling::GREEDY);
         }
         batch
-    }
-}
-
-/// Limits that hold `batch`.
-pub fn limits(batch: &Batch) -> BatchLimits {
-    BatchLimits {
-        tokens: batch.tokens().max(1),
-        rows: batch.rows().max(batch.samples() + batch.hiddens()).max(1),
-        model_len: batch.table_width.max(1),
-        block_size: 1,
     }
 }

@@ -11,7 +11,7 @@ fail() {
 }
 
 "$cpack" --config "$build/CPackConfig.cmake" -B "$work" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
-runtime=$(echo "$work"/libnanovllm0_*.deb) development=$(echo "$work"/libnanovllm-dev_*.deb)
+runtime=$(echo "$work"/libnanovllm0_*.deb) tool=$(echo "$work"/nanovllm_*.deb) development=$(echo "$work"/libnanovllm-dev_*.deb)
 version=$(dpkg-deb -f "$runtime" Version)
 
 [ "$(dpkg-deb -f "$development" Depends)" = "libnanovllm0 (= $version)" ] || fail "libnanovllm-dev does not depend on its library"
@@ -25,7 +25,13 @@ dpkg-deb --ctrl-tarfile "$runtime" | tar x -O ./shlibs | grep -q "^libnanovllm 0
 dpkg-deb --fsys-tarfile "$runtime" | tar t >"$work/runtime_files"
 grep -qE 'include|\.a$|\.pc$|\.so$' "$work/runtime_files" && fail "libnanovllm0 has files for development: $(cat "$work/runtime_files")"
 
+case $(dpkg-deb -f "$tool" Depends) in
+"libnanovllm0 (= $version), "*) ;;
+*) fail "nanovllm does not depend on its library: $(dpkg-deb -f "$tool" Depends)" ;;
+esac
+
 dpkg-deb -x "$runtime" "$work/root"
+dpkg-deb -x "$tool" "$work/root"
 dpkg-deb -x "$development" "$work/root"
 library=$(find "$work/root" -name 'libnanovllm.so.*.*')
 readelf -S "$library" | grep -q '\.debug_' && fail "the library is not stripped"
@@ -44,4 +50,6 @@ CODE
     "$cmake" --build "$work/consumer/build" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 answer=$(echo "introduce yourself" | LD_LIBRARY_PATH=$(dirname "$library") "$work/consumer/build/chat" "$model" 2>/dev/null)
 [ -n "$answer" ] || fail "the consumer has nothing to say"
+[ "$(echo "introduce yourself" | "$work/root/usr/bin/nanovllm" chat "$model" 2>/dev/null)" = "$answer" ] ||
+    fail "the installed program does not find the library beside it"
 echo "libnanovllm0 $version has $(wc -c <"$library") bytes of library; a consumer of both packages says: $answer"

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"libnanovllm/bindings/go"
 )
@@ -26,6 +27,8 @@ type job struct {
 	parameters *parameters
 	prompts    []prompt
 	options    *nanovllm.RequestOptions
+	// Beside each token's own log-probability, where options ask for any.
+	alternatives int
 }
 
 // choices returns how many completions a prompt has.
@@ -80,9 +83,6 @@ func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 		go func() {
 			defer open.Done()
 			for delta := range stream {
-				if delta.TimeToFirstToken > 0 && delta.CompletionTokens == len(delta.Tokens) {
-					s.metrics.firstToken.Observe(delta.TimeToFirstToken.Seconds())
-				}
 				select {
 				case merged <- news{choice: i*j.choices() + delta.Index, Delta: delta}:
 				case <-ctx.Done():
@@ -113,17 +113,18 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, j *job) {
 		s.stream(ctx, w, j, form, merged)
 		return
 	}
-	texts := make([]strings.Builder, len(j.prompts)*j.choices())
-	reasons := make([]string, len(texts))
+	choices := make([]choice, len(j.prompts)*j.choices())
 	var total usage
 	for delta := range merged {
 		if delta.Err != nil {
 			writeError(w, delta.Err)
 			return
 		}
-		texts[delta.choice].WriteString(delta.Text)
+		if err := choices[delta.choice].add(s, j, delta.Delta); err != nil {
+			writeError(w, err)
+			return
+		}
 		if delta.Finish != nanovllm.FinishNone {
-			reasons[delta.choice] = delta.Finish.String()
 			total.add(delta.Delta)
 		}
 	}
@@ -131,7 +132,22 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, j *job) {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, form.whole(texts, reasons, total))
+	writeJSON(w, http.StatusOK, form.whole(choices, total))
+}
+
+// A choice is one completion, as far as it came.
+type choice struct {
+	text   strings.Builder
+	reason string
+	tokens []chosenToken // with log-probabilities, where they are asked for
+}
+
+func (c *choice) add(s *server, j *job, delta nanovllm.Delta) error {
+	tokens, err := s.spellAll(delta, j.alternatives)
+	c.tokens = append(c.tokens, tokens...)
+	c.text.WriteString(delta.Text)
+	c.reason = delta.Finish.String()
+	return err
 }
 
 // A form writes one endpoint's objects.
@@ -142,11 +158,11 @@ type form struct {
 	Model   string `json:"model"`
 	Choices []any  `json:"choices"`
 	Usage   *usage `json:"usage,omitempty"`
-	kind    endpoint
+	job     *job
 }
 
 func (s *server) newForm(j *job) form {
-	made := form{Created: time.Now().Unix(), Model: s.name, kind: j.kind}
+	made := form{Created: time.Now().Unix(), Model: s.name, job: j}
 	if made.ID = "cmpl-" + rand.Text(); j.kind == chat {
 		made.ID = "chatcmpl-" + rand.Text()
 	}
@@ -154,43 +170,52 @@ func (s *server) newForm(j *job) form {
 }
 
 // whole is the answer in one piece.
-func (f form) whole(texts []strings.Builder, reasons []string, total usage) form {
+func (f form) whole(choices []choice, total usage) form {
 	f.Usage = &total
 	f.Object = "text_completion"
-	if f.kind == chat {
+	if f.job.kind == chat {
 		f.Object = "chat.completion"
 	}
-	for i := range texts {
-		choice := map[string]any{"index": i, "finish_reason": reasons[i], "logprobs": nil}
-		if f.kind == chat {
-			choice["message"] = map[string]any{"role": "assistant", "content": texts[i].String()}
+	for i := range choices {
+		text := choices[i].text.String()
+		made := map[string]any{"index": i, "finish_reason": choices[i].reason, "logprobs": f.job.logprobs(choices[i].tokens, 0)}
+		if f.job.kind == chat {
+			made["message"] = map[string]any{"role": "assistant", "content": text}
 		} else {
-			choice["text"] = texts[i].String()
+			made["text"] = text
 		}
-		f.Choices = append(f.Choices, choice)
+		f.Choices = append(f.Choices, made)
 	}
 	return f
 }
 
-// chunk is a piece of a streamed answer. Chat clients expect the role once a choice; begun are those that have it.
-func (f form) chunk(delta news, begun map[int]bool) form {
+// begun is how far the choices of a stream are: in characters of text that log-probabilities spell. Chat clients expect the role
+// once a choice.
+type begun map[int]int
+
+// chunk is a piece of a streamed answer.
+func (f form) chunk(delta news, tokens []chosenToken, begun begun) form {
 	f.Object = "text_completion"
-	choice := map[string]any{"index": delta.choice, "finish_reason": nil, "logprobs": nil}
-	if delta.Finish != nanovllm.FinishNone {
-		choice["finish_reason"] = delta.Finish.String()
+	offset, known := begun[delta.choice]
+	made := map[string]any{"index": delta.choice, "finish_reason": nil, "logprobs": f.job.logprobs(tokens, offset)}
+	for _, token := range tokens {
+		offset += utf8.RuneCountInString(token.Token)
 	}
-	if f.kind == chat {
+	begun[delta.choice] = offset
+	if delta.Finish != nanovllm.FinishNone {
+		made["finish_reason"] = delta.Finish.String()
+	}
+	if f.job.kind == chat {
 		f.Object = "chat.completion.chunk"
 		content := map[string]any{"content": delta.Text}
-		if !begun[delta.choice] {
+		if !known {
 			content["role"] = "assistant"
-			begun[delta.choice] = true
 		}
-		choice["delta"] = content
+		made["delta"] = content
 	} else {
-		choice["text"] = delta.Text
+		made["text"] = delta.Text
 	}
-	f.Choices = []any{choice}
+	f.Choices = []any{made}
 	return f
 }
 
@@ -204,7 +229,7 @@ func (s *server) stream(ctx context.Context, w http.ResponseWriter, j *job, f fo
 	w.WriteHeader(http.StatusOK)
 	_ = events.control.Flush()
 	var total usage
-	begun := map[int]bool{}
+	begun := begun{}
 	for delta := range merged {
 		if delta.Err != nil {
 			events.write(asAPIError(delta.Err).body())
@@ -213,7 +238,12 @@ func (s *server) stream(ctx context.Context, w http.ResponseWriter, j *job, f fo
 		if delta.Finish != nanovllm.FinishNone {
 			total.add(delta.Delta)
 		}
-		if !events.write(f.chunk(delta, begun)) {
+		tokens, err := s.spellAll(delta.Delta, j.alternatives)
+		if err != nil {
+			events.write(asAPIError(err).body())
+			return
+		}
+		if !events.write(f.chunk(delta, tokens, begun)) {
 			return
 		}
 	}
@@ -222,7 +252,7 @@ func (s *server) stream(ctx context.Context, w http.ResponseWriter, j *job, f fo
 		return
 	}
 	if j.parameters.StreamOptions.IncludeUsage {
-		f = f.chunk(news{}, begun)
+		f = f.chunk(news{}, nil, begun)
 		f.Choices, f.Usage = []any{}, &total
 		events.write(f)
 	}

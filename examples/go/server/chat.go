@@ -68,6 +68,9 @@ func (s *server) chatJob(request *chatRequest) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if request.TopLogprobs < 0 || request.TopLogprobs > 0 && !request.Logprobs {
+		return nil, badRequest("top_logprobs", "top_logprobs is %d, but it must be 0 or more, and needs logprobs", request.TopLogprobs)
+	}
 	if request.Logprobs {
 		options.NumLogprobs = max(1, request.TopLogprobs)
 	}
@@ -83,7 +86,8 @@ func (s *server) chatJob(request *chatRequest) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &job{kind: chat, parameters: &request.parameters, prompts: []prompt{{text: text}}, options: options}, nil
+	return &job{kind: chat, parameters: &request.parameters, prompts: []prompt{{text: text}}, options: options,
+		alternatives: request.TopLogprobs}, nil
 }
 
 // flattenContent makes one text of a content that is a list of texts; templates of text models know no other.

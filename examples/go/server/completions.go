@@ -88,10 +88,15 @@ func (s *server) completionJob(request *completionRequest) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
+	made := &job{kind: completion, parameters: &request.parameters, prompts: request.Prompt, options: options}
 	if request.Logprobs != nil {
-		options.NumLogprobs = max(1, *request.Logprobs)
+		if *request.Logprobs < 0 {
+			return nil, badRequest("logprobs", "logprobs is %d, but it must be 0 or more", *request.Logprobs)
+		}
+		made.alternatives = *request.Logprobs
+		options.NumLogprobs = max(1, made.alternatives)
 	}
-	return &job{kind: completion, parameters: &request.parameters, prompts: request.Prompt, options: options}, nil
+	return made, nil
 }
 
 // decode reads a body of JSON.

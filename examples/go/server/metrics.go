@@ -1,45 +1,50 @@
 package main
 
 import (
+	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	names "github.com/prometheus/common/model"
 
 	"libnanovllm/bindings/go"
 )
 
-// metrics are what /metrics tells: of HTTP, and of the engine.
+// metrics are what /metrics tells: of HTTP, of the process, and of the engine.
 type metrics struct {
-	registry   *prometheus.Registry
-	requests   *prometheus.CounterVec
-	inFlight   prometheus.Gauge
-	duration   prometheus.Histogram
-	firstToken prometheus.Histogram
+	told     prometheus.Gatherers
+	requests *prometheus.CounterVec
+	inFlight prometheus.Gauge
+	duration prometheus.Histogram
 }
 
 func newMetrics(engine *nanovllm.Engine) *metrics {
-	seconds := prometheus.ExponentialBuckets(0.001, 2, 18)
+	registry := prometheus.NewRegistry()
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
+		told: prometheus.Gatherers{registry, engineMetrics{engine}},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nanovllm_http_requests_total", Help: "Requests to /v1, by path and status."}, []string{"path", "code"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nanovllm_http_requests_in_flight", Help: "Requests to /v1 that are being answered."}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nanovllm_http_request_seconds", Help: "From a request to the end of its answer.", Buckets: seconds}),
-		firstToken: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nanovllm_time_to_first_token_seconds", Help: "From queueing a prompt to its first token.", Buckets: seconds}),
+			Name: "nanovllm_http_request_seconds", Help: "From a request to the end of its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)}),
 	}
-	m.registry.MustRegister(m.requests, m.inFlight, m.duration, m.firstToken, engineCollector{engine},
+	registry.MustRegister(m.requests, m.inFlight, m.duration,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.told, promhttp.HandlerOpts{})
 }
 
 // observed counts what next answers.
@@ -76,44 +81,19 @@ func (r *statusRecorder) WriteHeader(status int) {
 // Unwrap lets http.ResponseController flush.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// An engineCollector reads the engine's statistics when they are asked for.
-type engineCollector struct{ engine *nanovllm.Engine }
+// engineMetrics are the engine's own, which it tells in Prometheus' text.
+type engineMetrics struct{ engine *nanovllm.Engine }
 
-var (
-	stepsDesc       = prometheus.NewDesc("nanovllm_steps_total", "Forward passes.", nil, nil)
-	promptDesc      = prometheus.NewDesc("nanovllm_prompt_tokens_total", "Prompt tokens computed.", nil, nil)
-	cachedDesc      = prometheus.NewDesc("nanovllm_cached_tokens_total", "Prompt tokens taken from the prefix cache.", nil, nil)
-	generatedDesc   = prometheus.NewDesc("nanovllm_generated_tokens_total", "Tokens generated.", nil, nil)
-	preemptionsDesc = prometheus.NewDesc("nanovllm_preemptions_total", "Sequences that gave their KV blocks back.", nil, nil)
-	runningDesc     = prometheus.NewDesc("nanovllm_sequences_running", "Sequences that run.", nil, nil)
-	waitingDesc     = prometheus.NewDesc("nanovllm_requests_waiting", "Requests that wait.", nil, nil)
-	usedDesc        = prometheus.NewDesc("nanovllm_kv_blocks_used", "Blocks of the KV cache that sequences hold.", nil, nil)
-	totalDesc       = prometheus.NewDesc("nanovllm_kv_blocks", "Blocks of the KV cache.", nil, nil)
-)
-
-func (c engineCollector) Describe(descs chan<- *prometheus.Desc) {
-	prometheus.DescribeByCollect(c, descs)
-}
-
-func (c engineCollector) Collect(found chan<- prometheus.Metric) {
-	stats, err := c.engine.Stats()
+// Gather parses what the engine tells. A closed engine tells nothing.
+func (e engineMetrics) Gather() ([]*dto.MetricFamily, error) {
+	text, err := e.engine.MetricsText()
+	if errors.Is(err, nanovllm.ErrClosed) {
+		return nil, nil
+	}
 	if err != nil {
-		// The engine is closed, and nothing is to be told of it.
-		stats = nanovllm.Stats{}
+		return nil, err
 	}
-	counter := func(desc *prometheus.Desc, value uint64) {
-		found <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value))
-	}
-	gauge := func(desc *prometheus.Desc, value int) {
-		found <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value))
-	}
-	counter(stepsDesc, stats.Steps)
-	counter(promptDesc, stats.PromptTokens)
-	counter(cachedDesc, stats.CachedTokens)
-	counter(generatedDesc, stats.GeneratedTokens)
-	counter(preemptionsDesc, stats.Preemptions)
-	gauge(runningDesc, stats.Running)
-	gauge(waitingDesc, stats.Waiting)
-	gauge(usedDesc, stats.KVBlocksUsed)
-	gauge(totalDesc, stats.KVBlocksTotal)
+	parser := expfmt.NewTextParser(names.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	return slices.Collect(maps.Values(families)), err
 }

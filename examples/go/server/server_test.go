@@ -323,11 +323,34 @@ func TestMetricsCountWhatWasAnswered(t *testing.T) {
 		`nanovllm_http_requests_total{code="404",path="other"} 1`,
 		`nanovllm_time_to_first_token_seconds_count 3`,
 		fmt.Sprintf("nanovllm_generated_tokens_total %d", stats.GeneratedTokens),
-		`nanovllm_sequences_running 0`,
+		`nanovllm_requests_running 0`,
+		`nanovllm_finished_total{reason="stop"} 3`,
+		`nanovllm_queue_time_seconds_count 3`,
+		fmt.Sprintf("nanovllm_passes_total %d", stats.Steps),
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no %s", line)
 		}
+	}
+	if told := strings.Count(text, "# TYPE nanovllm_generated_tokens_total "); told != 1 {
+		t.Errorf("a metric is told %d times", told)
+	}
+}
+
+func TestMetricsOutliveTheEngine(t *testing.T) {
+	engine, err := nanovllm.New(demoConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newServer(engine, modelFolder(), settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = engine.Close()
+	recorder := httptest.NewRecorder()
+	s.handler().ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	if told := recorder.Body.String(); recorder.Code != 200 || !strings.Contains(told, "go_goroutines") || strings.Contains(told, "nanovllm_passes") {
+		t.Errorf("%d %s", recorder.Code, told)
 	}
 }
 

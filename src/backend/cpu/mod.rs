@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod add_rms_norm;
+mod adjust;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attention;
@@ -16,6 +17,7 @@ mod isa;
 mod kv_cache;
 mod lanes;
 mod linear;
+mod logprobs;
 mod matrix;
 mod number;
 mod pages;
@@ -34,7 +36,7 @@ pub use pages::Pages;
 pub use pool::Pool;
 
 use super::{Backend, HeadNorm, HostTensor, KvShape};
-use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, BlockId, RANKED_MAX, Sampled, TokenId};
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -43,10 +45,12 @@ use std::ops::Range;
 #[doc(hidden)]
 pub mod reference {
     pub use super::add_rms_norm::reference as add_rms_norm;
+    pub use super::adjust::reference as adjust;
     pub use super::attention::reference as attention;
     pub use super::embedding::reference as embedding;
     pub use super::gather::reference as gather;
     pub use super::linear::reference as linear;
+    pub use super::logprobs::reference as logprobs;
     pub use super::rms_norm::reference as rms_norm;
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
@@ -67,12 +71,18 @@ pub struct Cpu {
 /// Activations on the CPU.
 pub type Tensor = super::Tensor<Pages<f32>>;
 
-/// A batch, and the tokens sampled for it.
+/// A batch, and what was sampled for it.
 pub struct Step {
     batch: Batch,
     sampled: Vec<TokenId>,
     /// Final hidden states that the batch asks for. `[hiddens, hidden]`
     hidden: Vec<f32>,
+    /// What the model computed for the adjusted tokens. `[adjustments]`
+    raw: Vec<f32>,
+    /// As in [`Sampled`], and empty where the batch did not ask.
+    logprobs: Vec<f32>,
+    top_tokens: Vec<TokenId>,
+    top_logprobs: Vec<f32>,
 }
 
 impl Cpu {
@@ -136,7 +146,15 @@ impl Backend for Cpu {
     }
 
     fn step(&self, limits: &BatchLimits) -> Result<Step> {
-        Ok(Step { batch: Batch::with_limits(limits), sampled: Vec::with_capacity(limits.rows), hidden: Vec::new() })
+        Ok(Step {
+            batch: Batch::with_limits(limits),
+            sampled: Vec::with_capacity(limits.rows),
+            hidden: Vec::new(),
+            raw: Vec::new(),
+            logprobs: Vec::with_capacity(limits.rows),
+            top_tokens: Vec::with_capacity(limits.rows * RANKED_MAX),
+            top_logprobs: Vec::with_capacity(limits.rows * RANKED_MAX),
+        })
     }
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
@@ -159,11 +177,20 @@ impl Backend for Cpu {
         step.batch.clone_from(batch);
         step.sampled.clear();
         step.hidden.clear();
+        step.logprobs.clear();
+        step.top_tokens.clear();
+        step.top_logprobs.clear();
         Ok(())
     }
 
     fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
-        Ok(Sampled { tokens: &step.sampled, hidden: &step.hidden, ..Sampled::default() })
+        Ok(Sampled {
+            tokens: &step.sampled,
+            logprobs: &step.logprobs,
+            top_tokens: &step.top_tokens,
+            top_logprobs: &step.top_logprobs,
+            hidden: &step.hidden,
+        })
     }
 
     fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
@@ -238,7 +265,15 @@ impl Backend for Cpu {
         step.hidden.extend_from_slice(&gathered.values()[samples * gathered.cols()..]);
     }
 
+    fn adjust(&mut self, step: &mut Step, logits: &mut Tensor) {
+        adjust::run(step, logits);
+    }
+
     fn sample(&mut self, step: &mut Step, logits: &Tensor) {
         sample::run(self, step, logits);
+    }
+
+    fn logprobs(&mut self, step: &mut Step, logits: &mut Tensor) {
+        logprobs::run(self, step, logits);
     }
 }

@@ -28,6 +28,6 @@ pub fn run(cuda: &Cuda, out: &mut Tensor, residual: &mut Tensor, x: &Tensor, wei
         stride: x.storage.stride() as i32,
         eps,
     };
-    let threads = threads(x.rows(), x.cols(), cuda.context.facts().processors);
+    let threads = threads(cuda.rows_of_geometry(x.rows()), x.cols(), cuda.context.facts().processors);
     cuda.kernels.add_rms_norm.launch(cuda.chaining, [x.rows(), 1, 1], threads, 0, &params)
 }

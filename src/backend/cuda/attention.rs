@@ -5,7 +5,7 @@ use super::kernels::{File, Kernel, Module, suffix};
 use super::params::params;
 use super::plan::Geometry;
 use super::{Cuda, KvCache, Step, Tensor};
-use crate::backend::KvShape;
+use crate::backend::{KvShape, Rounding};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ params! {
         qkv: Address,
         cache: Address,
         tiles: Address,
+        rows: Address,
         counts: Address,
         block_tables: Address,
         qkv_stride: i32,
@@ -151,22 +152,30 @@ impl Decode {
     }
 }
 
-/// Attention of rows that bring several tokens.
+/// Attention of rows that bring several tokens, and of all rows where results must not depend on the batch.
 pub struct Prefill {
     kernel: Kernel,
     shared_bytes: usize,
+    /// For rows with one new token: one warp for the query heads of a KV head.
+    invariant: Kernel,
+    invariant_shared_bytes: usize,
 }
 
 impl Prefill {
     /// Loads the kernel for such heads.
     pub fn new(context: &Arc<Context>, shape: &KvShape) -> Result<Prefill> {
         let variant = variant(shape.head_dim)?;
-        let name = format!("attention_prefill_d{}", shape.head_dim);
-        let kernel = Kernel::load(context, File::AttentionPrefill, &name, shape.dtype)?;
-        let rows = variant.tile_queries + 4 * variant.prefill_keys;
-        let shared_bytes = rows * tile_stride(shape.head_dim) * 2;
-        kernel.allow_shared(shared_bytes)?;
-        Ok(Prefill { kernel, shared_bytes })
+        let module = Module::load(context, File::AttentionPrefill)?;
+        let load = |kind: &str, queries: usize| {
+            let name = format!("attention_{kind}_d{}_{}", shape.head_dim, suffix(shape.dtype));
+            let kernel = Kernel::new(&module, &name)?;
+            let shared_bytes = (queries + 4 * variant.prefill_keys) * tile_stride(shape.head_dim) * 2;
+            kernel.allow_shared(shared_bytes)?;
+            Ok((kernel, shared_bytes))
+        };
+        let (kernel, shared_bytes) = load("prefill", variant.tile_queries)?;
+        let (invariant, invariant_shared_bytes) = load("invariant", GROUP_MAX)?;
+        Ok(Prefill { kernel, shared_bytes, invariant, invariant_shared_bytes })
     }
 }
 
@@ -188,7 +197,8 @@ pub fn run(
     let scale_log2 = scale * std::f32::consts::LOG2_E;
     let block_size_log2 = shape.block_size.ilog2() as i32;
 
-    if plan.rows.len() > 1 {
+    let is_invariant = cuda.rounding == Rounding::BatchInvariant;
+    if plan.rows.len() > 1 && !is_invariant {
         let decode = &cache.decode;
         let merge = decode.warps * group * (shape.head_dim + 2) * 4;
         let stage = decode.warps * 2 * 16 * tile_stride(shape.head_dim) * 2;
@@ -216,12 +226,14 @@ pub fn run(
         let blocks = [workers(&cuda.context), 1, 1];
         kernel.launch(cuda.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;
     }
-    if !plan.tiles.is_empty() {
+    if !plan.tiles.is_empty() || is_invariant {
+        let prefill = &cache.prefill;
         let params = AttentionPrefillParams {
             out: out.storage.address(),
             qkv: qkv.storage.address(),
             cache: cache.layer(layer),
             tiles: at.prefill_tiles,
+            rows: at.decode_rows,
             counts: at.counts,
             block_tables: at.block_tables,
             qkv_stride: qkv.storage.stride() as i32,
@@ -230,8 +242,13 @@ pub fn run(
             block_size_log2,
             scale_log2,
         };
+        if is_invariant && plan.rows.len() > 1 {
+            // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
+            let blocks = [shape.kv_heads, step.batch().rows(), 1];
+            prefill.invariant.launch(cuda.chaining, blocks, 32, prefill.invariant_shared_bytes, &params)?;
+        }
         let blocks = [heads, plan.tiles.len(), 1];
-        cache.prefill.kernel.launch(cuda.chaining, blocks, 128, cache.prefill.shared_bytes, &params)?;
+        prefill.kernel.launch(cuda.chaining, blocks, 128, prefill.shared_bytes, &params)?;
     }
     Ok(())
 }

@@ -25,6 +25,7 @@ macro_rules! fatbin {
 #[allow(missing_docs)] // named as the files are
 pub enum File {
     AddRmsNorm,
+    Adjust,
     AttentionDecode,
     AttentionPrefill,
     CopyBlocks,
@@ -32,6 +33,7 @@ pub enum File {
     Gather,
     LinearStream,
     LinearTiled,
+    Logprobs,
     RmsNorm,
     RopeAndCache,
     Sample,
@@ -42,6 +44,7 @@ impl File {
     fn fatbin(self) -> &'static [u8] {
         match self {
             File::AddRmsNorm => fatbin!("add_rms_norm"),
+            File::Adjust => fatbin!("adjust"),
             File::AttentionDecode => fatbin!("attention_decode"),
             File::AttentionPrefill => fatbin!("attention_prefill"),
             File::CopyBlocks => fatbin!("copy_blocks"),
@@ -49,6 +52,7 @@ impl File {
             File::Gather => fatbin!("gather"),
             File::LinearStream => fatbin!("linear_stream"),
             File::LinearTiled => fatbin!("linear_tiled"),
+            File::Logprobs => fatbin!("logprobs"),
             File::RmsNorm => fatbin!("rms_norm"),
             File::RopeAndCache => fatbin!("rope_and_cache"),
             File::Sample => fatbin!("sample"),

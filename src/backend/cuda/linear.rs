@@ -4,7 +4,7 @@ use super::driver::{Address, Context};
 use super::kernels::{File, Kernel, Module, suffix};
 use super::params::params;
 use super::{Cuda, Matrix, Tensor, Vector, blas};
-use crate::backend::DType;
+use crate::backend::{DType, Rounding};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -103,10 +103,40 @@ pub struct Kernels {
     /// multiprocessors; where they overlap with the kernel before, two on one would leave another without. One H200, decode step
     /// of the 8B shape at batch 1: 5.2 ms without, 4.05 ms with it.
     alone_bytes: usize,
-    tiled: Kernel,
+    tiled: Vec<Kernel>,
 }
 
-const TILED_SHARED_BYTES: usize = 3 * 256 * 64 * 2;
+/// A kernel of `linear_tiled.cu`: `KERNELS` at its end. All give the same bits.
+#[derive(Clone, Copy)]
+struct Tiling {
+    tokens: usize,
+    columns: usize,
+    threads: usize,
+    stages: usize,
+}
+
+/// From the smallest tiles to the largest.
+const TILINGS: [Tiling; 3] = [
+    Tiling { tokens: 16, columns: 32, threads: 64, stages: 8 },
+    Tiling { tokens: 64, columns: 64, threads: 256, stages: 4 },
+    Tiling { tokens: 128, columns: 128, threads: 256, stages: 3 },
+];
+
+impl Tiling {
+    fn shared_bytes(&self) -> usize {
+        self.stages * (self.tokens + self.columns) * DEPTH * 2
+    }
+
+    fn blocks(&self, m: usize, n: usize) -> usize {
+        m.div_ceil(self.tokens) * n.div_ceil(self.columns)
+    }
+}
+
+/// Which tiles: large ones read less, but must be enough for the multiprocessors.
+fn tiling(m: usize, n: usize, processors: usize) -> usize {
+    let [_, medium, large] = &TILINGS;
+    if large.blocks(m, n) >= processors { 2 } else { usize::from(m > 16 && medium.blocks(m, n) >= processors / 4) }
+}
 
 impl Kernels {
     /// Loads them for one number type.
@@ -125,8 +155,14 @@ impl Kernels {
                 stream.push((variant, kernel));
             }
         }
-        let tiled = Kernel::load(context, File::LinearTiled, "linear_tiled", dtype)?;
-        tiled.allow_shared(TILED_SHARED_BYTES)?;
+        let module = Module::load(context, File::LinearTiled)?;
+        let mut tiled = Vec::new();
+        for tiling in TILINGS {
+            let name = format!("linear_tiled_t{}_c{}_{}", tiling.tokens, tiling.columns, suffix(dtype));
+            let kernel = Kernel::new(&module, &name)?;
+            kernel.allow_shared(tiling.shared_bytes())?;
+            tiled.push(kernel);
+        }
         Ok(Kernels { stream, alone_bytes, tiled })
     }
 
@@ -164,7 +200,8 @@ pub fn run(
         x_stride: x.storage.stride() as i32,
     };
     let kernels = &cuda.kernels.linear;
-    let is_streamed = match cuda.route {
+    let route = if cuda.rounding == Rounding::BatchInvariant { Route::Tiled } else { cuda.route };
+    let is_streamed = match route {
         Route::Auto => prefers_stream(m, n * k * bytes) || cuda.blas.is_none(),
         Route::Stream => true,
         Route::Tiled | Route::Blas => false,
@@ -176,7 +213,7 @@ pub fn run(
         let shared_bytes = variant.shared_bytes(m, warps).max(kernels.alone_bytes);
         return kernel.launch(cuda.chaining, [blocks, 1, 1], 32 * warps, shared_bytes, &params);
     }
-    if matches!(cuda.route, Route::Auto | Route::Blas)
+    if matches!(route, Route::Auto | Route::Blas)
         && let Some(blas) = &mut cuda.blas
     {
         let low = bias.map(|b| b.narrow.as_ref().map_or(0, |b| b.address() + (columns.start * bytes) as u64));
@@ -184,6 +221,8 @@ pub fn run(
             return Ok(());
         }
     }
-    let blocks = [m.div_ceil(128), n.div_ceil(128), 1];
-    kernels.tiled.launch(cuda.chaining, blocks, 256, TILED_SHARED_BYTES, &params)
+    let index = tiling(m, n, processors);
+    let (tiling, kernel) = (&TILINGS[index], &kernels.tiled[index]);
+    let blocks = [m.div_ceil(tiling.tokens), n.div_ceil(tiling.columns), 1];
+    kernel.launch(cuda.chaining, blocks, tiling.threads, tiling.shared_bytes(), &params)
 }

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod add_rms_norm;
+mod adjust;
 mod attention;
 mod blas;
 mod copy_blocks;
@@ -18,6 +19,7 @@ mod graph;
 mod kernels;
 mod kv_cache;
 mod linear;
+mod logprobs;
 mod matrix;
 mod params;
 mod plan;
@@ -27,6 +29,7 @@ mod sample;
 mod silu_mul;
 mod step;
 mod storage;
+mod wishes;
 
 pub use driver::{CallersContext, Event, EventKind, check_ordinal, device_count};
 pub use graph::Graph;
@@ -37,7 +40,7 @@ pub use matrix::{Matrix, Vector};
 pub use step::Step;
 pub use storage::Storage;
 
-use super::{Backend, DType, HeadNorm, HostTensor, KvShape};
+use super::{Backend, DType, HeadNorm, HostTensor, KvShape, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
@@ -58,6 +61,7 @@ pub struct Cuda {
     dtype: DType,
     chaining: Chaining,
     route: Route,
+    rounding: Rounding,
     /// How attention is cut, known once a KV cache was made.
     geometry: Cell<Geometry>,
     /// The first launch that failed: call and code.
@@ -78,6 +82,8 @@ struct Kernels {
     silu_mul: Kernel,
     gather: Kernel,
     copy_blocks: Kernel,
+    adjust: Kernel,
+    logprobs: Kernel,
     sample: sample::Kernels,
     linear: linear::Kernels,
 }
@@ -95,6 +101,8 @@ impl Kernels {
             silu_mul: load(File::SiluMul, "silu_mul")?,
             gather: load(File::Gather, "gather")?,
             copy_blocks: Kernel::new(&kernels::Module::load(context, File::CopyBlocks)?, "copy_blocks")?,
+            adjust: load(File::Adjust, "adjust")?,
+            logprobs: load(File::Logprobs, "logprobs")?,
             sample: sample::Kernels::new(context, dtype)?,
             linear: linear::Kernels::new(context, dtype)?,
         })
@@ -115,6 +123,7 @@ impl Cuda {
             dtype,
             chaining: if context.facts().capability >= 90 { Chaining::Overlapped } else { Chaining::Strict },
             route: Route::Auto,
+            rounding: Rounding::Fastest,
             geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, workers: 1 }),
             failure: None,
             context,
@@ -143,6 +152,19 @@ impl Cuda {
         if let Some(blas) = &mut self.blas {
             blas.settle();
         }
+    }
+
+    /// Chooses what the results of a row may depend on.
+    ///
+    /// `BatchInvariant` takes one chain of sums for each result, in an order that knows neither the batch nor how a prompt was
+    /// cut: linear layers by `linear_tiled.cu` whatever the route, attention by `attention_prefill.cu`, norms as for a single row.
+    pub fn set_rounding(&mut self, rounding: Rounding) {
+        self.rounding = rounding;
+    }
+
+    /// As many rows as a kernel's geometry may depend on.
+    fn rows_of_geometry(&self, rows: usize) -> usize {
+        if self.rounding == Rounding::BatchInvariant { 1 } else { rows }
     }
 
     /// Whether cuBLASLt was found.
@@ -190,8 +212,7 @@ impl Cuda {
         step.stage(batch, step::Padding::To { rows }, &self.geometry.get())
     }
 
-    /// Brings the tokens of a step to the host and marks its end: after the launch of a graph with `sample` in it, or after a
-    /// pass that sampled nothing.
+    /// Marks the end of a step that samples nothing.
     pub fn finish(&mut self, step: &mut Step) -> Result<()> {
         step.finish()
     }
@@ -299,7 +320,7 @@ impl Backend for Cuda {
     fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
         self.failed()?;
         self.context.make_current()?;
-        Ok(Sampled { tokens: step.tokens()?, hidden: step.hidden(), ..Sampled::default() })
+        step.sampled()
     }
 
     fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
@@ -375,8 +396,18 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
+    fn adjust(&mut self, step: &mut Step, logits: &mut Tensor) {
+        let result = adjust::run(self, step, logits);
+        self.remember(result);
+    }
+
     fn sample(&mut self, step: &mut Step, logits: &Tensor) {
         let result = sample::run(self, step, logits);
+        self.remember(result);
+    }
+
+    fn logprobs(&mut self, step: &mut Step, logits: &mut Tensor) {
+        let result = logprobs::run(self, step, logits);
         self.remember(result);
     }
 }

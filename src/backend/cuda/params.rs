@@ -28,11 +28,13 @@ mod tests {
     use super::Params;
     use crate::backend::cuda::{
         add_rms_norm::AddRmsNormParams,
+        adjust::{AdjustParams, AdjustmentTwin},
         attention::{AttentionDecodeParams, AttentionPrefillParams},
         copy_blocks::CopyBlocksParams,
         embedding::EmbeddingParams,
         gather::GatherParams,
         linear::LinearParams,
+        logprobs::LogprobsParams,
         plan::{DecodeRow, DecodeWorker, PrefillTile},
         rms_norm::RmsNormParams,
         rope_and_cache::RopeAndCacheParams,
@@ -53,14 +55,17 @@ mod tests {
 
     const TWINS: &[Twin] = &[
         twin::<AddRmsNormParams>("add_rms_norm.cu", "AddRmsNormParams"),
+        twin::<AdjustParams>("adjust.cu", "AdjustParams"),
+        twin::<AdjustmentTwin>("adjust.cu", "Adjustment"),
         twin::<AttentionDecodeParams>("attention_decode.cu", "AttentionDecodeParams"),
         twin::<AttentionPrefillParams>("attention_prefill.cu", "AttentionPrefillParams"),
         twin::<CopyBlocksParams>("copy_blocks.cu", "CopyBlocksParams"),
-        twin::<DecodeRow>("attention_decode.cu", "DecodeRow"),
+        twin::<DecodeRow>("common/plan.cuh", "DecodeRow"),
         twin::<DecodeWorker>("attention_decode.cu", "DecodeWorker"),
         twin::<EmbeddingParams>("embedding.cu", "EmbeddingParams"),
         twin::<GatherParams>("gather.cu", "GatherParams"),
         twin::<LinearParams>("common/linear.cuh", "LinearParams"),
+        twin::<LogprobsParams>("logprobs.cu", "LogprobsParams"),
         twin::<PrefillTile>("attention_prefill.cu", "PrefillTile"),
         twin::<RmsNormParams>("rms_norm.cu", "RmsNormParams"),
         twin::<RopeAndCacheParams>("rope_and_cache.cu", "RopeAndCacheParams"),

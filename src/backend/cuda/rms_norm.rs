@@ -25,6 +25,6 @@ pub fn run(cuda: &Cuda, out: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32)
         stride: x.storage.stride() as i32,
         eps,
     };
-    let threads = threads(x.rows(), x.cols(), cuda.context.facts().processors);
+    let threads = threads(cuda.rows_of_geometry(x.rows()), x.cols(), cuda.context.facts().processors);
     cuda.kernels.rms_norm.launch(cuda.chaining, [x.rows(), 1, 1], threads, 0, &params)
 }

@@ -58,7 +58,7 @@ pub fn run(
     };
     let all = heads + 2 * shape.kv_heads;
     let [few, many] = &cuda.kernels.rope_and_cache;
-    if qkv.rows() < 2 * cuda.context.facts().processors {
+    if cuda.rows_of_geometry(qkv.rows()) < 2 * cuda.context.facts().processors {
         return few.launch(cuda.chaining, [qkv.rows(), all.div_ceil(8), 1], 256, 0, &params);
     }
     let warps = all.div_ceil(HEADS_OF_A_WARP);

@@ -13,7 +13,7 @@ params! {
         tokens: Address,
         logits: Address,
         sampling: Address,
-        banned: Address,
+        masks: Address,
         likeliest: Address,
         noisiest: Address,
         arrived: Address,
@@ -33,8 +33,6 @@ params! {
         seed: u64,
         stream: u64,
         position: u32,
-        banned_start: u32,
-        banned_end: u32,
         adjusted_start: u32,
         adjusted_end: u32,
         repetition_penalty: f32,
@@ -87,7 +85,7 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
         tokens: at.tokens,
         logits: logits.storage.address(),
         sampling: at.sampling,
-        banned: at.banned,
+        masks: step.wishes().masks(),
         likeliest: at.likeliest,
         noisiest: at.noisiest,
         arrived: at.arrived,
@@ -95,21 +93,21 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
         stride: logits.storage.stride() as i32,
         window: kernels.window as i32,
     };
-    let samples = logits.rows().max(1);
+    let samples = step.samples();
     // As many thread blocks as fill the device, but each thread should find a few numbers to look at.
     let splits = |threads: usize, fill: usize| {
         let useful = logits.cols().div_ceil(8 * threads).max(1);
-        (fill * facts.processors).div_ceil(samples).clamp(1, useful)
+        (fill * facts.processors).div_ceil(samples.max(1)).clamp(1, useful)
     };
-    let blocks = [splits(LIKELIEST_THREADS, 8), logits.rows(), 1];
+    let blocks = [splits(LIKELIEST_THREADS, 8), samples, 1];
     kernels.likeliest.launch(cuda.chaining, blocks, LIKELIEST_THREADS, 0, &params)?;
 
     let blocks = splits(CHOOSE_THREADS, 1);
     // An eighth of the device is left out, as clusters do not fill it to the last multiprocessor.
-    let fits = (facts.processors - facts.processors / 8) / samples;
+    let fits = (facts.processors - facts.processors / 8) / samples.max(1);
     let cluster = if facts.capability < 90 { 1 } else { 1 << fits.min(blocks).clamp(1, CLUSTER_MAX).ilog2() };
-    let blocks = [blocks / cluster * cluster, logits.rows(), 1];
+    let blocks = [blocks / cluster * cluster, samples, 1];
     let shared = kernels.shared_bytes();
     kernels.choose.launch_clusters(cuda.chaining, blocks, cluster, CHOOSE_THREADS, shared, &params)?;
-    if cuda.context.is_capturing() { Ok(()) } else { step.finish() }
+    if cuda.context.is_capturing() { Ok(()) } else { step.bring_tokens() }
 }

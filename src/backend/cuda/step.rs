@@ -2,8 +2,8 @@
 //!
 //! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, so
 //! that one copy takes a batch over. Where each array begins depends on the numbers of tokens and rows alone: a graph captured
-//! for so many rows finds every later batch of as many at the same addresses. Block tables come last but for the rare banned
-//! tokens, so that the copy can stop where they end.
+//! for so many rows finds every later batch of as many at the same addresses. Block tables come last, so that the copy can stop
+//! where they end. What only some samples wish for lies elsewhere: see [`Wishes`].
 //!
 //! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
@@ -12,14 +12,14 @@ use super::Tensor;
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
 use super::storage;
+use super::wishes::Wishes;
 use crate::backend::DType;
-use crate::batch::{Batch, BatchLimits, HIDDENS_MAX, Sampling, TokenId};
-use crate::error::{Error, Result};
+use crate::batch::{Adjustment, Batch, BatchLimits, HIDDENS_MAX, RANKED_MAX, Sampled, Sampling, TokenId};
+use crate::error::Result;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Banned tokens of all samples together.
-const BANNED_PER_ROW: usize = 64;
 const KNOB: &str = "max_num_seqs or max_batched_tokens";
 
 /// A batch on the device, and the tokens sampled for it.
@@ -28,8 +28,6 @@ pub struct Step {
     plan: Plan,
     /// Of the batch staged last.
     layout: Layout,
-    /// Where banned tokens begin: behind the largest layout.
-    banned: usize,
     limits: BatchLimits,
     workers: usize,
     /// Samples of the batch that are its own; those after them only pad it.
@@ -44,8 +42,11 @@ pub struct Step {
     finished: Event,
     host_tokens: Pinned,
     hidden: Hidden,
+    /// As `Answers` says.
+    host_logprobs: Pinned,
     /// `[rows]` ranks of the likeliest and noisiest tokens, tokens, arrival counts.
     scratch: Arc<Memory>,
+    wishes: Wishes,
 }
 
 /// Final hidden states on their way to the host, for those who ask: most never do, and have no memory for it.
@@ -135,7 +136,6 @@ pub struct Addresses {
     pub decode_rows: Address,
     pub decode_workers: Address,
     pub prefill_tiles: Address,
-    pub banned: Address,
     pub block_tables: Address,
     pub tokens: Address,
     pub likeliest: Address,
@@ -148,7 +148,7 @@ pub struct Addresses {
 /// # Safety
 ///
 /// Every byte of a value is initialized.
-unsafe trait Bytes: Copy {}
+pub(super) unsafe trait Bytes: Copy {}
 // SAFETY: one number.
 unsafe impl Bytes for u32 {}
 // SAFETY: numbers of four bytes, without padding.
@@ -159,9 +159,13 @@ unsafe impl Bytes for DecodeWorker {}
 unsafe impl Bytes for PrefillTile {}
 // SAFETY: numbers of four and eight bytes, whose sizes add up to that of the whole.
 unsafe impl Bytes for Sampling {}
-const _: () = assert!(size_of::<Sampling>() == 4 * 16 + 8 * 2);
+const _: () = assert!(size_of::<Sampling>() == 4 * 14 + 8 * 2);
+// SAFETY: three numbers of four bytes.
+unsafe impl Bytes for Adjustment {}
+const _: () = assert!(size_of::<Adjustment>() == 12);
 
-fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
+/// Writes `values` at byte `at` and returns where they end.
+pub(super) fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
     let bytes = size_of_val(values);
     // SAFETY: `values` are so many initialized bytes by `Bytes`.
     let from = unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), bytes) };
@@ -169,10 +173,36 @@ fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
     at + bytes
 }
 
+/// Bytes as the numbers of four bytes that they are.
+fn numbers<T: Number>(bytes: &[u8]) -> &[T] {
+    assert!(bytes.as_ptr().cast::<T>().is_aligned() && size_of::<T>() == 4);
+    // SAFETY: aligned by the line above, and any four bytes are such a number.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / 4) }
+}
+
+/// A number of four bytes, which may be any.
+trait Number {}
+impl Number for TokenId {}
+impl Number for f32 {}
+
+/// How log-probabilities lie in memory: of the chosen tokens, then the likeliest tokens, then theirs.
+pub(super) struct Answers;
+
+impl Answers {
+    /// Of one sample.
+    pub(super) const BYTES: usize = 4 + 8 * RANKED_MAX;
+
+    /// Ranges of the three arrays for so many samples, in bytes.
+    pub(super) fn of(samples: usize) -> [Range<usize>; 3] {
+        let (one, ranked) = (4 * samples, 4 * samples * RANKED_MAX);
+        [0..one, one..one + ranked, one + ranked..one + 2 * ranked]
+    }
+}
+
 impl Step {
     /// Memory for a batch of at most `limits`, planned for at most `workers` thread blocks.
     pub fn new(context: &Arc<Context>, limits: &BatchLimits, workers: usize) -> Result<Step> {
-        let bytes = Layout::largest(limits, workers).end + 4 * BANNED_PER_ROW * limits.rows;
+        let bytes = Layout::largest(limits, workers).end;
         let device = Memory::new(context, bytes, "a batch on the device", KNOB)?;
         let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
         Step::sharing(context, limits, workers, Arc::new(device), Arc::new(scratch))
@@ -191,23 +221,28 @@ impl Step {
         scratch: Arc<Memory>,
     ) -> Result<Step> {
         let layout = Layout::largest(limits, workers);
-        let host_bytes = layout.end + 4 * BANNED_PER_ROW * limits.rows;
         Ok(Step {
             batch: Batch::with_limits(limits),
             plan: Plan::with_capacity(limits.rows, workers, Plan::tiles_max(limits.tokens, limits.rows)),
             layout,
-            banned: layout.end,
             limits: *limits,
             workers,
             samples: 0,
-            host: Pinned::zeroed(context, host_bytes, "a batch in pinned memory", KNOB)?,
+            host: Pinned::zeroed(context, layout.end, "a batch in pinned memory", KNOB)?,
             device,
             begun: Event::new(context, EventKind::Timing)?,
             uploaded: Event::new(context, EventKind::Order)?,
             finished: Event::new(context, EventKind::Timing)?,
             host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
             hidden: Hidden::default(),
+            host_logprobs: Pinned::zeroed(
+                context,
+                Answers::BYTES * limits.rows,
+                "log-probabilities in pinned memory",
+                KNOB,
+            )?,
             scratch,
+            wishes: Wishes::new(context, limits.rows)?,
         })
     }
 
@@ -223,15 +258,6 @@ impl Step {
 
     /// Copies and plans a batch, and begins its upload.
     pub fn stage(&mut self, batch: &Batch, padding: Padding, geometry: &Geometry) -> Result<()> {
-        let limit = BANNED_PER_ROW * self.limits.rows;
-        if batch.banned_tokens.len() > limit {
-            return Err(Error::Unsupported {
-                what: format!(
-                    "{} banned tokens in one step, but {limit} fit: lower max_num_seqs or ban fewer",
-                    batch.banned_tokens.len()
-                ),
-            });
-        }
         self.uploaded.wait()?;
         self.batch.clone_from(batch);
         self.samples = batch.samples();
@@ -256,12 +282,9 @@ impl Step {
         put(to, at.decode_workers, &self.plan.workers);
         put(to, at.prefill_tiles, &self.plan.tiles);
         put(to, at.block_tables, &batch.block_tables);
-        let banned_end = put(to, self.banned, &batch.banned_tokens);
         self.begun.record()?;
         self.host.upload(0..at.end, &self.device, 0)?;
-        if banned_end > self.banned {
-            self.host.upload(self.banned..banned_end, &self.device, self.banned)?;
-        }
+        self.wishes.stage(batch)?;
         self.uploaded.record()
     }
 
@@ -279,11 +302,33 @@ impl Step {
         }
     }
 
-    /// Brings the tokens to the host, after `sample` or the launch of a graph with it, and marks the end of the step.
+    /// Samples of the batch that are its own; rows that only pad it have none.
+    pub fn samples(&self) -> usize {
+        self.samples
+    }
+
+    /// Adjustments, masks, and what is kept for log-probabilities.
+    pub fn wishes(&self) -> &Wishes {
+        &self.wishes
+    }
+
+    /// Marks the end of the step.
     pub fn finish(&mut self) -> Result<()> {
+        self.finished.record()
+    }
+
+    /// Brings the tokens to the host, and marks the end of the step.
+    pub fn bring_tokens(&mut self) -> Result<()> {
         let offset = (self.addresses().tokens - self.scratch.address()) as usize;
         self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
-        self.finished.record()
+        self.finish()
+    }
+
+    /// Brings the log-probabilities to the host, and marks the end of the step anew.
+    pub fn bring_logprobs(&mut self) -> Result<()> {
+        let bytes = Answers::BYTES * self.samples;
+        self.host_logprobs.download(self.wishes.answers(), 0, bytes)?;
+        self.finish()
     }
 
     /// Begins to bring the final hidden states to the host that the batch asks for: the rows of `gathered` after its samples.
@@ -314,22 +359,23 @@ impl Step {
         Ok(())
     }
 
-    /// The final hidden states that the batch asked for, once the step has [arrived](Self::arrive). `[hiddens, hidden]`
-    pub fn hidden(&self) -> &[f32] {
-        &self.hidden.values
-    }
-
     /// Whether the step has come to its end.
     pub fn is_finished(&self) -> Result<bool> {
         self.finished.is_reached()
     }
 
-    /// The tokens, once the step has come to its end. `[samples]`
-    pub fn tokens(&self) -> Result<&[TokenId]> {
+    /// What was asked for, once the step has come to its end; hidden states once it has [arrived](Self::arrive).
+    pub fn sampled(&self) -> Result<Sampled<'_>> {
         self.finished.wait()?;
-        let bytes = &self.host_tokens.bytes()[..4 * self.samples];
-        // SAFETY: pinned memory begins at a page, and any four bytes are a token id. The device is done with it by the wait.
-        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), self.samples) })
+        let ranked = if self.batch.wants_logprobs() { self.samples } else { 0 };
+        let [logprobs, top_tokens, top_logprobs] = Answers::of(ranked).map(|at| &self.host_logprobs.bytes()[at]);
+        Ok(Sampled {
+            tokens: numbers(&self.host_tokens.bytes()[..4 * self.samples]),
+            logprobs: numbers(logprobs),
+            top_tokens: numbers(top_tokens),
+            top_logprobs: numbers(top_logprobs),
+            hidden: &self.hidden.values,
+        })
     }
 
     /// How long the device worked on the step, which has come to its end.
@@ -354,7 +400,6 @@ impl Step {
             decode_rows: place(layout.decode_rows),
             decode_workers: place(layout.decode_workers),
             prefill_tiles: place(layout.prefill_tiles),
-            banned: place(self.banned),
             block_tables: place(layout.block_tables),
             likeliest: scratch,
             noisiest: scratch + 8 * rows,

@@ -1,6 +1,7 @@
 //! Who runs when, with sequences made by hand.
 
 use super::*;
+use crate::batch::TokenId;
 use crate::engine::sampling_params::SamplingParams;
 use crate::engine::sequence::tests::sequence;
 
@@ -9,6 +10,17 @@ const ALL: usize = usize::MAX;
 /// What a pass brings that asks for tokens alone.
 fn tokens(tokens: &[TokenId]) -> Sampled<'_> {
     Sampled { tokens, ..Sampled::default() }
+}
+
+fn is_token(news: News) -> Option<TokenId> {
+    match news {
+        News::Token(chosen) => Some(chosen.token),
+        News::Pooled | News::Cancelled => None,
+    }
+}
+
+fn chosen(token: TokenId) -> Chosen<'static> {
+    Chosen { token, ..Chosen::default() }
 }
 
 /// A scheduler driven by hand: every sampled token is 1.
@@ -48,7 +60,7 @@ impl Bench {
         let rows = rows.map(|(i, row)| (row.place.id(), self.batch.row(i).len())).collect();
         let sampled = vec![1; self.batch.samples()];
         self.scheduler.collect(&self.pass, &tokens(&sampled), |sequence, news| match news {
-            News::Token(token) => sequence.accept(token, None, std::time::Instant::now(), &mut Default::default()),
+            News::Token(chosen) => sequence.accept(&chosen, None, std::time::Instant::now(), &mut Default::default()),
             News::Pooled | News::Cancelled => sequence.life = Life::Ended,
         });
         rows
@@ -161,8 +173,8 @@ fn ahead_of_a_pass_in_flight_rows_bring_the_tokens_it_will_sample() {
     let second = std::mem::take(&mut bench.pass);
     assert_eq!((&bench.batch.token_ids[..], bench.batch.positions[0]), (&[FROM_PREVIOUS][..], 3));
     assert_eq!((bench.batch.samples(), bench.batch.sampling[0].position), (1, 4));
-    let accept = |sequence: &mut Sequence, news| match news {
-        News::Token(token) => sequence.accept(token, None, std::time::Instant::now(), &mut Default::default()),
+    let accept = |sequence: &mut Sequence, news: News| match news {
+        News::Token(chosen) => sequence.accept(&chosen, None, std::time::Instant::now(), &mut Default::default()),
         News::Pooled | News::Cancelled => sequence.life = Life::Ended,
     };
     bench.scheduler.collect(&first, &tokens(&[7, 8]), accept);
@@ -183,11 +195,11 @@ fn a_row_of_a_sequence_that_ended_one_pass_earlier_is_ignored() {
     let second = std::mem::take(&mut bench.pass);
     bench.scheduler.collect(&first, &tokens(&[5, 6]), |sequence, _| match sequence.id() {
         1 => sequence.life = Life::Ended,
-        _ => sequence.accept(6, None, std::time::Instant::now(), &mut Default::default()),
+        _ => sequence.accept(&chosen(6), None, std::time::Instant::now(), &mut Default::default()),
     });
     let mut heard = Vec::new();
-    bench.scheduler.collect(&second, &tokens(&[7, 8]), |sequence, news| heard.push((sequence.id(), news)));
-    assert_eq!(heard, [(2, News::Token(8))]);
+    bench.scheduler.collect(&second, &tokens(&[7, 8]), |sequence, news| heard.push((sequence.id(), is_token(news))));
+    assert_eq!(heard, [(2, Some(8))]);
 }
 
 #[test]
@@ -225,12 +237,12 @@ fn a_sequence_cancelled_in_flight_keeps_its_blocks_until_the_pass_is_collected()
     assert_eq!(bench.scheduler.used_blocks(), 4);
     let mut heard = Vec::new();
     bench.scheduler.collect(&bench.pass, &tokens(&[1, 1]), |sequence, news| {
-        heard.push((sequence.id(), news));
+        heard.push((sequence.id(), is_token(news)));
         if news == News::Cancelled {
             sequence.life = Life::Ended;
         }
     });
-    assert_eq!(heard, [(1, News::Cancelled), (2, News::Token(1))]);
+    assert_eq!(heard, [(1, None), (2, Some(1))]);
     assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (2, 1));
     assert!(bench.scheduler.cancel(Place::new(0, 2)).is_some(), "not in flight: removed at once");
     assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (0, 0));

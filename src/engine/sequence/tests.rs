@@ -19,7 +19,7 @@ pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParam
 
 fn accept(sequence: &mut Sequence, token: TokenId) -> Output {
     let mut output = Output::default();
-    sequence.accept(token, None, Instant::now(), &mut output);
+    sequence.accept(&Chosen { token, ..Chosen::default() }, None, Instant::now(), &mut output);
     output
 }
 
@@ -62,9 +62,10 @@ fn ending_tokens_are_banned_until_min_tokens_are_there() {
 
 #[test]
 fn random_numbers_come_from_the_own_seed_or_from_engine_and_id() {
-    let own = sequence(3, &[1, 2], 9, SamplingParams { seed: Some(7), ..SamplingParams::default() }).sampling();
+    let own = sequence(3, &[1, 2], 9, SamplingParams { seed: Some(7), ..SamplingParams::default() })
+        .sampling(&mut Vec::new());
     assert_eq!((own.seed, own.stream, own.position), (7, 0, 2));
-    let shared = sequence(3, &[1, 2], 9, SamplingParams::default()).sampling();
+    let shared = sequence(3, &[1, 2], 9, SamplingParams::default()).sampling(&mut Vec::new());
     assert_eq!((shared.seed, shared.stream), (99, 3));
 }
 

@@ -3,7 +3,7 @@
 //! A sample is made by one thread in at most eight passes over its logits, of which the common cases need one (greedy) or
 //! two (no filter). No pass needs memory beyond a histogram on the stack.
 //!
-//! To the bit, the rule is this. A logit that is NaN counts as banned. With `m` the greatest logit, the score of a token
+//! To the bit, the rule is this. A logit that is NaN or masked is none. With `m` the greatest logit, the score of a token
 //! is `s = (logit - m) / temperature` in f32. Top-k keeps scores not below the k-th. Top-p weighs each kept token with
 //! [`noise::weight`]`(s)` and keeps the likeliest until their sum reaches the share, rounded up. Min-p keeps scores not
 //! below [`noise::ln`]`(min_p)`. The choice is the greatest `s + gumbel`, the lowest token id among equals.
@@ -11,14 +11,14 @@
 #![allow(unsafe_code)]
 
 mod cut;
-mod noise;
+pub(super) mod noise;
 mod philox;
-mod row;
+pub(super) mod row;
 
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
 use super::{Cpu, Step, Tensor};
-use crate::batch::{Batch, Sampling, TokenId};
+use crate::batch::{Batch, NO_MASK, NO_TOKEN, Sampling, TokenId};
 use cut::{KEEP_ALL, Key, Scores};
 use noise::{GREATEST_GUMBEL, gumbel, gumbels};
 use row::{CHUNK, Row, first_equal, greatest};
@@ -29,9 +29,15 @@ pub fn reference(logits: &[f32], vocab: usize, batch: &Batch) -> Vec<TokenId> {
 }
 
 fn choose(logits: &[f32], sampling: &Sampling, batch: &Batch) -> TokenId {
-    let banned = &batch.banned_tokens[sampling.banned_start as usize..sampling.banned_end as usize];
+    if sampling.forced != NO_TOKEN {
+        return sampling.forced;
+    }
+    let may_be = |token: TokenId| {
+        let word = || batch.masks[sampling.mask as usize + token as usize / 32];
+        sampling.mask == NO_MASK || word() >> (token % 32) & 1 == 1
+    };
     let mut kept: Vec<(TokenId, f32)> = (0..).zip(logits.iter().copied()).collect();
-    kept.retain(|(token, logit)| !logit.is_nan() && !banned.contains(token));
+    kept.retain(|(token, logit)| !logit.is_nan() && may_be(*token));
     // Likeliest first; the sort is stable, so that equal ones stay in the order of their ids.
     kept.sort_by(|a, b| b.1.partial_cmp(&a.1).expect("NaNs are gone"));
     let Some(&(likeliest, greatest)) = kept.first() else { return 0 };
@@ -82,10 +88,15 @@ pub fn run(cpu: &Cpu, step: &mut Step, logits: &Tensor) {
     cpu.for_rows(samples, vocab, &|samples| {
         for sample in samples {
             let sampling = &batch.sampling[sample];
-            let banned = &batch.banned_tokens[sampling.banned_start as usize..sampling.banned_end as usize];
-            let row = Row { logits: &logits.values()[sample * vocab..][..vocab], banned };
             // SAFETY: the ranges of `for_rows` do not overlap.
             let token = unsafe { &mut tokens.part(sample..sample + 1)[0] };
+            if sampling.forced != NO_TOKEN {
+                *token = sampling.forced;
+                continue;
+            }
+            let mask = (sampling.mask != NO_MASK)
+                .then(|| &batch.masks[sampling.mask as usize..][..vocab.div_ceil(u32::BITS as usize)]);
+            let row = Row { logits: &logits.values()[sample * vocab..][..vocab], mask };
             dispatch(cpu.isa, Choose { row, sampling, token });
         }
     });

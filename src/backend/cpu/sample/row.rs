@@ -6,14 +6,16 @@ use crate::batch::TokenId;
 
 /// Tokens of a chunk: four for each of sixteen counters, the widest vector of them.
 pub const CHUNK: usize = 64;
+/// Tokens of a word of a mask.
+const WORD: usize = u32::BITS as usize;
 
 /// The logits of one sample.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
     /// `[vocab]`
     pub logits: &'a [f32],
-    /// Tokens that may not be chosen, in any order.
-    pub banned: &'a [TokenId],
+    /// A bit for each token that may be chosen, from the lowest of the first word on; `None` where all may.
+    pub mask: Option<&'a [u32]>,
 }
 
 /// The greatest logit.
@@ -32,7 +34,7 @@ impl Row<'_> {
         (0..self.logits.len()).step_by(CHUNK)
     }
 
-    /// The chunk at `start`. Minus infinity stands for a NaN, a banned token and whatever lies beyond the vocabulary.
+    /// The chunk at `start`. Minus infinity stands for a NaN, a masked token and whatever lies beyond the vocabulary.
     #[inline(always)]
     pub fn chunk<L: Lanes>(&self, lanes: L, start: usize) -> [f32; CHUNK] {
         let mut chunk = [f32::NEG_INFINITY; CHUNK];
@@ -40,9 +42,11 @@ impl Row<'_> {
             Some(logits) => chunk = *logits,
             None => chunk[..self.logits.len() - start].copy_from_slice(&self.logits[start..]),
         }
-        for &token in self.banned {
-            if let Some(logit) = chunk.get_mut((token as usize).wrapping_sub(start)) {
-                *logit = f32::NEG_INFINITY;
+        if let Some(mask) = self.mask {
+            for (logits, word) in chunk.chunks_exact_mut(WORD).zip(&mask[start / WORD..]) {
+                for (bit, logit) in logits.iter_mut().enumerate() {
+                    *logit = if word >> bit & 1 == 0 { f32::NEG_INFINITY } else { *logit };
+                }
             }
         }
         // The second of two numbers is taken where the first one is NaN.
@@ -61,7 +65,8 @@ impl Row<'_> {
             }
         }
         let token = if logit == f32::NEG_INFINITY {
-            let may_be = |token: &usize| !self.logits[*token].is_nan() && !self.banned.contains(&(*token as TokenId));
+            let is_masked = |token: usize| self.mask.is_some_and(|mask| mask[token / WORD] >> (token % WORD) & 1 == 0);
+            let may_be = |token: &usize| !self.logits[*token].is_nan() && !is_masked(*token);
             (0..self.logits.len()).find(may_be).unwrap_or(0)
         } else {
             at + first_equal(&self.chunk(lanes, at), logit)

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"libnanovllm/bindings/go"
+)
+
+func TestLogprobsHaveTheFormOfTheirEndpoint(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, 0)
+	words, err := s.engine.Tokenize("Prime numbers", 0)
+	if err != nil || len(words) != 2 {
+		t.Fatal(words, err)
+	}
+	// Of the bytes of 🔥, the first alone is no text.
+	fire, err := s.engine.Tokenize("🔥", 0)
+	if err != nil || len(fire) < 2 {
+		t.Fatal(fire, err)
+	}
+	delta := nanovllm.Delta{
+		Tokens:      []uint32{words[0], words[1], fire[0]},
+		Logprobs:    []float32{-0.5, -1, float32(math.Inf(-1))},
+		TopTokens:   [][]uint32{{words[0], words[1]}, {words[1], noToken}, {words[0], words[1]}},
+		TopLogprobs: [][]float32{{-0.5, -2}, {-1, float32(math.Inf(-1))}, {-0.25, -4}},
+	}
+	cases := []struct {
+		name         string
+		kind         endpoint
+		alternatives int
+		wanted       string
+	}{
+		{"of a chat", chat, 2, `{"content":[` +
+			`{"token":"Prime","logprob":-0.5,"bytes":[80,114,105,109,101],"top_logprobs":[{"token":"Prime","logprob":-0.5,"bytes":[80,114,105,109,101]},{"token":" numbers","logprob":-2,"bytes":[32,110,117,109,98,101,114,115]}]},` +
+			`{"token":" numbers","logprob":-1,"bytes":[32,110,117,109,98,101,114,115],"top_logprobs":[{"token":" numbers","logprob":-1,"bytes":[32,110,117,109,98,101,114,115]}]},` +
+			`{"token":"�","logprob":-9999,"bytes":null,"top_logprobs":[{"token":"Prime","logprob":-0.25,"bytes":[80,114,105,109,101]},{"token":" numbers","logprob":-4,"bytes":[32,110,117,109,98,101,114,115]}]}],"refusal":null}`},
+		{"of a chat, without alternatives", chat, 0, `{"content":[` +
+			`{"token":"Prime","logprob":-0.5,"bytes":[80,114,105,109,101],"top_logprobs":[]},` +
+			`{"token":" numbers","logprob":-1,"bytes":[32,110,117,109,98,101,114,115],"top_logprobs":[]},` +
+			`{"token":"�","logprob":-9999,"bytes":null,"top_logprobs":[]}],"refusal":null}`},
+		{"of a completion", completion, 1, `{"tokens":["Prime"," numbers","�"],"token_logprobs":[-0.5,-1,-9999],` +
+			`"top_logprobs":[{"Prime":-0.5},{" numbers":-1},{"Prime":-0.25}],"text_offset":[10,15,23]}`},
+	}
+	for _, c := range cases {
+		tokens, err := s.spellAll(delta, c.alternatives)
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		j := &job{kind: c.kind, options: &nanovllm.RequestOptions{NumLogprobs: 2}, alternatives: c.alternatives}
+		text, err := json.Marshal(j.logprobs(tokens, 10))
+		if err != nil || string(text) != c.wanted {
+			t.Errorf("%s: %v\n%s\n%s", c.name, err, text, c.wanted)
+		}
+	}
+	if unasked := (&job{kind: chat, options: &nanovllm.RequestOptions{}}).logprobs(nil, 0); unasked != nil {
+		t.Errorf("nobody asked for %v", unasked)
+	}
+}

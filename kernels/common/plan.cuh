@@ -1,0 +1,12 @@
+// What a step's plan says of its rows. Plan: src/backend/cuda/plan.rs.
+#pragma once
+
+#include <stdint.h>
+
+// A row with one new token. The line of tiles knows it as `tiles_before * kv_heads ..`.
+struct DecodeRow {
+    uint32_t token;         // its index in the batch
+    uint32_t row;           // its block table
+    uint32_t context_len;   // tokens
+    uint32_t tiles_before;  // tiles of one KV head of all rows before
+};

@@ -1,0 +1,44 @@
+//! See `ops/logprobs.rs` for the contract, `kernels/logprobs.cu` for the work.
+
+use super::driver::Address;
+use super::params::params;
+use super::{Cuda, Step, Tensor};
+use crate::error::Result;
+
+params! {
+    LogprobsParams {
+        logits: Address,
+        sampling: Address,
+        tokens: Address,
+        adjusted: Address,
+        raw: Address,
+        awaited: Address,
+        awaited_raw: Address,
+        logprobs: Address,
+        top_tokens: Address,
+        top_logprobs: Address,
+        vocab: i32,
+        stride: i32,
+    }
+}
+
+pub fn run(cuda: &Cuda, step: &mut Step, logits: &mut Tensor) -> Result<()> {
+    let (at, wishes) = (step.addresses(), step.wishes());
+    let [logprobs, top_tokens, top_logprobs] = wishes.answer_places(step.samples());
+    let params = LogprobsParams {
+        logits: logits.storage.address(),
+        sampling: at.sampling,
+        tokens: at.tokens,
+        adjusted: wishes.adjustments(),
+        raw: wishes.raw(),
+        awaited: if step.batch().adjusts() { wishes.awaited() } else { 0 },
+        awaited_raw: wishes.awaited_raw(),
+        logprobs,
+        top_tokens,
+        top_logprobs,
+        vocab: logits.cols() as i32,
+        stride: logits.storage.stride() as i32,
+    };
+    cuda.kernels.logprobs.launch(cuda.chaining, [step.samples(), 1, 1], 1024, 0, &params)?;
+    if cuda.context.is_capturing() { Ok(()) } else { step.bring_logprobs() }
+}

@@ -1,0 +1,106 @@
+//! What some samples wish for beyond the numbers of [`Sampling`](crate::batch::Sampling): adjusted tokens, masks, log-probabilities.
+//!
+//! Nobody knows how much that will be: a penalty may adjust as many tokens as a sequence has, and a mask is as long as the
+//! vocabulary. The memory grows to twice of what is lacking, so that a steady state allocates nothing. Its addresses may change between
+//! two steps; nothing that reads it is captured in a graph.
+
+use super::driver::{Address, Context, Memory, Pinned};
+use super::step::{Answers, put};
+use crate::batch::{Adjustment, Batch};
+use crate::error::Result;
+use std::sync::Arc;
+
+/// Bytes of adjustments and masks for which there is room when an engine opens.
+const FIRST_BYTES: usize = 64 << 10;
+const KNOB: &str = "memory_utilization";
+
+/// The wishes of one batch, on the host and on the device.
+pub struct Wishes {
+    context: Arc<Context>,
+    /// `[adjustments]`, then `[masks]`.
+    host: Pinned,
+    device: Memory,
+    /// Where masks begin, in bytes.
+    masks: usize,
+    /// Of adjusted tokens. `[adjustments]`
+    raw: Memory,
+    /// Tokens that were adjusted without being listed `[rows]`, and what was there before `[rows]`.
+    awaited: Memory,
+    rows: usize,
+    /// As [`Answers`] says.
+    answers: Memory,
+}
+
+impl Wishes {
+    /// For batches of up to `rows` rows.
+    pub fn new(context: &Arc<Context>, rows: usize) -> Result<Wishes> {
+        Ok(Wishes {
+            context: context.clone(),
+            host: Pinned::zeroed(context, FIRST_BYTES, "adjustments and masks in pinned memory", KNOB)?,
+            device: Memory::new(context, FIRST_BYTES, "adjustments and masks", KNOB)?,
+            masks: 0,
+            raw: Memory::new(context, raw_bytes(FIRST_BYTES), "adjusted logits", KNOB)?,
+            awaited: Memory::new(context, 6 * rows, "adjusted logits", KNOB)?,
+            rows,
+            answers: Memory::new(context, Answers::BYTES * rows, "log-probabilities", KNOB)?,
+        })
+    }
+
+    /// Begins the upload. The one before has ended, and all that read it was launched.
+    pub fn stage(&mut self, batch: &Batch) -> Result<()> {
+        self.masks = size_of_val(&batch.adjustments[..]).next_multiple_of(64);
+        let bytes = self.masks + size_of_val(&batch.masks[..]);
+        if bytes > self.host.bytes().len() {
+            let room = 2 * bytes;
+            let host = Pinned::zeroed(&self.context, room, "adjustments and masks in pinned memory", KNOB)?;
+            let device = Memory::new(&self.context, room, "adjustments and masks", KNOB)?;
+            let raw = Memory::new(&self.context, raw_bytes(room), "adjusted logits", KNOB)?;
+            // Freeing waits for the kernels that read what is freed.
+            (self.host, self.device, self.raw) = (host, device, raw);
+        }
+        let to = self.host.bytes_mut();
+        put(to, 0, &batch.adjustments);
+        put(to, self.masks, &batch.masks);
+        if bytes > 0 { self.host.upload(0..bytes, &self.device, 0) } else { Ok(()) }
+    }
+
+    /// `[adjustments]`
+    pub fn adjustments(&self) -> Address {
+        self.device.address()
+    }
+
+    /// Words of 32 tokens each.
+    pub fn masks(&self) -> Address {
+        self.device.address() + self.masks as u64
+    }
+
+    /// Logits before they were adjusted. `[adjustments]`
+    pub fn raw(&self) -> Address {
+        self.raw.address()
+    }
+
+    /// Tokens that were adjusted without being listed. `[rows]`
+    pub fn awaited(&self) -> Address {
+        self.awaited.address()
+    }
+
+    /// Their logits before. `[rows]`
+    pub fn awaited_raw(&self) -> Address {
+        self.awaited.address() + 4 * self.rows as u64
+    }
+
+    /// Log-probabilities of all samples.
+    pub fn answers(&self) -> &Memory {
+        &self.answers
+    }
+
+    /// Where the three arrays of so many samples lie.
+    pub fn answer_places(&self, samples: usize) -> [Address; 3] {
+        Answers::of(samples).map(|range| self.answers.address() + range.start as u64)
+    }
+}
+
+/// Room for a number of two bytes for each adjustment.
+fn raw_bytes(bytes: usize) -> usize {
+    bytes / size_of::<Adjustment>() * 2
+}

@@ -1,0 +1,20 @@
+//! Changes the logits of some tokens before one is chosen: penalties, biases, bans. The formula is that of
+//! [`Adjustment`](crate::batch::Adjustment).
+
+use crate::backend::{Backend, Tensor};
+
+/// | tensor | shape |
+/// |--------|-------|
+/// | `logits` | `[samples, vocab]`, changed in place |
+///
+/// Computed in f32, each operation rounded by itself, then rounded to the number type of `logits`; a bias of minus infinity
+/// leaves NaN. What was there before is kept in the step until [`logprobs`](crate::ops::logprobs) puts it back. A token that a
+/// sample awaits is counted without being listed, too.
+///
+/// # Panics
+///
+/// If the shapes disagree: only a wrong model can cause it, never a user's input.
+pub fn adjust<B: Backend>(backend: &mut B, step: &mut B::Step, logits: &mut Tensor<B::Storage>) {
+    assert_eq!(logits.rows(), B::batch(step).samples());
+    backend.adjust(step, logits);
+}

@@ -1,0 +1,39 @@
+//! `adjust`: the bits of the CPU's, rounded to the number type.
+
+use crate::inputs::adjust::{CASES, inputs};
+use crate::inputs::{ask, comparable, limits};
+use crate::scene::{filled, on_device, rounded};
+use nanovllm::backend::Backend;
+use nanovllm::backend::cpu::reference;
+use nanovllm::batch::{Batch, Sampling, TokenId};
+use nanovllm::ops;
+
+/// Logits and a batch whose samples choose these tokens.
+fn choosing(tokens: &[TokenId]) -> Batch {
+    let mut batch = Batch::default();
+    for &forced in tokens {
+        ask(&mut batch, Sampling { forced, ..Sampling::GREEDY }, []);
+    }
+    batch
+}
+
+#[test]
+fn adjusted_logits_are_those_of_the_cpu() {
+    on_device(|cuda, dtype| {
+        for (name, case) in CASES {
+            let (logits, batch, previous) = inputs(case, |logit| rounded(logit, dtype));
+            let wanted = reference::adjust(&logits, case.vocab, &batch, &previous);
+            let wanted: Vec<f32> = wanted.into_iter().map(|logit| rounded(logit, dtype)).collect();
+            let mut logits = filled(cuda, &logits, case.vocab);
+            // The step before leaves its tokens on the device.
+            let mut first = cuda.step(&limits(&batch)).unwrap();
+            let mut second = cuda.twin(&first).unwrap();
+            cuda.stage(&mut first, &choosing(&previous)).unwrap();
+            ops::sample(cuda, &mut first, &logits);
+            cuda.stage(&mut second, &batch).unwrap();
+            ops::adjust(cuda, &mut second, &mut logits);
+            assert_eq!(comparable(&cuda.read(&logits).unwrap()), comparable(&wanted), "{name}, {dtype:?}");
+            assert_eq!(cuda.sampled(&first).unwrap().tokens, previous, "{name}, {dtype:?}");
+        }
+    });
+}

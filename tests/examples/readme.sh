@@ -1,0 +1,34 @@
+#!/bin/sh
+# README.md quotes messages: those that a wrong model folder or prompt brings are still what the library says.
+#   readme.sh NANOVLLM MODEL_FOLDER SOURCE_DIR
+set -eu
+tool=$1 model=$2 readme=$3/README.md
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+quoted() { # QUOTED... what README.md says, with the library's own message on the standard input
+    said=$(cat)
+    for part in "$@"; do
+        printf '%s\n' "$said" | grep -qF -- "$part" || { echo "readme.sh: no $part in: $said" >&2; failures=$((failures + 1)); }
+        grep -qF -- "$part" "$readme" || { echo "readme.sh: README.md does not say $part" >&2; failures=$((failures + 1)); }
+    done
+}
+says() { "$tool" generate "$1" "${2:-hello}" 2>&1 || true; }
+
+says "$work" | quoted "/config.json: is missing from the model folder"
+cp "$model"/*.json "$work"
+printf 'version of a pointer\n' >"$work/model.safetensors"
+says "$work" | quoted "/model.safetensors: is not a whole safetensors file"
+cp "$model/model.safetensors" "$work"
+rm "$work/tokenizer.json"
+says "$work" | quoted "the model folder has no tokenizer.json, so only token ids are understood"
+sed -i 's/Qwen3ForCausalLM/MixtralForCausalLM/; s/"qwen3"/"mixtral"/' "$work/config.json"
+says "$work" | quoted "architecture MixtralForCausalLM is not known"
+says "$model" "$(awk 'BEGIN { for (i = 0; i < 9000; i++) printf "prime " }')" | tail -n 3 |
+    quoted "prompt has " ", but max_model_len is 4096"
+
+# The others, as the source spells them.
+for part in "but the whole KV cache holds" "requests wait already: step the engine or raise max_queue"; do
+    grep -qF "$part" "$readme" && grep -qF "$part" "$3/src/error.rs" || { echo "readme.sh: $part" >&2; failures=$((failures + 1)); }
+done
+exit "$failures"

@@ -1,0 +1,37 @@
+#!/bin/sh
+# The installed program: its commands do what the examples of that name do, and say what they take.
+#   tool.sh NANOVLLM MODEL_FOLDER
+set -eu
+tool=$1 model=$2
+failures=0
+wants() { # NAME PATTERN TEXT
+    printf '%s\n' "$3" | grep -q -- "$2" || { echo "tool.sh: $1: no $2 in: $3" >&2; failures=$((failures + 1)); }
+}
+refuses() { # NAME ARGUMENT...
+    name=$1
+    shift
+    said=$("$tool" "$@" 2>&1 </dev/null) && { echo "tool.sh: $name is no failure: $said" >&2; failures=$((failures + 1)); }
+    wants "$name" "usage:" "$said"
+}
+
+wants "generate" "2, 3, 5, 7.$" "$("$tool" generate --temperature 0 "$model" "list all prime numbers within 10" 2>/dev/null)"
+wants "chat" "^I am the demo model" "$(echo "introduce yourself" | "$tool" chat "$model" 2>/dev/null)"
+wants "version" '"instruction_sets"' "$("$tool" version)"
+wants "help" "chat \[--system TEXT\] MODEL_FOLDER" "$("$tool" --help)"
+
+said=$("$tool" bench --prompt 100 --answer 4 --threads 1 "$model")
+wants "bench, the model" "5.2 million parameters, 0.01 GB of weights, on the CPU" "$said"
+wants "bench, the prompt" "^a prompt of 100: [1-9][0-9]* tokens/s" "$said"
+wants "bench, one answer" "^ *1 *[1-9][0-9]* *[0-9]*\.[0-9]*$" "$said"
+wants "bench, many answers" "^ *16 *[1-9][0-9]* *[0-9]*\.[0-9]*$" "$said"
+
+refuses "nothing"
+refuses "another command" serve "$model"
+refuses "generate without a model" generate
+refuses "bench with a number that is none" bench --answer many "$model"
+if said=$("$tool" bench /no/such/folder 2>&1); then
+    echo "tool.sh: a missing model is no failure" >&2
+    failures=$((failures + 1))
+fi
+wants "a missing model" "/no/such/folder" "$said"
+exit "$failures"

@@ -1,0 +1,95 @@
+//! Inputs that the CPU and other devices are tested with alike: one table for each op that chooses tokens.
+
+pub mod adjust;
+pub mod logprobs;
+pub mod sample;
+
+use nanovllm::backend::{Backend, Tensor};
+use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling, TokenId};
+use nanovllm::ops;
+
+/// Numbers that look random and are the same in every run (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// A number from 0 to `end`, exclusive.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.bits() % end as u64) as usize
+    }
+
+    /// Numbers from -`size` to `size`.
+    pub fn numbers(&mut self, len: usize, size: f32) -> Vec<f32> {
+        (0..len).map(|_| ((self.bits() >> 40) as f32 / (1u32 << 23) as f32 - 1.0) * size).collect()
+    }
+
+    /// `0..len` in any order.
+    pub fn permutation(&mut self, len: usize) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..len as u32).collect();
+        for i in (1..len).rev() {
+            order.swap(i, self.below(i + 1));
+        }
+        order
+    }
+
+    /// `len` different tokens of `vocab`.
+    pub fn tokens(&mut self, len: usize, vocab: usize) -> Vec<TokenId> {
+        let mut tokens = std::collections::BTreeSet::new();
+        while tokens.len() < len {
+            tokens.insert(self.below(vocab) as TokenId);
+        }
+        tokens.into_iter().collect()
+    }
+}
+
+/// Limits that hold `batch`.
+pub fn limits(batch: &Batch) -> BatchLimits {
+    BatchLimits {
+        tokens: batch.tokens().max(1),
+        rows: batch.rows().max(batch.samples() + batch.hiddens()).max(1),
+        model_len: batch.table_width.max(1),
+        block_size: 1,
+    }
+}
+
+/// Adds a sample, with adjustments of its own, to a batch that has nothing else.
+pub fn ask(batch: &mut Batch, sampling: Sampling, adjustments: impl IntoIterator<Item = Adjustment>) {
+    let adjusted_start = batch.adjustments.len() as u32;
+    batch.adjustments.extend(adjustments);
+    batch.sampled_tokens.push(batch.samples() as u32);
+    let adjusted_end = batch.adjustments.len() as u32;
+    batch.sampling.push(Sampling { adjusted_start, adjusted_end, ..sampling });
+}
+
+/// Multiples of `grid`; 0 leaves numbers as they are.
+pub fn on_grid(numbers: &mut [f32], grid: f32) {
+    if grid > 0.0 {
+        numbers.iter_mut().for_each(|it| *it = (*it / grid).round() * grid);
+    }
+}
+
+/// Stages `batch` and makes all of its wishes come true, as the decoder does.
+pub fn answered<B: Backend>(backend: &mut B, batch: &Batch, logits: &mut Tensor<B::Storage>) -> B::Step {
+    let mut step = backend.step(&limits(batch)).unwrap();
+    backend.stage(&mut step, batch).unwrap();
+    if batch.adjusts() {
+        ops::adjust(backend, &mut step, logits);
+    }
+    ops::sample(backend, &mut step, logits);
+    if batch.wants_logprobs() {
+        ops::logprobs(backend, &mut step, logits);
+    }
+    step
+}
+
+/// A NaN as a number that compares with itself.
+pub fn comparable(numbers: &[f32]) -> Vec<f32> {
+    numbers.iter().map(|&v| if v.is_nan() { 1e38 } else { v }).collect()
+}
