@@ -183,6 +183,37 @@ TEST(Engine, APromptThatCannotRunIsAResultWithItsReason) {
   EXPECT_FALSE(answers[1].error());
 }
 
+TEST(Engine, OutputsBringLogprobsOfTheAnswerAndOfThePrompt) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options = greedy(3);
+  options.num_logprobs = 2;
+  options.num_prompt_logprobs = 1;
+  std::string prompt = primes_prompt(engine);
+  engine.add(prompt, options);
+  std::vector<nvllm::owned_output> copies;
+  while (!engine.is_finished()) {
+    engine.step();
+    for (const nvllm::output& news : engine.outputs()) copies.emplace_back(news);
+  }
+  size_t tokens = 0, prompt_places = 0;
+  for (const nvllm::owned_output& copy : copies) {
+    nvllm::output news = copy.get();
+    ASSERT_EQ(news.logprobs().size(), news.token_ids().size());
+    for (size_t i = 0; i < news.token_ids().size(); i++, tokens++) {
+      ASSERT_EQ(news.top_tokens(i).size(), 2u);
+      EXPECT_EQ(news.top_tokens(i)[0], news.token_ids()[i]) << "greedy takes the likeliest";
+      EXPECT_EQ(news.top_logprobs(i)[0], news.logprobs()[i]);
+      EXPECT_LE(news.top_logprobs(i)[1], news.top_logprobs(i)[0]);
+    }
+    for (size_t i = 0; i < news.prompt_logprobs().size(); i++, prompt_places++) {
+      ASSERT_EQ(news.prompt_top_tokens(i).size(), 1u);
+      EXPECT_LE(news.prompt_logprobs()[i], news.prompt_top_logprobs(i)[0]);
+    }
+  }
+  EXPECT_EQ(tokens, 3u);
+  EXPECT_EQ(prompt_places, copies.back().get().prompt_tokens() - 1);
+}
+
 TEST(Engine, TextBecomesTokensAndTextAgain) {
   nvllm::engine engine(demo_options());
   for (std::string text : {"", "hello world", "grüß dich 你好 🙂", "a \"quoted\" \n line"}) {
