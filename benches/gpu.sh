@@ -20,6 +20,8 @@ if [ -e "$scratch/reference/reference.safetensors" ] ||
     export NVLLM_TEST_REFERENCE=$scratch/reference
 fi
 "$programs/cuda_model" --test-threads 1 --nocapture | grep -v "^$"
+echo "== embeddings, saved prefixes, forks"
+"$programs/cuda_state" --test-threads 1 --nocapture | grep -v "^$"
 echo "== ceilings"
 "$programs/kernels" ceiling
 for shape in qwen3-0.6b qwen3-8b; do
