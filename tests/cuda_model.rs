@@ -8,7 +8,7 @@ mod demo;
 mod driver;
 mod reference;
 
-use demo::{BLOCK_SIZE, TOKEN_BYTES};
+use demo::{BLOCK_SIZE, QUESTIONS, TOKEN_BYTES};
 use driver::{Logits, Sequence, dtype_of, golden, pass};
 use nanovllm::backend::DType;
 use nanovllm::backend::cuda::{CallersContext, Cuda, device_count};
