@@ -225,8 +225,8 @@ typedef struct nvllm_engine_config {
   uint32_t tensor_parallel_size;
   // 0 or 1: no CUDA graphs. On the CPU it changes nothing.
   uint32_t enforce_eager;
-  // 0 or 1: the same logits whatever else is in the batch, bit for bit. On the CPU it is always so; CUDA cannot yet, and
-  // answers NVLLM_ERR_UNSUPPORTED.
+  // 0 or 1: the same logits whatever else is in the batch, bit for bit. On the CPU it is always so; on CUDA it takes slower
+  // kernels.
   uint32_t batch_invariant;
   // Seed of requests that bring none; 0 = drawn from the system.
   uint64_t seed;

@@ -1,9 +1,9 @@
 // Log-probabilities of the chosen and of the likeliest tokens. Contract: src/ops/logprobs.rs. Reference: src/backend/cpu/logprobs.rs, of which this
 // gives the same bits.
 //
-// Bound by latency: three looks at a row, which lies in the second-level cache, and a round for each of the likeliest tokens. One thread block a
-// sample that asks. Each thread knows the greatest rank of its share; a round takes the greatest of all, and the thread that had it
-// looks through its share for the next one below.
+// Bound by arithmetic on one multiprocessor, 20 instructions a token for the sum, and by the latency of a round for each of the likeliest tokens.
+// One thread block a sample that asks. Each thread knows the greatest rank of its share of the row; a round takes the greatest of all, and
+// the warp that had it looks through that thread's share for the next one below, a lane for each eight tokens.
 #include "common/chain.cuh"
 #include "common/logits.cuh"
 #include "common/noise.cuh"
@@ -46,25 +46,44 @@ __device__ void logprobs(const LogprobsParams<T>& p) {
     __syncthreads();
 
     const Row<T> row(logits, p.vocab);
-    // The greatest rank of this thread's share below `bound`; 0 if there is none with a probability.
-    const auto greatest_below = [&](uint64_t bound) {
+    // The greatest rank of lane `owner`'s share below `bound`; 0 if there is none with a probability. Its eights are those that
+    // `each_eight` gives it.
+    const auto next_of = [&](int owner, uint64_t bound) {
         uint64_t best = 0;
-        row.each_eight(threadIdx.x, blockDim.x, [&](uint32_t first, const Eight& eight) {
+        for (int token = (warp * 32 + owner) * 8 + lane * int(blockDim.x) * 8; token < p.vocab; token += 32 * int(blockDim.x) * 8) {
+            const Eight eight = row.eight(token);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 const float2 pair = widen2<T>(eight.pair[j / 2]);
                 const float logit = j % 2 ? pair.y : pair.x;
-                const uint64_t rank = rank_of(logit, first + j);
-                if (logit > -INFINITY && rank < bound && rank > best) best = rank;
+                const uint64_t rank = rank_of(logit, token + j);
+                if (logit > -INFINITY && rank < bound) best = max(best, rank);
             }
-        });
-        return best;
+        }
+        return warp_max(best);
     };
     const auto publish = [&](uint64_t rank) {
         rank = warp_max(rank);
         if (lane == 0) of_warp[warp] = rank;
     };
-    uint64_t own = greatest_below(UINT64_MAX);
+    float own_logit = -INFINITY;
+    uint32_t own_token = NO_TOKEN;
+    row.each_eight(threadIdx.x, blockDim.x, [&](uint32_t first, const Eight& eight) {
+        float logit[8], greatest = NAN;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float2 pair = widen2<T>(eight.pair[j]);
+            logit[2 * j] = pair.x, logit[2 * j + 1] = pair.y;
+            greatest = fmaxf(greatest, fmaxf(pair.x, pair.y));
+        }
+        // A thread sees its tokens in their order: among equals the first one stays.
+        if (!(greatest > own_logit)) return;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            if (logit[j] > own_logit) own_logit = logit[j], own_token = first + j;
+        }
+    });
+    uint64_t own = own_logit > -INFINITY ? rank_of(own_logit, own_token) : 0;
     publish(own);
     __syncthreads();
     const uint64_t first = warp_max(lane < blockDim.x / 32 ? of_warp[lane] : 0);
@@ -102,9 +121,10 @@ __device__ void logprobs(const LogprobsParams<T>& p) {
             p.top_logprobs[place + i] = top ? logprob_of(value_of(top)) : -INFINITY;
         }
         __syncthreads();  // everybody has read
-        const bool is_own = top != 0 && own == top;
-        if (__any_sync(0xffffffffu, is_own)) {
-            if (is_own) own = greatest_below(top);
+        const uint32_t owner = __ballot_sync(0xffffffffu, top != 0 && own == top);
+        if (owner != 0) {
+            const uint64_t next = next_of(__ffs(owner) - 1, top);
+            if (lane == __ffs(owner) - 1) own = next;
             publish(own);
         }
         __syncthreads();

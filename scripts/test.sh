@@ -6,7 +6,7 @@ build=${1:?usage: test.sh BUILD_DIR}
 cd "$(dirname "$0")/.."
 mkdir -p "$build"
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log.configured"' EXIT
 failed=0
 
 # The output of a command on the screen and in the log; the command's own status.
@@ -23,11 +23,13 @@ rust_failed=$(awk '/^test result:/ { sum += $6 } END { print sum + 0 }' "$log")
 rust_ignored=$(awk '/^test result:/ { sum += $8 } END { print sum + 0 }' "$log")
 
 : >"$log"
-if cmake -B "$build" -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=ON >/dev/null && cmake --build "$build" -j "$(nproc)"; then
+if cmake -B "$build" -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=ON >"$log.configured" && cmake --build "$build" -j "$(nproc)"; then
     logged ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" || failed=1
 else
     failed=1
 fi
+# What is left out, because the machine lacks something for it, is said in a line each.
+grep '^-- No ' "$log.configured"
 c_total=$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p' "$log" | tail -n 1)
 c_failed=$(sed -n 's/.* \([0-9]*\) tests failed out of [0-9]*$/\1/p' "$log" | tail -n 1)
 c_total=${c_total:-0} c_failed=${c_failed:-0}

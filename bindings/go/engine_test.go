@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -438,6 +439,33 @@ func TestTextBecomesTokensAndTextAgain(t *testing.T) {
 	prompt, err := engine.ApplyChatTemplate([]nanovllm.Message{{Role: "user", Content: "hi"}}, map[string]any{"add_generation_prompt": false})
 	if err != nil || prompt != "<|im_start|>user\nhi<|im_end|>\n" {
 		t.Errorf("%q %v", prompt, err)
+	}
+}
+
+func TestOutputsBringLogprobsOfTheAnswerAndOfThePrompt(t *testing.T) {
+	engine := open(t, demoConfig())
+	options := &nanovllm.RequestOptions{MaxTokens: 3, NumLogprobs: 2, NumPromptLogprobs: 1}
+	answers, err := engine.Generate(context.Background(), []string{primesPrompt(t, engine)}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := answers[0]
+	if len(answer.Tokens) != 3 || len(answer.Logprobs) != 3 || len(answer.TopTokens) != 3 || len(answer.TopLogprobs) != 3 {
+		t.Fatalf("%+v", answer)
+	}
+	var total float32
+	for i, token := range answer.Tokens {
+		top := answer.TopLogprobs[i]
+		if len(top) != 2 || answer.TopTokens[i][0] != token || top[0] != answer.Logprobs[i] || top[1] > top[0] {
+			t.Errorf("token %d: %v of %v %v", token, answer.Logprobs[i], answer.TopTokens[i], top)
+		}
+		total += answer.Logprobs[i]
+	}
+	if math.Abs(float64(total-answer.TotalLogprob)) > 1e-5 {
+		t.Errorf("the sum is %v, and %v is said", total, answer.TotalLogprob)
+	}
+	if n := answer.PromptTokens - 1; len(answer.PromptLogprobs) != n || len(answer.PromptTopTokens) != n || len(answer.PromptTopLogprobs) != n {
+		t.Errorf("a prompt of %d: %v", answer.PromptTokens, answer.PromptLogprobs)
 	}
 }
 

@@ -16,7 +16,6 @@ import "C"
 import (
 	"context"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"unsafe"
 )
@@ -75,34 +74,12 @@ func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*Req
 	defer C.nvllm_result_free(made)
 
 	outputs := make([]Output, C.nvllm_result_count(made))
-	numLogprobs := alternatives(options, len(prompts))
 	for i := range outputs {
 		shown := C.nvllm_output{struct_size: C.sizeof_nvllm_output}
 		if status := C.nvllm_result_get(made, C.size_t(i), &shown); status != C.NVLLM_OK {
 			return nil, &Error{Status: Status(status), Message: "a completion has no result"}
 		}
-		outputs[i] = copyOutput(&shown, numLogprobs[i])
+		outputs[i] = copyOutput(&shown)
 	}
 	return outputs, nil
-}
-
-// alternatives returns for each result how many alternatives of its tokens were asked for.
-func alternatives(options []*RequestOptions, prompts int) (counts []int) {
-	for prompt := range prompts {
-		var o *RequestOptions
-		if len(options) == 1 {
-			o = options[0]
-		} else if len(options) > 0 {
-			o = options[prompt]
-		}
-		n, numLogprobs := o.completions(), 0
-		if n > 1024 {
-			n = 1 // more than the library takes, so this prompt has one result, which says so
-		}
-		if o != nil {
-			numLogprobs = o.NumLogprobs
-		}
-		counts = append(counts, slices.Repeat([]int{numLogprobs}, n)...)
-	}
-	return counts
 }

@@ -17,8 +17,7 @@ type inbox struct {
 
 // A request is what must be known to hand out its outputs.
 type request struct {
-	numLogprobs int
-	running     int // completions whose end has not come out of C
+	running int // completions whose end has not come out of C
 
 	// A stream's: room for one output of each completion, so that the one who sends never waits. nil for Outputs.
 	deltas chan Delta
@@ -28,11 +27,7 @@ type request struct {
 }
 
 func newRequest(options *RequestOptions) *request {
-	r := &request{running: options.completions()}
-	if options != nil {
-		r.numLogprobs = options.NumLogprobs
-	}
-	return r
+	return &request{running: options.completions()}
 }
 
 func newStream(options *RequestOptions) *request {
@@ -69,7 +64,7 @@ func (i *inbox) deliver(shown *C.nvllm_output) {
 	if r == nil {
 		return
 	}
-	out := copyOutput(shown, r.numLogprobs)
+	out := copyOutput(shown)
 	if out.Finish != FinishNone {
 		if r.running--; r.running == 0 {
 			delete(i.requests, id)

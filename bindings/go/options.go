@@ -33,6 +33,7 @@ type RequestOptions struct {
 	StopTokens        []uint32           // tokens that end the answer, besides EOS
 	LogitBias         map[uint32]float32 // added to the logits of these tokens
 	NumLogprobs       int                // alternatives of each token to report, besides its own log-probability
+	NumPromptLogprobs int                // as NumLogprobs, of the prompt
 	N                 int                // completions of this prompt; default 1
 	BeamWidth         int                // beam search instead of sampling
 	LengthPenalty     float64            // of beam search; default 1
@@ -85,6 +86,7 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 	options.ignore_eos = flag(o.IgnoreEOS)
 	options.priority = C.int32_t(o.Priority)
 	options.num_logprobs = C.uint32_t(o.NumLogprobs)
+	options.num_prompt_logprobs = C.uint32_t(o.NumPromptLogprobs)
 	if o.N != 0 {
 		options.n = C.uint32_t(o.N)
 	}
@@ -136,7 +138,7 @@ func (o *RequestOptions) check() error {
 	}
 	return inRange(
 		number{"MaxTokens", o.MaxTokens}, number{"MinTokens", o.MinTokens}, number{"TopK", o.TopK},
-		number{"NumLogprobs", o.NumLogprobs}, number{"N", o.N}, number{"BeamWidth", o.BeamWidth})
+		number{"NumLogprobs", o.NumLogprobs}, number{"NumPromptLogprobs", o.NumPromptLogprobs}, number{"N", o.N}, number{"BeamWidth", o.BeamWidth})
 }
 
 type number struct {

@@ -59,15 +59,21 @@ type Output struct {
 	TopTokens        [][]uint32    // alternatives of each token, or nil
 	TopLogprobs      [][]float32   // of these
 	TotalLogprob     float32       // of the completion so far
-	Embedding        []float32     // what Pooling asked for, or nil
+
+	// With the first output of a request that asked for them: of each token of the prompt but the first, or nil.
+	PromptLogprobs    []float32
+	PromptTopTokens   [][]uint32
+	PromptTopLogprobs [][]float32
+	Embedding         []float32 // what Pooling asked for, or nil
 }
 
 // A Delta is an [Output] of a stream.
 type Delta = Output
 
-// copyOutput copies what C shows until its next call. numLogprobs is that of the request.
-func copyOutput(shown *C.nvllm_output, numLogprobs int) Output {
-	n := int(shown.num_token_ids)
+// copyOutput copies what C shows until its next call.
+func copyOutput(shown *C.nvllm_output) Output {
+	n, width := int(shown.num_token_ids), int(shown.num_logprobs)
+	places, promptWidth := max(0, int(shown.prompt_tokens)-1), int(shown.num_prompt_logprobs)
 	out := Output{
 		RequestID:        uint64(shown.request_id),
 		Tag:              uint64(shown.tag),
@@ -80,10 +86,14 @@ func copyOutput(shown *C.nvllm_output, numLogprobs int) Output {
 		CompletionTokens: int(shown.completion_tokens),
 		TimeToFirstToken: time.Duration(shown.time_to_first_token_us) * time.Microsecond,
 		Logprobs:         copied[float32](unsafe.Pointer(shown.logprobs), n),
-		TopTokens:        rows(copied[uint32](unsafe.Pointer(shown.top_tokens), n*numLogprobs), numLogprobs),
-		TopLogprobs:      rows(copied[float32](unsafe.Pointer(shown.top_logprobs), n*numLogprobs), numLogprobs),
+		TopTokens:        rows(copied[uint32](unsafe.Pointer(shown.top_tokens), n*width), width),
+		TopLogprobs:      rows(copied[float32](unsafe.Pointer(shown.top_logprobs), n*width), width),
 		TotalLogprob:     float32(shown.cumulative_logprob),
-		Embedding:        copied[float32](unsafe.Pointer(shown.embedding), int(shown.embedding_len)),
+
+		PromptLogprobs:    copied[float32](unsafe.Pointer(shown.prompt_logprobs), places),
+		PromptTopTokens:   rows(copied[uint32](unsafe.Pointer(shown.prompt_top_tokens), places*promptWidth), promptWidth),
+		PromptTopLogprobs: rows(copied[float32](unsafe.Pointer(shown.prompt_top_logprobs), places*promptWidth), promptWidth),
+		Embedding:         copied[float32](unsafe.Pointer(shown.embedding), int(shown.embedding_len)),
 	}
 	if out.Finish == FinishError {
 		failed := &Error{Status: Status(shown.status), Message: "no reason given"}
@@ -123,6 +133,10 @@ func merged(older, newer Output) Output {
 	newer.Logprobs = append(older.Logprobs, newer.Logprobs...)
 	newer.TopTokens = append(older.TopTokens, newer.TopTokens...)
 	newer.TopLogprobs = append(older.TopLogprobs, newer.TopLogprobs...)
+	if newer.PromptLogprobs == nil {
+		newer.PromptLogprobs = older.PromptLogprobs
+		newer.PromptTopTokens, newer.PromptTopLogprobs = older.PromptTopTokens, older.PromptTopLogprobs
+	}
 	return newer
 }
 

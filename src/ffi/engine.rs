@@ -85,8 +85,8 @@ pub struct nvllm_engine_config {
     pub tensor_parallel_size: u32,
     /// 0 or 1: no CUDA graphs. On the CPU it changes nothing.
     pub enforce_eager: u32,
-    /// 0 or 1: the same logits whatever else is in the batch, bit for bit. On the CPU it is always so; CUDA cannot yet, and
-    /// answers NVLLM_ERR_UNSUPPORTED.
+    /// 0 or 1: the same logits whatever else is in the batch, bit for bit. On the CPU it is always so; on CUDA it takes slower
+    /// kernels.
     pub batch_invariant: u32,
     /// Seed of requests that bring none; 0 = drawn from the system.
     pub seed: u64,

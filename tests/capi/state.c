@@ -53,6 +53,7 @@ static void a_pinned_prompt_survives_a_reset_until_it_is_released(nvllm_engine *
 static void too_many_pins_are_refused(nvllm_engine *engine) {
   nvllm_error error;
   nvllm_request_options options = options_of(1);
+  nvllm_stats stats = {.struct_size = sizeof stats};
   uint64_t ids[4096];
   size_t pins = 0;
   nvllm_status status;
@@ -62,8 +63,14 @@ static void too_many_pins_are_refused(nvllm_engine *engine) {
   }
   CHECK(status == NVLLM_ERR_OUT_OF_MEMORY, "after %zu pins: %s", pins, nvllm_status_name(status));
   CHECK(strstr(error.message, "pin_prompt asks for 2 KV blocks") != NULL, "%s", error.message);
+  /* What ends before it is computed pins nothing, and makes room again. */
+  CHECK(nvllm_release_prefix(engine, ids[0]) == NVLLM_OK, "the first is released by hand");
+  for (size_t i = 0; i < pins; i++) CHECK(nvllm_cancel(engine, ids[i]) == NVLLM_OK, "cancel %zu", i);
   run_to_end(engine);
-  for (size_t i = 0; i < pins; i++) CHECK(nvllm_release_prefix(engine, ids[i]) == NVLLM_OK, "release %zu", i);
+  CHECK(nvllm_release_prefix(engine, ids[1]) == NVLLM_ERR_NOT_FOUND, "a cancelled one pins nothing");
+  CHECK_STATUS(NVLLM_OK, nvllm_get_stats(engine, &stats, &error), &error, "stats");
+  CHECK(stats.kv_blocks_pinned == 0 && stats.kv_blocks_used == 0, "%u pinned, %u used", stats.kv_blocks_pinned,
+        stats.kv_blocks_used);
   check_still_works(engine, "too many pins");
 }
 

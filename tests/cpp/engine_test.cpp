@@ -183,6 +183,37 @@ TEST(Engine, APromptThatCannotRunIsAResultWithItsReason) {
   EXPECT_FALSE(answers[1].error());
 }
 
+TEST(Engine, OutputsBringLogprobsOfTheAnswerAndOfThePrompt) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options = greedy(3);
+  options.num_logprobs = 2;
+  options.num_prompt_logprobs = 1;
+  std::string prompt = primes_prompt(engine);
+  engine.add(prompt, options);
+  std::vector<nvllm::owned_output> copies;
+  while (!engine.is_finished()) {
+    engine.step();
+    for (const nvllm::output& news : engine.outputs()) copies.emplace_back(news);
+  }
+  size_t tokens = 0, prompt_places = 0;
+  for (const nvllm::owned_output& copy : copies) {
+    nvllm::output news = copy.get();
+    ASSERT_EQ(news.logprobs().size(), news.token_ids().size());
+    for (size_t i = 0; i < news.token_ids().size(); i++, tokens++) {
+      ASSERT_EQ(news.top_tokens(i).size(), 2u);
+      EXPECT_EQ(news.top_tokens(i)[0], news.token_ids()[i]) << "greedy takes the likeliest";
+      EXPECT_EQ(news.top_logprobs(i)[0], news.logprobs()[i]);
+      EXPECT_LE(news.top_logprobs(i)[1], news.top_logprobs(i)[0]);
+    }
+    for (size_t i = 0; i < news.prompt_logprobs().size(); i++, prompt_places++) {
+      ASSERT_EQ(news.prompt_top_tokens(i).size(), 1u);
+      EXPECT_LE(news.prompt_logprobs()[i], news.prompt_top_logprobs(i)[0]);
+    }
+  }
+  EXPECT_EQ(tokens, 3u);
+  EXPECT_EQ(prompt_places, copies.back().get().prompt_tokens() - 1);
+}
+
 TEST(Engine, TextBecomesTokensAndTextAgain) {
   nvllm::engine engine(demo_options());
   for (std::string text : {"", "hello world", "grüß dich 你好 🙂", "a \"quoted\" \n line"}) {
@@ -321,6 +352,42 @@ TEST(Output, ACopyOutlivesTheNextCall) {
   EXPECT_EQ(text, primes);
   EXPECT_EQ(tokens + 1, kept.back().get().completion_tokens()) << "the end token is counted and not shown";
   EXPECT_TRUE(kept.back().get().time_to_first_token());
+}
+
+TEST(State, PrefixesArePinnedSavedRestoredAndForked) {
+  nvllm::engine here(demo_options()), there(demo_options());
+  const std::vector<uint32_t> prompt(40, 7);
+  nvllm::request_options options = greedy(2);
+  options.pin_prompt = true;
+  uint64_t id = here.add_tokens(prompt, options);
+  uint64_t fork = here.fork(id, greedy(2));
+  EXPECT_GT(fork, id);
+  while (!here.is_finished()) {
+    here.step();
+    for (const nvllm::output& news : here.outputs()) EXPECT_EQ(news.cached_tokens() % 16, 0u);
+  }
+  here.reset_prefix_cache();
+  std::vector<uint8_t> saved = here.save_prefix(prompt);
+  EXPECT_TRUE(here.release_prefix(id));
+  EXPECT_FALSE(here.release_prefix(id));
+  EXPECT_EQ(there.restore_prefix(saved), 32u);
+  saved.pop_back();
+  EXPECT_EQ(status_of([&] { there.restore_prefix(saved); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { there.fork(1, greedy(1)); }), NVLLM_ERR_NOT_FOUND);
+}
+
+TEST(Output, AnEmbeddingIsCopied) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options;
+  options.pooling = nvllm::pooling::mean;
+  engine.add_tokens({5, 6, 7}, options);
+  std::vector<nvllm::owned_output> kept;
+  while (!engine.is_finished()) {
+    engine.step();
+    for (const nvllm::output& news : engine.outputs()) kept.emplace_back(news);
+  }
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].get().embedding().size(), engine.model_info().hidden_size);
 }
 
 TEST(Library, TellsItsVersion) {

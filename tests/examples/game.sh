@@ -64,8 +64,9 @@ SCRIPT
 wants "interruptions" "; 3 answers interrupted$" "$said"
 tokens=$(printf '%s\n' "$said" | grep -c "^Brenna: \|^Ilse: ")
 [ "$tokens" -ge 3 ] || { echo "game.sh: $tokens answers: $said" >&2; failures=$((failures + 1)); }
-# Half of the frames in less than 25 ms, for a machine that has other things to do. What a quiet one does is in benches/record.
-printf '%s\n' "$said" | awk '/frames with talk/ { sub(/.*p50 /, ""); if ($1 + 0 < 25) good = 1 } END { exit !good }' ||
+# Frames go on while the engine works. An answer in one piece would take longer than this bound even on a machine that is busy
+# with other tests; what a quiet one does is in benches/record.
+printf '%s\n' "$said" | awk '/frames with talk/ { sub(/.*p50 /, ""); if ($1 + 0 < 100) good = 1 } END { exit !good }' ||
     { echo "game.sh: frames are too long: $said" >&2; failures=$((failures + 1)); }
 printf '%s\n' "$said" | tail -n 1
 

@@ -168,24 +168,20 @@ class engine {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<void>(refusal());
     nvllm_error error;
-    if (nvllm_reset_prefix_cache(native(), &error) != NVLLM_OK)
-      return detail::fail<void>(detail::failure_of(error));
+    if (nvllm_reset_prefix_cache(native(), &error) != NVLLM_OK) return detail::fail<void>(detail::failure_of(error));
     return returned<void>();
   }
 
   /// [any] Ends what request_options::pin_prompt began; false when that request pins nothing, or not any more.
-  bool release_prefix(uint64_t request_id) noexcept {
-    return nvllm_release_prefix(native(), request_id) == NVLLM_OK;
-  }
+  bool release_prefix(uint64_t request_id) noexcept { return nvllm_release_prefix(native(), request_id) == NVLLM_OK; }
 
   /// [one] The longest prefix of these tokens that the prefix cache has, as bytes that restore_prefix() understands.
   returned<std::vector<uint8_t>> save_prefix(const std::vector<uint32_t>& tokens, uint64_t cache_salt = 0) {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<std::vector<uint8_t>>(refusal());
-    return sized<std::vector<uint8_t>>(
-        0, [&](uint8_t* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
-          return nvllm_save_prefix(native(), tokens.data(), tokens.size(), cache_salt, to, room, needed, nullptr, error);
-        });
+    return sized<std::vector<uint8_t>>(0, [&](uint8_t* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
+      return nvllm_save_prefix(native(), tokens.data(), tokens.size(), cache_salt, to, room, needed, nullptr, error);
+    });
   }
 
   /// [one] Puts a saved prefix into the prefix cache. Answers how many tokens it has.
@@ -497,10 +493,7 @@ class engine {
     detail::engine_state& state = *state_;
     claim held(state_, request);
     detail::engine_state::followed& stream = state.streams[request];
-    if (options != nullptr) {
-      stream.num_logprobs = options->num_logprobs.value_or(0);
-      stream.running = options->n.value_or(1);
-    }
+    if (options != nullptr) stream.running = options->n.value_or(1);
     return follow(state, std::move(held), request, stream.running);
   }
 

@@ -33,7 +33,6 @@ struct engine_state {
   /// Outputs of requests that a stream follows, by request.
   struct followed {
     std::deque<owned_output> waiting;
-    std::size_t num_logprobs = 0;
     /// Completions whose end has not been polled.
     uint32_t running = 1;
   };
@@ -77,7 +76,7 @@ struct engine_state {
         taken = output(polled);
         return NVLLM_OK;
       } else if (stream != streams.end()) {
-        stream->second.waiting.emplace_back(output(polled), stream->second.num_logprobs);
+        stream->second.waiting.emplace_back(output(polled));
       } else {
         unclaimed.emplace_back(output(polled));
         num_unclaimed = unclaimed.size();

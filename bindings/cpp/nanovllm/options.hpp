@@ -79,6 +79,7 @@ struct request_options {
   /// Tokens, and what is added to their logits.
   std::vector<std::pair<uint32_t, float>> logit_bias = {};
   std::optional<uint32_t> num_logprobs = {};
+  std::optional<uint32_t> num_prompt_logprobs = {};
   std::optional<uint32_t> n = {};
   std::optional<uint32_t> beam_width = {};
   std::optional<float> length_penalty = {};
@@ -151,6 +152,7 @@ class native_request {
     native_.bias_values = bias_values_.data();
     native_.num_bias = bias_tokens_.size();
     assign(native_.num_logprobs, options.num_logprobs);
+    assign(native_.num_prompt_logprobs, options.num_prompt_logprobs);
     assign(native_.n, options.n);
     assign(native_.beam_width, options.beam_width);
     assign(native_.length_penalty, options.length_penalty);

@@ -86,13 +86,23 @@ class output {
   view<float> logprobs() const noexcept {
     return {native_.logprobs, native_.logprobs == nullptr ? 0 : native_.num_token_ids};
   }
-  /// `[num_logprobs]` alternatives of the new token at `position`; nullptr when none were asked for.
-  const uint32_t* top_tokens(std::size_t position, std::size_t num_logprobs) const noexcept {
-    return native_.top_tokens == nullptr ? nullptr : native_.top_tokens + position * num_logprobs;
+  /// The likeliest tokens in the place of the new token at `position`, likeliest first; empty when none were asked for.
+  view<uint32_t> top_tokens(std::size_t position) const noexcept {
+    return row(native_.top_tokens, position, native_.num_logprobs);
   }
-  /// `[num_logprobs]`, of these alternatives.
-  const float* top_logprobs(std::size_t position, std::size_t num_logprobs) const noexcept {
-    return native_.top_logprobs == nullptr ? nullptr : native_.top_logprobs + position * num_logprobs;
+  /// Their log-probabilities.
+  view<float> top_logprobs(std::size_t position) const noexcept {
+    return row(native_.top_logprobs, position, native_.num_logprobs);
+  }
+  /// Of each token of the prompt but the first, with the first output of a request that asked for them; else empty.
+  view<float> prompt_logprobs() const noexcept { return {native_.prompt_logprobs, num_prompt_places()}; }
+  /// The likeliest tokens in the place of the prompt's token at `position + 1`.
+  view<uint32_t> prompt_top_tokens(std::size_t position) const noexcept {
+    return row(native_.prompt_top_tokens, position, native_.num_prompt_logprobs);
+  }
+  /// Their log-probabilities.
+  view<float> prompt_top_logprobs(std::size_t position) const noexcept {
+    return row(native_.prompt_top_logprobs, position, native_.num_prompt_logprobs);
   }
   /// What pooling asked for, with the end of the request; else empty.
   view<float> embedding() const noexcept { return {native_.embedding, native_.embedding_len}; }
@@ -102,6 +112,13 @@ class output {
   const nvllm_output& native() const noexcept { return native_; }
 
  private:
+  template <class T>
+  static view<T> row(const T* table, std::size_t position, std::size_t width) noexcept {
+    return table == nullptr ? view<T>() : view<T>(table + position * width, width);
+  }
+  std::size_t num_prompt_places() const noexcept {
+    return native_.prompt_logprobs == nullptr ? 0 : native_.prompt_tokens - std::size_t{1};
+  }
   nvllm_output native_ = {};
 };
 
@@ -109,17 +126,19 @@ class output {
 class owned_output {
  public:
   owned_output() = default;
-  /// `num_logprobs` is that of the request: so many alternatives of each token are copied.
-  explicit owned_output(const output& from, std::size_t num_logprobs = 0)
+  explicit owned_output(const output& from)
       : native_(from.native()),
         text_(from.text()),
         tokens_(from.token_ids().begin(), from.token_ids().end()),
         logprobs_(from.logprobs().begin(), from.logprobs().end()),
         embedding_(from.embedding().begin(), from.embedding().end()) {
-    std::size_t alternatives = tokens_.size() * num_logprobs;
-    if (native_.top_tokens != nullptr) top_tokens_.assign(native_.top_tokens, native_.top_tokens + alternatives);
-    if (native_.top_logprobs != nullptr)
-      top_logprobs_.assign(native_.top_logprobs, native_.top_logprobs + alternatives);
+    std::size_t alternatives = tokens_.size() * native_.num_logprobs;
+    std::size_t places = from.prompt_logprobs().size(), prompt_alternatives = places * native_.num_prompt_logprobs;
+    copy(top_tokens_, native_.top_tokens, alternatives);
+    copy(top_logprobs_, native_.top_logprobs, alternatives);
+    copy(prompt_logprobs_, native_.prompt_logprobs, places);
+    copy(prompt_top_tokens_, native_.prompt_top_tokens, prompt_alternatives);
+    copy(prompt_top_logprobs_, native_.prompt_top_logprobs, prompt_alternatives);
     if (native_.error_message != nullptr) error_message_ = native_.error_message;
   }
 
@@ -131,12 +150,19 @@ class owned_output {
     shown.logprobs = native_.logprobs == nullptr ? nullptr : logprobs_.data();
     shown.top_tokens = top_tokens_.empty() ? nullptr : top_tokens_.data();
     shown.top_logprobs = top_logprobs_.empty() ? nullptr : top_logprobs_.data();
+    shown.prompt_logprobs = prompt_logprobs_.empty() ? nullptr : prompt_logprobs_.data();
+    shown.prompt_top_tokens = prompt_top_tokens_.empty() ? nullptr : prompt_top_tokens_.data();
+    shown.prompt_top_logprobs = prompt_top_logprobs_.empty() ? nullptr : prompt_top_logprobs_.data();
     shown.embedding = embedding_.empty() ? nullptr : embedding_.data();
     shown.error_message = native_.error_message == nullptr ? nullptr : error_message_.c_str();
     return nvllm::output(shown);
   }
 
  private:
+  template <class T>
+  static void copy(std::vector<T>& to, const T* from, std::size_t count) {
+    if (from != nullptr) to.assign(from, from + count);
+  }
   nvllm_output native_ = {};
   std::string text_;
   std::vector<uint32_t> tokens_;
@@ -144,6 +170,9 @@ class owned_output {
   std::vector<float> embedding_;
   std::vector<uint32_t> top_tokens_;
   std::vector<float> top_logprobs_;
+  std::vector<float> prompt_logprobs_;
+  std::vector<uint32_t> prompt_top_tokens_;
+  std::vector<float> prompt_top_logprobs_;
   std::string error_message_;
 };
 
@@ -155,7 +184,8 @@ struct result_deleter {
 
 }  // namespace detail
 
-/// The results of many prompts, in the order of the prompts, each as many as its n. They do not need their engine any more.
+/// The results of many prompts, in the order of the prompts, each as many as its n. They do not need their engine any
+/// more.
 class results {
  public:
   explicit results(nvllm_result* native) : native_(native) {}

@@ -38,6 +38,28 @@ def main(url: str, key: str) -> None:
     tokens = client.completions.create(model=model, prompt=[5, 6, 7], max_tokens=3)
     assert tokens.usage.prompt_tokens == 3, tokens
 
+    asked = client.chat.completions.create(model=model, messages=MESSAGES, temperature=0, logprobs=True, top_logprobs=3)
+    tokens = asked.choices[0].logprobs.content
+    assert "".join(token.token for token in tokens).startswith(PRIMES), tokens
+    for token in tokens:
+        assert token.top_logprobs[0].token == token.token and token.logprob <= 0 and len(token.top_logprobs) == 3, token
+    older = client.completions.create(model=model, prompt="list all", max_tokens=4, logprobs=2, temperature=0).choices[0].logprobs
+    assert len(older.tokens) == len(older.token_logprobs) == len(older.top_logprobs) == len(older.text_offset) > 0, older
+
+    # Token 258 is "is", which comes where it is wished for, and not again where it is not.
+    wished = client.completions.create(model=model, prompt="list all", max_tokens=2, temperature=0, logit_bias={"258": 100})
+    assert wished.choices[0].text == "isis", wished
+    once = client.completions.create(
+        model=model, prompt="list all", max_tokens=2, temperature=0, logit_bias={"258": 100}, frequency_penalty=1000
+    )
+    assert once.choices[0].text.startswith("is") and once.choices[0].text != "isis", once
+
+    # The client asks for base64 of its own accord, and decodes it.
+    embedding = client.embeddings.create(model=model, input=["an iron sword", "a loaf of bread"])
+    numbers = client.embeddings.create(model=model, input="an iron sword", encoding_format="float")
+    assert len(embedding.data) == 2 and embedding.usage.prompt_tokens > 2, embedding
+    assert max(abs(a - b) for a, b in zip(embedding.data[0].embedding, numbers.data[0].embedding)) < 1e-6
+
     for what, call, wanted in [
         ("a wrong key", lambda: client.with_options(api_key="wrong").models.list(), openai.AuthenticationError),
         ("another model", lambda: client.chat.completions.create(model="other", messages=MESSAGES), openai.NotFoundError),

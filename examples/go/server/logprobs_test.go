@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3"
 
 	"libnanovllm/bindings/go"
 )
@@ -55,5 +60,38 @@ func TestLogprobsHaveTheFormOfTheirEndpoint(t *testing.T) {
 	}
 	if unasked := (&job{kind: chat, options: &nanovllm.RequestOptions{}}).logprobs(nil, 0); unasked != nil {
 		t.Errorf("nobody asked for %v", unasked)
+	}
+}
+
+func TestTheOfficialClientGetsLogprobs(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	api := client(s, "none")
+	params := primesParams()
+	params.Logprobs, params.TopLogprobs = openai.Bool(true), openai.Int(3)
+	answer, err := api.Chat.Completions.New(context.Background(), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole string
+	for _, token := range answer.Choices[0].Logprobs.Content {
+		whole += token.Token
+		if len(token.TopLogprobs) != 3 || token.TopLogprobs[0].Token != token.Token || token.Logprob > 0 {
+			t.Errorf("%+v", token)
+		}
+	}
+	if !strings.HasPrefix(whole, primes) {
+		t.Errorf("the tokens spell %q", whole)
+	}
+
+	// The chunks of a stream bring together what one piece has.
+	stream := api.Chat.Completions.NewStreaming(context.Background(), params)
+	var streamed []openai.ChatCompletionTokenLogprob
+	for stream.Next() {
+		for _, choice := range stream.Current().Choices {
+			streamed = append(streamed, choice.Logprobs.Content...)
+		}
+	}
+	if len(streamed) != len(answer.Choices[0].Logprobs.Content) || stream.Err() != nil {
+		t.Errorf("%d streamed, %d at once, %v", len(streamed), len(answer.Choices[0].Logprobs.Content), stream.Err())
 	}
 }

@@ -1,4 +1,4 @@
-// Server answers the OpenAI API from one model folder: chat completions and completions, with streaming, a chat page at /, and
+// Server answers the OpenAI API from one model folder: chat completions and completions, with streaming, embeddings, a chat page at /, and
 // metrics for Prometheus.
 //
 //	go run . -model ../../../models/demo -addr localhost:8000
@@ -35,10 +35,13 @@ func main() {
 		"what clients must send; default $NANOVLLM_API_KEY, empty = nothing")
 	flag.Int64Var(&settings.maxBodyBytes, "max-body", 4<<20, "largest request in `bytes`")
 	flag.DurationVar(&settings.requestTimeout, "request-timeout", 10*time.Minute, "longest time for one request")
+	pooling := flag.String("pooling", "last", "what an embedding is: \"last\" or \"mean\" of the tokens' states")
 	addr := flag.String("addr", "localhost:8000", "where to listen")
 	drain := flag.Duration("drain", 30*time.Second, "longest time to end requests after SIGTERM")
 	flag.Parse()
-	if config.ModelPath == "" {
+	known := map[string]nanovllm.Pooling{"last": nanovllm.PoolingLast, "mean": nanovllm.PoolingMean}
+	settings.pooling = known[*pooling]
+	if config.ModelPath == "" || settings.pooling == nanovllm.PoolingNone {
 		flag.Usage()
 		os.Exit(2)
 	}

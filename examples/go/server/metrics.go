@@ -58,7 +58,7 @@ func (m *metrics) observed(next http.Handler) http.Handler {
 		next.ServeHTTP(recorder, r)
 		path := r.URL.Path
 		switch path {
-		case "/v1/chat/completions", "/v1/completions", "/v1/models":
+		case "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models":
 		default:
 			// Whatever clients invent must not become a label.
 			path = "other"

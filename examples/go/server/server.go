@@ -16,6 +16,7 @@ import (
 type settings struct {
 	name           string
 	apiKey         string
+	pooling        nanovllm.Pooling // of embeddings
 	maxBodyBytes   int64
 	requestTimeout time.Duration
 }
@@ -43,6 +44,7 @@ func (s *server) handler() http.Handler {
 	api := http.NewServeMux()
 	api.HandleFunc("POST /v1/chat/completions", s.chatCompletions)
 	api.HandleFunc("POST /v1/completions", s.completions)
+	api.HandleFunc("POST /v1/embeddings", s.embeddings)
 	api.HandleFunc("GET /v1/models", s.listModels)
 	api.HandleFunc("GET /v1/models/{model}", s.getModel)
 	api.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {

@@ -48,6 +48,9 @@ func start(t *testing.T, config nanovllm.Config, s settings, drain time.Duration
 		t.Fatal(err)
 	}
 	s.name = "demo"
+	if s.pooling == nanovllm.PoolingNone {
+		s.pooling = nanovllm.PoolingLast
+	}
 	if s.maxBodyBytes == 0 {
 		s.maxBodyBytes = 1 << 20
 	}
@@ -129,6 +132,11 @@ func TestWhatCannotBeAnsweredIsRefusedClearly(t *testing.T) {
 		{"no prompt", "completions", `{}`, 400, "prompt", ""},
 		{"a prompt of another type", "completions", `{"prompt": {}}`, 400, "", ""},
 		{"an echo", "completions", `{"prompt": "x", "echo": true}`, 400, "echo", "unsupported"},
+		{"no input", "embeddings", `{}`, 400, "input", ""},
+		{"an embedding of another length", "embeddings", `{"input": "x", "dimensions": 3}`, 400, "dimensions", "unsupported"},
+		{"an embedding in another form", "embeddings", `{"input": "x", "encoding_format": "hex"}`, 400, "encoding_format", ""},
+		{"one bad input of two", "embeddings", `{"input": ["good", ""]}`, 400, "", ""},
+		{"alternatives without log-probabilities", "chat/completions", primesChat + `, "top_logprobs": 2}`, 400, "top_logprobs", ""},
 		{"a token that is none", "completions", `{"prompt": "x", "logit_bias": {"a": 1}}`, 400, "logit_bias", ""},
 		{"an unknown path", "audio/speech", `{}`, 404, "", "unknown_url"},
 		{"a large body", "completions", `{"prompt": "` + strings.Repeat("x", 1<<20) + `"}`, 413, "", "request_too_large"},

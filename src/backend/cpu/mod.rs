@@ -15,6 +15,7 @@ mod disjoint;
 mod embedding;
 mod gather;
 mod isa;
+mod keep_hidden;
 mod kv_cache;
 mod lanes;
 mod linear;
@@ -267,8 +268,7 @@ impl Backend for Cpu {
     }
 
     fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
-        let samples = step.batch.samples();
-        step.hidden.extend_from_slice(&gathered.values()[samples * gathered.cols()..]);
+        keep_hidden::run(step, gathered);
     }
 
     fn adjust(&mut self, step: &mut Step, logits: &mut Tensor) {

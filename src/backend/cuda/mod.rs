@@ -16,6 +16,7 @@ mod driver;
 mod embedding;
 mod gather;
 mod graph;
+mod keep_hidden;
 mod kernels;
 mod kv_cache;
 mod linear;
@@ -392,7 +393,7 @@ impl Backend for Cuda {
     }
 
     fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
-        let result = step.keep_hidden(&self.context, gathered, self.dtype);
+        let result = keep_hidden::run(self, step, gathered);
         self.remember(result);
     }
 

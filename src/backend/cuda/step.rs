@@ -1,8 +1,8 @@
 //! A batch where the device can read it.
 //!
 //! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, so
-//! that one copy takes a batch over. Where each array begins depends on the numbers of tokens and rows alone: a graph captured
-//! for so many rows finds every later batch of as many at the same addresses. Block tables come last, so that the copy can stop
+//! that one copy takes a batch over. Where each array begins depends on the numbers of tokens, rows and samples alone: a graph captured
+//! for so many rows with one of each finds every later batch of as many at the same addresses. Block tables come last, so that the copy can stop
 //! where they end. What only some samples wish for lies elsewhere: see [`Wishes`].
 //!
 //! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
@@ -14,7 +14,7 @@ use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
 use super::storage;
 use super::wishes::Wishes;
 use crate::backend::DType;
-use crate::batch::{Adjustment, Batch, BatchLimits, BlockCopy, HIDDENS_MAX, RANKED_MAX, Sampled, Sampling, TokenId};
+use crate::batch::{Adjustment, Batch, BatchLimits, BlockCopy, RANKED_MAX, Sampled, Sampling, TokenId};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,8 +91,9 @@ pub enum Padding {
 }
 
 impl Layout {
-    /// For so many tokens, rows, decode workers and prefill tiles, and block tables with so many entries.
-    fn new(tokens: usize, rows: usize, workers: usize, tiles: usize, table_entries: usize) -> Layout {
+    /// For so many tokens, rows, tokens of which something is asked, decode workers and prefill tiles, and block tables with so many
+    /// entries.
+    fn new(tokens: usize, rows: usize, asked: usize, workers: usize, tiles: usize, table_entries: usize) -> Layout {
         let mut end = 0;
         let mut place = |bytes: usize| {
             let at = end;
@@ -105,8 +106,8 @@ impl Layout {
             positions: place(4 * tokens),
             slots: place(4 * tokens),
             row_starts: place(4 * (rows + 1)),
-            gathered_tokens: place(4 * (rows + tokens.min(HIDDENS_MAX))),
-            sampling: place(size_of::<Sampling>() * rows),
+            gathered_tokens: place(4 * asked),
+            sampling: place(size_of::<Sampling>() * asked),
             decode_rows: place(size_of::<DecodeRow>() * (rows + 1)),
             decode_workers: place(size_of::<DecodeWorker>() * workers),
             prefill_tiles: place(size_of::<PrefillTile>() * tiles),
@@ -118,7 +119,8 @@ impl Layout {
     /// For the largest batch.
     fn largest(limits: &BatchLimits, workers: usize) -> Layout {
         let BatchLimits { tokens, rows, .. } = *limits;
-        Layout::new(tokens, rows, workers, Plan::tiles_max(tokens, rows), rows * limits.table_width())
+        let (asked, tiles) = (rows + limits.hiddens(), Plan::tiles_max(tokens, rows));
+        Layout::new(tokens, rows, asked, workers, tiles, rows * limits.table_width())
     }
 }
 
@@ -270,7 +272,9 @@ impl Step {
         let batch = &self.batch;
         self.plan.make(batch, geometry);
         let tiles = self.plan.tiles.len();
-        self.layout = Layout::new(batch.tokens(), batch.rows(), self.workers, tiles, batch.block_tables.len());
+        let asked = batch.samples() + batch.hiddens();
+        let table_entries = batch.block_tables.len();
+        self.layout = Layout::new(batch.tokens(), batch.rows(), asked, self.workers, tiles, table_entries);
         let (to, at) = (self.host.bytes_mut(), &self.layout);
         let counts = [self.plan.workers.len(), self.plan.rows.len() - 1, batch.table_width];
         put(to, at.counts, &counts.map(|count| count as u32));

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"net/http"
+
+	"libnanovllm/bindings/go"
+)
+
+// An embeddingRequest is the body of POST /v1/embeddings.
+type embeddingRequest struct {
+	Model          string          `json:"model"`
+	Input          promptOrPrompts `json:"input"`
+	EncodingFormat string          `json:"encoding_format"`
+	Dimensions     *int            `json:"dimensions"`
+}
+
+// An embedding is one entry of the answer.
+type embedding struct {
+	Object    string `json:"object"`
+	Index     int    `json:"index"`
+	Embedding any    `json:"embedding"` // numbers, or base64 of little-endian float32
+}
+
+func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
+	var request embeddingRequest
+	err := decode(r, &request)
+	if err == nil {
+		err = s.checkEmbedding(&request)
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	// An embedding has one output, which ends its request. When one input is refused, all are.
+	j := &job{prompts: request.Input, options: &nanovllm.RequestOptions{Pooling: s.pooling}}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	merged, err := s.begin(ctx, j)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	data := make([]embedding, len(j.prompts))
+	var total usage
+	for delta := range merged {
+		if delta.Err != nil {
+			writeError(w, delta.Err)
+			return
+		}
+		total.add(delta.Delta)
+		normalize(delta.Embedding)
+		data[delta.choice] = embedding{Object: "embedding", Index: delta.choice, Embedding: delta.Embedding}
+		if request.EncodingFormat == "base64" {
+			data[delta.choice].Embedding = encoded(delta.Embedding)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "model": s.name, "data": data,
+		"usage": map[string]int{"prompt_tokens": total.PromptTokens, "total_tokens": total.PromptTokens}})
+}
+
+func (s *server) checkEmbedding(request *embeddingRequest) error {
+	if err := s.checkModel(request.Model); err != nil {
+		return err
+	}
+	switch {
+	case len(request.Input) == 0:
+		return badRequest("input", "input is missing or empty")
+	case request.Dimensions != nil:
+		return unsupported("dimensions", "dimensions is not supported: an embedding is as long as the model is wide")
+	}
+	switch request.EncodingFormat {
+	case "", "float", "base64":
+		return nil
+	}
+	return badRequest("encoding_format", "encoding_format is %q, but it must be \"float\" or \"base64\"", request.EncodingFormat)
+}
+
+// normalize gives a vector the length 1, as OpenAI's have it.
+func normalize(vector []float32) {
+	var square float64
+	for _, value := range vector {
+		square += float64(value) * float64(value)
+	}
+	if square == 0 {
+		return
+	}
+	length := math.Sqrt(square)
+	for i := range vector {
+		vector[i] = float32(float64(vector[i]) / length)
+	}
+}
+
+func encoded(vector []float32) string {
+	bytes := make([]byte, 0, 4*len(vector))
+	for _, value := range vector {
+		bytes = binary.LittleEndian.AppendUint32(bytes, math.Float32bits(value))
+	}
+	return base64.StdEncoding.EncodeToString(bytes)
+}
