@@ -19,6 +19,8 @@ fn main() {
         println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnanovllm.so.{}", abi_version());
         // Worker threads and thread-local destructors may outlive dlclose().
         println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+        // What the crates below export for programs of their own, llguidance's C API, is not this library's to export.
+        println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
     }
 
     println!("cargo::rustc-env=NVLLM_BUILD_TARGET={}", env::var("TARGET").unwrap_or_default());

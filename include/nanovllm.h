@@ -315,6 +315,18 @@ typedef enum nvllm_pooling {
   NVLLM_POOLING_MEAN = 2,
 } nvllm_pooling;
 
+// What kind of text structure is.
+typedef enum nvllm_structure {
+  // None: the answer is free.
+  NVLLM_STRUCTURE_NONE = 0,
+  // A JSON schema: the answer is JSON that it accepts. {} accepts any JSON.
+  NVLLM_STRUCTURE_JSON_SCHEMA = 1,
+  // A regular expression of Rust's syntax, which the whole answer matches.
+  NVLLM_STRUCTURE_REGEX = 2,
+  // A context-free grammar in the dialect of Lark that llguidance reads; its first rule is called start.
+  NVLLM_STRUCTURE_LARK = 3,
+} nvllm_structure;
+
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
 // Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
@@ -371,9 +383,12 @@ typedef struct nvllm_request_options {
   // Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
   // each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
   uint32_t n;
-  // 0, the default, is sampling; else beam search. Not supported yet.
+  // 0, the default, is sampling; from 2 on beam search with so many beams, whose n best answers come as completions 0 to
+  // n - 1, best first, all at the end. As transformers' num_beams. At most 32, and 64 / (1 + end tokens). It takes neither
+  // temperature, penalties, biases, stop strings nor num_logprobs.
   uint32_t beam_width;
-  // Of beam search; default 1. No other value is supported yet.
+  // Answers of beam search are compared by the sum of their log-probabilities divided by their length to the power of this:
+  // more than 0 favours long ones; any finite number, default 1.
   float length_penalty;
   // 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
   uint32_t include_stop;
@@ -388,11 +403,22 @@ typedef struct nvllm_request_options {
   // cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
   uint32_t pin_prompt;
   // NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
-  // embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, and what concerns generating is not looked at.
+  // embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, beam_width 0, and what concerns generating is not looked at.
   uint32_t pooling;
   // As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
   // prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
   uint32_t num_prompt_logprobs;
+  // When beam search ends that has as many answers as beams: 0, the default, when the best beam, at its length, is no better
+  // than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
+  // early_stopping False, True and "never".
+  uint32_t early_stopping;
+  // What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8; default NULL. A refusal
+  // says what is wrong with it. A text that came before is not compiled again.
+  const char *structure;
+  // One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
+  // choose. It may end the answer before min_tokens, where nothing can follow; stop strings, stop tokens and max_tokens
+  // may end it before it is complete. An answer that cannot go on ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+  int32_t structure_kind;
 } nvllm_request_options;
 
 // [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
@@ -502,7 +528,7 @@ typedef struct nvllm_output {
   const uint32_t *top_tokens;
   // Their log-probabilities. [num_token_ids, num_logprobs], or NULL.
   const float *top_logprobs;
-  // The sum of all logprobs of the completion so far.
+  // The sum of all logprobs of the completion so far; of an answer that beam search found, its end token counts too.
   float cumulative_logprob;
   // In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
   const char *error_message;
@@ -522,6 +548,9 @@ typedef struct nvllm_output {
   const uint32_t *prompt_top_tokens;
   // Their log-probabilities. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
   const float *prompt_top_logprobs;
+  // Of an answer that beam search found: cumulative_logprob divided by completion_tokens to the power of length_penalty. Else
+  // 0.
+  float score;
 } nvllm_output;
 
 // Takes one output, which is valid during the call only. Another answer than 0 cancels that request.

@@ -1,4 +1,5 @@
-// Copies whole KV blocks in every layer, for sequences that fork. Reference: the loop in tests/cuda_agree.
+// Copies whole KV blocks in every layer, for sequences that fork. Contract: src/ops/copy_blocks.rs. Reference:
+// src/backend/cpu/copy_blocks.rs.
 //
 // Memory-bound: reads and writes each block once. One thread block per pair, layer and slice of a block.
 #include "common/chain.cuh"

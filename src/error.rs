@@ -116,6 +116,20 @@ pub enum Error {
         /// The tokenizer's words.
         reason: String,
     },
+    /// The structure that a request asks for cannot be used.
+    Structure {
+        /// What its text should have been.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An answer cannot go on in the structure that its request asked for.
+    StructureLost {
+        /// Tokens that it has.
+        tokens: usize,
+        /// What stopped it.
+        reason: String,
+    },
     /// Text that should have been JSON of a certain form.
     Json {
         /// Which argument.
@@ -262,6 +276,12 @@ impl fmt::Display for Error {
             ),
             Error::ChatTemplate { reason } => write!(f, "chat template: {reason}"),
             Error::Tokenizer { reason } => write!(f, "tokenizer: {reason}"),
+            Error::Structure { what, reason } => {
+                write!(f, "structure is no {what} that this library can follow: {reason}")
+            }
+            Error::StructureLost { tokens, reason } => {
+                write!(f, "structure: after {tokens} tokens the answer cannot go on: {reason}")
+            }
             Error::Json { what, reason } => write!(f, "{what}: {reason}"),
             Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
             Error::ModelFile { path, reason } => write!(f, "{}: {reason}", path.display()),

@@ -14,14 +14,16 @@ use nanovllm::backend::DType;
 use nanovllm::backend::cuda::{CallersContext, Cuda, device_count};
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::engine::options::{EngineOptions, PrefixCache};
-use nanovllm::engine::output::Stats;
+use nanovllm::engine::output::{Finish, Stats};
 use nanovllm::engine::sampling_params::SamplingParams;
+use nanovllm::engine::structure::Structure;
 use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::error::Error;
 use nanovllm::runner::cuda::CudaRunner;
 use nanovllm::runner::{Device, KvBudget, Launching, Rounding, RunnerConfig};
 use reference::{HALF_PRECISION, Reference, distance, follow, lead};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The golden checkpoints whose heads the kernels know.
@@ -280,6 +282,57 @@ fn the_demo_model_answers_as_on_the_cpu_however_it_is_driven() {
     let (found, stats) = answers(&tight, Budget::OnePass);
     assert!(stats.preemptions > 0, "nobody was preempted");
     assert_eq!(found, wanted, "preempted");
+}
+
+#[test]
+fn structured_answers_follow_their_structure_beside_free_ones() {
+    if !has_device() {
+        return;
+    }
+    let primes = Arc::new(Structure::Regex("Prime numbers within [0-9]+: [0-9]+(, [0-9]+)*\\.".to_owned()));
+    let schema = r#"{"type": "object", "properties": {"limit": {"type": "integer", "minimum": 1, "maximum": 99},
+        "even": {"type": "boolean"}}, "required": ["limit", "even"], "additionalProperties": false}"#;
+    let json = Arc::new(Structure::JsonSchema(schema.to_owned()));
+    for launching in [Launching::Graphs, Launching::Eager] {
+        let options = EngineOptions { launching, ..options() };
+        let mut engine = Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+        let front = engine.front().clone();
+        for i in 0..QUESTIONS {
+            let messages = r#"[{"role": "user", "content": "list all prime numbers within 50"}]"#;
+            let prompt = front.chat_template().unwrap().render(messages, "").unwrap();
+            let (structure, temperature) = match i % 4 {
+                0 => (None, 0.0),
+                1 => (Some(primes.clone()), 0.0),
+                2 => (Some(json.clone()), 0.0),
+                _ => (Some(json.clone()), 3.0),
+            };
+            let params = SamplingParams { tag: i as u64, temperature, structure, ..SamplingParams::default() };
+            front.add_request(Prompt::Text(&prompt), params).unwrap();
+        }
+        let mut answers: Vec<(String, Option<Finish>)> = vec![Default::default(); QUESTIONS];
+        while !front.is_finished() {
+            engine.step(Budget::OnePass).unwrap();
+            while let Some(output) = engine.next_output() {
+                let (text, finish) = &mut answers[output.tag as usize];
+                text.push_str(&output.text);
+                finish.clone_from(&output.finish);
+            }
+        }
+        for (i, (text, finish)) in answers.iter().enumerate() {
+            assert!(matches!(finish, Some(Finish::Stop)), "{i}: {finish:?} after {text:?}");
+            match i % 4 {
+                0 | 1 => assert_eq!(text, &answers[0].0, "{i}: a structure that the answer fits changes nothing"),
+                _ => {
+                    let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
+                    let limit = value["limit"].as_f64().unwrap();
+                    assert!(
+                        (1.0..=99.0).contains(&limit) && limit.fract() == 0.0 && value["even"].is_boolean(),
+                        "{text}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,8 @@ mod adjust;
 mod attention;
 #[path = "ops_agree/column.rs"]
 mod column;
+#[path = "ops_agree/copy_blocks.rs"]
+mod copy_blocks;
 #[path = "ops_agree/gather.rs"]
 mod gather;
 mod inputs;

@@ -8,6 +8,7 @@ mod demo;
 use demo::{BLOCK_SIZE, TOKEN_BYTES};
 use nanovllm::batch::TokenId;
 use nanovllm::engine::Budget;
+use nanovllm::engine::beam_search::{BeamParams, EarlyStopping};
 use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::output::Stats;
 use nanovllm::engine::sampling_params::SamplingParams;
@@ -21,10 +22,18 @@ fn options() -> EngineOptions {
     demo::options(Device::Cpu)
 }
 
-/// Every third request is sampled, the others are greedy.
+/// Every third request is sampled, the others are greedy; some have penalties, some ask for log-probabilities, and two search.
 fn params(i: usize) -> SamplingParams {
-    SamplingParams { temperature: if i % 3 == 2 { 4.0 } else { 0.0 }, ..demo::greedy(i) }
+    let plain = SamplingParams { temperature: if i % 3 == 2 { 4.0 } else { 0.0 }, ..demo::greedy(i) };
+    match i {
+        4 | 25 => SamplingParams { beams: Some(BEAMS), max_tokens: Some(24), ..plain },
+        _ if i % 5 == 3 => SamplingParams { repetition_penalty: 1.3, frequency_penalty: 0.2, num_logprobs: 3, ..plain },
+        _ if i % 8 == 7 => SamplingParams { presence_penalty: -0.5, num_prompt_logprobs: 2, ..plain },
+        _ => plain,
+    }
 }
+
+const BEAMS: BeamParams = BeamParams { width: 3, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
 
 fn answers(options: &EngineOptions, budget: Budget) -> (Vec<Vec<TokenId>>, Stats) {
     demo::answers(options, budget, params)

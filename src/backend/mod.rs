@@ -75,6 +75,8 @@ pub trait Backend: Send {
     /// Copies blocks into a cache, after all that was launched before. The same form.
     fn write_blocks(&mut self, cache: &mut Self::KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()>;
 
+    /// See [`ops::copy_blocks`](crate::ops::copy_blocks).
+    fn copy_blocks(&mut self, cache: &mut Self::KvCache, step: &Self::Step);
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, step: &Self::Step);
     /// See [`ops::rms_norm`](crate::ops::rms_norm).

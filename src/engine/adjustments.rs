@@ -90,7 +90,10 @@ mod tests {
 
     const UNUSED: u32 = Adjustment::UNUSED;
 
-    fn written(adjustments: &Adjustments, banned: &[TokenId]) -> Vec<(TokenId, u32, f32)> {
+    /// Token, uses, bias.
+    type Entry = (TokenId, u32, f32);
+
+    fn written(adjustments: &Adjustments, banned: &[TokenId]) -> Vec<Entry> {
         let mut sampling = Sampling::GREEDY;
         // Those of another sample stand before them.
         let mut entries = vec![Adjustment::ban(99)];
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn each_penalty_counts_the_tokens_it_looks_at() {
-        type Row = (&'static str, SamplingParams, &'static [(TokenId, u32, f32)]);
+        type Row = (&'static str, SamplingParams, &'static [Entry]);
         let plain = SamplingParams::default();
         let cases: [Row; 5] = [
             ("none", plain.clone(), &[]),
@@ -134,8 +137,7 @@ mod tests {
         adjustments.count(2);
         adjustments.count(4);
         let never = f32::NEG_INFINITY;
-        type Entries<'a> = &'a [(TokenId, u32, f32)];
-        let cases: [(&[TokenId], Entries); 4] = [
+        let cases: [(&[TokenId], &[Entry]); 4] = [
             (&[], &[(2, 1, 0.0), (4, 1, 1.0)]),
             (&[3], &[(2, 1, 0.0), (3, UNUSED, never), (4, 1, 1.0)]),
             (&[2, 9], &[(2, UNUSED, never), (4, 1, 1.0), (9, UNUSED, never)]),

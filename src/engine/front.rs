@@ -9,14 +9,16 @@ use super::output::Stats;
 use super::pins::PinBudget;
 use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
+use super::structure::{Matcher, Structures};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 use super::{EngineLimits, Prompt};
-use crate::batch::TokenId;
+use crate::batch::{RANKED_MAX, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{self, Level, log};
 use crate::runner::ModelInfo;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -27,6 +29,7 @@ pub struct Front {
     text: TextFiles,
     /// How the BOS token is spelled: a text that begins with it is not given another.
     bos_text: Option<String>,
+    structures: Structures,
     inbox: Mutex<Inbox>,
     counters: Counters,
     metrics: Metrics,
@@ -35,7 +38,7 @@ pub struct Front {
 /// What of a model folder deals with text.
 #[derive(Default)]
 pub(super) struct TextFiles {
-    pub tokenizer: Option<Tokenizer>,
+    pub tokenizer: Option<Arc<Tokenizer>>,
     pub chat_template: Option<ChatTemplate>,
     pub generation: GenerationConfig,
 }
@@ -56,7 +59,8 @@ struct Inbox {
 struct Alive {
     /// Of its first completion.
     place: Place,
-    completions: u32,
+    /// Completions, or beams.
+    sequences: u32,
     /// Completions that have not ended.
     left: u32,
     cancel: Cancel,
@@ -115,6 +119,7 @@ impl Front {
             alive: HashMap::new(),
         };
         Front {
+            structures: Structures::new(text.tokenizer.clone(), vocab_size),
             info,
             limits,
             text,
@@ -133,7 +138,8 @@ impl Front {
     /// # Errors
     ///
     /// [`Error::Option`], [`Error::PromptEmpty`], [`Error::PromptTooLong`], [`Error::TokenOutOfRange`],
-    /// [`Error::RequestTooLarge`], [`Error::QueueFull`], [`Error::PinsFull`], [`Error::NoTokenizer`], [`Error::Tokenizer`].
+    /// [`Error::RequestTooLarge`], [`Error::QueueFull`], [`Error::PinsFull`], [`Error::NoTokenizer`], [`Error::Tokenizer`],
+    /// [`Error::Structure`], [`Error::Unsupported`].
     pub fn add_request(&self, prompt: Prompt, params: SamplingParams) -> Result<u64> {
         let added_at = Instant::now();
         params.check(self.info.vocab_size)?;
@@ -145,17 +151,28 @@ impl Front {
             self.tokenizer()?;
         }
         let ending_tokens = self.ending_tokens(&params)?;
+        if let Some(beams) = params.beams
+            && beams.ranked(ending_tokens.len(), params.min_tokens) > RANKED_MAX
+        {
+            return Err(Error::Option {
+                field: "beam_width",
+                value: beams.width.to_string(),
+                wanted: "small enough for 64 candidates: with one end token up to 32, with each more end token fewer",
+            });
+        }
         let prompt = match prompt {
             Prompt::Text(text) => self.encode(text)?,
             Prompt::Tokens(tokens) => tokens.to_vec(),
         };
         let limit = self.limit(&prompt, &params)?;
         let (priority, completions, pinning) = (params.priority, params.completions, params.pinning);
+        let sequences = params.sequences();
         let prompt_tokens = prompt.len();
+        let matcher = self.matcher(&params, &ending_tokens)?;
         let engine_seed = self.limits.seed;
-        let first = Request { id: 0, index: 0, prompt, params, ending_tokens, limit, engine_seed, added_at };
+        let first = Request { id: 0, index: 0, prompt, params, ending_tokens, matcher, limit, engine_seed, added_at };
         // Prompts are copied before the lock is held, because a step waits for it.
-        let mut requests: Vec<Request> = (1..completions).map(|index| Request { index, ..first.clone() }).collect();
+        let mut requests: Vec<Request> = (1..sequences).map(|index| Request { index, ..first.clone() }).collect();
         requests.push(first);
 
         let mut inbox = self.inbox.lock();
@@ -172,7 +189,7 @@ impl Front {
         if pinning == Pinning::Pinned {
             inbox.pins.promise(place, prompt_tokens);
         }
-        inbox.alive.insert(id, Alive { place, completions, left: completions, cancel: Cancel::NotAsked });
+        inbox.alive.insert(id, Alive { place, sequences, left: completions, cancel: Cancel::NotAsked });
         inbox.arrivals.extend(requests.into_iter().map(|request| Sequence::new(Request { id, ..request })));
         Ok(id)
     }
@@ -186,10 +203,10 @@ impl Front {
     pub fn cancel(&self, request_id: u64) -> Result<()> {
         let mut inbox = self.inbox.lock();
         match inbox.alive.get_mut(&request_id) {
-            Some(Alive { place, completions, cancel, .. }) if *cancel == Cancel::NotAsked => {
+            Some(Alive { place, sequences, cancel, .. }) if *cancel == Cancel::NotAsked => {
                 *cancel = Cancel::Asked;
-                let (place, completions) = (*place, *completions);
-                inbox.cancels.extend((0..completions).map(|index| place.completion(index)));
+                let (place, sequences) = (*place, *sequences);
+                inbox.cancels.extend((0..sequences).map(|index| place.completion(index)));
                 Ok(())
             }
             _ => Err(Error::UnknownRequest { id: request_id }),
@@ -290,7 +307,7 @@ impl Front {
     ///
     /// [`Error::NoTokenizer`] when the model folder brings none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.text.tokenizer.as_ref().ok_or(Error::NoTokenizer)
+        self.text.tokenizer.as_deref().ok_or(Error::NoTokenizer)
     }
 
     /// The chat template.
@@ -368,6 +385,28 @@ impl Front {
             });
         }
         Ok(tokens)
+    }
+
+    /// Refuses options that make no sense whatever the prompt.
+    ///
+    /// # Errors
+    ///
+    /// As [`add_request`](Self::add_request).
+    pub fn check(&self, params: &SamplingParams) -> Result<()> {
+        params.check(self.info.vocab_size)?;
+        self.matcher(params, &[]).map(|_| ())
+    }
+
+    /// The beginning of the structure that a request asks for.
+    fn matcher(&self, params: &SamplingParams, ending_tokens: &[TokenId]) -> Result<Option<Box<Matcher>>> {
+        let Some(structure) = params.structure.as_deref().filter(|_| params.pooling == Pooling::None) else {
+            return Ok(None);
+        };
+        let mut matcher = self.structures.matcher(structure)?;
+        if params.min_tokens == 0 {
+            matcher.permit(ending_tokens);
+        }
+        Ok(Some(Box::new(matcher)))
     }
 
     fn encode(&self, text: &str) -> Result<Vec<TokenId>> {

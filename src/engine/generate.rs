@@ -168,6 +168,7 @@ impl Job {
             result.logprobs.extend(&output.logprobs);
             result.prompt_logprobs.extend(&output.prompt_logprobs);
             result.cumulative_logprob = output.cumulative_logprob;
+            result.score = output.score;
             result.request_id = output.request_id;
             result.prompt_tokens = output.prompt_tokens;
             result.cached_tokens = output.cached_tokens;

@@ -8,6 +8,7 @@
 //! before the first is collected, so that the device need not wait for the host.
 
 mod adjustments;
+pub mod beam_search;
 mod block_manager;
 pub mod chat_template;
 mod deadlines;
@@ -27,6 +28,7 @@ mod saved_prefix;
 mod scheduler;
 mod sequence;
 mod stop_strings;
+pub mod structure;
 pub mod tokenizer;
 
 pub use front::Front;
@@ -42,11 +44,12 @@ use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
 use pass_cost::PassCost;
 use scheduler::{News, Pass, Scheduler};
-use sequence::{Pin, Place, Sequence};
+use sequence::{Life, Pin, Place, Sequence};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokenizer::Tokenizer;
 
 /// The side of an engine that works.
 pub struct Engine {
@@ -115,6 +118,12 @@ impl Engine {
     /// An engine over a runner that is ready: without tokenizer and chat template, so for token ids only.
     pub fn with_runner(loaded: Loaded, limits: EngineLimits) -> Engine {
         Engine::assemble(loaded, limits, TextFiles::default())
+    }
+
+    /// The same, with a tokenizer.
+    pub fn with_tokenizer(loaded: Loaded, limits: EngineLimits, tokenizer: Tokenizer) -> Engine {
+        let text = TextFiles { tokenizer: Some(Arc::new(tokenizer)), ..TextFiles::default() };
+        Engine::assemble(loaded, limits, text)
     }
 
     fn assemble(loaded: Loaded, limits: EngineLimits, text: TextFiles) -> Engine {
@@ -225,6 +234,9 @@ impl Engine {
             scheduler.unpin(place);
         }
         let mut end = |mut sequence: Sequence, finish: Finish| {
+            if !sequence.has_output() {
+                return;
+            }
             front.metrics().count_finish(&finish);
             sequence.end(finish, front.tokenizer().ok(), outputs.begin());
             if sequence.pin == Pin::Wanted {
@@ -282,6 +294,13 @@ impl Engine {
         let tokenizer = front.tokenizer().ok();
         let mut generated = 0u32;
         scheduler.collect(&pass, &sampled, |sequence, news| {
+            if news == News::Ranked {
+                generated += 1;
+                return sequence.note_ranked(now);
+            }
+            if !sequence.has_output() {
+                return sequence.life = Life::Ended;
+            }
             let output = outputs.begin();
             match news {
                 News::Token(chosen) => {
@@ -293,7 +312,8 @@ impl Engine {
                     front.metrics().count_token(sequence.note_token(now));
                     sequence.embed(now, output);
                 }
-                News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
+                News::Answer(answer) => sequence.end_with_answer(&answer, tokenizer, now, output),
+                News::Ranked | News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
             }
             if let Some(finish) = &output.finish {
                 front.metrics().count_finish(finish);

@@ -12,6 +12,7 @@ use crate::runner::{self, ModelInfo};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 impl Engine {
@@ -64,7 +65,7 @@ fn check_folder(folder: &Path) -> Result<()> {
 fn open_text_files(folder: &Path) -> Result<TextFiles> {
     Ok(TextFiles {
         generation: GenerationConfig::open(folder)?,
-        tokenizer: Tokenizer::open(folder)?,
+        tokenizer: Tokenizer::open(folder)?.map(Arc::new),
         chat_template: ChatTemplate::open(folder)?,
     })
 }

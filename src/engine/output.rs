@@ -37,8 +37,11 @@ pub struct Output {
     pub logprobs: Logprobs,
     /// Of the prompt's tokens but its first, with the first token of the first completion, where the request asks for them.
     pub prompt_logprobs: Logprobs,
-    /// The sum over all tokens so far that were in `token_ids`; 0 where the request does not ask for log-probabilities.
+    /// The sum over all tokens so far that were in `token_ids`, and of an answer that beam search found over its end token, too; 0
+    /// where the request does not ask for log-probabilities.
     pub cumulative_logprob: f32,
+    /// Of an answer that beam search found: the higher the better. Else 0.
+    pub score: f32,
 }
 
 /// How a completion ended.
@@ -172,6 +175,7 @@ impl OutputQueue {
             output.finish = None;
             output.logprobs.clear();
             output.prompt_logprobs.clear();
+            output.score = 0.0;
             self.spare.push(output);
         }
     }

@@ -1,8 +1,11 @@
 //! What one request asks for.
 
+use super::beam_search::BeamParams;
+use super::structure::Structure;
 use crate::batch::{RANKED_MAX, TokenId};
 use crate::error::{Error, Result};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Completions that one request may ask for: each is a sequence with a copy of the prompt's tokens.
@@ -52,6 +55,8 @@ pub struct SamplingParams {
     pub completions: u32,
     /// Whether the request generates, or what is made of its prompt instead.
     pub pooling: Pooling,
+    /// Beam search, of which the completions are the best answers; `None` samples.
+    pub beams: Option<BeamParams>,
     /// Requests with different salts share no blocks, so that none can tell by time what others asked. 0 is one of them.
     pub cache_salt: u64,
     /// What becomes of the prompt's blocks when the request has ended.
@@ -60,6 +65,8 @@ pub struct SamplingParams {
     pub stop_tokens: Vec<TokenId>,
     /// Strings that end the request when its text has them; the text is cut before the first one. Needs a tokenizer.
     pub stop_strings: Vec<String>,
+    /// What the text has to be. Needs a tokenizer.
+    pub structure: Option<Arc<Structure>>,
 }
 
 /// What the model's end tokens do.
@@ -124,10 +131,12 @@ impl Default for SamplingParams {
             max_wait: None,
             completions: 1,
             pooling: Pooling::None,
+            beams: None,
             cache_salt: 0,
             pinning: Pinning::Evictable,
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
+            structure: None,
         }
     }
 }
@@ -159,6 +168,7 @@ impl SamplingParams {
         if self.pooling != Pooling::None && self.completions != 1 {
             return Err(refusal("n", self.completions, "1 with pooling"));
         }
+        self.check_beams()?;
         if self.stop_strings.iter().any(String::is_empty) {
             return Err(refusal("stop", "an empty string", "strings of at least one character"));
         }
@@ -166,6 +176,11 @@ impl SamplingParams {
             Some(index) => Err(Error::TokenOutOfRange { token: self.stop_tokens[index], index, vocab_size }),
             None => Ok(()),
         }
+    }
+
+    /// Sequences that run for it: its beams, or its completions.
+    pub fn sequences(&self) -> u32 {
+        self.beams.map_or(self.completions, |beams| beams.width)
     }
 
     /// Results that a prompt with these options has: its completions, and one where their number makes no sense.
@@ -196,6 +211,45 @@ impl SamplingParams {
             }
         }
         Ok(())
+    }
+
+    /// Refuses what makes no sense together with beams, and beams that make none.
+    fn check_beams(&self) -> Result<()> {
+        let Some(BeamParams { width, length_penalty, .. }) = self.beams else { return Ok(()) };
+        if !(2..=RANKED_MAX as u32).contains(&width) {
+            return Err(refusal("beam_width", width, "from 2 to 32, or 0 for none"));
+        }
+        if !length_penalty.is_finite() {
+            return Err(refusal("length_penalty", length_penalty, "a finite number"));
+        }
+        if self.pooling != Pooling::None {
+            return Err(refusal("beam_width", width, "0 with pooling"));
+        }
+        if self.structure.is_some() {
+            return Err(refusal("beam_width", width, "0 with a structure"));
+        }
+        if self.completions > width {
+            return Err(refusal("n", self.completions, "at most beam_width"));
+        }
+        let plain = SamplingParams::default();
+        let penalties = [
+            ("temperature", self.temperature, plain.temperature),
+            ("repetition_penalty", self.repetition_penalty, plain.repetition_penalty),
+            ("presence_penalty", self.presence_penalty, plain.presence_penalty),
+            ("frequency_penalty", self.frequency_penalty, plain.frequency_penalty),
+        ];
+        if let Some((field, value, _)) = penalties.into_iter().find(|(_, value, plain)| value != plain) {
+            return Err(refusal(field, value, "left at its default with beam_width"));
+        }
+        let lists = [
+            ("num_bias", self.logit_bias.len()),
+            ("num_stop", self.stop_strings.len()),
+            ("num_logprobs", self.num_logprobs as usize),
+        ];
+        match lists.into_iter().find(|(_, value)| *value > 0) {
+            Some((field, value)) => Err(refusal(field, value, "0 with beam_width")),
+            None => Ok(()),
+        }
     }
 
     fn check_bias(&self, vocab_size: usize) -> Result<()> {

@@ -13,12 +13,15 @@
 //!
 //! While a pass is in flight, the next one can be scheduled: a sequence whose token is not known yet brings it as
 //! [`FROM_PREVIOUS`]. Nobody is preempted then.
+//!
+//! Beams that wait for one another rest, in `running` or, where they lost their blocks or never had any, in `waiting`.
 
+use super::beam_search::{Answer, BeamSearch};
 use super::block_manager::{BlockManager, CacheCounts};
 use super::options::PrefixCache;
 use super::pins::Pins;
 use super::sequence::{Life, Pin, Place, Sequence};
-use crate::batch::{Batch, BatchLimits, Chosen, FROM_PREVIOUS, Sampled};
+use crate::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled};
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
@@ -30,6 +33,10 @@ pub struct Scheduler {
     running: Vec<Sequence>,
     pool: BlockManager,
     pins: Pins,
+    /// Of the requests with beams, by their ids.
+    searches: BTreeMap<u64, BeamSearch>,
+    /// What the next pass has to copy.
+    copies: Vec<BlockCopy>,
     preemptions: u64,
     cached_tokens: u64,
 }
@@ -76,12 +83,16 @@ enum Asks {
 }
 
 /// What a pass brought for a sequence.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum News<'a> {
     /// Its next token.
     Token(Chosen<'a>),
     /// The last of the hidden states that it asked for.
     Pooled,
+    /// How it may go on as a beam.
+    Ranked,
+    /// What its request's search found: it ends.
+    Answer(Answer),
     /// It was cancelled while the pass was in flight.
     Cancelled,
 }
@@ -118,6 +129,8 @@ impl Scheduler {
             running: Vec::with_capacity(limits.rows),
             pool: BlockManager::new(blocks, limits.block_size, cache),
             pins: Pins::default(),
+            searches: BTreeMap::new(),
+            copies: Vec::with_capacity(limits.rows),
             preemptions: 0,
             cached_tokens: 0,
         }
@@ -192,6 +205,9 @@ impl Scheduler {
 
     /// Lets a sequence wait for its turn.
     pub fn add(&mut self, sequence: Sequence) {
+        if let Some(search) = sequence.beam_search() {
+            self.searches.insert(sequence.id(), search);
+        }
         self.waiting.insert(sequence.place, sequence);
     }
 
@@ -199,21 +215,28 @@ impl Scheduler {
     /// there is no such sequence.
     pub fn cancel(&mut self, place: Place) -> Option<Sequence> {
         if let Some(sequence) = self.waiting.remove(&place) {
+            self.forget_search(&sequence);
             return Some(sequence);
         }
         let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
         if self.running[index].in_flight > 0 {
             self.running[index].life = Life::Cancelled;
+            self.searches.remove(&place.id());
             return None;
         }
         let mut sequence = self.running.remove(index);
+        self.forget_search(&sequence);
         self.pool.release(&mut sequence.blocks);
         Some(sequence)
     }
 
     /// Removes a sequence that has never run and returns it; `None` when there is none at `place`.
     pub fn expire(&mut self, place: Place) -> Option<Sequence> {
-        if self.waiting.get(&place)?.has_run() { None } else { self.waiting.remove(&place) }
+        if self.waiting.get(&place)?.has_run() {
+            return None;
+        }
+        self.searches.remove(&place.id());
+        self.waiting.remove(&place)
     }
 
     /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that it has `aim` tokens, but get at least
@@ -236,6 +259,7 @@ impl Scheduler {
         if self.preemptions == preemptions_before {
             self.start_waiting(&mut room);
         }
+        self.break_rest(&mut room);
         self.fill(pass, batch);
     }
 
@@ -271,10 +295,8 @@ impl Scheduler {
             }
             // Requests that the whole pool cannot hold are refused when they are added, and so are pins that leave too little.
             assert!(self.running.len() > 1, "a sequence that runs alone has all blocks that are not pinned");
-            let mut last = self.running.pop().expect("the sequence itself is there");
-            last.preempt(&mut self.pool);
-            self.preemptions += 1;
-            self.waiting.insert(last.place, last);
+            let last = self.running.pop().expect("the sequence itself is there");
+            self.preempt(last);
             if index == self.running.len() {
                 return false;
             }
@@ -287,19 +309,29 @@ impl Scheduler {
     fn start_waiting(&mut self, room: &mut Room) {
         let block_size = self.limits.block_size;
         let mut from = Bound::Unbounded;
+        let mut rows: usize = self.running.iter().map(Sequence::rows).sum();
         while room.tokens > 0 && room.samples > 0 && self.running.len() < self.limits.rows {
             let Some((&place, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
+            if first.life == Life::Resting {
+                from = Bound::Excluded(place);
+                continue;
+            }
             let sibling = running_completion(&self.running, place);
             if sibling.is_some_and(|sibling| !sibling.prompt_is_shareable(block_size)) {
                 from = Bound::Excluded(place.completion(u32::MAX));
                 continue;
             }
             let held = sibling.map_or(&[][..], |sibling| sibling.prompt_blocks(block_size));
+            // Beams find their rows when they begin, or the first of them would be computed again.
+            if rows > 0 && rows + first.rows() > self.limits.rows {
+                return;
+            }
             // One block for each that runs, or the newcomer would soon have to give its blocks back.
-            let spare = self.running.len();
+            let spare = self.running.iter().filter(|sequence| sequence.life != Life::Resting).count();
             let Some(cached) = first.try_start(&mut self.pool, held, spare, block_size) else { return };
             let mut sequence = self.waiting.remove(&place).expect("it was found there");
             self.cached_tokens += cached as u64;
+            rows += sequence.rows();
             room.samples -= 1;
             schedule_chunk(&mut sequence, room);
             let index = self.running.partition_point(|other| other.place < sequence.place);
@@ -351,6 +383,9 @@ impl Scheduler {
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
         (pass.tokens, pass.hiddens) = (batch.tokens(), batch.hiddens());
+        if !pass.is_empty() {
+            batch.copies.append(&mut self.copies);
+        }
     }
 
     /// Takes in the oldest pass in flight, and tells `hear` what it brought, sequence by sequence. Those that `hear` ends
@@ -362,6 +397,8 @@ impl Scheduler {
         let mut samples = 0..sampled.tokens.len();
         let width = sampled.hidden.len() / pass.hiddens.max(1);
         let mut hidden = sampled.hidden;
+        // Requests all of whose beams rest.
+        let mut ranked = Vec::new();
         let mut running = self.running.iter_mut().peekable();
         for row in &pass.rows {
             let scores = samples.start..samples.start + row.scored;
@@ -388,7 +425,16 @@ impl Scheduler {
                 hear(sequence, News::Cancelled);
             } else if let Some(sample) = sample {
                 let chosen = sampled.chosen(sample, sequence.ranks());
-                hear(sequence, News::Token(chosen));
+                match self.searches.get_mut(&sequence.id()) {
+                    None => hear(sequence, News::Token(chosen)),
+                    Some(search) => {
+                        sequence.life = Life::Resting;
+                        hear(sequence, News::Ranked);
+                        if search.rank(sequence.place.index(), &chosen) {
+                            ranked.push(sequence.place);
+                        }
+                    }
+                }
             } else if !states.is_empty() {
                 sequence.pool(states, width);
                 if sequence.pooling_is_done() {
@@ -401,6 +447,9 @@ impl Scheduler {
         }
         assert!(samples.next().is_none(), "the runner answers no more than the samples");
         self.running.retain(|sequence| sequence.life != Life::Ended);
+        for place in ranked {
+            self.step_search(place, &mut hear);
+        }
     }
 }
 
@@ -449,12 +498,17 @@ fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batc
 
 /// Adds a sample for the row that was added last.
 fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
-    let sampling = sequence.sampling(&mut batch.adjustments);
+    let mut sampling = sequence.sampling(&mut batch.adjustments);
+    if let Some(mask) = sequence.mask() {
+        sampling.mask = batch.masks.len() as u32;
+        batch.masks.extend_from_slice(mask);
+    }
     sequence.sample = batch.samples() as u32;
     sequence.awaited += 1;
     batch.sampled_tokens.push(batch.tokens() as u32 - 1);
     batch.sampling.push(sampling);
 }
 
+mod beams;
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,12 @@ use super::logprobs::Logprobs;
 use super::output::{Finish, Output};
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
 use super::stop_strings::{Complete, StopStrings};
+use super::structure::{Matcher, Standing};
 use super::tokenizer::{TextStream, Tokenizer};
 use crate::batch::{Adjustment, BlockId, Chosen, FROM_PREVIOUS, Sampled, Sampling, TokenId};
+use crate::error::Result;
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that its vector doubles, which
@@ -38,6 +41,11 @@ impl Place {
     pub fn id(self) -> u64 {
         self.id
     }
+
+    /// Which of its completions, or the slot of its beam.
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
 }
 
 /// Whether a sequence goes on.
@@ -45,6 +53,8 @@ impl Place {
 pub enum Life {
     /// It goes on.
     Live,
+    /// It is a beam that has nothing to do until its request's search makes a step.
+    Resting,
     /// It ends when the pass in flight has been collected, and takes nothing from it.
     Cancelled,
     /// It has ended: its last output is made.
@@ -92,6 +102,8 @@ pub struct Sequence {
     params: SamplingParams,
     /// EOS and stop tokens, one after the other.
     ending_tokens: Vec<TokenId>,
+    /// Where it stands in the structure that the request asks for, if it asks for one.
+    matcher: Option<Box<Matcher>>,
     adjustments: Adjustments,
     /// Of the prompt's tokens but its first, as far as passes brought them.
     prompt_logprobs: Logprobs,
@@ -143,6 +155,8 @@ pub struct Request {
     pub params: SamplingParams,
     /// EOS and stop tokens.
     pub ending_tokens: Vec<TokenId>,
+    /// The beginning of the structure it asks for.
+    pub matcher: Option<Box<Matcher>>,
     /// Tokens it may reach, prompt included; more than the prompt has.
     pub limit: usize,
     /// Seed of requests that bring none.
@@ -154,7 +168,7 @@ pub struct Request {
 impl Sequence {
     /// A sequence that waits.
     pub fn new(request: Request) -> Sequence {
-        let Request { id, index, prompt, params, ending_tokens, limit, engine_seed, added_at } = request;
+        let Request { id, index, prompt, params, ending_tokens, matcher, limit, engine_seed, added_at } = request;
         debug_assert!(!prompt.is_empty() && prompt.len() < limit);
         let salt = params.cache_salt;
         Sequence {
@@ -167,7 +181,8 @@ impl Sequence {
             sample: 0,
             blocks: Vec::new(),
             wanted_blocks: 0,
-            life: Life::Live,
+            // Other beams take over from the first one.
+            life: if index > 0 && params.beams.is_some() { Life::Resting } else { Life::Live },
             pin: match params.pinning {
                 Pinning::Pinned if index == 0 => Pin::Wanted,
                 _ => Pin::Unwanted,
@@ -184,6 +199,7 @@ impl Sequence {
             tokens: prompt,
             params,
             ending_tokens,
+            matcher,
             cached_tokens: None,
             completion_tokens: 0,
             limit,
@@ -243,10 +259,12 @@ impl Sequence {
         self.tokens.len() + self.awaited
     }
 
-    /// Known and awaited tokens that no pass has been given yet; none when a pass in flight is sure to end it.
+    /// Known and awaited tokens that no pass has been given yet; none when a pass in flight is sure to end it, or has to say
+    /// first which tokens its structure leaves.
     pub fn pending_tokens(&self) -> usize {
-        let is_ending = self.life != Life::Live || (self.awaited > 0 && self.expected_tokens() >= self.limit);
-        match is_ending {
+        // A beam does not know yet which tokens it has, and whether it goes on; nor a structure which tokens it leaves.
+        let must_wait = self.matcher.is_some() || self.params.beams.is_some() || self.expected_tokens() >= self.limit;
+        match self.life != Life::Live || (self.awaited > 0 && must_wait) {
             true => 0,
             false => self.expected_tokens() - self.computed - self.in_flight - self.scheduled,
         }
@@ -346,9 +364,15 @@ impl Sequence {
     /// Tokens that its next token may not be, because it would end too early.
     pub fn banned_tokens(&self) -> &[TokenId] {
         match self.completion_tokens + self.awaited < self.params.min_tokens as usize {
-            true => &self.ending_tokens,
-            false => &[],
+            // A search passes over them.
+            true if self.params.beams.is_none() => &self.ending_tokens,
+            _ => &[],
         }
+    }
+
+    /// The tokens that its next one may be, where its structure says so: a bit each.
+    pub fn mask(&self) -> Option<&[u32]> {
+        self.matcher.as_ref().map(|matcher| matcher.mask())
     }
 
     /// Tokens of the prompt whose log-probabilities are asked for and not known yet.
@@ -395,9 +419,10 @@ impl Sequence {
 
     /// [`Sampling::logprobs`] of its tokens.
     pub fn ranks(&self) -> u32 {
-        match self.params.num_logprobs {
-            0 => 0,
-            alternatives => alternatives + 1,
+        match (self.params.num_logprobs, self.params.beams) {
+            (_, Some(beams)) => beams.ranked(self.ending_tokens.len(), self.params.min_tokens) as u32 + 1,
+            (0, None) => 0,
+            (alternatives, None) => alternatives + 1,
         }
     }
 
@@ -426,6 +451,12 @@ impl Sequence {
             output.prompt_logprobs.extend(&self.prompt_logprobs);
         }
         let mut stops = self.ending_tokens.contains(&token);
+        if !stops
+            && let Some(matcher) = &mut self.matcher
+            && let Err(error) = matcher.consume(token)
+        {
+            return self.end(Finish::Error(Arc::new(error)), tokenizer, output);
+        }
         if !stops || self.params.stop_token == StopToken::Kept {
             self.tokens.push(token);
             self.adjustments.count(token);
@@ -438,13 +469,27 @@ impl Sequence {
                 stops |= self.write_text(tokenizer, token, &mut output.text);
             }
         }
-        if stops {
+        if stops || self.matcher.as_ref().is_some_and(|matcher| matcher.is_complete()) {
             self.end(Finish::Stop, tokenizer, output);
         } else if self.tokens.len() >= self.limit {
             self.end(Finish::Length, tokenizer, output);
         } else {
-            self.describe(output);
+            match self.allow_next() {
+                Ok(Standing::Open) => self.describe(output),
+                Ok(Standing::Complete) => self.end(Finish::Stop, tokenizer, output),
+                Err(error) => self.end(Finish::Error(Arc::new(error)), tokenizer, output),
+            }
         }
+    }
+
+    /// Finds out which tokens its structure leaves for the next one.
+    fn allow_next(&mut self) -> Result<Standing> {
+        let Some(mut matcher) = self.matcher.take() else { return Ok(Standing::Open) };
+        // Before `min_tokens` the sampler is told of the tokens that may not end it, and none is left where all of them are.
+        let ending = if self.banned_tokens().is_empty() { &self.ending_tokens[..] } else { &[] };
+        let standing = matcher.allow(ending);
+        self.matcher = Some(matcher);
+        standing
     }
 
     /// Ends it with its embedding, which it writes to `output`.
@@ -515,5 +560,6 @@ impl Sequence {
     }
 }
 
+mod beam;
 #[cfg(test)]
 pub mod tests;

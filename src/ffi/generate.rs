@@ -235,7 +235,7 @@ unsafe fn wishes(
         [shared] => {
             // SAFETY: promised by the caller.
             let shared = unsafe { sampling_params(front, *shared)? };
-            shared.check(front.model_info().vocab_size)?;
+            front.check(&shared)?;
             Ok(same(shared))
         }
         each if each.len() == prompts => {

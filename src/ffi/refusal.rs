@@ -81,6 +81,8 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::SavedPrefix { .. }
         | Error::ChatTemplate { .. }
         | Error::Tokenizer { .. }
+        | Error::Structure { .. }
+        | Error::StructureLost { .. }
         | Error::Json { .. } => NVLLM_ERR_INVALID_ARGUMENT,
         Error::PromptTooLong { .. } => NVLLM_ERR_CONTEXT_LENGTH,
         Error::RequestTooLarge { .. }

@@ -15,14 +15,29 @@ use super::memory::{self, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
+use crate::engine::beam_search::{BeamParams, EarlyStopping};
 use crate::engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams, StopToken};
+use crate::engine::structure::Structure;
 use crate::engine::{Front, Prompt};
 use crate::error::Error;
 use std::ffi::c_char;
-use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// What kind of text structure is.
+#[repr(C)]
+pub enum nvllm_structure {
+    /// None: the answer is free.
+    NVLLM_STRUCTURE_NONE = 0,
+    /// A JSON schema: the answer is JSON that it accepts. {} accepts any JSON.
+    NVLLM_STRUCTURE_JSON_SCHEMA = 1,
+    /// A regular expression of Rust's syntax, which the whole answer matches.
+    NVLLM_STRUCTURE_REGEX = 2,
+    /// A context-free grammar in the dialect of Lark that llguidance reads; its first rule is called start.
+    NVLLM_STRUCTURE_LARK = 3,
+}
 
 /// What one request asks for. nvllm_request_options_init sets the defaults.
 ///
@@ -82,9 +97,12 @@ pub struct nvllm_request_options {
     /// Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
     /// each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
     pub n: u32,
-    /// 0, the default, is sampling; else beam search. Not supported yet.
+    /// 0, the default, is sampling; from 2 on beam search with so many beams, whose n best answers come as completions 0 to
+    /// n - 1, best first, all at the end. As transformers' num_beams. At most 32, and 64 / (1 + end tokens). It takes neither
+    /// temperature, penalties, biases, stop strings nor num_logprobs.
     pub beam_width: u32,
-    /// Of beam search; default 1. No other value is supported yet.
+    /// Answers of beam search are compared by the sum of their log-probabilities divided by their length to the power of this:
+    /// more than 0 favours long ones; any finite number, default 1.
     pub length_penalty: f32,
     /// 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
     pub include_stop: u32,
@@ -99,11 +117,22 @@ pub struct nvllm_request_options {
     /// cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
     pub pin_prompt: u32,
     /// NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
-    /// embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, and what concerns generating is not looked at.
+    /// embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, beam_width 0, and what concerns generating is not looked at.
     pub pooling: u32,
     /// As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
     /// prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
     pub num_prompt_logprobs: u32,
+    /// When beam search ends that has as many answers as beams: 0, the default, when the best beam, at its length, is no better
+    /// than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
+    /// early_stopping False, True and "never".
+    pub early_stopping: u32,
+    /// What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8; default NULL. A refusal
+    /// says what is wrong with it. A text that came before is not compiled again.
+    pub structure: *const c_char,
+    /// One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
+    /// choose. It may end the answer before min_tokens, where nothing can follow; stop strings, stop tokens and max_tokens
+    /// may end it before it is complete. An answer that cannot go on ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+    pub structure_kind: i32,
 }
 
 /// What is made of a prompt's final hidden states, which are those after the model's last norm.
@@ -266,6 +295,9 @@ impl nvllm_request_options {
         pin_prompt: 0,
         pooling: 0,
         num_prompt_logprobs: 0,
+        early_stopping: 0,
+        structure: std::ptr::null(),
+        structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
     };
 
     /// The engine's view of these options.
@@ -284,8 +316,8 @@ impl nvllm_request_options {
                 stops.iter().map(|&stop| memory::c_text("stop", stop).map(str::to_owned)).collect();
             (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?, logit_bias)
         };
-        supported("beam_width", self.beam_width, 0)?;
-        supported("length_penalty", self.length_penalty, 1.0)?;
+        // SAFETY: promised by the caller.
+        let structure = unsafe { self.structure()? };
         Ok(SamplingParams {
             tag: self.tag,
             max_tokens: Some(self.max_tokens).filter(|&tokens| tokens != u32::MAX),
@@ -311,6 +343,7 @@ impl nvllm_request_options {
             },
             priority: self.priority,
             completions: self.n,
+            beams: self.beams()?,
             max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
             pooling: pooling(self.pooling)?,
             cache_salt: self.cache_salt,
@@ -320,7 +353,55 @@ impl nvllm_request_options {
             },
             stop_tokens: stop_tokens.to_vec(),
             stop_strings,
+            structure,
         })
+    }
+
+    /// The part that is about beam search.
+    fn beams(&self) -> Result<Option<BeamParams>, Error> {
+        let refusal = |field, value: &dyn ToString, wanted| Error::Option { field, value: value.to_string(), wanted };
+        let early_stopping = match self.early_stopping {
+            0 => EarlyStopping::WhenUnlikely,
+            1 => EarlyStopping::WhenFull,
+            2 => EarlyStopping::Never,
+            other => return Err(refusal("early_stopping", &other, "0, 1 or 2")),
+        };
+        match self.beam_width {
+            0 if self.length_penalty != 1.0 => {
+                Err(refusal("length_penalty", &self.length_penalty, "1 without beam_width"))
+            }
+            0 if self.early_stopping != 0 => {
+                Err(refusal("early_stopping", &self.early_stopping, "0 without beam_width"))
+            }
+            0 => Ok(None),
+            width => Ok(Some(BeamParams { width, length_penalty: self.length_penalty, early_stopping })),
+        }
+    }
+
+    /// What the answer has to be.
+    ///
+    /// # Safety
+    ///
+    /// `structure` is NULL or NUL-terminated.
+    unsafe fn structure(&self) -> Result<Option<Arc<Structure>>, Refusal> {
+        const NONE: i32 = nvllm_structure::NVLLM_STRUCTURE_NONE as i32;
+        const JSON_SCHEMA: i32 = nvllm_structure::NVLLM_STRUCTURE_JSON_SCHEMA as i32;
+        const REGEX: i32 = nvllm_structure::NVLLM_STRUCTURE_REGEX as i32;
+        const LARK: i32 = nvllm_structure::NVLLM_STRUCTURE_LARK as i32;
+        let kind = match self.structure_kind {
+            // A text that nobody would read is rather a forgotten kind.
+            NONE if self.structure.is_null() => return Ok(None),
+            JSON_SCHEMA => Structure::JsonSchema,
+            REGEX => Structure::Regex,
+            LARK => Structure::Lark,
+            other => {
+                let wanted = "one of NVLLM_STRUCTURE_*, 0 to 3, and not 0 where structure is set";
+                return Err(Error::Option { field: "structure_kind", value: other.to_string(), wanted }.into());
+            }
+        };
+        // SAFETY: promised by the caller.
+        let text = unsafe { memory::c_text("structure", self.structure)? };
+        Ok(Some(Arc::new(kind(text.to_owned()))))
     }
 }
 
@@ -334,12 +415,4 @@ fn pooling(value: u32) -> Result<Pooling, Error> {
         MEAN => Ok(Pooling::Mean),
         _ => Err(Error::Option { field: "pooling", value: value.to_string(), wanted: "one of NVLLM_POOLING_*" }),
     }
-}
-
-/// Refuses a field whose only supported value is `only`.
-fn supported<T: PartialEq + Display>(field: &str, value: T, only: T) -> Result<(), Error> {
-    if value == only {
-        return Ok(());
-    }
-    Err(Error::Unsupported { what: format!("{field} is {value}, but this version supports {only} only") })
 }

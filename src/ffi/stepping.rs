@@ -99,7 +99,7 @@ pub struct nvllm_output {
     pub top_tokens: *const u32,
     /// Their log-probabilities. [num_token_ids, num_logprobs], or NULL.
     pub top_logprobs: *const f32,
-    /// The sum of all logprobs of the completion so far.
+    /// The sum of all logprobs of the completion so far; of an answer that beam search found, its end token counts too.
     pub cumulative_logprob: f32,
     /// In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
     pub error_message: *const c_char,
@@ -119,6 +119,9 @@ pub struct nvllm_output {
     pub prompt_top_tokens: *const u32,
     /// Their log-probabilities. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
     pub prompt_top_logprobs: *const f32,
+    /// Of an answer that beam search found: cumulative_logprob divided by completion_tokens to the power of length_penalty. Else
+    /// 0.
+    pub score: f32,
 }
 
 /// Takes one output, which is valid during the call only. Another answer than 0 cancels that request.
@@ -295,6 +298,7 @@ impl Default for Shown {
             prompt_logprobs: std::ptr::null(),
             prompt_top_tokens: std::ptr::null(),
             prompt_top_logprobs: std::ptr::null(),
+            score: 0.0,
         };
         Shown {
             view,
@@ -356,6 +360,7 @@ impl Shown {
             prompt_logprobs: start(&self.prompt_logprobs.logprobs),
             prompt_top_tokens: start(&self.prompt_logprobs.top_tokens),
             prompt_top_logprobs: start(&self.prompt_logprobs.top_logprobs),
+            score: output.score,
             error_message,
             embedding: if output.embedding.is_empty() { std::ptr::null() } else { self.embedding.as_ptr() },
             embedding_len: output.embedding.len(),

@@ -121,6 +121,7 @@ impl<B: Backend> Decoder<B> {
         match stage {
             Stage::Layer(layer) => {
                 if layer == 0 {
+                    ops::copy_blocks(backend, cache, step);
                     self.embed(backend, step);
                 }
                 self.layer(backend, cache, step, layer);

@@ -3,6 +3,7 @@
 mod add_rms_norm;
 mod adjust;
 mod attention;
+mod copy_blocks;
 mod embedding;
 mod gather;
 mod keep_hidden;
@@ -16,6 +17,7 @@ mod silu_mul;
 pub use add_rms_norm::add_rms_norm;
 pub use adjust::adjust;
 pub use attention::attention;
+pub use copy_blocks::copy_blocks;
 pub use embedding::embedding;
 pub use gather::gather;
 pub use keep_hidden::keep_hidden;

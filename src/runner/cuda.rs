@@ -11,6 +11,7 @@ use crate::model::config::HfConfig;
 use crate::model::decoder::Decoder;
 use crate::model::families;
 use crate::model::weights::Weights;
+use crate::ops;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::thread;
@@ -152,6 +153,7 @@ impl Runner for CudaRunner {
             Some((rows, graph)) => {
                 self.backend.stage_padded(step, batch, *rows)?;
                 self.decoder.fit(step);
+                ops::copy_blocks(&mut self.backend, &mut self.cache, step);
                 graph.launch()?;
             }
             None => {

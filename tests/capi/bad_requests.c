@@ -74,6 +74,30 @@ static void options_that_make_no_sense(void) {
   }
 }
 
+static void structures_that_cannot_be_followed(void) {
+  static const struct {
+    const char *name, *structure, *word;
+    int32_t kind;
+  } cases[] = {
+      {"an unknown kind", "x", "structure_kind is 4", 4},
+      {"a negative kind", "x", "structure_kind is -1", -1},
+      {"a text without a kind", "x", "structure_kind is 0", NVLLM_STRUCTURE_NONE},
+      {"a kind without a text", NULL, "structure is NULL", NVLLM_STRUCTURE_REGEX},
+      {"no UTF-8", "a\xff", "structure is not UTF-8: the byte at offset 1", NVLLM_STRUCTURE_REGEX},
+      {"no JSON", "{", "not JSON: EOF", NVLLM_STRUCTURE_JSON_SCHEMA},
+      {"no schema", "{\"type\": \"objekt\"}", "Invalid type: objekt", NVLLM_STRUCTURE_JSON_SCHEMA},
+      {"no regular expression", "(", "unclosed group", NVLLM_STRUCTURE_REGEX},
+      {"no grammar", "start: nothing\n", "nothing", NVLLM_STRUCTURE_LARK},
+      {"a text that is empty", "", "no token can begin", NVLLM_STRUCTURE_REGEX},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    nvllm_request_options options = options_of(4);
+    options.structure_kind = cases[i].kind;
+    options.structure = cases[i].structure;
+    refused(cases[i].name, &options, NVLLM_ERR_INVALID_ARGUMENT, cases[i].word);
+  }
+}
+
 static void biases_that_make_no_sense(void) {
   static const struct {
     const char *name;
@@ -93,15 +117,39 @@ static void biases_that_make_no_sense(void) {
   }
 }
 
-static void options_of_a_later_version(void) {
+static void beams_that_make_no_sense(void) {
   nvllm_request_options options;
 #define WITH(field, value, word) \
   options = options_of(4);       \
+  options.beam_width = 4;        \
   options.field = (value);       \
-  refused(#field " = " #value, &options, NVLLM_ERR_UNSUPPORTED, (word))
-  WITH(beam_width, 4, "beam_width");
-  WITH(length_penalty, 0.5f, "length_penalty");
+  refused("beams, " #field " = " #value, &options, NVLLM_ERR_INVALID_ARGUMENT, (word))
+  WITH(beam_width, 1, "beam_width is 1");
+  WITH(beam_width, 33, "beam_width is 33");
+  WITH(beam_width, UINT32_MAX, "beam_width");
+  WITH(length_penalty, NAN, "length_penalty");
+  WITH(length_penalty, INFINITY, "length_penalty");
+  WITH(early_stopping, 3, "early_stopping is 3");
+  WITH(n, 5, "n is 5, but must be at most beam_width");
+  WITH(temperature, 0.5f, "temperature");
+  WITH(repetition_penalty, 1.1f, "repetition_penalty");
+  WITH(presence_penalty, 0.1f, "presence_penalty");
+  WITH(frequency_penalty, 0.1f, "frequency_penalty");
+  WITH(num_logprobs, 1, "num_logprobs");
 #undef WITH
+  const char *stop[] = {"x"};
+  options = options_of(4);
+  options.beam_width = 4;
+  options.stop = stop;
+  options.num_stop = 1;
+  refused("beams with a stop string", &options, NVLLM_ERR_INVALID_ARGUMENT, "num_stop");
+
+  options = options_of(4);
+  options.length_penalty = 0.5f;
+  refused("a length penalty without beams", &options, NVLLM_ERR_INVALID_ARGUMENT, "length_penalty is 0.5");
+  options = options_of(4);
+  options.early_stopping = 1;
+  refused("early stopping without beams", &options, NVLLM_ERR_INVALID_ARGUMENT, "early_stopping is 1");
 }
 
 static void prompts_that_cannot_run(void) {
@@ -201,7 +249,8 @@ int main(int argc, char **argv) {
   engine = open_engine(folder);
   options_that_make_no_sense();
   biases_that_make_no_sense();
-  options_of_a_later_version();
+  beams_that_make_no_sense();
+  structures_that_cannot_be_followed();
   prompts_that_cannot_run();
   requests_that_are_not_there();
   more_than_the_engine_holds(folder);

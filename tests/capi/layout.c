@@ -56,7 +56,7 @@ AT(nvllm_model_info, device_index, 68);
 AT(nvllm_model_info, max_num_seqs, 72);
 AT(nvllm_model_info, max_batched_tokens, 76);
 
-SIZE(nvllm_request_options, 184);
+SIZE(nvllm_request_options, 200);
 AT(nvllm_request_options, struct_size, 0);
 AT(nvllm_request_options, tag, 8);
 AT(nvllm_request_options, max_tokens, 16);
@@ -88,6 +88,9 @@ AT(nvllm_request_options, cache_salt, 160);
 AT(nvllm_request_options, pin_prompt, 168);
 AT(nvllm_request_options, pooling, 172);
 AT(nvllm_request_options, num_prompt_logprobs, 176);
+AT(nvllm_request_options, early_stopping, 180);
+AT(nvllm_request_options, structure, 184);
+AT(nvllm_request_options, structure_kind, 192);
 
 SIZE(nvllm_step_result, 48);
 AT(nvllm_step_result, struct_size, 0);
@@ -100,7 +103,7 @@ AT(nvllm_step_result, prefill_tokens, 28);
 AT(nvllm_step_result, decode_tokens, 32);
 AT(nvllm_step_result, elapsed_us, 40);
 
-SIZE(nvllm_output, 176);
+SIZE(nvllm_output, 184);
 AT(nvllm_output, struct_size, 0);
 AT(nvllm_output, request_id, 8);
 AT(nvllm_output, tag, 16);
@@ -127,6 +130,7 @@ AT(nvllm_output, num_prompt_logprobs, 148);
 AT(nvllm_output, prompt_logprobs, 152);
 AT(nvllm_output, prompt_top_tokens, 160);
 AT(nvllm_output, prompt_top_logprobs, 168);
+AT(nvllm_output, score, 176);
 
 SIZE(nvllm_progress, 48);
 AT(nvllm_progress, struct_size, 0);

@@ -4,6 +4,7 @@ use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbe
 use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, KvCache};
 use nanovllm::backend::{Backend, DType, HeadNorm, KvShape};
+use nanovllm::batch::{Batch, BlockCopy};
 use nanovllm::ops;
 
 #[test]
@@ -97,7 +98,9 @@ fn blocks_are_copied_in_every_layer() {
         let mut cache = cuda.kv_cache(&shape, 8).unwrap();
         let bytes: Vec<u8> = (0..8 * shape.block_bytes()).map(|i| (i * 7 + i / 251) as u8).collect();
         cache.fill(&bytes).unwrap();
-        cuda.copy_blocks(&mut cache, &[(1, 5), (2, 7)]).unwrap();
+        let copies = [(1, 5), (2, 7)].map(|(from, to)| BlockCopy { from, to }).to_vec();
+        let step = staged(cuda, &Batch { row_starts: vec![0], copies, ..Batch::default() });
+        ops::copy_blocks(cuda, &mut cache, &step);
         let block = shape.block_bytes() / 3;
         let mut expected = bytes;
         for layer in 0..3 {

@@ -46,6 +46,16 @@ wants "tokenizer, count" "^1 tokens: <|im_end|>$" "$said"
 wants "tokenizer, token" '2045  "<|im_end|>"' "$said"
 wants "tokenizer, text" '"g"$' "$said"
 
+schema='{"type": "object", "properties": {"prime": {"type": "boolean"}, "kind": {"enum": ["small", "large"]}},
+         "required": ["prime", "kind"], "additionalProperties": false}'
+said=$("$examples/json" "$model" "$schema" "list all prime numbers within 10" "introduce yourself" | tr -d ' \n')
+wants "json" '^{"prime":[a-z]*,"kind":"[a-z]*"}{"prime":[a-z]*,"kind":"[a-z]*"}$' "$said"
+if said=$("$examples/json" "$model" '{"type": "objekt"}' "introduce yourself" 2>&1); then
+    echo "c.sh: json: a bad schema is no failure" >&2
+    failures=$((failures + 1))
+fi
+wants "json, refusal" "Invalid type: objekt (NVLLM_ERR_INVALID_ARGUMENT)" "$said"
+
 said=$("$examples/embed" "$model" "hello" "hello" "list all prime numbers within 10")
 wants "embed, itself" "^1\.000  hello$" "$said"
 wants "embed, another" "^-*0\.[0-9]*  list all" "$said"

@@ -6,6 +6,7 @@
 //! `Sampling`, filters excepted. What a batch must be by its documentation is asserted.
 #![allow(dead_code)]
 
+pub mod beams;
 pub mod oracle;
 
 use nanovllm::backend::{DType, KvShape};

@@ -17,6 +17,9 @@ and `embedding.safetensors`, for tests/embeddings.rs:
 The references are computed by transformers in f32 on the checkpoint's own numbers, so that they say what exact
 arithmetic gives for weights that were rounded to bf16 or f16.
 
+`asked.json` holds what some of them answer when more is asked for: penalties, log-probabilities, beam search. See `asked`.
+`--asked` makes that file alone, from the checkpoints as they are.
+
 `--large FOLDER` makes one case alone, of the shape of Qwen3-0.6B and with a prompt of 300 tokens, on a GPU: what
 `NVLLM_TEST_REFERENCE` may name for tests/cuda_model.rs. Its reference has one tensor more:
 
@@ -35,8 +38,9 @@ import sys
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, RepetitionPenaltyLogitsProcessor
 from transformers.utils import logging
 
 logging.disable_progress_bar()
@@ -246,6 +250,98 @@ def main():
         print(f"{name:26} {size:7} bytes, {len(set(tokens.tolist())):2} different tokens, smallest gap {gap:.4f}")
 
 
+# The checkpoints in f32, in which nothing is rounded, and how they are asked.
+ASKED = ["llama-f32-gqa1", "qwen2-f32-tied-sharded", "qwen3-f32-untied-gqa8"]
+ASKED_PROMPT_TOKENS = 12
+ASKED_TOKENS = 24
+# Repetition, presence, frequency.
+PENALTIES = [(1.3, 0.0, 0.0), (0.8, 0.0, 0.0), (1.0, 1.5, 0.0), (1.0, 0.0, 0.7), (1.0, -0.5, 0.0), (1.15, 0.4, 0.3)]
+ALTERNATIVES = 4
+# Width, length penalty, early stopping, end tokens.
+BEAMS = [
+    (2, 1.0, False, 0), (3, 1.0, False, 1), (4, 0.0, True, 2), (4, 2.0, "never", 2), (5, -1.0, "never", 1),
+    (8, 0.6, False, 3), (6, 1.0, True, 3), (10, 1.5, False, 2),
+]
+
+
+@torch.no_grad()
+def next_logits(model, sequence):
+    return model(torch.tensor([sequence]), logits_to_keep=1).logits[0, -1]
+
+
+def penalized(model, prompt, repetition, presence, frequency):
+    """Greedy tokens. Repetition by transformers' own class, the others by the definition of the OpenAI API."""
+    processor = RepetitionPenaltyLogitsProcessor(penalty=repetition)
+    sequence = list(prompt)
+    for _ in range(ASKED_TOKENS):
+        logits = processor(torch.tensor([sequence]), next_logits(model, sequence)[None])[0]
+        counts = torch.bincount(torch.tensor(sequence[len(prompt) :], dtype=torch.int64), minlength=len(logits))
+        sequence.append(int((logits - presence * (counts > 0) - frequency * counts).argmax()))
+    return sequence[len(prompt) :]
+
+
+def ranked(logits, token):
+    logprobs = logits.log_softmax(-1)
+    top = logprobs.topk(ALTERNATIVES)
+    return {
+        "logprob": round(logprobs[token].item(), 6),
+        "top_tokens": top.indices.tolist(),
+        "top_logprobs": [round(value, 6) for value in top.values.tolist()],
+    }
+
+
+@torch.no_grad()
+def beam_search(model, prompt, width, length_penalty, early_stopping, end_tokens):
+    inputs = torch.tensor([prompt])
+    found = model.generate(
+        inputs, attention_mask=torch.ones_like(inputs), num_beams=width, num_return_sequences=width, do_sample=False,
+        length_penalty=length_penalty, early_stopping=early_stopping, max_new_tokens=ASKED_TOKENS,
+        eos_token_id=end_tokens or None, pad_token_id=-1, return_dict_in_generate=True, output_scores=True,
+    )
+    answers = []
+    for sequence, score in zip(found.sequences[:, len(prompt) :].tolist(), found.sequences_scores.tolist()):
+        # What comes after an end token only fills the row.
+        ends = [i + 1 for i, token in enumerate(sequence) if token in end_tokens] or [len(sequence)]
+        answers.append({"tokens": sequence[: ends[0]], "score": round(score, 6)})
+    return answers
+
+
+def asked():
+    """Writes asked.json."""
+    found = {"penalties": [], "logprobs": [], "beams": []}
+    for name in ASKED:
+        model = AutoModelForCausalLM.from_pretrained(HERE / name, dtype=torch.float32, attn_implementation="eager").eval()
+        model.generation_config.eos_token_id = None
+        with safe_open(HERE / name / "reference.safetensors", "pt") as reference:
+            prompt = reference.get_tensor("prompt")[:ASKED_PROMPT_TOKENS].tolist()
+        for repetition, presence, frequency in PENALTIES:
+            found["penalties"].append({
+                "model": name, "prompt": prompt, "repetition": repetition, "presence": presence, "frequency": frequency,
+                "tokens": penalized(model, prompt, repetition, presence, frequency),
+            })
+        with torch.no_grad():
+            greedy = penalized(model, prompt, 1.0, 0.0, 0.0)
+            logits = model(torch.tensor([prompt + greedy])).logits[0]
+        scored = [ranked(row, token) for row, token in zip(logits, (prompt + greedy)[1:])]
+        found["logprobs"].append({
+            "model": name, "prompt": prompt, "tokens": greedy, "alternatives": ALTERNATIVES,
+            "of_prompt": scored[: len(prompt) - 1], "of_tokens": scored[len(prompt) - 1 :],
+        })
+        # Tokens that the best beams come upon end them, each at another place.
+        free = beam_search(model, prompt, 4, 1.0, False, [])
+        met = [token for token in dict.fromkeys(free[0]["tokens"][3:] + free[1]["tokens"][3:])]
+        for width, length_penalty, early_stopping, ends in BEAMS:
+            end_tokens = sorted(met[1 : 1 + 3 * ends : 3])
+            found["beams"].append({
+                "model": name, "prompt": prompt, "width": width, "length_penalty": length_penalty,
+                "early_stopping": str(early_stopping), "end_tokens": end_tokens, "max_tokens": ASKED_TOKENS,
+                "answers": beam_search(model, prompt, width, length_penalty, early_stopping, end_tokens),
+            })
+    # A line for each entry.
+    parts = [f'"{part}": [\n' + ",\n".join(json.dumps(entry) for entry in entries) + "\n]" for part, entries in found.items()]
+    (HERE / "asked.json").write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
 @torch.no_grad()
 def bf16_apart(folder, sequence, logits):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager").cuda().eval()
@@ -277,7 +373,10 @@ def make_large(folder):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--large"]:
         make_large(pathlib.Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["--asked"]:
+        asked()
     elif sys.argv[1:] == ["--embeddings"]:
         embeddings()
     else:
         main()
+        asked()

@@ -9,6 +9,8 @@ pub trait Column: Backend {
     fn write(&mut self, tensor: &mut Tensor<Self::Storage>, values: &[f32]);
     /// The rows in use. `[rows, cols]`
     fn read(&mut self, tensor: &Tensor<Self::Storage>) -> Vec<f32>;
+    /// Fills one layer of a cache. `[block][kv_head][K|V][block_size][head_dim]`
+    fn write_cache(&mut self, cache: &mut Self::KvCache, layer: usize, values: &[f32]);
     /// One layer of a cache. `[block][kv_head][K|V][block_size][head_dim]`
     fn read_cache(&mut self, cache: &Self::KvCache, layer: usize) -> Vec<f32>;
 
@@ -34,6 +36,17 @@ impl Column for Cpu {
 
     fn read(&mut self, tensor: &Tensor<Self::Storage>) -> Vec<f32> {
         tensor.values().to_vec()
+    }
+
+    fn write_cache(&mut self, cache: &mut KvCache, layer: usize, values: &[f32]) {
+        fn fill<T: Number>(numbers: &mut [T], values: &[f32]) {
+            numbers.iter_mut().zip(values).for_each(|(number, &value)| *number = T::from_f32(value));
+        }
+        match cache.shape().dtype {
+            DType::F32 => fill(cache.layer_mut::<f32>(layer), values),
+            DType::F16 => fill(cache.layer_mut::<half::f16>(layer), values),
+            DType::Bf16 => fill(cache.layer_mut::<half::bf16>(layer), values),
+        }
     }
 
     fn read_cache(&mut self, cache: &KvCache, layer: usize) -> Vec<f32> {

@@ -82,6 +82,11 @@ impl KvCache {
         numbers
     }
 
+    /// The bytes of one layer, to be written.
+    pub fn layer_bytes_mut(&mut self, layer: usize) -> &mut [u8] {
+        &mut self.bytes[layer * self.layer_bytes..][..self.layer_bytes]
+    }
+
     /// One layer, to be written.
     ///
     /// # Panics

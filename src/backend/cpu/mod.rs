@@ -10,6 +10,7 @@ mod adjust;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attention;
+mod copy_blocks;
 mod disjoint;
 mod embedding;
 mod gather;
@@ -48,6 +49,7 @@ pub mod reference {
     pub use super::add_rms_norm::reference as add_rms_norm;
     pub use super::adjust::reference as adjust;
     pub use super::attention::reference as attention;
+    pub use super::copy_blocks::reference as copy_blocks;
     pub use super::embedding::reference as embedding;
     pub use super::gather::reference as gather;
     pub use super::linear::reference as linear;
@@ -202,6 +204,10 @@ impl Backend for Cpu {
     fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         cache.write_blocks(blocks, from);
         Ok(())
+    }
+
+    fn copy_blocks(&mut self, cache: &mut KvCache, step: &Step) {
+        copy_blocks::run(cache, step);
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {

@@ -218,11 +218,6 @@ impl Cuda {
         step.finish()
     }
 
-    /// Copies each block `pairs[i].0` to `pairs[i].1` in all layers. No block may be source and target at once.
-    pub fn copy_blocks(&mut self, cache: &mut KvCache, pairs: &[(BlockId, BlockId)]) -> Result<()> {
-        copy_blocks::run(self, cache, pairs)
-    }
-
     /// The rows in use of a tensor, once they are computed. `[rows, cols]`
     pub fn read(&self, tensor: &Tensor) -> Result<Vec<f32>> {
         self.failed()?;
@@ -249,7 +244,7 @@ impl Cuda {
         {
             self.failure = Some(match error {
                 Error::Device { call, code } => (call, code),
-                // Only `copy_blocks` allocates, and it answers by itself.
+                // No op allocates.
                 _ => ("launch", -1),
             });
         }
@@ -332,6 +327,11 @@ impl Backend for Cuda {
     fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         self.failed()?;
         cache.write_blocks(&self.context, blocks, from)
+    }
+
+    fn copy_blocks(&mut self, cache: &mut KvCache, step: &Step) {
+        let result = copy_blocks::run(self, cache, step);
+        self.remember(result);
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {

@@ -14,7 +14,7 @@ use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
 use super::storage;
 use super::wishes::Wishes;
 use crate::backend::DType;
-use crate::batch::{Adjustment, Batch, BatchLimits, RANKED_MAX, Sampled, Sampling, TokenId};
+use crate::batch::{Adjustment, Batch, BatchLimits, BlockCopy, RANKED_MAX, Sampled, Sampling, TokenId};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -165,6 +165,9 @@ const _: () = assert!(size_of::<Sampling>() == 4 * 14 + 8 * 2);
 // SAFETY: three numbers of four bytes.
 unsafe impl Bytes for Adjustment {}
 const _: () = assert!(size_of::<Adjustment>() == 12);
+// SAFETY: two numbers of four bytes.
+unsafe impl Bytes for BlockCopy {}
+const _: () = assert!(size_of::<BlockCopy>() == 8);
 
 /// Writes `values` at byte `at` and returns where they end.
 pub(super) fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {

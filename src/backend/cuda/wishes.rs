@@ -1,4 +1,5 @@
 //! What some samples wish for beyond the numbers of [`Sampling`](crate::batch::Sampling): adjusted tokens, masks, log-probabilities.
+//! Blocks to copy are as rare and lie with them.
 //!
 //! Nobody knows how much that will be: a penalty may adjust as many tokens as a sequence has, and a mask is as long as the
 //! vocabulary. The memory grows to twice of what is lacking, so that a steady state allocates nothing. Its addresses may change between
@@ -17,11 +18,13 @@ const KNOB: &str = "memory_utilization";
 /// The wishes of one batch, on the host and on the device.
 pub struct Wishes {
     context: Arc<Context>,
-    /// `[adjustments]`, then `[masks]`.
+    /// `[adjustments]`, then `[masks]`, then `[copies]`.
     host: Pinned,
     device: Memory,
     /// Where masks begin, in bytes.
     masks: usize,
+    /// Where copies begin, in bytes.
+    copies: usize,
     /// Of adjusted tokens. `[adjustments]`
     raw: Memory,
     /// Tokens that were adjusted without being listed `[rows]`, and what was there before `[rows]`.
@@ -39,6 +42,7 @@ impl Wishes {
             host: Pinned::zeroed(context, FIRST_BYTES, "adjustments and masks in pinned memory", KNOB)?,
             device: Memory::new(context, FIRST_BYTES, "adjustments and masks", KNOB)?,
             masks: 0,
+            copies: 0,
             raw: Memory::new(context, raw_bytes(FIRST_BYTES), "adjusted logits", KNOB)?,
             awaited: Memory::new(context, 6 * rows, "adjusted logits", KNOB)?,
             rows,
@@ -49,7 +53,8 @@ impl Wishes {
     /// Begins the upload. The one before has ended, and all that read it was launched.
     pub fn stage(&mut self, batch: &Batch) -> Result<()> {
         self.masks = size_of_val(&batch.adjustments[..]).next_multiple_of(64);
-        let bytes = self.masks + size_of_val(&batch.masks[..]);
+        self.copies = (self.masks + size_of_val(&batch.masks[..])).next_multiple_of(64);
+        let bytes = self.copies + size_of_val(&batch.copies[..]);
         if bytes > self.host.bytes().len() {
             let room = 2 * bytes;
             let host = Pinned::zeroed(&self.context, room, "adjustments and masks in pinned memory", KNOB)?;
@@ -61,6 +66,7 @@ impl Wishes {
         let to = self.host.bytes_mut();
         put(to, 0, &batch.adjustments);
         put(to, self.masks, &batch.masks);
+        put(to, self.copies, &batch.copies);
         if bytes > 0 { self.host.upload(0..bytes, &self.device, 0) } else { Ok(()) }
     }
 
@@ -72,6 +78,11 @@ impl Wishes {
     /// Words of 32 tokens each.
     pub fn masks(&self) -> Address {
         self.device.address() + self.masks as u64
+    }
+
+    /// Blocks to copy, from and to. `[copies, 2]`
+    pub fn copies(&self) -> Address {
+        self.device.address() + self.copies as u64
     }
 
     /// Logits before they were adjusted. `[adjustments]`

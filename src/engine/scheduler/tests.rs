@@ -12,10 +12,16 @@ fn tokens(tokens: &[TokenId]) -> Sampled<'_> {
     Sampled { tokens, ..Sampled::default() }
 }
 
-fn is_token(news: News) -> Option<TokenId> {
+fn token_of(news: &News) -> Option<TokenId> {
+    if let News::Token(chosen) = news { Some(chosen.token) } else { None }
+}
+
+/// Takes a token in as the engine does.
+fn accept(sequence: &mut Sequence, news: News) {
     match news {
-        News::Token(chosen) => Some(chosen.token),
-        News::Pooled | News::Cancelled => None,
+        News::Token(chosen) => sequence.accept(&chosen, None, std::time::Instant::now(), &mut Default::default()),
+        News::Pooled | News::Cancelled => sequence.life = Life::Ended,
+        News::Ranked | News::Answer(_) => unreachable!("no request has beams"),
     }
 }
 
@@ -59,10 +65,7 @@ impl Bench {
         let rows = self.pass.rows.iter().enumerate();
         let rows = rows.map(|(i, row)| (row.place.id(), self.batch.row(i).len())).collect();
         let sampled = vec![1; self.batch.samples()];
-        self.scheduler.collect(&self.pass, &tokens(&sampled), |sequence, news| match news {
-            News::Token(chosen) => sequence.accept(&chosen, None, std::time::Instant::now(), &mut Default::default()),
-            News::Pooled | News::Cancelled => sequence.life = Life::Ended,
-        });
+        self.scheduler.collect(&self.pass, &tokens(&sampled), accept);
         rows
     }
 }
@@ -173,10 +176,6 @@ fn ahead_of_a_pass_in_flight_rows_bring_the_tokens_it_will_sample() {
     let second = std::mem::take(&mut bench.pass);
     assert_eq!((&bench.batch.token_ids[..], bench.batch.positions[0]), (&[FROM_PREVIOUS][..], 3));
     assert_eq!((bench.batch.samples(), bench.batch.sampling[0].position), (1, 4));
-    let accept = |sequence: &mut Sequence, news: News| match news {
-        News::Token(chosen) => sequence.accept(&chosen, None, std::time::Instant::now(), &mut Default::default()),
-        News::Pooled | News::Cancelled => sequence.life = Life::Ended,
-    };
     bench.scheduler.collect(&first, &tokens(&[7, 8]), accept);
     assert_eq!(bench.scheduler.running(), 1);
     bench.scheduler.collect(&second, &tokens(&[9]), accept);
@@ -198,7 +197,7 @@ fn a_row_of_a_sequence_that_ended_one_pass_earlier_is_ignored() {
         _ => sequence.accept(&chosen(6), None, std::time::Instant::now(), &mut Default::default()),
     });
     let mut heard = Vec::new();
-    bench.scheduler.collect(&second, &tokens(&[7, 8]), |sequence, news| heard.push((sequence.id(), is_token(news))));
+    bench.scheduler.collect(&second, &tokens(&[7, 8]), |sequence, news| heard.push((sequence.id(), token_of(&news))));
     assert_eq!(heard, [(2, Some(8))]);
 }
 
@@ -237,7 +236,7 @@ fn a_sequence_cancelled_in_flight_keeps_its_blocks_until_the_pass_is_collected()
     assert_eq!(bench.scheduler.used_blocks(), 4);
     let mut heard = Vec::new();
     bench.scheduler.collect(&bench.pass, &tokens(&[1, 1]), |sequence, news| {
-        heard.push((sequence.id(), is_token(news)));
+        heard.push((sequence.id(), token_of(&news)));
         if news == News::Cancelled {
             sequence.life = Life::Ended;
         }

@@ -11,6 +11,7 @@ pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParam
         prompt: prompt.to_vec(),
         params,
         ending_tokens: vec![0],
+        matcher: None,
         limit,
         engine_seed: 99,
         added_at: Instant::now(),

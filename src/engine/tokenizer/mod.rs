@@ -173,6 +173,11 @@ impl Tokenizer {
         self.table.streaming().and_then(|_| self.table.bytes(token))
     }
 
+    /// Whether `token` was added to the tokenizer's model by name, such as `<think>` in some models.
+    pub fn is_added(&self, token: TokenId) -> bool {
+        self.inner.get_added_vocabulary().get_added_tokens_decoder().contains_key(&token)
+    }
+
     /// Whether `token` is special: it marks structure and leaves no text in a stream.
     pub fn is_special(&self, token: TokenId) -> bool {
         self.table.is_special(token)

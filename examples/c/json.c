@@ -1,0 +1,68 @@
+/* Answers each prompt with JSON that a schema accepts.
+ *
+ *   json MODEL_FOLDER SCHEMA PROMPT...
+ *
+ *   json models/demo '{"enum": ["yes", "no"]}' "are you an engine?"
+ */
+#include "prompt.h"
+
+static nvllm_engine *open_engine(const char *folder) {
+  nvllm_error error;
+  nvllm_engine *engine;
+  nvllm_engine_config config;
+  nvllm_engine_config_init(&config, sizeof config);
+  config.model_path = folder;
+  if (nvllm_engine_new(&config, &engine, &error) != NVLLM_OK) fail("cannot open the model", &error);
+  return engine;
+}
+
+/* All prompts have the schema, so it is compiled once, and a bad one is refused here with the reason. */
+static nvllm_result *answer(nvllm_engine *engine, const char *schema, char **prompts, size_t num_prompts) {
+  nvllm_error error;
+  nvllm_result *result;
+  nvllm_request_options options;
+  const nvllm_request_options *shared = &options;
+  nvllm_request_options_init(&options, sizeof options);
+  options.structure_kind = NVLLM_STRUCTURE_JSON_SCHEMA;
+  options.structure = schema;
+  nvllm_status status = nvllm_generate(engine, (const char *const *)prompts, NULL, num_prompts, &shared, 1, NULL, NULL,
+                                       &result, &error);
+  if (status != NVLLM_OK) fail("generate", &error);
+  return result;
+}
+
+/* Prints the answers, one a line, and returns how many are no complete JSON. */
+static int print_answers(const nvllm_result *result) {
+  int failures = 0;
+  for (size_t i = 0; i < nvllm_result_count(result); i++) {
+    nvllm_output output;
+    output.struct_size = sizeof output;
+    if (nvllm_result_get(result, i, &output) != NVLLM_OK) return failures + 1;
+    switch (output.finish_reason) {
+      case NVLLM_FINISH_STOP: puts(output.text); break;
+      case NVLLM_FINISH_ERROR: fprintf(stderr, "%s\n", output.error_message); failures++; break;
+      default: fprintf(stderr, "cut off: %s\n", output.text); failures++;
+    }
+  }
+  return failures;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 4) {
+    fputs("usage: json MODEL_FOLDER SCHEMA PROMPT...\n", stderr);
+    return 2;
+  }
+  nvllm_engine *engine = open_engine(argv[1]);
+  size_t num_prompts = (size_t)(argc - 3);
+  char **prompts = allocate(num_prompts, sizeof *prompts);
+  for (size_t i = 0; i < num_prompts; i++) prompts[i] = apply_template(engine, argv[3 + i]);
+
+  nvllm_result *result = answer(engine, argv[2], prompts, num_prompts);
+  int failures = print_answers(result);
+
+  nvllm_result_free(result);
+  for (size_t i = 0; i < num_prompts; i++) free(prompts[i]);
+  free(prompts);
+  nvllm_engine_free(engine);
+  return failures > 0;
+}

@@ -1,0 +1,246 @@
+//! Beam search: which of the texts that the beams of a request could become go on, and which are its best answers.
+//!
+//! The rule is that of transformers' `generate(num_beams=…)`. A step looks at the likeliest continuations of all beams
+//! together, `max(2, 1 + end tokens)` times as many as there are beams, so that enough of them go on whatever ends. Those
+//! that end count as answers if they are among the best as many as there are beams; the best of the others are the next beams.
+//! An answer's score is the sum of its log-probabilities divided by its length to the power of `length_penalty`, its end token
+//! counted.
+//!
+//! It knows scores and tokens, and neither sequences nor blocks: a beam lives in a *slot*, and the first child of a beam stays in
+//! its parent's, so that little has to be moved.
+
+use crate::batch::{Chosen, NO_TOKEN, TokenId};
+
+/// How a request searches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BeamParams {
+    /// Beams, from 2.
+    pub width: u32,
+    /// More than 0 favours long answers, less short ones.
+    pub length_penalty: f32,
+    /// When the search ends.
+    pub early_stopping: EarlyStopping,
+}
+
+/// When a search ends that could go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlyStopping {
+    /// When there are as many answers as beams, and the best beam as long as it is now is no better than the worst of them.
+    WhenUnlikely,
+    /// When there are as many answers as beams.
+    WhenFull,
+    /// When there are as many answers as beams, and the best beam cannot become better than the worst of them, if it gained length
+    /// for nothing.
+    Never,
+}
+
+/// The search of one request.
+pub struct BeamSearch {
+    params: BeamParams,
+    /// In ascending order.
+    ending_tokens: Vec<TokenId>,
+    min_tokens: usize,
+    max_tokens: usize,
+    /// Tokens of each beam.
+    generated: usize,
+    /// Best first.
+    beams: Vec<Beam>,
+    /// Beams whose continuations are not known yet.
+    unranked: usize,
+    candidates: Vec<Candidate>,
+    /// Best first.
+    answers: Vec<Answer>,
+}
+
+/// A text that goes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beam {
+    /// Where it lives.
+    pub slot: usize,
+    /// Where the text lived that it continues.
+    pub parent: usize,
+    /// Its newest token.
+    pub token: TokenId,
+    /// The sum of its log-probabilities.
+    pub score: f32,
+}
+
+/// A text that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// All tokens after the prompt, an end token included.
+    pub tokens: Vec<TokenId>,
+    /// By which answers are compared.
+    pub score: f32,
+    /// The sum of its log-probabilities.
+    pub logprob: f32,
+    /// Whether an end token ended it, not its length.
+    pub ending: Ending,
+}
+
+/// What ended an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// An end token.
+    Token,
+    /// Its length.
+    Length,
+}
+
+/// A continuation of a beam.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    /// Index of the beam.
+    beam: usize,
+    token: TokenId,
+    score: f32,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The beams are new ones.
+    GoesOn,
+    /// The answers are final.
+    IsOver,
+}
+
+impl BeamParams {
+    /// Continuations that a step looks at, where so many tokens end an answer.
+    fn kept(&self, ending_tokens: usize) -> usize {
+        self.width as usize * (1 + ending_tokens).max(2)
+    }
+
+    /// Likeliest tokens that each beam has to know.
+    pub fn ranked(&self, ending_tokens: usize, min_tokens: u32) -> usize {
+        // Tokens that may not come yet are passed over.
+        self.kept(ending_tokens) + if min_tokens > 0 { ending_tokens } else { 0 }
+    }
+}
+
+impl BeamSearch {
+    /// A search over texts of at most `max_tokens` tokens, of which none of `ending_tokens` is among the first `min_tokens`. It
+    /// begins with the prompt, in slot 0.
+    pub fn new(params: BeamParams, ending_tokens: &[TokenId], min_tokens: usize, max_tokens: usize) -> BeamSearch {
+        BeamSearch {
+            params,
+            ending_tokens: ending_tokens.to_vec(),
+            min_tokens,
+            max_tokens,
+            generated: 0,
+            beams: vec![Beam { slot: 0, parent: 0, token: NO_TOKEN, score: 0.0 }],
+            unranked: 1,
+            candidates: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    /// Slots.
+    pub fn width(&self) -> usize {
+        self.params.width as usize
+    }
+
+    /// The beams, best first.
+    pub fn beams(&self) -> &[Beam] {
+        &self.beams
+    }
+
+    /// The answers, best first.
+    pub fn into_answers(self) -> Vec<Answer> {
+        self.answers
+    }
+
+    /// Takes in how the beam in `slot` may go on; answers whether all beams are ranked.
+    pub fn rank(&mut self, slot: usize, ranked: &Chosen) -> bool {
+        let beam = self.beams.iter().position(|beam| beam.slot == slot).expect("a beam lives in the slot");
+        for (&token, &logprob) in ranked.top_tokens.iter().zip(ranked.top_logprobs) {
+            let comes_too_early = self.generated < self.min_tokens && self.is_ending(token);
+            if token != NO_TOKEN && !comes_too_early {
+                self.candidates.push(Candidate { beam, token, score: self.beams[beam].score + logprob });
+            }
+        }
+        self.unranked -= 1;
+        self.unranked == 0
+    }
+
+    /// Makes a step, once all beams are ranked. `tokens_in` are the tokens of a slot after the prompt.
+    pub fn step<'a>(&mut self, tokens_in: impl Fn(usize) -> &'a [TokenId]) -> Verdict {
+        debug_assert_eq!(self.unranked, 0);
+        // Beams are ranked in any order: among equals, the better beam and then the likelier token come first.
+        self.candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.beam.cmp(&b.beam)));
+        self.candidates.truncate(self.params.kept(self.ending_tokens.len()));
+        self.generated += 1;
+        let is_last = self.generated >= self.max_tokens;
+        let mut beams: Vec<Beam> = Vec::with_capacity(self.width());
+        for (rank, candidate) in std::mem::take(&mut self.candidates).into_iter().enumerate() {
+            let Candidate { beam, token, score } = candidate;
+            let parent = self.beams[beam].slot;
+            let ends = self.is_ending(token);
+            if !ends && !is_last {
+                if beams.len() < self.width() {
+                    beams.push(Beam { slot: usize::MAX, parent, token, score });
+                }
+            } else if rank < self.width() {
+                let tokens = [tokens_in(parent), &[token]].concat();
+                self.add_answer(Answer {
+                    tokens,
+                    score: score / self.length_factor(self.generated),
+                    logprob: score,
+                    ending: if ends { Ending::Token } else { Ending::Length },
+                });
+            }
+        }
+        give_slots(&mut beams);
+        self.unranked = beams.len();
+        self.beams = beams;
+        if self.goes_on() { Verdict::GoesOn } else { Verdict::IsOver }
+    }
+
+    fn add_answer(&mut self, answer: Answer) {
+        // An older answer stays before a new one that is as good.
+        let at = self.answers.partition_point(|other| other.score >= answer.score);
+        self.answers.insert(at, answer);
+        self.answers.truncate(self.width());
+    }
+
+    fn goes_on(&self) -> bool {
+        let Some(best) = self.beams.first() else { return false };
+        let Some(worst) = self.answers.get(self.width() - 1) else { return true };
+        let length = match self.params.early_stopping {
+            EarlyStopping::WhenFull => return false,
+            EarlyStopping::Never if self.params.length_penalty > 0.0 => self.max_tokens,
+            EarlyStopping::Never | EarlyStopping::WhenUnlikely => self.generated,
+        };
+        best.score / self.length_factor(length) > worst.score
+    }
+
+    fn length_factor(&self, tokens: usize) -> f32 {
+        (tokens as f64).powf(f64::from(self.params.length_penalty)) as f32
+    }
+
+    fn is_ending(&self, token: TokenId) -> bool {
+        self.ending_tokens.binary_search(&token).is_ok()
+    }
+}
+
+/// Leaves the first child of each parent in its parent's slot, and gives the others those that are left.
+fn give_slots(beams: &mut [Beam]) {
+    for index in 0..beams.len() {
+        let parent = beams[index].parent;
+        if beams[..index].iter().all(|before| before.slot != parent) {
+            beams[index].slot = parent;
+        }
+    }
+    let mut free = 0;
+    for index in 0..beams.len() {
+        if beams[index].slot == usize::MAX {
+            while beams.iter().any(|beam| beam.slot == free) {
+                free += 1;
+            }
+            beams[index].slot = free;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Beams of one request: they rest until all of them know how they may go on, and then some take over where others stand.
+//!
+//! A resting beam may lose its blocks like any running sequence. It is computed again only when it goes on, so a search gets
+//! on even where blocks and rows suffice for one beam alone.
+
+use super::{News, Place, Room, Scheduler, Sequence};
+use crate::batch::BlockCopy;
+use crate::engine::beam_search::{Answer, BeamSearch, Ending, Verdict};
+
+impl Scheduler {
+    /// Makes a step of the search at `place`, all of whose beams rest.
+    pub(super) fn step_search(&mut self, place: Place, hear: &mut impl FnMut(&mut Sequence, News)) {
+        let mut search = self.searches.remove(&place.id()).expect("its beams rest for it");
+        let mut beams = self.take_beams(place, search.width());
+        match search.step(|slot| beams[slot].completion()) {
+            Verdict::GoesOn => {
+                self.fork(&search, &mut beams);
+                self.searches.insert(place.id(), search);
+                beams.into_iter().for_each(|beam| self.put_back(beam));
+            }
+            Verdict::IsOver => {
+                let mut answers = search.into_answers().into_iter();
+                for mut beam in beams {
+                    self.pool.release(&mut beam.blocks);
+                    if beam.has_output() {
+                        hear(&mut beam, News::Answer(answers.next().unwrap_or(NO_ANSWER)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets the search of a request, of which a beam is taken out for good.
+    pub(super) fn forget_search(&mut self, beam: &Sequence) {
+        self.searches.remove(&beam.id());
+        forget_copies(&mut self.copies, beam);
+    }
+
+    /// Lets the last running sequences give their blocks back until another one can run. Only beams that rest are there when
+    /// nothing was scheduled and nothing is in flight.
+    pub(super) fn break_rest(&mut self, room: &mut Room) {
+        let is_idle = |sequence: &Sequence| sequence.scheduled == 0 && sequence.in_flight == 0;
+        while self.running.iter().all(is_idle) {
+            self.start_waiting(room);
+            if !self.running.iter().all(is_idle) {
+                return;
+            }
+            let Some(last) = self.running.pop() else { return };
+            self.preempt(last);
+            room.samples += 1;
+        }
+    }
+
+    /// All beams of a request, by their slots.
+    fn take_beams(&mut self, place: Place, width: usize) -> Vec<Sequence> {
+        let first = self.running.partition_point(|sequence| sequence.place < place.completion(0));
+        let end = self.running.partition_point(|sequence| sequence.place <= place.completion(u32::MAX));
+        let mut beams = Vec::with_capacity(width);
+        beams.extend(self.running.drain(first..end));
+        beams.extend((0..width as u32).filter_map(|slot| self.waiting.remove(&place.completion(slot))));
+        beams.sort_unstable_by_key(|beam| beam.place);
+        beams
+    }
+
+    /// Lets beams take over tokens and blocks as a step of their search said.
+    fn fork(&mut self, search: &BeamSearch, beams: &mut [Sequence]) {
+        let block_size = self.limits.block_size;
+        // Blocks of those that end come first: the copies may need them.
+        for (slot, beam) in beams.iter_mut().enumerate() {
+            if !search.beams().iter().any(|child| child.slot == slot && child.parent == slot) {
+                self.pool.release(&mut beam.blocks);
+            }
+        }
+        for child in search.beams().iter().filter(|child| child.slot != child.parent) {
+            let [beam, parent] = beams.get_disjoint_mut([child.slot, child.parent]).expect("two slots");
+            beam.fork_from(parent, &mut self.pool, &mut self.copies, block_size);
+        }
+        for child in search.beams() {
+            beams[child.slot].go_on(child.token);
+        }
+    }
+
+    /// Lets a beam run on, or wait where it has no blocks or there is no row for it.
+    fn put_back(&mut self, mut beam: Sequence) {
+        if beam.blocks.is_empty() {
+            beam.preempt(&mut self.pool);
+            self.waiting.insert(beam.place, beam);
+        } else if self.running.len() >= self.limits.rows {
+            self.preempt(beam);
+        } else {
+            let index = self.running.partition_point(|other| other.place < beam.place);
+            self.running.insert(index, beam);
+        }
+    }
+
+    /// Lets a sequence that was running wait again, without its blocks.
+    pub(super) fn preempt(&mut self, mut sequence: Sequence) {
+        forget_copies(&mut self.copies, &sequence);
+        sequence.preempt(&mut self.pool);
+        self.preemptions += 1;
+        self.waiting.insert(sequence.place, sequence);
+    }
+}
+
+/// What stands for an answer where the model gave too few tokens any probability.
+const NO_ANSWER: Answer =
+    Answer { tokens: Vec::new(), score: f32::NEG_INFINITY, logprob: f32::NEG_INFINITY, ending: Ending::Length };
+
+/// Forgets copies to blocks that a sequence is about to give back: they may soon be something else.
+fn forget_copies(copies: &mut Vec<BlockCopy>, sequence: &Sequence) {
+    copies.retain(|copy| !sequence.blocks.contains(&copy.to));
+}

@@ -1,0 +1,107 @@
+//! A sequence as a beam: it takes over where another beam of its request stands, and shows an answer at the end.
+
+use super::{Finish, Life, Output, Sequence, StopToken, Tokenizer};
+use crate::batch::{BlockCopy, TokenId};
+use crate::engine::beam_search::{Answer, BeamSearch, Ending};
+use crate::engine::block_manager::BlockManager;
+use std::time::Instant;
+
+impl Sequence {
+    /// Rows that it is going to need: a prompt that is to become several beams needs one for each.
+    pub fn rows(&self) -> usize {
+        match self.params.beams {
+            Some(beams) if self.place.index == 0 && self.tokens.len() == self.prompt_tokens => beams.width as usize,
+            _ => 1,
+        }
+    }
+
+    /// The search that it begins; `None` where it is no first beam.
+    pub fn beam_search(&self) -> Option<BeamSearch> {
+        let beams = self.params.beams.filter(|_| self.place.index == 0)?;
+        let (min_tokens, max_tokens) = (self.params.min_tokens as usize, self.limit - self.prompt_tokens);
+        Some(BeamSearch::new(beams, &self.ending_tokens, min_tokens, max_tokens))
+    }
+
+    /// Whether the caller hears of it: of the beams, as many as it wants answers.
+    pub fn has_output(&self) -> bool {
+        self.place.index < self.params.completions
+    }
+
+    /// Its tokens after the prompt.
+    pub fn completion(&self) -> &[TokenId] {
+        &self.tokens[self.prompt_tokens..]
+    }
+
+    /// Notes when the first continuations of its prompt came.
+    pub fn note_ranked(&mut self, now: Instant) {
+        if self.time_to_first_token_us == 0 {
+            self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
+        }
+    }
+
+    /// Takes over the tokens of another beam, which rests, and its blocks: full ones are shared, and of one that is not full a
+    /// copy is ordered. Without a block for the copy, or where the other has none, it has to be computed again.
+    pub fn fork_from(
+        &mut self,
+        parent: &Sequence,
+        pool: &mut BlockManager,
+        copies: &mut Vec<BlockCopy>,
+        block_size: usize,
+    ) {
+        debug_assert!(self.blocks.is_empty());
+        self.tokens.truncate(self.prompt_tokens);
+        self.tokens.extend_from_slice(parent.completion());
+        self.cached_tokens = parent.cached_tokens;
+        self.started_at = parent.started_at;
+        self.time_to_first_token_us = parent.time_to_first_token_us;
+        self.computed = 0;
+        if parent.blocks.is_empty() {
+            return;
+        }
+        let full = parent.computed / block_size;
+        self.blocks.reserve(self.limit.div_ceil(block_size));
+        self.blocks.extend_from_slice(&parent.blocks[..full]);
+        pool.keep(&self.blocks);
+        if let Some(&from) = parent.blocks.get(full) {
+            let Some(to) = pool.take() else { return pool.release(&mut self.blocks) };
+            copies.push(BlockCopy { from, to });
+            self.blocks.push(to);
+        }
+        self.computed = parent.computed;
+        self.published = parent.published;
+    }
+
+    /// Goes on with a token.
+    pub fn go_on(&mut self, token: TokenId) {
+        self.tokens.push(token);
+        self.life = Life::Live;
+    }
+
+    /// Ends it with an answer of its request, all at once.
+    pub fn end_with_answer(
+        &mut self,
+        answer: &Answer,
+        tokenizer: Option<&Tokenizer>,
+        now: Instant,
+        output: &mut Output,
+    ) {
+        self.note_ranked(now);
+        let dropped = answer.ending == Ending::Token && self.params.stop_token == StopToken::Dropped;
+        let shown = &answer.tokens[..answer.tokens.len() - usize::from(dropped)];
+        for &token in shown {
+            output.token_ids.push(token);
+            if let Some(tokenizer) = tokenizer {
+                self.write_text(tokenizer, token, &mut output.text);
+            }
+        }
+        output.prompt_logprobs.extend(&self.prompt_logprobs);
+        output.score = answer.score;
+        self.completion_tokens = answer.tokens.len();
+        self.cumulative_logprob = answer.logprob;
+        let finish = match answer.ending {
+            Ending::Token => Finish::Stop,
+            Ending::Length => Finish::Length,
+        };
+        self.end(finish, tokenizer, output);
+    }
+}
