@@ -362,7 +362,7 @@ func TestErrorsSayWhatAndWhy(t *testing.T) {
 		{"a long prompt", strings.Repeat(" prime", 600), nil, nanovllm.ErrContextLength},
 		{"top_p of 2", "x", &nanovllm.RequestOptions{TopP: 2}, nanovllm.ErrInvalidArgument},
 		{"a negative limit", "x", &nanovllm.RequestOptions{MaxTokens: -1}, nanovllm.ErrInvalidArgument},
-		{"a beam", "x", &nanovllm.RequestOptions{BeamWidth: 4}, nanovllm.ErrUnsupported},
+		{"a thousand beams", "x", &nanovllm.RequestOptions{BeamWidth: 1000}, nanovllm.ErrInvalidArgument},
 	}
 	for _, c := range cases {
 		if _, err := engine.Add(c.prompt, c.opts); !errors.Is(err, c.want) || errors.Is(err, nanovllm.ErrBusy) {

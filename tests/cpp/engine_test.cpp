@@ -136,9 +136,9 @@ TEST(Engine, OptionsReachTheLibrary) {
   nvllm_model_info info = engine.model_info();
   EXPECT_EQ(info.max_model_len, 512u);
   EXPECT_EQ(info.vocab_size, 2048u);
-  nvllm::request_options unsupported;
-  unsupported.beam_width = 4;
-  EXPECT_EQ(status_of([&] { engine.add("x", unsupported); }), NVLLM_ERR_UNSUPPORTED);
+  nvllm::request_options too_wide;
+  too_wide.beam_width = 1000;
+  EXPECT_EQ(status_of([&] { engine.add("x", too_wide); }), NVLLM_ERR_INVALID_ARGUMENT);
   nvllm::request_options senseless;
   senseless.top_p = 2.0f;
   EXPECT_EQ(status_of([&] { engine.add("x", senseless); }), NVLLM_ERR_INVALID_ARGUMENT);
