@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -361,7 +362,7 @@ func TestErrorsSayWhatAndWhy(t *testing.T) {
 		{"a long prompt", strings.Repeat(" prime", 600), nil, nanovllm.ErrContextLength},
 		{"top_p of 2", "x", &nanovllm.RequestOptions{TopP: 2}, nanovllm.ErrInvalidArgument},
 		{"a negative limit", "x", &nanovllm.RequestOptions{MaxTokens: -1}, nanovllm.ErrInvalidArgument},
-		{"a beam", "x", &nanovllm.RequestOptions{BeamWidth: 4}, nanovllm.ErrUnsupported},
+		{"a thousand beams", "x", &nanovllm.RequestOptions{BeamWidth: 1000}, nanovllm.ErrInvalidArgument},
 	}
 	for _, c := range cases {
 		if _, err := engine.Add(c.prompt, c.opts); !errors.Is(err, c.want) || errors.Is(err, nanovllm.ErrBusy) {
@@ -466,6 +467,40 @@ func TestOutputsBringLogprobsOfTheAnswerAndOfThePrompt(t *testing.T) {
 	}
 	if n := answer.PromptTokens - 1; len(answer.PromptLogprobs) != n || len(answer.PromptTopTokens) != n || len(answer.PromptTopLogprobs) != n {
 		t.Errorf("a prompt of %d: %v", answer.PromptTokens, answer.PromptLogprobs)
+	}
+}
+
+func TestAnAnswerIsHeldToItsStructure(t *testing.T) {
+	engine := open(t, demoConfig())
+	prompts := []string{primesPrompt(t, engine)}
+	cases := []struct {
+		name, structure string
+		kind            nanovllm.StructureKind
+		wanted          *regexp.Regexp
+	}{
+		{"a regular expression", "[a-f]{3}-[0-9]{2}", nanovllm.StructureRegex, regexp.MustCompile(`^[a-f]{3}-[0-9]{2}$`)},
+		{"a schema", `{"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2}`, nanovllm.StructureJSONSchema,
+			regexp.MustCompile(`^\[\s*(true|false)\s*(,\s*(true|false)\s*)?\]$`)},
+		{"a grammar", `start: "yes" | "no"`, nanovllm.StructureLark, regexp.MustCompile(`^(yes|no)$`)},
+	}
+	for _, c := range cases {
+		options := &nanovllm.RequestOptions{MaxTokens: 64, StructureKind: c.kind, Structure: c.structure, Stop: []string{"never"}}
+		answers, err := engine.Generate(context.Background(), prompts, options)
+		if err != nil || answers[0].Err != nil || !c.wanted.MatchString(answers[0].Text) {
+			t.Errorf("%s: %+v %v", c.name, answers, err)
+		}
+	}
+	if _, err := engine.Add("x", &nanovllm.RequestOptions{StructureKind: nanovllm.StructureRegex, Structure: "["}); !errors.Is(err, nanovllm.ErrInvalidArgument) {
+		t.Errorf("a broken expression: %v", err)
+	}
+}
+
+func TestBeamSearchBringsItsBestAnswersFirst(t *testing.T) {
+	engine := open(t, demoConfig())
+	options := &nanovllm.RequestOptions{MaxTokens: 8, BeamWidth: 3, N: 2, EarlyStopping: nanovllm.StopNever}
+	answers, err := engine.Generate(context.Background(), []string{primesPrompt(t, engine)}, options)
+	if err != nil || len(answers) != 2 || answers[0].Score >= 0 || answers[0].Score < answers[1].Score || answers[0].Text == answers[1].Text {
+		t.Errorf("%+v %v", answers, err)
 	}
 }
 

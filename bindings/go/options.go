@@ -37,10 +37,13 @@ type RequestOptions struct {
 	N                 int                // completions of this prompt; default 1
 	BeamWidth         int                // beam search instead of sampling
 	LengthPenalty     float64            // of beam search; default 1
+	EarlyStopping     EarlyStopping      // when a beam search ends that has BeamWidth answers
 	IncludeStop       bool               // the token that stopped the answer is part of its tokens and text
 	MaxWait           time.Duration      // how long it may wait until it first runs; default for ever
 	CacheSalt         uint64             // requests with different salts share nothing in the prefix cache
 	Pooling           Pooling            // what is made of the prompt instead of generating; default nothing
+	StructureKind     StructureKind      // what Structure is; default nothing, and the answer is free
+	Structure         string             // what the text of the answer has to be
 	PinPrompt         bool               // its prompt stays in the prefix cache until [Engine.ReleasePrefix]
 }
 
@@ -52,6 +55,27 @@ const (
 	PoolingNone Pooling = C.NVLLM_POOLING_NONE // the request generates
 	PoolingLast Pooling = C.NVLLM_POOLING_LAST // the state of the last token
 	PoolingMean Pooling = C.NVLLM_POOLING_MEAN // the mean of all
+)
+
+// An EarlyStopping says when a beam search ends that has as many answers as beams.
+type EarlyStopping uint32
+
+// The rules for the end of a beam search.
+const (
+	StopHeuristically EarlyStopping = 0 // when the best beam, at its length, is no better than the worst answer
+	StopAtOnce        EarlyStopping = 1
+	StopNever         EarlyStopping = 2 // only when no beam can become better than the worst answer
+)
+
+// A StructureKind says what kind of text a structure is.
+type StructureKind int
+
+// The kinds of structures.
+const (
+	StructureNone       StructureKind = C.NVLLM_STRUCTURE_NONE        // none: the answer is free
+	StructureJSONSchema StructureKind = C.NVLLM_STRUCTURE_JSON_SCHEMA // the answer is JSON that a schema accepts
+	StructureRegex      StructureKind = C.NVLLM_STRUCTURE_REGEX       // the whole answer matches a regular expression
+	StructureLark       StructureKind = C.NVLLM_STRUCTURE_LARK        // the answer is a sentence of a grammar
 )
 
 // completions returns how many there will be.
@@ -92,6 +116,7 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 	}
 	options.beam_width = C.uint32_t(o.BeamWidth)
 	assign(&options.length_penalty, o.LengthPenalty)
+	options.early_stopping = C.uint32_t(o.EarlyStopping)
 	options.include_stop = flag(o.IncludeStop)
 	options.max_wait_us = C.uint64_t(max(0, o.MaxWait.Microseconds()))
 	options.cache_salt = C.uint64_t(o.CacheSalt)
@@ -115,17 +140,25 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 		options.bias_tokens, options.bias_values = &tokens[0], &values[0]
 		options.num_bias = C.size_t(len(tokens))
 	}
-	if len(o.Stop) == 0 {
-		return options, func() {}
+	var texts []*C.char
+	inC := func(text string) *C.char {
+		texts = append(texts, C.CString(text))
+		return texts[len(texts)-1]
 	}
-	stop := make([]*C.char, len(o.Stop))
-	for i, text := range o.Stop {
-		stop[i] = C.CString(text)
+	options.structure_kind = C.int32_t(o.StructureKind)
+	if o.Structure != "" {
+		options.structure = inC(o.Structure)
 	}
-	pinner.Pin(&stop[0])
-	options.stop, options.num_stop = &stop[0], C.size_t(len(stop))
+	if len(o.Stop) > 0 {
+		stop := make([]*C.char, len(o.Stop))
+		for i, text := range o.Stop {
+			stop[i] = inC(text)
+		}
+		pinner.Pin(&stop[0])
+		options.stop, options.num_stop = &stop[0], C.size_t(len(stop))
+	}
 	return options, func() {
-		for _, text := range stop {
+		for _, text := range texts {
 			C.free(unsafe.Pointer(text))
 		}
 	}

@@ -59,6 +59,7 @@ type Output struct {
 	TopTokens        [][]uint32    // alternatives of each token, or nil
 	TopLogprobs      [][]float32   // of these
 	TotalLogprob     float32       // of the completion so far
+	Score            float32       // of an answer that beam search found
 
 	// With the first output of a request that asked for them: of each token of the prompt but the first, or nil.
 	PromptLogprobs    []float32
@@ -89,6 +90,7 @@ func copyOutput(shown *C.nvllm_output) Output {
 		TopTokens:        rows(copied[uint32](unsafe.Pointer(shown.top_tokens), n*width), width),
 		TopLogprobs:      rows(copied[float32](unsafe.Pointer(shown.top_logprobs), n*width), width),
 		TotalLogprob:     float32(shown.cumulative_logprob),
+		Score:            float32(shown.score),
 
 		PromptLogprobs:    copied[float32](unsafe.Pointer(shown.prompt_logprobs), places),
 		PromptTopTokens:   rows(copied[uint32](unsafe.Pointer(shown.prompt_top_tokens), places*promptWidth), promptWidth),

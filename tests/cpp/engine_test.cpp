@@ -1,6 +1,7 @@
 // Ownership, requests, outputs, callbacks, text: nanovllm.hpp with exceptions, as C++17 sees it.
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <thread>
 
 #include "demo.hpp"
@@ -135,9 +136,9 @@ TEST(Engine, OptionsReachTheLibrary) {
   nvllm_model_info info = engine.model_info();
   EXPECT_EQ(info.max_model_len, 512u);
   EXPECT_EQ(info.vocab_size, 2048u);
-  nvllm::request_options unsupported;
-  unsupported.beam_width = 4;
-  EXPECT_EQ(status_of([&] { engine.add("x", unsupported); }), NVLLM_ERR_UNSUPPORTED);
+  nvllm::request_options too_wide;
+  too_wide.beam_width = 1000;
+  EXPECT_EQ(status_of([&] { engine.add("x", too_wide); }), NVLLM_ERR_INVALID_ARGUMENT);
   nvllm::request_options senseless;
   senseless.top_p = 2.0f;
   EXPECT_EQ(status_of([&] { engine.add("x", senseless); }), NVLLM_ERR_INVALID_ARGUMENT);
@@ -212,6 +213,30 @@ TEST(Engine, OutputsBringLogprobsOfTheAnswerAndOfThePrompt) {
   }
   EXPECT_EQ(tokens, 3u);
   EXPECT_EQ(prompt_places, copies.back().get().prompt_tokens() - 1);
+}
+
+TEST(Engine, AnAnswerIsHeldToItsStructure) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options = greedy(64);
+  options.structure_kind = nvllm::structure::regex;
+  options.structure = "[a-f]{3}-[0-9]{2}";
+  std::string text(engine.generate({primes_prompt(engine)}, options)[0].text());
+  EXPECT_TRUE(std::regex_match(text, std::regex("[a-f]{3}-[0-9]{2}"))) << text;
+  options.structure = "[";
+  EXPECT_EQ(status_of([&] { engine.add("x", options); }), NVLLM_ERR_INVALID_ARGUMENT);
+}
+
+TEST(Engine, BeamSearchBringsItsBestAnswersFirst) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options = greedy(8);
+  options.beam_width = 3;
+  options.n = 2;
+  options.early_stopping = 2;
+  nvllm::results answers = engine.generate({primes_prompt(engine)}, options);
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_LT(answers[0].score(), 0.0f);
+  EXPECT_GE(answers[0].score(), answers[1].score());
+  EXPECT_NE(answers[0].text(), answers[1].text());
 }
 
 TEST(Engine, TextBecomesTokensAndTextAgain) {

@@ -35,6 +35,14 @@ enum class pooling : uint32_t {
   mean = NVLLM_POOLING_MEAN,
 };
 
+/// What kind of text a structure is.
+enum class structure : int32_t {
+  none = NVLLM_STRUCTURE_NONE,
+  json_schema = NVLLM_STRUCTURE_JSON_SCHEMA,
+  regex = NVLLM_STRUCTURE_REGEX,
+  lark = NVLLM_STRUCTURE_LARK,
+};
+
 /// nvllm_engine_config: only model_path has no default.
 struct engine_options {
   std::string model_path = {};
@@ -83,10 +91,15 @@ struct request_options {
   std::optional<uint32_t> n = {};
   std::optional<uint32_t> beam_width = {};
   std::optional<float> length_penalty = {};
+  /// 0, 1 or 2.
+  std::optional<uint32_t> early_stopping = {};
   std::optional<bool> include_stop = {};
   std::optional<uint64_t> max_wait_us = {};
   std::optional<uint64_t> cache_salt = {};
   std::optional<bool> pin_prompt = {};
+  std::optional<nvllm::structure> structure_kind = {};
+  /// The schema, expression or grammar.
+  std::string structure = {};
   std::optional<nvllm::pooling> pooling = {};
 };
 
@@ -156,10 +169,13 @@ class native_request {
     assign(native_.n, options.n);
     assign(native_.beam_width, options.beam_width);
     assign(native_.length_penalty, options.length_penalty);
+    assign(native_.early_stopping, options.early_stopping);
     assign(native_.include_stop, options.include_stop);
     assign(native_.max_wait_us, options.max_wait_us);
     assign(native_.cache_salt, options.cache_salt);
     assign(native_.pin_prompt, options.pin_prompt);
+    assign(native_.structure_kind, options.structure_kind);
+    if (!options.structure.empty()) native_.structure = options.structure.c_str();
     assign(native_.pooling, options.pooling);
   }
 

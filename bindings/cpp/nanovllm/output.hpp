@@ -107,6 +107,8 @@ class output {
   /// What pooling asked for, with the end of the request; else empty.
   view<float> embedding() const noexcept { return {native_.embedding, native_.embedding_len}; }
   float cumulative_logprob() const noexcept { return native_.cumulative_logprob; }
+  /// Of an answer that beam search found; else 0.
+  float score() const noexcept { return native_.score; }
 
   /// The struct of the C API.
   const nvllm_output& native() const noexcept { return native_; }

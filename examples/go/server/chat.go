@@ -15,9 +15,7 @@ type chatRequest struct {
 	TopLogprobs         int              `json:"top_logprobs"`
 	Tools               []any            `json:"tools"`
 	ToolChoice          json.RawMessage  `json:"tool_choice"`
-	ResponseFormat      *struct {
-		Type string `json:"type"`
-	} `json:"response_format"`
+	ResponseFormat      responseFormat   `json:"response_format"`
 	// No part of OpenAI's API: variables of the model's template.
 	ChatTemplateKwargs map[string]any `json:"chat_template_kwargs"`
 }
@@ -50,9 +48,6 @@ func (s *server) chatJob(request *chatRequest) (*job, error) {
 			return nil, err
 		}
 	}
-	if f := request.ResponseFormat; f != nil && f.Type != "text" {
-		return nil, unsupported("response_format", "response_format %q is not supported, only \"text\"", f.Type)
-	}
 	switch choice := string(request.ToolChoice); choice {
 	case "", "null", `"auto"`, `"none"`:
 		if choice == `"none"` {
@@ -73,6 +68,10 @@ func (s *server) chatJob(request *chatRequest) (*job, error) {
 	}
 	if request.Logprobs {
 		options.NumLogprobs = max(1, request.TopLogprobs)
+	}
+
+	if err := request.ResponseFormat.apply(options); err != nil {
+		return nil, err
 	}
 
 	variables := map[string]any{}

@@ -3,6 +3,7 @@
     client_test.py URL API_KEY
 """
 
+import json
 import sys
 
 import openai
@@ -54,6 +55,18 @@ def main(url: str, key: str) -> None:
     )
     assert once.choices[0].text.startswith("is") and once.choices[0].text != "isis", once
 
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 8}, "coins": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["name", "coins"],
+        "additionalProperties": False,
+    }
+    formatted = client.chat.completions.create(
+        model=model, messages=MESSAGES, response_format={"type": "json_schema", "json_schema": {"name": "ware", "schema": schema}}
+    )
+    ware = json.loads(formatted.choices[0].message.content)
+    assert set(ware) == {"name", "coins"} and len(ware["name"]) <= 8 and 0 <= ware["coins"] <= 99, ware
+
     # The client asks for base64 of its own accord, and decodes it.
     embedding = client.embeddings.create(model=model, input=["an iron sword", "a loaf of bread"])
     numbers = client.embeddings.create(model=model, input="an iron sword", encoding_format="float")
@@ -64,10 +77,8 @@ def main(url: str, key: str) -> None:
         ("a wrong key", lambda: client.with_options(api_key="wrong").models.list(), openai.AuthenticationError),
         ("another model", lambda: client.chat.completions.create(model="other", messages=MESSAGES), openai.NotFoundError),
         (
-            "a JSON schema",
-            lambda: client.chat.completions.create(
-                model=model, messages=MESSAGES, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
-            ),
+            "a format without a schema",
+            lambda: client.chat.completions.create(model=model, messages=MESSAGES, response_format={"type": "json_schema"}),
             openai.BadRequestError,
         ),
         ("no messages", lambda: client.chat.completions.create(model=model, messages=[]), openai.BadRequestError),
