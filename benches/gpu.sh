@@ -28,3 +28,6 @@ for shape in qwen3-0.6b qwen3-8b; do
     echo "== $shape"
     "$programs/throughput" $shape "$scratch/$shape"
 done
+echo "== a budget of 4 ms"
+"$programs/frames" models/demo cuda
+"$programs/frames" "$scratch/qwen3-0.6b" cuda
