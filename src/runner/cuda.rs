@@ -20,9 +20,6 @@ use std::time::{Duration, Instant};
 /// Device memory that is left alone besides what was measured: the driver takes some for each kernel when it first runs.
 const SPARE_BYTES: u64 = 128 << 20;
 
-/// Products of fewer tokens than this are timed with the graphs.
-const TIMED_FROM: usize = 128;
-
 /// A decoder on one GPU.
 pub struct CudaRunner {
     /// Hold addresses of all that follows.
@@ -110,8 +107,8 @@ fn open_weights(folder: &Path, dtype: Option<DType>) -> Result<Weights> {
     }
 }
 
-/// Runs the largest pass there can be, so that what the driver and cuBLASLt load is loaded, and a layer of smaller ones, so that
-/// their matrix products are timed. Answers the bytes that graphs of these sizes will take.
+/// Runs the largest pass there can be, so that what the driver and cuBLASLt load is loaded, and answers the bytes that graphs of
+/// these sizes will take.
 fn warm_up(
     sizes: &[usize],
     backend: &mut Cuda,
@@ -124,11 +121,6 @@ fn warm_up(
     decoder.run_to_logits(backend, cache, step);
     decoder.sample(backend, step);
     backend.synchronize()?;
-    for tokens in (TIMED_FROM.ilog2()..).map(|log2| 1 << log2).take_while(|&tokens| tokens < limits.tokens) {
-        backend.stage(step, &graphs::largest_batch(&BatchLimits { tokens, ..*limits }))?;
-        decoder.run(backend, cache, step, decoder.first());
-        backend.synchronize()?;
-    }
     let Some(&largest) = sizes.last() else { return Ok(SPARE_BYTES) };
     let (before, _) = backend.memory()?;
     let one = Graphs::capture(&[largest], backend, decoder, cache, step, limits)?;

@@ -147,8 +147,7 @@ impl Cuda {
         self.route = route;
     }
 
-    /// Ends the timing of matrix products: later sizes take the algorithm of the next larger one that was timed, so that no step
-    /// waits for it.
+    /// Ends the timing of matrix products: later sizes take the library's first suggestion, so that no step waits for a choice.
     pub fn settle(&mut self) {
         if let Some(blas) = &mut self.blas {
             blas.settle();
