@@ -115,9 +115,10 @@ static void the_number_of_options_must_fit(void) {
   options.temperature = -1.0f;
   CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_generate(engine, prompts, NULL, 3, two, 1, NULL, NULL, &result, &error),
                &error, "bad options for all prompts");
-  options.beam_width = 2;
-  CHECK_STATUS(NVLLM_ERR_UNSUPPORTED, nvllm_generate(engine, prompts, NULL, 3, two, 1, NULL, NULL, &result, &error), &error,
-               "unsupported options for all prompts");
+  options.temperature = 0.0f;
+  options.early_stopping = 7;
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_generate(engine, prompts, NULL, 3, two, 1, NULL, NULL, &result, &error),
+               &error, "options that make no sense for all prompts");
   CHECK(result == NULL, "no result was stored");
   CHECK_STATUS(NVLLM_OK, nvllm_generate(engine, NULL, NULL, 0, NULL, 0, NULL, NULL, &result, &error), &error, "no prompts");
   CHECK(nvllm_result_count(result) == 0, "no results");
@@ -134,13 +135,13 @@ static void bad_prompts_leave_the_good_ones_alone(void) {
                                  NVLLM_OK,
                                  NVLLM_ERR_INVALID_ARGUMENT,
                                  NVLLM_ERR_CONTEXT_LENGTH,
-                                 NVLLM_ERR_UNSUPPORTED,
+                                 NVLLM_ERR_INVALID_ARGUMENT,
                                  NVLLM_OK};
   nvllm_request_options good = options_of(4), bad = options_of(4);
   const nvllm_request_options *options[] = {&good, &good, &good, &good, &good, &bad, &good};
   nvllm_result *result = NULL;
   good.ignore_eos = 1;
-  bad.beam_width = 3;
+  bad.early_stopping = 7;
   bad.tag = 55;
   CHECK_STATUS(NVLLM_OK, nvllm_generate(engine, prompts, lens, 7, options, 7, NULL, NULL, &result, &error), &error, "generate");
   if (result == NULL) return;
