@@ -35,10 +35,10 @@ else
 fi
 
 quietly cpack --config "$build/CPackConfig.cmake" -B "$work/packages"
-mkdir "$root/work"
-cp "$work"/packages/*.deb "$source/examples/c/generate.c" "$source/examples/c/prompt.h" "$source/examples/cpp/chat.cpp" "$root/work"
-cp -r "$source/models/demo" "$root/work/model"
-cat >"$root/work/CMakeLists.txt" <<'CODE'
+mkdir "$root/consumer"
+cp "$work"/packages/*.deb "$source/examples/c/generate.c" "$source/examples/c/prompt.h" "$source/examples/cpp/chat.cpp" "$root/consumer"
+cp -r "$source/models/demo" "$root/consumer/model"
+cat >"$root/consumer/CMakeLists.txt" <<'CODE'
 cmake_minimum_required(VERSION 3.20)
 project(consumer LANGUAGES CXX)
 find_package(nanovllm REQUIRED)
@@ -47,10 +47,10 @@ target_compile_features(chat PRIVATE cxx_std_20)
 target_link_libraries(chat PRIVATE nanovllm::cpp)
 CODE
 
-cat >"$root/work/answers.sh" <<'CODE'
+cat >"$root/consumer/answers.sh" <<'CODE'
 # Builds by pkg-config and by CMake, and asks both.
 set -e
-cd /work
+cd /consumer
 gcc -Wall -Werror generate.c -o by_pkg_config $(pkg-config --cflags --libs nanovllm)
 gcc generate.c -o static $(pkg-config --cflags --libs nanovllm-static)
 cmake -S . -B build >/dev/null
@@ -62,28 +62,28 @@ echo "introduce yourself" | build/chat model 2>/dev/null | grep "libnanovllm"
 CODE
 
 # A package says what it needs.
-inside sh -c 'dpkg -i /work/libnanovllm-dev_*.deb' >"$work/log" 2>&1 && fail "libnanovllm-dev is content without its library"
+inside sh -c 'dpkg -i /consumer/libnanovllm-dev_*.deb' >"$work/log" 2>&1 && fail "libnanovllm-dev is content without its library"
 grep -q "libnanovllm-dev depends on libnanovllm0" "$work/log" || fail "dpkg does not name the library: $(cat "$work/log")"
 quietly inside dpkg --purge libnanovllm-dev
 
-quietly inside sh -c 'dpkg -i /work/libnanovllm0_*.deb'
-quietly inside sh -c 'dpkg -i /work/libnanovllm-dev_*.deb'
+quietly inside sh -c 'dpkg -i /consumer/libnanovllm0_*.deb'
+quietly inside sh -c 'dpkg -i /consumer/libnanovllm-dev_*.deb'
 [ -z "$(inside dpkg --audit)" ] || fail "dpkg --audit: $(inside dpkg --audit)"
 [ -z "$(inside dpkg --verify libnanovllm0 libnanovllm-dev)" ] || fail "installed files are not those of the package"
-inside sh /work/answers.sh >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "a consumer failed"; }
+inside sh /consumer/answers.sh >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "a consumer failed"; }
 [ "$(wc -l <"$work/log")" = 3 ] || fail "three consumers do not answer: $(cat "$work/log")"
 
 # The program of its own package, which brings no compiler.
-quietly inside sh -c 'dpkg -i /work/nanovllm_*.deb'
-inside sh -c 'echo "introduce yourself" | nanovllm chat /work/model' 2>/dev/null | grep -q "libnanovllm" || fail "nanovllm does not chat"
+quietly inside sh -c 'dpkg -i /consumer/nanovllm_*.deb'
+inside sh -c 'echo "introduce yourself" | nanovllm chat /consumer/model' 2>/dev/null | grep -q "libnanovllm" || fail "nanovllm does not chat"
 quietly inside dpkg --purge nanovllm
 
 # What was built keeps running with the library alone, and says what it lacks without it.
 quietly inside dpkg --purge libnanovllm-dev
 inside test -e /usr/include/nanovllm.h && fail "libnanovllm-dev left its header"
-quietly inside sh -c 'cd /work && ./by_pkg_config --temperature 0 model "introduce yourself"'
+quietly inside sh -c 'cd /consumer && ./by_pkg_config --temperature 0 model "introduce yourself"'
 quietly inside dpkg --purge libnanovllm0
-inside sh -c 'cd /work && ./by_pkg_config model hello' >"$work/log" 2>&1 && fail "it runs without its library"
+inside sh -c 'cd /consumer && ./by_pkg_config model hello' >"$work/log" 2>&1 && fail "it runs without its library"
 grep -q "libnanovllm.so.0" "$work/log" || fail "the loader does not name the library: $(cat "$work/log")"
 left=$(cd "$root" && find usr/lib usr/include usr/share -name '*nanovllm*')
 [ -z "$left" ] || fail "purged packages leave $left"
