@@ -131,6 +131,38 @@ NVLLM_API uint32_t nvllm_abi_version(void);
 NVLLM_API
 const char *nvllm_build_info(void);
 
+/* ---- Limits -------------------------------------------------------------
+ * What one request may ask for, whatever the engine's options say. A call that asks for more answers
+ * NVLLM_ERR_INVALID_ARGUMENT with a message that names the limit. docs/security.md says why each is there.
+ */
+
+// Completions of one request.
+#define NVLLM_MAX_COMPLETIONS 1024
+
+// Completions of all requests of an engine that have not ended, and of all prompts of one nvllm_generate. max_queue lowers it.
+#define NVLLM_MAX_QUEUED_COMPLETIONS 1048576
+
+// Stop strings of one request.
+#define NVLLM_MAX_STOP_STRINGS 128
+
+// Bytes of one stop string.
+#define NVLLM_MAX_STOP_STRING_BYTES 4096
+
+// Stop tokens of one request.
+#define NVLLM_MAX_STOP_TOKENS 1024
+
+// Logit biases of one request.
+#define NVLLM_MAX_BIASES 16384
+
+// Bytes of one text: a prompt, or what is to be tokenized.
+#define NVLLM_MAX_TEXT_BYTES 16777216
+
+// Bytes of a JSON schema, a regular expression or a Lark grammar.
+#define NVLLM_MAX_STRUCTURE_BYTES 262144
+
+// Bytes of the JSON of one conversation, and of its tools.
+#define NVLLM_MAX_MESSAGES_BYTES 16777216
+
 /* ---- Logging: one callback for the whole process ------------------------ */
 
 // How much a message matters.

@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 header=include/nanovllm.h
 reference=docs/reference.md
-sections="status version logging engine requests stepping generate state text stats"
+sections="status version limits logging engine requests stepping generate state text stats"
 
 wanted="cbindgen 0.29.4"
 found=$(cbindgen --version 2>/dev/null || echo "no cbindgen")

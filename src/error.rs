@@ -208,6 +208,13 @@ pub enum Error {
         /// The option that makes it smaller.
         knob: &'static str,
     },
+    /// The system refused a thread.
+    NoThread {
+        /// What it was to do: the end of its name.
+        purpose: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
     /// A feature that this build or device does not have.
     Unsupported {
         /// What was asked for, and what to use instead.
@@ -306,6 +313,12 @@ impl fmt::Display for Error {
             ),
             Error::OutOfMemory { what, bytes, knob } => {
                 write!(f, "no memory for {what} of {bytes} bytes: lower {knob}")
+            }
+            Error::NoThread { purpose, source } => {
+                write!(
+                    f,
+                    "no thread could be started for {purpose}: {source}; raise the process's limit on threads or memory"
+                )
             }
             Error::Unsupported { what } => write!(f, "{what}"),
             Error::Device { call, code } => {

@@ -4,7 +4,8 @@
 //! ffi -> engine -> runner -> model -> ops -> backend -> cpu
 //! ```
 //!
-//! Each layer imports only what stands to its right; [`error`], [`batch`] and [`log`] are leaves that all may import.
+//! Each layer imports only what stands to its right; [`error`], [`batch`], [`limits`], [`contain`] and [`log`] are
+//! leaves that all may import.
 //! `tests/architecture.rs` holds the import table. C programs see `include/nanovllm.h` alone; the Rust items are public
 //! for the tests and benches of this repository and carry no promise of stability.
 #![deny(unsafe_code)]
@@ -12,9 +13,11 @@
 
 pub mod backend;
 pub mod batch;
+pub mod contain;
 pub mod engine;
 pub mod error;
 pub mod ffi;
+pub mod limits;
 pub mod log;
 pub mod model;
 pub mod ops;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Each layer and the layers it may import. `error`, `batch` and `log` are leaves that all may import.
+/// Each layer and the layers it may import. `error`, `batch`, `limits`, `contain` and `log` are leaves that all may import.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("ffi", &["engine", "runner", "backend"]),
     ("engine", &["runner", "backend"]),
@@ -15,9 +15,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("batch", &[]),
     ("log", &[]),
+    ("limits", &[]),
+    ("contain", &[]),
     ("lib", &["ffi", "engine", "runner", "model", "ops", "backend"]),
 ];
-const LEAVES: &[&str] = &["error", "batch", "log"];
+const LEAVES: &[&str] = &["error", "batch", "log", "limits", "contain"];
 
 const FILE_LINES_MAX: usize = 600;
 const FAMILY_LINES_MAX: usize = 60;

@@ -8,6 +8,7 @@ pub mod cpu;
 pub mod cuda;
 mod host_tensor;
 mod mapped_file;
+pub mod thread;
 
 pub use host_tensor::{DType, HostTensor};
 pub use mapped_file::map_file;

@@ -5,8 +5,9 @@ use super::logging;
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::{self, *};
 use super::status::{nvllm_error, nvllm_status};
+use crate::backend::thread;
+use crate::contain;
 use crate::log::{self, Level};
-use std::any::Any;
 use std::cell::Cell;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
@@ -14,9 +15,6 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
 
 pub(super) use injected::panic_inside;
-
-/// Threads whose names begin so are the library's own.
-const THREAD_PREFIX: &str = "nvllm";
 
 thread_local! {
     /// Calls of the library that this thread is inside of.
@@ -31,7 +29,7 @@ pub(super) fn guard(
     error: Option<&mut MaybeUninit<nvllm_error>>,
     call: impl FnOnce() -> Result<nvllm_status_code, Refusal>,
 ) -> nvllm_status {
-    let (status, native_code, message) = match contain(entry, call) {
+    let (status, native_code, message) = match catch(entry, call) {
         Ok(Ok(status)) => (status, 0, String::new()),
         Ok(Err(refusal)) => (refusal.status(), refusal.native_code(), refusal.to_string()),
         Err(reason) => (NVLLM_ERR_PANIC, 0, format!("a bug in the library stopped {entry}: {reason}")),
@@ -45,13 +43,13 @@ pub(super) fn guard(
 
 /// Runs a call that has another answer, which is `fallback` when a panic stops it.
 pub(super) fn guard_value<T>(entry: &'static str, fallback: T, call: impl FnOnce() -> T) -> T {
-    let answer = contain(entry, call).unwrap_or(fallback);
+    let answer = catch(entry, call).unwrap_or(fallback);
     logging::deliver();
     answer
 }
 
 /// The answer of `call`, or the words of the panic that stopped it.
-fn contain<T>(entry: &'static str, call: impl FnOnce() -> T) -> Result<T, String> {
+fn catch<T>(entry: &'static str, call: impl FnOnce() -> T) -> Result<T, String> {
     install_panic_hook();
     DEPTH.set(DEPTH.get() + 1);
     // What a panic leaves half done belongs to one engine, and `handle::Visit` poisons that engine as it unwinds.
@@ -60,11 +58,8 @@ fn contain<T>(entry: &'static str, call: impl FnOnce() -> T) -> Result<T, String
         call()
     }));
     let outcome = outcome.map_err(|payload| {
-        let reason = words(payload.as_ref()).to_owned();
-        // A payload may panic in its own drop.
-        if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-            std::mem::forget(second);
-        }
+        let reason = contain::message(payload.as_ref()).to_owned();
+        contain::dispose(payload);
         reason
     });
     DEPTH.set(DEPTH.get() - 1);
@@ -88,7 +83,11 @@ fn install_panic_hook() {
     ONCE.call_once(|| {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let our_thread = std::thread::current().name().is_some_and(|name| name.starts_with(THREAD_PREFIX));
+            let our_thread = std::thread::current().name().is_some_and(|name| name.starts_with(thread::NAME_PREFIX));
+            // The panic of another crate is an error of its input.
+            if contain::is_active() {
+                return;
+            }
             if our_thread || DEPTH.try_with(Cell::get).unwrap_or(0) > 0 { log_panic(info) } else { previous(info) }
         }));
     });
@@ -96,12 +95,7 @@ fn install_panic_hook() {
 
 fn log_panic(info: &PanicHookInfo) {
     let place = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
-    log::log(Level::Error, format_args!("bug in the library at {place}: {}", words(info.payload())));
-}
-
-fn words(payload: &(dyn Any + Send)) -> &str {
-    let owned = payload.downcast_ref::<String>().map(String::as_str);
-    owned.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
+    log::log(Level::Error, format_args!("bug in the library at {place}: {}", contain::message(info.payload())));
 }
 
 /// A test asks for a panic by the environment variable NVLLM_TEST_PANIC: the entry point's name for one before the call,

@@ -64,7 +64,9 @@ impl Refusal {
     /// errno or the device's code, 0 where there is none.
     pub(super) fn native_code(&self) -> i32 {
         match self {
-            Refusal::Engine(Error::Io { source, .. }) => source.raw_os_error().unwrap_or(0),
+            Refusal::Engine(Error::Io { source, .. } | Error::NoThread { source, .. }) => {
+                source.raw_os_error().unwrap_or(0)
+            }
             Refusal::Engine(Error::Device { code, .. }) => *code,
             _ => 0,
         }
@@ -89,6 +91,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::PinsFull { .. }
         | Error::NoFreeBlocks { .. }
         | Error::KvCacheTooSmall { .. }
+        | Error::NoThread { .. }
         | Error::OutOfMemory { .. } => NVLLM_ERR_OUT_OF_MEMORY,
         Error::QueueFull { .. } => NVLLM_ERR_QUEUE_FULL,
         Error::UnknownRequest { .. } | Error::UnknownPin { .. } | Error::NotCached { .. } => NVLLM_ERR_NOT_FOUND,

@@ -9,6 +9,7 @@
 //! as another process is busy.
 #![allow(unsafe_code)]
 
+use crate::backend::thread::{STACK_BYTES, spawn};
 use crate::log::{self, Level};
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
@@ -88,11 +89,9 @@ impl Pool {
             all_left: Condvar::new(),
         });
         let mut workers = Vec::with_capacity(threads.saturating_sub(1));
-        let signals = BlockedSignals::new();
         for thread in 1..threads {
             let shared = shared.clone();
-            let name = format!("nvllm-cpu-{thread}");
-            match thread::Builder::new().name(name).spawn(move || shared.serve(thread)) {
+            match spawn(&format!("cpu-{thread}"), STACK_BYTES, move || shared.serve(thread)) {
                 Ok(worker) => workers.push(worker),
                 Err(refusal) => {
                     log::log(
@@ -103,7 +102,6 @@ impl Pool {
                 }
             }
         }
-        drop(signals);
         Pool { shared, workers }
     }
 
@@ -279,31 +277,6 @@ fn spin_while(condition: impl Fn() -> bool) -> bool {
         if begin.elapsed() >= SPIN {
             return false;
         }
-    }
-}
-
-/// All signals blocked on this thread, and so on the threads it creates, until it is dropped.
-struct BlockedSignals {
-    before: libc::sigset_t,
-}
-
-impl BlockedSignals {
-    fn new() -> BlockedSignals {
-        // SAFETY: a signal set is plain memory that the two calls fill; they cannot fail with these arguments.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            BlockedSignals { before }
-        }
-    }
-}
-
-impl Drop for BlockedSignals {
-    fn drop(&mut self) {
-        // SAFETY: the set was filled by the call in `new`.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }
 
