@@ -89,7 +89,7 @@ typedef enum nvllm_status_code {
   NVLLM_ERR_CANCELLED = -10,
   // Not in this build, or not for this model.
   NVLLM_ERR_UNSUPPORTED = -11,
-  // max_queue requests wait already: step, then try again.
+  // No room beside the requests that wait, by max_queue or NVLLM_MAX_QUEUED_COMPLETIONS: step, then try again.
   NVLLM_ERR_QUEUE_FULL = -12,
   // The prompt leaves no place for an answer within max_model_len.
   NVLLM_ERR_CONTEXT_LENGTH = -13,
@@ -242,7 +242,8 @@ typedef struct nvllm_engine_config {
   uint32_t max_num_seqs;
   // New tokens in one forward pass; 0 = default of the device.
   uint32_t max_batched_tokens;
-  // Requests that may wait, each of their completions counted; 0 = no limit.
+  // Requests that may wait, each of their completions counted; 0 = NVLLM_MAX_QUEUED_COMPLETIONS. A request whose n is greater
+  // can never be queued, and is refused as such.
   uint32_t max_queue;
   // Tokens of a KV block; 0 = default of the device.
   uint32_t kv_block_size;
@@ -397,22 +398,22 @@ typedef struct nvllm_request_options {
   // Strings that end the answer, NUL-terminated UTF-8: its text ends before the first of them to be complete, also where
   // tokens cut it. token_ids have all tokens, those that spell the string too. Needs a tokenizer.
   const char *const *stop;
-  // Of these, how many; default 0.
+  // Length of `stop`, at most NVLLM_MAX_STOP_STRINGS; default 0. Each has at most NVLLM_MAX_STOP_STRING_BYTES.
   size_t num_stop;
   // Tokens that end the answer, besides EOS.
   const uint32_t *stop_tokens;
-  // Of these, how many; default 0.
+  // Length of `stop_tokens`, at most NVLLM_MAX_STOP_TOKENS; default 0.
   size_t num_stop_tokens;
   // bias_values[i] is added to the logit of bias_tokens[i], after the penalties; each token once.
   const uint32_t *bias_tokens;
   // As many as bias_tokens: finite, or minus infinity for a token that never comes.
   const float *bias_values;
-  // Of these, how many; default 0.
+  // Length of `bias_tokens` and `bias_values`, at most NVLLM_MAX_BIASES; default 0.
   size_t num_bias;
   // 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
   // to 64. They are the model's own: before penalties, biases, temperature and filters.
   uint32_t num_logprobs;
-  // Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
+  // Completions of this prompt, 1 to NVLLM_MAX_COMPLETIONS; default 1. They share the KV blocks of the prompt, which is computed once, and
   // each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
   uint32_t n;
   // 0, the default, is sampling; from 2 on beam search with so many beams, whose n best answers come as completions 0 to
@@ -444,7 +445,8 @@ typedef struct nvllm_request_options {
   // than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
   // early_stopping False, True and "never".
   uint32_t early_stopping;
-  // What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8; default NULL. A refusal
+  // What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8 of at most
+  // NVLLM_MAX_STRUCTURE_BYTES; default NULL. A refusal
   // says what is wrong with it. A text that came before is not compiled again.
   const char *structure;
   // One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options

@@ -4,6 +4,7 @@
 //! changes it. Bugs are panics; "not now" is an `Option`.
 
 use crate::batch::TokenId;
+use crate::limits;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -48,10 +49,25 @@ pub enum Error {
         /// Blocks that may be pinned.
         limit: usize,
     },
-    /// `max_queue` requests wait already.
+    /// The request finds no room beside those that wait.
     QueueFull {
-        /// `max_queue`.
+        /// `max_queue`, or how many the library bears.
         limit: usize,
+        /// Completions that wait.
+        waiting: usize,
+        /// Completions of the request.
+        wanted: usize,
+    },
+    /// A request or a file asks for more than a limit allows.
+    Limit {
+        /// What there is too much of: a field's name in the header.
+        field: &'static str,
+        /// How much there is.
+        found: usize,
+        /// How much there may be.
+        limit: usize,
+        /// The limit's name in the header, or the option that sets it.
+        name: &'static str,
     },
     /// An option of a request or an engine has a value that makes no sense.
     Option {
@@ -252,8 +268,17 @@ impl fmt::Display for Error {
                 f,
                 "pin_prompt asks for {blocks} KV blocks, but of the {limit} that max_model_len leaves {pinned} are pinned: release a prefix, raise kv_cache_bytes or lower max_model_len"
             ),
-            Error::QueueFull { limit } => {
-                write!(f, "{limit} requests wait already: step the engine or raise max_queue")
+            Error::QueueFull { limit: limits::QUEUED_COMPLETIONS, waiting, wanted } => write!(
+                f,
+                "{waiting} completions have not ended, and with {wanted} more they are over {} (NVLLM_MAX_QUEUED_COMPLETIONS): step the engine",
+                limits::QUEUED_COMPLETIONS
+            ),
+            Error::QueueFull { limit, waiting, wanted } => write!(
+                f,
+                "max_queue is {limit}, which leaves no room for {wanted} more: {waiting} requests wait already: step the engine or raise max_queue"
+            ),
+            Error::Limit { field, found, limit, name } => {
+                write!(f, "{field} is {found}, but must be at most {limit} ({name})")
             }
             Error::Option { field, value, wanted } => write!(f, "{field} is {value}, but must be {wanted}"),
             Error::NotUtf8 { what, valid_bytes } => {

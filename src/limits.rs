@@ -4,6 +4,8 @@
 //! header, in `src/ffi/limits.rs`, which is checked against this table when it is compiled. `docs/security.md` has all of
 //! them.
 
+use crate::error::{Error, Result};
+
 /// Completions of one request.
 pub const COMPLETIONS: usize = 1024;
 /// Completions of all requests that have not ended, and of all prompts of one `nvllm_generate`.
@@ -22,3 +24,12 @@ pub const TEXT_BYTES: usize = 16 << 20;
 pub const STRUCTURE_BYTES: usize = 256 << 10;
 /// Bytes of the messages of one conversation, and of its tools.
 pub const MESSAGES_BYTES: usize = 16 << 20;
+
+/// Refuses what is over a limit. `field` names what there is too much of, and `name` the limit as the header does.
+///
+/// # Errors
+///
+/// [`Error::Limit`].
+pub fn at_most(field: &'static str, found: usize, limit: usize, name: &'static str) -> Result<()> {
+    if found > limit { Err(Error::Limit { field, found, limit, name }) } else { Ok(()) }
+}

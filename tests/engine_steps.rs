@@ -183,7 +183,7 @@ fn run(world: World) {
                 let waiting = front.stats().waiting as usize;
                 match (front.add_request(Prompt::Tokens(&prompt), params.clone()), refusal(&prompt, &params, &shape)) {
                     (Ok(id), None) => {
-                        assert!(max_queue.is_none_or(|max| waiting < max));
+                        assert!(max_queue.is_none_or(|max| waiting + params.sequences() as usize <= max));
                         assert!(ids.iter().all(|&other| other < id));
                         ids.push(id);
                         let completions = params.completions;
@@ -201,7 +201,13 @@ fn run(world: World) {
                     (Err(Error::PromptEmpty), Some("empty")) => {}
                     (Err(Error::PromptTooLong { .. }), Some("too long")) => {}
                     (Err(Error::RequestTooLarge { .. }), Some("too large")) => {}
-                    (Err(Error::QueueFull { limit }), None) => assert!(Some(limit) == max_queue && waiting >= limit),
+                    (Err(Error::QueueFull { limit, waiting: counted, wanted }), None) => {
+                        assert_eq!((Some(limit), counted, wanted), (max_queue, waiting, params.sequences() as usize));
+                        assert!(waiting + wanted > limit);
+                    }
+                    (Err(Error::Limit { found, limit, .. }), None) => {
+                        assert!(Some(limit) == max_queue && found == params.sequences() as usize && found > limit);
+                    }
                     (Err(Error::PinsFull { blocks, pinned, limit }), None) => assert!(pinned + blocks > limit),
                     (answer, expected) => panic!("{answer:?} where {expected:?} was expected"),
                 }
@@ -362,14 +368,14 @@ fn a_full_queue_refuses_until_a_step_makes_room() {
     let add = |engine: &Engine| engine.front().add_request(Prompt::Tokens(&[1, 2]), greedy(3));
     add(&engine).unwrap();
     add(&engine).unwrap();
-    assert!(matches!(add(&engine), Err(Error::QueueFull { limit: 2 })));
+    assert!(matches!(add(&engine), Err(Error::QueueFull { limit: 2, .. })));
     engine.step(Budget::OnePass).unwrap();
     add(&engine).unwrap();
     assert_eq!(finish(&mut engine).len(), 3);
 
     let two = SamplingParams { completions: 2, ..greedy(3) };
     engine.front().add_request(Prompt::Tokens(&[1, 2]), two).unwrap();
-    assert!(matches!(add(&engine), Err(Error::QueueFull { limit: 2 })), "each completion counts");
+    assert!(matches!(add(&engine), Err(Error::QueueFull { limit: 2, .. })), "each completion counts");
     finish(&mut engine);
 }
 

@@ -8,6 +8,7 @@ use super::sampling_params::SamplingParams;
 use crate::batch::{Adjustment, Sampling, TokenId};
 
 /// The adjustments of one sequence.
+#[derive(Clone, Default)]
 pub struct Adjustments {
     repetition_penalty: f32,
     presence_penalty: f32,
@@ -17,20 +18,26 @@ pub struct Adjustments {
 }
 
 impl Adjustments {
-    /// Those of a request before its first token.
-    pub fn new(params: &SamplingParams, prompt: &[TokenId]) -> Adjustments {
+    /// Those of a request before its first token. `biases` are in ascending order of their tokens.
+    pub fn new(params: &SamplingParams, biases: &[Adjustment], prompt: &[TokenId]) -> Adjustments {
         let SamplingParams { repetition_penalty, presence_penalty, frequency_penalty, .. } = *params;
-        let mut list: Vec<Adjustment> = Vec::new();
+        let mut list = Vec::with_capacity(biases.len());
         if repetition_penalty != 1.0 {
             list.extend(prompt.iter().map(|&token| Adjustment { token, uses: 0, bias: 0.0 }));
             list.sort_unstable_by_key(|entry| entry.token);
             list.dedup_by_key(|entry| entry.token);
+            let of_prompt = list.len();
+            for bias in biases {
+                match list[..of_prompt].binary_search_by_key(&bias.token, |entry| entry.token) {
+                    Ok(index) => list[index].bias = bias.bias,
+                    Err(_) => list.push(*bias),
+                }
+            }
+            list.sort_unstable_by_key(|entry| entry.token);
+        } else {
+            list.extend_from_slice(biases);
         }
-        let mut adjustments = Adjustments { repetition_penalty, presence_penalty, frequency_penalty, list };
-        for &(token, bias) in &params.logit_bias {
-            adjustments.entry(token).bias = bias;
-        }
-        adjustments
+        Adjustments { repetition_penalty, presence_penalty, frequency_penalty, list }
     }
 
     /// Whether tokens have to be counted.
@@ -93,6 +100,13 @@ mod tests {
     /// Token, uses, bias.
     type Entry = (TokenId, u32, f32);
 
+    fn biases(params: &SamplingParams) -> Vec<Adjustment> {
+        let bias = |&(token, bias): &(TokenId, f32)| Adjustment { token, uses: UNUSED, bias };
+        let mut biases: Vec<Adjustment> = params.logit_bias.iter().map(bias).collect();
+        biases.sort_unstable_by_key(|entry| entry.token);
+        biases
+    }
+
     fn written(adjustments: &Adjustments, banned: &[TokenId]) -> Vec<Entry> {
         let mut sampling = Sampling::GREEDY;
         // Those of another sample stand before them.
@@ -106,7 +120,7 @@ mod tests {
     fn each_penalty_counts_the_tokens_it_looks_at() {
         type Row = (&'static str, SamplingParams, &'static [Entry]);
         let plain = SamplingParams::default();
-        let cases: [Row; 5] = [
+        let cases: [Row; 6] = [
             ("none", plain.clone(), &[]),
             (
                 "repetition",
@@ -116,13 +130,18 @@ mod tests {
             ("presence", SamplingParams { presence_penalty: 0.5, ..plain.clone() }, &[(5, 2, 0.0), (7, 1, 0.0)]),
             ("frequency", SamplingParams { frequency_penalty: -1.0, ..plain.clone() }, &[(5, 2, 0.0), (7, 1, 0.0)]),
             (
+                "repetition and biases",
+                SamplingParams { repetition_penalty: 1.5, logit_bias: vec![(9, 1.0), (3, 2.0)], ..plain.clone() },
+                &[(3, 0, 2.0), (5, 2, 0.0), (7, 1, 0.0), (9, UNUSED, 1.0)],
+            ),
+            (
                 "a bias alone",
                 SamplingParams { logit_bias: vec![(7, 2.0), (1, -3.0)], ..plain.clone() },
                 &[(1, UNUSED, -3.0), (7, UNUSED, 2.0)],
             ),
         ];
         for (name, params, expected) in cases {
-            let mut adjustments = Adjustments::new(&params, &[5, 3, 5]);
+            let mut adjustments = Adjustments::new(&params, &biases(&params), &[5, 3, 5]);
             for token in [5, 7, 5] {
                 adjustments.count(token);
             }
@@ -133,7 +152,7 @@ mod tests {
     #[test]
     fn a_ban_takes_the_place_of_what_else_is_known_of_a_token() {
         let params = SamplingParams { presence_penalty: 1.0, logit_bias: vec![(4, 1.0)], ..SamplingParams::default() };
-        let mut adjustments = Adjustments::new(&params, &[]);
+        let mut adjustments = Adjustments::new(&params, &biases(&params), &[]);
         adjustments.count(2);
         adjustments.count(4);
         let never = f32::NEG_INFINITY;
@@ -151,7 +170,7 @@ mod tests {
     #[test]
     fn counting_allocates_nothing_where_memory_was_reserved() {
         let params = SamplingParams { frequency_penalty: 1.0, ..SamplingParams::default() };
-        let mut adjustments = Adjustments::new(&params, &[1, 2, 3]);
+        let mut adjustments = Adjustments::new(&params, &[], &[1, 2, 3]);
         adjustments.reserve(100);
         let before = adjustments.list.as_ptr();
         (0..100).for_each(|token| adjustments.count(99 - token));

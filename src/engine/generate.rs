@@ -1,9 +1,12 @@
 //! Many prompts at once, results in the order of the prompts.
 
+use super::inbox::Intake;
 use super::output::{Finish, Output, OutputQueue};
+use super::request::CheckedParams;
 use super::sampling_params::SamplingParams;
 use super::{Budget, Engine, Front, Prompt};
 use crate::error::{Error, Result};
+use crate::limits;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -32,6 +35,8 @@ struct Job {
     starts: Vec<usize>,
     /// The requests that are alive.
     owners: HashMap<u64, Owner>,
+    /// Completions of these that have not ended.
+    unfinished: usize,
     finished: usize,
 }
 
@@ -50,6 +55,21 @@ struct Rate {
     seconds: f64,
 }
 
+/// What a prompt of [`Engine::generate_each`] asks for, as far as its results show it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Echoed in its results.
+    pub tag: u64,
+    /// Its results.
+    pub results: u32,
+}
+
+/// Hands out a prompt and its options when its turn comes; `None` where it cannot run, and its results stay empty.
+pub type Ask<'a, 'p> = dyn FnMut(usize) -> Option<(Prompt<'p>, Arc<CheckedParams>)> + 'a;
+
+/// Sequences of one call that wait in the engine. More prompts are added as these begin to run.
+const WAITING_MAX: usize = 1 << 14;
+
 impl Engine {
     /// Completes all `prompts` and returns when the last one is done: whole tokens and text of each completion, those of the
     /// first prompt before those of the next. `params` has none (the model's defaults), one (for all), or one for each prompt.
@@ -61,20 +81,60 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::Option`] when there are another number of `params`; otherwise the engine cannot go on.
+    /// [`Error::Option`] when there are another number of `params`; what [`generate_each`](Self::generate_each) answers.
     pub fn generate(
         &mut self,
         prompts: &[Prompt],
         params: &[SamplingParams],
         progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Vec<Output>> {
-        let params = ParamsOf::new(params, prompts.len(), self.front())?;
+        if params.len() > 1 && params.len() != prompts.len() {
+            return Err(Error::Option {
+                field: "num_options",
+                value: params.len().to_string(),
+                wanted: "0, 1 or the number of prompts",
+            });
+        }
+        let front = self.front().clone();
+        let default = if params.is_empty() { Some(front.default_params()) } else { None };
+        let of = |prompt: usize| default.as_ref().unwrap_or_else(|| params.get(prompt).unwrap_or(&params[0]));
+        let asked = |prompt| Asked { tag: of(prompt).tag, results: of(prompt).results() as u32 };
+        let asked: Vec<Asked> = (0..prompts.len()).map(asked).collect();
+        let mut refused = Vec::new();
+        let mut ask = |prompt: usize| match front.check(of(prompt).clone()) {
+            Ok(options) => Some((prompts[prompt], Arc::new(options))),
+            Err(error) => {
+                refused.push((prompt, Arc::new(error)));
+                None
+            }
+        };
+        let mut results = self.generate_each(&asked, &mut ask, progress)?;
+        let starts: Vec<usize> = starts(&asked).collect();
+        for (prompt, error) in refused {
+            for result in &mut results[starts[prompt]..starts[prompt + 1]] {
+                result.finish = Some(Finish::Error(error.clone()));
+            }
+        }
+        Ok(results)
+    }
+
+    /// [`generate`](Self::generate) for prompts that are asked for when their turn comes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] and [`Error::OutOfMemory`] when there are too many results; otherwise the engine cannot go on.
+    pub fn generate_each(
+        &mut self,
+        asked: &[Asked],
+        ask: &mut Ask,
+        progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Vec<Output>> {
         let started = Instant::now();
-        let mut job = Job::new(prompts.len(), &params);
+        let mut job = Job::new(asked)?;
         let (mut prefill, mut decode) = (Rate::default(), Rate::default());
         let mut added = 0;
         while job.finished < job.results.len() {
-            added = job.add(self.front(), prompts, &params, added);
+            added = job.add(self.front(), ask, added);
             let report = self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
             prefill.observe(report.prefill_tokens, report.elapsed_us);
             decode.observe(report.decode_tokens, report.elapsed_us);
@@ -103,7 +163,7 @@ impl Engine {
         for result in &mut job.results[unborn..] {
             result.finish = Some(Finish::Cancelled);
         }
-        self.take_inbox();
+        self.take_inbox(Intake::All);
         self.publish(&mut |outputs, _| job.receive(outputs));
         // What has a row in a pass in flight ends with that pass.
         while !job.owners.is_empty() {
@@ -113,42 +173,60 @@ impl Engine {
     }
 }
 
+/// Where the results of each prompt begin, and where all end. `[prompts + 1]`
+fn starts(asked: &[Asked]) -> impl Iterator<Item = usize> {
+    let ends = asked.iter().scan(0, |end, one| {
+        *end += one.results as usize;
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends)
+}
+
 impl Job {
-    fn new(prompts: usize, params: &ParamsOf) -> Job {
-        let mut job = Job {
-            results: Vec::with_capacity(prompts),
-            starts: Vec::with_capacity(prompts + 1),
-            owners: HashMap::with_capacity(prompts),
-            finished: 0,
-        };
-        for prompt in 0..prompts {
-            let SamplingParams { tag, .. } = *params.get(prompt);
-            let results = params.get(prompt).results() as u32;
-            job.starts.push(job.results.len());
-            job.results.extend((0..results).map(|index| Output { tag, index, ..Output::default() }));
+    fn new(asked: &[Asked]) -> Result<Job> {
+        let total = asked.iter().map(|one| one.results as usize).sum();
+        if total > limits::QUEUED_COMPLETIONS {
+            let (limit, name) = (limits::QUEUED_COMPLETIONS, "NVLLM_MAX_QUEUED_COMPLETIONS");
+            return Err(Error::Limit { field: "the number of completions of all prompts", found: total, limit, name });
         }
-        job.starts.push(job.results.len());
-        job
+        let mut results = Vec::new();
+        results.try_reserve_exact(total).map_err(|_| Error::OutOfMemory {
+            what: "the results",
+            bytes: (total * size_of::<Output>()) as u64,
+            knob: "num_prompts or n",
+        })?;
+        for &Asked { tag, results: count } in asked {
+            results.extend((0..count).map(|index| Output { tag, index, ..Output::default() }));
+        }
+        Ok(Job { results, starts: starts(asked).collect(), owners: HashMap::new(), unfinished: 0, finished: 0 })
     }
 
-    /// Adds prompts from `next` on until the queue is full, and returns the first that was not added.
-    fn add(&mut self, front: &Front, prompts: &[Prompt], params: &ParamsOf, mut next: usize) -> usize {
-        while next < prompts.len() {
+    /// Adds prompts from `next` on until enough wait, and returns the first that was not added.
+    fn add(&mut self, front: &Front, ask: &mut Ask, mut next: usize) -> usize {
+        while next + 1 < self.starts.len() && (self.unfinished < WAITING_MAX || front.waiting() < WAITING_MAX) {
             let (start, end) = (self.starts[next], self.starts[next + 1]);
-            match front.add_request(prompts[next], params.get(next).clone()) {
-                Ok(id) => {
-                    self.owners.insert(id, Owner { start, left: end - start });
-                }
-                // Room comes as requests begin to run; without any, none ever comes.
-                Err(Error::QueueFull { .. }) if !front.is_idle() => return next,
-                Err(error) => {
-                    let error = Arc::new(error);
-                    for result in &mut self.results[start..end] {
-                        result.finish = Some(Finish::Error(Arc::clone(&error)));
-                    }
-                    self.finished += end - start;
-                }
+            // Room comes as requests begin to run; without any, none ever comes.
+            if !front.has_room((end - start) as u32) && !front.is_idle() {
+                return next;
             }
+            let refused = match ask(next) {
+                None => None,
+                Some((prompt, options)) => match front.add_checked(prompt, options, Instant::now()) {
+                    Ok(id) => {
+                        self.owners.insert(id, Owner { start, left: end - start });
+                        self.unfinished += end - start;
+                        next += 1;
+                        continue;
+                    }
+                    // Beams may need more of it than there are results.
+                    Err(Error::QueueFull { .. }) if !front.is_idle() => return next,
+                    Err(error) => Some(Arc::new(error)),
+                },
+            };
+            for result in &mut self.results[start..end] {
+                result.finish = refused.clone().map(Finish::Error);
+            }
+            self.finished += end - start;
             next += 1;
         }
         next
@@ -177,40 +255,13 @@ impl Job {
             result.finish = output.finish.take();
             if result.finish.is_some() {
                 self.finished += 1;
+                self.unfinished -= 1;
                 owner.left -= 1;
                 if owner.left == 0 {
                     self.owners.remove(&output.request_id);
                 }
             }
             outputs.recycle(output);
-        }
-    }
-}
-
-/// The options of each prompt.
-enum ParamsOf<'a> {
-    Shared(SamplingParams),
-    Each(&'a [SamplingParams]),
-}
-
-impl<'a> ParamsOf<'a> {
-    fn new(params: &'a [SamplingParams], prompts: usize, front: &Front) -> Result<ParamsOf<'a>> {
-        match params {
-            [] => Ok(ParamsOf::Shared(front.default_params())),
-            [one] => Ok(ParamsOf::Shared(one.clone())),
-            each if each.len() == prompts => Ok(ParamsOf::Each(each)),
-            _ => Err(Error::Option {
-                field: "num_options",
-                value: params.len().to_string(),
-                wanted: "0, 1 or the number of prompts",
-            }),
-        }
-    }
-
-    fn get(&self, prompt: usize) -> &SamplingParams {
-        match self {
-            ParamsOf::Shared(params) => params,
-            ParamsOf::Each(params) => &params[prompt],
         }
     }
 }

@@ -16,6 +16,7 @@ mod front;
 mod generate;
 mod generation_config;
 mod histogram;
+mod inbox;
 pub mod logprobs;
 mod metrics;
 mod open;
@@ -23,6 +24,7 @@ pub mod options;
 pub mod output;
 mod pass_cost;
 mod pins;
+pub mod request;
 pub mod sampling_params;
 mod saved_prefix;
 mod scheduler;
@@ -32,7 +34,7 @@ pub mod structure;
 pub mod tokenizer;
 
 pub use front::Front;
-pub use generate::Progress;
+pub use generate::{Ask, Asked, Progress};
 pub use saved_prefix::CachedPrefix;
 
 use crate::batch::{Batch, TokenId};
@@ -40,9 +42,11 @@ use crate::error::Result;
 use crate::runner::{Loaded, Runner};
 use deadlines::Deadlines;
 use front::TextFiles;
+use inbox::{Cancel, Intake};
 use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
 use pass_cost::PassCost;
+use request::Arrival;
 use scheduler::{News, Pass, Scheduler};
 use sequence::{Life, Pin, Place, Sequence};
 use std::collections::VecDeque;
@@ -67,8 +71,8 @@ pub struct Engine {
     stats: Stats,
     /// Requests of which a completion ended since the front heard of it last.
     ended: Vec<u64>,
-    arrivals: Vec<Sequence>,
-    cancels: Vec<Place>,
+    arrivals: Vec<Arrival>,
+    cancels: Vec<Cancel>,
     unpins: Vec<Place>,
 }
 
@@ -176,7 +180,7 @@ impl Engine {
     /// Forgets the prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
     pub fn reset_prefix_cache(&mut self) {
         // What was released before this call is not pinned any more.
-        self.take_inbox();
+        self.take_inbox(Intake::All);
         self.scheduler.reset_prefix_cache();
     }
 
@@ -199,7 +203,7 @@ impl Engine {
         };
         let mut report = StepReport::default();
         loop {
-            self.take_inbox();
+            self.take_inbox(Intake::OnePass);
             // A call that has done nothing yet begins a pass in any case, so that small budgets get on, too.
             let latest = deadline.filter(|_| report.passes > 0 || !self.in_flight.is_empty());
             self.begin_passes(budget, latest)?;
@@ -214,21 +218,23 @@ impl Engine {
         self.publish(deliver);
         report.outputs = self.outputs.len();
         report.running = self.scheduler.running();
-        report.waiting = self.scheduler.waiting();
+        report.waiting = self.front.waiting();
         report.in_flight = self.in_flight.len() as u32;
         report.elapsed_us = started.elapsed().as_micros() as u64;
         Ok(report)
     }
 
-    /// Takes over what other threads asked for, and ends what has waited for too long.
-    fn take_inbox(&mut self) {
+    /// Takes over what other threads asked for, and ends what has waited for too long: as much of it as `intake` says.
+    fn take_inbox(&mut self, intake: Intake) {
         let Engine { front, scheduler, deadlines, outputs, ended, arrivals, cancels, unpins, .. } = self;
-        front.drain(arrivals, cancels, unpins);
-        for sequence in arrivals.drain(..) {
-            if let Some(deadline) = sequence.deadline() {
-                deadlines.add(deadline, sequence.place);
+        front.drain(intake, arrivals, cancels, unpins);
+        for arrival in arrivals.drain(..) {
+            for sequence in arrival.into_sequences() {
+                if let Some(deadline) = sequence.deadline() {
+                    deadlines.add(deadline, sequence.place);
+                }
+                scheduler.add(sequence);
             }
-            scheduler.add(sequence);
         }
         for place in unpins.drain(..) {
             scheduler.unpin(place);
@@ -244,17 +250,20 @@ impl Engine {
             }
             ended.push(sequence.place.id());
         };
-        for place in cancels.drain(..) {
-            if let Some(sequence) = scheduler.cancel(place) {
-                end(sequence, Finish::Cancelled);
-            }
+        for Cancel { place, arrival } in cancels.drain(..) {
+            // One that was cancelled before any step saw it passes through, so that it ends like any other.
+            arrival.into_iter().flat_map(Arrival::into_sequences).for_each(|sequence| scheduler.add(sequence));
+            scheduler.cancel_request(place, |sequence| end(sequence, Finish::Cancelled));
         }
-        while let Some(place) = deadlines.pop_missed() {
-            // When the first completion has never run, neither has any other.
-            for index in 0.. {
-                let Some(sequence) = scheduler.expire(place.completion(index)) else { break };
+        let mut room = intake.entries();
+        while room > 0
+            && let Some(place) = deadlines.pop_missed()
+        {
+            room -= 1;
+            scheduler.expire(place, |sequence| {
+                room = room.saturating_sub(1);
                 end(sequence, Finish::Expired);
-            }
+            });
         }
     }
 

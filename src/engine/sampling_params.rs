@@ -4,12 +4,13 @@ use super::beam_search::BeamParams;
 use super::structure::Structure;
 use crate::batch::{RANKED_MAX, TokenId};
 use crate::error::{Error, Result};
+use crate::limits;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Completions that one request may ask for: each is a sequence with a copy of the prompt's tokens.
-pub const COMPLETIONS_MAX: u32 = 1024;
+/// Completions that one request may ask for.
+pub const COMPLETIONS_MAX: u32 = limits::COMPLETIONS as u32;
 
 /// The options of a request, checked by [`SamplingParams::check`] when it is added.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,6 +151,7 @@ impl SamplingParams {
     /// have.
     pub fn check(&self, vocab_size: usize) -> Result<()> {
         self.check_sampling()?;
+        self.check_lists()?;
         self.check_bias(vocab_size)?;
         for (field, value) in [("num_logprobs", self.num_logprobs), ("num_prompt_logprobs", self.num_prompt_logprobs)] {
             if value as usize > RANKED_MAX {
@@ -252,6 +254,19 @@ impl SamplingParams {
         }
     }
 
+    /// Refuses lists and texts that are too long.
+    fn check_lists(&self) -> Result<()> {
+        let longest_stop = self.stop_strings.iter().map(String::len).max().unwrap_or(0);
+        let structure_bytes = self.structure.as_ref().map_or(0, |structure| structure.text().len());
+        limits::at_most("num_stop", self.stop_strings.len(), limits::STOP_STRINGS, "NVLLM_MAX_STOP_STRINGS")?;
+        let what = "the length of a string in stop";
+        limits::at_most(what, longest_stop, limits::STOP_STRING_BYTES, "NVLLM_MAX_STOP_STRING_BYTES")?;
+        limits::at_most("num_stop_tokens", self.stop_tokens.len(), limits::STOP_TOKENS, "NVLLM_MAX_STOP_TOKENS")?;
+        limits::at_most("num_bias", self.logit_bias.len(), limits::BIASES, "NVLLM_MAX_BIASES")?;
+        let what = "the length of structure";
+        limits::at_most(what, structure_bytes, limits::STRUCTURE_BYTES, "NVLLM_MAX_STRUCTURE_BYTES")
+    }
+
     fn check_bias(&self, vocab_size: usize) -> Result<()> {
         let mut tokens = HashSet::with_capacity(self.logit_bias.len());
         for (index, &(token, bias)) in self.logit_bias.iter().enumerate() {
@@ -318,6 +333,17 @@ mod tests {
             ("bias_tokens is 3 twice, but", |p| p.logit_bias = vec![(3, 1.0), (4, 1.0), (3, 1.0)]),
             ("num_logprobs is 65, but must be at most 64", |p| p.num_logprobs = 65),
             ("num_prompt_logprobs is 4294967295, but", |p| p.num_prompt_logprobs = u32::MAX),
+            ("num_stop is 129, but must be at most 128 (NVLLM_MAX_STOP_STRINGS)", |p| {
+                p.stop_strings = vec!["x".into(); 129]
+            }),
+            ("the length of a string in stop is 4097, but must be at most 4096", |p| {
+                p.stop_strings = vec!["x".repeat(4097)]
+            }),
+            ("num_stop_tokens is 1025, but must be at most 1024", |p| p.stop_tokens = vec![1; 1025]),
+            ("num_bias is 16385, but must be at most 16384", |p| p.logit_bias = vec![(1, 0.0); 16385]),
+            ("the length of structure is 262145, but must be at most 262144", |p| {
+                p.structure = Some(Arc::new(Structure::Regex("x".repeat(262145))))
+            }),
             ("stop is an empty string, but", |p| p.stop_strings = vec!["a".into(), String::new()]),
         ];
         for (message, spoil) in CASES {

@@ -17,6 +17,7 @@
 //! device. A checksum tells damage, not intent: whoever may write such bytes may make the model say anything.
 
 use super::block_manager::PrefixId;
+use super::inbox::Intake;
 use super::options::PrefixCache;
 use super::sampling_params::SamplingParams;
 use super::{Engine, Prompt};
@@ -100,7 +101,7 @@ impl Engine {
     pub fn restore_prefix(&mut self, bytes: &[u8]) -> Result<usize> {
         self.check_prefix_cache()?;
         // What was released before this call is free.
-        self.take_inbox();
+        self.take_inbox(Intake::All);
         let info = self.front.model_info();
         let shape = info.kv_shape;
         let header = check(bytes, info)?;
@@ -137,7 +138,7 @@ impl Engine {
     /// [`Error::UnknownRequest`] when that completion is not alive, [`Error::Option`] when `params` name another salt, and what
     /// [`Front::add_request`](super::Front::add_request) refuses.
     pub fn fork(&mut self, request_id: u64, index: u32, params: SamplingParams) -> Result<u64> {
-        self.take_inbox();
+        self.take_inbox(Intake::All);
         let place = self.front.place(request_id)?.completion(index);
         let sequence = self.scheduler.find(place).ok_or(Error::UnknownRequest { id: request_id })?;
         let cache_salt = sequence.cache_salt();
@@ -145,7 +146,7 @@ impl Engine {
             let value = params.cache_salt.to_string();
             return Err(Error::Option { field: "cache_salt", value, wanted: "0 or that of the request to be forked" });
         }
-        self.front.add_request(Prompt::Tokens(&sequence.tokens), SamplingParams { cache_salt, ..params })
+        self.front.add_request(Prompt::Tokens(sequence.known_tokens()), SamplingParams { cache_salt, ..params })
     }
 
     fn check_prefix_cache(&self) -> Result<()> {

@@ -29,6 +29,8 @@ use std::ops::{Bound, Range};
 pub struct Scheduler {
     limits: BatchLimits,
     waiting: BTreeMap<Place, Sequence>,
+    /// Completions that are made when the one before them in `waiting` runs.
+    unmade: usize,
     /// In order of their places.
     running: Vec<Sequence>,
     pool: BlockManager,
@@ -126,6 +128,7 @@ impl Scheduler {
         Scheduler {
             limits,
             waiting: BTreeMap::new(),
+            unmade: 0,
             running: Vec::with_capacity(limits.rows),
             pool: BlockManager::new(blocks, limits.block_size, cache),
             pins: Pins::default(),
@@ -143,7 +146,7 @@ impl Scheduler {
 
     /// Sequences that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.unmade
     }
 
     /// Blocks that sequences hold, or that are pinned.
@@ -186,8 +189,12 @@ impl Scheduler {
         if let Some(sequence) = self.waiting.get(&place) {
             return Some(sequence);
         }
-        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
-        Some(&self.running[index]).filter(|sequence| sequence.life == Life::Live)
+        if let Ok(index) = self.running.binary_search_by_key(&place, |sequence| sequence.place) {
+            return Some(&self.running[index]).filter(|sequence| sequence.life == Life::Live);
+        }
+        // One that nobody has made yet is as far as the one before it, which has not run.
+        let (_, before) = self.waiting.range(place.completion(0)..place).next_back()?;
+        Some(before).filter(|before| before.unmade as usize >= place.index() - before.place.index())
     }
 
     /// The pool of blocks, for prefixes that come and go without a sequence.
@@ -208,12 +215,28 @@ impl Scheduler {
         if let Some(search) = sequence.beam_search() {
             self.searches.insert(sequence.id(), search);
         }
+        self.unmade += sequence.unmade as usize;
         self.waiting.insert(sequence.place, sequence);
     }
 
-    /// Removes a sequence that is not in flight and returns it. One in flight ends when its pass is collected. `None` also when
-    /// there is no such sequence.
-    pub fn cancel(&mut self, place: Place) -> Option<Sequence> {
+    /// Removes the completions of the request at `place` and hands them to `end`. One in flight ends when its pass is
+    /// collected.
+    pub fn cancel_request(&mut self, place: Place, mut end: impl FnMut(Sequence)) {
+        let request = place.completion(0)..=place.completion(u32::MAX);
+        let running = self.running.iter().map(|sequence| sequence.place).filter(|place| request.contains(place));
+        let places: Vec<Place> = running.chain(self.waiting.range(request.clone()).map(|(place, _)| *place)).collect();
+        for place in places {
+            let mut next = self.cancel(place);
+            self.unmade -= next.as_ref().map_or(0, |sequence| sequence.unmade as usize);
+            while let Some(mut sequence) = next {
+                next = sequence.next_completion();
+                end(sequence);
+            }
+        }
+    }
+
+    /// Removes a sequence that is not in flight and returns it. `None` also when there is no such sequence.
+    fn cancel(&mut self, place: Place) -> Option<Sequence> {
         if let Some(sequence) = self.waiting.remove(&place) {
             self.forget_search(&sequence);
             return Some(sequence);
@@ -230,13 +253,11 @@ impl Scheduler {
         Some(sequence)
     }
 
-    /// Removes a sequence that has never run and returns it; `None` when there is none at `place`.
-    pub fn expire(&mut self, place: Place) -> Option<Sequence> {
-        if self.waiting.get(&place)?.has_run() {
-            return None;
+    /// Removes a request of which no completion has run, and hands its completions to `end`. `place` is that of the first.
+    pub fn expire(&mut self, place: Place, end: impl FnMut(Sequence)) {
+        if self.waiting.get(&place).is_some_and(|first| !first.has_run()) {
+            self.cancel_request(place, end);
         }
-        self.searches.remove(&place.id());
-        self.waiting.remove(&place)
     }
 
     /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that it has `aim` tokens, but get at least
@@ -331,6 +352,11 @@ impl Scheduler {
             let Some(cached) = first.try_start(&mut self.pool, held, spare, block_size) else { return };
             let mut sequence = self.waiting.remove(&place).expect("it was found there");
             self.cached_tokens += cached as u64;
+            if let Some(next) = sequence.next_completion() {
+                // One of those that nobody had made is made.
+                self.unmade -= 1;
+                self.waiting.insert(next.place, next);
+            }
             rows += sequence.rows();
             room.samples -= 1;
             schedule_chunk(&mut sequence, room);

@@ -4,6 +4,7 @@ use super::adjustments::Adjustments;
 use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
 use super::logprobs::Logprobs;
 use super::output::{Finish, Output};
+use super::request::{CheckedParams, Request};
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
 use super::stop_strings::{Complete, StopStrings};
 use super::structure::{Matcher, Standing};
@@ -79,7 +80,7 @@ pub enum Pin {
 pub struct Sequence {
     /// Where it stands in line; also its identity.
     pub place: Place,
-    /// Prompt, then completion.
+    /// Prompt, then completion. Empty before it has run.
     pub tokens: Vec<TokenId>,
     /// Tokens whose keys and values lie in `blocks`.
     pub computed: usize,
@@ -95,25 +96,22 @@ pub struct Sequence {
     pub blocks: Vec<BlockId>,
     /// Blocks that have to be free, besides those to be spared, before it is worth trying to let it run.
     pub wanted_blocks: usize,
+    /// Completions of its request after this one that nobody has made yet: each is made when the one before it runs.
+    pub unmade: u32,
     /// Whether it goes on.
     pub life: Life,
     /// Whether the blocks of its prompt stay. The first completion of a request speaks for all.
     pub pin: Pin,
-    params: SamplingParams,
-    /// EOS and stop tokens, one after the other.
-    ending_tokens: Vec<TokenId>,
+    request: Arc<Request>,
     /// Where it stands in the structure that the request asks for, if it asks for one.
     matcher: Option<Box<Matcher>>,
     adjustments: Adjustments,
     /// Of the prompt's tokens but its first, as far as passes brought them.
     prompt_logprobs: Logprobs,
     cumulative_logprob: f32,
-    prompt_tokens: usize,
     /// Tokens of the prompt that came from the prefix cache when it first ran; `None` before that.
     cached_tokens: Option<usize>,
     completion_tokens: usize,
-    /// Tokens it may reach, prompt included.
-    limit: usize,
     /// Random key and stream.
     random: (u64, u64),
     /// Blocks that are findable, and the prefix they hold.
@@ -122,7 +120,6 @@ pub struct Sequence {
     pooled: Vec<f64>,
     text: TextStream,
     stop_strings: Option<StopStrings>,
-    added_at: Instant,
     started_at: Option<Instant>,
     last_token_at: Option<Instant>,
     time_to_first_token_us: u64,
@@ -142,38 +139,15 @@ pub enum Interval {
     Between(Duration),
 }
 
-/// What a sequence is made of, all of it checked.
-#[derive(Clone)]
-pub struct Request {
-    /// The request's id.
-    pub id: u64,
-    /// Which of the request's completions this is.
-    pub index: u32,
-    /// At least one token.
-    pub prompt: Vec<TokenId>,
-    /// Its options.
-    pub params: SamplingParams,
-    /// EOS and stop tokens.
-    pub ending_tokens: Vec<TokenId>,
-    /// The beginning of the structure it asks for.
-    pub matcher: Option<Box<Matcher>>,
-    /// Tokens it may reach, prompt included; more than the prompt has.
-    pub limit: usize,
-    /// Seed of requests that bring none.
-    pub engine_seed: u64,
-    /// When it was added.
-    pub added_at: Instant,
-}
-
 impl Sequence {
-    /// A sequence that waits.
-    pub fn new(request: Request) -> Sequence {
-        let Request { id, index, prompt, params, ending_tokens, matcher, limit, engine_seed, added_at } = request;
-        debug_assert!(!prompt.is_empty() && prompt.len() < limit);
-        let salt = params.cache_salt;
+    /// A completion of a request, or a beam, that waits. It has no memory of its own whose size the request chooses until it
+    /// begins to run.
+    pub fn new(place: Place, request: Arc<Request>, pinning: Pinning) -> Sequence {
+        let params = &request.options.params;
+        debug_assert!(!request.prompt.is_empty() && request.prompt.len() < request.limit);
         Sequence {
-            place: Place::new(params.priority, id).completion(index),
-            prompt_tokens: prompt.len(),
+            place,
+            tokens: Vec::new(),
             computed: 0,
             in_flight: 0,
             scheduled: 0,
@@ -181,36 +155,70 @@ impl Sequence {
             sample: 0,
             blocks: Vec::new(),
             wanted_blocks: 0,
+            unmade: if params.beams.is_some() { 0 } else { params.completions - 1 - place.index },
             // Other beams take over from the first one.
-            life: if index > 0 && params.beams.is_some() { Life::Resting } else { Life::Live },
-            pin: match params.pinning {
-                Pinning::Pinned if index == 0 => Pin::Wanted,
+            life: if place.index > 0 && params.beams.is_some() { Life::Resting } else { Life::Live },
+            pin: match pinning {
+                Pinning::Pinned if place.index == 0 => Pin::Wanted,
                 _ => Pin::Unwanted,
             },
             random: match params.seed {
-                Some(seed) => (seed.wrapping_add(u64::from(index)), 0),
+                Some(seed) => (seed.wrapping_add(u64::from(place.index)), 0),
                 // Ids never get that far, so that no two completions of an engine share a stream.
-                None => (engine_seed, id | u64::from(index) << 48),
+                None => (request.engine_seed, place.id | u64::from(place.index) << 48),
             },
-            stop_strings: StopStrings::new(&params.stop_strings),
-            adjustments: Adjustments::new(&params, &prompt),
+            matcher: None,
+            stop_strings: None,
+            adjustments: Adjustments::default(),
             prompt_logprobs: Logprobs { alternatives: params.num_prompt_logprobs as usize, ..Logprobs::default() },
             cumulative_logprob: 0.0,
-            tokens: prompt,
-            params,
-            ending_tokens,
-            matcher,
             cached_tokens: None,
             completion_tokens: 0,
-            limit,
-            published: SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt } },
+            published: SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt: params.cache_salt } },
             pooled: Vec::new(),
             text: TextStream::default(),
-            added_at,
             started_at: None,
             last_token_at: None,
             time_to_first_token_us: 0,
+            request,
         }
+    }
+
+    /// Takes what it needs of its request to run. Does nothing the second time.
+    fn begin(&mut self) {
+        if !self.tokens.is_empty() {
+            return;
+        }
+        let request = &*self.request;
+        let CheckedParams { params, ending_tokens, stop_strings, .. } = &*request.options;
+        self.tokens.extend_from_slice(&request.prompt);
+        self.adjustments.clone_from(&request.adjustments);
+        self.stop_strings = stop_strings.clone().map(StopStrings::new);
+        self.matcher = request.matcher.as_ref().map(|matcher| Box::new(matcher.lock().clone()));
+        if let Some(matcher) = self.matcher.as_mut().filter(|_| params.min_tokens == 0) {
+            matcher.permit(ending_tokens);
+        }
+    }
+
+    /// The next completion of its request, which nobody has made yet.
+    pub fn next_completion(&mut self) -> Option<Sequence> {
+        let next = self.place.completion(self.place.index + 1);
+        (std::mem::take(&mut self.unmade) > 0).then(|| Sequence::new(next, self.request.clone(), Pinning::Evictable))
+    }
+
+    /// The options of its request.
+    fn params(&self) -> &SamplingParams {
+        &self.request.options.params
+    }
+
+    /// EOS and stop tokens, in ascending order.
+    fn ending_tokens(&self) -> &[TokenId] {
+        &self.request.options.ending_tokens
+    }
+
+    /// Its tokens so far, also before it has run.
+    pub fn known_tokens(&self) -> &[TokenId] {
+        if self.tokens.is_empty() { &self.request.prompt } else { &self.tokens }
     }
 
     /// The request.
@@ -220,33 +228,33 @@ impl Sequence {
 
     /// Where its prefix begins.
     pub fn cache_salt(&self) -> u64 {
-        self.params.cache_salt
+        self.params().cache_salt
     }
 
     /// Tokens of the prompt.
     pub fn prompt_tokens(&self) -> usize {
-        self.prompt_tokens
+        self.request.prompt.len()
     }
 
     /// When it has to run by; `None` when it may wait for ever. The first completion of a request speaks for all.
     pub fn deadline(&self) -> Option<Instant> {
         // A time too long to be added to the clock never comes.
-        self.params.max_wait.filter(|_| self.place.index == 0).and_then(|max| self.added_at.checked_add(max))
+        self.params().max_wait.filter(|_| self.place.index == 0).and_then(|max| self.request.added_at.checked_add(max))
     }
 
     /// Its full blocks of computed prompt: what other completions of the prompt can share.
     pub fn prompt_blocks(&self, block_size: usize) -> &[BlockId] {
-        &self.blocks[..self.computed.min(self.prompt_tokens) / block_size]
+        &self.blocks[..self.computed.min(self.prompt_tokens()) / block_size]
     }
 
     /// Whether its prompt is computed and its blocks are to stay from now on.
     pub fn is_to_be_pinned(&self) -> bool {
-        self.pin == Pin::Wanted && self.life == Life::Live && self.computed >= self.prompt_tokens
+        self.pin == Pin::Wanted && self.life == Life::Live && self.computed >= self.prompt_tokens()
     }
 
     /// Whether these are all that there will be to share, given that the last token of a prompt is always computed.
     pub fn prompt_is_shareable(&self, block_size: usize) -> bool {
-        self.prompt_blocks(block_size).len() >= (self.prompt_tokens - 1) / block_size
+        self.prompt_blocks(block_size).len() >= (self.prompt_tokens() - 1) / block_size
     }
 
     /// Whether it has run before, or runs.
@@ -263,7 +271,8 @@ impl Sequence {
     /// first which tokens its structure leaves.
     pub fn pending_tokens(&self) -> usize {
         // A beam does not know yet which tokens it has, and whether it goes on; nor a structure which tokens it leaves.
-        let must_wait = self.matcher.is_some() || self.params.beams.is_some() || self.expected_tokens() >= self.limit;
+        let must_wait =
+            self.matcher.is_some() || self.params().beams.is_some() || self.expected_tokens() >= self.request.limit;
         match self.life != Life::Live || (self.awaited > 0 && must_wait) {
             true => 0,
             false => self.expected_tokens() - self.computed - self.in_flight - self.scheduled,
@@ -272,16 +281,16 @@ impl Sequence {
 
     /// Hidden states that it asks for when the next `tokens` after those in flight are computed.
     pub fn hiddens_of(&self, tokens: usize) -> usize {
-        match self.params.pooling {
+        match self.params().pooling {
             Pooling::None => 0,
-            Pooling::Last => usize::from(tokens > 0 && self.computed + self.in_flight + tokens == self.prompt_tokens),
+            Pooling::Last => usize::from(tokens > 0 && self.computed + self.in_flight + tokens == self.prompt_tokens()),
             Pooling::Mean => tokens,
         }
     }
 
     /// Whether it generates no token.
     pub fn is_pooled(&self) -> bool {
-        self.params.pooling != Pooling::None
+        self.params().pooling != Pooling::None
     }
 
     /// Takes in hidden states, token after token. `[states, hidden]`
@@ -294,7 +303,7 @@ impl Sequence {
 
     /// Whether all is there that it asked for.
     pub fn pooling_is_done(&self) -> bool {
-        self.is_pooled() && self.computed == self.prompt_tokens
+        self.is_pooled() && self.computed == self.prompt_tokens()
     }
 
     /// Finds blocks for all known tokens, or says how many are lacking. Returns the prompt tokens that need no computing,
@@ -311,10 +320,11 @@ impl Sequence {
         if pool.free_blocks() < self.wanted_blocks + spare {
             return None;
         }
-        self.blocks.reserve(self.limit.div_ceil(block_size));
-        let empty = PrefixId::Empty { salt: self.params.cache_salt };
+        self.begin();
+        self.blocks.reserve(self.request.limit.div_ceil(block_size));
+        let empty = PrefixId::Empty { salt: self.params().cache_salt };
         // What is taken over is not computed: it has neither logits nor hidden states.
-        let is_all_computed = self.unscored_prompt_tokens() > 0 || self.params.pooling == Pooling::Mean;
+        let is_all_computed = self.unscored_prompt_tokens() > 0 || self.params().pooling == Pooling::Mean;
         let found = match is_all_computed {
             true => pool.try_allocate_all(empty, self.tokens.len(), spare, &mut self.blocks),
             false => pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks),
@@ -326,7 +336,7 @@ impl Sequence {
                 return None;
             }
         };
-        let reserved = (self.limit - self.tokens.len()).min(RESERVED_COMPLETION);
+        let reserved = (self.request.limit - self.tokens.len()).min(RESERVED_COMPLETION);
         self.tokens.reserve(reserved);
         self.adjustments.reserve(reserved);
         self.published = shared;
@@ -363,9 +373,9 @@ impl Sequence {
 
     /// Tokens that its next token may not be, because it would end too early.
     pub fn banned_tokens(&self) -> &[TokenId] {
-        match self.completion_tokens + self.awaited < self.params.min_tokens as usize {
+        match self.completion_tokens + self.awaited < self.params().min_tokens as usize {
             // A search passes over them.
-            true if self.params.beams.is_none() => &self.ending_tokens,
+            true if self.params().beams.is_none() => self.ending_tokens(),
             _ => &[],
         }
     }
@@ -377,21 +387,21 @@ impl Sequence {
 
     /// Tokens of the prompt whose log-probabilities are asked for and not known yet.
     pub fn unscored_prompt_tokens(&self) -> usize {
-        match self.params.num_prompt_logprobs {
+        match self.params().num_prompt_logprobs {
             0 => 0,
             // The first completion speaks for all.
             _ if self.place.index > 0 => 0,
-            _ => self.prompt_tokens - 1 - self.prompt_logprobs.len(),
+            _ => self.prompt_tokens() - 1 - self.prompt_logprobs.len(),
         }
     }
 
     /// How the token at `position` of its prompt is scored after those before it; `None` where that is not asked for, or known.
     pub fn scoring(&self, position: usize) -> Option<Sampling> {
-        let unscored = self.prompt_tokens - self.unscored_prompt_tokens()..self.prompt_tokens;
+        let unscored = self.prompt_tokens() - self.unscored_prompt_tokens()..self.prompt_tokens();
         unscored.contains(&position).then(|| Sampling {
             position: position as u32,
             forced: self.tokens[position],
-            logprobs: self.params.num_prompt_logprobs + 1,
+            logprobs: self.params().num_prompt_logprobs + 1,
             ..Sampling::GREEDY
         })
     }
@@ -400,10 +410,10 @@ impl Sequence {
     pub fn sampling(&self, entries: &mut Vec<Adjustment>) -> Sampling {
         let (seed, stream) = self.random;
         let mut sampling = Sampling {
-            temperature: self.params.temperature,
-            top_p: self.params.top_p,
-            min_p: self.params.min_p,
-            top_k: self.params.top_k,
+            temperature: self.params().temperature,
+            top_p: self.params().top_p,
+            min_p: self.params().min_p,
+            top_k: self.params().top_k,
             seed,
             stream,
             position: self.expected_tokens() as u32,
@@ -419,8 +429,8 @@ impl Sequence {
 
     /// [`Sampling::logprobs`] of its tokens.
     pub fn ranks(&self) -> u32 {
-        match (self.params.num_logprobs, self.params.beams) {
-            (_, Some(beams)) => beams.ranked(self.ending_tokens.len(), self.params.min_tokens) as u32 + 1,
+        match (self.params().num_logprobs, self.params().beams) {
+            (_, Some(beams)) => beams.ranked(self.ending_tokens().len(), self.params().min_tokens) as u32 + 1,
             (0, None) => 0,
             (alternatives, None) => alternatives + 1,
         }
@@ -428,7 +438,7 @@ impl Sequence {
 
     /// Takes in the log-probability of the next token of its prompt.
     pub fn score_prompt(&mut self, sampled: &Sampled, sample: usize) {
-        self.prompt_logprobs.push(&sampled.chosen(sample, self.params.num_prompt_logprobs + 1));
+        self.prompt_logprobs.push(&sampled.chosen(sample, self.params().num_prompt_logprobs + 1));
     }
 
     /// Notes when a token came, and tells what has passed since the one before or, before the first, since it was added.
@@ -436,8 +446,8 @@ impl Sequence {
         match self.last_token_at.replace(now) {
             Some(before) => Interval::Between(now.duration_since(before)),
             None => Interval::First {
-                queued: self.started_at.unwrap_or(now).duration_since(self.added_at),
-                whole: now.duration_since(self.added_at),
+                queued: self.started_at.unwrap_or(now).duration_since(self.request.added_at),
+                whole: now.duration_since(self.request.added_at),
             },
         }
     }
@@ -447,21 +457,21 @@ impl Sequence {
         let token = chosen.token;
         self.completion_tokens += 1;
         if self.completion_tokens == 1 {
-            self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
+            self.time_to_first_token_us = now.duration_since(self.request.added_at).as_micros() as u64;
             output.prompt_logprobs.extend(&self.prompt_logprobs);
         }
-        let mut stops = self.ending_tokens.contains(&token);
+        let mut stops = self.ending_tokens().binary_search(&token).is_ok();
         if !stops
             && let Some(matcher) = &mut self.matcher
             && let Err(error) = matcher.consume(token)
         {
             return self.end(Finish::Error(Arc::new(error)), tokenizer, output);
         }
-        if !stops || self.params.stop_token == StopToken::Kept {
+        if !stops || self.params().stop_token == StopToken::Kept {
             self.tokens.push(token);
             self.adjustments.count(token);
             output.token_ids.push(token);
-            if self.params.num_logprobs > 0 {
+            if self.params().num_logprobs > 0 {
                 output.logprobs.push(chosen);
                 self.cumulative_logprob += chosen.logprob;
             }
@@ -471,7 +481,7 @@ impl Sequence {
         }
         if stops || self.matcher.as_ref().is_some_and(|matcher| matcher.is_complete()) {
             self.end(Finish::Stop, tokenizer, output);
-        } else if self.tokens.len() >= self.limit {
+        } else if self.tokens.len() >= self.request.limit {
             self.end(Finish::Length, tokenizer, output);
         } else {
             match self.allow_next() {
@@ -484,9 +494,10 @@ impl Sequence {
 
     /// Finds out which tokens its structure leaves for the next one.
     fn allow_next(&mut self) -> Result<Standing> {
+        let request = self.request.clone();
         let Some(mut matcher) = self.matcher.take() else { return Ok(Standing::Open) };
         // Before `min_tokens` the sampler is told of the tokens that may not end it, and none is left where all of them are.
-        let ending = if self.banned_tokens().is_empty() { &self.ending_tokens[..] } else { &[] };
+        let ending = if self.banned_tokens().is_empty() { &request.options.ending_tokens[..] } else { &[] };
         let standing = matcher.allow(ending);
         self.matcher = Some(matcher);
         standing
@@ -494,12 +505,12 @@ impl Sequence {
 
     /// Ends it with its embedding, which it writes to `output`.
     pub fn embed(&mut self, now: Instant, output: &mut Output) {
-        let states = match self.params.pooling {
-            Pooling::Mean => self.prompt_tokens as f64,
+        let states = match self.params().pooling {
+            Pooling::Mean => self.prompt_tokens() as f64,
             Pooling::None | Pooling::Last => 1.0,
         };
         output.embedding.extend(self.pooled.iter().map(|sum| (sum / states) as f32));
-        self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
+        self.time_to_first_token_us = now.duration_since(self.request.added_at).as_micros() as u64;
         self.end(Finish::Stop, None, output);
     }
 
@@ -517,31 +528,31 @@ impl Sequence {
 
     /// Writes the text of its newest token; answers whether a stop string ends it.
     fn write_text(&mut self, tokenizer: &Tokenizer, token: TokenId, out: &mut String) -> bool {
-        let complete = self.complete_stop_string();
+        let (complete, kept) = (self.complete_stop_string(), self.params().stop_token);
         let Some(stops) = &mut self.stop_strings else {
             self.text.push(tokenizer, token, out);
             return false;
         };
         self.text.push(tokenizer, token, stops.text());
-        stops.search(complete, self.params.stop_token, out)
+        stops.search(complete, kept, out)
     }
 
     /// Writes what is left of its text; answers whether a stop string ends it.
     fn finish_text(&mut self, tokenizer: &Tokenizer, out: &mut String) -> bool {
-        let complete = self.complete_stop_string();
+        let (complete, kept) = (self.complete_stop_string(), self.params().stop_token);
         let Some(stops) = &mut self.stop_strings else {
             self.text.finish(tokenizer, out);
             return false;
         };
         self.text.finish(tokenizer, stops.text());
-        let ends = stops.search(complete, self.params.stop_token, out);
+        let ends = stops.search(complete, kept, out);
         stops.flush(out);
         ends
     }
 
     /// As with stop tokens, `min_tokens` come first, and then what stops.
     fn complete_stop_string(&self) -> Complete {
-        match self.completion_tokens > self.params.min_tokens as usize {
+        match self.completion_tokens > self.params().min_tokens as usize {
             true => Complete::Ends,
             false => Complete::Passes,
         }
@@ -550,12 +561,12 @@ impl Sequence {
     fn describe(&self, output: &mut Output) {
         output.request_id = self.id();
         output.index = self.place.index;
-        output.tag = self.params.tag;
-        output.prompt_tokens = self.prompt_tokens as u32;
+        output.tag = self.params().tag;
+        output.prompt_tokens = self.prompt_tokens() as u32;
         output.cached_tokens = self.cached_tokens.unwrap_or(0) as u32;
         output.completion_tokens = self.completion_tokens as u32;
         output.time_to_first_token_us = self.time_to_first_token_us;
-        output.logprobs.alternatives = self.params.num_logprobs as usize;
+        output.logprobs.alternatives = self.params().num_logprobs as usize;
         output.cumulative_logprob = self.cumulative_logprob;
     }
 }

@@ -7,11 +7,22 @@
 //! so far ends with. What stands before the greatest state of all can no longer belong to a stop string.
 
 use super::sampling_params::StopToken;
+use std::sync::Arc;
 
-/// The stop strings of one request, and the end of its text.
+/// The stop strings of one request, which its completions share.
+#[derive(Debug)]
+pub struct StopSet {
+    strings: Vec<StopString>,
+    /// Bytes of the longest.
+    longest: usize,
+}
+
+/// The end of one completion's text.
 #[derive(Debug)]
 pub struct StopStrings {
-    strings: Vec<StopString>,
+    set: Arc<StopSet>,
+    /// How many of each string's first bytes the text ends with; fewer than all. `[strings]`
+    matched: Vec<usize>,
     /// Text that was not let out yet.
     held: String,
     /// Of its bytes, those that were searched.
@@ -34,23 +45,29 @@ struct StopString {
     bytes: Vec<u8>,
     /// For the first `i + 1` bytes: how many of the first bytes they end with, themselves excepted. `[bytes]`
     fallback: Vec<usize>,
-    /// How many of the first bytes the text ends with; fewer than all.
-    matched: usize,
 }
 
 /// Bytes of text that one token is expected to bring at most; a longer one makes the memory grow once.
 const TOKEN_BYTES: usize = 64;
 
-impl StopStrings {
-    /// A text that has not begun. `None` without stop strings; none of them is empty.
-    pub fn new(strings: &[String]) -> Option<StopStrings> {
+impl StopSet {
+    /// Prepares stop strings, none of which is empty. `None` without any.
+    pub fn new(strings: &[String]) -> Option<StopSet> {
         let longest = strings.iter().map(String::len).max()?;
-        Some(StopStrings {
-            strings: strings.iter().map(|string| StopString::new(string)).collect(),
-            held: String::with_capacity(longest + TOKEN_BYTES),
+        Some(StopSet { strings: strings.iter().map(|string| StopString::new(string)).collect(), longest })
+    }
+}
+
+impl StopStrings {
+    /// A text that has not begun.
+    pub fn new(set: Arc<StopSet>) -> StopStrings {
+        StopStrings {
+            matched: vec![0; set.strings.len()],
+            held: String::with_capacity(set.longest + TOKEN_BYTES),
             searched: 0,
             found: false,
-        })
+            set,
+        }
     }
 
     /// Where new text is to be appended, whole characters only.
@@ -64,7 +81,8 @@ impl StopStrings {
         while !self.found && self.searched < self.held.len() {
             let byte = self.held.as_bytes()[self.searched];
             self.searched += 1;
-            let longest = self.strings.iter_mut().filter_map(|string| string.advance(byte)).max();
+            let strings = self.set.strings.iter().zip(&mut self.matched);
+            let longest = strings.filter_map(|(string, matched)| string.advance(matched, byte)).max();
             if let (Some(len), Complete::Ends) = (longest, complete) {
                 let end = match stop {
                     StopToken::Kept => self.searched,
@@ -79,7 +97,7 @@ impl StopStrings {
             self.searched = 0;
             return true;
         }
-        let kept = self.strings.iter().map(|string| string.matched).max().unwrap_or(0);
+        let kept = self.matched.iter().copied().max().unwrap_or(0);
         out.extend(self.held.drain(..self.searched - kept));
         self.searched = kept;
         false
@@ -106,19 +124,20 @@ impl StopString {
             matched += usize::from(bytes[at] == bytes[matched]);
             fallback[at] = matched;
         }
-        StopString { bytes, fallback, matched: 0 }
+        StopString { bytes, fallback }
     }
 
-    /// Takes in the next byte of the text. Answers the string's length when that completes it.
-    fn advance(&mut self, byte: u8) -> Option<usize> {
-        while self.matched > 0 && byte != self.bytes[self.matched] {
-            self.matched = self.fallback[self.matched - 1];
+    /// Takes in the next byte of a text that ends with `matched` of the string's first bytes. Answers the string's length when
+    /// that completes it.
+    fn advance(&self, matched: &mut usize, byte: u8) -> Option<usize> {
+        while *matched > 0 && byte != self.bytes[*matched] {
+            *matched = self.fallback[*matched - 1];
         }
-        self.matched += usize::from(byte == self.bytes[self.matched]);
-        if self.matched < self.bytes.len() {
+        *matched += usize::from(byte == self.bytes[*matched]);
+        if *matched < self.bytes.len() {
             return None;
         }
-        self.matched = self.fallback[self.matched - 1];
+        *matched = self.fallback[*matched - 1];
         Some(self.bytes.len())
     }
 }
@@ -143,9 +162,13 @@ mod tests {
         (text.to_owned(), false)
     }
 
+    fn stops(strings: &[String]) -> StopStrings {
+        StopStrings::new(Arc::new(StopSet::new(strings).expect("strings")))
+    }
+
     /// What has been let out after each piece, and whether the text was ended.
     fn feed(pieces: &[&str], exempt: usize, strings: &[String], stop: StopToken) -> (Vec<String>, bool) {
-        let mut stops = StopStrings::new(strings).expect("strings");
+        let mut stops = stops(strings);
         let mut out = String::new();
         let mut seen = Vec::new();
         for (i, piece) in pieces.iter().enumerate() {
@@ -216,7 +239,7 @@ mod tests {
 
     #[test]
     fn nothing_follows_a_stop_string() {
-        let mut stops = StopStrings::new(&owned(&["b"])).expect("a string");
+        let mut stops = stops(&owned(&["b"]));
         let mut out = String::new();
         stops.text().push_str("ab");
         assert!(stops.search(Complete::Ends, StopToken::Dropped, &mut out));
@@ -228,7 +251,7 @@ mod tests {
 
     #[test]
     fn without_strings_there_is_nothing_to_search() {
-        assert!(StopStrings::new(&[]).is_none());
+        assert!(StopSet::new(&[]).is_none());
     }
 
     fn alphabet(len: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = String> {
@@ -278,7 +301,7 @@ mod tests {
             let string: String = chars.iter().skip(at).take(len).collect();
             let strings = if string.is_empty() { owned(&["nothing"]) } else { vec![string] };
 
-            let mut stops = StopStrings::new(&strings).expect("strings");
+            let mut stops = stops(&strings);
             let (mut stream, mut out) = (TextStream::default(), String::new());
             let mut ended = false;
             for &token in &tokens {

@@ -70,7 +70,8 @@ pub struct nvllm_engine_config {
     pub max_num_seqs: u32,
     /// New tokens in one forward pass; 0 = default of the device.
     pub max_batched_tokens: u32,
-    /// Requests that may wait, each of their completions counted; 0 = no limit.
+    /// Requests that may wait, each of their completions counted; 0 = NVLLM_MAX_QUEUED_COMPLETIONS. A request whose n is greater
+    /// can never be queued, and is refused as such.
     pub max_queue: u32,
     /// Tokens of a KV block; 0 = default of the device.
     pub kv_block_size: u32,

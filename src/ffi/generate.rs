@@ -10,14 +10,14 @@ use super::requests::{nvllm_request_options, sampling_params, tag_and_results};
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use super::stepping::{Shown, nvllm_output};
-use crate::engine::Progress;
-use crate::engine::Prompt;
-use crate::engine::sampling_params::SamplingParams;
+use crate::engine::{Asked, Progress, Prompt};
 use crate::error::Error;
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// What nvllm_generate made. Ended by nvllm_result_free; it does not need its engine any more.
 pub struct nvllm_result {
@@ -86,8 +86,7 @@ pub unsafe extern "C" fn nvllm_generate(
             (engine, prompts, memory::slice("options", options, num_options)?)
         };
         // SAFETY: the header asks for options of struct_size bytes.
-        let wishes = unsafe { wishes(&engine, options, num_prompts)? };
-        let outputs = generate(&engine, prompts, wishes, Reporter::new(progress, progress_user_data))?;
+        let outputs = unsafe { generate(&engine, prompts, options, Reporter::new(progress, progress_user_data))? };
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -122,8 +121,7 @@ pub unsafe extern "C" fn nvllm_generate_tokens(
             (engine, prompts, memory::slice("options", options, num_options)?)
         };
         // SAFETY: the header asks for options of struct_size bytes.
-        let wishes = unsafe { wishes(&engine, options, num_prompts)? };
-        let outputs = generate(&engine, prompts, wishes, Reporter::new(progress, progress_user_data))?;
+        let outputs = unsafe { generate(&engine, prompts, options, Reporter::new(progress, progress_user_data))? };
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -207,76 +205,62 @@ fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> 
     if pointers.iter().any(|pointer| pointer.is_null()) { Err(Refusal::Null(what)) } else { Ok(()) }
 }
 
-/// What a prompt is asked with.
-struct Wish {
-    /// As in its options, also where these are refused.
-    tag: u64,
-    /// Results that it has in any case.
-    results: usize,
-    params: Result<SamplingParams, Refusal>,
-}
-
-/// The options of each prompt. Options for all prompts fail the call; a prompt's own fail that prompt.
+/// Runs what can run. A prompt's own options are looked at when its turn comes; options for all prompts that make no sense
+/// fail the call.
 ///
 /// # Safety
 ///
-/// Each of `options` is NULL or has struct_size bytes.
-unsafe fn wishes(
-    engine: &Handle,
-    options: &[*const nvllm_request_options],
-    prompts: usize,
-) -> Result<Vec<Wish>, Refusal> {
-    let front = engine.front();
-    let same = |params: SamplingParams| {
-        (0..prompts).map(|_| Wish { tag: params.tag, results: params.results(), params: Ok(params.clone()) }).collect()
-    };
-    match options {
-        [] => Ok(same(front.default_params())),
-        [shared] => {
-            // SAFETY: promised by the caller.
-            let shared = unsafe { sampling_params(front, *shared)? };
-            front.check(&shared)?;
-            Ok(same(shared))
-        }
-        each if each.len() == prompts => {
-            // SAFETY: promised by the caller.
-            let wish = |&one| unsafe {
-                let (tag, results) = tag_and_results(one);
-                Wish { tag, results, params: sampling_params(front, one) }
-            };
-            Ok(each.iter().map(wish).collect())
-        }
-        _ => Err(Refusal::OptionCount { options: options.len(), prompts }),
-    }
-}
-
-/// Runs what can run, and puts the refused between, in the order of the prompts.
-fn generate(
+/// Each of `options` is NULL or has struct_size bytes, and its arrays have the lengths it says, until this returns.
+unsafe fn generate(
     engine: &Handle,
     prompts: Vec<Result<Prompt, Refusal>>,
-    wishes: Vec<Wish>,
+    options: &[*const nvllm_request_options],
     reporter: Reporter,
 ) -> Result<Vec<Shown>, Refusal> {
-    let mut good_prompts = Vec::with_capacity(prompts.len());
-    let mut good_params = Vec::with_capacity(prompts.len());
-    // For each result, what it shows when its prompt is refused.
-    let mut refused: Vec<Option<Shown>> = Vec::with_capacity(prompts.len());
-    for (prompt, Wish { tag, results, params }) in prompts.into_iter().zip(wishes) {
-        match (prompt, params) {
-            (Ok(prompt), Ok(params)) => {
-                good_prompts.push(prompt);
-                good_params.push(params);
-                refused.extend((0..results).map(|_| None));
-            }
-            (Err(refusal), _) | (_, Err(refusal)) => {
-                refused.extend((0..results as u32).map(|index| Some(Shown::refused(tag, index, &refusal))));
-            }
-        }
+    let front = engine.front();
+    if options.len() > 1 && options.len() != prompts.len() {
+        return Err(Refusal::OptionCount { options: options.len(), prompts: prompts.len() });
     }
+    let shared = match options {
+        [] => Some(Arc::new(front.check(front.default_params())?)),
+        [one] => {
+            // SAFETY: promised by the caller.
+            let options = Arc::new(front.check(unsafe { sampling_params(front, *one)? })?);
+            front.check_structure(&options.params)?;
+            Some(options)
+        }
+        _ => None,
+    };
+    let asked: Vec<Asked> = (0..prompts.len())
+        .map(|index| match &shared {
+            Some(options) => Asked { tag: options.params.tag, results: options.params.completions },
+            None => {
+                // SAFETY: promised by the caller.
+                let (tag, results) = unsafe { tag_and_results(options[index]) };
+                Asked { tag, results: results as u32 }
+            }
+        })
+        .collect();
+    // What each prompt that cannot run shows.
+    let mut refused: BTreeMap<usize, Refusal> = BTreeMap::new();
+    let prompts: Vec<Option<Prompt>> = (0..)
+        .zip(prompts)
+        .map(|(index, prompt)| prompt.map_err(|refusal| refused.insert(index, refusal)).ok())
+        .collect();
+    let mut ask = |index: usize| {
+        let prompt = prompts[index]?;
+        let params = match &shared {
+            Some(options) => return Some((prompt, Arc::clone(options))),
+            // SAFETY: promised by the caller.
+            None => unsafe { sampling_params(front, options[index]) },
+        };
+        let checked = params.and_then(|params| Ok(Arc::new(front.check(params)?)));
+        checked.map(|options| (prompt, options)).map_err(|refusal| refused.insert(index, refusal)).ok()
+    };
 
-    engine.work(|work| {
+    let outputs = engine.work(|work| {
         let mut cancelled = false;
-        let outputs = work.engine.generate(&good_prompts, &good_params, &mut |progress| {
+        let outputs = work.engine.generate_each(&asked, &mut ask, &mut |progress| {
             cancelled |= engine.is_freed() || reporter.report(progress).is_break();
             if cancelled { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -290,15 +274,26 @@ fn generate(
                 }
             }
         }
-        if cancelled {
-            return Err(Error::Cancelled.into());
-        }
-        let mut outputs = outputs.iter();
-        let ran = |output| {
-            let mut shown = Shown::default();
-            shown.fill(output);
-            shown
-        };
-        Ok(refused.into_iter().filter_map(|refused| refused.or_else(|| outputs.next().map(ran))).collect())
-    })
+        if cancelled { Err(Error::Cancelled.into()) } else { Ok(outputs) }
+    })?;
+
+    let mut results = Vec::new();
+    results.try_reserve_exact(outputs.len()).map_err(|_| Error::OutOfMemory {
+        what: "the results",
+        bytes: (outputs.len() * size_of::<Shown>()) as u64,
+        knob: "num_prompts or n",
+    })?;
+    let mut outputs = outputs.into_iter();
+    for (index, &Asked { tag, results: count }) in asked.iter().enumerate() {
+        let refusal = refused.get(&index);
+        results.extend(outputs.by_ref().take(count as usize).map(|output| match refusal {
+            Some(refusal) => Shown::refused(tag, output.index, refusal),
+            None => {
+                let mut shown = Shown::default();
+                shown.fill(&output);
+                shown
+            }
+        }));
+    }
+    Ok(results)
 }

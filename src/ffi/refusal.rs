@@ -79,6 +79,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         Error::PromptEmpty
         | Error::TokenOutOfRange { .. }
         | Error::Option { .. }
+        | Error::Limit { .. }
         | Error::NotUtf8 { .. }
         | Error::SavedPrefix { .. }
         | Error::ChatTemplate { .. }

@@ -20,6 +20,7 @@ use crate::engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams, Stop
 use crate::engine::structure::Structure;
 use crate::engine::{Front, Prompt};
 use crate::error::Error;
+use crate::limits;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -79,22 +80,22 @@ pub struct nvllm_request_options {
     /// Strings that end the answer, NUL-terminated UTF-8: its text ends before the first of them to be complete, also where
     /// tokens cut it. token_ids have all tokens, those that spell the string too. Needs a tokenizer.
     pub stop: *const *const c_char,
-    /// Of these, how many; default 0.
+    /// Length of `stop`, at most NVLLM_MAX_STOP_STRINGS; default 0. Each has at most NVLLM_MAX_STOP_STRING_BYTES.
     pub num_stop: usize,
     /// Tokens that end the answer, besides EOS.
     pub stop_tokens: *const u32,
-    /// Of these, how many; default 0.
+    /// Length of `stop_tokens`, at most NVLLM_MAX_STOP_TOKENS; default 0.
     pub num_stop_tokens: usize,
     /// bias_values[i] is added to the logit of bias_tokens[i], after the penalties; each token once.
     pub bias_tokens: *const u32,
     /// As many as bias_tokens: finite, or minus infinity for a token that never comes.
     pub bias_values: *const f32,
-    /// Of these, how many; default 0.
+    /// Length of `bias_tokens` and `bias_values`, at most NVLLM_MAX_BIASES; default 0.
     pub num_bias: usize,
     /// 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
     /// to 64. They are the model's own: before penalties, biases, temperature and filters.
     pub num_logprobs: u32,
-    /// Completions of this prompt, 1 to 1024; default 1. They share the KV blocks of the prompt, which is computed once, and
+    /// Completions of this prompt, 1 to NVLLM_MAX_COMPLETIONS; default 1. They share the KV blocks of the prompt, which is computed once, and
     /// each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
     pub n: u32,
     /// 0, the default, is sampling; from 2 on beam search with so many beams, whose n best answers come as completions 0 to
@@ -126,7 +127,8 @@ pub struct nvllm_request_options {
     /// than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
     /// early_stopping False, True and "never".
     pub early_stopping: u32,
-    /// What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8; default NULL. A refusal
+    /// What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8 of at most
+    /// NVLLM_MAX_STRUCTURE_BYTES; default NULL. A refusal
     /// says what is wrong with it. A text that came before is not compiled again.
     pub structure: *const c_char,
     /// One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
@@ -306,14 +308,23 @@ impl nvllm_request_options {
     ///
     /// The arrays have the lengths that the options say.
     unsafe fn params(&self) -> Result<SamplingParams, Refusal> {
+        // What is too long is not copied.
+        limits::at_most("num_stop", self.num_stop, limits::STOP_STRINGS, "NVLLM_MAX_STOP_STRINGS")?;
+        limits::at_most("num_stop_tokens", self.num_stop_tokens, limits::STOP_TOKENS, "NVLLM_MAX_STOP_TOKENS")?;
+        limits::at_most("num_bias", self.num_bias, limits::BIASES, "NVLLM_MAX_BIASES")?;
         // SAFETY: promised by the caller.
         let (stop_strings, stop_tokens, logit_bias) = unsafe {
             let stops = memory::slice("stop", self.stop, self.num_stop)?;
             let biased = memory::slice("bias_tokens", self.bias_tokens, self.num_bias)?;
             let biases = memory::slice("bias_values", self.bias_values, self.num_bias)?;
             let logit_bias = biased.iter().copied().zip(biases.iter().copied()).collect();
-            let strings: Result<Vec<_>, _> =
-                stops.iter().map(|&stop| memory::c_text("stop", stop).map(str::to_owned)).collect();
+            let string = |&stop| {
+                let text = memory::c_text("stop", stop)?;
+                let what = "the length of a string in stop";
+                limits::at_most(what, text.len(), limits::STOP_STRING_BYTES, "NVLLM_MAX_STOP_STRING_BYTES")?;
+                Ok(text.to_owned())
+            };
+            let strings: Result<Vec<_>, Refusal> = stops.iter().map(string).collect();
             (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?, logit_bias)
         };
         // SAFETY: promised by the caller.
@@ -401,6 +412,7 @@ impl nvllm_request_options {
         };
         // SAFETY: promised by the caller.
         let text = unsafe { memory::c_text("structure", self.structure)? };
+        limits::at_most("the length of structure", text.len(), limits::STRUCTURE_BYTES, "NVLLM_MAX_STRUCTURE_BYTES")?;
         Ok(Some(Arc::new(kind(text.to_owned()))))
     }
 }

@@ -37,7 +37,7 @@ pub enum nvllm_status_code {
     NVLLM_ERR_CANCELLED = -10,
     /// Not in this build, or not for this model.
     NVLLM_ERR_UNSUPPORTED = -11,
-    /// max_queue requests wait already: step, then try again.
+    /// No room beside the requests that wait, by max_queue or NVLLM_MAX_QUEUED_COMPLETIONS: step, then try again.
     NVLLM_ERR_QUEUE_FULL = -12,
     /// The prompt leaves no place for an answer within max_model_len.
     NVLLM_ERR_CONTEXT_LENGTH = -13,

@@ -9,33 +9,33 @@ use std::time::Instant;
 impl Sequence {
     /// Rows that it is going to need: a prompt that is to become several beams needs one for each.
     pub fn rows(&self) -> usize {
-        match self.params.beams {
-            Some(beams) if self.place.index == 0 && self.tokens.len() == self.prompt_tokens => beams.width as usize,
+        match self.params().beams {
+            Some(beams) if self.place.index == 0 && self.tokens.len() <= self.prompt_tokens() => beams.width as usize,
             _ => 1,
         }
     }
 
     /// The search that it begins; `None` where it is no first beam.
     pub fn beam_search(&self) -> Option<BeamSearch> {
-        let beams = self.params.beams.filter(|_| self.place.index == 0)?;
-        let (min_tokens, max_tokens) = (self.params.min_tokens as usize, self.limit - self.prompt_tokens);
-        Some(BeamSearch::new(beams, &self.ending_tokens, min_tokens, max_tokens))
+        let beams = self.params().beams.filter(|_| self.place.index == 0)?;
+        let (min_tokens, max_tokens) = (self.params().min_tokens as usize, self.request.limit - self.prompt_tokens());
+        Some(BeamSearch::new(beams, self.ending_tokens(), min_tokens, max_tokens))
     }
 
     /// Whether the caller hears of it: of the beams, as many as it wants answers.
     pub fn has_output(&self) -> bool {
-        self.place.index < self.params.completions
+        self.place.index < self.params().completions
     }
 
     /// Its tokens after the prompt.
     pub fn completion(&self) -> &[TokenId] {
-        &self.tokens[self.prompt_tokens..]
+        self.tokens.get(self.prompt_tokens()..).unwrap_or_default()
     }
 
     /// Notes when the first continuations of its prompt came.
     pub fn note_ranked(&mut self, now: Instant) {
         if self.time_to_first_token_us == 0 {
-            self.time_to_first_token_us = now.duration_since(self.added_at).as_micros() as u64;
+            self.time_to_first_token_us = now.duration_since(self.request.added_at).as_micros() as u64;
         }
     }
 
@@ -49,7 +49,8 @@ impl Sequence {
         block_size: usize,
     ) {
         debug_assert!(self.blocks.is_empty());
-        self.tokens.truncate(self.prompt_tokens);
+        self.begin();
+        self.tokens.truncate(self.prompt_tokens());
         self.tokens.extend_from_slice(parent.completion());
         self.cached_tokens = parent.cached_tokens;
         self.started_at = parent.started_at;
@@ -59,7 +60,7 @@ impl Sequence {
             return;
         }
         let full = parent.computed / block_size;
-        self.blocks.reserve(self.limit.div_ceil(block_size));
+        self.blocks.reserve(self.request.limit.div_ceil(block_size));
         self.blocks.extend_from_slice(&parent.blocks[..full]);
         pool.keep(&self.blocks);
         if let Some(&from) = parent.blocks.get(full) {
@@ -86,7 +87,7 @@ impl Sequence {
         output: &mut Output,
     ) {
         self.note_ranked(now);
-        let dropped = answer.ending == Ending::Token && self.params.stop_token == StopToken::Dropped;
+        let dropped = answer.ending == Ending::Token && self.params().stop_token == StopToken::Dropped;
         let shown = &answer.tokens[..answer.tokens.len() - usize::from(dropped)];
         for &token in shown {
             output.token_ids.push(token);

@@ -5,17 +5,20 @@ use crate::engine::options::PrefixCache;
 
 /// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
 pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
-    Sequence::new(Request {
-        id,
-        index: 0,
+    let (place, pinning) = (Place::new(params.priority, id), params.pinning);
+    let options = CheckedParams { params, ending_tokens: vec![0], stop_strings: None, biases: Vec::new() };
+    let request = Request {
         prompt: prompt.to_vec(),
-        params,
-        ending_tokens: vec![0],
+        adjustments: Adjustments::new(&options.params, &[], prompt),
+        options: Arc::new(options),
         matcher: None,
         limit,
         engine_seed: 99,
         added_at: Instant::now(),
-    })
+    };
+    let mut sequence = Sequence::new(place, Arc::new(request), pinning);
+    sequence.begin();
+    sequence
 }
 
 fn accept(sequence: &mut Sequence, token: TokenId) -> Output {

@@ -43,6 +43,13 @@ pub enum Structure {
 }
 
 impl Structure {
+    /// Its text.
+    pub fn text(&self) -> &str {
+        match self {
+            Structure::JsonSchema(text) | Structure::Regex(text) | Structure::Lark(text) => text,
+        }
+    }
+
     /// What its text is called in an error.
     fn name(&self) -> &'static str {
         match self {

@@ -1,0 +1,271 @@
+//! What other threads have asked of the thread that steps: arrivals, cancels and releases, and which requests are alive.
+//!
+//! One lock guards all of it. Nothing is made or copied under that lock whose size a caller chooses: requests come ready, and
+//! leave by moving. A step takes out a bounded number of each, so a burst costs each step the same.
+//!
+//! Invariant: a request is alive from [`Inbox::add`] until its last completion has ended, and every output of it is counted
+//! before that.
+
+use super::output::Stats;
+use super::pins::PinBudget;
+use super::request::{Arrival, Request};
+use super::sampling_params::Pinning;
+use super::sequence::Place;
+use crate::error::{Error, Result};
+use crate::limits;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Requests that one pass takes in, and cancels, releases and expiries that it works off: about a millisecond of them.
+const INTAKE: usize = 512;
+
+/// How much of what was asked for is taken out at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Intake {
+    /// As much as one pass bears.
+    OnePass,
+    /// All of it, for calls that have no time budget.
+    All,
+}
+
+impl Intake {
+    /// Entries of a kind that may be taken out.
+    pub fn entries(self) -> usize {
+        match self {
+            Intake::OnePass => INTAKE,
+            Intake::All => usize::MAX,
+        }
+    }
+}
+
+/// What waits for the next step, and what other threads may know of the last one.
+pub(super) struct Inbox {
+    last_id: u64,
+    /// In the order in which they are to run.
+    arrivals: BTreeMap<Place, Arrival>,
+    /// Sequences of all arrivals, cancelled ones included.
+    arriving: usize,
+    cancels: VecDeque<Cancel>,
+    /// Requests whose prompts are to be evictable again.
+    unpins: VecDeque<Place>,
+    pins: PinBudget,
+    /// Every request that has not ended.
+    alive: BTreeMap<u64, Alive>,
+    /// Completions, or beams, of these.
+    sequences: usize,
+    /// As of the last pass. `waiting` does not count arrivals.
+    stats: Stats,
+    /// Outputs that wait to be polled.
+    outputs: usize,
+}
+
+/// A request that is to end.
+pub(super) struct Cancel {
+    /// Of its first completion.
+    pub place: Place,
+    /// The request itself where no step has taken it in.
+    pub arrival: Option<Arrival>,
+}
+
+/// A request that has not ended.
+struct Alive {
+    /// Of its first completion.
+    place: Place,
+    /// Completions, or beams.
+    sequences: u32,
+    /// Completions that have not ended.
+    left: u32,
+    cancel: Asked,
+}
+
+/// Whether a request was asked to end.
+#[derive(PartialEq, Eq)]
+enum Asked {
+    No,
+    Yes,
+}
+
+impl Inbox {
+    /// An empty inbox.
+    pub fn new(pins: PinBudget, kv_blocks: usize) -> Inbox {
+        Inbox {
+            last_id: 0,
+            arrivals: BTreeMap::new(),
+            arriving: 0,
+            cancels: VecDeque::new(),
+            unpins: VecDeque::new(),
+            pins,
+            alive: BTreeMap::new(),
+            sequences: 0,
+            stats: Stats { kv_blocks_total: kv_blocks as u32, ..Stats::default() },
+            outputs: 0,
+        }
+    }
+
+    /// Refuses a request of so many sequences that finds no room.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::QueueFull`]; [`Error::Limit`] where it never will.
+    pub fn check_room(&self, sequences: u32, max_queue: Option<usize>) -> Result<()> {
+        let sequences = sequences as usize;
+        if let Some(limit) = max_queue.filter(|&limit| sequences > limit) {
+            return Err(Error::Limit { field: "n", found: sequences, limit, name: "max_queue" });
+        }
+        if let Some(limit) = max_queue
+            && self.waiting() + sequences > limit
+        {
+            return Err(Error::QueueFull { limit, waiting: self.waiting(), wanted: sequences });
+        }
+        if self.sequences + sequences > limits::QUEUED_COMPLETIONS {
+            let limit = limits::QUEUED_COMPLETIONS;
+            return Err(Error::QueueFull { limit, waiting: self.sequences, wanted: sequences });
+        }
+        Ok(())
+    }
+
+    /// Queues a request and answers its id.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::QueueFull`], [`Error::PinsFull`].
+    pub fn add(&mut self, request: Arc<Request>, max_queue: Option<usize>) -> Result<u64> {
+        let params = &request.options.params;
+        let (sequences, left, pinning) = (request.sequences(), params.completions, params.pinning);
+        self.check_room(sequences, max_queue)?;
+        if pinning == Pinning::Pinned {
+            self.pins.check(request.prompt.len())?;
+        }
+        self.last_id += 1;
+        let id = self.last_id;
+        let place = Place::new(params.priority, id);
+        if pinning == Pinning::Pinned {
+            self.pins.promise(place, request.prompt.len());
+        }
+        self.alive.insert(id, Alive { place, sequences, left, cancel: Asked::No });
+        self.sequences += sequences as usize;
+        self.arriving += sequences as usize;
+        self.arrivals.insert(place, Arrival { place, request, pinning });
+        Ok(id)
+    }
+
+    /// Asks for a request to end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownRequest`] when it has ended, was cancelled before, or never was.
+    pub fn cancel(&mut self, id: u64) -> Result<()> {
+        let alive = self.alive.get_mut(&id).filter(|alive| alive.cancel == Asked::No);
+        let alive = alive.ok_or(Error::UnknownRequest { id })?;
+        alive.cancel = Asked::Yes;
+        let place = alive.place;
+        // It stays counted as one that waits until a step has ended it.
+        let arrival = self.arrivals.remove(&place);
+        self.cancels.push_back(Cancel { place, arrival });
+        Ok(())
+    }
+
+    /// Where a live request stands that was not asked to end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownRequest`].
+    pub fn place(&self, id: u64) -> Result<Place> {
+        let alive = self.alive.get(&id).filter(|alive| alive.cancel == Asked::No);
+        alive.map(|alive| alive.place).ok_or(Error::UnknownRequest { id })
+    }
+
+    /// Lets the prompt of a pinned request be evicted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownPin`].
+    pub fn release(&mut self, id: u64) -> Result<()> {
+        let place = self.pins.release(id).ok_or(Error::UnknownPin { id })?;
+        match self.arrivals.get_mut(&place) {
+            Some(arrival) => arrival.pinning = Pinning::Evictable,
+            None => self.unpins.push_back(place),
+        }
+        Ok(())
+    }
+
+    /// Takes the promise back that was made to a request which ended before its prompt was computed.
+    pub fn forget_pin(&mut self, id: u64) {
+        self.pins.release(id);
+    }
+
+    /// Whether nothing waits, runs, or is queued for polling.
+    pub fn is_finished(&self) -> bool {
+        self.alive.is_empty() && self.outputs == 0
+    }
+
+    /// Whether nothing waits or runs.
+    pub fn is_idle(&self) -> bool {
+        self.alive.is_empty()
+    }
+
+    /// Sequences that wait, those that no step has taken in included.
+    pub fn waiting(&self) -> usize {
+        self.stats.waiting as usize + self.arriving
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> Stats {
+        Stats { waiting: self.waiting() as u32, kv_blocks_pinned: self.pins.promised() as u32, ..self.stats }
+    }
+
+    /// Moves what a pass is to take in to the engine's own lists, which are empty.
+    pub fn drain(
+        &mut self,
+        intake: Intake,
+        arrivals: &mut Vec<Arrival>,
+        cancels: &mut Vec<Cancel>,
+        unpins: &mut Vec<Place>,
+    ) {
+        while arrivals.len() < intake.entries()
+            && let Some((_, arrival)) = self.arrivals.pop_first()
+        {
+            // They go on waiting, so that `max_queue` counts them without a gap.
+            self.count_as_taken(arrival.request.sequences());
+            arrivals.push(arrival);
+        }
+        // A request's completions all end with it, so they are what is counted.
+        let mut room = intake.entries();
+        while room > 0
+            && let Some(cancel) = self.cancels.pop_front()
+        {
+            let sequences = self.alive.get(&cancel.place.id()).map_or(0, |alive| alive.sequences);
+            if cancel.arrival.is_some() {
+                self.count_as_taken(sequences);
+            }
+            room = room.saturating_sub(sequences.max(1) as usize);
+            cancels.push(cancel);
+        }
+        let released = self.unpins.len().min(intake.entries());
+        unpins.extend(self.unpins.drain(..released));
+    }
+
+    fn count_as_taken(&mut self, sequences: u32) {
+        self.arriving -= sequences as usize;
+        self.stats.waiting += sequences;
+    }
+
+    /// Notes where the engine stands, and of which requests a completion has ended: once per completion.
+    pub fn publish(&mut self, stats: &Stats, outputs: usize, ended: &mut Vec<u64>) {
+        self.stats = *stats;
+        self.outputs = outputs;
+        for id in ended.drain(..) {
+            let request = self.alive.get_mut(&id).expect("a request is alive until its last completion has ended");
+            request.left -= 1;
+            if request.left == 0 {
+                self.sequences -= request.sequences as usize;
+                self.alive.remove(&id);
+            }
+        }
+    }
+
+    /// Notes how many outputs wait.
+    pub fn publish_outputs(&mut self, outputs: usize) {
+        self.outputs = outputs;
+    }
+}

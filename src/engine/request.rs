@@ -1,0 +1,126 @@
+//! A request as the engine keeps it: options that were checked, a prompt, and what its completions share.
+//!
+//! A list that a caller may choose the length of exists once per request, however many completions it has, and once for all
+//! prompts that `generate` is called with.
+
+use super::adjustments::Adjustments;
+use super::sampling_params::{Eos, Pinning, SamplingParams};
+use super::sequence::{Place, Sequence};
+use super::stop_strings::StopSet;
+use super::structure::Matcher;
+use crate::batch::{Adjustment, RANKED_MAX, TokenId};
+use crate::error::{Error, Result};
+use crate::runner::ModelInfo;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Options that make sense for the model, and what follows from them.
+pub struct CheckedParams {
+    /// As the caller gave them.
+    pub params: SamplingParams,
+    /// EOS unless ignored, and stop tokens. In ascending order, each once.
+    pub ending_tokens: Vec<TokenId>,
+    /// `None` without stop strings.
+    pub stop_strings: Option<Arc<StopSet>>,
+    /// Tokens with a bias. In ascending order.
+    pub biases: Vec<Adjustment>,
+}
+
+/// What the completions of a request share.
+pub struct Request {
+    /// At least one token.
+    pub prompt: Vec<TokenId>,
+    /// Its options.
+    pub options: Arc<CheckedParams>,
+    /// What changes the logits of a completion's first token.
+    pub adjustments: Adjustments,
+    /// The beginning of the structure it asks for.
+    pub matcher: Option<Mutex<Matcher>>,
+    /// Tokens that a completion may reach, prompt included; more than the prompt has.
+    pub limit: usize,
+    /// Seed of requests that bring none.
+    pub engine_seed: u64,
+    /// When it was added.
+    pub added_at: Instant,
+}
+
+/// A request that waits to be taken in by a step.
+pub struct Arrival {
+    /// Where it stands in line.
+    pub place: Place,
+    /// The request.
+    pub request: Arc<Request>,
+    /// Whether its prompt is to be pinned. A release may come before the request is taken in.
+    pub pinning: Pinning,
+}
+
+impl Request {
+    /// Sequences that run for it: its beams, or its completions.
+    pub fn sequences(&self) -> u32 {
+        self.options.params.sequences()
+    }
+}
+
+impl Arrival {
+    /// The sequences that wait for it: all beams of a search, else the first completion, which the others follow.
+    pub fn into_sequences(self) -> impl Iterator<Item = Sequence> {
+        let Arrival { place, request, pinning } = self;
+        let made = request.options.params.beams.map_or(1, |beams| beams.width);
+        (0..made).map(move |index| Sequence::new(place.completion(index), request.clone(), pinning))
+    }
+}
+
+impl CheckedParams {
+    /// Checks options for a model.
+    ///
+    /// # Errors
+    ///
+    /// As [`SamplingParams::check`], and [`Error::Option`] where no token would be left to choose, or a beam search would need
+    /// more candidates than there are log-probabilities.
+    pub fn new(params: SamplingParams, info: &ModelInfo) -> Result<CheckedParams> {
+        params.check(info.vocab_size)?;
+        let ending_tokens = ending_tokens(&params, info)?;
+        if let Some(beams) = params.beams
+            && beams.ranked(ending_tokens.len(), params.min_tokens) > RANKED_MAX
+        {
+            return Err(Error::Option {
+                field: "beam_width",
+                value: beams.width.to_string(),
+                wanted: "small enough for 64 candidates: with one end token up to 32, with each more end token fewer",
+            });
+        }
+        let bias = |&(token, bias): &(TokenId, f32)| Adjustment { token, uses: Adjustment::UNUSED, bias };
+        let mut biases: Vec<Adjustment> = params.logit_bias.iter().map(bias).collect();
+        biases.sort_unstable_by_key(|entry| entry.token);
+        let stop_strings = StopSet::new(&params.stop_strings).map(Arc::new);
+        Ok(CheckedParams { params, ending_tokens, stop_strings, biases })
+    }
+}
+
+/// The tokens that end a request.
+fn ending_tokens(params: &SamplingParams, info: &ModelInfo) -> Result<Vec<TokenId>> {
+    let mut tokens = match params.eos {
+        Eos::Stops => info.eos_tokens.clone(),
+        Eos::Ignored => Vec::new(),
+    };
+    tokens.extend_from_slice(&params.stop_tokens);
+    tokens.sort_unstable();
+    tokens.dedup();
+    let vocab_size = info.vocab_size;
+    let never = |&&(_, bias): &&(TokenId, f32)| bias == f32::NEG_INFINITY;
+    let forbidden = params.logit_bias.iter().filter(never);
+    if forbidden.clone().count() >= vocab_size {
+        let value = format!("minus infinity for all {vocab_size} tokens");
+        return Err(Error::Option { field: "bias_values", value, wanted: "so for fewer than the vocabulary" });
+    }
+    let banned = tokens.len() + forbidden.filter(|(token, _)| tokens.binary_search(token).is_err()).count();
+    if params.min_tokens > 0 && banned >= vocab_size {
+        return Err(Error::Option {
+            field: "stop_tokens",
+            value: format!("with the tokens that a bias forbids all {banned} tokens"),
+            wanted: "fewer than the vocabulary, or min_tokens 0",
+        });
+    }
+    Ok(tokens)
+}

@@ -1,0 +1,224 @@
+//! Requests at their limits: what a caller may choose the size of takes memory once, and time in no step.
+
+mod fake_runner;
+
+use fake_runner::{Shape, load};
+use nanovllm::batch::{BatchLimits, TokenId};
+use nanovllm::engine::options::PrefixCache;
+use nanovllm::engine::sampling_params::{Eos, SamplingParams};
+use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
+use nanovllm::error::Error;
+use nanovllm::limits;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Bytes that are allocated, in this test program.
+struct Counting;
+
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+static PEAK: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size() as isize, Relaxed) + layout.size() as isize;
+        PEAK.fetch_max(live, Relaxed);
+        // SAFETY: handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, Relaxed);
+        // SAFETY: handed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const MIB: isize = 1 << 20;
+
+/// One test at a time, because memory is counted for the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// What `work` makes, and the most bytes that were allocated at once meanwhile, beyond those from before.
+fn peak_of<T>(work: impl FnOnce() -> T) -> (T, isize) {
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let made = work();
+    (made, PEAK.load(Relaxed) - before)
+}
+
+fn open(rows: usize, model_len: usize, max_queue: Option<usize>) -> Engine {
+    let limits = BatchLimits { tokens: 4096, rows, model_len, block_size: 16 };
+    let shape = Shape { limits, blocks: 4 * model_len / 16, vocab: 24, stages: 1, depth: 1 };
+    Engine::with_runner(load(shape), EngineLimits { max_queue, prefix_cache: PrefixCache::On, seed: 7 })
+}
+
+fn greedy(max_tokens: u32) -> SamplingParams {
+    SamplingParams { max_tokens: Some(max_tokens), eos: Eos::Ignored, ..SamplingParams::default() }
+}
+
+/// The ids and finishes of all outputs that wait.
+fn poll(engine: &mut Engine) -> Vec<(u64, u32, String)> {
+    let mut seen = Vec::new();
+    while let Some(output) = engine.next_output() {
+        if let Some(finish) = &output.finish {
+            seen.push((output.request_id, output.index, format!("{finish:?}")));
+        }
+    }
+    seen
+}
+
+#[test]
+fn completions_that_wait_share_what_their_request_brought() {
+    let _alone = alone();
+    let mut engine = open(4, 8192, None);
+    let prompt: Vec<TokenId> = vec![3; 4000];
+    let params = SamplingParams {
+        completions: 1024,
+        logit_bias: (1..20).map(|token| (token, 1.0)).collect(),
+        stop_tokens: vec![2; 1024],
+        ..greedy(2)
+    };
+    let ((), peak) = peak_of(|| {
+        for _ in 0..100 {
+            engine.front().add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
+        }
+        for _ in 0..8 {
+            engine.step(Budget::OnePass).unwrap();
+        }
+    });
+    assert!(peak < 16 * MIB, "100 requests of 1,024 completions each took {peak} bytes");
+    let stats = engine.front().stats();
+    assert!(stats.waiting > 102_000, "{} wait", stats.waiting);
+    (1..=100).for_each(|id| engine.front().cancel(id).unwrap());
+    let mut ended = Vec::new();
+    while !engine.front().is_finished() {
+        engine.step(Budget::OnePass).unwrap();
+        ended.extend(poll(&mut engine));
+    }
+    ended.sort();
+    let all: Vec<(u64, u32)> = ended.iter().map(|(id, index, _)| (*id, *index)).collect();
+    let wanted: Vec<(u64, u32)> = (1..=100).flat_map(|id| (0..1024).map(move |index| (id, index))).collect();
+    assert!(all == wanted, "each completion ends once");
+    assert_eq!(engine.front().stats().kv_blocks_used, 0);
+}
+
+#[test]
+fn a_queue_has_room_for_whole_requests_only() {
+    let _alone = alone();
+    let engine = open(4, 64, Some(8));
+    let add =
+        |completions| engine.front().add_request(Prompt::Tokens(&[1, 2]), SamplingParams { completions, ..greedy(2) });
+    assert!(matches!(add(9), Err(Error::Limit { field: "n", found: 9, limit: 8, name: "max_queue" })));
+    add(5).unwrap();
+    assert!(matches!(add(4), Err(Error::QueueFull { limit: 8, waiting: 5, wanted: 4 })));
+    add(3).unwrap();
+    assert_eq!(engine.front().stats().waiting, 8);
+}
+
+#[test]
+fn more_completions_than_the_library_bears_are_refused_by_name() {
+    let _alone = alone();
+    let mut engine = open(4, 64, None);
+    let params = SamplingParams { completions: 1024, ..greedy(2) };
+    for _ in 0..limits::QUEUED_COMPLETIONS / 1024 {
+        engine.front().add_request(Prompt::Tokens(&[1, 2]), params.clone()).unwrap();
+    }
+    let full = engine.front().add_request(Prompt::Tokens(&[1, 2]), greedy(1)).expect_err("one too many");
+    assert!(full.to_string().contains("NVLLM_MAX_QUEUED_COMPLETIONS"), "{full}");
+    let prompts = vec![Prompt::Tokens(&[1, 2]); 30_000];
+    let (refused, peak) = peak_of(|| engine.generate(&prompts, &[params], &mut |_| ControlFlow::Continue(())));
+    let refused = refused.expect_err("30,720,000 results").to_string();
+    assert!(refused.contains("30720000") && refused.contains("NVLLM_MAX_QUEUED_COMPLETIONS"), "{refused}");
+    assert!(peak < 16 * MIB, "{peak} bytes");
+}
+
+/// Processor time of this thread, which other programs do not lengthen.
+fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the struct that it is given.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The third longest of the steps with a budget of 4 ms until `done`: the memory that grows in one of them is not looked at.
+fn third_longest_step(engine: &mut Engine, mut done: impl FnMut(&mut Engine) -> bool) -> Duration {
+    let mut steps = Vec::new();
+    while !done(engine) {
+        let begun = thread_time();
+        engine.step(Budget::Time(Duration::from_millis(4))).unwrap();
+        steps.push(thread_time() - begun);
+        poll(engine);
+    }
+    steps.sort();
+    steps.iter().rev().nth(2).copied().unwrap_or_default()
+}
+
+#[test]
+fn a_burst_of_arrivals_and_cancels_is_spread_over_steps() {
+    let _alone = alone();
+    let mut engine = open(4, 64, None);
+    let front = engine.front().clone();
+    let ids: Vec<u64> = (0..100_000).map(|_| front.add_request(Prompt::Tokens(&[1, 2]), greedy(30)).unwrap()).collect();
+    assert_eq!(front.stats().waiting, 100_000);
+    // Higher priority comes first although it arrived last.
+    let urgent = front.add_request(Prompt::Tokens(&[5]), SamplingParams { priority: 1, ..greedy(1) }).unwrap();
+    engine.step(Budget::OnePass).unwrap();
+    assert_eq!(poll(&mut engine), [(urgent, 0, "Length".to_owned())]);
+
+    let mut taken = 0;
+    let longest = third_longest_step(&mut engine, |_| {
+        taken += 1;
+        taken > 40
+    });
+    assert!(longest < Duration::from_millis(8), "a step took {longest:?}");
+    let ((), peak) = peak_of(|| ids.iter().for_each(|&id| drop(front.cancel(id))));
+    assert!(peak < 64 * MIB, "{peak} bytes");
+    let longest = third_longest_step(&mut engine, |engine| engine.front().is_finished());
+    println!("longest {longest:?}");
+    assert!(longest < Duration::from_millis(8), "a step took {longest:?}");
+    assert_eq!((front.stats().waiting, front.stats().kv_blocks_used), (0, 0));
+}
+
+#[test]
+fn a_request_that_no_step_has_seen_is_cancelled_released_and_expires_like_any_other() {
+    let _alone = alone();
+    let mut engine = open(4, 64, None);
+    let front = engine.front().clone();
+    let pinned = SamplingParams { pinning: nanovllm::engine::sampling_params::Pinning::Pinned, ..greedy(2) };
+    // More than a step takes in stand before them.
+    for _ in 0..2_000 {
+        front.add_request(Prompt::Tokens(&[1, 2]), SamplingParams { priority: 1, ..greedy(1) }).unwrap();
+    }
+    let cancelled = front.add_request(Prompt::Tokens(&[3; 40]), SamplingParams { completions: 3, ..pinned.clone() });
+    let released = front.add_request(Prompt::Tokens(&[4; 40]), pinned).unwrap();
+    let max_wait = Some(Duration::from_micros(1));
+    let expired = front.add_request(Prompt::Tokens(&[5]), SamplingParams { max_wait, completions: 2, ..greedy(2) });
+    let (cancelled, expired) = (cancelled.unwrap(), expired.unwrap());
+    engine.step(Budget::OnePass).unwrap();
+    front.cancel(cancelled).unwrap();
+    assert!(matches!(front.cancel(cancelled), Err(Error::UnknownRequest { .. })));
+    front.release_prefix(released).unwrap();
+    let mut ended = poll(&mut engine);
+    while !front.is_finished() {
+        engine.step(Budget::OnePass).unwrap();
+        ended.extend(poll(&mut engine));
+    }
+    let of = |id| ended.iter().filter(|(other, ..)| *other == id).map(|(_, index, how)| (*index, &how[..])).collect();
+    let (of_cancelled, of_expired, of_released): (Vec<_>, Vec<_>, Vec<_>) = (of(cancelled), of(expired), of(released));
+    assert_eq!(of_cancelled, [(0, "Cancelled"), (1, "Cancelled"), (2, "Cancelled")]);
+    assert_eq!(of_expired, [(0, "Expired"), (1, "Expired")]);
+    assert_eq!(of_released, [(0, "Length")]);
+    let stats = front.stats();
+    assert_eq!((stats.kv_blocks_pinned, stats.kv_blocks_used), (0, 0), "no pin is left");
+    assert!(matches!(front.release_prefix(cancelled), Err(Error::UnknownPin { .. })), "its pin went with it");
+}
