@@ -7,7 +7,9 @@ pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
 mod host_tensor;
+pub mod lock;
 mod mapped_file;
+pub mod process;
 pub mod thread;
 
 pub use host_tensor::{DType, HostTensor};

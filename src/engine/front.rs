@@ -14,11 +14,11 @@ use super::sequence::Place;
 use super::structure::{Matcher, Structures};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 use super::{EngineLimits, Prompt};
+use crate::backend::lock::Mutex;
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
 use crate::log::{self, Level, log};
 use crate::runner::ModelInfo;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -6,6 +6,7 @@ use super::generation_config::GenerationConfig;
 use super::options::EngineOptions;
 use super::tokenizer::Tokenizer;
 use super::{Engine, EngineLimits};
+use crate::backend::thread;
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::runner::{self, ModelInfo};
@@ -13,7 +14,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
 impl Engine {
     /// Loads a model folder. `progress` hears a fraction from 0 to 1 on the calling thread and may cancel.
@@ -21,18 +21,15 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::Option`] for settings that make no sense, [`Error::Io`] and [`Error::ModelFile`] for files that cannot be
-    /// read or understood, [`Error::Cancelled`], and what [`runner::load`] refuses.
+    /// read or understood, [`Error::NoThread`], [`Error::Cancelled`], and what [`runner::load`] refuses.
     pub fn open(options: &EngineOptions, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Engine> {
         let config = options.runner_config()?;
         runner::check_device(config.device)?;
         let folder = options.model_path.as_path();
         check_folder(folder)?;
         // A large tokenizer takes as long as mapping the weights, so they are opened side by side.
-        let (loaded, text) = thread::scope(|scope| {
-            let text = scope.spawn(|| open_text_files(folder));
-            let loaded = runner::load(folder, &config, progress);
-            (loaded, text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        });
+        let (text, loaded) =
+            thread::beside("text", || open_text_files(folder), || runner::load(folder, &config, progress))?;
         let limits = EngineLimits {
             max_queue: options.max_queue,
             prefix_cache: options.prefix_cache,

@@ -8,10 +8,10 @@ use super::sampling_params::{Eos, Pinning, SamplingParams};
 use super::sequence::{Place, Sequence};
 use super::stop_strings::StopSet;
 use super::structure::Matcher;
+use crate::backend::lock::Mutex;
 use crate::batch::{Adjustment, RANKED_MAX, TokenId};
 use crate::error::{Error, Result};
 use crate::runner::ModelInfo;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -5,14 +5,14 @@ use super::logging;
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::{self, *};
 use super::status::{nvllm_error, nvllm_status};
-use crate::backend::thread;
+use crate::backend::{process, thread};
 use crate::contain;
 use crate::log::{self, Level};
 use std::cell::Cell;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) use injected::panic_inside;
 
@@ -50,7 +50,7 @@ pub(super) fn guard_value<T>(entry: &'static str, fallback: T, call: impl FnOnce
 
 /// The answer of `call`, or the words of the panic that stopped it.
 fn catch<T>(entry: &'static str, call: impl FnOnce() -> T) -> Result<T, String> {
-    install_panic_hook();
+    process();
     DEPTH.set(DEPTH.get() + 1);
     // What a panic leaves half done belongs to one engine, and `handle::Visit` poisons that engine as it unwinds.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -77,20 +77,31 @@ fn cut(message: &str) -> [c_char; 504] {
     buffer
 }
 
+/// The number of this process. The first call in a process prepares what the library shares in it: each function comes here
+/// before it takes any lock.
+pub(super) fn process() -> u32 {
+    process::enter(|number| {
+        log::begin_process(number);
+        install_panic_hook();
+    })
+}
+
 /// Sends panics inside our calls and on our threads to the log; all others go where they went before.
 fn install_panic_hook() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let previous = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            let our_thread = std::thread::current().name().is_some_and(|name| name.starts_with(thread::NAME_PREFIX));
-            // The panic of another crate is an error of its input.
-            if contain::is_active() {
-                return;
-            }
-            if our_thread || DEPTH.try_with(Cell::get).unwrap_or(0) > 0 { log_panic(info) } else { previous(info) }
-        }));
-    });
+    // A fork has its parent's hook. Where the parent was about to install it, the fork does without: the lock may be held.
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let previous = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let our_thread = std::thread::current().name().is_some_and(|name| name.starts_with(thread::NAME_PREFIX));
+        // The panic of another crate is an error of its input.
+        if contain::is_active() {
+            return;
+        }
+        if our_thread || DEPTH.try_with(Cell::get).unwrap_or(0) > 0 { log_panic(info) } else { previous(info) }
+    }));
 }
 
 fn log_panic(info: &PanicHookInfo) {

@@ -26,8 +26,10 @@ pub(super) struct Handle {
     poison: AtomicI32,
     /// Set by `nvllm_engine_free`: nothing of the host's may be called any more.
     freed: AtomicBool,
-    /// The process that opened the engine. Its threads do not exist in a fork.
-    opened_in: u32,
+    /// The process that opened the engine, by its number. The engine's threads do not exist in a fork.
+    process: u32,
+    /// The same, by its id.
+    process_id: u32,
 }
 
 /// What [one] functions work on.
@@ -69,7 +71,8 @@ impl Handle {
             work: Mutex::new(Work { engine, push: None, polled: Shown::default() }),
             poison: AtomicI32::new(0),
             freed: AtomicBool::new(false),
-            opened_in: std::process::id(),
+            process: guard::process(),
+            process_id: std::process::id(),
         }
     }
 
@@ -98,9 +101,8 @@ impl Handle {
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        let here = std::process::id();
-        if here != self.opened_in {
-            return Err(Refusal::Forked { opened_in: self.opened_in, here });
+        if self.process != guard::process() {
+            return Err(Refusal::Forked { opened_in: self.process_id, here: std::process::id() });
         }
         match self.poison.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -149,7 +151,7 @@ pub(super) fn into_pointer(handle: Handle) -> *mut nvllm_engine {
 pub(super) unsafe fn release(engine: *mut nvllm_engine) {
     // SAFETY: the pointer holds a count, which the `Arc` takes over.
     let engine = unsafe { Arc::from_raw(engine.cast_const()) };
-    if engine.0.opened_in != std::process::id() {
+    if engine.0.process != guard::process() {
         std::mem::forget(engine);
         return;
     }

@@ -27,7 +27,9 @@
  *   Process     The library never exits, prints, reads standard input, installs signal handlers, or aborts on bad
  *               input. It is silent unless a log callback is set. A bug caught inside answers NVLLM_ERR_PANIC and
  *               makes that engine unusable, and no other.
- *               After fork() the child cannot use the parent's engines: calls answer NVLLM_ERR_UNSUPPORTED.
+ *               In the child of a fork() the parent's engines answer NVLLM_ERR_UNSUPPORTED, and nvllm_engine_free frees
+ *               nothing. The child may open engines of its own, and begins without a log callback, whatever the parent's
+ *               other threads did at that moment. A child that was forked inside a callback may only exec or exit.
  *               The library stays mapped after dlclose().
  *   Versioning  0.x: the number in the soname, NVLLM_ABI_VERSION, changes with any break of the ABI.
  */

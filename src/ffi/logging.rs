@@ -1,10 +1,10 @@
 //! Logging: one callback for the whole process.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
-use super::guard::guard_value;
+use super::guard::{guard_value, process};
 use super::handle::HostPointer;
+use crate::backend::lock::Mutex;
 use crate::log::{self, Level};
-use parking_lot::ReentrantMutex;
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
@@ -29,20 +29,24 @@ pub type nvllm_log_fn =
 
 type LogCall = unsafe extern "C" fn(i32, *const c_char, usize, *mut c_void);
 
-/// The host's callback. Held while it runs, so that messages come one at a time, and so that a host which has
-/// replaced its callback may free what the old one used.
-static SINK: ReentrantMutex<Cell<Option<(LogCall, HostPointer)>>> = ReentrantMutex::new(Cell::new(None));
+type Sink = Option<(LogCall, HostPointer)>;
+
+/// The host's callback, for each process by its number. Locked while it runs, so that messages come one at a time, and so
+/// that a host which has replaced its callback may free what the old one used.
+static SINKS: [Mutex<Sink>; log::PROCESSES] = [const { Mutex::new(None) }; log::PROCESSES];
 
 thread_local! {
     /// Whether this thread is inside the host's log callback: what it calls there does not deliver again.
     static DELIVERING: Cell<bool> = const { Cell::new(false) };
+    /// What the callback that this thread is inside of was replaced by, there.
+    static REPLACEMENT: Cell<Option<Sink>> = const { Cell::new(None) };
 }
 
 /// [any] Sends messages up to max_level (NVLLM_LOG_*) to a callback; NULL, the default, is silence.
 ///
 /// Messages wait inside the library, at most 256 of them, and are handed over one at a time whenever a call is about to
 /// return, on the thread that made the call. When this function returns, the callback before is not running on any other
-/// thread and will not be called again.
+/// thread and will not be called again. The child of a fork() begins without a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_set_log_callback(callback: nvllm_log_fn, user_data: *mut c_void, max_level: i32) {
     guard_value("nvllm_set_log_callback", (), || {
@@ -53,7 +57,14 @@ pub unsafe extern "C" fn nvllm_set_log_callback(callback: nvllm_log_fn, user_dat
             3 => Some(Level::Info),
             _ => Some(Level::Debug),
         });
-        SINK.lock().set(callback.map(|call| (call, HostPointer(user_data))));
+        let Some(sink) = SINKS.get(process() as usize) else { return };
+        let replacement = callback.map(|call| (call, HostPointer(user_data)));
+        if DELIVERING.get() {
+            // This thread holds the lock, in `deliver`.
+            REPLACEMENT.set(Some(replacement));
+        } else {
+            *sink.lock() = replacement;
+        }
         log::set_max_level(level);
     });
 }
@@ -63,15 +74,18 @@ pub(super) fn deliver() {
     if DELIVERING.get() || !log::is_waiting() {
         return;
     }
-    let Some(sink) = SINK.try_lock() else { return };
+    let Some(mut sink) = SINKS.get(process() as usize).and_then(Mutex::try_lock) else { return };
     DELIVERING.set(true);
-    while let Some((call, user_data)) = sink.get()
+    while let Some((call, user_data)) = *sink
         && let Some((level, mut message)) = log::pop()
     {
         let len = message.len();
         message.push('\0');
         // SAFETY: the host gave the function with this type; the message and its NUL live until it returns.
         unsafe { call(level as i32, message.as_ptr().cast(), len, user_data.0) };
+        if let Some(replacement) = REPLACEMENT.take() {
+            *sink = replacement;
+        }
     }
     DELIVERING.set(false);
 }

@@ -4,7 +4,8 @@
 use super::guard::guard_value;
 use crate::backend::cpu::Isa;
 use std::ffi::{CString, c_char};
-use std::sync::OnceLock;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The number in the library's soname. While the version is 0.x it changes with any break of the ABI.
 pub const NVLLM_ABI_VERSION: u32 = 0;
@@ -27,9 +28,22 @@ pub extern "C" fn nvllm_abi_version() -> u32 {
 /// (null when unknown), "rustc", "target". A static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvllm_build_info() -> *const c_char {
-    static INFO: OnceLock<CString> = OnceLock::new();
+    // Written once and kept. No lock: a fork may come here too.
+    static INFO: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
     guard_value("nvllm_build_info", c"{}".as_ptr(), || {
-        INFO.get_or_init(|| CString::new(build_info().to_string()).unwrap_or_default()).as_ptr()
+        let known = INFO.load(Ordering::Acquire);
+        if !known.is_null() {
+            return known.cast_const();
+        }
+        let made = CString::new(build_info().to_string()).unwrap_or_default().into_raw();
+        match INFO.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made.cast_const(),
+            Err(first) => {
+                // SAFETY: made above by `into_raw`, and handed to nobody.
+                drop(unsafe { CString::from_raw(made) });
+                first.cast_const()
+            }
+        }
     })
 }
 

@@ -9,9 +9,9 @@
 //! as another process is busy.
 #![allow(unsafe_code)]
 
+use crate::backend::lock::{Condvar, Mutex};
 use crate::backend::thread::{STACK_BYTES, spawn};
 use crate::log::{self, Level};
-use parking_lot::{Condvar, Mutex};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -240,7 +240,7 @@ impl Shared {
         let mut lock = self.panic.lock();
         self.state.fetch_or(CALLER_SLEEPS, Ordering::SeqCst);
         while inside() {
-            self.all_left.wait(&mut lock);
+            lock = self.all_left.wait(lock);
         }
         self.state.fetch_and(!CALLER_SLEEPS, Ordering::SeqCst);
     }

@@ -10,12 +10,12 @@ mod vocabulary;
 pub use matcher::{Matcher, Standing};
 
 use super::tokenizer::Tokenizer;
+use crate::backend::lock::Mutex;
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{JsonCompileOptions, ParserFactory};
-use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
