@@ -7,11 +7,11 @@ pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
 mod host_tensor;
-mod mapped_file;
+mod model_file;
 pub mod thread;
 
 pub use host_tensor::{DType, HostTensor};
-pub use mapped_file::map_file;
+pub use model_file::{Loading, copy_file, map_file, read_file};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;
