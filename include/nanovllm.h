@@ -218,6 +218,20 @@ typedef enum nvllm_dtype {
   NVLLM_DTYPE_BF16 = 3,
 } nvllm_dtype;
 
+// How the weights of a model come into memory.
+typedef enum nvllm_load_mode {
+  // The files are mapped, so that engines and processes share their pages. On the CPU the weights are used from the
+  // mapping until the engine is freed, unless dtype asks for another number type; on CUDA until nvllm_engine_new
+  // returns. A file that another program writes into changes the weights. A file that becomes shorter ends the process
+  // with SIGBUS when a weight beyond its end is read: replace a model's files by renaming new ones over them, or choose
+  // NVLLM_LOAD_READ.
+  NVLLM_LOAD_MAP = 0,
+  // The files are copied into memory of the library. It takes their size in memory that nothing shares and the system
+  // cannot drop, and nothing that happens to the files later has an effect. NVLLM_ERR_OUT_OF_MEMORY where they do not
+  // fit into what is free, NVLLM_ERR_IO where a file becomes shorter while it is copied.
+  NVLLM_LOAD_READ = 1,
+} nvllm_load_mode;
+
 // An engine. Made by nvllm_engine_new, ended by nvllm_engine_free.
 typedef struct nvllm_engine nvllm_engine;
 
@@ -225,6 +239,9 @@ typedef struct nvllm_engine nvllm_engine;
 typedef int32_t (*nvllm_progress_fn)(float fraction, void *user_data);
 
 // What an engine is opened with. nvllm_engine_config_init sets the defaults; model_path alone has none.
+//
+// The files of the model folder are data that nothing trusts: they are checked and limited when the engine opens, and only
+// regular files are opened. By default its weights are mapped; load_mode says what follows from that.
 typedef struct nvllm_engine_config {
   // sizeof(nvllm_engine_config), set by nvllm_engine_config_init.
   size_t struct_size;
@@ -238,7 +255,7 @@ typedef struct nvllm_engine_config {
   int32_t dtype;
   // Threads that compute, the one that steps included; 0 = all cores.
   uint32_t num_threads;
-  // Tokens of one sequence, prompt and answer together; 0 = the model's maximum.
+  // Tokens of one sequence, prompt and answer together; 0 = the model's maximum, but at most 1048576.
   uint32_t max_model_len;
   // Sequences that run at once; others wait; 0 = default of the device.
   uint32_t max_num_seqs;
@@ -269,6 +286,8 @@ typedef struct nvllm_engine_config {
   nvllm_progress_fn progress;
   // Handed to progress.
   void *progress_user_data;
+  // NVLLM_LOAD_*; default NVLLM_LOAD_MAP.
+  int32_t load_mode;
 } nvllm_engine_config;
 
 // Facts about a loaded model.

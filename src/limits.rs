@@ -25,6 +25,25 @@ pub const STRUCTURE_BYTES: usize = 256 << 10;
 /// Bytes of the messages of one conversation, and of its tools.
 pub const MESSAGES_BYTES: usize = 16 << 20;
 
+/// Bytes of config.json, and of generation_config.json. Parsed, they take up to 16 times as many.
+pub const CONFIG_FILE_BYTES: u64 = 1 << 20;
+/// Bytes of tokenizer_config.json.
+pub const TOKENIZER_CONFIG_FILE_BYTES: u64 = 4 << 20;
+/// Bytes of model.safetensors.index.json.
+pub const INDEX_FILE_BYTES: u64 = 16 << 20;
+/// Bytes of tokenizer.json. The largest of published models has 33 MB.
+pub const TOKENIZER_FILE_BYTES: u64 = 64 << 20;
+/// Files that hold the weights of a model.
+pub const WEIGHT_FILES: usize = 1024;
+/// Bytes of the header of a file of weights, which names its tensors.
+pub const WEIGHT_HEADER_BYTES: u64 = 8 << 20;
+/// Tensors of a model.
+pub const TENSORS: usize = 1 << 16;
+/// Query heads of a model, and so key and value heads.
+pub const HEADS: usize = 1 << 14;
+/// Tokens of one sequence where max_model_len is not set and config.json says more.
+pub const UNASKED_MODEL_LEN: usize = 1 << 20;
+
 /// Refuses what is over a limit. `field` names what there is too much of, and `name` the limit as the header does.
 ///
 /// # Errors

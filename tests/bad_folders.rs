@@ -7,14 +7,16 @@ use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::error::Error;
 use nanovllm::log::{self, Level};
 use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{KvBudget, ModelInfo, RunnerConfig};
+use nanovllm::runner::{KvBudget, Loading, ModelInfo, RunnerConfig};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const WHOLE: &str = "llama-f32-gqa1";
 const SHARDED: &str = "qwen2-f32-tied-sharded";
@@ -133,6 +135,60 @@ fn a_config_that_is_not_json() {
     assert_file(refusal(&folder.path), "config.json", "is not a JSON object");
 }
 
+/// What stands in the place of a file and is none, made at a path.
+const NO_FILES: &[(&str, fn(&Path))] = &[
+    ("a FIFO", |path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success())),
+    ("an endless device", |path| symlink("/dev/zero", path).unwrap()),
+    ("a terminal", |path| symlink("/dev/tty", path).unwrap()),
+    ("a folder", |path| fs::create_dir(path).unwrap()),
+    ("a link to itself", |path| symlink(path, path).unwrap()),
+];
+
+#[test]
+fn what_is_no_regular_file_is_refused_without_waiting() {
+    for (case, names) in
+        [(WHOLE, &["config.json", "model.safetensors"][..]), (SHARDED, &["model.safetensors.index.json", FIRST_SHARD])]
+    {
+        for name in names {
+            for (kind, make) in NO_FILES {
+                let folder = Folder::copy(case, "no-file");
+                fs::remove_file(folder.file(name)).unwrap();
+                make(&folder.file(name));
+                for loading in [Loading::Map, Loading::Read] {
+                    let error = open_with(&folder.path, &RunnerConfig { loading, ..config() }).unwrap_err();
+                    // A link to itself leads to nothing, as a file that is missing.
+                    assert!(matches!(error, Error::Io { .. } | Error::ModelFile { .. }), "{name} is {kind}: {error}");
+                    if *kind == "a FIFO" {
+                        assert_file(error, name, "is a FIFO, but must be a regular file");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_that_were_read_stay_when_their_file_is_cut() {
+    let folder = Folder::copy(WHOLE, "read");
+    let config = RunnerConfig { loading: Loading::Read, ..config() };
+    let (runner, info) = driver::open(&folder.path, &config, Isa::Portable).unwrap();
+    let mapped = open_with(&golden(WHOLE), &driver::config()).unwrap();
+    assert_eq!((info.fingerprint, info.weight_bytes), (mapped.fingerprint, mapped.weight_bytes));
+    fs::OpenOptions::new().write(true).open(folder.file("model.safetensors")).unwrap().set_len(0).unwrap();
+    let (reference, _) = driver::open(&golden(WHOLE), &driver::config(), Isa::Portable).unwrap();
+    let answer = |mut runner| driver::greedy(&mut runner, &info.limits, &[3, 1, 4, 1, 5], 4);
+    assert_eq!(answer(runner), answer(reference));
+}
+
+#[test]
+fn weights_that_do_not_fit_into_memory_are_refused_when_they_are_to_be_read() {
+    let folder = Folder::copy(WHOLE, "too-large");
+    // No block of this file exists on the disk.
+    fs::File::options().write(true).open(folder.file("model.safetensors")).unwrap().set_len(1 << 42).unwrap();
+    let error = open_with(&folder.path, &RunnerConfig { loading: Loading::Read, ..config() }).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { bytes, knob: "load_mode", .. } if bytes == 1 << 42), "{error}");
+}
+
 #[test]
 fn a_config_of_a_gigabyte() {
     let folder = Folder::copy(WHOLE, "gigabyte");
@@ -184,6 +240,36 @@ fn a_config_with_sizes_beyond_reason() {
 }
 
 #[test]
+fn a_config_whose_sizes_multiply_beyond_all_numbers() {
+    let folder = Folder::copy(WHOLE, "overflow");
+    let most = 1 << 24;
+    folder.edit_json("config.json", |config| {
+        config["num_hidden_layers"] = json!(most);
+        config["num_attention_heads"] = json!(1 << 14);
+        config["num_key_value_heads"] = json!(1 << 14);
+        config["head_dim"] = json!(512);
+        config["layer_types"] = Value::Null;
+    });
+    for kv_block_size in [1, 1024, 4096] {
+        let config = RunnerConfig { kv_block_size: Some(kv_block_size), ..config() };
+        let error = open_with(&folder.path, &config).unwrap_err();
+        assert!(matches!(error, Error::KvCacheTooSmall { block_bytes, .. } if block_bytes >= 1 << 50), "{error}");
+    }
+    folder.edit_json("config.json", |config| config["num_attention_heads"] = json!(1 << 15));
+    assert_file(refusal(&folder.path), "config.json", "num_attention_heads is 32768, but must be at most 16384");
+}
+
+#[test]
+fn a_config_that_claims_millions_of_positions_does_not_size_the_table_by_them() {
+    let folder = Folder::copy(WHOLE, "positions");
+    folder.edit_json("config.json", |config| config["max_position_embeddings"] = json!(1 << 24));
+    let config = RunnerConfig { kv_budget: KvBudget::Bytes(8 << 20), ..config() };
+    assert_eq!(open_with(&folder.path, &config).unwrap().limits.model_len, 1 << 20);
+    let asked = RunnerConfig { max_model_len: Some(1 << 24), ..config };
+    assert_eq!(open_with(&folder.path, &asked).unwrap().limits.model_len, 1 << 24, "8 MiB of blocks bound the table");
+}
+
+#[test]
 fn a_folder_without_weights() {
     let folder = Folder::copy(WHOLE, "no-weights");
     fs::remove_file(folder.file("model.safetensors")).unwrap();
@@ -210,6 +296,19 @@ fn a_header_length_beyond_the_file() {
         fs::write(folder.file("model.safetensors"), &bytes).unwrap();
         assert_file(refusal(&folder.path), "model.safetensors", "not a whole safetensors file");
     }
+}
+
+#[test]
+fn a_header_that_would_take_much_memory() {
+    let folder = Folder::copy(WHOLE, "large-header");
+    let name = folder.file("model.safetensors");
+    let file = |header: &str| [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+    let entry = |name: usize| format!(r#""{name}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#);
+    let many = (0..70_000).map(entry).collect::<Vec<_>>().join(",");
+    fs::write(&name, file(&format!("{{{many}}}"))).unwrap();
+    assert_file(refusal(&folder.path), "model.safetensors", "more than 65536 tensors");
+    fs::write(&name, file(&format!("{{\"__metadata__\":{{\"x\":\"{}\"}}}}", "y".repeat(9 << 20)))).unwrap();
+    assert_file(refusal(&folder.path), "model.safetensors", "but at most 8388608 are read");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use nanovllm::backend::cpu::{Cpu, Isa, Pool};
 use nanovllm::backend::map_file;
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{Device, KvBudget, Launching, ModelInfo, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::{Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -106,6 +106,7 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (SingleRun
         kv_budget: KvBudget::Bytes((kv_tokens * probe.kv_token_bytes()) as u64),
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
+        loading: Loading::Map,
     };
     SingleRunner::open(folder, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()
 }

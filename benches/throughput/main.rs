@@ -17,7 +17,7 @@ use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::error::Result;
-use nanovllm::runner::{self, Device, KvBudget, Launching, Loaded, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::{self, Device, KvBudget, Launching, Loaded, Loading, Rounding, Runner, RunnerConfig};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -157,6 +157,7 @@ fn open(folder: &Path, launching: Launching, rounding: Rounding, max_batched_tok
         kv_budget: KvBudget::Default,
         launching,
         rounding,
+        loading: Loading::Map,
     };
     let Loaded { runner, info } = runner::load(folder, &config, &mut |_| ControlFlow::Continue(()))?;
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };

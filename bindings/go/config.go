@@ -27,6 +27,15 @@ const (
 	DTypeBF16 DType = C.NVLLM_DTYPE_BF16
 )
 
+// A LoadMode says how the weights of a model come into memory.
+type LoadMode int
+
+// The load modes.
+const (
+	LoadMap  LoadMode = C.NVLLM_LOAD_MAP  // the files are mapped: one that becomes shorter ends the process
+	LoadRead LoadMode = C.NVLLM_LOAD_READ // the files are copied: later changes to them have no effect
+)
+
 // A Config is what an engine is opened with. The zero value of a field is its default; only ModelPath has none.
 type Config struct {
 	ModelPath         string // the model folder as Hugging Face lays it out
@@ -46,6 +55,7 @@ type Config struct {
 	EnforceEager      bool   // no CUDA graphs
 	BatchInvariant    bool   // the same tokens whatever else is in the batch, bit for bit
 	Seed              uint64 // of requests that bring none; default drawn from the system
+	LoadMode          LoadMode
 }
 
 // check refuses what the unsigned fields of the C API cannot say.
@@ -87,6 +97,7 @@ func (c *Config) native() C.nvllm_engine_config {
 	config.enforce_eager = flag(c.EnforceEager)
 	config.batch_invariant = flag(c.BatchInvariant)
 	config.seed = C.uint64_t(c.Seed)
+	config.load_mode = C.int32_t(c.LoadMode)
 	return config
 }
 

@@ -8,12 +8,12 @@ pub mod cpu;
 pub mod cuda;
 mod host_tensor;
 pub mod lock;
-mod mapped_file;
+mod model_file;
 pub mod process;
 pub mod thread;
 
 pub use host_tensor::{DType, HostTensor};
-pub use mapped_file::map_file;
+pub use model_file::{Loading, copy_file, map_file, read_file};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;

@@ -1,10 +1,11 @@
 //! generation_config.json: which tokens end an answer, and how the model's makers would sample.
 
 use super::sampling_params::SamplingParams;
+use crate::backend::read_file;
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
+use crate::limits::{CONFIG_FILE_BYTES, STOP_TOKENS};
 use serde::Deserialize;
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// What the file says.
@@ -42,13 +43,13 @@ impl GenerationConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::ModelFile`] when it is broken or asks for sampling that makes no sense.
+    /// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is broken or asks for sampling that makes no
+    /// sense.
     pub fn open(folder: &Path) -> Result<GenerationConfig> {
         let path = folder.join("generation_config.json");
-        match std::fs::read(&path) {
-            Ok(bytes) => parse(&bytes).map_err(|reason| Error::ModelFile { path, reason }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(GenerationConfig::default()),
-            Err(source) => Err(Error::Io { path, source }),
+        match read_file(&path, CONFIG_FILE_BYTES)? {
+            Some(bytes) => parse(&bytes).map_err(|reason| Error::ModelFile { path, reason }),
+            None => Ok(GenerationConfig::default()),
         }
     }
 }
@@ -68,6 +69,9 @@ fn parse(bytes: &[u8]) -> std::result::Result<GenerationConfig, String> {
         OneOrMany::One(token) => vec![token],
         OneOrMany::Many(tokens) => tokens,
     });
+    if let Some(tokens) = eos_tokens.as_ref().filter(|tokens| tokens.len() > STOP_TOKENS) {
+        return Err(format!("eos_token_id has {} tokens, but at most {STOP_TOKENS} are accepted", tokens.len()));
+    }
     Ok(GenerationConfig { bos_token: file.bos_token_id, eos_tokens, params })
 }
 
@@ -126,6 +130,9 @@ mod tests {
             let error = parse(text.as_bytes()).expect_err(text);
             assert!(error.contains(reason), "{text}: {error}");
         }
+        let many = format!(r#"{{"eos_token_id": {:?}}}"#, vec![7; 1025]);
+        let error = parse(many.as_bytes()).expect_err("1025 end tokens");
+        assert_eq!(error, "eos_token_id has 1025 tokens, but at most 1024 are accepted");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::backend::DType;
 use crate::error::{Error, Result};
-use crate::runner::{Device, KvBudget, Launching, Rounding, RunnerConfig};
+use crate::runner::{Device, KvBudget, Launching, Loading, Rounding, RunnerConfig};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -17,7 +17,8 @@ pub struct EngineOptions {
     pub dtype: Option<DType>,
     /// Threads that compute, the caller's included; `None` takes all cores.
     pub num_threads: Option<usize>,
-    /// Tokens of one sequence, prompt and completion; `None` takes the model's maximum.
+    /// Tokens of one sequence, prompt and completion; `None` takes the model's maximum, up to
+    /// [`UNASKED_MODEL_LEN`](crate::limits::UNASKED_MODEL_LEN).
     pub max_model_len: Option<usize>,
     /// Sequences that run at once.
     pub max_num_seqs: Option<usize>,
@@ -39,6 +40,8 @@ pub struct EngineOptions {
     pub rounding: Rounding,
     /// Seed of requests that bring none; `None` draws one.
     pub seed: Option<u64>,
+    /// How the weights come into memory.
+    pub loading: Loading,
 }
 
 impl EngineOptions {
@@ -60,6 +63,7 @@ impl EngineOptions {
             launching: Launching::Graphs,
             rounding: Rounding::Fastest,
             seed: None,
+            loading: Loading::Map,
         }
     }
 }
@@ -105,6 +109,7 @@ impl EngineOptions {
             },
             launching: self.launching,
             rounding: self.rounding,
+            loading: self.loading,
         })
     }
 }

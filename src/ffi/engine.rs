@@ -11,7 +11,7 @@ use crate::backend::DType;
 use crate::engine::Engine;
 use crate::engine::options::{EngineOptions, PrefixCache};
 use crate::error::Error;
-use crate::runner::{Device, Launching, ModelInfo, Rounding};
+use crate::runner::{Device, Launching, Loading, ModelInfo, Rounding};
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
@@ -45,10 +45,28 @@ pub enum nvllm_dtype {
     NVLLM_DTYPE_BF16 = 3,
 }
 
+/// How the weights of a model come into memory.
+#[repr(C)]
+pub enum nvllm_load_mode {
+    /// The files are mapped, so that engines and processes share their pages. On the CPU the weights are used from the
+    /// mapping until the engine is freed, unless dtype asks for another number type; on CUDA until nvllm_engine_new
+    /// returns. A file that another program writes into changes the weights. A file that becomes shorter ends the process
+    /// with SIGBUS when a weight beyond its end is read: replace a model's files by renaming new ones over them, or choose
+    /// NVLLM_LOAD_READ.
+    NVLLM_LOAD_MAP = 0,
+    /// The files are copied into memory of the library. It takes their size in memory that nothing shares and the system
+    /// cannot drop, and nothing that happens to the files later has an effect. NVLLM_ERR_OUT_OF_MEMORY where they do not
+    /// fit into what is free, NVLLM_ERR_IO where a file becomes shorter while it is copied.
+    NVLLM_LOAD_READ = 1,
+}
+
 /// Hears how much of the model is loaded, from 0 to 1. Another answer than 0 cancels the load.
 pub type nvllm_progress_fn = Option<unsafe extern "C" fn(fraction: f32, user_data: *mut c_void) -> i32>;
 
 /// What an engine is opened with. nvllm_engine_config_init sets the defaults; model_path alone has none.
+///
+/// The files of the model folder are data that nothing trusts: they are checked and limited when the engine opens, and only
+/// regular files are opened. By default its weights are mapped; load_mode says what follows from that.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_engine_config {
@@ -64,7 +82,7 @@ pub struct nvllm_engine_config {
     pub dtype: i32,
     /// Threads that compute, the one that steps included; 0 = all cores.
     pub num_threads: u32,
-    /// Tokens of one sequence, prompt and answer together; 0 = the model's maximum.
+    /// Tokens of one sequence, prompt and answer together; 0 = the model's maximum, but at most 1048576.
     pub max_model_len: u32,
     /// Sequences that run at once; others wait; 0 = default of the device.
     pub max_num_seqs: u32,
@@ -95,6 +113,8 @@ pub struct nvllm_engine_config {
     pub progress: nvllm_progress_fn,
     /// Handed to progress.
     pub progress_user_data: *mut c_void,
+    /// NVLLM_LOAD_*; default NVLLM_LOAD_MAP.
+    pub load_mode: i32,
 }
 
 /// Facts about a loaded model.
@@ -232,6 +252,7 @@ impl nvllm_engine_config {
         seed: 0,
         progress: None,
         progress_user_data: std::ptr::null_mut(),
+        load_mode: nvllm_load_mode::NVLLM_LOAD_MAP as i32,
     };
 
     /// The engine's view of this.
@@ -269,6 +290,7 @@ impl nvllm_engine_config {
                 false => Rounding::Fastest,
             },
             seed: Some(self.seed).filter(|&seed| seed != 0),
+            loading: self.loading()?,
         })
     }
 
@@ -289,6 +311,19 @@ impl nvllm_engine_config {
                 value: other.to_string(),
                 wanted: "one of NVLLM_DEVICE_*, 0 to 2",
             }),
+        }
+    }
+
+    fn loading(&self) -> Result<Loading, Error> {
+        const MAP: i32 = nvllm_load_mode::NVLLM_LOAD_MAP as i32;
+        const READ: i32 = nvllm_load_mode::NVLLM_LOAD_READ as i32;
+        match self.load_mode {
+            MAP => Ok(Loading::Map),
+            READ => Ok(Loading::Read),
+            other => {
+                let wanted = "one of NVLLM_LOAD_*, 0 or 1";
+                Err(Error::Option { field: "load_mode", value: other.to_string(), wanted })
+            }
         }
     }
 

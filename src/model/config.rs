@@ -1,17 +1,15 @@
 //! What config.json of a Hugging Face model folder says, checked: later layers need not doubt these numbers.
 
+use crate::backend::read_file;
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
+use crate::limits;
 use crate::model::fields::Fields;
 use crate::model::rope::Rope;
 use crate::model::spec::{Bias, Head};
 use serde_json::Value;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
-
-/// A config.json larger than this is not one.
-const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// The fields of config.json that this library understands. Where `null` or absence means a default, it is applied,
 /// except where the default depends on the family.
@@ -54,26 +52,15 @@ pub struct HfConfig {
 impl HfConfig {
     /// Reads and checks config.json of `folder`.
     pub fn read(folder: &Path) -> Result<HfConfig> {
-        let at = |path: &Path| {
-            let path = path.to_path_buf();
-            move |source| Error::Io { path, source }
-        };
-        if !fs::metadata(folder).map_err(at(folder))?.is_dir() {
+        let facts = fs::metadata(folder).map_err(|source| Error::Io { path: folder.into(), source })?;
+        if !facts.is_dir() {
             return Err(Error::ModelFile { path: folder.into(), reason: "is not a folder".into() });
         }
         let path = folder.join("config.json");
-        let bytes = match fs::metadata(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(Error::ModelFile { path, reason: "is missing from the model folder".into() });
-            }
-            Err(error) => return Err(at(&path)(error)),
-            Ok(facts) if facts.len() > CONFIG_BYTES_MAX => {
-                let reason = format!("has {} bytes, but at most {CONFIG_BYTES_MAX} are read", facts.len());
-                return Err(Error::ModelFile { path, reason });
-            }
-            Ok(_) => fs::read(&path).map_err(at(&path))?,
-        };
-        HfConfig::parse(&path, &bytes)
+        match read_file(&path, limits::CONFIG_FILE_BYTES)? {
+            Some(bytes) => HfConfig::parse(&path, &bytes),
+            None => Err(Error::ModelFile { path, reason: "is missing from the model folder".into() }),
+        }
     }
 
     fn parse(path: &Path, bytes: &[u8]) -> Result<HfConfig> {
@@ -84,6 +71,12 @@ impl HfConfig {
         refuse_what_is_not_computed(fields)?;
 
         let num_attention_heads = fields.count("num_attention_heads")?;
+        if num_attention_heads > limits::HEADS {
+            let most = limits::HEADS;
+            return Err(
+                fields.refuse(format!("num_attention_heads is {num_attention_heads}, but must be at most {most}"))
+            );
+        }
         let num_key_value_heads = fields.count_or_none("num_key_value_heads")?.unwrap_or(num_attention_heads);
         if !num_attention_heads.is_multiple_of(num_key_value_heads) {
             return Err(fields.refuse(format!(

@@ -1,6 +1,7 @@
 //! The fields of a JSON object in a model folder, read with reasons when they are not what they should be.
 
 use crate::error::{Error, Result};
+use crate::limits::STOP_TOKENS;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -106,6 +107,7 @@ impl<'a> Fields<'a> {
             Value::Array(list) => list.iter().map(id).collect(),
             _ => id(value).map(|id| vec![id]),
         };
-        ids.ok_or_else(|| self.wrong(name, value, "a token id or a list of token ids"))
+        let wanted = format!("a token id or a list of at most {STOP_TOKENS} token ids");
+        ids.filter(|ids: &Vec<u32>| ids.len() <= STOP_TOKENS).ok_or_else(|| self.wrong(name, value, &wanted))
     }
 }

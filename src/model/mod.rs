@@ -12,4 +12,5 @@ mod linear;
 mod mlp;
 pub mod rope;
 pub mod spec;
+mod weight_index;
 pub mod weights;

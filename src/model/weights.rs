@@ -1,15 +1,13 @@
-//! The tensors of a model folder: one or several safetensors files, mapped and read in place.
+//! The tensors of a model folder: one or several safetensors files, mapped or copied into memory, and read where they lie.
 
-use crate::backend::{DType, HostTensor, map_file};
+use crate::backend::{DType, HostTensor, Loading, copy_file, map_file, read_file};
 use crate::error::{Error, Result};
+use crate::limits;
 use crate::log::{self, Level};
-use crate::model::fields::Fields;
+use crate::model::weight_index;
 use memmap2::{Mmap, MmapMut};
 use safetensors::{Dtype, SafeTensors};
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::OsStr;
-use std::fs;
+use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
 use std::io::Write;
 use std::ops::{ControlFlow, Range};
@@ -53,15 +51,25 @@ struct Entry {
 }
 
 impl Weights {
-    /// Maps the files of `folder` and reads their headers. Matrices will be given as `dtype`; `None` keeps the type of
-    /// the embedding table.
-    pub fn open(folder: &Path, dtype: Option<DType>) -> Result<Weights> {
+    /// Maps the files of `folder`, or copies them into at most `free_bytes` of memory, and reads their headers. Matrices
+    /// will be given as `dtype`; `None` keeps the type of the embedding table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] and [`Error::ModelFile`] for files that cannot be read or are none of a model,
+    /// [`Error::OutOfMemory`] when copies do not fit.
+    pub fn open(folder: &Path, dtype: Option<DType>, loading: Loading, free_bytes: u64) -> Result<Weights> {
         let mut files = Vec::new();
         let mut tensors = HashMap::new();
+        let mut left = free_bytes;
         for path in shards(folder)? {
-            let map = map_file(&path)?;
-            read_header(&path, &map, files.len(), &mut tensors)?;
-            files.push(map);
+            let file = match loading {
+                Loading::Map => map_file(&path)?,
+                Loading::Read => copy_file(&path, left)?,
+            };
+            left = left.saturating_sub(file.len() as u64);
+            read_header(&path, &file, files.len(), &mut tensors)?;
+            files.push(file);
         }
         let inventory = tensors.iter().map(|(name, entry): (&String, &Entry)| (name.clone(), entry.clone())).collect();
         // A checkpoint of the bare decoder, without its head, has no prefix.
@@ -208,30 +216,13 @@ fn shards(folder: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![single]);
     }
     let index = folder.join(INDEX);
-    if !index.exists() {
+    let Some(bytes) = read_file(&index, limits::INDEX_FILE_BYTES)? else {
         let reason = format!("has neither {SINGLE} nor {INDEX}");
         return Err(Error::ModelFile { path: folder.into(), reason });
-    }
-    let bytes = fs::read(&index).map_err(|source| Error::Io { path: index.clone(), source })?;
-    let refuse = |reason| Error::ModelFile { path: index.clone(), reason };
-    let value: Value = serde_json::from_slice(&bytes).map_err(|e| refuse(format!("is not JSON: {e}")))?;
-    let fields = Fields::new(&index, &value)?;
-    let map = fields.object("weight_map")?.ok_or_else(|| refuse("weight_map is missing".into()))?;
-    let mut names = BTreeSet::new();
-    for (tensor, file) in map.iter() {
-        let name = file.as_str().ok_or_else(|| refuse(format!("weight_map names no file for {tensor}")))?;
-        // Only a plain name: an index must not lead out of its folder.
-        if Path::new(name).file_name() != Some(OsStr::new(name)) {
-            return Err(refuse(format!("weight_map names {name:?}, which is not the name of a file in this folder")));
-        }
-        names.insert(name);
-    }
-    if names.is_empty() {
-        return Err(refuse("weight_map is empty".into()));
-    }
-    let missing = |path: &PathBuf| !path.exists();
+    };
+    let names = weight_index::file_names(&bytes).map_err(|reason| Error::ModelFile { path: index, reason })?;
     let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
-    match paths.iter().find(|path| missing(path)) {
+    match paths.iter().find(|path| !path.exists()) {
         Some(path) => Err(Error::ModelFile { path: path.clone(), reason: format!("is missing, but {INDEX} names it") }),
         None => Ok(paths),
     }
@@ -239,6 +230,12 @@ fn shards(folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn read_header(path: &Path, map: &Mmap, file: usize, tensors: &mut HashMap<String, Entry>) -> Result<()> {
     let refuse = |reason| Error::ModelFile { path: path.into(), reason };
+    // The length that the file claims bounds the memory that its header takes when it is parsed.
+    let claimed = map.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    if claimed > limits::WEIGHT_HEADER_BYTES && claimed < map.len() as u64 {
+        let most = limits::WEIGHT_HEADER_BYTES;
+        return Err(refuse(format!("has a header of {claimed} bytes, but at most {most} are read")));
+    }
     let (header_len, metadata) =
         SafeTensors::read_metadata(map).map_err(|e| refuse(format!("is not a whole safetensors file: {e}")))?;
     // Eight bytes say how long the header is; offsets count from its end. `read_metadata` checked them all.
@@ -248,7 +245,13 @@ fn read_header(path: &Path, map: &Mmap, file: usize, tensors: &mut HashMap<Strin
         let range = data_start + start..data_start + end;
         let entry = Entry { file, range, dtype: info.dtype, shape: info.shape.clone() };
         if tensors.insert(name.clone(), entry).is_some() {
-            return Err(refuse(format!("holds tensor {name}, as another file of the model does")));
+            return Err(refuse(format!("holds tensor {name:.60}, as another file of the model does")));
+        }
+        if tensors.len() > limits::TENSORS {
+            return Err(refuse(format!(
+                "brings the model to more than {} tensors, the most that are read",
+                limits::TENSORS
+            )));
         }
     }
     Ok(())

@@ -49,7 +49,10 @@ impl CudaRunner {
         let hf = HfConfig::read(folder)?;
         let spec = families::spec(&hf)?;
         let limits = memory::batch_limits(config, spec.max_positions, &memory::CUDA)?;
-        let mut weights = open_weights(folder, config.dtype)?;
+        let free = memory::free_host_bytes();
+        let mut weights = open_weights(folder, config, free)?;
+        let memory = memory::HostMemory { free, weights: 0 };
+        memory::check_table(limits.model_len, spec.head_dim, &memory)?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let mut backend = Cuda::open(index, weights.dtype())?;
         backend.check(&kv_shape, spec.heads)?;
@@ -93,9 +96,9 @@ impl CudaRunner {
 }
 
 /// The weights, in the type asked for or the file's own. What is stored in f32 becomes bf16, which has its range.
-fn open_weights(folder: &Path, dtype: Option<DType>) -> Result<Weights> {
-    let weights = Weights::open(folder, dtype)?;
-    match (dtype, weights.dtype()) {
+fn open_weights(folder: &Path, config: &RunnerConfig, free_bytes: u64) -> Result<Weights> {
+    let weights = Weights::open(folder, config.dtype, config.loading, free_bytes)?;
+    match (config.dtype, weights.dtype()) {
         (None, DType::F32) => {
             log(Level::Info, format_args!("the model is stored in F32 and computed in BF16 on CUDA"));
             Ok(weights.converted(DType::Bf16))

@@ -3,6 +3,7 @@
 use crate::backend::KvShape;
 use crate::batch::BatchLimits;
 use crate::error::{Error, Result};
+use crate::limits::UNASKED_MODEL_LEN;
 use crate::runner::{KvBudget, RunnerConfig};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,8 @@ const MAX_TABLE_ENTRIES: usize = 1 << 28;
 pub fn batch_limits(config: &RunnerConfig, max_positions: usize, defaults: &Defaults) -> Result<BatchLimits> {
     let block_size = config.kv_block_size.unwrap_or(defaults.block_size);
     check("kv_block_size", block_size, MAX_BLOCK_SIZE, "a number of tokens from 1 to 4096")?;
-    let model_len = config.max_model_len.unwrap_or(max_positions);
+    // A config.json that says more than any model has must not size the table of positions.
+    let model_len = config.max_model_len.unwrap_or(max_positions.min(UNASKED_MODEL_LEN));
     check("max_model_len", model_len, max_positions, "from 1 to the positions that config.json gives the model")?;
 
     // Every running sequence brings at least one token a step, so a bound on one is a bound on the other.
@@ -82,12 +84,41 @@ fn check(field: &'static str, value: usize, max: usize, wanted: &'static str) ->
     }
 }
 
-/// Blocks on the host that the budget holds. The cache is mapped and not touched, so what is not used costs nothing.
-pub fn host_kv_blocks(budget: KvBudget, limits: &BatchLimits, shape: &KvShape, weight_bytes: u64) -> Result<usize> {
+/// What the host has to offer.
+pub struct HostMemory {
+    /// Bytes that nobody held before the model was opened.
+    pub free: u64,
+    /// Bytes that the weights take of these.
+    pub weights: u64,
+}
+
+/// Blocks on the host that the budget holds. The cache is mapped and not touched, so what is not used costs nothing; the
+/// table of rotary positions is touched whole, and comes out of a share as the weights do.
+pub fn host_kv_blocks(budget: KvBudget, limits: &BatchLimits, shape: &KvShape, memory: &HostMemory) -> Result<usize> {
     blocks_in(budget, limits, shape, |share| {
-        let held = (free_host_bytes() as f64 * f64::from(share.unwrap_or(CPU.memory_share))) as u64;
-        held.saturating_sub(weight_bytes)
+        let held = (memory.free as f64 * f64::from(share.unwrap_or(CPU.memory_share))) as u64;
+        let left = held.saturating_sub(memory.weights);
+        // The table has no more positions than the blocks have slots, of which there are fewer when it is paid for.
+        let slots = left / shape.block_bytes() as u64 * limits.block_size as u64;
+        let positions = slots.min(limits.model_len as u64);
+        left.saturating_sub(table_bytes(positions, shape.head_dim))
     })
+}
+
+/// Refuses a table of rotary positions that memory does not hold.
+pub fn check_table(positions: usize, head_dim: usize, memory: &HostMemory) -> Result<()> {
+    let bytes = table_bytes(positions as u64, head_dim);
+    match memory.free.saturating_sub(memory.weights) {
+        left if left < bytes => {
+            Err(Error::OutOfMemory { what: "the table of rotary positions", bytes, knob: "max_model_len" })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of the cosines and sines of these positions.
+fn table_bytes(positions: u64, head_dim: usize) -> u64 {
+    positions * (head_dim * size_of::<f32>()) as u64
 }
 
 /// What a GPU has to offer once the weights are there.
@@ -138,7 +169,7 @@ fn blocks_in(
 }
 
 /// Memory that programs of this machine, or of this container, can still have.
-fn free_host_bytes() -> u64 {
+pub fn free_host_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_in(&text)).unwrap_or(0);
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| cgroup_of(&text));
     let container = group.and_then(|group| free_in_cgroup(Path::new("/sys/fs/cgroup"), &group));
@@ -175,7 +206,7 @@ fn free_in_cgroup(mount: &Path, group: &Path) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::backend::DType;
-    use crate::runner::{Device, Launching, Rounding};
+    use crate::runner::{Device, Launching, Loading, Rounding};
 
     fn config() -> RunnerConfig {
         RunnerConfig {
@@ -189,6 +220,7 @@ mod tests {
             kv_budget: KvBudget::Bytes(1 << 20),
             launching: Launching::Graphs,
             rounding: Rounding::Fastest,
+            loading: Loading::Map,
         }
     }
 
@@ -264,9 +296,40 @@ mod tests {
     #[test]
     fn on_the_host_the_weights_are_paid_for_first() {
         let (limits, shape) = sizes();
-        let blocks = |weights| host_kv_blocks(KvBudget::MemoryShare(1.0), &limits, &shape, weights);
-        assert_eq!(blocks(0).ok(), Some(16));
-        assert!(matches!(blocks(u64::MAX), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
+        let blocks =
+            |free, weights| host_kv_blocks(KvBudget::MemoryShare(1.0), &limits, &shape, &HostMemory { free, weights });
+        assert_eq!(blocks(1 << 30, 0).ok(), Some(16));
+        assert!(matches!(blocks(1 << 30, u64::MAX), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
+    }
+
+    #[test]
+    fn on_the_host_the_table_of_positions_comes_out_of_the_share() {
+        let (mut limits, shape) = sizes();
+        (limits.model_len, limits.rows) = (1 << 24, 1 << 10);
+        let block = shape.block_bytes() as u64;
+        assert_eq!(block, 1024);
+        let blocks =
+            |free: u64, budget| host_kv_blocks(budget, &limits, &shape, &HostMemory { free, weights: 0 }).unwrap();
+        // 100 blocks have 1600 slots, whose positions take 32 bytes each.
+        assert_eq!(blocks(100 * block, KvBudget::MemoryShare(1.0)), 50);
+        assert_eq!(blocks(0, KvBudget::Bytes(100 * block)), 100, "bytes are those of the cache");
+    }
+
+    #[test]
+    fn a_table_that_memory_does_not_hold_is_refused() {
+        let memory = HostMemory { free: 1 << 30, weights: 1 << 29 };
+        assert!(check_table(1 << 20, 128, &memory).is_ok());
+        match check_table((1 << 20) + 1, 128, &memory) {
+            Err(Error::OutOfMemory { knob: "max_model_len", bytes, .. }) => assert_eq!(bytes, (1 << 29) + 512),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_model_that_claims_more_positions_than_any_has_gets_them_when_asked() {
+        let len =
+            |asked| batch_limits(&RunnerConfig { max_model_len: asked, ..config() }, 1 << 24, &CPU).unwrap().model_len;
+        assert_eq!((len(None), len(Some(1 << 24))), (UNASKED_MODEL_LEN, 1 << 24));
     }
 
     #[cfg(nvllm_cuda)]

@@ -7,9 +7,9 @@ mod graphs;
 mod memory;
 pub mod single;
 
-pub use crate::backend::Rounding;
 use crate::backend::cpu::{Cpu, Isa};
 use crate::backend::{DType, KvShape};
+pub use crate::backend::{Loading, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
@@ -79,6 +79,8 @@ pub struct RunnerConfig {
     pub launching: Launching,
     /// What a row's logits may depend on.
     pub rounding: Rounding,
+    /// How the weights come into memory.
+    pub loading: Loading,
 }
 
 /// Where to compute.

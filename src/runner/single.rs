@@ -48,12 +48,16 @@ impl<B: Backend> SingleRunner<B> {
         let hf = HfConfig::read(folder)?;
         let spec = families::spec(&hf)?;
         let limits = memory::batch_limits(config, spec.max_positions, &memory::CPU)?;
-        let mut weights = Weights::open(folder, config.dtype)?;
+        // What is free is asked before weights are copied, so that a share of it is the same however they come.
+        let free = memory::free_host_bytes();
+        let mut weights = Weights::open(folder, config.dtype, config.loading, free)?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
-        let blocks = memory::host_kv_blocks(config.kv_budget, &limits, &kv_shape, weights.total_bytes())?;
+        let memory = memory::HostMemory { free, weights: weights.total_bytes() };
+        let blocks = memory::host_kv_blocks(config.kv_budget, &limits, &kv_shape, &memory)?;
 
         // Cheap refusals come before the long part: a tensor that does not fit is known before any is read.
         let positions = limits.model_len.min(blocks * limits.block_size);
+        memory::check_table(positions, spec.head_dim, &memory)?;
         let decoder = Decoder::load(&backend, &spec, &mut weights, &limits, positions)?;
         weights.warn_of_surplus();
         let cache = backend.kv_cache(&kv_shape, blocks)?;

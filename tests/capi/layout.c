@@ -16,7 +16,7 @@ AT(nvllm_error, status, 0);
 AT(nvllm_error, native_code, 4);
 AT(nvllm_error, message, 8);
 
-SIZE(nvllm_engine_config, 104);
+SIZE(nvllm_engine_config, 112);
 AT(nvllm_engine_config, struct_size, 0);
 AT(nvllm_engine_config, model_path, 8);
 AT(nvllm_engine_config, device, 16);
@@ -37,6 +37,7 @@ AT(nvllm_engine_config, batch_invariant, 76);
 AT(nvllm_engine_config, seed, 80);
 AT(nvllm_engine_config, progress, 88);
 AT(nvllm_engine_config, progress_user_data, 96);
+AT(nvllm_engine_config, load_mode, 104);
 
 SIZE(nvllm_model_info, 80);
 AT(nvllm_model_info, struct_size, 0);

@@ -95,6 +95,8 @@ static void bad_configs_say_what_is_wrong(void) {
   WITH(enable_prefix_cache, 2, NVLLM_ERR_INVALID_ARGUMENT, "enable_prefix_cache");
   WITH(enforce_eager, 2, NVLLM_ERR_INVALID_ARGUMENT, "enforce_eager");
   WITH(batch_invariant, 2, NVLLM_ERR_INVALID_ARGUMENT, "batch_invariant");
+  WITH(load_mode, 2, NVLLM_ERR_INVALID_ARGUMENT, "load_mode");
+  WITH(load_mode, -1, NVLLM_ERR_INVALID_ARGUMENT, "load_mode");
   WITH(tensor_parallel_size, 2, NVLLM_ERR_UNSUPPORTED, "tensor_parallel_size");
   WITH(memory_utilization, 1.5f, NVLLM_ERR_INVALID_ARGUMENT, "memory_utilization");
   WITH(memory_utilization, -0.5f, NVLLM_ERR_INVALID_ARGUMENT, "memory_utilization");

@@ -8,7 +8,7 @@ use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{Device, KvBudget, Launching, ModelInfo, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::{Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +35,7 @@ pub fn config() -> RunnerConfig {
         kv_budget: KvBudget::Bytes(8 << 20),
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
+        loading: Loading::Map,
     }
 }
 

@@ -28,6 +28,12 @@ enum class dtype : int32_t {
   bf16 = NVLLM_DTYPE_BF16,
 };
 
+/// How the weights of a model come into memory.
+enum class load_mode : int32_t {
+  map = NVLLM_LOAD_MAP,
+  read = NVLLM_LOAD_READ,
+};
+
 /// What is made of a prompt's final hidden states instead of generating.
 enum class pooling : uint32_t {
   none = NVLLM_POOLING_NONE,
@@ -64,6 +70,7 @@ struct engine_options {
   std::optional<uint64_t> seed = {};
   /// Hears how much of the model is loaded, from 0 to 1; false cancels the load.
   std::function<bool(float)> progress = {};
+  std::optional<nvllm::load_mode> load_mode = {};
 };
 
 /// nvllm_request_options. Where a function takes none, the model's own recommendation for sampling holds; with one,
@@ -131,6 +138,7 @@ inline nvllm_engine_config native(const engine_options& options) {
   assign(config.enforce_eager, options.enforce_eager);
   assign(config.batch_invariant, options.batch_invariant);
   assign(config.seed, options.seed);
+  assign(config.load_mode, options.load_mode);
   return config;
 }
 

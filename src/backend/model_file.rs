@@ -1,0 +1,210 @@
+//! Files of a model folder, which may hold anything: only regular files are opened, and none is read without a limit.
+//!
+//! What a path names can change between two calls, so the file that was opened is asked what it is. It is opened in a way
+//! that never waits: a FIFO without a writer would block an ordinary open for ever.
+#![allow(unsafe_code)]
+
+use crate::error::{Error, Result};
+use memmap2::{Mmap, MmapMut};
+use std::fs::{File, FileType, OpenOptions, metadata};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How the weights of a model come into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loading {
+    /// The files are mapped: their pages are shared with the system's page cache. A file that becomes shorter while it is
+    /// mapped kills the process with SIGBUS.
+    Map,
+    /// The files are copied into memory of the process, which later changes to them cannot reach.
+    Read,
+}
+
+/// The bytes of a file, or `None` where there is none.
+///
+/// # Errors
+///
+/// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is no regular file or has more than `bytes_max`
+/// bytes.
+pub fn read_file(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
+    let (file, len) = match open(path) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let refused = |source| Error::Io { path: path.into(), source };
+    let too_long = |len: u64| {
+        let reason = format!("has {len} bytes, but at most {bytes_max} are read");
+        Error::ModelFile { path: path.into(), reason }
+    };
+    if len > bytes_max {
+        return Err(too_long(len));
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len as usize + 1).map_err(|_| refused(ErrorKind::OutOfMemory.into()))?;
+    // A file may grow while it is read, and those of /proc say that they have no bytes.
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(refused)?;
+    match bytes.len() as u64 {
+        len if len > bytes_max => Err(too_long(len)),
+        _ => Ok(Some(bytes)),
+    }
+}
+
+/// Maps a file, read-only.
+///
+/// # Errors
+///
+/// [`Error::Io`] and [`Error::ModelFile`], as [`read_file`].
+pub fn map_file(path: &Path) -> Result<Arc<Mmap>> {
+    let (file, _) = open(path)?;
+    // SAFETY: the mapping is private and read-only, so this process cannot write it. Another program that writes into a
+    // model file in use changes weights, and one that truncates it kills the process, as the header says of
+    // NVLLM_LOAD_MAP; whoever replaces a model writes a new file and renames it, or asks for NVLLM_LOAD_READ.
+    let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::Io { path: path.into(), source })?;
+    Ok(Arc::new(map))
+}
+
+/// Copies a file into memory of this process, if it has at most `bytes_max` bytes.
+///
+/// # Errors
+///
+/// [`Error::Io`] and [`Error::ModelFile`], as [`read_file`]; [`Error::OutOfMemory`] when it does not fit.
+pub fn copy_file(path: &Path, bytes_max: u64) -> Result<Arc<Mmap>> {
+    let (mut file, len) = open(path)?;
+    let out_of_memory = || Error::OutOfMemory {
+        what: "a file of weights, read as NVLLM_LOAD_READ asks,",
+        bytes: len,
+        knob: "load_mode",
+    };
+    if len > bytes_max {
+        return Err(out_of_memory());
+    }
+    let refused = |source| Error::Io { path: path.into(), source };
+    let mut copy = MmapMut::map_anon(len as usize).map_err(|_| out_of_memory())?;
+    file.read_exact(&mut copy).map_err(refused)?;
+    Ok(Arc::new(copy.make_read_only().map_err(refused)?))
+}
+
+/// Opens a regular file. The answer has its length at this moment.
+fn open(path: &Path) -> Result<(File, u64)> {
+    let refused = |source| Error::Io { path: path.into(), source };
+    // Opening a device can have effects, and opening a FIFO wakes its writer, so what is none of a model is not opened.
+    refuse_others(path, metadata(path).map_err(refused)?.file_type())?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(refused)?;
+    let facts = file.metadata().map_err(refused)?;
+    refuse_others(path, facts.file_type())?;
+    Ok((file, facts.len()))
+}
+
+/// Refuses what is no regular file.
+fn refuse_others(path: &Path, kind: FileType) -> Result<()> {
+    if kind.is_file() {
+        return Ok(());
+    }
+    if kind.is_dir() {
+        return Err(Error::Io { path: path.into(), source: io::Error::from_raw_os_error(libc::EISDIR) });
+    }
+    let found = match kind {
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_block_device() || kind.is_char_device() => "a device",
+        _ => "no file",
+    };
+    Err(Error::ModelFile { path: path.into(), reason: format!("is {found}, but must be a regular file") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("nanovllm-files-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+            let path = self.0.join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn reason<T>(refused: Result<T>) -> String {
+        match refused {
+            Err(Error::ModelFile { reason, .. }) => reason,
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("opened"),
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit() {
+        let folder = Folder::new("limit");
+        let path = folder.write("text", b"seven b");
+        assert_eq!(read_file(&path, 7).unwrap().as_deref(), Some(&b"seven b"[..]));
+        assert_eq!(reason(read_file(&path, 6)), "has 7 bytes, but at most 6 are read");
+        assert_eq!(read_file(&folder.0.join("nothing"), 6).unwrap(), None);
+        assert_eq!(read_file(&folder.write("empty", b""), 0).unwrap(), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_file_that_hides_its_length_is_cut_off_too() {
+        let endless = Path::new("/proc/self/maps");
+        assert_eq!(metadata(endless).unwrap().len(), 0);
+        assert!(reason(read_file(endless, 10)).contains("at most 10 are read"));
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let folder = Folder::new("kinds");
+        let fifo = folder.0.join("fifo");
+        let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the name is a C string that outlives the call.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let socket = folder.0.join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let to_zero = folder.0.join("to-zero");
+        std::os::unix::fs::symlink("/dev/zero", &to_zero).unwrap();
+        for (path, kind) in [(&fifo, "a FIFO"), (&socket, "a socket"), (&to_zero, "a device")] {
+            let wanted = format!("is {kind}, but must be a regular file");
+            assert_eq!(reason(read_file(path, 100)), wanted);
+            assert_eq!(reason(map_file(path)), wanted);
+            assert_eq!(reason(copy_file(path, 100)), wanted);
+        }
+        let round = folder.0.join("round");
+        std::os::unix::fs::symlink(&round, &round).unwrap();
+        for path in [&folder.0, &round] {
+            assert!(matches!(read_file(path, 100), Err(Error::Io { .. })), "{}", path.display());
+            assert!(matches!(map_file(path), Err(Error::Io { .. })), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_copy_does_not_follow_its_file() {
+        let folder = Folder::new("copy");
+        let path = folder.write("weights", &[7; 10_000]);
+        let copy = copy_file(&path, 10_000).unwrap();
+        assert!(matches!(copy_file(&path, 9_999), Err(Error::OutOfMemory { bytes: 10_000, .. })));
+        File::options().write(true).open(&path).unwrap().set_len(1).unwrap();
+        assert!(copy.iter().all(|&byte| byte == 7) && copy.len() == 10_000);
+        assert!(copy_file(&folder.write("empty", b""), 0).unwrap().is_empty());
+    }
+}
