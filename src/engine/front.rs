@@ -9,7 +9,7 @@ use super::output::Stats;
 use super::pins::PinBudget;
 use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Place, Request, Sequence};
-use super::structure::{Matcher, Structures};
+use super::structure::{LateMasks, Opening, Structures};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 use super::{EngineLimits, Prompt};
 use crate::batch::{RANKED_MAX, TokenId};
@@ -397,16 +397,18 @@ impl Front {
         self.matcher(params, &[]).map(|_| ())
     }
 
+    /// The masks that come late; `None` before the first request with a structure.
+    pub(super) fn late_masks(&self) -> Option<&LateMasks> {
+        self.structures.late_masks()
+    }
+
     /// The beginning of the structure that a request asks for.
-    fn matcher(&self, params: &SamplingParams, ending_tokens: &[TokenId]) -> Result<Option<Box<Matcher>>> {
+    fn matcher(&self, params: &SamplingParams, ending_tokens: &[TokenId]) -> Result<Option<Arc<Opening>>> {
         let Some(structure) = params.structure.as_deref().filter(|_| params.pooling == Pooling::None) else {
             return Ok(None);
         };
-        let mut matcher = self.structures.matcher(structure)?;
-        if params.min_tokens == 0 {
-            matcher.permit(ending_tokens);
-        }
-        Ok(Some(Box::new(matcher)))
+        let ending = if params.min_tokens == 0 { ending_tokens } else { &[] };
+        self.structures.opening(structure, ending).map(Some)
     }
 
     fn encode(&self, text: &str) -> Result<Vec<TokenId>> {

@@ -6,10 +6,9 @@ use super::logprobs::Logprobs;
 use super::output::{Finish, Output};
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
 use super::stop_strings::{Complete, StopStrings};
-use super::structure::{Matcher, Standing};
+use super::structure::{Follower, Opening, Standing, Wanted};
 use super::tokenizer::{TextStream, Tokenizer};
 use crate::batch::{Adjustment, BlockId, Chosen, FROM_PREVIOUS, Sampled, Sampling, TokenId};
-use crate::error::Result;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -103,7 +102,7 @@ pub struct Sequence {
     /// EOS and stop tokens, one after the other.
     ending_tokens: Vec<TokenId>,
     /// Where it stands in the structure that the request asks for, if it asks for one.
-    matcher: Option<Box<Matcher>>,
+    matcher: Option<Box<Follower>>,
     adjustments: Adjustments,
     /// Of the prompt's tokens but its first, as far as passes brought them.
     prompt_logprobs: Logprobs,
@@ -156,7 +155,7 @@ pub struct Request {
     /// EOS and stop tokens.
     pub ending_tokens: Vec<TokenId>,
     /// The beginning of the structure it asks for.
-    pub matcher: Option<Box<Matcher>>,
+    pub matcher: Option<Arc<Opening>>,
     /// Tokens it may reach, prompt included; more than the prompt has.
     pub limit: usize,
     /// Seed of requests that bring none.
@@ -199,7 +198,7 @@ impl Sequence {
             tokens: prompt,
             params,
             ending_tokens,
-            matcher,
+            matcher: matcher.map(|opening| Box::new(Follower::new(opening))),
             cached_tokens: None,
             completion_tokens: 0,
             limit,
@@ -264,7 +263,7 @@ impl Sequence {
     pub fn pending_tokens(&self) -> usize {
         // A beam does not know yet which tokens it has, and whether it goes on; nor a structure which tokens it leaves.
         let must_wait = self.matcher.is_some() || self.params.beams.is_some() || self.expected_tokens() >= self.limit;
-        match self.life != Life::Live || (self.awaited > 0 && must_wait) {
+        match self.life != Life::Live || self.is_late() || (self.awaited > 0 && must_wait) {
             true => 0,
             false => self.expected_tokens() - self.computed - self.in_flight - self.scheduled,
         }
@@ -451,12 +450,6 @@ impl Sequence {
             output.prompt_logprobs.extend(&self.prompt_logprobs);
         }
         let mut stops = self.ending_tokens.contains(&token);
-        if !stops
-            && let Some(matcher) = &mut self.matcher
-            && let Err(error) = matcher.consume(token)
-        {
-            return self.end(Finish::Error(Arc::new(error)), tokenizer, output);
-        }
         if !stops || self.params.stop_token == StopToken::Kept {
             self.tokens.push(token);
             self.adjustments.count(token);
@@ -469,27 +462,38 @@ impl Sequence {
                 stops |= self.write_text(tokenizer, token, &mut output.text);
             }
         }
-        if stops || self.matcher.as_ref().is_some_and(|matcher| matcher.is_complete()) {
-            self.end(Finish::Stop, tokenizer, output);
-        } else if self.tokens.len() >= self.limit {
-            self.end(Finish::Length, tokenizer, output);
-        } else {
-            match self.allow_next() {
-                Ok(Standing::Open) => self.describe(output),
-                Ok(Standing::Complete) => self.end(Finish::Stop, tokenizer, output),
-                Err(error) => self.end(Finish::Error(Arc::new(error)), tokenizer, output),
-            }
+        match if stops { Some(Err(Finish::Stop)) } else { self.follow() } {
+            Some(Err(finish)) => self.end(finish, tokenizer, output),
+            // A late structure may end it without another token.
+            Some(Ok(())) | None => self.describe(output),
         }
     }
 
-    /// Finds out which tokens its structure leaves for the next one.
-    fn allow_next(&mut self) -> Result<Standing> {
-        let Some(mut matcher) = self.matcher.take() else { return Ok(Standing::Open) };
+    /// Whether it waits for its structure to take in its newest token.
+    pub fn is_late(&self) -> bool {
+        self.matcher.as_ref().is_some_and(|matcher| matcher.is_late())
+    }
+
+    /// Finds out whether it goes on, and with which tokens its structure leaves, or how it ends. `None` while it
+    /// [is late](Self::is_late): then this is to be called again before it is in a pass.
+    pub fn follow(&mut self) -> Option<Result<(), Finish>> {
+        let is_full = self.tokens.len() >= self.limit;
+        let Some(mut matcher) = self.matcher.take() else {
+            return Some(if is_full { Err(Finish::Length) } else { Ok(()) });
+        };
         // Before `min_tokens` the sampler is told of the tokens that may not end it, and none is left where all of them are.
         let ending = if self.banned_tokens().is_empty() { &self.ending_tokens[..] } else { &[] };
-        let standing = matcher.allow(ending);
+        let wanted = if is_full { Wanted::Standing } else { Wanted::Mask };
+        let standing = matcher.advance(&self.tokens[self.prompt_tokens..], wanted, ending);
+        let is_complete = matcher.is_complete();
         self.matcher = Some(matcher);
-        standing
+        Some(match standing? {
+            Err(error) => Err(Finish::Error(Arc::new(error))),
+            Ok(_) if is_complete => Err(Finish::Stop),
+            Ok(_) if is_full => Err(Finish::Length),
+            Ok(Standing::Complete) => Err(Finish::Stop),
+            Ok(Standing::Open) => Ok(()),
+        })
     }
 
     /// Ends it with its embedding, which it writes to `output`.
