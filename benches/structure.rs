@@ -5,10 +5,9 @@
 //! ```
 //!
 //! FOLDER has a tokenizer.json; without one it is the demo model's. For each structure a text that fits it is cut into
-//! tokens, and the matcher follows it: first a fresh copy, whose tables are those of the beginning, then the same
-//! matcher's next copies. Times are in microseconds.
+//! tokens, and an answer follows it as a sequence does: its first token makes the copy. Times are in microseconds.
 
-use nanovllm::engine::structure::{Matcher, Structure, Structures};
+use nanovllm::engine::structure::{Follower, Structure, Structures, Wanted};
 use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -72,13 +71,13 @@ fn micros(time: Duration) -> f64 {
 }
 
 /// Follows `tokens`, and tells what each token and the mask after it took.
-fn follow(matcher: &mut Matcher, tokens: &[u32]) -> Vec<f64> {
-    tokens
-        .iter()
-        .map(|&token| {
+fn follow(structures: &Structures, answer: &mut Follower, tokens: &[u32]) -> Vec<f64> {
+    (1..=tokens.len())
+        .map(|known| {
+            structures.late_masks().expect("there is a structure").begin(None);
             let started = Instant::now();
-            matcher.consume(token).expect("the text fits");
-            matcher.allow(&[]).expect("the text fits");
+            let standing = answer.advance(&tokens[..known], Wanted::Mask, &[]);
+            standing.expect("its mask is not late").expect("the text fits");
             micros(started.elapsed())
         })
         .collect()
@@ -95,7 +94,7 @@ fn main() {
     let vocab_size = tokenizer.vocab_size();
     let structures = Structures::new(Some(tokenizer.clone()), vocab_size);
     let started = Instant::now();
-    structures.matcher(&Structure::Regex("a".to_owned())).expect("a good expression");
+    structures.compile(&Structure::Regex("a".to_owned())).expect("a good expression");
     println!("{vocab_size} tokens; the first request of all: {:.1} ms", micros(started.elapsed()) / 1e3);
     println!(
         "{:<24} {:>7} {:>9} {:>7} {:>11} {:>9} {:>7} {:>7}",
@@ -105,14 +104,15 @@ fn main() {
         let plain = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Text };
         let tokens = tokenizer.encode(&text, plain).expect("tokens");
         let started = Instant::now();
-        structures.matcher(&structure).expect("a good structure");
+        let compiled_structure = structures.compile(&structure).expect("a good structure");
         let compiled = micros(started.elapsed());
         let (mut copies, mut masks) = (0.0, Vec::new());
         for _ in 0..REQUESTS {
             let started = Instant::now();
-            let mut matcher = structures.matcher(&structure).expect("it is kept");
+            drop(compiled_structure.matcher());
             copies += micros(started.elapsed());
-            masks.extend(follow(&mut matcher, &tokens));
+            let mut answer = Follower::new(structures.opening(&structure, &[]).expect("it is kept"));
+            masks.extend(follow(&structures, &mut answer, &tokens));
         }
         let mean = masks.iter().sum::<f64>() / masks.len() as f64;
         masks.sort_by(f64::total_cmp);

@@ -22,6 +22,36 @@ pub const BIASES: usize = 16384;
 pub const TEXT_BYTES: usize = 16 << 20;
 /// Bytes of a JSON schema, a regular expression or a grammar.
 pub const STRUCTURE_BYTES: usize = 256 << 10;
+/// Milliseconds that a thread waits for a structure to be compiled, the wait for its turn included.
+pub const STRUCTURE_COMPILE_MS: u64 = 2000;
+/// Structures that are compiled at once for one engine. One that was given up counts until it has come to its end.
+pub const STRUCTURES_COMPILING: usize = 2;
+/// Levels of a JSON schema, one below another: those of its text and of everything that a `$ref` names. Compiling recurses.
+pub const SCHEMA_LEVELS: usize = 4096;
+/// Different names of properties, required ones included, in a JSON schema. The work grows with their square.
+pub const SCHEMA_NAMES: usize = 4096;
+/// Values inside `const` and `enum` of a JSON schema, without those of `enum` that are strings. The work grows with their square.
+pub const SCHEMA_CONSTANTS: usize = 8192;
+/// Pairs of a pattern and another pattern or name of `patternProperties` in one object: each pair is compared.
+pub const SCHEMA_PATTERN_PAIRS: usize = 16384;
+/// Patterns and formats that one string of a JSON schema has to match together. The work doubles with each.
+pub const SCHEMA_PATTERNS_TOGETHER: u64 = 12;
+/// Subschemas of a JSON schema after each `$ref` in `allOf`, or beside other keywords, was replaced by what it names.
+pub const SCHEMA_EXPANDED: u64 = 131_072;
+/// Rules and terminals of a Lark grammar. Compiling recurses along chains of them.
+pub const GRAMMAR_RULES: usize = 4096;
+/// Terms that `&` joins in one terminal of a Lark grammar, in what it refers to as well. The work doubles with each.
+pub const GRAMMAR_TERMS_TOGETHER: u64 = 12;
+/// Expressions that the first transitions of a structure's lexer may create: about 100 ns and 6 bytes each.
+pub const STRUCTURE_START_FUEL: u64 = 4_000_000;
+/// Bytes that the tables of one compiled structure may take, by estimate.
+pub const STRUCTURE_TABLE_BYTES: usize = 32 << 20;
+/// Bytes that the compiled structures take which an engine keeps for later requests, by estimate.
+pub const STRUCTURES_KEPT_BYTES: usize = 64 << 20;
+/// States that the lexer of one answer may reach, at one or two kilobytes each.
+pub const ANSWER_LEXER_STATES: usize = 10_000;
+/// Expressions that the lexer of one answer may create, at about 6 bytes each.
+pub const ANSWER_FUEL: u64 = 4_000_000;
 /// Bytes of the messages of one conversation, and of its tools.
 pub const MESSAGES_BYTES: usize = 16 << 20;
 

@@ -4,6 +4,7 @@
 //! of the whole process, whose own locks a forked child may find locked; it serves here for locks that nobody waits for.
 
 use std::sync::{Condvar as StdCondvar, Mutex as StdMutex, PoisonError, TryLockError};
+use std::time::Instant;
 
 pub use std::sync::MutexGuard;
 
@@ -45,6 +46,18 @@ impl Condvar {
     /// Lets go of the lock, waits to be told, and takes the lock again. May return without having been told.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, until `deadline` at the latest; answers whether that has passed.
+    pub fn wait_until<'a, T>(&self, guard: MutexGuard<'a, T>, deadline: Instant) -> (MutexGuard<'a, T>, bool) {
+        let time = deadline.saturating_duration_since(Instant::now());
+        let (guard, outcome) = self.0.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
+        (guard, outcome.timed_out())
+    }
+
+    /// Wakes all that wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
     }
 
     /// Wakes one that waits.

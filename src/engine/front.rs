@@ -11,7 +11,7 @@ use super::pins::PinBudget;
 use super::request::{Arrival, CheckedParams, Request};
 use super::sampling_params::{Pinning, Pooling, SamplingParams};
 use super::sequence::Place;
-use super::structure::{Matcher, Structures};
+use super::structure::{LateMasks, Opening, Structures};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 use super::{EngineLimits, Prompt};
 use crate::backend::lock::Mutex;
@@ -117,7 +117,7 @@ impl Front {
         let limit = self.limit(&prompt, &options.params)?;
         // What can not be queued is not worth compiling a structure for.
         self.inbox.lock().check_room(options.params.sequences(), self.limits.max_queue)?;
-        let matcher = self.matcher(&options.params)?.map(Mutex::new);
+        let matcher = self.matcher(&options)?;
         let adjustments = Adjustments::new(&options.params, &options.biases, &prompt);
         let engine_seed = self.limits.seed;
         let request = Request { prompt, options, adjustments, matcher, limit, engine_seed, added_at };
@@ -247,14 +247,23 @@ impl Front {
     /// # Errors
     ///
     /// As [`add_request`](Self::add_request).
-    pub fn check_structure(&self, params: &SamplingParams) -> Result<()> {
-        self.matcher(params).map(|_| ())
+    pub fn check_structure(&self, options: &CheckedParams) -> Result<()> {
+        self.matcher(options).map(|_| ())
+    }
+
+    /// The masks that come late; `None` before the first request with a structure.
+    pub(super) fn late_masks(&self) -> Option<&LateMasks> {
+        self.structures.late_masks()
     }
 
     /// The beginning of the structure that a request asks for.
-    fn matcher(&self, params: &SamplingParams) -> Result<Option<Matcher>> {
-        let structure = params.structure.as_deref().filter(|_| params.pooling == Pooling::None);
-        structure.map(|structure| self.structures.matcher(structure)).transpose()
+    fn matcher(&self, options: &CheckedParams) -> Result<Option<Arc<Opening>>> {
+        let CheckedParams { params, ending_tokens, .. } = options;
+        let Some(structure) = params.structure.as_deref().filter(|_| params.pooling == Pooling::None) else {
+            return Ok(None);
+        };
+        let ending = if params.min_tokens == 0 { &ending_tokens[..] } else { &[] };
+        self.structures.opening(structure, ending).map(Some)
     }
 
     fn encode(&self, text: &str) -> Result<Vec<TokenId>> {

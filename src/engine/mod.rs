@@ -115,6 +115,12 @@ enum PassEnd {
 /// One part in so many of a time budget is left for what follows the device's work: outputs, and the way back to the caller.
 const RETURN_SHARE: u32 = 32;
 
+/// One part in so many of a time budget is for masks that were late before anything else is done.
+const LATE_SHARE: u32 = 4;
+
+/// How long a call without a time budget waits for a late mask before it looks for new requests and cancellations.
+const LATE_WAIT: Duration = Duration::from_millis(20);
+
 /// What hears each output during a step. `Break` cancels the output's request.
 pub type Sink<'a> = dyn FnMut(&Output) -> ControlFlow<()> + 'a;
 
@@ -204,9 +210,13 @@ impl Engine {
         let mut report = StepReport::default();
         loop {
             self.take_inbox(Intake::OnePass);
+            self.settle_late(deadline);
             // A call that has done nothing yet begins a pass in any case, so that small budgets get on, too.
             let latest = deadline.filter(|_| report.passes > 0 || !self.in_flight.is_empty());
             self.begin_passes(budget, latest)?;
+            if self.in_flight.is_empty() && self.wait_for_late(deadline) {
+                continue;
+            }
             if self.in_flight.is_empty() || self.finish_pass(deadline, &mut report)? == PassEnd::DeadlineFirst {
                 break;
             }
@@ -267,6 +277,33 @@ impl Engine {
         }
     }
 
+    /// Lets the sequences go on, or end, whose masks were late.
+    fn settle_late(&mut self, deadline: Option<Instant>) {
+        let Engine { front, scheduler, outputs, ended, .. } = self;
+        let Some(late) = front.late_masks().filter(|_| scheduler.has_late()) else { return };
+        let now = Instant::now();
+        late.begin(deadline.map(|deadline| now + deadline.saturating_duration_since(now) / LATE_SHARE));
+        scheduler.settle(|sequence, finish| {
+            front.metrics().count_finish(&finish);
+            sequence.end(finish, front.tokenizer().ok(), outputs.begin());
+            if sequence.pin == Pin::Wanted {
+                front.forget_pin(sequence.id());
+            }
+            ended.push(sequence.id());
+        });
+    }
+
+    /// Waits for a late mask where nothing else is to be done. Answers `false` when there is none or the time is over.
+    fn wait_for_late(&mut self, deadline: Option<Instant>) -> bool {
+        let Some(late) = self.front.late_masks().filter(|_| self.scheduler.has_late()) else { return false };
+        let now = Instant::now();
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            return false;
+        }
+        late.wait(deadline.unwrap_or(now + LATE_WAIT));
+        true
+    }
+
     /// Submits as many passes as the runner takes, while there is anything to do and each is likely to be submitted before
     /// `latest`.
     fn begin_passes(&mut self, budget: Budget, latest: Option<Instant>) -> Result<()> {
@@ -301,6 +338,9 @@ impl Engine {
         let pass = in_flight.pop_front().expect("a pass is in flight");
         let now = Instant::now();
         let tokenizer = front.tokenizer().ok();
+        if let Some(late) = front.late_masks() {
+            late.begin(deadline);
+        }
         let mut generated = 0u32;
         scheduler.collect(&pass, &sampled, |sequence, news| {
             if news == News::Ranked {

@@ -7,8 +7,7 @@ use super::adjustments::Adjustments;
 use super::sampling_params::{Eos, Pinning, SamplingParams};
 use super::sequence::{Place, Sequence};
 use super::stop_strings::StopSet;
-use super::structure::Matcher;
-use crate::backend::lock::Mutex;
+use super::structure::Opening;
 use crate::batch::{Adjustment, RANKED_MAX, TokenId};
 use crate::error::{Error, Result};
 use crate::runner::ModelInfo;
@@ -36,7 +35,7 @@ pub struct Request {
     /// What changes the logits of a completion's first token.
     pub adjustments: Adjustments,
     /// The beginning of the structure it asks for.
-    pub matcher: Option<Mutex<Matcher>>,
+    pub matcher: Option<Arc<Opening>>,
     /// Tokens that a completion may reach, prompt included; more than the prompt has.
     pub limit: usize,
     /// Seed of requests that bring none.

@@ -536,5 +536,6 @@ fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
 }
 
 mod beams;
+mod late;
 #[cfg(test)]
 mod tests;

@@ -4,13 +4,12 @@ use super::adjustments::Adjustments;
 use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
 use super::logprobs::Logprobs;
 use super::output::{Finish, Output};
-use super::request::{CheckedParams, Request};
+use super::request::Request;
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
 use super::stop_strings::{Complete, StopStrings};
-use super::structure::{Matcher, Standing};
+use super::structure::{Follower, Standing, Wanted};
 use super::tokenizer::{TextStream, Tokenizer};
 use crate::batch::{Adjustment, BlockId, Chosen, FROM_PREVIOUS, Sampled, Sampling, TokenId};
-use crate::error::Result;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -104,7 +103,7 @@ pub struct Sequence {
     pub pin: Pin,
     request: Arc<Request>,
     /// Where it stands in the structure that the request asks for, if it asks for one.
-    matcher: Option<Box<Matcher>>,
+    matcher: Option<Box<Follower>>,
     adjustments: Adjustments,
     /// Of the prompt's tokens but its first, as far as passes brought them.
     prompt_logprobs: Logprobs,
@@ -190,14 +189,10 @@ impl Sequence {
             return;
         }
         let request = &*self.request;
-        let CheckedParams { params, ending_tokens, stop_strings, .. } = &*request.options;
         self.tokens.extend_from_slice(&request.prompt);
         self.adjustments.clone_from(&request.adjustments);
-        self.stop_strings = stop_strings.clone().map(StopStrings::new);
-        self.matcher = request.matcher.as_ref().map(|matcher| Box::new(matcher.lock().clone()));
-        if let Some(matcher) = self.matcher.as_mut().filter(|_| params.min_tokens == 0) {
-            matcher.permit(ending_tokens);
-        }
+        self.stop_strings = request.options.stop_strings.clone().map(StopStrings::new);
+        self.matcher = request.matcher.clone().map(|opening| Box::new(Follower::new(opening)));
     }
 
     /// The next completion of its request, which nobody has made yet.
@@ -273,7 +268,7 @@ impl Sequence {
         // A beam does not know yet which tokens it has, and whether it goes on; nor a structure which tokens it leaves.
         let must_wait =
             self.matcher.is_some() || self.params().beams.is_some() || self.expected_tokens() >= self.request.limit;
-        match self.life != Life::Live || (self.awaited > 0 && must_wait) {
+        match self.life != Life::Live || self.is_late() || (self.awaited > 0 && must_wait) {
             true => 0,
             false => self.expected_tokens() - self.computed - self.in_flight - self.scheduled,
         }
@@ -461,12 +456,6 @@ impl Sequence {
             output.prompt_logprobs.extend(&self.prompt_logprobs);
         }
         let mut stops = self.ending_tokens().binary_search(&token).is_ok();
-        if !stops
-            && let Some(matcher) = &mut self.matcher
-            && let Err(error) = matcher.consume(token)
-        {
-            return self.end(Finish::Error(Arc::new(error)), tokenizer, output);
-        }
         if !stops || self.params().stop_token == StopToken::Kept {
             self.tokens.push(token);
             self.adjustments.count(token);
@@ -479,28 +468,38 @@ impl Sequence {
                 stops |= self.write_text(tokenizer, token, &mut output.text);
             }
         }
-        if stops || self.matcher.as_ref().is_some_and(|matcher| matcher.is_complete()) {
-            self.end(Finish::Stop, tokenizer, output);
-        } else if self.tokens.len() >= self.request.limit {
-            self.end(Finish::Length, tokenizer, output);
-        } else {
-            match self.allow_next() {
-                Ok(Standing::Open) => self.describe(output),
-                Ok(Standing::Complete) => self.end(Finish::Stop, tokenizer, output),
-                Err(error) => self.end(Finish::Error(Arc::new(error)), tokenizer, output),
-            }
+        match if stops { Some(Err(Finish::Stop)) } else { self.follow() } {
+            Some(Err(finish)) => self.end(finish, tokenizer, output),
+            // A late structure may end it without another token.
+            Some(Ok(())) | None => self.describe(output),
         }
     }
 
-    /// Finds out which tokens its structure leaves for the next one.
-    fn allow_next(&mut self) -> Result<Standing> {
-        let request = self.request.clone();
-        let Some(mut matcher) = self.matcher.take() else { return Ok(Standing::Open) };
+    /// Whether it waits for its structure to take in its newest token.
+    pub fn is_late(&self) -> bool {
+        self.matcher.as_ref().is_some_and(|matcher| matcher.is_late())
+    }
+
+    /// Finds out whether it goes on, and with which tokens its structure leaves, or how it ends. `None` while it
+    /// [is late](Self::is_late): then this is to be called again before it is in a pass.
+    pub fn follow(&mut self) -> Option<Result<(), Finish>> {
+        let is_full = self.tokens.len() >= self.request.limit;
+        let Some(mut matcher) = self.matcher.take() else {
+            return Some(if is_full { Err(Finish::Length) } else { Ok(()) });
+        };
         // Before `min_tokens` the sampler is told of the tokens that may not end it, and none is left where all of them are.
-        let ending = if self.banned_tokens().is_empty() { &request.options.ending_tokens[..] } else { &[] };
-        let standing = matcher.allow(ending);
+        let ending = if self.banned_tokens().is_empty() { self.ending_tokens() } else { &[] };
+        let wanted = if is_full { Wanted::Standing } else { Wanted::Mask };
+        let standing = matcher.advance(self.completion(), wanted, ending);
+        let is_complete = matcher.is_complete();
         self.matcher = Some(matcher);
-        standing
+        Some(match standing? {
+            Err(error) => Err(Finish::Error(Arc::new(error))),
+            Ok(_) if is_complete => Err(Finish::Stop),
+            Ok(_) if is_full => Err(Finish::Length),
+            Ok(Standing::Complete) => Err(Finish::Stop),
+            Ok(Standing::Open) => Ok(()),
+        })
     }
 
     /// Ends it with its embedding, which it writes to `output`.

@@ -226,7 +226,7 @@ unsafe fn generate(
         [one] => {
             // SAFETY: promised by the caller.
             let options = Arc::new(front.check(unsafe { sampling_params(front, *one)? })?);
-            front.check_structure(&options.params)?;
+            front.check_structure(&options)?;
             Some(options)
         }
         _ => None,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::options::PrefixCache;
+use crate::engine::request::CheckedParams;
 
 /// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
 pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {

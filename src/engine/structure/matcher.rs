@@ -1,23 +1,49 @@
-//! How far one answer has come in its structure.
+//! A compiled structure, and how far one answer has come in it.
 
 use crate::batch::TokenId;
-use crate::error::{Error, Result};
-use llguidance::ParserFactory;
-use llguidance::api::TopLevelGrammar;
+use crate::contain::contain;
+use crate::limits;
+use llguidance::toktrie::TokTrie;
+use llguidance::{CancellationHandle, TokenParser};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// How the crate begins to say that no token may be next.
 const NO_TOKEN_LEFT: &str = "NoExtensionBias";
 
+/// What the crate's estimate of a lexer's bytes is multiplied by: the growth of a process at copies of lexers was measured
+/// between two and four times the estimate.
+const BYTES_FACTOR: usize = 4;
+
+/// Bytes that compiled rules take per byte of text, by the growth of a process.
+const BYTES_PER_TEXT_BYTE: usize = 32;
+
+/// Expressions that one mask creates, or items of the parser that it looks at, from which on the next one is no work for the
+/// thread that steps: one or two milliseconds.
+const HEAVY_WORK: usize = 20_000;
+
+/// Light masks in a row after which those of a structure are found by the thread that steps again.
+const LIGHT_IN_A_ROW: u32 = 8;
+
+/// A structure ready to be followed: what its answers share.
+pub struct Compiled {
+    beginning: Matcher,
+    warnings: Vec<String>,
+    bytes: usize,
+    /// Masks that a thread of its own has to find before the thread that steps may try again.
+    heavy: AtomicU32,
+}
+
 /// How far one answer has come in its structure.
 pub struct Matcher {
     inner: llguidance::Matcher,
-    warnings: Vec<String>,
     /// Bit `t % 32` of word `t / 32`: token `t` may be next. `[vocab / 32, rounded up]`
     mask: Vec<u32>,
     /// Whether the answer may end here.
     may_end: bool,
     /// Tokens taken in.
     tokens: usize,
+    /// Expressions created.
+    fuel: u64,
 }
 
 /// Whether an answer is complete.
@@ -29,35 +55,37 @@ pub enum Standing {
     Complete,
 }
 
-impl Clone for Matcher {
-    /// A matcher with tables of its own: what the other one does later, its failures too, is nothing to this one.
-    fn clone(&self) -> Matcher {
-        Matcher {
-            inner: self.inner.deep_clone(),
-            warnings: self.warnings.clone(),
-            mask: self.mask.clone(),
-            may_end: self.may_end,
-            tokens: self.tokens,
-        }
-    }
+/// What an answer needs to know next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Which tokens may be next.
+    Mask,
+    /// Only whether it is complete: it has no place for another token.
+    Standing,
 }
 
-impl Matcher {
-    /// The beginning of a grammar, or why it is none.
-    pub(super) fn new(factory: &ParserFactory, grammar: TopLevelGrammar) -> std::result::Result<Matcher, String> {
-        let mut inner = llguidance::Matcher::new(factory.create_parser(grammar));
-        if let Some(reason) = inner.get_error() {
-            return Err(reason);
+impl Compiled {
+    /// A structure from what the crate made of `text_bytes` of it, or why nothing can follow it.
+    pub(super) fn new(parser: TokenParser, trie: &TokTrie, text_bytes: usize) -> Result<Compiled, String> {
+        let lexer = parser.parser.lexer_stats();
+        let words = trie.vocab_size().div_ceil(32);
+        let bytes = lexer.num_bytes * BYTES_FACTOR + text_bytes * BYTES_PER_TEXT_BYTE + words * 4;
+        if bytes > limits::STRUCTURE_TABLE_BYTES {
+            let limit = limits::STRUCTURE_TABLE_BYTES;
+            return Err(format!("its tables take about {bytes} bytes, but the limit is {limit}"));
         }
-        let words = factory.tok_env().tok_trie().vocab_size().div_ceil(32);
-        let warnings = inner.grammar_warnings();
-        let mut matcher = Matcher { inner, warnings, mask: vec![0; words], may_end: false, tokens: 0 };
+        let inner = llguidance::Matcher::new(Ok(parser)).into_cancellable();
+        let mut beginning = Matcher { inner, mask: vec![0; words], may_end: false, tokens: 0, fuel: 0 };
         // The first mask fills tables that every copy then has.
-        match matcher.find_mask() {
-            Ok(()) if matcher.has_choice() => Ok(matcher),
-            Err(Error::StructureLost { reason, .. }) if reason != NO_TOKEN_LEFT => Err(reason),
-            _ => Err("no token can begin a text that fits it".to_owned()),
+        match beginning.find_mask() {
+            Ok(()) if beginning.has_choice() => {}
+            Err(reason) if !reason.starts_with(NO_TOKEN_LEFT) => return Err(reason),
+            _ => return Err("no token can begin a text that fits it".to_owned()),
         }
+        let warnings = beginning.inner.grammar_warnings();
+        let heavy = if beginning.is_heavy() { LIGHT_IN_A_ROW } else { 0 };
+        beginning.fuel = 0;
+        Ok(Compiled { beginning, warnings, bytes, heavy: AtomicU32::new(heavy) })
     }
 
     /// What of the grammar is not held to the letter, in the crate's words.
@@ -65,38 +93,87 @@ impl Matcher {
         &self.warnings
     }
 
-    /// Takes in the next token of the answer, which is none that ends it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::StructureLost`] when the token may not be next, or the grammar needs more work than its limits allow.
-    pub fn consume(&mut self, token: TokenId) -> Result<()> {
-        self.inner.consume_token(token).map_err(|error| self.lost(&error.to_string()))?;
-        self.tokens += 1;
-        Ok(())
+    /// Bytes that its tables take, by estimate. A matcher begins with as many.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// Finds out which tokens may be next: those of `ending`, too, where the answer may end.
+    /// The tokens that an answer may begin with: a bit each. Those that end it are not among them.
+    pub fn first_mask(&self) -> &[u32] {
+        &self.beginning.mask
+    }
+
+    /// Whether an answer may end before it has begun.
+    pub fn may_be_empty(&self) -> bool {
+        self.beginning.may_end
+    }
+
+    /// The beginning of an answer, with tables of its own: what another one does later, its failures too, is nothing to it.
     ///
     /// # Errors
     ///
-    /// [`Error::StructureLost`] when no token may be next although the answer is not complete, or the grammar needs more
+    /// The crate's words, when it fails.
+    pub fn matcher(&self) -> Result<Matcher, String> {
+        let beginning = &self.beginning;
+        contain(|| Matcher {
+            inner: beginning.inner.deep_clone(),
+            mask: beginning.mask.clone(),
+            may_end: beginning.may_end,
+            tokens: 0,
+            fuel: 0,
+        })
+    }
+
+    /// Whether its masks take too long for the thread that steps.
+    pub(super) fn is_heavy(&self) -> bool {
+        self.heavy.load(Relaxed) > 0
+    }
+
+    /// Notes that a mask took too long.
+    pub(super) fn note_heavy(&self) {
+        self.heavy.store(LIGHT_IN_A_ROW, Relaxed);
+    }
+
+    /// Notes what the last mask of `matcher` took, found by a thread of its own.
+    pub(super) fn note(&self, matcher: &Matcher) {
+        match matcher.is_heavy() {
+            true => self.note_heavy(),
+            false => self.heavy.store(self.heavy.load(Relaxed).saturating_sub(1), Relaxed),
+        }
+    }
+}
+
+impl Matcher {
+    /// Takes in the next tokens of the answer, none of which ends it, and finds out what is wanted.
+    ///
+    /// # Errors
+    ///
+    /// The reason, when a token may not be next, none may although the answer is not complete, or the grammar needs more
     /// work than its limits allow.
-    pub fn allow(&mut self, ending: &[TokenId]) -> Result<Standing> {
-        self.find_mask()?;
-        self.permit(ending);
-        match self.has_choice() && !self.is_complete() {
-            true => Ok(Standing::Open),
-            false => Ok(Standing::Complete),
+    pub fn take_in(&mut self, tokens: &[TokenId], wanted: Wanted) -> Result<(), String> {
+        for &token in tokens {
+            contain(|| self.inner.consume_token(token))?.map_err(|error| error.to_string())?;
+            self.tokens += 1;
+        }
+        match wanted {
+            Wanted::Mask => self.find_mask(),
+            Wanted::Standing => Ok(()),
         }
     }
 
-    /// Lets the tokens of `ending` be next, where the answer may end.
-    pub fn permit(&mut self, ending: &[TokenId]) {
+    /// Tokens taken in.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Whether a token may follow: those of `ending`, too, where the answer may end.
+    pub fn standing(&mut self, ending: &[TokenId]) -> Standing {
         if self.may_end {
-            for &token in ending {
-                self.mask[token as usize / 32] |= 1 << (token % 32);
-            }
+            permit(&mut self.mask, ending);
+        }
+        match self.has_choice() && !self.is_complete() {
+            true => Standing::Open,
+            false => Standing::Complete,
         }
     }
 
@@ -105,22 +182,52 @@ impl Matcher {
         self.inner.is_stopped() && !self.inner.is_error()
     }
 
-    fn find_mask(&mut self) -> Result<()> {
+    /// What stops its work, for good.
+    pub(super) fn cancellation(&self) -> Option<CancellationHandle> {
+        self.inner.cancellation_handle()
+    }
+
+    /// Whether its work was stopped, so that it is of no use any more.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.inner.is_cancelled()
+    }
+
+    fn find_mask(&mut self) -> Result<(), String> {
         self.mask.fill(0);
         if self.is_complete() {
             self.may_end = true;
             return Ok(());
         }
-        self.may_end = self.inner.is_accepting().map_err(|error| self.lost(&error.to_string()))?;
-        match self.inner.compute_mask() {
+        if self.fuel > limits::ANSWER_FUEL {
+            return Err(format!(
+                "its lexer created {} expressions, but the limit is {}",
+                self.fuel,
+                limits::ANSWER_FUEL
+            ));
+        }
+        self.may_end = contain(|| self.inner.is_accepting())?.map_err(|error| error.to_string())?;
+        let found = contain(|| self.inner.compute_mask())?;
+        self.fuel += self.work().0 as u64;
+        match found {
             Ok(mask) => {
                 let words = self.mask.len();
                 self.mask.copy_from_slice(&mask.as_slice()[..words]);
                 Ok(())
             }
             Err(error) if self.may_end && error.to_string().starts_with(NO_TOKEN_LEFT) => Ok(()),
-            Err(error) => Err(self.lost(&error.to_string())),
+            Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Expressions created and items looked at for the last mask.
+    fn work(&self) -> (usize, usize) {
+        self.inner.last_step_stats().map_or((0, 0), |stats| (stats.lexer_cost as usize, stats.all_items))
+    }
+
+    /// Whether the last mask was no work for the thread that steps.
+    pub(super) fn is_heavy(&self) -> bool {
+        let (expressions, items) = self.work();
+        expressions.max(items) > HEAVY_WORK
     }
 
     fn has_choice(&self) -> bool {
@@ -131,8 +238,11 @@ impl Matcher {
     pub fn mask(&self) -> &[u32] {
         &self.mask
     }
+}
 
-    fn lost(&self, reason: &str) -> Error {
-        Error::StructureLost { tokens: self.tokens, reason: super::in_one_line(reason) }
+/// Lets tokens be next.
+pub(super) fn permit(mask: &mut [u32], tokens: &[TokenId]) {
+    for &token in tokens {
+        mask[token as usize / 32] |= 1 << (token % 32);
     }
 }

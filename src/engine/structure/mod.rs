@@ -1,22 +1,35 @@
 //! Which texts an answer may be: a structure that a request asks for, and the tokens that it leaves at each place.
 //!
-//! The crate `llguidance` knows the grammars. Here is what an engine needs around it: [`Structures`] compiles on the
-//! caller's thread, and once for as long as requests come with the same text; each sequence has a [`Matcher`] of its own,
-//! which takes in its tokens and says which may be next.
+//! The crate `llguidance` knows the grammars. Here is what an engine needs around it. [`Structures`] compiles, once for as
+//! long as requests come with the same text; each sequence has a [`Follower`], which takes in its tokens and says which may
+//! be next.
+//!
+//! The text is whatever a client sent. So it is checked before the crate sees it, the crate runs on threads with stacks of
+//! known size, its panics are errors, and whoever waits for it waits for a time that is known before.
 
+mod compiler;
+mod follower;
+mod grammar_bounds;
+mod late_masks;
 mod matcher;
+mod schema_bounds;
 mod vocabulary;
 
-pub use matcher::{Matcher, Standing};
+pub use compiler::disarm_panic_hook;
+pub use follower::{Follower, Opening};
+pub use late_masks::LateMasks;
+pub use matcher::{Compiled, Matcher, Standing, Wanted};
 
 use super::tokenizer::Tokenizer;
 use crate::backend::lock::Mutex;
+use crate::batch::TokenId;
+use crate::contain::contain;
 use crate::error::{Error, Result};
+use crate::limits;
 use crate::log::{Level, log};
-use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
+use compiler::Compiler;
+use llguidance::ParserFactory;
 use llguidance::toktrie::InferenceCapabilities;
-use llguidance::{JsonCompileOptions, ParserFactory};
-use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use vocabulary::Vocabulary;
@@ -24,12 +37,8 @@ use vocabulary::Vocabulary;
 /// Compiled structures that are kept for the next request with the same text.
 const KEPT: usize = 32;
 
-/// What JSON may have between its tokens: a space, or a new line and its indentation. Without a bound a model that is at a
-/// loss would fill its answer with spaces.
-const JSON_SPACE: &str = r"(\x20|\x0A[\x20\x09]{0,20})";
-
-/// States that the lexer of one request may reach, at one or two kilobytes each.
-const LEXER_STATES_MAX: usize = 50_000;
+/// Bytes of a reason that are kept.
+const REASON_BYTES: usize = 400;
 
 /// What the text of an answer has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,39 +68,21 @@ impl Structure {
         }
     }
 
-    /// The grammar in the crate's terms.
-    fn grammar(&self) -> Result<TopLevelGrammar> {
-        Ok(TopLevelGrammar::from_grammar(match self {
-            Structure::JsonSchema(text) => GrammarWithLexer::from_json_schema(schema(text)?),
-            Structure::Regex(text) => GrammarWithLexer::from_regex(text),
-            Structure::Lark(text) => GrammarWithLexer::from_lark(text.clone()),
-        }))
-    }
-
     fn refusal(&self, reason: &str) -> Error {
         Error::Structure { what: self.name(), reason: in_one_line(reason) }
     }
 }
 
-/// A schema with this library's settings, unless it brings some itself.
-fn schema(text: &str) -> Result<Value> {
-    let mut schema: Value = serde_json::from_str(text)
-        .map_err(|error| Error::Structure { what: "JSON schema", reason: format!("not JSON: {error}") })?;
-    if schema == Value::Bool(true) {
-        schema = Value::Object(serde_json::Map::new());
-    }
-    if schema.is_object() && schema.get("x-guidance").is_none() {
-        let settings =
-            JsonCompileOptions { whitespace_pattern: Some(JSON_SPACE.to_owned()), ..JsonCompileOptions::default() };
-        settings.apply_to(&mut schema);
-    }
-    Ok(schema)
-}
-
-/// The crate's words without the marks it ends them with.
+/// The crate's words without the marks it ends them with, and without a backtrace.
 fn in_one_line(reason: &str) -> String {
-    let reason = reason.split("\n<non-verbose/>").next().unwrap_or_default();
-    reason.split_whitespace().collect::<Vec<_>>().join(" ")
+    let marks = ["\n<non-verbose/>", "\n<backtrace>", "\n<state>"];
+    let end = marks.iter().filter_map(|mark| reason.find(mark)).min().unwrap_or(reason.len());
+    let mut line = reason[..end].split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.len() > REASON_BYTES {
+        line.truncate(line.floor_char_boundary(REASON_BYTES));
+        line.push_str(" ...");
+    }
+    line
 }
 
 /// The structures that the requests of one engine ask for.
@@ -100,62 +91,121 @@ pub struct Structures {
     /// Tokens of the model, which may be more or fewer than those of the tokenizer.
     vocab_size: usize,
     /// Made for the first request that asks for a structure: others need not pay for it.
-    factory: OnceLock<Result<ParserFactory>>,
+    compiler: OnceLock<Result<Compiler>>,
+    /// Started with it, where the system has threads to give.
+    late: OnceLock<Arc<LateMasks>>,
+    starting: Mutex<()>,
     /// The one that was asked for last comes first.
-    compiled: Mutex<VecDeque<(Structure, Matcher)>>,
+    kept: Mutex<VecDeque<(Structure, Arc<Compiled>)>>,
 }
 
 impl Structures {
     /// Structures over the tokens of a model of `vocab_size` tokens.
     pub fn new(tokenizer: Option<Arc<Tokenizer>>, vocab_size: usize) -> Structures {
-        Structures { tokenizer, vocab_size, factory: OnceLock::new(), compiled: Mutex::default() }
+        Structures {
+            tokenizer,
+            vocab_size,
+            compiler: OnceLock::new(),
+            late: OnceLock::new(),
+            starting: Mutex::default(),
+            kept: Mutex::default(),
+        }
     }
 
-    /// What follows `structure` from its beginning.
+    /// The beginning of `structure`, for answers that the tokens of `ending` end.
     ///
     /// # Errors
     ///
-    /// [`Error::NoTokenizer`]; [`Error::Unsupported`] when the tokenizer does not tell what a token spells;
-    /// [`Error::Structure`] when the text is none of its kind, or asks for more than the crate or its limits can do.
-    pub fn matcher(&self, structure: &Structure) -> Result<Matcher> {
-        if let Some(matcher) = self.kept(structure) {
-            return Ok(matcher);
+    /// As [`compile`](Self::compile).
+    pub fn opening(&self, structure: &Structure, ending: &[TokenId]) -> Result<Arc<Opening>> {
+        let compiled = self.compile(structure)?;
+        Ok(Arc::new(Opening::new(compiled, self.start_late()?, ending)))
+    }
+
+    /// `structure`, ready to be followed. Returns after [`limits::STRUCTURE_COMPILE_MS`] at the latest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoTokenizer`]; [`Error::NoThread`]; [`Error::Unsupported`] when the tokenizer does not tell what a token
+    /// spells; [`Error::Structure`] when the text is none of its kind, or asks for more than the crate or the limits can do.
+    pub fn compile(&self, structure: &Structure) -> Result<Arc<Compiled>> {
+        if let Some(compiled) = self.kept(structure) {
+            return Ok(compiled);
         }
-        let factory = self.factory()?;
-        let grammar = structure.grammar()?;
-        let matcher = Matcher::new(factory, grammar).map_err(|reason| structure.refusal(&reason))?;
-        for warning in matcher.warnings() {
+        let bytes = structure.text().len();
+        if bytes > limits::STRUCTURE_BYTES {
+            let limit = limits::STRUCTURE_BYTES;
+            return Err(structure.refusal(&format!("it has {bytes} bytes, but the limit is {limit}")));
+        }
+        let compiled = self.compiler()?.compile(structure)?;
+        for warning in compiled.warnings() {
             log(Level::Warn, format_args!("structure: {}: {}", structure.name(), in_one_line(warning)));
         }
-        let mut compiled = self.compiled.lock();
-        compiled.truncate(KEPT - 1);
-        compiled.push_front((structure.clone(), matcher.clone()));
-        Ok(matcher)
+        self.keep(structure, &compiled);
+        Ok(compiled)
     }
 
-    fn kept(&self, structure: &Structure) -> Option<Matcher> {
-        let mut compiled = self.compiled.lock();
-        let index = compiled.iter().position(|(kept, _)| kept == structure)?;
-        let found = compiled.remove(index)?;
-        let matcher = found.1.clone();
-        compiled.push_front(found);
-        Some(matcher)
+    /// The masks that come late; `None` before the first request with a structure.
+    pub fn late_masks(&self) -> Option<&LateMasks> {
+        self.late.get().map(|late| &**late)
     }
 
-    fn factory(&self) -> Result<&ParserFactory> {
+    fn kept(&self, structure: &Structure) -> Option<Arc<Compiled>> {
+        let mut kept = self.kept.lock();
+        let index = kept.iter().position(|(known, _)| known == structure)?;
+        let found = kept.remove(index)?;
+        let compiled = found.1.clone();
+        kept.push_front(found);
+        Some(compiled)
+    }
+
+    /// Keeps a structure for the next request with the same text, and forgets those that were asked for least recently.
+    fn keep(&self, structure: &Structure, compiled: &Arc<Compiled>) {
+        let mut kept = self.kept.lock();
+        kept.retain(|(known, _)| known != structure);
+        kept.push_front((structure.clone(), compiled.clone()));
+        let mut bytes = 0;
+        let fits = |(known, compiled): &&(Structure, Arc<Compiled>)| {
+            bytes += known.text().len() + compiled.bytes();
+            bytes <= limits::STRUCTURES_KEPT_BYTES
+        };
+        let count = kept.iter().take(KEPT).take_while(fits).count();
+        let forgotten = kept.split_off(count);
+        drop(kept);
+        // Tables of megabytes are freed without the lock.
+        drop(forgotten);
+    }
+
+    fn start_late(&self) -> Result<Arc<LateMasks>> {
+        // One thread starts it; a failure is not remembered.
+        let _starting = self.starting.lock();
+        if let Some(late) = self.late.get() {
+            return Ok(late.clone());
+        }
+        let late = Arc::new(LateMasks::start()?);
+        Ok(self.late.get_or_init(|| late).clone())
+    }
+
+    fn compiler(&self) -> Result<&Compiler> {
         let tokenizer = self.tokenizer.as_ref().ok_or(Error::NoTokenizer)?;
-        let made = self.factory.get_or_init(|| self.make_factory(tokenizer));
+        let made = self.compiler.get_or_init(|| {
+            let factory = contain(|| self.make_factory(tokenizer));
+            factory
+                .unwrap_or_else(|panic| Err(Error::Unsupported { what: format!("structure: {panic}") }))
+                .map(Compiler::new)
+        });
         made.as_ref().map_err(|error| Error::Unsupported { what: error.to_string() })
     }
 
     fn make_factory(&self, tokenizer: &Arc<Tokenizer>) -> Result<ParserFactory> {
+        disarm_panic_hook();
         let vocabulary = Vocabulary::new(tokenizer.clone(), self.vocab_size)?;
         let slices = llguidance::earley::SlicedBiasComputer::general_slices();
         let mut factory = ParserFactory::new(&(Arc::new(vocabulary) as _), InferenceCapabilities::default(), &slices)
             .map_err(|error| Error::Unsupported { what: format!("structure: {error}") })?;
-        let limits = factory.limits_mut();
-        limits.verbose_errors = false;
-        limits.max_lexer_states = LEXER_STATES_MAX;
+        let parser_limits = factory.limits_mut();
+        parser_limits.verbose_errors = false;
+        parser_limits.max_lexer_states = limits::ANSWER_LEXER_STATES;
         factory.quiet();
         Ok(factory)
     }

@@ -1,0 +1,23 @@
+//! Sequences whose structure has not taken their newest token in yet: they keep their place and their blocks, and no pass
+//! brings them anything.
+
+use super::{Life, Scheduler, Sequence};
+use crate::engine::output::Finish;
+
+impl Scheduler {
+    /// Whether a running sequence waits for its structure.
+    pub fn has_late(&self) -> bool {
+        self.running.iter().any(Sequence::is_late)
+    }
+
+    /// Lets those go on whose structure is done, and tells `end` which end by that. Those are removed.
+    pub fn settle(&mut self, mut end: impl FnMut(&mut Sequence, Finish)) {
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.is_late()) {
+            if let Some(Err(finish)) = sequence.follow() {
+                end(sequence, finish);
+                self.pool.release(&mut sequence.blocks);
+            }
+        }
+        self.running.retain(|sequence| sequence.life != Life::Ended);
+    }
+}

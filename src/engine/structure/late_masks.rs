@@ -1,0 +1,275 @@
+//! The two threads that keep masks from holding a step up: one stops the work of the thread that steps when its time is over,
+//! the other does the work that was stopped.
+//!
+//! Both exist from the first request with a structure to the end of the engine, which waits for them: whatever they do can
+//! be stopped. They know neither the engine nor its sequences.
+
+use super::matcher::{Compiled, Matcher, Wanted};
+use crate::backend::lock::{Condvar, Mutex};
+use crate::backend::thread;
+use crate::batch::TokenId;
+use crate::error::Result;
+use llguidance::CancellationHandle;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The matcher, all taken in, or why it cannot.
+pub(super) type Outcome = std::result::Result<Box<Matcher>, String>;
+
+/// Time that the masks after a pass have in any case, so that small budgets get on, too.
+const TIME_MIN: Duration = Duration::from_micros(500);
+
+/// Time that they have at most: beyond that other sequences should not wait for them.
+const TIME_MAX: Duration = Duration::from_millis(5);
+
+/// The masks of an engine that come late, and its clock.
+pub struct LateMasks {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    born: Instant,
+    /// When the thread that steps has to stop, in nanoseconds since `born`.
+    until: AtomicU64,
+    watch: Mutex<Watch>,
+    watch_changed: Condvar,
+    queue: Mutex<Queue>,
+    queue_changed: Condvar,
+    /// A job has come to its end.
+    job_done: Condvar,
+}
+
+#[derive(Default)]
+struct Watch {
+    /// What is to be stopped, and when.
+    armed: Option<(Instant, CancellationHandle)>,
+    rest: Rest,
+    is_closed: bool,
+}
+
+/// How long the watching thread sleeps.
+#[derive(Default)]
+enum Rest {
+    #[default]
+    Awake,
+    Until(Instant),
+    UntilCalled,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Arc<Job>>,
+    /// Jobs that ended since the engine looked.
+    done: usize,
+    is_closed: bool,
+    /// What the working thread works on.
+    current: Option<Arc<Job>>,
+}
+
+/// A matcher that takes in tokens on another thread.
+pub(super) struct Job {
+    compiled: Arc<Compiled>,
+    tokens: Vec<TokenId>,
+    wanted: Wanted,
+    state: Mutex<JobState>,
+}
+
+enum JobState {
+    Waits(Option<Box<Matcher>>),
+    Runs(Option<CancellationHandle>),
+    Done(Outcome),
+    /// Nobody wants to know, or somebody knows.
+    Over,
+}
+
+impl LateMasks {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoThread`](crate::error::Error::NoThread).
+    pub(super) fn start() -> Result<LateMasks> {
+        let shared = Arc::new(Shared {
+            born: Instant::now(),
+            until: AtomicU64::new(u64::MAX),
+            watch: Mutex::default(),
+            watch_changed: Condvar::new(),
+            queue: Mutex::default(),
+            queue_changed: Condvar::new(),
+            job_done: Condvar::new(),
+        });
+        let mut masks = LateMasks { shared: shared.clone(), threads: Vec::new() };
+        let watching = shared.clone();
+        masks.threads.push(thread::spawn("watch", thread::STACK_BYTES, move || watching.watch_for_ever())?);
+        masks.threads.push(thread::spawn("masks", thread::STACK_BYTES, move || shared.work_for_ever())?);
+        Ok(masks)
+    }
+
+    /// Gives the masks that the thread that steps finds from now on the time until `deadline`, within limits.
+    pub fn begin(&self, deadline: Option<Instant>) {
+        let now = Instant::now();
+        let until = deadline.unwrap_or(now + TIME_MAX).clamp(now + TIME_MIN, now + TIME_MAX);
+        self.shared.until.store(until.duration_since(self.shared.born).as_nanos() as u64, Relaxed);
+    }
+
+    /// Whether that time is over.
+    pub(super) fn is_time_over(&self) -> bool {
+        self.shared.born.elapsed().as_nanos() as u64 >= self.shared.until.load(Relaxed)
+    }
+
+    /// Runs `work`, and stops `matcher` when its time is over.
+    pub(super) fn watch<T>(&self, handle: Option<CancellationHandle>, work: impl FnOnce() -> T) -> T {
+        let shared = &*self.shared;
+        let until = shared.born.checked_add(Duration::from_nanos(shared.until.load(Relaxed)));
+        let (Some(handle), Some(until)) = (handle, until) else { return work() };
+        let mut watch = shared.watch.lock();
+        watch.armed = Some((until, handle));
+        let sleeps_too_long = match watch.rest {
+            Rest::Awake => false,
+            Rest::Until(time) => time > until,
+            Rest::UntilCalled => true,
+        };
+        drop(watch);
+        if sleeps_too_long {
+            shared.watch_changed.notify_one();
+        }
+        let result = work();
+        shared.watch.lock().armed = None;
+        result
+    }
+
+    /// Lets another thread take in `tokens`, after what `matcher` has taken in; without one, from the beginning.
+    pub(super) fn hand_over(
+        &self,
+        compiled: &Arc<Compiled>,
+        matcher: Option<Box<Matcher>>,
+        tokens: &[TokenId],
+        wanted: Wanted,
+    ) -> Arc<Job> {
+        let state = Mutex::new(JobState::Waits(matcher));
+        let job = Arc::new(Job { compiled: compiled.clone(), tokens: tokens.to_vec(), wanted, state });
+        self.shared.queue.lock().jobs.push_back(job.clone());
+        self.shared.queue_changed.notify_one();
+        job
+    }
+
+    /// Waits until a job that was handed over has come to its end since the last call, or until `deadline`.
+    pub fn wait(&self, deadline: Instant) {
+        let mut queue = self.shared.queue.lock();
+        while queue.done == 0 && (queue.current.is_some() || !queue.jobs.is_empty()) {
+            let (guard, is_over) = self.shared.job_done.wait_until(queue, deadline);
+            queue = guard;
+            if is_over {
+                break;
+            }
+        }
+        queue.done = 0;
+    }
+}
+
+impl Drop for LateMasks {
+    fn drop(&mut self) {
+        self.shared.watch.lock().is_closed = true;
+        self.shared.watch_changed.notify_one();
+        let mut queue = self.shared.queue.lock();
+        queue.is_closed = true;
+        for job in queue.jobs.drain(..) {
+            job.abandon();
+        }
+        if let Some(job) = &queue.current {
+            job.abandon();
+        }
+        drop(queue);
+        self.shared.queue_changed.notify_one();
+        for thread in self.threads.drain(..) {
+            // A panic of these threads is in the log.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn watch_for_ever(&self) {
+        let mut watch = self.watch.lock();
+        while !watch.is_closed {
+            match &watch.armed {
+                Some((time, handle)) if Instant::now() >= *time => {
+                    handle.cancel();
+                    watch.armed = None;
+                }
+                Some((time, _)) => {
+                    let time = *time;
+                    watch.rest = Rest::Until(time);
+                    (watch, _) = self.watch_changed.wait_until(watch, time);
+                }
+                None => {
+                    watch.rest = Rest::UntilCalled;
+                    watch = self.watch_changed.wait(watch);
+                }
+            }
+            watch.rest = Rest::Awake;
+        }
+    }
+
+    fn work_for_ever(&self) {
+        let mut queue = self.queue.lock();
+        while !queue.is_closed {
+            let Some(job) = queue.jobs.pop_front() else {
+                queue = self.queue_changed.wait(queue);
+                continue;
+            };
+            queue.current = Some(job.clone());
+            drop(queue);
+            job.run();
+            queue = self.queue.lock();
+            queue.current = None;
+            queue.done += 1;
+            self.job_done.notify_all();
+        }
+    }
+}
+
+impl Job {
+    fn run(&self) {
+        let matcher = match std::mem::replace(&mut *self.state.lock(), JobState::Runs(None)) {
+            JobState::Waits(matcher) => matcher,
+            _ => return *self.state.lock() = JobState::Over,
+        };
+        let outcome = matcher.map_or_else(|| self.compiled.matcher().map(Box::new), Ok).and_then(|mut matcher| {
+            match &mut *self.state.lock() {
+                JobState::Runs(handle) => *handle = matcher.cancellation(),
+                _ => return Err("given up".to_owned()),
+            }
+            matcher.take_in(&self.tokens, self.wanted)?;
+            self.compiled.note(&matcher);
+            Ok(matcher)
+        });
+        let mut state = self.state.lock();
+        if matches!(*state, JobState::Runs(_)) {
+            *state = JobState::Done(outcome);
+        }
+    }
+
+    /// What has become of it; `None` while it is not done, and after the first answer.
+    pub(super) fn take(&self) -> Option<Outcome> {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, JobState::Over) {
+            JobState::Done(outcome) => Some(outcome),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    /// Nobody wants to know any more.
+    pub(super) fn abandon(&self) {
+        if let JobState::Runs(Some(handle)) = std::mem::replace(&mut *self.state.lock(), JobState::Over) {
+            handle.cancel();
+        }
+    }
+}
