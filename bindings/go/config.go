@@ -58,8 +58,14 @@ type Config struct {
 	LoadMode          LoadMode
 }
 
-// check refuses what the unsigned fields of the C API cannot say.
+// check refuses what the fields of the C API cannot say.
 func (c *Config) check() error {
+	if err := withoutNUL("ModelPath", c.ModelPath); err != nil {
+		return err
+	}
+	if err := inSignedRange(number{"DeviceIndex", c.DeviceIndex}, number{"DType", int(c.DType)}); err != nil {
+		return err
+	}
 	return inRange(
 		number{"NumThreads", c.NumThreads}, number{"MaxModelLen", c.MaxModelLen}, number{"MaxNumSeqs", c.MaxNumSeqs},
 		number{"MaxBatchedTokens", c.MaxBatchedTokens}, number{"MaxQueue", c.MaxQueue},

@@ -17,7 +17,8 @@ type inbox struct {
 
 // A request is what must be known to hand out its outputs.
 type request struct {
-	running int // completions whose end has not come out of C
+	running  int // completions whose end has not come out of C
+	isStream bool
 
 	// A stream's: room for one output of each completion, so that the one who sends never waits. nil for Outputs.
 	deltas chan Delta
@@ -32,9 +33,7 @@ func newRequest(options *RequestOptions) *request {
 
 func newStream(options *RequestOptions) *request {
 	r := newRequest(options)
-	// The library has refused a senseless N by the time that anything is sent.
-	n := min(r.running, 1<<16)
-	r.deltas, r.ended = make(chan Delta, n), make([]bool, n)
+	r.isStream = true
 	return r
 }
 
@@ -43,6 +42,10 @@ func (i *inbox) register(id uint64, r *request) {
 	defer i.mu.Unlock()
 	if i.requests == nil {
 		i.requests = make(map[uint64]*request)
+	}
+	if r.isStream {
+		// The library has taken the request, so its number of completions is within bounds.
+		r.deltas, r.ended = make(chan Delta, r.running), make([]bool, r.running)
 	}
 	i.requests[id] = r
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"time"
 	"unsafe"
 )
@@ -164,14 +165,25 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 	}
 }
 
-// check refuses what the unsigned fields of the C API cannot say.
+// check refuses what the fields of the C API cannot say.
 func (o *RequestOptions) check() error {
 	if o == nil {
 		return nil
 	}
-	return inRange(
+	if err := inRange(
 		number{"MaxTokens", o.MaxTokens}, number{"MinTokens", o.MinTokens}, number{"TopK", o.TopK},
-		number{"NumLogprobs", o.NumLogprobs}, number{"NumPromptLogprobs", o.NumPromptLogprobs}, number{"N", o.N}, number{"BeamWidth", o.BeamWidth})
+		number{"NumLogprobs", o.NumLogprobs}, number{"NumPromptLogprobs", o.NumPromptLogprobs}, number{"N", o.N}, number{"BeamWidth", o.BeamWidth}); err != nil {
+		return err
+	}
+	if err := inSignedRange(number{"Priority", o.Priority}, number{"StructureKind", int(o.StructureKind)}); err != nil {
+		return err
+	}
+	for _, text := range o.Stop {
+		if err := withoutNUL("Stop", text); err != nil {
+			return err
+		}
+	}
+	return withoutNUL("Structure", o.Structure)
 }
 
 type number struct {
@@ -185,6 +197,25 @@ func inRange(numbers ...number) error {
 			message := fmt.Sprintf("%s is %d, but it must be from 0 to %d", n.name, n.value, uint32(math.MaxUint32))
 			return &Error{Status: ErrInvalidArgument, Message: message}
 		}
+	}
+	return nil
+}
+
+// inSignedRange is inRange for the signed fields of the C API.
+func inSignedRange(numbers ...number) error {
+	for _, n := range numbers {
+		if n.value < math.MinInt32 || n.value > math.MaxInt32 {
+			message := fmt.Sprintf("%s is %d, but it must be from %d to %d", n.name, n.value, math.MinInt32, math.MaxInt32)
+			return &Error{Status: ErrInvalidArgument, Message: message}
+		}
+	}
+	return nil
+}
+
+// withoutNUL refuses a text that C would take for a shorter one.
+func withoutNUL(name, text string) error {
+	if at := strings.IndexByte(text, 0); at >= 0 {
+		return &Error{Status: ErrInvalidArgument, Message: fmt.Sprintf("%s has a NUL byte at %d, but it must have none", name, at)}
 	}
 	return nil
 }

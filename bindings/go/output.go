@@ -79,7 +79,7 @@ func copyOutput(shown *C.nvllm_output) Output {
 		RequestID:        uint64(shown.request_id),
 		Tag:              uint64(shown.tag),
 		Index:            int(shown.index),
-		Text:             C.GoStringN(shown.text, C.int(shown.text_len)),
+		Text:             string(unsafe.Slice((*byte)(unsafe.Pointer(shown.text)), shown.text_len)),
 		Tokens:           copied[uint32](unsafe.Pointer(shown.token_ids), n),
 		Finish:           Finish(shown.finish_reason),
 		PromptTokens:     int(shown.prompt_tokens),

@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"encoding/json"
+	"strings"
 	"unsafe"
 )
 
@@ -47,25 +48,32 @@ type Message struct {
 // messages is a []Message, or anything that is the same array of objects in JSON. options may be nil; else it is an object:
 // "add_generation_prompt" (default true), "tools", "documents", and any variable that the template knows.
 func (e *Engine) ApplyChatTemplate(messages, options any) (string, error) {
-	messagesJSON, err := json.Marshal(messages)
+	messagesJSON, err := encoded(messages)
 	if err != nil {
 		return "", err
 	}
 	optionsText, optionsLen := (*C.char)(nil), 0
-	var optionsJSON string
 	if options != nil {
-		encoded, err := json.Marshal(options)
+		optionsJSON, err := encoded(options)
 		if err != nil {
 			return "", err
 		}
-		optionsJSON = string(encoded)
 		optionsText, optionsLen = text(optionsJSON), len(optionsJSON)
 	}
-	guess := 2*len(messagesJSON) + 256
+	guess := len(messagesJSON) + 1024
 	return sizedText(e, guess, func(to *byte, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
-		return C.nvllm_apply_chat_template(e.native, text(string(messagesJSON)), C.size_t(len(messagesJSON)), optionsText,
+		return C.nvllm_apply_chat_template(e.native, text(messagesJSON), C.size_t(len(messagesJSON)), optionsText,
 			C.size_t(optionsLen), (*C.char)(unsafe.Pointer(to)), room, needed, failed)
 	})
+}
+
+// encoded returns a value as JSON, in which < is <, not six characters as [json.Marshal] writes it.
+func encoded(value any) (string, error) {
+	var made strings.Builder
+	encoder := json.NewEncoder(&made)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return made.String(), err
 }
 
 // sizedText is sized for a text, whose NUL is counted.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"sync"
@@ -23,16 +22,33 @@ const (
 
 // A job is a request that was understood.
 type job struct {
-	kind       endpoint
-	parameters *parameters
-	prompts    []prompt
-	options    *nanovllm.RequestOptions
-	// Beside each token's own log-probability, where options ask for any.
-	alternatives int
+	kind         endpoint
+	stream       bool
+	includeUsage bool // at the end of a stream
+	asBase64     bool // embeddings
+	hasLogprobs  bool
+	alternatives int // beside each token's own log-probability
+	prompts      int
+	choices      int // of a prompt
+	// What the engine needs; nil when it has it, so that an answer that takes long does not keep its question.
+	asked *question
 }
 
-// choices returns how many completions a prompt has.
-func (j *job) choices() int { return max(1, j.options.N) }
+// A question is what the engine is asked.
+type question struct {
+	prompts []prompt
+	options *nanovllm.RequestOptions
+}
+
+func newJob(kind endpoint, p *parameters, asked *question) (*job, error) {
+	j := &job{kind: kind, prompts: len(asked.prompts), choices: max(1, asked.options.N), asked: asked,
+		stream: p.Stream, includeUsage: p.StreamOptions.IncludeUsage, hasLogprobs: asked.options.NumLogprobs > 0}
+	if j.prompts*j.choices > maxChoices {
+		return nil, badRequest("n", "%d prompts with n %d make %d completions, but at most %d are allowed",
+			j.prompts, j.choices, j.prompts*j.choices, maxChoices)
+	}
+	return j, nil
+}
 
 // news is a delta of one of a job's prompts.
 type news struct {
@@ -63,13 +79,15 @@ func (u *usage) add(delta nanovllm.Delta) {
 // begin queues all prompts of a job. What comes out is closed after the last one. When one prompt is refused, all are.
 func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	streams := make([]<-chan nanovllm.Delta, len(j.prompts))
-	for i, p := range j.prompts {
+	asked := j.asked
+	j.asked = nil
+	streams := make([]<-chan nanovllm.Delta, len(asked.prompts))
+	for i, p := range asked.prompts {
 		var err error
 		if p.tokens != nil {
-			streams[i], err = s.engine.StreamTokens(ctx, p.tokens, j.options)
+			streams[i], err = s.engine.StreamTokens(ctx, p.tokens, asked.options)
 		} else {
-			streams[i], err = s.engine.Stream(ctx, p.text, j.options)
+			streams[i], err = s.engine.Stream(ctx, p.text, asked.options)
 		}
 		if err != nil {
 			cancel()
@@ -84,7 +102,7 @@ func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 			defer open.Done()
 			for delta := range stream {
 				select {
-				case merged <- news{choice: i*j.choices() + delta.Index, Delta: delta}:
+				case merged <- news{choice: i*j.choices + delta.Index, Delta: delta}:
 				case <-ctx.Done():
 				}
 			}
@@ -98,26 +116,32 @@ func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 	return merged, nil
 }
 
-// answer works on a job and writes what comes out.
-func (s *server) answer(w http.ResponseWriter, r *http.Request, j *job) {
+// answer works on what a body asks for and writes what comes out.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, understand func(body []byte) (*job, error)) {
 	// Whatever ends this function ends its requests: the client is gone, or the time is over.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	merged, err := s.begin(ctx, j)
+	j, merged, err := s.receive(ctx, r, understand)
 	if err != nil {
 		writeError(w, err)
 		return
 	}
 	form := s.newForm(j)
-	if j.parameters.Stream {
+	if j.stream {
 		s.stream(ctx, w, j, form, merged)
 		return
 	}
-	choices := make([]choice, len(j.prompts)*j.choices())
+	choices := make([]choice, j.prompts*j.choices)
+	logprobs := 0
 	var total usage
 	for delta := range merged {
 		if delta.Err != nil {
 			writeError(w, delta.Err)
+			return
+		}
+		if logprobs += len(delta.Logprobs) * (1 + j.alternatives); logprobs > maxLogprobs {
+			writeError(w, badRequest("logprobs", "the answer has more than %d log-probabilities: ask for fewer tokens, or for a stream",
+				maxLogprobs))
 			return
 		}
 		if err := choices[delta.choice].add(s, j, delta.Delta); err != nil {
@@ -217,73 +241,4 @@ func (f form) chunk(delta news, tokens []chosenToken, begun begun) form {
 	}
 	f.Choices = []any{made}
 	return f
-}
-
-// stream writes server-sent events as they come.
-func (s *server) stream(ctx context.Context, w http.ResponseWriter, j *job, f form, merged <-chan news) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no")
-	events := eventWriter{w: w, control: http.NewResponseController(w)}
-	// The client learns at once that its request is taken; until its first token it may have to wait.
-	w.WriteHeader(http.StatusOK)
-	_ = events.control.Flush()
-	var total usage
-	begun := begun{}
-	for delta := range merged {
-		if delta.Err != nil {
-			events.write(asAPIError(delta.Err).body())
-			return
-		}
-		if delta.Finish != nanovllm.FinishNone {
-			total.add(delta.Delta)
-		}
-		tokens, err := s.spellAll(delta.Delta, j.alternatives)
-		if err != nil {
-			events.write(asAPIError(err).body())
-			return
-		}
-		if !events.write(f.chunk(delta, tokens, begun)) {
-			return
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		events.write(asAPIError(err).body())
-		return
-	}
-	if j.parameters.StreamOptions.IncludeUsage {
-		f = f.chunk(news{}, nil, begun)
-		f.Choices, f.Usage = []any{}, &total
-		events.write(f)
-	}
-	events.done()
-}
-
-// An eventWriter writes server-sent events, each of which a client must take within a time.
-type eventWriter struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-}
-
-const writeTimeout = 30 * time.Second
-
-// write sends one event and reports whether the client is still there.
-func (e eventWriter) write(value any) bool {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return false
-	}
-	return e.send(text)
-}
-
-func (e eventWriter) done() { e.send([]byte("[DONE]")) }
-
-func (e eventWriter) send(data []byte) bool {
-	// Not every ResponseWriter has deadlines; without one a slow client is only found out later.
-	_ = e.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	event := append(append([]byte("data: "), data...), "\n\n"...)
-	if _, err := e.w.Write(event); err != nil {
-		return false
-	}
-	return e.control.Flush() == nil
 }

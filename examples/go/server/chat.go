@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"strings"
 )
@@ -9,84 +10,97 @@ import (
 // A chatRequest is the body of POST /v1/chat/completions.
 type chatRequest struct {
 	parameters
-	Messages            []map[string]any `json:"messages"`
-	MaxCompletionTokens *int             `json:"max_completion_tokens"`
-	Logprobs            bool             `json:"logprobs"`
-	TopLogprobs         int              `json:"top_logprobs"`
-	Tools               []any            `json:"tools"`
-	ToolChoice          json.RawMessage  `json:"tool_choice"`
-	ResponseFormat      responseFormat   `json:"response_format"`
+	Messages            json.RawMessage `json:"messages"`
+	MaxCompletionTokens *int            `json:"max_completion_tokens"`
+	Logprobs            bool            `json:"logprobs"`
+	TopLogprobs         int             `json:"top_logprobs"`
+	Tools               json.RawMessage `json:"tools"`
+	ToolChoice          json.RawMessage `json:"tool_choice"`
+	ResponseFormat      responseFormat  `json:"response_format"`
 	// No part of OpenAI's API: variables of the model's template.
-	ChatTemplateKwargs map[string]any `json:"chat_template_kwargs"`
+	ChatTemplateKwargs json.RawMessage `json:"chat_template_kwargs"`
 }
 
-func (s *server) chatCompletions(w http.ResponseWriter, r *http.Request) {
-	var request chatRequest
-	job, err := func() (*job, error) {
-		if err := decode(r, &request); err != nil {
-			return nil, err
-		}
-		return s.chatJob(&request)
-	}()
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	s.answer(w, r, job)
-}
+func (s *server) chatCompletions(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.chatJob) }
 
 // chatJob turns a conversation into a prompt.
-func (s *server) chatJob(request *chatRequest) (*job, error) {
+func (s *server) chatJob(body []byte) (*job, error) {
+	var request chatRequest
+	if err := decode(body, &request); err != nil {
+		return nil, err
+	}
 	if err := s.checkModel(request.Model); err != nil {
 		return nil, err
 	}
-	if len(request.Messages) == 0 {
-		return nil, badRequest("messages", "messages is empty")
-	}
-	for i, message := range request.Messages {
-		if err := flattenContent(i, message); err != nil {
-			return nil, err
-		}
-	}
-	switch choice := string(request.ToolChoice); choice {
-	case "", "null", `"auto"`, `"none"`:
-		if choice == `"none"` {
-			request.Tools = nil
-		}
-	default:
-		return nil, unsupported("tool_choice", "tool_choice %s is not supported, only \"auto\" and \"none\"", choice)
+	if err := checkRange("max_completion_tokens", request.MaxCompletionTokens, 1, math.MaxInt32); err != nil {
+		return nil, err
 	}
 	if request.MaxCompletionTokens != nil {
 		request.MaxTokens = request.MaxCompletionTokens
 	}
-	options, err := request.options(s.sampling)
+	options, err := s.options(&request.parameters)
 	if err != nil {
 		return nil, err
 	}
-	if request.TopLogprobs < 0 || request.TopLogprobs > 0 && !request.Logprobs {
-		return nil, badRequest("top_logprobs", "top_logprobs is %d, but it must be 0 or more, and needs logprobs", request.TopLogprobs)
+	if request.TopLogprobs > 0 && !request.Logprobs {
+		return nil, badRequest("top_logprobs", "top_logprobs is %d, but without logprobs it must be 0", request.TopLogprobs)
+	}
+	if err := checkRange("top_logprobs", &request.TopLogprobs, 0, math.MaxInt32); err != nil {
+		return nil, err
 	}
 	if request.Logprobs {
 		options.NumLogprobs = max(1, request.TopLogprobs)
 	}
-
 	if err := request.ResponseFormat.apply(options); err != nil {
 		return nil, err
 	}
-
-	variables := map[string]any{}
-	for name, value := range request.ChatTemplateKwargs {
-		variables[name] = value
-	}
-	if len(request.Tools) > 0 {
-		variables["tools"] = request.Tools
-	}
-	text, err := s.engine.ApplyChatTemplate(request.Messages, variables)
+	text, err := s.chatPrompt(&request)
 	if err != nil {
 		return nil, err
 	}
-	return &job{kind: chat, parameters: &request.parameters, prompts: []prompt{{text: text}}, options: options,
-		alternatives: request.TopLogprobs}, nil
+	j, err := newJob(chat, &request.parameters, &question{prompts: []prompt{{text: text}}, options: options})
+	if err != nil {
+		return nil, err
+	}
+	j.alternatives = request.TopLogprobs
+	return j, nil
+}
+
+// chatPrompt applies the model's chat template.
+func (s *server) chatPrompt(request *chatRequest) (string, error) {
+	var messages []map[string]any
+	if err := decodeTree("messages", request.Messages, maxMessages, &messages); err != nil {
+		return "", err
+	}
+	if len(messages) == 0 {
+		return "", badRequest("messages", "messages is empty")
+	}
+	for i, message := range messages {
+		if err := flattenContent(i, message); err != nil {
+			return "", err
+		}
+	}
+	variables := map[string]any{}
+	if err := decodeTree("chat_template_kwargs", request.ChatTemplateKwargs, maxValues, &variables); err != nil {
+		return "", err
+	}
+	var tools []map[string]any
+	switch choice := string(request.ToolChoice); choice {
+	case "", "null", `"auto"`:
+		if err := decodeTree("tools", request.Tools, maxTools, &tools); err != nil {
+			return "", err
+		}
+	case `"none"`:
+	default:
+		return "", unsupported("tool_choice", "tool_choice %s is not supported, only \"auto\" and \"none\"", choice)
+	}
+	if len(tools) > 0 {
+		if variables == nil {
+			variables = map[string]any{}
+		}
+		variables["tools"] = tools
+	}
+	return s.engine.ApplyChatTemplate(messages, variables)
 }
 
 // flattenContent makes one text of a content that is a list of texts; templates of text models know no other.
@@ -103,7 +117,8 @@ func flattenContent(position int, message map[string]any) error {
 		fields, _ := part.(map[string]any)
 		text, isText := fields["text"].(string)
 		if fields["type"] != "text" || !isText {
-			return unsupported("messages", "message %d has a part of type %v, but only text is supported", position, fields["type"])
+			kind, _ := fields["type"].(string)
+			return unsupported("messages", "message %d has a part of type %q, but only text is supported", position, kind)
 		}
 		texts = append(texts, text)
 	}

@@ -1,16 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
+	"math"
 	"net/http"
 )
 
 // A completionRequest is the body of POST /v1/completions.
 type completionRequest struct {
 	parameters
-	Prompt   promptOrPrompts `json:"prompt"`
+	Prompt   json.RawMessage `json:"prompt"`
 	Logprobs *int            `json:"logprobs"`
 	BestOf   *int            `json:"best_of"`
 	Echo     bool            `json:"echo"`
@@ -23,53 +23,58 @@ type prompt struct {
 	tokens []uint32
 }
 
-// promptOrPrompts is one of "a", ["a", "b"], [1, 2], [[1, 2], [3]].
-type promptOrPrompts []prompt
-
-func (p *promptOrPrompts) UnmarshalJSON(text []byte) error {
-	var texts textOrTexts
-	if json.Unmarshal(text, &texts) == nil {
+// decodePrompts decodes one of "a", ["a", "b"], [1, 2], [[1, 2], [3]].
+func decodePrompts(name string, text json.RawMessage) ([]prompt, error) {
+	if isAbsent(text) || shapeOf(text).elements == 0 && text[0] == '[' {
+		return nil, badRequest(name, "%s is missing or empty", name)
+	}
+	var prompts []prompt
+	var err error
+	// The first character of the first element tells the four apart.
+	first := text[0]
+	if first == '[' {
+		first = bytes.TrimLeft(text[1:], " \t\r\n")[0]
+	}
+	switch {
+	case text[0] == '"':
+		var one string
+		err = json.Unmarshal(text, &one)
+		prompts = []prompt{{text: one}}
+	case text[0] == '[' && first == '"':
+		var texts []string
+		err = decodePart(name, text, maxPrompts, &texts)
 		for _, one := range texts {
-			*p = append(*p, prompt{text: one})
+			prompts = append(prompts, prompt{text: one})
 		}
-		return nil
+	case text[0] == '[' && first == '[':
+		var lists [][]uint32
+		err = decodePart(name, text, maxPrompts, &lists)
+		for _, list := range lists {
+			prompts = append(prompts, prompt{tokens: list})
+		}
+	case text[0] == '[' && first >= '0' && first <= '9':
+		var tokens []uint32
+		err = decodePart(name, text, len(text), &tokens)
+		prompts = []prompt{{tokens: tokens}}
+	default:
+		return nil, badRequest(name, "%s must be a text, a list of texts, a list of tokens, or a list of lists of tokens", name)
 	}
-	var tokens []uint32
-	if json.Unmarshal(text, &tokens) == nil {
-		*p = promptOrPrompts{{tokens: tokens}}
-		return nil
-	}
-	var lists [][]uint32
-	if err := json.Unmarshal(text, &lists); err != nil {
-		return errors.New("prompt must be a text, a list of texts, a list of tokens, or a list of lists of tokens")
-	}
-	for _, list := range lists {
-		*p = append(*p, prompt{tokens: list})
-	}
-	return nil
+	return prompts, err
 }
 
-func (s *server) completions(w http.ResponseWriter, r *http.Request) {
+func (s *server) completions(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.completionJob) }
+
+func (s *server) completionJob(body []byte) (*job, error) {
 	var request completionRequest
-	job, err := func() (*job, error) {
-		if err := decode(r, &request); err != nil {
-			return nil, err
-		}
-		return s.completionJob(&request)
-	}()
-	if err != nil {
-		writeError(w, err)
-		return
+	if err := decode(body, &request); err != nil {
+		return nil, err
 	}
-	s.answer(w, r, job)
-}
-
-func (s *server) completionJob(request *completionRequest) (*job, error) {
 	if err := s.checkModel(request.Model); err != nil {
 		return nil, err
 	}
-	if len(request.Prompt) == 0 {
-		return nil, badRequest("prompt", "prompt is missing or empty")
+	prompts, err := decodePrompts("prompt", request.Prompt)
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case request.Echo:
@@ -84,31 +89,22 @@ func (s *server) completionJob(request *completionRequest) (*job, error) {
 		short := 16
 		request.MaxTokens = &short
 	}
-	options, err := request.options(s.sampling)
+	options, err := s.options(&request.parameters)
 	if err != nil {
 		return nil, err
 	}
-	made := &job{kind: completion, parameters: &request.parameters, prompts: request.Prompt, options: options}
+	if err := checkRange("logprobs", request.Logprobs, 0, math.MaxInt32); err != nil {
+		return nil, err
+	}
 	if request.Logprobs != nil {
-		if *request.Logprobs < 0 {
-			return nil, badRequest("logprobs", "logprobs is %d, but it must be 0 or more", *request.Logprobs)
-		}
-		made.alternatives = *request.Logprobs
-		options.NumLogprobs = max(1, made.alternatives)
+		options.NumLogprobs = max(1, *request.Logprobs)
 	}
-	return made, nil
-}
-
-// decode reads a body of JSON.
-func decode(r *http.Request, into any) error {
-	err := json.NewDecoder(r.Body).Decode(into)
-	var tooLarge *http.MaxBytesError
-	if err == nil || errors.As(err, &tooLarge) {
-		return err
+	j, err := newJob(completion, &request.parameters, &question{prompts: prompts, options: options})
+	if err != nil {
+		return nil, err
 	}
-	var wrongType *json.UnmarshalTypeError
-	if errors.As(err, &wrongType) {
-		return badRequest(wrongType.Field, "%s must not be a %s", wrongType.Field, wrongType.Value)
+	if request.Logprobs != nil {
+		j.alternatives = *request.Logprobs
 	}
-	return badRequest("", "%s", fmt.Sprintf("the body is not the JSON that is wanted: %v", err))
+	return j, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"math"
 	"net/http"
 
@@ -13,7 +14,7 @@ import (
 // An embeddingRequest is the body of POST /v1/embeddings.
 type embeddingRequest struct {
 	Model          string          `json:"model"`
-	Input          promptOrPrompts `json:"input"`
+	Input          json.RawMessage `json:"input"`
 	EncodingFormat string          `json:"encoding_format"`
 	Dimensions     *int            `json:"dimensions"`
 }
@@ -26,25 +27,14 @@ type embedding struct {
 }
 
 func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
-	var request embeddingRequest
-	err := decode(r, &request)
-	if err == nil {
-		err = s.checkEmbedding(&request)
-	}
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	// An embedding has one output, which ends its request. When one input is refused, all are.
-	j := &job{prompts: request.Input, options: &nanovllm.RequestOptions{Pooling: s.pooling}}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	merged, err := s.begin(ctx, j)
+	j, merged, err := s.receive(ctx, r, s.embeddingJob)
 	if err != nil {
 		writeError(w, err)
 		return
 	}
-	data := make([]embedding, len(j.prompts))
+	data := make([]embedding, j.prompts)
 	var total usage
 	for delta := range merged {
 		if delta.Err != nil {
@@ -54,7 +44,7 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
 		total.add(delta.Delta)
 		normalize(delta.Embedding)
 		data[delta.choice] = embedding{Object: "embedding", Index: delta.choice, Embedding: delta.Embedding}
-		if request.EncodingFormat == "base64" {
+		if j.asBase64 {
 			data[delta.choice].Embedding = encoded(delta.Embedding)
 		}
 	}
@@ -66,21 +56,36 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
 		"usage": map[string]int{"prompt_tokens": total.PromptTokens, "total_tokens": total.PromptTokens}})
 }
 
-func (s *server) checkEmbedding(request *embeddingRequest) error {
-	if err := s.checkModel(request.Model); err != nil {
-		return err
+// embeddingJob has one output per input, which ends its request. When one input is refused, all are.
+func (s *server) embeddingJob(body []byte) (*job, error) {
+	var request embeddingRequest
+	if err := decode(body, &request); err != nil {
+		return nil, err
 	}
-	switch {
-	case len(request.Input) == 0:
-		return badRequest("input", "input is missing or empty")
-	case request.Dimensions != nil:
-		return unsupported("dimensions", "dimensions is not supported: an embedding is as long as the model is wide")
+	if err := s.checkModel(request.Model); err != nil {
+		return nil, err
+	}
+	if request.Dimensions != nil {
+		return nil, unsupported("dimensions", "dimensions is not supported: an embedding is as long as the model is wide")
 	}
 	switch request.EncodingFormat {
 	case "", "float", "base64":
-		return nil
+	default:
+		return nil, badRequest("encoding_format", "encoding_format is %q, but it must be \"float\" or \"base64\"", request.EncodingFormat)
 	}
-	return badRequest("encoding_format", "encoding_format is %q, but it must be \"float\" or \"base64\"", request.EncodingFormat)
+	inputs, err := decodePrompts("input", request.Input)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.engine.ModelInfo()
+	if err != nil {
+		return nil, err
+	}
+	if most := max(1, maxDimensions/max(1, info.HiddenSize)); len(inputs) > most {
+		return nil, badRequest("input", "input has %d texts, but at most %d of this model's embeddings fit into an answer", len(inputs), most)
+	}
+	return &job{prompts: len(inputs), choices: 1, asBase64: request.EncodingFormat == "base64",
+		asked: &question{prompts: inputs, options: &nanovllm.RequestOptions{Pooling: s.pooling}}}, nil
 }
 
 // normalize gives a vector the length 1, as OpenAI's have it.

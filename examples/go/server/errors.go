@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"unicode/utf8"
 
 	"libnanovllm/bindings/go"
 )
@@ -21,8 +23,13 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.message }
 
-// badRequest is a request that makes no sense, whose parameter is named.
+// badRequest is a request that makes no sense, whose parameter is named. Texts in the message, which clients choose, are cut.
 func badRequest(param, format string, args ...any) *apiError {
+	for i, arg := range args {
+		if text, isText := arg.(string); isText {
+			args[i] = cut(text)
+		}
+	}
 	return &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: param,
 		message: fmt.Sprintf(format, args...)}
 }
@@ -32,6 +39,28 @@ func unsupported(param, format string, args ...any) *apiError {
 	e := badRequest(param, format, args...)
 	e.code = "unsupported"
 	return e
+}
+
+var errShuttingDown = &apiError{status: http.StatusServiceUnavailable, kind: "server_error", code: "shutting_down",
+	message: "the server is shutting down"}
+
+// overloaded is a request that comes at a bad time.
+func overloaded(format string, args ...any) *apiError {
+	return &apiError{status: http.StatusServiceUnavailable, kind: "server_error", code: "overloaded",
+		message: fmt.Sprintf(format, args...) + ": please try again later"}
+}
+
+// cut shortens a client's text to at most 100 bytes and a mark, in whole characters.
+func cut(text string) string {
+	const limit = 100
+	if len(text) <= limit {
+		return text
+	}
+	end := limit
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
 }
 
 // asAPIError gives every error its HTTP status.
@@ -61,8 +90,7 @@ func asAPIError(err error) *apiError {
 		refused.status, refused.kind, refused.code = http.StatusGatewayTimeout, "server_error", "timeout"
 		refused.message = "the request took longer than this server allows"
 	case errors.Is(err, context.Canceled), errors.Is(err, nanovllm.ErrClosed):
-		refused.status, refused.kind, refused.code = http.StatusServiceUnavailable, "server_error", "shutting_down"
-		refused.message = "the server is shutting down"
+		return errShuttingDown
 	default:
 		refused.status, refused.kind = http.StatusInternalServerError, "server_error"
 	}
@@ -93,5 +121,12 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	// The client may be gone; there is nobody to tell.
-	_ = json.NewEncoder(w).Encode(value)
+	_ = encoder(w).Encode(value)
+}
+
+// encoder writes JSON in which < is <, not six characters.
+func encoder(w io.Writer) *json.Encoder {
+	made := json.NewEncoder(w)
+	made.SetEscapeHTML(false)
+	return made
 }

@@ -76,7 +76,7 @@ func (s *server) spellAll(delta nanovllm.Delta, alternatives int) ([]chosenToken
 
 // logprobs gives tokens the form of an endpoint; offset is where their text begins in the answer.
 func (j *job) logprobs(tokens []chosenToken, offset int) any {
-	if j.options.NumLogprobs == 0 {
+	if !j.hasLogprobs {
 		return nil
 	}
 	if j.kind == chat {

@@ -52,13 +52,13 @@ func TestLogprobsHaveTheFormOfTheirEndpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
-		j := &job{kind: c.kind, options: &nanovllm.RequestOptions{NumLogprobs: 2}, alternatives: c.alternatives}
+		j := &job{kind: c.kind, hasLogprobs: true, alternatives: c.alternatives}
 		text, err := json.Marshal(j.logprobs(tokens, 10))
 		if err != nil || string(text) != c.wanted {
 			t.Errorf("%s: %v\n%s\n%s", c.name, err, text, c.wanted)
 		}
 	}
-	if unasked := (&job{kind: chat, options: &nanovllm.RequestOptions{}}).logprobs(nil, 0); unasked != nil {
+	if unasked := (&job{kind: chat}).logprobs(nil, 0); unasked != nil {
 		t.Errorf("nobody asked for %v", unasked)
 	}
 }

@@ -3,7 +3,14 @@
 //
 //	go run . -model ../../../models/demo -addr localhost:8000
 //
-// It ends on SIGINT and SIGTERM, after the requests that it has taken are answered.
+// Without a key it answers this machine alone: it listens on loopback, wants a Host header that names loopback, and takes no posts
+// from pages of other origins. For other machines set NANOVLLM_API_KEY, and put a proxy with TLS in front. /health, /metrics and
+// the page need no key.
+//
+// Requests are bounded in size, number and time; -help lists the flags, and limits.go what no flag changes.
+//
+// On SIGINT or SIGTERM it refuses new requests with 503 and ends when those that it has taken are answered; what is left after
+// -drain ends with an error. A second signal ends it at once.
 package main
 
 import (
@@ -16,6 +23,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,7 +42,18 @@ func main() {
 	flag.StringVar(&settings.name, "name", "", "the model's name in the API; default the name of its folder")
 	flag.StringVar(&settings.apiKey, "api-key", os.Getenv("NANOVLLM_API_KEY"),
 		"what clients must send; default $NANOVLLM_API_KEY, empty = nothing")
-	flag.Int64Var(&settings.maxBodyBytes, "max-body", 4<<20, "largest request in `bytes`")
+	flag.BoolVar(&settings.allowNoKey, "allow-no-key", false, "listen beyond loopback without a key: whoever reaches the address may use the model")
+	flag.Func("hosts", "other `names` of this server in Host headers, as HOST:PORT,…; asked for on loopback without a key", list(&settings.hosts))
+	flag.Func("origins", "other `origins` whose pages may use this server, as https://HOST,…; asked for on loopback without a key", list(&settings.origins))
+	flag.BoolVar(&settings.clientPriority, "client-priority", false, "let requests say their priority")
+	flag.Int64Var(&settings.maxBodyBytes, "max-body", defaults.maxBodyBytes, "largest request in `bytes`")
+	flag.Int64Var(&settings.maxBodiesBytes, "max-bodies", defaults.maxBodiesBytes,
+		"`bytes` of all requests above 64 KiB that are read at once, before 503 is answered")
+	flag.IntVar(&settings.maxRequests, "max-requests", defaults.maxRequests,
+		"requests that are answered at once before 503 is answered; there may be twice as many connections")
+	flag.DurationVar(&settings.bodyTimeout, "body-timeout", defaults.bodyTimeout, "longest time for a request to arrive")
+	flag.DurationVar(&settings.writeTimeout, "write-timeout", defaults.writeTimeout,
+		"longest time for a client to take an answer, or one event of a stream")
 	flag.DurationVar(&settings.requestTimeout, "request-timeout", 10*time.Minute, "longest time for one request")
 	pooling := flag.String("pooling", "last", "what an embedding is: \"last\" or \"mean\" of the tokens' states")
 	addr := flag.String("addr", "localhost:8000", "where to listen")
@@ -55,13 +75,26 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	// A second signal does what it does without us: it ends the process.
+	context.AfterFunc(ctx, stop)
 	if err := serve(ctx, config, settings, *addr, *drain); err != nil {
 		log.Fatal(err)
 	}
 }
 
+// list parses a flag of texts between commas.
+func list(into *[]string) func(string) error {
+	return func(text string) error {
+		*into = strings.Split(text, ",")
+		return nil
+	}
+}
+
 // serve answers until ctx ends, then ends what it has begun.
 func serve(ctx context.Context, config nanovllm.Config, settings settings, addr string, drain time.Duration) error {
+	if err := settings.checkAddress(addr); err != nil {
+		return err
+	}
 	engine, err := nanovllm.New(config)
 	if err != nil {
 		return err
@@ -87,34 +120,79 @@ func (s *server) run(ctx context.Context, listener net.Listener, drain time.Dura
 	engineEnded := make(chan error, 1)
 	go func() { engineEnded <- s.engine.Run(stepping) }()
 
-	web := &http.Server{
-		Handler:           s.handler(),
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-	}
+	// Requests end with answering, which outlives ctx by the drain.
+	answering, endRequests := context.WithCancel(context.WithoutCancel(ctx))
+	defer endRequests()
+	web := s.web(answering, listener.Addr())
 	webEnded := make(chan error, 1)
 	go func() { webEnded <- web.Serve(listener) }()
 
+	var failed error
 	select {
-	case err := <-engineEnded:
-		_ = web.Close()
-		return err
+	case failed = <-engineEnded:
+		// So do its streams, with its error.
+		s.gate.close()
 	case err := <-webEnded:
 		return err
 	case <-ctx.Done():
+		failed = s.drain(web, drain, engineEnded)
 	}
-	s.draining.Store(true)
-	limit, cancel := context.WithTimeout(context.Background(), drain)
+	endRequests()
+	// What has ended is still written, within a short time.
+	limit, cancel := context.WithTimeout(context.Background(), min(s.writeTimeout, 2*time.Second))
 	defer cancel()
-	if err := web.Shutdown(limit); errors.Is(err, context.DeadlineExceeded) {
-		log.Printf("some requests did not end within %v", drain)
+	if err := web.Shutdown(limit); err != nil {
 		_ = web.Close()
+	}
+	if failed != nil {
+		return failed
 	}
 	stopStepping()
 	if err := <-engineEnded; !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// drain refuses new requests and waits for those that are being answered. It returns the engine's error if that fails meanwhile.
+func (s *server) drain(web *http.Server, atMost time.Duration, engineEnded <-chan error) error {
+	answered := s.gate.close()
+	web.SetKeepAlivesEnabled(false)
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-answered:
+	case err := <-engineEnded:
+		return err
+	case <-timer.C:
+		log.Printf("some requests did not end within %v", atMost)
+	}
+	return nil
+}
+
+// web returns the HTTP server, whose requests end with ctx.
+func (s *server) web(ctx context.Context, address net.Addr) *http.Server {
+	handler := s.handler()
+	if tcp, isTCP := address.(*net.TCPAddr); isTCP && tcp.IP.IsLoopback() && s.apiKey == "" {
+		handler = s.timely(s.local(address, handler))
+	}
+	var connections atomic.Int64
+	return &http.Server{
+		Handler:           handler,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: min(s.bodyTimeout, 10*time.Second),
+		ReadTimeout:       s.bodyTimeout,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ConnState: func(connection net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				if connections.Add(1) > 2*int64(s.maxRequests) {
+					_ = connection.Close()
+				}
+			case http.StateClosed, http.StateHijacked:
+				connections.Add(-1)
+			}
+		},
+	}
 }

@@ -44,7 +44,7 @@ func newMetrics(engine *nanovllm.Engine) *metrics {
 }
 
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.told, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.told, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
 // observed counts what next answers.

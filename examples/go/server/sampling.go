@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -57,89 +58,127 @@ type parameters struct {
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
-	MaxTokens        *int               `json:"max_tokens"`
-	Temperature      *float64           `json:"temperature"`
-	TopP             *float64           `json:"top_p"`
-	N                *int               `json:"n"`
-	Stop             textOrTexts        `json:"stop"`
-	Seed             *int64             `json:"seed"`
-	PresencePenalty  float64            `json:"presence_penalty"`
-	FrequencyPenalty float64            `json:"frequency_penalty"`
-	LogitBias        map[string]float32 `json:"logit_bias"`
+	MaxTokens        *int            `json:"max_tokens"`
+	Temperature      *float64        `json:"temperature"`
+	TopP             *float64        `json:"top_p"`
+	N                *int            `json:"n"`
+	Stop             json.RawMessage `json:"stop"`
+	Seed             *int64          `json:"seed"`
+	PresencePenalty  float64         `json:"presence_penalty"`
+	FrequencyPenalty float64         `json:"frequency_penalty"`
+	LogitBias        json.RawMessage `json:"logit_bias"`
 
-	TopK              *int     `json:"top_k"`
-	MinP              *float64 `json:"min_p"`
-	MinTokens         int      `json:"min_tokens"`
-	RepetitionPenalty float64  `json:"repetition_penalty"`
-	IgnoreEOS         bool     `json:"ignore_eos"`
-	StopTokenIDs      []uint32 `json:"stop_token_ids"`
-	Priority          int      `json:"priority"`
+	TopK              *int            `json:"top_k"`
+	MinP              *float64        `json:"min_p"`
+	MinTokens         int             `json:"min_tokens"`
+	RepetitionPenalty float64         `json:"repetition_penalty"`
+	IgnoreEOS         bool            `json:"ignore_eos"`
+	StopTokenIDs      json.RawMessage `json:"stop_token_ids"`
+	Priority          int             `json:"priority"`
 }
 
 // options returns what a request asks for; what it does not name is as the model recommends.
+func (s *server) options(p *parameters) (*nanovllm.RequestOptions, error) {
+	if p.Priority != 0 && !s.clientPriority {
+		return nil, unsupported("priority", "priority is not allowed here: -client-priority allows it")
+	}
+	return p.options(s.sampling)
+}
+
 func (p *parameters) options(recommended sampling) (*nanovllm.RequestOptions, error) {
+	// What the engine takes as 32 bits must not wrap.
+	for _, number := range []struct {
+		name      string
+		value     *int
+		low, high int
+	}{
+		{"max_tokens", p.MaxTokens, 1, math.MaxInt32},
+		{"n", p.N, 1, maxN},
+		{"top_k", p.TopK, 0, math.MaxInt32},
+		{"min_tokens", &p.MinTokens, 0, math.MaxInt32},
+		{"priority", &p.Priority, math.MinInt32, math.MaxInt32},
+	} {
+		if err := checkRange(number.name, number.value, number.low, number.high); err != nil {
+			return nil, err
+		}
+	}
+	if p.TopP != nil && *p.TopP <= 0 {
+		return nil, badRequest("top_p", "top_p is %v, but it must be above 0", *p.TopP)
+	}
 	options := recommended.options()
-	if p.MaxTokens != nil {
-		if *p.MaxTokens < 1 {
-			return nil, badRequest("max_tokens", "max_tokens is %d, but it must be at least 1", *p.MaxTokens)
-		}
-		options.MaxTokens = *p.MaxTokens
-	}
-	if p.N != nil {
-		if *p.N < 1 {
-			return nil, badRequest("n", "n is %d, but it must be at least 1", *p.N)
-		}
-		options.N = *p.N
-	}
-	if p.TopP != nil {
-		if *p.TopP <= 0 {
-			return nil, badRequest("top_p", "top_p is %v, but it must be above 0", *p.TopP)
-		}
-		options.TopP = *p.TopP
-	}
-	for token, bias := range p.LogitBias {
-		id, err := strconv.ParseUint(token, 10, 32)
-		if err != nil {
-			return nil, badRequest("logit_bias", "logit_bias has the key %q, but keys are token ids", token)
-		}
-		if options.LogitBias == nil {
-			options.LogitBias = make(map[uint32]float32)
-		}
-		options.LogitBias[uint32(id)] = bias
-	}
+	set(&options.MaxTokens, p.MaxTokens)
+	set(&options.N, p.N)
+	set(&options.TopP, p.TopP)
 	set(&options.Temperature, p.Temperature)
 	set(&options.TopK, p.TopK)
 	set(&options.MinP, p.MinP)
 	if p.Seed != nil {
 		options.Seed = uint64(*p.Seed)
 	}
-	options.Stop = p.Stop
-	options.StopTokens = p.StopTokenIDs
 	options.PresencePenalty = p.PresencePenalty
 	options.FrequencyPenalty = p.FrequencyPenalty
 	options.RepetitionPenalty = p.RepetitionPenalty
 	options.MinTokens = p.MinTokens
 	options.IgnoreEOS = p.IgnoreEOS
 	options.Priority = p.Priority
-	return &options, nil
+	var err error
+	if options.Stop, err = p.stopStrings(); err != nil {
+		return nil, err
+	}
+	if err := decodePart("stop_token_ids", p.StopTokenIDs, nanovllm.MaxStopTokens, &options.StopTokens); err != nil {
+		return nil, err
+	}
+	options.LogitBias, err = p.biases()
+	return &options, err
+}
+
+// stopStrings decodes "a" or ["a", "b"].
+func (p *parameters) stopStrings() ([]string, error) {
+	if isAbsent(p.Stop) {
+		return nil, nil
+	}
+	var texts []string
+	var err error
+	if p.Stop[0] == '"' {
+		texts = []string{""}
+		err = json.Unmarshal(p.Stop, &texts[0])
+	} else {
+		err = decodePart("stop", p.Stop, nanovllm.MaxStopStrings, &texts)
+	}
+	for _, text := range texts {
+		if len(text) > nanovllm.MaxStopStringBytes {
+			return nil, badRequest("stop", "a stop string has %d bytes, but at most %d are allowed", len(text), nanovllm.MaxStopStringBytes)
+		}
+	}
+	return texts, err
+}
+
+// biases decodes an object whose names are token ids.
+func (p *parameters) biases() (map[uint32]float32, error) {
+	var named map[string]float32
+	if err := decodePart("logit_bias", p.LogitBias, nanovllm.MaxBiases, &named); err != nil || len(named) == 0 {
+		return nil, err
+	}
+	biases := make(map[uint32]float32, len(named))
+	for name, bias := range named {
+		id, err := strconv.ParseUint(name, 10, 32)
+		if err != nil {
+			return nil, badRequest("logit_bias", "logit_bias has the key %q, but keys are token ids", name)
+		}
+		biases[uint32(id)] = bias
+	}
+	return biases, nil
+}
+
+func checkRange(name string, value *int, low, high int) error {
+	if value == nil || low <= *value && *value <= high {
+		return nil
+	}
+	return badRequest(name, "%s is %d, but it must be from %d to %d", name, *value, low, high)
 }
 
 func set[T any](field *T, value *T) {
 	if value != nil {
 		*field = *value
 	}
-}
-
-// textOrTexts is "a" or ["a", "b"].
-type textOrTexts []string
-
-func (t *textOrTexts) UnmarshalJSON(text []byte) error {
-	var one *string
-	if err := json.Unmarshal(text, &one); err == nil {
-		if one != nil {
-			*t = []string{*one}
-		}
-		return nil
-	}
-	return json.Unmarshal(text, (*[]string)(t))
 }

@@ -1,12 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"net/http"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"libnanovllm/bindings/go"
@@ -16,9 +13,30 @@ import (
 type settings struct {
 	name           string
 	apiKey         string
+	allowNoKey     bool     // even where other machines can reach the server
+	hosts, origins []string // besides those of loopback, where there is no key
+	clientPriority bool
 	pooling        nanovllm.Pooling // of embeddings
-	maxBodyBytes   int64
-	requestTimeout time.Duration
+
+	// Zero is the default.
+	maxBodyBytes   int64         // of one request
+	maxBodiesBytes int64         // of all large requests that the engine does not have yet
+	maxRequests    int           // that are answered at once; there may be twice as many connections
+	bodyTimeout    time.Duration // for a request to arrive
+	writeTimeout   time.Duration // for a client to take an answer, or one event of a stream
+	requestTimeout time.Duration // 0 = no limit
+}
+
+// defaults are those of the settings that have one.
+var defaults = settings{maxBodyBytes: 4 << 20, maxBodiesBytes: 64 << 20, maxRequests: 1024,
+	bodyTimeout: time.Minute, writeTimeout: 30 * time.Second}
+
+func (s *settings) setDefaults() {
+	s.maxBodyBytes = cmp.Or(s.maxBodyBytes, defaults.maxBodyBytes)
+	s.maxBodiesBytes = cmp.Or(s.maxBodiesBytes, defaults.maxBodiesBytes)
+	s.maxRequests = cmp.Or(s.maxRequests, defaults.maxRequests)
+	s.bodyTimeout = cmp.Or(s.bodyTimeout, defaults.bodyTimeout)
+	s.writeTimeout = cmp.Or(s.writeTimeout, defaults.writeTimeout)
 }
 
 // A server is an engine behind HTTP.
@@ -28,7 +46,8 @@ type server struct {
 	sampling sampling // the model's recommendation
 	started  time.Time
 	metrics  *metrics
-	draining atomic.Bool
+	gate     *gate
+	intake   *intake
 }
 
 func newServer(engine *nanovllm.Engine, folder string, settings settings) (*server, error) {
@@ -36,45 +55,36 @@ func newServer(engine *nanovllm.Engine, folder string, settings settings) (*serv
 	if err != nil {
 		return nil, err
 	}
-	return &server{settings: settings, engine: engine, sampling: recommended, started: time.Now(), metrics: newMetrics(engine)}, nil
+	settings.setDefaults()
+	for _, origin := range settings.origins {
+		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
+			return nil, err
+		}
+	}
+	return &server{settings: settings, engine: engine, sampling: recommended, started: time.Now(), metrics: newMetrics(engine),
+		gate: newGate(settings.maxRequests), intake: newIntake(settings.maxBodiesBytes)}, nil
 }
 
 // handler routes everything that the server answers.
 func (s *server) handler() http.Handler {
 	api := http.NewServeMux()
-	api.HandleFunc("POST /v1/chat/completions", s.chatCompletions)
-	api.HandleFunc("POST /v1/completions", s.completions)
-	api.HandleFunc("POST /v1/embeddings", s.embeddings)
-	api.HandleFunc("GET /v1/models", s.listModels)
-	api.HandleFunc("GET /v1/models/{model}", s.getModel)
+	api.Handle("/v1/chat/completions", only("POST", s.chatCompletions))
+	api.Handle("/v1/completions", only("POST", s.completions))
+	api.Handle("/v1/embeddings", only("POST", s.embeddings))
+	api.Handle("/v1/models", only("GET", s.listModels))
+	api.Handle("/v1/models/{model}", only("GET", s.getModel))
 	api.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, &apiError{status: http.StatusNotFound, kind: "invalid_request_error", code: "unknown_url",
-			message: "this server has no " + r.Method + " " + r.URL.Path})
+		e := badRequest("", "this server has no %s %s", r.Method, r.URL.Path)
+		e.status, e.code = http.StatusNotFound, "unknown_url"
+		writeError(w, e)
 	})
 
 	all := http.NewServeMux()
-	all.Handle("/v1/", s.metrics.observed(s.authorized(s.limited(api))))
-	all.HandleFunc("/health", s.health)
-	all.Handle("/metrics", s.metrics.handler())
-	all.Handle("/", page())
-	return all
-}
-
-// authorized lets requests through that bring the key.
-func (s *server) authorized(next http.Handler) http.Handler {
-	wanted := sha256.Sum256([]byte(s.apiKey))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		brought, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		// Equal lengths, so that the time tells nothing about the key.
-		hashed := sha256.Sum256([]byte(brought))
-		if s.apiKey != "" && subtle.ConstantTimeCompare(hashed[:], wanted[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			writeError(w, &apiError{status: http.StatusUnauthorized, kind: "authentication_error", code: "invalid_api_key",
-				message: "the API key is missing or wrong: send it as Authorization: Bearer KEY"})
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	all.Handle("/v1/", s.metrics.observed(s.authorized(s.gate.guarded(s.limited(api)))))
+	all.Handle("/health", only("GET", s.health))
+	all.Handle("/metrics", only("GET", s.metrics.handler().ServeHTTP))
+	all.Handle("/", only("GET", page().ServeHTTP))
+	return s.timely(all)
 }
 
 // limited bounds a request in size and time.
@@ -92,7 +102,7 @@ func (s *server) limited(next http.Handler) http.Handler {
 
 // health is 200 while new requests are welcome.
 func (s *server) health(w http.ResponseWriter, _ *http.Request) {
-	if s.draining.Load() {
+	if s.gate.isClosed() {
 		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "draining"})
 		return
 	}
@@ -143,6 +153,7 @@ func (s *server) checkModel(name string) error {
 	if name == "" || name == s.name {
 		return nil
 	}
-	return &apiError{status: http.StatusNotFound, kind: "invalid_request_error", code: "model_not_found", param: "model",
-		message: "there is no model " + name + " here, only " + s.name}
+	e := badRequest("model", "there is no model %s here, only %s", name, s.name)
+	e.status, e.code = http.StatusNotFound, "model_not_found"
+	return e
 }

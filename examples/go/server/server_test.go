@@ -39,9 +39,19 @@ type service struct {
 	url   string
 	stop  context.CancelFunc
 	ended chan error
+	end   error // how it ends
 }
 
 func start(t *testing.T, config nanovllm.Config, s settings, drain time.Duration) *service {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startAt(t, listener, config, s, drain)
+}
+
+func startAt(t *testing.T, listener net.Listener, config nanovllm.Config, s settings, drain time.Duration) *service {
 	t.Helper()
 	engine, err := nanovllm.New(config)
 	if err != nil {
@@ -58,16 +68,12 @@ func start(t *testing.T, config nanovllm.Config, s settings, drain time.Duration
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	running := &service{server: made, url: "http://" + listener.Addr().String(), stop: stop, ended: make(chan error, 1)}
 	go func() { running.ended <- made.run(ctx, listener, drain) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-running.ended; err != nil {
+		if err := <-running.ended; !errors.Is(err, running.end) {
 			t.Errorf("the server ended with %v", err)
 		}
 		_ = engine.Close()
@@ -132,7 +138,7 @@ func TestWhatCannotBeAnsweredIsRefusedClearly(t *testing.T) {
 		{"a long prompt", "completions", `{"prompt": "` + long + `"}`, 400, "", "context_length_exceeded"},
 		{"one bad prompt of two", "completions", `{"prompt": ["good", ""]}`, 400, "", ""},
 		{"no prompt", "completions", `{}`, 400, "prompt", ""},
-		{"a prompt of another type", "completions", `{"prompt": {}}`, 400, "", ""},
+		{"a prompt of another type", "completions", `{"prompt": {}}`, 400, "prompt", ""},
 		{"an echo", "completions", `{"prompt": "x", "echo": true}`, 400, "echo", "unsupported"},
 		{"no input", "embeddings", `{}`, 400, "input", ""},
 		{"an embedding of another length", "embeddings", `{"input": "x", "dimensions": 3}`, 400, "dimensions", "unsupported"},
@@ -188,30 +194,6 @@ func TestOptionsThatTheEngineRefusesAreRefusedInItsWords(t *testing.T) {
 	}
 }
 
-func TestTheKeyIsAskedForByTheAPIAlone(t *testing.T) {
-	s := start(t, demoConfig(), settings{apiKey: "secret"}, time.Second)
-	for key, wanted := range map[string]int{"": 401, "Bearer wrong": 401, "Bearer ": 401, "Bearer secret": 200} {
-		request, err := http.NewRequest("GET", s.url+"/v1/models", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", key)
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != wanted {
-			t.Errorf("%q: %s", key, response.Status)
-		}
-	}
-	for _, path := range []string{"/", "/health", "/metrics"} {
-		if status, _ := s.get(t, path); status != 200 {
-			t.Errorf("%s: %d", path, status)
-		}
-	}
-}
-
 func TestAFullQueueAnswers429AndLater200(t *testing.T) {
 	config := demoConfig()
 	config.MaxNumSeqs, config.MaxQueue = 1, 1
@@ -224,6 +206,7 @@ func TestAFullQueueAnswers429AndLater200(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		request.Header.Set("Content-Type", "application/json")
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)
@@ -271,48 +254,10 @@ func TestARequestThatTakesTooLongEnds(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	if status, _, text := s.post(t, "/v1/chat/completions", endlessChat+`}`); status != 200 || !strings.Contains(text, `"timeout"`) ||
-		strings.Contains(text, "[DONE]") {
+		!strings.HasSuffix(text, "}\n\ndata: [DONE]\n\n") {
 		t.Errorf("%d %s", status, text)
 	}
 	waitUntil(t, "the engine is idle", s.engine.Finished)
-}
-
-func TestStoppingDrainsWhatWasBegun(t *testing.T) {
-	s := start(t, demoConfig(), settings{}, 20*time.Second)
-	body := helloChat + `, "max_tokens": 800}`
-	response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	s.stop()
-	waitUntil(t, "new connections are refused", func() bool {
-		_, err := http.Get(s.url + "/health")
-		return err != nil
-	})
-	text, err := io.ReadAll(response.Body)
-	if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") {
-		t.Errorf("%v: ...%s", err, text[max(0, len(text)-200):])
-	}
-	recorder := httptest.NewRecorder()
-	s.handler().ServeHTTP(recorder, httptest.NewRequest("GET", "/health", nil))
-	if recorder.Code != http.StatusServiceUnavailable {
-		t.Errorf("health while draining: %d", recorder.Code)
-	}
-}
-
-func TestStoppingWaitsNoLongerThanItMay(t *testing.T) {
-	s := start(t, demoConfig(), settings{}, 10*time.Millisecond)
-	response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(endlessChat+`}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	s.stop()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && strings.Contains(string(text), "[DONE]") {
-		t.Error("it ran to its end")
-	}
 }
 
 func TestMetricsCountWhatWasAnswered(t *testing.T) {

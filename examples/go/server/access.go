@@ -1,0 +1,130 @@
+package main
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"mime"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// authorized lets requests through that bring the key.
+func (s *server) authorized(next http.Handler) http.Handler {
+	if s.apiKey == "" {
+		return next
+	}
+	wanted := sha256.Sum256([]byte(s.apiKey))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Equal lengths, so that the time tells nothing about the key.
+		hashed := sha256.Sum256([]byte(bearerToken(r.Header)))
+		if subtle.ConstantTimeCompare(hashed[:], wanted[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			writeError(w, &apiError{status: http.StatusUnauthorized, kind: "authentication_error", code: "invalid_api_key",
+				message: "the API key is missing or wrong: send it as Authorization: Bearer KEY"})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bearerToken returns what follows "Bearer" in the only Authorization header, else nothing.
+func bearerToken(header http.Header) string {
+	values := header.Values("Authorization")
+	if len(values) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return token
+}
+
+// local protects a server on loopback that has no key from pages in the user's browser. A page of another origin may not post,
+// and a name that its owner points to this machine (DNS rebinding) is no name of this server.
+func (s *server) local(address net.Addr, next http.Handler) http.Handler {
+	origins := http.NewCrossOriginProtection()
+	for _, origin := range s.origins {
+		if err := origins.AddTrustedOrigin(origin); err != nil {
+			panic(err) // newServer has tried it
+		}
+	}
+	refuse := func(w http.ResponseWriter, code, format string, args ...any) {
+		e := badRequest("", format, args...)
+		e.status, e.kind, e.code = http.StatusForbidden, "permission_error", code
+		writeError(w, e)
+	}
+	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, "origin_not_allowed", "pages of %s may not use this server: -origins allows it", r.Header.Get("Origin"))
+	}))
+	next = origins.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.isOwnName(r.Host, address) {
+			refuse(w, "host_not_allowed", "this server is not %s: -hosts allows the name", r.Host)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isOwnName reports whether a Host header names this server: loopback with its port, or what the operator allows.
+func (s *server) isOwnName(host string, address net.Addr) bool {
+	if slices.Contains(s.hosts, host) {
+		return true
+	}
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = strings.Trim(host, "[]"), "80"
+	}
+	own, isTCP := address.(*net.TCPAddr)
+	if !isTCP || port != strconv.Itoa(own.Port) {
+		return false
+	}
+	return strings.EqualFold(name, "localhost") || net.ParseIP(name).IsLoopback()
+}
+
+// checkAddress refuses to let everybody in who can reach an address.
+func (s *settings) checkAddress(addr string) error {
+	resolved, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return err
+	}
+	if s.apiKey == "" && !s.allowNoKey && !resolved.IP.IsLoopback() {
+		return fmt.Errorf("%s can be reached from other machines: set -api-key, or -allow-no-key to let everybody in", addr)
+	}
+	return nil
+}
+
+// only answers one method. What answers GET answers HEAD.
+func only(method string, next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == method || method == http.MethodGet && r.Method == http.MethodHead {
+			next(w, r)
+			return
+		}
+		allowed := method
+		if method == http.MethodGet {
+			allowed = "GET, HEAD"
+		}
+		w.Header().Set("Allow", allowed)
+		e := badRequest("", "%s answers %s, not %s", r.URL.Path, allowed, r.Method)
+		e.status, e.code = http.StatusMethodNotAllowed, "method_not_allowed"
+		writeError(w, e)
+	})
+}
+
+// checkContentType wants JSON by name: a browser lets any page post text, but not JSON.
+func checkContentType(r *http.Request) error {
+	name := r.Header.Get("Content-Type")
+	kind, _, err := mime.ParseMediaType(name)
+	if err == nil && kind == "application/json" {
+		return nil
+	}
+	e := badRequest("", "the Content-Type is %q, but it must be application/json", name)
+	e.status, e.code = http.StatusUnsupportedMediaType, "unsupported_media_type"
+	return e
+}

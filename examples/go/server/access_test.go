@@ -1,0 +1,194 @@
+package main
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheKeyIsAskedForByTheAPIAlone(t *testing.T) {
+	s := start(t, demoConfig(), settings{apiKey: "secret"}, time.Second)
+	cases := []struct {
+		name    string
+		headers []string
+		status  int
+	}{
+		{"none", nil, 401},
+		{"empty", []string{""}, 401},
+		{"another one", []string{"Bearer wrong"}, 401},
+		{"no token", []string{"Bearer "}, 401},
+		{"no scheme", []string{"secret"}, 401},
+		{"another scheme", []string{"Basic secret"}, 401},
+		{"a scheme without its space", []string{"Bearersecret"}, 401},
+		{"a space too many", []string{"Bearer  secret"}, 401},
+		{"the key and more", []string{"Bearer secret2"}, 401},
+		{"two headers", []string{"Bearer secret", "Bearer secret"}, 401},
+		{"the key", []string{"Bearer secret"}, 200},
+		{"a scheme in small letters", []string{"bearer secret"}, 200},
+	}
+	for _, c := range cases {
+		request := httptest.NewRequest("GET", "/v1/models", nil)
+		request.Header["Authorization"] = c.headers
+		recorder := httptest.NewRecorder()
+		s.handler().ServeHTTP(recorder, request)
+		if challenge := recorder.Header().Get("WWW-Authenticate"); recorder.Code != c.status || (challenge == "Bearer") != (c.status == 401) {
+			t.Errorf("%s: %d %q", c.name, recorder.Code, challenge)
+		}
+	}
+	for _, path := range []string{"/", "/health", "/metrics"} {
+		if status, _ := s.get(t, path); status != 200 {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+}
+
+func TestOnLoopbackWithoutAKeyOnlyThisMachineIsAnswered(t *testing.T) {
+	allowed := settings{hosts: []string{"ai.example"}, origins: []string{"https://page.example"}}
+	open := start(t, demoConfig(), allowed, time.Second)
+	closed := start(t, demoConfig(), settings{apiKey: "secret"}, time.Second)
+	port := open.url[strings.LastIndexByte(open.url, ':'):]
+	cases := []struct {
+		name, method, path, host string
+		headers                  map[string]string
+		status                   int
+	}{
+		{"by address", "GET", "/health", "127.0.0.1" + port, nil, 200},
+		{"by another address of loopback", "GET", "/health", "127.9.9.9" + port, nil, 200},
+		{"by the address of IPv6", "GET", "/health", "[::1]" + port, nil, 200},
+		{"by name", "GET", "/health", "LocalHost" + port, nil, 200},
+		{"by a name that is allowed", "GET", "/health", "ai.example", nil, 200},
+		{"by another name", "GET", "/v1/models", "rebound.example" + port, nil, 403},
+		{"by a name that begins alike", "GET", "/v1/models", "localhost.example" + port, nil, 403},
+		{"by another address", "GET", "/metrics", "192.168.0.1" + port, nil, 403},
+		{"at another port", "GET", "/", "localhost:1", nil, 403},
+		{"without a port", "GET", "/", "localhost", nil, 403},
+		{"a post of its own page", "POST", "/v1/completions", "localhost" + port, map[string]string{"Origin": "http://localhost" + port}, 200},
+		{"a post of its own page, said by the browser", "POST", "/v1/completions", "localhost" + port, map[string]string{"Sec-Fetch-Site": "same-origin"}, 200},
+		{"a post of a page that is allowed", "POST", "/v1/completions", "localhost" + port, map[string]string{"Origin": "https://page.example", "Sec-Fetch-Site": "cross-site"}, 200},
+		{"a post of another page", "POST", "/v1/completions", "localhost" + port, map[string]string{"Origin": "https://other.example"}, 403},
+		{"a post of a page at another port", "POST", "/v1/completions", "localhost" + port, map[string]string{"Origin": "http://localhost:1"}, 403},
+		{"a post of a page without an origin", "POST", "/v1/completions", "localhost" + port, map[string]string{"Origin": "null"}, 403},
+		{"a post of another page, said by the browser", "POST", "/v1/completions", "localhost" + port, map[string]string{"Sec-Fetch-Site": "cross-site"}, 403},
+	}
+	send := func(s *service, method, path, host string, headers map[string]string) (int, string) {
+		request, err := http.NewRequest(method, s.url+path, strings.NewReader(`{"prompt": "x", "max_tokens": 1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = host
+		request.Header.Set("Content-Type", "application/json")
+		for name, value := range headers {
+			request.Header.Set(name, value)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(text)
+	}
+	for _, c := range cases {
+		status, text := send(open, c.method, c.path, c.host, c.headers)
+		if status != c.status || status == 403 && !strings.Contains(text, "permission_error") {
+			t.Errorf("%s: %d %s", c.name, status, text)
+		}
+	}
+	// Whoever has the key is no page that a browser was tricked into showing.
+	if status, text := send(closed, "POST", "/v1/completions", "ai.example", map[string]string{
+		"Origin": "https://page.example", "Authorization": "Bearer secret"}); status != 200 {
+		t.Errorf("with the key: %d %s", status, text)
+	}
+}
+
+func TestAnAddressBeyondLoopbackNeedsAKey(t *testing.T) {
+	cases := []struct {
+		addr      string
+		settings  settings
+		isAllowed bool
+	}{
+		{"localhost:0", settings{}, true},
+		{"127.0.0.1:0", settings{}, true},
+		{"[::1]:0", settings{}, true},
+		{":0", settings{}, false},
+		{"0.0.0.0:0", settings{}, false},
+		{"[::]:0", settings{}, false},
+		{"192.168.0.1:0", settings{}, false},
+		{":0", settings{apiKey: "secret"}, true},
+		{":0", settings{allowNoKey: true}, true},
+		{"no address", settings{allowNoKey: true}, false},
+	}
+	for _, c := range cases {
+		if err := c.settings.checkAddress(c.addr); (err == nil) != c.isAllowed {
+			t.Errorf("%s %+v: %v", c.addr, c.settings, err)
+		}
+	}
+	if _, err := newServer(nil, t.TempDir(), settings{origins: []string{"page.example"}}); err == nil {
+		t.Error("an origin without a scheme is taken")
+	}
+}
+
+func TestMethodsAndContentTypesAreChecked(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	const body = `{"prompt": "x", "max_tokens": 1}`
+	cases := []struct {
+		name, method, path, kind string
+		status                   int
+		allow                    string
+	}{
+		{"JSON", "POST", "/v1/completions", "application/json", 200, ""},
+		{"JSON with a charset", "POST", "/v1/completions", "Application/JSON; charset=utf-8", 200, ""},
+		{"text", "POST", "/v1/completions", "text/plain", 415, ""},
+		{"a form", "POST", "/v1/chat/completions", "application/x-www-form-urlencoded", 415, ""},
+		{"two types", "POST", "/v1/embeddings", "text/plain, application/json", 415, ""},
+		{"no type", "POST", "/v1/completions", "", 415, ""},
+		{"GET of a completion", "GET", "/v1/completions", "", 405, "POST"},
+		{"OPTIONS of a chat", "OPTIONS", "/v1/chat/completions", "", 405, "POST"},
+		{"PUT of an embedding", "PUT", "/v1/embeddings", "application/json", 405, "POST"},
+		{"DELETE of a model", "DELETE", "/v1/models/demo", "", 405, "GET, HEAD"},
+		{"POST of the models", "POST", "/v1/models", "application/json", 405, "GET, HEAD"},
+		{"POST of the health", "POST", "/health", "", 405, "GET, HEAD"},
+		{"POST of the metrics", "POST", "/metrics", "", 405, "GET, HEAD"},
+		{"POST of the page", "POST", "/", "", 405, "GET, HEAD"},
+		{"HEAD of the models", "HEAD", "/v1/models", "", 200, ""},
+		{"a method that nobody knows", "BREW", "/v1/models", "", 405, "GET, HEAD"},
+		{"an unknown path", "GET", "/v1/files", "", 404, ""},
+		{"a page that is not there", "GET", "/other", "", 404, ""},
+	}
+	for _, c := range cases {
+		request := httptest.NewRequest(c.method, c.path, strings.NewReader(body))
+		request.Header.Set("Content-Type", c.kind)
+		recorder := httptest.NewRecorder()
+		s.handler().ServeHTTP(recorder, request)
+		if recorder.Code != c.status || recorder.Header().Get("Allow") != c.allow {
+			t.Errorf("%s: %d, Allow %q: %s", c.name, recorder.Code, recorder.Header().Get("Allow"), recorder.Body)
+		}
+	}
+}
+
+func TestAConnectionTooManyIsClosed(t *testing.T) {
+	s := start(t, demoConfig(), settings{maxRequests: 1}, time.Second)
+	address := strings.TrimPrefix(s.url, "http://")
+	for range 2 {
+		idle, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer idle.Close()
+	}
+	refused, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close()
+	if n, err := refused.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes", n)
+	}
+}

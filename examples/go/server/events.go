@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"time"
+
+	"libnanovllm/bindings/go"
+)
+
+// stream writes server-sent events as they come. Whatever ends a stream before its time is its last event but [DONE].
+func (s *server) stream(ctx context.Context, w http.ResponseWriter, j *job, f form, merged <-chan news) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no")
+	events := eventWriter{w: w, control: http.NewResponseController(w)}
+	// The client learns at once that its request is taken; until its first token it may have to wait.
+	w.WriteHeader(http.StatusOK)
+	_ = events.control.Flush()
+	var total usage
+	begun := begun{}
+	for delta := range merged {
+		if delta.Err != nil {
+			events.fail(delta.Err)
+			return
+		}
+		if delta.Finish != nanovllm.FinishNone {
+			total.add(delta.Delta)
+		}
+		tokens, err := s.spellAll(delta.Delta, j.alternatives)
+		if err != nil {
+			events.fail(err)
+			return
+		}
+		if !events.write(f.chunk(delta, tokens, begun)) {
+			return
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		events.fail(err)
+		return
+	}
+	if j.includeUsage {
+		f = f.chunk(news{}, nil, begun)
+		f.Choices, f.Usage = []any{}, &total
+		events.write(f)
+	}
+	events.done()
+}
+
+// An eventWriter writes server-sent events.
+type eventWriter struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+// write sends one event and reports whether the client is still there.
+func (e eventWriter) write(value any) bool {
+	event := bytes.NewBufferString("data: ")
+	// Its newline is the first of the two that end an event.
+	if err := encoder(event).Encode(value); err != nil {
+		return false
+	}
+	event.WriteByte('\n')
+	return e.send(event.Bytes())
+}
+
+func (e eventWriter) fail(err error) {
+	if e.write(asAPIError(err).body()) {
+		e.done()
+	}
+}
+
+func (e eventWriter) done() { e.send([]byte("data: [DONE]\n\n")) }
+
+func (e eventWriter) send(event []byte) bool {
+	if _, err := e.w.Write(event); err != nil {
+		return false
+	}
+	return e.control.Flush() == nil
+}
+
+// timely gives each write of an answer a time in which the client must take it.
+func (s *server) timely(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(&timedWriter{ResponseWriter: w, control: http.NewResponseController(w), limit: s.writeTimeout}, r)
+	})
+}
+
+// A timedWriter sets a deadline before each write.
+type timedWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	limit   time.Duration
+}
+
+// WriteHeader matters for answers without a body.
+func (t *timedWriter) WriteHeader(status int) {
+	t.begin()
+	t.ResponseWriter.WriteHeader(status)
+}
+
+func (t *timedWriter) Write(data []byte) (int, error) {
+	t.begin()
+	return t.ResponseWriter.Write(data)
+}
+
+// FlushError flushes for http.ResponseController.
+func (t *timedWriter) FlushError() error {
+	t.begin()
+	return t.control.Flush()
+}
+
+func (t *timedWriter) begin() {
+	// Not every ResponseWriter has deadlines; that of a test keeps what it gets.
+	_ = t.control.SetWriteDeadline(time.Now().Add(t.limit))
+}
+
+// Unwrap lets http.ResponseController set deadlines.
+func (t *timedWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// A gate lets a bounded number of requests in, until it is closed.
+type gate struct {
+	limit int
+
+	mu     sync.Mutex
+	inside int
+	closed bool
+	empty  chan struct{} // closed when the gate is, and the last request has left
+}
+
+func newGate(limit int) *gate { return &gate{limit: limit, empty: make(chan struct{})} }
+
+// enter returns why a request may not come in.
+func (g *gate) enter() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return errShuttingDown
+	}
+	if g.inside == g.limit {
+		return overloaded("%d requests are being answered already", g.limit)
+	}
+	g.inside++
+	return nil
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside--; g.closed && g.inside == 0 {
+		close(g.empty)
+	}
+}
+
+// close lets nobody in any more. It returns a channel that is closed when the last request has left.
+func (g *gate) close() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed && g.inside == 0 {
+		close(g.empty)
+	}
+	g.closed = true
+	return g.empty
+}
+
+func (g *gate) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
+}
+
+// guarded lets requests through the gate.
+func (g *gate) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := g.enter(); err != nil {
+			writeError(w, err)
+			return
+		}
+		defer g.leave()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// smallBody is the size up to which a request neither counts against the memory of bodies nor waits behind larger ones.
+const smallBody = 64 << 10
+
+// An intake bounds what requests cost until the engine has them: their bodies, what is decoded of these, and prompts.
+type intake struct {
+	free         atomic.Int64 // bytes that are left for large bodies
+	small, large chan struct{}
+}
+
+func newIntake(bytes int64) *intake {
+	in := &intake{small: make(chan struct{}, 8), large: make(chan struct{}, 2)}
+	in.free.Store(bytes)
+	return in
+}
+
+// reserve takes memory for a body, which release gives back.
+func (in *intake) reserve(bytes int64) (release func(), err error) {
+	if bytes <= smallBody {
+		return func() {}, nil
+	}
+	if in.free.Add(-bytes) < 0 {
+		in.free.Add(bytes)
+		return nil, overloaded("no memory is left for a request of %d bytes", bytes)
+	}
+	return func() { in.free.Add(bytes) }, nil
+}
+
+// turn waits until a body may be decoded. done lets the next one in.
+func (in *intake) turn(ctx context.Context, bytes int64) (done func(), err error) {
+	lane := in.large
+	if bytes <= smallBody {
+		lane = in.small
+	}
+	select {
+	case lane <- struct{}{}:
+		return func() { <-lane }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,338 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"libnanovllm/bindings/go"
+)
+
+// A pipeListener has connections without buffers, so that a client that does not read is noticed with the first byte.
+type pipeListener struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{accepted: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case connection := <-l.accepted:
+		return connection, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	close(l.closed)
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+// A servedConn tells when the server has closed it.
+type servedConn struct {
+	net.Conn
+	closed chan struct{}
+}
+
+func (c servedConn) Close() error {
+	select {
+	case <-c.closed:
+	default:
+		close(c.closed)
+	}
+	return c.Conn.Close()
+}
+
+func (l *pipeListener) dial() (client net.Conn, closed <-chan struct{}) {
+	client, served := net.Pipe()
+	wrapped := servedConn{served, make(chan struct{})}
+	l.accepted <- wrapped
+	return client, wrapped.closed
+}
+
+func requestText(path, body string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+}
+
+func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
+	listener := newPipeListener()
+	s := startAt(t, listener, demoConfig(), settings{writeTimeout: 20 * time.Millisecond}, time.Second)
+	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n" }
+	cases := []struct{ name, request string }{
+		{"a stream", requestText("/v1/chat/completions", endlessChat+`}`)},
+		{"a whole answer", requestText("/v1/chat/completions", primesChat+`}`)},
+		{"embeddings", requestText("/v1/embeddings", `{"input": ["a", "b"]}`)},
+		{"a refusal", requestText("/v1/completions", `{"model": "`+strings.Repeat("x", 1<<18)+`"}`)},
+		{"a wrong host", strings.Replace(get("/v1/models"), "localhost", "rebound.example", 1)},
+		{"an unknown path", get("/v1/files")},
+		{"the models", get("/v1/models")},
+		{"the health", get("/health")},
+		{"the metrics", get("/metrics")},
+		{"the page", get("/")},
+		{"the page's size", strings.Replace(get("/"), "GET", "HEAD", 1)},
+	}
+	for _, c := range cases {
+		client, closed := listener.dial()
+		if _, err := io.WriteString(client, c.request); err != nil {
+			t.Fatal(c.name, err)
+		}
+		select {
+		case <-closed:
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: the connection is still open", c.name)
+		}
+		_ = client.Close()
+	}
+	waitUntil(t, "the engine is idle", s.engine.Finished)
+}
+
+func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	listener := newPipeListener()
+	startAt(t, listener, demoConfig(), settings{bodyTimeout: 30 * time.Millisecond}, time.Second)
+	client, _ := listener.dial()
+	defer client.Close()
+	whole := requestText("/v1/chat/completions", primesChat+`}`)
+	if _, err := io.WriteString(client, whole[:len(whole)-1]); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(client), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusRequestTimeout {
+		t.Error(response.Status)
+	}
+	silent, closed := listener.dial()
+	defer silent.Close()
+	select {
+	case <-closed:
+	case <-time.After(20 * time.Second):
+		t.Error("a client that says nothing is still connected")
+	}
+}
+
+func TestABodyThatSaysNoLengthIsBoundedToo(t *testing.T) {
+	s := start(t, demoConfig(), settings{maxBodyBytes: 1 << 17}, time.Second)
+	// http.Post does not know the length of this reader.
+	chunked := func(text string) (int, string) {
+		response, err := http.Post(s.url+"/v1/completions", "application/json", io.MultiReader(strings.NewReader(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		answer, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(answer)
+	}
+	if status, text := chunked(`{"prompt": "x", "max_tokens": 1}`); status != 200 {
+		t.Errorf("a small one: %d %s", status, text)
+	}
+	if status, text := chunked(`{"prompt": "` + strings.Repeat("x", 1<<17) + `"}`); status != 413 {
+		t.Errorf("a large one: %d %s", status, text)
+	}
+}
+
+func TestLargeBodiesShareMemoryAndSmallOnesPassThem(t *testing.T) {
+	in := newIntake(3 * smallBody)
+	first, err := in.reserve(2 * smallBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.reserve(2 * smallBody); asAPIError(err).status != 503 {
+		t.Errorf("more than there is: %v", err)
+	}
+	small, err := in.reserve(smallBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small()
+	first()
+	again, err := in.reserve(3 * smallBody)
+	if err != nil {
+		t.Fatal("not all came back:", err)
+	}
+	again()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	var turns []func()
+	for range cap(in.large) {
+		done, err := in.turn(ctx, smallBody+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turns = append(turns, done)
+	}
+	if done, err := in.turn(ctx, smallBody); err != nil {
+		t.Error("a small request waits behind large ones:", err)
+	} else {
+		done()
+	}
+	turns[0]()
+	done, err := in.turn(ctx, smallBody+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := in.turn(ctx, smallBody+1); err == nil {
+		t.Error("one turn too many")
+	}
+	done()
+}
+
+func TestRequestsBeyondTheLimitAreRefused(t *testing.T) {
+	s := start(t, demoConfig(), settings{maxRequests: 1}, time.Second)
+	if err := s.gate.enter(); err != nil {
+		t.Fatal(err)
+	}
+	status, header, text := s.post(t, "/v1/chat/completions", primesChat+`}`)
+	if status != 503 || header.Get("Retry-After") == "" || !strings.Contains(text, `"overloaded"`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, _ := s.get(t, "/health"); status != 200 {
+		t.Errorf("health: %d", status)
+	}
+	s.gate.leave()
+	if status, _, text := s.post(t, "/v1/chat/completions", primesChat+`}`); status != 200 {
+		t.Errorf("afterwards: %d %s", status, text)
+	}
+}
+
+// begin posts a stream and waits for its first event.
+func (s *service) begin(t *testing.T, body string) (*http.Response, *bufio.Reader) {
+	t.Helper()
+	response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	reader := bufio.NewReader(response.Body)
+	if line, err := reader.ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: {") {
+		t.Fatalf("%q %v", line, err)
+	}
+	return response, reader
+}
+
+func TestStoppingDrainsWhatWasBegun(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, 20*time.Second)
+	// Another request keeps the server draining until it is closed.
+	other, _ := s.begin(t, endlessChat+`}`)
+	_, reader := s.begin(t, helloChat+`, "max_tokens": 40}`)
+	s.stop()
+	waitUntil(t, "health says that the server drains", func() bool {
+		status, text := s.get(t, "/health")
+		return status == 503 && strings.Contains(text, "draining")
+	})
+	if status, header, text := s.post(t, "/v1/chat/completions", primesChat+`}`); status != 503 || header.Get("Retry-After") == "" ||
+		!strings.Contains(text, `"shutting_down"`) {
+		t.Errorf("a new request: %d %s", status, text)
+	}
+	text, err := io.ReadAll(reader)
+	if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") || strings.Contains(string(text), `"error"`) {
+		t.Errorf("%v: ...%s", err, text[max(0, len(text)-200):])
+	}
+	_ = other.Body.Close()
+	waitUntil(t, "new connections are refused", func() bool {
+		_, err := http.Get(s.url + "/health")
+		return err != nil
+	})
+	recorder := httptest.NewRecorder()
+	s.handler().ServeHTTP(recorder, httptest.NewRequest("GET", "/health", nil))
+	if recorder.Code != http.StatusServiceUnavailable {
+		t.Errorf("health after the end: %d", recorder.Code)
+	}
+}
+
+func TestAStreamThatTheEndOfTheDrainCutsSaysSo(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Millisecond)
+	_, reader := s.begin(t, endlessChat+`}`)
+	s.stop()
+	text, err := io.ReadAll(reader)
+	events := strings.Split(strings.TrimSpace(string(text)), "\n\n")
+	if err != nil || len(events) < 2 || events[len(events)-1] != "data: [DONE]" ||
+		!strings.HasPrefix(events[len(events)-2], `data: {"error":{"code":"shutting_down"`) {
+		t.Errorf("%v: ...%s", err, text[max(0, len(text)-300):])
+	}
+}
+
+func TestAStreamWhoseEngineEndsSaysSo(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	s.end = nanovllm.ErrClosed
+	_, reader := s.begin(t, endlessChat+`}`)
+	_ = s.engine.Close()
+	text, err := io.ReadAll(reader)
+	if err != nil || !strings.Contains(string(text), `data: {"error":{`) || !strings.HasSuffix(string(text), "data: [DONE]\n\n") {
+		t.Errorf("%v: ...%s", err, text[max(0, len(text)-300):])
+	}
+}
+
+// TestMain is main where a test starts this program as the server.
+func TestMain(m *testing.M) {
+	if os.Getenv("NANOVLLM_TEST_MAIN") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestASecondSignalEndsTheProcess(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	program := exec.CommandContext(ctx, os.Args[0], "-model", modelFolder(), "-addr", "127.0.0.1:0", "-drain", "1h", "-threads", "1")
+	program.Env = append(os.Environ(), "NANOVLLM_TEST_MAIN=1", "NANOVLLM_API_KEY=")
+	told, err := program.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(told).ReadString('\n')
+	_, url, found := strings.Cut(strings.TrimSpace(line), " at ")
+	if err != nil || !found {
+		t.Fatalf("%q %v", line, err)
+	}
+	s := &service{url: url}
+	s.begin(t, endlessChat+`}`)
+	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	// Health answers 503 before the first signal's handler is gone, so a second signal may come too early; it is sent again.
+	waitUntil(t, "the server drains", func() bool {
+		status, _ := s.get(t, "/health")
+		return status == 503
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- program.Wait() }()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		_ = program.Process.Signal(syscall.SIGTERM)
+		select {
+		case err := <-ended:
+			if err == nil || ctx.Err() != nil {
+				t.Errorf("it ended with %v", err)
+			}
+			return
+		case <-again.C:
+		}
+	}
+}
