@@ -228,6 +228,31 @@ TEST(Engine, AnAnswerIsHeldToItsStructure) {
   EXPECT_EQ(status_of([&] { engine.add("x", options); }), NVLLM_ERR_INVALID_ARGUMENT);
 }
 
+TEST(Engine, TextsThatCWouldCutAtANulAreRefused) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options stop = greedy(4);
+  stop.stop = {"a", std::string("b\0c", 3)};
+  nvllm::request_options structured = greedy(4);
+  structured.structure_kind = nvllm::structure::regex;
+  structured.structure = std::string("a\0|b", 4);
+  for (const nvllm::request_options& options : {stop, structured}) {
+    EXPECT_EQ(status_of([&] { engine.add("x", options); }), NVLLM_ERR_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { engine.add_tokens({5}, options); }), NVLLM_ERR_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { engine.generate({"x"}, options); }), NVLLM_ERR_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { engine.fork(1, options); }), NVLLM_ERR_INVALID_ARGUMENT);
+  }
+  nvllm::engine_options elsewhere = demo_options();
+  elsewhere.model_path += std::string("\0more", 5);
+  EXPECT_EQ(status_of([&] { nvllm::engine opened(elsewhere); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_TRUE(engine.is_finished());
+}
+
+TEST(Engine, ABudgetBelowZeroIsSpentAtOnce) {
+  nvllm::engine engine(demo_options());
+  engine.add(primes_prompt(engine), greedy(64));
+  EXPECT_EQ(engine.step(std::chrono::microseconds(-1)).num_running, 1u);
+}
+
 TEST(Engine, BeamSearchBringsItsBestAnswersFirst) {
   nvllm::engine engine(demo_options());
   nvllm::request_options options = greedy(8);

@@ -106,6 +106,7 @@ class engine {
 #endif
   /// Opens a model folder.
   static returned<engine> open(const engine_options& options) {
+    if (const char* field = detail::field_with_nul(options)) return detail::fail<engine>(nul_refusal(field));
     loading load{options.progress, nullptr};
     nvllm_engine_config config = detail::native(options);
     if (options.progress) {
@@ -149,12 +150,14 @@ class engine {
   returned<uint64_t> add(std::string_view prompt) { return add(prompt, nullptr); }
   /// [any] Queues a prompt. Answers the request's id.
   returned<uint64_t> add(std::string_view prompt, const request_options& options) {
+    if (const char* field = detail::field_with_nul(options)) return detail::fail<uint64_t>(nul_refusal(field));
     return add(prompt, detail::native_request(options).get());
   }
   /// [any] Queues a prompt of tokens, with the model's own recommendation for sampling.
   returned<uint64_t> add_tokens(const std::vector<uint32_t>& tokens) { return add(tokens, nullptr); }
   /// [any] Queues a prompt of tokens.
   returned<uint64_t> add_tokens(const std::vector<uint32_t>& tokens, const request_options& options) {
+    if (const char* field = detail::field_with_nul(options)) return detail::fail<uint64_t>(nul_refusal(field));
     return add(tokens, detail::native_request(options).get());
   }
 
@@ -199,6 +202,7 @@ class engine {
   returned<uint64_t> fork(uint64_t request_id, const request_options& options, uint32_t index = 0) {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<uint64_t>(refusal());
+    if (const char* field = detail::field_with_nul(options)) return detail::fail<uint64_t>(nul_refusal(field));
     nvllm_error error;
     uint64_t id = 0;
     detail::native_request native_options(options);
@@ -209,14 +213,15 @@ class engine {
 
   // ---- stepping, and outputs ----
 
-  /// [one] Works on the requests: one forward pass, or as many as fit into `budget`.
+  /// [one] Works on the requests: one forward pass, or as many as fit into `budget`. A budget below 0 is spent at once.
   returned<nvllm_step_result> step(std::chrono::microseconds budget = std::chrono::microseconds(0)) {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<nvllm_step_result>(refusal());
     nvllm_step_result done;
     done.struct_size = sizeof done;
     nvllm_error error;
-    nvllm_status status = nvllm_step(native(), static_cast<uint64_t>(budget.count()), &done, &error);
+    uint64_t budget_us = budget.count() < 0 ? 1 : static_cast<uint64_t>(budget.count());
+    nvllm_status status = nvllm_step(native(), budget_us, &done, &error);
     detail::rethrow(state_->thrown);
     if (status != NVLLM_OK) return detail::fail<nvllm_step_result>(detail::failure_of(error));
     return done;
@@ -369,6 +374,11 @@ class engine {
     return detail::failure_of(NVLLM_ERR_BUSY, "another call that steps, polls or generates is inside this engine");
   }
 
+  /// What the C API would cut at the NUL is refused instead.
+  static failure nul_refusal(const char* field) {
+    return {NVLLM_ERR_INVALID_ARGUMENT, 0, std::string(field) + " has a NUL byte, but it must have none"};
+  }
+
   returned<uint64_t> add(std::string_view prompt, const nvllm_request_options* options) {
     nvllm_error error;
     uint64_t id = 0;
@@ -433,6 +443,8 @@ class engine {
                                  std::size_t num_options, const generate_progress& progress) {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<results>(refusal());
+    for (std::size_t i = 0; i < num_options; i++)
+      if (const char* field = detail::field_with_nul(options[i])) return detail::fail<results>(nul_refusal(field));
     // An empty container may have no memory at all, which the C API takes for a mistake.
     static constexpr typename Prompt::value_type nothing = 0;
     std::vector<const typename Prompt::value_type*> starts;

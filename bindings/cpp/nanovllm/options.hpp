@@ -4,6 +4,7 @@
 
 #include <nanovllm.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -115,6 +116,18 @@ namespace detail {
 template <class Field, class Value>
 void assign(Field& field, const std::optional<Value>& value) {
   if (value) field = static_cast<Field>(*value);
+}
+
+/// A text that the C API would take to end at a NUL byte inside it.
+inline bool has_nul(const std::string& text) { return text.find('\0') != std::string::npos; }
+
+/// The field whose text has a NUL byte; NULL when there is none.
+inline const char* field_with_nul(const engine_options& options) {
+  return has_nul(options.model_path) ? "model_path" : nullptr;
+}
+inline const char* field_with_nul(const request_options& options) {
+  if (has_nul(options.structure)) return "structure";
+  return std::any_of(options.stop.begin(), options.stop.end(), has_nul) ? "stop" : nullptr;
 }
 
 /// The struct of the C API, its callback not set. It points into `options`.

@@ -130,8 +130,17 @@ func TestAnAddressBeyondLoopbackNeedsAKey(t *testing.T) {
 			t.Errorf("%s %+v: %v", c.addr, c.settings, err)
 		}
 	}
-	if _, err := newServer(nil, t.TempDir(), settings{origins: []string{"page.example"}}); err == nil {
-		t.Error("an origin without a scheme is taken")
+	for name, senseless := range map[string]settings{
+		"an origin without a scheme":       {origins: []string{"page.example"}},
+		"a number of requests below 0":     {maxRequests: -1},
+		"a size below 0":                   {maxBodyBytes: -1},
+		"a time below 0":                   {writeTimeout: -1},
+		"less for all bodies than for one": {maxBodiesBytes: 1},
+		"a body larger than all may be":    {maxBodyBytes: 1 << 40},
+	} {
+		if _, err := newServer(nil, t.TempDir(), senseless); err == nil {
+			t.Errorf("%s is taken", name)
+		}
 	}
 }
 

@@ -228,6 +228,8 @@ func countedShape(value any) shape {
 }
 
 // FuzzRequest decodes bodies as every endpoint would. What comes out is a job within the limits, or a refusal in few words.
+//
+//	go test -run '^$' -fuzz FuzzRequest -fuzztime 1m -fuzzminimizetime 1x .
 func FuzzRequest(f *testing.F) {
 	engine, err := nanovllm.New(demoConfig())
 	if err != nil {

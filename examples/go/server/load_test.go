@@ -104,7 +104,7 @@ func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
 
 func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	listener := newPipeListener()
-	startAt(t, listener, demoConfig(), settings{bodyTimeout: 30 * time.Millisecond}, time.Second)
+	startAt(t, listener, demoConfig(), settings{bodyTimeout: 200 * time.Millisecond}, time.Second)
 	client, _ := listener.dial()
 	defer client.Close()
 	whole := requestText("/v1/chat/completions", primesChat+`}`)

@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -39,6 +41,17 @@ func (s *settings) setDefaults() {
 	s.writeTimeout = cmp.Or(s.writeTimeout, defaults.writeTimeout)
 }
 
+// check refuses what would let nobody in, or everybody.
+func (s *settings) check() error {
+	if least := min(s.maxBodyBytes, int64(s.maxRequests), int64(s.bodyTimeout), int64(s.writeTimeout)); least < 0 {
+		return errors.New("-max-body, -max-requests, -body-timeout and -write-timeout must not be below 0")
+	}
+	if s.maxBodiesBytes < s.maxBodyBytes {
+		return fmt.Errorf("-max-bodies is %d, but one request may have -max-body %d bytes", s.maxBodiesBytes, s.maxBodyBytes)
+	}
+	return nil
+}
+
 // A server is an engine behind HTTP.
 type server struct {
 	settings
@@ -56,6 +69,9 @@ func newServer(engine *nanovllm.Engine, folder string, settings settings) (*serv
 		return nil, err
 	}
 	settings.setDefaults()
+	if err := settings.check(); err != nil {
+		return nil, err
+	}
 	for _, origin := range settings.origins {
 		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
 			return nil, err
