@@ -39,8 +39,7 @@ impl Scheduler {
     /// Lets the last running sequences give their blocks back until another one can run. Only beams that rest are there when
     /// nothing was scheduled, nothing is in flight, and no mask is late.
     pub(super) fn break_rest(&mut self, room: &mut Room) {
-        let is_idle =
-            |sequence: &Sequence| sequence.scheduled == 0 && sequence.in_flight == 0 && !sequence.is_late();
+        let is_idle = |sequence: &Sequence| sequence.scheduled == 0 && sequence.in_flight == 0 && !sequence.is_late();
         while self.running.iter().all(is_idle) {
             self.start_waiting(room);
             if !self.running.iter().all(is_idle) {

@@ -50,7 +50,8 @@ impl Compiler {
         let deadline = Instant::now() + Duration::from_millis(milliseconds);
         let Some(place) = Places::take(&self.places, deadline) else {
             let running = limits::STRUCTURES_COMPILING;
-            let reason = format!("{running} others are being compiled since {milliseconds} ms: add the request again later");
+            let reason =
+                format!("{running} others are being compiled since {milliseconds} ms: add the request again later");
             return Err(structure.refusal(&reason));
         };
         let (factory, own) = (self.factory.clone(), structure.clone());
@@ -102,12 +103,15 @@ fn compile(factory: &ParserFactory, structure: &Structure) -> std::result::Resul
             GrammarWithLexer::from_lark(text.clone())
         }
     };
-    
+
     let serialized = GrammarInit::Serialized(TopLevelGrammar::from_grammar(grammar));
     let limits = factory.limits().clone();
-    let (rules, lexer) = serialized.to_internal(Some(factory.tok_env().clone()), limits).map_err(|error| error.to_string())?;
+    let (rules, lexer) =
+        serialized.to_internal(Some(factory.tok_env().clone()), limits).map_err(|error| error.to_string())?;
     try_lexer(factory, &lexer)?;
-    let parser = factory.create_parser_from_init_default(GrammarInit::Internal(rules, lexer)).map_err(|error| error.to_string())?;
+    let parser = factory
+        .create_parser_from_init_default(GrammarInit::Internal(rules, lexer))
+        .map_err(|error| error.to_string())?;
     Compiled::new(parser, factory.tok_env().tok_trie(), structure.text().len())
 }
 
@@ -121,7 +125,9 @@ fn try_lexer(factory: &ParserFactory, lexer: &LexerSpec) -> std::result::Result<
         table.transition(start, byte);
         if table.has_error() {
             let limit = limits::STRUCTURE_START_FUEL;
-            return Err(format!("its lexer creates more than {limit} expressions before the first character, which is the limit"));
+            return Err(format!(
+                "its lexer creates more than {limit} expressions before the first character, which is the limit"
+            ));
         }
     }
     Ok(())

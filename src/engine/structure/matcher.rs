@@ -199,7 +199,11 @@ impl Matcher {
             return Ok(());
         }
         if self.fuel > limits::ANSWER_FUEL {
-            return Err(format!("its lexer created {} expressions, but the limit is {}", self.fuel, limits::ANSWER_FUEL));
+            return Err(format!(
+                "its lexer created {} expressions, but the limit is {}",
+                self.fuel,
+                limits::ANSWER_FUEL
+            ));
         }
         self.may_end = contain(|| self.inner.is_accepting())?.map_err(|error| error.to_string())?;
         let found = contain(|| self.inner.compute_mask())?;

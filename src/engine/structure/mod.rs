@@ -190,7 +190,9 @@ impl Structures {
         let tokenizer = self.tokenizer.as_ref().ok_or(Error::NoTokenizer)?;
         let made = self.compiler.get_or_init(|| {
             let factory = contain(|| self.make_factory(tokenizer));
-            factory.unwrap_or_else(|panic| Err(Error::Unsupported { what: format!("structure: {panic}") })).map(Compiler::new)
+            factory
+                .unwrap_or_else(|panic| Err(Error::Unsupported { what: format!("structure: {panic}") }))
+                .map(Compiler::new)
         });
         made.as_ref().map_err(|error| Error::Unsupported { what: error.to_string() })
     }
