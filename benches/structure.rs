@@ -74,10 +74,18 @@ fn micros(time: Duration) -> f64 {
 fn follow(structures: &Structures, answer: &mut Follower, tokens: &[u32]) -> Vec<f64> {
     (1..=tokens.len())
         .map(|known| {
-            structures.late_masks().expect("there is a structure").begin(None);
+            let late = structures.late_masks().expect("there is a structure");
             let started = Instant::now();
-            let standing = answer.advance(&tokens[..known], Wanted::Mask, &[]);
-            standing.expect("its mask is not late").expect("the text fits");
+            late.begin(None);
+            // Another process may have had the processor for so long that the mask is late.
+            while answer
+                .advance(&tokens[..known], Wanted::Mask, &[])
+                .map(|standing| standing.expect("it fits"))
+                .is_none()
+            {
+                late.begin(None);
+                std::thread::yield_now();
+            }
             micros(started.elapsed())
         })
         .collect()
@@ -117,12 +125,13 @@ fn main() {
         let mean = masks.iter().sum::<f64>() / masks.len() as f64;
         masks.sort_by(f64::total_cmp);
         println!(
-            "{name:<24} {:>7} {compiled:>9.0} {:>7.0} {:>11} {mean:>9.1} {:>7.0} {:>7.0}",
+            "{name:<24} {:>7} {compiled:>9.0} {:>7.0} {:>11} {mean:>9.1} {:>7.0} {:>7.0} {:>7.1}",
             tokens.len(),
             copies / REQUESTS as f64,
             "",
             share(&masks, 0.99),
-            share(&masks, 1.0)
+            share(&masks, 1.0),
+            share(&masks, 0.5)
         );
     }
 }

@@ -162,6 +162,9 @@ const char *nvllm_build_info(void);
 // Bytes of a JSON schema, a regular expression or a Lark grammar.
 #define NVLLM_MAX_STRUCTURE_BYTES 262144
 
+// Milliseconds that adding a request waits for its structure to be compiled; then it is refused.
+#define NVLLM_STRUCTURE_COMPILE_MS 2000
+
 // Bytes of the JSON of one conversation, and of its tools.
 #define NVLLM_MAX_MESSAGES_BYTES 16777216
 

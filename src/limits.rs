@@ -36,6 +36,9 @@ pub const SCHEMA_CONSTANTS: usize = 8192;
 pub const SCHEMA_PATTERN_PAIRS: usize = 16384;
 /// Patterns and formats that one string of a JSON schema has to match together. The work doubles with each.
 pub const SCHEMA_PATTERNS_TOGETHER: u64 = 12;
+/// `multipleOf` of a number of a JSON schema without its factors 2 and 5: the least common multiple, where several are to hold
+/// together. A lexer keeps every remainder apart.
+pub const SCHEMA_MULTIPLE: u64 = 100_000;
 /// Subschemas of a JSON schema after each `$ref` in `allOf`, or beside other keywords, was replaced by what it names.
 pub const SCHEMA_EXPANDED: u64 = 131_072;
 /// Rules and terminals of a Lark grammar. Compiling recurses along chains of them.
@@ -43,7 +46,7 @@ pub const GRAMMAR_RULES: usize = 4096;
 /// Terms that `&` joins in one terminal of a Lark grammar, in what it refers to as well. The work doubles with each.
 pub const GRAMMAR_TERMS_TOGETHER: u64 = 12;
 /// Expressions that the first transitions of a structure's lexer may create: about 100 ns and 6 bytes each.
-pub const STRUCTURE_START_FUEL: u64 = 4_000_000;
+pub const STRUCTURE_START_FUEL: u64 = 3_000_000;
 /// Bytes that the tables of one compiled structure may take, by estimate.
 pub const STRUCTURE_TABLE_BYTES: usize = 32 << 20;
 /// Bytes that the compiled structures take which an engine keeps for later requests, by estimate.

@@ -7,6 +7,7 @@ use super::status::nvllm_status_code::{self, *};
 use super::status::{nvllm_error, nvllm_status};
 use crate::backend::{process, thread};
 use crate::contain;
+use crate::engine::structure;
 use crate::log::{self, Level};
 use std::cell::Cell;
 use std::ffi::c_char;
@@ -93,6 +94,7 @@ fn install_panic_hook() {
     if INSTALLED.swap(true, Ordering::Relaxed) {
         return;
     }
+    structure::disarm_panic_hook();
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let our_thread = std::thread::current().name().is_some_and(|name| name.starts_with(thread::NAME_PREFIX));

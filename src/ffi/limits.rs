@@ -22,6 +22,8 @@ pub const NVLLM_MAX_BIASES: usize = 16384;
 pub const NVLLM_MAX_TEXT_BYTES: usize = 16777216;
 /// Bytes of a JSON schema, a regular expression or a Lark grammar.
 pub const NVLLM_MAX_STRUCTURE_BYTES: usize = 262144;
+/// Milliseconds that adding a request waits for its structure to be compiled; then it is refused.
+pub const NVLLM_STRUCTURE_COMPILE_MS: u64 = 2000;
 /// Bytes of the JSON of one conversation, and of its tools.
 pub const NVLLM_MAX_MESSAGES_BYTES: usize = 16777216;
 
@@ -35,5 +37,6 @@ const _: () = {
     assert!(NVLLM_MAX_BIASES == limits::BIASES);
     assert!(NVLLM_MAX_TEXT_BYTES == limits::TEXT_BYTES);
     assert!(NVLLM_MAX_STRUCTURE_BYTES == limits::STRUCTURE_BYTES);
+    assert!(NVLLM_STRUCTURE_COMPILE_MS == limits::STRUCTURE_COMPILE_MS);
     assert!(NVLLM_MAX_MESSAGES_BYTES == limits::MESSAGES_BYTES);
 };

@@ -7,6 +7,9 @@ use crate::limits;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
+/// What is limited of `multipleOf`.
+const MULTIPLE: &str = "as multipleOf, alone or in common and without factors 2 and 5";
+
 type Checked<T> = Result<T, String>;
 
 /// Keywords whose values are data, not schemas.
@@ -150,7 +153,7 @@ struct Weight {
     patterns: u64,
     /// Subschemas after references were replaced where the compiler does so.
     subschemas: u64,
-    /// A common multiple of all `multipleOf` below it, without a decimal point; 0 where there is none.
+    /// The least common multiple of all `multipleOf` below it, see [`digits`]; 0 where there is none.
     multiple: u64,
 }
 
@@ -179,6 +182,7 @@ impl<'a> Products<'a> {
             subschemas: 1,
             multiple: object.get("multipleOf").and_then(Value::as_number).map_or(0, digits),
         };
+        at_most(MULTIPLE, own.multiple, limits::SCHEMA_MULTIPLE)?;
         let (mut below, mut merged) = (Weight::default(), Vec::new());
         for (key, value) in object {
             match (key.as_str(), value) {
@@ -225,8 +229,7 @@ impl Weight {
         at_most("patterns and formats for one string", both.patterns, limits::SCHEMA_PATTERNS_TOGETHER)?;
         at_most("subschemas once references in allOf are expanded", both.subschemas, limits::SCHEMA_EXPANDED)?;
         if self.multiple > 0 && other.multiple > 0 && self.multiple != other.multiple {
-            // The compiler computes with 32 bits.
-            at_most("as the common multiple of its multipleOf", both.multiple, u64::from(u32::MAX))?;
+            at_most(MULTIPLE, both.multiple, limits::SCHEMA_MULTIPLE)?;
         }
         Ok(both)
     }
@@ -245,12 +248,18 @@ fn common_multiple(a: u64, b: u64) -> u64 {
     }
 }
 
-/// The digits of a number as one number, 1 where they are none of use.
+/// The digits of a number as one number without its factors 2 and 5.
 fn digits(number: &serde_json::Number) -> u64 {
     let text = number.to_string();
     let digits: String =
         text.split(['e', 'E']).next().unwrap_or_default().chars().filter(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or(u64::MAX).max(1)
+    let mut number: u64 = digits.parse().unwrap_or(u64::MAX).max(1);
+    for factor in [2, 5] {
+        while number.is_multiple_of(factor) {
+            number /= factor;
+        }
+    }
+    number
 }
 
 #[cfg(test)]

@@ -9,6 +9,10 @@ use std::sync::Arc;
 /// Bytes of the longest token that the crate's tree holds. A longer one is never chosen.
 const TOKEN_BYTES_MAX: usize = 1000;
 
+/// Bytes of a text without choice that are cut into tokens before each of these: all of a long one would take longer than
+/// a step.
+const FORCED_BYTES: usize = 2048;
+
 /// A text without marks, taken as it stands.
 const PLAIN: Encoding = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Text };
 
@@ -69,12 +73,25 @@ fn word(tokenizer: &Tokenizer, token: TokenId) -> Vec<u8> {
     }
 }
 
+/// The first bytes of a text, at most [`FORCED_BYTES`] and whole characters of it.
+fn beginning(bytes: &[u8]) -> &[u8] {
+    let is_inside = |&index: &usize| bytes[index] & 0xC0 == 0x80;
+    match bytes.len() > FORCED_BYTES {
+        true => {
+            &bytes[..(FORCED_BYTES - 3..=FORCED_BYTES).rev().find(|index| !is_inside(index)).unwrap_or(FORCED_BYTES)]
+        }
+        false => bytes,
+    }
+}
+
 impl TokenizerEnv for Vocabulary {
     fn tok_trie(&self) -> &TokTrie {
         &self.trie
     }
 
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        // Of a text without choice only the first token is used.
+        let bytes = beginning(bytes);
         self.trie.tokenize_with_greedy_fallback(bytes, |text| {
             self.learnt(text).unwrap_or_else(|| self.trie.greedy_tokenize(text.as_bytes()))
         })
