@@ -24,6 +24,13 @@ pub enum Error {
         /// `max_model_len`.
         limit: usize,
     },
+    /// The request can never run, and its prompt was not tokenized to its end.
+    PromptFarTooLong {
+        /// Tokens that the prompt has at least.
+        tokens: usize,
+        /// `max_model_len`.
+        limit: usize,
+    },
     /// A token id that the model does not have.
     TokenOutOfRange {
         /// The id.
@@ -255,6 +262,12 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "prompt has {tokens} tokens, but max_model_len is {limit} and one place is kept for the answer"
+                )
+            }
+            Error::PromptFarTooLong { tokens, limit } => {
+                write!(
+                    f,
+                    "prompt has at least {tokens} tokens, but max_model_len is {limit} and one place is kept for the answer"
                 )
             }
             Error::TokenOutOfRange { token, index, vocab_size } => {

@@ -77,6 +77,39 @@ pub const HEADS: usize = 1 << 14;
 /// Tokens of one sequence where max_model_len is not set and config.json says more.
 pub const UNASKED_MODEL_LEN: usize = 1 << 20;
 
+/// Tokens of a vocabulary, and what its ids are below. The largest of published models has 262,144.
+pub const TOKENS: usize = 1 << 20;
+/// Merges of a tokenizer. The largest of published models has 514,906.
+pub const MERGES: usize = 1 << 21;
+/// Values in tokenizer.json besides its vocabulary and its merges.
+pub const TOKENIZER_VALUES: usize = 1 << 18;
+/// Tokens that are added to a vocabulary by name.
+pub const ADDED_TOKENS: usize = 1 << 14;
+/// Bytes of the spelling of a token.
+pub const TOKEN_BYTES: usize = 4096;
+/// Bytes of the spelling of a token of a unigram model, whose trie is as deep as its tokens are long.
+pub const UNIGRAM_TOKEN_BYTES: usize = 128;
+/// Bytes of all spellings of a unigram model, each of which takes up to 350 in its trie.
+pub const UNIGRAM_BYTES: usize = 2 << 20;
+/// Steps of a normalizer, a pre-tokenizer, a post-processor and a decoder together.
+pub const TOKENIZER_STEPS: usize = 64;
+/// Tokens that the post-processor adds to a text.
+pub const TEMPLATE_TOKENS: usize = 256;
+/// Bytes of a regular expression in tokenizer.json.
+pub const PATTERN_BYTES: usize = 4096;
+/// How many bytes the normalizer and the pre-tokenizer may make of one.
+pub const TEXT_GROWTH: usize = 64;
+/// How many bytes the decoder may make of one.
+pub const DECODER_GROWTH: usize = 4;
+/// Bytes of all added tokens, as the normalizer makes them.
+pub const ADDED_BYTES: usize = 8 << 20;
+/// Bytes that the normalizer and the pre-tokenizer may make of one text.
+pub const GROWN_TEXT_BYTES: usize = 192 << 20;
+/// Bytes of a text for a tokenizer whose patterns may take time with the square of a text's length.
+pub const SLOW_TEXT_BYTES: usize = 32 << 10;
+/// Bytes that are tokenized in one piece. A tokenizer takes some hundred bytes of memory for each.
+pub const TEXT_PIECE_BYTES: usize = 4 << 20;
+
 /// Refuses what is over a limit. `field` names what there is too much of, and `name` the limit as the header does.
 ///
 /// # Errors

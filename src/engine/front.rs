@@ -271,7 +271,8 @@ impl Front {
             Some(bos) if text.starts_with(bos) => AddedTokens::Omit,
             _ => AddedTokens::Add,
         };
-        self.tokenizer()?.encode(text, Encoding { added, spelled: SpelledTokens::Parse })
+        let encoding = Encoding { added, spelled: SpelledTokens::Parse };
+        self.tokenizer()?.encode_within(text, encoding, self.info.limits.model_len)
     }
 
     /// Refuses a prompt of a length that the model cannot take.

@@ -7,17 +7,27 @@
 //! threads. A second added vocabulary with the other setting is a few kilobytes; a second tokenizer would be tens of
 //! megabytes. So the text-only path runs the stages of the crate's `encode` over that second vocabulary.
 
+mod model_file;
 mod text_stream;
 mod token_table;
 
 pub use text_stream::TextStream;
 
+use crate::backend::{read_file, thread};
 use crate::batch::TokenId;
+use crate::contain::contain;
 use crate::error::{Error, Result};
-use serde::de::IgnoredAny;
+use crate::limits;
+use model_file::{Cutting, Facts, Speed};
+use serde::Deserialize;
 use std::path::Path;
 use token_table::TokenTable;
-use tokenizers::tokenizer::{AddedVocabulary, Encoding as CrateEncoding, Model, OffsetType, PreTokenizer};
+use tokenizers::decoders::DecoderWrapper;
+use tokenizers::models::ModelWrapper;
+use tokenizers::normalizers::NormalizerWrapper;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::processors::PostProcessorWrapper;
+use tokenizers::tokenizer::{AddedToken, AddedVocabulary, Encoding as CrateEncoding, Model, OffsetType, PreTokenizer};
 
 /// The tokenizer of a model folder. May be used from any thread.
 pub struct Tokenizer {
@@ -25,7 +35,25 @@ pub struct Tokenizer {
     /// The added tokens of `inner`, but spelled special tokens stay text.
     text_only: AddedVocabulary,
     table: TokenTable,
+    facts: Facts,
+    /// What stands around the tokens of a text; `None` where a text is not cut.
+    frame: Option<Frame>,
 }
+
+/// Tokens that the post-processor adds.
+struct Frame {
+    before: Vec<TokenId>,
+    after: Vec<TokenId>,
+}
+
+/// Words whose tokens the crate keeps, for each thread that tokenizes. One of 255 bytes takes 8 kilobytes.
+const CACHED_WORDS: usize = 2048;
+/// Bytes of a piece of a long text: what lies in caches while it is tokenized.
+const PIECE_BYTES: usize = 64 << 10;
+/// A text is long for a limit on its tokens when it has more bytes than this for each of them.
+const BYTES_OF_TOKEN: usize = 8;
+/// By so many tokens a cut may change the number of those before and after it.
+const TOKENS_OF_CUT: usize = 16;
 
 /// What happens to special tokens, such as `<|im_end|>`, on the way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,30 +99,56 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the file cannot be read, [`Error::ModelFile`] when it is not a tokenizer.
+    /// [`Error::Io`] when the file cannot be read, [`Error::ModelFile`] when it is not a tokenizer, or one that asks for
+    /// more than [`limits`] allow; [`Error::NoThread`] when the system refuses a thread.
     pub fn open(folder: &Path) -> Result<Option<Tokenizer>> {
         let path = folder.join("tokenizer.json");
-        let json = match std::fs::read(&path) {
-            Ok(json) => json,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(Error::Io { path, source }),
-        };
-        Tokenizer::from_json(&json).map(Some).map_err(|reason| Error::ModelFile { path, reason })
+        let Some(json) = read_file(&path, limits::TOKENIZER_FILE_BYTES)? else { return Ok(None) };
+        // Parts of a file may lie within each other, up to the depth that the JSON parser allows.
+        let opened = thread::on_deep_stack("tokenizer", || Tokenizer::from_json(&json))?;
+        opened.map(Some).map_err(|reason| Error::ModelFile { path, reason })
     }
 
     /// A tokenizer from the bytes of a tokenizer.json; the error says what is wrong with them.
     fn from_json(json: &[u8]) -> std::result::Result<Tokenizer, String> {
-        // The crate panics where JSON breaks off inside the decoder, so the syntax is checked first.
-        serde_json::from_slice::<IgnoredAny>(json).map_err(|error| format!("not JSON: {error}"))?;
-        let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(|error| format!("not a tokenizer: {error}"))?;
-        // Some files keep the truncation and padding of the last training run; a prompt is never cut or filled silently.
-        inner.with_truncation(None).map_err(|error| error.to_string())?;
-        inner.with_padding(None);
-        inner.set_encode_special_tokens(false);
+        let facts = model_file::check(json)?;
+        let inner = contain(|| parse(json)).and_then(|parsed| parsed);
+        let inner =
+            inner.map_err(|reason| format!("not a tokenizer: {}", &reason[..reason.floor_char_boundary(300)]))?;
         let mut text_only = inner.get_added_vocabulary().clone();
         text_only.set_encode_special_tokens(true);
         let table = TokenTable::new(&inner);
-        Ok(Tokenizer { inner, text_only, table })
+        let mut tokenizer = Tokenizer { inner, text_only, table, facts, frame: None };
+        tokenizer.try_once()?;
+        tokenizer.frame = tokenizer.find_frame();
+        Ok(tokenizer)
+    }
+
+    /// Encodes and decodes a little, so that a file on which the crate panics is refused when it is opened.
+    fn try_once(&self) -> std::result::Result<(), String> {
+        // A model without the character of a text, and without a token for the unknown, refuses it in words.
+        const TEXTS: [&str; 3] =
+            ["", "a", " Hello, world!\n\n  It\u{2019}s 2\u{00d7}3 \u{4f60}\u{597d} \u{1f600}e\u{301}<x> "];
+        let failed = |what: &str, panic: String| format!("not a tokenizer that works: {what} failed: {panic}");
+        for text in TEXTS {
+            for added in [AddedTokens::Add, AddedTokens::Omit] {
+                for spelled in [SpelledTokens::Parse, SpelledTokens::Text] {
+                    let _ = contain(|| self.encode_by_crate(text, Encoding { added, spelled }))
+                        .map_err(|panic| failed("encoding a text", panic))?;
+                }
+            }
+        }
+        let last = self.vocab_size().saturating_sub(1) as TokenId;
+        let tokens = [0, 1.min(last), last / 2, last, last + 1];
+        let mut sequences = vec![&tokens[..], &[]];
+        sequences.extend(tokens.iter().map(std::slice::from_ref));
+        for sequence in sequences {
+            for skip in [true, false] {
+                let _ =
+                    contain(|| self.inner.decode(sequence, skip)).map_err(|panic| failed("decoding a token", panic))?;
+            }
+        }
+        Ok(())
     }
 
     /// The tokens of `text`.
@@ -104,8 +158,121 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::Tokenizer`] when the model of the tokenizer has no token for the text and none for the unknown.
+    /// [`Error::Option`] when the text is longer than [`limits::TEXT_BYTES`]; [`Error::Tokenizer`] when the model of the
+    /// tokenizer has no token for the text and none for the unknown, or when the tokenizer would take too much for it.
     pub fn encode(&self, text: &str, encoding: Encoding) -> Result<Vec<TokenId>> {
+        self.encode_within(text, encoding, usize::MAX)
+    }
+
+    /// The tokens of `text`, if they are fewer than `limit`.
+    ///
+    /// What a refusal takes grows with `limit` and not with the text: a long text is tokenized piece by piece until there
+    /// are too many tokens.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokenizer::encode`]; [`Error::PromptTooLong`] and [`Error::PromptFarTooLong`] when there are too many tokens.
+    pub fn encode_within(&self, text: &str, encoding: Encoding, limit: usize) -> Result<Vec<TokenId>> {
+        if text.len() > limits::TEXT_BYTES {
+            let value = format!("of {} bytes", text.len());
+            return Err(Error::Option {
+                field: "text",
+                value,
+                wanted: "of at most 16777216 bytes, NVLLM_MAX_TEXT_BYTES",
+            });
+        }
+        let mut tokens = match &self.frame {
+            Some(frame) if text.len() > PIECE_BYTES => self.encode_in_pieces(text, encoding, frame, limit)?,
+            _ => {
+                self.check_length(text, 0, limit)?;
+                self.encode_piece(text, encoding)?
+            }
+        };
+        if tokens.len() >= limit {
+            return Err(Error::PromptTooLong { tokens: tokens.len(), limit });
+        }
+        tokens.shrink_to_fit();
+        Ok(tokens)
+    }
+
+    /// The tokens of a long text, cut where that changes none of them.
+    fn encode_in_pieces(&self, text: &str, encoding: Encoding, frame: &Frame, limit: usize) -> Result<Vec<TokenId>> {
+        let mut tokens = Vec::new();
+        if encoding.added == AddedTokens::Add {
+            tokens.extend_from_slice(&frame.before);
+        }
+        let mut rest = text;
+        while !rest.is_empty() {
+            if tokens.len() >= limit {
+                return Err(Error::PromptFarTooLong { tokens: tokens.len(), limit });
+            }
+            let (piece, after) = rest.split_at(self.facts.cutting.next(rest, PIECE_BYTES));
+            self.check_length(piece, tokens.len(), limit)?;
+            tokens.extend(self.encode_piece(piece, Encoding { added: AddedTokens::Omit, ..encoding })?);
+            rest = after;
+        }
+        if encoding.added == AddedTokens::Add {
+            tokens.extend_from_slice(&frame.after);
+        }
+        Ok(tokens)
+    }
+
+    /// Refuses a text that would take too much, or that certainly has `limit` tokens with the `tokens` before it.
+    fn check_length(&self, text: &str, tokens: usize, limit: usize) -> Result<()> {
+        let (bytes, growth) = (text.len(), self.facts.growth);
+        if bytes > PIECE_BYTES && bytes / BYTES_OF_TOKEN > limit {
+            self.estimate(text, tokens, limit)?;
+        }
+        let refused = |reason| Err(Error::Tokenizer { reason });
+        if self.facts.speed == Speed::Unknown && bytes > limits::SLOW_TEXT_BYTES {
+            let most = limits::SLOW_TEXT_BYTES;
+            return refused(format!(
+                "the text has {bytes} bytes, but this tokenizer's patterns are for at most {most}"
+            ));
+        }
+        if bytes > limits::TEXT_PIECE_BYTES {
+            let most = limits::TEXT_PIECE_BYTES;
+            return refused(format!(
+                "the text has {bytes} bytes without a place where this tokenizer can cut it, but at most {most} are taken in one piece"
+            ));
+        }
+        if bytes.saturating_mul(growth) > limits::GROWN_TEXT_BYTES {
+            let most = limits::GROWN_TEXT_BYTES / growth;
+            return refused(format!(
+                "the text has {bytes} bytes, but at most {most} are taken by this tokenizer, which may make {growth} of each"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a text that certainly has `limit` tokens with the `tokens` before it, by those of its pieces. A cut changes
+    /// their number by a few; spaces around it are left out, because some tokens take all that stand beside them.
+    fn estimate(&self, text: &str, mut tokens: usize, limit: usize) -> Result<()> {
+        let plain = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Parse };
+        let bytes = match self.facts.speed {
+            Speed::Linear => (PIECE_BYTES / self.facts.growth).max(4096),
+            Speed::Unknown => 4096,
+        };
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.floor_char_boundary(bytes));
+            tokens += self.encode_piece(piece.trim(), plain)?.len().saturating_sub(TOKENS_OF_CUT);
+            if tokens >= limit {
+                return Err(Error::PromptFarTooLong { tokens, limit });
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// The tokens of a text, whose length was checked.
+    fn encode_piece(&self, text: &str, encoding: Encoding) -> Result<Vec<TokenId>> {
+        let encoded = contain(|| self.encode_by_crate(text, encoding));
+        let encoded = encoded.map_err(|panic| format!("failed on this text: {panic}"));
+        encoded.and_then(|tokens| tokens).map_err(|reason| Error::Tokenizer { reason })
+    }
+
+    fn encode_by_crate(&self, text: &str, encoding: Encoding) -> std::result::Result<Vec<TokenId>, String> {
         let add_special_tokens = encoding.added == AddedTokens::Add;
         let encoded = match encoding.spelled {
             SpelledTokens::Parse => self.inner.encode_fast(text, add_special_tokens),
@@ -113,9 +280,7 @@ impl Tokenizer {
                 .encode_text_only(text)
                 .and_then(|encoded| self.inner.post_process(encoded, None, add_special_tokens)),
         };
-        encoded
-            .map(|encoded| encoded.get_ids().to_vec())
-            .map_err(|error| Error::Tokenizer { reason: error.to_string() })
+        encoded.map(|encoded| encoded.get_ids().to_vec()).map_err(|error| error.to_string())
     }
 
     /// The stages of the crate's `encode` up to post-processing, over the added vocabulary that leaves special tokens
@@ -127,6 +292,24 @@ impl Tokenizer {
         }
         self.inner.get_model().tokenize_in_pretokenized(&mut pieces, None)?;
         pieces.into_encoding(None, 0, OffsetType::None)
+    }
+
+    /// What the post-processor puts around a text, if the text can be cut and it is clear where the text stands.
+    fn find_frame(&self) -> Option<Frame> {
+        if self.facts.cutting == Cutting::Nowhere {
+            return None;
+        }
+        let tokens = |added| {
+            let encoding = Encoding { added, spelled: SpelledTokens::Parse };
+            self.encode_piece("a", encoding).ok().filter(|tokens| !tokens.is_empty())
+        };
+        let (framed, text) = (tokens(AddedTokens::Add)?, tokens(AddedTokens::Omit)?);
+        let mut places = framed.windows(text.len()).enumerate().filter(|(_, window)| *window == text);
+        let (start, _) = places.next()?;
+        places
+            .next()
+            .is_none()
+            .then(|| Frame { before: framed[..start].to_vec(), after: framed[start + text.len()..].to_vec() })
     }
 
     /// The text of `tokens`; an invalid sequence becomes U+FFFD, an id beyond the vocabulary leaves no text.
@@ -152,9 +335,11 @@ impl Tokenizer {
     }
 
     fn decode_by_crate(&self, tokens: &[TokenId], special: SpecialTokens) -> Result<String> {
-        self.inner
-            .decode(tokens, special == SpecialTokens::Skip)
-            .map_err(|error| Error::Tokenizer { reason: error.to_string() })
+        let decoded = contain(|| self.inner.decode(tokens, special == SpecialTokens::Skip));
+        match decoded {
+            Ok(decoded) => decoded.map_err(|error| Error::Tokenizer { reason: error.to_string() }),
+            Err(panic) => Err(Error::Tokenizer { reason: format!("failed on these tokens: {panic}") }),
+        }
     }
 
     /// The id of the token that is spelled so in tokenizer.json, such as `<|im_end|>`.
@@ -182,6 +367,38 @@ impl Tokenizer {
     pub fn is_special(&self, token: TokenId) -> bool {
         self.table.is_special(token)
     }
+}
+
+/// What of tokenizer.json is used. Some files keep the truncation and padding of the last training run; a prompt is never cut
+/// or filled silently.
+#[derive(Deserialize)]
+struct Parts {
+    version: Option<String>,
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+    normalizer: Option<NormalizerWrapper>,
+    pre_tokenizer: Option<PreTokenizerWrapper>,
+    post_processor: Option<PostProcessorWrapper>,
+    decoder: Option<DecoderWrapper>,
+    model: ModelWrapper,
+}
+
+/// A tokenizer of the crate, with the settings that this library wants.
+fn parse(json: &[u8]) -> std::result::Result<tokenizers::Tokenizer, String> {
+    let parts: Parts = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    if let Some(version) = parts.version.filter(|version| version != "1.0") {
+        return Err(format!("version is {version:.20}, but must be 1.0"));
+    }
+    let mut model = parts.model;
+    model.resize_cache(CACHED_WORDS);
+    let mut inner = tokenizers::Tokenizer::new(model);
+    inner.with_normalizer(parts.normalizer).map_err(|error| error.to_string())?;
+    inner.with_pre_tokenizer(parts.pre_tokenizer);
+    inner.with_post_processor(parts.post_processor);
+    inner.with_decoder(parts.decoder);
+    inner.add_tokens(parts.added_tokens).map_err(|error| error.to_string())?;
+    inner.set_encode_special_tokens(false);
+    Ok(inner)
 }
 
 #[cfg(test)]

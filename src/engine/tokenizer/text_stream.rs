@@ -8,6 +8,10 @@ use super::token_table::{Beginning, IllFormed, Streaming};
 use super::{SpecialTokens, Tokenizer};
 use crate::batch::TokenId;
 
+/// Without a table: tokens that wait for the end of a character, or leave no text. More than that do not wait, so that the
+/// time of a step does not grow with the completion.
+const WAITING_MAX: usize = 64;
+
 /// The text of one completion as its tokens arrive. A stream belongs to one tokenizer.
 #[derive(Debug, Default)]
 pub struct TextStream {
@@ -120,14 +124,15 @@ impl TextStream {
     fn tell(&mut self, tokenizer: &Tokenizer, rest: Rest, out: &mut String) {
         let decode = |tokens: &[TokenId]| tokenizer.decode_by_crate(tokens, SpecialTokens::Keep).unwrap_or_default();
         let text = decode(&self.window);
-        if rest == Rest::MayFollow && text.ends_with('\u{FFFD}') {
+        let waits_long = self.window.len() - self.told >= WAITING_MAX;
+        if rest == Rest::MayFollow && text.ends_with('\u{FFFD}') && !waits_long {
             return;
         }
         // A decoder that changes the text of earlier tokens cannot take back what was told: the rest then stands alone.
         let told = decode(&self.window[..self.told]);
         let alone = if text.starts_with(&told) { String::new() } else { decode(&self.window[self.told..]) };
         let new = text.strip_prefix(told.as_str()).unwrap_or(&alone);
-        if !new.is_empty() {
+        if !new.is_empty() || waits_long {
             out.push_str(new);
             self.window.drain(..self.told);
             self.told = self.window.len();
