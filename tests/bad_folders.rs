@@ -135,8 +135,11 @@ fn a_config_that_is_not_json() {
     assert_file(refusal(&folder.path), "config.json", "is not a JSON object");
 }
 
-/// What stands in the place of a file and is none, made at a path.
-const NO_FILES: &[(&str, fn(&Path))] = &[
+/// Makes something at a path.
+type Make = fn(&Path);
+
+/// What stands in the place of a file and is none.
+const NO_FILES: &[(&str, Make)] = &[
     ("a FIFO", |path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success())),
     ("an endless device", |path| symlink("/dev/zero", path).unwrap()),
     ("a terminal", |path| symlink("/dev/tty", path).unwrap()),

@@ -69,7 +69,7 @@ const FILES: &[(&str, Outcome)] = &[
     ("added-erased", Refused("not a tokenizer")),
     ("added-long", Refused("added_tokens has a token of 5000 bytes, but at most 4096 are read")),
     ("added-no-list", Refused("added_tokens must be a list")),
-    ("added-same-when-normalized", Refused("not a tokenizer")),
+    ("added-same-when-normalized", Opens),
     ("added-takes-spaces", Opens),
     ("added-twice", Opens),
     ("bert-largest", Opens),
@@ -131,7 +131,7 @@ const FILES: &[(&str, Outcome)] = &[
     ("normalizer-many", Refused("normalizer brings the tokenizer to more than 64 steps")),
     ("normalizer-prepend-chain", Refused("normalizer may make 81 bytes of one, but at most 64 are accepted")),
     ("normalizer-prepend-large", Refused("normalizer may make 5001 bytes of one")),
-    ("normalizer-replace-boundary", Refused("normalizer: pattern may match nothing")),
+    ("normalizer-replace-boundary", Refused("in a way whose time has no known bound")),
     ("normalizer-replace-chain", Refused("normalizer may make 128 bytes of one")),
     ("normalizer-replace-large", Refused("normalizer may make 5000 bytes of one")),
     ("normalizer-replace-nothing", Refused("normalizer: pattern may match nothing")),
@@ -152,7 +152,7 @@ const FILES: &[(&str, Outcome)] = &[
     ("pre-metaspace-chain", Refused("pre_tokenizer may make 256 bytes of one")),
     ("pre-metaspace-two", Refused("not a tokenizer")),
     ("pre-split-backtracks", Refused("in a way whose time has no known bound")),
-    ("pre-split-backtracks-nested", Refused("pre_tokenizer: pattern may match nothing")),
+    ("pre-split-backtracks-nested", Refused("in a way whose time has no known bound")),
     ("pre-split-broken", Refused("pre_tokenizer: pattern \"(\"")),
     ("pre-split-calls-itself", Refused("Unknown group flag")),
     ("pre-split-class-counted", Refused("repeats a part 5000 times, but at most 256 are accepted")),
@@ -400,7 +400,7 @@ fn a_text_in_one_piece_takes_some_hundred_bytes_for_each_of_its_own() {
     for name in ["byte_level", "byte_level_bos", "sentencepiece", "metaspace", "wordpiece"] {
         let tokenizer = Tokenizer::open(&golden.join(name)).unwrap().unwrap();
         for part in ["a", " ", ".", " a", "The answer to 42 is, in short: no. ", "\u{1F600}"] {
-            let text = part.repeat((1 << 20) / part.len());
+            let text = part.repeat((256 << 10) / part.len());
             let (tokens, time, bytes) = measured(|| tokenizer.encode(&text, ALL[0]));
             let tokens = tokens.map(|tokens| tokens.len());
             println!("{name}: {part:?}: {tokens:?}, {time:?}, {} bytes for each", bytes / text.len());

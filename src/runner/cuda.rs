@@ -50,7 +50,7 @@ impl CudaRunner {
         let spec = families::spec(&hf)?;
         let limits = memory::batch_limits(config, spec.max_positions, &memory::CUDA)?;
         let free = memory::free_host_bytes();
-        let mut weights = open_weights(folder, config, free)?;
+        let mut weights = open_weights(folder, config, free.unwrap_or(u64::MAX))?;
         let memory = memory::HostMemory { free, weights: 0 };
         memory::check_table(limits.model_len, spec.head_dim, &memory)?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());

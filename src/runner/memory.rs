@@ -86,8 +86,8 @@ fn check(field: &'static str, value: usize, max: usize, wanted: &'static str) ->
 
 /// What the host has to offer.
 pub struct HostMemory {
-    /// Bytes that nobody held before the model was opened.
-    pub free: u64,
+    /// Bytes that nobody held before the model was opened; `None` where the system does not say.
+    pub free: Option<u64>,
     /// Bytes that the weights take of these.
     pub weights: u64,
 }
@@ -96,7 +96,7 @@ pub struct HostMemory {
 /// table of rotary positions is touched whole, and comes out of a share as the weights do.
 pub fn host_kv_blocks(budget: KvBudget, limits: &BatchLimits, shape: &KvShape, memory: &HostMemory) -> Result<usize> {
     blocks_in(budget, limits, shape, |share| {
-        let held = (memory.free as f64 * f64::from(share.unwrap_or(CPU.memory_share))) as u64;
+        let held = (memory.free.unwrap_or(0) as f64 * f64::from(share.unwrap_or(CPU.memory_share))) as u64;
         let left = held.saturating_sub(memory.weights);
         // The table has no more positions than the blocks have slots, of which there are fewer when it is paid for.
         let slots = left / shape.block_bytes() as u64 * limits.block_size as u64;
@@ -108,8 +108,9 @@ pub fn host_kv_blocks(budget: KvBudget, limits: &BatchLimits, shape: &KvShape, m
 /// Refuses a table of rotary positions that memory does not hold.
 pub fn check_table(positions: usize, head_dim: usize, memory: &HostMemory) -> Result<()> {
     let bytes = table_bytes(positions as u64, head_dim);
-    match memory.free.saturating_sub(memory.weights) {
-        left if left < bytes => {
+    // Weights that are mapped can be dropped, so they leave the table its room.
+    match memory.free {
+        Some(free) if free < bytes => {
             Err(Error::OutOfMemory { what: "the table of rotary positions", bytes, knob: "max_model_len" })
         }
         _ => Ok(()),
@@ -168,12 +169,12 @@ fn blocks_in(
     }
 }
 
-/// Memory that programs of this machine, or of this container, can still have.
-pub fn free_host_bytes() -> u64 {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_in(&text)).unwrap_or(0);
+/// Memory that programs of this machine, or of this container, can still have, if the system says.
+pub fn free_host_bytes() -> Option<u64> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_in(&text));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| cgroup_of(&text));
     let container = group.and_then(|group| free_in_cgroup(Path::new("/sys/fs/cgroup"), &group));
-    machine.min(container.unwrap_or(u64::MAX))
+    machine.into_iter().chain(container).min()
 }
 
 /// `MemAvailable` of /proc/meminfo: free pages, and those of files that can be dropped.
@@ -296,8 +297,9 @@ mod tests {
     #[test]
     fn on_the_host_the_weights_are_paid_for_first() {
         let (limits, shape) = sizes();
-        let blocks =
-            |free, weights| host_kv_blocks(KvBudget::MemoryShare(1.0), &limits, &shape, &HostMemory { free, weights });
+        let blocks = |free, weights| {
+            host_kv_blocks(KvBudget::MemoryShare(1.0), &limits, &shape, &HostMemory { free: Some(free), weights })
+        };
         assert_eq!(blocks(1 << 30, 0).ok(), Some(16));
         assert!(matches!(blocks(1 << 30, u64::MAX), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
     }
@@ -308,8 +310,9 @@ mod tests {
         (limits.model_len, limits.rows) = (1 << 24, 1 << 10);
         let block = shape.block_bytes() as u64;
         assert_eq!(block, 1024);
-        let blocks =
-            |free: u64, budget| host_kv_blocks(budget, &limits, &shape, &HostMemory { free, weights: 0 }).unwrap();
+        let blocks = |free: u64, budget| {
+            host_kv_blocks(budget, &limits, &shape, &HostMemory { free: Some(free), weights: 0 }).unwrap()
+        };
         // 100 blocks have 1600 slots, whose positions take 32 bytes each.
         assert_eq!(blocks(100 * block, KvBudget::MemoryShare(1.0)), 50);
         assert_eq!(blocks(0, KvBudget::Bytes(100 * block)), 100, "bytes are those of the cache");
@@ -317,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_table_that_memory_does_not_hold_is_refused() {
-        let memory = HostMemory { free: 1 << 30, weights: 1 << 29 };
+        let memory = HostMemory { free: Some(1 << 29), weights: 1 << 40 };
         assert!(check_table(1 << 20, 128, &memory).is_ok());
         match check_table((1 << 20) + 1, 128, &memory) {
             Err(Error::OutOfMemory { knob: "max_model_len", bytes, .. }) => assert_eq!(bytes, (1 << 29) + 512),
@@ -366,6 +369,6 @@ mod tests {
 
     #[test]
     fn this_machine_says_how_much_memory_is_free() {
-        assert!(free_host_bytes() > 0);
+        assert!(free_host_bytes() > Some(0));
     }
 }

@@ -50,7 +50,7 @@ impl<B: Backend> SingleRunner<B> {
         let limits = memory::batch_limits(config, spec.max_positions, &memory::CPU)?;
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
-        let mut weights = Weights::open(folder, config.dtype, config.loading, free)?;
+        let mut weights = Weights::open(folder, config.dtype, config.loading, free.unwrap_or(u64::MAX))?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let memory = memory::HostMemory { free, weights: weights.total_bytes() };
         let blocks = memory::host_kv_blocks(config.kv_budget, &limits, &kv_shape, &memory)?;

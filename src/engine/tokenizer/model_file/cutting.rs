@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(cut("one two", 2), 3);
         assert_eq!(cut("one two", 3), 7, "the letter before byte 3 is not seen");
         assert_eq!(cut("日本語。x", 0), 9);
-        assert_eq!(cut("日本語。x", 8), 13);
+        assert_eq!(cut("日本語。x", 9), 13);
         assert_eq!(cut("it's 12 ,.", 0), 4);
         assert_eq!(cut("", 0), 0);
         assert_eq!(Cutting::Nowhere.next("one two", 0), 7);

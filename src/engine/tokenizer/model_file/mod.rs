@@ -135,6 +135,9 @@ fn number(object: &Map<String, Value>, name: &str, least: u64, most: u64) -> Res
     }
 }
 
+/// The fields of a step, and its parts where it is a list of steps.
+type Step<'a> = (&'a Map<String, Value>, &'a [Value]);
+
 /// The steps that a text goes through, as they are counted.
 struct Steps {
     left: usize,
@@ -144,12 +147,7 @@ struct Steps {
 impl Steps {
     /// Counts a step, and its parts where it is a list of steps. Parts are known by their fields, because a step without a
     /// `type` is read by them too.
-    fn open<'a>(
-        &mut self,
-        step: &'a Value,
-        list: &str,
-        of: &str,
-    ) -> Result<Option<(&'a Map<String, Value>, &'a [Value])>, String> {
+    fn open<'a>(&mut self, step: &'a Value, list: &str, of: &str) -> Result<Option<Step<'a>>, String> {
         let most = limits::TOKENIZER_STEPS;
         self.left =
             self.left.checked_sub(1).ok_or_else(|| format!("{of} brings the tokenizer to more than {most} steps"))?;
