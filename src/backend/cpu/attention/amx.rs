@@ -74,18 +74,10 @@ const NOBODY: Softmax =
 impl Work {
     /// Memory for `threads` threads; none where it serves nobody.
     pub fn new(isa: Isa, threads: usize) -> Vec<Work> {
-        const NO_TILE: Tile = [[0; EDGE]; EDGE];
-        let work = Work {
-            queries: [NO_TILE; BLOCKS * 2 * DIM / STEP],
-            keys: [bf16::ZERO; KEY_STEP * DIM],
-            values: [NO_TILE; DIM / EDGE * KEY_TILES],
-            scores: [[0.0; EDGE]; KEY_STEP],
-            weights: [NO_TILE; 2 * KEY_TILES],
-            sums: [[[0.0; EDGE]; EDGE]; 4],
-            outs: [[[0.0; EDGE]; EDGE]; BLOCKS * DIM / EDGE],
-            softmax: [NOBODY; BLOCKS],
-        };
-        if isa == Isa::Amx { vec![work; threads] } else { Vec::new() }
+        let threads = if isa == Isa::Amx { threads } else { 0 };
+        // SAFETY: all fields are numbers, of which zeros are valid. They are zeroed where they lie, since a `Work` on the way
+        // there would take 100 KiB of the caller's stack; a tile begins by setting its softmax.
+        unsafe { Box::<[Work]>::new_zeroed_slice(threads).assume_init() }.into_vec()
     }
 }
 
