@@ -49,7 +49,7 @@ impl Engine {
                 sizes.model_len
             ),
         );
-        Ok(Engine::assemble(loaded, limits, text))
+        Engine::assemble(loaded, limits, text)
     }
 }
 

@@ -13,6 +13,7 @@
 //! | `NVLLM_CAMPAIGN_SECONDS` | seconds of each target |
 //! | `NVLLM_CAMPAIGN_CASES` | cases of each target |
 //! | `NVLLM_CAMPAIGN_CASE` | the number of the only case to run |
+//! | `NVLLM_CAMPAIGN_FROM` | the number of the first case, for instance one beyond the corpus |
 //! | `NVLLM_CAMPAIGN_JOBS` | processes at once |
 //!
 //! Words on the command line choose targets, as with other tests.
@@ -49,6 +50,7 @@ fn plan() -> Plan {
         cases,
         time: seconds.map(Duration::from_secs),
         only: number("NVLLM_CAMPAIGN_CASE"),
+        from: number("NVLLM_CAMPAIGN_FROM").unwrap_or(0),
         jobs: number("NVLLM_CAMPAIGN_JOBS").map_or(cores.min(4), |jobs| jobs as usize),
     }
 }

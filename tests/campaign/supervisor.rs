@@ -28,6 +28,8 @@ pub struct Plan {
     pub time: Option<Duration>,
     /// The only case to run.
     pub only: Option<u64>,
+    /// The first case.
+    pub from: u64,
     /// Processes at once.
     pub jobs: usize,
 }
@@ -186,9 +188,9 @@ impl<'a> Course<'a> {
         let corpus = target.corpus();
         let (next, last) = match (plan.only, plan.cases, plan.time) {
             (Some(only), _, _) => (only, only + 1),
-            (_, Some(cases), _) => (0, cases),
-            (_, _, Some(_)) => (0, u64::MAX),
-            _ => (0, target.long_cases()),
+            (_, Some(cases), _) => (plan.from, plan.from + cases),
+            (_, _, Some(_)) => (plan.from, u64::MAX),
+            _ => (plan.from, target.long_cases()),
         };
         Course {
             target,
