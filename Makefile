@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go install package package-check bench
+.PHONY: help demo test lint header kernels gpu go install package package-check bench fuzz soak
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,3 +56,9 @@ install: ## Install library, header, pkg-config file and CMake package under PRE
 
 bench: ## Run the benchmarks
 	cargo bench
+
+fuzz: ## Run the long campaign of random and hostile inputs: about an hour; NVLLM_CAMPAIGN_SEED repeats one
+	NVLLM_CAMPAIGN=$${NVLLM_CAMPAIGN:-long} cargo test --release --locked --test campaign
+
+soak: ## Run a million requests with every option, and watch memory
+	NVLLM_SOAK_REQUESTS=$${NVLLM_SOAK_REQUESTS:-1000000} cargo test --release --locked --test soak -- --nocapture

@@ -1,4 +1,5 @@
 //! A step of work: the seam between engine and runner.
+use crate::error::{Result, room};
 
 /// An index into the model's vocabulary.
 pub type TokenId = u32;
@@ -242,26 +243,42 @@ impl BatchLimits {
 
 impl Batch {
     /// An empty batch that grows to `limits` without allocating.
-    pub fn with_limits(limits: &BatchLimits) -> Batch {
-        Batch {
-            token_ids: Vec::with_capacity(limits.tokens),
-            positions: Vec::with_capacity(limits.tokens),
-            slots: Vec::with_capacity(limits.tokens),
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory).
+    pub fn within(limits: &BatchLimits) -> Result<Batch> {
+        fn of<T>(len: usize) -> Result<Vec<T>> {
+            room(len, "a batch", "max_batched_tokens or max_num_seqs")
+        }
+        Ok(Batch {
+            token_ids: of(limits.tokens)?,
+            positions: of(limits.tokens)?,
+            slots: of(limits.tokens)?,
             row_starts: {
-                let mut starts = Vec::with_capacity(limits.rows + 1);
+                let mut starts = of(limits.rows + 1)?;
                 starts.push(0);
                 starts
             },
-            context_lens: Vec::with_capacity(limits.rows),
-            block_tables: Vec::with_capacity(limits.rows * limits.table_width()),
+            context_lens: of(limits.rows)?,
+            block_tables: room(limits.rows * limits.table_width(), "block tables", "max_num_seqs or max_model_len")?,
             table_width: limits.table_width(),
-            sampled_tokens: Vec::with_capacity(limits.rows),
-            sampling: Vec::with_capacity(limits.rows),
+            sampled_tokens: of(limits.rows)?,
+            sampling: of(limits.rows)?,
             adjustments: Vec::new(),
             masks: Vec::new(),
-            hidden_tokens: Vec::with_capacity(limits.hiddens()),
-            copies: Vec::with_capacity(limits.rows),
-        }
+            hidden_tokens: of(limits.hiddens())?,
+            copies: of(limits.rows)?,
+        })
+    }
+
+    /// [`Batch::within`] for tests and benches.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory.
+    pub fn with_limits(limits: &BatchLimits) -> Batch {
+        Batch::within(limits).expect("there is memory for a batch")
     }
 
     /// New tokens of all rows.

@@ -11,6 +11,25 @@ use std::path::PathBuf;
 /// The result of anything that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// An empty vector that grows to `len` values without allocating: for sizes that an option or a model decides.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] of these words, where an ordinary vector would end the process.
+pub fn room<T>(len: usize, what: &'static str, knob: &'static str) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    let bytes = len.saturating_mul(size_of::<T>()) as u64;
+    values.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { what, bytes, knob })?;
+    Ok(values)
+}
+
+/// `len` times `value`, as [`room`].
+pub fn filled<T: Clone>(value: T, len: usize, what: &'static str, knob: &'static str) -> Result<Vec<T>> {
+    let mut values = room(len, what, knob)?;
+    values.resize(len, value);
+    Ok(values)
+}
+
 /// An expected failure.
 #[derive(Debug)]
 pub enum Error {

@@ -13,6 +13,7 @@
 
 use super::options::PrefixCache;
 use crate::batch::{BlockId, TokenId};
+use crate::error::{self, filled};
 use std::hash::{BuildHasher, RandomState};
 
 /// Stands for "no block" in the links, so that a link takes four bytes.
@@ -105,19 +106,21 @@ struct Line {
 
 impl BlockManager {
     /// A pool of `blocks` free blocks of `block_size` tokens.
-    pub fn new(blocks: usize, block_size: usize, cache: PrefixCache) -> BlockManager {
+    pub fn new(blocks: usize, block_size: usize, cache: PrefixCache) -> error::Result<BlockManager> {
         assert!(blocks < NONE as usize && block_size > 0, "{blocks} blocks of {block_size} tokens");
         let remembered = match cache {
             PrefixCache::On => blocks,
             PrefixCache::Off => 0,
         };
+        let (what, knob) = ("the table of KV blocks", "kv_cache_bytes");
+        let free = Block { references: 0, before: NONE, after: NONE, published: None };
         let mut manager = BlockManager {
             block_size,
             cache,
-            blocks: vec![Block { references: 0, before: NONE, after: NONE, published: None }; blocks],
-            tokens: vec![0; remembered * block_size],
+            blocks: filled(free, blocks, what, knob)?,
+            tokens: filled(0, remembered * block_size, what, knob)?,
             free: Line { first: NONE, last: NONE, len: 0 },
-            buckets: vec![NONE; remembered.next_power_of_two()],
+            buckets: filled(NONE, remembered.next_power_of_two(), what, knob)?,
             hasher: RandomState::new(),
             prefixes_made: 0,
             counts: CacheCounts::default(),
@@ -125,7 +128,7 @@ impl BlockManager {
         for block in 0..blocks as u32 {
             manager.free.push_back(&mut manager.blocks, block);
         }
-        manager
+        Ok(manager)
     }
 
     /// Blocks of the pool.

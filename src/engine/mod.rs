@@ -38,7 +38,7 @@ pub use generate::{Ask, Asked, Progress};
 pub use saved_prefix::CachedPrefix;
 
 use crate::batch::{Batch, TokenId};
-use crate::error::Result;
+use crate::error::{Result, room};
 use crate::runner::{Loaded, Runner};
 use deadlines::Deadlines;
 use front::TextFiles;
@@ -126,34 +126,38 @@ pub type Sink<'a> = dyn FnMut(&Output) -> ControlFlow<()> + 'a;
 
 impl Engine {
     /// An engine over a runner that is ready: without tokenizer and chat template, so for token ids only.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory.
     pub fn with_runner(loaded: Loaded, limits: EngineLimits) -> Engine {
-        Engine::assemble(loaded, limits, TextFiles::default())
+        Engine::assemble(loaded, limits, TextFiles::default()).expect("there is memory for an engine")
     }
 
     /// The same, with a tokenizer.
     pub fn with_tokenizer(loaded: Loaded, limits: EngineLimits, tokenizer: Tokenizer) -> Engine {
         let text = TextFiles { tokenizer: Some(Arc::new(tokenizer)), ..TextFiles::default() };
-        Engine::assemble(loaded, limits, text)
+        Engine::assemble(loaded, limits, text).expect("there is memory for an engine")
     }
 
-    fn assemble(loaded: Loaded, limits: EngineLimits, text: TextFiles) -> Engine {
+    fn assemble(loaded: Loaded, limits: EngineLimits, text: TextFiles) -> Result<Engine> {
         let Loaded { runner, info } = loaded;
-        Engine {
-            scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache),
+        Ok(Engine {
+            scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache)?,
             deadlines: Deadlines::default(),
             in_flight: VecDeque::with_capacity(runner.depth()),
-            idle: (0..runner.depth()).map(|_| Pass::with_limits(&info.limits)).collect(),
-            batch: Batch::with_limits(&info.limits),
+            idle: (0..runner.depth()).map(|_| Pass::with_limits(&info.limits)).collect::<Result<_>>()?,
+            batch: Batch::within(&info.limits)?,
             cost: PassCost::default(),
             outputs: OutputQueue::default(),
             stats: Stats { kv_blocks_total: info.num_kv_blocks as u32, ..Stats::default() },
-            ended: Vec::with_capacity(info.limits.rows),
+            ended: room(info.limits.rows, "the sequences that run", "max_num_seqs")?,
             arrivals: Vec::new(),
             cancels: Vec::new(),
             unpins: Vec::new(),
             front: Arc::new(Front::new(info, limits, text)),
             runner,
-        }
+        })
     }
 
     /// The side that other threads may use.

@@ -46,7 +46,7 @@ impl Engine {
                 sizes.model_len
             ),
         );
-        Ok(Engine::assemble(loaded, limits, text))
+        Engine::assemble(loaded, limits, text)
     }
 }
 

@@ -22,6 +22,7 @@ use super::options::PrefixCache;
 use super::pins::Pins;
 use super::sequence::{Life, Pin, Place, Sequence};
 use crate::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled};
+use crate::error::{Result, room};
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
@@ -101,8 +102,8 @@ pub enum News<'a> {
 
 impl Pass {
     /// An empty pass that grows to `limits` without allocating.
-    pub fn with_limits(limits: &BatchLimits) -> Pass {
-        Pass { rows: Vec::with_capacity(limits.rows), ..Pass::default() }
+    pub fn with_limits(limits: &BatchLimits) -> Result<Pass> {
+        Ok(Pass { rows: room(limits.rows, "a pass", "max_num_seqs")?, ..Pass::default() })
     }
 
     /// Whether there is nothing in it.
@@ -124,19 +125,19 @@ impl Pass {
 
 impl Scheduler {
     /// A scheduler without sequences over `blocks` free blocks.
-    pub fn new(limits: BatchLimits, blocks: usize, cache: PrefixCache) -> Scheduler {
-        Scheduler {
+    pub fn new(limits: BatchLimits, blocks: usize, cache: PrefixCache) -> Result<Scheduler> {
+        Ok(Scheduler {
             limits,
             waiting: BTreeMap::new(),
             unmade: 0,
-            running: Vec::with_capacity(limits.rows),
-            pool: BlockManager::new(blocks, limits.block_size, cache),
+            running: room(limits.rows, "the sequences that run", "max_num_seqs")?,
+            pool: BlockManager::new(blocks, limits.block_size, cache)?,
             pins: Pins::default(),
             searches: BTreeMap::new(),
-            copies: Vec::with_capacity(limits.rows),
+            copies: room(limits.rows, "the sequences that run", "max_num_seqs")?,
             preemptions: 0,
             cached_tokens: 0,
-        }
+        })
     }
 
     /// Sequences that run.

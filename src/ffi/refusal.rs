@@ -94,6 +94,8 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::KvCacheTooSmall { .. }
         | Error::NoThread { .. }
         | Error::OutOfMemory { .. } => NVLLM_ERR_OUT_OF_MEMORY,
+        // A file that does not fit into memory.
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::OutOfMemory => NVLLM_ERR_OUT_OF_MEMORY,
         Error::QueueFull { .. } => NVLLM_ERR_QUEUE_FULL,
         Error::UnknownRequest { .. } | Error::UnknownPin { .. } | Error::NotCached { .. } => NVLLM_ERR_NOT_FOUND,
         Error::NoTokenizer | Error::NoChatTemplate | Error::Unsupported { .. } => NVLLM_ERR_UNSUPPORTED,

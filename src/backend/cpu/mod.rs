@@ -39,7 +39,7 @@ pub use pool::Pool;
 
 use super::{Backend, HeadNorm, HostTensor, KvShape};
 use crate::batch::{Batch, BatchLimits, BlockId, RANKED_MAX, Sampled, TokenId};
-use crate::error::Result;
+use crate::error::{Result, room};
 use parking_lot::Mutex;
 use std::ops::Range;
 
@@ -141,7 +141,9 @@ impl Backend for Cpu {
     }
 
     fn table(&self, values: &[f32]) -> Result<Box<[f32]>> {
-        Ok(values.into())
+        let mut table = room(values.len(), "a table of the model", "max_model_len")?;
+        table.extend_from_slice(values);
+        Ok(table.into_boxed_slice())
     }
 
     fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
@@ -149,14 +151,15 @@ impl Backend for Cpu {
     }
 
     fn step(&self, limits: &BatchLimits) -> Result<Step> {
+        let (what, knob) = ("the results of a pass", "max_num_seqs");
         Ok(Step {
-            batch: Batch::with_limits(limits),
-            sampled: Vec::with_capacity(limits.rows),
+            batch: Batch::within(limits)?,
+            sampled: room(limits.rows, what, knob)?,
             hidden: Vec::new(),
             raw: Vec::new(),
-            logprobs: Vec::with_capacity(limits.rows),
-            top_tokens: Vec::with_capacity(limits.rows * RANKED_MAX),
-            top_logprobs: Vec::with_capacity(limits.rows * RANKED_MAX),
+            logprobs: room(limits.rows, what, knob)?,
+            top_tokens: room(limits.rows * RANKED_MAX, what, knob)?,
+            top_logprobs: room(limits.rows * RANKED_MAX, what, knob)?,
         })
     }
 

@@ -227,7 +227,7 @@ impl Step {
     ) -> Result<Step> {
         let layout = Layout::largest(limits, workers);
         Ok(Step {
-            batch: Batch::with_limits(limits),
+            batch: Batch::within(limits)?,
             plan: Plan::with_capacity(limits.rows, workers, Plan::tiles_max(limits.tokens, limits.rows)),
             layout,
             limits: *limits,

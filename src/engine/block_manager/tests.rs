@@ -25,7 +25,7 @@ fn allocate(pool: &mut BlockManager, tokens: &[TokenId]) -> (Vec<BlockId>, usize
 
 #[test]
 fn a_refused_allocation_leaves_the_pool_untouched() {
-    let mut pool = BlockManager::new(3, 4, PrefixCache::On);
+    let mut pool = BlockManager::new(3, 4, PrefixCache::On).unwrap();
     let mut held = computed(&mut pool, &[7; 5]);
     pool.release(&mut held);
     let mut table = Vec::new();
@@ -37,7 +37,7 @@ fn a_refused_allocation_leaves_the_pool_untouched() {
 
 #[test]
 fn spare_blocks_are_left_free() {
-    let mut pool = BlockManager::new(3, 4, PrefixCache::On);
+    let mut pool = BlockManager::new(3, 4, PrefixCache::On).unwrap();
     assert_eq!(pool.try_allocate(EMPTY, &[1; 8], 2, &mut Vec::new()), Err(Lacking { free_blocks: 2 }));
     assert!(pool.try_allocate(EMPTY, &[1; 8], 1, &mut Vec::new()).is_ok());
 }
@@ -58,7 +58,7 @@ fn a_prefix_is_shared_block_by_block_but_never_the_last_token() {
         Case { name: "the second block alone", tokens: &[5, 6, 7, 8, 9], shared: 0 },
     ];
     for case in CASES {
-        let mut pool = BlockManager::new(8, 4, PrefixCache::On);
+        let mut pool = BlockManager::new(8, 4, PrefixCache::On).unwrap();
         let first = computed(&mut pool, &[1, 2, 3, 4, 5, 6, 7, 8]);
         let (table, shared) = allocate(&mut pool, case.tokens);
         assert_eq!(shared, case.shared, "{}", case.name);
@@ -70,7 +70,7 @@ fn a_prefix_is_shared_block_by_block_but_never_the_last_token() {
 
 #[test]
 fn a_block_is_not_findable_before_it_is_published() {
-    let mut pool = BlockManager::new(8, 2, PrefixCache::On);
+    let mut pool = BlockManager::new(8, 2, PrefixCache::On).unwrap();
     let (mut table, _) = allocate(&mut pool, &[1, 2, 3, 4, 5]);
     assert_eq!(allocate(&mut pool, &[1, 2, 3, 4, 5]).1, 0);
     pool.publish(EMPTY, &[1, 2], &mut table[0]);
@@ -79,7 +79,7 @@ fn a_block_is_not_findable_before_it_is_published() {
 
 #[test]
 fn two_copies_of_a_prefix_become_one_when_published() {
-    let mut pool = BlockManager::new(6, 2, PrefixCache::On);
+    let mut pool = BlockManager::new(6, 2, PrefixCache::On).unwrap();
     let tokens = [1, 2, 3, 4, 5];
     let ((mut first, none), (mut second, _)) = (allocate(&mut pool, &tokens), allocate(&mut pool, &tokens));
     assert_eq!((none, pool.free_blocks()), (0, 0));
@@ -97,7 +97,7 @@ fn two_copies_of_a_prefix_become_one_when_published() {
 
 #[test]
 fn released_blocks_are_reused_oldest_first_and_tail_before_head() {
-    let mut pool = BlockManager::new(4, 2, PrefixCache::On);
+    let mut pool = BlockManager::new(4, 2, PrefixCache::On).unwrap();
     let mut old = computed(&mut pool, &[1, 2, 3, 4]);
     let mut young = computed(&mut pool, &[5, 6, 7, 8]);
     let expected = [old[1], old[0], young[1], young[0]];
@@ -109,7 +109,7 @@ fn released_blocks_are_reused_oldest_first_and_tail_before_head() {
 
 #[test]
 fn blocks_without_findable_content_are_reused_before_others() {
-    let mut pool = BlockManager::new(3, 2, PrefixCache::On);
+    let mut pool = BlockManager::new(3, 2, PrefixCache::On).unwrap();
     let mut table = computed(&mut pool, &[1, 2, 3]);
     let (findable, partial) = (table[0], table[1]);
     let untouched = 3 - findable - partial;
@@ -119,7 +119,7 @@ fn blocks_without_findable_content_are_reused_before_others() {
 
 #[test]
 fn a_reused_block_is_not_found_any_more() {
-    let mut pool = BlockManager::new(2, 2, PrefixCache::On);
+    let mut pool = BlockManager::new(2, 2, PrefixCache::On).unwrap();
     let mut table = computed(&mut pool, &[1, 2, 3, 4]);
     pool.release(&mut table);
     pool.take().unwrap();
@@ -130,7 +130,7 @@ fn a_reused_block_is_not_found_any_more() {
 
 #[test]
 fn a_prefix_that_was_lost_and_computed_again_does_not_revive_what_followed_it() {
-    let mut pool = BlockManager::new(6, 1, PrefixCache::On);
+    let mut pool = BlockManager::new(6, 1, PrefixCache::On).unwrap();
     let mut first = computed(&mut pool, &[1, 2]);
     let child = first[1];
     pool.let_go(first.remove(0));
@@ -144,7 +144,7 @@ fn a_prefix_that_was_lost_and_computed_again_does_not_revive_what_followed_it() 
 
 #[test]
 fn blocks_of_one_bucket_are_found_and_forgotten_one_by_one() {
-    let mut pool = BlockManager::new(64, 1, PrefixCache::On);
+    let mut pool = BlockManager::new(64, 1, PrefixCache::On).unwrap();
     pool.buckets.truncate(1);
     let mut tables: Vec<_> = (0..64).map(|token| computed(&mut pool, &[token])).collect();
     assert!((0..64).all(|token| pool.find(EMPTY, &[token]).is_some()));
@@ -159,7 +159,7 @@ fn blocks_of_one_bucket_are_found_and_forgotten_one_by_one() {
 
 #[test]
 fn without_prefix_cache_nothing_is_shared() {
-    let mut pool = BlockManager::new(8, 2, PrefixCache::Off);
+    let mut pool = BlockManager::new(8, 2, PrefixCache::Off).unwrap();
     computed(&mut pool, &[1, 2, 3]);
     assert_eq!(allocate(&mut pool, &[1, 2, 3]).1, 0);
     assert_eq!(pool.free_blocks(), 4);
@@ -168,7 +168,7 @@ fn without_prefix_cache_nothing_is_shared() {
 #[test]
 #[should_panic(expected = "given back twice")]
 fn a_block_given_back_twice_is_a_bug() {
-    let mut pool = BlockManager::new(2, 2, PrefixCache::On);
+    let mut pool = BlockManager::new(2, 2, PrefixCache::On).unwrap();
     let block = pool.take().unwrap();
     pool.release(&mut vec![block, block]);
 }
@@ -176,7 +176,7 @@ fn a_block_given_back_twice_is_a_bug() {
 #[test]
 fn blocks_of_a_running_sequence_are_shared_with_and_without_a_cache() {
     for cache in [PrefixCache::On, PrefixCache::Off] {
-        let mut pool = BlockManager::new(6, 4, cache);
+        let mut pool = BlockManager::new(6, 4, cache).unwrap();
         let (mut first, mut second) = (Vec::new(), Vec::new());
         pool.try_allocate(EMPTY, &[7; 8], 0, &mut first).expect("blocks are free");
         let mut prefix = EMPTY;

@@ -76,7 +76,7 @@ fn random_numbers_come_from_the_own_seed_or_from_engine_and_id() {
 
 #[test]
 fn a_preempted_sequence_keeps_its_tokens_and_finds_its_blocks_again() {
-    let mut pool = BlockManager::new(4, 2, PrefixCache::On);
+    let mut pool = BlockManager::new(4, 2, PrefixCache::On).unwrap();
     let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
     assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
     it.in_flight = 3;
@@ -90,7 +90,7 @@ fn a_preempted_sequence_keeps_its_tokens_and_finds_its_blocks_again() {
 
 #[test]
 fn a_refused_start_is_not_tried_before_enough_blocks_are_free() {
-    let mut pool = BlockManager::new(2, 2, PrefixCache::On);
+    let mut pool = BlockManager::new(2, 2, PrefixCache::On).unwrap();
     let mut held = vec![pool.take().unwrap()];
     let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
     assert_eq!(it.try_start(&mut pool, &[], 0, 2), None);

@@ -1,0 +1,26 @@
+//! The targets: each knows its corpus, how inputs are made, and which calls take them.
+
+mod api;
+mod folders;
+mod json;
+mod lark;
+mod messages;
+mod prefixes;
+mod regexes;
+mod schemas;
+mod structures;
+mod templates;
+mod tokenizers;
+
+use crate::case::Target;
+
+/// All of them.
+pub fn all() -> Vec<Box<dyn Target>> {
+    let mut all: Vec<Box<dyn Target>> = vec![Box::new(api::Api)];
+    all.extend(folders::targets());
+    all.push(Box::new(templates::Templates));
+    all.push(Box::new(messages::Messages));
+    all.extend(structures::targets());
+    all.push(Box::new(prefixes::Prefixes));
+    all
+}
