@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 static ALLOCATOR: meter::Counting = meter::Counting;
 
 /// Requests of a run in CI.
-const REQUESTS: u64 = 6000;
+const REQUESTS: u64 = 4800;
 const ROUNDS: u64 = 12;
 /// Rounds until caches and pools have their size.
 const WARM_UP: usize = 4;
@@ -282,7 +282,7 @@ fn memory_stays_flat_and_every_request_ends_once() {
         config.max_batched_tokens = 128;
         config.kv_block_size = 16;
         config.max_queue = QUEUE;
-        config.kv_cache_bytes = 1 << 19;
+        config.kv_cache_bytes = 3 << 18;
         config.num_threads = 0;
     })
     .expect("the demo model opens");
