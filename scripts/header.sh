@@ -1,5 +1,6 @@
 #!/bin/sh
-# Writes include/nanovllm.h from src/ffi and docs/reference.md from that, or with --check only compares.
+# Writes include/nanovllm.h from src/ffi, docs/reference.md from that and the limits of docs/security.md from src/limits.rs, or
+# with --check only compares.
 #
 # cbindgen would put all constants first, then all types, then all functions. A C programmer reads by topic, so each section
 # is generated from its own file, under the title that the file's own first lines give it.
@@ -50,19 +51,37 @@ VERSION
     cat src/ffi/header_end.h
 }
 
+# docs/security.md with the table of limits as src/limits.rs has it.
+write_security() {
+    sed '/^<!-- limits:/q' docs/security.md
+    echo
+    echo "| limit | |"
+    echo "|---|---|"
+    awk '/^\/\/\/ / { sub(/^\/\/\/ /, ""); text = text (text ? " " : "") $0; next }
+        /^pub const/ { sub(/;$/, ""); split($0, parts, " = "); print parts[2] "\t" text }
+        { text = "" }' src/limits.rs | while IFS="$(printf '\t')" read -r value text; do
+        printf '| %s | %s |\n' "$(echo $(($(echo "$value" | tr -d _))) | sed -e :a -e 's/\([0-9]\)\([0-9]\{3\}\)\($\|,\)/\1,\2\3/;ta')" "$text"
+    done
+    echo
+    sed -n '/^<!-- end of limits/,$p' docs/security.md
+}
+
 write_reference() { awk -f scripts/reference.awk "$1" "$1" | cat -s; }
 
 new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
 write_header >"$new/nanovllm.h"
 write_reference "$new/nanovllm.h" >"$new/reference.md"
+write_security >"$new/security.md"
 if [ "${1:-}" = --check ]; then
-    diff -u "$header" "$new/nanovllm.h" && diff -u "$reference" "$new/reference.md" || {
-        echo "header.sh: $header and $reference are not what src/ffi says: run make header" >&2
+    diff -u "$header" "$new/nanovllm.h" && diff -u "$reference" "$new/reference.md" &&
+        diff -u docs/security.md "$new/security.md" || {
+        echo "header.sh: $header, $reference and docs/security.md are not what src says: run make header" >&2
         exit 2
     }
-    echo "$header and $reference are up to date"
+    echo "$header, $reference and docs/security.md are up to date"
 else
     cp "$new/nanovllm.h" "$header"
     cp "$new/reference.md" "$reference"
+    cp "$new/security.md" docs/security.md
 fi
