@@ -45,8 +45,8 @@ pub const SCHEMA_EXPANDED: u64 = 131_072;
 pub const GRAMMAR_RULES: usize = 4096;
 /// Terms that `&` joins in one terminal of a Lark grammar, in what it refers to as well. The work doubles with each.
 pub const GRAMMAR_TERMS_TOGETHER: u64 = 12;
-/// Expressions that the first transitions of a structure's lexer may create: about 100 ns and 6 bytes each.
-pub const STRUCTURE_START_FUEL: u64 = 3_000_000;
+/// Expressions that the first transitions of a structure's lexer may create: about 100 ns and 6 to 50 bytes each.
+pub const STRUCTURE_START_FUEL: u64 = 1_500_000;
 /// Bytes that the tables of one compiled structure may take, by estimate.
 pub const STRUCTURE_TABLE_BYTES: usize = 32 << 20;
 /// Bytes that the compiled structures take which an engine keeps for later requests, by estimate.
