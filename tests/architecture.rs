@@ -180,7 +180,10 @@ fn locks_that_are_waited_for_are_not_those_of_parking_lot() {
     let users = files("src", "rs").into_iter().filter(|path| code(path).contains("parking_lot"));
     let wrong: Vec<_> = users.filter(|path| !never_contended.iter().any(|known| path == Path::new(known))).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert!(!code(Path::new("src/ffi/handle.rs")).contains(".lock()"), "an engine's entrance is tried, never waited for");
+    assert!(
+        !code(Path::new("src/ffi/handle.rs")).contains(".lock()"),
+        "an engine's entrance is tried, never waited for"
+    );
 }
 
 #[test]
