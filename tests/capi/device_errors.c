@@ -1,0 +1,155 @@
+/* A device that fails, at each call of the driver in turn. Linked to the driver of tests/fake_gpu. */
+#include "../fake_gpu/fake_gpu.h"
+#include "check.h"
+
+#include <malloc.h>
+
+/* CUresult */
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_LAUNCH_FAILED = 719 };
+/* Tokens: more than a block, so that there is something to save. */
+enum { PROMPT = 80 };
+
+static const char *folder;
+static nvllm_error error;
+
+struct course {
+  nvllm_status opened; /* then nothing else was called */
+  nvllm_status first;  /* the first answer of an open engine that was no success */
+  int32_t device;
+  int32_t native_code;
+  long calls;
+};
+
+/* After a device error each call answers it; and before the first one each answers OK. */
+static void note(struct course *course, nvllm_status status, const char *call) {
+  if (course->first == NVLLM_OK) {
+    course->first = status;
+    course->native_code = error.native_code;
+    return;
+  }
+  CHECK(course->first != NVLLM_ERR_DEVICE || status == NVLLM_ERR_DEVICE, "%s answered %s after the device was lost", call,
+        nvllm_status_name(status));
+}
+
+/* Opens an engine, lets it do everything once, and frees it. */
+static struct course run(int32_t device, long fail_at, int code, int for_ever) {
+  struct course course = {NVLLM_OK, NVLLM_OK, 0, 0, 0};
+  static uint8_t saved[1 << 20];
+  static uint32_t prompt[PROMPT];
+  size_t saved_bytes = 0;
+  nvllm_engine *engine = NULL;
+  nvllm_engine_config config;
+  nvllm_model_info info = {.struct_size = sizeof info};
+  nvllm_engine_config_init(&config, sizeof config);
+  config.model_path = folder;
+  config.device = device;
+  config.num_threads = 1;
+  config.max_model_len = 256;
+  config.max_num_seqs = 2;
+  config.max_batched_tokens = 64;
+  config.kv_cache_bytes = 4u << 20;
+  for (uint32_t i = 0; i < PROMPT; i++) prompt[i] = 5 + i;
+  fake_gpu_fail(fail_at, code, for_ever);
+  course.opened = nvllm_engine_new(&config, &engine, &error);
+  course.native_code = error.native_code;
+  if (course.opened != NVLLM_OK) {
+    CHECK(engine == NULL, "an engine was stored");
+    course.calls = fake_gpu_calls();
+    return course;
+  }
+  if (nvllm_engine_model_info(engine, &info, &error) == NVLLM_OK) course.device = info.device;
+  for (int i = 0; i < 3; i++) {
+    nvllm_request_options options = options_of(4);
+    nvllm_output output = {.struct_size = sizeof output};
+    options.ignore_eos = 1;
+    options.num_logprobs = i;
+    options.temperature = (float)i;
+    note(&course, nvllm_add_request_tokens(engine, prompt, PROMPT, &options, NULL, &error), "add");
+    for (int steps = 0; steps < 50 && !nvllm_is_finished(engine); steps++) {
+      note(&course, nvllm_step(engine, 0, NULL, &error), "step");
+      nvllm_status polled;
+      while ((polled = nvllm_poll_output(engine, &output, &error)) == NVLLM_OK) continue;
+      if (polled != NVLLM_NO_OUTPUT) note(&course, polled, "poll");
+    }
+    CHECK(nvllm_is_finished(engine), "a loop over it ends");
+  }
+  nvllm_status status = nvllm_save_prefix(engine, prompt, PROMPT, 0, saved, sizeof saved, &saved_bytes, NULL, &error);
+  note(&course, status, "save");
+  if (status == NVLLM_OK) {
+    note(&course, nvllm_reset_prefix_cache(engine, &error), "reset");
+    note(&course, nvllm_restore_prefix(engine, saved, saved_bytes, NULL, &error), "restore");
+  }
+  nvllm_engine_free(engine);
+  course.calls = fake_gpu_calls();
+  return course;
+}
+
+static int is_allocation(const char *function) {
+  return strcmp(function, "cuMemAlloc_v2") == 0 || strcmp(function, "cuMemHostAlloc") == 0;
+}
+/* Failures that nobody needs to know of: what is released is gone either way, and what is not known is not assumed. */
+static int is_ignored(const char *function) {
+  static const char *const ignored[] = {"Destroy",     "Free",        "Unload",     "Release",
+                                        "IsCapturing", "Synchronize", "SetCurrent", "GetCurrent"};
+  for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
+    if (strstr(function, ignored[i]) != NULL) return 1;
+  }
+  return 0;
+}
+
+/* Which of two kinds of failure: the device is lost from a call on, or one call fails and the next ones work. */
+enum kind { ALTERNATELY, FOR_EVER, AT_ALLOCATIONS };
+
+static void fail_each_call(int32_t device, long calls, int code, enum kind kind) {
+  long runs = 0, refused = 0, lost = 0, ignored = 0;
+  for (long at = 1; at <= calls; at++) {
+    const char *function = fake_gpu_name(at);
+    if (kind == AT_ALLOCATIONS && !is_allocation(function)) continue;
+    /* Every function begins with this one: a tenth of its calls shows what there is to see. */
+    if (kind == ALTERNATELY && strcmp(function, "cuCtxSetCurrent") == 0 && at % 20 > 1) continue;
+    runs++;
+    struct course course = run(device, at, code, kind == FOR_EVER || (kind == ALTERNATELY && at % 2 == 0));
+    const char *failed = fake_gpu_failed();
+    if (failed == NULL) {
+      CHECK(at > calls - calls / 20, "call %ld of %ld did not come", at, calls);
+      continue;
+    }
+    nvllm_status status = course.opened != NVLLM_OK ? course.opened : course.first;
+    int as_documented = status == NVLLM_ERR_DEVICE && course.native_code == code;
+    if (is_allocation(failed) && code == CUDA_OUT_OF_MEMORY) as_documented = status == NVLLM_ERR_OUT_OF_MEMORY;
+    if (strcmp(failed, "cuInit") == 0) {
+      as_documented = device == NVLLM_DEVICE_AUTO ? status == NVLLM_OK && course.device == NVLLM_DEVICE_CPU
+                                                  : status == NVLLM_ERR_UNSUPPORTED;
+    }
+    CHECK(as_documented || (is_ignored(failed) && status == NVLLM_OK), "call %ld, %s, fails with %d: %s, %s", at, failed, code,
+          nvllm_status_name(course.opened), nvllm_status_name(course.first));
+    CHECK(fake_gpu_live() == 0, "call %ld, %s, fails with %d: %ld of the device's things are left", at, failed, code,
+          fake_gpu_live());
+    refused += course.opened != NVLLM_OK;
+    lost += course.opened == NVLLM_OK && course.first != NVLLM_OK;
+    ignored += status == NVLLM_OK;
+  }
+  if (getenv("NVLLM_TEST_SHOW_ERRORS") != NULL) {
+    printf("device %d, code %d: %ld of %ld calls; %ld refused to open, %ld lost the device later, %ld went on\n", device, code, runs, calls,
+           refused, lost, ignored);
+  }
+}
+
+int main(int argc, char **argv) {
+  folder = model_folder(argc, argv);
+  if (strstr(nvllm_build_info(), "\"cuda\"") == NULL) {
+    fputs("this library has no CUDA\n", stderr);
+    return 2;
+  }
+  /* Memory of one engine serves the next: fresh pages of the system cost more than all else here. */
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  struct course whole = run(NVLLM_DEVICE_CUDA, 0, 0, 0);
+  CHECK(whole.opened == NVLLM_OK && whole.first == NVLLM_OK && whole.device == NVLLM_DEVICE_CUDA, "%s, %s: %s",
+        nvllm_status_name(whole.opened), nvllm_status_name(whole.first), error.message);
+  CHECK(fake_gpu_live() == 0, "%ld of the device's things are left", fake_gpu_live());
+  fail_each_call(NVLLM_DEVICE_CUDA, whole.calls, CUDA_OUT_OF_MEMORY, AT_ALLOCATIONS);
+  fail_each_call(NVLLM_DEVICE_CUDA, whole.calls, CUDA_LAUNCH_FAILED, ALTERNATELY);
+  fail_each_call(NVLLM_DEVICE_AUTO, 8, CUDA_LAUNCH_FAILED, FOR_EVER);
+  return checks_end();
+}
