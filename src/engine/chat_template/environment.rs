@@ -4,22 +4,20 @@
 //! stay different:
 //!
 //! * `"%s" % x` fails; the filter `format` and the method `format` work.
-//! * `[::-1]` of an empty string or list fails.
+//! * `include`, `import` and `extends` find nothing, where jinja2 says that it has no loader.
 //! * `schema['items']` is undefined where the entry is missing, while jinja2 then finds the method `items` of dicts.
 //! * A float beyond 1e16 or below 1e-4 is written in full where `~` or `join` makes it text.
 //! * The filters and functions that jinja2 offers for web pages are missing, such as `urlize` and `lipsum`.
 
+use super::meter::{Exceeded, Meter};
 use super::python_text::python_str;
-use super::{json_dumps, local_time, methods};
+use super::{filters, json_dumps, local_time, methods, objects, operators};
+use crate::limits;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
-use minijinja::{Environment, Error, ErrorKind, Value};
+use minijinja::{Environment, Error, ErrorKind, Output, State, Value};
 use serde_json::Value as Json;
 use std::fmt;
-
-/// Instructions that one rendering may run. A conversation of 10,000 messages stays below; a template that never ends stops
-/// within seconds.
-const MAX_INSTRUCTIONS: u64 = 20_000_000;
 
 /// What a template said to `raise_exception`.
 #[derive(Debug)]
@@ -35,29 +33,55 @@ impl std::error::Error for Raised {}
 
 /// An environment without templates.
 pub(super) fn like_transformers() -> Environment<'static> {
-    let syntax = SyntaxConfig::builder()
+    let mut environment = Environment::empty();
+    environment.set_syntax(syntax());
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_formatter(write);
+    environment.set_unknown_method_callback(methods::call);
+    environment.set_fuel(Some(limits::TEMPLATE_INSTRUCTIONS));
+    environment.set_debug(false);
+    environment.add_function("range", objects::range);
+    environment.add_function("dict", objects::dict);
+    environment.add_function("namespace", objects::namespace);
+    environment.add_function("cycler", objects::cycler);
+    environment.add_function("joiner", objects::joiner);
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_function("strftime_now", strftime_now);
+    filters::add_to(&mut environment);
+    operators::add_to(&mut environment);
+    environment
+}
+
+/// How transformers sets jinja2 up.
+pub(super) fn syntax() -> SyntaxConfig {
+    SyntaxConfig::builder()
         .trim_blocks(true)
         .lstrip_blocks(true)
         .build()
-        .expect("the default delimiters differ from each other");
-    let mut environment = Environment::new();
-    environment.set_syntax(syntax);
-    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_formatter(|out, state, value| match python_str(value) {
-        Some(text) => out.write_str(&text).map_err(Error::from),
-        None => minijinja::escape_formatter(out, state, value),
-    });
-    environment.set_unknown_method_callback(methods::call);
-    environment.set_fuel(Some(MAX_INSTRUCTIONS));
-    environment.set_debug(false);
-    environment.add_function("raise_exception", raise_exception);
-    environment.add_function("strftime_now", strftime_now);
-    environment.add_function("cycler", minijinja_contrib::globals::cycler);
-    environment.add_function("joiner", minijinja_contrib::globals::joiner);
-    environment.add_filter("tojson", tojson);
-    environment.add_filter("string", string);
-    environment.add_test("sequence", is_sequence);
-    environment
+        .expect("the default delimiters differ from each other")
+}
+
+/// Writes what a template puts out.
+fn write(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
+    let is_escaped = !matches!(state.auto_escape(), minijinja::AutoEscape::None);
+    let meter = Meter::of(state);
+    if let Some(text) = value.as_str() {
+        let bytes = text.len() as u64;
+        meter.output(if is_escaped { 6 * bytes } else { bytes })?;
+    } else {
+        let shape = meter.shape(value)?;
+        let written = meter.written(value)?;
+        // As Python writes it: a control character takes four, no number takes more than its weight, and each level of
+        // nesting copies the text.
+        let bytes = shape.weight.saturating_mul(4);
+        meter.make(bytes.saturating_mul(u64::from(shape.depth) + 1), bytes.saturating_mul(2))?;
+        if let Some(text) = python_str(value) {
+            Meter::of(state).output(text.len() as u64)?;
+            return out.write_str(&text).map_err(Error::from);
+        }
+        Meter::of(state).output(if is_escaped { 6 * written } else { written })?;
+    }
+    minijinja::escape_formatter(out, state, value)
 }
 
 /// The template in the words that minijinja knows.
@@ -111,32 +135,54 @@ pub(super) fn value(json: &Json) -> Value {
     }
 }
 
+/// Why a rendering failed.
+pub(super) enum Failure {
+    /// What the template said, or the template engine.
+    Reason(String),
+    /// The template is to blame, whatever the conversation: it asks for more than any limit allows.
+    Exceeded(String),
+}
+
 /// Why a rendering failed: the template's own words where it raised, else the engine's.
-pub(super) fn reason(error: &Error) -> String {
+pub(super) fn failure(error: &Error) -> Failure {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = cause {
         if let Some(Raised(message)) = current.downcast_ref() {
-            return message.clone();
+            return Failure::Reason(shortened(message.clone()));
+        }
+        if let Some(exceeded) = current.downcast_ref::<Exceeded>() {
+            return Failure::Exceeded(exceeded.to_string());
         }
         cause = current.source();
     }
     if error.kind() == ErrorKind::OutOfFuel {
-        return format!("the template ran more than {MAX_INSTRUCTIONS} instructions: does it ever end?");
+        let most = limits::TEMPLATE_INSTRUCTIONS;
+        return Failure::Exceeded(format!("the template ran more than {most} instructions: does it ever end?"));
     }
-    error.to_string()
+    Failure::Reason(shortened(error.to_string()))
 }
 
-fn raise_exception(message: String) -> Result<Value, Error> {
-    Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message)))
+fn shortened(mut reason: String) -> String {
+    reason.truncate(reason.floor_char_boundary(limits::TEMPLATE_REASON_BYTES));
+    reason
 }
 
-fn strftime_now(format: String) -> Result<String, Error> {
+fn raise_exception(state: &mut State, message: Value) -> Result<Value, Error> {
+    let written = Meter::of(state).written(&message)?;
+    Meter::of(state).make(written, 3 * written)?;
+    Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message.to_string())))
+}
+
+fn strftime_now(state: &mut State, format: String) -> Result<String, Error> {
+    // A directive of two bytes becomes a date and a time.
+    let bytes = 64 * format.len() as u64;
+    Meter::of(state).make(bytes, bytes)?;
     local_time::format_now(&format)
         .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot format {format:?}")))
 }
 
 /// `json.dumps` with the arguments that transformers lets a template give.
-fn tojson(value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
+pub(super) fn tojson(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
     let args = args.into_values();
     let (given, named): (&[Value], Kwargs) = from_args(&args)?;
     // The arguments in the order of the Python function; one that is given by its place is not given by name.
@@ -148,6 +194,10 @@ fn tojson(value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
     let indent = argument(1, "indent")?;
     let separators = argument(2, "separators")?;
     let sort_keys = argument(3, "sort_keys")?.is_some_and(|wanted| wanted.is_true());
+    for text in [&indent, &separators].into_iter().flatten() {
+        let written = Meter::of(state).written(text)?;
+        Meter::of(state).make(written, 4 * written)?;
+    }
     let style = json_dumps::Style {
         characters: if ensure_ascii { json_dumps::Characters::Ascii } else { json_dumps::Characters::Unicode },
         order: if sort_keys { json_dumps::KeyOrder::Sorted } else { json_dumps::KeyOrder::AsGiven },
@@ -161,10 +211,15 @@ fn tojson(value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
         },
     };
     named.assert_all_used()?;
+    let meter = Meter::of(state);
+    let shape = meter.shape(value)?;
+    let bytes = json_dumps::most_bytes(shape.weight, u64::from(shape.depth), &style);
+    meter.make(bytes, bytes)?;
     json_dumps::dumps(value, &style)
 }
 
-fn string(value: &Value) -> Value {
+/// `str(value)`.
+pub(super) fn string(value: &Value) -> Value {
     match python_str(value) {
         Some(text) => Value::from(text),
         None if value.kind() == ValueKind::String => value.clone(),
@@ -173,7 +228,7 @@ fn string(value: &Value) -> Value {
 }
 
 /// Whether a value has a length and items: in Python that is also true of strings and dicts.
-fn is_sequence(value: &Value) -> bool {
+pub(super) fn is_sequence(value: &Value) -> bool {
     match value.kind() {
         ValueKind::String | ValueKind::Seq | ValueKind::Map => true,
         // A slice of a list is a list in Python, and lazy here.

@@ -38,6 +38,14 @@ pub(super) enum KeyOrder {
     Sorted,
 }
 
+/// The most bytes that a value of this weight and depth takes, where each value in it weighs at least 32.
+pub(super) fn most_bytes(weight: u64, depth: u64, style: &Style) -> u64 {
+    let separators = style.separators.as_ref().map_or(4, |(item, key)| (item.len() + key.len()) as u64);
+    let line = style.indent.as_ref().map_or(0, |indent| 1 + depth.saturating_mul(indent.len() as u64));
+    let values = weight / 32 + 1;
+    weight.saturating_mul(6).saturating_add(values.saturating_mul(separators.saturating_add(line.saturating_mul(2))))
+}
+
 /// The JSON text of `value`.
 pub(super) fn dumps(value: &Value, style: &Style) -> Result<String, Error> {
     let (item_separator, key_separator) = match &style.separators {

@@ -4,18 +4,32 @@
 //! minijinja behave so; this file finds the templates of a folder and prepares what they see.
 
 mod continuation;
+mod costs;
 mod environment;
+mod files;
+mod filters;
 mod json_dumps;
 mod local_time;
+mod meter;
+mod metering;
 mod methods;
+mod objects;
+mod operators;
 mod python_text;
+mod request;
+mod source;
 
+use crate::backend::thread;
+use crate::contain::contain;
 use crate::error::{Error, Result};
-use minijinja::{Environment, Value};
+use crate::limits;
+use environment::Failure;
+use files::{Sources, read_json, template_files, templates_of_config, token_text};
+use minijinja::{Environment, Template, Value, machinery};
+use request::Request;
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The template that is used unless there is a better one.
 const DEFAULT: &str = "default";
@@ -29,20 +43,16 @@ const NAMED_TOKENS: [&str; 7] =
 /// Names under which the reasoning of a message may be passed, the first being the one that templates read.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
+/// The conversation that every template of a folder is tried with.
+const TRIAL: &str = r#"[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "How are you?"}]"#;
+
 /// The chat template of a model folder. May be used from any thread.
 pub struct ChatTemplate {
     /// Holds the templates by name, compiled.
     environment: Environment<'static>,
     /// Special tokens as the template knows them, such as `eos_token`.
     named_tokens: Vec<(&'static str, String)>,
-}
-
-/// What a call of [`ChatTemplate::render`] asks for besides the messages.
-struct Request {
-    /// Variables of the template.
-    variables: Map<String, Json>,
-    /// The field of the last message that the model goes on with, in place of an answer of its own.
-    continued_field: Option<String>,
 }
 
 impl ChatTemplate {
@@ -54,7 +64,7 @@ impl ChatTemplate {
     /// # Errors
     ///
     /// [`Error::Io`] when a file cannot be read, [`Error::ModelFile`] when it is not what it should be, such as a
-    /// template with a syntax error.
+    /// template with a syntax error or one that goes beyond a limit with a short conversation.
     pub fn open(folder: &Path) -> Result<Option<ChatTemplate>> {
         let config_path = folder.join("tokenizer_config.json");
         let config = read_json(&config_path)?;
@@ -65,18 +75,53 @@ impl ChatTemplate {
         if sources.is_empty() {
             return Ok(None);
         }
-        let mut environment = environment::like_transformers();
-        for (name, (path, source)) in sources {
-            environment
-                .add_template_owned(name, environment::portable_source(&source))
-                .map_err(|error| Error::ModelFile { path, reason: format!("chat template: {error}") })?;
-        }
         let older_map = read_json(&folder.join("special_tokens_map.json"))?;
         let named_tokens = NAMED_TOKENS
             .into_iter()
             .filter_map(|name| Some((name, token_text(&config, name).or_else(|| token_text(&older_map, name))?)))
             .collect();
-        Ok(Some(ChatTemplate { environment, named_tokens }))
+        let bytes: usize = sources.values().map(|(_, source)| source.len()).sum();
+        if let Some((path, _)) = sources.values().next()
+            && (bytes > limits::TEMPLATE_BYTES || sources.len() > limits::TEMPLATES)
+        {
+            let (most, most_bytes) = (limits::TEMPLATES, limits::TEMPLATE_BYTES);
+            let reason = format!(
+                "{} chat templates of {bytes} bytes, but at most {most} of {most_bytes} bytes in all are read",
+                sources.len()
+            );
+            return Err(Error::ModelFile { path: path.clone(), reason });
+        }
+        let template = ChatTemplate { environment: environment::like_transformers(), named_tokens };
+        thread::on_deep_stack("template", move || template.with_templates(sources))?.map(Some)
+    }
+
+    /// Compiles the templates, and tries each once. To be called on a deep stack.
+    fn with_templates(mut self, sources: Sources) -> Result<ChatTemplate> {
+        let refused = |path: &Path, reason: String| {
+            let reason = format!("chat template: {reason}");
+            Error::ModelFile { path: path.to_path_buf(), reason }
+        };
+        let mut paths = BTreeMap::new();
+        for (name, (path, source)) in sources {
+            let source = environment::portable_source(&source);
+            let compiled = contain(|| {
+                source::check(&source)?;
+                self.environment.add_template_owned(name.clone(), source).map_err(|error| error.to_string())
+            });
+            compiled.and_then(|compiled| compiled).map_err(|reason| refused(&path, reason))?;
+            paths.insert(name, path);
+        }
+        // Those that a rendering may choose.
+        for name in [DEFAULT, TOOL_USE] {
+            let (Some(path), Ok(template)) = (paths.get(name), self.environment.get_template(name)) else { continue };
+            let messages = request::parse_messages(TRIAL)?;
+            let variables = self.variables(messages, request::parse_options("")?);
+            // It may refuse these messages, but it has to be able to.
+            if let Err(Failed::Beyond(reason)) = self.run(&template, TRIAL.len() as u64, variables) {
+                return Err(refused(path, reason));
+            }
+        }
+        Ok(self)
     }
 
     /// Renders `messages`, a JSON array of objects with `role`, byte for byte as transformers does.
@@ -85,192 +130,83 @@ impl ChatTemplate {
     /// false). `tools` and `documents` are lists of objects. `continue_final_message` leaves the last message open for
     /// the model to go on with. Any further entry is a variable of the template, such as `enable_thinking`.
     ///
+    /// A template is data that a model folder brings along, not code to be trusted: it runs on a thread of the library with a
+    /// stack of its own, and its work, the bytes of its values, its output and its time are bounded ([`limits`]).
+    ///
     /// # Errors
     ///
     /// [`Error::Json`] when an argument is not JSON of this form, [`Error::NoChatTemplate`] when the folder has named
-    /// templates only and none of them is the default, [`Error::ChatTemplate`] when the template refuses.
+    /// templates only and none of them is the default, [`Error::ChatTemplate`] when the template refuses or goes beyond a
+    /// limit, [`Error::NoThread`] when the system refuses a thread.
     pub fn render(&self, messages: &str, options: &str) -> Result<String> {
-        let mut messages = parse_messages(messages)?;
-        let request = parse_options(options)?;
+        thread::on_deep_stack("template", || self.render_here(messages, options))?
+    }
+
+    /// [`ChatTemplate::render`] on this thread, whose stack has to be deep.
+    fn render_here(&self, messages: &str, options: &str) -> Result<String> {
+        let input_bytes = (messages.len() + options.len()) as u64;
+        let mut messages = request::parse_messages(messages)?;
+        let request = request::parse_options(options)?;
         let marked = match &request.continued_field {
             Some(field) => Some(continuation::mark(&mut messages, field)?),
             None => None,
         };
-
         let with_tools = request.variables.get("tools").is_some_and(|tools| !tools.is_null());
         let template = with_tools
             .then(|| self.environment.get_template(TOOL_USE).ok())
             .flatten()
             .or_else(|| self.environment.get_template(DEFAULT).ok())
             .ok_or(Error::NoChatTemplate)?;
+        let variables = self.variables(messages, request);
+        let text = self.run(&template, input_bytes, variables).map_err(|failed| match failed {
+            Failed::Refused(reason) | Failed::Beyond(reason) => Error::ChatTemplate { reason },
+        })?;
+        match marked {
+            Some(marked) => marked.cut(text),
+            None => Ok(text),
+        }
+    }
+
+    /// What a template sees.
+    fn variables(&self, messages: Vec<Map<String, Json>>, request: Request) -> Value {
         let named_tokens =
             self.named_tokens.iter().map(|(name, text)| (Value::from(*name), Value::from(text.as_str())));
         let others =
             request.variables.iter().map(|(name, value)| (Value::from(name.as_str()), environment::value(value)));
         let messages = messages.into_iter().map(|message| environment::value(&Json::Object(message)));
         let messages = (Value::from("messages"), messages.collect());
-        let variables = Value::from_pairs(named_tokens.chain(others).chain([messages]));
-
-        // minijinja panics on a few programs, such as `''[::-1]`. Rendering changes nothing outside of it, so such a panic
-        // is a failure of this call and of nothing else.
-        let rendered = catch_unwind(AssertUnwindSafe(|| template.render(variables)));
-        let refused = |reason: String| Error::ChatTemplate { reason };
-        let text = rendered
-            .map_err(|_| refused("the template does what the template engine cannot".to_string()))?
-            .map_err(|error| refused(environment::reason(&error)))?;
-        match marked {
-            Some(marked) => marked.cut(text),
-            None => Ok(text),
-        }
+        Value::from_pairs(named_tokens.chain(others).chain([messages]))
     }
 }
 
-/// The messages, without entries that are null: to a template they are the same as missing ones.
-fn parse_messages(messages: &str) -> Result<Vec<Map<String, Json>>> {
-    let wrong = |reason: String| Error::Json { what: "messages", reason };
-    let parsed = serde_json::from_str::<Json>(messages).map_err(|error| wrong(error.to_string()))?;
-    let Json::Array(parsed) = parsed else {
-        return Err(wrong("an array of messages is wanted".to_string()));
-    };
-    if parsed.is_empty() {
-        return Err(wrong("at least one message is wanted".to_string()));
-    }
-    let mut checked = Vec::with_capacity(parsed.len());
-    for (index, message) in parsed.into_iter().enumerate() {
-        let Json::Object(mut message) = message else {
-            return Err(wrong(format!("message {index} is not an object")));
-        };
-        message.retain(|_, value| !value.is_null());
-        if !message.get("role").is_some_and(Json::is_string) {
-            return Err(wrong(format!("message {index} has no \"role\" that is a string")));
-        }
-        checked.push(with_reasoning_names(message));
-    }
-    Ok(checked)
+/// Why there is no text.
+enum Failed {
+    /// The template does not take this conversation.
+    Refused(String),
+    /// The template goes beyond a limit, or makes the template engine panic.
+    Beyond(String),
 }
 
-/// Passes reasoning under the names that templates read, whatever name it came under.
-fn with_reasoning_names(message: Map<String, Json>) -> Map<String, Json> {
-    let Some(reasoning) = REASONING_FIELDS.into_iter().find_map(|name| message.get(name)).cloned() else {
-        return message;
-    };
-    let mut named = Map::new();
-    named.insert("thinking".to_string(), reasoning.clone());
-    named.extend(message);
-    named.insert("reasoning_content".to_string(), reasoning);
-    named
-}
-
-fn parse_options(options: &str) -> Result<Request> {
-    let wrong = |reason: String| Error::Json { what: "options", reason };
-    let mut variables = if options.trim().is_empty() {
-        Map::new()
-    } else {
-        match serde_json::from_str(options).map_err(|error| wrong(error.to_string()))? {
-            Json::Object(variables) => variables,
-            _ => return Err(wrong("an object is wanted".to_string())),
-        }
-    };
-    if variables.contains_key("messages") {
-        return Err(wrong("\"messages\" is an argument of its own".to_string()));
-    }
-    for name in ["tools", "documents"] {
-        // A template may ask `tools is not none`, so a list that was not given is none rather than undefined.
-        let list = variables.entry(name).or_insert(Json::Null);
-        let objects = list.as_array().is_some_and(|items| items.iter().all(Json::is_object));
-        if !objects && !list.is_null() {
-            return Err(wrong(format!("\"{name}\" must be an array of objects")));
-        }
-    }
-    let continued_field = match variables.shift_remove("continue_final_message") {
-        None | Some(Json::Null | Json::Bool(false)) => None,
-        Some(Json::Bool(true)) => Some("content".to_string()),
-        Some(Json::String(field)) => Some(field),
-        Some(_) => {
-            return Err(wrong("\"continue_final_message\" must be true, false or the name of a field".to_string()));
-        }
-    };
-    let add_generation_prompt =
-        variables.entry("add_generation_prompt").or_insert(Json::Bool(continued_field.is_none()));
-    match add_generation_prompt {
-        Json::Bool(true) if continued_field.is_some() => Err(wrong(
-            "\"continue_final_message\" goes on with the last message, \"add_generation_prompt\" begins a new one: \
-             only one of them may be true"
-                .to_string(),
-        )),
-        Json::Bool(_) => Ok(Request { variables, continued_field }),
-        _ => Err(wrong("\"add_generation_prompt\" must be true or false".to_string())),
-    }
-}
-
-/// A template's name, and where it stood with its text.
-type Sources = BTreeMap<String, (PathBuf, String)>;
-
-/// chat_template.jinja and additional_chat_templates/NAME.jinja.
-fn template_files(folder: &Path) -> Result<Sources> {
-    let mut sources = Sources::new();
-    let path = folder.join("chat_template.jinja");
-    if let Some(source) = read_text(&path)? {
-        sources.insert(DEFAULT.to_string(), (path, source));
-    }
-    let Ok(entries) = std::fs::read_dir(folder.join("additional_chat_templates")) else {
-        return Ok(sources);
-    };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.extension().is_some_and(|extension| extension == "jinja")
-            && let Some(name) = path.file_stem().and_then(|name| name.to_str())
-            && let Some(source) = read_text(&path)?
-        {
-            sources.insert(name.to_string(), (path, source));
-        }
-    }
-    Ok(sources)
-}
-
-/// `chat_template` of tokenizer_config.json: a template, or a list of `{"name": …, "template": …}`.
-fn templates_of_config(path: &Path, config: &Json) -> Result<Sources> {
-    let named = |name: &str, source: &str| (name.to_string(), (path.to_path_buf(), source.to_string()));
-    match config.get("chat_template") {
-        None | Some(Json::Null) => Ok(Sources::new()),
-        Some(Json::String(source)) => Ok(Sources::from([named(DEFAULT, source)])),
-        Some(Json::Array(templates)) => templates
-            .iter()
-            .map(|template| Some(named(template.get("name")?.as_str()?, template.get("template")?.as_str()?)))
-            .collect::<Option<Sources>>()
-            .ok_or_else(|| Error::ModelFile {
-                path: path.to_path_buf(),
-                reason: "an entry of chat_template has no name or no template".to_string(),
+impl ChatTemplate {
+    /// Runs a template with these variables, metered. They were made of so many bytes.
+    fn run(&self, template: &Template, input_bytes: u64, variables: Value) -> std::result::Result<String, Failed> {
+        let compiled = machinery::get_compiled_template(template);
+        let outcome = contain(|| {
+            let instructions = metering::metered(&compiled.instructions, Some(input_bytes));
+            let blocks = compiled.blocks.iter().map(|(name, block)| (*name, metering::metered(block, None))).collect();
+            let mut text = String::new();
+            let mut output = machinery::make_string_output(&mut text);
+            let escape = compiled.initial_auto_escape.clone();
+            machinery::eval(&self.environment, &instructions, variables, &blocks, &mut output, escape).map(|_| text)
+        });
+        match outcome {
+            Ok(Ok(text)) => Ok(text),
+            Ok(Err(error)) => Err(match environment::failure(&error) {
+                Failure::Reason(reason) => Failed::Refused(reason),
+                Failure::Exceeded(reason) => Failed::Beyond(reason),
             }),
-        Some(_) => Err(Error::ModelFile {
-            path: path.to_path_buf(),
-            reason: "chat_template is neither a string nor a list of named templates".to_string(),
-        }),
-    }
-}
-
-/// A special token's text, given as a string or as `{"content": …}`.
-fn token_text(config: &Json, name: &str) -> Option<String> {
-    let token = config.get(name)?;
-    token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_string)
-}
-
-/// The JSON of a file, null when there is no such file.
-fn read_json(path: &Path) -> Result<Json> {
-    match read_text(path)? {
-        None => Ok(Json::Null),
-        Some(text) => serde_json::from_str(&text)
-            .map_err(|error| Error::ModelFile { path: path.to_path_buf(), reason: format!("not JSON: {error}") }),
-    }
-}
-
-/// The text of a file, `None` when there is no such file.
-fn read_text(path: &Path) -> Result<Option<String>> {
-    match std::fs::read(path) {
-        Ok(bytes) => String::from_utf8(bytes)
-            .map(Some)
-            .map_err(|error| Error::ModelFile { path: path.to_path_buf(), reason: error.to_string() }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::Io { path: path.to_path_buf(), source }),
+            Err(panic) => Err(Failed::Beyond(format!("the template does what the template engine cannot: {panic}"))),
+        }
     }
 }
 
@@ -279,7 +215,7 @@ mod tests {
     use super::*;
 
     /// A folder that goes with its test.
-    struct Folder(PathBuf);
+    struct Folder(std::path::PathBuf);
 
     impl std::ops::Deref for Folder {
         type Target = Path;
@@ -435,19 +371,80 @@ mod tests {
             ("undefined", "{{ nothing.at_all }}", "undefined"),
             ("unknown filter", "{{ 'x' | nonesuch }}", "nonesuch"),
             ("not for JSON", "{{ nothing | tojson }}", "JSON"),
-            ("a panic of the engine", "{{ ''[::-1] }}", "cannot"),
+            ("includes itself", "{% include 'default' %}", "stands for itself"),
+            (
+                "a panic of the engine",
+                "{% if again %}{% for i in [1] %}{{ loop.cycle() }}{% endfor %}{% endif %}",
+                "cannot",
+            ),
+            (
+                "never ends",
+                "{% if again %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}",
+                "ever end",
+            ),
+            (
+                "holds itself",
+                "{% if again %}{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}{% endif %}",
+                "cannot be put into",
+            ),
+            ("calls itself", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+        ];
+        for (name, source, wanted) in cases {
+            match template("fails", source).render(QUESTION, r#"{"again": true}"#) {
+                Err(Error::ChatTemplate { reason }) => assert!(reason.contains(wanted), "{name}: {reason}"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_template_that_goes_beyond_a_limit_with_a_short_conversation_is_no_template() {
+        let cases = [
             (
                 "never ends",
                 "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
                 "ever end",
             ),
-            ("calls itself", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+            ("holds itself", "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "cannot be put into"),
+            ("panics", "{% for i in [1] %}{{ loop.cycle() }}{% endfor %}", "cannot"),
+            ("a wide field", "{{ '%1000000000d' | format(1) }}", "more work"),
+            ("a long chain", &format!("{{{{ 1{} }}}}", "+1".repeat(5_000)), "longer than"),
+            ("a large constant", "{{ 'a' * 100000000 }}", "constant"),
         ];
         for (name, source, wanted) in cases {
-            match template("fails", source).render(QUESTION, "") {
-                Err(Error::ChatTemplate { reason }) => assert!(reason.contains(wanted), "{name}: {reason}"),
-                other => panic!("{name}: {other:?}"),
+            let folder = folder("beyond", &[("chat_template.jinja", source)]);
+            match ChatTemplate::open(&folder) {
+                Err(Error::ModelFile { path, reason }) => {
+                    assert_eq!(path, folder.join("chat_template.jinja"), "{name}");
+                    assert!(reason.contains(wanted), "{name}: {reason}");
+                }
+                other => panic!("{name}: {:?}", other.map(|_| "opened")),
             }
+        }
+    }
+
+    #[test]
+    fn a_template_that_refuses_the_conversation_of_the_trial_is_a_template() {
+        let strict = "{% if messages | length != 1 %}{{ raise_exception('one question') }}{% endif %}ok";
+        assert_eq!(template("strict", strict).render(QUESTION, "").expect("text"), "ok");
+    }
+
+    #[test]
+    fn what_is_no_file_of_text_is_refused() {
+        let no_file = folder("no-file", &[]);
+        std::fs::create_dir_all(no_file.join("chat_template.jinja")).expect("a folder");
+        assert!(matches!(ChatTemplate::open(&no_file), Err(Error::ModelFile { .. })));
+        let large = folder("large", &[("chat_template.jinja", &"a".repeat(limits::TEMPLATE_BYTES + 1))]);
+        assert!(matches!(ChatTemplate::open(&large), Err(Error::ModelFile { .. })));
+    }
+
+    #[test]
+    fn messages_are_bounded_in_bytes_and_in_values() {
+        let template = template("bounded", "{{ messages | length }}");
+        let long = format!(r#"[{{"role": "user", "content": "{}"}}]"#, "a".repeat(limits::MESSAGES_BYTES));
+        let many = format!("[{}0]", "0,".repeat(limits::JSON_VALUES));
+        for (messages, options) in [(&long, ""), (&many, ""), (&QUESTION.to_owned(), long.as_str())] {
+            assert!(matches!(template.render(messages, options), Err(Error::Json { .. })));
         }
     }
 
