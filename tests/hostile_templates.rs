@@ -4,6 +4,8 @@
 //! below are opened and rendered; each has to end with a text or an error, soon, in little memory, and whatever it did, a good
 //! conversation is answered afterwards.
 
+mod silence;
+
 use nanovllm::engine::chat_template::ChatTemplate;
 use nanovllm::error::Error;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -160,13 +162,7 @@ fn held_to_limits(name: &str, allowed: usize, work: impl FnOnce() -> String + Se
 /// One test, because it counts what the process takes.
 #[test]
 fn no_template_and_no_message_takes_the_host_down() {
-    // As the library does: a panic of the template engine is not printed, whose backtrace would take tens of megabytes.
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !std::thread::current().name().is_some_and(|name| name.starts_with("nvllm")) {
-            before(panic);
-        }
-    }));
+    silence::contained_panics();
     let mut broken = Vec::new();
     for (name, template) in templates() {
         let folder = folder("mean", &template);

@@ -138,7 +138,7 @@ fn cases() -> Vec<(&'static str, Structure, Wanted)> {
     vec![
         ("$ref, 859 long", chain(859, through_properties), Accepted),
         ("$ref, 3,000 long", chain(3000, through_properties), Refused("levels with all that $ref names")),
-        ("$ref, 20,000 long", chain(20_000, through_properties), Refused("bytes, but the limit is 262144")),
+        ("$ref, 20,000 long", chain(20_000, through_properties), Refused("at most 262144")),
         (
             "$ref in allOf, 800 long",
             chain(800, |next| json!({"properties": {"q": {"allOf": [next, {"minProperties": 0}]}}})),
@@ -150,9 +150,9 @@ fn cases() -> Vec<(&'static str, Structure, Wanted)> {
         ("$ref that doubles in allOf", doubling("allOf"), Refused("limit is")),
         ("$ref that doubles in anyOf", doubling("anyOf"), Either),
         ("rules, 2,800 long", lark_chain('r', 2800), Accepted),
-        ("rules, 20,000 long", lark_chain('r', 20_000), Refused("limit is")),
+        ("rules, 20,000 long", lark_chain('r', 20_000), Refused("at most 262144")),
         ("terminals, 2,800 long", lark_chain('T', 2800), Accepted),
-        ("terminals, 20,000 long", lark_chain('T', 20_000), Refused("limit is")),
+        ("terminals, 20,000 long", lark_chain('T', 20_000), Refused("at most 262144")),
         (
             "a large prime",
             schema(&json!({"type": "integer", "multipleOf": 1_000_003})),
@@ -169,11 +169,7 @@ fn cases() -> Vec<(&'static str, Structure, Wanted)> {
         ("five small primes", schema(&all_of_multiples(&[29, 31, 37, 41, 43])), Refused("as multipleOf")),
         ("39 patterns", patterns(39, |i| format!("a.{{{i}}}b")), Refused("patterns and formats for one string")),
         ("12 patterns", patterns(12, |i| format!("a.{{{i}}}b")), Refused("Unable to determine if regex is empty")),
-        (
-            "a constant of 100,000 numbers",
-            schema(&json!({"const": numbers(100_000)})),
-            Refused("bytes, but the limit is"),
-        ),
+        ("a constant of 100,000 numbers", schema(&json!({"const": numbers(100_000)})), Refused("at most 262144")),
         (
             "a constant of 30,000 numbers",
             schema(&json!({"const": numbers(30_000)})),
@@ -182,7 +178,7 @@ fn cases() -> Vec<(&'static str, Structure, Wanted)> {
         (
             "100,000 required keys",
             schema(&json!({"type": "object", "required": names(100_000)})),
-            Refused("bytes, but the limit is"),
+            Refused("at most 262144"),
         ),
         (
             "20,000 required keys",
@@ -204,7 +200,7 @@ fn cases() -> Vec<(&'static str, Structure, Wanted)> {
             Either,
         ),
         ("enum of 20,000 strings", schema(&json!({"enum": names(20_000)})), Accepted),
-        ("enum of 50,000 strings", schema(&json!({"enum": names(50_000)})), Refused("bytes, but the limit is")),
+        ("enum of 50,000 strings", schema(&json!({"enum": names(50_000)})), Refused("at most 262144")),
         (
             "300 patterns of names",
             schema(&json!({"type": "object", "patternProperties": by_name(300, &|i| format!("^{i}x.*$"))})),
@@ -294,7 +290,9 @@ fn what_is_made_to_take_long_is_answered_in_time_and_the_engine_goes_on() {
             (Err(error), Refused(_) | Either) => {
                 let message = error.to_string();
                 let reason = if let Refused(reason) = wanted { reason } else { "" };
-                assert!(message.starts_with("structure is no ") && message.contains(reason), "{name}: {message}");
+                let begins =
+                    ["structure is no ", "the length of structure is "].iter().any(|begin| message.starts_with(begin));
+                assert!(begins && message.contains(reason), "{name}: {message}");
                 assert!(
                     message.len() < 500 && !message.contains(['\n', '<']) || reason == "regex",
                     "{name}: {message}"

@@ -433,7 +433,7 @@ mod tests {
     fn what_is_no_file_of_text_is_refused() {
         let no_file = folder("no-file", &[]);
         std::fs::create_dir_all(no_file.join("chat_template.jinja")).expect("a folder");
-        assert!(matches!(ChatTemplate::open(&no_file), Err(Error::ModelFile { .. })));
+        assert!(matches!(ChatTemplate::open(&no_file), Err(Error::Io { .. })));
         let large = folder("large", &[("chat_template.jinja", &"a".repeat(limits::TEMPLATE_BYTES + 1))]);
         assert!(matches!(ChatTemplate::open(&large), Err(Error::ModelFile { .. })));
     }
