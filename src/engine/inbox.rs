@@ -3,8 +3,8 @@
 //! One lock guards all of it. Nothing is made or copied under that lock whose size a caller chooses: requests come ready, and
 //! leave by moving. A step takes out a bounded number of each, so a burst costs each step the same.
 //!
-//! Invariant: a request is alive from [`Inbox::add`] until its last completion has ended, and every output of it is counted
-//! before that.
+//! Invariant: a request is alive from [`Inbox::add`] until the last of its completions or beams has ended, so that nothing of it
+//! holds a block then, and every output of it is counted before that.
 
 use super::output::Stats;
 use super::pins::PinBudget;
@@ -73,7 +73,7 @@ struct Alive {
     place: Place,
     /// Completions, or beams.
     sequences: u32,
-    /// Completions that have not ended.
+    /// Of these, how many have not ended.
     left: u32,
     cancel: Asked,
 }
@@ -131,7 +131,7 @@ impl Inbox {
     /// [`Error::QueueFull`], [`Error::PinsFull`].
     pub fn add(&mut self, request: Arc<Request>, max_queue: Option<usize>) -> Result<u64> {
         let params = &request.options.params;
-        let (sequences, left, pinning) = (request.sequences(), params.completions, params.pinning);
+        let (sequences, pinning) = (request.sequences(), params.pinning);
         self.check_room(sequences, max_queue)?;
         if pinning == Pinning::Pinned {
             self.pins.check(request.prompt.len())?;
@@ -142,7 +142,7 @@ impl Inbox {
         if pinning == Pinning::Pinned {
             self.pins.promise(place, request.prompt.len());
         }
-        self.alive.insert(id, Alive { place, sequences, left, cancel: Asked::No });
+        self.alive.insert(id, Alive { place, sequences, left: sequences, cancel: Asked::No });
         self.sequences += sequences as usize;
         self.arriving += sequences as usize;
         self.arrivals.insert(place, Arrival { place, request, pinning });
@@ -250,12 +250,12 @@ impl Inbox {
         self.stats.waiting += sequences;
     }
 
-    /// Notes where the engine stands, and of which requests a completion has ended: once per completion.
+    /// Notes where the engine stands, and of which requests a completion or beam has ended: once for each.
     pub fn publish(&mut self, stats: &Stats, outputs: usize, ended: &mut Vec<u64>) {
         self.stats = *stats;
         self.outputs = outputs;
         for id in ended.drain(..) {
-            let request = self.alive.get_mut(&id).expect("a request is alive until its last completion has ended");
+            let request = self.alive.get_mut(&id).expect("a request is alive until its last sequence has ended");
             request.left -= 1;
             if request.left == 0 {
                 self.sequences -= request.sequences as usize;

@@ -69,7 +69,7 @@ pub struct Engine {
     cost: PassCost,
     outputs: OutputQueue,
     stats: Stats,
-    /// Requests of which a completion ended since the front heard of it last.
+    /// Requests of which a completion or beam ended since the front heard of it last.
     ended: Vec<u64>,
     arrivals: Vec<Arrival>,
     cancels: Vec<Cancel>,
@@ -254,6 +254,7 @@ impl Engine {
             scheduler.unpin(place);
         }
         let mut end = |mut sequence: Sequence, finish: Finish| {
+            ended.push(sequence.id());
             if !sequence.has_output() {
                 return;
             }
@@ -262,7 +263,6 @@ impl Engine {
             if sequence.pin == Pin::Wanted {
                 front.forget_pin(sequence.id());
             }
-            ended.push(sequence.place.id());
         };
         for Cancel { place, arrival } in cancels.drain(..) {
             // One that was cancelled before any step saw it passes through, so that it ends like any other.
@@ -352,6 +352,7 @@ impl Engine {
                 return sequence.note_ranked(now);
             }
             if !sequence.has_output() {
+                ended.push(sequence.id());
                 return sequence.life = Life::Ended;
             }
             let output = outputs.begin();

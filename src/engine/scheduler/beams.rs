@@ -22,9 +22,12 @@ impl Scheduler {
                 let mut answers = search.into_answers().into_iter();
                 for mut beam in beams {
                     self.pool.release(&mut beam.blocks);
-                    if beam.has_output() {
-                        hear(&mut beam, News::Answer(answers.next().unwrap_or(NO_ANSWER)));
-                    }
+                    // Those that nobody hears of end as well.
+                    let news = match beam.has_output() {
+                        true => News::Answer(answers.next().unwrap_or(NO_ANSWER)),
+                        false => News::Cancelled,
+                    };
+                    hear(&mut beam, news);
                 }
             }
         }
