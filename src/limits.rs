@@ -36,6 +36,13 @@ pub const SCHEMA_CONSTANTS: usize = 8192;
 pub const SCHEMA_PATTERN_PAIRS: usize = 16384;
 /// Patterns and formats that one string of a JSON schema has to match together. The work doubles with each.
 pub const SCHEMA_PATTERNS_TOGETHER: u64 = 12;
+/// Bytes of a regular expression, alone or in a schema or a grammar.
+pub const REGEX_BYTES: usize = 64 << 10;
+/// Parts of a regular expression; four letters count as one. All expressions of a schema or a grammar together may have four
+/// times as many. The work grows with their square.
+pub const REGEX_PARTS: u64 = 4096;
+/// Parts of a regular expression when its repetitions are written out. An answer may have to count them.
+pub const REGEX_WRITTEN_OUT: u64 = 65_536;
 /// `multipleOf` of a number of a JSON schema without its factors 2 and 5: the least common multiple, where several are to hold
 /// together. A lexer keeps every remainder apart.
 pub const SCHEMA_MULTIPLE: u64 = 100_000;
@@ -43,6 +50,8 @@ pub const SCHEMA_MULTIPLE: u64 = 100_000;
 pub const SCHEMA_EXPANDED: u64 = 131_072;
 /// Rules and terminals of a Lark grammar. Compiling recurses along chains of them.
 pub const GRAMMAR_RULES: usize = 4096;
+/// Names in a terminal of a Lark grammar when each is replaced by what it stands for, as the compiler does.
+pub const GRAMMAR_EXPANDED: u64 = 65_536;
 /// Terms that `&` joins in one terminal of a Lark grammar, in what it refers to as well. The work doubles with each.
 pub const GRAMMAR_TERMS_TOGETHER: u64 = 12;
 /// Expressions that the first transitions of a structure's lexer may create: about 100 ns and 6 to 50 bytes each.
@@ -54,7 +63,7 @@ pub const STRUCTURES_KEPT_BYTES: usize = 64 << 20;
 /// States that the lexer of one answer may reach, at one or two kilobytes each.
 pub const ANSWER_LEXER_STATES: usize = 10_000;
 /// Expressions that the lexer of one answer may create, at about 6 bytes each.
-pub const ANSWER_FUEL: u64 = 4_000_000;
+pub const ANSWER_FUEL: u64 = 2_000_000;
 /// Bytes of the messages of one conversation, and of its tools.
 pub const MESSAGES_BYTES: usize = 16 << 20;
 
@@ -79,11 +88,11 @@ pub const TEMPLATE_OUTPUT_BYTES: u64 = 8 << 20;
 /// Bytes that a rendering may write per byte of its messages and options.
 pub const TEMPLATE_OUTPUT_PER_INPUT: u64 = 16;
 /// Work of a rendering, besides [`TEMPLATE_WORK_PER_INPUT`]: about a byte that is copied or compared. An operation counts 16.
-pub const TEMPLATE_WORK: u64 = 64 << 20;
+pub const TEMPLATE_WORK: u64 = 44 << 20;
 /// Work of a rendering per byte of its messages and options.
 pub const TEMPLATE_WORK_PER_INPUT: u64 = 256;
 /// Instructions of the template engine that a rendering may run.
-pub const TEMPLATE_INSTRUCTIONS: u64 = 20_000_000;
+pub const TEMPLATE_INSTRUCTIONS: u64 = 14_000_000;
 /// Chat templates of a model folder.
 pub const TEMPLATES: usize = 64;
 /// Seconds that a rendering may take, besides one per MiB of its messages and options. Only a machine that is far too slow for

@@ -391,7 +391,7 @@ fn an_answer_whose_grammar_outgrows_its_limits_ends_alone_and_says_why() {
     let answers = run(&mut engine, Budget::OnePass);
     let error = &answers[&(lost, 0)];
     assert_eq!(error.finish, "Error");
-    let after = format!("structure: after {} tokens the answer cannot go on: lexer error", error.tokens.len());
+    let after = format!("structure: after {} tokens the answer cannot go on: its lexer created ", error.tokens.len());
     assert!(error.error.starts_with(&after), "{error:?}");
     assert_eq!(answers[&(same, 0)].finish, "Length");
     assert_eq!(answers[&(other, 0)].finish, "Stop");

@@ -167,6 +167,31 @@ fn cases() -> Vec<(&'static str, Structure, Wanted)> {
         ("seconds of a day", schema(&json!({"type": "integer", "multipleOf": 86_400})), Either),
         ("five primes", schema(&all_of_multiples(&[10_007, 10_009, 10_037, 10_039, 10_061])), Refused("as multipleOf")),
         ("five small primes", schema(&all_of_multiples(&[29, 31, 37, 41, 43])), Refused("as multipleOf")),
+        (
+            "the bounds of 64 bits",
+            schema(&json!({"type": "integer", "minimum": i64::MIN, "maximum": i64::MAX})),
+            Accepted,
+        ),
+        (
+            "the bounds of 64 bits as floats",
+            schema(&json!({"type": "integer", "minimum": -9.3e18, "maximum": 1.9e19})),
+            Accepted,
+        ),
+        (
+            "the least integer in an enum",
+            schema(&json!({"enum": [1, [i64::MIN]]})),
+            Refused("numbers there must be at least"),
+        ),
+        ("20,000 stars", regex(&"a*".repeat(20_000)), Refused("25000 parts")),
+        ("a thousand a thousand times", regex("(a{1000}){1000}"), Refused("written out")),
+        (
+            "terminals that double",
+            lark(&format!(
+                "start: T0\n{}T40: \"x\"\n",
+                (0..40).map(|i| format!("T{i}: T{0} T{0}\n", i + 1)).collect::<String>()
+            )),
+            Refused("once its terminals are written out"),
+        ),
         ("39 patterns", patterns(39, |i| format!("a.{{{i}}}b")), Refused("patterns and formats for one string")),
         ("12 patterns", patterns(12, |i| format!("a.{{{i}}}b")), Refused("Unable to determine if regex is empty")),
         ("a constant of 100,000 numbers", schema(&json!({"const": numbers(100_000)})), Refused("at most 262144")),

@@ -12,6 +12,7 @@ use super::status::{nvllm_error, nvllm_status};
 use super::stepping::{Shown, nvllm_output};
 use crate::engine::{Asked, Progress, Prompt};
 use crate::error::Error;
+use crate::limits;
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -69,6 +70,7 @@ pub unsafe extern "C" fn nvllm_generate(
     error: Option<&mut MaybeUninit<nvllm_error>>,
 ) -> nvllm_status {
     guard("nvllm_generate", error, || {
+        check_count(num_prompts)?;
         let result = NonNull::new(result).ok_or(Refusal::Null("result"))?;
         // SAFETY: the header asks for NULL or a live engine, and for arrays of these lengths whose strings have the lengths
         // in prompt_lens, or a NUL.
@@ -109,6 +111,7 @@ pub unsafe extern "C" fn nvllm_generate_tokens(
     error: Option<&mut MaybeUninit<nvllm_error>>,
 ) -> nvllm_status {
     guard("nvllm_generate_tokens", error, || {
+        check_count(num_prompts)?;
         let result = NonNull::new(result).ok_or(Refusal::Null("result"))?;
         // SAFETY: the header asks for NULL or a live engine, and for arrays of these lengths.
         let (engine, prompts, options) = unsafe {
@@ -199,6 +202,11 @@ impl Reporter {
             _ => ControlFlow::Break(()),
         }
     }
+}
+
+/// Refuses more prompts than results are made for, before anything is made of them.
+fn check_count(prompts: usize) -> Result<(), Error> {
+    limits::at_most("num_prompts", prompts, limits::QUEUED_COMPLETIONS, "NVLLM_MAX_QUEUED_COMPLETIONS")
 }
 
 fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> {

@@ -5,7 +5,7 @@
 //! a trial of the lexer with little fuel. Until then it counts among those that run.
 
 use super::matcher::Compiled;
-use super::{Structure, grammar_bounds, schema_bounds};
+use super::{Structure, grammar_bounds, regex_bounds, schema_bounds};
 use crate::backend::lock::{Condvar, Mutex};
 use crate::backend::thread;
 use crate::contain::contain;
@@ -99,7 +99,10 @@ impl Drop for Place {
 fn compile(factory: &ParserFactory, structure: &Structure) -> std::result::Result<Compiled, String> {
     let grammar = match structure {
         Structure::JsonSchema(text) => GrammarWithLexer::from_json_schema(schema(text)?),
-        Structure::Regex(text) => GrammarWithLexer::from_regex(text),
+        Structure::Regex(text) => {
+            regex_bounds::parts(text)?;
+            GrammarWithLexer::from_regex(text)
+        }
         Structure::Lark(text) => {
             grammar_bounds::check(text)?;
             GrammarWithLexer::from_lark(text.clone())
@@ -139,6 +142,7 @@ fn try_lexer(factory: &ParserFactory, lexer: &LexerSpec) -> std::result::Result<
 fn schema(text: &str) -> std::result::Result<Value, String> {
     let mut schema: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     schema_bounds::check(&schema)?;
+    schema_bounds::clamp_integers(&mut schema);
     if schema == Value::Bool(true) {
         schema = Value::Object(serde_json::Map::new());
     }

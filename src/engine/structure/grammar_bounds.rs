@@ -2,7 +2,7 @@
 //!
 //! The text is cut into the few marks that matter here. Where that goes wrong, the compiler refuses the text anyway.
 
-use super::schema_bounds;
+use super::{regex_bounds, schema_bounds};
 use crate::limits;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -19,8 +19,14 @@ struct Rule<'a> {
 /// Refuses a grammar that takes more work than the limits allow, in words that go on from "the grammar".
 pub(super) fn check(text: &str) -> Result<(), String> {
     let rules = rules(text)?;
-    let mut known = HashMap::new();
+    let (mut known, mut written_out) = (HashMap::new(), HashMap::new());
     for name in rules.keys() {
+        let limit = limits::GRAMMAR_EXPANDED;
+        if is_terminal(name) && expanded(name, &rules, &mut written_out) > limit {
+            return Err(format!(
+                "{name} names more than {limit} terms once its terminals are written out, which is the limit"
+            ));
+        }
         let terms = 1 + conjunctions(name, &rules, &mut known);
         if terms > limits::GRAMMAR_TERMS_TOGETHER {
             let limit = limits::GRAMMAR_TERMS_TOGETHER;
@@ -41,15 +47,32 @@ fn conjunctions<'a>(name: &'a str, rules: &HashMap<&'a str, Rule<'a>>, known: &m
     let below = rule.names.iter().fold(0u64, |sum, name| sum.saturating_add(conjunctions(name, rules, known)));
     let sum = rule.conjunctions.saturating_add(below);
     // Only terminals are joined; rules are followed one by one.
-    let is_terminal = name.trim_start_matches('_').starts_with(char::is_uppercase);
-    let joined = if is_terminal { sum } else { 0 };
+    let joined = if is_terminal(name) { sum } else { 0 };
     known.insert(name, joined);
     joined
+}
+
+fn is_terminal(name: &str) -> bool {
+    name.trim_start_matches('_').starts_with(char::is_uppercase)
+}
+
+/// Names in a terminal when each is replaced by what it stands for, as the compiler does.
+fn expanded<'a>(name: &'a str, rules: &HashMap<&'a str, Rule<'a>>, known: &mut HashMap<&'a str, u64>) -> u64 {
+    if let Some(&known) = known.get(name) {
+        return known;
+    }
+    let Some(rule) = rules.get(name) else { return 1 };
+    // One that names itself is refused by the compiler.
+    known.insert(name, 1);
+    let sum = rule.names.iter().fold(1u64, |sum, name| sum.saturating_add(expanded(name, rules, known)));
+    known.insert(name, sum);
+    sum
 }
 
 /// The rules by their names; checks the JSON schemas inside.
 fn rules(text: &str) -> Result<HashMap<&str, Rule<'_>>, String> {
     let mut rules: HashMap<&str, Rule> = HashMap::new();
+    let mut parts = 0;
     let mut current = "";
     let mut last_name = "";
     let mut rest = text;
@@ -57,7 +80,12 @@ fn rules(text: &str) -> Result<HashMap<&str, Rule<'_>>, String> {
         let length = match first {
             '"' => quoted(rest, '"'),
             '/' if rest.starts_with("//") => line(rest),
-            '/' => quoted(rest, '/'),
+            '/' => {
+                let length = quoted(rest, '/');
+                let inner = rest[1..length].trim_end_matches('/');
+                parts += regex_bounds::parts(inner)?;
+                length
+            }
             '#' => line(rest),
             '%' if rest.starts_with("%json") => schema(rest)?,
             '&' => {
@@ -85,6 +113,10 @@ fn rules(text: &str) -> Result<HashMap<&str, Rule<'_>>, String> {
             other => other.len_utf8(),
         };
         rest = &rest[length..];
+    }
+    if parts > 4 * limits::REGEX_PARTS {
+        let limit = 4 * limits::REGEX_PARTS;
+        return Err(format!("its expressions have {parts} parts, but the limit is {limit}"));
     }
     Ok(rules)
 }

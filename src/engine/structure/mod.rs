@@ -12,6 +12,7 @@ mod follower;
 mod grammar_bounds;
 mod late_masks;
 mod matcher;
+mod regex_bounds;
 mod schema_bounds;
 mod vocabulary;
 

@@ -3,6 +3,7 @@
 //! Each check bounds work that the compiler does without counting it: recursion, comparisons of all pairs, products of
 //! patterns. Keywords are looked for wherever an object stands, so that a schema is never taken for less than it is.
 
+use super::regex_bounds;
 use crate::limits;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
@@ -68,6 +69,8 @@ struct Counts<'a> {
     references: HashSet<&'a str>,
     constants: usize,
     pattern_pairs: usize,
+    /// Parts of all patterns.
+    pattern_parts: u64,
 }
 
 impl<'a> Counts<'a> {
@@ -86,11 +89,23 @@ impl<'a> Counts<'a> {
         self.pattern_pairs += patterns * (patterns + properties + required);
         for (key, value) in object {
             match key.as_str() {
+                "pattern" => self.weigh(value.as_str())?,
+                // The crate's own settings may name a pattern.
+                "x-guidance" => self.weigh(value.get("whitespace_pattern").and_then(Value::as_str))?,
+                "patternProperties" => {
+                    let mut patterns = value.as_object().into_iter().flatten();
+                    patterns.try_for_each(|(pattern, _)| self.weigh(Some(pattern)))?;
+                    self.visit(value)?;
+                }
                 "$ref" => self.references.extend(value.as_str()),
                 "required" => self.names.extend(value.as_array().into_iter().flatten().filter_map(Value::as_str)),
-                "const" => self.constants += values(value),
+                "const" => {
+                    least_integers(value)?;
+                    self.constants += values(value);
+                }
                 "enum" => {
                     let items = value.as_array().into_iter().flatten();
+                    least_integers(value)?;
                     self.constants += items.filter(|item| !item.is_string()).map(values).sum::<usize>();
                 }
                 "properties" => {
@@ -104,10 +119,55 @@ impl<'a> Counts<'a> {
         Ok(())
     }
 
+    /// Weighs a pattern, where there is one.
+    fn weigh(&mut self, pattern: Option<&str>) -> Checked<()> {
+        let Some(pattern) = pattern else { return Ok(()) };
+        self.pattern_parts += regex_bounds::parts(pattern)?;
+        at_most("parts of patterns", self.pattern_parts, 4 * limits::REGEX_PARTS)
+    }
+
     fn check(&self) -> Checked<()> {
         at_most("different names of properties", self.names.len() as u64, limits::SCHEMA_NAMES as u64)?;
         at_most("values in const and enum", self.constants as u64, limits::SCHEMA_CONSTANTS as u64)?;
         at_most("pairs to compare in patternProperties", self.pattern_pairs as u64, limits::SCHEMA_PATTERN_PAIRS as u64)
+    }
+}
+
+/// What the compiler computes with is above this: it negates integers.
+const LEAST_INTEGER: i64 = i64::MIN + 1;
+
+/// Whether a number is below what the compiler computes with.
+fn is_too_low(value: &Value) -> bool {
+    value.as_i64().is_some_and(|number| number < LEAST_INTEGER)
+        || value.as_f64().is_some_and(|number| number <= i64::MIN as f64)
+}
+
+/// Refuses constants that the compiler cannot negate.
+fn least_integers(value: &Value) -> Checked<()> {
+    match value {
+        Value::Array(items) => items.iter().try_for_each(least_integers),
+        Value::Object(object) => object.values().try_for_each(least_integers),
+        number if is_too_low(number) => {
+            Err(format!("it has {number} in const or enum, but numbers there must be at least {LEAST_INTEGER}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Raises bounds of numbers to the least that the compiler computes with: schemas name -2^63 where they mean "64 bits".
+pub(super) fn clamp_integers(schema: &mut Value) {
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(clamp_integers),
+        Value::Object(object) => {
+            for (key, value) in object.iter_mut() {
+                let is_bound = matches!(key.as_str(), "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum");
+                if is_bound && is_too_low(value) {
+                    *value = Value::from(LEAST_INTEGER);
+                }
+                clamp_integers(value);
+            }
+        }
+        _ => {}
     }
 }
 
