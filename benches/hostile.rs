@@ -22,6 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What a thread does again and again, with the number of its round.
+type Work = fn(&Front, u64);
+
 const BUDGET: Duration = Duration::from_millis(4);
 
 fn main() {
@@ -43,7 +46,7 @@ fn main() {
     let front = engine.front().clone();
     let (over, counts) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 4]);
     thread::scope(|scope| {
-        let threads: [(&str, fn(&Front, u64)); 4] =
+        let threads: [(&str, Work); 4] =
             [("adds", add_burst), ("cancels", cancel_all), ("structures", compile), ("texts", read_texts)];
         for ((_, work), count) in threads.into_iter().zip(&counts) {
             let (front, over) = (&front, &over);

@@ -133,13 +133,12 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// What the compiler computes with is above this: it negates integers.
-const LEAST_INTEGER: i64 = i64::MIN + 1;
+/// The least integer that the compiler negates without overflow: it reads numbers as doubles, and the next lower one is -2^63.
+const LEAST_INTEGER: i64 = i64::MIN + 1024;
 
 /// Whether a number is below what the compiler computes with.
 fn is_too_low(value: &Value) -> bool {
-    value.as_i64().is_some_and(|number| number < LEAST_INTEGER)
-        || value.as_f64().is_some_and(|number| number <= i64::MIN as f64)
+    value.as_f64().is_some_and(|number| number < LEAST_INTEGER as f64)
 }
 
 /// Refuses constants that the compiler cannot negate.
