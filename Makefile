@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go install package package-check bench fuzz soak
+.PHONY: help demo test lint header kernels gpu go install package package-check bench fuzz soak tsan
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,3 +62,6 @@ fuzz: ## Run the long campaign of random and hostile inputs: about an hour; NVLL
 
 soak: ## Run a million requests with every option, and watch memory
 	NVLLM_SOAK_REQUESTS=$${NVLLM_SOAK_REQUESTS:-1000000} cargo test --release --locked --test soak -- --nocapture
+
+tsan: ## Run the C tests that use threads under ThreadSanitizer: some minutes
+	scripts/tsan.sh $(BUILD)
