@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::{Error, Result};
+use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::thread::{Builder, JoinHandle, scope};
 
@@ -32,7 +33,12 @@ pub fn spawn(purpose: &str, stack_bytes: usize, work: impl FnOnce() + Send + 'st
     started.map_err(|source| Error::NoThread { purpose: purpose.to_owned(), source })
 }
 
-/// Runs `work` on a thread with a stack of [`DEEP_STACK_BYTES`] and waits for it.
+thread_local! {
+    /// Whether this thread has a stack of [`DEEP_STACK_BYTES`].
+    static IS_DEEP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work` on a thread with a stack of [`DEEP_STACK_BYTES`] and waits for it; on this one where it has such a stack.
 ///
 /// # Errors
 ///
@@ -42,6 +48,9 @@ pub fn spawn(purpose: &str, stack_bytes: usize, work: impl FnOnce() + Send + 'st
 ///
 /// If `work` does: the panic goes on here.
 pub fn on_deep_stack<T: Send>(purpose: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
+    if IS_DEEP.get() {
+        return Ok(work());
+    }
     beside(purpose, work, || ()).map(|(result, ())| result)
 }
 
@@ -57,7 +66,11 @@ pub fn on_deep_stack<T: Send>(purpose: &str, work: impl FnOnce() -> T + Send) ->
 pub fn beside<T: Send, U>(purpose: &str, work: impl FnOnce() -> T + Send, here: impl FnOnce() -> U) -> Result<(T, U)> {
     scope(|scope| {
         let signals = BlockedSignals::new();
-        let started = builder(purpose, DEEP_STACK_BYTES).spawn_scoped(scope, work);
+        let deep = || {
+            IS_DEEP.set(true);
+            work()
+        };
+        let started = builder(purpose, DEEP_STACK_BYTES).spawn_scoped(scope, deep);
         drop(signals);
         let started = started.map_err(|source| Error::NoThread { purpose: purpose.to_owned(), source })?;
         let beside = here();
@@ -119,6 +132,13 @@ mod tests {
         })
         .unwrap();
         assert_eq!((name.as_deref(), blocked), (Some("nvllm-test"), true));
+    }
+
+    #[test]
+    fn a_deep_stack_is_used_again() {
+        let id = || std::thread::current().id();
+        let (outer, inner) = on_deep_stack("test", || (id(), on_deep_stack("again", id).unwrap())).unwrap();
+        assert!(outer == inner && outer != id());
     }
 
     #[test]
