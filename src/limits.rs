@@ -41,8 +41,8 @@ pub const REGEX_BYTES: usize = 64 << 10;
 /// Parts of a regular expression; four letters count as one. All expressions of a schema or a grammar together may have four
 /// times as many. The work grows with their square.
 pub const REGEX_PARTS: u64 = 4096;
-/// Parts of a regular expression when its repetitions are written out. An answer may have to count them.
-pub const REGEX_WRITTEN_OUT: u64 = 65_536;
+/// Parts of a regular expression when its repetitions are written out, each letter being one. An answer may have to count them.
+pub const REGEX_WRITTEN_OUT: u64 = 20_000;
 /// `multipleOf` of a number of a JSON schema without its factors 2 and 5: the least common multiple, where several are to hold
 /// together. A lexer keeps every remainder apart.
 pub const SCHEMA_MULTIPLE: u64 = 100_000;

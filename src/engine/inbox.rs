@@ -16,8 +16,8 @@ use crate::limits;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Requests that one pass takes in, and cancels, releases and expiries that it works off: about a millisecond of them.
-const INTAKE: usize = 512;
+/// Requests that one pass takes in, and cancels, releases and expiries that it works off: some hundred microseconds of them.
+const INTAKE: usize = 128;
 
 /// How much of what was asked for is taken out at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

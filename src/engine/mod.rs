@@ -115,6 +115,9 @@ enum PassEnd {
 /// One part in so many of a time budget is left for what follows the device's work: outputs, and the way back to the caller.
 const RETURN_SHARE: u32 = 32;
 
+/// Time that a pass's part of the inbox may take.
+const INTAKE_TIME: Duration = Duration::from_micros(500);
+
 /// One part in so many of a time budget is for masks that were late before anything else is done.
 const LATE_SHARE: u32 = 4;
 
@@ -213,7 +216,11 @@ impl Engine {
         };
         let mut report = StepReport::default();
         loop {
-            self.take_inbox(Intake::OnePass);
+            let time_left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // What arrives at the end of a call waits for the next one.
+            if report.passes == 0 || time_left.is_none_or(|left| left > INTAKE_TIME) {
+                self.take_inbox(Intake::OnePass);
+            }
             self.settle_late(deadline);
             // A call that has done nothing yet begins a pass in any case, so that small budgets get on, too.
             let latest = deadline.filter(|_| report.passes > 0 || !self.in_flight.is_empty());

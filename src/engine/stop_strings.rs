@@ -44,7 +44,7 @@ pub enum Complete {
 struct StopString {
     bytes: Vec<u8>,
     /// For the first `i + 1` bytes: how many of the first bytes they end with, themselves excepted. `[bytes]`
-    fallback: Vec<usize>,
+    fallback: Vec<u16>,
 }
 
 /// Bytes of text that one token is expected to bring at most; a longer one makes the memory grow once.
@@ -115,14 +115,15 @@ impl StopString {
     fn new(text: &str) -> StopString {
         let bytes = text.as_bytes().to_vec();
         assert!(!bytes.is_empty(), "an empty stop string was refused when the request was added");
-        let mut fallback = vec![0; bytes.len()];
-        let mut matched = 0;
+        assert!(bytes.len() <= usize::from(u16::MAX), "a longer one was refused when the request was added");
+        let mut fallback: Vec<u16> = vec![0; bytes.len()];
+        let mut matched: usize = 0;
         for at in 1..bytes.len() {
             while matched > 0 && bytes[at] != bytes[matched] {
-                matched = fallback[matched - 1];
+                matched = fallback[matched - 1].into();
             }
             matched += usize::from(bytes[at] == bytes[matched]);
-            fallback[at] = matched;
+            fallback[at] = matched as u16;
         }
         StopString { bytes, fallback }
     }
@@ -131,13 +132,13 @@ impl StopString {
     /// that completes it.
     fn advance(&self, matched: &mut usize, byte: u8) -> Option<usize> {
         while *matched > 0 && byte != self.bytes[*matched] {
-            *matched = self.fallback[*matched - 1];
+            *matched = self.fallback[*matched - 1].into();
         }
         *matched += usize::from(byte == self.bytes[*matched]);
         if *matched < self.bytes.len() {
             return None;
         }
-        *matched = self.fallback[*matched - 1];
+        *matched = self.fallback[*matched - 1].into();
         Some(self.bytes.len())
     }
 }

@@ -189,7 +189,8 @@ impl<'a> Course<'a> {
         let (next, last) = match (plan.only, plan.cases, plan.time) {
             (Some(only), _, _) => (only, only + 1),
             (_, Some(cases), _) => (plan.from, plan.from + cases),
-            (_, _, Some(_)) => (plan.from, u64::MAX),
+            // A fast machine goes no further in its time than a slow one could have been tried.
+            (_, _, Some(_)) => (plan.from, (target.long_cases() / 8).max(corpus.len() as u64)),
             _ => (plan.from, target.long_cases()),
         };
         Course {
