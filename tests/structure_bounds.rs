@@ -288,6 +288,12 @@ fn cases() -> Vec<(&'static str, Structure, Wanted)> {
             Refused("joins more than 12 terms"),
         ),
         ("an ambiguous grammar", lark("start: e\ne: e e | \"a\" | \"b\" | e \"+\" e\n"), Accepted),
+        ("a text that never ends, from its beginning", lark("start: T T\nT: \"ab\"+\n"), Refused("2000 ms")),
+        (
+            "a text that never ends, from its second part",
+            lark("start: T0 T1 T0\nT0: \"ab\"+\nT1: \"\\n\" T0 | \"a\" | \"é\" T0\n"),
+            Accepted,
+        ),
         ("an import", lark("start: INT\n%import common.INT\n"), Accepted),
         (
             "parts of a text",
@@ -428,6 +434,33 @@ fn requests_with_late_masks_can_be_cancelled_and_their_engine_freed() {
         drop(front);
         assert!(started.elapsed() < MARGIN, "{:?}", started.elapsed());
     }
+}
+
+#[test]
+fn an_answer_whose_next_tokens_are_never_found_ends_within_the_limit() {
+    let mut engine = open();
+    let front = engine.front().clone();
+    let before = resident_bytes();
+    // The lexer takes the longest match, so that after a letter or two "ab" must follow for ever.
+    let endless = lark("start: T0 T1 T0\nT0: \"ab\"+\nT1: \"\\n\" T0 | \"a\" | \"é\" T0\n");
+    for seed in 1..8 {
+        front.add_request(Prompt::Tokens(&[7, 8, 9]), params(endless.clone(), seed)).unwrap();
+    }
+    let started = Instant::now();
+    let (answers, _) = run(&mut engine, Budget::Time(Duration::from_millis(4)));
+    let lost: Vec<String> = answers
+        .values()
+        .filter_map(|(_, finish)| match finish {
+            Some(Finish::Error(error)) => Some(error.to_string()),
+            _ => None,
+        })
+        .collect();
+    assert!(!lost.is_empty(), "{answers:?}");
+    assert!(lost.iter().all(|error| error.contains("ms to find, which is the limit")), "{lost:?}");
+    let time = Duration::from_millis(limits::MASK_MS) * lost.len() as u32 + MARGIN;
+    assert!(started.elapsed() < time, "{:?} for {} answers", started.elapsed(), lost.len());
+    assert!(resident_bytes() - before < 128 << 20);
+    assert_eq!(front.stats().kv_blocks_used, 0);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! The crate cannot be stopped while it compiles. A caller whose time is over is answered and leaves the thread behind, which
 //! comes to its end by itself: what the crate does without counting it is bounded before, by the checks of the text and by
-//! a trial of the lexer with little fuel. Until then it counts among those that run.
+//! a trial of the lexer with little fuel. Until then it counts among those that run. The first mask, which is found on the same
+//! thread, is stopped then.
 
 use super::matcher::Compiled;
 use super::{Structure, grammar_bounds, regex_bounds, schema_bounds};
@@ -13,7 +14,7 @@ use crate::error::Result;
 use crate::limits;
 use llguidance::api::{GrammarInit, GrammarWithLexer, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
-use llguidance::{JsonCompileOptions, ParserFactory, panic_utils};
+use llguidance::{CancellationHandle, JsonCompileOptions, ParserFactory, panic_utils};
 use serde_json::Value;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Once};
@@ -39,6 +40,18 @@ struct Places {
 /// A place that is taken until this is dropped.
 struct Place(Arc<Places>);
 
+/// What a caller and the thread that compiles for it know of the end of the work.
+#[derive(Default)]
+enum Stop {
+    /// The thread does what cannot be stopped.
+    #[default]
+    NotYet,
+    /// This stops it.
+    With(CancellationHandle),
+    /// The caller has left.
+    Asked,
+}
+
 impl Compiler {
     pub(super) fn new(factory: ParserFactory) -> Compiler {
         Compiler { factory: Arc::new(factory), places: Arc::default() }
@@ -55,9 +68,11 @@ impl Compiler {
             return Err(structure.refusal(&reason));
         };
         let (factory, own) = (self.factory.clone(), structure.clone());
+        let stop = Arc::new(Mutex::<Stop>::default());
+        let stoppable = stop.clone();
         let (sender, receiver) = sync_channel(1);
         thread::spawn("compile", thread::DEEP_STACK_BYTES, move || {
-            let compiled = contain(|| compile(&factory, &own)).and_then(|compiled| compiled);
+            let compiled = contain(|| compile(&factory, &own, &stoppable)).and_then(|compiled| compiled);
             drop(place);
             // Nobody listens any more when it took too long.
             let _ = sender.send(compiled);
@@ -66,6 +81,9 @@ impl Compiler {
             Ok(Ok(compiled)) => Ok(Arc::new(compiled)),
             Ok(Err(reason)) => Err(structure.refusal(&reason)),
             Err(RecvTimeoutError::Timeout) => {
+                if let Stop::With(handle) = std::mem::replace(&mut *stop.lock(), Stop::Asked) {
+                    handle.cancel();
+                }
                 Err(structure.refusal(&format!("it takes more than {milliseconds} ms to compile, which is the limit")))
             }
             Err(RecvTimeoutError::Disconnected) => Err(structure.refusal("the compiler stopped")),
@@ -96,7 +114,11 @@ impl Drop for Place {
     }
 }
 
-fn compile(factory: &ParserFactory, structure: &Structure) -> std::result::Result<Compiled, String> {
+fn compile(
+    factory: &ParserFactory,
+    structure: &Structure,
+    stop: &Mutex<Stop>,
+) -> std::result::Result<Compiled, String> {
     let grammar = match structure {
         Structure::JsonSchema(text) => GrammarWithLexer::from_json_schema(schema(text)?),
         Structure::Regex(text) => {
@@ -117,7 +139,13 @@ fn compile(factory: &ParserFactory, structure: &Structure) -> std::result::Resul
     let parser = factory
         .create_parser_from_init_default(GrammarInit::Internal(rules, lexer))
         .map_err(|error| error.to_string())?;
-    Compiled::new(parser, factory.tok_env().tok_trie(), structure.text().len())
+    Compiled::new(parser, factory.tok_env().tok_trie(), structure.text().len(), |handle| {
+        let mut stop = stop.lock();
+        match *stop {
+            Stop::Asked => handle.cancel(),
+            _ => *stop = Stop::With(handle),
+        }
+    })
 }
 
 /// Does with little fuel what the crate then does with no bound: the lexer's first transitions.

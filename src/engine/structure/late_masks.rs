@@ -1,5 +1,5 @@
-//! The two threads that keep masks from holding a step up: one stops the work of the thread that steps when its time is over,
-//! the other does the work that was stopped.
+//! The two threads that keep masks from holding a step up: one computes masks, and the other stops a mask when its time is over, on
+//! the thread that steps after the rest of its call, on the thread of masks after [`limits::MASK_MS`].
 //!
 //! Both exist from the first request with a structure to the end of the engine, which waits for them: whatever they do can
 //! be stopped. They know neither the engine nor its sequences.
@@ -9,6 +9,7 @@ use crate::backend::lock::{Condvar, Mutex};
 use crate::backend::thread;
 use crate::batch::TokenId;
 use crate::error::Result;
+use crate::limits;
 use llguidance::CancellationHandle;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,10 +46,19 @@ struct Shared {
 
 #[derive(Default)]
 struct Watch {
-    /// What is to be stopped, and when.
-    armed: Option<(Instant, CancellationHandle)>,
+    /// What is to be stopped, and when: one mask per [`Worker`].
+    armed: [Option<(Instant, CancellationHandle)>; 2],
     rest: Rest,
     is_closed: bool,
+}
+
+/// A thread that computes masks.
+#[derive(Clone, Copy)]
+enum Worker {
+    /// The one that steps.
+    Step,
+    /// The one that does nothing else.
+    Masks,
 }
 
 /// How long the watching thread sleeps.
@@ -123,23 +133,8 @@ impl LateMasks {
 
     /// Runs `work`, and stops `matcher` when its time is over.
     pub(super) fn watch<T>(&self, handle: Option<CancellationHandle>, work: impl FnOnce() -> T) -> T {
-        let shared = &*self.shared;
-        let until = shared.born.checked_add(Duration::from_nanos(shared.until.load(Relaxed)));
-        let (Some(handle), Some(until)) = (handle, until) else { return work() };
-        let mut watch = shared.watch.lock();
-        watch.armed = Some((until, handle));
-        let sleeps_too_long = match watch.rest {
-            Rest::Awake => false,
-            Rest::Until(time) => time > until,
-            Rest::UntilCalled => true,
-        };
-        drop(watch);
-        if sleeps_too_long {
-            shared.watch_changed.notify_one();
-        }
-        let result = work();
-        shared.watch.lock().armed = None;
-        result
+        let until = self.shared.born.checked_add(Duration::from_nanos(self.shared.until.load(Relaxed)));
+        self.shared.watch(Worker::Step, handle.zip(until), work)
     }
 
     /// Lets another thread take in `tokens`, after what `matcher` has taken in; without one, from the beginning.
@@ -193,16 +188,36 @@ impl Drop for LateMasks {
 }
 
 impl Shared {
+    /// Runs `work`, and cancels `handle` at the time beside it when `work` takes longer.
+    fn watch<T>(&self, worker: Worker, stop: Option<(CancellationHandle, Instant)>, work: impl FnOnce() -> T) -> T {
+        let Some((handle, until)) = stop else { return work() };
+        let mut watch = self.watch.lock();
+        watch.armed[worker as usize] = Some((until, handle));
+        let sleeps_too_long = match watch.rest {
+            Rest::Awake => false,
+            Rest::Until(time) => time > until,
+            Rest::UntilCalled => true,
+        };
+        drop(watch);
+        if sleeps_too_long {
+            self.watch_changed.notify_one();
+        }
+        let result = work();
+        self.watch.lock().armed[worker as usize] = None;
+        result
+    }
+
     fn watch_for_ever(&self) {
         let mut watch = self.watch.lock();
         while !watch.is_closed {
-            match &watch.armed {
-                Some((time, handle)) if Instant::now() >= *time => {
+            let now = Instant::now();
+            for armed in &mut watch.armed {
+                if let Some((_, handle)) = armed.take_if(|(time, _)| now >= *time) {
                     handle.cancel();
-                    watch.armed = None;
                 }
-                Some((time, _)) => {
-                    let time = *time;
+            }
+            match watch.armed.iter().flatten().map(|(time, _)| *time).min() {
+                Some(time) => {
                     watch.rest = Rest::Until(time);
                     (watch, _) = self.watch_changed.wait_until(watch, time);
                 }
@@ -224,7 +239,7 @@ impl Shared {
             };
             queue.current = Some(job.clone());
             drop(queue);
-            job.run();
+            job.run(self);
             queue = self.queue.lock();
             queue.current = None;
             queue.done += 1;
@@ -234,7 +249,7 @@ impl Shared {
 }
 
 impl Job {
-    fn run(&self) {
+    fn run(&self, shared: &Shared) {
         let matcher = match std::mem::replace(&mut *self.state.lock(), JobState::Runs(None)) {
             JobState::Waits(matcher) => matcher,
             _ => return *self.state.lock() = JobState::Over,
@@ -244,7 +259,13 @@ impl Job {
                 JobState::Runs(handle) => *handle = matcher.cancellation(),
                 _ => return Err("given up".to_owned()),
             }
-            matcher.take_in(&self.tokens, self.wanted)?;
+            let milliseconds = limits::MASK_MS + self.tokens.len() as u64;
+            let stop = matcher.cancellation().zip(Instant::now().checked_add(Duration::from_millis(milliseconds)));
+            let result = shared.watch(Worker::Masks, stop, || matcher.take_in(&self.tokens, self.wanted));
+            if matcher.is_cancelled() {
+                return Err(format!("its next tokens take more than {milliseconds} ms to find, which is the limit"));
+            }
+            result?;
             self.compiled.note(&matcher);
             Ok(matcher)
         });

@@ -21,7 +21,7 @@ const BYTES_PER_TEXT_BYTE: usize = 32;
 /// thread that steps: one or two milliseconds.
 const HEAVY_WORK: usize = 20_000;
 
-/// Light masks in a row after which those of a structure are found by the thread that steps again.
+/// Light masks in a row after which those of a structure are found by the thread that steps.
 const LIGHT_IN_A_ROW: u32 = 8;
 
 /// A structure ready to be followed: what its answers share.
@@ -65,8 +65,14 @@ pub enum Wanted {
 }
 
 impl Compiled {
-    /// A structure from what the crate made of `text_bytes` of it, or why nothing can follow it.
-    pub(super) fn new(parser: TokenParser, trie: &TokTrie, text_bytes: usize) -> Result<Compiled, String> {
+    /// A structure from what the crate made of `text_bytes` of it, or why nothing can follow it. `stop` is given what cancels the
+    /// search for the first mask.
+    pub(super) fn new(
+        parser: TokenParser,
+        trie: &TokTrie,
+        text_bytes: usize,
+        stop: impl FnOnce(CancellationHandle),
+    ) -> Result<Compiled, String> {
         let lexer = parser.parser.lexer_stats();
         let words = trie.vocab_size().div_ceil(32);
         let bytes = lexer.num_bytes * BYTES_FACTOR + text_bytes * BYTES_PER_TEXT_BYTE + words * 4;
@@ -76,6 +82,9 @@ impl Compiled {
         }
         let inner = llguidance::Matcher::new(Ok(parser)).into_cancellable();
         let mut beginning = Matcher { inner, mask: vec![0; words], may_end: false, tokens: 0, fuel: 0 };
+        if let Some(handle) = beginning.cancellation() {
+            stop(handle);
+        }
         // The first mask fills tables that every copy then has.
         match beginning.find_mask() {
             Ok(()) if beginning.has_choice() => {}
@@ -83,9 +92,10 @@ impl Compiled {
             _ => return Err("no token can begin a text that fits it".to_owned()),
         }
         let warnings = beginning.inner.grammar_warnings();
-        let heavy = if beginning.is_heavy() { LIGHT_IN_A_ROW } else { 0 };
         beginning.fuel = 0;
-        Ok(Compiled { beginning, warnings, bytes, heavy: AtomicU32::new(heavy) })
+        // Nothing is known yet of the masks to come, and what the crate does between two looks at a cancellation may take tens
+        // of milliseconds.
+        Ok(Compiled { beginning, warnings, bytes, heavy: AtomicU32::new(LIGHT_IN_A_ROW) })
     }
 
     /// What of the grammar is not held to the letter, in the crate's words.
