@@ -10,6 +10,7 @@ use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::error::Error;
 use nanovllm::limits;
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -186,6 +187,34 @@ fn a_burst_of_arrivals_and_cancels_is_spread_over_steps() {
     let longest = third_longest_step(&mut engine, |engine| engine.front().is_finished());
     println!("longest {longest:?}");
     assert!(longest < Duration::from_millis(8), "a step took {longest:?}");
+    assert_eq!((front.stats().waiting, front.stats().kv_blocks_used), (0, 0));
+}
+
+#[test]
+fn a_thousand_completions_end_over_several_steps_when_their_request_does() {
+    let _alone = alone();
+    let mut engine = open(4, 64, None);
+    let front = engine.front().clone();
+    let many = |max_wait| SamplingParams { completions: 1024, temperature: 1.0, max_wait, ..greedy(30) };
+    let cancelled = front.add_request(Prompt::Tokens(&[1, 2]), many(None)).unwrap();
+    let expired = front.add_request(Prompt::Tokens(&[1, 2]), many(Some(Duration::from_micros(1)))).unwrap();
+    let mut ends: BTreeMap<(u64, String), Vec<u32>> = BTreeMap::new();
+    let mut steps = 0;
+    while !front.is_finished() {
+        engine.step(Budget::OnePass).unwrap();
+        if steps == 0 {
+            front.cancel(cancelled).unwrap();
+        }
+        let ended = poll(&mut engine);
+        assert!(ended.len() <= 128 + 4, "{} ended in a step", ended.len());
+        ended.into_iter().for_each(|(id, index, finish)| ends.entry((id, finish)).or_default().push(index));
+        steps += 1;
+    }
+    assert!(steps >= 16, "{steps} steps");
+    ends.values_mut().for_each(|indices| indices.sort_unstable());
+    let all: Vec<u32> = (0..1024).collect();
+    assert_eq!(ends[&(cancelled, "Cancelled".to_owned())], all);
+    assert_eq!(ends[&(expired, "Expired".to_owned())], all);
     assert_eq!((front.stats().waiting, front.stats().kv_blocks_used), (0, 0));
 }
 

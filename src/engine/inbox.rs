@@ -16,8 +16,12 @@ use crate::limits;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Requests that one pass takes in, and cancels, releases and expiries that it works off: some hundred microseconds of them.
+/// Entries of each kind that one pass works off, some hundred microseconds of them: requests that it takes in, cancels, releases,
+/// expiries, and completions that end without having run.
 const INTAKE: usize = 128;
+
+/// A request counts as one entry, and as one more for so many bytes.
+const ENTRY_BYTES: usize = 8 << 10;
 
 /// How much of what was asked for is taken out at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +79,8 @@ struct Alive {
     sequences: u32,
     /// Of these, how many have not ended.
     left: u32,
+    /// What it counts as when a pass works it off.
+    entries: usize,
     cancel: Asked,
 }
 
@@ -132,6 +138,7 @@ impl Inbox {
     pub fn add(&mut self, request: Arc<Request>, max_queue: Option<usize>) -> Result<u64> {
         let params = &request.options.params;
         let (sequences, pinning) = (request.sequences(), params.pinning);
+        let entries = 1 + request.bytes() / ENTRY_BYTES;
         self.check_room(sequences, max_queue)?;
         if pinning == Pinning::Pinned {
             self.pins.check(request.prompt.len())?;
@@ -142,7 +149,7 @@ impl Inbox {
         if pinning == Pinning::Pinned {
             self.pins.promise(place, request.prompt.len());
         }
-        self.alive.insert(id, Alive { place, sequences, left: sequences, cancel: Asked::No });
+        self.alive.insert(id, Alive { place, sequences, left: sequences, entries, cancel: Asked::No });
         self.sequences += sequences as usize;
         self.arriving += sequences as usize;
         self.arrivals.insert(place, Arrival { place, request, pinning });
@@ -222,27 +229,31 @@ impl Inbox {
         cancels: &mut Vec<Cancel>,
         unpins: &mut Vec<Place>,
     ) {
-        while arrivals.len() < intake.entries()
-            && let Some((_, arrival)) = self.arrivals.pop_first()
+        let mut room = intake.entries();
+        while room > 0
+            && let Some((place, arrival)) = self.arrivals.pop_first()
         {
             // They go on waiting, so that `max_queue` counts them without a gap.
             self.count_as_taken(arrival.request.sequences());
+            room = room.saturating_sub(self.entries(place));
             arrivals.push(arrival);
         }
-        // A request's completions all end with it, so they are what is counted.
         let mut room = intake.entries();
         while room > 0
             && let Some(cancel) = self.cancels.pop_front()
         {
-            let sequences = self.alive.get(&cancel.place.id()).map_or(0, |alive| alive.sequences);
-            if cancel.arrival.is_some() {
-                self.count_as_taken(sequences);
+            if let Some(arrival) = &cancel.arrival {
+                self.count_as_taken(arrival.request.sequences());
             }
-            room = room.saturating_sub(sequences.max(1) as usize);
+            room = room.saturating_sub(self.entries(cancel.place));
             cancels.push(cancel);
         }
         let released = self.unpins.len().min(intake.entries());
         unpins.extend(self.unpins.drain(..released));
+    }
+
+    fn entries(&self, place: Place) -> usize {
+        self.alive.get(&place.id()).map_or(1, |alive| alive.entries)
     }
 
     fn count_as_taken(&mut self, sequences: u32) {

@@ -274,17 +274,15 @@ impl Engine {
         for Cancel { place, arrival } in cancels.drain(..) {
             // One that was cancelled before any step saw it passes through, so that it ends like any other.
             arrival.into_iter().flat_map(Arrival::into_sequences).for_each(|sequence| scheduler.add(sequence));
-            scheduler.cancel_request(place, |sequence| end(sequence, Finish::Cancelled));
+            scheduler.cancel_request(place, &Finish::Cancelled, &mut end);
         }
-        let mut room = intake.entries();
-        while room > 0
-            && let Some(place) = deadlines.pop_missed()
-        {
-            room -= 1;
-            scheduler.expire(place, |sequence| {
-                room = room.saturating_sub(1);
-                end(sequence, Finish::Expired);
-            });
+        for _ in 0..intake.entries() {
+            let Some(place) = deadlines.pop_missed() else { break };
+            scheduler.expire(place);
+        }
+        for _ in 0..intake.entries() {
+            let Some((sequence, finish)) = scheduler.next_leaving() else { break };
+            end(sequence, finish);
         }
     }
 

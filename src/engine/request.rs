@@ -59,6 +59,14 @@ impl Request {
     pub fn sequences(&self) -> u32 {
         self.options.params.sequences()
     }
+
+    /// Bytes of what its caller chose the length of, by estimate: they are what taking it over and freeing it costs.
+    pub fn bytes(&self) -> usize {
+        let CheckedParams { params, ending_tokens, biases, .. } = &*self.options;
+        let strings: usize = params.stop_strings.iter().map(|text| size_of::<String>() + text.len()).sum();
+        let tokens = self.prompt.len() + params.stop_tokens.len() + ending_tokens.len();
+        strings + tokens * size_of::<TokenId>() + 2 * biases.len() * size_of::<Adjustment>()
+    }
 }
 
 impl Arrival {

@@ -19,19 +19,22 @@
 use super::beam_search::{Answer, BeamSearch};
 use super::block_manager::{BlockManager, CacheCounts};
 use super::options::PrefixCache;
+use super::output::Finish;
 use super::pins::Pins;
 use super::sequence::{Life, Pin, Place, Sequence};
 use crate::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled};
 use crate::error::{Result, room};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, Range};
 
 /// The sequences and the blocks they share out.
 pub struct Scheduler {
     limits: BatchLimits,
     waiting: BTreeMap<Place, Sequence>,
-    /// Completions that are made when the one before them in `waiting` runs.
+    /// Completions that are made when the one before them in `waiting` runs, or in `leaving` ends.
     unmade: usize,
+    /// Waiting completions whose request has ended, and how. A request may have a thousand, so a pass ends a few of them.
+    leaving: VecDeque<(Sequence, Finish)>,
     /// In order of their places.
     running: Vec<Sequence>,
     pool: BlockManager,
@@ -130,6 +133,7 @@ impl Scheduler {
             limits,
             waiting: BTreeMap::new(),
             unmade: 0,
+            leaving: VecDeque::new(),
             running: room(limits.rows, "the sequences that run", "max_num_seqs")?,
             pool: BlockManager::new(blocks, limits.block_size, cache)?,
             pins: Pins::default(),
@@ -147,7 +151,7 @@ impl Scheduler {
 
     /// Sequences that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.len() + self.unmade
+        self.waiting.len() + self.leaving.len() + self.unmade
     }
 
     /// Blocks that sequences hold, or that are pinned.
@@ -220,28 +224,35 @@ impl Scheduler {
         self.waiting.insert(sequence.place, sequence);
     }
 
-    /// Removes the completions of the request at `place` and hands them to `end`. One in flight ends when its pass is
-    /// collected.
-    pub fn cancel_request(&mut self, place: Place, mut end: impl FnMut(Sequence)) {
+    /// Ends the request at `place`: hands its completions that run to `end`, and those that wait to
+    /// [`next_leaving`](Self::next_leaving). One in flight ends when its pass is collected.
+    pub fn cancel_request(&mut self, place: Place, finish: &Finish, mut end: impl FnMut(Sequence, Finish)) {
         let request = place.completion(0)..=place.completion(u32::MAX);
         let running = self.running.iter().map(|sequence| sequence.place).filter(|place| request.contains(place));
-        let places: Vec<Place> = running.chain(self.waiting.range(request.clone()).map(|(place, _)| *place)).collect();
-        for place in places {
-            let mut next = self.cancel(place);
-            self.unmade -= next.as_ref().map_or(0, |sequence| sequence.unmade as usize);
-            while let Some(mut sequence) = next {
-                next = sequence.next_completion();
-                end(sequence);
+        for place in running.collect::<Vec<_>>() {
+            if let Some(sequence) = self.cancel_running(place) {
+                end(sequence, finish.clone());
             }
+        }
+        while let Some((&place, _)) = self.waiting.range(request.clone()).next() {
+            let sequence = self.waiting.remove(&place).expect("it was found there");
+            self.forget_search(&sequence);
+            self.leaving.push_back((sequence, finish.clone()));
         }
     }
 
-    /// Removes a sequence that is not in flight and returns it. `None` also when there is no such sequence.
-    fn cancel(&mut self, place: Place) -> Option<Sequence> {
-        if let Some(sequence) = self.waiting.remove(&place) {
-            self.forget_search(&sequence);
-            return Some(sequence);
+    /// The next completion of a request that has ended, and how it has.
+    pub fn next_leaving(&mut self) -> Option<(Sequence, Finish)> {
+        let (mut sequence, finish) = self.leaving.pop_front()?;
+        if let Some(next) = sequence.next_completion() {
+            self.unmade -= 1;
+            self.leaving.push_front((next, finish.clone()));
         }
+        Some((sequence, finish))
+    }
+
+    /// Removes a running sequence that is not in flight and returns it. `None` also when there is no such sequence.
+    fn cancel_running(&mut self, place: Place) -> Option<Sequence> {
         let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
         if self.running[index].in_flight > 0 {
             self.running[index].life = Life::Cancelled;
@@ -254,10 +265,10 @@ impl Scheduler {
         Some(sequence)
     }
 
-    /// Removes a request of which no completion has run, and hands its completions to `end`. `place` is that of the first.
-    pub fn expire(&mut self, place: Place, end: impl FnMut(Sequence)) {
+    /// Ends a request of which no completion has run. `place` is that of the first.
+    pub fn expire(&mut self, place: Place) {
         if self.waiting.get(&place).is_some_and(|first| !first.has_run()) {
-            self.cancel_request(place, end);
+            self.cancel_request(place, &Finish::Expired, |_, _| unreachable!("nothing of it runs"));
         }
     }
 

@@ -232,7 +232,7 @@ fn a_sequence_cancelled_in_flight_keeps_its_blocks_until_the_pass_is_collected()
     bench.add(1, 0, 3, 9);
     bench.add(2, 0, 3, 9);
     bench.schedule(ALL);
-    assert!(bench.scheduler.cancel(Place::new(0, 1)).is_none());
+    assert!(bench.scheduler.cancel_running(Place::new(0, 1)).is_none());
     assert_eq!(bench.scheduler.used_blocks(), 4);
     let mut heard = Vec::new();
     bench.scheduler.collect(&bench.pass, &tokens(&[1, 1]), |sequence, news| {
@@ -243,7 +243,7 @@ fn a_sequence_cancelled_in_flight_keeps_its_blocks_until_the_pass_is_collected()
     });
     assert_eq!(heard, [(1, None), (2, Some(1))]);
     assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (2, 1));
-    assert!(bench.scheduler.cancel(Place::new(0, 2)).is_some(), "not in flight: removed at once");
+    assert!(bench.scheduler.cancel_running(Place::new(0, 2)).is_some(), "not in flight: removed at once");
     assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (0, 0));
 }
 
@@ -251,9 +251,15 @@ fn a_sequence_cancelled_in_flight_keeps_its_blocks_until_the_pass_is_collected()
 fn a_waiting_or_unknown_sequence_is_cancelled_without_harm() {
     let mut bench = Bench::new(8, 4, 8);
     bench.add(1, 0, 3, 9);
-    assert!(bench.scheduler.cancel(Place::new(0, 2)).is_none());
-    assert!(bench.scheduler.cancel(Place::new(0, 1)).is_some());
+    let mut leave = |id| {
+        let ran = |_, _| panic!("nothing of it runs");
+        bench.scheduler.cancel_request(Place::new(0, id), &Finish::Cancelled, ran);
+        bench.scheduler.next_leaving().map(|(sequence, finish)| (sequence.id(), format!("{finish:?}")))
+    };
+    assert_eq!(leave(2), None);
+    assert_eq!(leave(1), Some((1, "Cancelled".to_owned())));
     assert!(bench.pass(ALL).is_empty());
+    assert_eq!(bench.scheduler.waiting(), 0);
 }
 
 #[test]
