@@ -250,9 +250,12 @@ impl Shared {
 
 impl Job {
     fn run(&self, shared: &Shared) {
-        let matcher = match std::mem::replace(&mut *self.state.lock(), JobState::Runs(None)) {
-            JobState::Waits(matcher) => matcher,
-            _ => return *self.state.lock() = JobState::Over,
+        let matcher = {
+            let mut state = self.state.lock();
+            match std::mem::replace(&mut *state, JobState::Runs(None)) {
+                JobState::Waits(matcher) => matcher,
+                _ => return *state = JobState::Over,
+            }
         };
         let outcome = matcher.map_or_else(|| self.compiled.matcher().map(Box::new), Ok).and_then(|mut matcher| {
             match &mut *self.state.lock() {
@@ -291,6 +294,33 @@ impl Job {
     pub(super) fn abandon(&self) {
         if let JobState::Runs(Some(handle)) = std::mem::replace(&mut *self.state.lock(), JobState::Over) {
             handle.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::structure::{Structure, Structures};
+    use crate::engine::tokenizer::Tokenizer;
+    use std::path::Path;
+
+    #[test]
+    fn a_job_that_was_abandoned_before_it_began_ends_at_once() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo");
+        let tokenizer = Tokenizer::open(&folder).unwrap().unwrap();
+        let structures = Structures::new(Some(Arc::new(tokenizer)), 2048);
+        let compiled = structures.compile(&Structure::Regex("yes|no".to_owned())).unwrap();
+        let late = LateMasks::start().unwrap();
+        for _ in 0..200 {
+            // Some are abandoned while they wait, some while they run.
+            let jobs: Vec<Arc<Job>> = (0..4).map(|_| late.hand_over(&compiled, None, &[], Wanted::Mask)).collect();
+            jobs.iter().for_each(|job| job.abandon());
+            assert!(jobs.iter().all(|job| job.take().is_none()));
+        }
+        let last = late.hand_over(&compiled, None, &[], Wanted::Mask);
+        while last.take().is_none() {
+            late.wait(Instant::now() + Duration::from_secs(1));
         }
     }
 }
