@@ -24,7 +24,8 @@ pub const TEXT_BYTES: usize = 16 << 20;
 pub const STRUCTURE_BYTES: usize = 256 << 10;
 /// Milliseconds that a thread waits for a structure to be compiled, the wait for its turn included.
 pub const STRUCTURE_COMPILE_MS: u64 = 2000;
-/// Milliseconds that the search for the next tokens of one answer may take. Each token that is taken in anew adds one.
+/// Milliseconds that the search for the next tokens of one answer may take, and a hundredth of it once another answer to the same
+/// structure took longer. Each token that is taken in anew adds one.
 pub const MASK_MS: u64 = 1000;
 /// Structures that are compiled at once for one engine. One that was given up counts until it has come to its end.
 pub const STRUCTURES_COMPILING: usize = 2;

@@ -4,7 +4,7 @@
 //! that steps tries for as long as its call leaves it time and stops the work then; a thread of its own begins anew, from the
 //! beginning of the structure and the tokens so far, and the sequence waits. Its tokens are the same either way.
 
-use super::late_masks::{Job, LateMasks, Outcome};
+use super::late_masks::{Garbage, Job, LateMasks, Outcome};
 use super::matcher::{Compiled, Matcher, Standing, Wanted, permit};
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
@@ -15,6 +15,9 @@ const CAUGHT_UP_INLINE: usize = 16;
 
 /// Bytes of the largest matcher that the thread that steps copies: more than half a millisecond's work is none for it.
 const COPIED_INLINE_BYTES: usize = 2 << 20;
+
+/// Bytes of the largest tables that the thread that steps frees.
+const FREED_INLINE_BYTES: usize = 256 << 10;
 
 /// What a request follows: its completions share it.
 pub struct Opening {
@@ -52,6 +55,14 @@ impl Opening {
             mask
         });
         Opening { compiled, late, mask }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if self.compiled.bytes() > FREED_INLINE_BYTES {
+            self.late.discard(Garbage::Compiled(self.compiled.clone()));
+        }
     }
 }
 
@@ -118,6 +129,7 @@ impl Follower {
                 let result = late.watch(handle, || matcher.take_in(&answer[known..], wanted));
                 if matcher.is_cancelled() {
                     compiled.note_heavy();
+                    late.discard(Garbage::Matcher(matcher));
                     self.state = State::Late(late.hand_over(compiled, None, answer, wanted));
                     return None;
                 }
@@ -149,8 +161,15 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        if let State::Late(job) = &self.state {
-            job.abandon();
+        let matcher = match std::mem::replace(&mut self.state, State::Lost) {
+            State::Ready(matcher) => Some(matcher),
+            State::Due(matcher) => matcher,
+            State::Late(job) => job.abandon(),
+            State::Beginning | State::Lost => None,
+        };
+        // One that has come far may have larger tables than it began with.
+        if let Some(matcher) = matcher {
+            self.opening.late.discard(Garbage::Matcher(matcher));
         }
     }
 }

@@ -9,13 +9,18 @@ use crate::backend::lock::{Condvar, Mutex};
 use crate::backend::thread;
 use crate::batch::TokenId;
 use crate::error::Result;
-use crate::limits;
 use llguidance::CancellationHandle;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// What is freed on the thread of masks: tables of megabytes, which take milliseconds.
+pub(super) enum Garbage {
+    Matcher(#[expect(dead_code, reason = "is dropped")] Box<Matcher>),
+    Compiled(#[expect(dead_code, reason = "is dropped")] Arc<Compiled>),
+}
 
 /// The matcher, all taken in, or why it cannot.
 pub(super) type Outcome = std::result::Result<Box<Matcher>, String>;
@@ -73,6 +78,7 @@ enum Rest {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Arc<Job>>,
+    garbage: Vec<Garbage>,
     /// Jobs that ended since the engine looked.
     done: usize,
     is_closed: bool,
@@ -150,6 +156,12 @@ impl LateMasks {
         self.shared.queue.lock().jobs.push_back(job.clone());
         self.shared.queue_changed.notify_one();
         job
+    }
+
+    /// Lets another thread free something.
+    pub(super) fn discard(&self, garbage: Garbage) {
+        self.shared.queue.lock().garbage.push(garbage);
+        self.shared.queue_changed.notify_one();
     }
 
     /// Waits until a job that was handed over has come to its end since the last call, or until `deadline`.
@@ -234,7 +246,14 @@ impl Shared {
         let mut queue = self.queue.lock();
         while !queue.is_closed {
             let Some(job) = queue.jobs.pop_front() else {
-                queue = self.queue_changed.wait(queue);
+                match queue.garbage.pop() {
+                    Some(garbage) => {
+                        drop(queue);
+                        drop(garbage);
+                        queue = self.queue.lock();
+                    }
+                    None => queue = self.queue_changed.wait(queue),
+                }
                 continue;
             };
             queue.current = Some(job.clone());
@@ -262,10 +281,11 @@ impl Job {
                 JobState::Runs(handle) => *handle = matcher.cancellation(),
                 _ => return Err("given up".to_owned()),
             }
-            let milliseconds = limits::MASK_MS + self.tokens.len() as u64;
+            let milliseconds = self.compiled.mask_ms() + self.tokens.len() as u64;
             let stop = matcher.cancellation().zip(Instant::now().checked_add(Duration::from_millis(milliseconds)));
             let result = shared.watch(Worker::Masks, stop, || matcher.take_in(&self.tokens, self.wanted));
             if matcher.is_cancelled() {
+                self.compiled.note_endless();
                 return Err(format!("its next tokens take more than {milliseconds} ms to find, which is the limit"));
             }
             result?;
@@ -290,10 +310,17 @@ impl Job {
         }
     }
 
-    /// Nobody wants to know any more.
-    pub(super) fn abandon(&self) {
-        if let JobState::Runs(Some(handle)) = std::mem::replace(&mut *self.state.lock(), JobState::Over) {
-            handle.cancel();
+    /// Nobody wants to know any more. Returns the matcher where nobody works with it.
+    pub(super) fn abandon(&self) -> Option<Box<Matcher>> {
+        let before = std::mem::replace(&mut *self.state.lock(), JobState::Over);
+        match before {
+            JobState::Waits(matcher) => matcher,
+            JobState::Runs(Some(handle)) => {
+                handle.cancel();
+                None
+            }
+            JobState::Done(outcome) => outcome.ok(),
+            JobState::Runs(None) | JobState::Over => None,
         }
     }
 }
@@ -315,7 +342,7 @@ mod tests {
         for _ in 0..200 {
             // Some are abandoned while they wait, some while they run.
             let jobs: Vec<Arc<Job>> = (0..4).map(|_| late.hand_over(&compiled, None, &[], Wanted::Mask)).collect();
-            jobs.iter().for_each(|job| job.abandon());
+            jobs.iter().for_each(|job| drop(job.abandon()));
             assert!(jobs.iter().all(|job| job.take().is_none()));
         }
         let last = late.hand_over(&compiled, None, &[], Wanted::Mask);

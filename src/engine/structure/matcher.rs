@@ -5,7 +5,7 @@ use crate::contain::contain;
 use crate::limits;
 use llguidance::toktrie::TokTrie;
 use llguidance::{CancellationHandle, TokenParser};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// How the crate begins to say that no token may be next.
 const NO_TOKEN_LEFT: &str = "NoExtensionBias";
@@ -31,6 +31,8 @@ pub struct Compiled {
     bytes: usize,
     /// Masks that a thread of its own has to find before the thread that steps may try again.
     heavy: AtomicU32,
+    /// Whether a mask took longer than [`limits::MASK_MS`].
+    is_endless: AtomicBool,
 }
 
 /// How far one answer has come in its structure.
@@ -95,7 +97,13 @@ impl Compiled {
         beginning.fuel = 0;
         // Nothing is known yet of the masks to come, and what the crate does between two looks at a cancellation may take tens
         // of milliseconds.
-        Ok(Compiled { beginning, warnings, bytes, heavy: AtomicU32::new(LIGHT_IN_A_ROW) })
+        Ok(Compiled {
+            beginning,
+            warnings,
+            bytes,
+            heavy: AtomicU32::new(LIGHT_IN_A_ROW),
+            is_endless: AtomicBool::new(false),
+        })
     }
 
     /// What of the grammar is not held to the letter, in the crate's words.
@@ -142,6 +150,17 @@ impl Compiled {
     /// Notes that a mask took too long.
     pub(super) fn note_heavy(&self) {
         self.heavy.store(LIGHT_IN_A_ROW, Relaxed);
+    }
+
+    /// Notes that a mask was stopped because it took longer than [`mask_ms`](Self::mask_ms).
+    pub(super) fn note_endless(&self) {
+        self.is_endless.store(true, Relaxed);
+    }
+
+    /// Milliseconds that a mask may take. A structure of which one took too long has little left: its other answers, which may
+    /// be a thousand, would hold up the masks of everyone else.
+    pub(super) fn mask_ms(&self) -> u64 {
+        if self.is_endless.load(Relaxed) { limits::MASK_MS / 100 } else { limits::MASK_MS }
     }
 
     /// Notes what the last mask of `matcher` took, found by a thread of its own.
