@@ -100,7 +100,7 @@ pub fn attend<L: Lanes, T: Number>(
             unsafe { score(lanes, queries, &keys[..len], dim, weights, 0, &values[..len]) };
         }
         for (query, weights) in queries.iter_mut().zip(&mut *weights) {
-            weigh(lanes, query, weights, start, call.scale);
+            weigh(lanes, query, weights, start, call.spec.scale);
         }
         keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
         if convert {
@@ -127,14 +127,14 @@ pub fn attend<L: Lanes, T: Number>(
 #[inline(always)]
 fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: usize, tile: usize) -> &'a mut [Query] {
     let (dim, tokens) = (call.kv.head_dim, call.batch.row(row));
-    let cols = (call.heads + 2 * call.kv.kv_heads) * dim;
+    let cols = (call.spec.heads + 2 * call.kv.kv_heads) * dim;
     let first = tile * TILE_QUERIES;
     let len = TILE_QUERIES.min(tokens.len() * call.group - first);
     let queries = &mut queries[..len];
     for (i, query) in queries.iter_mut().enumerate() {
         let token = tokens.start + (first + i) / call.group;
         let head = kv_head * call.group + (first + i) % call.group;
-        let at = (token * call.heads + head) * dim;
+        let at = (token * call.spec.heads + head) * dim;
         // SAFETY: a token and head is in one tile, and a tile is computed by one thread.
         let out = unsafe { call.out.part(at..at + dim) };
         out.fill(0.0);
