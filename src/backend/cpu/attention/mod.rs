@@ -13,6 +13,7 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod inner;
+mod query;
 mod reference;
 mod tile;
 
