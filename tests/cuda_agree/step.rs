@@ -21,7 +21,11 @@ const HIDDEN: usize = 256;
 const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 const HEAD_DIM: usize = 64;
-const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.125, window: None };
+/// Of layers in turn.
+const SPECS: [AttentionSpec; 2] = [
+    AttentionSpec { heads: HEADS, scale: 0.125, window: None },
+    AttentionSpec { heads: HEADS, scale: 0.125, window: Some(40) },
+];
 const WIDTH: usize = 512;
 const VOCAB: usize = 1003;
 
@@ -62,6 +66,7 @@ impl Model {
         let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| poisoned(cuda, tokens, cols)).collect();
         tensors.push(poisoned(cuda, batch.rows(), HIDDEN));
         tensors.push(poisoned(cuda, batch.rows(), VOCAB));
+        cuda.set_windows(SPECS.map(|spec| spec.window));
         let step = staged(cuda, &batch);
         Model { cache, step, tensors, matrices: matrices.into(), vectors, batch }
     }
@@ -76,10 +81,11 @@ impl Model {
         let [norm, rope] = &self.vectors[..] else { unreachable!() };
         ops::embedding(cuda, residual, embedding, &self.step);
         ops::rms_norm(cuda, normed, residual, norm, 1e-6);
-        for _ in 0..6 {
+        for layer in 0..6 {
+            let spec = &SPECS[layer % 2];
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
-            ops::rope_and_cache(cuda, &SPEC, qkv, QkNormRope { norm: None, rope }, &mut self.cache, 0, &self.step);
-            ops::attention(cuda, &SPEC, attended, qkv, &self.cache, 0, &self.step);
+            ops::rope_and_cache(cuda, spec, qkv, QkNormRope { norm: None, rope }, &mut self.cache, 0, &self.step);
+            ops::attention(cuda, spec, attended, qkv, &self.cache, 0, &self.step);
             ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
             ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * WIDTH);
