@@ -9,7 +9,7 @@
 // tensor cores, transposed: scores [16 tokens, 8 heads] = K Q^T, then out [head_dim, 8 heads] += V^T P^T, so that a group of up to
 // 8 query heads fills one fragment. Where a (row, KV head) is split over several CTAs, each leaves a partial result, and the CTA
 // that comes last adds them up in the order of the CTAs: the sum does not depend on which one that is.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/plan.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
@@ -113,12 +113,12 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     __shared__ bool is_last;
 
     // The plan and all keys but those of a row's last token are older than the kernels of this pass: their loads need not wait.
-    let_next_begin();
+    launch_dependents();
     const uint32_t used = p.counts[0], table_width = p.counts[2];
     const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;  // tiles on the line
     const DecodeCta work = p.ctas[blockIdx.x];
     if (blockIdx.x >= used) {
-        if (used == 0) wait_for_previous();  // else those at work wait
+        if (used == 0) grid_dependency_wait();  // else those at work wait
         return;
     }
 
@@ -149,7 +149,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 const int valid = min(16u, load.at.context_len - token);
                 const int before = int(load.at.window_start) - int(token);
                 if (is_waiting && token + 16 >= load.at.context_len) {
-                    wait_for_previous();
+                    grid_dependency_wait();
                     is_waiting = false;
                 }
                 const size_t head = size_t(block) * p.kv_heads + load.kv_head;
@@ -174,7 +174,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         commit_copies();
     };
     for (int stage = 0; stage < p.stages - 1; stage++) issue(stage);
-    if (is_waiting) wait_for_previous();
+    if (is_waiting) grid_dependency_wait();
     is_waiting = false;
 
     int stage = 0;

@@ -8,7 +8,7 @@
 // What a query gets depends on it and the keys before it alone: they come in tiles that begin at fixed positions, from the tile on
 // that the window of the first query begins in, and a masked key changes no bit. So for batch-invariant results rows with one new token take this way too, with the query heads of a KV head in
 // place of queries of several tokens.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/plan.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
@@ -54,8 +54,8 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     constexpr int SLICE = KV * Rows::STRIDE * 8;  // numbers of a tile of keys, or of values
     extern __shared__ __align__(128) uint8_t shared[];
 
-    let_next_begin();
-    wait_for_previous();
+    launch_dependents();
+    grid_dependency_wait();
     PrefillTile tile;
     if (OF == Queries::TOKENS) {
         tile = p.tiles[blockIdx.y];

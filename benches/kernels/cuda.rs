@@ -234,7 +234,7 @@ impl Bench {
             let cache = self.cache(&shape, blocks, layers, block_size);
             let step = self.staged(&batch);
             let (qkv, mut out) = (self.tensor(rows, shape.qkv()), self.tensor(rows, shape.heads * shape.head_dim));
-            for chaining in [Chaining::Strict, Chaining::Overlapped] {
+            for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
                 self.cuda.set_chaining(chaining);
                 let us = self.time(layers, |cuda| {
                     for layer in 0..layers {
@@ -423,7 +423,7 @@ impl Bench {
                     shape.vocab,
                 ];
                 let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| self.tensor(rows, cols)).collect();
-                for chaining in [Chaining::Strict, Chaining::Overlapped] {
+                for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
                     self.cuda.set_chaining(chaining);
                     let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut step));
                     let weights = model.bytes(&shape);

@@ -1,4 +1,4 @@
-//! Whole steps: launched strictly, overlapped and as a graph; memory and refusals.
+//! Whole steps: launched strictly, by programmatic dependent launch and as a graph; memory and refusals.
 
 use crate::scene::{Random, Scene, filled, host_tensor, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, KvCache, Matrix, Step, Tensor, Vector, device_count};
@@ -109,7 +109,7 @@ impl Model {
 }
 
 #[test]
-fn a_step_gives_the_same_bits_strict_overlapped_and_as_a_graph() {
+fn a_step_gives_the_same_bits_strict_by_dependent_launch_and_as_a_graph() {
     on_device(|cuda, dtype| {
         for rows in [&[(5, 1), (100, 1), (0, 1)][..], &[(700, 1); 40], &[(0, 70), (30, 1), (9, 20), (400, 100)]] {
             let mut model = Model::new(cuda, rows, dtype);
@@ -117,10 +117,10 @@ fn a_step_gives_the_same_bits_strict_overlapped_and_as_a_graph() {
             model.launch(cuda);
             let strict = model.results(cuda);
             assert!(strict.1.iter().all(|&bits| f32::from_bits(bits).is_finite()));
-            cuda.set_chaining(Chaining::Overlapped);
+            cuda.set_chaining(Chaining::DependentLaunch);
             for _ in 0..20 {
                 model.launch(cuda);
-                assert!(strict == model.results(cuda), "{} rows, {dtype:?}, overlapped", rows.len());
+                assert!(strict == model.results(cuda), "{} rows, {dtype:?}, by dependent launch", rows.len());
             }
             let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
             for _ in 0..20 {

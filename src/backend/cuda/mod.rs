@@ -124,7 +124,7 @@ impl Cuda {
             blas: blas::Blas::open(&context, dtype)?,
             staging: Mutex::new(None),
             dtype,
-            chaining: if context.facts().capability >= 90 { Chaining::Overlapped } else { Chaining::Strict },
+            chaining: if context.facts().capability >= 90 { Chaining::DependentLaunch } else { Chaining::Strict },
             route: Route::Auto,
             rounding: Rounding::Fastest,
             geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1 }),
@@ -151,7 +151,7 @@ impl Cuda {
         }
     }
 
-    /// Chooses whether kernels overlap.
+    /// Chooses how kernels follow each other.
     pub fn set_chaining(&mut self, chaining: Chaining) {
         self.chaining = chaining;
     }
