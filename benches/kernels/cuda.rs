@@ -1,7 +1,7 @@
 //! The lines of the table.
 
 use nanovllm::backend::cuda::{Chaining, Cuda, EventKind, KvCache, Matrix, Route, Step, Tensor, Vector, device_count};
-use nanovllm::backend::{Backend, DType, HeadNorm, HostTensor, KvShape};
+use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, HostTensor, KvShape, QkNormRope};
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::sync::Arc;
@@ -34,6 +34,10 @@ const SMALL: Shape = Shape {
 const LARGE: Shape = Shape { name: "8B", layers: 36, hidden: 4096, heads: 32, width: 12_288, ..SMALL };
 
 impl Shape {
+    fn attention(&self) -> AttentionSpec {
+        AttentionSpec { heads: self.heads, scale: 0.088, window: None }
+    }
+
     fn qkv(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
@@ -75,8 +79,14 @@ pub fn main() {
     ] {
         if name.contains(&bench.filter) || bench.filter.is_empty() {
             section(&mut bench);
+            bench.cuda.set_windows([None]);
         }
     }
+}
+
+/// Names a window, where there is one.
+fn within(window: Option<usize>) -> String {
+    window.map_or(String::new(), |window| format!(" within {window}"))
 }
 
 /// Numbers of about 2^-7 of either sign.
@@ -212,59 +222,75 @@ impl Bench {
     }
 
     fn decode_attention(&mut self) {
-        for (shape, rows, context, block_size) in [
-            (SMALL, 256, 558, 64),
-            (SMALL, 128, 1000, 64),
-            (SMALL, 64, 512, 64),
-            (SMALL, 16, 1500, 64),
-            (SMALL, 1, 512, 64),
-            (SMALL, 1, 4000, 64),
-            (SMALL, 256, 558, 16),
-            (SMALL, 256, 558, 256),
-            (LARGE, 256, 558, 64),
-            (LARGE, 1, 512, 64),
+        for (shape, rows, context, block_size, window) in [
+            (SMALL, 256, 558, 64, None),
+            (SMALL, 128, 1000, 64, None),
+            (SMALL, 64, 512, 64, None),
+            (SMALL, 16, 1500, 64, None),
+            (SMALL, 1, 512, 64, None),
+            (SMALL, 1, 4000, 64, None),
+            (SMALL, 256, 558, 16, None),
+            (SMALL, 256, 558, 256, None),
+            (LARGE, 256, 558, 64, None),
+            (LARGE, 1, 512, 64, None),
+            (LARGE, 1, 32_768, 64, None),
+            (LARGE, 1, 32_768, 64, Some(4096)),
+            (LARGE, 16, 8192, 64, None),
+            (LARGE, 16, 8192, 64, Some(4096)),
+            (LARGE, 16, 4096, 64, None),
         ] {
             let (batch, blocks) = batch_of(rows, 1, context, block_size);
-            let bytes = (rows * context * 2 * shape.kv_heads * shape.head_dim * 2) as f64;
+            let spec = AttentionSpec { window, ..shape.attention() };
+            let bytes =
+                (rows * (context - spec.window_start(context - 1)) * 2 * shape.kv_heads * shape.head_dim * 2) as f64;
             let layers = ((400e6 / bytes) as usize).clamp(2, 28);
             let cache = self.cache(&shape, blocks, layers, block_size);
+            self.cuda.set_windows([window]);
             let step = self.staged(&batch);
             let (qkv, mut out) = (self.tensor(rows, shape.qkv()), self.tensor(rows, shape.heads * shape.head_dim));
-            for chaining in [Chaining::Strict, Chaining::Overlapped] {
+            for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
                 self.cuda.set_chaining(chaining);
                 let us = self.time(layers, |cuda| {
                     for layer in 0..layers {
-                        ops::attention(cuda, &mut out, &qkv, &cache, layer, shape.heads, 0.088, &step);
+                        ops::attention(cuda, &spec, &mut out, &qkv, &cache, layer, &step);
                     }
                 });
-                let name = format!("decode {} {rows} x {context}, blocks of {block_size}, {chaining:?}", shape.name);
+                let name = format!(
+                    "decode {} {rows} x {context}{}, blocks of {block_size}, {chaining:?}",
+                    shape.name,
+                    within(window)
+                );
                 self.line(&name, us, bytes, 0.0);
             }
         }
     }
 
     fn prefill_attention(&mut self) {
-        for (shape, rows, new, context) in [
-            (SMALL, 16, 512, 512),
-            (SMALL, 16, 1024, 1024),
-            (SMALL, 4, 4096, 4096),
-            (SMALL, 4, 512, 4096),
-            (LARGE, 16, 1024, 1024),
-            (LARGE, 4, 4096, 4096),
+        for (shape, rows, new, context, window) in [
+            (SMALL, 16, 512, 512, None),
+            (SMALL, 16, 1024, 1024, None),
+            (SMALL, 4, 4096, 4096, None),
+            (SMALL, 4, 512, 4096, None),
+            (LARGE, 16, 1024, 1024, None),
+            (LARGE, 4, 4096, 4096, None),
+            (LARGE, 4, 4096, 4096, Some(1024)),
         ] {
             let (batch, blocks) = batch_of(rows, new, context, 64);
             let cache = self.cache(&shape, blocks, 1, 64);
+            let spec = AttentionSpec { window, ..shape.attention() };
+            self.cuda.set_windows([window]);
             let step = self.staged(&batch);
             let tokens = batch.tokens();
             let (qkv, mut out) = (self.tensor(tokens, shape.qkv()), self.tensor(tokens, shape.heads * shape.head_dim));
             let us = self.time(4, |cuda| {
                 for _ in 0..4 {
-                    ops::attention(cuda, &mut out, &qkv, &cache, 0, shape.heads, 0.088, &step);
+                    ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &step);
                 }
             });
-            let pairs: usize = rows * (context - new + 1..=context).sum::<usize>();
+            let attended = |position| position + 1 - spec.window_start(position);
+            let pairs: usize = rows * (context - new..context).map(attended).sum::<usize>();
             let flops = (4 * pairs * shape.heads * shape.head_dim) as f64;
-            self.line(&format!("prefill {} {rows} x {new} of {context}", shape.name), us, 0.0, flops);
+            self.line(&format!("prefill {} {rows} x {new} of {context}{}", shape.name, within(window)), us, 0.0, flops);
         }
     }
 
@@ -334,8 +360,9 @@ impl Bench {
             self.line(&name("silu_mul"), us, (6 * tokens * shape.width) as f64, 0.0);
             let us = self.time(repeat, |c| {
                 for _ in 0..repeat {
-                    let norm = HeadNorm { query: &norm, key: &norm, eps: 1e-6 };
-                    ops::rope_and_cache(c, &mut qkv, &mut cache, 0, shape.heads, Some(norm), &rope, &step);
+                    let norm = Some(HeadNorm { query: &norm, key: &norm, eps: 1e-6 });
+                    let transform = QkNormRope { norm, rope: &rope };
+                    ops::rope_and_cache(c, &shape.attention(), &mut qkv, transform, &mut cache, 0, &step);
                 }
             });
             self.line(&name("rope_and_cache"), us, (4 * tokens * shape.qkv()) as f64, 0.0);
@@ -418,7 +445,7 @@ impl Bench {
                     shape.vocab,
                 ];
                 let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| self.tensor(rows, cols)).collect();
-                for chaining in [Chaining::Strict, Chaining::Overlapped] {
+                for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
                     self.cuda.set_chaining(chaining);
                     let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut step));
                     let weights = model.bytes(&shape);
@@ -461,15 +488,16 @@ impl Model {
     }
 
     fn launch(&self, cuda: &mut Cuda, tensors: &mut [Tensor], cache: &mut KvCache, step: &mut Step) {
-        let shape = &self.shape;
+        let (shape, spec) = (&self.shape, self.shape.attention());
         let [residual, x, normed, qkv, attended, gate_up, gated, logits] = tensors else { unreachable!() };
         ops::embedding(cuda, residual, &self.embedding, step);
         ops::rms_norm(cuda, normed, residual, &self.norm, 1e-6);
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
-            let norm = HeadNorm { query: &self.head_norm, key: &self.head_norm, eps: 1e-6 };
+            let norm = Some(HeadNorm { query: &self.head_norm, key: &self.head_norm, eps: 1e-6 });
+            let transform = QkNormRope { norm, rope: &self.rope };
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
-            ops::rope_and_cache(cuda, qkv, cache, index, shape.heads, Some(norm), &self.rope, step);
-            ops::attention(cuda, attended, qkv, cache, index, shape.heads, 0.088, step);
+            ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, step);
+            ops::attention(cuda, &spec, attended, qkv, cache, index, step);
             ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
             ops::add_rms_norm(cuda, normed, residual, x, &self.norm, 1e-6);
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);

@@ -1,6 +1,6 @@
 //! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, and the way out.
 
-use crate::backend::{Backend, HeadNorm, Tensor};
+use crate::backend::{AttentionSpec, Backend, HeadNorm, QkNormRope, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
 use crate::model::spec::{DecoderSpec, QkNorm};
@@ -10,8 +10,7 @@ use crate::ops;
 /// The attention of one layer.
 pub struct Attention<B: Backend> {
     layer: usize,
-    heads: usize,
-    scale: f32,
+    spec: AttentionSpec,
     norm_eps: f32,
     /// Queries, keys and values in one matrix.
     qkv: Linear<B>,
@@ -67,8 +66,7 @@ impl<B: Backend> Attention<B> {
         };
         Ok(Attention {
             layer,
-            heads: spec.heads,
-            scale: 1.0 / (spec.head_dim as f32).sqrt(),
+            spec: AttentionSpec { heads: spec.heads, scale: 1.0 / (spec.head_dim as f32).sqrt(), window: None },
             norm_eps: spec.norm_eps,
             qkv: Linear::load(backend, weights, spec.hidden, &stacked, spec.qkv_bias)?,
             norms,
@@ -88,8 +86,9 @@ impl<B: Backend> Attention<B> {
         let Context { cache, rope, step } = context;
         let norm = self.norms.as_ref().map(|(query, key)| HeadNorm { query, key, eps: self.norm_eps });
         self.qkv.forward(backend, &mut scratch.qkv, x);
-        ops::rope_and_cache(backend, &mut scratch.qkv, cache, self.layer, self.heads, norm, rope, step);
-        ops::attention(backend, &mut scratch.attended, &scratch.qkv, cache, self.layer, self.heads, self.scale, step);
+        let transform = QkNormRope { norm, rope };
+        ops::rope_and_cache(backend, &self.spec, &mut scratch.qkv, transform, cache, self.layer, step);
+        ops::attention(backend, &self.spec, &mut scratch.attended, &scratch.qkv, cache, self.layer, step);
         self.output.forward(backend, out, &scratch.attended);
     }
 }

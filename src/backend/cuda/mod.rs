@@ -41,7 +41,7 @@ pub use matrix::{Matrix, Vector};
 pub use step::Step;
 pub use storage::Storage;
 
-use super::{Backend, DType, HeadNorm, HostTensor, KvShape, Rounding};
+use super::{AttentionSpec, Backend, DType, HostTensor, KvShape, QkNormRope, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
@@ -65,6 +65,8 @@ pub struct Cuda {
     rounding: Rounding,
     /// How attention is cut, known once a KV cache was made.
     geometry: Cell<Geometry>,
+    /// The distinct sliding windows of the layers, each of which has a plan of its own.
+    windows: Vec<Option<usize>>,
     /// The first launch that failed: call and code.
     failure: Option<(&'static str, i32)>,
     context: Arc<Context>,
@@ -122,10 +124,11 @@ impl Cuda {
             blas: blas::Blas::open(&context, dtype)?,
             staging: Mutex::new(None),
             dtype,
-            chaining: if context.facts().capability >= 90 { Chaining::Overlapped } else { Chaining::Strict },
+            chaining: if context.facts().capability >= 90 { Chaining::DependentLaunch } else { Chaining::Strict },
             route: Route::Auto,
             rounding: Rounding::Fastest,
-            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, workers: 1 }),
+            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1 }),
+            windows: vec![None],
             failure: None,
             context,
         })
@@ -137,7 +140,18 @@ impl Cuda {
         attention::check(shape, heads)
     }
 
-    /// Chooses whether kernels overlap.
+    /// Names the sliding windows of all layers, `None` for layers without one; before the first call there are none. A step serves
+    /// the windows that were named when it was made.
+    pub fn set_windows(&mut self, windows: impl IntoIterator<Item = Option<usize>>) {
+        self.windows.clear();
+        for window in windows {
+            if !self.windows.contains(&window) {
+                self.windows.push(window);
+            }
+        }
+    }
+
+    /// Chooses how kernels follow each other.
     pub fn set_chaining(&mut self, chaining: Chaining) {
         self.chaining = chaining;
     }
@@ -202,7 +216,7 @@ impl Cuda {
 
     /// A second step over the device memory of `step`: one is staged while the other is computed.
     pub fn twin(&self, step: &Step) -> Result<Step> {
-        step.twin(&self.context, attention::workers(&self.context))
+        step.twin(&self.context)
     }
 
     /// Takes a batch over to the device, padded up to `rows` rows: for a graph that was captured with so many.
@@ -287,7 +301,7 @@ impl Backend for Cuda {
     }
 
     fn step(&self, limits: &BatchLimits) -> Result<Step> {
-        Step::new(&self.context, limits, attention::workers(&self.context))
+        Step::new(&self.context, limits, &self.windows, attention::ctas(&self.context))
     }
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
@@ -355,29 +369,27 @@ impl Backend for Cuda {
 
     fn rope_and_cache(
         &mut self,
+        spec: &AttentionSpec,
         qkv: &mut Tensor,
+        transform: QkNormRope<Vector>,
         cache: &mut KvCache,
         layer: usize,
-        heads: usize,
-        norm: Option<HeadNorm<Vector>>,
-        rope: &Vector,
         step: &Step,
     ) {
-        let result = rope_and_cache::run(self, qkv, cache, layer, heads, norm, rope, step);
+        let result = rope_and_cache::run(self, spec, qkv, transform, cache, layer, step);
         self.remember(result);
     }
 
     fn attention(
         &mut self,
+        spec: &AttentionSpec,
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
         layer: usize,
-        heads: usize,
-        scale: f32,
         step: &Step,
     ) {
-        let result = attention::run(self, out, qkv, cache, layer, heads, scale, step);
+        let result = attention::run(self, spec, out, qkv, cache, layer, step);
         self.remember(result);
     }
 
