@@ -139,7 +139,7 @@ impl Bench {
         let limits =
             BatchLimits { tokens: batch.tokens(), rows: batch.rows(), model_len: batch.table_width, block_size: 1 };
         let mut step = self.cuda.step(&limits).unwrap();
-        self.cuda.stage(&mut step, batch).unwrap();
+        self.cuda.upload(&mut step, batch).unwrap();
         step
     }
 

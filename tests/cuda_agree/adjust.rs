@@ -26,14 +26,16 @@ fn adjusted_logits_are_those_of_the_cpu() {
             let wanted: Vec<f32> = wanted.into_iter().map(|logit| rounded(logit, dtype)).collect();
             let mut logits = filled(cuda, &logits, case.vocab);
             // The step before leaves its tokens on the device.
-            let mut first = cuda.step(&limits(&batch)).unwrap();
-            let mut second = cuda.twin(&first).unwrap();
-            cuda.stage(&mut first, &choosing(&previous)).unwrap();
-            ops::sample(cuda, &mut first, &logits);
-            cuda.stage(&mut second, &batch).unwrap();
-            ops::adjust(cuda, &mut second, &mut logits);
+            let mut passes = cuda.device_batches(&limits(&batch)).unwrap();
+            let [first, second] = &mut passes[..] else { panic!("two passes may be in flight") };
+            cuda.upload(first, &choosing(&previous)).unwrap();
+            ops::sample(cuda, first, &logits);
+            cuda.finish(first).unwrap();
+            cuda.upload(second, &batch).unwrap();
+            ops::adjust(cuda, second, &mut logits);
             assert_eq!(comparable(&cuda.read(&logits).unwrap()), comparable(&wanted), "{name}, {dtype:?}");
-            assert_eq!(cuda.sampled(&first).unwrap().tokens, previous, "{name}, {dtype:?}");
+            assert!(cuda.poll(first, None).unwrap());
+            assert_eq!(cuda.results(first).tokens, previous, "{name}, {dtype:?}");
         }
     });
 }

@@ -75,10 +75,22 @@ pub fn on_grid(numbers: &mut [f32], grid: f32) {
     }
 }
 
-/// Stages `batch` and makes all of its wishes come true, as the decoder does.
+/// `batch` on the device, where it begins a pass.
+pub fn uploaded<B: Backend>(backend: &mut B, batch: &Batch) -> B::Step {
+    let mut step = backend.device_batches(&limits(batch)).unwrap().swap_remove(0);
+    backend.upload(&mut step, batch).unwrap();
+    step
+}
+
+/// Ends a pass and waits for it: its results can be read.
+pub fn ended<B: Backend>(backend: &mut B, step: &mut B::Step) {
+    backend.finish(step).unwrap();
+    assert!(backend.poll(step, None).unwrap(), "no deadline was given");
+}
+
+/// Uploads `batch` and makes all of its wishes come true, as the decoder does.
 pub fn answered<B: Backend>(backend: &mut B, batch: &Batch, logits: &mut Tensor<B::Storage>) -> B::Step {
-    let mut step = backend.step(&limits(batch)).unwrap();
-    backend.stage(&mut step, batch).unwrap();
+    let mut step = uploaded(backend, batch);
     if batch.adjusts() {
         ops::adjust(backend, &mut step, logits);
     }
@@ -86,6 +98,7 @@ pub fn answered<B: Backend>(backend: &mut B, batch: &Batch, logits: &mut Tensor<
     if batch.wants_logprobs() {
         ops::logprobs(backend, &mut step, logits);
     }
+    ended(backend, &mut step);
     step
 }
 

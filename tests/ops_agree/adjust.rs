@@ -2,7 +2,7 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::inputs::adjust::{Awaits, CASES, Case, inputs};
-use crate::inputs::{comparable, limits};
+use crate::inputs::{comparable, uploaded};
 use nanovllm::backend::cpu::reference;
 use nanovllm::batch::{Batch, NO_TOKEN};
 use nanovllm::ops;
@@ -26,8 +26,7 @@ impl Op for Adjust {
 
     fn computed<B: Column>(backend: &mut B, case: &Case) -> Vec<f32> {
         let (logits, batch, _) = inputs(&known(case), |logit| logit);
-        let mut step = backend.step(&limits(&batch)).unwrap();
-        backend.stage(&mut step, &batch).unwrap();
+        let mut step = uploaded(backend, &batch);
         let mut logits = backend.filled(&logits, case.vocab);
         ops::adjust(backend, &mut step, &mut logits);
         comparable(&backend.read(&logits))

@@ -37,11 +37,13 @@ pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
 
-use super::{Backend, HeadNorm, HostTensor, KvShape};
+use super::{Backend, DType, Defaults, DeviceMemory, HeadNorm, HostTensor, KvShape};
 use crate::batch::{Batch, BatchLimits, BlockId, RANKED_MAX, Sampled, TokenId};
 use crate::error::{Result, room};
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// The specifications: obvious loops over plain slices, which every backend is tested against.
 #[doc(hidden)]
@@ -105,6 +107,20 @@ impl Cpu {
             scratch: Mutex::default(),
         }
     }
+
+    /// Memory for a batch of at most `limits`.
+    pub fn step(&self, limits: &BatchLimits) -> Result<Step> {
+        let (what, knob) = ("the results of a pass", "max_num_seqs");
+        Ok(Step {
+            batch: Batch::within(limits)?,
+            sampled: room(limits.rows, what, knob)?,
+            hidden: Vec::new(),
+            raw: Vec::new(),
+            logprobs: room(limits.rows, what, knob)?,
+            top_tokens: room(limits.rows * RANKED_MAX, what, knob)?,
+            top_logprobs: room(limits.rows * RANKED_MAX, what, knob)?,
+        })
+    }
 }
 
 impl Tensor {
@@ -126,6 +142,34 @@ impl Backend for Cpu {
     type Vector = Box<[f32]>;
     type KvCache = KvCache;
     type Step = Step;
+    type Graph = Infallible;
+    type ContextGuard = ();
+
+    const DEPTH: usize = 1;
+    const DEFAULTS: Defaults = Defaults {
+        // Small blocks share more of a prompt's prefix and waste less at a sequence's end. The CPU reads keys and values through
+        // its caches whatever the block, so it gains nothing from larger ones.
+        block_size: 16,
+        // Beyond this many sequences a decode step is bound by arithmetic, and more of them only wait for each other.
+        max_num_seqs: 64,
+        // Enough tokens to make prefill a matter of arithmetic: weights are read once for all of them. More would only lengthen
+        // the step that other requests sit through.
+        max_batched_tokens: 512,
+        // The host has other work.
+        memory_share: 0.5,
+    };
+
+    fn weight_dtype(stored: DType, asked: Option<DType>) -> Result<DType> {
+        Ok(asked.unwrap_or(stored))
+    }
+
+    fn device_memory(&self) -> Result<Option<DeviceMemory>> {
+        Ok(None)
+    }
+
+    fn enter(&self) -> Result<()> {
+        Ok(())
+    }
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
         self.scratch.lock().fit(&self.pool, self.isa, capacity, cols)?;
@@ -150,17 +194,8 @@ impl Backend for Cpu {
         KvCache::new(shape, blocks)
     }
 
-    fn step(&self, limits: &BatchLimits) -> Result<Step> {
-        let (what, knob) = ("the results of a pass", "max_num_seqs");
-        Ok(Step {
-            batch: Batch::within(limits)?,
-            sampled: room(limits.rows, what, knob)?,
-            hidden: Vec::new(),
-            raw: Vec::new(),
-            logprobs: room(limits.rows, what, knob)?,
-            top_tokens: room(limits.rows * RANKED_MAX, what, knob)?,
-            top_logprobs: room(limits.rows * RANKED_MAX, what, knob)?,
-        })
+    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Step>> {
+        Ok(vec![self.step(limits)?])
     }
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
@@ -179,7 +214,7 @@ impl Backend for Cpu {
         &step.batch
     }
 
-    fn stage(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
+    fn upload(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
         step.batch.clone_from(batch);
         step.sampled.clear();
         step.hidden.clear();
@@ -189,14 +224,45 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
-        Ok(Sampled {
+    /// The last op has put its results where `results` reads them.
+    fn finish(&mut self, _step: &mut Step) -> Result<()> {
+        Ok(())
+    }
+
+    fn poll(&mut self, _step: &mut Step, _deadline: Option<Instant>) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn results<'a>(&self, step: &'a Step) -> Sampled<'a> {
+        Sampled {
             tokens: &step.sampled,
             logprobs: &step.logprobs,
             top_tokens: &step.top_tokens,
             top_logprobs: &step.top_logprobs,
             hidden: &step.hidden,
-        })
+        }
+    }
+
+    fn device_time(&self, _step: &Step) -> Result<Option<Duration>> {
+        Ok(None)
+    }
+
+    fn capture_pass(
+        &mut self,
+        _step: &mut Step,
+        _batch: &Batch,
+        _rows: usize,
+        _launches: &mut dyn FnMut(&mut Cpu, &mut Step),
+    ) -> Result<Option<Infallible>> {
+        Ok(None)
+    }
+
+    fn upload_padded(&mut self, graph: &Infallible, _step: &mut Step, _batch: &Batch) -> Result<()> {
+        match *graph {}
+    }
+
+    fn launch_graph(&mut self, graph: &Infallible) -> Result<()> {
+        match *graph {}
     }
 
     fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {

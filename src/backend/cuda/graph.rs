@@ -6,6 +6,13 @@ use crate::error::Result;
 use std::ptr;
 use std::sync::Arc;
 
+/// The launches of a pass over a padded batch, up to its logits.
+pub struct PassGraph {
+    /// Rows of the padded batch.
+    pub(super) rows: usize,
+    pub(super) graph: Graph,
+}
+
 /// Launches that were captured.
 pub struct Graph {
     context: Arc<Context>,

@@ -1,7 +1,7 @@
 //! NVIDIA GPUs, through the driver alone: our own kernels, and cuBLASLt for large products where it is installed.
 //!
 //! Everything of an engine runs on one stream, in the order of the calls. An op launches and returns; the host waits in
-//! [`Backend::sampled`] only. Launches take sizes from the host and addresses that are fixed when the engine opens; what changes
+//! [`Backend::poll`] only. Launches take sizes from the host and addresses that are fixed when the engine opens; what changes
 //! from step to step is read from [`Step`], so that a step of fixed sizes can be captured as a [`Graph`].
 //!
 //! A launch that fails is remembered and reported by the next call that can answer with an error.
@@ -33,7 +33,7 @@ mod storage;
 mod wishes;
 
 pub use driver::{CallersContext, Event, EventKind, check_ordinal, device_count};
-pub use graph::Graph;
+pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
 pub use linear::Route;
@@ -41,7 +41,7 @@ pub use matrix::{Matrix, Vector};
 pub use step::Step;
 pub use storage::Storage;
 
-use super::{Backend, DType, HeadNorm, HostTensor, KvShape, Rounding};
+use super::{Backend, DType, Defaults, DeviceMemory, HeadNorm, HostTensor, KvShape, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
@@ -52,6 +52,8 @@ use plan::Geometry;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A GPU as a backend.
 pub struct Cuda {
@@ -131,10 +133,18 @@ impl Cuda {
         })
     }
 
-    /// Whether the kernels know a KV cache of this shape, and `heads` query heads over it.
-    pub fn check(&self, shape: &KvShape, heads: usize) -> Result<()> {
-        KvCache::check(shape, self.dtype)?;
-        attention::check(shape, heads)
+    /// Opens device `ordinal` for a model with a KV cache of this shape, and `heads` query heads over it. Weights and activations
+    /// are in the type of the cache.
+    ///
+    /// # Errors
+    ///
+    /// Also for shapes that the kernels do not know.
+    pub fn open_for(ordinal: usize, shape: &KvShape, heads: usize, rounding: Rounding) -> Result<Cuda> {
+        let mut cuda = Cuda::open(ordinal, shape.dtype)?;
+        KvCache::check(shape, cuda.dtype)?;
+        attention::check(shape, heads)?;
+        cuda.set_rounding(rounding);
+        Ok(cuda)
     }
 
     /// Chooses whether kernels overlap.
@@ -200,21 +210,15 @@ impl Cuda {
         })
     }
 
-    /// A second step over the device memory of `step`: one is staged while the other is computed.
-    pub fn twin(&self, step: &Step) -> Result<Step> {
-        step.twin(&self.context, attention::workers(&self.context))
+    /// Memory for a batch of at most `limits`.
+    pub fn step(&self, limits: &BatchLimits) -> Result<Step> {
+        Step::new(&self.context, limits, attention::workers(&self.context))
     }
 
-    /// Takes a batch over to the device, padded up to `rows` rows: for a graph that was captured with so many.
-    pub fn stage_padded(&mut self, step: &mut Step, batch: &Batch, rows: usize) -> Result<()> {
+    fn stage(&mut self, step: &mut Step, batch: &Batch, padding: step::Padding) -> Result<()> {
         self.failed()?;
         self.context.make_current()?;
-        step.stage(batch, step::Padding::To { rows }, &self.geometry.get())
-    }
-
-    /// Marks the end of a step that samples nothing.
-    pub fn finish(&mut self, step: &mut Step) -> Result<()> {
-        step.finish()
+        step.stage(batch, padding, &self.geometry.get())
     }
 
     /// The rows in use of a tensor, once they are computed. `[rows, cols]`
@@ -256,6 +260,38 @@ impl Backend for Cuda {
     type Vector = Vector;
     type KvCache = KvCache;
     type Step = Step;
+    type Graph = PassGraph;
+    type ContextGuard = CallersContext;
+
+    const DEPTH: usize = 2;
+    const DEFAULTS: Defaults = Defaults {
+        // The attention kernels read a tile of 64 tokens at a time.
+        block_size: 64,
+        // Small models go on gaining from larger batches; large ones run out of KV blocks first.
+        max_num_seqs: 256,
+        max_batched_tokens: 8192,
+        memory_share: 0.9,
+    };
+
+    /// What is stored in f32 becomes bf16, which has its range.
+    fn weight_dtype(stored: DType, asked: Option<DType>) -> Result<DType> {
+        match (asked, stored) {
+            (Some(DType::F32), _) => {
+                Err(Error::Unsupported { what: "dtype F32 on CUDA: choose BF16 or F16, or device CPU".to_owned() })
+            }
+            (None, DType::F32) => Ok(DType::Bf16),
+            (asked, stored) => Ok(asked.unwrap_or(stored)),
+        }
+    }
+
+    fn device_memory(&self) -> Result<Option<DeviceMemory>> {
+        let (free, total) = self.memory()?;
+        Ok(Some(DeviceMemory { free, total }))
+    }
+
+    fn enter(&self) -> Result<CallersContext> {
+        CallersContext::note()
+    }
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
         Ok(Tensor::new(Storage::new(&self.context, capacity, cols, self.dtype)?, capacity, cols))
@@ -286,8 +322,10 @@ impl Backend for Cuda {
         KvCache::new(&self.context, shape, blocks, self.dtype)
     }
 
-    fn step(&self, limits: &BatchLimits) -> Result<Step> {
-        Step::new(&self.context, limits, attention::workers(&self.context))
+    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Step>> {
+        let first = self.step(limits)?;
+        let second = first.twin(&self.context, attention::workers(&self.context))?;
+        Ok(vec![first, second])
     }
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
@@ -306,16 +344,59 @@ impl Backend for Cuda {
         step.batch()
     }
 
-    fn stage(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
-        self.failed()?;
-        self.context.make_current()?;
-        step.stage(batch, step::Padding::None, &self.geometry.get())
+    fn upload(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
+        self.stage(step, batch, step::Padding::None)
     }
 
-    fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
+    fn finish(&mut self, step: &mut Step) -> Result<()> {
         self.failed()?;
         self.context.make_current()?;
+        step.finish()
+    }
+
+    fn poll(&mut self, step: &mut Step, deadline: Option<Instant>) -> Result<bool> {
+        if let Some(deadline) = deadline {
+            while !step.is_finished()? {
+                if Instant::now() >= deadline {
+                    return Ok(false);
+                }
+                thread::yield_now();
+            }
+        }
+        self.context.make_current()?;
+        step.arrive()?;
+        Ok(true)
+    }
+
+    fn results<'a>(&self, step: &'a Step) -> Sampled<'a> {
         step.sampled()
+    }
+
+    fn device_time(&self, step: &Step) -> Result<Option<Duration>> {
+        step.device_time().map(Some)
+    }
+
+    fn capture_pass(
+        &mut self,
+        step: &mut Step,
+        batch: &Batch,
+        rows: usize,
+        launches: &mut dyn FnMut(&mut Cuda, &mut Step),
+    ) -> Result<Option<PassGraph>> {
+        self.stage(step, batch, step::Padding::To { rows })?;
+        // Matrix products of new sizes are timed, which cannot be recorded.
+        launches(self, step);
+        self.synchronize()?;
+        let graph = self.capture(|cuda| launches(cuda, step))?;
+        Ok(Some(PassGraph { rows, graph }))
+    }
+
+    fn upload_padded(&mut self, graph: &PassGraph, step: &mut Step, batch: &Batch) -> Result<()> {
+        self.stage(step, batch, step::Padding::To { rows: graph.rows })
+    }
+
+    fn launch_graph(&mut self, graph: &PassGraph) -> Result<()> {
+        graph.graph.launch()
     }
 
     fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {

@@ -79,7 +79,7 @@ impl Kernels {
     }
 }
 
-pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
+pub fn run(cuda: &Cuda, step: &Step, logits: &Tensor) -> Result<()> {
     let (at, kernels, facts) = (step.addresses(), &cuda.kernels.sample, cuda.context.facts());
     let params = SampleParams {
         tokens: at.tokens,
@@ -108,6 +108,5 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
     let cluster = if facts.capability < 90 { 1 } else { 1 << fits.min(blocks).clamp(1, CLUSTER_MAX).ilog2() };
     let blocks = [blocks / cluster * cluster, samples, 1];
     let shared = kernels.shared_bytes();
-    kernels.choose.launch_clusters(cuda.chaining, blocks, cluster, CHOOSE_THREADS, shared, &params)?;
-    if cuda.context.is_capturing() { Ok(()) } else { step.bring_tokens() }
+    kernels.choose.launch_clusters(cuda.chaining, blocks, cluster, CHOOSE_THREADS, shared, &params)
 }

@@ -319,23 +319,17 @@ impl Step {
         &self.wishes
     }
 
-    /// Marks the end of the step.
+    /// Begins the download of what the batch asked for, and marks the end of the pass.
     pub fn finish(&mut self) -> Result<()> {
+        if self.samples > 0 {
+            let offset = (self.addresses().tokens - self.scratch.address()) as usize;
+            self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
+        }
+        if self.batch.wants_logprobs() {
+            let bytes = Answers::BYTES * self.samples;
+            self.host_logprobs.download(self.wishes.answers(), 0, bytes)?;
+        }
         self.finished.record()
-    }
-
-    /// Brings the tokens to the host, and marks the end of the step.
-    pub fn bring_tokens(&mut self) -> Result<()> {
-        let offset = (self.addresses().tokens - self.scratch.address()) as usize;
-        self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
-        self.finish()
-    }
-
-    /// Brings the log-probabilities to the host, and marks the end of the step anew.
-    pub fn bring_logprobs(&mut self) -> Result<()> {
-        let bytes = Answers::BYTES * self.samples;
-        self.host_logprobs.download(self.wishes.answers(), 0, bytes)?;
-        self.finish()
     }
 
     /// Begins to bring the final hidden states to the host that the batch asks for: the rows of `gathered` after its samples.
@@ -352,7 +346,7 @@ impl Step {
         gathered.storage.download(self.batch.samples()..gathered.rows(), dtype, hidden.raw.insert(raw))
     }
 
-    /// Waits for the end of the step, and makes its hidden states readable.
+    /// Waits for the end of the pass, and makes its hidden states readable.
     pub fn arrive(&mut self) -> Result<()> {
         self.finished.wait()?;
         let Hidden { raw, dtype, stride, cols, values } = &mut self.hidden;
@@ -366,23 +360,22 @@ impl Step {
         Ok(())
     }
 
-    /// Whether the step has come to its end.
+    /// Whether the pass has come to its end.
     pub fn is_finished(&self) -> Result<bool> {
         self.finished.is_reached()
     }
 
-    /// What was asked for, once the step has come to its end; hidden states once it has [arrived](Self::arrive).
-    pub fn sampled(&self) -> Result<Sampled<'_>> {
-        self.finished.wait()?;
+    /// What was asked for, once it has [arrived](Self::arrive).
+    pub fn sampled(&self) -> Sampled<'_> {
         let ranked = if self.batch.wants_logprobs() { self.samples } else { 0 };
         let [logprobs, top_tokens, top_logprobs] = Answers::of(ranked).map(|at| &self.host_logprobs.bytes()[at]);
-        Ok(Sampled {
+        Sampled {
             tokens: numbers(&self.host_tokens.bytes()[..4 * self.samples]),
             logprobs: numbers(logprobs),
             top_tokens: numbers(top_tokens),
             top_logprobs: numbers(top_logprobs),
             hidden: &self.hidden.values,
-        })
+        }
     }
 
     /// How long the device worked on the step, which has come to its end.
