@@ -11,7 +11,7 @@ mod reference;
 use demo::{BLOCK_SIZE, QUESTIONS, TOKEN_BYTES};
 use driver::{Logits, Sequence, dtype_of, golden, pass};
 use nanovllm::backend::DType;
-use nanovllm::backend::cuda::{CallersContext, Cuda, device_count};
+use nanovllm::backend::cuda::{ContextGuard, Cuda, device_count};
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::output::{Finish, Stats};
@@ -375,11 +375,11 @@ fn a_program_that_uses_cuda_itself_keeps_its_context() {
     }
     let mut engine = Engine::open(&options(), &mut |_| ControlFlow::Continue(())).unwrap();
     let is_kept = std::thread::spawn(move || {
-        assert!(CallersContext::note().unwrap().is_none(), "a new thread");
+        assert!(ContextGuard::push().unwrap().is_none(), "a new thread");
         engine.front().add_request(Prompt::Tokens(&[5, 6, 7]), SamplingParams::default()).unwrap();
         engine.step(Budget::OnePass).unwrap();
         drop(engine);
-        CallersContext::note().unwrap().is_none()
+        ContextGuard::push().unwrap().is_none()
     });
     assert!(is_kept.join().unwrap());
 }

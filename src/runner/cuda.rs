@@ -2,7 +2,7 @@
 
 use super::pass_runner::PassRunner;
 use super::{Device, Loaded, ModelInfo, RunnerConfig};
-use crate::backend::cuda::{CallersContext, Cuda, check_ordinal};
+use crate::backend::cuda::{ContextGuard, Cuda, check_ordinal};
 use crate::error::Result;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn open(
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
     check_ordinal(index)?;
-    let _context = CallersContext::note()?;
+    let _context = ContextGuard::push()?;
     let open_backend = |kv_shape: &_, heads| Cuda::open_for(index, kv_shape, heads, config.rounding);
     let (mut runner, info) = PassRunner::open(folder, config, Device::Cuda { index }, open_backend, progress)?;
     runner.backend.settle();

@@ -32,7 +32,7 @@ mod step;
 mod storage;
 mod wishes;
 
-pub use driver::{CallersContext, Event, EventKind, check_ordinal, device_count};
+pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
@@ -261,7 +261,7 @@ impl Backend for Cuda {
     type KvCache = KvCache;
     type Step = Step;
     type Graph = PassGraph;
-    type ContextGuard = CallersContext;
+    type ContextGuard = ContextGuard;
 
     const DEPTH: usize = 2;
     const DEFAULTS: Defaults = Defaults {
@@ -289,8 +289,8 @@ impl Backend for Cuda {
         Ok(Some(DeviceMemory { free, total }))
     }
 
-    fn enter(&self) -> Result<CallersContext> {
-        CallersContext::note()
+    fn enter(&self) -> Result<ContextGuard> {
+        ContextGuard::push()
     }
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
