@@ -359,12 +359,12 @@ impl Bench {
                 let us = self.time(4, |cuda| (0..4).for_each(|_| ops::sample(cuda, &mut step, &logits)));
                 self.line(&format!("sample {samples}, {name}"), us, (2 * samples * SMALL.vocab) as f64, 0.0);
             }
-            self.wishes(samples, logits);
+            self.sampling_extras(samples, logits);
         }
     }
 
-    /// What some samples wish for besides a token.
-    fn wishes(&mut self, samples: usize, mut logits: Tensor) {
+    /// What some samples ask for besides a token.
+    fn sampling_extras(&mut self, samples: usize, mut logits: Tensor) {
         for adjusted in [100, 4000] {
             let (mut batch, _) = batch_of(samples, 1, 64, 64);
             for sampling in &mut batch.sampling {

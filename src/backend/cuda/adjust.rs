@@ -25,15 +25,15 @@ params! {
 const _: () = assert!(size_of::<AdjustmentTwin>() == size_of::<crate::batch::Adjustment>());
 
 pub fn run(cuda: &Cuda, step: &mut Step, logits: &mut Tensor) -> Result<()> {
-    let (at, wishes) = (step.addresses(), step.wishes());
+    let (at, extras) = (step.addresses(), step.extras());
     let params = AdjustParams {
         logits: logits.storage.address(),
         sampling: at.sampling,
-        adjustments: wishes.adjustments(),
+        adjustments: extras.adjustments(),
         previous: at.tokens,
-        raw: wishes.raw(),
-        awaited: wishes.awaited(),
-        awaited_raw: wishes.awaited_raw(),
+        raw: extras.raw(),
+        awaited: extras.awaited(),
+        awaited_raw: extras.awaited_raw(),
         stride: logits.storage.stride() as i32,
     };
     cuda.kernels.adjust.launch(cuda.chaining, [step.samples(), 1, 1], 256, 0, &params)

@@ -14,7 +14,7 @@ pub fn run(cuda: &Cuda, cache: &mut KvCache, step: &Step) -> Result<()> {
     let block_bytes = shape.block_bytes() / shape.layers;
     let params = CopyBlocksParams {
         cache: cache.layer(0),
-        pairs: step.wishes().copies(),
+        pairs: step.extras().copies(),
         layer_bytes: cache.layer_bytes() as i64,
         block_bytes: block_bytes as i32,
     };

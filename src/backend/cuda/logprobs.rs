@@ -23,16 +23,16 @@ params! {
 }
 
 pub fn run(cuda: &Cuda, step: &Step, logits: &mut Tensor) -> Result<()> {
-    let (at, wishes) = (step.addresses(), step.wishes());
-    let [logprobs, top_tokens, top_logprobs] = wishes.answer_places(step.samples());
+    let (at, extras) = (step.addresses(), step.extras());
+    let [logprobs, top_tokens, top_logprobs] = extras.logprob_addresses(step.samples());
     let params = LogprobsParams {
         logits: logits.storage.address(),
         sampling: at.sampling,
         tokens: at.tokens,
-        adjusted: wishes.adjustments(),
-        raw: wishes.raw(),
-        awaited: if step.batch().adjusts() { wishes.awaited() } else { 0 },
-        awaited_raw: wishes.awaited_raw(),
+        adjusted: extras.adjustments(),
+        raw: extras.raw(),
+        awaited: if step.batch().adjusts() { extras.awaited() } else { 0 },
+        awaited_raw: extras.awaited_raw(),
         logprobs,
         top_tokens,
         top_logprobs,

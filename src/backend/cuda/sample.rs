@@ -85,7 +85,7 @@ pub fn run(cuda: &Cuda, step: &Step, logits: &Tensor) -> Result<()> {
         tokens: at.tokens,
         logits: logits.storage.address(),
         sampling: at.sampling,
-        masks: step.wishes().masks(),
+        masks: step.extras().masks(),
         likeliest: at.likeliest,
         noisiest: at.noisiest,
         arrived: at.arrived,

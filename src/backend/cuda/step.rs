@@ -3,20 +3,20 @@
 //! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, so
 //! that one copy takes a batch over. Where each array begins depends on the numbers of tokens, rows and samples alone: a graph captured
 //! for so many rows with one of each finds every later batch of as many at the same addresses. Block tables come last, so that the copy can stop
-//! where they end. What only some samples wish for lies elsewhere: see [`Wishes`].
+//! where they end. What only some samples ask for lies elsewhere: see [`SamplingExtras`].
 //!
 //! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
 
 use super::Tensor;
+use super::bytes::{numbers, put};
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
+use super::sampling_extras::{LogprobLayout, SamplingExtras};
 use super::storage;
-use super::wishes::Wishes;
 use crate::backend::DType;
-use crate::batch::{Adjustment, Batch, BatchLimits, BlockCopy, RANKED_MAX, Sampled, Sampling, TokenId};
+use crate::batch::{Batch, BatchLimits, Sampled, Sampling};
 use crate::error::Result;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,11 +42,11 @@ pub struct Step {
     finished: Event,
     host_tokens: Pinned,
     hidden: Hidden,
-    /// As `Answers` says.
+    /// As `LogprobLayout` says.
     host_logprobs: Pinned,
     /// `[rows]` ranks of the likeliest and noisiest tokens, tokens, arrival counts.
     scratch: Arc<Memory>,
-    wishes: Wishes,
+    extras: SamplingExtras,
 }
 
 /// Final hidden states on their way to the host, for those who ask: most never do, and have no memory for it.
@@ -145,65 +145,6 @@ pub struct Addresses {
     pub arrived: Address,
 }
 
-/// Types without padding or pointers, whose bytes are the numbers a kernel reads.
-///
-/// # Safety
-///
-/// Every byte of a value is initialized.
-pub(super) unsafe trait Bytes: Copy {}
-// SAFETY: one number.
-unsafe impl Bytes for u32 {}
-// SAFETY: numbers of four bytes, without padding.
-unsafe impl Bytes for DecodeRow {}
-// SAFETY: as above.
-unsafe impl Bytes for DecodeWorker {}
-// SAFETY: as above.
-unsafe impl Bytes for PrefillTile {}
-// SAFETY: numbers of four and eight bytes, whose sizes add up to that of the whole.
-unsafe impl Bytes for Sampling {}
-const _: () = assert!(size_of::<Sampling>() == 4 * 14 + 8 * 2);
-// SAFETY: three numbers of four bytes.
-unsafe impl Bytes for Adjustment {}
-const _: () = assert!(size_of::<Adjustment>() == 12);
-// SAFETY: two numbers of four bytes.
-unsafe impl Bytes for BlockCopy {}
-const _: () = assert!(size_of::<BlockCopy>() == 8);
-
-/// Writes `values` at byte `at` and returns where they end.
-pub(super) fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
-    let bytes = size_of_val(values);
-    // SAFETY: `values` are so many initialized bytes by `Bytes`.
-    let from = unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), bytes) };
-    to[at..at + bytes].copy_from_slice(from);
-    at + bytes
-}
-
-/// Bytes as the numbers of four bytes that they are.
-fn numbers<T: Number>(bytes: &[u8]) -> &[T] {
-    assert!(bytes.as_ptr().cast::<T>().is_aligned() && size_of::<T>() == 4);
-    // SAFETY: aligned by the line above, and any four bytes are such a number.
-    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / 4) }
-}
-
-/// A number of four bytes, which may be any.
-trait Number {}
-impl Number for TokenId {}
-impl Number for f32 {}
-
-/// How log-probabilities lie in memory: of the chosen tokens, then the likeliest tokens, then theirs.
-pub(super) struct Answers;
-
-impl Answers {
-    /// Of one sample.
-    pub(super) const BYTES: usize = 4 + 8 * RANKED_MAX;
-
-    /// Ranges of the three arrays for so many samples, in bytes.
-    pub(super) fn of(samples: usize) -> [Range<usize>; 3] {
-        let (one, ranked) = (4 * samples, 4 * samples * RANKED_MAX);
-        [0..one, one..one + ranked, one + ranked..one + 2 * ranked]
-    }
-}
-
 impl Step {
     /// Memory for a batch of at most `limits`, planned for at most `workers` thread blocks.
     pub fn new(context: &Arc<Context>, limits: &BatchLimits, workers: usize) -> Result<Step> {
@@ -242,12 +183,12 @@ impl Step {
             hidden: Hidden::default(),
             host_logprobs: Pinned::zeroed(
                 context,
-                Answers::BYTES * limits.rows,
+                LogprobLayout::BYTES * limits.rows,
                 "log-probabilities in pinned memory",
                 KNOB,
             )?,
             scratch,
-            wishes: Wishes::new(context, limits.rows)?,
+            extras: SamplingExtras::new(context, limits.rows)?,
         })
     }
 
@@ -291,7 +232,7 @@ impl Step {
         put(to, at.block_tables, &batch.block_tables);
         self.begun.record()?;
         self.host.upload(0..at.end, &self.device, 0)?;
-        self.wishes.stage(batch)?;
+        self.extras.stage(batch)?;
         self.uploaded.record()
     }
 
@@ -315,8 +256,8 @@ impl Step {
     }
 
     /// Adjustments, masks, and what is kept for log-probabilities.
-    pub fn wishes(&self) -> &Wishes {
-        &self.wishes
+    pub fn extras(&self) -> &SamplingExtras {
+        &self.extras
     }
 
     /// Begins the download of what the batch asked for, and marks the end of the pass.
@@ -326,8 +267,8 @@ impl Step {
             self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
         }
         if self.batch.wants_logprobs() {
-            let bytes = Answers::BYTES * self.samples;
-            self.host_logprobs.download(self.wishes.answers(), 0, bytes)?;
+            let bytes = LogprobLayout::BYTES * self.samples;
+            self.host_logprobs.download(self.extras.logprobs(), 0, bytes)?;
         }
         self.finished.record()
     }
@@ -368,7 +309,8 @@ impl Step {
     /// What was asked for, once it has [arrived](Self::arrive).
     pub fn sampled(&self) -> Sampled<'_> {
         let ranked = if self.batch.wants_logprobs() { self.samples } else { 0 };
-        let [logprobs, top_tokens, top_logprobs] = Answers::of(ranked).map(|at| &self.host_logprobs.bytes()[at]);
+        let [logprobs, top_tokens, top_logprobs] =
+            LogprobLayout::ranges(ranked).map(|at| &self.host_logprobs.bytes()[at]);
         Sampled {
             tokens: numbers(&self.host_tokens.bytes()[..4 * self.samples]),
             logprobs: numbers(logprobs),
