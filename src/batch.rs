@@ -14,8 +14,8 @@ pub const FROM_PREVIOUS: TokenId = 1 << 31;
 pub const NO_TOKEN: TokenId = TokenId::MAX;
 /// Stands for a mask where there is none.
 pub const NO_MASK: u32 = u32::MAX;
-/// See [`BatchLimits::hiddens`].
-pub const HIDDENS_MAX: usize = 256;
+/// See [`BatchLimits::pooled_rows`].
+pub const MAX_POOLED_ROWS: usize = 256;
 /// The most tokens whose log-probabilities one sample can ask for, the chosen one not counted.
 pub const RANKED_MAX: usize = 64;
 
@@ -50,9 +50,9 @@ pub struct Batch {
     /// Bit sets of the tokens that may be chosen, bit `t % 32` of word `t / 32` for token `t`; each `Sampling` names where its
     /// own begins.
     pub masks: Vec<u32>,
-    /// New tokens whose final hidden states the host wants to read, ascending as above; at most [`BatchLimits::hiddens`].
-    /// `[hiddens]`
-    pub hidden_tokens: Vec<u32>,
+    /// New tokens whose final hidden states the host wants to read, ascending as above; at most [`BatchLimits::pooled_rows`].
+    /// `[pooled_rows]`
+    pub pooled_tokens: Vec<u32>,
     /// Blocks to copy before anything else, over all layers. No block is a source and a target at once.
     pub copies: Vec<BlockCopy>,
 }
@@ -105,8 +105,8 @@ pub struct Sampled<'a> {
     pub top_tokens: &'a [TokenId],
     /// Their log-probabilities. `[samples, RANKED_MAX]`
     pub top_logprobs: &'a [f32],
-    /// Final hidden states, normalized. `[hiddens, hidden]`
-    pub hidden: &'a [f32],
+    /// Final hidden states, normalized. `[pooled_rows, hidden]`
+    pub hidden_states: &'a [f32],
 }
 
 /// One token of a pass, and its log-probabilities where its sample asked for them.
@@ -236,8 +236,8 @@ impl BatchLimits {
 
     /// Final hidden states that one pass brings at most: so many that a mean over a long prompt reads the weights rarely, and
     /// so few that the memory for them does not matter.
-    pub fn hiddens(&self) -> usize {
-        self.tokens.min(HIDDENS_MAX)
+    pub fn pooled_rows(&self) -> usize {
+        self.tokens.min(MAX_POOLED_ROWS)
     }
 }
 
@@ -267,7 +267,7 @@ impl Batch {
             sampling: of(limits.rows)?,
             adjustments: Vec::new(),
             masks: Vec::new(),
-            hidden_tokens: of(limits.hiddens())?,
+            pooled_tokens: of(limits.pooled_rows())?,
             copies: of(limits.rows)?,
         })
     }
@@ -307,8 +307,8 @@ impl Batch {
     }
 
     /// Final hidden states that are asked for.
-    pub fn hiddens(&self) -> usize {
-        self.hidden_tokens.len()
+    pub fn pooled_rows(&self) -> usize {
+        self.pooled_tokens.len()
     }
 
     /// The new tokens of row `row`, as indices into the token arrays.
@@ -335,7 +335,7 @@ impl Batch {
             sampling,
             adjustments,
             masks,
-            hidden_tokens,
+            pooled_tokens,
             copies,
         } = self;
         token_ids.clear();
@@ -348,7 +348,7 @@ impl Batch {
         sampling.clear();
         adjustments.clear();
         masks.clear();
-        hidden_tokens.clear();
+        pooled_tokens.clear();
         copies.clear();
     }
 }
@@ -373,7 +373,7 @@ impl Clone for Batch {
         self.sampling.clone_from(&source.sampling);
         self.adjustments.clone_from(&source.adjustments);
         self.masks.clone_from(&source.masks);
-        self.hidden_tokens.clone_from(&source.hidden_tokens);
+        self.pooled_tokens.clone_from(&source.pooled_tokens);
         self.copies.clone_from(&source.copies);
     }
 }

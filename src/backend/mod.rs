@@ -188,8 +188,8 @@ pub trait Backend: Send {
     fn silu_mul(&mut self, out: &mut Tensor<Self::Storage>, gate_up: &Tensor<Self::Storage>);
     /// See [`ops::gather`](crate::ops::gather).
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
-    /// See [`ops::keep_hidden`](crate::ops::keep_hidden).
-    fn keep_hidden(&mut self, step: &mut Self::Step, gathered: &Tensor<Self::Storage>);
+    /// See [`ops::keep_hidden_states`](crate::ops::keep_hidden_states).
+    fn keep_hidden_states(&mut self, step: &mut Self::Step, gathered: &Tensor<Self::Storage>);
     /// See [`ops::adjust`](crate::ops::adjust).
     fn adjust(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
     /// See [`ops::sample`](crate::ops::sample).

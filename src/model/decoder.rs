@@ -49,7 +49,7 @@ struct Activations<B: Backend> {
     normed: Tensor<B::Storage>,
     attention: AttentionScratch<B>,
     mlp: MlpScratch<B>,
-    /// Rows of `normed` that are sampled, and then those that the host wants to read. `[samples + hiddens, hidden]`
+    /// Rows of `normed` that are sampled, and then those that the host wants to read. `[samples + pooled_rows, hidden]`
     gathered: Tensor<B::Storage>,
     /// `[samples, vocab]`
     logits: Tensor<B::Storage>,
@@ -156,7 +156,7 @@ impl<B: Backend> Decoder<B> {
     /// graphs, and before all stages: copies come first.
     pub fn begin(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &B::Step) {
         let batch = B::batch(step);
-        self.activations.set_rows(batch.tokens(), batch.samples(), batch.hiddens());
+        self.activations.set_rows(batch.tokens(), batch.samples(), batch.pooled_rows());
         ops::copy_blocks(backend, cache, step);
     }
 
@@ -181,7 +181,7 @@ impl<B: Backend> Decoder<B> {
         let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
         ops::add_rms_norm(backend, normed, residual, delta, &self.final_norm, self.norm_eps);
         ops::gather(backend, gathered, normed, step);
-        ops::keep_hidden(backend, step, gathered);
+        ops::keep_hidden_states(backend, step, gathered);
         gathered.set_rows(B::batch(step).samples());
     }
 
@@ -239,18 +239,18 @@ impl<B: Backend> Activations<B> {
             normed: stream()?,
             attention: AttentionScratch::new(backend, spec, limits.tokens)?,
             mlp: MlpScratch::new(backend, spec, limits.tokens)?,
-            gathered: backend.tensor(limits.rows + limits.hiddens(), spec.hidden)?,
+            gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
         })
     }
 
-    fn set_rows(&mut self, tokens: usize, samples: usize, hiddens: usize) {
+    fn set_rows(&mut self, tokens: usize, samples: usize, pooled_rows: usize) {
         self.residual.set_rows(tokens);
         self.delta.set_rows(tokens);
         self.normed.set_rows(tokens);
         self.attention.set_rows(tokens);
         self.mlp.set_rows(tokens);
-        self.gathered.set_rows(samples + hiddens);
+        self.gathered.set_rows(samples + pooled_rows);
         self.logits.set_rows(samples);
     }
 }

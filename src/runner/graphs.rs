@@ -41,7 +41,7 @@ impl<B: Backend> Graphs<B> {
     /// The smallest graph that serves a batch. `None` for a batch that is not all decode.
     pub fn serving(&self, batch: &Batch) -> Option<&B::Graph> {
         let rows = batch.rows();
-        let is_decode = batch.tokens() == rows && batch.samples() == rows && batch.hiddens() == 0;
+        let is_decode = batch.tokens() == rows && batch.samples() == rows && batch.pooled_rows() == 0;
         let fitting = self.by_rows.iter().find(|(size, _)| rows <= *size);
         fitting.filter(|_| is_decode && rows > 0).map(|(_, graph)| graph)
     }

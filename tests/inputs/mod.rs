@@ -53,7 +53,7 @@ impl Random {
 pub fn limits(batch: &Batch) -> BatchLimits {
     BatchLimits {
         tokens: batch.tokens().max(1),
-        rows: batch.rows().max(batch.samples() + batch.hiddens()).max(1),
+        rows: batch.rows().max(batch.samples() + batch.pooled_rows()).max(1),
         model_len: batch.table_width.max(1),
         block_size: 1,
     }

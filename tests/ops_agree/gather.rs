@@ -108,7 +108,7 @@ fn picks(case: &Picks) -> (Vec<f32>, Batch) {
     let mut batch = sequences.batch(&rows);
     batch.sampled_tokens = case.sampled.to_vec();
     batch.sampling.truncate(case.sampled.len());
-    batch.hidden_tokens = case.read.to_vec();
+    batch.pooled_tokens = case.read.to_vec();
     (random.numbers(batch.tokens() * case.hidden, 1.0), batch)
 }
 

@@ -47,8 +47,11 @@ fn nothing_is_brought_that_nobody_asked_for() {
     let cpu = &mut Cpu::new(1, Isa::available()[0]);
     let mut logits = cpu.filled(&[1.0, 2.0, 3.0], 3);
     let step = answered(cpu, &batch, &mut logits);
-    let Sampled { tokens, logprobs, top_tokens, top_logprobs, hidden } = cpu.results(&step);
-    assert_eq!((tokens.len(), logprobs.len(), top_tokens.len(), top_logprobs.len(), hidden.len()), (1, 0, 0, 0, 0));
+    let Sampled { tokens, logprobs, top_tokens, top_logprobs, hidden_states } = cpu.results(&step);
+    assert_eq!(
+        (tokens.len(), logprobs.len(), top_tokens.len(), top_logprobs.len(), hidden_states.len()),
+        (1, 0, 0, 0, 0)
+    );
 }
 
 #[test]

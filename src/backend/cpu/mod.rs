@@ -15,7 +15,7 @@ mod disjoint;
 mod embedding;
 mod gather;
 mod isa;
-mod keep_hidden;
+mod keep_hidden_states;
 mod kv_cache;
 mod lanes;
 mod linear;
@@ -80,8 +80,8 @@ pub type Tensor = super::Tensor<Pages<f32>>;
 pub struct Step {
     batch: Batch,
     sampled: Vec<TokenId>,
-    /// Final hidden states that the batch asks for. `[hiddens, hidden]`
-    hidden: Vec<f32>,
+    /// Final hidden states that the batch asks for. `[pooled_rows, hidden]`
+    hidden_states: Vec<f32>,
     /// What the model computed for the adjusted tokens. `[adjustments]`
     raw: Vec<f32>,
     /// As in [`Sampled`], and empty where the batch did not ask.
@@ -114,7 +114,7 @@ impl Cpu {
         Ok(Step {
             batch: Batch::within(limits)?,
             sampled: room(limits.rows, what, knob)?,
-            hidden: Vec::new(),
+            hidden_states: Vec::new(),
             raw: Vec::new(),
             logprobs: room(limits.rows, what, knob)?,
             top_tokens: room(limits.rows * RANKED_MAX, what, knob)?,
@@ -217,7 +217,7 @@ impl Backend for Cpu {
     fn upload(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
         step.batch.clone_from(batch);
         step.sampled.clear();
-        step.hidden.clear();
+        step.hidden_states.clear();
         step.logprobs.clear();
         step.top_tokens.clear();
         step.top_logprobs.clear();
@@ -239,7 +239,7 @@ impl Backend for Cpu {
             logprobs: &step.logprobs,
             top_tokens: &step.top_tokens,
             top_logprobs: &step.top_logprobs,
-            hidden: &step.hidden,
+            hidden_states: &step.hidden_states,
         }
     }
 
@@ -336,8 +336,8 @@ impl Backend for Cpu {
         gather::run(self, out, x, step);
     }
 
-    fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
-        keep_hidden::run(step, gathered);
+    fn keep_hidden_states(&mut self, step: &mut Step, gathered: &Tensor) {
+        keep_hidden_states::run(step, gathered);
     }
 
     fn adjust(&mut self, step: &mut Step, logits: &mut Tensor) {

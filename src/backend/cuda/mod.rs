@@ -17,7 +17,7 @@ mod driver;
 mod embedding;
 mod gather;
 mod graph;
-mod keep_hidden;
+mod keep_hidden_states;
 mod kernels;
 mod kv_cache;
 mod linear;
@@ -473,8 +473,8 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
-        let result = keep_hidden::run(self, step, gathered);
+    fn keep_hidden_states(&mut self, step: &mut Step, gathered: &Tensor) {
+        let result = keep_hidden_states::run(self, step, gathered);
         self.remember(result);
     }
 

@@ -41,7 +41,7 @@ pub struct Step {
     /// Recorded when the tokens are on the host.
     finished: Event,
     host_tokens: Pinned,
-    hidden: Hidden,
+    hidden_states: HiddenStates,
     /// As `LogprobLayout` says.
     host_logprobs: Pinned,
     /// `[rows]` ranks of the likeliest and noisiest tokens, tokens, arrival counts.
@@ -51,13 +51,13 @@ pub struct Step {
 
 /// Final hidden states on their way to the host, for those who ask: most never do, and have no memory for it.
 #[derive(Default)]
-struct Hidden {
-    /// As the device has them. `[hiddens, stride]`
+struct HiddenStates {
+    /// As the device has them. `[pooled_rows, stride]`
     raw: Option<Pinned>,
     dtype: Option<DType>,
     stride: usize,
     cols: usize,
-    /// Of the step that came to its end. `[hiddens, cols]`
+    /// Of the step that came to its end. `[pooled_rows, cols]`
     values: Vec<f32>,
 }
 
@@ -119,7 +119,7 @@ impl Layout {
     /// For the largest batch.
     fn largest(limits: &BatchLimits, workers: usize) -> Layout {
         let BatchLimits { tokens, rows, .. } = *limits;
-        let (asked, tiles) = (rows + limits.hiddens(), Plan::tiles_max(tokens, rows));
+        let (asked, tiles) = (rows + limits.pooled_rows(), Plan::tiles_max(tokens, rows));
         Layout::new(tokens, rows, asked, workers, tiles, rows * limits.table_width())
     }
 }
@@ -180,7 +180,7 @@ impl Step {
             uploaded: Event::new(context, EventKind::Order)?,
             finished: Event::new(context, EventKind::Timing)?,
             host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
-            hidden: Hidden::default(),
+            hidden_states: HiddenStates::default(),
             host_logprobs: Pinned::zeroed(
                 context,
                 LogprobLayout::BYTES * limits.rows,
@@ -213,7 +213,7 @@ impl Step {
         let batch = &self.batch;
         self.plan.make(batch, geometry);
         let tiles = self.plan.tiles.len();
-        let asked = batch.samples() + batch.hiddens();
+        let asked = batch.samples() + batch.pooled_rows();
         let table_entries = batch.block_tables.len();
         self.layout = Layout::new(batch.tokens(), batch.rows(), asked, self.workers, tiles, table_entries);
         let (to, at) = (self.host.bytes_mut(), &self.layout);
@@ -223,8 +223,8 @@ impl Step {
         put(to, at.positions, &batch.positions);
         put(to, at.slots, &batch.slots);
         put(to, at.row_starts, &batch.row_starts);
-        let hidden_tokens = put(to, at.gathered_tokens, &batch.sampled_tokens);
-        put(to, hidden_tokens, &batch.hidden_tokens);
+        let pooled_tokens = put(to, at.gathered_tokens, &batch.sampled_tokens);
+        put(to, pooled_tokens, &batch.pooled_tokens);
         put(to, at.sampling, &batch.sampling);
         put(to, at.decode_rows, &self.plan.rows);
         put(to, at.decode_workers, &self.plan.workers);
@@ -274,12 +274,12 @@ impl Step {
     }
 
     /// Begins to bring the final hidden states to the host that the batch asks for: the rows of `gathered` after its samples.
-    pub fn keep_hidden(&mut self, context: &Arc<Context>, gathered: &Tensor, dtype: DType) -> Result<()> {
-        let (stride, hidden) = (gathered.storage.stride(), &mut self.hidden);
+    pub fn keep_hidden_states(&mut self, context: &Arc<Context>, gathered: &Tensor, dtype: DType) -> Result<()> {
+        let (stride, hidden) = (gathered.storage.stride(), &mut self.hidden_states);
         let raw = match hidden.raw.take() {
             Some(raw) => raw,
             None => {
-                let bytes = self.limits.hiddens() * stride * dtype.bytes();
+                let bytes = self.limits.pooled_rows() * stride * dtype.bytes();
                 Pinned::zeroed(context, bytes, "hidden states in pinned memory", KNOB)?
             }
         };
@@ -290,12 +290,12 @@ impl Step {
     /// Waits for the end of the pass, and makes its hidden states readable.
     pub fn arrive(&mut self) -> Result<()> {
         self.finished.wait()?;
-        let Hidden { raw, dtype, stride, cols, values } = &mut self.hidden;
+        let HiddenStates { raw, dtype, stride, cols, values } = &mut self.hidden_states;
         values.clear();
         if let (Some(raw), Some(dtype)) = (raw, dtype)
-            && self.batch.hiddens() > 0
+            && self.batch.pooled_rows() > 0
         {
-            let bytes = self.batch.hiddens() * *stride * dtype.bytes();
+            let bytes = self.batch.pooled_rows() * *stride * dtype.bytes();
             storage::widen(&raw.bytes()[..bytes], *stride, *cols, *dtype, values);
         }
         Ok(())
@@ -316,7 +316,7 @@ impl Step {
             logprobs: numbers(logprobs),
             top_tokens: numbers(top_tokens),
             top_logprobs: numbers(top_logprobs),
-            hidden: &self.hidden.values,
+            hidden_states: &self.hidden_states.values,
         }
     }
 

@@ -1,8 +1,8 @@
-//! See `ops/keep_hidden.rs` for the contract.
+//! See `ops/keep_hidden_states.rs` for the contract.
 
 use super::{Cuda, Step, Tensor};
 use crate::error::Result;
 
 pub fn run(cuda: &Cuda, step: &mut Step, gathered: &Tensor) -> Result<()> {
-    step.keep_hidden(&cuda.context, gathered, cuda.dtype)
+    step.keep_hidden_states(&cuda.context, gathered, cuda.dtype)
 }
