@@ -17,7 +17,7 @@ pub const NO_MASK: u32 = u32::MAX;
 /// See [`BatchLimits::pooled_rows`].
 pub const MAX_POOLED_ROWS: usize = 256;
 /// The most tokens whose log-probabilities one sample can ask for, the chosen one not counted.
-pub const RANKED_MAX: usize = 64;
+pub const MAX_LOGPROBS: usize = 64;
 
 /// A step of work: `rows` sequences, each bringing some new tokens.
 ///
@@ -100,10 +100,10 @@ pub struct Sampled<'a> {
     /// Natural logarithm of the probability of each, by the softmax of the model's logits as they were before adjustments,
     /// temperature and filters; not defined where the sample did not ask. `[samples]`
     pub logprobs: &'a [f32],
-    /// The likeliest tokens, likeliest first, the lowest id first among equals; as many as the sample asked for are defined.
-    /// [`NO_TOKEN`] where no more have a logit above minus infinity. `[samples, RANKED_MAX]`
+    /// The most probable tokens, in descending order, the lowest id first among equals; as many as the sample asked for are defined.
+    /// [`NO_TOKEN`] where no more have a logit above minus infinity. `[samples, MAX_LOGPROBS]`
     pub top_tokens: &'a [TokenId],
-    /// Their log-probabilities. `[samples, RANKED_MAX]`
+    /// Their log-probabilities. `[samples, MAX_LOGPROBS]`
     pub top_logprobs: &'a [f32],
     /// Final hidden states, normalized. `[pooled_rows, hidden]`
     pub hidden_states: &'a [f32],
@@ -116,9 +116,9 @@ pub struct Chosen<'a> {
     pub token: TokenId,
     /// As in [`Sampled`]; 0 where the sample did not ask.
     pub logprob: f32,
-    /// As many of the likeliest tokens as the sample asked for, likeliest first. `[ranked]`
+    /// As many of the most probable tokens as the sample asked for, in descending order. `[top_logprobs]`
     pub top_tokens: &'a [TokenId],
-    /// Their log-probabilities. `[ranked]`
+    /// Their log-probabilities. `[top_logprobs]`
     pub top_logprobs: &'a [f32],
 }
 
@@ -129,12 +129,12 @@ impl<'a> Sampled<'a> {
         if logprobs == 0 {
             return Chosen { token, ..Chosen::default() };
         }
-        let ranked = index * RANKED_MAX..index * RANKED_MAX + logprobs as usize - 1;
+        let top = index * MAX_LOGPROBS..index * MAX_LOGPROBS + logprobs as usize - 1;
         Chosen {
             token,
             logprob: self.logprobs[index],
-            top_tokens: &self.top_tokens[ranked.clone()],
-            top_logprobs: &self.top_logprobs[ranked],
+            top_tokens: &self.top_tokens[top.clone()],
+            top_logprobs: &self.top_logprobs[top],
         }
     }
 }
@@ -149,11 +149,11 @@ impl<'a> Sampled<'a> {
 pub struct Sampling {
     /// 0 chooses the greatest logit, the lowest token id among equals.
     pub temperature: f32,
-    /// Keep the smallest set of likeliest tokens with at least this much probability; 1 keeps all.
+    /// Keep the smallest set of most probable tokens with at least this much probability; 1 keeps all.
     pub top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest one; 0 keeps all.
+    /// Drop tokens less likely than this share of the most probable one; 0 keeps all.
     pub min_p: f32,
-    /// Keep the k likeliest tokens; 0 keeps all.
+    /// Keep the k most probable tokens; 0 keeps all.
     pub top_k: u32,
     /// Philox key.
     pub seed: u64,
@@ -178,8 +178,8 @@ pub struct Sampling {
     pub mask: u32,
     /// The token that is chosen in any case, for its log-probability, or [`NO_TOKEN`].
     pub forced: TokenId,
-    /// 0 asks for no log-probabilities; `n` for those of the chosen token and the `n - 1` likeliest ones, at most
-    /// [`RANKED_MAX`] of these.
+    /// 0 asks for no log-probabilities; `n` for those of the chosen token and the `n - 1` most probable ones, at most
+    /// [`MAX_LOGPROBS`] of these.
     pub logprobs: u32,
 }
 
@@ -209,8 +209,8 @@ impl Sampling {
         self.adjusted_start as usize..self.adjusted_end as usize
     }
 
-    /// The likeliest tokens it asks for.
-    pub fn ranked(&self) -> usize {
+    /// How many top tokens it asks for besides the chosen one.
+    pub fn top_logprobs(&self) -> usize {
         self.logprobs.saturating_sub(1) as usize
     }
 }

@@ -1,4 +1,4 @@
-//! Log-probabilities of the chosen and of the likeliest tokens, where a sample asks for them.
+//! Log-probabilities of the chosen and of the most probable tokens, where a sample asks for them.
 //!
 //! `log_softmax(logits)[t] = logits[t] - ln(sum over u of exp(logits[u]))`, by the logits as the model computed them.
 

@@ -5,7 +5,7 @@ use crate::inputs::{answered, comparable, ended};
 use crate::scene::{filled, on_device, rounded};
 use nanovllm::backend::Backend;
 use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::RANKED_MAX;
+use nanovllm::batch::MAX_LOGPROBS;
 use nanovllm::ops;
 
 #[test]
@@ -33,7 +33,7 @@ fn logprobs_are_those_of_the_cpu() {
             let wanted = cpu.results(&reference);
             for (sample, sampling) in batch.sampling.iter().enumerate().filter(|(_, s)| s.logprobs > 0) {
                 assert_eq!(found.logprobs[sample].to_bits(), wanted.logprobs[sample].to_bits(), "{what}, {sample}");
-                let place = sample * RANKED_MAX..sample * RANKED_MAX + sampling.ranked();
+                let place = sample * MAX_LOGPROBS..sample * MAX_LOGPROBS + sampling.top_logprobs();
                 assert_eq!(found.top_logprobs[place.clone()], wanted.top_logprobs[place], "{what}, {sample}");
             }
         }

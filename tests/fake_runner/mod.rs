@@ -11,7 +11,7 @@ pub mod oracle;
 
 use nanovllm::backend::{DType, KvShape};
 use nanovllm::batch::{
-    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, NO_MASK, NO_TOKEN, RANKED_MAX, Sampled, Sampling, TokenId,
+    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_TOKEN, Sampled, Sampling, TokenId,
 };
 use nanovllm::error::Result;
 use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
@@ -73,8 +73,8 @@ pub fn load(shape: Shape) -> Loaded {
         hidden: Vec::with_capacity(limits.pooled_rows()),
         writes: Vec::new(),
         logprobs: vec![f32::NAN; limits.rows],
-        top_tokens: vec![NO_TOKEN; limits.rows * RANKED_MAX],
-        top_logprobs: vec![f32::NAN; limits.rows * RANKED_MAX],
+        top_tokens: vec![NO_TOKEN; limits.rows * MAX_LOGPROBS],
+        top_logprobs: vec![f32::NAN; limits.rows * MAX_LOGPROBS],
         logits: Vec::with_capacity(vocab),
     });
     let info = ModelInfo {
@@ -237,7 +237,7 @@ impl FakeRunner {
             let entries = &batch.adjustments[sampling.adjusted()];
             assert!(entries.is_sorted_by(|a, b| a.token < b.token), "each token once: {entries:?}");
             assert!(entries.iter().all(|entry| (entry.token as usize) < vocab && entry.bias < f32::INFINITY));
-            assert!(sampling.ranked() <= RANKED_MAX);
+            assert!(sampling.top_logprobs() <= MAX_LOGPROBS);
             assert!(sampling.forced == NO_TOKEN || (sampling.forced as usize) < vocab);
         }
     }
@@ -258,8 +258,8 @@ impl FakeRunner {
             let log_sum = if sampling.logprobs > 0 { log_sum(logits) } else { f64::NAN };
             let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
             if sampling.logprobs > 0 {
-                let start = sample * RANKED_MAX;
-                let ranked = start..start + sampling.ranked();
+                let start = sample * MAX_LOGPROBS;
+                let ranked = start..start + sampling.top_logprobs();
                 let mut ceiling = (f32::INFINITY, 0);
                 for at in ranked {
                     // The next after the one before, in the order of rank.

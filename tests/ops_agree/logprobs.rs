@@ -5,7 +5,7 @@ use crate::inputs::logprobs::{CASES, PLAIN, check, inputs};
 use crate::inputs::{answered, ask, comparable};
 use nanovllm::backend::Backend;
 use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::{Batch, RANKED_MAX, Sampled, Sampling};
+use nanovllm::batch::{Batch, MAX_LOGPROBS, Sampled, Sampling};
 
 #[test]
 fn logprobs_agree_with_their_specification_on_every_instruction_set() {
@@ -67,6 +67,6 @@ fn a_row_s_answer_depends_on_that_row_alone() {
     let step = answered(cpu, &alone, &mut row);
     let alone = cpu.results(&step);
     assert_eq!((alone.tokens[0], alone.logprobs[0]), (together.tokens[5], together.logprobs[5]));
-    assert_eq!(alone.top_tokens[..5], together.top_tokens[5 * RANKED_MAX..][..5]);
-    assert_eq!(alone.top_logprobs[..5], together.top_logprobs[5 * RANKED_MAX..][..5]);
+    assert_eq!(alone.top_tokens[..5], together.top_tokens[5 * MAX_LOGPROBS..][..5]);
+    assert_eq!(alone.top_logprobs[..5], together.top_logprobs[5 * MAX_LOGPROBS..][..5]);
 }

@@ -38,7 +38,7 @@ pub use pages::Pages;
 pub use pool::Pool;
 
 use super::{Backend, DType, Defaults, DeviceMemory, HeadNorm, HostTensor, KvShape};
-use crate::batch::{Batch, BatchLimits, BlockId, RANKED_MAX, Sampled, TokenId};
+use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
 use crate::error::{Result, room};
 use parking_lot::Mutex;
 use std::convert::Infallible;
@@ -117,8 +117,8 @@ impl Cpu {
             hidden_states: Vec::new(),
             raw: Vec::new(),
             logprobs: room(limits.rows, what, knob)?,
-            top_tokens: room(limits.rows * RANKED_MAX, what, knob)?,
-            top_logprobs: room(limits.rows * RANKED_MAX, what, knob)?,
+            top_tokens: room(limits.rows * MAX_LOGPROBS, what, knob)?,
+            top_logprobs: room(limits.rows * MAX_LOGPROBS, what, knob)?,
         })
     }
 }

@@ -7,7 +7,7 @@
 
 use super::bytes::put;
 use super::driver::{Address, Context, Memory, Pinned};
-use crate::batch::{Adjustment, Batch, RANKED_MAX};
+use crate::batch::{Adjustment, Batch, MAX_LOGPROBS};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ pub struct LogprobLayout;
 
 impl LogprobLayout {
     /// Bytes per sample.
-    pub const BYTES: usize = 4 + 8 * RANKED_MAX;
+    pub const BYTES: usize = 4 + 8 * MAX_LOGPROBS;
 
     /// Byte ranges of the three arrays for `samples` samples.
     pub fn ranges(samples: usize) -> [Range<usize>; 3] {
-        let (one, ranked) = (4 * samples, 4 * samples * RANKED_MAX);
-        [0..one, one..one + ranked, one + ranked..one + 2 * ranked]
+        let (one, top) = (4 * samples, 4 * samples * MAX_LOGPROBS);
+        [0..one, one..one + top, one + top..one + 2 * top]
     }
 }
 

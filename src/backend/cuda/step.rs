@@ -44,7 +44,7 @@ pub struct Step {
     hidden_states: HiddenStates,
     /// As `LogprobLayout` says.
     host_logprobs: Pinned,
-    /// `[rows]` ranks of the likeliest and noisiest tokens, tokens, arrival counts.
+    /// `[rows]` ranks of the argmax and of the argmax with noise, tokens, arrival counts.
     scratch: Arc<Memory>,
     extras: SamplingExtras,
 }
@@ -140,8 +140,8 @@ pub struct Addresses {
     pub prefill_tiles: Address,
     pub block_tables: Address,
     pub tokens: Address,
-    pub likeliest: Address,
-    pub noisiest: Address,
+    pub argmax: Address,
+    pub gumbel_argmax: Address,
     pub arrived: Address,
 }
 
@@ -308,9 +308,9 @@ impl Step {
 
     /// What was asked for, once it has [arrived](Self::arrive).
     pub fn sampled(&self) -> Sampled<'_> {
-        let ranked = if self.batch.wants_logprobs() { self.samples } else { 0 };
+        let asking = if self.batch.wants_logprobs() { self.samples } else { 0 };
         let [logprobs, top_tokens, top_logprobs] =
-            LogprobLayout::ranges(ranked).map(|at| &self.host_logprobs.bytes()[at]);
+            LogprobLayout::ranges(asking).map(|at| &self.host_logprobs.bytes()[at]);
         Sampled {
             tokens: numbers(&self.host_tokens.bytes()[..4 * self.samples]),
             logprobs: numbers(logprobs),
@@ -343,8 +343,8 @@ impl Step {
             decode_workers: place(layout.decode_workers),
             prefill_tiles: place(layout.prefill_tiles),
             block_tables: place(layout.block_tables),
-            likeliest: scratch,
-            noisiest: scratch + 8 * rows,
+            argmax: scratch,
+            gumbel_argmax: scratch + 8 * rows,
             tokens: scratch + 16 * rows,
             arrived: scratch + 20 * rows,
         }
