@@ -9,7 +9,7 @@
 #include "common/logits.cuh"
 #include "common/noise.cuh"
 #include "common/rank.cuh"
-#include "common/tally.cuh"
+#include "common/histogram.cuh"
 
 constexpr float NEVER = -INFINITY;
 
@@ -122,7 +122,7 @@ __device__ void sample_choose(const SampleParams<T>& p) {
     // Those who find a cut choose alone: the others do not know it.
     const bool is_cut = s.temperature > 0.0f && s.forced == NO_TOKEN && (has_top_k || has_top_p);
     const int chosen_by = is_cut ? cluster_size() : gridDim.x;
-    if (is_cut && blockIdx.x < chosen_by) Tally<T>::empty(shared, p.window);
+    if (is_cut && blockIdx.x < chosen_by) Histogram<T>::empty(shared, p.window);
     wait_for_previous();
     const uint64_t argmax = __ldcg(reinterpret_cast<const unsigned long long*>(p.argmax + sample));
     const float greatest = argmax ? value_of(argmax) : NEVER;
@@ -131,9 +131,9 @@ __device__ void sample_choose(const SampleParams<T>& p) {
     if (!is_greedy && blockIdx.x < chosen_by) {
         uint32_t limit = KEEP_ALL;
         if (is_cut) {
-            Tally<T> tally(row, s, greatest, shared, p.window);
-            if (has_top_k) limit = tally.template cut<Cut::COUNT>(limit);
-            if (has_top_p) limit = tally.template cut<Cut::SHARE>(limit);
+            Histogram<T> histogram(row, s, greatest, shared, p.window);
+            if (has_top_k) limit = histogram.template cut<Cut::COUNT>(limit);
+            if (has_top_p) limit = histogram.template cut<Cut::SHARE>(limit);
         }
         if (s.min_p > 0.0f) limit = min(limit, __float_as_uint(exact_ln(s.min_p)) & 0x7fffffffu);
         const float bound = noise_of(s, token_of(argmax));
