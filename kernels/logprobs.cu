@@ -11,7 +11,7 @@
 
 template <class T>
 struct LogprobsParams {
-    T* logits;                   // [samples, stride]; what `adjust` changed is put back in rows that ask
+    T* logits;                   // [samples, stride]; what `process_logits` changed is put back in rows that ask
     const Sampling* sampling;    // [samples]
     const uint32_t* tokens;      // [samples]
     const uint32_t* adjusted;    // three numbers for each adjustment, of which the first is the token; each sample names its range

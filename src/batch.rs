@@ -297,7 +297,7 @@ impl Batch {
     }
 
     /// Whether logits of any sample are changed before a token is chosen.
-    pub fn adjusts(&self) -> bool {
+    pub fn processes_logits(&self) -> bool {
         !self.adjustments.is_empty() || self.sampling.iter().any(|sampling| sampling.awaited != NO_TOKEN)
     }
 

@@ -374,7 +374,7 @@ impl Bench {
                 sampling.adjusted_end = batch.adjustments.len() as u32;
             }
             let mut step = self.staged(&batch);
-            let us = self.time(4, |cuda| (0..4).for_each(|_| ops::adjust(cuda, &mut step, &mut logits)));
+            let us = self.time(4, |cuda| (0..4).for_each(|_| ops::process_logits(cuda, &mut step, &mut logits)));
             self.line(&format!("adjust {samples} x {adjusted} tokens"), us, (32 * samples * adjusted) as f64, 0.0);
         }
         for ranked in [0, 20, 64] {

@@ -190,8 +190,8 @@ pub trait Backend: Send {
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
     /// See [`ops::keep_hidden_states`](crate::ops::keep_hidden_states).
     fn keep_hidden_states(&mut self, step: &mut Self::Step, gathered: &Tensor<Self::Storage>);
-    /// See [`ops::adjust`](crate::ops::adjust).
-    fn adjust(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
+    /// See [`ops::process_logits`](crate::ops::process_logits).
+    fn process_logits(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
     /// See [`ops::sample`](crate::ops::sample).
     fn sample(&mut self, step: &mut Self::Step, logits: &Tensor<Self::Storage>);
     /// See [`ops::logprobs`](crate::ops::logprobs).

@@ -193,8 +193,8 @@ impl<B: Backend> Decoder<B> {
     /// Chooses the tokens of a pass whose logits are there.
     fn sample(&mut self, backend: &mut B, step: &mut B::Step) {
         let logits = &mut self.activations.logits;
-        if B::batch(step).adjusts() {
-            ops::adjust(backend, step, logits);
+        if B::batch(step).processes_logits() {
+            ops::process_logits(backend, step, logits);
         }
         ops::sample(backend, step, logits);
         if B::batch(step).wants_logprobs() {

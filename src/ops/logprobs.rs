@@ -8,7 +8,7 @@ use crate::backend::{Backend, Tensor};
 ///
 /// | tensor | shape |
 /// |--------|-------|
-/// | `logits` | `[samples, vocab]`, in which what [`adjust`](crate::ops::adjust) changed in rows that ask is put back |
+/// | `logits` | `[samples, vocab]`, in which what [`process_logits`](crate::ops::process_logits) changed in rows that ask is put back |
 ///
 /// A logit that is NaN or minus infinity has no probability, and where one is infinite the infinite ones share all of it.
 /// The sum is over whole fractions of 2^40 of the greatest term: it is exact in any order.

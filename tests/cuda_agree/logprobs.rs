@@ -43,8 +43,8 @@ fn logprobs_are_those_of_the_cpu() {
 #[test]
 fn a_row_that_asks_has_its_logits_back_with_an_awaited_token_too() {
     on_device(|cuda, dtype| {
-        for (name, case) in crate::inputs::adjust::CASES {
-            let (logits, mut batch, _) = crate::inputs::adjust::inputs(case, |logit| rounded(logit, dtype));
+        for (name, case) in crate::inputs::process_logits::CASES {
+            let (logits, mut batch, _) = crate::inputs::process_logits::inputs(case, |logit| rounded(logit, dtype));
             batch.sampling.iter_mut().for_each(|sampling| sampling.logprobs = 3);
             // Without a step before, token 0 is awaited.
             let mut tensor = filled(cuda, &logits, case.vocab);
@@ -52,7 +52,7 @@ fn a_row_that_asks_has_its_logits_back_with_an_awaited_token_too() {
             for round in 0..2 {
                 let found = cuda.read(&tensor).unwrap();
                 assert_eq!(comparable(&found), comparable(&logits), "{name}, {dtype:?}, round {round}");
-                ops::adjust(cuda, &mut step, &mut tensor);
+                ops::process_logits(cuda, &mut step, &mut tensor);
                 ops::sample(cuda, &mut step, &tensor);
                 ops::logprobs(cuda, &mut step, &mut tensor);
                 ended(cuda, &mut step);

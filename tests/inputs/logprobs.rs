@@ -1,6 +1,6 @@
 //! Cases of `logprobs`, and how near the specification an answer must be.
 
-use super::adjust::PENALTIES;
+use super::process_logits::PENALTIES;
 use super::sample::WARM;
 use super::{Random, ask, on_grid};
 use nanovllm::backend::cpu::reference;

@@ -1,7 +1,7 @@
 //! Inputs that the CPU and other devices are tested with alike: one table for each op that chooses tokens.
 
-pub mod adjust;
 pub mod logprobs;
+pub mod process_logits;
 pub mod sample;
 
 use nanovllm::backend::{Backend, Tensor};
@@ -91,8 +91,8 @@ pub fn ended<B: Backend>(backend: &mut B, step: &mut B::Step) {
 /// Uploads `batch` and makes all of its wishes come true, as the decoder does.
 pub fn answered<B: Backend>(backend: &mut B, batch: &Batch, logits: &mut Tensor<B::Storage>) -> B::Step {
     let mut step = uploaded(backend, batch);
-    if batch.adjusts() {
-        ops::adjust(backend, &mut step, logits);
+    if batch.processes_logits() {
+        ops::process_logits(backend, &mut step, logits);
     }
     ops::sample(backend, &mut step, logits);
     if batch.wants_logprobs() {

@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 mod add_rms_norm;
-mod adjust;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attention;
@@ -24,6 +23,7 @@ mod matrix;
 mod number;
 mod pages;
 mod pool;
+mod process_logits;
 mod rms_norm;
 mod rope_and_cache;
 mod rows;
@@ -49,13 +49,13 @@ use std::time::{Duration, Instant};
 #[doc(hidden)]
 pub mod reference {
     pub use super::add_rms_norm::reference as add_rms_norm;
-    pub use super::adjust::reference as adjust;
     pub use super::attention::reference as attention;
     pub use super::copy_blocks::reference as copy_blocks;
     pub use super::embedding::reference as embedding;
     pub use super::gather::reference as gather;
     pub use super::linear::reference as linear;
     pub use super::logprobs::reference as logprobs;
+    pub use super::process_logits::reference as process_logits;
     pub use super::rms_norm::reference as rms_norm;
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
@@ -340,8 +340,8 @@ impl Backend for Cpu {
         keep_hidden_states::run(step, gathered);
     }
 
-    fn adjust(&mut self, step: &mut Step, logits: &mut Tensor) {
-        adjust::run(step, logits);
+    fn process_logits(&mut self, step: &mut Step, logits: &mut Tensor) {
+        process_logits::run(step, logits);
     }
 
     fn sample(&mut self, step: &mut Step, logits: &Tensor) {

@@ -31,7 +31,7 @@ pub fn run(cuda: &Cuda, step: &Step, logits: &mut Tensor) -> Result<()> {
         tokens: at.tokens,
         adjusted: extras.adjustments(),
         raw: extras.raw(),
-        awaited: if step.batch().adjusts() { extras.awaited() } else { 0 },
+        awaited: if step.batch().processes_logits() { extras.awaited() } else { 0 },
         awaited_raw: extras.awaited_raw(),
         logprobs,
         top_tokens,

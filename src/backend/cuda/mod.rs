@@ -8,7 +8,6 @@
 #![allow(unsafe_code)]
 
 mod add_rms_norm;
-mod adjust;
 mod attention;
 mod blas;
 mod bytes;
@@ -25,6 +24,7 @@ mod logprobs;
 mod matrix;
 mod params;
 mod plan;
+mod process_logits;
 mod rms_norm;
 mod rope_and_cache;
 mod sample;
@@ -86,7 +86,7 @@ struct Kernels {
     silu_mul: Kernel,
     gather: Kernel,
     copy_blocks: Kernel,
-    adjust: Kernel,
+    process_logits: Kernel,
     logprobs: Kernel,
     sample: sample::Kernels,
     linear: linear::Kernels,
@@ -105,7 +105,7 @@ impl Kernels {
             silu_mul: load(File::SiluMul, "silu_mul")?,
             gather: load(File::Gather, "gather")?,
             copy_blocks: Kernel::new(&kernels::Module::load(context, File::CopyBlocks)?, "copy_blocks")?,
-            adjust: load(File::Adjust, "adjust")?,
+            process_logits: load(File::ProcessLogits, "process_logits")?,
             logprobs: load(File::Logprobs, "logprobs")?,
             sample: sample::Kernels::new(context, dtype)?,
             linear: linear::Kernels::new(context, dtype)?,
@@ -478,8 +478,8 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn adjust(&mut self, step: &mut Step, logits: &mut Tensor) {
-        let result = adjust::run(self, step, logits);
+    fn process_logits(&mut self, step: &mut Step, logits: &mut Tensor) {
+        let result = process_logits::run(self, step, logits);
         self.remember(result);
     }
 

@@ -1,7 +1,7 @@
 //! What some samples ask for beyond the numbers of [`Sampling`](crate::batch::Sampling): adjusted tokens, masks, log-probabilities.
 //! Blocks to copy are as rare and lie with them.
 //!
-//! Their size is not known when an engine opens: a penalty may adjust as many tokens as a sequence has, and a mask is as long as the
+//! Their size is not known when an engine opens: a penalty may change as many tokens as a sequence has, and a mask is as long as the
 //! vocabulary. The memory grows to twice of what is lacking, so that a steady state allocates nothing. Its addresses may change between
 //! two steps; nothing that reads it is captured in a graph.
 

@@ -1,4 +1,4 @@
-//! Changes the logits of some tokens before one is chosen: penalties, biases, bans. The formula is that of
+//! Processes logits before a token is chosen: penalties, logit bias and bans, each of some tokens. The formula is that of
 //! [`Adjustment`](crate::batch::Adjustment).
 
 use crate::backend::{Backend, Tensor};
@@ -14,7 +14,7 @@ use crate::backend::{Backend, Tensor};
 /// # Panics
 ///
 /// If the shapes disagree: only a wrong model can cause it, never a user's input.
-pub fn adjust<B: Backend>(backend: &mut B, step: &mut B::Step, logits: &mut Tensor<B::Storage>) {
+pub fn process_logits<B: Backend>(backend: &mut B, step: &mut B::Step, logits: &mut Tensor<B::Storage>) {
     assert_eq!(logits.rows(), B::batch(step).samples());
-    backend.adjust(step, logits);
+    backend.process_logits(step, logits);
 }

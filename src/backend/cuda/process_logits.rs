@@ -1,4 +1,4 @@
-//! See `ops/adjust.rs` for the contract, `kernels/adjust.cu` for the work.
+//! See `ops/process_logits.rs` for the contract, `kernels/process_logits.cu` for the work.
 
 use super::driver::Address;
 use super::params::params;
@@ -6,7 +6,7 @@ use super::{Cuda, Step, Tensor};
 use crate::error::Result;
 
 params! {
-    AdjustParams {
+    ProcessLogitsParams {
         logits: Address,
         sampling: Address,
         adjustments: Address,
@@ -26,7 +26,7 @@ const _: () = assert!(size_of::<AdjustmentTwin>() == size_of::<crate::batch::Adj
 
 pub fn run(cuda: &Cuda, step: &mut Step, logits: &mut Tensor) -> Result<()> {
     let (at, extras) = (step.addresses(), step.extras());
-    let params = AdjustParams {
+    let params = ProcessLogitsParams {
         logits: logits.storage.address(),
         sampling: at.sampling,
         adjustments: extras.adjustments(),
@@ -36,5 +36,5 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &mut Tensor) -> Result<()> {
         awaited_raw: extras.awaited_raw(),
         stride: logits.storage.stride() as i32,
     };
-    cuda.kernels.adjust.launch(cuda.chaining, [step.samples(), 1, 1], 256, 0, &params)
+    cuda.kernels.process_logits.launch(cuda.chaining, [step.samples(), 1, 1], 256, 0, &params)
 }

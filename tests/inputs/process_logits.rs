@@ -1,4 +1,4 @@
-//! Cases of `adjust`.
+//! Cases of `process_logits`.
 
 use super::{Random, ask};
 use nanovllm::batch::{Adjustment, Batch, FROM_PREVIOUS, Sampling, TokenId};
