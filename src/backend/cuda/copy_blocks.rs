@@ -1,8 +1,10 @@
 //! See `ops/copy_blocks.rs` for the contract, `kernels/copy_blocks.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
+use super::kv_cache::KvCache;
 use super::params::params;
-use super::{Cuda, KvCache, Step};
+use super::step::Step;
 use crate::error::Result;
 
 params! {

@@ -3,8 +3,8 @@
 //! Every value here keeps the context alive, so that dropping them in any order gives all back; the last one releases the
 //! device's primary context.
 
-use super::sys;
 use crate::error::{Error, Result};
+use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;

@@ -1,8 +1,8 @@
 //! A recorded sequence of launches that is replayed by one call.
 
 use super::driver::{Context, check};
-use super::sys;
 use crate::error::Result;
+use cudarc::driver::sys;
 use std::ptr;
 use std::sync::Arc;
 

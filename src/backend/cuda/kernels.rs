@@ -2,9 +2,9 @@
 
 use super::driver::{Context, check};
 use super::params::Params;
-use super::sys;
 use crate::backend::DType;
 use crate::error::{Error, Result};
+use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;

@@ -1,9 +1,11 @@
 //! See `ops/sample.rs` for the contract, `kernels/sample.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::{Address, Context};
 use super::kernels::{File, Kernel, Module, suffix};
 use super::params::params;
-use super::{Cuda, Step, Tensor};
+use super::step::Step;
+use super::storage::Tensor;
 use crate::backend::DType;
 use crate::error::Result;
 use std::sync::Arc;

@@ -8,12 +8,11 @@
 //! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
 
-use super::Tensor;
 use super::bytes::{numbers, put};
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
 use super::sampling_extras::{LogprobLayout, SamplingExtras};
-use super::storage;
+use super::storage::{self, Tensor};
 use crate::backend::DType;
 use crate::batch::{Batch, BatchLimits, Sampled, Sampling};
 use crate::error::Result;
