@@ -2,7 +2,7 @@
 // of which this gives the same bits, rounded to the type of the logits.
 //
 // Bound by latency: a few thousand scattered numbers. One thread block a sample. The token that a sample awaits lies on the device, where the
-// step before left it; it may be one of those listed or not.
+// pass before left it; it may be one of those listed or not.
 #include "common/chain.cuh"
 #include "common/logits.cuh"
 
@@ -18,7 +18,7 @@ struct ProcessLogitsParams {
     T* logits;                      // [samples, stride]
     const Sampling* sampling;       // [samples]
     const Adjustment* adjustments;  // each sample names its range
-    const uint32_t* previous;       // [samples] of the step before
+    const uint32_t* previous;       // [samples] of the pass before
     T* raw;                         // [adjustments]: what was there before
     uint32_t* awaited;              // [samples]: the token that was adjusted without being listed, or NO_TOKEN
     T* awaited_raw;                 // [samples]: what was there before

@@ -1,4 +1,4 @@
-//! A step of work: the seam between engine and runner.
+//! The work of one pass: the seam between engine and runner.
 use crate::error::{Result, room};
 
 /// An index into the model's vocabulary.
@@ -19,7 +19,7 @@ pub const MAX_POOLED_ROWS: usize = 256;
 /// The most tokens whose log-probabilities one sample can ask for, the chosen one not counted.
 pub const MAX_LOGPROBS: usize = 64;
 
-/// A step of work: `rows` sequences, each bringing some new tokens.
+/// The work of one pass: `rows` sequences, each bringing some new tokens.
 ///
 /// There is no prefill flag. Prefill is a row that brings many tokens, decode a row that brings one, and a chunked
 /// prefill or a verified draft lies in between. A row asks for a token where its last new token is the last one known of

@@ -97,7 +97,7 @@ pub trait Backend: Send {
     fn vector_len(vector: &Self::Vector) -> usize;
     /// The shape of a KV cache.
     fn kv_shape(cache: &Self::KvCache) -> KvShape;
-    /// The batch of a step, as the host sees it.
+    /// The batch as the host sees it.
     fn batch(step: &Self::Step) -> &Batch;
 
     /// Copies a batch to the device: a pass begins. The pass that used `step` before has been collected.
@@ -200,7 +200,7 @@ pub trait Backend: Send {
 
 /// A matrix of activations: one row a token, or one a sample. `[rows, cols]`
 ///
-/// Its memory is sized for `capacity` rows when the engine opens; `rows` says how many are in use in this step.
+/// Its memory is sized for `capacity` rows when the engine opens; `rows` says how many are in use in this pass.
 pub struct Tensor<S> {
     rows: usize,
     cols: usize,

@@ -8,7 +8,7 @@ use crate::backend::{Backend, Tensor};
 /// | `logits` | `[samples, vocab]`, changed in place |
 ///
 /// Computed in f32, each operation rounded by itself, then rounded to the number type of `logits`; a bias of minus infinity
-/// leaves NaN. What was there before is kept in the step until [`logprobs`](crate::ops::logprobs) puts it back. A token that a
+/// leaves NaN. What was there before is kept with the batch until [`logprobs`](crate::ops::logprobs) puts it back. A token that a
 /// sample awaits is counted without being listed, too.
 ///
 /// # Panics

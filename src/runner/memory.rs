@@ -26,7 +26,7 @@ pub fn batch_limits(config: &RunnerConfig, max_positions: usize, defaults: &Defa
     let model_len = config.max_model_len.unwrap_or(max_positions.min(UNASKED_MODEL_LEN));
     check("max_model_len", model_len, max_positions, "from 1 to the positions that config.json gives the model")?;
 
-    // Every running sequence brings at least one token a step, so a bound on one is a bound on the other.
+    // Every running sequence brings at least one token per pass, so a bound on one is a bound on the other.
     let (rows, tokens) = match (config.max_num_seqs, config.max_batched_tokens) {
         (Some(rows), Some(tokens)) => (rows, tokens),
         (Some(rows), None) => (rows, rows.max(defaults.max_batched_tokens)),

@@ -46,7 +46,7 @@ fn a_row_that_asks_has_its_logits_back_with_an_awaited_token_too() {
         for (name, case) in crate::inputs::process_logits::CASES {
             let (logits, mut batch, _) = crate::inputs::process_logits::inputs(case, |logit| rounded(logit, dtype));
             batch.sampling.iter_mut().for_each(|sampling| sampling.logprobs = 3);
-            // Without a step before, token 0 is awaited.
+            // Without a pass before, token 0 is awaited.
             let mut tensor = filled(cuda, &logits, case.vocab);
             let mut step = answered(cuda, &batch, &mut tensor);
             for round in 0..2 {

@@ -25,7 +25,7 @@ fn adjusted_logits_are_those_of_the_cpu() {
             let wanted = reference::process_logits(&logits, case.vocab, &batch, &previous);
             let wanted: Vec<f32> = wanted.into_iter().map(|logit| rounded(logit, dtype)).collect();
             let mut logits = filled(cuda, &logits, case.vocab);
-            // The step before leaves its tokens on the device.
+            // The pass before leaves its tokens on the device.
             let mut passes = cuda.device_batches(&limits(&batch)).unwrap();
             let [first, second] = &mut passes[..] else { panic!("two passes may be in flight") };
             cuda.upload(first, &choosing(&previous)).unwrap();

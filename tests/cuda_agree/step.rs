@@ -1,4 +1,4 @@
-//! Whole steps: launched strictly, overlapped and as a graph; memory and refusals.
+//! Whole passes: launched strictly, overlapped and as a graph; memory and refusals.
 
 use crate::inputs::ended;
 use crate::scene::{Random, Scene, filled, host_tensor, numbers, on_device, poisoned, staged};

@@ -117,7 +117,7 @@ impl Cuda {
         self.route = route;
     }
 
-    /// Ends the timing of matrix products: later sizes take the library's first suggestion, so that no step waits for a choice.
+    /// Ends the timing of matrix products: later sizes take the library's first suggestion, so that no pass waits for a choice.
     pub fn settle(&mut self) {
         if let Some(blas) = &mut self.blas {
             blas.settle();
@@ -160,7 +160,7 @@ impl Cuda {
 
     /// Records the ops that `launches` calls instead of running them.
     ///
-    /// Their tensors, step, weights and cache must outlive the graph. Linear layers should have run once before with the same
+    /// Their tensors, batch, weights and cache must outlive the graph. Linear layers should have run once before with the same
     /// sizes, so that their algorithms were timed.
     pub fn capture(&mut self, launches: impl FnOnce(&mut Cuda)) -> Result<Graph> {
         let context = self.context.clone();

@@ -2,7 +2,7 @@
 //!
 //! Everything of an engine runs on one stream, in the order of the calls. An op launches and returns; the host waits in
 //! [`Backend::poll`] only. Launches take sizes from the host and addresses that are fixed when the engine opens; what changes
-//! from step to step is read from [`Step`], so that a step of fixed sizes can be captured as a [`Graph`].
+//! from pass to pass is read from [`Step`], so that a pass of fixed sizes can be captured as a [`Graph`].
 //!
 //! This file is the backend: each op is one call of the op's file. [`Cuda`] itself is in device.rs, which the op files import.
 #![allow(unsafe_code)]

@@ -3,7 +3,7 @@
 //!
 //! Their size is not known when an engine opens: a penalty may change as many tokens as a sequence has, and a mask is as long as the
 //! vocabulary. The memory grows to twice of what is lacking, so that a steady state allocates nothing. Its addresses may change between
-//! two steps; nothing that reads it is captured in a graph.
+//! two passes; nothing that reads it is captured in a graph.
 
 use super::bytes::put;
 use super::driver::{Address, Context, Memory, Pinned};

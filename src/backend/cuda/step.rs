@@ -5,7 +5,7 @@
 //! for so many rows with one of each finds every later batch of as many at the same addresses. Block tables come last, so that the copy can stop
 //! where they end. What only some samples ask for lies elsewhere: see [`SamplingExtras`].
 //!
-//! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
+//! Two batches may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
 
 use super::bytes::{numbers, put};
@@ -56,7 +56,7 @@ struct HiddenStates {
     dtype: Option<DType>,
     stride: usize,
     cols: usize,
-    /// Of the step that came to its end. `[pooled_rows, cols]`
+    /// Of the pass that came to its end. `[pooled_rows, cols]`
     values: Vec<f32>,
 }
 
@@ -123,7 +123,7 @@ impl Layout {
     }
 }
 
-/// Where the device finds what an op reads of a step.
+/// Where the device finds what an op reads of a batch.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // named as in `Batch` and `Plan`
 pub struct Addresses {
@@ -153,7 +153,7 @@ impl Step {
         Step::sharing(context, limits, workers, Arc::new(device), Arc::new(scratch))
     }
 
-    /// A second step over the device memory of this one.
+    /// A second batch over the device memory of this one.
     pub fn twin(&self, context: &Arc<Context>, workers: usize) -> Result<Step> {
         Step::sharing(context, &self.limits, workers, self.device.clone(), self.scratch.clone())
     }
@@ -319,7 +319,7 @@ impl Step {
         }
     }
 
-    /// How long the device worked on the step, which has come to its end.
+    /// How long the device worked on the pass, which has come to its end.
     pub fn device_time(&self) -> Result<Duration> {
         let milliseconds = self.begun.milliseconds_to(&self.finished)?;
         Ok(Duration::from_secs_f32(milliseconds.max(0.0) / 1e3))
