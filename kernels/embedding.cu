@@ -1,6 +1,6 @@
 // Looks up the row of each token, which the host may know only as a sample of the pass before. Contract: src/ops/embedding.rs. Reference: src/backend/cpu/embedding.rs.
 //
-// Memory-bound: reads one row and writes one row a token. One thread block per token.
+// Memory-bound: reads one row and writes one row per token. One thread block per token.
 #include "common/chain.cuh"
 #include "common/numbers.cuh"
 

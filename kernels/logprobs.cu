@@ -1,8 +1,8 @@
 // Log-probabilities of the chosen and of the most probable tokens. Contract: src/ops/logprobs.rs. Reference: src/backend/cpu/logprobs.rs, of which this
 // gives the same bits.
 //
-// Bound by arithmetic on one multiprocessor, 20 instructions a token for the sum, and by the latency of a round for each of the most probable tokens.
-// One thread block a sample that asks. Each thread knows the greatest rank of its share of the row; a round takes the greatest of all, and
+// Bound by arithmetic on one multiprocessor, 20 instructions per token for the sum, and by the latency of a round for each of the most probable tokens.
+// One thread block per sample that asks. Each thread knows the greatest rank of its share of the row; a round takes the greatest of all, and
 // the warp that had it looks through that thread's share for the next one below, a lane for each eight tokens.
 #include "common/chain.cuh"
 #include "common/logits.cuh"

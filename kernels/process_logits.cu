@@ -1,7 +1,7 @@
 // Penalties and logit bias. Contract: src/ops/process_logits.rs. Formula: `Adjustment` in src/batch.rs. Reference: src/backend/cpu/process_logits.rs,
 // of which this gives the same bits, rounded to the type of the logits.
 //
-// Bound by latency: a few thousand scattered numbers. One thread block a sample. The token that a sample awaits lies on the device, where the
+// Bound by latency: a few thousand scattered numbers. One thread block per sample. The token that a sample awaits lies on the device, where the
 // pass before left it; it may be one of those listed or not.
 #include "common/chain.cuh"
 #include "common/logits.cuh"

@@ -1,7 +1,7 @@
 // Chooses the next token of each sample. Contract: src/ops/sample.rs. Rule: `Sampling` in src/batch.rs. Reference:
 // src/backend/cpu/sample, of which this gives the same tokens to the same logits.
 //
-// Bound by arithmetic on [samples, vocab]: Philox costs 15 instructions a token. Two kernels, because scores are relative to
+// Bound by arithmetic on [samples, vocab]: Philox costs 15 instructions per token. Two kernels, because scores are relative to
 // the greatest logit. Each row is shared out to several thread blocks, which meet in an atomic maximum of (score, lowest token
 // first). Top-k and top-p are found by the first cluster of a row's thread blocks, which then chooses alone.
 #include "common/chain.cuh"

@@ -63,7 +63,7 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Adjustment {
-    /// Which token; each at most once a sample.
+    /// Which token; each at most once per sample.
     pub token: TokenId,
     /// How often it was generated; 0 where it stands in the prompt alone. [`UNUSED`](Adjustment::UNUSED) where it has come
     /// nowhere yet: no penalty applies then.
@@ -234,8 +234,8 @@ impl BatchLimits {
         self.model_len.div_ceil(self.block_size)
     }
 
-    /// Final hidden states that one pass brings at most: so many that a mean over a long prompt reads the weights rarely, and
-    /// so few that the memory for them does not matter.
+    /// Most final hidden states that one pass returns: enough that a mean over a long prompt reads the weights rarely, and
+    /// few enough that the memory for them does not matter.
     pub fn pooled_rows(&self) -> usize {
         self.tokens.min(MAX_POOLED_ROWS)
     }

@@ -39,7 +39,7 @@ pub enum Rounding {
 
 /// A device and its memory.
 ///
-/// Activations are matrices of one row a token. Their number type is the backend's own: f32 on the CPU, the model's type
+/// Activations are matrices of one row per token. Their number type is the backend's own: f32 on the CPU, the model's type
 /// on a GPU. Calls may be asynchronous; what a later call reads, an earlier one has written.
 #[allow(clippy::too_many_arguments)]
 pub trait Backend: Send {
@@ -198,7 +198,7 @@ pub trait Backend: Send {
     fn logprobs(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
 }
 
-/// A matrix of activations: one row a token, or one a sample. `[rows, cols]`
+/// A matrix of activations: one row per token, or one per sample. `[rows, cols]`
 ///
 /// Its memory is sized for `capacity` rows when the engine opens; `rows` says how many are in use in this pass.
 pub struct Tensor<S> {
@@ -227,7 +227,7 @@ impl<S> Tensor<S> {
     ///
     /// # Panics
     ///
-    /// If the tensor was not made for so many: the batch is larger than its limits.
+    /// If `rows` exceeds the capacity: the batch is larger than its limits.
     pub fn set_rows(&mut self, rows: usize) {
         assert!(rows <= self.capacity, "{rows} rows in a tensor made for {}", self.capacity);
         self.rows = rows;

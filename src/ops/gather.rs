@@ -1,4 +1,4 @@
-//! Picks the new tokens that something is asked of: `out[i, ..] = x[t, ..]`, where `t` runs over `sampled_tokens` and then
+//! Gathers the rows of the tokens that are sampled or pooled: `out[i, ..] = x[t, ..]`, where `t` runs over `sampled_tokens` and then
 //! over `pooled_tokens`.
 
 use crate::backend::{Backend, Tensor};

@@ -1,8 +1,8 @@
 //! Decode passes as graphs, one for each of a few batch sizes, where the device records graphs.
 //!
-//! A graph replays the launches of a pass up to the logits by one call. What differs from pass to pass lies in the batch's memory; the
+//! A graph replays the launches of a pass up to the logits in one call. What differs from pass to pass lies in the batch's memory; the
 //! number of rows does not, so a batch is padded up to the next size that was captured. Tokens are chosen outside of it, kernel by
-//! kernel: what samples wish for has no largest size, and rows that only pad wish for nothing.
+//! kernel: what samples ask for has no largest size, and rows that only pad ask for nothing.
 
 use crate::backend::Backend;
 use crate::batch::{Batch, BatchLimits, Sampling};

@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(rows_and_tokens(None, None), Some((64, 512)));
         assert_eq!(rows_and_tokens(None, Some(8)), Some((8, 8)));
         assert_eq!(rows_and_tokens(Some(1000), None), Some((1000, 1000)));
-        assert_eq!(rows_and_tokens(Some(8), Some(4)), None, "two wishes that contradict each other");
+        assert_eq!(rows_and_tokens(Some(8), Some(4)), None, "two options that contradict each other");
     }
 
     #[test]

@@ -37,15 +37,15 @@ pub trait Runner: Send {
 
     /// Works on the oldest pass in flight and returns what its batch asked for.
     ///
-    /// `None` means that the deadline came first; call again to go on. Without a deadline the pass runs to its end. At
-    /// least one stage is made in a call, so that a deadline in the past cannot stop the work for ever.
+    /// `None`: the deadline came first, and the next call continues. Without a deadline the pass runs to its end. Each call
+    /// computes at least one stage, so that a deadline in the past cannot stop the work for ever.
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>>;
 
     /// Passes that may be in flight at once. With more than one, a batch may refer to tokens of the pass before it by
     /// [`FROM_PREVIOUS`](crate::batch::FROM_PREVIOUS).
     fn depth(&self) -> usize;
 
-    /// Stages of a pass: it can be left and taken up again between any two of them.
+    /// Stages of a pass. It can be suspended and resumed between any two of them.
     fn stages(&self) -> usize;
 
     /// How long the device worked on the pass that was collected last.
@@ -102,7 +102,7 @@ pub enum Device {
     },
 }
 
-/// How decode passes reach a GPU. The CPU knows no difference.
+/// How decode passes reach a GPU. Without effect on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launching {
     /// As graphs that are captured when the runner opens.
@@ -191,7 +191,7 @@ impl ModelInfo {
     }
 }
 
-/// Whether this build and this machine have a device of that kind, so that a wish that cannot be met is refused at once.
+/// Whether this build and this machine have a device of that kind, so that a device that is missing is refused before anything is loaded.
 pub fn check_device(device: Device) -> Result<()> {
     match device {
         Device::Cuda { index } => cuda::check(index),

@@ -60,7 +60,7 @@ struct StageCosts {
 }
 
 impl<B: Backend> PassRunner<B> {
-    /// Loads the model in `folder`. `progress` hears a fraction from 0 to 1; `Break` cancels.
+    /// Loads the model in `folder`. `progress` is called with a fraction from 0 to 1; `Break` cancels.
     ///
     /// `open_backend` opens `device`, once it is known which KV cache and how many query heads it must compute with.
     pub fn open(
@@ -140,8 +140,8 @@ fn open_weights<B: Backend>(folder: &Path, config: &RunnerConfig, free_bytes: u6
     Ok(weights.converted(dtype))
 }
 
-/// Runs the largest pass there can be, so that what the driver and its libraries load is loaded, and answers the bytes of device
-/// memory that passes will take besides the KV cache: what graphs of these sizes take, and some to spare.
+/// Runs the largest pass there can be, so that the driver and its libraries load what they need. Returns the bytes of device
+/// memory that passes will take besides the KV cache: those of graphs of these sizes, and some to spare.
 fn warm_up<B: Backend>(
     sizes: &[usize],
     backend: &mut B,

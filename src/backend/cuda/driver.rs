@@ -354,7 +354,7 @@ impl Pinned {
 
     /// Its bytes. The caller has waited for whatever the device writes there.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: allocated by `zeroed` with so many bytes, all initialized.
+        // SAFETY: allocated by `zeroed` with this size, all initialized.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
 

@@ -120,7 +120,7 @@ impl SamplingExtras {
         &self.logprobs
     }
 
-    /// Where the three arrays of so many samples lie.
+    /// Addresses of the three arrays for `samples` samples.
     pub fn logprob_addresses(&self, samples: usize) -> [Address; 3] {
         LogprobLayout::ranges(samples).map(|range| self.logprobs.address() + range.start as u64)
     }

@@ -2,7 +2,7 @@
 //!
 //! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, so
 //! that one copy takes a batch over. Where each array begins depends on the numbers of tokens, rows and samples alone: a graph captured
-//! for so many rows with one of each finds every later batch of as many at the same addresses. Block tables come last, so that the copy can stop
+//! for a number of rows with one of each finds every later batch of that size at the same addresses. Block tables come last, so that the copy can stop
 //! where they end. What only some samples ask for lies elsewhere: see [`SamplingExtras`].
 //!
 //! Two batches may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
@@ -48,7 +48,7 @@ pub struct Step {
     extras: SamplingExtras,
 }
 
-/// Final hidden states on their way to the host, for those who ask: most never do, and have no memory for it.
+/// Final hidden states on their way to the host. Allocated when a batch first asks for them, which most never do.
 #[derive(Default)]
 struct HiddenStates {
     /// As the device has them. `[pooled_rows, stride]`
@@ -56,7 +56,7 @@ struct HiddenStates {
     dtype: Option<DType>,
     stride: usize,
     cols: usize,
-    /// Of the pass that came to its end. `[pooled_rows, cols]`
+    /// Of the pass that ended last. `[pooled_rows, cols]`
     values: Vec<f32>,
 }
 
@@ -82,7 +82,7 @@ struct Layout {
 pub enum Padding {
     /// None.
     None,
-    /// Greedy rows without a context, until there are so many in all: attention passes them over, and their tokens are dropped.
+    /// Greedy rows without a context, up to `rows` in all: attention skips them, and their tokens are dropped.
     To {
         /// Rows of the padded batch.
         rows: usize,
@@ -90,8 +90,8 @@ pub enum Padding {
 }
 
 impl Layout {
-    /// For so many tokens, rows, tokens of which something is asked, decode workers and prefill tiles, and block tables with so many
-    /// entries.
+    /// For these numbers of tokens, of rows, of tokens that are sampled or pooled, of decode workers and prefill tiles, and of entries
+    /// in block tables.
     fn new(tokens: usize, rows: usize, asked: usize, workers: usize, tiles: usize, table_entries: usize) -> Layout {
         let mut end = 0;
         let mut place = |bytes: usize| {
@@ -300,7 +300,7 @@ impl Step {
         Ok(())
     }
 
-    /// Whether the pass has come to its end.
+    /// Whether the pass has ended.
     pub fn is_finished(&self) -> Result<bool> {
         self.finished.is_reached()
     }
@@ -319,7 +319,7 @@ impl Step {
         }
     }
 
-    /// How long the device worked on the pass, which has come to its end.
+    /// How long the device worked on the pass, which has ended.
     pub fn device_time(&self) -> Result<Duration> {
         let milliseconds = self.begun.milliseconds_to(&self.finished)?;
         Ok(Duration::from_secs_f32(milliseconds.max(0.0) / 1e3))
