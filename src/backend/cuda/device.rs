@@ -14,6 +14,7 @@ use super::{attention, blas, matrix, sample};
 use crate::backend::{DType, KvShape, Rounding};
 use crate::batch::{Batch, BatchLimits};
 use crate::error::{Error, Result};
+use cudarc::driver::sys;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -207,8 +208,8 @@ impl Cuda {
         {
             self.failure = Some(match error {
                 Error::Device { call, code } => (call, code),
-                // No op allocates.
-                _ => ("launch", -1),
+                // Of the ops, only the first that brings hidden states allocates. A pass that lacks an op is lost either way.
+                _ => ("cuMemHostAlloc", sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32),
             });
         }
     }
