@@ -87,7 +87,7 @@ fn measure(cpu: &mut Cpu, spec: &AttentionSpec, rows: usize, new: usize, context
         batch.sampling.push(Sampling::GREEDY);
     }
     let mut step = cpu.step(&limits).unwrap();
-    cpu.stage(&mut step, &batch).unwrap();
+    cpu.upload(&mut step, &batch).unwrap();
     let mut qkv = cpu.tensor(rows * new, COLS).unwrap();
     qkv.set_rows(rows * new);
     qkv.values_mut().iter_mut().enumerate().for_each(|(i, v)| *v = (i * 31 % 97) as f32 / 97.0 - 0.5);

@@ -69,7 +69,7 @@ impl Layers {
         let mut cpu = Cpu::new(threads, isa);
         let limits = BatchLimits { tokens, rows: 1, model_len: tokens, block_size: KV.block_size };
         let mut step = cpu.step(&limits).unwrap();
-        cpu.stage(&mut step, &batch(&limits)).unwrap();
+        cpu.upload(&mut step, &batch(&limits)).unwrap();
         let weights = (0..LAYERS).map(|layer| {
             [(QKV, HIDDEN), (HIDDEN, QUERY), (2 * INTERMEDIATE, HIDDEN), (HIDDEN, INTERMEDIATE)]
                 .map(|(rows, cols)| cpu.matrix(&[noise(layer as u64 + 1, rows, cols)]).unwrap())

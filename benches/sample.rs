@@ -42,7 +42,7 @@ fn main() {
                     batch.sampling.push(Sampling { position: row, ..*sampling });
                 }
                 let mut step = cpu.step(&limits).unwrap();
-                cpu.stage(&mut step, &batch).unwrap();
+                cpu.upload(&mut step, &batch).unwrap();
                 let least = (0..30)
                     .map(|_| {
                         let begin = Instant::now();

@@ -539,7 +539,7 @@ typedef struct nvllm_step_result {
   uint32_t num_waiting;
   // Forward passes finished in this call.
   uint32_t num_iterations;
-  // 1 when a pass was begun and is not finished.
+  // Passes that were begun and are not finished: at most 1 on the CPU and 2 on a GPU.
   uint32_t in_flight;
   // Prompt tokens computed in this call, cached ones not counted.
   uint32_t prefill_tokens;

@@ -1,6 +1,6 @@
-// Looks up the row of each token, which the host may know only as a sample of the step before. Contract: src/ops/embedding.rs. Reference: src/backend/cpu/embedding.rs.
+// Looks up the row of each token, which the host may know only as a sample of the pass before. Contract: src/ops/embedding.rs. Reference: src/backend/cpu/embedding.rs.
 //
-// Memory-bound: reads one row and writes one row a token. One thread block per token.
+// Memory-bound: reads one row and writes one row per token. One thread block per token.
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 
@@ -9,7 +9,7 @@ struct EmbeddingParams {
     T* out;                     // [tokens, stride]
     const T* table;             // [vocab, hidden]
     const uint32_t* token_ids;  // [tokens]; with the highest bit set, the rest is an index into sampled
-    const uint32_t* sampled;    // [samples] of the step before
+    const uint32_t* sampled;    // [samples] of the pass before
     int hidden;                 // a multiple of 8
     int stride;                 // numbers from row to row of out
 };

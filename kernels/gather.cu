@@ -1,6 +1,6 @@
 // Picks the new tokens that something is asked of. Contract: src/ops/gather.rs. Reference: src/backend/cpu/gather.rs.
 //
-// Memory-bound: reads and writes one row a token. One thread block per token.
+// Memory-bound: reads and writes one row per token. One thread block per token.
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 

@@ -1,8 +1,8 @@
-// Log-probabilities of the chosen and of the likeliest tokens. Contract: src/ops/logprobs.rs. Reference: src/backend/cpu/logprobs.rs, of which this
+// Log-probabilities of the chosen and of the most probable tokens. Contract: src/ops/logprobs.rs. Reference: src/backend/cpu/logprobs.rs, of which this
 // gives the same bits.
 //
-// Bound by arithmetic on one multiprocessor, 20 instructions a token for the sum, and by the latency of a round for each of the likeliest tokens.
-// One thread block a sample that asks. Each thread knows the greatest rank of its share of the row; a round takes the greatest of all, and
+// Bound by arithmetic on one multiprocessor, 20 instructions per token for the sum, and by the latency of a round for each of the most probable tokens.
+// One thread block per sample that asks. Each thread knows the greatest rank of its share of the row; a round takes the greatest of all, and
 // the warp that had it looks through that thread's share for the next one below, a lane for each eight tokens.
 #include "common/dependent_launch.cuh"
 #include "common/logits.cuh"
@@ -11,7 +11,7 @@
 
 template <class T>
 struct LogprobsParams {
-    T* logits;                   // [samples, stride]; what `adjust` changed is put back in rows that ask
+    T* logits;                   // [samples, stride]; what `process_logits` changed is put back in rows that ask
     const Sampling* sampling;    // [samples]
     const uint32_t* tokens;      // [samples]
     const uint32_t* adjusted;    // three numbers for each adjustment, of which the first is the token; each sample names its range
@@ -19,13 +19,13 @@ struct LogprobsParams {
     const uint32_t* awaited;     // [samples]: a token that was adjusted without being listed, or NO_TOKEN; null if nothing was adjusted
     const T* awaited_raw;        // [samples]
     float* logprobs;             // [samples], of the chosen tokens
-    uint32_t* top_tokens;        // [samples, RANKED_MAX]
-    float* top_logprobs;         // [samples, RANKED_MAX]
+    uint32_t* top_tokens;        // [samples, MAX_LOGPROBS]
+    float* top_logprobs;         // [samples, MAX_LOGPROBS]
     int vocab;
     int stride;  // numbers from row to row of logits, a multiple of 8
 };
 
-constexpr int RANKED_MAX = 64;
+constexpr int MAX_LOGPROBS = 64;
 
 // Grid [samples], block [1024].
 template <class T>
@@ -113,7 +113,7 @@ __device__ void logprobs(const LogprobsParams<T>& p) {
     };
 
     if (threadIdx.x == 0) p.logprobs[sample] = logprob_of(widen(logits[p.tokens[sample]]));
-    const size_t place = size_t(sample) * RANKED_MAX;
+    const size_t place = size_t(sample) * MAX_LOGPROBS;
     for (uint32_t i = 0; i + 1 < s.logprobs; i++) {
         const uint64_t top = warp_max(lane < blockDim.x / 32 ? of_warp[lane] : 0);
         if (threadIdx.x == 0) {

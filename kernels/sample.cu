@@ -1,7 +1,7 @@
 // Chooses the next token of each sample. Contract: src/ops/sample.rs. Rule: `Sampling` in src/batch.rs. Reference:
 // src/backend/cpu/sample, of which this gives the same tokens to the same logits.
 //
-// Bound by arithmetic on [samples, vocab]: Philox costs 15 instructions a token. Two kernels, because scores are relative to
+// Bound by arithmetic on [samples, vocab]: Philox costs 15 instructions per token. Two kernels, because scores are relative to
 // the greatest logit. Each row is shared out to several thread blocks, which meet in an atomic maximum of (score, lowest token
 // first). Top-k and top-p are found by the first cluster of a row's thread blocks, which then chooses alone.
 #include "common/dependent_launch.cuh"
@@ -9,13 +9,13 @@
 #include "common/logits.cuh"
 #include "common/noise.cuh"
 #include "common/rank.cuh"
-#include "common/tally.cuh"
+#include "common/histogram.cuh"
 
 constexpr float NEVER = -INFINITY;
 
 // Finds the greatest logit of each row. Grid [splits, samples], block [256].
 template <class T>
-__device__ void sample_likeliest(const SampleParams<T>& p) {
+__device__ void sample_argmax(const SampleParams<T>& p) {
     launch_dependents();
     grid_dependency_wait();
     const int sample = blockIdx.y;
@@ -44,7 +44,7 @@ __device__ void sample_likeliest(const SampleParams<T>& p) {
         }
     });
     best = block_max(best);
-    if (threadIdx.x == 0 && best > 0) atomicMax(reinterpret_cast<unsigned long long*>(p.likeliest + sample), best);
+    if (threadIdx.x == 0 && best > 0) atomicMax(reinterpret_cast<unsigned long long*>(p.argmax + sample), best);
 }
 
 // The noise of one token.
@@ -56,7 +56,7 @@ __device__ inline float noise_of(const Sampling& s, uint32_t token) {
 
 // The token with the greatest noisy score among those whose score's absolute value has bits up to `limit`.
 template <class T>
-__device__ uint64_t noisiest(const Row<T>& row, const Sampling& s, float greatest, float bound, uint32_t limit, int thread, int threads) {
+__device__ uint64_t gumbel_argmax(const Row<T>& row, const Sampling& s, float greatest, float bound, uint32_t limit, int thread, int threads) {
     const float inverse = fminf(1.0f / s.temperature, 3.4e38f);
     const float least = -__uint_as_float(limit);
     // The margins cover the rounding of `inverse`.
@@ -122,34 +122,34 @@ __device__ void sample_choose(const SampleParams<T>& p) {
     // Those who find a cut choose alone: the others do not know it.
     const bool is_cut = s.temperature > 0.0f && s.forced == NO_TOKEN && (has_top_k || has_top_p);
     const int chosen_by = is_cut ? cluster_size() : gridDim.x;
-    if (is_cut && blockIdx.x < chosen_by) Tally<T>::empty(shared, p.window);
+    if (is_cut && blockIdx.x < chosen_by) Histogram<T>::empty(shared, p.window);
     grid_dependency_wait();
-    const uint64_t likeliest = __ldcg(reinterpret_cast<const unsigned long long*>(p.likeliest + sample));
-    const float greatest = likeliest ? value_of(likeliest) : NEVER;
-    const bool is_greedy = s.temperature == 0.0f || isinf(greatest);  // a forced token has no likeliest one
+    const uint64_t argmax = __ldcg(reinterpret_cast<const unsigned long long*>(p.argmax + sample));
+    const float greatest = argmax ? value_of(argmax) : NEVER;
+    const bool is_greedy = s.temperature == 0.0f || isinf(greatest);  // a forced token has no argmax
     uint64_t best = 0;
     if (!is_greedy && blockIdx.x < chosen_by) {
         uint32_t limit = KEEP_ALL;
         if (is_cut) {
-            Tally<T> tally(row, s, greatest, shared, p.window);
-            if (has_top_k) limit = tally.template cut<Cut::COUNT>(limit);
-            if (has_top_p) limit = tally.template cut<Cut::SHARE>(limit);
+            Histogram<T> histogram(row, s, greatest, shared, p.window);
+            if (has_top_k) limit = histogram.template cut<Cut::COUNT>(limit);
+            if (has_top_p) limit = histogram.template cut<Cut::SHARE>(limit);
         }
         if (s.min_p > 0.0f) limit = min(limit, __float_as_uint(exact_ln(s.min_p)) & 0x7fffffffu);
-        const float bound = noise_of(s, token_of(likeliest));
-        best = noisiest(row, s, greatest, bound, limit, blockIdx.x * blockDim.x + threadIdx.x, chosen_by * blockDim.x);
+        const float bound = noise_of(s, token_of(argmax));
+        best = gumbel_argmax(row, s, greatest, bound, limit, blockIdx.x * blockDim.x + threadIdx.x, chosen_by * blockDim.x);
         best = block_max(best);
     }
     if (threadIdx.x == 0) {
-        if (!is_greedy && best > 0) atomicMax(reinterpret_cast<unsigned long long*>(p.noisiest + sample), best);
+        if (!is_greedy && best > 0) atomicMax(reinterpret_cast<unsigned long long*>(p.gumbel_argmax + sample), best);
         __threadfence();
         if (atomicAdd(p.arrived + sample, 1) == gridDim.x - 1) {
             __threadfence();
-            const uint64_t noisy = __ldcg(reinterpret_cast<const unsigned long long*>(p.noisiest + sample));
-            const uint64_t chosen = is_greedy || noisy == 0 ? likeliest : noisy;
+            const uint64_t noisy = __ldcg(reinterpret_cast<const unsigned long long*>(p.gumbel_argmax + sample));
+            const uint64_t chosen = is_greedy || noisy == 0 ? argmax : noisy;
             const uint32_t token = chosen ? token_of(chosen) : 0;
             p.tokens[sample] = s.forced != NO_TOKEN ? s.forced : token;
-            p.likeliest[sample] = p.noisiest[sample] = 0;
+            p.argmax[sample] = p.gumbel_argmax[sample] = 0;
             p.arrived[sample] = 0;
         }
     }
@@ -157,8 +157,8 @@ __device__ void sample_choose(const SampleParams<T>& p) {
 
 #define KERNELS(dtype)                                                                                           \
     extern "C" __global__ void __launch_bounds__(256)                                                            \
-        nvllm_k_sample_likeliest_##dtype(const __grid_constant__ SampleParams<dtype> p) {                        \
-        sample_likeliest(p);                                                                                     \
+        nvllm_k_sample_argmax_##dtype(const __grid_constant__ SampleParams<dtype> p) {                           \
+        sample_argmax(p);                                                                                        \
     }                                                                                                            \
     extern "C" __global__ void __launch_bounds__(1024, 1)                                                         \
         nvllm_k_sample_choose_##dtype(const __grid_constant__ SampleParams<dtype> p) {                           \

@@ -1,4 +1,4 @@
-//! A step of work: the seam between engine and runner.
+//! The work of one pass: the seam between engine and runner.
 use crate::error::{Result, room};
 
 /// An index into the model's vocabulary.
@@ -14,12 +14,12 @@ pub const FROM_PREVIOUS: TokenId = 1 << 31;
 pub const NO_TOKEN: TokenId = TokenId::MAX;
 /// Stands for a mask where there is none.
 pub const NO_MASK: u32 = u32::MAX;
-/// See [`BatchLimits::hiddens`].
-pub const HIDDENS_MAX: usize = 256;
+/// See [`BatchLimits::pooled_rows`].
+pub const MAX_POOLED_ROWS: usize = 256;
 /// The most tokens whose log-probabilities one sample can ask for, the chosen one not counted.
-pub const RANKED_MAX: usize = 64;
+pub const MAX_LOGPROBS: usize = 64;
 
-/// A step of work: `rows` sequences, each bringing some new tokens.
+/// The work of one pass: `rows` sequences, each bringing some new tokens.
 ///
 /// There is no prefill flag. Prefill is a row that brings many tokens, decode a row that brings one, and a chunked
 /// prefill or a verified draft lies in between. A row asks for a token where its last new token is the last one known of
@@ -50,9 +50,9 @@ pub struct Batch {
     /// Bit sets of the tokens that may be chosen, bit `t % 32` of word `t / 32` for token `t`; each `Sampling` names where its
     /// own begins.
     pub masks: Vec<u32>,
-    /// New tokens whose final hidden states the host wants to read, ascending as above; at most [`BatchLimits::hiddens`].
-    /// `[hiddens]`
-    pub hidden_tokens: Vec<u32>,
+    /// New tokens whose final hidden states the host wants to read, ascending as above; at most [`BatchLimits::pooled_rows`].
+    /// `[pooled_rows]`
+    pub pooled_tokens: Vec<u32>,
     /// Blocks to copy before anything else, over all layers. No block is a source and a target at once.
     pub copies: Vec<BlockCopy>,
 }
@@ -63,7 +63,7 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Adjustment {
-    /// Which token; each at most once a sample.
+    /// Which token; each at most once per sample.
     pub token: TokenId,
     /// How often it was generated; 0 where it stands in the prompt alone. [`UNUSED`](Adjustment::UNUSED) where it has come
     /// nowhere yet: no penalty applies then.
@@ -100,13 +100,13 @@ pub struct Sampled<'a> {
     /// Natural logarithm of the probability of each, by the softmax of the model's logits as they were before adjustments,
     /// temperature and filters; not defined where the sample did not ask. `[samples]`
     pub logprobs: &'a [f32],
-    /// The likeliest tokens, likeliest first, the lowest id first among equals; as many as the sample asked for are defined.
-    /// [`NO_TOKEN`] where no more have a logit above minus infinity. `[samples, RANKED_MAX]`
+    /// The most probable tokens, in descending order, the lowest id first among equals; as many as the sample asked for are defined.
+    /// [`NO_TOKEN`] where no more have a logit above minus infinity. `[samples, MAX_LOGPROBS]`
     pub top_tokens: &'a [TokenId],
-    /// Their log-probabilities. `[samples, RANKED_MAX]`
+    /// Their log-probabilities. `[samples, MAX_LOGPROBS]`
     pub top_logprobs: &'a [f32],
-    /// Final hidden states, normalized. `[hiddens, hidden]`
-    pub hidden: &'a [f32],
+    /// Final hidden states, normalized. `[pooled_rows, hidden]`
+    pub hidden_states: &'a [f32],
 }
 
 /// One token of a pass, and its log-probabilities where its sample asked for them.
@@ -116,9 +116,9 @@ pub struct Chosen<'a> {
     pub token: TokenId,
     /// As in [`Sampled`]; 0 where the sample did not ask.
     pub logprob: f32,
-    /// As many of the likeliest tokens as the sample asked for, likeliest first. `[ranked]`
+    /// As many of the most probable tokens as the sample asked for, in descending order. `[top_logprobs]`
     pub top_tokens: &'a [TokenId],
-    /// Their log-probabilities. `[ranked]`
+    /// Their log-probabilities. `[top_logprobs]`
     pub top_logprobs: &'a [f32],
 }
 
@@ -129,12 +129,12 @@ impl<'a> Sampled<'a> {
         if logprobs == 0 {
             return Chosen { token, ..Chosen::default() };
         }
-        let ranked = index * RANKED_MAX..index * RANKED_MAX + logprobs as usize - 1;
+        let top = index * MAX_LOGPROBS..index * MAX_LOGPROBS + logprobs as usize - 1;
         Chosen {
             token,
             logprob: self.logprobs[index],
-            top_tokens: &self.top_tokens[ranked.clone()],
-            top_logprobs: &self.top_logprobs[ranked],
+            top_tokens: &self.top_tokens[top.clone()],
+            top_logprobs: &self.top_logprobs[top],
         }
     }
 }
@@ -149,11 +149,11 @@ impl<'a> Sampled<'a> {
 pub struct Sampling {
     /// 0 chooses the greatest logit, the lowest token id among equals.
     pub temperature: f32,
-    /// Keep the smallest set of likeliest tokens with at least this much probability; 1 keeps all.
+    /// Keep the smallest set of most probable tokens with at least this much probability; 1 keeps all.
     pub top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest one; 0 keeps all.
+    /// Drop tokens less likely than this share of the most probable one; 0 keeps all.
     pub min_p: f32,
-    /// Keep the k likeliest tokens; 0 keeps all.
+    /// Keep the k most probable tokens; 0 keeps all.
     pub top_k: u32,
     /// Philox key.
     pub seed: u64,
@@ -178,8 +178,8 @@ pub struct Sampling {
     pub mask: u32,
     /// The token that is chosen in any case, for its log-probability, or [`NO_TOKEN`].
     pub forced: TokenId,
-    /// 0 asks for no log-probabilities; `n` for those of the chosen token and the `n - 1` likeliest ones, at most
-    /// [`RANKED_MAX`] of these.
+    /// 0 asks for no log-probabilities; `n` for those of the chosen token and the `n - 1` most probable ones, at most
+    /// [`MAX_LOGPROBS`] of these.
     pub logprobs: u32,
 }
 
@@ -209,8 +209,8 @@ impl Sampling {
         self.adjusted_start as usize..self.adjusted_end as usize
     }
 
-    /// The likeliest tokens it asks for.
-    pub fn ranked(&self) -> usize {
+    /// How many top tokens it asks for besides the chosen one.
+    pub fn top_logprobs(&self) -> usize {
         self.logprobs.saturating_sub(1) as usize
     }
 }
@@ -234,10 +234,10 @@ impl BatchLimits {
         self.model_len.div_ceil(self.block_size)
     }
 
-    /// Final hidden states that one pass brings at most: so many that a mean over a long prompt reads the weights rarely, and
-    /// so few that the memory for them does not matter.
-    pub fn hiddens(&self) -> usize {
-        self.tokens.min(HIDDENS_MAX)
+    /// Most final hidden states that one pass returns: enough that a mean over a long prompt reads the weights rarely, and
+    /// few enough that the memory for them does not matter.
+    pub fn pooled_rows(&self) -> usize {
+        self.tokens.min(MAX_POOLED_ROWS)
     }
 }
 
@@ -267,7 +267,7 @@ impl Batch {
             sampling: of(limits.rows)?,
             adjustments: Vec::new(),
             masks: Vec::new(),
-            hidden_tokens: of(limits.hiddens())?,
+            pooled_tokens: of(limits.pooled_rows())?,
             copies: of(limits.rows)?,
         })
     }
@@ -297,7 +297,7 @@ impl Batch {
     }
 
     /// Whether logits of any sample are changed before a token is chosen.
-    pub fn adjusts(&self) -> bool {
+    pub fn processes_logits(&self) -> bool {
         !self.adjustments.is_empty() || self.sampling.iter().any(|sampling| sampling.awaited != NO_TOKEN)
     }
 
@@ -307,8 +307,8 @@ impl Batch {
     }
 
     /// Final hidden states that are asked for.
-    pub fn hiddens(&self) -> usize {
-        self.hidden_tokens.len()
+    pub fn pooled_rows(&self) -> usize {
+        self.pooled_tokens.len()
     }
 
     /// The new tokens of row `row`, as indices into the token arrays.
@@ -335,7 +335,7 @@ impl Batch {
             sampling,
             adjustments,
             masks,
-            hidden_tokens,
+            pooled_tokens,
             copies,
         } = self;
         token_ids.clear();
@@ -348,7 +348,7 @@ impl Batch {
         sampling.clear();
         adjustments.clear();
         masks.clear();
-        hidden_tokens.clear();
+        pooled_tokens.clear();
         copies.clear();
     }
 }
@@ -373,7 +373,7 @@ impl Clone for Batch {
         self.sampling.clone_from(&source.sampling);
         self.adjustments.clone_from(&source.adjustments);
         self.masks.clone_from(&source.masks);
-        self.hidden_tokens.clone_from(&source.hidden_tokens);
+        self.pooled_tokens.clone_from(&source.pooled_tokens);
         self.copies.clone_from(&source.copies);
     }
 }

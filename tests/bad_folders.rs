@@ -6,8 +6,7 @@ use driver::{config, golden};
 use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::error::Error;
 use nanovllm::log::{self, Level};
-use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{KvBudget, Loading, ModelInfo, RunnerConfig};
+use nanovllm::runner::{self, KvBudget, Loading, ModelInfo, RunnerConfig};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::{Value, json};
@@ -72,7 +71,7 @@ impl Drop for Folder {
 
 fn open_with(folder: &Path, config: &RunnerConfig) -> Result<ModelInfo, Error> {
     let go_on = &mut |_| ControlFlow::Continue(());
-    SingleRunner::open(folder, config, Cpu::new(1, Isa::Portable), go_on).map(|(_, info)| info)
+    runner::cpu::open(folder, config, Cpu::new(1, Isa::Portable), go_on).map(|(_, info)| info)
 }
 
 fn refusal(folder: &Path) -> Error {
@@ -440,8 +439,8 @@ fn progress_rises_to_one_and_a_break_cancels() {
         heard.push(fraction);
         ControlFlow::Continue(())
     };
-    SingleRunner::open(&golden(SHARDED), &config(), cpu(), &mut listen).unwrap();
+    runner::cpu::open(&golden(SHARDED), &config(), cpu(), &mut listen).unwrap();
     assert!(heard.is_sorted() && heard.len() >= 3 && heard.last() == Some(&1.0), "{heard:?}");
-    let cancelled = SingleRunner::open(&golden(SHARDED), &config(), cpu(), &mut |_| ControlFlow::Break(()));
+    let cancelled = runner::cpu::open(&golden(SHARDED), &config(), cpu(), &mut |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(Error::Cancelled)));
 }

@@ -11,7 +11,7 @@ mod reference;
 use demo::{BLOCK_SIZE, QUESTIONS, TOKEN_BYTES};
 use driver::{Logits, Sequence, dtype_of, golden, pass};
 use nanovllm::backend::DType;
-use nanovllm::backend::cuda::{CallersContext, Cuda, device_count};
+use nanovllm::backend::cuda::{ContextGuard, Cuda, device_count};
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::output::{Finish, Stats};
@@ -19,8 +19,8 @@ use nanovllm::engine::sampling_params::SamplingParams;
 use nanovllm::engine::structure::Structure;
 use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::error::Error;
-use nanovllm::runner::cuda::CudaRunner;
-use nanovllm::runner::{Device, KvBudget, Launching, Rounding, RunnerConfig};
+use nanovllm::runner::pass_runner::PassRunner;
+use nanovllm::runner::{self, Device, KvBudget, Launching, Rounding, RunnerConfig};
 use reference::{HALF_PRECISION, Reference, distance, follow, lead};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ const CASES: &[&str] = &[
     "qwen3-f16-head256",
 ];
 
-impl Logits for CudaRunner {
+impl Logits for PassRunner<Cuda> {
     fn logits_of(&self, row: usize) -> Vec<f32> {
-        let all = self.logits().unwrap();
+        let all = self.read_logits().unwrap();
         let vocab = self.vocab_size();
         all[row * vocab..(row + 1) * vocab].to_vec()
     }
@@ -62,8 +62,8 @@ fn config() -> RunnerConfig {
     }
 }
 
-fn open(name: &str, config: &RunnerConfig) -> (CudaRunner, BatchLimits) {
-    let (runner, info) = CudaRunner::open(&golden(name), config, 0, &mut |_| ControlFlow::Continue(()))
+fn open(name: &str, config: &RunnerConfig) -> (PassRunner<Cuda>, BatchLimits) {
+    let (runner, info) = runner::cuda::open(&golden(name), config, 0, &mut |_| ControlFlow::Continue(()))
         .unwrap_or_else(|e| panic!("{name}: {e}"));
     (runner, info.limits)
 }
@@ -212,7 +212,7 @@ fn compare_rows(config: &RunnerConfig, limit: f32) {
 
 /// Feeds `tokens` to the watched sequence and whatever is sampled to the others: the logits of each of its steps.
 fn drive(
-    runner: &mut CudaRunner,
+    runner: &mut PassRunner<Cuda>,
     limits: &BatchLimits,
     sequences: &mut [Sequence],
     watched: usize,
@@ -375,11 +375,11 @@ fn a_program_that_uses_cuda_itself_keeps_its_context() {
     }
     let mut engine = Engine::open(&options(), &mut |_| ControlFlow::Continue(())).unwrap();
     let is_kept = std::thread::spawn(move || {
-        assert!(CallersContext::note().unwrap().is_none(), "a new thread");
+        assert!(ContextGuard::push().unwrap().is_none(), "a new thread");
         engine.front().add_request(Prompt::Tokens(&[5, 6, 7]), SamplingParams::default()).unwrap();
         engine.step(Budget::OnePass).unwrap();
         drop(engine);
-        CallersContext::note().unwrap().is_none()
+        ContextGuard::push().unwrap().is_none()
     });
     assert!(is_kept.join().unwrap());
 }

@@ -8,7 +8,7 @@ use driver::{dtype_of, golden};
 use fake_runner::oracle::{SEED, oracle};
 use fake_runner::{Shape, digest, load};
 use nanovllm::backend::DType;
-use nanovllm::batch::{BatchLimits, HIDDENS_MAX, TokenId};
+use nanovllm::batch::{BatchLimits, MAX_POOLED_ROWS, TokenId};
 use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::output::{Finish, Output};
 use nanovllm::engine::sampling_params::{Eos, Pooling, SamplingParams};
@@ -130,7 +130,7 @@ fn expected(prompt: &[TokenId], pooling: Pooling) -> Vec<f32> {
 fn prompts_longer_than_a_pass_brings_states_are_cut() {
     for depth in [1, 2] {
         let (mut engine, _) = open_fake(1024, 4, 600, depth);
-        let long = prompt(1, 3 * HIDDENS_MAX as u32 + 5);
+        let long = prompt(1, 3 * MAX_POOLED_ROWS as u32 + 5);
         let results = embed(&mut engine, &[&long, &long], &KINDS.map(|(_, pooling)| pooled(pooling)));
         for (result, (kind, pooling)) in results.iter().zip(KINDS) {
             assert_eq!(result.embedding, expected(&long, pooling), "{kind}, depth {depth}");

@@ -5,7 +5,7 @@ mod driver;
 use driver::{Sequence, config, golden, greedy, logits, open, pass};
 use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
-use nanovllm::runner::single::SingleRunner;
+use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::{Runner, RunnerConfig};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn prompt(len: usize, seed: u32) -> Vec<TokenId> {
 }
 
 /// Every model with every instruction set, and what a prompt of 70 tokens gives when it runs alone and whole.
-fn for_each_model(mut check: impl FnMut(&str, &mut SingleRunner<Cpu>, &BatchLimits, &[TokenId], &[Vec<f32>])) {
+fn for_each_model(mut check: impl FnMut(&str, &mut PassRunner<Cpu>, &BatchLimits, &[TokenId], &[Vec<f32>])) {
     for &isa in Isa::available() {
         for name in MODELS {
             let (mut runner, info) = open(&golden(name), &config(), isa).unwrap();
@@ -31,7 +31,7 @@ fn for_each_model(mut check: impl FnMut(&str, &mut SingleRunner<Cpu>, &BatchLimi
 /// Decodes one row of a batch whose other rows come along, and compares its logits bit by bit.
 fn decode_on(
     name: &str,
-    runner: &mut SingleRunner<Cpu>,
+    runner: &mut PassRunner<Cpu>,
     limits: &BatchLimits,
     sequences: &mut [Sequence],
     watched: usize,

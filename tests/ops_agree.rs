@@ -3,8 +3,6 @@
 //! Each op has one table of named cases, a row a case. Each case is run in every column: a backend in one of its ways to
 //! compute, that is each instruction set of this machine and one or two threads. A further backend is one more column.
 
-#[path = "ops_agree/adjust.rs"]
-mod adjust;
 #[path = "ops_agree/attention.rs"]
 mod attention;
 #[path = "ops_agree/column.rs"]
@@ -20,6 +18,8 @@ mod linear;
 mod logprobs;
 #[path = "ops_agree/norm.rs"]
 mod norm;
+#[path = "ops_agree/process_logits.rs"]
+mod process_logits;
 #[path = "ops_agree/rope_and_cache.rs"]
 mod rope_and_cache;
 #[path = "ops_agree/sample.rs"]

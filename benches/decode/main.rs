@@ -18,8 +18,8 @@ use driver::{Sequence, pass};
 use nanovllm::backend::cpu::{Cpu, Isa, Pool};
 use nanovllm::backend::map_file;
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
-use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::pass_runner::PassRunner;
+use nanovllm::runner::{self, Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (SingleRunner<Cpu>, ModelInfo) {
+fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunner<Cpu>, ModelInfo) {
     let probe = Shape::of(folder);
     let config = RunnerConfig {
         device: Device::Cpu,
@@ -108,7 +108,7 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (SingleRun
         rounding: Rounding::Fastest,
         loading: Loading::Map,
     };
-    SingleRunner::open(folder, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()
+    runner::cpu::open(folder, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 fn prompt(len: usize) -> Vec<TokenId> {
@@ -116,7 +116,7 @@ fn prompt(len: usize) -> Vec<TokenId> {
 }
 
 /// Sequences of `CONTEXT` tokens whose prompts are computed.
-fn sequences(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Vec<Sequence> {
+fn sequences(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Vec<Sequence> {
     let blocks = ((CONTEXT + 64) / limits.block_size + 1) as u32;
     let mut batch = Batch::with_limits(limits);
     (0..rows as u32)
@@ -131,7 +131,7 @@ fn sequences(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits, rows: usize) 
 }
 
 /// The median time of a decode step.
-fn decode(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Duration {
+fn decode(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Duration {
     let mut sequences = sequences(runner, limits, rows);
     let mut batch = Batch::with_limits(limits);
     let steps = (0..24).map(|_| {
@@ -149,7 +149,7 @@ fn decode(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits, rows: usize) -> 
 }
 
 /// The median time of one pass over a prompt.
-fn prefill(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits) -> Duration {
+fn prefill(runner: &mut PassRunner<Cpu>, limits: &BatchLimits) -> Duration {
     let passes = (0..5).map(|_| {
         let mut sequence = Sequence::new(&prompt(PREFILL_TOKENS), 0..(PREFILL_TOKENS / limits.block_size + 1) as u32);
         let mut batch = Batch::with_limits(limits);
@@ -186,7 +186,7 @@ fn peak_rss_bytes() -> f64 {
 }
 
 /// A game that gives the model a slice of every frame.
-fn frames(runner: &mut SingleRunner<Cpu>, limits: &BatchLimits) {
+fn frames(runner: &mut PassRunner<Cpu>, limits: &BatchLimits) {
     let mut sequence = sequences(runner, limits, 1).pop().unwrap();
     let mut batch = Batch::with_limits(limits);
     let (mut calls, mut tokens, mut is_running) = (Vec::new(), 0, false);

@@ -149,7 +149,7 @@ impl Bench {
         let limits =
             BatchLimits { tokens: batch.tokens(), rows: batch.rows(), model_len: batch.table_width, block_size: 1 };
         let mut step = self.cuda.step(&limits).unwrap();
-        self.cuda.stage(&mut step, batch).unwrap();
+        self.cuda.upload(&mut step, batch).unwrap();
         step
     }
 
@@ -386,12 +386,12 @@ impl Bench {
                 let us = self.time(4, |cuda| (0..4).for_each(|_| ops::sample(cuda, &mut step, &logits)));
                 self.line(&format!("sample {samples}, {name}"), us, (2 * samples * SMALL.vocab) as f64, 0.0);
             }
-            self.wishes(samples, logits);
+            self.sampling_extras(samples, logits);
         }
     }
 
-    /// What some samples wish for besides a token.
-    fn wishes(&mut self, samples: usize, mut logits: Tensor) {
+    /// What some samples ask for besides a token.
+    fn sampling_extras(&mut self, samples: usize, mut logits: Tensor) {
         for adjusted in [100, 4000] {
             let (mut batch, _) = batch_of(samples, 1, 64, 64);
             for sampling in &mut batch.sampling {
@@ -401,7 +401,7 @@ impl Bench {
                 sampling.adjusted_end = batch.adjustments.len() as u32;
             }
             let mut step = self.staged(&batch);
-            let us = self.time(4, |cuda| (0..4).for_each(|_| ops::adjust(cuda, &mut step, &mut logits)));
+            let us = self.time(4, |cuda| (0..4).for_each(|_| ops::process_logits(cuda, &mut step, &mut logits)));
             self.line(&format!("adjust {samples} x {adjusted} tokens"), us, (32 * samples * adjusted) as f64, 0.0);
         }
         for ranked in [0, 20, 64] {

@@ -27,13 +27,13 @@ struct Sampling {
 
 template <class T>
 struct SampleParams {
-    uint32_t* tokens;          // [samples]
-    const T* logits;           // [samples, stride]
-    const Sampling* sampling;  // [samples]
-    const uint32_t* masks;     // bit sets; each sample names where its own begins
-    uint64_t* likeliest;       // [samples], zero between launches
-    uint64_t* noisiest;        // [samples], likewise
-    uint32_t* arrived;         // [samples], likewise
+    uint32_t* tokens;           // [samples]
+    const T* logits;            // [samples, stride]
+    const Sampling* sampling;   // [samples]
+    const uint32_t* masks;      // bit sets; each sample names where its own begins
+    uint64_t* argmax;           // [samples], zero between launches
+    uint64_t* gumbel_argmax;    // [samples], likewise
+    uint32_t* arrived;          // [samples], likewise
     int vocab;
     int stride;  // numbers from row to row of logits, a multiple of 8
     int window;  // counters in shared memory, a multiple of 128, at most 65536

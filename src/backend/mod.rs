@@ -2,11 +2,18 @@
 //!
 //! Models call `ops`, which check shapes; `ops` call a [`Backend`]. Each op has its own file in every backend folder
 //! under the same name. Nothing here allocates after an engine has opened.
+//!
+//! A backend also owns the life of a pass. The runner calls, in this order: [`upload`](Backend::upload), the ops of all stages,
+//! [`finish`](Backend::finish), [`poll`](Backend::poll) until it answers `true`, and [`results`](Backend::results).
+//! Up to [`DEPTH`](Backend::DEPTH) passes are in flight at once, each with a batch of its own from
+//! [`device_batches`](Backend::device_batches), used in turn. Where the device records graphs, a graph that was captured by
+//! [`capture_pass`](Backend::capture_pass) stands for the ops up to the logits.
 
 mod attention_spec;
 pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
+mod device;
 mod host_tensor;
 pub mod lock;
 mod model_file;
@@ -14,12 +21,14 @@ pub mod process;
 pub mod thread;
 
 pub use attention_spec::AttentionSpec;
+pub use device::{Defaults, DeviceMemory};
 pub use host_tensor::{DType, HostTensor};
 pub use model_file::{Loading, copy_file, map_file, read_file};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// What a row's logits may depend on, in their last bits. On the CPU always the row alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +41,7 @@ pub enum Rounding {
 
 /// A device and its memory.
 ///
-/// Activations are matrices of one row a token. Their number type is the backend's own: f32 on the CPU, the model's type
+/// Activations are matrices of one row per token. Their number type is the backend's own: f32 on the CPU, the model's type
 /// on a GPU. Calls may be asynchronous; what a later call reads, an earlier one has written.
 pub trait Backend: Send {
     /// Memory of an activation tensor.
@@ -45,6 +54,30 @@ pub trait Backend: Send {
     type KvCache: Send;
     /// A batch where the device can read it, and the tokens sampled for it.
     type Step: Send;
+    /// The ops of a pass up to its logits, recorded for a number of rows. [`Infallible`](std::convert::Infallible) where the
+    /// device records none.
+    type Graph: Send;
+    /// Restores the state of the calling thread that the backend's calls change, when it is dropped.
+    type ContextGuard: Send;
+
+    /// Passes that may be in flight at once.
+    ///
+    /// With 1, an op has computed when its call returns: the runner computes a pass stage by stage while its caller waits.
+    /// With more, an op launches and returns: the runner launches a pass whole when it is submitted.
+    const DEPTH: usize;
+    /// Sizes that hold where the caller names none.
+    const DEFAULTS: Defaults;
+
+    /// The number type in which weights that are stored as `stored` are kept, where the caller asked for `asked`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`](crate::error::Error::Unsupported) for a type in which the device does not compute.
+    fn weight_dtype(stored: DType, asked: Option<DType>) -> Result<DType>;
+    /// The device's own memory, as it is now. `None` where tensors lie in the host's memory.
+    fn device_memory(&self) -> Result<Option<DeviceMemory>>;
+    /// Saves the state of the calling thread before other calls change it. Every call of a runner begins with this one.
+    fn enter(&self) -> Result<Self::ContextGuard>;
 
     /// A tensor that holds up to `capacity` rows of `cols` numbers.
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor<Self::Storage>>;
@@ -56,8 +89,8 @@ pub trait Backend: Send {
     fn table(&self, values: &[f32]) -> Result<Self::Vector>;
     /// Blocks for keys and values, not touched before they are used.
     fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<Self::KvCache>;
-    /// Memory for a batch of at most `limits`.
-    fn step(&self, limits: &BatchLimits) -> Result<Self::Step>;
+    /// Memory for the batches of all passes in flight, each of at most `limits`. `[DEPTH]`
+    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Self::Step>>;
 
     /// Rows and columns of a weight matrix.
     fn matrix_shape(matrix: &Self::Matrix) -> (usize, usize);
@@ -65,13 +98,40 @@ pub trait Backend: Send {
     fn vector_len(vector: &Self::Vector) -> usize;
     /// The shape of a KV cache.
     fn kv_shape(cache: &Self::KvCache) -> KvShape;
-    /// The batch of a step, as the host sees it.
+    /// The batch as the host sees it.
     fn batch(step: &Self::Step) -> &Batch;
 
-    /// Takes a batch over to the device.
-    fn stage(&mut self, step: &mut Self::Step, batch: &Batch) -> Result<()>;
-    /// What the batch asked for, once it is there.
-    fn sampled<'a>(&mut self, step: &'a Self::Step) -> Result<Sampled<'a>>;
+    /// Copies a batch to the device: a pass begins. The pass that used `step` before has been collected.
+    fn upload(&mut self, step: &mut Self::Step, batch: &Batch) -> Result<()>;
+    /// Ends a pass whose ops were all called: what its batch asked for goes to the host.
+    ///
+    /// # Errors
+    ///
+    /// That of the first op that failed, if one did.
+    fn finish(&mut self, step: &mut Self::Step) -> Result<()>;
+    /// Waits for the end of a pass that was [finished](Self::finish), at most until `deadline`. `false`: the deadline came first.
+    fn poll(&mut self, step: &mut Self::Step, deadline: Option<Instant>) -> Result<bool>;
+    /// What the batch asked for, once [`poll`](Self::poll) answered `true`.
+    fn results<'a>(&self, step: &'a Self::Step) -> Sampled<'a>;
+    /// How long the device worked on a pass, once [`poll`](Self::poll) answered `true`. `None` where the calling thread computed.
+    fn device_time(&self, step: &Self::Step) -> Result<Option<Duration>>;
+
+    /// Records `launches`, the ops of a pass over `batch` up to its logits, padded to `rows` rows. `None` where the device records
+    /// no graphs.
+    ///
+    /// `batch` has rows of one token each, of which all are sampled. `launches` is called twice: the first call runs, so that
+    /// whatever a kernel needs before it can be recorded is done. All that it names must outlive the graph.
+    fn capture_pass(
+        &mut self,
+        step: &mut Self::Step,
+        batch: &Batch,
+        rows: usize,
+        launches: &mut dyn FnMut(&mut Self, &mut Self::Step),
+    ) -> Result<Option<Self::Graph>>;
+    /// As [`upload`](Self::upload), for a pass whose ops up to the logits are those of `graph`: the batch is padded to its rows.
+    fn upload_padded(&mut self, graph: &Self::Graph, step: &mut Self::Step, batch: &Batch) -> Result<()>;
+    /// Launches the recorded ops over the batch that was uploaded last.
+    fn launch_graph(&mut self, graph: &Self::Graph) -> Result<()>;
 
     /// Copies blocks out of a cache: their keys and values as all that was launched before leaves them.
     /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`
@@ -127,19 +187,19 @@ pub trait Backend: Send {
     fn silu_mul(&mut self, out: &mut Tensor<Self::Storage>, gate_up: &Tensor<Self::Storage>);
     /// See [`ops::gather`](crate::ops::gather).
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
-    /// See [`ops::keep_hidden`](crate::ops::keep_hidden).
-    fn keep_hidden(&mut self, step: &mut Self::Step, gathered: &Tensor<Self::Storage>);
-    /// See [`ops::adjust`](crate::ops::adjust).
-    fn adjust(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
+    /// See [`ops::keep_hidden_states`](crate::ops::keep_hidden_states).
+    fn keep_hidden_states(&mut self, step: &mut Self::Step, gathered: &Tensor<Self::Storage>);
+    /// See [`ops::process_logits`](crate::ops::process_logits).
+    fn process_logits(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
     /// See [`ops::sample`](crate::ops::sample).
     fn sample(&mut self, step: &mut Self::Step, logits: &Tensor<Self::Storage>);
     /// See [`ops::logprobs`](crate::ops::logprobs).
     fn logprobs(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
 }
 
-/// A matrix of activations: one row a token, or one a sample. `[rows, cols]`
+/// A matrix of activations: one row per token, or one per sample. `[rows, cols]`
 ///
-/// Its memory is sized for `capacity` rows when the engine opens; `rows` says how many are in use in this step.
+/// Its memory is sized for `capacity` rows when the engine opens; `rows` says how many are in use in this pass.
 pub struct Tensor<S> {
     rows: usize,
     cols: usize,
@@ -166,7 +226,7 @@ impl<S> Tensor<S> {
     ///
     /// # Panics
     ///
-    /// If the tensor was not made for so many: the batch is larger than its limits.
+    /// If `rows` exceeds the capacity: the batch is larger than its limits.
     pub fn set_rows(&mut self, rows: usize) {
         assert!(rows <= self.capacity, "{rows} rows in a tensor made for {}", self.capacity);
         self.rows = rows;

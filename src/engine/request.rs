@@ -8,7 +8,7 @@ use super::sampling_params::{Eos, Pinning, SamplingParams};
 use super::sequence::{Place, Sequence};
 use super::stop_strings::StopSet;
 use super::structure::Opening;
-use crate::batch::{Adjustment, RANKED_MAX, TokenId};
+use crate::batch::{Adjustment, MAX_LOGPROBS, TokenId};
 use crate::error::{Error, Result};
 use crate::runner::ModelInfo;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl CheckedParams {
         params.check(info.vocab_size)?;
         let ending_tokens = ending_tokens(&params, info)?;
         if let Some(beams) = params.beams
-            && beams.ranked(ending_tokens.len(), params.min_tokens) > RANKED_MAX
+            && beams.ranked(ending_tokens.len(), params.min_tokens) > MAX_LOGPROBS
         {
             return Err(Error::Option {
                 field: "beam_width",

@@ -2,7 +2,7 @@
 
 use super::beam_search::BeamParams;
 use super::structure::Structure;
-use crate::batch::{RANKED_MAX, TokenId};
+use crate::batch::{MAX_LOGPROBS, TokenId};
 use crate::error::{Error, Result};
 use crate::limits;
 use std::collections::HashSet;
@@ -38,7 +38,7 @@ pub struct SamplingParams {
     pub frequency_penalty: f32,
     /// Added to the logits of these tokens after the penalties; minus infinity means never.
     pub logit_bias: Vec<(TokenId, f32)>,
-    /// Log-probabilities: 0 is none, else that of each token and those of so many of the likeliest, at most [`RANKED_MAX`].
+    /// Log-probabilities: 0 is none, else that of each token and those of so many of the likeliest, at most [`MAX_LOGPROBS`].
     pub num_logprobs: u32,
     /// The same for the tokens of the prompt but its first.
     pub num_prompt_logprobs: u32,
@@ -154,7 +154,7 @@ impl SamplingParams {
         self.check_lists()?;
         self.check_bias(vocab_size)?;
         for (field, value) in [("num_logprobs", self.num_logprobs), ("num_prompt_logprobs", self.num_prompt_logprobs)] {
-            if value as usize > RANKED_MAX {
+            if value as usize > MAX_LOGPROBS {
                 return Err(refusal(field, value, "at most 64"));
             }
         }
@@ -218,7 +218,7 @@ impl SamplingParams {
     /// Refuses what makes no sense together with beams, and beams that make none.
     fn check_beams(&self) -> Result<()> {
         let Some(BeamParams { width, length_penalty, .. }) = self.beams else { return Ok(()) };
-        if !(2..=RANKED_MAX as u32).contains(&width) {
+        if !(2..=MAX_LOGPROBS as u32).contains(&width) {
             return Err(refusal("beam_width", width, "from 2 to 32, or 0 for none"));
         }
         if !length_penalty.is_finite() {

@@ -56,7 +56,7 @@ pub struct Pass {
     /// Of these, tokens of prompts.
     pub prompt_tokens: usize,
     /// Hidden states that it asks for.
-    hiddens: usize,
+    pooled_rows: usize,
 }
 
 /// What a pass being formed has still room for.
@@ -64,7 +64,7 @@ struct Room {
     tokens: usize,
     /// Samples beyond the one that each running sequence may need.
     samples: usize,
-    hiddens: usize,
+    pooled_rows: usize,
 }
 
 /// A sequence's part of a pass.
@@ -122,7 +122,7 @@ impl Pass {
     /// Forgets all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();
-        (self.tokens, self.prompt_tokens, self.hiddens) = (0, 0, 0);
+        (self.tokens, self.prompt_tokens, self.pooled_rows) = (0, 0, 0);
     }
 }
 
@@ -279,7 +279,7 @@ impl Scheduler {
         if self.must_collect_first() {
             return;
         }
-        let mut room = Room { tokens: self.limits.tokens, samples: 0, hiddens: self.limits.hiddens() };
+        let mut room = Room { tokens: self.limits.tokens, samples: 0, pooled_rows: self.limits.pooled_rows() };
         let preemptions_before = self.preemptions;
         self.schedule_decoding(&mut room);
         let decoding = self.limits.tokens - room.tokens;
@@ -401,7 +401,7 @@ impl Scheduler {
             batch.block_tables.extend_from_slice(&sequence.blocks[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
             let scored = ask_for_scores(sequence, start..end, batch);
-            let asks = match sequence.hiddens_of(sequence.scheduled) {
+            let asks = match sequence.pooled_rows_of(sequence.scheduled) {
                 0 if sequence.is_pooled() || end < sequence.expected_tokens() => Asks::Nothing,
                 0 => Asks::Token,
                 states => Asks::Hidden { states },
@@ -411,7 +411,7 @@ impl Scheduler {
                 Asks::Token => ask_for_token(sequence, batch),
                 Asks::Hidden { states } => {
                     let tokens = batch.tokens() as u32;
-                    batch.hidden_tokens.extend(tokens - states as u32..tokens);
+                    batch.pooled_tokens.extend(tokens - states as u32..tokens);
                 }
             }
             let tokens = std::mem::take(&mut sequence.scheduled);
@@ -420,7 +420,7 @@ impl Scheduler {
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
-        (pass.tokens, pass.hiddens) = (batch.tokens(), batch.hiddens());
+        (pass.tokens, pass.pooled_rows) = (batch.tokens(), batch.pooled_rows());
         if !pass.is_empty() {
             batch.copies.append(&mut self.copies);
         }
@@ -433,8 +433,8 @@ impl Scheduler {
     /// away at once, because whoever gets them writes to them in a later pass.
     pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut hear: impl FnMut(&mut Sequence, News)) {
         let mut samples = 0..sampled.tokens.len();
-        let width = sampled.hidden.len() / pass.hiddens.max(1);
-        let mut hidden = sampled.hidden;
+        let width = sampled.hidden_states.len() / pass.pooled_rows.max(1);
+        let mut hidden = sampled.hidden_states;
         // Requests all of whose beams rest.
         let mut ranked = Vec::new();
         let mut running = self.running.iter_mut().peekable();
@@ -508,12 +508,12 @@ fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
         tokens = tokens.min(room.samples + 1);
         room.samples -= tokens.saturating_sub(1);
     }
-    if sequence.hiddens_of(tokens) > room.hiddens {
+    if sequence.pooled_rows_of(tokens) > room.pooled_rows {
         // Either every token asks for one, or the last alone, and there is no room at all.
-        tokens = room.hiddens;
+        tokens = room.pooled_rows;
     }
     room.tokens -= tokens;
-    room.hiddens -= sequence.hiddens_of(tokens);
+    room.pooled_rows -= sequence.pooled_rows_of(tokens);
     sequence.scheduled = tokens;
 }
 

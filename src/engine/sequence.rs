@@ -275,7 +275,7 @@ impl Sequence {
     }
 
     /// Hidden states that it asks for when the next `tokens` after those in flight are computed.
-    pub fn hiddens_of(&self, tokens: usize) -> usize {
+    pub fn pooled_rows_of(&self, tokens: usize) -> usize {
         match self.params().pooling {
             Pooling::None => 0,
             Pooling::Last => usize::from(tokens > 0 && self.computed + self.in_flight + tokens == self.prompt_tokens()),

@@ -31,7 +31,7 @@ pub struct nvllm_step_result {
     pub num_waiting: u32,
     /// Forward passes finished in this call.
     pub num_iterations: u32,
-    /// 1 when a pass was begun and is not finished.
+    /// Passes that were begun and are not finished: at most 1 on the CPU and 2 on a GPU.
     pub in_flight: u32,
     /// Prompt tokens computed in this call, cached ones not counted.
     pub prefill_tokens: u32,

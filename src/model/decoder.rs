@@ -49,7 +49,7 @@ struct Activations<B: Backend> {
     normed: Tensor<B::Storage>,
     attention: AttentionScratch<B>,
     mlp: MlpScratch<B>,
-    /// Rows of `normed` that are sampled, and then those that the host wants to read. `[samples + hiddens, hidden]`
+    /// Rows of `normed` that are sampled, and then those that the host wants to read. `[samples + pooled_rows, hidden]`
     gathered: Tensor<B::Storage>,
     /// `[samples, vocab]`
     logits: Tensor<B::Storage>,
@@ -82,6 +82,11 @@ impl<B: Backend> Decoder<B> {
             Head::Tied => None,
             Head::Own => Some(backend.matrix(&[weights.matrix("lm_head.weight", spec.vocab, spec.hidden)?])?),
         };
+        // A pass that is launched whole is cut nowhere.
+        let head_slice = match B::DEPTH {
+            1 => (spec.layer_parameters() / spec.hidden).next_multiple_of(HEAD_SLICE_ALIGN),
+            _ => spec.vocab,
+        };
         Ok(Decoder {
             norm_eps: spec.norm_eps,
             embedding,
@@ -89,7 +94,7 @@ impl<B: Backend> Decoder<B> {
             final_norm,
             head,
             rope: backend.table(&spec.rope.table(spec.head_dim, positions)?)?,
-            head_slice: (spec.layer_parameters() / spec.hidden).next_multiple_of(HEAD_SLICE_ALIGN),
+            head_slice,
             activations: Activations::new(backend, spec, limits)?,
         })
     }
@@ -121,7 +126,6 @@ impl<B: Backend> Decoder<B> {
         match stage {
             Stage::Layer(layer) => {
                 if layer == 0 {
-                    ops::copy_blocks(backend, cache, step);
                     self.embed(backend, step);
                 }
                 self.layer(backend, cache, step, layer);
@@ -134,13 +138,12 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// Computes a whole pass over the batch of `step` up to the logits, the head in one piece.
+    /// Computes the stages of a pass up to the logits: what a graph records.
     pub fn run_to_logits(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &mut B::Step) {
-        for layer in 0..self.layers.len() {
-            self.run(backend, cache, step, Stage::Layer(layer));
-        }
-        if B::batch(step).samples() > 0 {
-            self.head(backend, 0..self.vocab());
+        let mut next = Some(self.first());
+        while let Some(stage) = next.filter(|&stage| stage != Stage::Sample) {
+            self.run(backend, cache, step, stage);
+            next = self.after(stage, step);
         }
     }
 
@@ -149,15 +152,15 @@ impl<B: Backend> Decoder<B> {
         &self.activations.logits
     }
 
-    /// Makes the activations as large as the batch of `step`: what a pass begins with, and all that is left to do where a pass
-    /// was recorded and is replayed.
-    pub fn fit(&mut self, step: &B::Step) {
+    /// Begins a pass over the batch of `step`: makes the activations as large as the batch, and copies its blocks. Not recorded in
+    /// graphs, and before all stages: copies come first.
+    pub fn begin(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &B::Step) {
         let batch = B::batch(step);
-        self.activations.set_rows(batch.tokens(), batch.samples(), batch.hiddens());
+        self.activations.set_rows(batch.tokens(), batch.samples(), batch.pooled_rows());
+        ops::copy_blocks(backend, cache, step);
     }
 
     fn embed(&mut self, backend: &mut B, step: &B::Step) {
-        self.fit(step);
         ops::embedding(backend, &mut self.activations.residual, &self.embedding, step);
     }
 
@@ -178,7 +181,7 @@ impl<B: Backend> Decoder<B> {
         let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
         ops::add_rms_norm(backend, normed, residual, delta, &self.final_norm, self.norm_eps);
         ops::gather(backend, gathered, normed, step);
-        ops::keep_hidden(backend, step, gathered);
+        ops::keep_hidden_states(backend, step, gathered);
         gathered.set_rows(B::batch(step).samples());
     }
 
@@ -188,10 +191,10 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Chooses the tokens of a pass whose logits are there.
-    pub fn sample(&mut self, backend: &mut B, step: &mut B::Step) {
+    fn sample(&mut self, backend: &mut B, step: &mut B::Step) {
         let logits = &mut self.activations.logits;
-        if B::batch(step).adjusts() {
-            ops::adjust(backend, step, logits);
+        if B::batch(step).processes_logits() {
+            ops::process_logits(backend, step, logits);
         }
         ops::sample(backend, step, logits);
         if B::batch(step).wants_logprobs() {
@@ -236,18 +239,18 @@ impl<B: Backend> Activations<B> {
             normed: stream()?,
             attention: AttentionScratch::new(backend, spec, limits.tokens)?,
             mlp: MlpScratch::new(backend, spec, limits.tokens)?,
-            gathered: backend.tensor(limits.rows + limits.hiddens(), spec.hidden)?,
+            gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
         })
     }
 
-    fn set_rows(&mut self, tokens: usize, samples: usize, hiddens: usize) {
+    fn set_rows(&mut self, tokens: usize, samples: usize, pooled_rows: usize) {
         self.residual.set_rows(tokens);
         self.delta.set_rows(tokens);
         self.normed.set_rows(tokens);
         self.attention.set_rows(tokens);
         self.mlp.set_rows(tokens);
-        self.gathered.set_rows(samples + hiddens);
+        self.gathered.set_rows(samples + pooled_rows);
         self.logits.set_rows(samples);
     }
 }

@@ -1,5 +1,5 @@
 //! Copies the keys and values of whole blocks in all layers, for sequences that fork: each of the batch's
-//! [`copies`](crate::batch::Batch::copies), before anything else of the step.
+//! [`copies`](crate::batch::Batch::copies), before anything else of the pass.
 
 use crate::backend::Backend;
 

@@ -1,11 +1,11 @@
-//! Picks the new tokens that something is asked of: `out[i, ..] = x[t, ..]`, where `t` runs over `sampled_tokens` and then
-//! over `hidden_tokens`.
+//! Gathers the rows of the tokens that are sampled or pooled: `out[i, ..] = x[t, ..]`, where `t` runs over `sampled_tokens` and then
+//! over `pooled_tokens`.
 
 use crate::backend::{Backend, Tensor};
 
 /// | tensor | shape |
 /// |--------|-------|
-/// | `out` | `[samples + hiddens, hidden]` |
+/// | `out` | `[samples + pooled_rows, hidden]` |
 /// | `x`   | `[tokens, hidden]`  |
 ///
 /// # Panics
@@ -13,7 +13,7 @@ use crate::backend::{Backend, Tensor};
 /// If the shapes disagree: only a wrong model can cause it, never a user's input.
 pub fn gather<B: Backend>(backend: &mut B, out: &mut Tensor<B::Storage>, x: &Tensor<B::Storage>, step: &B::Step) {
     let batch = B::batch(step);
-    assert_eq!((x.rows(), out.rows()), (batch.tokens(), batch.samples() + batch.hiddens()));
+    assert_eq!((x.rows(), out.rows()), (batch.tokens(), batch.samples() + batch.pooled_rows()));
     assert_eq!(out.cols(), x.cols());
     backend.gather(out, x, step);
 }

@@ -1,4 +1,4 @@
-//! Log-probabilities of the chosen and of the likeliest tokens, where a sample asks for them.
+//! Log-probabilities of the chosen and of the most probable tokens, where a sample asks for them.
 //!
 //! `log_softmax(logits)[t] = logits[t] - ln(sum over u of exp(logits[u]))`, by the logits as the model computed them.
 
@@ -8,7 +8,7 @@ use crate::backend::{Backend, Tensor};
 ///
 /// | tensor | shape |
 /// |--------|-------|
-/// | `logits` | `[samples, vocab]`, in which what [`adjust`](crate::ops::adjust) changed in rows that ask is put back |
+/// | `logits` | `[samples, vocab]`, in which what [`process_logits`](crate::ops::process_logits) changed in rows that ask is put back |
 ///
 /// A logit that is NaN or minus infinity has no probability, and where one is infinite the infinite ones share all of it.
 /// The sum is over whole fractions of 2^40 of the greatest term: it is exact in any order.

@@ -1,46 +1,49 @@
-//! Decode passes as CUDA graphs, one for each of a few batch sizes.
+//! Decode passes as graphs, one for each of a few batch sizes, where the device records graphs.
 //!
-//! A graph replays the launches of a pass up to the logits by one call. What differs from step to step lies in the step's memory; the
+//! A graph replays the launches of a pass up to the logits in one call. What differs from pass to pass lies in the batch's memory; the
 //! number of rows does not, so a batch is padded up to the next size that was captured. Tokens are chosen outside of it, kernel by
-//! kernel: what samples wish for has no largest size, and rows that only pad wish for nothing.
+//! kernel: what samples ask for has no largest size, and rows that only pad ask for nothing.
 
-use crate::backend::cuda::{Cuda, Graph, KvCache, Step};
+use crate::backend::Backend;
 use crate::batch::{Batch, BatchLimits, Sampling};
 use crate::error::Result;
 use crate::model::decoder::Decoder;
 
 /// Graphs by the number of their rows, ascending.
-#[derive(Default)]
-pub struct Graphs {
-    by_rows: Vec<(usize, Graph)>,
+pub struct Graphs<B: Backend> {
+    by_rows: Vec<(usize, B::Graph)>,
 }
 
-impl Graphs {
-    /// Captures a graph for each of `sizes`. Each size runs once before, so that its matrix products are planned.
+impl<B: Backend> Graphs<B> {
+    /// Captures a graph for each of `sizes`, or none where the device records no graphs.
     pub fn capture(
         sizes: &[usize],
-        backend: &mut Cuda,
-        decoder: &mut Decoder<Cuda>,
-        cache: &mut KvCache,
-        step: &mut Step,
+        backend: &mut B,
+        decoder: &mut Decoder<B>,
+        cache: &mut B::KvCache,
+        device_batch: &mut B::Step,
         limits: &BatchLimits,
-    ) -> Result<Graphs> {
-        let batch = one_token(limits);
-        let mut graphs = Graphs::default();
+    ) -> Result<Graphs<B>> {
+        let batch = one_token(limits)?;
+        let mut by_rows = Vec::new();
         for &rows in sizes {
-            backend.stage_padded(step, &batch, rows)?;
-            decoder.run_to_logits(backend, cache, step);
-            backend.synchronize()?;
-            let graph = backend.capture(|backend| decoder.run_to_logits(backend, cache, step))?;
-            graphs.by_rows.push((rows, graph));
+            let graph = backend.capture_pass(device_batch, &batch, rows, &mut |backend, batch| {
+                // The batch copies no blocks: this launches nothing.
+                decoder.begin(backend, cache, batch);
+                decoder.run_to_logits(backend, cache, batch);
+            })?;
+            let Some(graph) = graph else { break };
+            by_rows.push((rows, graph));
         }
-        Ok(graphs)
+        Ok(Graphs { by_rows })
     }
 
-    /// The smallest graph that serves a batch, and its rows. `None` for a batch that is not all decode.
-    pub fn serving(&self, batch: &Batch) -> Option<&(usize, Graph)> {
-        let is_decode = batch.tokens() == batch.rows() && batch.samples() == batch.rows() && batch.hiddens() == 0;
-        is_decode.then(|| self.by_rows.iter().find(|(rows, _)| batch.rows() <= *rows)).flatten()
+    /// The smallest graph that serves a batch. `None` for a batch that is not all decode.
+    pub fn serving(&self, batch: &Batch) -> Option<&B::Graph> {
+        let rows = batch.rows();
+        let is_decode = batch.tokens() == rows && batch.samples() == rows && batch.pooled_rows() == 0;
+        let fitting = self.by_rows.iter().find(|(size, _)| rows <= *size);
+        fitting.filter(|_| is_decode && rows > 0).map(|(_, graph)| graph)
     }
 }
 
@@ -55,8 +58,8 @@ pub fn sizes(max_rows: usize) -> Vec<usize> {
 }
 
 /// One row that brings one token: what a pass needs to launch every kernel of decoding.
-fn one_token(limits: &BatchLimits) -> Batch {
-    let mut batch = Batch::with_limits(limits);
+fn one_token(limits: &BatchLimits) -> Result<Batch> {
+    let mut batch = Batch::within(limits)?;
     batch.table_width = 1;
     batch.token_ids.push(0);
     batch.positions.push(0);
@@ -66,12 +69,12 @@ fn one_token(limits: &BatchLimits) -> Batch {
     batch.block_tables.push(0);
     batch.sampled_tokens.push(0);
     batch.sampling.push(Sampling::GREEDY);
-    batch
+    Ok(batch)
 }
 
 /// The largest batch there can be, over one block: for a pass whose results nobody reads.
-pub fn largest_batch(limits: &BatchLimits) -> Batch {
-    let mut batch = Batch::with_limits(limits);
+pub fn largest_batch(limits: &BatchLimits) -> Result<Batch> {
+    let mut batch = Batch::within(limits)?;
     let mut left = limits.tokens;
     batch.table_width = left.min(limits.model_len).div_ceil(limits.block_size);
     while left > 0 && batch.rows() < limits.rows {
@@ -86,7 +89,7 @@ pub fn largest_batch(limits: &BatchLimits) -> Batch {
         batch.sampled_tokens.push(batch.tokens() as u32 - 1);
         batch.sampling.push(Sampling::GREEDY);
     }
-    batch
+    Ok(batch)
 }
 
 #[cfg(test)]
@@ -115,7 +118,7 @@ mod tests {
             BatchLimits { tokens: 100, rows: 2, model_len: 30, block_size: 16 },
             BatchLimits { tokens: 8, rows: 4, model_len: 4096, block_size: 16 },
         ] {
-            let batch = largest_batch(&limits);
+            let batch = largest_batch(&limits).unwrap();
             assert_eq!(batch.tokens(), limits.tokens.min(limits.rows * limits.model_len));
             assert!(batch.rows() <= limits.rows && batch.table_width <= limits.table_width());
             assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);

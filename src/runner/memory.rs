@@ -1,6 +1,6 @@
 //! How large batches and the KV cache are made when a runner opens.
 
-use crate::backend::KvShape;
+use crate::backend::{Defaults, DeviceMemory, KvShape};
 use crate::batch::BatchLimits;
 use crate::error::{Error, Result};
 use crate::limits::UNASKED_MODEL_LEN;
@@ -8,36 +8,8 @@ use crate::runner::{KvBudget, RunnerConfig};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a device takes where the caller names nothing.
-pub struct Defaults {
-    block_size: usize,
-    max_num_seqs: usize,
-    max_batched_tokens: usize,
-    memory_share: f32,
-}
-
-pub const CPU: Defaults = Defaults {
-    // Small blocks share more of a prompt's prefix and waste less at a sequence's end. The CPU reads keys and values through
-    // its caches whatever the block, so it gains nothing from larger ones.
-    block_size: 16,
-    // Beyond this many sequences a decode step is bound by arithmetic, and more of them only wait for each other.
-    max_num_seqs: 64,
-    // Enough tokens to make prefill a matter of arithmetic: weights are read once for all of them. More would only lengthen
-    // the step that other requests sit through.
-    max_batched_tokens: 512,
-    // The host has other work.
-    memory_share: 0.5,
-};
-
-#[cfg(nvllm_cuda)]
-pub const CUDA: Defaults = Defaults {
-    // The attention kernels read a tile of 64 tokens at a time.
-    block_size: 64,
-    // Small models go on gaining from larger batches; large ones run out of KV blocks first.
-    max_num_seqs: 256,
-    max_batched_tokens: 8192,
-    memory_share: 0.9,
-};
+/// Device memory that is left alone besides what was measured: a driver takes some for each kernel when it first runs.
+pub const SPARE_BYTES: u64 = 128 << 20;
 
 /// Beyond these a batch is a mistake, and arrays sized by it could fail to be allocated.
 const MAX_NUM_SEQS: usize = 1 << 16;
@@ -54,7 +26,7 @@ pub fn batch_limits(config: &RunnerConfig, max_positions: usize, defaults: &Defa
     let model_len = config.max_model_len.unwrap_or(max_positions.min(UNASKED_MODEL_LEN));
     check("max_model_len", model_len, max_positions, "from 1 to the positions that config.json gives the model")?;
 
-    // Every running sequence brings at least one token a step, so a bound on one is a bound on the other.
+    // Every running sequence brings at least one token per pass, so a bound on one is a bound on the other.
     let (rows, tokens) = match (config.max_num_seqs, config.max_batched_tokens) {
         (Some(rows), Some(tokens)) => (rows, tokens),
         (Some(rows), None) => (rows, rows.max(defaults.max_batched_tokens)),
@@ -94,9 +66,15 @@ pub struct HostMemory {
 
 /// Blocks on the host that the budget holds. The cache is mapped and not touched, so what is not used costs nothing; the
 /// table of rotary positions is touched whole, and comes out of a share as the weights do.
-pub fn host_kv_blocks(budget: KvBudget, limits: &BatchLimits, shape: &KvShape, memory: &HostMemory) -> Result<usize> {
+pub fn host_kv_blocks(
+    budget: KvBudget,
+    limits: &BatchLimits,
+    shape: &KvShape,
+    memory: &HostMemory,
+    defaults: &Defaults,
+) -> Result<usize> {
     blocks_in(budget, limits, shape, |share| {
-        let held = (memory.free.unwrap_or(0) as f64 * f64::from(share.unwrap_or(CPU.memory_share))) as u64;
+        let held = (memory.free.unwrap_or(0) as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
         let left = held.saturating_sub(memory.weights);
         // The table has no more positions than the blocks have slots, of which there are fewer when it is paid for.
         let slots = left / shape.block_bytes() as u64 * limits.block_size as u64;
@@ -122,28 +100,19 @@ fn table_bytes(positions: u64, head_dim: usize) -> u64 {
     positions * (head_dim * size_of::<f32>()) as u64
 }
 
-/// What a GPU has to offer once the weights are there.
-#[cfg(nvllm_cuda)]
-pub struct DeviceMemory {
-    /// Bytes that nobody holds.
-    pub free: u64,
-    /// All bytes.
-    pub total: u64,
-    /// Bytes that the first passes will take besides the KV cache.
-    pub reserved: u64,
-}
-
-/// Blocks on a GPU that the budget holds.
-#[cfg(nvllm_cuda)]
+/// Blocks that the budget holds on a device with its own memory, once the weights are there. `reserved` bytes are what passes will
+/// take besides the KV cache.
 pub fn device_kv_blocks(
     budget: KvBudget,
     limits: &BatchLimits,
     shape: &KvShape,
     memory: &DeviceMemory,
+    reserved: u64,
+    defaults: &Defaults,
 ) -> Result<usize> {
     blocks_in(budget, limits, shape, |share| {
-        let granted = (memory.total as f64 * f64::from(share.unwrap_or(CUDA.memory_share))) as u64;
-        granted.saturating_sub(memory.total - memory.free).saturating_sub(memory.reserved)
+        let granted = (memory.total as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
+        granted.saturating_sub(memory.total - memory.free).saturating_sub(reserved)
     })
 }
 
@@ -206,8 +175,11 @@ fn free_in_cgroup(mount: &Path, group: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::DType;
+    use crate::backend::cpu::Cpu;
+    use crate::backend::{Backend, DType};
     use crate::runner::{Device, Launching, Loading, Rounding};
+
+    const CPU: Defaults = Cpu::DEFAULTS;
 
     fn config() -> RunnerConfig {
         RunnerConfig {
@@ -234,7 +206,7 @@ mod tests {
         assert_eq!(rows_and_tokens(None, None), Some((64, 512)));
         assert_eq!(rows_and_tokens(None, Some(8)), Some((8, 8)));
         assert_eq!(rows_and_tokens(Some(1000), None), Some((1000, 1000)));
-        assert_eq!(rows_and_tokens(Some(8), Some(4)), None, "two wishes that contradict each other");
+        assert_eq!(rows_and_tokens(Some(8), Some(4)), None, "two options that contradict each other");
     }
 
     #[test]
@@ -298,7 +270,7 @@ mod tests {
     fn on_the_host_the_weights_are_paid_for_first() {
         let (limits, shape) = sizes();
         let blocks = |free, weights| {
-            host_kv_blocks(KvBudget::MemoryShare(1.0), &limits, &shape, &HostMemory { free: Some(free), weights })
+            host_kv_blocks(KvBudget::MemoryShare(1.0), &limits, &shape, &HostMemory { free: Some(free), weights }, &CPU)
         };
         assert_eq!(blocks(1 << 30, 0).ok(), Some(16));
         assert!(matches!(blocks(1 << 30, u64::MAX), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
@@ -311,7 +283,7 @@ mod tests {
         let block = shape.block_bytes() as u64;
         assert_eq!(block, 1024);
         let blocks = |free: u64, budget| {
-            host_kv_blocks(budget, &limits, &shape, &HostMemory { free: Some(free), weights: 0 }).unwrap()
+            host_kv_blocks(budget, &limits, &shape, &HostMemory { free: Some(free), weights: 0 }, &CPU).unwrap()
         };
         // 100 blocks have 1600 slots, whose positions take 32 bytes each.
         assert_eq!(blocks(100 * block, KvBudget::MemoryShare(1.0)), 50);
@@ -335,14 +307,14 @@ mod tests {
         assert_eq!((len(None), len(Some(1 << 24))), (UNASKED_MODEL_LEN, 1 << 24));
     }
 
-    #[cfg(nvllm_cuda)]
     #[test]
-    fn on_a_gpu_the_share_is_of_the_whole_less_what_is_held_and_reserved() {
+    fn on_a_device_with_its_own_memory_the_share_is_of_the_whole_less_what_is_held_and_reserved() {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
         let blocks = |budget, held: u64, reserved: u64| {
-            let memory = DeviceMemory { free: (20 - held) * block, total: 20 * block, reserved: reserved * block };
-            device_kv_blocks(budget, &limits, &shape, &memory).ok()
+            let memory = DeviceMemory { free: (20 - held) * block, total: 20 * block };
+            let defaults = Defaults { memory_share: 0.9, ..CPU };
+            device_kv_blocks(budget, &limits, &shape, &memory, reserved * block, &defaults).ok()
         };
         assert_eq!(blocks(KvBudget::MemoryShare(0.5), 3, 2), Some(5));
         assert_eq!(blocks(KvBudget::Default, 3, 2), Some(12), "a little less than 0.9 of 20, less 5");

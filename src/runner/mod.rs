@@ -1,13 +1,18 @@
-//! Turns a [`Batch`] into tokens on one or several devices.
+//! Turns a [`Batch`] into tokens on a device.
+//!
+//! One [`PassRunner`](pass_runner::PassRunner) drives every device: what differs between devices lies behind
+//! [`Backend`](crate::backend::Backend). A device has a variant of [`Device`] and a module here that opens its backend.
 
+pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
-#[cfg(nvllm_cuda)]
+#[cfg(not(nvllm_cuda))]
+#[path = "no_cuda.rs"]
+mod cuda;
 mod graphs;
 mod memory;
-pub mod single;
+pub mod pass_runner;
 
-use crate::backend::cpu::{Cpu, Isa};
 use crate::backend::{DType, KvShape};
 pub use crate::backend::{Loading, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
@@ -16,11 +21,8 @@ use crate::log::{Level, log};
 use crate::model::config::HfConfig;
 use crate::model::spec::DecoderSpec;
 use crate::model::weights::Weights;
-use single::SingleRunner;
-use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 /// Computes batches, one after another.
@@ -35,15 +37,15 @@ pub trait Runner: Send {
 
     /// Works on the oldest pass in flight and returns what its batch asked for.
     ///
-    /// `None` means that the deadline came first; call again to go on. Without a deadline the pass runs to its end. At
-    /// least one stage is made in a call, so that a deadline in the past cannot stop the work for ever.
+    /// `None`: the deadline came first, and the next call continues. Without a deadline the pass runs to its end. Each call
+    /// computes at least one stage, so that a deadline in the past cannot stop the work for ever.
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>>;
 
     /// Passes that may be in flight at once. With more than one, a batch may refer to tokens of the pass before it by
     /// [`FROM_PREVIOUS`](crate::batch::FROM_PREVIOUS).
     fn depth(&self) -> usize;
 
-    /// Stages of a pass: it can be left and taken up again between any two of them.
+    /// Stages of a pass. It can be suspended and resumed between any two of them.
     fn stages(&self) -> usize;
 
     /// How long the device worked on the pass that was collected last.
@@ -100,7 +102,7 @@ pub enum Device {
     },
 }
 
-/// How decode passes reach a GPU. The CPU knows no difference.
+/// How decode passes reach a GPU. Without effect on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launching {
     /// As graphs that are captured when the runner opens.
@@ -189,73 +191,26 @@ impl ModelInfo {
     }
 }
 
-/// Whether this build and this machine have a device of that kind, so that a wish that cannot be met is refused at once.
+/// Whether this build and this machine have a device of that kind, so that a device that is missing is refused before anything is loaded.
 pub fn check_device(device: Device) -> Result<()> {
     match device {
-        Device::Cuda { index } => check_cuda(index),
+        Device::Cuda { index } => cuda::check(index),
         Device::Auto { .. } | Device::Cpu => Ok(()),
     }
-}
-
-#[cfg(nvllm_cuda)]
-fn check_cuda(index: usize) -> Result<()> {
-    crate::backend::cuda::check_ordinal(index)
-}
-
-#[cfg(not(nvllm_cuda))]
-fn check_cuda(index: usize) -> Result<()> {
-    Err(not_in_this_build(index))
-}
-
-#[cfg(not(nvllm_cuda))]
-fn not_in_this_build(index: usize) -> Error {
-    let what = format!("CUDA device {index} is not in this build, which was made without nvcc: use device CPU or AUTO");
-    Error::Unsupported { what }
 }
 
 /// Loads the model in `folder`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
 pub fn load(folder: &Path, config: &RunnerConfig, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Loaded> {
     match config.device {
-        Device::Cpu => load_on_cpu(folder, config, progress),
-        Device::Cuda { index } => load_on_cuda(folder, config, index, progress),
-        Device::Auto { .. } if config.dtype == Some(DType::F32) => load_on_cpu(folder, config, progress),
-        Device::Auto { index } => match load_on_cuda(folder, config, index, progress) {
+        Device::Cpu => cpu::load(folder, config, progress),
+        Device::Cuda { index } => cuda::load(folder, config, index, progress),
+        Device::Auto { .. } if config.dtype == Some(DType::F32) => cpu::load(folder, config, progress),
+        Device::Auto { index } => match cuda::load(folder, config, index, progress) {
             Err(reason @ (Error::Unsupported { .. } | Error::UnsupportedModel { .. })) => {
                 log(Level::Info, format_args!("computing on the CPU: {reason}"));
-                load_on_cpu(folder, config, progress)
+                cpu::load(folder, config, progress)
             }
             loaded => loaded,
         },
     }
-}
-
-fn load_on_cpu(
-    folder: &Path,
-    config: &RunnerConfig,
-    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
-) -> Result<Loaded> {
-    let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
-    let (runner, info) = SingleRunner::open(folder, config, Cpu::new(threads, Isa::detect()?), progress)?;
-    Ok(Loaded { runner: Box::new(runner), info })
-}
-
-#[cfg(nvllm_cuda)]
-fn load_on_cuda(
-    folder: &Path,
-    config: &RunnerConfig,
-    index: usize,
-    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
-) -> Result<Loaded> {
-    let (runner, info) = cuda::CudaRunner::open(folder, config, index, progress)?;
-    Ok(Loaded { runner: Box::new(runner), info })
-}
-
-#[cfg(not(nvllm_cuda))]
-fn load_on_cuda(
-    _folder: &Path,
-    _config: &RunnerConfig,
-    index: usize,
-    _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
-) -> Result<Loaded> {
-    Err(not_in_this_build(index))
 }

@@ -1,11 +1,11 @@
 //! `logprobs`: near the specification, by logits rounded to the number type, and the bits of the CPU.
 
 use crate::inputs::logprobs::{CASES, check, inputs};
-use crate::inputs::{answered, comparable};
+use crate::inputs::{answered, comparable, ended};
 use crate::scene::{filled, on_device, rounded};
 use nanovllm::backend::Backend;
 use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::RANKED_MAX;
+use nanovllm::batch::MAX_LOGPROBS;
 use nanovllm::ops;
 
 #[test]
@@ -16,7 +16,7 @@ fn logprobs_are_those_of_the_cpu() {
             let (logits, batch) = inputs(case, |logit| rounded(logit, dtype));
             let mut on_device = filled(cuda, &logits, case.vocab);
             let step = answered(cuda, &batch, &mut on_device);
-            let found = cuda.sampled(&step).unwrap();
+            let found = cuda.results(&step);
             check(&what, &logits, case.vocab, &batch, &found);
 
             let cpu = &mut Cpu::new(1, Isa::available()[0]);
@@ -30,10 +30,10 @@ fn logprobs_are_those_of_the_cpu() {
                 (sampling.forced, sampling.adjusted_start, sampling.adjusted_end) = (token, 0, 0);
             }
             let reference = answered(cpu, &told, &mut in_memory);
-            let wanted = cpu.sampled(&reference).unwrap();
+            let wanted = cpu.results(&reference);
             for (sample, sampling) in batch.sampling.iter().enumerate().filter(|(_, s)| s.logprobs > 0) {
                 assert_eq!(found.logprobs[sample].to_bits(), wanted.logprobs[sample].to_bits(), "{what}, {sample}");
-                let place = sample * RANKED_MAX..sample * RANKED_MAX + sampling.ranked();
+                let place = sample * MAX_LOGPROBS..sample * MAX_LOGPROBS + sampling.top_logprobs();
                 assert_eq!(found.top_logprobs[place.clone()], wanted.top_logprobs[place], "{what}, {sample}");
             }
         }
@@ -43,19 +43,19 @@ fn logprobs_are_those_of_the_cpu() {
 #[test]
 fn a_row_that_asks_has_its_logits_back_with_an_awaited_token_too() {
     on_device(|cuda, dtype| {
-        for (name, case) in crate::inputs::adjust::CASES {
-            let (logits, mut batch, _) = crate::inputs::adjust::inputs(case, |logit| rounded(logit, dtype));
+        for (name, case) in crate::inputs::process_logits::CASES {
+            let (logits, mut batch, _) = crate::inputs::process_logits::inputs(case, |logit| rounded(logit, dtype));
             batch.sampling.iter_mut().for_each(|sampling| sampling.logprobs = 3);
-            // Without a step before, token 0 is awaited.
+            // Without a pass before, token 0 is awaited.
             let mut tensor = filled(cuda, &logits, case.vocab);
             let mut step = answered(cuda, &batch, &mut tensor);
             for round in 0..2 {
-                cuda.sampled(&step).unwrap();
                 let found = cuda.read(&tensor).unwrap();
                 assert_eq!(comparable(&found), comparable(&logits), "{name}, {dtype:?}, round {round}");
-                ops::adjust(cuda, &mut step, &mut tensor);
+                ops::process_logits(cuda, &mut step, &mut tensor);
                 ops::sample(cuda, &mut step, &tensor);
                 ops::logprobs(cuda, &mut step, &mut tensor);
+                ended(cuda, &mut step);
             }
         }
     });

@@ -5,12 +5,12 @@
 //! with NaN before. Without a device nothing is compared, unless `NVLLM_TEST_CUDA=require`.
 #![cfg(nvllm_cuda)]
 
-mod adjust;
 mod attention;
 #[path = "../inputs/mod.rs"]
 mod inputs;
 mod linear;
 mod logprobs;
+mod process_logits;
 mod rope_and_cache;
 mod rows;
 mod sample;

@@ -1,7 +1,7 @@
 //! `sample`: the same tokens as on the CPU, exactly.
 
-use crate::inputs::answered;
 use crate::inputs::sample::{CASES, EDGES, edge_batches, expected, inputs};
+use crate::inputs::{answered, ended};
 use crate::scene::{filled, on_device, rounded};
 use nanovllm::backend::Backend;
 use nanovllm::ops;
@@ -15,8 +15,9 @@ fn the_same_logits_give_the_same_tokens_as_on_the_cpu() {
             let mut logits = filled(cuda, &logits, case.vocab);
             let mut step = answered(cuda, &batch, &mut logits);
             for round in 0..2 {
-                assert_eq!(cuda.sampled(&step).unwrap().tokens, wanted, "{name}, {dtype:?}, round {round}");
+                assert_eq!(cuda.results(&step).tokens, wanted, "{name}, {dtype:?}, round {round}");
                 ops::sample(cuda, &mut step, &logits);
+                ended(cuda, &mut step);
             }
         }
     });
@@ -29,7 +30,7 @@ fn no_token_that_is_nan_banned_or_masked_is_chosen() {
             for (by, batch) in edge_batches(banned) {
                 let mut logits = filled(cuda, logits, 5);
                 let step = answered(cuda, &batch, &mut logits);
-                let token = cuda.sampled(&step).unwrap().tokens;
+                let token = cuda.results(&step).tokens;
                 assert_eq!(token, [*wanted], "{name}, {by:?}, {dtype:?}, {:?}", batch.sampling[0]);
             }
         }

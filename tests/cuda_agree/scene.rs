@@ -111,6 +111,6 @@ impl Scene {
 
 pub fn staged(cuda: &mut Cuda, batch: &Batch) -> Step {
     let mut step = cuda.step(&limits(batch)).unwrap();
-    cuda.stage(&mut step, batch).unwrap();
+    cuda.upload(&mut step, batch).unwrap();
     step
 }

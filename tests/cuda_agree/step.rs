@@ -1,5 +1,6 @@
-//! Whole steps: launched strictly, by programmatic dependent launch and as a graph; memory and refusals.
+//! Whole passes: launched strictly, by programmatic dependent launch and as a graph; memory and refusals.
 
+use crate::inputs::ended;
 use crate::scene::{Random, Scene, filled, host_tensor, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, KvCache, Matrix, Step, Tensor, Vector, device_count};
 use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, QkNormRope};
@@ -97,13 +98,10 @@ impl Model {
         ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);
     }
 
-    fn choose(&mut self, cuda: &mut Cuda) {
-        ops::sample(cuda, &mut self.step, &self.tensors[8]);
-    }
-
     fn results(&mut self, cuda: &mut Cuda) -> (Vec<u32>, Vec<u32>) {
-        self.choose(cuda);
-        let tokens = cuda.sampled(&self.step).unwrap().tokens.to_vec();
+        ops::sample(cuda, &mut self.step, &self.tensors[8]);
+        ended(cuda, &mut self.step);
+        let tokens = cuda.results(&self.step).tokens.to_vec();
         (tokens, cuda.read(&self.tensors[8]).unwrap().iter().map(|v| v.to_bits()).collect())
     }
 }
@@ -149,10 +147,10 @@ fn a_graph_serves_later_batches_and_rows_that_only_pad() {
                     _ => batch.block_table(row)[position / 16] * 16 + position as u32 % 16,
                 };
             }
-            cuda.stage(&mut model.step, &batch).unwrap();
+            cuda.upload(&mut model.step, &batch).unwrap();
             model.launch(cuda);
             let eager = model.results(cuda);
-            cuda.stage(&mut model.step, &batch).unwrap();
+            cuda.upload(&mut model.step, &batch).unwrap();
             graph.launch().unwrap();
             let replayed = model.results(cuda);
             assert_eq!(eager.0[..real], replayed.0[..real], "{contexts:?}");

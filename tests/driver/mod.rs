@@ -7,8 +7,8 @@ use nanovllm::backend::DType;
 use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
 use nanovllm::error::Result;
-use nanovllm::runner::single::SingleRunner;
-use nanovllm::runner::{Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::pass_runner::PassRunner;
+use nanovllm::runner::{self, Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -40,9 +40,9 @@ pub fn config() -> RunnerConfig {
 }
 
 /// A runner on the CPU that uses the instructions of `isa`.
-pub fn open(folder: &Path, config: &RunnerConfig, isa: Isa) -> Result<(SingleRunner<Cpu>, ModelInfo)> {
+pub fn open(folder: &Path, config: &RunnerConfig, isa: Isa) -> Result<(PassRunner<Cpu>, ModelInfo)> {
     let cpu = Cpu::new(config.threads.unwrap_or(1), isa);
-    SingleRunner::open(folder, config, cpu, &mut |_| ControlFlow::Continue(()))
+    runner::cpu::open(folder, config, cpu, &mut |_| ControlFlow::Continue(()))
 }
 
 /// A sequence and the blocks that hold its keys and values.
@@ -92,7 +92,7 @@ pub trait Logits: Runner {
     fn logits_of(&self, row: usize) -> Vec<f32>;
 }
 
-impl Logits for SingleRunner<Cpu> {
+impl Logits for PassRunner<Cpu> {
     fn logits_of(&self, row: usize) -> Vec<f32> {
         logits(self, row).to_vec()
     }
@@ -105,7 +105,7 @@ pub fn pass(runner: &mut impl Runner, batch: &Batch) -> Vec<TokenId> {
 }
 
 /// Row `row` of the logits of the last pass.
-pub fn logits(runner: &SingleRunner<Cpu>, row: usize) -> &[f32] {
+pub fn logits(runner: &PassRunner<Cpu>, row: usize) -> &[f32] {
     let logits = runner.logits();
     &logits.values()[row * logits.cols()..(row + 1) * logits.cols()]
 }

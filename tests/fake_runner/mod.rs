@@ -11,7 +11,7 @@ pub mod oracle;
 
 use nanovllm::backend::{DType, KvShape};
 use nanovllm::batch::{
-    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, NO_MASK, NO_TOKEN, RANKED_MAX, Sampled, Sampling, TokenId,
+    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_TOKEN, Sampled, Sampling, TokenId,
 };
 use nanovllm::error::Result;
 use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
@@ -70,11 +70,11 @@ pub fn load(shape: Shape) -> Loaded {
         slots: vec![u64::MAX; blocks * limits.block_size],
         writers: vec![None; blocks],
         sampled: Vec::with_capacity(limits.rows),
-        hidden: Vec::with_capacity(limits.hiddens()),
+        hidden: Vec::with_capacity(limits.pooled_rows()),
         writes: Vec::new(),
         logprobs: vec![f32::NAN; limits.rows],
-        top_tokens: vec![NO_TOKEN; limits.rows * RANKED_MAX],
-        top_logprobs: vec![f32::NAN; limits.rows * RANKED_MAX],
+        top_tokens: vec![NO_TOKEN; limits.rows * MAX_LOGPROBS],
+        top_logprobs: vec![f32::NAN; limits.rows * MAX_LOGPROBS],
         logits: Vec::with_capacity(vocab),
     });
     let info = ModelInfo {
@@ -151,8 +151,8 @@ impl FakeRunner {
         assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);
         assert_eq!((batch.positions.len(), batch.slots.len()), (batch.tokens(), batch.tokens()));
         assert_eq!(batch.sampling.len(), batch.samples());
-        assert!(batch.hiddens() <= limits.hiddens() && batch.samples() <= limits.rows);
-        assert!(batch.hidden_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.hidden_tokens);
+        assert!(batch.pooled_rows() <= limits.pooled_rows() && batch.samples() <= limits.rows);
+        assert!(batch.pooled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.pooled_tokens);
         assert!(batch.sampled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.sampled_tokens);
         self.writers.fill(None);
         for row in 0..batch.rows() {
@@ -228,12 +228,16 @@ impl FakeRunner {
     fn check_samples(&self) {
         let (batch, vocab) = (&self.batch, self.shape.vocab);
         let limits = &self.shape.limits;
-        assert!(batch.samples() <= limits.rows && batch.hiddens() <= limits.hiddens(), "{} samples", batch.samples());
+        assert!(
+            batch.samples() <= limits.rows && batch.pooled_rows() <= limits.pooled_rows(),
+            "{} samples",
+            batch.samples()
+        );
         for sampling in &batch.sampling {
             let entries = &batch.adjustments[sampling.adjusted()];
             assert!(entries.is_sorted_by(|a, b| a.token < b.token), "each token once: {entries:?}");
             assert!(entries.iter().all(|entry| (entry.token as usize) < vocab && entry.bias < f32::INFINITY));
-            assert!(sampling.ranked() <= RANKED_MAX);
+            assert!(sampling.top_logprobs() <= MAX_LOGPROBS);
             assert!(sampling.forced == NO_TOKEN || (sampling.forced as usize) < vocab);
         }
     }
@@ -241,7 +245,7 @@ impl FakeRunner {
     fn sample(&mut self) {
         self.sampled.clear();
         self.hidden.clear();
-        let slots = self.batch.hidden_tokens.iter().map(|&token| self.batch.slots[token as usize]);
+        let slots = self.batch.pooled_tokens.iter().map(|&token| self.batch.slots[token as usize]);
         self.hidden.extend(slots.map(|slot| hidden(self.slots[slot as usize])));
         for (sample, (sampling, &token)) in self.batch.sampling.iter().zip(&self.batch.sampled_tokens).enumerate() {
             let row = self.batch.row_starts.partition_point(|&start| start <= token) - 1;
@@ -254,8 +258,8 @@ impl FakeRunner {
             let log_sum = if sampling.logprobs > 0 { log_sum(logits) } else { f64::NAN };
             let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
             if sampling.logprobs > 0 {
-                let start = sample * RANKED_MAX;
-                let ranked = start..start + sampling.ranked();
+                let start = sample * MAX_LOGPROBS;
+                let ranked = start..start + sampling.top_logprobs();
                 let mut ceiling = (f32::INFINITY, 0);
                 for at in ranked {
                     // The next after the one before, in the order of rank.
@@ -349,7 +353,7 @@ impl Runner for FakeRunner {
             logprobs: &self.logprobs,
             top_tokens: &self.top_tokens,
             top_logprobs: &self.top_logprobs,
-            hidden: &self.hidden,
+            hidden_states: &self.hidden,
         }))
     }
 

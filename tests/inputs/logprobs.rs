@@ -1,10 +1,10 @@
 //! Cases of `logprobs`, and how near the specification an answer must be.
 
-use super::adjust::PENALTIES;
+use super::process_logits::PENALTIES;
 use super::sample::WARM;
 use super::{Random, ask, on_grid};
 use nanovllm::backend::cpu::reference;
-use nanovllm::batch::{Adjustment, Batch, RANKED_MAX, Sampled, Sampling, TokenId};
+use nanovllm::batch::{Adjustment, Batch, MAX_LOGPROBS, Sampled, Sampling, TokenId};
 
 /// Samples that ask for log-probabilities.
 #[derive(Clone, Copy)]
@@ -102,14 +102,14 @@ pub fn inputs(case: &Case, round: impl Fn(f32) -> f32) -> (Vec<f32>, Batch) {
 pub fn check(what: &str, logits: &[f32], vocab: usize, batch: &Batch, found: &Sampled) {
     assert_eq!(found.tokens.len(), batch.samples(), "{what}");
     assert_eq!(found.logprobs.len(), batch.samples(), "{what}");
-    assert_eq!(found.top_tokens.len(), batch.samples() * RANKED_MAX, "{what}");
-    assert_eq!(found.top_logprobs.len(), batch.samples() * RANKED_MAX, "{what}");
+    assert_eq!(found.top_tokens.len(), batch.samples() * MAX_LOGPROBS, "{what}");
+    assert_eq!(found.top_logprobs.len(), batch.samples() * MAX_LOGPROBS, "{what}");
     for (sample, sampling) in batch.sampling.iter().enumerate().filter(|(_, sampling)| sampling.logprobs > 0) {
         let row = &logits[sample * vocab..][..vocab];
-        let (of_chosen, ranked) = reference::logprobs(row, found.tokens[sample], sampling.ranked());
+        let (of_chosen, ranked) = reference::logprobs(row, found.tokens[sample], sampling.top_logprobs());
         let what = format!("{what}, sample {sample}");
         assert_near(&what, found.logprobs[sample], of_chosen);
-        let place = sample * RANKED_MAX;
+        let place = sample * MAX_LOGPROBS;
         let (tokens, logprobs): (Vec<TokenId>, Vec<f64>) = ranked.into_iter().unzip();
         assert_eq!(found.top_tokens[place..][..tokens.len()], tokens, "{what}");
         for (&found, wanted) in found.top_logprobs[place..].iter().zip(logprobs) {

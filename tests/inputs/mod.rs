@@ -1,7 +1,7 @@
 //! Inputs that the CPU and other devices are tested with alike: one table for each op that chooses tokens.
 
-pub mod adjust;
 pub mod logprobs;
+pub mod process_logits;
 pub mod sample;
 
 use nanovllm::backend::{Backend, Tensor};
@@ -53,7 +53,7 @@ impl Random {
 pub fn limits(batch: &Batch) -> BatchLimits {
     BatchLimits {
         tokens: batch.tokens().max(1),
-        rows: batch.rows().max(batch.samples() + batch.hiddens()).max(1),
+        rows: batch.rows().max(batch.samples() + batch.pooled_rows()).max(1),
         model_len: batch.table_width.max(1),
         block_size: 1,
     }
@@ -75,17 +75,30 @@ pub fn on_grid(numbers: &mut [f32], grid: f32) {
     }
 }
 
-/// Stages `batch` and makes all of its wishes come true, as the decoder does.
+/// `batch` on the device, where it begins a pass.
+pub fn uploaded<B: Backend>(backend: &mut B, batch: &Batch) -> B::Step {
+    let mut step = backend.device_batches(&limits(batch)).unwrap().swap_remove(0);
+    backend.upload(&mut step, batch).unwrap();
+    step
+}
+
+/// Ends a pass and waits for it: its results can be read.
+pub fn ended<B: Backend>(backend: &mut B, step: &mut B::Step) {
+    backend.finish(step).unwrap();
+    assert!(backend.poll(step, None).unwrap(), "no deadline was given");
+}
+
+/// Uploads `batch` and makes all of its wishes come true, as the decoder does.
 pub fn answered<B: Backend>(backend: &mut B, batch: &Batch, logits: &mut Tensor<B::Storage>) -> B::Step {
-    let mut step = backend.step(&limits(batch)).unwrap();
-    backend.stage(&mut step, batch).unwrap();
-    if batch.adjusts() {
-        ops::adjust(backend, &mut step, logits);
+    let mut step = uploaded(backend, batch);
+    if batch.processes_logits() {
+        ops::process_logits(backend, &mut step, logits);
     }
     ops::sample(backend, &mut step, logits);
     if batch.wants_logprobs() {
         ops::logprobs(backend, &mut step, logits);
     }
+    ended(backend, &mut step);
     step
 }
 

@@ -143,7 +143,7 @@ pub fn inputs(case: &Case, round: impl Fn(f32) -> f32) -> (Vec<f32>, Batch) {
 
 /// What the specification chooses. Bans leave no number that would have to be rounded.
 pub fn expected(logits: &[f32], vocab: usize, batch: &Batch) -> Vec<TokenId> {
-    reference::sample(&reference::adjust(logits, vocab, batch, &[]), vocab, batch)
+    reference::sample(&reference::process_logits(logits, vocab, batch, &[]), vocab, batch)
 }
 
 /// A row of five logits, which tokens are banned, and which token is chosen.

@@ -1,7 +1,7 @@
 //! `attention`.
 
 use crate::column::{Column, Op, agrees};
-use crate::scene::{Random, Row, Sequences, limits};
+use crate::scene::{Random, Row, Sequences, uploaded};
 use nanovllm::backend::cpu::{Cpu, Isa, KvCache, reference};
 use nanovllm::backend::{AttentionSpec, DType, KvShape, QkNormRope};
 use nanovllm::batch::Batch;
@@ -198,8 +198,7 @@ impl Scene {
     /// A cache that holds all sequences.
     fn fill<B: Column>(&self, backend: &mut B) -> B::KvCache {
         let (batch, qkv) = self.all();
-        let mut step = backend.step(&limits(&batch)).unwrap();
-        backend.stage(&mut step, &batch).unwrap();
+        let step = uploaded(backend, &batch);
         let mut cache = backend.kv_cache(&self.shape, self.sequences.blocks).unwrap();
         let mut qkv = backend.filled(&qkv, self.cols());
         let rope = backend.table(&self.identity_rope()).unwrap();
@@ -211,8 +210,7 @@ impl Scene {
     /// Attention of some rows as one batch.
     fn attend<B: Column>(&self, backend: &mut B, cache: &B::KvCache, rows: &[Row]) -> Vec<f32> {
         let (batch, qkv) = self.part(rows);
-        let mut step = backend.step(&limits(&batch)).unwrap();
-        backend.stage(&mut step, &batch).unwrap();
+        let step = uploaded(backend, &batch);
         let qkv = backend.filled(&qkv, self.cols());
         let mut out = backend.poisoned(batch.tokens(), self.spec.heads * self.shape.head_dim);
         ops::attention(backend, &self.spec, &mut out, &qkv, cache, 0, &step);

@@ -1,7 +1,7 @@
 //! `copy_blocks`: bits must be equal, in every layer.
 
 use crate::column::{Column, Op, agrees};
-use crate::scene::limits;
+use crate::scene::uploaded;
 use nanovllm::backend::cpu::reference;
 use nanovllm::backend::{DType, KvShape};
 use nanovllm::batch::{Batch, BlockCopy};
@@ -51,8 +51,7 @@ impl Op for CopyBlocks {
             backend.write_cache(&mut cache, layer, &numbers);
         }
         let batch = Batch { copies: copies(case), ..Batch::default() };
-        let mut step = backend.step(&limits(&batch)).unwrap();
-        backend.stage(&mut step, &batch).unwrap();
+        let step = uploaded(backend, &batch);
         ops::copy_blocks(backend, &mut cache, &step);
         (0..case.shape.layers).flat_map(|layer| backend.read_cache(&cache, layer)).collect()
     }

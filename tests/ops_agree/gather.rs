@@ -1,7 +1,7 @@
 //! `embedding` and `gather`, which copy: their bits must be equal.
 
 use crate::column::{Column, Op, agrees};
-use crate::scene::{Random, Row, Sequences, limits};
+use crate::scene::{Random, Row, Sequences, uploaded};
 use nanovllm::backend::cpu::{Matrix, reference};
 use nanovllm::backend::{DType, HostTensor};
 use nanovllm::batch::Batch;
@@ -37,8 +37,7 @@ impl Op for Embedding {
     fn computed<B: Column>(backend: &mut B, case: &Table) -> Vec<f32> {
         let (parts, batch) = table(case);
         let table = backend.matrix(&parts).unwrap();
-        let mut step = backend.step(&limits(&batch)).unwrap();
-        backend.stage(&mut step, &batch).unwrap();
+        let step = uploaded(backend, &batch);
         let mut out = backend.poisoned(case.tokens, case.hidden);
         ops::embedding(backend, &mut out, &table, &step);
         backend.read(&out)
@@ -93,8 +92,7 @@ impl Op for Gather {
 
     fn computed<B: Column>(backend: &mut B, case: &Picks) -> Vec<f32> {
         let (x, batch) = picks(case);
-        let mut step = backend.step(&limits(&batch)).unwrap();
-        backend.stage(&mut step, &batch).unwrap();
+        let step = uploaded(backend, &batch);
         let x = backend.filled(&x, case.hidden);
         let mut out = backend.poisoned(case.sampled.len() + case.read.len(), case.hidden);
         ops::gather(backend, &mut out, &x, &step);
@@ -110,7 +108,7 @@ fn picks(case: &Picks) -> (Vec<f32>, Batch) {
     let mut batch = sequences.batch(&rows);
     batch.sampled_tokens = case.sampled.to_vec();
     batch.sampling.truncate(case.sampled.len());
-    batch.hidden_tokens = case.read.to_vec();
+    batch.pooled_tokens = case.read.to_vec();
     (random.numbers(batch.tokens() * case.hidden, 1.0), batch)
 }
 

@@ -5,7 +5,7 @@ use crate::inputs::logprobs::{CASES, PLAIN, check, inputs};
 use crate::inputs::{answered, ask, comparable};
 use nanovllm::backend::Backend;
 use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::{Batch, RANKED_MAX, Sampled, Sampling};
+use nanovllm::batch::{Batch, MAX_LOGPROBS, Sampled, Sampling};
 
 #[test]
 fn logprobs_agree_with_their_specification_on_every_instruction_set() {
@@ -18,7 +18,7 @@ fn logprobs_agree_with_their_specification_on_every_instruction_set() {
                 let cpu = &mut Cpu::new(threads, *isa);
                 let mut tensor = cpu.filled(&logits, case.vocab);
                 let step = answered(cpu, &batch, &mut tensor);
-                let found = cpu.sampled(&step).unwrap();
+                let found = cpu.results(&step);
                 check(&what, &logits, case.vocab, &batch, &found);
                 let bits = (comparable(found.logprobs), comparable(found.top_logprobs));
                 assert!(*first.get_or_insert_with(|| bits.clone()) == bits, "{what}: other bits than before");
@@ -47,8 +47,11 @@ fn nothing_is_brought_that_nobody_asked_for() {
     let cpu = &mut Cpu::new(1, Isa::available()[0]);
     let mut logits = cpu.filled(&[1.0, 2.0, 3.0], 3);
     let step = answered(cpu, &batch, &mut logits);
-    let Sampled { tokens, logprobs, top_tokens, top_logprobs, hidden } = cpu.sampled(&step).unwrap();
-    assert_eq!((tokens.len(), logprobs.len(), top_tokens.len(), top_logprobs.len(), hidden.len()), (1, 0, 0, 0, 0));
+    let Sampled { tokens, logprobs, top_tokens, top_logprobs, hidden_states } = cpu.results(&step);
+    assert_eq!(
+        (tokens.len(), logprobs.len(), top_tokens.len(), top_logprobs.len(), hidden_states.len()),
+        (1, 0, 0, 0, 0)
+    );
 }
 
 #[test]
@@ -57,13 +60,13 @@ fn a_row_s_answer_depends_on_that_row_alone() {
     let cpu = &mut Cpu::new(2, *Isa::available().last().unwrap());
     let mut tensor = cpu.filled(&logits, PLAIN.vocab);
     let together = answered(cpu, &batch, &mut tensor);
-    let together = cpu.sampled(&together).unwrap();
+    let together = cpu.results(&together);
     let mut alone = Batch::default();
     ask(&mut alone, batch.sampling[5], []);
     let mut row = cpu.filled(&logits[5 * PLAIN.vocab..][..PLAIN.vocab], PLAIN.vocab);
     let step = answered(cpu, &alone, &mut row);
-    let alone = cpu.sampled(&step).unwrap();
+    let alone = cpu.results(&step);
     assert_eq!((alone.tokens[0], alone.logprobs[0]), (together.tokens[5], together.logprobs[5]));
-    assert_eq!(alone.top_tokens[..5], together.top_tokens[5 * RANKED_MAX..][..5]);
-    assert_eq!(alone.top_logprobs[..5], together.top_logprobs[5 * RANKED_MAX..][..5]);
+    assert_eq!(alone.top_tokens[..5], together.top_tokens[5 * MAX_LOGPROBS..][..5]);
+    assert_eq!(alone.top_logprobs[..5], together.top_logprobs[5 * MAX_LOGPROBS..][..5]);
 }

@@ -1,7 +1,7 @@
 //! `rope_and_cache`.
 
 use crate::column::{Column, Op, agrees, cache_values};
-use crate::scene::{Random, Row, Sequences, limits};
+use crate::scene::{Random, Row, Sequences, uploaded};
 use nanovllm::backend::cpu::{KvCache, reference};
 use nanovllm::backend::{AttentionSpec, DType, HeadNorm, KvShape, QkNormRope};
 use nanovllm::batch::Batch;
@@ -158,8 +158,7 @@ impl Op for RopeAndCache {
         let prepared = prepare(case);
         let mut qkv = backend.filled(&prepared.qkv, prepared.qkv.len() / prepared.batch.tokens());
         let mut cache = backend.kv_cache(&prepared.shape, prepared.blocks).unwrap();
-        let mut step = backend.step(&limits(&prepared.batch)).unwrap();
-        backend.stage(&mut step, &prepared.batch).unwrap();
+        let step = uploaded(backend, &prepared.batch);
         let [query, key, rope] =
             [&prepared.query_norm, &prepared.key_norm, &prepared.rope].map(|table| backend.table(table).unwrap());
         let norm = (case.norm == Norm::PerHead).then_some(HeadNorm { query: &query, key: &key, eps: EPS });

@@ -1,6 +1,6 @@
 //! Inputs of the cases: batches over a shuffled cache.
 
-pub use crate::inputs::{Random, limits};
+pub use crate::inputs::{Random, uploaded};
 use nanovllm::batch::{Batch, Sampling};
 
 /// Sequences that own blocks of a cache.

@@ -11,7 +11,7 @@ pub fn reference<T: Copy>(layer: &mut [T], block: usize, copies: &[BlockCopy]) {
     }
 }
 
-/// A few blocks a step are too little to share among threads.
+/// A few blocks per pass are too little to share among threads.
 pub fn run(cache: &mut KvCache, step: &Step) {
     let shape = cache.shape();
     let block_bytes = shape.block_bytes() / shape.layers;

@@ -5,7 +5,7 @@ use crate::batch::Batch;
 
 /// The specification. `cols` numbers a token.
 pub fn reference(out: &mut [f32], x: &[f32], cols: usize, batch: &Batch) {
-    let tokens = batch.sampled_tokens.iter().chain(&batch.hidden_tokens);
+    let tokens = batch.sampled_tokens.iter().chain(&batch.pooled_tokens);
     for (out, &token) in out.chunks_exact_mut(cols).zip(tokens) {
         out.copy_from_slice(&x[token as usize * cols..][..cols]);
     }

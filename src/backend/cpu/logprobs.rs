@@ -1,6 +1,6 @@
 //! See `ops/logprobs.rs` for the contract.
 //!
-//! A sample is made by one thread: the greatest logit, then the sum of weights and the likeliest tokens. A chunk that has none as likely as the
+//! A sample is made by one thread: the greatest logit, then the sum of weights and the most probable tokens. A chunk that has none as likely as the
 //! last of those found so far is passed over, which are nearly all.
 #![allow(unsafe_code)]
 
@@ -9,10 +9,10 @@ use super::lanes::{Kernel, Lanes, dispatch};
 use super::sample::noise;
 use super::sample::row::{CHUNK, Row, greatest, map};
 use super::{Cpu, Step, Tensor};
-use crate::batch::{NO_TOKEN, RANKED_MAX, TokenId};
+use crate::batch::{MAX_LOGPROBS, NO_TOKEN, TokenId};
 
-/// The specification of one sample: the log-probability of `chosen`, and the `ranked` likeliest tokens with theirs.
-pub fn reference(logits: &[f32], chosen: TokenId, ranked: usize) -> (f64, Vec<(TokenId, f64)>) {
+/// The specification of one sample: the log-probability of `chosen`, and the `top` most probable tokens with theirs.
+pub fn reference(logits: &[f32], chosen: TokenId, top: usize) -> (f64, Vec<(TokenId, f64)>) {
     let mut tokens: Vec<(TokenId, f64)> = (0..).zip(logits.iter().map(|&logit| f64::from(logit))).collect();
     tokens.retain(|(_, logit)| *logit > f64::NEG_INFINITY);
     // The sort is stable: equal ones stay in the order of their ids.
@@ -25,8 +25,8 @@ pub fn reference(logits: &[f32], chosen: TokenId, ranked: usize) -> (f64, Vec<(T
     tokens.iter_mut().for_each(|(_, logit)| *logit -= greatest + sum.ln());
     let of_chosen =
         tokens.iter().find(|(token, _)| *token == chosen).map_or(f64::NEG_INFINITY, |(_, logprob)| *logprob);
-    tokens.resize(ranked.max(tokens.len()), (NO_TOKEN, f64::NEG_INFINITY));
-    tokens.truncate(ranked);
+    tokens.resize(top.max(tokens.len()), (NO_TOKEN, f64::NEG_INFINITY));
+    tokens.truncate(top);
     (of_chosen, tokens)
 }
 
@@ -34,8 +34,8 @@ pub fn run(cpu: &Cpu, step: &mut Step, logits: &mut Tensor) {
     let Step { batch, sampled, raw, logprobs, top_tokens, top_logprobs, .. } = step;
     let (samples, vocab) = (batch.samples(), logits.cols());
     logprobs.resize(samples, 0.0);
-    top_tokens.resize(samples * RANKED_MAX, NO_TOKEN);
-    top_logprobs.resize(samples * RANKED_MAX, f32::NEG_INFINITY);
+    top_tokens.resize(samples * MAX_LOGPROBS, NO_TOKEN);
+    top_logprobs.resize(samples * MAX_LOGPROBS, f32::NEG_INFINITY);
     let rows = Disjoint::new(logits.values_mut());
     let (logprobs, top_tokens) = (Disjoint::new(logprobs), Disjoint::new(top_tokens));
     let top_logprobs = Disjoint::new(top_logprobs);
@@ -50,8 +50,8 @@ pub fn run(cpu: &Cpu, step: &mut Step, logits: &mut Tensor) {
                 (
                     rows.part(sample * vocab..(sample + 1) * vocab),
                     &mut logprobs.part(sample..sample + 1)[0],
-                    top_tokens.part(sample * RANKED_MAX..sample * RANKED_MAX + sampling.ranked()),
-                    top_logprobs.part(sample * RANKED_MAX..sample * RANKED_MAX + sampling.ranked()),
+                    top_tokens.part(sample * MAX_LOGPROBS..sample * MAX_LOGPROBS + sampling.top_logprobs()),
+                    top_logprobs.part(sample * MAX_LOGPROBS..sample * MAX_LOGPROBS + sampling.top_logprobs()),
                 )
             };
             for at in sampling.adjusted() {
@@ -68,9 +68,9 @@ struct Rank<'a> {
     row: Row<'a>,
     chosen: TokenId,
     logprob: &'a mut f32,
-    /// `[ranked]`
+    /// `[top_logprobs]`
     top_tokens: &'a mut [TokenId],
-    /// `[ranked]`; logits until they become log-probabilities.
+    /// `[top_logprobs]`; logits until they become log-probabilities.
     top_logprobs: &'a mut [f32],
 }
 
@@ -78,7 +78,7 @@ impl Kernel for Rank<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
         let Rank { row, chosen, logprob, top_tokens, top_logprobs } = self;
-        let most = row.likeliest(lanes).logit;
+        let most = row.argmax(lanes).logit;
         let sum = sum_and_rank(lanes, row, most, top_tokens, top_logprobs);
         let log_sum = if sum == 0 { f32::INFINITY } else { noise::ln(sum as f32 * 2f32.powi(-40)) };
         let logprob_of = |logit: f32| if logit == most { 0.0 - log_sum } else { (logit - most) - log_sum };
@@ -88,7 +88,7 @@ impl Kernel for Rank<'_> {
     }
 }
 
-/// The weights of all tokens in fractions of 2^40, and the likeliest tokens with their logits.
+/// The weights of all tokens in fractions of 2^40, and the most probable tokens with their logits.
 #[inline(always)]
 fn sum_and_rank<L: Lanes>(lanes: L, row: Row, most: f32, tokens: &mut [TokenId], logits: &mut [f32]) -> u64 {
     let (mut sum, mut found) = (0, 0);

@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 mod add_rms_norm;
-mod adjust;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attention;
@@ -15,7 +14,7 @@ mod disjoint;
 mod embedding;
 mod gather;
 mod isa;
-mod keep_hidden;
+mod keep_hidden_states;
 mod kv_cache;
 mod lanes;
 mod linear;
@@ -24,6 +23,7 @@ mod matrix;
 mod number;
 mod pages;
 mod pool;
+mod process_logits;
 mod rms_norm;
 mod rope_and_cache;
 mod rows;
@@ -37,23 +37,25 @@ pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
 
-use super::{AttentionSpec, Backend, HostTensor, KvShape, QkNormRope};
-use crate::batch::{Batch, BatchLimits, BlockId, RANKED_MAX, Sampled, TokenId};
+use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostTensor, KvShape, QkNormRope};
+use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
 use crate::error::{Result, room};
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// The specifications: obvious loops over plain slices, which every backend is tested against.
 #[doc(hidden)]
 pub mod reference {
     pub use super::add_rms_norm::reference as add_rms_norm;
-    pub use super::adjust::reference as adjust;
     pub use super::attention::reference as attention;
     pub use super::copy_blocks::reference as copy_blocks;
     pub use super::embedding::reference as embedding;
     pub use super::gather::reference as gather;
     pub use super::linear::reference as linear;
     pub use super::logprobs::reference as logprobs;
+    pub use super::process_logits::reference as process_logits;
     pub use super::rms_norm::reference as rms_norm;
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
@@ -78,8 +80,8 @@ pub type Tensor = super::Tensor<Pages<f32>>;
 pub struct Step {
     batch: Batch,
     sampled: Vec<TokenId>,
-    /// Final hidden states that the batch asks for. `[hiddens, hidden]`
-    hidden: Vec<f32>,
+    /// Final hidden states that the batch asks for. `[pooled_rows, hidden]`
+    hidden_states: Vec<f32>,
     /// What the model computed for the adjusted tokens. `[adjustments]`
     raw: Vec<f32>,
     /// As in [`Sampled`], and empty where the batch did not ask.
@@ -105,6 +107,20 @@ impl Cpu {
             scratch: Mutex::default(),
         }
     }
+
+    /// Memory for a batch of at most `limits`.
+    pub fn step(&self, limits: &BatchLimits) -> Result<Step> {
+        let (what, knob) = ("the results of a pass", "max_num_seqs");
+        Ok(Step {
+            batch: Batch::within(limits)?,
+            sampled: room(limits.rows, what, knob)?,
+            hidden_states: Vec::new(),
+            raw: Vec::new(),
+            logprobs: room(limits.rows, what, knob)?,
+            top_tokens: room(limits.rows * MAX_LOGPROBS, what, knob)?,
+            top_logprobs: room(limits.rows * MAX_LOGPROBS, what, knob)?,
+        })
+    }
 }
 
 impl Tensor {
@@ -126,6 +142,34 @@ impl Backend for Cpu {
     type Vector = Box<[f32]>;
     type KvCache = KvCache;
     type Step = Step;
+    type Graph = Infallible;
+    type ContextGuard = ();
+
+    const DEPTH: usize = 1;
+    const DEFAULTS: Defaults = Defaults {
+        // Small blocks share more of a prompt's prefix and waste less at a sequence's end. The CPU reads keys and values through
+        // its caches whatever the block, so it gains nothing from larger ones.
+        block_size: 16,
+        // Beyond this many sequences a decode step is bound by arithmetic, and more of them only wait for each other.
+        max_num_seqs: 64,
+        // Enough tokens to make prefill a matter of arithmetic: weights are read once for all of them. More would only lengthen
+        // the step that other requests sit through.
+        max_batched_tokens: 512,
+        // The host has other work.
+        memory_share: 0.5,
+    };
+
+    fn weight_dtype(stored: DType, asked: Option<DType>) -> Result<DType> {
+        Ok(asked.unwrap_or(stored))
+    }
+
+    fn device_memory(&self) -> Result<Option<DeviceMemory>> {
+        Ok(None)
+    }
+
+    fn enter(&self) -> Result<()> {
+        Ok(())
+    }
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
         self.scratch.lock().fit(&self.pool, self.isa, capacity, cols)?;
@@ -150,17 +194,8 @@ impl Backend for Cpu {
         KvCache::new(shape, blocks)
     }
 
-    fn step(&self, limits: &BatchLimits) -> Result<Step> {
-        let (what, knob) = ("the results of a pass", "max_num_seqs");
-        Ok(Step {
-            batch: Batch::within(limits)?,
-            sampled: room(limits.rows, what, knob)?,
-            hidden: Vec::new(),
-            raw: Vec::new(),
-            logprobs: room(limits.rows, what, knob)?,
-            top_tokens: room(limits.rows * RANKED_MAX, what, knob)?,
-            top_logprobs: room(limits.rows * RANKED_MAX, what, knob)?,
-        })
+    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Step>> {
+        Ok(vec![self.step(limits)?])
     }
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
@@ -179,24 +214,55 @@ impl Backend for Cpu {
         &step.batch
     }
 
-    fn stage(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
+    fn upload(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
         step.batch.clone_from(batch);
         step.sampled.clear();
-        step.hidden.clear();
+        step.hidden_states.clear();
         step.logprobs.clear();
         step.top_tokens.clear();
         step.top_logprobs.clear();
         Ok(())
     }
 
-    fn sampled<'a>(&mut self, step: &'a Step) -> Result<Sampled<'a>> {
-        Ok(Sampled {
+    /// The last op has put its results where `results` reads them.
+    fn finish(&mut self, _step: &mut Step) -> Result<()> {
+        Ok(())
+    }
+
+    fn poll(&mut self, _step: &mut Step, _deadline: Option<Instant>) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn results<'a>(&self, step: &'a Step) -> Sampled<'a> {
+        Sampled {
             tokens: &step.sampled,
             logprobs: &step.logprobs,
             top_tokens: &step.top_tokens,
             top_logprobs: &step.top_logprobs,
-            hidden: &step.hidden,
-        })
+            hidden_states: &step.hidden_states,
+        }
+    }
+
+    fn device_time(&self, _step: &Step) -> Result<Option<Duration>> {
+        Ok(None)
+    }
+
+    fn capture_pass(
+        &mut self,
+        _step: &mut Step,
+        _batch: &Batch,
+        _rows: usize,
+        _launches: &mut dyn FnMut(&mut Cpu, &mut Step),
+    ) -> Result<Option<Infallible>> {
+        Ok(None)
+    }
+
+    fn upload_padded(&mut self, graph: &Infallible, _step: &mut Step, _batch: &Batch) -> Result<()> {
+        match *graph {}
+    }
+
+    fn launch_graph(&mut self, graph: &Infallible) -> Result<()> {
+        match *graph {}
     }
 
     fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
@@ -268,12 +334,12 @@ impl Backend for Cpu {
         gather::run(self, out, x, step);
     }
 
-    fn keep_hidden(&mut self, step: &mut Step, gathered: &Tensor) {
-        keep_hidden::run(step, gathered);
+    fn keep_hidden_states(&mut self, step: &mut Step, gathered: &Tensor) {
+        keep_hidden_states::run(step, gathered);
     }
 
-    fn adjust(&mut self, step: &mut Step, logits: &mut Tensor) {
-        adjust::run(step, logits);
+    fn process_logits(&mut self, step: &mut Step, logits: &mut Tensor) {
+        process_logits::run(step, logits);
     }
 
     fn sample(&mut self, step: &mut Step, logits: &Tensor) {

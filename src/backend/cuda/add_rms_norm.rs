@@ -1,9 +1,11 @@
 //! See `ops/add_rms_norm.rs` for the contract, `kernels/add_rms_norm.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
+use super::matrix::Vector;
 use super::params::params;
 use super::rms_norm::threads;
-use super::{Cuda, Tensor, Vector};
+use super::storage::Tensor;
 use crate::error::Result;
 
 params! {

@@ -1,8 +1,10 @@
 //! See `ops/copy_blocks.rs` for the contract, `kernels/copy_blocks.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
+use super::kv_cache::KvCache;
 use super::params::params;
-use super::{Cuda, KvCache, Step};
+use super::step::Step;
 use crate::error::Result;
 
 params! {
@@ -14,7 +16,7 @@ pub fn run(cuda: &Cuda, cache: &mut KvCache, step: &Step) -> Result<()> {
     let block_bytes = shape.block_bytes() / shape.layers;
     let params = CopyBlocksParams {
         cache: cache.layer(0),
-        pairs: step.wishes().copies(),
+        pairs: step.extras().copies(),
         layer_bytes: cache.layer_bytes() as i64,
         block_bytes: block_bytes as i32,
     };

@@ -3,8 +3,8 @@
 //! Every value here keeps the context alive, so that dropping them in any order gives all back; the last one releases the
 //! device's primary context.
 
-use super::sys;
 use crate::error::{Error, Result};
+use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
@@ -147,31 +147,31 @@ impl Facts {
     }
 }
 
-/// The context that was current on the calling thread: it is again when this value is dropped. A program that uses CUDA itself
-/// must not find another one after a call.
-pub struct CallersContext {
+/// Saves the calling thread's current context, and makes it current again when dropped: a program that uses CUDA itself finds
+/// its own context after every call.
+pub struct ContextGuard {
     context: sys::CUcontext,
 }
 
 // SAFETY: a driver handle, see `Context`.
-unsafe impl Send for CallersContext {}
+unsafe impl Send for ContextGuard {}
 
-impl CallersContext {
-    /// Notes it. There is a driver.
-    pub fn note() -> Result<CallersContext> {
+impl ContextGuard {
+    /// Saves the current context. There is a driver.
+    pub fn push() -> Result<ContextGuard> {
         let mut context = ptr::null_mut();
         // SAFETY: `device_count` found the driver and initialized it; the out-pointer is a live local.
         check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut context) })?;
-        Ok(CallersContext { context })
+        Ok(ContextGuard { context })
     }
 
-    /// Whether there is none.
+    /// Whether no context was current.
     pub fn is_none(&self) -> bool {
         self.context.is_null()
     }
 }
 
-impl Drop for CallersContext {
+impl Drop for ContextGuard {
     fn drop(&mut self) {
         // SAFETY: it was current before, or is null, which means none.
         let _ = unsafe { sys::cuCtxSetCurrent(self.context) };
@@ -354,7 +354,7 @@ impl Pinned {
 
     /// Its bytes. The caller has waited for whatever the device writes there.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: allocated by `zeroed` with so many bytes, all initialized.
+        // SAFETY: allocated by `zeroed` with this size, all initialized.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
 

@@ -1,8 +1,11 @@
 //! See `ops/embedding.rs` for the contract, `kernels/embedding.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
+use super::matrix::Matrix;
 use super::params::params;
-use super::{Cuda, Matrix, Step, Tensor};
+use super::step::Step;
+use super::storage::Tensor;
 use crate::error::Result;
 
 params! {

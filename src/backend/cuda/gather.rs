@@ -1,8 +1,10 @@
 //! See `ops/gather.rs` for the contract, `kernels/gather.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
 use super::params::params;
-use super::{Cuda, Step, Tensor};
+use super::step::Step;
+use super::storage::Tensor;
 use crate::error::Result;
 
 params! {

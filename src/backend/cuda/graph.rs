@@ -1,10 +1,17 @@
 //! A recorded sequence of launches that is replayed by one call.
 
 use super::driver::{Context, check};
-use super::sys;
 use crate::error::Result;
+use cudarc::driver::sys;
 use std::ptr;
 use std::sync::Arc;
+
+/// The launches of a pass over a padded batch, up to its logits.
+pub struct PassGraph {
+    /// Rows of the padded batch.
+    pub(super) rows: usize,
+    pub(super) graph: Graph,
+}
 
 /// Launches that were captured.
 pub struct Graph {

@@ -2,9 +2,9 @@
 
 use super::driver::{Context, check};
 use super::params::Params;
-use super::sys;
 use crate::backend::DType;
 use crate::error::{Error, Result};
+use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ macro_rules! fatbin {
 #[allow(missing_docs)] // named as the files are
 pub enum File {
     AddRmsNorm,
-    Adjust,
+    ProcessLogits,
     AttentionDecode,
     AttentionPrefill,
     CopyBlocks,
@@ -44,7 +44,7 @@ impl File {
     fn fatbin(self) -> &'static [u8] {
         match self {
             File::AddRmsNorm => fatbin!("add_rms_norm"),
-            File::Adjust => fatbin!("adjust"),
+            File::ProcessLogits => fatbin!("process_logits"),
             File::AttentionDecode => fatbin!("attention_decode"),
             File::AttentionPrefill => fatbin!("attention_prefill"),
             File::CopyBlocks => fatbin!("copy_blocks"),

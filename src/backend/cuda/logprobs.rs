@@ -1,8 +1,10 @@
 //! See `ops/logprobs.rs` for the contract, `kernels/logprobs.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
 use super::params::params;
-use super::{Cuda, Step, Tensor};
+use super::step::Step;
+use super::storage::Tensor;
 use crate::error::Result;
 
 params! {
@@ -22,23 +24,22 @@ params! {
     }
 }
 
-pub fn run(cuda: &Cuda, step: &mut Step, logits: &mut Tensor) -> Result<()> {
-    let (at, wishes) = (step.addresses(), step.wishes());
-    let [logprobs, top_tokens, top_logprobs] = wishes.answer_places(step.samples());
+pub fn run(cuda: &Cuda, step: &Step, logits: &mut Tensor) -> Result<()> {
+    let (at, extras) = (step.addresses(), step.extras());
+    let [logprobs, top_tokens, top_logprobs] = extras.logprob_addresses(step.samples());
     let params = LogprobsParams {
         logits: logits.storage.address(),
         sampling: at.sampling,
         tokens: at.tokens,
-        adjusted: wishes.adjustments(),
-        raw: wishes.raw(),
-        awaited: if step.batch().adjusts() { wishes.awaited() } else { 0 },
-        awaited_raw: wishes.awaited_raw(),
+        adjusted: extras.adjustments(),
+        raw: extras.raw(),
+        awaited: if step.batch().processes_logits() { extras.awaited() } else { 0 },
+        awaited_raw: extras.awaited_raw(),
         logprobs,
         top_tokens,
         top_logprobs,
         vocab: logits.cols() as i32,
         stride: logits.storage.stride() as i32,
     };
-    cuda.kernels.logprobs.launch(cuda.chaining, [step.samples(), 1, 1], 1024, 0, &params)?;
-    if cuda.context.is_capturing() { Ok(()) } else { step.bring_logprobs() }
+    cuda.kernels.logprobs.launch(cuda.chaining, [step.samples(), 1, 1], 1024, 0, &params)
 }

@@ -28,7 +28,6 @@ mod tests {
     use super::Params;
     use crate::backend::cuda::{
         add_rms_norm::AddRmsNormParams,
-        adjust::{AdjustParams, AdjustmentTwin},
         attention::{AttentionDecodeParams, AttentionPrefillParams},
         copy_blocks::CopyBlocksParams,
         embedding::EmbeddingParams,
@@ -36,6 +35,7 @@ mod tests {
         linear::LinearParams,
         logprobs::LogprobsParams,
         plan::{DecodeCta, DecodeRow, PrefillTile},
+        process_logits::{AdjustmentTwin, ProcessLogitsParams},
         rms_norm::RmsNormParams,
         rope_and_cache::RopeAndCacheParams,
         sample::{SampleParams, SamplingTwin},
@@ -55,8 +55,8 @@ mod tests {
 
     const TWINS: &[Twin] = &[
         twin::<AddRmsNormParams>("add_rms_norm.cu", "AddRmsNormParams"),
-        twin::<AdjustParams>("adjust.cu", "AdjustParams"),
-        twin::<AdjustmentTwin>("adjust.cu", "Adjustment"),
+        twin::<ProcessLogitsParams>("process_logits.cu", "ProcessLogitsParams"),
+        twin::<AdjustmentTwin>("process_logits.cu", "Adjustment"),
         twin::<AttentionDecodeParams>("attention_decode.cu", "AttentionDecodeParams"),
         twin::<AttentionPrefillParams>("attention_prefill.cu", "AttentionPrefillParams"),
         twin::<CopyBlocksParams>("copy_blocks.cu", "CopyBlocksParams"),

@@ -1,8 +1,10 @@
 //! See `ops/rms_norm.rs` for the contract, `kernels/rms_norm.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
+use super::matrix::Vector;
 use super::params::params;
-use super::{Cuda, Tensor, Vector};
+use super::storage::Tensor;
 use crate::error::Result;
 
 params! {

@@ -1,8 +1,12 @@
 //! See `ops/rope_and_cache.rs` for the contract, `kernels/rope_and_cache.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
+use super::kv_cache::KvCache;
+use super::matrix::Vector;
 use super::params::params;
-use super::{Cuda, KvCache, Step, Tensor, Vector};
+use super::step::Step;
+use super::storage::Tensor;
 use crate::backend::{AttentionSpec, QkNormRope};
 use crate::error::Result;
 

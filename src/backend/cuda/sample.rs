@@ -1,9 +1,11 @@
 //! See `ops/sample.rs` for the contract, `kernels/sample.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::{Address, Context};
 use super::kernels::{File, Kernel, Module, suffix};
 use super::params::params;
-use super::{Cuda, Step, Tensor};
+use super::step::Step;
+use super::storage::Tensor;
 use crate::backend::DType;
 use crate::error::Result;
 use std::sync::Arc;
@@ -14,8 +16,8 @@ params! {
         logits: Address,
         sampling: Address,
         masks: Address,
-        likeliest: Address,
-        noisiest: Address,
+        argmax: Address,
+        gumbel_argmax: Address,
         arrived: Address,
         vocab: i32,
         stride: i32,
@@ -47,7 +49,7 @@ params! {
 const _: () = assert!(size_of::<SamplingTwin>() == size_of::<crate::batch::Sampling>());
 
 /// Threads of a block that looks for the greatest logit, and of one that chooses.
-const LIKELIEST_THREADS: usize = 256;
+const ARGMAX_THREADS: usize = 256;
 const CHOOSE_THREADS: usize = 1024;
 /// Counters that reach from a logit of 32 down past -2^61 in bf16, and to -48 in f16: a second table is almost never wanted.
 const WINDOW_MAX: usize = 40_960;
@@ -56,7 +58,7 @@ const CLUSTER_MAX: usize = 8;
 
 /// The two kernels, and what a thread block of the second one can count.
 pub struct Kernels {
-    likeliest: Kernel,
+    argmax: Kernel,
     choose: Kernel,
     window: usize,
 }
@@ -69,7 +71,7 @@ impl Kernels {
         // The rest is for what the kernel declares itself.
         let counters = context.facts().block_shared_bytes.saturating_sub(2048) / 17 * 4;
         let window = (counters / 128 * 128).min(WINDOW_MAX);
-        let kernels = Kernels { likeliest: kernel("sample_likeliest")?, choose: kernel("sample_choose")?, window };
+        let kernels = Kernels { argmax: kernel("sample_argmax")?, choose: kernel("sample_choose")?, window };
         kernels.choose.allow_shared(kernels.shared_bytes())?;
         Ok(kernels)
     }
@@ -79,15 +81,15 @@ impl Kernels {
     }
 }
 
-pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
+pub fn run(cuda: &Cuda, step: &Step, logits: &Tensor) -> Result<()> {
     let (at, kernels, facts) = (step.addresses(), &cuda.kernels.sample, cuda.context.facts());
     let params = SampleParams {
         tokens: at.tokens,
         logits: logits.storage.address(),
         sampling: at.sampling,
-        masks: step.wishes().masks(),
-        likeliest: at.likeliest,
-        noisiest: at.noisiest,
+        masks: step.extras().masks(),
+        argmax: at.argmax,
+        gumbel_argmax: at.gumbel_argmax,
         arrived: at.arrived,
         vocab: logits.cols() as i32,
         stride: logits.storage.stride() as i32,
@@ -99,8 +101,8 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
         let useful = logits.cols().div_ceil(8 * threads).max(1);
         (fill * facts.processors).div_ceil(samples.max(1)).clamp(1, useful)
     };
-    let blocks = [splits(LIKELIEST_THREADS, 8), samples, 1];
-    kernels.likeliest.launch(cuda.chaining, blocks, LIKELIEST_THREADS, 0, &params)?;
+    let blocks = [splits(ARGMAX_THREADS, 8), samples, 1];
+    kernels.argmax.launch(cuda.chaining, blocks, ARGMAX_THREADS, 0, &params)?;
 
     let blocks = splits(CHOOSE_THREADS, 1);
     // An eighth of the device is left out, as clusters do not fill it to the last multiprocessor.
@@ -108,6 +110,5 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &Tensor) -> Result<()> {
     let cluster = if facts.capability < 90 { 1 } else { 1 << fits.min(blocks).clamp(1, CLUSTER_MAX).ilog2() };
     let blocks = [blocks / cluster * cluster, samples, 1];
     let shared = kernels.shared_bytes();
-    kernels.choose.launch_clusters(cuda.chaining, blocks, cluster, CHOOSE_THREADS, shared, &params)?;
-    if cuda.context.is_capturing() { Ok(()) } else { step.bring_tokens() }
+    kernels.choose.launch_clusters(cuda.chaining, blocks, cluster, CHOOSE_THREADS, shared, &params)
 }

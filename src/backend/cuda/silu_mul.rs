@@ -1,8 +1,9 @@
 //! See `ops/silu_mul.rs` for the contract, `kernels/silu_mul.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
 use super::params::params;
-use super::{Cuda, Tensor};
+use super::storage::Tensor;
 use crate::error::Result;
 
 params! {

@@ -2,21 +2,20 @@
 //!
 //! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, so
 //! that one copy takes a batch over. Where each array begins depends on the numbers of tokens, rows and samples alone: a graph captured
-//! for so many rows with one of each finds every later batch of as many at the same addresses. Block tables come last, so that the copy can stop
-//! where they end. What only some samples wish for lies elsewhere: see [`Wishes`].
+//! for a number of rows with one of each finds every later batch of that size at the same addresses. Block tables come last, so that the copy can stop
+//! where they end. What only some samples ask for lies elsewhere: see [`SamplingExtras`].
 //!
-//! Two steps may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
+//! Two batches may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
 
-use super::Tensor;
+use super::bytes::{numbers, put};
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
-use super::plan::{DecodeCta, DecodeLayout, DecodePlan, DecodeRow, Geometry, Plan, PrefillTile};
-use super::storage;
-use super::wishes::Wishes;
+use super::plan::{DecodeLayout, DecodePlan, Geometry, Plan, PrefillTile};
+use super::sampling_extras::{LogprobLayout, SamplingExtras};
+use super::storage::{self, Tensor};
 use crate::backend::DType;
-use crate::batch::{Adjustment, Batch, BatchLimits, BlockCopy, RANKED_MAX, Sampled, Sampling, TokenId};
+use crate::batch::{Batch, BatchLimits, Sampled, Sampling};
 use crate::error::Result;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,23 +40,23 @@ pub struct Step {
     /// Recorded when the tokens are on the host.
     finished: Event,
     host_tokens: Pinned,
-    hidden: Hidden,
-    /// As `Answers` says.
+    hidden_states: HiddenStates,
+    /// As `LogprobLayout` says.
     host_logprobs: Pinned,
-    /// `[rows]` ranks of the likeliest and noisiest tokens, tokens, arrival counts.
+    /// `[rows]` ranks of the argmax and of the argmax with noise, tokens, arrival counts.
     scratch: Arc<Memory>,
-    wishes: Wishes,
+    extras: SamplingExtras,
 }
 
-/// Final hidden states on their way to the host, for those who ask: most never do, and have no memory for it.
+/// Final hidden states on their way to the host. Allocated when a batch first asks for them, which most never do.
 #[derive(Default)]
-struct Hidden {
-    /// As the device has them. `[hiddens, stride]`
+struct HiddenStates {
+    /// As the device has them. `[pooled_rows, stride]`
     raw: Option<Pinned>,
     dtype: Option<DType>,
     stride: usize,
     cols: usize,
-    /// Of the step that came to its end. `[hiddens, cols]`
+    /// Of the pass that ended last. `[pooled_rows, cols]`
     values: Vec<f32>,
 }
 
@@ -83,7 +82,7 @@ struct Layout {
 pub enum Padding {
     /// None.
     None,
-    /// Greedy rows without a context, until there are so many in all: attention passes them over, and their tokens are dropped.
+    /// Greedy rows without a context, up to `rows` in all: attention skips them, and their tokens are dropped.
     To {
         /// Rows of the padded batch.
         rows: usize,
@@ -91,8 +90,8 @@ pub enum Padding {
 }
 
 impl Layout {
-    /// For so many tokens, rows, tokens of which something is asked, plans of decode and prefill tiles, and block tables with so many
-    /// entries.
+    /// For these numbers of tokens, of rows, of tokens that are sampled or pooled, of plans of decode and prefill tiles, and of entries
+    /// in block tables.
     fn new(
         tokens: usize,
         rows: usize,
@@ -125,13 +124,13 @@ impl Layout {
     /// For the largest batch.
     fn largest(limits: &BatchLimits, plans: usize, ctas: usize) -> Layout {
         let BatchLimits { tokens, rows, .. } = *limits;
-        let (asked, tiles) = (rows + limits.hiddens(), Plan::tiles_max(tokens, rows));
+        let (asked, tiles) = (rows + limits.pooled_rows(), Plan::tiles_max(tokens, rows));
         let plans = (plans, DecodeLayout::new(rows, ctas));
         Layout::new(tokens, rows, asked, plans, tiles, rows * limits.table_width())
     }
 }
 
-/// Where the device finds what an op reads of a step.
+/// Where the device finds what an op reads of a batch.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // named as in `Batch` and `Plan`
 pub struct Addresses {
@@ -144,8 +143,8 @@ pub struct Addresses {
     pub prefill_tiles: Address,
     pub block_tables: Address,
     pub tokens: Address,
-    pub likeliest: Address,
-    pub noisiest: Address,
+    pub argmax: Address,
+    pub gumbel_argmax: Address,
     pub arrived: Address,
 }
 
@@ -157,65 +156,6 @@ pub struct PlacedDecodePlan<'a> {
     pub counts: Address,
     pub rows: Address,
     pub ctas: Address,
-}
-
-/// Types without padding or pointers, whose bytes are the numbers a kernel reads.
-///
-/// # Safety
-///
-/// Every byte of a value is initialized.
-pub(super) unsafe trait Bytes: Copy {}
-// SAFETY: one number.
-unsafe impl Bytes for u32 {}
-// SAFETY: numbers of four bytes, without padding.
-unsafe impl Bytes for DecodeRow {}
-// SAFETY: as above.
-unsafe impl Bytes for DecodeCta {}
-// SAFETY: as above.
-unsafe impl Bytes for PrefillTile {}
-// SAFETY: numbers of four and eight bytes, whose sizes add up to that of the whole.
-unsafe impl Bytes for Sampling {}
-const _: () = assert!(size_of::<Sampling>() == 4 * 14 + 8 * 2);
-// SAFETY: three numbers of four bytes.
-unsafe impl Bytes for Adjustment {}
-const _: () = assert!(size_of::<Adjustment>() == 12);
-// SAFETY: two numbers of four bytes.
-unsafe impl Bytes for BlockCopy {}
-const _: () = assert!(size_of::<BlockCopy>() == 8);
-
-/// Writes `values` at byte `at` and returns where they end.
-pub(super) fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
-    let bytes = size_of_val(values);
-    // SAFETY: `values` are so many initialized bytes by `Bytes`.
-    let from = unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), bytes) };
-    to[at..at + bytes].copy_from_slice(from);
-    at + bytes
-}
-
-/// Bytes as the numbers of four bytes that they are.
-fn numbers<T: Number>(bytes: &[u8]) -> &[T] {
-    assert!(bytes.as_ptr().cast::<T>().is_aligned() && size_of::<T>() == 4);
-    // SAFETY: aligned by the line above, and any four bytes are such a number.
-    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / 4) }
-}
-
-/// A number of four bytes, which may be any.
-trait Number {}
-impl Number for TokenId {}
-impl Number for f32 {}
-
-/// How log-probabilities lie in memory: of the chosen tokens, then the likeliest tokens, then theirs.
-pub(super) struct Answers;
-
-impl Answers {
-    /// Of one sample.
-    pub(super) const BYTES: usize = 4 + 8 * RANKED_MAX;
-
-    /// Ranges of the three arrays for so many samples, in bytes.
-    pub(super) fn of(samples: usize) -> [Range<usize>; 3] {
-        let (one, ranked) = (4 * samples, 4 * samples * RANKED_MAX);
-        [0..one, one..one + ranked, one + ranked..one + 2 * ranked]
-    }
 }
 
 impl Step {
@@ -234,7 +174,7 @@ impl Step {
         )
     }
 
-    /// A second step over the device memory of this one.
+    /// A second batch over the device memory of this one.
     pub fn twin(&self, context: &Arc<Context>) -> Result<Step> {
         let plan = Step::plan_for(&self.limits, &self.plan.windows(), self.ctas)?;
         Step::sharing(context, &self.limits, plan, self.ctas, self.device.clone(), self.scratch.clone())
@@ -266,15 +206,15 @@ impl Step {
             uploaded: Event::new(context, EventKind::Order)?,
             finished: Event::new(context, EventKind::Timing)?,
             host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
-            hidden: Hidden::default(),
+            hidden_states: HiddenStates::default(),
             host_logprobs: Pinned::zeroed(
                 context,
-                Answers::BYTES * limits.rows,
+                LogprobLayout::BYTES * limits.rows,
                 "log-probabilities in pinned memory",
                 KNOB,
             )?,
             scratch,
-            wishes: Wishes::new(context, limits.rows)?,
+            extras: SamplingExtras::new(context, limits.rows)?,
         })
     }
 
@@ -316,7 +256,7 @@ impl Step {
         let batch = &self.batch;
         self.plan.make(batch, geometry);
         let tiles = self.plan.tiles.len();
-        let asked = batch.samples() + batch.hiddens();
+        let asked = batch.samples() + batch.pooled_rows();
         let table_entries = batch.block_tables.len();
         let plans = (self.plan.decode.len(), DecodeLayout::new(batch.rows(), self.ctas));
         self.layout = Layout::new(batch.tokens(), batch.rows(), asked, plans, tiles, table_entries);
@@ -325,8 +265,8 @@ impl Step {
         put(to, at.positions, &batch.positions);
         put(to, at.slots, &batch.slots);
         put(to, at.row_starts, &batch.row_starts);
-        let hidden_tokens = put(to, at.gathered_tokens, &batch.sampled_tokens);
-        put(to, hidden_tokens, &batch.hidden_tokens);
+        let pooled_tokens = put(to, at.gathered_tokens, &batch.sampled_tokens);
+        put(to, pooled_tokens, &batch.pooled_tokens);
         put(to, at.sampling, &batch.sampling);
         for (index, plan) in self.plan.decode.iter().enumerate() {
             let (begin, within) = (at.decode + index * at.decode_plan.end, &at.decode_plan);
@@ -339,7 +279,7 @@ impl Step {
         put(to, at.block_tables, &batch.block_tables);
         self.begun.record()?;
         self.host.upload(0..at.end, &self.device, 0)?;
-        self.wishes.stage(batch)?;
+        self.extras.stage(batch)?;
         self.uploaded.record()
     }
 
@@ -363,36 +303,30 @@ impl Step {
     }
 
     /// Adjustments, masks, and what is kept for log-probabilities.
-    pub fn wishes(&self) -> &Wishes {
-        &self.wishes
+    pub fn extras(&self) -> &SamplingExtras {
+        &self.extras
     }
 
-    /// Marks the end of the step.
+    /// Begins the download of what the batch asked for, and marks the end of the pass.
     pub fn finish(&mut self) -> Result<()> {
+        if self.samples > 0 {
+            let offset = (self.addresses().tokens - self.scratch.address()) as usize;
+            self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
+        }
+        if self.batch.wants_logprobs() {
+            let bytes = LogprobLayout::BYTES * self.samples;
+            self.host_logprobs.download(self.extras.logprobs(), 0, bytes)?;
+        }
         self.finished.record()
     }
 
-    /// Brings the tokens to the host, and marks the end of the step.
-    pub fn bring_tokens(&mut self) -> Result<()> {
-        let offset = (self.addresses().tokens - self.scratch.address()) as usize;
-        self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
-        self.finish()
-    }
-
-    /// Brings the log-probabilities to the host, and marks the end of the step anew.
-    pub fn bring_logprobs(&mut self) -> Result<()> {
-        let bytes = Answers::BYTES * self.samples;
-        self.host_logprobs.download(self.wishes.answers(), 0, bytes)?;
-        self.finish()
-    }
-
     /// Begins to bring the final hidden states to the host that the batch asks for: the rows of `gathered` after its samples.
-    pub fn keep_hidden(&mut self, context: &Arc<Context>, gathered: &Tensor, dtype: DType) -> Result<()> {
-        let (stride, hidden) = (gathered.storage.stride(), &mut self.hidden);
+    pub fn keep_hidden_states(&mut self, context: &Arc<Context>, gathered: &Tensor, dtype: DType) -> Result<()> {
+        let (stride, hidden) = (gathered.storage.stride(), &mut self.hidden_states);
         let raw = match hidden.raw.take() {
             Some(raw) => raw,
             None => {
-                let bytes = self.limits.hiddens() * stride * dtype.bytes();
+                let bytes = self.limits.pooled_rows() * stride * dtype.bytes();
                 Pinned::zeroed(context, bytes, "hidden states in pinned memory", KNOB)?
             }
         };
@@ -400,40 +334,40 @@ impl Step {
         gathered.storage.download(self.batch.samples()..gathered.rows(), dtype, hidden.raw.insert(raw))
     }
 
-    /// Waits for the end of the step, and makes its hidden states readable.
+    /// Waits for the end of the pass, and makes its hidden states readable.
     pub fn arrive(&mut self) -> Result<()> {
         self.finished.wait()?;
-        let Hidden { raw, dtype, stride, cols, values } = &mut self.hidden;
+        let HiddenStates { raw, dtype, stride, cols, values } = &mut self.hidden_states;
         values.clear();
         if let (Some(raw), Some(dtype)) = (raw, dtype)
-            && self.batch.hiddens() > 0
+            && self.batch.pooled_rows() > 0
         {
-            let bytes = self.batch.hiddens() * *stride * dtype.bytes();
+            let bytes = self.batch.pooled_rows() * *stride * dtype.bytes();
             storage::widen(&raw.bytes()[..bytes], *stride, *cols, *dtype, values);
         }
         Ok(())
     }
 
-    /// Whether the step has come to its end.
+    /// Whether the pass has ended.
     pub fn is_finished(&self) -> Result<bool> {
         self.finished.is_reached()
     }
 
-    /// What was asked for, once the step has come to its end; hidden states once it has [arrived](Self::arrive).
-    pub fn sampled(&self) -> Result<Sampled<'_>> {
-        self.finished.wait()?;
-        let ranked = if self.batch.wants_logprobs() { self.samples } else { 0 };
-        let [logprobs, top_tokens, top_logprobs] = Answers::of(ranked).map(|at| &self.host_logprobs.bytes()[at]);
-        Ok(Sampled {
+    /// What was asked for, once it has [arrived](Self::arrive).
+    pub fn sampled(&self) -> Sampled<'_> {
+        let asking = if self.batch.wants_logprobs() { self.samples } else { 0 };
+        let [logprobs, top_tokens, top_logprobs] =
+            LogprobLayout::ranges(asking).map(|at| &self.host_logprobs.bytes()[at]);
+        Sampled {
             tokens: numbers(&self.host_tokens.bytes()[..4 * self.samples]),
             logprobs: numbers(logprobs),
             top_tokens: numbers(top_tokens),
             top_logprobs: numbers(top_logprobs),
-            hidden: &self.hidden.values,
-        })
+            hidden_states: &self.hidden_states.values,
+        }
     }
 
-    /// How long the device worked on the step, which has come to its end.
+    /// How long the device worked on the pass, which has ended.
     pub fn device_time(&self) -> Result<Duration> {
         let milliseconds = self.begun.milliseconds_to(&self.finished)?;
         Ok(Duration::from_secs_f32(milliseconds.max(0.0) / 1e3))
@@ -453,8 +387,8 @@ impl Step {
             sampling: place(layout.sampling),
             prefill_tiles: place(layout.prefill_tiles),
             block_tables: place(layout.block_tables),
-            likeliest: scratch,
-            noisiest: scratch + 8 * rows,
+            argmax: scratch,
+            gumbel_argmax: scratch + 8 * rows,
             tokens: scratch + 16 * rows,
             arrived: scratch + 20 * rows,
         }

@@ -7,6 +7,9 @@ use half::{bf16, f16};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Activations on the device.
+pub type Tensor = crate::backend::Tensor<Storage>;
+
 /// Rows of numbers in the model's type. Each row begins at a multiple of 16 bytes, whatever its length.
 pub struct Storage {
     memory: Memory,

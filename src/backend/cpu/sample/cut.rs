@@ -1,6 +1,6 @@
 //! Finds how unlikely a token may be and still be kept, without sorting.
 //!
-//! Scores are not positive, so the bits of their absolute value order them: key 0 is the likeliest token. The cut is
+//! Scores are not positive, so the bits of their absolute value order them: key 0 is the most probable token. The cut is
 //! found digit by digit: a histogram over the first digit of all keys tells which bin it lies in, one over the second
 //! digit of that bin's keys where in there, and so on. Sums are of whole numbers, the same in any order.
 #![allow(unsafe_code)]
@@ -15,7 +15,7 @@ pub type Key = u32;
 /// Every token is kept, those at minus infinity apart.
 pub const KEEP_ALL: Key = f32::MAX.to_bits();
 
-/// Scores of a row: `(logit - greatest logit) / temperature`, so that the likeliest token has 0.
+/// Scores of a row: `(logit - greatest logit) / temperature`, so that the most probable token has 0.
 #[derive(Clone, Copy)]
 pub struct Scores<'a> {
     pub row: Row<'a>,
@@ -35,13 +35,13 @@ impl Scores<'_> {
         scores
     }
 
-    /// The key of the k-th likeliest token.
+    /// The key of the k-th most probable token.
     #[inline(always)]
     pub fn cut_at_count<L: Lanes>(&self, lanes: L, k: u32) -> Key {
         self.cut(lanes, KEEP_ALL, Count, |_| u64::from(k))
     }
 
-    /// The key at which the likeliest tokens first hold the share `p` of all probability down to `limit`.
+    /// The key at which the most probable tokens first hold the share `p` of all probability down to `limit`.
     #[inline(always)]
     pub fn cut_at_share<L: Lanes>(&self, lanes: L, limit: Key, p: f32) -> Key {
         self.cut(lanes, limit, Weight, |total| (f64::from(p) * total as f64).ceil() as u64)
@@ -82,15 +82,15 @@ impl Scores<'_> {
         shift: u32,
     ) -> u32 {
         let mut bins = [0; 1024];
-        let likeliest = -f32::from_bits(prefix << (shift + 10));
-        let unlikeliest = -f32::from_bits((prefix << (shift + 10) | ((1 << (shift + 10)) - 1)).min(limit));
+        let most = -f32::from_bits(prefix << (shift + 10));
+        let least = -f32::from_bits((prefix << (shift + 10) | ((1 << (shift + 10)) - 1)).min(limit));
         for start in self.row.chunks() {
             let scores = self.chunk(lanes, start);
-            if greatest(lanes, &scores) < unlikeliest {
+            if greatest(lanes, &scores) < least {
                 continue;
             }
             for score in scores {
-                if score <= likeliest && score >= unlikeliest {
+                if score <= most && score >= least {
                     bins[(key(score) >> shift & 1023) as usize] += measure.one(score);
                 }
             }

@@ -5,7 +5,7 @@
 //!
 //! To the bit, the rule is this. A logit that is NaN or masked is none. With `m` the greatest logit, the score of a token
 //! is `s = (logit - m) / temperature` in f32. Top-k keeps scores not below the k-th. Top-p weighs each kept token with
-//! [`noise::weight`]`(s)` and keeps the likeliest until their sum reaches the share, rounded up. Min-p keeps scores not
+//! [`noise::weight`]`(s)` and keeps the most probable until their sum reaches the share, rounded up. Min-p keeps scores not
 //! below [`noise::ln`]`(min_p)`. The choice is the greatest `s + gumbel`, the lowest token id among equals.
 
 #![allow(unsafe_code)]
@@ -38,11 +38,11 @@ fn choose(logits: &[f32], sampling: &Sampling, batch: &Batch) -> TokenId {
     };
     let mut kept: Vec<(TokenId, f32)> = (0..).zip(logits.iter().copied()).collect();
     kept.retain(|(token, logit)| !logit.is_nan() && may_be(*token));
-    // Likeliest first; the sort is stable, so that equal ones stay in the order of their ids.
+    // The greatest first; the sort is stable, so that equal ones stay in the order of their ids.
     kept.sort_by(|a, b| b.1.partial_cmp(&a.1).expect("NaNs are gone"));
-    let Some(&(likeliest, greatest)) = kept.first() else { return 0 };
+    let Some(&(argmax, greatest)) = kept.first() else { return 0 };
     if sampling.temperature == 0.0 || greatest.is_infinite() {
-        return likeliest;
+        return argmax;
     }
     for (_, logit) in &mut kept {
         *logit = (*logit - greatest) / sampling.temperature;
@@ -112,12 +112,12 @@ struct Choose<'a> {
 impl Kernel for Choose<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let likeliest = self.row.likeliest(lanes);
-        *self.token = likeliest.token;
-        if self.sampling.temperature > 0.0 && likeliest.logit.is_finite() {
-            let scores = Scores { row: self.row, greatest: likeliest.logit, temperature: self.sampling.temperature };
+        let argmax = self.row.argmax(lanes);
+        *self.token = argmax.token;
+        if self.sampling.temperature > 0.0 && argmax.logit.is_finite() {
+            let scores = Scores { row: self.row, greatest: argmax.logit, temperature: self.sampling.temperature };
             let limit = filter(lanes, &scores, self.sampling);
-            *self.token = noisiest(lanes, &scores, self.sampling, limit, likeliest.token);
+            *self.token = gumbel_argmax(lanes, &scores, self.sampling, limit, argmax.token);
         }
     }
 }
@@ -140,12 +140,12 @@ fn filter<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling) -> Key {
 
 /// The token with the greatest noisy score among those that `limit` keeps.
 #[inline(always)]
-fn noisiest<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling, limit: Key, likeliest: TokenId) -> TokenId {
+fn gumbel_argmax<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling, limit: Key, argmax: TokenId) -> TokenId {
     let least = -f32::from_bits(limit);
-    // The noisy score of the likeliest token is a bound that few others can pass: most chunks need no random numbers.
-    let chunk = likeliest as usize / CHUNK * CHUNK;
-    let mut bound = noise(lanes, sampling, chunk)[likeliest as usize - chunk];
-    let (mut token, mut best) = (likeliest, f32::NEG_INFINITY);
+    // The noisy score of the most probable token is a bound that few others can pass: most chunks need no random numbers.
+    let chunk = argmax as usize / CHUNK * CHUNK;
+    let mut bound = noise(lanes, sampling, chunk)[argmax as usize - chunk];
+    let (mut token, mut best) = (argmax, f32::NEG_INFINITY);
     for start in scores.row.chunks() {
         let mut chunk = scores.chunk(lanes, start);
         let greatest_score = greatest(lanes, &chunk);

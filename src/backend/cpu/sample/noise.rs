@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_fractions_of_the_likeliest() {
+    fn weights_are_fractions_of_the_greatest() {
         assert_eq!(weight(0.0), 1 << 40);
         assert_eq!(weight(-0.0), 1 << 40);
         for i in 0..2_700 {

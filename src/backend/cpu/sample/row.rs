@@ -20,7 +20,7 @@ pub struct Row<'a> {
 
 /// The greatest logit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Likeliest {
+pub struct Argmax {
     /// Minus infinity if no token may be chosen but those that are minus infinity themselves.
     pub logit: f32,
     /// The first token that has it; 0 if no token may be chosen.
@@ -56,7 +56,7 @@ impl Row<'_> {
 
     /// The greatest logit and the first token that has it.
     #[inline(always)]
-    pub fn likeliest<L: Lanes>(&self, lanes: L) -> Likeliest {
+    pub fn argmax<L: Lanes>(&self, lanes: L) -> Argmax {
         let (mut logit, mut at) = (f32::NEG_INFINITY, 0);
         for start in self.chunks() {
             let greatest = greatest(lanes, &self.chunk(lanes, start));
@@ -71,7 +71,7 @@ impl Row<'_> {
         } else {
             at + first_equal(&self.chunk(lanes, at), logit)
         };
-        Likeliest { logit, token: token as TokenId }
+        Argmax { logit, token: token as TokenId }
     }
 }
 

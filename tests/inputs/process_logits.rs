@@ -1,4 +1,4 @@
-//! Cases of `adjust`.
+//! Cases of `process_logits`.
 
 use super::{Random, ask};
 use nanovllm::batch::{Adjustment, Batch, FROM_PREVIOUS, Sampling, TokenId};
@@ -35,7 +35,7 @@ pub enum Biases {
     SomeBans,
 }
 
-/// What the token of the step before is, of which the device alone knows.
+/// What the token of the pass before is, of which the device alone knows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Awaits {
     Nothing,
@@ -81,7 +81,7 @@ pub const CASES: &[(&str, Case)] = &[
     ),
 ];
 
-/// Logits that `round` can hold, what is asked of them, and the tokens of the step before.
+/// Logits that `round` can hold, what is asked of them, and the tokens of the pass before.
 pub fn inputs(case: &Case, round: impl Fn(f32) -> f32) -> (Vec<f32>, Batch, Vec<TokenId>) {
     let mut random = Random(11);
     let logits = random.numbers(case.samples * case.vocab, 9.0).into_iter().map(round).collect();
@@ -92,7 +92,7 @@ pub fn inputs(case: &Case, round: impl Fn(f32) -> f32) -> (Vec<f32>, Batch, Vec<
         let mut sampling = case.sampling;
         previous.push(random.below(case.vocab) as TokenId);
         if case.awaits == Awaits::AnyToken && sample != 2 {
-            // The samples of the step before lay in another order.
+            // The samples of the pass before lay in another order.
             let from = case.samples - 1 - sample;
             sampling.awaited = FROM_PREVIOUS | from as u32;
         }

@@ -36,7 +36,7 @@ __device__ inline unsigned long long warp_prefix(unsigned long long v) {
 
 // Used by all threads of a cluster at once. Codes of logits are named by their distance from that of the greatest.
 template <class T>
-struct Tally {
+struct Histogram {
     static constexpr int GROUP = 32;
     static constexpr uint32_t NOTHING = UINT32_MAX;
 
@@ -57,7 +57,7 @@ struct Tally {
     }
 
     // On an empty table.
-    __device__ Tally(const Row<T>& row, const Sampling& s, float greatest, uint8_t* shared, uint32_t window)
+    __device__ Histogram(const Row<T>& row, const Sampling& s, float greatest, uint8_t* shared, uint32_t window)
         : row(row), s(s), greatest(greatest), window(window), counts(reinterpret_cast<uint32_t*>(shared)),
           group_sums(reinterpret_cast<unsigned long long*>(counts + window)), top(code_of(greatest)), span(top - code_of(-INFINITY)) {}
 

@@ -1,4 +1,4 @@
-//! Changes the logits of some tokens before one is chosen: penalties, biases, bans. The formula is that of
+//! Processes logits before a token is chosen: penalties, logit bias and bans, each of some tokens. The formula is that of
 //! [`Adjustment`](crate::batch::Adjustment).
 
 use crate::backend::{Backend, Tensor};
@@ -8,13 +8,13 @@ use crate::backend::{Backend, Tensor};
 /// | `logits` | `[samples, vocab]`, changed in place |
 ///
 /// Computed in f32, each operation rounded by itself, then rounded to the number type of `logits`; a bias of minus infinity
-/// leaves NaN. What was there before is kept in the step until [`logprobs`](crate::ops::logprobs) puts it back. A token that a
+/// leaves NaN. What was there before is kept with the batch until [`logprobs`](crate::ops::logprobs) puts it back. A token that a
 /// sample awaits is counted without being listed, too.
 ///
 /// # Panics
 ///
 /// If the shapes disagree: only a wrong model can cause it, never a user's input.
-pub fn adjust<B: Backend>(backend: &mut B, step: &mut B::Step, logits: &mut Tensor<B::Storage>) {
+pub fn process_logits<B: Backend>(backend: &mut B, step: &mut B::Step, logits: &mut Tensor<B::Storage>) {
     assert_eq!(logits.rows(), B::batch(step).samples());
-    backend.adjust(step, logits);
+    backend.process_logits(step, logits);
 }

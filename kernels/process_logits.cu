@@ -1,8 +1,8 @@
-// Changes the logits of some tokens. Contract: src/ops/adjust.rs. Formula: `Adjustment` in src/batch.rs. Reference: src/backend/cpu/adjust.rs,
+// Penalties and logit bias. Contract: src/ops/process_logits.rs. Formula: `Adjustment` in src/batch.rs. Reference: src/backend/cpu/process_logits.rs,
 // of which this gives the same bits, rounded to the type of the logits.
 //
-// Bound by latency: a few thousand scattered numbers. One thread block a sample. The token that a sample awaits lies on the device, where the
-// step before left it; it may be one of those listed or not.
+// Bound by latency: a few thousand scattered numbers. One thread block per sample. The token that a sample awaits lies on the device, where the
+// pass before left it; it may be one of those listed or not.
 #include "common/dependent_launch.cuh"
 #include "common/logits.cuh"
 
@@ -14,11 +14,11 @@ struct Adjustment {
 };
 
 template <class T>
-struct AdjustParams {
+struct ProcessLogitsParams {
     T* logits;                      // [samples, stride]
     const Sampling* sampling;       // [samples]
     const Adjustment* adjustments;  // each sample names its range
-    const uint32_t* previous;       // [samples] of the step before
+    const uint32_t* previous;       // [samples] of the pass before
     T* raw;                         // [adjustments]: what was there before
     uint32_t* awaited;              // [samples]: the token that was adjusted without being listed, or NO_TOKEN
     T* awaited_raw;                 // [samples]: what was there before
@@ -40,7 +40,7 @@ __device__ inline float adjusted(float logit, const Adjustment& it, const Sampli
 
 // Grid [samples], block [256].
 template <class T>
-__device__ void adjust(const AdjustParams<T>& p) {
+__device__ void process_logits(const ProcessLogitsParams<T>& p) {
     launch_dependents();
     grid_dependency_wait();
     const int sample = blockIdx.x;
@@ -67,9 +67,9 @@ __device__ void adjust(const AdjustParams<T>& p) {
     }
 }
 
-extern "C" __global__ void nvllm_k_adjust_bf16(const __grid_constant__ AdjustParams<bf16> p) {
-    adjust(p);
+extern "C" __global__ void nvllm_k_process_logits_bf16(const __grid_constant__ ProcessLogitsParams<bf16> p) {
+    process_logits(p);
 }
-extern "C" __global__ void nvllm_k_adjust_f16(const __grid_constant__ AdjustParams<f16> p) {
-    adjust(p);
+extern "C" __global__ void nvllm_k_process_logits_f16(const __grid_constant__ ProcessLogitsParams<f16> p) {
+    process_logits(p);
 }

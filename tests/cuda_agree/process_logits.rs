@@ -1,6 +1,6 @@
-//! `adjust`: the bits of the CPU's, rounded to the number type.
+//! `process_logits`: the bits of the CPU's, rounded to the number type.
 
-use crate::inputs::adjust::{CASES, inputs};
+use crate::inputs::process_logits::{CASES, inputs};
 use crate::inputs::{ask, comparable, limits};
 use crate::scene::{filled, on_device, rounded};
 use nanovllm::backend::Backend;
@@ -22,18 +22,20 @@ fn adjusted_logits_are_those_of_the_cpu() {
     on_device(|cuda, dtype| {
         for (name, case) in CASES {
             let (logits, batch, previous) = inputs(case, |logit| rounded(logit, dtype));
-            let wanted = reference::adjust(&logits, case.vocab, &batch, &previous);
+            let wanted = reference::process_logits(&logits, case.vocab, &batch, &previous);
             let wanted: Vec<f32> = wanted.into_iter().map(|logit| rounded(logit, dtype)).collect();
             let mut logits = filled(cuda, &logits, case.vocab);
-            // The step before leaves its tokens on the device.
-            let mut first = cuda.step(&limits(&batch)).unwrap();
-            let mut second = cuda.twin(&first).unwrap();
-            cuda.stage(&mut first, &choosing(&previous)).unwrap();
-            ops::sample(cuda, &mut first, &logits);
-            cuda.stage(&mut second, &batch).unwrap();
-            ops::adjust(cuda, &mut second, &mut logits);
+            // The pass before leaves its tokens on the device.
+            let mut passes = cuda.device_batches(&limits(&batch)).unwrap();
+            let [first, second] = &mut passes[..] else { panic!("two passes may be in flight") };
+            cuda.upload(first, &choosing(&previous)).unwrap();
+            ops::sample(cuda, first, &logits);
+            cuda.finish(first).unwrap();
+            cuda.upload(second, &batch).unwrap();
+            ops::process_logits(cuda, second, &mut logits);
             assert_eq!(comparable(&cuda.read(&logits).unwrap()), comparable(&wanted), "{name}, {dtype:?}");
-            assert_eq!(cuda.sampled(&first).unwrap().tokens, previous, "{name}, {dtype:?}");
+            assert!(cuda.poll(first, None).unwrap());
+            assert_eq!(cuda.results(first).tokens, previous, "{name}, {dtype:?}");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! See `ops/adjust.rs` for the contract.
+//! See `ops/process_logits.rs` for the contract.
 
 use super::{Step, Tensor};
 use crate::batch::{Adjustment, Batch, FROM_PREVIOUS, NO_TOKEN, Sampling, TokenId};

@@ -1,8 +1,8 @@
-//! `adjust`: the same bits as the specification.
+//! `process_logits`: the same bits as the specification.
 
 use crate::column::{Column, Op, agrees};
-use crate::inputs::adjust::{Awaits, CASES, Case, inputs};
-use crate::inputs::{comparable, limits};
+use crate::inputs::process_logits::{Awaits, CASES, Case, inputs};
+use crate::inputs::{comparable, uploaded};
 use nanovllm::backend::cpu::reference;
 use nanovllm::batch::{Batch, NO_TOKEN};
 use nanovllm::ops;
@@ -21,15 +21,14 @@ impl Op for Adjust {
 
     fn expected(case: &Case) -> Vec<f32> {
         let (logits, batch, _) = inputs(&known(case), |logit| logit);
-        comparable(&reference::adjust(&logits, case.vocab, &batch, &[]))
+        comparable(&reference::process_logits(&logits, case.vocab, &batch, &[]))
     }
 
     fn computed<B: Column>(backend: &mut B, case: &Case) -> Vec<f32> {
         let (logits, batch, _) = inputs(&known(case), |logit| logit);
-        let mut step = backend.step(&limits(&batch)).unwrap();
-        backend.stage(&mut step, &batch).unwrap();
+        let mut step = uploaded(backend, &batch);
         let mut logits = backend.filled(&logits, case.vocab);
-        ops::adjust(backend, &mut step, &mut logits);
+        ops::process_logits(backend, &mut step, &mut logits);
         comparable(&backend.read(&logits))
     }
 }
@@ -57,7 +56,7 @@ fn a_token_of_the_pass_before_counts_as_if_it_were_listed() {
             let known = nanovllm::batch::Sampling { awaited: NO_TOKEN, ..*sampling };
             crate::inputs::ask(&mut counted, known, adjustments);
         }
-        let wanted = comparable(&reference::adjust(&logits, case.vocab, &counted, &[]));
-        assert_eq!(comparable(&reference::adjust(&logits, case.vocab, &batch, &previous)), wanted, "{name}");
+        let wanted = comparable(&reference::process_logits(&logits, case.vocab, &counted, &[]));
+        assert_eq!(comparable(&reference::process_logits(&logits, case.vocab, &batch, &previous)), wanted, "{name}");
     }
 }

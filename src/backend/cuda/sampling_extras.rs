@@ -1,22 +1,37 @@
-//! What some samples wish for beyond the numbers of [`Sampling`](crate::batch::Sampling): adjusted tokens, masks, log-probabilities.
+//! What some samples ask for beyond the numbers of [`Sampling`](crate::batch::Sampling): adjusted tokens, masks, log-probabilities.
 //! Blocks to copy are as rare and lie with them.
 //!
-//! Nobody knows how much that will be: a penalty may adjust as many tokens as a sequence has, and a mask is as long as the
+//! Their size is not known when an engine opens: a penalty may change as many tokens as a sequence has, and a mask is as long as the
 //! vocabulary. The memory grows to twice of what is lacking, so that a steady state allocates nothing. Its addresses may change between
-//! two steps; nothing that reads it is captured in a graph.
+//! two passes; nothing that reads it is captured in a graph.
 
+use super::bytes::put;
 use super::driver::{Address, Context, Memory, Pinned};
-use super::step::{Answers, put};
-use crate::batch::{Adjustment, Batch};
+use crate::batch::{Adjustment, Batch, MAX_LOGPROBS};
 use crate::error::Result;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of adjustments and masks for which there is room when an engine opens.
 const FIRST_BYTES: usize = 64 << 10;
 const KNOB: &str = "memory_utilization";
 
-/// The wishes of one batch, on the host and on the device.
-pub struct Wishes {
+/// How log-probabilities lie in memory: those of the chosen tokens, then the top tokens, then the log-probabilities of these.
+pub struct LogprobLayout;
+
+impl LogprobLayout {
+    /// Bytes per sample.
+    pub const BYTES: usize = 4 + 8 * MAX_LOGPROBS;
+
+    /// Byte ranges of the three arrays for `samples` samples.
+    pub fn ranges(samples: usize) -> [Range<usize>; 3] {
+        let (one, top) = (4 * samples, 4 * samples * MAX_LOGPROBS);
+        [0..one, one..one + top, one + top..one + 2 * top]
+    }
+}
+
+/// The extras of one batch, on the host and on the device.
+pub struct SamplingExtras {
     context: Arc<Context>,
     /// `[adjustments]`, then `[masks]`, then `[copies]`.
     host: Pinned,
@@ -30,14 +45,14 @@ pub struct Wishes {
     /// Tokens that were adjusted without being listed `[rows]`, and what was there before `[rows]`.
     awaited: Memory,
     rows: usize,
-    /// As [`Answers`] says.
-    answers: Memory,
+    /// As [`LogprobLayout`] says.
+    logprobs: Memory,
 }
 
-impl Wishes {
+impl SamplingExtras {
     /// For batches of up to `rows` rows.
-    pub fn new(context: &Arc<Context>, rows: usize) -> Result<Wishes> {
-        Ok(Wishes {
+    pub fn new(context: &Arc<Context>, rows: usize) -> Result<SamplingExtras> {
+        Ok(SamplingExtras {
             context: context.clone(),
             host: Pinned::zeroed(context, FIRST_BYTES, "adjustments and masks in pinned memory", KNOB)?,
             device: Memory::new(context, FIRST_BYTES, "adjustments and masks", KNOB)?,
@@ -46,7 +61,7 @@ impl Wishes {
             raw: Memory::new(context, raw_bytes(FIRST_BYTES), "adjusted logits", KNOB)?,
             awaited: Memory::new(context, 6 * rows, "adjusted logits", KNOB)?,
             rows,
-            answers: Memory::new(context, Answers::BYTES * rows, "log-probabilities", KNOB)?,
+            logprobs: Memory::new(context, LogprobLayout::BYTES * rows, "log-probabilities", KNOB)?,
         })
     }
 
@@ -101,13 +116,13 @@ impl Wishes {
     }
 
     /// Log-probabilities of all samples.
-    pub fn answers(&self) -> &Memory {
-        &self.answers
+    pub fn logprobs(&self) -> &Memory {
+        &self.logprobs
     }
 
-    /// Where the three arrays of so many samples lie.
-    pub fn answer_places(&self, samples: usize) -> [Address; 3] {
-        Answers::of(samples).map(|range| self.answers.address() + range.start as u64)
+    /// Addresses of the three arrays for `samples` samples.
+    pub fn logprob_addresses(&self, samples: usize) -> [Address; 3] {
+        LogprobLayout::ranges(samples).map(|range| self.logprobs.address() + range.start as u64)
     }
 }
 

@@ -1,12 +1,14 @@
-//! See `ops/adjust.rs` for the contract, `kernels/adjust.cu` for the work.
+//! See `ops/process_logits.rs` for the contract, `kernels/process_logits.cu` for the work.
 
+use super::device::Cuda;
 use super::driver::Address;
 use super::params::params;
-use super::{Cuda, Step, Tensor};
+use super::step::Step;
+use super::storage::Tensor;
 use crate::error::Result;
 
 params! {
-    AdjustParams {
+    ProcessLogitsParams {
         logits: Address,
         sampling: Address,
         adjustments: Address,
@@ -25,16 +27,16 @@ params! {
 const _: () = assert!(size_of::<AdjustmentTwin>() == size_of::<crate::batch::Adjustment>());
 
 pub fn run(cuda: &Cuda, step: &mut Step, logits: &mut Tensor) -> Result<()> {
-    let (at, wishes) = (step.addresses(), step.wishes());
-    let params = AdjustParams {
+    let (at, extras) = (step.addresses(), step.extras());
+    let params = ProcessLogitsParams {
         logits: logits.storage.address(),
         sampling: at.sampling,
-        adjustments: wishes.adjustments(),
+        adjustments: extras.adjustments(),
         previous: at.tokens,
-        raw: wishes.raw(),
-        awaited: wishes.awaited(),
-        awaited_raw: wishes.awaited_raw(),
+        raw: extras.raw(),
+        awaited: extras.awaited(),
+        awaited_raw: extras.awaited_raw(),
         stride: logits.storage.stride() as i32,
     };
-    cuda.kernels.adjust.launch(cuda.chaining, [step.samples(), 1, 1], 256, 0, &params)
+    cuda.kernels.process_logits.launch(cuda.chaining, [step.samples(), 1, 1], 256, 0, &params)
 }

@@ -1,0 +1,18 @@
+//! Copies the final hidden states of the pooled tokens to the host: rows `samples..` of `gathered`.
+
+use crate::backend::{Backend, Tensor};
+
+/// | tensor | shape |
+/// |--------|-------|
+/// | `gathered` | `[samples + pooled_rows, hidden]` |
+///
+/// # Panics
+///
+/// If the shapes disagree: only a wrong model can cause it, never a user's input.
+pub fn keep_hidden_states<B: Backend>(backend: &mut B, step: &mut B::Step, gathered: &Tensor<B::Storage>) {
+    let batch = B::batch(step);
+    assert_eq!(gathered.rows(), batch.samples() + batch.pooled_rows());
+    if batch.pooled_rows() > 0 {
+        backend.keep_hidden_states(step, gathered);
+    }
+}

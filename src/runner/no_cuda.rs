@@ -1,0 +1,22 @@
+//! What `cuda.rs` answers in a build without the CUDA backend.
+
+use super::{Loaded, RunnerConfig};
+use crate::error::{Error, Result};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Refuses every device.
+pub fn check(index: usize) -> Result<()> {
+    let what = format!("CUDA device {index} is not in this build, which was made without nvcc: use device CPU or AUTO");
+    Err(Error::Unsupported { what })
+}
+
+/// Refuses every device.
+pub fn load(
+    _folder: &Path,
+    _config: &RunnerConfig,
+    index: usize,
+    _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Loaded> {
+    check(index).map(|()| unreachable!("there is no device"))
+}

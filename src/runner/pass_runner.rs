@@ -1,0 +1,314 @@
+//! How does a batch become tokens on one device?
+//!
+//! A pass is uploaded when it is submitted. A backend whose ops compute in the call runs it stage by stage while the caller
+//! collects, so that it can be left at a deadline and continued later. A backend whose ops only launch gets all of it at once,
+//! decode as a graph where there is one, and its device works between the calls.
+//!
+//! Invariant: passes `collected..submitted` are in flight, and pass `n` has slot `n % B::DEPTH` of `passes`.
+
+use super::graphs::{self, Graphs};
+use super::{Device, Launching, ModelInfo, Runner, RunnerConfig, memory};
+use crate::backend::{Backend, KvShape, Tensor};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
+use crate::error::Result;
+use crate::log::{Level, log};
+use crate::model::config::HfConfig;
+use crate::model::decoder::{Decoder, Stage};
+use crate::model::families;
+use crate::model::weights::Weights;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A decoder on one device.
+pub struct PassRunner<B: Backend> {
+    /// Dropped first: they hold addresses of all that follows.
+    graphs: Graphs<B>,
+    pub(super) backend: B,
+    decoder: Decoder<B>,
+    cache: B::KvCache,
+    passes: Vec<Pass<B>>,
+    submitted: usize,
+    collected: usize,
+    pass_time: Duration,
+    /// Set when the runner is dropped. The fields above change the state of the calling thread, and this one restores it after
+    /// them.
+    context: Option<B::ContextGuard>,
+}
+
+/// A forward pass, and the memory of its batch.
+struct Pass<B: Backend> {
+    batch: B::Step,
+    next: Next,
+    costs: StageCosts,
+    spent: Duration,
+}
+
+/// What comes next in a pass.
+#[derive(Clone, Copy)]
+enum Next {
+    Stage(Stage),
+    Finish,
+    Poll,
+}
+
+/// How long the last stage of each kind took in this pass; earlier passes had other batches.
+#[derive(Clone, Copy, Default)]
+struct StageCosts {
+    layer: Duration,
+    head: Option<Duration>,
+}
+
+impl<B: Backend> PassRunner<B> {
+    /// Loads the model in `folder`. `progress` is called with a fraction from 0 to 1; `Break` cancels.
+    ///
+    /// `open_backend` opens `device`, once it is known which KV cache and how many query heads it must compute with.
+    pub fn open(
+        folder: &Path,
+        config: &RunnerConfig,
+        device: Device,
+        open_backend: impl FnOnce(&KvShape, usize) -> Result<B>,
+        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+    ) -> Result<(PassRunner<B>, ModelInfo)> {
+        let hf = HfConfig::read(folder)?;
+        let spec = families::spec(&hf)?;
+        let limits = memory::batch_limits(config, spec.max_positions, &B::DEFAULTS)?;
+        // What is free is asked before weights are copied, so that a share of it is the same however they come.
+        let free = memory::free_host_bytes();
+        let mut weights = open_weights::<B>(folder, config, free.unwrap_or(u64::MAX))?;
+        let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
+        let mut backend = open_backend(&kv_shape, spec.heads)?;
+        let host = memory::HostMemory { free, weights: weights.total_bytes() };
+
+        // Cheap refusals come before the long part: a cache or a table that does not fit is known before any weight is read.
+        let host_blocks = match backend.device_memory()? {
+            None => Some(memory::host_kv_blocks(config.kv_budget, &limits, &kv_shape, &host, &B::DEFAULTS)?),
+            Some(_) => None,
+        };
+        let positions = host_blocks.map_or(limits.model_len, |blocks| limits.model_len.min(blocks * limits.block_size));
+        memory::check_table(positions, spec.head_dim, &host)?;
+
+        // Weights that are copied to a device are read by the copy, weights that stay where they are by the first pass.
+        if host_blocks.is_none() {
+            weights.warm(progress)?;
+        }
+        let mut decoder = Decoder::load(&backend, &spec, &mut weights, &limits, positions)?;
+        weights.warn_of_surplus();
+        let mut batches = backend.device_batches(&limits)?;
+        let sizes = match config.launching {
+            Launching::Graphs => graphs::sizes(limits.rows),
+            Launching::Eager => Vec::new(),
+        };
+        let blocks = match host_blocks {
+            Some(blocks) => blocks,
+            None => {
+                let mut provisional = backend.kv_cache(&kv_shape, 1)?;
+                let reserved = warm_up(&sizes, &mut backend, &mut decoder, &mut provisional, &mut batches[0], &limits)?;
+                drop(provisional);
+                let memory = backend.device_memory()?.unwrap_or_default();
+                memory::device_kv_blocks(config.kv_budget, &limits, &kv_shape, &memory, reserved, &B::DEFAULTS)?
+            }
+        };
+        let mut cache = backend.kv_cache(&kv_shape, blocks)?;
+        let graphs = Graphs::capture(&sizes, &mut backend, &mut decoder, &mut cache, &mut batches[0], &limits)?;
+        if host_blocks.is_some() {
+            weights.warm(progress)?;
+        }
+
+        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits, device);
+        let passes = batches.into_iter().map(Pass::new).collect();
+        let (submitted, collected, pass_time, context) = (0, 0, Duration::ZERO, None);
+        let runner = PassRunner { graphs, backend, decoder, cache, passes, submitted, collected, pass_time, context };
+        Ok((runner, info))
+    }
+
+    /// The logits of the last pass that sampled, once it was collected. `[samples, vocab]`, where the samples of a pass that was a
+    /// graph include its padding.
+    pub fn logits(&self) -> &Tensor<B::Storage> {
+        self.decoder.logits()
+    }
+}
+
+/// The weights, in the number type in which the device keeps them.
+fn open_weights<B: Backend>(folder: &Path, config: &RunnerConfig, free_bytes: u64) -> Result<Weights> {
+    let weights = Weights::open(folder, config.dtype, config.loading, free_bytes)?;
+    let (stored, dtype) = (weights.dtype(), B::weight_dtype(weights.dtype(), config.dtype)?);
+    if dtype == stored {
+        return Ok(weights);
+    }
+    log(Level::Info, format_args!("the model is stored in {stored:?} and computed in {dtype:?}"));
+    Ok(weights.converted(dtype))
+}
+
+/// Runs the largest pass there can be, so that the driver and its libraries load what they need. Returns the bytes of device
+/// memory that passes will take besides the KV cache: those of graphs of these sizes, and some to spare.
+fn warm_up<B: Backend>(
+    sizes: &[usize],
+    backend: &mut B,
+    decoder: &mut Decoder<B>,
+    cache: &mut B::KvCache,
+    batch: &mut B::Step,
+    limits: &BatchLimits,
+) -> Result<u64> {
+    backend.upload(batch, &graphs::largest_batch(limits)?)?;
+    decoder.begin(backend, cache, batch);
+    let mut next = Some(decoder.first());
+    while let Some(stage) = next {
+        decoder.run(backend, cache, batch, stage);
+        next = decoder.after(stage, batch);
+    }
+    backend.finish(batch)?;
+    backend.poll(batch, None)?;
+    let Some(&largest) = sizes.last() else { return Ok(memory::SPARE_BYTES) };
+    let free_bytes = |backend: &B| backend.device_memory().map(|memory| memory.unwrap_or_default().free);
+    let before = free_bytes(backend)?;
+    let one = Graphs::capture(&[largest], backend, decoder, cache, batch, limits)?;
+    let after = free_bytes(backend)?;
+    drop(one);
+    Ok(memory::SPARE_BYTES + sizes.len() as u64 * before.saturating_sub(after))
+}
+
+impl<B: Backend> Drop for PassRunner<B> {
+    fn drop(&mut self) {
+        self.context = self.backend.enter().ok();
+    }
+}
+
+impl<B: Backend> Runner for PassRunner<B> {
+    fn submit(&mut self, batch: &Batch) -> Result<()> {
+        let _context = self.backend.enter()?;
+        assert!(self.submitted - self.collected < B::DEPTH, "{} passes are in flight", B::DEPTH);
+        let begun = Instant::now();
+        let PassRunner { graphs, backend, decoder, cache, passes, .. } = self;
+        let pass = &mut passes[self.submitted % B::DEPTH];
+        let graph = graphs.serving(batch);
+        match graph {
+            Some(graph) => backend.upload_padded(graph, &mut pass.batch, batch)?,
+            None => backend.upload(&mut pass.batch, batch)?,
+        }
+        decoder.begin(backend, cache, &pass.batch);
+        let next = match graph {
+            Some(graph) => {
+                backend.launch_graph(graph)?;
+                Next::Stage(Stage::Sample)
+            }
+            None if batch.tokens() > 0 => Next::Stage(decoder.first()),
+            None => Next::Finish,
+        };
+        (pass.next, pass.costs, pass.spent) = (next, StageCosts::default(), begun.elapsed());
+        if B::DEPTH > 1 {
+            pass.run(backend, decoder, cache, None)?;
+        }
+        self.submitted += 1;
+        Ok(())
+    }
+
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
+        let _context = self.backend.enter()?;
+        assert!(self.collected < self.submitted, "a pass is in flight");
+        let PassRunner { backend, decoder, cache, passes, .. } = self;
+        let pass = &mut passes[self.collected % B::DEPTH];
+        if !pass.run(backend, decoder, cache, deadline)? || !backend.poll(&mut pass.batch, deadline)? {
+            return Ok(None);
+        }
+        self.pass_time = backend.device_time(&pass.batch)?.unwrap_or(pass.spent);
+        self.collected += 1;
+        Ok(Some(backend.results(&pass.batch)))
+    }
+
+    fn depth(&self) -> usize {
+        B::DEPTH
+    }
+
+    fn stages(&self) -> usize {
+        // A pass that is launched whole cannot be left between two stages.
+        if B::DEPTH > 1 { 1 } else { self.decoder.stages() }
+    }
+
+    fn pass_time(&self) -> Duration {
+        self.pass_time
+    }
+
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        let _context = self.backend.enter()?;
+        self.backend.read_blocks(&self.cache, blocks, to)
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        let _context = self.backend.enter()?;
+        self.backend.write_blocks(&mut self.cache, blocks, from)
+    }
+}
+
+impl<B: Backend> Pass<B> {
+    fn new(batch: B::Step) -> Pass<B> {
+        Pass { batch, next: Next::Finish, costs: StageCosts::default(), spent: Duration::ZERO }
+    }
+
+    /// Runs at least one stage, and then those that will probably end before `deadline`. Finishes the pass after the last one;
+    /// `false` while stages are left.
+    fn run(
+        &mut self,
+        backend: &mut B,
+        decoder: &mut Decoder<B>,
+        cache: &mut B::KvCache,
+        deadline: Option<Instant>,
+    ) -> Result<bool> {
+        let mut begun = Instant::now();
+        let mut is_first = true;
+        while let Next::Stage(stage) = self.next {
+            let overruns = deadline.is_some_and(|deadline| begun + self.costs.of(stage) > deadline);
+            if overruns && !is_first {
+                return Ok(false);
+            }
+            decoder.run(backend, cache, &mut self.batch, stage);
+            let ended = Instant::now();
+            self.costs.note(stage, ended - begun);
+            self.spent += ended - begun;
+            self.next = decoder.after(stage, &self.batch).map_or(Next::Finish, Next::Stage);
+            (begun, is_first) = (ended, false);
+        }
+        if let Next::Finish = self.next {
+            backend.finish(&mut self.batch)?;
+            self.next = Next::Poll;
+        }
+        Ok(true)
+    }
+}
+
+impl StageCosts {
+    /// What `stage` will probably take. A slice of the head is made to weigh as much as a layer.
+    fn of(&self, stage: Stage) -> Duration {
+        match stage {
+            Stage::Layer(_) => self.layer,
+            Stage::Head(_) => self.head.unwrap_or(self.layer),
+            Stage::Sample => Duration::ZERO,
+        }
+    }
+
+    fn note(&mut self, stage: Stage, took: Duration) {
+        match stage {
+            Stage::Layer(_) => self.layer = took,
+            Stage::Head(_) => self.head = Some(took),
+            Stage::Sample => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_is_expected_to_take_what_the_last_of_its_kind_took() {
+        let ms = Duration::from_millis;
+        let mut costs = StageCosts::default();
+        assert_eq!(costs.of(Stage::Layer(0)), ms(0), "nothing is known of a pass that has just begun");
+        costs.note(Stage::Layer(0), ms(3));
+        costs.note(Stage::Layer(1), ms(2));
+        assert_eq!(costs.of(Stage::Layer(2)), ms(2));
+        assert_eq!(costs.of(Stage::Head(0)), ms(2), "a slice of the head weighs as much as a layer");
+        costs.note(Stage::Head(0), ms(1));
+        assert_eq!((costs.of(Stage::Head(1)), costs.of(Stage::Layer(3))), (ms(1), ms(2)));
+    }
+}
