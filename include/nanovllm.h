@@ -388,8 +388,8 @@ typedef enum nvllm_structure {
 
 // What one request asks for. nvllm_request_options_init sets the defaults.
 //
-// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
-// repetition_penalty) that the model's generation_config.json recommends.
+// Where a function takes options, NULL means what nvllm_default_options fills in: these defaults with the sampling that the
+// model's generation_config.json recommends.
 typedef struct nvllm_request_options {
   // sizeof(nvllm_request_options), set by nvllm_request_options_init.
   size_t struct_size;
@@ -485,6 +485,17 @@ typedef struct nvllm_request_options {
 NVLLM_API
 void nvllm_request_options_init(struct nvllm_request_options *options,
                                 size_t struct_size);
+
+// [any] Fills *options with what NULL options mean: the defaults of nvllm_request_options_init with the sampling that the
+// model's generation_config.json recommends. So a caller can change one field and keep the rest.
+//
+// Set options->struct_size before, to sizeof or by nvllm_request_options_init; at most so many bytes are written. A request
+// with the options unchanged is the same as one with NULL. The recommendation is temperature, top_p, top_k and min_p where
+// the file says do_sample, and repetition_penalty in any case; a model without the file recommends nothing.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_default_options(const nvllm_engine *engine,
+                                   nvllm_request_options *options,
+                                   nvllm_error *error);
 
 // [any] Queues a prompt of prompt_len bytes. Special tokens that the text spells out are understood, as a chat template
 // needs it. options may be NULL; request_id, where the id is stored, too. Ids start at 1 and are never used twice.

@@ -389,3 +389,14 @@ pub(super) fn switch(field: &'static str, value: u32) -> Result<bool, Error> {
 fn given(value: u32) -> Option<usize> {
     Some(value as usize).filter(|&value| value > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_struct_are_those_of_the_engine() {
+        let config = nvllm_engine_config { model_path: c"model".as_ptr(), ..nvllm_engine_config::DEFAULT };
+        assert_eq!(config.options().expect("good options"), EngineOptions::new("model"));
+    }
+}

@@ -11,7 +11,7 @@
 use super::engine::{nvllm_engine, switch};
 use super::guard::{guard, guard_value};
 use super::handle::visit;
-use super::memory::{self, Versioned};
+use super::memory::{self, Place, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
@@ -42,8 +42,8 @@ pub enum nvllm_structure {
 
 /// What one request asks for. nvllm_request_options_init sets the defaults.
 ///
-/// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
-/// repetition_penalty) that the model's generation_config.json recommends.
+/// Where a function takes options, NULL means what nvllm_default_options fills in: these defaults with the sampling that the
+/// model's generation_config.json recommends.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_request_options {
@@ -153,8 +153,30 @@ pub enum nvllm_pooling {
 pub unsafe extern "C" fn nvllm_request_options_init(options: *mut nvllm_request_options, struct_size: usize) {
     // SAFETY: the header asks for NULL or `struct_size` writable bytes.
     guard_value("nvllm_request_options_init", (), || unsafe {
-        memory::init(options, struct_size, nvllm_request_options::DEFAULT);
+        memory::init(options, struct_size, nvllm_request_options::default());
     });
+}
+
+/// [any] Fills *options with what NULL options mean: the defaults of nvllm_request_options_init with the sampling that the
+/// model's generation_config.json recommends. So a caller can change one field and keep the rest.
+///
+/// Set options->struct_size before, to sizeof or by nvllm_request_options_init; at most so many bytes are written. A request
+/// with the options unchanged is the same as one with NULL. The recommendation is temperature, top_p, top_k and min_p where
+/// the file says do_sample, and repetition_penalty in any case; a model without the file recommends nothing.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_default_options(
+    engine: *const nvllm_engine,
+    options: *mut nvllm_request_options,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_default_options", error, || {
+        let options = NonNull::new(options).ok_or(Refusal::Null("options"))?;
+        // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
+        let (engine, options) = unsafe { (visit(engine)?, Place::new(options)?) };
+        options.write(nvllm_request_options::of(&engine.front().default_params()));
+        Ok(NVLLM_OK)
+    })
 }
 
 /// [any] Queues a prompt of prompt_len bytes. Special tokens that the text spells out are understood, as a chat template
@@ -243,7 +265,7 @@ pub(super) unsafe fn sampling_params(
 ) -> Result<SamplingParams, Refusal> {
     let Some(options) = NonNull::new(options.cast_mut()) else { return Ok(front.default_params()) };
     // SAFETY: promised by the caller; not NULL by the check above.
-    unsafe { memory::read(options, nvllm_request_options::DEFAULT)?.params() }
+    unsafe { memory::read(options, nvllm_request_options::default())?.params() }
 }
 
 /// The tag of a caller's options and how many results they ask for, whatever else is wrong with them.
@@ -254,7 +276,7 @@ pub(super) unsafe fn sampling_params(
 pub(super) unsafe fn tag_and_results(options: *const nvllm_request_options) -> (u64, usize) {
     let Some(options) = NonNull::new(options.cast_mut()) else { return (0, 1) };
     // SAFETY: promised by the caller; not NULL by the check above.
-    let options = unsafe { memory::read(options, nvllm_request_options::DEFAULT) };
+    let options = unsafe { memory::read(options, nvllm_request_options::default()) };
     let (tag, completions) = options.map_or((0, 1), |options| (options.tag, options.n));
     (tag, SamplingParams { completions, ..SamplingParams::default() }.results())
 }
@@ -264,43 +286,93 @@ unsafe impl Versioned for nvllm_request_options {
     const NAME: &'static str = "nvllm_request_options";
 }
 
+impl Default for nvllm_request_options {
+    /// The library's defaults, which [`SamplingParams`] declares.
+    fn default() -> nvllm_request_options {
+        nvllm_request_options::of(&SamplingParams::default())
+    }
+}
+
 impl nvllm_request_options {
-    const DEFAULT: nvllm_request_options = nvllm_request_options {
-        struct_size: size_of::<nvllm_request_options>(),
-        tag: 0,
-        max_tokens: u32::MAX,
-        min_tokens: 0,
-        temperature: 0.0,
-        top_p: 1.0,
-        min_p: 0.0,
-        top_k: 0,
-        repetition_penalty: 1.0,
-        presence_penalty: 0.0,
-        frequency_penalty: 0.0,
-        seed: 0,
-        ignore_eos: 0,
-        priority: 0,
-        stop: std::ptr::null(),
-        num_stop: 0,
-        stop_tokens: std::ptr::null(),
-        num_stop_tokens: 0,
-        bias_tokens: std::ptr::null(),
-        bias_values: std::ptr::null(),
-        num_bias: 0,
-        num_logprobs: 0,
-        n: 1,
-        beam_width: 0,
-        length_penalty: 1.0,
-        include_stop: 0,
-        max_wait_us: 0,
-        cache_salt: 0,
-        pin_prompt: 0,
-        pooling: 0,
-        num_prompt_logprobs: 0,
-        early_stopping: 0,
-        structure: std::ptr::null(),
-        structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
-    };
+    /// The options that ask for `params`. Lists and texts stay empty, because no default has any.
+    ///
+    /// It names every field of `params`, so that an option without its way back does not compile.
+    fn of(params: &SamplingParams) -> nvllm_request_options {
+        let &SamplingParams {
+            tag,
+            max_tokens,
+            min_tokens,
+            temperature,
+            top_p,
+            min_p,
+            top_k,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            logit_bias: _,
+            num_logprobs,
+            num_prompt_logprobs,
+            seed,
+            eos,
+            stop_token,
+            priority,
+            max_wait,
+            completions,
+            pooling,
+            beams,
+            cache_salt,
+            pinning,
+            stop_tokens: _,
+            stop_strings: _,
+            structure: _,
+        } = params;
+        let sampled = BeamParams { width: 0, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
+        let beams = beams.unwrap_or(sampled);
+        nvllm_request_options {
+            struct_size: size_of::<nvllm_request_options>(),
+            tag,
+            max_tokens: max_tokens.unwrap_or(u32::MAX),
+            min_tokens,
+            temperature,
+            top_p,
+            min_p,
+            top_k,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            seed: seed.unwrap_or(0),
+            ignore_eos: u32::from(eos == Eos::Ignored),
+            priority,
+            stop: std::ptr::null(),
+            num_stop: 0,
+            stop_tokens: std::ptr::null(),
+            num_stop_tokens: 0,
+            bias_tokens: std::ptr::null(),
+            bias_values: std::ptr::null(),
+            num_bias: 0,
+            num_logprobs,
+            n: completions,
+            beam_width: beams.width,
+            length_penalty: beams.length_penalty,
+            include_stop: u32::from(stop_token == StopToken::Kept),
+            max_wait_us: max_wait.map_or(0, |wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)),
+            cache_salt,
+            pin_prompt: u32::from(pinning == Pinning::Pinned),
+            pooling: match pooling {
+                Pooling::None => nvllm_pooling::NVLLM_POOLING_NONE,
+                Pooling::Last => nvllm_pooling::NVLLM_POOLING_LAST,
+                Pooling::Mean => nvllm_pooling::NVLLM_POOLING_MEAN,
+            } as u32,
+            num_prompt_logprobs,
+            early_stopping: match beams.early_stopping {
+                EarlyStopping::WhenUnlikely => 0,
+                EarlyStopping::WhenFull => 1,
+                EarlyStopping::Never => 2,
+            },
+            structure: std::ptr::null(),
+            structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
+        }
+    }
 
     /// The engine's view of these options.
     ///
@@ -426,5 +498,68 @@ fn pooling(value: u32) -> Result<Pooling, Error> {
         LAST => Ok(Pooling::Last),
         MEAN => Ok(Pooling::Mean),
         _ => Err(Error::Option { field: "pooling", value: value.to_string(), wanted: "one of NVLLM_POOLING_*" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What C options mean to the engine, when they are those that ask for `params`.
+    fn there_and_back(params: &SamplingParams) -> SamplingParams {
+        // SAFETY: the options have no arrays and no texts.
+        unsafe { nvllm_request_options::of(params).params() }.expect("good options")
+    }
+
+    #[test]
+    fn the_defaults_of_the_struct_are_those_of_the_engine() {
+        assert_eq!(there_and_back(&SamplingParams::default()), SamplingParams::default());
+    }
+
+    #[test]
+    fn options_filled_from_a_model_mean_what_null_means() {
+        let recommended = SamplingParams {
+            temperature: 0.7,
+            top_p: 0.8,
+            min_p: 0.05,
+            top_k: 20,
+            repetition_penalty: 1.05,
+            ..SamplingParams::default()
+        };
+        assert_eq!(there_and_back(&recommended), recommended);
+    }
+
+    #[test]
+    fn no_option_is_lost_on_the_way_back() {
+        let beams = BeamParams { width: 4, length_penalty: 2.0, early_stopping: EarlyStopping::Never };
+        let every = SamplingParams {
+            tag: 1,
+            max_tokens: Some(2),
+            min_tokens: 1,
+            temperature: 0.5,
+            top_p: 0.5,
+            min_p: 0.5,
+            top_k: 3,
+            repetition_penalty: 1.5,
+            presence_penalty: 0.5,
+            frequency_penalty: 0.25,
+            logit_bias: Vec::new(),
+            num_logprobs: 4,
+            num_prompt_logprobs: 5,
+            seed: Some(6),
+            eos: Eos::Ignored,
+            stop_token: StopToken::Kept,
+            priority: -7,
+            max_wait: Some(Duration::from_micros(8)),
+            completions: 9,
+            pooling: Pooling::Mean,
+            beams: Some(beams),
+            cache_salt: 10,
+            pinning: Pinning::Pinned,
+            stop_tokens: Vec::new(),
+            stop_strings: Vec::new(),
+            structure: None,
+        };
+        assert_eq!(there_and_back(&every), every);
     }
 }
