@@ -72,7 +72,7 @@ func (e *Engine) RestorePrefix(saved []byte) (int, error) {
 // Fork adds a request whose prompt is all that completion index of a live one has so far. It returns [ErrNotFound] when that
 // one has ended, and [ErrBusy] while another goroutine steps.
 func (e *Engine) Fork(id uint64, index int, options *RequestOptions) (uint64, error) {
-	if err := inRange(number{"index", index}); err != nil {
+	if err := inRange("index", index); err != nil {
 		return 0, err
 	}
 	if !e.stepper.TryLock() {

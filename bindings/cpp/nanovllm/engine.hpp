@@ -146,6 +146,17 @@ class engine {
 
   // ---- requests ----
 
+  /// [any] The options that a request without options has: the library's defaults with the sampling that the model's
+  /// generation_config.json recommends. Change one field and keep the rest.
+  returned<request_options> default_options() const {
+    nvllm_request_options native_options;
+    native_options.struct_size = sizeof native_options;
+    nvllm_error error;
+    if (nvllm_default_options(native(), &native_options, &error) != NVLLM_OK)
+      return detail::fail<request_options>(detail::failure_of(error));
+    return detail::scalars_of(native_options);
+  }
+
   /// [any] Queues a prompt, with the model's own recommendation for sampling. Answers the request's id.
   returned<uint64_t> add(std::string_view prompt) { return add(prompt, nullptr); }
   /// [any] Queues a prompt. Answers the request's id.
