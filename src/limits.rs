@@ -1,4 +1,4 @@
-//! How much a request or a model folder may ask for, whatever the engine's options say.
+//! How much a request or a model folder may ask for, whatever the engine's options say, and how much the options may ask for.
 //!
 //! Each limit keeps the work and the memory of untrusted input within bounds. Those that a caller can reach stand in the
 //! header, in `src/ffi/limits.rs`, which is checked against this table when it is compiled. `docs/security.md` has all of
@@ -119,6 +119,19 @@ pub const TENSORS: usize = 1 << 16;
 pub const HEADS: usize = 1 << 14;
 /// Tokens of one sequence where max_model_len is not set and config.json says more.
 pub const UNASKED_MODEL_LEN: usize = 1 << 20;
+
+/// Threads that compute for one engine, by `num_threads`.
+pub const THREADS: usize = 4096;
+/// Tokens of one sequence, by `max_model_len`.
+pub const MODEL_LEN: usize = 1 << 28;
+/// Sequences that run at once, by `max_num_seqs`. Beyond it a batch is a mistake, and arrays sized by it might not be allocated.
+pub const RUNNING_SEQUENCES: usize = 1 << 16;
+/// New tokens in one pass, by `max_batched_tokens`.
+pub const PASS_TOKENS: usize = 1 << 20;
+/// Tokens of a KV block, by `kv_block_size`.
+pub const BLOCK_TOKENS: usize = 1024;
+/// Entries of the block tables of a batch, 4 bytes each.
+pub const BLOCK_TABLE_ENTRIES: usize = 1 << 28;
 
 /// Tokens of a vocabulary, and what its ids are below. The largest of published models has 262,144.
 pub const TOKENS: usize = 1 << 20;

@@ -2,6 +2,7 @@
 
 use crate::backend::DType;
 use crate::error::{Error, Result};
+use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RUNNING_SEQUENCES, THREADS};
 use crate::runner::{Device, KvBudget, Launching, Loading, Rounding, RunnerConfig};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -72,13 +73,13 @@ impl EngineOptions {
     /// Checks the options and resolves them to what the runner needs to know.
     pub(super) fn runner_config(&self) -> Result<RunnerConfig> {
         let counts: [(_, _, RangeInclusive<usize>, _); 6] = [
-            ("num_threads", self.num_threads, 1..=4096, "from 1 to 4096, or 0 for all cores"),
+            ("num_threads", self.num_threads, 1..=THREADS, "from 1 to 4096, or 0 for all cores"),
             // One place for the prompt and one for the answer.
-            ("max_model_len", self.max_model_len, 2..=1 << 28, "from 2 to 268435456, or 0 for the model's own"),
-            ("max_num_seqs", self.max_num_seqs, 1..=1 << 16, "from 1 to 65536, or 0 for the default"),
-            ("max_batched_tokens", self.max_batched_tokens, 1..=1 << 20, "from 1 to 1048576, or 0 for the default"),
+            ("max_model_len", self.max_model_len, 2..=MODEL_LEN, "from 2 to 268435456, or 0 for the model's own"),
+            ("max_num_seqs", self.max_num_seqs, 1..=RUNNING_SEQUENCES, "from 1 to 65536, or 0 for the default"),
+            ("max_batched_tokens", self.max_batched_tokens, 1..=PASS_TOKENS, "from 1 to 1048576, or 0 for the default"),
             ("max_queue", self.max_queue, 1..=usize::MAX, "at least 1, or 0 for no limit"),
-            ("kv_block_size", self.kv_block_size, 1..=1024, "a power of two up to 1024, or 0 for the default"),
+            ("kv_block_size", self.kv_block_size, 1..=BLOCK_TOKENS, "a power of two up to 1024, or 0 for the default"),
         ];
         for (field, value, range, wanted) in counts {
             if let Some(value) = value.filter(|value| !range.contains(value)) {
