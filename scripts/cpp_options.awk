@@ -1,7 +1,17 @@
 # Writes bindings/cpp/nanovllm/generated_options.hpp: the option structs and enumerations of the header for C++. Run after
 # header_model.awk. What points somewhere has a type of C++ here, and is converted by hand in options.hpp.
 
-function lines(text, indent) { gsub(/\n/, "\n" indent "/// ", text); return indent "/// " text }
+function comment_of(struct, field,   text) {
+    if (field == "bias_tokens") return "Tokens, and what is added to their logits after the penalties: finite, or minus infinity to exclude a token."
+    text = without_c(doc[struct, field])
+    if (is_flag(struct, field)) {
+        text = capital(substr(text, 9))
+        sub(/Default[ \n]0\./, "Default false.", text)
+        sub(/Default[ \n]1\./, "Default true.", text)
+    }
+    if (field == "progress") return "Receives the fraction of the model that is loaded, from 0 to 1; false cancels loading."
+    return text
+}
 
 # The type of a field, with how it is initialized; empty for what C++ does not show.
 function cpp_type(struct, field,   c_type, enum) {
@@ -49,7 +59,7 @@ function write_struct(struct, name,   i, field, cpp) {
         field = order[i]
         cpp = cpp_type(struct, field)
         if (cpp == "") continue
-        print lines(doc[struct, field], "  ")
+        print wrapped(comment_of(struct, field), "  ///")
         print "  " cpp " " cpp_name(field) " = {};"
     }
     print "};\n"

@@ -36,8 +36,9 @@ function go_type(struct, field,   c_type, enum) {
 # A comment in Go's words: names of fields and constants as Go spells them.
 function go_text(text,   out, word, plain, i) {
     out = ""
-    gsub(/, NUL-terminated UTF-8/, "", text)
-    sub(/^(One of )?NVLLM_[A-Z_]+_\*[.;:] /, "", text)
+    text = without_c(text)
+    sub(/Default UINT32_MAX:/, "Default:", text)
+    sub(/^NVLLM_[A-Z_]+_\*[.;:] /, "", text)
     while (match(text, /(nvllm|NVLLM)_[A-Za-z0-9_]+(\(\))?|`?[a-z]+_[a-z_]+`?|`[a-z_]+`/)) {
         out = out substr(text, 1, RSTART - 1)
         word = substr(text, RSTART, RLENGTH)
@@ -51,20 +52,17 @@ function go_text(text,   out, word, plain, i) {
     }
     return capital(out text)
 }
-function capital(text) { return toupper(substr(text, 1, 1)) substr(text, 2) }
-
 function write_struct(struct, name,   i, field, text, shown) {
     print "type " name " struct {"
     shown = 0
     for (i = 1; i <= num_fields[struct]; i++) {
         field = fields[struct, i]
         if (field in hidden || go_type(struct, field) == "") continue
-        text = go_text(field in described ? described[field] : doc[struct, field])
-        # Negated, "prompts share the blocks" becomes "Unless set, prompts share the blocks".
-        if (is_negated(struct, field)) { sub(/^0 or 1: /, "", text); sub(/[;.] [Dd]efault 1\.?/, ".", text); text = "Unless it is set: " text }
-        gsub(/\n/, "\n\t// ", text)
+        text = field in described ? described[field] : doc[struct, field]
+        if (is_flag(struct, field)) { sub(/^0 or 1: /, "", text); sub(/[ \n]Default[ \n][01]\./, "", text) }
+        if (is_time(struct, field)) sub(/[ \n]in[ \n]microseconds/, "", text)
         if (shown++) print ""
-        print "\t// " text
+        print wrapped(go_text(text), "\t//")
         print "\t" field_name(struct, field) " " go_type(struct, field)
     }
     print "}\n"
@@ -139,7 +137,8 @@ END {
     split("struct_size bias_values progress progress_user_data", names, " ")
     for (n in names) hidden[names[n]] = 1
     by_hand["device"] = 1
-    described["bias_tokens"] = "Added to the logits of these tokens, after the penalties: finite, or minus infinity for a token that never comes.\nAt most NVLLM_MAX_BIASES."
+    described["bias_tokens"] = "Added to the logits of these tokens, after the penalties: finite, or minus infinity to exclude a token. At most NVLLM_MAX_BIASES."
+    described["enable_prefix_cache"] = "Whether the prefix cache is off, so that prompts share no KV blocks of common prefixes."
     linked["token_ids"] = "[Output.Tokens]"
     linked["nvllm_release_prefix"] = "[Engine.ReleasePrefix]"
     linked["nvllm_generate"] = "[Engine.Generate]"

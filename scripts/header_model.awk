@@ -47,10 +47,10 @@ inside == "declaration" {
 
 # ---- what a field is ----
 
-# The enumeration that a field names in its comment, as in "NVLLM_POOLING_*; default ..."; empty when it names none.
+# The enumeration that a field names in its comment, as in "NVLLM_POOLING_*: ..."; empty when it names none.
 function enum_of(struct, field,   text, prefix, i) {
     text = doc[struct, field]
-    if (text !~ /^(One of )?NVLLM_[A-Z_]+_\*/) return ""
+    if (text !~ /^NVLLM_[A-Z_]+_\*/) return ""
     match(text, /NVLLM_[A-Z_]+_\*/)
     prefix = substr(text, RSTART, RLENGTH - 1)
     for (i = 1; i <= num_enums; i++) if (index(values[enums[i], 1], prefix) == 1) return enums[i]
@@ -66,6 +66,24 @@ function is_scalar(struct, field) {
 # The default that the comment names, empty when it names none.
 function default_of(struct, field,   text) {
     text = doc[struct, field]
-    return match(text, /[Dd]efault -?[0-9]+(\.[0-9]+)?/) ? substr(text, RSTART + 8, RLENGTH - 8) : ""
+    return match(text, /Default[ \n]-?[0-9]+(\.[0-9]+)?/) ? substr(text, RSTART + 8, RLENGTH - 8) : ""
 }
+# A comment for another language: its lines joined, and cut anew behind `mark` at 120 columns. It has no empty lines.
+function wrapped(text, mark,   words, count, i, line, out) {
+    count = split(text, words, /[ \n]+/)
+    line = mark
+    for (i = 1; i <= count; i++) {
+        if (length(line) + length(words[i]) >= 120 && line != mark) { out = out line "\n"; line = mark }
+        line = line " " words[i]
+    }
+    return out line
+}
+# What a comment says about C alone.
+function without_c(text) {
+    gsub(/,[ \n]NUL-terminated[ \n]UTF-8[ \n]of[ \n]at[ \n]most/, ", at most", text)
+    gsub(/,[ \n]NUL-terminated[ \n]UTF-8/, "", text)
+    sub(/[ \n]Default[ \n]NULL\./, "", text)
+    return text
+}
+function capital(text) { return toupper(substr(text, 1, 1)) substr(text, 2) }
 function fail(message) { print "scripts: " message >"/dev/stderr"; failed = 1; exit 3 }

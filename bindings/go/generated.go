@@ -12,61 +12,62 @@ import (
 
 // A Config is what an engine is opened with. The zero value of a field is its default; only ModelPath has none.
 type Config struct {
-	// The model folder as Hugging Face lays it out. Required.
+	// Path of the model folder, in the layout of Hugging Face. Required.
 	ModelPath string
 
-	// Default DeviceAuto.
+	// Where the engine computes. Default DeviceAuto.
 	Device Device
 
-	// Which GPU of those the driver shows; 0 on the CPU.
+	// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
 	DeviceIndex int
 
-	// Default DTypeAuto.
+	// Data type of the weights and the KV cache. Default DTypeAuto.
 	DType DType
 
-	// Threads that compute, the one that steps included; 0 = all cores.
+	// Number of CPU threads that compute, the calling thread included. Default 0: one per core.
 	NumThreads int
 
-	// Tokens of one sequence, prompt and answer together; 0 = the model's maximum, but at most 1048576.
+	// Maximum length of a sequence in tokens, prompt and completion together. Default 0: the model's maximum, but at most
+	// 1048576.
 	MaxModelLen int
 
-	// Sequences that run at once; others wait; 0 = default of the device.
+	// Maximum number of sequences that run at once; others wait. Default 0: by device.
 	MaxNumSeqs int
 
-	// New tokens in one forward pass; 0 = default of the device.
+	// Maximum number of new tokens per forward pass. Default 0: by device.
 	MaxBatchedTokens int
 
-	// Requests that may wait, each of their completions counted; 0 = MaxQueuedCompletions. A request whose n is greater
-	// can never be queued, and is refused as such.
+	// Maximum number of waiting requests, where each of their completions counts. A request whose n is greater can never
+	// be queued, and is refused. Default 0: MaxQueuedCompletions.
 	MaxQueue int
 
-	// Tokens of a KV block; 0 = default of the device.
+	// Tokens per KV block: a power of two, at most 1024. Default 0: by device.
 	KVBlockSize int
 
-	// Unless it is set: prompts share the KV blocks of equal beginnings.
+	// Whether the prefix cache is off, so that prompts share no KV blocks of common prefixes.
 	NoPrefixCache bool
 
-	// Bytes for the KV cache; 0 = by MemoryUtilization.
+	// Size of the KV cache in bytes. Default 0: determined by MemoryUtilization.
 	KVCacheBytes uint64
 
-	// Share of the device's memory (on the CPU: of the free memory) this engine may hold, up to 1; 0 = default of the
-	// device (CPU: 0.5, CUDA: 0.9).
+	// Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
+	// Default 0: by device (CPU: 0.5, CUDA: 0.9).
 	MemoryUtilization float64
 
-	// GPUs that share the work; default 1, and the CPU takes no other.
+	// Number of GPUs that share the work. Default 1, which is all that this build supports.
 	TensorParallel int
 
-	// 0 or 1: no CUDA graphs. On the CPU it changes nothing.
+	// Whether CUDA graphs are disabled. No effect on the CPU.
 	EnforceEager bool
 
-	// 0 or 1: the same logits whatever else is in the batch, bit for bit. On the CPU it is always so; on CUDA it takes slower
-	// kernels.
+	// Whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they always are;
+	// on CUDA it selects slower kernels.
 	BatchInvariant bool
 
-	// Seed of requests that bring none; 0 = drawn from the system.
+	// Seed of the requests that have none. Default 0: drawn from the system.
 	Seed uint64
 
-	// Default LoadMap.
+	// How the weights are loaded into memory. Default LoadMap.
 	LoadMode LoadMode
 }
 
@@ -112,112 +113,118 @@ func (c *Config) checkRanges() error {
 //
 // Where a method takes options, nil means those of [Engine.DefaultOptions], which the model recommends.
 type RequestOptions struct {
-	// Echoed in every output: an index, a pointer, a handle.
+	// Returned in every output: an index, a pointer, a handle. Default 0.
 	Tag uint64
 
-	// Tokens to generate at most, from 1; default UINT32_MAX, which is as far as MaxModelLen and the KV cache allow.
+	// Maximum number of tokens to generate, at least 1. Default: limited by MaxModelLen and the KV cache only.
 	MaxTokens int
 
-	// Tokens before which neither EOS nor a stop token nor the end of a stop string may come; default 0.
+	// Number of tokens before which no EOS token, stop token or end of a stop string may occur. Default 0.
 	MinTokens int
 
-	// 0, the default, always takes the likeliest token; greater values vary more.
+	// Sampling temperature. Default 0: always the most likely token. Greater values increase randomness.
 	Temperature float64
 
-	// Sample from the likeliest tokens that together have this probability, above 0 and up to 1; default 1 = all.
+	// Nucleus sampling: sample from the most likely tokens whose probabilities sum to this value, above 0 and at most 1.
+	// Default 1: all tokens.
 	TopP float64
 
-	// Drop tokens less likely than this share of the likeliest one, 0 to 1; default 0 = none.
+	// Drop tokens whose probability is below this fraction of that of the most likely one, from 0 to 1. Default 0: drop
+	// none.
 	MinP float64
 
-	// Sample from so many of the likeliest tokens; default 0 = all.
+	// Sample from this many of the most likely tokens. Default 0: all tokens.
 	TopK int
 
-	// Divides the positive logits of tokens that the prompt or the answer has, and multiplies their negative ones: above 0,
-	// and more than 1 makes them rarer; default 1 = off. As in transformers.
+	// Divides the positive logits, and multiplies the negative logits, of tokens that occur in the prompt or the
+	// completion. A finite number above 0, where more than 1 discourages repetition. Default 1: off. As in transformers.
 	RepetitionPenalty float64
 
-	// Is taken from the logit of each token that the answer has; any finite number, default 0. As in the OpenAI API.
+	// Subtracted from the logit of each token that occurs in the completion. Any finite number. Default 0. As in the
+	// OpenAI API.
 	PresencePenalty float64
 
-	// Is taken from the logit of a token once for each time that the answer has it; any finite number, default 0.
+	// Subtracted from the logit of a token once per occurrence in the completion. Any finite number. Default 0. As in the
+	// OpenAI API.
 	FrequencyPenalty float64
 
-	// The request's own random stream: the same seed, prompt and options give the same answer. 0, the default, draws from
-	// the engine's seed and the request's id.
+	// Seed of the request's own random stream: the same seed, prompt and options give the same completion. Default 0:
+	// derived from the engine's seed and the request's id.
 	Seed uint64
 
-	// 0 or 1: the model's end tokens are tokens like any other; default 0.
+	// Whether EOS tokens are treated as ordinary tokens.
 	IgnoreEOS bool
 
-	// Higher runs first; default 0.
+	// Requests with a higher priority run first. Default 0.
 	Priority int
 
-	// Strings that end the answer: its text ends before the first of them to be complete, also where
-	// tokens cut it. [Output.Tokens] have all tokens, those that spell the string too. Needs a tokenizer.
+	// Stop strings. The completion ends when its text contains one; the text ends before the first one to be complete,
+	// even if that is inside a token. The tokens that spell the string stay in the output. Needs a tokenizer.
 	Stop []string
 
-	// Tokens that end the answer, besides EOS.
+	// Tokens that end the completion, in addition to EOS.
 	StopTokens []uint32
 
-	// Added to the logits of these tokens, after the penalties: finite, or minus infinity for a token that never comes.
-	// At most MaxBiases.
+	// Added to the logits of these tokens, after the penalties: finite, or minus infinity to exclude a token. At most
+	// MaxBiases.
 	LogitBias map[uint32]float32
 
-	// 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
-	// to 64. They are the model's own: before penalties, biases, temperature and filters.
+	// If not 0, outputs contain the log-probability of each token, and those of this many most likely tokens, at most 64.
+	// They are the model's own, before penalties, biases, temperature and filters. Default 0.
 	NumLogprobs int
 
-	// Completions of this prompt, 1 to MaxCompletions; default 1. They share the KV blocks of the prompt, which is computed once, and
-	// each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
+	// Number of completions of this prompt, from 1 to MaxCompletions. Default 1. They share the KV blocks of the prompt,
+	// which is computed once. Each has its own outputs, which differ by index. Completion i samples as a request with seed
+	// + i does.
 	N int
 
-	// 0, the default, is sampling; from 2 on beam search with so many beams, whose n best answers come as completions 0 to
-	// n - 1, best first, all at the end. As transformers' num_beams. At most 32, and 64 / (1 + end tokens). It takes neither
-	// temperature, penalties, biases, stop strings nor NumLogprobs.
+	// Number of beams of a beam search. Default 0: sampling. From 2, the n best results are returned as completions 0 to
+	// n-1, best first, all at the end. As num_beams in transformers. At most 32, and at most 64 / (1 + number of EOS
+	// tokens). Cannot be combined with temperature, penalties, biases, stop strings or NumLogprobs.
 	BeamWidth int
 
-	// Answers of beam search are compared by the sum of their log-probabilities divided by their length to the power of this:
-	// more than 0 favours long ones; any finite number, default 1.
+	// Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of this
+	// value. More than 0 favours long results. Any finite number. Default 1.
 	LengthPenalty float64
 
-	// 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
+	// Whether the output includes the token that stopped the completion, or the stop string in its text.
 	IncludeStop bool
 
-	// How long the request may wait until it first runs: a step that finds it waiting after that ends it with
-	// FinishExpired. 0, the default, is for ever.
+	// Time that the request may wait until it first runs. The first step after that ends it with FinishExpired. Default 0:
+	// no limit.
 	MaxWait time.Duration
 
-	// Requests with different salts share no KV blocks, so that no tenant can tell by time what another one has asked.
+	// Requests with different salts share no KV blocks, so that no tenant can infer another one's prompts from timing.
 	// Default 0, which is a salt like any other.
 	CacheSalt uint64
 
-	// 0 or 1: the full KV blocks of the prompt stay in the prefix cache when the request has ended, until
-	// [Engine.ReleasePrefix]; default 0. All pins together may take what a sequence of MaxModelLen tokens leaves of the KV
-	// cache, so that no request waits for ever; beyond that the answer is ErrOutOfMemory.
+	// Whether the full KV blocks of the prompt stay in the prefix cache after the request has ended, until
+	// [Engine.ReleasePrefix]. Pinned blocks may take at most the KV cache minus what one sequence of MaxModelLen tokens
+	// needs, so that no request waits forever; beyond that the request is refused with ErrOutOfMemory.
 	PinPrompt bool
 
-	// Default PoolingNone. With another value the request generates nothing, and its one output has an
-	// embedding of the prompt and FinishStop; n must be 1, BeamWidth 0, and what concerns generating is not looked at.
+	// How the prompt becomes an embedding. Default PoolingNone. With any other value the request generates nothing, and
+	// its only output has the embedding and FinishStop; n must be 1, BeamWidth must be 0, and options of generation are
+	// ignored.
 	Pooling Pooling
 
-	// As NumLogprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
-	// prompt is computed then, without the prefix cache, and MaxNumSeqs tokens of it in a pass at most.
+	// As NumLogprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
+	// than 1. The whole prompt is then computed without the prefix cache, with at most MaxNumSeqs of its tokens per pass.
+	// Default 0.
 	NumPromptLogprobs int
 
-	// When beam search ends that has as many answers as beams: 0, the default, when the best beam, at its length, is no better
-	// than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
-	// EarlyStopping False, True and "never".
+	// Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length, cannot
+	// rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length. Default
+	// 0. As in transformers with False, True and "never".
 	EarlyStopping EarlyStopping
 
-	// What the text of the answer has to be, of the kind that StructureKind says of at most
-	// MaxStructureBytes; default NULL. A refusal
-	// says what is wrong with it. A text that came before is not compiled again.
+	// The schema, expression or grammar that constrains the completion, of the kind StructureKind, at most
+	// MaxStructureBytes. If it is refused, the message says why. Compiled structures are cached.
 	Structure string
 
-	// Default StructureNone. Of the tokens that the structure leaves, the other options
-	// choose. It may end the answer before MinTokens, where nothing can follow; stop strings, stop tokens and MaxTokens
-	// may end it before it is complete. An answer that cannot go on ends with FinishError. Needs a tokenizer.
+	// What Structure is. Default StructureNone. The other options choose among the tokens that the structure allows. The
+	// structure may end the completion before MinTokens if nothing can follow; stop strings, stop tokens and MaxTokens may
+	// end it before the structure is complete. A completion that cannot continue ends with FinishError. Needs a tokenizer.
 	StructureKind StructureKind
 }
 
@@ -299,46 +306,47 @@ type Stats struct {
 	// Forward passes.
 	Steps uint64
 
-	// Prompt tokens computed.
+	// Prompt tokens that were computed.
 	PromptTokens uint64
 
-	// Prompt tokens taken over from the prefix cache, or from another completion.
+	// Prompt tokens that were taken from the prefix cache, or from another completion.
 	CachedTokens uint64
 
-	// Tokens generated.
+	// Tokens that were generated.
 	GeneratedTokens uint64
 
-	// Sequences that had to give their KV blocks back.
+	// Preemptions: how often a sequence had to give up its KV blocks.
 	Preemptions uint64
 
-	// Microseconds spent in passes.
+	// Microseconds spent in forward passes.
 	StepMicros uint64
 
-	// Sequences that run.
+	// Sequences that are running.
 	Running int
 
-	// Requests that wait; each of their completions counts.
+	// Requests that are waiting; each of their completions counts.
 	Waiting int
 
 	// Blocks of the KV cache.
 	KVBlocksTotal int
 
-	// Of these, held by sequences or pinned.
+	// Blocks of the KV cache that sequences use or that are pinned.
 	KVBlocksUsed int
 
-	// Messages that the log lost because nobody took them, over the whole process.
+	// Log messages that were dropped because no call took them, in the whole process.
 	LogMessagesDropped uint64
 
-	// Tokens looked up in the prefix cache: all of a sequence each time it begins to run, so again after a preemption.
+	// Tokens that were looked up in the prefix cache: all tokens of a sequence each time it starts to run, so again after
+	// a preemption.
 	CacheQueries uint64
 
-	// Of these, tokens that were found and need not be computed.
+	// Tokens that were found in the prefix cache and need not be computed.
 	CacheHits uint64
 
-	// Blocks that the prefix cache lost because they were needed for something else.
+	// Blocks that were evicted from the prefix cache.
 	CacheEvictions uint64
 
-	// Blocks promised to pinned prompts; a block counts for each prompt that has it.
+	// Blocks reserved by pinned prompts; a block counts once per prompt that has it.
 	KVBlocksPinned int
 }
 

@@ -11,7 +11,7 @@ enum class device : int32_t {
   cuda = NVLLM_DEVICE_CUDA,
 };
 
-/// Number types of weights and KV cache.
+/// Data types of weights and KV cache.
 enum class dtype : int32_t {
   automatic = NVLLM_DTYPE_AUTO,
   f32 = NVLLM_DTYPE_F32,
@@ -19,20 +19,20 @@ enum class dtype : int32_t {
   bf16 = NVLLM_DTYPE_BF16,
 };
 
-/// How the weights of a model come into memory.
+/// How the weights of a model are loaded into memory.
 enum class load_mode : int32_t {
   map = NVLLM_LOAD_MAP,
   read = NVLLM_LOAD_READ,
 };
 
-/// What is made of a prompt's final hidden states, which are those after the model's last norm.
+/// How the final hidden states of a prompt, after the model's last norm, become an embedding.
 enum class pooling : uint32_t {
   none = NVLLM_POOLING_NONE,
   last = NVLLM_POOLING_LAST,
   mean = NVLLM_POOLING_MEAN,
 };
 
-/// What kind of text structure is.
+/// Kinds of structured output.
 enum class structure : int32_t {
   none = NVLLM_STRUCTURE_NONE,
   json_schema = NVLLM_STRUCTURE_JSON_SCHEMA,
@@ -42,129 +42,139 @@ enum class structure : int32_t {
 
 /// nvllm_engine_config: what is not set has the library's default, and model_path has none.
 struct engine_options {
-  /// The model folder as Hugging Face lays it out, NUL-terminated UTF-8. Required.
+  /// Path of the model folder, in the layout of Hugging Face. Required.
   std::string model_path = {};
-  /// NVLLM_DEVICE_*; default NVLLM_DEVICE_AUTO.
+  /// NVLLM_DEVICE_*: where the engine computes. Default NVLLM_DEVICE_AUTO.
   std::optional<nvllm::device> device = {};
-  /// Which GPU of those the driver shows; 0 on the CPU.
+  /// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
   std::optional<int32_t> device_index = {};
-  /// NVLLM_DTYPE_*; default NVLLM_DTYPE_AUTO.
+  /// NVLLM_DTYPE_*: data type of the weights and the KV cache. Default NVLLM_DTYPE_AUTO.
   std::optional<nvllm::dtype> dtype = {};
-  /// Threads that compute, the one that steps included; 0 = all cores.
+  /// Number of CPU threads that compute, the calling thread included. Default 0: one per core.
   std::optional<uint32_t> num_threads = {};
-  /// Tokens of one sequence, prompt and answer together; 0 = the model's maximum, but at most 1048576.
+  /// Maximum length of a sequence in tokens, prompt and completion together. Default 0: the model's maximum, but at
+  /// most 1048576.
   std::optional<uint32_t> max_model_len = {};
-  /// Sequences that run at once; others wait; 0 = default of the device.
+  /// Maximum number of sequences that run at once; others wait. Default 0: by device.
   std::optional<uint32_t> max_num_seqs = {};
-  /// New tokens in one forward pass; 0 = default of the device.
+  /// Maximum number of new tokens per forward pass. Default 0: by device.
   std::optional<uint32_t> max_batched_tokens = {};
-  /// Requests that may wait, each of their completions counted; 0 = NVLLM_MAX_QUEUED_COMPLETIONS. A request whose n is greater
-  /// can never be queued, and is refused as such.
+  /// Maximum number of waiting requests, where each of their completions counts. A request whose n is greater can never
+  /// be queued, and is refused. Default 0: NVLLM_MAX_QUEUED_COMPLETIONS.
   std::optional<uint32_t> max_queue = {};
-  /// Tokens of a KV block; 0 = default of the device.
+  /// Tokens per KV block: a power of two, at most 1024. Default 0: by device.
   std::optional<uint32_t> kv_block_size = {};
-  /// 0 or 1: prompts share the KV blocks of equal beginnings; default 1.
+  /// Whether prompts share the KV blocks of common prefixes. Default true.
   std::optional<bool> enable_prefix_cache = {};
-  /// Bytes for the KV cache; 0 = by memory_utilization.
+  /// Size of the KV cache in bytes. Default 0: determined by memory_utilization.
   std::optional<uint64_t> kv_cache_bytes = {};
-  /// Share of the device's memory (on the CPU: of the free memory) this engine may hold, up to 1; 0 = default of the
-  /// device (CPU: 0.5, CUDA: 0.9).
+  /// Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
+  /// Default 0: by device (CPU: 0.5, CUDA: 0.9).
   std::optional<float> memory_utilization = {};
-  /// GPUs that share the work; default 1, and the CPU takes no other.
+  /// Number of GPUs that share the work. Default 1, which is all that this build supports.
   std::optional<uint32_t> tensor_parallel_size = {};
-  /// 0 or 1: no CUDA graphs. On the CPU it changes nothing.
+  /// Whether CUDA graphs are disabled. No effect on the CPU. Default false.
   std::optional<bool> enforce_eager = {};
-  /// 0 or 1: the same logits whatever else is in the batch, bit for bit. On the CPU it is always so; on CUDA it takes slower
-  /// kernels.
+  /// Whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they always
+  /// are; on CUDA it selects slower kernels. Default false.
   std::optional<bool> batch_invariant = {};
-  /// Seed of requests that bring none; 0 = drawn from the system.
+  /// Seed of the requests that have none. Default 0: drawn from the system.
   std::optional<uint64_t> seed = {};
-  /// Called inside nvllm_engine_new only; may be NULL.
+  /// Receives the fraction of the model that is loaded, from 0 to 1; false cancels loading.
   std::function<bool(float)> progress = {};
-  /// NVLLM_LOAD_*; default NVLLM_LOAD_MAP.
+  /// NVLLM_LOAD_*: how the weights are loaded into memory. Default NVLLM_LOAD_MAP.
   std::optional<nvllm::load_mode> load_mode = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
 /// takes no options, those of engine::default_options() hold, which the model recommends.
 struct request_options {
-  /// Echoed in every output: an index, a pointer, a handle.
+  /// Returned in every output: an index, a pointer, a handle. Default 0.
   std::optional<uint64_t> tag = {};
-  /// Tokens to generate at most, from 1; default UINT32_MAX, which is as far as max_model_len and the KV cache allow.
+  /// Maximum number of tokens to generate, at least 1. Default UINT32_MAX: limited by max_model_len and the KV cache
+  /// only.
   std::optional<uint32_t> max_tokens = {};
-  /// Tokens before which neither EOS nor a stop token nor the end of a stop string may come; default 0.
+  /// Number of tokens before which no EOS token, stop token or end of a stop string may occur. Default 0.
   std::optional<uint32_t> min_tokens = {};
-  /// 0, the default, always takes the likeliest token; greater values vary more.
+  /// Sampling temperature. Default 0: always the most likely token. Greater values increase randomness.
   std::optional<float> temperature = {};
-  /// Sample from the likeliest tokens that together have this probability, above 0 and up to 1; default 1 = all.
+  /// Nucleus sampling: sample from the most likely tokens whose probabilities sum to this value, above 0 and at most 1.
+  /// Default 1: all tokens.
   std::optional<float> top_p = {};
-  /// Drop tokens less likely than this share of the likeliest one, 0 to 1; default 0 = none.
+  /// Drop tokens whose probability is below this fraction of that of the most likely one, from 0 to 1. Default 0: drop
+  /// none.
   std::optional<float> min_p = {};
-  /// Sample from so many of the likeliest tokens; default 0 = all.
+  /// Sample from this many of the most likely tokens. Default 0: all tokens.
   std::optional<uint32_t> top_k = {};
-  /// Divides the positive logits of tokens that the prompt or the answer has, and multiplies their negative ones: above 0,
-  /// and more than 1 makes them rarer; default 1 = off. As in transformers.
+  /// Divides the positive logits, and multiplies the negative logits, of tokens that occur in the prompt or the
+  /// completion. A finite number above 0, where more than 1 discourages repetition. Default 1: off. As in transformers.
   std::optional<float> repetition_penalty = {};
-  /// Is taken from the logit of each token that the answer has; any finite number, default 0. As in the OpenAI API.
+  /// Subtracted from the logit of each token that occurs in the completion. Any finite number. Default 0. As in the
+  /// OpenAI API.
   std::optional<float> presence_penalty = {};
-  /// Is taken from the logit of a token once for each time that the answer has it; any finite number, default 0.
+  /// Subtracted from the logit of a token once per occurrence in the completion. Any finite number. Default 0. As in
+  /// the OpenAI API.
   std::optional<float> frequency_penalty = {};
-  /// The request's own random stream: the same seed, prompt and options give the same answer. 0, the default, draws from
-  /// the engine's seed and the request's id.
+  /// Seed of the request's own random stream: the same seed, prompt and options give the same completion. Default 0:
+  /// derived from the engine's seed and the request's id.
   std::optional<uint64_t> seed = {};
-  /// 0 or 1: the model's end tokens are tokens like any other; default 0.
+  /// Whether EOS tokens are treated as ordinary tokens. Default false.
   std::optional<bool> ignore_eos = {};
-  /// Higher runs first; default 0.
+  /// Requests with a higher priority run first. Default 0.
   std::optional<int32_t> priority = {};
-  /// Strings that end the answer, NUL-terminated UTF-8: its text ends before the first of them to be complete, also where
-  /// tokens cut it. token_ids have all tokens, those that spell the string too. Needs a tokenizer.
+  /// Stop strings. The completion ends when its text contains one; the text ends before the first one to be complete,
+  /// even if that is inside a token. The tokens that spell the string stay in the output. Needs a tokenizer.
   std::vector<std::string> stop = {};
-  /// Tokens that end the answer, besides EOS.
+  /// Tokens that end the completion, in addition to EOS.
   std::vector<uint32_t> stop_tokens = {};
-  /// bias_values[i] is added to the logit of bias_tokens[i], after the penalties; each token once.
+  /// Tokens, and what is added to their logits after the penalties: finite, or minus infinity to exclude a token.
   std::vector<std::pair<uint32_t, float>> logit_bias = {};
-  /// 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
-  /// to 64. They are the model's own: before penalties, biases, temperature and filters.
+  /// If not 0, outputs contain the log-probability of each token, and those of this many most likely tokens, at most
+  /// 64. They are the model's own, before penalties, biases, temperature and filters. Default 0.
   std::optional<uint32_t> num_logprobs = {};
-  /// As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
-  /// prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
+  /// As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
+  /// than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per
+  /// pass. Default 0.
   std::optional<uint32_t> num_prompt_logprobs = {};
-  /// Completions of this prompt, 1 to NVLLM_MAX_COMPLETIONS; default 1. They share the KV blocks of the prompt, which is computed once, and
-  /// each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
+  /// Number of completions of this prompt, from 1 to NVLLM_MAX_COMPLETIONS. Default 1. They share the KV blocks of the
+  /// prompt, which is computed once. Each has its own outputs, which differ by index. Completion i samples as a request
+  /// with seed + i does.
   std::optional<uint32_t> n = {};
-  /// 0, the default, is sampling; from 2 on beam search with so many beams, whose n best answers come as completions 0 to
-  /// n - 1, best first, all at the end. As transformers' num_beams. At most 32, and 64 / (1 + end tokens). It takes neither
-  /// temperature, penalties, biases, stop strings nor num_logprobs.
+  /// Number of beams of a beam search. Default 0: sampling. From 2, the n best results are returned as completions 0 to
+  /// n-1, best first, all at the end. As num_beams in transformers. At most 32, and at most 64 / (1 + number of EOS
+  /// tokens). Cannot be combined with temperature, penalties, biases, stop strings or num_logprobs.
   std::optional<uint32_t> beam_width = {};
-  /// Answers of beam search are compared by the sum of their log-probabilities divided by their length to the power of this:
-  /// more than 0 favours long ones; any finite number, default 1.
+  /// Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of this
+  /// value. More than 0 favours long results. Any finite number. Default 1.
   std::optional<float> length_penalty = {};
-  /// When beam search ends that has as many answers as beams: 0, the default, when the best beam, at its length, is no better
-  /// than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
-  /// early_stopping False, True and "never".
+  /// Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length,
+  /// cannot rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length.
+  /// Default 0. As in transformers with False, True and "never".
   std::optional<uint32_t> early_stopping = {};
-  /// 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
+  /// Whether the output includes the token that stopped the completion, or the stop string in its text. Default false.
   std::optional<bool> include_stop = {};
-  /// How long the request may wait until it first runs: a step that finds it waiting after that ends it with
-  /// NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
+  /// Time in microseconds that the request may wait until it first runs. The first step after that ends it with
+  /// NVLLM_FINISH_EXPIRED. Default 0: no limit.
   std::optional<uint64_t> max_wait_us = {};
-  /// Requests with different salts share no KV blocks, so that no tenant can tell by time what another one has asked.
+  /// Requests with different salts share no KV blocks, so that no tenant can infer another one's prompts from timing.
   /// Default 0, which is a salt like any other.
   std::optional<uint64_t> cache_salt = {};
-  /// 0 or 1: the full KV blocks of the prompt stay in the prefix cache when the request has ended, until
-  /// nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
-  /// cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
+  /// Whether the full KV blocks of the prompt stay in the prefix cache after the request has ended, until
+  /// nvllm_release_prefix. Default false. Pinned blocks may take at most the KV cache minus what one sequence of
+  /// max_model_len tokens needs, so that no request waits forever; beyond that the request is refused with
+  /// NVLLM_ERR_OUT_OF_MEMORY.
   std::optional<bool> pin_prompt = {};
-  /// One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
-  /// choose. It may end the answer before min_tokens, where nothing can follow; stop strings, stop tokens and max_tokens
-  /// may end it before it is complete. An answer that cannot go on ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+  /// NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options choose among the tokens
+  /// that the structure allows. The structure may end the completion before min_tokens if nothing can follow; stop
+  /// strings, stop tokens and max_tokens may end it before the structure is complete. A completion that cannot continue
+  /// ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
   std::optional<nvllm::structure> structure_kind = {};
-  /// What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8 of at most
-  /// NVLLM_MAX_STRUCTURE_BYTES; default NULL. A refusal
-  /// says what is wrong with it. A text that came before is not compiled again.
+  /// The schema, expression or grammar that constrains the completion, of the kind structure_kind, at most
+  /// NVLLM_MAX_STRUCTURE_BYTES. If it is refused, the message says why. Compiled structures are cached.
   std::string structure = {};
-  /// NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
-  /// embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, beam_width 0, and what concerns generating is not looked at.
+  /// NVLLM_POOLING_*: how the prompt becomes an embedding. Default NVLLM_POOLING_NONE. With any other value the request
+  /// generates nothing, and its only output has the embedding and NVLLM_FINISH_STOP; n must be 1, beam_width must be 0,
+  /// and options of generation are ignored.
   std::optional<nvllm::pooling> pooling = {};
 };
 
