@@ -13,30 +13,30 @@ const (
 	DeviceDefault Device = iota // DeviceAuto
 	DeviceCPU
 	DeviceCUDA
-	DeviceAuto // an NVIDIA GPU where there is one for the library and the model, else the CPU
+	DeviceAuto // an NVIDIA GPU if the library has kernels for it and for the model, else the CPU
 )
 
-// A DType is a number type of weights and KV cache.
+// A DType is a data type of weights and KV cache.
 type DType int
 
-// The number types.
+// The data types.
 const (
-	DTypeAuto DType = C.NVLLM_DTYPE_AUTO // as the model's files have it
+	DTypeAuto DType = C.NVLLM_DTYPE_AUTO // that of the model's files
 	DTypeF32  DType = C.NVLLM_DTYPE_F32
 	DTypeF16  DType = C.NVLLM_DTYPE_F16
 	DTypeBF16 DType = C.NVLLM_DTYPE_BF16
 )
 
-// A LoadMode says how the weights of a model come into memory.
+// A LoadMode says how the weights of a model are loaded into memory.
 type LoadMode int
 
 // The load modes.
 const (
-	LoadMap  LoadMode = C.NVLLM_LOAD_MAP  // the files are mapped: one that becomes shorter ends the process
+	LoadMap  LoadMode = C.NVLLM_LOAD_MAP  // the files are mapped: truncating one ends the process
 	LoadRead LoadMode = C.NVLLM_LOAD_READ // the files are copied: later changes to them have no effect
 )
 
-// check refuses what the fields of the C API cannot say.
+// check refuses values that the fields of the C API cannot represent.
 func (c *Config) check() error {
 	if err := withoutNUL("ModelPath", c.ModelPath); err != nil {
 		return err
@@ -67,26 +67,26 @@ func flag(on bool) C.uint32_t {
 	return 0
 }
 
-// ModelInfo is what is known about a loaded model.
+// ModelInfo has the properties of a loaded model and of the engine that runs it.
 type ModelInfo struct {
-	VocabSize        int    // tokens that the embedding table knows
-	MaxModelLen      int    // tokens of one sequence, prompt and answer together
+	VocabSize        int    // rows of the embedding table
+	MaxModelLen      int    // tokens per sequence, prompt and completion together
 	NumLayers        int    //
 	HiddenSize       int    // width of the residual stream
-	BOSToken         int    // -1 = none
-	EOSToken         int    // the first of the tokens that end an answer; -1 = none
-	NumParameters    uint64 // weights, shared ones counted once
+	BOSToken         int    // -1 if there is none
+	EOSToken         int    // the first of the tokens that end a completion; -1 if there is none
+	NumParameters    uint64 // number of weights; shared ones count once
 	WeightBytes      uint64 // bytes of these
 	KVCacheBytes     uint64 // bytes of the KV cache
 	NumKVBlocks      int    // its blocks
-	KVBlockSize      int    // tokens of a block
+	KVBlockSize      int    // tokens per block
 	Device           Device // DeviceCPU or DeviceCUDA, whichever DeviceAuto chose
 	DeviceIndex      int    // which GPU
-	MaxNumSeqs       int    // sequences that run at once
-	MaxBatchedTokens int    // new tokens in one forward pass
+	MaxNumSeqs       int    // maximum number of sequences that run at once
+	MaxBatchedTokens int    // maximum number of new tokens per forward pass
 }
 
-// ModelInfo returns facts about the model.
+// ModelInfo returns the properties of the model.
 func (e *Engine) ModelInfo() (ModelInfo, error) {
 	if err := e.enter(); err != nil {
 		return ModelInfo{}, err

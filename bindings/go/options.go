@@ -12,39 +12,39 @@ import (
 	"unsafe"
 )
 
-// A Pooling says what is made of a prompt's final hidden states.
+// A Pooling says how the final hidden states of a prompt become an embedding.
 type Pooling uint32
 
-// The kinds of pooling. With another one than PoolingNone a request has one output, with an [Output.Embedding].
+// The kinds of pooling. With any other than PoolingNone, a request has one output, with an [Output.Embedding].
 const (
 	PoolingNone Pooling = C.NVLLM_POOLING_NONE // the request generates
 	PoolingLast Pooling = C.NVLLM_POOLING_LAST // the state of the last token
 	PoolingMean Pooling = C.NVLLM_POOLING_MEAN // the mean of all
 )
 
-// An EarlyStopping says when a beam search ends that has as many answers as beams.
+// An EarlyStopping says when a beam search ends once it has as many results as beams.
 type EarlyStopping uint32
 
 // The rules for the end of a beam search.
 const (
-	StopHeuristically EarlyStopping = 0 // when the best beam, at its length, is no better than the worst answer
+	StopHeuristically EarlyStopping = 0 // when the best beam, at its current length, cannot rank above the worst result
 	StopAtOnce        EarlyStopping = 1
-	StopNever         EarlyStopping = 2 // only when no beam can become better than the worst answer
+	StopNever         EarlyStopping = 2 // when no beam can rank above the worst result at any length
 )
 
-// A StructureKind says what kind of text a structure is.
+// A StructureKind is a kind of structured output.
 type StructureKind int
 
 // The kinds of structures.
 const (
-	StructureNone       StructureKind = C.NVLLM_STRUCTURE_NONE        // none: the answer is free
-	StructureJSONSchema StructureKind = C.NVLLM_STRUCTURE_JSON_SCHEMA // the answer is JSON that a schema accepts
-	StructureRegex      StructureKind = C.NVLLM_STRUCTURE_REGEX       // the whole answer matches a regular expression
-	StructureLark       StructureKind = C.NVLLM_STRUCTURE_LARK        // the answer is a sentence of a grammar
+	StructureNone       StructureKind = C.NVLLM_STRUCTURE_NONE        // the completion is unconstrained
+	StructureJSONSchema StructureKind = C.NVLLM_STRUCTURE_JSON_SCHEMA // the completion satisfies a JSON schema
+	StructureRegex      StructureKind = C.NVLLM_STRUCTURE_REGEX       // a regular expression matches the whole completion
+	StructureLark       StructureKind = C.NVLLM_STRUCTURE_LARK        // the completion is a sentence of a Lark grammar
 )
 
 // DefaultOptions returns the options that nil means: the library's defaults with the sampling that the model's
-// generation_config.json recommends. So a caller can change one field and keep the rest.
+// generation_config.json recommends. A caller can then change one field and keep the rest.
 func (e *Engine) DefaultOptions() (RequestOptions, error) {
 	if err := e.enter(); err != nil {
 		return RequestOptions{}, err
@@ -62,7 +62,7 @@ func (e *Engine) DefaultOptions() (RequestOptions, error) {
 	return options, nil
 }
 
-// completions returns how many there will be.
+// completions returns the number of completions.
 func (o *RequestOptions) completions() int {
 	if o == nil || o.N == 0 {
 		return 1
@@ -70,7 +70,7 @@ func (o *RequestOptions) completions() int {
 	return o.N
 }
 
-// native returns the struct of the C API, nil for nil. What it points to is pinned, or memory of C's that free returns.
+// native returns the struct of the C API, nil for nil. What it points to is pinned, or memory of C that free releases.
 func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_request_options, free func()) {
 	if o == nil {
 		return nil, func() {}
@@ -119,7 +119,7 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 	}
 }
 
-// check refuses what the fields of the C API cannot say.
+// check refuses values that the fields of the C API cannot represent.
 func (o *RequestOptions) check() error {
 	if o == nil {
 		return nil
@@ -152,7 +152,7 @@ func inSignedRange(name string, value int) error {
 	return nil
 }
 
-// withoutNUL refuses a text that C would take for a shorter one.
+// withoutNUL refuses a text that C would cut.
 func withoutNUL(name, text string) error {
 	if at := strings.IndexByte(text, 0); at >= 0 {
 		return &Error{Status: ErrInvalidArgument, Message: fmt.Sprintf("%s has a NUL byte at %d, but it must have none", name, at)}

@@ -1,6 +1,6 @@
-// What an engine is opened with, and what a request asks for. A field that is not set has the default of nanovllm.h.
+// Options of an engine and of a request. A field that is not set has the default of nanovllm.h.
 //
-// The structs are generated from the header. Here is what converts them: texts and lists by hand, the numbers by generated code.
+// The structs are generated from the header, with the conversion of their numbers. Texts and lists are converted here.
 #ifndef NANOVLLM_OPTIONS_HPP
 #define NANOVLLM_OPTIONS_HPP
 
@@ -35,10 +35,10 @@ void read(std::optional<Value>& value, Field field) {
 namespace nvllm {
 namespace detail {
 
-/// A text that the C API would take to end at a NUL byte inside it.
+/// Whether a text contains a NUL, where the C API would take it to end.
 inline bool has_nul(const std::string& text) { return text.find('\0') != std::string::npos; }
 
-/// The field whose text has a NUL byte; NULL when there is none.
+/// The name of the field whose text contains a NUL; NULL if there is none.
 inline const char* field_with_nul(const engine_options& options) {
   return has_nul(options.model_path) ? "model_path" : nullptr;
 }
@@ -47,7 +47,7 @@ inline const char* field_with_nul(const request_options& options) {
   return std::any_of(options.stop.begin(), options.stop.end(), has_nul) ? "stop" : nullptr;
 }
 
-/// The struct of the C API, its callback not set. It points into `options`.
+/// The struct of the C API, without its callback. It points into `options`.
 inline nvllm_engine_config native(const engine_options& options) {
   nvllm_engine_config config;
   nvllm_engine_config_init(&config, sizeof config);
@@ -81,7 +81,7 @@ class native_request {
 
  private:
   nvllm_request_options native_;
-  // Moving a vector keeps its memory where it is, so that `native_` stays good.
+  // Moving a vector keeps its memory in place, so that the pointers of `native_` stay valid.
   std::vector<const char*> stop_;
   std::vector<uint32_t> bias_tokens_;
   std::vector<float> bias_values_;
