@@ -6,13 +6,6 @@
 #include "common/chain.cuh"
 #include "common/logits.cuh"
 
-// As in src/batch.rs.
-struct Adjustment {
-    uint32_t token;
-    uint32_t uses;
-    float bias;
-};
-
 template <class T>
 struct AdjustParams {
     T* logits;                      // [samples, stride]

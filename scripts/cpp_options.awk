@@ -93,7 +93,7 @@ END {
     for (w = 1; w <= num_wanted; w++)
         for (i = 1; i <= num_fields[wanted[w]]; i++) {
             enum = is_scalar(wanted[w], fields[wanted[w], i]) ? enum_of(wanted[w], fields[wanted[w], i]) : ""
-            if (enum) write_enum(enum, type[wanted[w], fields[wanted[w], i]])
+            if (enum && !written[enum]++) write_enum(enum, type[wanted[w], fields[wanted[w], i]])
         }
     collect("nvllm_engine_config")
     print "/// nvllm_engine_config: what is not set has the library's default, and model_path has none."

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Writes include/nanovllm.h from src/ffi, and from the header what repeats it: docs/reference.md, the option structs of the C++ and Go
-# bindings, and tests/capi/abi.h. The limits of docs/security.md come from src/limits.rs. With --check it only compares.
+# bindings, and tests/capi/abi.h. The limits of docs/security.md come from src/limits.rs, and the structs that kernels read as they
+# are from src/batch.rs. With --check it only compares.
 #
 # cbindgen would put all constants first, then all types, then all functions. A C programmer reads by topic, so each section
 # is generated from its own file, under the title that the file's own first lines give it.
@@ -8,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 header=include/nanovllm.h
 generated="$header docs/reference.md docs/security.md tests/capi/abi.h
-    bindings/cpp/nanovllm/generated_options.hpp bindings/go/generated.go"
+    bindings/cpp/nanovllm/generated_options.hpp bindings/go/generated.go kernels/common/batch.cuh"
 sections="status version limits logging engine requests stepping generate state text stats"
 
 wanted="cbindgen 0.29.4"
@@ -67,6 +68,15 @@ write_security() {
     sed -n '/^<!-- end of limits/,$p' docs/security.md
 }
 
+# The fields alone: kernels have no use for the constants that Rust keeps with a struct.
+write_kernel_structs() {
+    cbindgen --quiet --config kernels/cbindgen.toml src/batch.rs | awk '
+        /^\/\/\// { comment = comment $0 "\n"; next }
+        /^constexpr static const/ { inside = 1; comment = "" }
+        !inside { printf "%s", comment; comment = ""; print }
+        inside && /;$/ { inside = 0 }' | cat -s
+}
+
 # One generated file, from the new header.
 write() {
     from_header="awk -f scripts/header_model.awk"
@@ -77,6 +87,7 @@ write() {
     tests/capi/abi.h) $from_header -v baseline="$1" -f scripts/abi.awk "$new/$header" ;;
     bindings/cpp/*) $from_header -f scripts/cpp_options.awk "$new/$header" ;;
     bindings/go/*) $from_header -f scripts/go_options.awk "$new/$header" ;;
+    kernels/common/batch.cuh) write_kernel_structs ;;
     esac
 }
 

@@ -60,7 +60,7 @@ function enum_of(struct, field,   text, prefix, i) {
 function is_flag(struct, field) { return doc[struct, field] ~ /^0 or 1:/ }
 # Numbers, flags and enumerations; the rest points somewhere, or is the length of what does.
 function is_scalar(struct, field) {
-    if (field == "struct_size" || type[struct, field] !~ /^(u?int(32|64)_t|float|double)$/) return 0
+    if (field == "struct_size" || field ~ /^reserved/ || type[struct, field] !~ /^(u?int(32|64)_t|float|double)$/) return 0
     return !((struct, substr(field, 5)) in type && field ~ /^num_/)
 }
 # The default that the comment names, empty when it names none.
