@@ -1,30 +1,29 @@
 //! How much a request or a model folder may ask for, whatever the engine's options say, and how much the options may ask for.
 //!
-//! Each limit keeps the work and the memory of untrusted input within bounds. Those that a caller can reach stand in the
-//! header, in `src/ffi/limits.rs`, which is checked against this table when it is compiled. `docs/security.md` has all of
-//! them.
+//! Each limit bounds the work and the memory of untrusted input. Those that a caller can reach are in the header, in
+//! `src/ffi/limits.rs`, which is checked against this table when it is compiled. `docs/security.md` lists all of them.
 
 use crate::error::{Error, Result};
 
-/// Completions of one request.
+/// Completions per request.
 pub const COMPLETIONS: usize = 1024;
 /// Completions of all requests that have not ended, and of all prompts of one `nvllm_generate`.
 pub const QUEUED_COMPLETIONS: usize = 1 << 20;
-/// Stop strings of one request.
+/// Stop strings per request.
 pub const STOP_STRINGS: usize = 128;
-/// Bytes of one stop string.
+/// Bytes per stop string.
 pub const STOP_STRING_BYTES: usize = 4096;
-/// Stop tokens of one request.
+/// Stop tokens per request.
 pub const STOP_TOKENS: usize = 1024;
-/// Logit biases of one request.
+/// Logit biases per request.
 pub const BIASES: usize = 16384;
-/// Bytes of one text: a prompt, or what is to be tokenized.
+/// Bytes per text: a prompt, or a text to tokenize.
 pub const TEXT_BYTES: usize = 16 << 20;
 /// Bytes of a JSON schema, a regular expression or a grammar.
 pub const STRUCTURE_BYTES: usize = 256 << 10;
 /// Milliseconds that a thread waits for a structure to be compiled, the wait for its turn included.
 pub const STRUCTURE_COMPILE_MS: u64 = 2000;
-/// Structures that are compiled at once for one engine. One that was given up counts until it has come to its end.
+/// Structures that are compiled at once per engine. One that was abandoned counts until its compilation has ended.
 pub const STRUCTURES_COMPILING: usize = 2;
 /// Levels of a JSON schema, one below another: those of its text and of everything that a `$ref` names. Compiling recurses.
 pub const SCHEMA_LEVELS: usize = 4096;
@@ -124,11 +123,11 @@ pub const UNASKED_MODEL_LEN: usize = 1 << 20;
 pub const THREADS: usize = 4096;
 /// Tokens of one sequence, by `max_model_len`.
 pub const MODEL_LEN: usize = 1 << 28;
-/// Sequences that run at once, by `max_num_seqs`. Beyond it a batch is a mistake, and arrays sized by it might not be allocated.
+/// Sequences that run at once, by `max_num_seqs`. Arrays are sized by it.
 pub const RUNNING_SEQUENCES: usize = 1 << 16;
-/// New tokens in one pass, by `max_batched_tokens`.
+/// New tokens per pass, by `max_batched_tokens`.
 pub const PASS_TOKENS: usize = 1 << 20;
-/// Tokens of a KV block, by `kv_block_size`.
+/// Tokens per KV block, by `kv_block_size`.
 pub const BLOCK_TOKENS: usize = 1024;
 /// Entries of the block tables of a batch, 4 bytes each.
 pub const BLOCK_TABLE_ENTRIES: usize = 1 << 28;
@@ -166,7 +165,7 @@ pub const SLOW_TEXT_BYTES: usize = 32 << 10;
 /// Bytes that are tokenized in one piece. A tokenizer takes some hundred bytes of memory for each.
 pub const TEXT_PIECE_BYTES: usize = 4 << 20;
 
-/// Refuses what is over a limit. `field` names what there is too much of, and `name` the limit as the header does.
+/// Refuses a value above a limit. `field` names the value, and `name` the limit, as the header does.
 ///
 /// # Errors
 ///
