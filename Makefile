@@ -29,7 +29,7 @@ lint: ## Formatting, clippy, and the header against its source
 	cargo clippy --release --all-targets -- -D warnings
 	scripts/header.sh --check
 
-header: ## Generate include/nanovllm.h and docs/reference.md from src/ffi
+header: ## Generate include/nanovllm.h from src/ffi, and what repeats it in bindings, docs and tests
 	scripts/header.sh
 
 kernels: ## Compile the CUDA kernels, with an nvcc from PyPI where there is none

@@ -4,36 +4,37 @@
  *
  * Overview
  *   An engine is a model, its tokenizer, a paged KV cache, and a scheduler.
- *   Add requests, call nvllm_step() in your loop, and nvllm_poll_output() until it answers NVLLM_NO_OUTPUT;
- *   or hand all prompts to nvllm_generate() at once.
+ *   Add requests, call nvllm_step() in a loop, and call nvllm_poll_output() until it returns NVLLM_NO_OUTPUT;
+ *   or pass all prompts to nvllm_generate() at once.
  *
  * Rules that hold for every function
- *   Ownership   Only nvllm_engine and nvllm_result are owned handles; each has one _free, which accepts NULL.
- *               Nothing else is allocated for the caller: the caller supplies buffers. Never free() a pointer
- *               that came from this library.
+ *   Ownership   Only nvllm_engine and nvllm_result are owned handles; each has one _free function, which accepts
+ *               NULL. Nothing else is allocated for the caller: the caller supplies buffers. Never free() a pointer
+ *               that this library returned.
  *   Inputs      Copied before the call returns, except user_data pointers.
- *   Strings     UTF-8. Inputs with a length need no NUL. Text outputs carry a length and are NUL-terminated too.
+ *   Strings     UTF-8. Inputs with a length need no NUL. Text outputs have a length and are NUL-terminated as well.
  *   Errors      Calls that can fail return nvllm_status: 0 is success, > 0 a condition, < 0 an error. On an error
  *               no out-parameter is written, except `error`, which may be NULL, and `needed` of a buffer.
- *   Structs     Begin with struct_size: use the _init function, or set it to sizeof. Fields are only ever appended:
- *               to an older caller's struct the defaults are added, and a newer caller's is accepted while the
- *               fields that this library does not know are zero.
+ *   Structs     Begin with struct_size: use the _init function, or set it to sizeof. Fields are only ever appended.
+ *               Fields that an older caller's struct does not have take their defaults. A newer caller's struct is
+ *               accepted while the fields that this library does not know are zero.
  *   Threads     [any]  may be called from any thread at any time, also inside callbacks.
- *               [one]  by one thread at a time per engine, whichever it is. A violation answers NVLLM_ERR_BUSY; it
- *                      is never undefined behaviour.
+ *               [one]  may be called by one thread at a time per engine, not always the same one. A violation
+ *                      returns NVLLM_ERR_BUSY; it is never undefined behaviour.
  *               Different engines are independent.
- *   Callbacks   Run only on a thread that is inside a call of this library, never on one that the library created,
- *               never after the call has returned. They must not throw or longjmp, and may call [any] functions.
+ *   Callbacks   Run only on a thread that is inside a call of this library, never on a thread that the library
+ *               created, and never after the call has returned. They must not throw or longjmp, and may call [any]
+ *               functions.
  *   Process     The library never exits, prints, reads standard input, installs signal handlers, or aborts on bad
- *               input. It is silent unless a log callback is set. A bug caught inside answers NVLLM_ERR_PANIC and
- *               makes that engine unusable, and no other.
- *               In the child of a fork() the parent's engines answer NVLLM_ERR_UNSUPPORTED, and nvllm_engine_free frees
- *               nothing. The child may open engines of its own, and begins without a log callback, whatever the parent's
- *               other threads did at that moment. A child that was forked inside a callback may only exec or exit.
+ *               input. It is silent unless a log callback is set. A bug that is caught inside the library returns
+ *               NVLLM_ERR_PANIC and makes that engine unusable, and no other.
+ *               In the child of a fork() the parent's engines return NVLLM_ERR_UNSUPPORTED, and nvllm_engine_free frees
+ *               nothing. The child may open engines of its own, and starts without a log callback, whatever other
+ *               threads of the parent did at that moment. A child that was forked inside a callback may only exec or exit.
  *               The library stays mapped after dlclose().
- *   Stack       256 KiB are enough for every call on the CPU; at most 64 KiB of them were used where it was measured. A host's
- *               callbacks take theirs from the same stack. On CUDA the driver has needs of its own: 1 MiB is advised.
- *   Versioning  0.x: the number in the soname, NVLLM_ABI_VERSION, changes with any break of the ABI.
+ *   Stack       Every call on the CPU needs at most 256 KiB; at most 64 KiB were measured. A host's callbacks use the
+ *               same stack. On CUDA the driver has requirements of its own: 1 MiB is recommended.
+ *   Versioning  0.x: the number in the soname, NVLLM_ABI_VERSION, changes with every break of the ABI.
  */
 #ifndef NANOVLLM_H
 #define NANOVLLM_H
@@ -69,131 +70,134 @@ extern "C" {
 typedef enum nvllm_status_code {
   // Success.
   NVLLM_OK = 0,
-  // nvllm_poll_output: no output waits.
+  // nvllm_poll_output: no output is waiting.
   NVLLM_NO_OUTPUT = 1,
-  // An argument or option makes no sense; the message names it, its value, and what is accepted.
+  // An argument or an option is invalid. The message names it, its value, and what is accepted.
   NVLLM_ERR_INVALID_ARGUMENT = -1,
-  // The buffer is too small; the size it should have was stored.
+  // The buffer is too small. The required size was stored.
   NVLLM_ERR_BUFFER_TOO_SMALL = -2,
-  // A [one] function was entered while another ran on the same engine.
+  // A [one] function was called while another one ran on the same engine.
   NVLLM_ERR_BUSY = -3,
-  // A bug in the library. Only nvllm_engine_free is left for this engine.
+  // A bug in the library. Only nvllm_engine_free may still be called on this engine.
   NVLLM_ERR_PANIC = -4,
-  // No live request has this id.
+  // There is no live request, pin or cached prefix as the one that was named.
   NVLLM_ERR_NOT_FOUND = -5,
-  // Memory of the host, of the device, or of the KV cache does not suffice.
+  // Not enough memory of the host or of the device, not enough KV cache, or no thread could be created.
   NVLLM_ERR_OUT_OF_MEMORY = -6,
-  // A file could not be read; native_code is errno.
+  // A file could not be read. native_code is errno.
   NVLLM_ERR_IO = -7,
-  // The model files are corrupt, or of a kind that is not supported.
+  // The model files are corrupt or of a kind that is not supported.
   NVLLM_ERR_MODEL = -8,
-  // A device call failed; native_code is the device's own code. Only nvllm_engine_free is left for this engine.
+  // A device call failed. native_code is the device's error code. Only nvllm_engine_free may still be called on this
+  // engine.
   NVLLM_ERR_DEVICE = -9,
-  // A progress callback said stop.
+  // A progress callback cancelled the call.
   NVLLM_ERR_CANCELLED = -10,
-  // Not in this build, or not for this model.
+  // Not supported by this build, or not for this model.
   NVLLM_ERR_UNSUPPORTED = -11,
-  // No room beside the requests that wait, by max_queue or NVLLM_MAX_QUEUED_COMPLETIONS: step, then try again.
+  // The queue is full, by max_queue or NVLLM_MAX_QUEUED_COMPLETIONS. Step, then try again.
   NVLLM_ERR_QUEUE_FULL = -12,
-  // The prompt leaves no place for an answer within max_model_len.
+  // The prompt leaves no room for a completion within max_model_len.
   NVLLM_ERR_CONTEXT_LENGTH = -13,
 } nvllm_status_code;
 
-// What a call answers: 0 is success, a positive number a condition, a negative one an error.
-// The values are those of nvllm_status_code; a later version may add some.
+// The result of a call: 0 is success, a positive value is a condition, a negative value is an error. The values are those
+// of nvllm_status_code; a later version may add values.
 typedef int32_t nvllm_status;
 
-// Why a call failed. Owned by the caller, and frozen at 512 bytes. It needs no preparation: every call that takes one
-// writes it, with status NVLLM_OK and an empty message when all went well.
+// Why a call failed. Owned by the caller; its size is fixed at 512 bytes. It needs no initialization: every call that takes
+// one writes it, with status NVLLM_OK and an empty message on success.
 typedef struct nvllm_error {
   // The status that the call returned.
   nvllm_status status;
-  // errno or a device's code where there is one, else 0.
+  // errno or the device's error code if there is one, else 0.
   int32_t native_code;
-  // UTF-8, NUL-terminated: what was wanted, what there was, and the option that changes it.
+  // UTF-8, NUL-terminated: what was wanted, what was found, and the option that changes it.
   char message[504];
 } nvllm_error;
 
-// [any] The name of a status, as in "NVLLM_ERR_BUSY"; "unknown status" for a number that is none. A static string.
+// [any] Returns the name of a status, such as "NVLLM_ERR_BUSY", or "unknown status" for any other number. The string is
+// static.
 NVLLM_API
 const char *nvllm_status_name(nvllm_status status);
 
 /* ---- Version ------------------------------------------------------------ */
 
-// The number in the library's soname. While the version is 0.x it changes with any break of the ABI.
+// The number in the library's soname. While the version is 0.x, it changes with every break of the ABI.
 #define NVLLM_ABI_VERSION 0
 
-// [any] The version of the library that runs, as in "0.1.0". A static string.
+// [any] Returns the version of the loaded library, such as "0.1.0". The string is static.
 NVLLM_API const char *nvllm_version(void);
 
-// [any] The NVLLM_ABI_VERSION of the library that runs.
+// [any] Returns the NVLLM_ABI_VERSION of the loaded library.
 NVLLM_API uint32_t nvllm_abi_version(void);
 
-// [any] How the library was built and what it found here, as a JSON object: "version", "abi_version", "backends",
-// "features" (of the build), "instruction_sets" (that this processor has and the kernels use, the best one last), "git"
-// (null when unknown), "rustc", "target". A static string.
+// [any] Returns a JSON object that describes the build and the machine: "version", "abi_version", "backends", "features"
+// (of the build), "instruction_sets" (those that this processor has and the kernels use, the best one last), "git" (null
+// when unknown), "rustc", "target". The string is static.
 NVLLM_API
 const char *nvllm_build_info(void);
 
 /* ---- Limits -------------------------------------------------------------
- * What one request may ask for, whatever the engine's options say. A call that asks for more answers
- * NVLLM_ERR_INVALID_ARGUMENT with a message that names the limit. docs/security.md says why each is there.
+ * What one request may ask for, whatever the engine's options say. A call that exceeds a limit returns
+ * NVLLM_ERR_INVALID_ARGUMENT with a message that names the limit. docs/security.md gives the reason for each.
  */
 
-// Completions of one request.
+// Completions per request.
 #define NVLLM_MAX_COMPLETIONS 1024
 
-// Completions of all requests of an engine that have not ended, and of all prompts of one nvllm_generate. max_queue lowers it.
+// Completions of all requests of an engine that have not ended, and of all prompts of one nvllm_generate call. max_queue
+// lowers it.
 #define NVLLM_MAX_QUEUED_COMPLETIONS 1048576
 
-// Stop strings of one request.
+// Stop strings per request.
 #define NVLLM_MAX_STOP_STRINGS 128
 
-// Bytes of one stop string.
+// Bytes per stop string.
 #define NVLLM_MAX_STOP_STRING_BYTES 4096
 
-// Stop tokens of one request.
+// Stop tokens per request.
 #define NVLLM_MAX_STOP_TOKENS 1024
 
-// Logit biases of one request.
+// Logit biases per request.
 #define NVLLM_MAX_BIASES 16384
 
-// Bytes of one text: a prompt, or what is to be tokenized.
+// Bytes per text: a prompt, or a text to tokenize.
 #define NVLLM_MAX_TEXT_BYTES 16777216
 
 // Bytes of a JSON schema, a regular expression or a Lark grammar.
 #define NVLLM_MAX_STRUCTURE_BYTES 262144
 
-// Milliseconds that adding a request waits for its structure to be compiled; then it is refused.
+// Milliseconds that adding a request waits for its structure to be compiled. After that the request is refused.
 #define NVLLM_STRUCTURE_COMPILE_MS 2000
 
-// Bytes of the JSON of one conversation, and of its tools.
+// Bytes of the JSON of one conversation, and of its options with the tools.
 #define NVLLM_MAX_MESSAGES_BYTES 16777216
 
 /* ---- Logging: one callback for the whole process ------------------------ */
 
-// How much a message matters.
+// Severity of a message.
 typedef enum nvllm_log_level {
   // Nothing is logged.
   NVLLM_LOG_OFF = 0,
   // Something failed.
   NVLLM_LOG_ERROR = 1,
-  // Something is odd, but work goes on.
+  // Something is unexpected, but work continues.
   NVLLM_LOG_WARN = 2,
-  // A milestone, such as a model that was loaded.
+  // A milestone, such as a loaded model.
   NVLLM_LOG_INFO = 3,
-  // Detail for whoever debugs the library.
+  // Detail for debugging the library.
   NVLLM_LOG_DEBUG = 4,
 } nvllm_log_level;
 
-// Takes one message: message_len bytes of UTF-8, and a NUL. Valid during the call only.
+// Receives one message: message_len bytes of UTF-8, and a NUL. The message is valid during the call only.
 typedef void (*nvllm_log_fn)(int32_t level, const char *message, size_t message_len, void *user_data);
 
-// [any] Sends messages up to max_level (NVLLM_LOG_*) to a callback; NULL, the default, is silence.
+// [any] Sends messages with a level of at most max_level (NVLLM_LOG_*) to a callback. NULL, the default, disables logging.
 //
-// Messages wait inside the library, at most 256 of them, and are handed over one at a time whenever a call is about to
-// return, on the thread that made the call. When this function returns, the callback before is not running on any other
-// thread and will not be called again. The child of a fork() begins without a callback.
+// The library queues at most 256 messages. A call that is about to return hands them to the callback, one at a time, on the
+// thread that made the call. When this function returns, the previous callback is not running on any other thread and will
+// not be called again. The child of a fork() starts without a callback.
 NVLLM_API
 void nvllm_set_log_callback(nvllm_log_fn callback,
                             void *user_data,
@@ -203,7 +207,7 @@ void nvllm_set_log_callback(nvllm_log_fn callback,
 
 // Where an engine computes.
 typedef enum nvllm_device {
-  // An NVIDIA GPU where the library has kernels for it and for the model and finds a driver, else the CPU.
+  // An NVIDIA GPU if the library has kernels for it and for the model and finds a driver, else the CPU.
   NVLLM_DEVICE_AUTO = 0,
   // Threads of this process.
   NVLLM_DEVICE_CPU = 1,
@@ -211,283 +215,306 @@ typedef enum nvllm_device {
   NVLLM_DEVICE_CUDA = 2,
 } nvllm_device;
 
-// Number types of weights and KV cache.
+// Data types of weights and KV cache.
 typedef enum nvllm_dtype {
-  // As the model's files have it.
+  // The data type of the model's files.
   NVLLM_DTYPE_AUTO = 0,
-  // 32 bits.
+  // IEEE 754, 32 bits.
   NVLLM_DTYPE_F32 = 1,
-  // IEEE, 16 bits.
+  // IEEE 754, 16 bits.
   NVLLM_DTYPE_F16 = 2,
-  // The upper half of 32 bits.
+  // bfloat16: the upper 16 bits of an F32.
   NVLLM_DTYPE_BF16 = 3,
 } nvllm_dtype;
 
-// How the weights of a model come into memory.
+// How the weights of a model are loaded into memory.
 typedef enum nvllm_load_mode {
-  // The files are mapped, so that engines and processes share their pages. On the CPU the weights are used from the
-  // mapping until the engine is freed, unless dtype asks for another number type; on CUDA until nvllm_engine_new
-  // returns. A file that another program writes into changes the weights. A file that becomes shorter ends the process
-  // with SIGBUS when a weight beyond its end is read: replace a model's files by renaming new ones over them, or choose
-  // NVLLM_LOAD_READ.
+  // The files are mapped, so that engines and processes share their pages. On the CPU the mapping is used until the
+  // engine is freed, unless dtype asks for a conversion; on CUDA until nvllm_engine_new returns. If another program
+  // writes into a file, the weights change. If a file is truncated, reading a weight beyond its end raises SIGBUS, which
+  // ends the process: replace the files of a model by renaming new ones over them, or choose NVLLM_LOAD_READ.
   NVLLM_LOAD_MAP = 0,
-  // The files are copied into memory of the library. It takes their size in memory that nothing shares and the system
-  // cannot drop, and nothing that happens to the files later has an effect. NVLLM_ERR_OUT_OF_MEMORY where they do not
-  // fit into what is free, NVLLM_ERR_IO where a file becomes shorter while it is copied.
+  // The files are copied into memory of the library, so that later changes to them have no effect. The copy is not shared
+  // between processes, and the system cannot evict it. NVLLM_ERR_OUT_OF_MEMORY if the weights do not fit into free
+  // memory, NVLLM_ERR_IO if a file is truncated during the copy.
   NVLLM_LOAD_READ = 1,
 } nvllm_load_mode;
 
-// An engine. Made by nvllm_engine_new, ended by nvllm_engine_free.
+// An engine. Created by nvllm_engine_new, destroyed by nvllm_engine_free.
 typedef struct nvllm_engine nvllm_engine;
 
-// Hears how much of the model is loaded, from 0 to 1. Another answer than 0 cancels the load.
+// Receives the fraction of the model that is loaded, from 0 to 1. Any return value other than 0 cancels loading.
 typedef int32_t (*nvllm_progress_fn)(float fraction, void *user_data);
 
-// What an engine is opened with. nvllm_engine_config_init sets the defaults; model_path alone has none.
+// Options of an engine. nvllm_engine_config_init sets the defaults; only model_path has none.
 //
-// The files of the model folder are data that nothing trusts: they are checked and limited when the engine opens, and only
-// regular files are opened. By default its weights are mapped; load_mode says what follows from that.
+// The files of the model folder are untrusted data: they are checked and bounded when the engine opens, and only regular
+// files are opened. By default the weights are mapped; load_mode describes the consequences.
 typedef struct nvllm_engine_config {
   // sizeof(nvllm_engine_config), set by nvllm_engine_config_init.
   size_t struct_size;
-  // The model folder as Hugging Face lays it out, NUL-terminated UTF-8. Required.
+  // Path of the model folder, in the layout of Hugging Face, NUL-terminated UTF-8. Required.
   const char *model_path;
-  // NVLLM_DEVICE_*; default NVLLM_DEVICE_AUTO.
+  // NVLLM_DEVICE_*: where the engine computes. Default NVLLM_DEVICE_AUTO.
   int32_t device;
-  // Which GPU of those the driver shows; 0 on the CPU.
+  // Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
   int32_t device_index;
-  // NVLLM_DTYPE_*; default NVLLM_DTYPE_AUTO.
+  // NVLLM_DTYPE_*: data type of the weights and the KV cache. Default NVLLM_DTYPE_AUTO.
   int32_t dtype;
-  // Threads that compute, the one that steps included; 0 = all cores.
+  // Number of CPU threads that compute, the calling thread included. Default 0: one per core.
   uint32_t num_threads;
-  // Tokens of one sequence, prompt and answer together; 0 = the model's maximum, but at most 1048576.
+  // Maximum length of a sequence in tokens, prompt and completion together. Default 0: the model's maximum, but at most
+  // 1048576.
   uint32_t max_model_len;
-  // Sequences that run at once; others wait; 0 = default of the device.
+  // Maximum number of sequences that run at once; others wait. Default 0: by device.
   uint32_t max_num_seqs;
-  // New tokens in one forward pass; 0 = default of the device.
+  // Maximum number of new tokens per forward pass. Default 0: by device.
   uint32_t max_batched_tokens;
-  // Requests that may wait, each of their completions counted; 0 = NVLLM_MAX_QUEUED_COMPLETIONS. A request whose n is greater
-  // can never be queued, and is refused as such.
+  // Maximum number of waiting requests, where each of their completions counts. A request whose n is greater can never be
+  // queued, and is refused. Default 0: NVLLM_MAX_QUEUED_COMPLETIONS.
   uint32_t max_queue;
-  // Tokens of a KV block; 0 = default of the device.
+  // Tokens per KV block: a power of two, at most 1024. Default 0: by device.
   uint32_t kv_block_size;
-  // 0 or 1: prompts share the KV blocks of equal beginnings; default 1.
+  // 0 or 1: whether prompts share the KV blocks of common prefixes. Default 1.
   uint32_t enable_prefix_cache;
-  // Bytes for the KV cache; 0 = by memory_utilization.
+  // Size of the KV cache in bytes. Default 0: determined by memory_utilization.
   uint64_t kv_cache_bytes;
-  // Share of the device's memory (on the CPU: of the free memory) this engine may hold, up to 1; 0 = default of the
-  // device (CPU: 0.5, CUDA: 0.9).
+  // Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
+  // Default 0: by device (CPU: 0.5, CUDA: 0.9).
   float memory_utilization;
-  // GPUs that share the work; default 1, and the CPU takes no other.
+  // Number of GPUs that share the work. Default 1, which is all that this build supports.
   uint32_t tensor_parallel_size;
-  // 0 or 1: no CUDA graphs. On the CPU it changes nothing.
+  // 0 or 1: whether CUDA graphs are disabled. No effect on the CPU. Default 0.
   uint32_t enforce_eager;
-  // 0 or 1: the same logits whatever else is in the batch, bit for bit. On the CPU it is always so; on CUDA it takes slower
-  // kernels.
+  // 0 or 1: whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they
+  // always are; on CUDA it selects slower kernels. Default 0.
   uint32_t batch_invariant;
-  // Seed of requests that bring none; 0 = drawn from the system.
+  // Seed of the requests that have none. Default 0: drawn from the system.
   uint64_t seed;
-  // Called inside nvllm_engine_new only; may be NULL.
+  // Called only inside nvllm_engine_new. May be NULL.
   nvllm_progress_fn progress;
-  // Handed to progress.
+  // Passed to progress.
   void *progress_user_data;
-  // NVLLM_LOAD_*; default NVLLM_LOAD_MAP.
+  // NVLLM_LOAD_*: how the weights are loaded into memory. Default NVLLM_LOAD_MAP.
   int32_t load_mode;
 } nvllm_engine_config;
 
-// Facts about a loaded model.
+// Properties of a loaded model and of the engine that runs it.
 typedef struct nvllm_model_info {
   // sizeof(nvllm_model_info), set by the caller.
   size_t struct_size;
-  // Tokens that the embedding table knows.
+  // Rows of the embedding table.
   uint32_t vocab_size;
-  // Tokens of one sequence, prompt and answer together.
+  // Maximum length of a sequence in tokens, prompt and completion together.
   uint32_t max_model_len;
-  // Layers.
+  // Number of decoder layers.
   uint32_t num_layers;
   // Width of the residual stream.
   uint32_t hidden_size;
-  // The token that begins a text; UINT32_MAX = none.
+  // The token that begins a text; UINT32_MAX if there is none.
   uint32_t bos_token;
-  // The first of the tokens that end an answer; UINT32_MAX = none.
+  // The first of the tokens that end a completion; UINT32_MAX if there is none.
   uint32_t eos_token;
-  // Weights, shared ones counted once.
+  // Number of weights. Shared ones count once.
   uint64_t num_parameters;
-  // Bytes of these.
+  // Size of the weights in bytes.
   uint64_t weight_bytes;
-  // Bytes of the KV cache.
+  // Size of the KV cache in bytes.
   uint64_t kv_cache_bytes;
-  // Blocks of the KV cache.
+  // Number of blocks of the KV cache.
   uint32_t num_kv_blocks;
-  // Tokens of a block.
+  // Tokens per KV block.
   uint32_t kv_block_size;
-  // Where it computes: NVLLM_DEVICE_CPU or NVLLM_DEVICE_CUDA, whichever NVLLM_DEVICE_AUTO chose.
+  // NVLLM_DEVICE_CPU or NVLLM_DEVICE_CUDA, also where NVLLM_DEVICE_AUTO was asked for.
   int32_t device;
-  // Which GPU; 0 on the CPU.
+  // Index of the GPU; 0 on the CPU.
   int32_t device_index;
-  // Sequences that run at once.
+  // Maximum number of sequences that run at once.
   uint32_t max_num_seqs;
-  // New tokens in one forward pass.
+  // Maximum number of new tokens per forward pass.
   uint32_t max_batched_tokens;
 } nvllm_model_info;
 
-// [any] Sets the defaults, for nvllm_engine_config_init(&config, sizeof config). Writes struct_size bytes at most.
+// [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.
 NVLLM_API
 void nvllm_engine_config_init(struct nvllm_engine_config *config,
                               size_t struct_size);
 
-// [any] Opens an engine on a model folder, and stores it in *engine. Reading the files is most of the time it takes.
+// [any] Opens an engine on a model folder, and stores it in *engine. Most of the time is spent reading the files.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_engine_new(const nvllm_engine_config *config,
                               nvllm_engine **engine,
                               nvllm_error *error);
 
-// Ends an engine with all its requests, and joins its threads. NULL is allowed.
+// Destroys an engine with all its requests, and joins its threads. NULL is allowed.
 //
-// Inside a callback of the same engine, or while another thread is inside a call, the engine ends when that call returns;
-// none of its callbacks is called again. In the child of a fork() nothing is freed.
+// Inside a callback of the same engine, or while another thread is inside a call, the engine is destroyed when that call
+// returns, and none of its callbacks is called again. In the child of a fork() nothing is freed.
 NVLLM_API
 void nvllm_engine_free(struct nvllm_engine *engine);
 
-// [any] Facts about the model.
+// [any] Reads the properties of the model.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_engine_model_info(const nvllm_engine *engine,
                                      nvllm_model_info *info,
                                      nvllm_error *error);
 
 /* ---- Requests: prompts in -----------------------------------------------
- * Who runs: higher priority first, then first come, first served. Nobody overtakes an older request of its own priority, not
- * even one that would fit where the older does not. Of what runs, each brings one token to a pass, and the rest of
- * max_batched_tokens goes to prompts, cut where need be, so that a long prompt stalls nobody. When the KV cache is full, the
- * youngest of the lowest priority gives its blocks back and waits in its old place; its answer stays the same.
- * The oldest request of the highest priority is never stopped, so each one ends in its turn. A lower priority may wait for as
- * long as higher ones keep coming: max_wait_us and max_queue bound that.
+ * Scheduling: higher priority first, then first come, first served. No request overtakes an older one of the same priority,
+ * even if it would fit where the older one does not. Each running sequence contributes one token per pass; the rest of
+ * max_batched_tokens goes to prompts, which are split where necessary, so that a long prompt delays no other request. When
+ * the KV cache is full, the youngest sequence of the lowest priority is preempted: it gives up its blocks and returns to
+ * its place in the queue. Its completion stays the same. The oldest request of the highest priority is never preempted, so
+ * every request completes in its turn. A lower priority may wait for as long as requests of a higher one arrive:
+ * max_wait_us and max_queue bound that.
  */
 
-// What is made of a prompt's final hidden states, which are those after the model's last norm.
+// How the final hidden states of a prompt, after the model's last norm, become an embedding.
 typedef enum nvllm_pooling {
-  // Nothing: the request generates.
+  // No embedding: the request generates.
   NVLLM_POOLING_NONE = 0,
-  // The state of the last token.
+  // The hidden state of the last token.
   NVLLM_POOLING_LAST = 1,
-  // The mean of all tokens' states. Such a request takes nothing from the prefix cache, which has no hidden states.
+  // The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which holds no hidden
+  // states.
   NVLLM_POOLING_MEAN = 2,
 } nvllm_pooling;
 
-// What kind of text structure is.
+// Kinds of structured output.
 typedef enum nvllm_structure {
-  // None: the answer is free.
+  // None: the completion is unconstrained.
   NVLLM_STRUCTURE_NONE = 0,
-  // A JSON schema: the answer is JSON that it accepts. {} accepts any JSON.
+  // A JSON schema, which the completion satisfies. {} accepts any JSON.
   NVLLM_STRUCTURE_JSON_SCHEMA = 1,
-  // A regular expression of Rust's syntax, which the whole answer matches.
+  // A regular expression in the syntax of Rust, which matches the whole completion.
   NVLLM_STRUCTURE_REGEX = 2,
-  // A context-free grammar in the dialect of Lark that llguidance reads; its first rule is called start.
+  // A context-free grammar in llguidance's dialect of Lark. Its first rule is named start.
   NVLLM_STRUCTURE_LARK = 3,
 } nvllm_structure;
 
-// What one request asks for. nvllm_request_options_init sets the defaults.
+// Options of a request. nvllm_request_options_init sets the defaults: greedy decoding without limits.
 //
-// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
-// repetition_penalty) that the model's generation_config.json recommends.
+// Where a function takes options, NULL means what nvllm_default_options fills in: these defaults with the sampling that the
+// model's generation_config.json recommends.
 typedef struct nvllm_request_options {
   // sizeof(nvllm_request_options), set by nvllm_request_options_init.
   size_t struct_size;
-  // Echoed in every output: an index, a pointer, a handle.
+  // Returned in every output: an index, a pointer, a handle. Default 0.
   uint64_t tag;
-  // Tokens to generate at most, from 1; default UINT32_MAX, which is as far as max_model_len and the KV cache allow.
+  // Maximum number of tokens to generate, at least 1. Default UINT32_MAX: limited by max_model_len and the KV cache only.
   uint32_t max_tokens;
-  // Tokens before which neither EOS nor a stop token nor the end of a stop string may come; default 0.
+  // Number of tokens before which no EOS token, stop token or end of a stop string may occur. Default 0.
   uint32_t min_tokens;
-  // 0, the default, always takes the likeliest token; greater values vary more.
+  // Sampling temperature. Default 0: always the most likely token. Greater values increase randomness.
   float temperature;
-  // Sample from the likeliest tokens that together have this probability, above 0 and up to 1; default 1 = all.
+  // Nucleus sampling: sample from the most likely tokens whose probabilities sum to this value, above 0 and at most 1.
+  // Default 1: all tokens.
   float top_p;
-  // Drop tokens less likely than this share of the likeliest one, 0 to 1; default 0 = none.
+  // Drop tokens whose probability is below this fraction of that of the most likely one, from 0 to 1. Default 0: drop
+  // none.
   float min_p;
-  // Sample from so many of the likeliest tokens; default 0 = all.
+  // Sample from this many of the most likely tokens. Default 0: all tokens.
   uint32_t top_k;
-  // Divides the positive logits of tokens that the prompt or the answer has, and multiplies their negative ones: above 0,
-  // and more than 1 makes them rarer; default 1 = off. As in transformers.
+  // Divides the positive logits, and multiplies the negative logits, of tokens that occur in the prompt or the
+  // completion. A finite number above 0, where more than 1 discourages repetition. Default 1: off. As in transformers.
   float repetition_penalty;
-  // Is taken from the logit of each token that the answer has; any finite number, default 0. As in the OpenAI API.
+  // Subtracted from the logit of each token that occurs in the completion. Any finite number. Default 0. As in the OpenAI
+  // API.
   float presence_penalty;
-  // Is taken from the logit of a token once for each time that the answer has it; any finite number, default 0.
+  // Subtracted from the logit of a token once per occurrence in the completion. Any finite number. Default 0. As in the
+  // OpenAI API.
   float frequency_penalty;
-  // The request's own random stream: the same seed, prompt and options give the same answer. 0, the default, draws from
-  // the engine's seed and the request's id.
+  // Seed of the request's own random stream: the same seed, prompt and options give the same completion. Default 0:
+  // derived from the engine's seed and the request's id.
   uint64_t seed;
-  // 0 or 1: the model's end tokens are tokens like any other; default 0.
+  // 0 or 1: whether EOS tokens are treated as ordinary tokens. Default 0.
   uint32_t ignore_eos;
-  // Higher runs first; default 0.
+  // Requests with a higher priority run first. Default 0.
   int32_t priority;
-  // Strings that end the answer, NUL-terminated UTF-8: its text ends before the first of them to be complete, also where
-  // tokens cut it. token_ids have all tokens, those that spell the string too. Needs a tokenizer.
+  // Stop strings, NUL-terminated UTF-8. The completion ends when its text contains one; the text ends before the first
+  // one to be complete, even if that is inside a token. The tokens that spell the string stay in the output. Needs a
+  // tokenizer.
   const char *const *stop;
-  // Length of `stop`, at most NVLLM_MAX_STOP_STRINGS; default 0. Each has at most NVLLM_MAX_STOP_STRING_BYTES.
+  // Length of `stop`, at most NVLLM_MAX_STOP_STRINGS. Default 0. Each string has at most NVLLM_MAX_STOP_STRING_BYTES.
   size_t num_stop;
-  // Tokens that end the answer, besides EOS.
+  // Tokens that end the completion, in addition to EOS.
   const uint32_t *stop_tokens;
-  // Length of `stop_tokens`, at most NVLLM_MAX_STOP_TOKENS; default 0.
+  // Length of `stop_tokens`, at most NVLLM_MAX_STOP_TOKENS. Default 0.
   size_t num_stop_tokens;
-  // bias_values[i] is added to the logit of bias_tokens[i], after the penalties; each token once.
+  // Logit bias: bias_values[i] is added to the logit of bias_tokens[i], after the penalties. Each token occurs once.
   const uint32_t *bias_tokens;
-  // As many as bias_tokens: finite, or minus infinity for a token that never comes.
+  // As many values as bias_tokens: finite, or minus infinity to exclude a token.
   const float *bias_values;
-  // Length of `bias_tokens` and `bias_values`, at most NVLLM_MAX_BIASES; default 0.
+  // Length of `bias_tokens` and `bias_values`, at most NVLLM_MAX_BIASES. Default 0.
   size_t num_bias;
-  // 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
-  // to 64. They are the model's own: before penalties, biases, temperature and filters.
+  // If not 0, outputs contain the log-probability of each token, and those of this many most likely tokens, at most 64.
+  // They are the model's own, before penalties, biases, temperature and filters. Default 0.
   uint32_t num_logprobs;
-  // Completions of this prompt, 1 to NVLLM_MAX_COMPLETIONS; default 1. They share the KV blocks of the prompt, which is computed once, and
-  // each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
+  // Number of completions of this prompt, from 1 to NVLLM_MAX_COMPLETIONS. Default 1. They share the KV blocks of the
+  // prompt, which is computed once. Each has its own outputs, which differ by index. Completion i samples as a request
+  // with seed + i does.
   uint32_t n;
-  // 0, the default, is sampling; from 2 on beam search with so many beams, whose n best answers come as completions 0 to
-  // n - 1, best first, all at the end. As transformers' num_beams. At most 32, and 64 / (1 + end tokens). It takes neither
-  // temperature, penalties, biases, stop strings nor num_logprobs.
+  // Number of beams of a beam search. Default 0: sampling. From 2, the n best results are returned as completions 0 to n-1,
+  // best first, all at the end. As num_beams in transformers. At most 32, and at most 64 / (1 + number of EOS tokens).
+  // Cannot be combined with temperature, penalties, biases, stop strings or num_logprobs.
   uint32_t beam_width;
-  // Answers of beam search are compared by the sum of their log-probabilities divided by their length to the power of this:
-  // more than 0 favours long ones; any finite number, default 1.
+  // Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of this
+  // value. More than 0 favours long results. Any finite number. Default 1.
   float length_penalty;
-  // 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
+  // 0 or 1: whether the output includes the token that stopped the completion, or the stop string in its text. Default 0.
   uint32_t include_stop;
-  // How long the request may wait until it first runs: a step that finds it waiting after that ends it with
-  // NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
+  // Time in microseconds that the request may wait until it first runs. The first step after that ends it with
+  // NVLLM_FINISH_EXPIRED. Default 0: no limit.
   uint64_t max_wait_us;
-  // Requests with different salts share no KV blocks, so that no tenant can tell by time what another one has asked.
+  // Requests with different salts share no KV blocks, so that no tenant can infer another one's prompts from timing.
   // Default 0, which is a salt like any other.
   uint64_t cache_salt;
-  // 0 or 1: the full KV blocks of the prompt stay in the prefix cache when the request has ended, until
-  // nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
-  // cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
+  // 0 or 1: whether the full KV blocks of the prompt stay in the prefix cache after the request has ended, until
+  // nvllm_release_prefix. Default 0. Pinned blocks may take at most the KV cache minus what one sequence of max_model_len
+  // tokens needs, so that no request waits forever; beyond that the request is refused with NVLLM_ERR_OUT_OF_MEMORY.
   uint32_t pin_prompt;
-  // NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
-  // embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, beam_width 0, and what concerns generating is not looked at.
+  // NVLLM_POOLING_*: how the prompt becomes an embedding. Default NVLLM_POOLING_NONE. With any other value the request
+  // generates nothing, and its only output has the embedding and NVLLM_FINISH_STOP; n must be 1, beam_width must be 0, and
+  // options of generation are ignored.
   uint32_t pooling;
-  // As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
-  // prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
+  // As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
+  // than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per pass.
+  // Default 0.
   uint32_t num_prompt_logprobs;
-  // When beam search ends that has as many answers as beams: 0, the default, when the best beam, at its length, is no better
-  // than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
-  // early_stopping False, True and "never".
+  // Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length, cannot
+  // rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length. Default
+  // 0. As in transformers with False, True and "never".
   uint32_t early_stopping;
-  // What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8 of at most
-  // NVLLM_MAX_STRUCTURE_BYTES; default NULL. A refusal
-  // says what is wrong with it. A text that came before is not compiled again.
+  // The schema, expression or grammar that constrains the completion, of the kind structure_kind, NUL-terminated UTF-8 of
+  // at most NVLLM_MAX_STRUCTURE_BYTES. Default NULL. If it is refused, the message says why. Compiled structures are
+  // cached.
   const char *structure;
-  // One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
-  // choose. It may end the answer before min_tokens, where nothing can follow; stop strings, stop tokens and max_tokens
-  // may end it before it is complete. An answer that cannot go on ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+  // NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options choose among the tokens that the
+  // structure allows. The structure may end the completion before min_tokens if nothing can follow; stop strings, stop tokens and
+  // max_tokens may end it before the structure is complete. A completion that cannot continue ends with
+  // NVLLM_FINISH_ERROR. Needs a tokenizer.
   int32_t structure_kind;
 } nvllm_request_options;
 
-// [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
+// [any] Sets the defaults: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size bytes.
 NVLLM_API
 void nvllm_request_options_init(struct nvllm_request_options *options,
                                 size_t struct_size);
 
-// [any] Queues a prompt of prompt_len bytes. Special tokens that the text spells out are understood, as a chat template
-// needs it. options may be NULL; request_id, where the id is stored, too. Ids start at 1 and are never used twice.
+// [any] Fills *options with what NULL options mean: the defaults of nvllm_request_options_init with the sampling that the
+// model's generation_config.json recommends. A caller can then change one field and keep the rest.
+//
+// Set options->struct_size first, to sizeof or by nvllm_request_options_init; at most that many bytes are written. A
+// request with the unchanged options is the same as one with NULL. The file recommends temperature, top_p, top_k and min_p
+// if its do_sample is true, and repetition_penalty in any case. Without the file, the result is that of
+// nvllm_request_options_init.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_default_options(const nvllm_engine *engine,
+                                   nvllm_request_options *options,
+                                   nvllm_error *error);
+
+// [any] Queues a prompt of prompt_len bytes. Special tokens that are spelled out in the text are parsed, as a chat template
+// requires. options may be NULL, and so may request_id, which receives the id. Ids start at 1 and are never reused.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_add_request(nvllm_engine *engine,
                                const char *prompt,
@@ -496,7 +523,7 @@ nvllm_status nvllm_add_request(nvllm_engine *engine,
                                uint64_t *request_id,
                                nvllm_error *error);
 
-// [any] Queues a prompt of tokens, which are taken as they are.
+// [any] Queues a prompt of tokens, which are used unchanged.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_add_request_tokens(nvllm_engine *engine,
                                       const uint32_t *tokens,
@@ -505,140 +532,145 @@ nvllm_status nvllm_add_request_tokens(nvllm_engine *engine,
                                       uint64_t *request_id,
                                       nvllm_error *error);
 
-// [any] Asks for a request to end, with all its completions: their last outputs have NVLLM_FINISH_CANCELLED.
-// NVLLM_ERR_NOT_FOUND when it has ended, or never was.
-NVLLM_API nvllm_status nvllm_cancel(nvllm_engine *engine, uint64_t request_id);
+// [any] Cancels a request with all its completions: their last outputs have NVLLM_FINISH_CANCELLED. NVLLM_ERR_NOT_FOUND if
+// the request has ended or never existed.
+NVLLM_API
+nvllm_status nvllm_cancel(nvllm_engine *engine,
+                          uint64_t request_id);
 
 /* ---- Stepping, and outputs ---------------------------------------------- */
 
-// How a completion ended.
+// Why a completion ended.
 typedef enum nvllm_finish {
-  // It goes on.
+  // It has not ended.
   NVLLM_FINISH_NONE = 0,
-  // By an EOS or stop token, or a stop string.
+  // An EOS token, a stop token or a stop string.
   NVLLM_FINISH_STOP = 1,
-  // By max_tokens, max_model_len, or the size of the KV cache.
+  // max_tokens, max_model_len, or the size of the KV cache.
   NVLLM_FINISH_LENGTH = 2,
-  // By nvllm_cancel, or by a callback.
+  // nvllm_cancel, or a callback.
   NVLLM_FINISH_CANCELLED = 3,
-  // By a failure: see status and error_message.
+  // An error: see status and error_message.
   NVLLM_FINISH_ERROR = 4,
-  // By max_wait_us: it never ran.
+  // max_wait_us: it never ran.
   NVLLM_FINISH_EXPIRED = 5,
 } nvllm_finish;
 
-// What one nvllm_step did.
+// What one nvllm_step call did.
 typedef struct nvllm_step_result {
   // sizeof(nvllm_step_result), set by the caller.
   size_t struct_size;
-  // Outputs that wait to be polled.
+  // Outputs that are waiting to be polled.
   uint32_t num_outputs;
-  // Sequences that run.
+  // Sequences that are running.
   uint32_t num_running;
-  // Requests that wait; each of their completions counts.
+  // Requests that are waiting; each of their completions counts.
   uint32_t num_waiting;
-  // Forward passes finished in this call.
+  // Forward passes that this call finished.
   uint32_t num_iterations;
-  // Passes that were begun and are not finished: at most 1 on the CPU and 2 on a GPU.
+  // Forward passes that have begun and not finished: at most 1 on the CPU, at most 2 on a GPU.
   uint32_t in_flight;
-  // Prompt tokens computed in this call, cached ones not counted.
+  // Prompt tokens that this call computed, without cached ones.
   uint32_t prefill_tokens;
-  // Tokens generated in this call.
+  // Tokens that this call generated.
   uint32_t decode_tokens;
-  // Microseconds spent in this call.
+  // Duration of this call in microseconds.
   uint64_t elapsed_us;
 } nvllm_step_result;
 
-// News of one completion of a request: what is new since its last output, and how it ended if it did.
+// An increment of one completion of a request: what is new since its last output, and how it ended if it did.
 typedef struct nvllm_output {
   // sizeof(nvllm_output), set by the caller of nvllm_poll_output and nvllm_result_get.
   size_t struct_size;
-  // The request.
+  // Id of the request.
   uint64_t request_id;
-  // As in its options.
+  // tag of the request's options.
   uint64_t tag;
-  // New tokens.
+  // New tokens. [num_token_ids]
   const uint32_t *token_ids;
-  // Of these, how many.
+  // Length of `token_ids`.
   size_t num_token_ids;
-  // New text, in whole characters: one that is cut by a token's end waits for its rest, and so does text that may become
-  // a stop string. UTF-8 and NUL-terminated.
+  // New text, UTF-8 and NUL-terminated. It consists of whole characters: a character whose bytes are not complete is held
+  // back, and so is text that may become a stop string.
   const char *text;
-  // Its bytes, the NUL not counted.
+  // Length of `text` in bytes, without the NUL.
   size_t text_len;
-  // Which of the request's completions, from 0.
+  // Index of the completion within its request, from 0.
   uint32_t index;
   // NVLLM_FINISH_*.
   int32_t finish_reason;
-  // Why, when finish_reason is NVLLM_FINISH_ERROR; else NVLLM_OK.
+  // The error if finish_reason is NVLLM_FINISH_ERROR; else NVLLM_OK.
   nvllm_status status;
-  // Tokens of the prompt.
+  // Number of tokens of the prompt.
   uint32_t prompt_tokens;
-  // Of these, taken over from the prefix cache, or from another completion of the request.
+  // Number of prompt tokens that were taken from the prefix cache, or from another completion of the request.
   uint32_t cached_tokens;
-  // Tokens generated so far.
+  // Number of tokens generated so far.
   uint32_t completion_tokens;
-  // From adding the request to its first token or its embedding; 0 before that.
+  // Microseconds from adding the request to its first token or its embedding; 0 before that.
   uint64_t time_to_first_token_us;
-  // Natural logarithms of the probabilities of token_ids, by the model alone: before penalties, biases, temperature and
-  // filters. [num_token_ids], or NULL where num_logprobs is 0 or there are no new tokens.
+  // Natural logarithms of the probabilities of token_ids by the model alone, before penalties, biases, temperature and
+  // filters. [num_token_ids], or NULL if num_logprobs is 0 or there are no new tokens.
   const float *logprobs;
-  // The likeliest tokens in their places, likeliest first, the lowest first among equals; UINT32_MAX where the model gives
-  // fewer any probability. [num_token_ids, num_logprobs], or NULL.
+  // The most likely tokens at each position, in descending order of probability, and ascending order of token id where
+  // probabilities are equal; UINT32_MAX where fewer tokens have any probability. [num_token_ids, num_logprobs], or NULL.
   const uint32_t *top_tokens;
-  // Their log-probabilities. [num_token_ids, num_logprobs], or NULL.
+  // Log-probabilities of `top_tokens`. [num_token_ids, num_logprobs], or NULL.
   const float *top_logprobs;
-  // The sum of all logprobs of the completion so far; of an answer that beam search found, its end token counts too.
+  // Sum of the log-probabilities of all tokens of the completion so far; for a result of beam search, its EOS token
+  // included.
   float cumulative_logprob;
-  // In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
+  // Message of the error if finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
   const char *error_message;
-  // What pooling asked for, in the output that ends the request; else NULL. Not normalized: divide by its length where a
-  // cosine is wanted. [embedding_len]
+  // The pooled embedding, in the output that ends the request; else NULL. It is not normalized: divide by its length to
+  // compute a cosine. [embedding_len]
   const float *embedding;
   // hidden_size of the model, or 0.
   size_t embedding_len;
-  // As in the request's options.
+  // num_logprobs of the request's options.
   uint32_t num_logprobs;
-  // As in the request's options; 0 where this output brings none.
+  // num_prompt_logprobs of the request's options; 0 if this output contains none.
   uint32_t num_prompt_logprobs;
-  // Log-probability of each token of the prompt but the first after those before it. [prompt_tokens - 1], or NULL where
+  // Log-probability of each prompt token but the first, given those before it. [prompt_tokens - 1], or NULL if
   // num_prompt_logprobs is 0 or the prompt has one token.
   const float *prompt_logprobs;
-  // As top_tokens. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+  // As top_tokens, for the prompt. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
   const uint32_t *prompt_top_tokens;
-  // Their log-probabilities. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+  // Log-probabilities of `prompt_top_tokens`. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
   const float *prompt_top_logprobs;
-  // Of an answer that beam search found: cumulative_logprob divided by completion_tokens to the power of length_penalty. Else
-  // 0.
+  // Beam search: cumulative_logprob divided by completion_tokens to the power of length_penalty. Else 0.
   float score;
 } nvllm_output;
 
-// Takes one output, which is valid during the call only. Another answer than 0 cancels that request.
+// Receives one output, which is valid during the call only. Any return value other than 0 cancels the request.
 typedef int32_t (*nvllm_output_fn)(const nvllm_output *output, void *user_data);
 
-// [one] Works on the requests.
+// [one] Runs forward passes.
 //
-// budget_us = 0 makes exactly one forward pass, to its end. A greater budget works until that many microseconds are spent,
-// then returns, also in the middle of a pass, which the next call takes up: on the CPU a pass is cut between two layers.
-// When several passes fit, several are made. result may be NULL. Returns at once when there is nothing to do.
+// With budget_us = 0 it runs exactly one forward pass to its end. With a greater budget it works until that many
+// microseconds have passed, and then returns, even in the middle of a pass, which the next call continues: on the CPU a
+// pass is interrupted between two layers. It runs as many passes as fit. result may be NULL. Returns immediately when there
+// is nothing to do.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_step(nvllm_engine *engine,
                         uint64_t budget_us,
                         nvllm_step_result *result,
                         nvllm_error *error);
 
-// [any] 1 when nothing waits, runs, or is queued for polling; else 0. 1 also for an engine that cannot go on.
-NVLLM_API int32_t nvllm_is_finished(const nvllm_engine *engine);
+// [any] Returns 1 if no request is waiting or running and no output is waiting to be polled; else 0. Returns 1 as well for
+// an engine that can no longer be used.
+NVLLM_API
+int32_t nvllm_is_finished(const nvllm_engine *engine);
 
-// [one] Takes the oldest output; NVLLM_NO_OUTPUT when none waits. The pointers in *output stay valid until the next [one]
-// call on this engine.
+// [one] Takes the oldest output; NVLLM_NO_OUTPUT if none is waiting. The pointers in *output stay valid until the next
+// [one] call on this engine.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_poll_output(nvllm_engine *engine,
                                nvllm_output *output,
                                nvllm_error *error);
 
-// [one] Pushes outputs to a callback instead: it is called inside nvllm_step, and for other requests inside nvllm_generate,
-// on the calling thread. NULL goes back to polling.
+// [one] Delivers outputs to a callback instead of the queue. The callback is called inside nvllm_step, and inside
+// nvllm_generate for other requests, on the calling thread. NULL returns to polling.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_set_output_callback(nvllm_engine *engine,
                                        nvllm_output_fn callback,
@@ -647,36 +679,36 @@ nvllm_status nvllm_set_output_callback(nvllm_engine *engine,
 
 /* ---- Batch convenience: many prompts in one call ------------------------ */
 
-// What nvllm_generate made. Ended by nvllm_result_free; it does not need its engine any more.
+// The results of nvllm_generate. Destroyed by nvllm_result_free; independent of the engine.
 typedef struct nvllm_result nvllm_result;
 
-// How far nvllm_generate is.
+// Progress of nvllm_generate.
 typedef struct nvllm_progress {
   // sizeof(nvllm_progress), set by the library.
   size_t struct_size;
   // Completions that have ended.
   size_t finished;
-  // Completions in all.
+  // All completions.
   size_t total;
   // Prompt tokens per second, over the last steps.
   double prefill_tokens_per_s;
   // Generated tokens per second, over the last steps.
   double decode_tokens_per_s;
-  // Since the call began.
+  // Microseconds since the call began.
   uint64_t elapsed_us;
 } nvllm_progress;
 
-// Hears about progress after every step; it is valid during the call only. Another answer than 0 cancels.
+// Called after every step. progress is valid during the call only. Any return value other than 0 cancels the call.
 typedef int32_t (*nvllm_generate_progress_fn)(const nvllm_progress *progress, void *user_data);
 
-// [one] Generates for all prompts, and stores the results in *result: in the order of the prompts, and of a prompt as many
-// as its options ask for by n, in the order of their index.
+// [one] Generates for all prompts, and stores the results in *result: in the order of the prompts, and for each prompt as
+// many as its options' n, in the order of their index.
 //
-// prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
-// be NULL: none for the defaults of the model, one for all prompts, or one a prompt. Options for all prompts that make no
-// sense fail the call. The results of a prompt that cannot run, or whose own options make no sense, have
-// NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED
-// without a result. Requests added before go on meanwhile.
+// prompt_lens may be NULL if the prompts are NUL-terminated. options points to num_options pointers, each of which may be
+// NULL. num_options is 0 for the model's defaults, 1 for options that all prompts share, or num_prompts. Shared options
+// that are invalid fail the call. If a prompt cannot run, or its own options are invalid, its results have
+// NVLLM_FINISH_ERROR and the other prompts continue. progress may be NULL; if it cancels, the call returns
+// NVLLM_ERR_CANCELLED without a result. Requests that were added before continue meanwhile.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_generate(nvllm_engine *engine,
                             const char *const *prompts,
@@ -689,7 +721,7 @@ nvllm_status nvllm_generate(nvllm_engine *engine,
                             nvllm_result **result,
                             nvllm_error *error);
 
-// [one] nvllm_generate for prompts of tokens; prompt_lens is required.
+// [one] As nvllm_generate, for prompts of tokens; prompt_lens is required.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_generate_tokens(nvllm_engine *engine,
                                    const uint32_t *const *prompts,
@@ -702,45 +734,43 @@ nvllm_status nvllm_generate_tokens(nvllm_engine *engine,
                                    nvllm_result **result,
                                    nvllm_error *error);
 
-// [any] How many results there are: for each prompt, as many as its n, or one where its n makes no sense. 0 for NULL.
-NVLLM_API
-size_t nvllm_result_count(const struct nvllm_result *result);
+// [any] Returns the number of results: for each prompt its n, or 1 if its n is invalid. 0 for NULL.
+NVLLM_API size_t nvllm_result_count(const nvllm_result *result);
 
-// [any] Shows one completion, with all its tokens and text. The pointers in *output stay valid until
-// nvllm_result_free.
+// [any] Reads one completion, with all its tokens and text. The pointers in *output stay valid until nvllm_result_free.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_result_get(const nvllm_result *result,
                               size_t index,
                               nvllm_output *output);
 
-// Ends a result. NULL is allowed.
+// Destroys a result. NULL is allowed.
 NVLLM_API void nvllm_result_free(nvllm_result *result);
 
-/* ---- State: prefixes that stay, travel, and fork ------------------------
- * Keys and values of a prompt stay in the prefix cache when its request ends, block by block, until their blocks are needed
- * for something else, least recently used first. A later prompt that begins with the same blocks, and has the same
- * cache_salt, takes them over. nvllm_get_stats tells how often.
+/* ---- State: pinned prefixes, saved prefixes, and forks ------------------
+ * The keys and values of a prompt stay in the prefix cache when its request ends, until their blocks are reused, least
+ * recently used first. A later prompt that begins with the same blocks and has the same cache_salt uses them.
+ * nvllm_get_stats reports the hit rate.
  *
- * A prefix can be saved as bytes, and restored in another process, also on another device, with the same model, number type
- * and kv_block_size: requests that begin with it go on as if they had been computed there. A checksum tells damage, not
- * intent: restore only what you would let write your prompts.
+ * A prefix can be saved as bytes and restored in another process, also on another device, for the same model, data type and
+ * kv_block_size: requests that begin with it continue as if it had been computed there. The checksum detects damage, not
+ * intent: restore only what may write your prompts.
  */
 
-// [one] Forgets all prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
+// [one] Removes all prefixes that no sequence uses and that are not pinned, so that later prompts are computed again.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_reset_prefix_cache(nvllm_engine *engine,
                                       nvllm_error *error);
 
-// [any] Ends what pin_prompt began: from the next step on, the prompt of that request may be evicted. NVLLM_ERR_NOT_FOUND
-// when it was released before, was not to be pinned, or when its request ended before the prompt was computed.
+// [any] Releases the prompt that pin_prompt pinned: from the next step on it may be evicted. NVLLM_ERR_NOT_FOUND if it was
+// released before, was not to be pinned, or if its request ended before the prompt was computed.
 NVLLM_API
 nvllm_status nvllm_release_prefix(nvllm_engine *engine,
                                   uint64_t request_id);
 
-// [one] Saves the longest prefix of these tokens that the prefix cache has for this cache_salt, in whole KV blocks: that of a
-// request that has ended, or of one that runs, as far as it is computed. saved_tokens may be NULL.
+// [one] Saves the longest cached prefix of these tokens for this cache_salt, in whole KV blocks: that of a request that has
+// ended, or of one that is running, as far as it is computed. saved_tokens may be NULL.
 //
-// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND when the cache has not one block of it.
+// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND if not one block of it is cached.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_save_prefix(nvllm_engine *engine,
                                const uint32_t *tokens,
@@ -752,12 +782,12 @@ nvllm_status nvllm_save_prefix(nvllm_engine *engine,
                                size_t *saved_tokens,
                                nvllm_error *error);
 
-// [one] Puts a saved prefix into the prefix cache, where the next request that begins with its tokens, and has its cache_salt,
-// finds it. restored_tokens may be NULL.
+// [one] Puts a saved prefix into the prefix cache, where the next request that begins with its tokens and has its
+// cache_salt finds it. restored_tokens may be NULL.
 //
-// Its blocks are as free as those of any prompt that has ended: add the request soon, with pin_prompt if it is to stay.
-// NVLLM_ERR_INVALID_ARGUMENT when the bytes are damaged or of another model, NVLLM_ERR_OUT_OF_MEMORY when too few blocks are
-// free. Nothing has changed then.
+// Its blocks can be evicted as those of any prompt that has ended: add the request soon, with pin_prompt if the prefix is
+// to stay. NVLLM_ERR_INVALID_ARGUMENT if the bytes are damaged or belong to another model, NVLLM_ERR_OUT_OF_MEMORY if too
+// few blocks are free. In both cases nothing has changed.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_restore_prefix(nvllm_engine *engine,
                                   const uint8_t *bytes,
@@ -765,11 +795,11 @@ nvllm_status nvllm_restore_prefix(nvllm_engine *engine,
                                   size_t *restored_tokens,
                                   nvllm_error *error);
 
-// [one] Adds a request whose prompt is all that a live one has so far: its prompt, and what its completion `index` has
-// generated. The KV blocks that are computed are shared, and so is its cache_salt. Its outputs begin with what comes next.
+// [one] Adds a request whose prompt is the whole current text of a live one: its prompt, and what its completion `index`
+// has generated. It shares the KV blocks that are computed, and the cache_salt. Its outputs begin with what follows.
 //
-// options and new_request_id are used as by nvllm_add_request. NVLLM_ERR_NOT_FOUND when that completion has ended, or never
-// was.
+// options and new_request_id are used as by nvllm_add_request. NVLLM_ERR_NOT_FOUND if that completion has ended or never
+// existed.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_fork(nvllm_engine *engine,
                         uint64_t request_id,
@@ -779,21 +809,22 @@ nvllm_status nvllm_fork(nvllm_engine *engine,
                         nvllm_error *error);
 
 /* ---- Tokenizer and chat template ----------------------------------------
- * Buffers: *needed is always stored. When capacity is too small, nothing else is written and the answer is
- * NVLLM_ERR_BUFFER_TOO_SMALL; (NULL, 0) asks for the size. Text is NUL-terminated, and the NUL is counted in *needed.
- * As a rule text_len + 16 tokens suffice; a normalizer may grow rare text, so follow *needed.
+ * Buffers: *needed is always stored. If capacity is too small, nothing else is written and the call returns
+ * NVLLM_ERR_BUFFER_TOO_SMALL; (NULL, 0) asks for the size. Text is NUL-terminated, and *needed counts the NUL. Usually
+ * text_len + 16 tokens suffice; a normalizer may expand unusual text, so use *needed.
  */
 
 // Flags of nvllm_tokenize and nvllm_detokenize.
 typedef enum nvllm_tokenize_flags {
-  // Add the tokens that begin and end a text, as the model's tokenizer does. It changes nothing on the way back.
+  // Add the tokens that begin and end a text, as the model's tokenizer does. No effect in nvllm_detokenize.
   NVLLM_TOKENIZE_ADD_SPECIAL = 1,
-  // The spelling of a special token, such as <|im_end|>, becomes that token; on the way back, it is spelled out. Without
-  // it the spelling stays text, so that a user's text cannot forge a turn, and on the way back it leaves no text.
+  // Parse the spelling of a special token, such as <|im_end|>, as that token; nvllm_detokenize spells it out. Without
+  // this flag the spelling stays text, so that a user's text cannot forge a turn, and nvllm_detokenize omits special
+  // tokens.
   NVLLM_TOKENIZE_PARSE_SPECIAL = 2,
 } nvllm_tokenize_flags;
 
-// [any] The tokens of a text. flags: NVLLM_TOKENIZE_*.
+// [any] Converts text to tokens. flags: NVLLM_TOKENIZE_*.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_tokenize(const nvllm_engine *engine,
                             const char *text,
@@ -804,7 +835,7 @@ nvllm_status nvllm_tokenize(const nvllm_engine *engine,
                             size_t *needed,
                             nvllm_error *error);
 
-// [any] The text of tokens; bytes that are no UTF-8 become U+FFFD. flags: NVLLM_TOKENIZE_*.
+// [any] Converts tokens to text. Bytes that are not UTF-8 become U+FFFD. flags: NVLLM_TOKENIZE_*.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_detokenize(const nvllm_engine *engine,
                               const uint32_t *tokens,
@@ -815,10 +846,10 @@ nvllm_status nvllm_detokenize(const nvllm_engine *engine,
                               size_t *needed,
                               nvllm_error *error);
 
-// [any] The prompt of a conversation, by the model's chat template.
+// [any] Renders the prompt of a conversation with the model's chat template.
 //
-// messages_json is an array of objects with "role" and "content". options_json may be NULL; else it is an object:
-// "add_generation_prompt" (default true), "tools", "documents", and any variable that the template knows, such as
+// messages_json is an array of objects with "role" and "content". options_json may be NULL; otherwise it is an object with
+// "add_generation_prompt" (default true), "tools", "documents", and any variable that the template uses, such as
 // "enable_thinking".
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_apply_chat_template(const nvllm_engine *engine,
@@ -833,39 +864,40 @@ nvllm_status nvllm_apply_chat_template(const nvllm_engine *engine,
 
 /* ---- Statistics --------------------------------------------------------- */
 
-// Counters since the engine opened, and gauges of now.
+// Counters since the engine opened, and current gauges.
 typedef struct nvllm_stats {
   // sizeof(nvllm_stats), set by the caller.
   size_t struct_size;
   // Forward passes.
   uint64_t steps;
-  // Prompt tokens computed.
+  // Prompt tokens that were computed.
   uint64_t prompt_tokens;
-  // Prompt tokens taken over from the prefix cache, or from another completion.
+  // Prompt tokens that were taken from the prefix cache, or from another completion.
   uint64_t cached_tokens;
-  // Tokens generated.
+  // Tokens that were generated.
   uint64_t generated_tokens;
-  // Sequences that had to give their KV blocks back.
+  // Preemptions: how often a sequence had to give up its KV blocks.
   uint64_t preemptions;
-  // Microseconds spent in passes.
+  // Microseconds spent in forward passes.
   uint64_t step_time_us;
-  // Sequences that run.
+  // Sequences that are running.
   uint32_t running;
-  // Requests that wait; each of their completions counts.
+  // Requests that are waiting; each of their completions counts.
   uint32_t waiting;
   // Blocks of the KV cache.
   uint32_t kv_blocks_total;
-  // Of these, held by sequences or pinned.
+  // Blocks of the KV cache that sequences use or that are pinned.
   uint32_t kv_blocks_used;
-  // Messages that the log lost because nobody took them, over the whole process.
+  // Log messages that were dropped because no call took them, in the whole process.
   uint64_t log_messages_dropped;
-  // Tokens looked up in the prefix cache: all of a sequence each time it begins to run, so again after a preemption.
+  // Tokens that were looked up in the prefix cache: all tokens of a sequence each time it starts to run, so again after a
+  // preemption.
   uint64_t prefix_cache_queries;
-  // Of these, tokens that were found and need not be computed.
+  // Tokens that were found in the prefix cache and need not be computed.
   uint64_t prefix_cache_hits;
-  // Blocks that the prefix cache lost because they were needed for something else.
+  // Blocks that were evicted from the prefix cache.
   uint64_t prefix_cache_evictions;
-  // Blocks promised to pinned prompts; a block counts for each prompt that has it.
+  // Blocks reserved by pinned prompts; a block counts once per prompt that has it.
   uint32_t kv_blocks_pinned;
 } nvllm_stats;
 
@@ -875,11 +907,11 @@ nvllm_status nvllm_get_stats(const nvllm_engine *engine,
                              nvllm_stats *stats,
                              nvllm_error *error);
 
-// [any] The statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms of the
-// time to the first token, between tokens, in the queue and of a pass, and of the sequences in a pass.
+// [any] Writes the statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms
+// of the time to the first token, between tokens, in the queue and per pass, and of the number of sequences per pass.
 //
-// The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. A program with
-// several engines serves each text under an address of its own, since no name tells the engine.
+// The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. No name contains
+// the engine: a program with several engines serves each text under its own address.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_metrics_text(const nvllm_engine *engine,
                                 char *text,

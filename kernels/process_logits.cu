@@ -6,13 +6,6 @@
 #include "common/dependent_launch.cuh"
 #include "common/logits.cuh"
 
-// As in src/batch.rs.
-struct Adjustment {
-    uint32_t token;
-    uint32_t uses;
-    float bias;
-};
-
 template <class T>
 struct ProcessLogitsParams {
     T* logits;                      // [samples, stride]

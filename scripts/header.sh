@@ -1,13 +1,15 @@
 #!/bin/sh
-# Writes include/nanovllm.h from src/ffi, docs/reference.md from that and the limits of docs/security.md from src/limits.rs, or
-# with --check only compares.
+# Writes include/nanovllm.h from src/ffi, and from the header what repeats it: docs/reference.md, the option structs of the C++ and Go
+# bindings, and tests/capi/abi.h. The limits of docs/security.md come from src/limits.rs, and the structs that kernels read as they
+# are from src/batch.rs. With --check it only compares.
 #
 # cbindgen would put all constants first, then all types, then all functions. A C programmer reads by topic, so each section
 # is generated from its own file, under the title that the file's own first lines give it.
 set -eu
 cd "$(dirname "$0")/.."
 header=include/nanovllm.h
-reference=docs/reference.md
+generated="$header docs/reference.md docs/security.md tests/capi/abi.h
+    bindings/cpp/nanovllm/generated_options.hpp bindings/go/generated.go kernels/common/batch.cuh"
 sections="status version limits logging engine requests stepping generate state text stats"
 
 wanted="cbindgen 0.29.4"
@@ -66,22 +68,45 @@ write_security() {
     sed -n '/^<!-- end of limits/,$p' docs/security.md
 }
 
-write_reference() { awk -f scripts/reference.awk "$1" "$1" | cat -s; }
+# The fields alone: kernels have no use for the constants that Rust keeps with a struct.
+write_kernel_structs() {
+    cbindgen --quiet --config kernels/cbindgen.toml src/batch.rs | awk '
+        /^\/\/\// { comment = comment $0 "\n"; next }
+        /^constexpr static const/ { inside = 1; comment = "" }
+        !inside { printf "%s", comment; comment = ""; print }
+        inside && /;$/ { inside = 0 }' | cat -s
+}
+
+# One generated file, from the new header.
+write() {
+    from_header="awk -f scripts/header_model.awk"
+    case $1 in
+    include/nanovllm.h) write_header ;;
+    docs/reference.md) awk -f scripts/reference.awk "$new/$header" "$new/$header" | cat -s ;;
+    docs/security.md) write_security ;;
+    tests/capi/abi.h) $from_header -v baseline="$1" -f scripts/abi.awk "$new/$header" ;;
+    bindings/cpp/*) $from_header -f scripts/cpp_options.awk "$new/$header" ;;
+    bindings/go/*) $from_header -f scripts/go_options.awk "$new/$header" ;;
+    kernels/common/batch.cuh) write_kernel_structs ;;
+    esac
+}
 
 new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
-write_header >"$new/nanovllm.h"
-write_reference "$new/nanovllm.h" >"$new/reference.md"
-write_security >"$new/security.md"
-if [ "${1:-}" = --check ]; then
-    diff -u "$header" "$new/nanovllm.h" && diff -u "$reference" "$new/reference.md" &&
-        diff -u docs/security.md "$new/security.md" || {
-        echo "header.sh: $header, $reference and docs/security.md are not what src says: run make header" >&2
-        exit 2
-    }
-    echo "$header, $reference and docs/security.md are up to date"
-else
-    cp "$new/nanovllm.h" "$header"
-    cp "$new/reference.md" "$reference"
-    cp "$new/security.md" docs/security.md
+for file in $generated; do
+    mkdir -p "$new/$(dirname "$file")"
+    write "$file" >"$new/$file"
+done
+changed=
+for file in $generated; do
+    if [ "${1:-}" != --check ]; then
+        cp "$new/$file" "$file"
+    elif ! diff -u "$file" "$new/$file"; then
+        changed="$changed $file"
+    fi
+done
+if [ -n "$changed" ]; then
+    echo "header.sh: not what src says:$changed; run make header" >&2
+    exit 2
 fi
+[ "${1:-}" != --check ] || echo "up to date:" $generated

@@ -1,33 +1,32 @@
-//! How much a request or a model folder may ask for, whatever the engine's options say.
+//! How much a request or a model folder may ask for, whatever the engine's options say, and how much the options may ask for.
 //!
-//! Each limit keeps the work and the memory of untrusted input within bounds. Those that a caller can reach stand in the
-//! header, in `src/ffi/limits.rs`, which is checked against this table when it is compiled. `docs/security.md` has all of
-//! them.
+//! Each limit bounds the work and the memory of untrusted input. Those that a caller can reach are in the header, in
+//! `src/ffi/limits.rs`, which is checked against this table when it is compiled. `docs/security.md` lists all of them.
 
 use crate::error::{Error, Result};
 
-/// Completions of one request.
+/// Completions per request.
 pub const COMPLETIONS: usize = 1024;
 /// Completions of all requests that have not ended, and of all prompts of one `nvllm_generate`.
 pub const QUEUED_COMPLETIONS: usize = 1 << 20;
-/// Stop strings of one request.
+/// Stop strings per request.
 pub const STOP_STRINGS: usize = 128;
-/// Bytes of one stop string.
+/// Bytes per stop string.
 pub const STOP_STRING_BYTES: usize = 4096;
-/// Stop tokens of one request.
+/// Stop tokens per request.
 pub const STOP_TOKENS: usize = 1024;
-/// Logit biases of one request.
+/// Logit biases per request.
 pub const BIASES: usize = 16384;
-/// Bytes of one text: a prompt, or what is to be tokenized.
+/// Bytes per text: a prompt, or a text to tokenize.
 pub const TEXT_BYTES: usize = 16 << 20;
 /// Bytes of a JSON schema, a regular expression or a grammar.
 pub const STRUCTURE_BYTES: usize = 256 << 10;
 /// Milliseconds that a thread waits for a structure to be compiled, the wait for its turn included.
 pub const STRUCTURE_COMPILE_MS: u64 = 2000;
-/// Milliseconds that the search for the next tokens of one answer may take, and a hundredth of it once another answer to the same
-/// structure took longer. Each token that is taken in anew adds one.
+/// Milliseconds that finding the next tokens of one sequence may take, and a hundredth of it once another sequence with the same
+/// structure took longer. Each token that is consumed again adds one.
 pub const MASK_MS: u64 = 1000;
-/// Structures that are compiled at once for one engine. One that was given up counts until it has come to its end.
+/// Structures that are compiled at once per engine. One that was abandoned counts until its compilation has ended.
 pub const STRUCTURES_COMPILING: usize = 2;
 /// Levels of a JSON schema, one below another: those of its text and of everything that a `$ref` names. Compiling recurses.
 pub const SCHEMA_LEVELS: usize = 4096;
@@ -123,6 +122,19 @@ pub const HEADS: usize = 1 << 14;
 /// Tokens of one sequence where max_model_len is not set and config.json says more.
 pub const UNASKED_MODEL_LEN: usize = 1 << 20;
 
+/// Threads that compute for one engine, by `num_threads`.
+pub const THREADS: usize = 4096;
+/// Tokens of one sequence, by `max_model_len`.
+pub const MODEL_LEN: usize = 1 << 28;
+/// Sequences that run at once, by `max_num_seqs`. Arrays are sized by it.
+pub const RUNNING_SEQUENCES: usize = 1 << 16;
+/// New tokens per pass, by `max_batched_tokens`.
+pub const PASS_TOKENS: usize = 1 << 20;
+/// Tokens per KV block, by `kv_block_size`.
+pub const BLOCK_TOKENS: usize = 1024;
+/// Entries of the block tables of a batch, 4 bytes each.
+pub const BLOCK_TABLE_ENTRIES: usize = 1 << 28;
+
 /// Tokens of a vocabulary, and what its ids are below. The largest of published models has 262,144.
 pub const TOKENS: usize = 1 << 20;
 /// Merges of a tokenizer. The largest of published models has 514,906.
@@ -156,7 +168,7 @@ pub const SLOW_TEXT_BYTES: usize = 32 << 10;
 /// Bytes that are tokenized in one piece. A tokenizer takes some hundred bytes of memory for each.
 pub const TEXT_PIECE_BYTES: usize = 4 << 20;
 
-/// Refuses what is over a limit. `field` names what there is too much of, and `name` the limit as the header does.
+/// Refuses a value above a limit. `field` names the value, and `name` the limit, as the header does.
 ///
 /// # Errors
 ///

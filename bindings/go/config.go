@@ -13,63 +13,35 @@ const (
 	DeviceDefault Device = iota // DeviceAuto
 	DeviceCPU
 	DeviceCUDA
-	DeviceAuto // an NVIDIA GPU where there is one for the library and the model, else the CPU
+	DeviceAuto // an NVIDIA GPU if the library has kernels for it and for the model, else the CPU
 )
 
-// A DType is a number type of weights and KV cache.
+// A DType is a data type of weights and KV cache.
 type DType int
 
-// The number types.
+// The data types.
 const (
-	DTypeAuto DType = C.NVLLM_DTYPE_AUTO // as the model's files have it
+	DTypeAuto DType = C.NVLLM_DTYPE_AUTO // that of the model's files
 	DTypeF32  DType = C.NVLLM_DTYPE_F32
 	DTypeF16  DType = C.NVLLM_DTYPE_F16
 	DTypeBF16 DType = C.NVLLM_DTYPE_BF16
 )
 
-// A LoadMode says how the weights of a model come into memory.
+// A LoadMode says how the weights of a model are loaded into memory.
 type LoadMode int
 
 // The load modes.
 const (
-	LoadMap  LoadMode = C.NVLLM_LOAD_MAP  // the files are mapped: one that becomes shorter ends the process
+	LoadMap  LoadMode = C.NVLLM_LOAD_MAP  // the files are mapped: truncating one ends the process
 	LoadRead LoadMode = C.NVLLM_LOAD_READ // the files are copied: later changes to them have no effect
 )
 
-// A Config is what an engine is opened with. The zero value of a field is its default; only ModelPath has none.
-type Config struct {
-	ModelPath         string // the model folder as Hugging Face lays it out
-	Device            Device
-	DeviceIndex       int    // which GPU
-	DType             DType  //
-	NumThreads        int    // threads that compute; default all cores
-	MaxModelLen       int    // tokens of one sequence, prompt and answer together; default the model's maximum
-	MaxNumSeqs        int    // sequences that run at once
-	MaxBatchedTokens  int    // new tokens in one forward pass
-	MaxQueue          int    // requests that may wait; default no limit
-	KVBlockSize       int    // tokens of a KV block
-	KVCacheBytes      uint64 // default by MemoryUtilization
-	MemoryUtilization float64
-	TensorParallel    int    // GPUs that share the work; default 1
-	NoPrefixCache     bool   // do not share the KV blocks of equal beginnings
-	EnforceEager      bool   // no CUDA graphs
-	BatchInvariant    bool   // the same tokens whatever else is in the batch, bit for bit
-	Seed              uint64 // of requests that bring none; default drawn from the system
-	LoadMode          LoadMode
-}
-
-// check refuses what the fields of the C API cannot say.
+// check refuses values that the fields of the C API cannot represent.
 func (c *Config) check() error {
 	if err := withoutNUL("ModelPath", c.ModelPath); err != nil {
 		return err
 	}
-	if err := inSignedRange(number{"DeviceIndex", c.DeviceIndex}, number{"DType", int(c.DType)}); err != nil {
-		return err
-	}
-	return inRange(
-		number{"NumThreads", c.NumThreads}, number{"MaxModelLen", c.MaxModelLen}, number{"MaxNumSeqs", c.MaxNumSeqs},
-		number{"MaxBatchedTokens", c.MaxBatchedTokens}, number{"MaxQueue", c.MaxQueue},
-		number{"KVBlockSize", c.KVBlockSize}, number{"TensorParallel", c.TensorParallel})
+	return c.checkRanges()
 }
 
 // native returns the struct of the C API, without the path.
@@ -84,26 +56,7 @@ func (c *Config) native() C.nvllm_engine_config {
 	case DeviceAuto:
 		config.device = C.NVLLM_DEVICE_AUTO
 	}
-	config.device_index = C.int32_t(c.DeviceIndex)
-	config.dtype = C.int32_t(c.DType)
-	config.num_threads = C.uint32_t(c.NumThreads)
-	config.max_model_len = C.uint32_t(c.MaxModelLen)
-	config.max_num_seqs = C.uint32_t(c.MaxNumSeqs)
-	config.max_batched_tokens = C.uint32_t(c.MaxBatchedTokens)
-	config.max_queue = C.uint32_t(c.MaxQueue)
-	config.kv_block_size = C.uint32_t(c.KVBlockSize)
-	config.kv_cache_bytes = C.uint64_t(c.KVCacheBytes)
-	config.memory_utilization = C.float(c.MemoryUtilization)
-	if c.TensorParallel != 0 {
-		config.tensor_parallel_size = C.uint32_t(c.TensorParallel)
-	}
-	if c.NoPrefixCache {
-		config.enable_prefix_cache = 0
-	}
-	config.enforce_eager = flag(c.EnforceEager)
-	config.batch_invariant = flag(c.BatchInvariant)
-	config.seed = C.uint64_t(c.Seed)
-	config.load_mode = C.int32_t(c.LoadMode)
+	c.assign(&config)
 	return config
 }
 
@@ -114,26 +67,26 @@ func flag(on bool) C.uint32_t {
 	return 0
 }
 
-// ModelInfo is what is known about a loaded model.
+// ModelInfo has the properties of a loaded model and of the engine that runs it.
 type ModelInfo struct {
-	VocabSize        int    // tokens that the embedding table knows
-	MaxModelLen      int    // tokens of one sequence, prompt and answer together
+	VocabSize        int    // rows of the embedding table
+	MaxModelLen      int    // tokens per sequence, prompt and completion together
 	NumLayers        int    //
 	HiddenSize       int    // width of the residual stream
-	BOSToken         int    // -1 = none
-	EOSToken         int    // the first of the tokens that end an answer; -1 = none
-	NumParameters    uint64 // weights, shared ones counted once
+	BOSToken         int    // -1 if there is none
+	EOSToken         int    // the first of the tokens that end a completion; -1 if there is none
+	NumParameters    uint64 // number of weights; shared ones count once
 	WeightBytes      uint64 // bytes of these
 	KVCacheBytes     uint64 // bytes of the KV cache
 	NumKVBlocks      int    // its blocks
-	KVBlockSize      int    // tokens of a block
+	KVBlockSize      int    // tokens per block
 	Device           Device // DeviceCPU or DeviceCUDA, whichever DeviceAuto chose
 	DeviceIndex      int    // which GPU
-	MaxNumSeqs       int    // sequences that run at once
-	MaxBatchedTokens int    // new tokens in one forward pass
+	MaxNumSeqs       int    // maximum number of sequences that run at once
+	MaxBatchedTokens int    // maximum number of new tokens per forward pass
 }
 
-// ModelInfo returns facts about the model.
+// ModelInfo returns the properties of the model.
 func (e *Engine) ModelInfo() (ModelInfo, error) {
 	if err := e.enter(); err != nil {
 		return ModelInfo{}, err
@@ -167,24 +120,6 @@ func (e *Engine) ModelInfo() (ModelInfo, error) {
 	}, nil
 }
 
-// Stats are counters since the engine opened, and gauges of now.
-type Stats struct {
-	Steps           uint64 // forward passes
-	PromptTokens    uint64 // prompt tokens computed
-	CachedTokens    uint64 // prompt tokens taken over from the prefix cache
-	GeneratedTokens uint64
-	Preemptions     uint64 // sequences that had to give their KV blocks back
-	StepMicros      uint64 // microseconds spent in passes
-	Running         int    // sequences that run
-	Waiting         int    // requests that wait
-	KVBlocksTotal   int
-	KVBlocksUsed    int    // of these, held by sequences or pinned
-	KVBlocksPinned  int    // promised to pinned prompts
-	CacheQueries    uint64 // tokens looked up in the prefix cache
-	CacheHits       uint64 // of these, found
-	CacheEvictions  uint64 // blocks that the prefix cache lost
-}
-
 // MetricsText returns the statistics and more in the text format of Prometheus.
 func (e *Engine) MetricsText() (string, error) {
 	return sizedText(e, 16<<10, func(to *byte, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
@@ -203,20 +138,5 @@ func (e *Engine) Stats() (Stats, error) {
 	if status := C.nvllm_get_stats(e.native, &stats, &failed); status != C.NVLLM_OK {
 		return Stats{}, errorOf(status, &failed)
 	}
-	return Stats{
-		Steps:           uint64(stats.steps),
-		PromptTokens:    uint64(stats.prompt_tokens),
-		CachedTokens:    uint64(stats.cached_tokens),
-		GeneratedTokens: uint64(stats.generated_tokens),
-		Preemptions:     uint64(stats.preemptions),
-		StepMicros:      uint64(stats.step_time_us),
-		Running:         int(stats.running),
-		Waiting:         int(stats.waiting),
-		KVBlocksTotal:   int(stats.kv_blocks_total),
-		KVBlocksUsed:    int(stats.kv_blocks_used),
-		KVBlocksPinned:  int(stats.kv_blocks_pinned),
-		CacheQueries:    uint64(stats.prefix_cache_queries),
-		CacheHits:       uint64(stats.prefix_cache_hits),
-		CacheEvictions:  uint64(stats.prefix_cache_evictions),
-	}, nil
+	return copyStats(&stats), nil
 }

@@ -3,15 +3,15 @@
 // An [Engine] is a model, its tokenizer, a paged KV cache, and a scheduler that batches all requests together. There are three
 // ways to use it, from the least to the most control:
 //
-//   - [Engine.Generate] answers many prompts in one call.
+//   - [Engine.Generate] generates for many prompts in one call.
 //   - [Engine.Run] steps the engine until its context ends, in a goroutine of its own. Meanwhile [Engine.Stream] and
-//     [Engine.Answer] give the answer of one request as it grows, from any number of goroutines.
+//     [Engine.Answer] return the completion of one request as it grows, from any number of goroutines.
 //   - [Engine.Add], [Engine.Step] and [Engine.Outputs] leave the loop to the program, which may give each step a time budget.
 //
 // # Goroutines
 //
 // Every method may be called from any goroutine at any time, also while another one closes the engine. Step, Run and Generate
-// exclude each other: whoever comes second gets [ErrBusy].
+// exclude each other: a second caller gets [ErrBusy].
 //
 // # Errors
 //

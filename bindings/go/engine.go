@@ -32,16 +32,16 @@ type Engine struct {
 	native  *C.nvllm_engine // nil when closed
 	cleanup runtime.Cleanup
 
-	// Held by whoever steps, polls or generates; tried, never waited for.
+	// Held while a goroutine steps, polls or generates. It is tried, never waited for.
 	stepper sync.Mutex
-	// Tells an idle Run that there is work.
+	// Wakes an idle Run.
 	wake   chan struct{}
 	closed chan struct{}
 
 	inbox inbox
 }
 
-// New opens a model folder. Reading the files is most of the time it takes.
+// New opens a model folder. Most of the time is spent reading the files.
 func New(config Config) (*Engine, error) {
 	if err := config.check(); err != nil {
 		return nil, err
@@ -55,12 +55,12 @@ func New(config Config) (*Engine, error) {
 		return nil, errorOf(status, &failed)
 	}
 	e := &Engine{native: opened, wake: make(chan struct{}, 1), closed: make(chan struct{})}
-	// A net for who forgets Close. It cannot run while a call is inside, because a call holds e.
+	// A safety net for an engine that is not closed. It cannot run during a call, because a call keeps e reachable.
 	e.cleanup = runtime.AddCleanup(e, func(native *C.nvllm_engine) { C.nvllm_engine_free(native) }, opened)
 	return e, nil
 }
 
-// Close ends the engine with all its requests, after the call that is inside it has returned; [Engine.Run] returns
+// Close destroys the engine with all its requests, after the calls that are running have returned. [Engine.Run] returns
 // [ErrClosed], and streams end with it. Closing twice is allowed.
 func (e *Engine) Close() error {
 	e.life.Lock()
@@ -91,18 +91,18 @@ func (e *Engine) leave() {
 	runtime.KeepAlive(e)
 }
 
-// Add queues a prompt and returns the request's id. Special tokens that the text spells out are understood, as a chat template
-// needs it.
+// Add queues a prompt and returns the id of the request. Special tokens that are spelled out in the text are parsed, as a chat
+// template requires.
 func (e *Engine) Add(prompt string, options *RequestOptions) (uint64, error) {
 	return e.add(textPrompt(prompt), options, newRequest(options))
 }
 
-// AddTokens queues a prompt of tokens, which are taken as they are.
+// AddTokens queues a prompt of tokens, which are used unchanged.
 func (e *Engine) AddTokens(tokens []uint32, options *RequestOptions) (uint64, error) {
 	return e.add(tokenPrompt(tokens), options, newRequest(options))
 }
 
-// A prompt hands itself to the C API.
+// A prompt passes itself to the C API.
 type prompt interface {
 	add(e *C.nvllm_engine, options *C.nvllm_request_options, id *C.uint64_t, failed *C.nvllm_error) C.nvllm_status
 }
@@ -121,7 +121,7 @@ func (p tokenPrompt) add(e *C.nvllm_engine, options *C.nvllm_request_options, id
 	return C.nvllm_add_request_tokens(e, tokens(p), C.size_t(len(p)), options, id, failed)
 }
 
-// text points to a string's own memory. An empty one may have none, which C would take for a mistake.
+// text points to a string's own memory. That of an empty string may be nil, which C refuses.
 func text(s string) *C.char {
 	if s == "" {
 		return (*C.char)(unsafe.Pointer(&nothing))
@@ -139,7 +139,7 @@ func tokens(ids []uint32) *C.uint32_t {
 
 var nothing uint32
 
-// add queues a prompt. The inbox knows the request before anybody can ask whose its first output is.
+// add queues a prompt. The inbox knows the request before its first output can be polled.
 func (e *Engine) add(p prompt, options *RequestOptions, r *request) (uint64, error) {
 	if err := options.check(); err != nil {
 		return 0, err
@@ -171,8 +171,8 @@ func (e *Engine) add(p prompt, options *RequestOptions, r *request) (uint64, err
 	return uint64(id), nil
 }
 
-// Cancel asks for a request to end: its last output has [FinishCancelled]. It returns [ErrNotFound] when the request has
-// ended, or never was.
+// Cancel cancels a request: its last output has [FinishCancelled]. It returns [ErrNotFound] if the request has ended or never
+// existed.
 func (e *Engine) Cancel(id uint64) error {
 	if err := e.enter(); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (e *Engine) Cancel(id uint64) error {
 	return nil
 }
 
-// A StepResult is what one [Engine.Step] did.
+// A StepResult reports what one [Engine.Step] did.
 type StepResult struct {
 	Outputs       int  // that wait
 	Running       int  // sequences that run
@@ -196,8 +196,8 @@ type StepResult struct {
 	Elapsed       time.Duration
 }
 
-// Step works on the requests. Without a budget it makes exactly one forward pass; with one it works until that is spent, and may
-// return in the middle of a pass, which the next call takes up. It returns at once when there is nothing to do.
+// Step runs forward passes. Without a budget it runs exactly one; with a budget it works until that time has passed, and may
+// return in the middle of a pass, which the next call continues. It returns immediately when there is nothing to do.
 func (e *Engine) Step(budget time.Duration) (StepResult, error) {
 	if !e.stepper.TryLock() {
 		return StepResult{}, busy()
@@ -206,7 +206,7 @@ func (e *Engine) Step(budget time.Duration) (StepResult, error) {
 	return e.step(budget)
 }
 
-// step is Step for whoever holds the stepper.
+// step is Step for a caller that holds the stepper.
 func (e *Engine) step(budget time.Duration) (StepResult, error) {
 	if err := e.enter(); err != nil {
 		return StepResult{}, err
@@ -233,7 +233,7 @@ func (e *Engine) step(budget time.Duration) (StepResult, error) {
 	}, nil
 }
 
-// Finished reports whether nothing waits, runs, or is left for [Engine.Outputs].
+// Finished reports whether no request is waiting or running and no output is left for [Engine.Outputs].
 func (e *Engine) Finished() bool {
 	if e.enter() != nil {
 		return true

@@ -397,6 +397,32 @@ func TestStopTokensAndSeedsReachTheLibrary(t *testing.T) {
 	}
 }
 
+func TestDefaultOptionsAreWhatNilMeans(t *testing.T) {
+	var texts [2]string
+	for i := range texts {
+		// A request without a seed draws by its id, so each engine is fresh.
+		engine := open(t, demoConfig())
+		recommended, err := engine.DefaultOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if float32(recommended.Temperature) != 0.6 || recommended.TopK != 20 || float32(recommended.TopP) != 0.95 {
+			t.Errorf("the model recommends otherwise: %+v", recommended)
+		}
+		if recommended.MaxTokens != 0 || recommended.N != 0 || recommended.Stop != nil {
+			t.Errorf("what the library defaults to is 0: %+v", recommended)
+		}
+		outputs, err := engine.Generate(context.Background(), []string{"tell me a story"}, []*nanovllm.RequestOptions{nil, &recommended}[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = outputs[0].Text
+	}
+	if texts[0] != texts[1] || texts[0] == "" {
+		t.Errorf("%q and %q", texts[0], texts[1])
+	}
+}
+
 func TestCompletionsOfOnePromptAreToldApart(t *testing.T) {
 	engine := running(t)
 	prompt := primesPrompt(t, engine)
@@ -475,14 +501,15 @@ func TestAClosedEngineRefusesEverything(t *testing.T) {
 		t.Errorf("last: %+v", last)
 	}
 	calls := map[string]func() error{
-		"Add":       func() error { _, err := engine.Add("x", nil); return err },
-		"Cancel":    func() error { return engine.Cancel(1) },
-		"Generate":  func() error { _, err := engine.Generate(context.Background(), nil); return err },
-		"ModelInfo": func() error { _, err := engine.ModelInfo(); return err },
-		"Run":       func() error { return engine.Run(context.Background()) },
-		"Stats":     func() error { _, err := engine.Stats(); return err },
-		"Step":      func() error { _, err := engine.Step(0); return err },
-		"Tokenize":  func() error { _, err := engine.Tokenize("x", 0); return err },
+		"Add":            func() error { _, err := engine.Add("x", nil); return err },
+		"Cancel":         func() error { return engine.Cancel(1) },
+		"DefaultOptions": func() error { _, err := engine.DefaultOptions(); return err },
+		"Generate":       func() error { _, err := engine.Generate(context.Background(), nil); return err },
+		"ModelInfo":      func() error { _, err := engine.ModelInfo(); return err },
+		"Run":            func() error { return engine.Run(context.Background()) },
+		"Stats":          func() error { _, err := engine.Stats(); return err },
+		"Step":           func() error { _, err := engine.Step(0); return err },
+		"Tokenize":       func() error { _, err := engine.Tokenize("x", 0); return err },
 		"Outputs": func() error {
 			for _, err := range engine.Outputs() {
 				return err

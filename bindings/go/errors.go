@@ -29,13 +29,13 @@ const (
 	ErrContextLength   Status = C.NVLLM_ERR_CONTEXT_LENGTH   // the prompt leaves no place for an answer
 )
 
-// ErrClosed is what methods return after [Engine.Close].
+// ErrClosed is returned by methods after [Engine.Close].
 var ErrClosed = errors.New("nanovllm: the engine is closed")
 
-// Error returns the name of the status, as in "NVLLM_ERR_BUSY".
+// Error returns the name of the status, such as "NVLLM_ERR_BUSY".
 func (s Status) Error() string { return C.GoString(C.nvllm_status_name(C.nvllm_status(s))) }
 
-// An Error is a call that failed.
+// An Error says why a call failed.
 type Error struct {
 	Status     Status // what kind of failure
 	NativeCode int    // errno or a device's code where there is one, else 0
@@ -58,7 +58,7 @@ func (e *Error) Unwrap() error {
 	return nil
 }
 
-// busy is the refusal of whoever comes second.
+// busy is the refusal of a second caller.
 func busy() error {
 	return &Error{Status: ErrBusy, Message: "another goroutine steps, runs or generates on this engine"}
 }

@@ -3,7 +3,7 @@ package nanovllm
 /*
 #include <nanovllm.h>
 
-// Asked after every step; the flag is set from Go, so that C never calls back.
+// Called after every step. The flag is set from Go, so that C never calls Go.
 static int32_t nanovllm_go_is_over(const nvllm_progress *progress, void *flag) {
   (void)progress;
   return __atomic_load_n((const int32_t *)flag, __ATOMIC_RELAXED);
@@ -20,10 +20,10 @@ import (
 	"unsafe"
 )
 
-// Generate answers all prompts in one call, and returns the answers in their order, of each prompt as many as its N. There may
-// be no options, one for all prompts, or one a prompt; each may be nil.
+// Generate generates for all prompts in one call, and returns the results in the order of the prompts, as many per prompt as its
+// N. There may be no options, one for all prompts, or one per prompt; each may be nil.
 //
-// A prompt that cannot run is an output with [FinishError] and the others go on. When ctx ends, its error is returned.
+// A prompt that cannot run has outputs with [FinishError], and the others continue. When ctx ends, its error is returned.
 func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*RequestOptions) ([]Output, error) {
 	for _, o := range options {
 		if err := o.check(); err != nil {

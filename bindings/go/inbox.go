@@ -5,7 +5,7 @@ import "C"
 
 import "sync"
 
-// An inbox knows whose output it is: that of a stream, or of whoever ranges over [Engine.Outputs].
+// An inbox assigns outputs to their readers: a stream, or a loop over [Engine.Outputs].
 type inbox struct {
 	// Held for reading while a request is added, from before C knows it until the inbox does.
 	adding sync.RWMutex
@@ -15,7 +15,7 @@ type inbox struct {
 	waiting  []Output            // for Outputs
 }
 
-// A request is what must be known to hand out its outputs.
+// A request is what the inbox needs to deliver its outputs.
 type request struct {
 	running  int // completions whose end has not come out of C
 	isStream bool
@@ -50,7 +50,7 @@ func (i *inbox) register(id uint64, r *request) {
 	i.requests[id] = r
 }
 
-// deliver hands an output to its stream, or lets it wait for Outputs.
+// deliver sends an output to its stream, or keeps it for Outputs.
 func (i *inbox) deliver(shown *C.nvllm_output) {
 	id := uint64(shown.request_id)
 	i.mu.Lock()
@@ -80,7 +80,7 @@ func (i *inbox) deliver(shown *C.nvllm_output) {
 	}
 }
 
-// take returns the oldest output that waits.
+// take returns the oldest output that is waiting.
 func (i *inbox) take() (Output, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -121,8 +121,8 @@ func (i *inbox) endStreams(reason error) (ids []uint64) {
 	return ids
 }
 
-// send puts an output into the channel. What the receiver has not taken yet is merged with what is new of the same completion, so
-// that a slow receiver costs neither memory nor anybody's time. The inbox is locked, so nobody else sends.
+// send puts an output into the channel. What the receiver has not taken yet is merged with the new output of the same completion,
+// so that a slow receiver delays nobody and costs no memory. The inbox is locked, so there is no other sender.
 func (r *request) send(out Output) {
 	if r.over {
 		return
@@ -164,7 +164,7 @@ func (r *request) send(out Output) {
 	}
 }
 
-// end sends a last output for each completion that goes on.
+// end sends a last output for each completion that has not ended.
 func (r *request) end(id uint64, reason error) {
 	for index, ended := range r.ended {
 		if !ended {
@@ -173,7 +173,7 @@ func (r *request) end(id uint64, reason error) {
 	}
 }
 
-// hook keeps what takes a stream from its context's end, or does so at once when the stream has ended already.
+// hook stores the function that detaches a stream from its context, or calls it if the stream has already ended.
 func (i *inbox) hook(r *request, unhook func() bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -9,20 +9,20 @@ import (
 	"unsafe"
 )
 
-// A Finish says how a request ended.
+// A Finish says why a completion ended.
 type Finish int
 
-// The ways to end.
+// The reasons.
 const (
-	FinishNone      Finish = C.NVLLM_FINISH_NONE      // it goes on
-	FinishStop      Finish = C.NVLLM_FINISH_STOP      // by an EOS or stop token, or a stop string
-	FinishLength    Finish = C.NVLLM_FINISH_LENGTH    // by MaxTokens, MaxModelLen, or the size of the KV cache
-	FinishCancelled Finish = C.NVLLM_FINISH_CANCELLED // by [Engine.Cancel], or by a context
-	FinishError     Finish = C.NVLLM_FINISH_ERROR     // by a failure
-	FinishExpired   Finish = C.NVLLM_FINISH_EXPIRED   // by RequestOptions.MaxWait: it never ran
+	FinishNone      Finish = C.NVLLM_FINISH_NONE      // it has not ended
+	FinishStop      Finish = C.NVLLM_FINISH_STOP      // an EOS token, a stop token or a stop string
+	FinishLength    Finish = C.NVLLM_FINISH_LENGTH    // MaxTokens, MaxModelLen, or the size of the KV cache
+	FinishCancelled Finish = C.NVLLM_FINISH_CANCELLED // [Engine.Cancel], or a context
+	FinishError     Finish = C.NVLLM_FINISH_ERROR     // an error
+	FinishExpired   Finish = C.NVLLM_FINISH_EXPIRED   // RequestOptions.MaxWait: it never ran
 )
 
-// String returns "stop", "length", "cancelled", "error", "expired", or "" while the request goes on.
+// String returns "stop", "length", "cancelled", "error", "expired", or "" if it has not ended.
 func (f Finish) String() string {
 	switch f {
 	case FinishNone:
@@ -41,37 +41,37 @@ func (f Finish) String() string {
 	return "unknown"
 }
 
-// An Output is news of one request: what is new since its last output, and how it ended if it did. Those of
-// [Engine.Generate] hold the whole answer.
+// An Output is an increment of one completion of a request: what is new since its last output, and how it ended if it did.
+// Those of [Engine.Generate] contain the whole completion.
 type Output struct {
 	RequestID        uint64
 	Tag              uint64 // as in its options
-	Index            int    // which of the request's completions
+	Index            int    // index of the completion within its request
 	Text             string // new text, in whole characters
 	Tokens           []uint32
 	Finish           Finish
-	Err              error // why, when it was cancelled by a context or ended by a failure
+	Err              error // if a context cancelled it or an error ended it
 	PromptTokens     int
-	CachedTokens     int           // prompt tokens taken over from the prefix cache
+	CachedTokens     int           // prompt tokens that were taken from the prefix cache
 	CompletionTokens int           // tokens generated so far, the one that stopped the answer included
 	TimeToFirstToken time.Duration // 0 before the first token
 	Logprobs         []float32     // of each token, or nil
 	TopTokens        [][]uint32    // alternatives of each token, or nil
 	TopLogprobs      [][]float32   // of these
 	TotalLogprob     float32       // of the completion so far
-	Score            float32       // of an answer that beam search found
+	Score            float32       // of a result of beam search
 
-	// With the first output of a request that asked for them: of each token of the prompt but the first, or nil.
+	// In the first output of a request that requested them: of each prompt token but the first, or nil.
 	PromptLogprobs    []float32
 	PromptTopTokens   [][]uint32
 	PromptTopLogprobs [][]float32
-	Embedding         []float32 // what Pooling asked for, or nil
+	Embedding         []float32 // pooled, or nil
 }
 
 // A Delta is an [Output] of a stream.
 type Delta = Output
 
-// copyOutput copies what C shows until its next call.
+// copyOutput copies an output that C keeps until its next call.
 func copyOutput(shown *C.nvllm_output) Output {
 	n, width := int(shown.num_token_ids), int(shown.num_logprobs)
 	places, promptWidth := max(0, int(shown.prompt_tokens)-1), int(shown.num_prompt_logprobs)
@@ -107,7 +107,7 @@ func copyOutput(shown *C.nvllm_output) Output {
 	return out
 }
 
-// copied returns n values of C's memory in Go's, nil when there are none.
+// copied returns a copy of n values in C's memory, nil if there are none.
 func copied[T any](from unsafe.Pointer, n int) []T {
 	if from == nil || n == 0 {
 		return nil
@@ -128,7 +128,7 @@ func rows[T any](values []T, width int) [][]T {
 	return cut
 }
 
-// merged returns what two outputs of one completion say together.
+// merged returns two outputs of one completion as one.
 func merged(older, newer Output) Output {
 	newer.Text = older.Text + newer.Text
 	newer.Tokens = append(older.Tokens, newer.Tokens...)
@@ -142,7 +142,7 @@ func merged(older, newer Output) Output {
 	return newer
 }
 
-// Outputs returns the outputs that wait now, of all requests but those of streams. An error ends them.
+// Outputs returns the outputs that are waiting, of all requests but those of streams. An error ends the sequence.
 func (e *Engine) Outputs() iter.Seq2[Output, error] {
 	return func(yield func(Output, error) bool) {
 		for {

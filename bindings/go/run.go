@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// Run steps the engine whenever there is work, until ctx ends or the engine fails or is closed, and returns why it ended.
-// Give it a goroutine of its own:
+// Run steps the engine whenever there is work, until ctx ends or the engine fails or is closed, and returns the reason.
+// It is meant for a goroutine of its own:
 //
 //	go engine.Run(ctx)
 //
@@ -48,11 +48,11 @@ func (e *Engine) run(ctx context.Context) error {
 	}
 }
 
-// Stream queues a prompt and returns a channel of what is new, which is closed after the last one. Somebody must step the engine:
-// usually [Engine.Run] in another goroutine.
+// Stream queues a prompt and returns a channel of its outputs, which is closed after the last one. Another goroutine must step the
+// engine, usually by [Engine.Run].
 //
-// Nothing waits for a slow receiver: what it has not taken yet grows. When ctx ends, the request is cancelled, and the last delta
-// has [FinishCancelled] and the context's error.
+// A slow receiver delays nothing: outputs that it has not taken are merged. When ctx ends, the request is cancelled, and the last
+// delta has [FinishCancelled] and the context's error.
 func (e *Engine) Stream(ctx context.Context, prompt string, options *RequestOptions) (<-chan Delta, error) {
 	return e.stream(ctx, textPrompt(prompt), options)
 }

@@ -5,8 +5,8 @@ import "C"
 
 import "unsafe"
 
-// ResetPrefixCache forgets all prefixes that no sequence holds and that are not pinned, so that later prompts are computed
-// anew. It returns [ErrBusy] while another goroutine steps.
+// ResetPrefixCache removes all prefixes that no sequence uses and that are not pinned, so that later prompts are computed
+// again. It returns [ErrBusy] while another goroutine steps.
 func (e *Engine) ResetPrefixCache() error {
 	if !e.stepper.TryLock() {
 		return busy()
@@ -23,8 +23,8 @@ func (e *Engine) ResetPrefixCache() error {
 	return nil
 }
 
-// ReleasePrefix ends what RequestOptions.PinPrompt began. It returns [ErrNotFound] when that request pins nothing, or not
-// any more.
+// ReleasePrefix releases the prompt that RequestOptions.PinPrompt pinned. It returns [ErrNotFound] if that request pins
+// nothing.
 func (e *Engine) ReleasePrefix(id uint64) error {
 	if err := e.enter(); err != nil {
 		return err
@@ -36,8 +36,8 @@ func (e *Engine) ReleasePrefix(id uint64) error {
 	return nil
 }
 
-// SavePrefix returns the longest prefix of these tokens that the prefix cache has for this cache salt, as bytes that
-// [Engine.RestorePrefix] understands. It returns [ErrNotFound] when the cache has not one KV block of it.
+// SavePrefix returns the longest cached prefix of these tokens for this cache salt, as bytes for [Engine.RestorePrefix].
+// It returns [ErrNotFound] if not one KV block of it is cached.
 func (e *Engine) SavePrefix(ids []uint32, cacheSalt uint64) ([]byte, error) {
 	if !e.stepper.TryLock() {
 		return nil, busy()
@@ -49,8 +49,8 @@ func (e *Engine) SavePrefix(ids []uint32, cacheSalt uint64) ([]byte, error) {
 	})
 }
 
-// RestorePrefix puts a saved prefix into the prefix cache, where the next prompt that begins with it finds it. It returns how
-// many tokens it has.
+// RestorePrefix puts a saved prefix into the prefix cache, where the next prompt that begins with it finds it. It returns the
+// number of its tokens.
 func (e *Engine) RestorePrefix(saved []byte) (int, error) {
 	if !e.stepper.TryLock() {
 		return 0, busy()
@@ -69,10 +69,10 @@ func (e *Engine) RestorePrefix(saved []byte) (int, error) {
 	return int(restored), nil
 }
 
-// Fork adds a request whose prompt is all that completion index of a live one has so far. It returns [ErrNotFound] when that
-// one has ended, and [ErrBusy] while another goroutine steps.
+// Fork adds a request whose prompt is the whole current text of completion index of a live one. It returns [ErrNotFound] if that
+// completion has ended, and [ErrBusy] while another goroutine steps.
 func (e *Engine) Fork(id uint64, index int, options *RequestOptions) (uint64, error) {
-	if err := inRange(number{"index", index}); err != nil {
+	if err := inRange("index", index); err != nil {
 		return 0, err
 	}
 	if !e.stepper.TryLock() {
@@ -82,7 +82,7 @@ func (e *Engine) Fork(id uint64, index int, options *RequestOptions) (uint64, er
 	return e.add(fork{id, uint32(index)}, options, newRequest(options))
 }
 
-// A fork is a prompt that the engine has.
+// A fork is a prompt that is in the engine.
 type fork struct {
 	id    uint64
 	index uint32

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// TokenizeFlags say what special tokens are to [Engine.Tokenize] and [Engine.Detokenize].
+// TokenizeFlags say how [Engine.Tokenize] and [Engine.Detokenize] treat special tokens.
 type TokenizeFlags uint32
 
 // The flags.
@@ -21,7 +21,7 @@ const (
 	ParseSpecial TokenizeFlags = C.NVLLM_TOKENIZE_PARSE_SPECIAL
 )
 
-// Tokenize returns the tokens of a text.
+// Tokenize converts text to tokens.
 func (e *Engine) Tokenize(s string, flags TokenizeFlags) ([]uint32, error) {
 	return sized(e, len(s)+16, func(to *uint32, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
 		return C.nvllm_tokenize(e.native, text(s), C.size_t(len(s)), C.uint32_t(flags), (*C.uint32_t)(to), room, needed,
@@ -29,7 +29,7 @@ func (e *Engine) Tokenize(s string, flags TokenizeFlags) ([]uint32, error) {
 	})
 }
 
-// Detokenize returns the text of tokens; bytes that are no UTF-8 become U+FFFD.
+// Detokenize converts tokens to text. Bytes that are not UTF-8 become U+FFFD.
 func (e *Engine) Detokenize(ids []uint32, flags TokenizeFlags) (string, error) {
 	return sizedText(e, 8*len(ids)+16, func(to *byte, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
 		return C.nvllm_detokenize(e.native, tokens(ids), C.size_t(len(ids)), C.uint32_t(flags),
@@ -43,10 +43,10 @@ type Message struct {
 	Content string `json:"content"`
 }
 
-// ApplyChatTemplate returns the prompt of a conversation, by the model's chat template.
+// ApplyChatTemplate renders the prompt of a conversation with the model's chat template.
 //
-// messages is a []Message, or anything that is the same array of objects in JSON. options may be nil; else it is an object:
-// "add_generation_prompt" (default true), "tools", "documents", and any variable that the template knows.
+// messages is a []Message, or any value that is the same array of objects in JSON. options may be nil; otherwise it is an object
+// with "add_generation_prompt" (default true), "tools", "documents", and any variable that the template uses.
 func (e *Engine) ApplyChatTemplate(messages, options any) (string, error) {
 	messagesJSON, err := encoded(messages)
 	if err != nil {
@@ -85,7 +85,7 @@ func sizedText(e *Engine, guess int, call func(*byte, C.size_t, *C.size_t, *C.nv
 	return string(buffer[:len(buffer)-1]), nil
 }
 
-// sized calls with a guess of the size, and once more when it was too small.
+// sized calls with an estimate of the size, and once more if it was too small.
 func sized[T any](e *Engine, guess int, call func(*T, C.size_t, *C.size_t, *C.nvllm_error) C.nvllm_status) ([]T, error) {
 	if err := e.enter(); err != nil {
 		return nil, err

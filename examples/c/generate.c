@@ -101,21 +101,18 @@ static nvllm_engine *open_engine(const struct arguments *arguments) {
   return engine;
 }
 
-/* No options at all means the sampling that the model recommends; options of our own are greedy unless they say more. */
+/* The options are those that the model recommends, with what the arguments change. */
 static nvllm_result *answer(nvllm_engine *engine, const struct arguments *arguments, char **prompts) {
   nvllm_error error;
   nvllm_result *result;
   nvllm_request_options options;
   const nvllm_request_options *shared = &options;
-  size_t num_options = 0;
-  nvllm_request_options_init(&options, sizeof options);
-  if (arguments->has_temperature || arguments->max_tokens != UINT32_MAX) {
-    options.temperature = arguments->temperature;
-    options.max_tokens = arguments->max_tokens;
-    num_options = 1;
-  }
+  options.struct_size = sizeof options;
+  if (nvllm_default_options(engine, &options, &error) != NVLLM_OK) fail("cannot read the model's options", &error);
+  options.max_tokens = arguments->max_tokens;
+  if (arguments->has_temperature) options.temperature = arguments->temperature;
   nvllm_status status =
-      nvllm_generate(engine, (const char *const *)prompts, NULL, arguments->num_prompts, &shared, num_options,
+      nvllm_generate(engine, (const char *const *)prompts, NULL, arguments->num_prompts, &shared, 1,
                      show_generating, NULL, &result, &error);
   end_bar();
   if (status != NVLLM_OK) fail("generate", &error);

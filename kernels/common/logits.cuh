@@ -1,29 +1,10 @@
 // A row of logits, and how its token is to be chosen.
 #pragma once
 
+#include "batch.cuh"
 #include "numbers.cuh"
 
 constexpr uint32_t NO_TOKEN = UINT32_MAX, NO_MASK = UINT32_MAX;
-
-// As in src/batch.rs.
-struct Sampling {
-    float temperature;
-    float top_p;
-    float min_p;
-    uint32_t top_k;
-    uint64_t seed;
-    uint64_t stream;
-    uint32_t position;
-    uint32_t adjusted_start;
-    uint32_t adjusted_end;
-    float repetition_penalty;
-    float presence_penalty;
-    float frequency_penalty;
-    uint32_t awaited;
-    uint32_t mask;
-    uint32_t forced;
-    uint32_t logprobs;
-};
 
 template <class T>
 struct SampleParams {

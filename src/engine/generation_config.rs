@@ -1,4 +1,6 @@
-//! generation_config.json: which tokens end an answer, and how the model's makers would sample.
+//! What does generation_config.json recommend: which tokens end a completion, and which sampling?
+//!
+//! Invariant: what it recommends has passed the checks of a request's own options.
 
 use super::sampling_params::SamplingParams;
 use crate::backend::read_file;
@@ -13,9 +15,9 @@ use std::path::Path;
 pub struct GenerationConfig {
     /// The token that begins a text.
     pub bos_token: Option<TokenId>,
-    /// Tokens that end an answer; `None` leaves them to config.json.
+    /// Tokens that end a completion; `None` leaves them to config.json.
     pub eos_tokens: Option<Vec<TokenId>>,
-    /// The sampling it implies: greedy unless `do_sample` is true. A repetition penalty counts in both cases.
+    /// The recommended sampling: greedy unless `do_sample` is true. A repetition penalty applies in both cases.
     pub params: SamplingParams,
 }
 
@@ -43,8 +45,7 @@ impl GenerationConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is broken or asks for sampling that makes no
-    /// sense.
+    /// [`Error::Io`] if it cannot be read, [`Error::ModelFile`] if it is malformed or recommends invalid sampling.
     pub fn open(folder: &Path) -> Result<GenerationConfig> {
         let path = folder.join("generation_config.json");
         match read_file(&path, CONFIG_FILE_BYTES)? {

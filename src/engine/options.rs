@@ -1,46 +1,49 @@
-//! What an engine is opened with.
+//! What is an engine opened with, and how is it checked?
+//!
+//! Invariant: the bounds are those of `src/limits.rs`, and the runner gets no option that is outside of them.
 
 use crate::backend::DType;
 use crate::error::{Error, Result};
+use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RUNNING_SEQUENCES, THREADS};
 use crate::runner::{Device, KvBudget, Launching, Loading, Rounding, RunnerConfig};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// What the caller asked for. `None` is "the default".
+/// The options of an engine. `None` is the default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineOptions {
     /// The model folder.
     pub model_path: PathBuf,
-    /// Where to compute.
+    /// The device that computes.
     pub device: Device,
-    /// Number type of weights and KV cache; `None` keeps the file's.
+    /// Data type of the weights and the KV cache; `None` keeps that of the files.
     pub dtype: Option<DType>,
-    /// Threads that compute, the caller's included; `None` takes all cores.
+    /// Number of threads that compute, the caller's included; `None` is one per core.
     pub num_threads: Option<usize>,
-    /// Tokens of one sequence, prompt and completion; `None` takes the model's maximum, up to
+    /// Maximum length of a sequence in tokens, prompt and completion together; `None` is the model's maximum, but at most
     /// [`UNASKED_MODEL_LEN`](crate::limits::UNASKED_MODEL_LEN).
     pub max_model_len: Option<usize>,
-    /// Sequences that run at once.
+    /// Maximum number of sequences that run at once.
     pub max_num_seqs: Option<usize>,
-    /// New tokens in one pass.
+    /// Maximum number of new tokens per pass.
     pub max_batched_tokens: Option<usize>,
-    /// Requests that may wait; `None` is no limit.
+    /// Maximum number of waiting requests, each of their completions counted; `None` is the limit of the library.
     pub max_queue: Option<usize>,
-    /// Tokens of a KV block.
+    /// Tokens per KV block.
     pub kv_block_size: Option<usize>,
     /// Whether blocks are shared between requests with the same prefix.
     pub prefix_cache: PrefixCache,
-    /// Bytes for the KV cache; `None` goes by `memory_utilization`.
+    /// Size of the KV cache in bytes; `None` is determined by `memory_utilization`.
     pub kv_cache_bytes: Option<u64>,
-    /// Share of the device's memory this engine may hold, on the CPU of the free memory; `None` takes the device's default.
+    /// Fraction of the device's memory (on the CPU: of the free memory) that the engine may use; `None` is the device's default.
     pub memory_utilization: Option<f32>,
-    /// How decode passes reach a GPU.
+    /// How decode passes are launched on a GPU.
     pub launching: Launching,
-    /// What a row's logits may depend on.
+    /// Whether a row's logits may depend on the batch.
     pub rounding: Rounding,
-    /// Seed of requests that bring none; `None` draws one.
+    /// Seed of the requests that have none; `None` draws one.
     pub seed: Option<u64>,
-    /// How the weights come into memory.
+    /// How the weights are loaded into memory.
     pub loading: Loading,
 }
 
@@ -72,13 +75,13 @@ impl EngineOptions {
     /// Checks the options and resolves them to what the runner needs to know.
     pub(super) fn runner_config(&self) -> Result<RunnerConfig> {
         let counts: [(_, _, RangeInclusive<usize>, _); 6] = [
-            ("num_threads", self.num_threads, 1..=4096, "from 1 to 4096, or 0 for all cores"),
-            // One place for the prompt and one for the answer.
-            ("max_model_len", self.max_model_len, 2..=1 << 28, "from 2 to 268435456, or 0 for the model's own"),
-            ("max_num_seqs", self.max_num_seqs, 1..=1 << 16, "from 1 to 65536, or 0 for the default"),
-            ("max_batched_tokens", self.max_batched_tokens, 1..=1 << 20, "from 1 to 1048576, or 0 for the default"),
+            ("num_threads", self.num_threads, 1..=THREADS, "from 1 to 4096, or 0 for all cores"),
+            // One token of prompt and one of completion.
+            ("max_model_len", self.max_model_len, 2..=MODEL_LEN, "from 2 to 268435456, or 0 for the model's own"),
+            ("max_num_seqs", self.max_num_seqs, 1..=RUNNING_SEQUENCES, "from 1 to 65536, or 0 for the default"),
+            ("max_batched_tokens", self.max_batched_tokens, 1..=PASS_TOKENS, "from 1 to 1048576, or 0 for the default"),
             ("max_queue", self.max_queue, 1..=usize::MAX, "at least 1, or 0 for no limit"),
-            ("kv_block_size", self.kv_block_size, 1..=1024, "a power of two up to 1024, or 0 for the default"),
+            ("kv_block_size", self.kv_block_size, 1..=BLOCK_TOKENS, "a power of two up to 1024, or 0 for the default"),
         ];
         for (field, value, range, wanted) in counts {
             if let Some(value) = value.filter(|value| !range.contains(value)) {
@@ -121,9 +124,9 @@ fn refusal(field: &'static str, value: impl ToString, wanted: &'static str) -> E
 /// Whether blocks are shared between requests with the same prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixCache {
-    /// A prompt takes over the blocks of an earlier one as far as the tokens are equal.
+    /// A prompt uses the blocks of an earlier one as far as the tokens are equal.
     On,
-    /// Every prompt is computed whole.
+    /// Every prompt is computed in full.
     Off,
 }
 

@@ -1,4 +1,6 @@
-//! What one request asks for.
+//! What does one request ask for?
+//!
+//! Invariant: [`SamplingParams::default`] declares the defaults of every option, and the C API fills its struct from it.
 
 use super::beam_search::BeamParams;
 use super::structure::Structure;
@@ -9,102 +11,102 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Completions that one request may ask for.
+/// The maximum number of completions per request.
 pub const COMPLETIONS_MAX: u32 = limits::COMPLETIONS as u32;
 
-/// The options of a request, checked by [`SamplingParams::check`] when it is added.
+/// The options of a request, checked by [`SamplingParams::check`] when the request is added.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
-    /// Echoed in every output.
+    /// Returned in every output.
     pub tag: u64,
-    /// Tokens to generate at most; `None` goes to `max_model_len`, or as far as the KV cache reaches.
+    /// Maximum number of tokens to generate; `None` is limited by `max_model_len` and the KV cache only.
     pub max_tokens: Option<u32>,
-    /// Tokens before which no EOS or stop id may come.
+    /// Number of tokens before which no EOS or stop token may occur.
     pub min_tokens: u32,
-    /// 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     pub temperature: f32,
-    /// From above 0 to 1.
+    /// Nucleus sampling: above 0 and at most 1, where 1 is off.
     pub top_p: f32,
-    /// From 0 to 1.
+    /// Minimum probability relative to the most likely token, from 0, which is off, to 1.
     pub min_p: f32,
-    /// 0 is off.
+    /// Number of most likely tokens to sample from; 0 is off.
     pub top_k: u32,
-    /// Divides the positive logits of tokens that the prompt or the completion has, and multiplies their negative ones; any
-    /// finite number above 0, 1 is off.
+    /// Divides the positive logits, and multiplies the negative logits, of tokens that occur in the prompt or the completion;
+    /// any finite number above 0, where 1 is off.
     pub repetition_penalty: f32,
-    /// Taken from the logit of each token that the completion has; any finite number, 0 is off.
+    /// Subtracted from the logit of each token that occurs in the completion; any finite number, where 0 is off.
     pub presence_penalty: f32,
-    /// Taken from the logit of a token once for each time the completion has it; any finite number, 0 is off.
+    /// Subtracted from the logit of a token once per occurrence in the completion; any finite number, where 0 is off.
     pub frequency_penalty: f32,
-    /// Added to the logits of these tokens after the penalties; minus infinity means never.
+    /// Added to the logits of these tokens after the penalties; minus infinity excludes a token.
     pub logit_bias: Vec<(TokenId, f32)>,
-    /// Log-probabilities: 0 is none, else that of each token and those of so many of the likeliest, at most [`MAX_LOGPROBS`].
+    /// Log-probabilities: 0 for none, else those of each token and of this many most likely tokens, at most [`MAX_LOGPROBS`].
     pub num_logprobs: u32,
-    /// The same for the tokens of the prompt but its first.
+    /// The same for the tokens of the prompt except the first.
     pub num_prompt_logprobs: u32,
-    /// The request's own random stream; `None` draws from the engine's seed and the request's id.
+    /// Seed of the request's own random stream; `None` derives it from the engine's seed and the request's id.
     pub seed: Option<u64>,
-    /// What the model's end tokens do.
+    /// How EOS tokens are treated.
     pub eos: Eos,
-    /// Whether the token or string that stopped the request is part of its output.
+    /// Whether the output includes the token or string that stopped the request.
     pub stop_token: StopToken,
-    /// Higher runs first.
+    /// Requests with a higher priority run first.
     pub priority: i32,
-    /// How long the request may wait until it first runs; `None` is for ever.
+    /// How long the request may wait until it first runs; `None` is no limit.
     pub max_wait: Option<Duration>,
-    /// Completions of the prompt, each with its own tokens and finish.
+    /// Number of completions of the prompt.
     pub completions: u32,
-    /// Whether the request generates, or what is made of its prompt instead.
+    /// Whether the request generates, or how its prompt becomes an embedding instead.
     pub pooling: Pooling,
-    /// Beam search, of which the completions are the best answers; `None` samples.
+    /// Beam search, whose best results are the completions; `None` samples.
     pub beams: Option<BeamParams>,
-    /// Requests with different salts share no blocks, so that none can tell by time what others asked. 0 is one of them.
+    /// Requests with different salts share no blocks, so that none can infer another one's prompt from timing. 0 is a salt too.
     pub cache_salt: u64,
-    /// What becomes of the prompt's blocks when the request has ended.
+    /// Whether the prompt's blocks stay cached after the request has ended.
     pub pinning: Pinning,
-    /// Tokens that end the request, besides EOS.
+    /// Tokens that end the request, in addition to EOS.
     pub stop_tokens: Vec<TokenId>,
-    /// Strings that end the request when its text has them; the text is cut before the first one. Needs a tokenizer.
+    /// Strings that end the request when its text contains one; the text is cut before it. Needs a tokenizer.
     pub stop_strings: Vec<String>,
-    /// What the text has to be. Needs a tokenizer.
+    /// The schema, expression or grammar that constrains the text. Needs a tokenizer.
     pub structure: Option<Arc<Structure>>,
 }
 
-/// What the model's end tokens do.
+/// How EOS tokens are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eos {
     /// They end the request.
     Stops,
-    /// They are tokens like any other.
+    /// They are ordinary tokens.
     Ignored,
 }
 
-/// Whether what stopped the request is part of its output.
+/// Whether the output includes what stopped the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopToken {
-    /// A token is left out of tokens and text, a string of the text. The tokens that spell a string stay in any case.
+    /// Tokens and text omit the token, the text omits the string. The tokens that spell a string stay in any case.
     Dropped,
-    /// It is kept, and nothing after it.
+    /// The output includes it, and nothing after it.
     Kept,
 }
 
-/// What a request wants of its prompt's final hidden states, normalized by the model's last norm.
+/// How the final hidden states of a prompt, after the model's last norm, become an embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// Nothing: it generates.
+    /// No embedding: the request generates.
     None,
-    /// That of the last token.
+    /// The hidden state of the last token.
     Last,
-    /// Their mean. The prefix cache does not help, because it has no hidden states.
+    /// The mean of all hidden states. The prefix cache is not used, because it holds no hidden states.
     Mean,
 }
 
-/// What becomes of the blocks of a prompt when its request has ended.
+/// Whether the blocks of a prompt stay cached after its request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pinning {
-    /// They stay findable until they are reused.
+    /// They stay cached until they are reused.
     Evictable,
-    /// They stay until they are released.
+    /// They stay cached until they are released.
     Pinned,
 }
 
@@ -143,12 +145,12 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
-    /// Refuses values that make no sense for a model of `vocab_size` tokens.
+    /// Refuses values that are invalid for a model of `vocab_size` tokens.
     ///
     /// # Errors
     ///
-    /// [`Error::Option`] names the field; [`Error::TokenOutOfRange`] a stop token or one with a bias that the model does not
-    /// have.
+    /// [`Error::Option`] names the field; [`Error::TokenOutOfRange`] names a stop token or biased token that is not in the
+    /// vocabulary.
     pub fn check(&self, vocab_size: usize) -> Result<()> {
         self.check_sampling()?;
         self.check_lists()?;
@@ -180,17 +182,17 @@ impl SamplingParams {
         }
     }
 
-    /// Sequences that run for it: its beams, or its completions.
+    /// Number of sequences that run for it: its beams, or its completions.
     pub fn sequences(&self) -> u32 {
         self.beams.map_or(self.completions, |beams| beams.width)
     }
 
-    /// Results that a prompt with these options has: its completions, and one where their number makes no sense.
+    /// Number of results of a prompt with these options: its completions, or 1 if their number is invalid.
     pub fn results(&self) -> usize {
         if (1..=COMPLETIONS_MAX).contains(&self.completions) { self.completions as usize } else { 1 }
     }
 
-    /// The part of [`check`](Self::check) that generation_config.json has to pass, too.
+    /// The part of [`check`](Self::check) that generation_config.json has to pass as well.
     pub(super) fn check_sampling(&self) -> Result<()> {
         // A range does not contain NaN.
         if !(0.0..=f32::MAX).contains(&self.temperature) {
@@ -215,7 +217,7 @@ impl SamplingParams {
         Ok(())
     }
 
-    /// Refuses what makes no sense together with beams, and beams that make none.
+    /// Refuses invalid beams, and options that cannot be combined with beams.
     fn check_beams(&self) -> Result<()> {
         let Some(BeamParams { width, length_penalty, .. }) = self.beams else { return Ok(()) };
         if !(2..=MAX_LOGPROBS as u32).contains(&width) {

@@ -18,13 +18,13 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
-/// An engine. Made by nvllm_engine_new, ended by nvllm_engine_free.
+/// An engine. Created by nvllm_engine_new, destroyed by nvllm_engine_free.
 pub struct nvllm_engine(pub(super) Handle);
 
 /// Where an engine computes.
 #[repr(C)]
 pub enum nvllm_device {
-    /// An NVIDIA GPU where the library has kernels for it and for the model and finds a driver, else the CPU.
+    /// An NVIDIA GPU if the library has kernels for it and for the model and finds a driver, else the CPU.
     NVLLM_DEVICE_AUTO = 0,
     /// Threads of this process.
     NVLLM_DEVICE_CPU = 1,
@@ -32,130 +32,130 @@ pub enum nvllm_device {
     NVLLM_DEVICE_CUDA = 2,
 }
 
-/// Number types of weights and KV cache.
+/// Data types of weights and KV cache.
 #[repr(C)]
 pub enum nvllm_dtype {
-    /// As the model's files have it.
+    /// The data type of the model's files.
     NVLLM_DTYPE_AUTO = 0,
-    /// 32 bits.
+    /// IEEE 754, 32 bits.
     NVLLM_DTYPE_F32 = 1,
-    /// IEEE, 16 bits.
+    /// IEEE 754, 16 bits.
     NVLLM_DTYPE_F16 = 2,
-    /// The upper half of 32 bits.
+    /// bfloat16: the upper 16 bits of an F32.
     NVLLM_DTYPE_BF16 = 3,
 }
 
-/// How the weights of a model come into memory.
+/// How the weights of a model are loaded into memory.
 #[repr(C)]
 pub enum nvllm_load_mode {
-    /// The files are mapped, so that engines and processes share their pages. On the CPU the weights are used from the
-    /// mapping until the engine is freed, unless dtype asks for another number type; on CUDA until nvllm_engine_new
-    /// returns. A file that another program writes into changes the weights. A file that becomes shorter ends the process
-    /// with SIGBUS when a weight beyond its end is read: replace a model's files by renaming new ones over them, or choose
-    /// NVLLM_LOAD_READ.
+    /// The files are mapped, so that engines and processes share their pages. On the CPU the mapping is used until the
+    /// engine is freed, unless dtype asks for a conversion; on CUDA until nvllm_engine_new returns. If another program
+    /// writes into a file, the weights change. If a file is truncated, reading a weight beyond its end raises SIGBUS, which
+    /// ends the process: replace the files of a model by renaming new ones over them, or choose NVLLM_LOAD_READ.
     NVLLM_LOAD_MAP = 0,
-    /// The files are copied into memory of the library. It takes their size in memory that nothing shares and the system
-    /// cannot drop, and nothing that happens to the files later has an effect. NVLLM_ERR_OUT_OF_MEMORY where they do not
-    /// fit into what is free, NVLLM_ERR_IO where a file becomes shorter while it is copied.
+    /// The files are copied into memory of the library, so that later changes to them have no effect. The copy is not shared
+    /// between processes, and the system cannot evict it. NVLLM_ERR_OUT_OF_MEMORY if the weights do not fit into free
+    /// memory, NVLLM_ERR_IO if a file is truncated during the copy.
     NVLLM_LOAD_READ = 1,
 }
 
-/// Hears how much of the model is loaded, from 0 to 1. Another answer than 0 cancels the load.
+/// Receives the fraction of the model that is loaded, from 0 to 1. Any return value other than 0 cancels loading.
 pub type nvllm_progress_fn = Option<unsafe extern "C" fn(fraction: f32, user_data: *mut c_void) -> i32>;
 
-/// What an engine is opened with. nvllm_engine_config_init sets the defaults; model_path alone has none.
+/// Options of an engine. nvllm_engine_config_init sets the defaults; only model_path has none.
 ///
-/// The files of the model folder are data that nothing trusts: they are checked and limited when the engine opens, and only
-/// regular files are opened. By default its weights are mapped; load_mode says what follows from that.
+/// The files of the model folder are untrusted data: they are checked and bounded when the engine opens, and only regular
+/// files are opened. By default the weights are mapped; load_mode describes the consequences.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_engine_config {
     /// sizeof(nvllm_engine_config), set by nvllm_engine_config_init.
     pub struct_size: usize,
-    /// The model folder as Hugging Face lays it out, NUL-terminated UTF-8. Required.
+    /// Path of the model folder, in the layout of Hugging Face, NUL-terminated UTF-8. Required.
     pub model_path: *const c_char,
-    /// NVLLM_DEVICE_*; default NVLLM_DEVICE_AUTO.
+    /// NVLLM_DEVICE_*: where the engine computes. Default NVLLM_DEVICE_AUTO.
     pub device: i32,
-    /// Which GPU of those the driver shows; 0 on the CPU.
+    /// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
     pub device_index: i32,
-    /// NVLLM_DTYPE_*; default NVLLM_DTYPE_AUTO.
+    /// NVLLM_DTYPE_*: data type of the weights and the KV cache. Default NVLLM_DTYPE_AUTO.
     pub dtype: i32,
-    /// Threads that compute, the one that steps included; 0 = all cores.
+    /// Number of CPU threads that compute, the calling thread included. Default 0: one per core.
     pub num_threads: u32,
-    /// Tokens of one sequence, prompt and answer together; 0 = the model's maximum, but at most 1048576.
+    /// Maximum length of a sequence in tokens, prompt and completion together. Default 0: the model's maximum, but at most
+    /// 1048576.
     pub max_model_len: u32,
-    /// Sequences that run at once; others wait; 0 = default of the device.
+    /// Maximum number of sequences that run at once; others wait. Default 0: by device.
     pub max_num_seqs: u32,
-    /// New tokens in one forward pass; 0 = default of the device.
+    /// Maximum number of new tokens per forward pass. Default 0: by device.
     pub max_batched_tokens: u32,
-    /// Requests that may wait, each of their completions counted; 0 = NVLLM_MAX_QUEUED_COMPLETIONS. A request whose n is greater
-    /// can never be queued, and is refused as such.
+    /// Maximum number of waiting requests, where each of their completions counts. A request whose n is greater can never be
+    /// queued, and is refused. Default 0: NVLLM_MAX_QUEUED_COMPLETIONS.
     pub max_queue: u32,
-    /// Tokens of a KV block; 0 = default of the device.
+    /// Tokens per KV block: a power of two, at most 1024. Default 0: by device.
     pub kv_block_size: u32,
-    /// 0 or 1: prompts share the KV blocks of equal beginnings; default 1.
+    /// 0 or 1: whether prompts share the KV blocks of common prefixes. Default 1.
     pub enable_prefix_cache: u32,
-    /// Bytes for the KV cache; 0 = by memory_utilization.
+    /// Size of the KV cache in bytes. Default 0: determined by memory_utilization.
     pub kv_cache_bytes: u64,
-    /// Share of the device's memory (on the CPU: of the free memory) this engine may hold, up to 1; 0 = default of the
-    /// device (CPU: 0.5, CUDA: 0.9).
+    /// Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
+    /// Default 0: by device (CPU: 0.5, CUDA: 0.9).
     pub memory_utilization: f32,
-    /// GPUs that share the work; default 1, and the CPU takes no other.
+    /// Number of GPUs that share the work. Default 1, which is all that this build supports.
     pub tensor_parallel_size: u32,
-    /// 0 or 1: no CUDA graphs. On the CPU it changes nothing.
+    /// 0 or 1: whether CUDA graphs are disabled. No effect on the CPU. Default 0.
     pub enforce_eager: u32,
-    /// 0 or 1: the same logits whatever else is in the batch, bit for bit. On the CPU it is always so; on CUDA it takes slower
-    /// kernels.
+    /// 0 or 1: whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they
+    /// always are; on CUDA it selects slower kernels. Default 0.
     pub batch_invariant: u32,
-    /// Seed of requests that bring none; 0 = drawn from the system.
+    /// Seed of the requests that have none. Default 0: drawn from the system.
     pub seed: u64,
-    /// Called inside nvllm_engine_new only; may be NULL.
+    /// Called only inside nvllm_engine_new. May be NULL.
     pub progress: nvllm_progress_fn,
-    /// Handed to progress.
+    /// Passed to progress.
     pub progress_user_data: *mut c_void,
-    /// NVLLM_LOAD_*; default NVLLM_LOAD_MAP.
+    /// NVLLM_LOAD_*: how the weights are loaded into memory. Default NVLLM_LOAD_MAP.
     pub load_mode: i32,
 }
 
-/// Facts about a loaded model.
+/// Properties of a loaded model and of the engine that runs it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_model_info {
     /// sizeof(nvllm_model_info), set by the caller.
     pub struct_size: usize,
-    /// Tokens that the embedding table knows.
+    /// Rows of the embedding table.
     pub vocab_size: u32,
-    /// Tokens of one sequence, prompt and answer together.
+    /// Maximum length of a sequence in tokens, prompt and completion together.
     pub max_model_len: u32,
-    /// Layers.
+    /// Number of decoder layers.
     pub num_layers: u32,
     /// Width of the residual stream.
     pub hidden_size: u32,
-    /// The token that begins a text; UINT32_MAX = none.
+    /// The token that begins a text; UINT32_MAX if there is none.
     pub bos_token: u32,
-    /// The first of the tokens that end an answer; UINT32_MAX = none.
+    /// The first of the tokens that end a completion; UINT32_MAX if there is none.
     pub eos_token: u32,
-    /// Weights, shared ones counted once.
+    /// Number of weights. Shared ones count once.
     pub num_parameters: u64,
-    /// Bytes of these.
+    /// Size of the weights in bytes.
     pub weight_bytes: u64,
-    /// Bytes of the KV cache.
+    /// Size of the KV cache in bytes.
     pub kv_cache_bytes: u64,
-    /// Blocks of the KV cache.
+    /// Number of blocks of the KV cache.
     pub num_kv_blocks: u32,
-    /// Tokens of a block.
+    /// Tokens per KV block.
     pub kv_block_size: u32,
-    /// Where it computes: NVLLM_DEVICE_CPU or NVLLM_DEVICE_CUDA, whichever NVLLM_DEVICE_AUTO chose.
+    /// NVLLM_DEVICE_CPU or NVLLM_DEVICE_CUDA, also where NVLLM_DEVICE_AUTO was asked for.
     pub device: i32,
-    /// Which GPU; 0 on the CPU.
+    /// Index of the GPU; 0 on the CPU.
     pub device_index: i32,
-    /// Sequences that run at once.
+    /// Maximum number of sequences that run at once.
     pub max_num_seqs: u32,
-    /// New tokens in one forward pass.
+    /// Maximum number of new tokens per forward pass.
     pub max_batched_tokens: u32,
 }
 
-/// [any] Sets the defaults, for nvllm_engine_config_init(&config, sizeof config). Writes struct_size bytes at most.
+/// [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_engine_config_init(config: *mut nvllm_engine_config, struct_size: usize) {
     // SAFETY: the header asks for NULL or `struct_size` writable bytes.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn nvllm_engine_config_init(config: *mut nvllm_engine_conf
     });
 }
 
-/// [any] Opens an engine on a model folder, and stores it in *engine. Reading the files is most of the time it takes.
+/// [any] Opens an engine on a model folder, and stores it in *engine. Most of the time is spent reading the files.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_engine_new(
@@ -189,10 +189,10 @@ pub unsafe extern "C" fn nvllm_engine_new(
     })
 }
 
-/// Ends an engine with all its requests, and joins its threads. NULL is allowed.
+/// Destroys an engine with all its requests, and joins its threads. NULL is allowed.
 ///
-/// Inside a callback of the same engine, or while another thread is inside a call, the engine ends when that call returns;
-/// none of its callbacks is called again. In the child of a fork() nothing is freed.
+/// Inside a callback of the same engine, or while another thread is inside a call, the engine is destroyed when that call
+/// returns, and none of its callbacks is called again. In the child of a fork() nothing is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_engine_free(engine: *mut nvllm_engine) {
     guard_value("nvllm_engine_free", (), || {
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn nvllm_engine_free(engine: *mut nvllm_engine) {
     });
 }
 
-/// [any] Facts about the model.
+/// [any] Reads the properties of the model.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_engine_model_info(
@@ -388,4 +388,15 @@ pub(super) fn switch(field: &'static str, value: u32) -> Result<bool, Error> {
 /// A field whose 0 means the default.
 fn given(value: u32) -> Option<usize> {
     Some(value as usize).filter(|&value| value > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_struct_are_those_of_the_engine() {
+        let config = nvllm_engine_config { model_path: c"model".as_ptr(), ..nvllm_engine_config::DEFAULT };
+        assert_eq!(config.options().expect("good options"), EngineOptions::new("model"));
+    }
 }

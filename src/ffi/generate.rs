@@ -20,12 +20,12 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What nvllm_generate made. Ended by nvllm_result_free; it does not need its engine any more.
+/// The results of nvllm_generate. Destroyed by nvllm_result_free; independent of the engine.
 pub struct nvllm_result {
     outputs: Vec<Shown>,
 }
 
-/// How far nvllm_generate is.
+/// Progress of nvllm_generate.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_progress {
@@ -33,28 +33,28 @@ pub struct nvllm_progress {
     pub struct_size: usize,
     /// Completions that have ended.
     pub finished: usize,
-    /// Completions in all.
+    /// All completions.
     pub total: usize,
     /// Prompt tokens per second, over the last steps.
     pub prefill_tokens_per_s: f64,
     /// Generated tokens per second, over the last steps.
     pub decode_tokens_per_s: f64,
-    /// Since the call began.
+    /// Microseconds since the call began.
     pub elapsed_us: u64,
 }
 
-/// Hears about progress after every step; it is valid during the call only. Another answer than 0 cancels.
+/// Called after every step. progress is valid during the call only. Any return value other than 0 cancels the call.
 pub type nvllm_generate_progress_fn =
     Option<unsafe extern "C" fn(progress: *const nvllm_progress, user_data: *mut c_void) -> i32>;
 
-/// [one] Generates for all prompts, and stores the results in *result: in the order of the prompts, and of a prompt as many
-/// as its options ask for by n, in the order of their index.
+/// [one] Generates for all prompts, and stores the results in *result: in the order of the prompts, and for each prompt as
+/// many as its options' n, in the order of their index.
 ///
-/// prompt_lens may be NULL when the prompts are NUL-terminated. options points to num_options pointers, each of which may
-/// be NULL: none for the defaults of the model, one for all prompts, or one a prompt. Options for all prompts that make no
-/// sense fail the call. The results of a prompt that cannot run, or whose own options make no sense, have
-/// NVLLM_FINISH_ERROR, and the others go on. progress may be NULL; when it cancels, the call returns NVLLM_ERR_CANCELLED
-/// without a result. Requests added before go on meanwhile.
+/// prompt_lens may be NULL if the prompts are NUL-terminated. options points to num_options pointers, each of which may be
+/// NULL. num_options is 0 for the model's defaults, 1 for options that all prompts share, or num_prompts. Shared options
+/// that are invalid fail the call. If a prompt cannot run, or its own options are invalid, its results have
+/// NVLLM_FINISH_ERROR and the other prompts continue. progress may be NULL; if it cancels, the call returns
+/// NVLLM_ERR_CANCELLED without a result. Requests that were added before continue meanwhile.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_generate(
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn nvllm_generate(
     })
 }
 
-/// [one] nvllm_generate for prompts of tokens; prompt_lens is required.
+/// [one] As nvllm_generate, for prompts of tokens; prompt_lens is required.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_generate_tokens(
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn nvllm_generate_tokens(
     })
 }
 
-/// [any] How many results there are: for each prompt, as many as its n, or one where its n makes no sense. 0 for NULL.
+/// [any] Returns the number of results: for each prompt its n, or 1 if its n is invalid. 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_result_count(result: *const nvllm_result) -> usize {
     guard_value("nvllm_result_count", 0, || {
@@ -140,8 +140,7 @@ pub unsafe extern "C" fn nvllm_result_count(result: *const nvllm_result) -> usiz
     })
 }
 
-/// [any] Shows one completion, with all its tokens and text. The pointers in *output stay valid until
-/// nvllm_result_free.
+/// [any] Reads one completion, with all its tokens and text. The pointers in *output stay valid until nvllm_result_free.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_result_get(
@@ -159,7 +158,7 @@ pub unsafe extern "C" fn nvllm_result_get(
     })
 }
 
-/// Ends a result. NULL is allowed.
+/// Destroys a result. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_result_free(result: *mut nvllm_result) {
     guard_value("nvllm_result_free", (), || {

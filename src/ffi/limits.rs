@@ -1,30 +1,31 @@
 //! Limits.
 //!
-//! What one request may ask for, whatever the engine's options say. A call that asks for more answers
-//! NVLLM_ERR_INVALID_ARGUMENT with a message that names the limit. docs/security.md says why each is there.
+//! What one request may ask for, whatever the engine's options say. A call that exceeds a limit returns
+//! NVLLM_ERR_INVALID_ARGUMENT with a message that names the limit. docs/security.md gives the reason for each.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
 use crate::limits;
 
-/// Completions of one request.
+/// Completions per request.
 pub const NVLLM_MAX_COMPLETIONS: usize = 1024;
-/// Completions of all requests of an engine that have not ended, and of all prompts of one nvllm_generate. max_queue lowers it.
+/// Completions of all requests of an engine that have not ended, and of all prompts of one nvllm_generate call. max_queue
+/// lowers it.
 pub const NVLLM_MAX_QUEUED_COMPLETIONS: usize = 1048576;
-/// Stop strings of one request.
+/// Stop strings per request.
 pub const NVLLM_MAX_STOP_STRINGS: usize = 128;
-/// Bytes of one stop string.
+/// Bytes per stop string.
 pub const NVLLM_MAX_STOP_STRING_BYTES: usize = 4096;
-/// Stop tokens of one request.
+/// Stop tokens per request.
 pub const NVLLM_MAX_STOP_TOKENS: usize = 1024;
-/// Logit biases of one request.
+/// Logit biases per request.
 pub const NVLLM_MAX_BIASES: usize = 16384;
-/// Bytes of one text: a prompt, or what is to be tokenized.
+/// Bytes per text: a prompt, or a text to tokenize.
 pub const NVLLM_MAX_TEXT_BYTES: usize = 16777216;
 /// Bytes of a JSON schema, a regular expression or a Lark grammar.
 pub const NVLLM_MAX_STRUCTURE_BYTES: usize = 262144;
-/// Milliseconds that adding a request waits for its structure to be compiled; then it is refused.
+/// Milliseconds that adding a request waits for its structure to be compiled. After that the request is refused.
 pub const NVLLM_STRUCTURE_COMPILE_MS: u64 = 2000;
-/// Bytes of the JSON of one conversation, and of its tools.
+/// Bytes of the JSON of one conversation, and of its options with the tools.
 pub const NVLLM_MAX_MESSAGES_BYTES: usize = 16777216;
 
 /// The header and the library agree.

@@ -8,22 +8,22 @@ use crate::log::{self, Level};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
-/// How much a message matters.
+/// Severity of a message.
 #[repr(C)]
 pub enum nvllm_log_level {
     /// Nothing is logged.
     NVLLM_LOG_OFF = 0,
     /// Something failed.
     NVLLM_LOG_ERROR = 1,
-    /// Something is odd, but work goes on.
+    /// Something is unexpected, but work continues.
     NVLLM_LOG_WARN = 2,
-    /// A milestone, such as a model that was loaded.
+    /// A milestone, such as a loaded model.
     NVLLM_LOG_INFO = 3,
-    /// Detail for whoever debugs the library.
+    /// Detail for debugging the library.
     NVLLM_LOG_DEBUG = 4,
 }
 
-/// Takes one message: message_len bytes of UTF-8, and a NUL. Valid during the call only.
+/// Receives one message: message_len bytes of UTF-8, and a NUL. The message is valid during the call only.
 pub type nvllm_log_fn =
     Option<unsafe extern "C" fn(level: i32, message: *const c_char, message_len: usize, user_data: *mut c_void)>;
 
@@ -42,11 +42,11 @@ thread_local! {
     static REPLACEMENT: Cell<Option<Sink>> = const { Cell::new(None) };
 }
 
-/// [any] Sends messages up to max_level (NVLLM_LOG_*) to a callback; NULL, the default, is silence.
+/// [any] Sends messages with a level of at most max_level (NVLLM_LOG_*) to a callback. NULL, the default, disables logging.
 ///
-/// Messages wait inside the library, at most 256 of them, and are handed over one at a time whenever a call is about to
-/// return, on the thread that made the call. When this function returns, the callback before is not running on any other
-/// thread and will not be called again. The child of a fork() begins without a callback.
+/// The library queues at most 256 messages. A call that is about to return hands them to the callback, one at a time, on the
+/// thread that made the call. When this function returns, the previous callback is not running on any other thread and will
+/// not be called again. The child of a fork() starts without a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_set_log_callback(callback: nvllm_log_fn, user_data: *mut c_void, max_level: i32) {
     guard_value("nvllm_set_log_callback", (), || {

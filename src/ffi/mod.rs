@@ -1,12 +1,16 @@
 //! The C ABI: the only `extern "C"` functions of the library.
 //!
-//! One file a section of `include/nanovllm.h`, in the header's order: [`status`], [`version`], [`limits`], [`logging`], [`engine`],
-//! [`requests`], [`stepping`], [`generate`], [`state`], [`text`], [`stats`]. Their doc comments are the header's, so they speak to
-//! C programmers. The rest is what every call goes through: `guard` (panics, errors, log), `handle` (busy, poisoned,
+//! One file per section of `include/nanovllm.h`, in the header's order: [`status`], [`version`], [`limits`], [`logging`],
+//! [`engine`], [`requests`], [`stepping`], [`generate`], [`state`], [`text`], [`stats`]. Their doc comments are those of the header,
+//! so they address C programmers. Every call goes through the rest: `guard` (panics, errors, log), `handle` (busy, poisoned,
 //! forked, freed), `memory` (what the caller owns) and `refusal` (from error to status).
 //!
-//! Nothing here decides anything about a request: a function turns arguments into Rust values, makes one call, and
-//! turns the answer back.
+//! Nothing here decides anything about a request: a function converts its arguments to Rust values, makes one call, and
+//! converts the result back.
+//!
+//! The structs are the one declaration of every option: the header, the reference, the structs of the C++ and Go bindings and the
+//! layout test are generated from them (`scripts/header.sh`). Their comments follow two rules that the generators read: that of a
+//! flag begins with "0 or 1:", and that of a field with the values of an enumeration with "NVLLM_NAME_*".
 
 pub mod engine;
 pub mod generate;

@@ -4,34 +4,34 @@ use super::status::nvllm_status_code::{self, *};
 use crate::error::Error;
 use std::fmt;
 
-/// A call that does not succeed.
+/// The reason why a call fails.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// A pointer that must not be NULL is.
+    /// A required pointer is NULL.
     Null(&'static str),
-    /// A length came without memory.
+    /// A pointer is NULL although its length is not 0.
     NullWithLength(&'static str, usize),
-    /// A pointer that is no multiple of what its type needs.
+    /// A pointer is not aligned to its type.
     Misaligned(&'static str, usize),
-    /// A length that no memory can have.
+    /// A length exceeds the address space.
     TooLong(&'static str, usize),
-    /// A struct_size that no version of the struct has.
+    /// A struct_size is not that of any version of the struct.
     StructSize { name: &'static str, size: usize },
-    /// Fields beyond the struct this library knows are set.
+    /// A field that this library does not know is set.
     NewerFields { name: &'static str, known: usize, size: usize },
-    /// The buffer does not hold the answer.
+    /// The buffer is too small for the result.
     BufferTooSmall { needed: usize, capacity: usize },
-    /// An index beyond the end.
+    /// An index is out of range.
     Index { what: &'static str, index: usize, count: usize },
-    /// The number of options fits neither none, one, nor one a prompt.
+    /// The number of options is neither 0, 1, nor the number of prompts.
     OptionCount { options: usize, prompts: usize },
-    /// Another [one] call is inside this engine.
+    /// Another [one] function is running on this engine.
     Busy,
     /// An earlier call poisoned the engine.
     Poisoned(nvllm_status_code),
     /// The engine belongs to the process this one was forked from.
     Forked { opened_in: u32, here: u32 },
-    /// The engine said no.
+    /// The engine refused.
     Engine(Error),
 }
 
@@ -116,33 +116,42 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Null(what) => write!(f, "{what} is NULL"),
             Refusal::NullWithLength(what, len) => write!(f, "{what} is NULL, but its length is {len}"),
-            Refusal::Misaligned(what, align) => write!(f, "{what} does not lie at a multiple of {align} bytes"),
-            Refusal::TooLong(what, len) => write!(f, "{what} has length {len}, more than any memory holds"),
+            Refusal::Misaligned(what, align) => write!(f, "{what} is not aligned to {align} bytes"),
+            Refusal::TooLong(what, len) => write!(f, "{what} has length {len}, which exceeds the address space"),
             Refusal::StructSize { name, size } => {
-                write!(f, "struct_size of {name} is {size}: prepare the struct with its _init function or with sizeof")
+                write!(f, "struct_size of {name} is {size}: set it to sizeof, or call the _init function of the struct")
             }
             Refusal::NewerFields { name, known, size } => write!(
                 f,
-                "{name} has {size} bytes of which this library knows {known}, and a field beyond them is set: it needs a newer libnanovllm"
+                "{name} has {size} bytes, of which this library knows {known}, and a field beyond them is set: the program needs a newer libnanovllm"
             ),
             Refusal::BufferTooSmall { needed, capacity } => {
-                write!(f, "the answer needs a buffer of {needed}, but capacity is {capacity}")
+                write!(f, "the result needs a buffer of {needed}, but capacity is {capacity}")
             }
             Refusal::Index { what, index, count } => write!(f, "{what} {index} does not exist: there are {count}"),
             Refusal::OptionCount { options, prompts } => {
                 write!(f, "num_options is {options}, but must be 0, 1, or the number of prompts, {prompts}")
             }
             Refusal::Busy => {
-                write!(f, "another [one] call is inside this engine: one thread at a time, or a callback of it")
+                write!(
+                    f,
+                    "another [one] function is running on this engine: call them from one thread at a time, and not inside a callback"
+                )
             }
             Refusal::Poisoned(NVLLM_ERR_DEVICE) => {
-                write!(f, "an earlier call lost the device: only nvllm_engine_free is left for this engine")
+                write!(f, "an earlier call lost the device: only nvllm_engine_free may be called on this engine")
             }
             Refusal::Poisoned(_) => {
-                write!(f, "an earlier call met a bug in the library: only nvllm_engine_free is left for this engine")
+                write!(
+                    f,
+                    "an earlier call hit a bug in the library: only nvllm_engine_free may be called on this engine"
+                )
             }
             Refusal::Forked { opened_in, here } => {
-                write!(f, "the engine was opened in process {opened_in}, and this is its fork {here}: open one here")
+                write!(
+                    f,
+                    "the engine was opened in process {opened_in}, and this is its fork {here}: open an engine of its own here"
+                )
             }
             Refusal::Engine(error) => write!(f, "{error}"),
         }

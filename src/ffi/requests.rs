@@ -1,17 +1,18 @@
 //! Requests: prompts in.
 //!
-//! Who runs: higher priority first, then first come, first served. Nobody overtakes an older request of its own priority, not
-//! even one that would fit where the older does not. Of what runs, each brings one token to a pass, and the rest of
-//! max_batched_tokens goes to prompts, cut where need be, so that a long prompt stalls nobody. When the KV cache is full, the
-//! youngest of the lowest priority gives its blocks back and waits in its old place; its answer stays the same.
-//! The oldest request of the highest priority is never stopped, so each one ends in its turn. A lower priority may wait for as
-//! long as higher ones keep coming: max_wait_us and max_queue bound that.
+//! Scheduling: higher priority first, then first come, first served. No request overtakes an older one of the same priority,
+//! even if it would fit where the older one does not. Each running sequence contributes one token per pass; the rest of
+//! max_batched_tokens goes to prompts, which are split where necessary, so that a long prompt delays no other request. When
+//! the KV cache is full, the youngest sequence of the lowest priority is preempted: it gives up its blocks and returns to
+//! its place in the queue. Its completion stays the same. The oldest request of the highest priority is never preempted, so
+//! every request completes in its turn. A lower priority may wait for as long as requests of a higher one arrive:
+//! max_wait_us and max_queue bound that.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
 use super::engine::{nvllm_engine, switch};
 use super::guard::{guard, guard_value};
 use super::handle::visit;
-use super::memory::{self, Versioned};
+use super::memory::{self, Place, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
@@ -27,138 +28,171 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What kind of text structure is.
+/// Kinds of structured output.
 #[repr(C)]
 pub enum nvllm_structure {
-    /// None: the answer is free.
+    /// None: the completion is unconstrained.
     NVLLM_STRUCTURE_NONE = 0,
-    /// A JSON schema: the answer is JSON that it accepts. {} accepts any JSON.
+    /// A JSON schema, which the completion satisfies. {} accepts any JSON.
     NVLLM_STRUCTURE_JSON_SCHEMA = 1,
-    /// A regular expression of Rust's syntax, which the whole answer matches.
+    /// A regular expression in the syntax of Rust, which matches the whole completion.
     NVLLM_STRUCTURE_REGEX = 2,
-    /// A context-free grammar in the dialect of Lark that llguidance reads; its first rule is called start.
+    /// A context-free grammar in llguidance's dialect of Lark. Its first rule is named start.
     NVLLM_STRUCTURE_LARK = 3,
 }
 
-/// What one request asks for. nvllm_request_options_init sets the defaults.
+/// Options of a request. nvllm_request_options_init sets the defaults: greedy decoding without limits.
 ///
-/// Where a function takes options, NULL means these defaults with the sampling (temperature, top_p, top_k, min_p,
-/// repetition_penalty) that the model's generation_config.json recommends.
+/// Where a function takes options, NULL means what nvllm_default_options fills in: these defaults with the sampling that the
+/// model's generation_config.json recommends.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_request_options {
     /// sizeof(nvllm_request_options), set by nvllm_request_options_init.
     pub struct_size: usize,
-    /// Echoed in every output: an index, a pointer, a handle.
+    /// Returned in every output: an index, a pointer, a handle. Default 0.
     pub tag: u64,
-    /// Tokens to generate at most, from 1; default UINT32_MAX, which is as far as max_model_len and the KV cache allow.
+    /// Maximum number of tokens to generate, at least 1. Default UINT32_MAX: limited by max_model_len and the KV cache only.
     pub max_tokens: u32,
-    /// Tokens before which neither EOS nor a stop token nor the end of a stop string may come; default 0.
+    /// Number of tokens before which no EOS token, stop token or end of a stop string may occur. Default 0.
     pub min_tokens: u32,
-    /// 0, the default, always takes the likeliest token; greater values vary more.
+    /// Sampling temperature. Default 0: always the most likely token. Greater values increase randomness.
     pub temperature: f32,
-    /// Sample from the likeliest tokens that together have this probability, above 0 and up to 1; default 1 = all.
+    /// Nucleus sampling: sample from the most likely tokens whose probabilities sum to this value, above 0 and at most 1.
+    /// Default 1: all tokens.
     pub top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest one, 0 to 1; default 0 = none.
+    /// Drop tokens whose probability is below this fraction of that of the most likely one, from 0 to 1. Default 0: drop
+    /// none.
     pub min_p: f32,
-    /// Sample from so many of the likeliest tokens; default 0 = all.
+    /// Sample from this many of the most likely tokens. Default 0: all tokens.
     pub top_k: u32,
-    /// Divides the positive logits of tokens that the prompt or the answer has, and multiplies their negative ones: above 0,
-    /// and more than 1 makes them rarer; default 1 = off. As in transformers.
+    /// Divides the positive logits, and multiplies the negative logits, of tokens that occur in the prompt or the
+    /// completion. A finite number above 0, where more than 1 discourages repetition. Default 1: off. As in transformers.
     pub repetition_penalty: f32,
-    /// Is taken from the logit of each token that the answer has; any finite number, default 0. As in the OpenAI API.
+    /// Subtracted from the logit of each token that occurs in the completion. Any finite number. Default 0. As in the OpenAI
+    /// API.
     pub presence_penalty: f32,
-    /// Is taken from the logit of a token once for each time that the answer has it; any finite number, default 0.
+    /// Subtracted from the logit of a token once per occurrence in the completion. Any finite number. Default 0. As in the
+    /// OpenAI API.
     pub frequency_penalty: f32,
-    /// The request's own random stream: the same seed, prompt and options give the same answer. 0, the default, draws from
-    /// the engine's seed and the request's id.
+    /// Seed of the request's own random stream: the same seed, prompt and options give the same completion. Default 0:
+    /// derived from the engine's seed and the request's id.
     pub seed: u64,
-    /// 0 or 1: the model's end tokens are tokens like any other; default 0.
+    /// 0 or 1: whether EOS tokens are treated as ordinary tokens. Default 0.
     pub ignore_eos: u32,
-    /// Higher runs first; default 0.
+    /// Requests with a higher priority run first. Default 0.
     pub priority: i32,
-    /// Strings that end the answer, NUL-terminated UTF-8: its text ends before the first of them to be complete, also where
-    /// tokens cut it. token_ids have all tokens, those that spell the string too. Needs a tokenizer.
+    /// Stop strings, NUL-terminated UTF-8. The completion ends when its text contains one; the text ends before the first
+    /// one to be complete, even if that is inside a token. The tokens that spell the string stay in the output. Needs a
+    /// tokenizer.
     pub stop: *const *const c_char,
-    /// Length of `stop`, at most NVLLM_MAX_STOP_STRINGS; default 0. Each has at most NVLLM_MAX_STOP_STRING_BYTES.
+    /// Length of `stop`, at most NVLLM_MAX_STOP_STRINGS. Default 0. Each string has at most NVLLM_MAX_STOP_STRING_BYTES.
     pub num_stop: usize,
-    /// Tokens that end the answer, besides EOS.
+    /// Tokens that end the completion, in addition to EOS.
     pub stop_tokens: *const u32,
-    /// Length of `stop_tokens`, at most NVLLM_MAX_STOP_TOKENS; default 0.
+    /// Length of `stop_tokens`, at most NVLLM_MAX_STOP_TOKENS. Default 0.
     pub num_stop_tokens: usize,
-    /// bias_values[i] is added to the logit of bias_tokens[i], after the penalties; each token once.
+    /// Logit bias: bias_values[i] is added to the logit of bias_tokens[i], after the penalties. Each token occurs once.
     pub bias_tokens: *const u32,
-    /// As many as bias_tokens: finite, or minus infinity for a token that never comes.
+    /// As many values as bias_tokens: finite, or minus infinity to exclude a token.
     pub bias_values: *const f32,
-    /// Length of `bias_tokens` and `bias_values`, at most NVLLM_MAX_BIASES; default 0.
+    /// Length of `bias_tokens` and `bias_values`, at most NVLLM_MAX_BIASES. Default 0.
     pub num_bias: usize,
-    /// 0, the default, is none; else outputs bring the log-probability of each token and those of so many of the likeliest, up
-    /// to 64. They are the model's own: before penalties, biases, temperature and filters.
+    /// If not 0, outputs contain the log-probability of each token, and those of this many most likely tokens, at most 64.
+    /// They are the model's own, before penalties, biases, temperature and filters. Default 0.
     pub num_logprobs: u32,
-    /// Completions of this prompt, 1 to NVLLM_MAX_COMPLETIONS; default 1. They share the KV blocks of the prompt, which is computed once, and
-    /// each has its own outputs, told apart by index. Completion i draws as a request with seed + i does.
+    /// Number of completions of this prompt, from 1 to NVLLM_MAX_COMPLETIONS. Default 1. They share the KV blocks of the
+    /// prompt, which is computed once. Each has its own outputs, which differ by index. Completion i samples as a request
+    /// with seed + i does.
     pub n: u32,
-    /// 0, the default, is sampling; from 2 on beam search with so many beams, whose n best answers come as completions 0 to
-    /// n - 1, best first, all at the end. As transformers' num_beams. At most 32, and 64 / (1 + end tokens). It takes neither
-    /// temperature, penalties, biases, stop strings nor num_logprobs.
+    /// Number of beams of a beam search. Default 0: sampling. From 2, the n best results are returned as completions 0 to n-1,
+    /// best first, all at the end. As num_beams in transformers. At most 32, and at most 64 / (1 + number of EOS tokens).
+    /// Cannot be combined with temperature, penalties, biases, stop strings or num_logprobs.
     pub beam_width: u32,
-    /// Answers of beam search are compared by the sum of their log-probabilities divided by their length to the power of this:
-    /// more than 0 favours long ones; any finite number, default 1.
+    /// Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of this
+    /// value. More than 0 favours long results. Any finite number. Default 1.
     pub length_penalty: f32,
-    /// 0 or 1: the token that stopped the answer is part of its tokens and text, or the string of its text; default 0.
+    /// 0 or 1: whether the output includes the token that stopped the completion, or the stop string in its text. Default 0.
     pub include_stop: u32,
-    /// How long the request may wait until it first runs: a step that finds it waiting after that ends it with
-    /// NVLLM_FINISH_EXPIRED. 0, the default, is for ever.
+    /// Time in microseconds that the request may wait until it first runs. The first step after that ends it with
+    /// NVLLM_FINISH_EXPIRED. Default 0: no limit.
     pub max_wait_us: u64,
-    /// Requests with different salts share no KV blocks, so that no tenant can tell by time what another one has asked.
+    /// Requests with different salts share no KV blocks, so that no tenant can infer another one's prompts from timing.
     /// Default 0, which is a salt like any other.
     pub cache_salt: u64,
-    /// 0 or 1: the full KV blocks of the prompt stay in the prefix cache when the request has ended, until
-    /// nvllm_release_prefix; default 0. All pins together may take what a sequence of max_model_len tokens leaves of the KV
-    /// cache, so that no request waits for ever; beyond that the answer is NVLLM_ERR_OUT_OF_MEMORY.
+    /// 0 or 1: whether the full KV blocks of the prompt stay in the prefix cache after the request has ended, until
+    /// nvllm_release_prefix. Default 0. Pinned blocks may take at most the KV cache minus what one sequence of max_model_len
+    /// tokens needs, so that no request waits forever; beyond that the request is refused with NVLLM_ERR_OUT_OF_MEMORY.
     pub pin_prompt: u32,
-    /// NVLLM_POOLING_*; default NVLLM_POOLING_NONE. With another value the request generates nothing, and its one output has an
-    /// embedding of the prompt and NVLLM_FINISH_STOP; n must be 1, beam_width 0, and what concerns generating is not looked at.
+    /// NVLLM_POOLING_*: how the prompt becomes an embedding. Default NVLLM_POOLING_NONE. With any other value the request
+    /// generates nothing, and its only output has the embedding and NVLLM_FINISH_STOP; n must be 1, beam_width must be 0, and
+    /// options of generation are ignored.
     pub pooling: u32,
-    /// As num_logprobs, of the prompt: the output with the first token brings them, of completion 0 where n is more. All of the
-    /// prompt is computed then, without the prefix cache, and max_num_seqs tokens of it in a pass at most.
+    /// As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
+    /// than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per pass.
+    /// Default 0.
     pub num_prompt_logprobs: u32,
-    /// When beam search ends that has as many answers as beams: 0, the default, when the best beam, at its length, is no better
-    /// than the worst of them; 1 at once; 2 when no beam can become better than the worst of them. As transformers'
-    /// early_stopping False, True and "never".
+    /// Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length, cannot
+    /// rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length. Default
+    /// 0. As in transformers with False, True and "never".
     pub early_stopping: u32,
-    /// What the text of the answer has to be, of the kind that structure_kind says, NUL-terminated UTF-8 of at most
-    /// NVLLM_MAX_STRUCTURE_BYTES; default NULL. A refusal
-    /// says what is wrong with it. A text that came before is not compiled again.
+    /// The schema, expression or grammar that constrains the completion, of the kind structure_kind, NUL-terminated UTF-8 of
+    /// at most NVLLM_MAX_STRUCTURE_BYTES. Default NULL. If it is refused, the message says why. Compiled structures are
+    /// cached.
     pub structure: *const c_char,
-    /// One of NVLLM_STRUCTURE_*; default NVLLM_STRUCTURE_NONE. Of the tokens that the structure leaves, the other options
-    /// choose. It may end the answer before min_tokens, where nothing can follow; stop strings, stop tokens and max_tokens
-    /// may end it before it is complete. An answer that cannot go on ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+    /// NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options choose among the tokens that the
+    /// structure allows. The structure may end the completion before min_tokens if nothing can follow; stop strings, stop tokens and
+    /// max_tokens may end it before the structure is complete. A completion that cannot continue ends with
+    /// NVLLM_FINISH_ERROR. Needs a tokenizer.
     pub structure_kind: i32,
 }
 
-/// What is made of a prompt's final hidden states, which are those after the model's last norm.
+/// How the final hidden states of a prompt, after the model's last norm, become an embedding.
 #[repr(C)]
 pub enum nvllm_pooling {
-    /// Nothing: the request generates.
+    /// No embedding: the request generates.
     NVLLM_POOLING_NONE = 0,
-    /// The state of the last token.
+    /// The hidden state of the last token.
     NVLLM_POOLING_LAST = 1,
-    /// The mean of all tokens' states. Such a request takes nothing from the prefix cache, which has no hidden states.
+    /// The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which holds no hidden
+    /// states.
     NVLLM_POOLING_MEAN = 2,
 }
 
-/// [any] Sets the defaults, for nvllm_request_options_init(&options, sizeof options). Writes struct_size bytes at most.
+/// [any] Sets the defaults: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_request_options_init(options: *mut nvllm_request_options, struct_size: usize) {
     // SAFETY: the header asks for NULL or `struct_size` writable bytes.
     guard_value("nvllm_request_options_init", (), || unsafe {
-        memory::init(options, struct_size, nvllm_request_options::DEFAULT);
+        memory::init(options, struct_size, nvllm_request_options::default());
     });
 }
 
-/// [any] Queues a prompt of prompt_len bytes. Special tokens that the text spells out are understood, as a chat template
-/// needs it. options may be NULL; request_id, where the id is stored, too. Ids start at 1 and are never used twice.
+/// [any] Fills *options with what NULL options mean: the defaults of nvllm_request_options_init with the sampling that the
+/// model's generation_config.json recommends. A caller can then change one field and keep the rest.
+///
+/// Set options->struct_size first, to sizeof or by nvllm_request_options_init; at most that many bytes are written. A
+/// request with the unchanged options is the same as one with NULL. The file recommends temperature, top_p, top_k and min_p
+/// if its do_sample is true, and repetition_penalty in any case. Without the file, the result is that of
+/// nvllm_request_options_init.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_default_options(
+    engine: *const nvllm_engine,
+    options: *mut nvllm_request_options,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_default_options", error, || {
+        let options = NonNull::new(options).ok_or(Refusal::Null("options"))?;
+        // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
+        let (engine, options) = unsafe { (visit(engine)?, Place::new(options)?) };
+        options.write(nvllm_request_options::of(&engine.front().default_params()));
+        Ok(NVLLM_OK)
+    })
+}
+
+/// [any] Queues a prompt of prompt_len bytes. Special tokens that are spelled out in the text are parsed, as a chat template
+/// requires. options may be NULL, and so may request_id, which receives the id. Ids start at 1 and are never reused.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_add_request(
@@ -177,7 +211,7 @@ pub unsafe extern "C" fn nvllm_add_request(
     })
 }
 
-/// [any] Queues a prompt of tokens, which are taken as they are.
+/// [any] Queues a prompt of tokens, which are used unchanged.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_add_request_tokens(
@@ -196,8 +230,8 @@ pub unsafe extern "C" fn nvllm_add_request_tokens(
     })
 }
 
-/// [any] Asks for a request to end, with all its completions: their last outputs have NVLLM_FINISH_CANCELLED.
-/// NVLLM_ERR_NOT_FOUND when it has ended, or never was.
+/// [any] Cancels a request with all its completions: their last outputs have NVLLM_FINISH_CANCELLED. NVLLM_ERR_NOT_FOUND if
+/// the request has ended or never existed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_cancel(engine: *mut nvllm_engine, request_id: u64) -> nvllm_status {
     guard("nvllm_cancel", None, || {
@@ -243,7 +277,7 @@ pub(super) unsafe fn sampling_params(
 ) -> Result<SamplingParams, Refusal> {
     let Some(options) = NonNull::new(options.cast_mut()) else { return Ok(front.default_params()) };
     // SAFETY: promised by the caller; not NULL by the check above.
-    unsafe { memory::read(options, nvllm_request_options::DEFAULT)?.params() }
+    unsafe { memory::read(options, nvllm_request_options::default())?.params() }
 }
 
 /// The tag of a caller's options and how many results they ask for, whatever else is wrong with them.
@@ -254,7 +288,7 @@ pub(super) unsafe fn sampling_params(
 pub(super) unsafe fn tag_and_results(options: *const nvllm_request_options) -> (u64, usize) {
     let Some(options) = NonNull::new(options.cast_mut()) else { return (0, 1) };
     // SAFETY: promised by the caller; not NULL by the check above.
-    let options = unsafe { memory::read(options, nvllm_request_options::DEFAULT) };
+    let options = unsafe { memory::read(options, nvllm_request_options::default()) };
     let (tag, completions) = options.map_or((0, 1), |options| (options.tag, options.n));
     (tag, SamplingParams { completions, ..SamplingParams::default() }.results())
 }
@@ -264,43 +298,93 @@ unsafe impl Versioned for nvllm_request_options {
     const NAME: &'static str = "nvllm_request_options";
 }
 
+impl Default for nvllm_request_options {
+    /// The library's defaults, which [`SamplingParams`] declares.
+    fn default() -> nvllm_request_options {
+        nvllm_request_options::of(&SamplingParams::default())
+    }
+}
+
 impl nvllm_request_options {
-    const DEFAULT: nvllm_request_options = nvllm_request_options {
-        struct_size: size_of::<nvllm_request_options>(),
-        tag: 0,
-        max_tokens: u32::MAX,
-        min_tokens: 0,
-        temperature: 0.0,
-        top_p: 1.0,
-        min_p: 0.0,
-        top_k: 0,
-        repetition_penalty: 1.0,
-        presence_penalty: 0.0,
-        frequency_penalty: 0.0,
-        seed: 0,
-        ignore_eos: 0,
-        priority: 0,
-        stop: std::ptr::null(),
-        num_stop: 0,
-        stop_tokens: std::ptr::null(),
-        num_stop_tokens: 0,
-        bias_tokens: std::ptr::null(),
-        bias_values: std::ptr::null(),
-        num_bias: 0,
-        num_logprobs: 0,
-        n: 1,
-        beam_width: 0,
-        length_penalty: 1.0,
-        include_stop: 0,
-        max_wait_us: 0,
-        cache_salt: 0,
-        pin_prompt: 0,
-        pooling: 0,
-        num_prompt_logprobs: 0,
-        early_stopping: 0,
-        structure: std::ptr::null(),
-        structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
-    };
+    /// The options that ask for `params`. Lists and texts stay empty, because no default has any.
+    ///
+    /// It names every field of `params`, so that an option without its way back does not compile.
+    fn of(params: &SamplingParams) -> nvllm_request_options {
+        let &SamplingParams {
+            tag,
+            max_tokens,
+            min_tokens,
+            temperature,
+            top_p,
+            min_p,
+            top_k,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            logit_bias: _,
+            num_logprobs,
+            num_prompt_logprobs,
+            seed,
+            eos,
+            stop_token,
+            priority,
+            max_wait,
+            completions,
+            pooling,
+            beams,
+            cache_salt,
+            pinning,
+            stop_tokens: _,
+            stop_strings: _,
+            structure: _,
+        } = params;
+        let sampled = BeamParams { width: 0, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
+        let beams = beams.unwrap_or(sampled);
+        nvllm_request_options {
+            struct_size: size_of::<nvllm_request_options>(),
+            tag,
+            max_tokens: max_tokens.unwrap_or(u32::MAX),
+            min_tokens,
+            temperature,
+            top_p,
+            min_p,
+            top_k,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            seed: seed.unwrap_or(0),
+            ignore_eos: u32::from(eos == Eos::Ignored),
+            priority,
+            stop: std::ptr::null(),
+            num_stop: 0,
+            stop_tokens: std::ptr::null(),
+            num_stop_tokens: 0,
+            bias_tokens: std::ptr::null(),
+            bias_values: std::ptr::null(),
+            num_bias: 0,
+            num_logprobs,
+            n: completions,
+            beam_width: beams.width,
+            length_penalty: beams.length_penalty,
+            include_stop: u32::from(stop_token == StopToken::Kept),
+            max_wait_us: max_wait.map_or(0, |wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)),
+            cache_salt,
+            pin_prompt: u32::from(pinning == Pinning::Pinned),
+            pooling: match pooling {
+                Pooling::None => nvllm_pooling::NVLLM_POOLING_NONE,
+                Pooling::Last => nvllm_pooling::NVLLM_POOLING_LAST,
+                Pooling::Mean => nvllm_pooling::NVLLM_POOLING_MEAN,
+            } as u32,
+            num_prompt_logprobs,
+            early_stopping: match beams.early_stopping {
+                EarlyStopping::WhenUnlikely => 0,
+                EarlyStopping::WhenFull => 1,
+                EarlyStopping::Never => 2,
+            },
+            structure: std::ptr::null(),
+            structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
+        }
+    }
 
     /// The engine's view of these options.
     ///
@@ -426,5 +510,68 @@ fn pooling(value: u32) -> Result<Pooling, Error> {
         LAST => Ok(Pooling::Last),
         MEAN => Ok(Pooling::Mean),
         _ => Err(Error::Option { field: "pooling", value: value.to_string(), wanted: "one of NVLLM_POOLING_*" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What C options mean to the engine, when they are those that ask for `params`.
+    fn there_and_back(params: &SamplingParams) -> SamplingParams {
+        // SAFETY: the options have no arrays and no texts.
+        unsafe { nvllm_request_options::of(params).params() }.expect("good options")
+    }
+
+    #[test]
+    fn the_defaults_of_the_struct_are_those_of_the_engine() {
+        assert_eq!(there_and_back(&SamplingParams::default()), SamplingParams::default());
+    }
+
+    #[test]
+    fn options_filled_from_a_model_mean_what_null_means() {
+        let recommended = SamplingParams {
+            temperature: 0.7,
+            top_p: 0.8,
+            min_p: 0.05,
+            top_k: 20,
+            repetition_penalty: 1.05,
+            ..SamplingParams::default()
+        };
+        assert_eq!(there_and_back(&recommended), recommended);
+    }
+
+    #[test]
+    fn no_option_is_lost_on_the_way_back() {
+        let beams = BeamParams { width: 4, length_penalty: 2.0, early_stopping: EarlyStopping::Never };
+        let every = SamplingParams {
+            tag: 1,
+            max_tokens: Some(2),
+            min_tokens: 1,
+            temperature: 0.5,
+            top_p: 0.5,
+            min_p: 0.5,
+            top_k: 3,
+            repetition_penalty: 1.5,
+            presence_penalty: 0.5,
+            frequency_penalty: 0.25,
+            logit_bias: Vec::new(),
+            num_logprobs: 4,
+            num_prompt_logprobs: 5,
+            seed: Some(6),
+            eos: Eos::Ignored,
+            stop_token: StopToken::Kept,
+            priority: -7,
+            max_wait: Some(Duration::from_micros(8)),
+            completions: 9,
+            pooling: Pooling::Mean,
+            beams: Some(beams),
+            cache_salt: 10,
+            pinning: Pinning::Pinned,
+            stop_tokens: Vec::new(),
+            stop_strings: Vec::new(),
+            structure: None,
+        };
+        assert_eq!(there_and_back(&every), every);
     }
 }

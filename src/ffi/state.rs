@@ -1,12 +1,12 @@
-//! State: prefixes that stay, travel, and fork.
+//! State: pinned prefixes, saved prefixes, and forks.
 //!
-//! Keys and values of a prompt stay in the prefix cache when its request ends, block by block, until their blocks are needed
-//! for something else, least recently used first. A later prompt that begins with the same blocks, and has the same
-//! cache_salt, takes them over. nvllm_get_stats tells how often.
+//! The keys and values of a prompt stay in the prefix cache when its request ends, until their blocks are reused, least
+//! recently used first. A later prompt that begins with the same blocks and has the same cache_salt uses them.
+//! nvllm_get_stats reports the hit rate.
 //!
-//! A prefix can be saved as bytes, and restored in another process, also on another device, with the same model, number type
-//! and kv_block_size: requests that begin with it go on as if they had been computed there. A checksum tells damage, not
-//! intent: restore only what you would let write your prompts.
+//! A prefix can be saved as bytes and restored in another process, also on another device, for the same model, data type and
+//! kv_block_size: requests that begin with it continue as if it had been computed there. The checksum detects damage, not
+//! intent: restore only what may write your prompts.
 #![allow(unsafe_code, clippy::missing_safety_doc)]
 
 use super::engine::nvllm_engine;
@@ -19,7 +19,7 @@ use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use std::mem::MaybeUninit;
 
-/// [one] Forgets all prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
+/// [one] Removes all prefixes that no sequence uses and that are not pinned, so that later prompts are computed again.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_reset_prefix_cache(
@@ -36,8 +36,8 @@ pub unsafe extern "C" fn nvllm_reset_prefix_cache(
     })
 }
 
-/// [any] Ends what pin_prompt began: from the next step on, the prompt of that request may be evicted. NVLLM_ERR_NOT_FOUND
-/// when it was released before, was not to be pinned, or when its request ended before the prompt was computed.
+/// [any] Releases the prompt that pin_prompt pinned: from the next step on it may be evicted. NVLLM_ERR_NOT_FOUND if it was
+/// released before, was not to be pinned, or if its request ended before the prompt was computed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_release_prefix(engine: *mut nvllm_engine, request_id: u64) -> nvllm_status {
     guard("nvllm_release_prefix", None, || {
@@ -48,10 +48,10 @@ pub unsafe extern "C" fn nvllm_release_prefix(engine: *mut nvllm_engine, request
     })
 }
 
-/// [one] Saves the longest prefix of these tokens that the prefix cache has for this cache_salt, in whole KV blocks: that of a
-/// request that has ended, or of one that runs, as far as it is computed. saved_tokens may be NULL.
+/// [one] Saves the longest cached prefix of these tokens for this cache_salt, in whole KV blocks: that of a request that has
+/// ended, or of one that is running, as far as it is computed. saved_tokens may be NULL.
 ///
-/// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND when the cache has not one block of it.
+/// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND if not one block of it is cached.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_save_prefix(
@@ -83,12 +83,12 @@ pub unsafe extern "C" fn nvllm_save_prefix(
     })
 }
 
-/// [one] Puts a saved prefix into the prefix cache, where the next request that begins with its tokens, and has its cache_salt,
-/// finds it. restored_tokens may be NULL.
+/// [one] Puts a saved prefix into the prefix cache, where the next request that begins with its tokens and has its
+/// cache_salt finds it. restored_tokens may be NULL.
 ///
-/// Its blocks are as free as those of any prompt that has ended: add the request soon, with pin_prompt if it is to stay.
-/// NVLLM_ERR_INVALID_ARGUMENT when the bytes are damaged or of another model, NVLLM_ERR_OUT_OF_MEMORY when too few blocks are
-/// free. Nothing has changed then.
+/// Its blocks can be evicted as those of any prompt that has ended: add the request soon, with pin_prompt if the prefix is
+/// to stay. NVLLM_ERR_INVALID_ARGUMENT if the bytes are damaged or belong to another model, NVLLM_ERR_OUT_OF_MEMORY if too
+/// few blocks are free. In both cases nothing has changed.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_restore_prefix(
@@ -109,11 +109,11 @@ pub unsafe extern "C" fn nvllm_restore_prefix(
     })
 }
 
-/// [one] Adds a request whose prompt is all that a live one has so far: its prompt, and what its completion `index` has
-/// generated. The KV blocks that are computed are shared, and so is its cache_salt. Its outputs begin with what comes next.
+/// [one] Adds a request whose prompt is the whole current text of a live one: its prompt, and what its completion `index`
+/// has generated. It shares the KV blocks that are computed, and the cache_salt. Its outputs begin with what follows.
 ///
-/// options and new_request_id are used as by nvllm_add_request. NVLLM_ERR_NOT_FOUND when that completion has ended, or never
-/// was.
+/// options and new_request_id are used as by nvllm_add_request. NVLLM_ERR_NOT_FOUND if that completion has ended or never
+/// existed.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_fork(

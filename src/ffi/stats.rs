@@ -15,7 +15,7 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// Counters since the engine opened, and gauges of now.
+/// Counters since the engine opened, and current gauges.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_stats {
@@ -23,33 +23,34 @@ pub struct nvllm_stats {
     pub struct_size: usize,
     /// Forward passes.
     pub steps: u64,
-    /// Prompt tokens computed.
+    /// Prompt tokens that were computed.
     pub prompt_tokens: u64,
-    /// Prompt tokens taken over from the prefix cache, or from another completion.
+    /// Prompt tokens that were taken from the prefix cache, or from another completion.
     pub cached_tokens: u64,
-    /// Tokens generated.
+    /// Tokens that were generated.
     pub generated_tokens: u64,
-    /// Sequences that had to give their KV blocks back.
+    /// Preemptions: how often a sequence had to give up its KV blocks.
     pub preemptions: u64,
-    /// Microseconds spent in passes.
+    /// Microseconds spent in forward passes.
     pub step_time_us: u64,
-    /// Sequences that run.
+    /// Sequences that are running.
     pub running: u32,
-    /// Requests that wait; each of their completions counts.
+    /// Requests that are waiting; each of their completions counts.
     pub waiting: u32,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u32,
-    /// Of these, held by sequences or pinned.
+    /// Blocks of the KV cache that sequences use or that are pinned.
     pub kv_blocks_used: u32,
-    /// Messages that the log lost because nobody took them, over the whole process.
+    /// Log messages that were dropped because no call took them, in the whole process.
     pub log_messages_dropped: u64,
-    /// Tokens looked up in the prefix cache: all of a sequence each time it begins to run, so again after a preemption.
+    /// Tokens that were looked up in the prefix cache: all tokens of a sequence each time it starts to run, so again after a
+    /// preemption.
     pub prefix_cache_queries: u64,
-    /// Of these, tokens that were found and need not be computed.
+    /// Tokens that were found in the prefix cache and need not be computed.
     pub prefix_cache_hits: u64,
-    /// Blocks that the prefix cache lost because they were needed for something else.
+    /// Blocks that were evicted from the prefix cache.
     pub prefix_cache_evictions: u64,
-    /// Blocks promised to pinned prompts; a block counts for each prompt that has it.
+    /// Blocks reserved by pinned prompts; a block counts once per prompt that has it.
     pub kv_blocks_pinned: u32,
 }
 
@@ -70,11 +71,11 @@ pub unsafe extern "C" fn nvllm_get_stats(
     })
 }
 
-/// [any] The statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms of the
-/// time to the first token, between tokens, in the queue and of a pass, and of the sequences in a pass.
+/// [any] Writes the statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms
+/// of the time to the first token, between tokens, in the queue and per pass, and of the number of sequences per pass.
 ///
-/// The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. A program with
-/// several engines serves each text under an address of its own, since no name tells the engine.
+/// The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. No name contains
+/// the engine: a program with several engines serves each text under its own address.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_metrics_text(

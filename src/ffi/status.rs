@@ -3,8 +3,8 @@
 
 use std::ffi::c_char;
 
-/// What a call answers: 0 is success, a positive number a condition, a negative one an error.
-/// The values are those of nvllm_status_code; a later version may add some.
+/// The result of a call: 0 is success, a positive value is a condition, a negative value is an error. The values are those
+/// of nvllm_status_code; a later version may add values.
 pub type nvllm_status = i32;
 
 /// The values of nvllm_status.
@@ -13,50 +13,52 @@ pub type nvllm_status = i32;
 pub enum nvllm_status_code {
     /// Success.
     NVLLM_OK = 0,
-    /// nvllm_poll_output: no output waits.
+    /// nvllm_poll_output: no output is waiting.
     NVLLM_NO_OUTPUT = 1,
-    /// An argument or option makes no sense; the message names it, its value, and what is accepted.
+    /// An argument or an option is invalid. The message names it, its value, and what is accepted.
     NVLLM_ERR_INVALID_ARGUMENT = -1,
-    /// The buffer is too small; the size it should have was stored.
+    /// The buffer is too small. The required size was stored.
     NVLLM_ERR_BUFFER_TOO_SMALL = -2,
-    /// A [one] function was entered while another ran on the same engine.
+    /// A [one] function was called while another one ran on the same engine.
     NVLLM_ERR_BUSY = -3,
-    /// A bug in the library. Only nvllm_engine_free is left for this engine.
+    /// A bug in the library. Only nvllm_engine_free may still be called on this engine.
     NVLLM_ERR_PANIC = -4,
-    /// No live request has this id.
+    /// There is no live request, pin or cached prefix as the one that was named.
     NVLLM_ERR_NOT_FOUND = -5,
-    /// Memory of the host, of the device, or of the KV cache does not suffice.
+    /// Not enough memory of the host or of the device, not enough KV cache, or no thread could be created.
     NVLLM_ERR_OUT_OF_MEMORY = -6,
-    /// A file could not be read; native_code is errno.
+    /// A file could not be read. native_code is errno.
     NVLLM_ERR_IO = -7,
-    /// The model files are corrupt, or of a kind that is not supported.
+    /// The model files are corrupt or of a kind that is not supported.
     NVLLM_ERR_MODEL = -8,
-    /// A device call failed; native_code is the device's own code. Only nvllm_engine_free is left for this engine.
+    /// A device call failed. native_code is the device's error code. Only nvllm_engine_free may still be called on this
+    /// engine.
     NVLLM_ERR_DEVICE = -9,
-    /// A progress callback said stop.
+    /// A progress callback cancelled the call.
     NVLLM_ERR_CANCELLED = -10,
-    /// Not in this build, or not for this model.
+    /// Not supported by this build, or not for this model.
     NVLLM_ERR_UNSUPPORTED = -11,
-    /// No room beside the requests that wait, by max_queue or NVLLM_MAX_QUEUED_COMPLETIONS: step, then try again.
+    /// The queue is full, by max_queue or NVLLM_MAX_QUEUED_COMPLETIONS. Step, then try again.
     NVLLM_ERR_QUEUE_FULL = -12,
-    /// The prompt leaves no place for an answer within max_model_len.
+    /// The prompt leaves no room for a completion within max_model_len.
     NVLLM_ERR_CONTEXT_LENGTH = -13,
 }
 
-/// Why a call failed. Owned by the caller, and frozen at 512 bytes. It needs no preparation: every call that takes one
-/// writes it, with status NVLLM_OK and an empty message when all went well.
+/// Why a call failed. Owned by the caller; its size is fixed at 512 bytes. It needs no initialization: every call that takes
+/// one writes it, with status NVLLM_OK and an empty message on success.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_error {
     /// The status that the call returned.
     pub status: nvllm_status,
-    /// errno or a device's code where there is one, else 0.
+    /// errno or the device's error code if there is one, else 0.
     pub native_code: i32,
-    /// UTF-8, NUL-terminated: what was wanted, what there was, and the option that changes it.
+    /// UTF-8, NUL-terminated: what was wanted, what was found, and the option that changes it.
     pub message: [c_char; 504],
 }
 
-/// [any] The name of a status, as in "NVLLM_ERR_BUSY"; "unknown status" for a number that is none. A static string.
+/// [any] Returns the name of a status, such as "NVLLM_ERR_BUSY", or "unknown status" for any other number. The string is
+/// static.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvllm_status_name(status: nvllm_status) -> *const c_char {
     use nvllm_status_code::*;

@@ -17,121 +17,122 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// What one nvllm_step did.
+/// What one nvllm_step call did.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_step_result {
     /// sizeof(nvllm_step_result), set by the caller.
     pub struct_size: usize,
-    /// Outputs that wait to be polled.
+    /// Outputs that are waiting to be polled.
     pub num_outputs: u32,
-    /// Sequences that run.
+    /// Sequences that are running.
     pub num_running: u32,
-    /// Requests that wait; each of their completions counts.
+    /// Requests that are waiting; each of their completions counts.
     pub num_waiting: u32,
-    /// Forward passes finished in this call.
+    /// Forward passes that this call finished.
     pub num_iterations: u32,
-    /// Passes that were begun and are not finished: at most 1 on the CPU and 2 on a GPU.
+    /// Forward passes that have begun and not finished: at most 1 on the CPU, at most 2 on a GPU.
     pub in_flight: u32,
-    /// Prompt tokens computed in this call, cached ones not counted.
+    /// Prompt tokens that this call computed, without cached ones.
     pub prefill_tokens: u32,
-    /// Tokens generated in this call.
+    /// Tokens that this call generated.
     pub decode_tokens: u32,
-    /// Microseconds spent in this call.
+    /// Duration of this call in microseconds.
     pub elapsed_us: u64,
 }
 
-/// How a completion ended.
+/// Why a completion ended.
 #[repr(C)]
 pub enum nvllm_finish {
-    /// It goes on.
+    /// It has not ended.
     NVLLM_FINISH_NONE = 0,
-    /// By an EOS or stop token, or a stop string.
+    /// An EOS token, a stop token or a stop string.
     NVLLM_FINISH_STOP = 1,
-    /// By max_tokens, max_model_len, or the size of the KV cache.
+    /// max_tokens, max_model_len, or the size of the KV cache.
     NVLLM_FINISH_LENGTH = 2,
-    /// By nvllm_cancel, or by a callback.
+    /// nvllm_cancel, or a callback.
     NVLLM_FINISH_CANCELLED = 3,
-    /// By a failure: see status and error_message.
+    /// An error: see status and error_message.
     NVLLM_FINISH_ERROR = 4,
-    /// By max_wait_us: it never ran.
+    /// max_wait_us: it never ran.
     NVLLM_FINISH_EXPIRED = 5,
 }
 
-/// News of one completion of a request: what is new since its last output, and how it ended if it did.
+/// An increment of one completion of a request: what is new since its last output, and how it ended if it did.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_output {
     /// sizeof(nvllm_output), set by the caller of nvllm_poll_output and nvllm_result_get.
     pub struct_size: usize,
-    /// The request.
+    /// Id of the request.
     pub request_id: u64,
-    /// As in its options.
+    /// tag of the request's options.
     pub tag: u64,
-    /// New tokens.
+    /// New tokens. [num_token_ids]
     pub token_ids: *const u32,
-    /// Of these, how many.
+    /// Length of `token_ids`.
     pub num_token_ids: usize,
-    /// New text, in whole characters: one that is cut by a token's end waits for its rest, and so does text that may become
-    /// a stop string. UTF-8 and NUL-terminated.
+    /// New text, UTF-8 and NUL-terminated. It consists of whole characters: a character whose bytes are not complete is held
+    /// back, and so is text that may become a stop string.
     pub text: *const c_char,
-    /// Its bytes, the NUL not counted.
+    /// Length of `text` in bytes, without the NUL.
     pub text_len: usize,
-    /// Which of the request's completions, from 0.
+    /// Index of the completion within its request, from 0.
     pub index: u32,
     /// NVLLM_FINISH_*.
     pub finish_reason: i32,
-    /// Why, when finish_reason is NVLLM_FINISH_ERROR; else NVLLM_OK.
+    /// The error if finish_reason is NVLLM_FINISH_ERROR; else NVLLM_OK.
     pub status: nvllm_status,
-    /// Tokens of the prompt.
+    /// Number of tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Of these, taken over from the prefix cache, or from another completion of the request.
+    /// Number of prompt tokens that were taken from the prefix cache, or from another completion of the request.
     pub cached_tokens: u32,
-    /// Tokens generated so far.
+    /// Number of tokens generated so far.
     pub completion_tokens: u32,
-    /// From adding the request to its first token or its embedding; 0 before that.
+    /// Microseconds from adding the request to its first token or its embedding; 0 before that.
     pub time_to_first_token_us: u64,
-    /// Natural logarithms of the probabilities of token_ids, by the model alone: before penalties, biases, temperature and
-    /// filters. [num_token_ids], or NULL where num_logprobs is 0 or there are no new tokens.
+    /// Natural logarithms of the probabilities of token_ids by the model alone, before penalties, biases, temperature and
+    /// filters. [num_token_ids], or NULL if num_logprobs is 0 or there are no new tokens.
     pub logprobs: *const f32,
-    /// The likeliest tokens in their places, likeliest first, the lowest first among equals; UINT32_MAX where the model gives
-    /// fewer any probability. [num_token_ids, num_logprobs], or NULL.
+    /// The most likely tokens at each position, in descending order of probability, and ascending order of token id where
+    /// probabilities are equal; UINT32_MAX where fewer tokens have any probability. [num_token_ids, num_logprobs], or NULL.
     pub top_tokens: *const u32,
-    /// Their log-probabilities. [num_token_ids, num_logprobs], or NULL.
+    /// Log-probabilities of `top_tokens`. [num_token_ids, num_logprobs], or NULL.
     pub top_logprobs: *const f32,
-    /// The sum of all logprobs of the completion so far; of an answer that beam search found, its end token counts too.
+    /// Sum of the log-probabilities of all tokens of the completion so far; for a result of beam search, its EOS token
+    /// included.
     pub cumulative_logprob: f32,
-    /// In words, when finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
+    /// Message of the error if finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
     pub error_message: *const c_char,
-    /// What pooling asked for, in the output that ends the request; else NULL. Not normalized: divide by its length where a
-    /// cosine is wanted. [embedding_len]
+    /// The pooled embedding, in the output that ends the request; else NULL. It is not normalized: divide by its length to
+    /// compute a cosine. [embedding_len]
     pub embedding: *const f32,
     /// hidden_size of the model, or 0.
     pub embedding_len: usize,
-    /// As in the request's options.
+    /// num_logprobs of the request's options.
     pub num_logprobs: u32,
-    /// As in the request's options; 0 where this output brings none.
+    /// num_prompt_logprobs of the request's options; 0 if this output contains none.
     pub num_prompt_logprobs: u32,
-    /// Log-probability of each token of the prompt but the first after those before it. [prompt_tokens - 1], or NULL where
+    /// Log-probability of each prompt token but the first, given those before it. [prompt_tokens - 1], or NULL if
     /// num_prompt_logprobs is 0 or the prompt has one token.
     pub prompt_logprobs: *const f32,
-    /// As top_tokens. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+    /// As top_tokens, for the prompt. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
     pub prompt_top_tokens: *const u32,
-    /// Their log-probabilities. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
+    /// Log-probabilities of `prompt_top_tokens`. [prompt_tokens - 1, num_prompt_logprobs], or NULL.
     pub prompt_top_logprobs: *const f32,
-    /// Of an answer that beam search found: cumulative_logprob divided by completion_tokens to the power of length_penalty. Else
-    /// 0.
+    /// Beam search: cumulative_logprob divided by completion_tokens to the power of length_penalty. Else 0.
     pub score: f32,
 }
 
-/// Takes one output, which is valid during the call only. Another answer than 0 cancels that request.
+/// Receives one output, which is valid during the call only. Any return value other than 0 cancels the request.
 pub type nvllm_output_fn = Option<unsafe extern "C" fn(output: *const nvllm_output, user_data: *mut c_void) -> i32>;
 
-/// [one] Works on the requests.
+/// [one] Runs forward passes.
 ///
-/// budget_us = 0 makes exactly one forward pass, to its end. A greater budget works until that many microseconds are spent,
-/// then returns, also in the middle of a pass, which the next call takes up: on the CPU a pass is cut between two layers.
-/// When several passes fit, several are made. result may be NULL. Returns at once when there is nothing to do.
+/// With budget_us = 0 it runs exactly one forward pass to its end. With a greater budget it works until that many
+/// microseconds have passed, and then returns, even in the middle of a pass, which the next call continues: on the CPU a
+/// pass is interrupted between two layers. It runs as many passes as fit. result may be NULL. Returns immediately when there
+/// is nothing to do.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_step(
@@ -160,7 +161,8 @@ pub unsafe extern "C" fn nvllm_step(
     })
 }
 
-/// [any] 1 when nothing waits, runs, or is queued for polling; else 0. 1 also for an engine that cannot go on.
+/// [any] Returns 1 if no request is waiting or running and no output is waiting to be polled; else 0. Returns 1 as well for
+/// an engine that can no longer be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_is_finished(engine: *const nvllm_engine) -> i32 {
     guard_value("nvllm_is_finished", 1, || {
@@ -169,8 +171,8 @@ pub unsafe extern "C" fn nvllm_is_finished(engine: *const nvllm_engine) -> i32 {
     })
 }
 
-/// [one] Takes the oldest output; NVLLM_NO_OUTPUT when none waits. The pointers in *output stay valid until the next [one]
-/// call on this engine.
+/// [one] Takes the oldest output; NVLLM_NO_OUTPUT if none is waiting. The pointers in *output stay valid until the next
+/// [one] call on this engine.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_poll_output(
@@ -192,8 +194,8 @@ pub unsafe extern "C" fn nvllm_poll_output(
     })
 }
 
-/// [one] Pushes outputs to a callback instead: it is called inside nvllm_step, and for other requests inside nvllm_generate,
-/// on the calling thread. NULL goes back to polling.
+/// [one] Delivers outputs to a callback instead of the queue. The callback is called inside nvllm_step, and inside
+/// nvllm_generate for other requests, on the calling thread. NULL returns to polling.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_set_output_callback(

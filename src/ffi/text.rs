@@ -1,8 +1,8 @@
 //! Tokenizer and chat template.
 //!
-//! Buffers: *needed is always stored. When capacity is too small, nothing else is written and the answer is
-//! NVLLM_ERR_BUFFER_TOO_SMALL; (NULL, 0) asks for the size. Text is NUL-terminated, and the NUL is counted in *needed.
-//! As a rule text_len + 16 tokens suffice; a normalizer may grow rare text, so follow *needed.
+//! Buffers: *needed is always stored. If capacity is too small, nothing else is written and the call returns
+//! NVLLM_ERR_BUFFER_TOO_SMALL; (NULL, 0) asks for the size. Text is NUL-terminated, and *needed counts the NUL. Usually
+//! text_len + 16 tokens suffice; a normalizer may expand unusual text, so use *needed.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
 use super::engine::nvllm_engine;
@@ -20,17 +20,18 @@ use std::mem::MaybeUninit;
 /// Flags of nvllm_tokenize and nvllm_detokenize.
 #[repr(C)]
 pub enum nvllm_tokenize_flags {
-    /// Add the tokens that begin and end a text, as the model's tokenizer does. It changes nothing on the way back.
+    /// Add the tokens that begin and end a text, as the model's tokenizer does. No effect in nvllm_detokenize.
     NVLLM_TOKENIZE_ADD_SPECIAL = 1,
-    /// The spelling of a special token, such as <|im_end|>, becomes that token; on the way back, it is spelled out. Without
-    /// it the spelling stays text, so that a user's text cannot forge a turn, and on the way back it leaves no text.
+    /// Parse the spelling of a special token, such as <|im_end|>, as that token; nvllm_detokenize spells it out. Without
+    /// this flag the spelling stays text, so that a user's text cannot forge a turn, and nvllm_detokenize omits special
+    /// tokens.
     NVLLM_TOKENIZE_PARSE_SPECIAL = 2,
 }
 
 const ADD_SPECIAL: u32 = nvllm_tokenize_flags::NVLLM_TOKENIZE_ADD_SPECIAL as u32;
 const PARSE_SPECIAL: u32 = nvllm_tokenize_flags::NVLLM_TOKENIZE_PARSE_SPECIAL as u32;
 
-/// [any] The tokens of a text. flags: NVLLM_TOKENIZE_*.
+/// [any] Converts text to tokens. flags: NVLLM_TOKENIZE_*.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_tokenize(
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn nvllm_tokenize(
     })
 }
 
-/// [any] The text of tokens; bytes that are no UTF-8 become U+FFFD. flags: NVLLM_TOKENIZE_*.
+/// [any] Converts tokens to text. Bytes that are not UTF-8 become U+FFFD. flags: NVLLM_TOKENIZE_*.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_detokenize(
@@ -84,10 +85,10 @@ pub unsafe extern "C" fn nvllm_detokenize(
     })
 }
 
-/// [any] The prompt of a conversation, by the model's chat template.
+/// [any] Renders the prompt of a conversation with the model's chat template.
 ///
-/// messages_json is an array of objects with "role" and "content". options_json may be NULL; else it is an object:
-/// "add_generation_prompt" (default true), "tools", "documents", and any variable that the template knows, such as
+/// messages_json is an array of objects with "role" and "content". options_json may be NULL; otherwise it is an object with
+/// "add_generation_prompt" (default true), "tools", "documents", and any variable that the template uses, such as
 /// "enable_thinking".
 #[unsafe(no_mangle)]
 #[must_use]

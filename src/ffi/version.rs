@@ -7,25 +7,25 @@ use std::ffi::{CString, c_char};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The number in the library's soname. While the version is 0.x it changes with any break of the ABI.
+/// The number in the library's soname. While the version is 0.x, it changes with every break of the ABI.
 pub const NVLLM_ABI_VERSION: u32 = 0;
 
-/// [any] The version of the library that runs, as in "0.1.0". A static string.
+/// [any] Returns the version of the loaded library, such as "0.1.0". The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvllm_version() -> *const c_char {
     const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes();
     VERSION.as_ptr().cast()
 }
 
-/// [any] The NVLLM_ABI_VERSION of the library that runs.
+/// [any] Returns the NVLLM_ABI_VERSION of the loaded library.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvllm_abi_version() -> u32 {
     NVLLM_ABI_VERSION
 }
 
-/// [any] How the library was built and what it found here, as a JSON object: "version", "abi_version", "backends",
-/// "features" (of the build), "instruction_sets" (that this processor has and the kernels use, the best one last), "git"
-/// (null when unknown), "rustc", "target". A static string.
+/// [any] Returns a JSON object that describes the build and the machine: "version", "abi_version", "backends", "features"
+/// (of the build), "instruction_sets" (those that this processor has and the kernels use, the best one last), "git" (null
+/// when unknown), "rustc", "target". The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvllm_build_info() -> *const c_char {
     // Written once and kept. No lock: a fork may come here too.

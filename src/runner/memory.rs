@@ -3,7 +3,7 @@
 use crate::backend::{Defaults, DeviceMemory, KvShape};
 use crate::batch::BatchLimits;
 use crate::error::{Error, Result};
-use crate::limits::UNASKED_MODEL_LEN;
+use crate::limits::{BLOCK_TABLE_ENTRIES, BLOCK_TOKENS, PASS_TOKENS, RUNNING_SEQUENCES, UNASKED_MODEL_LEN};
 use crate::runner::{KvBudget, RunnerConfig};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,10 @@ use std::path::{Path, PathBuf};
 /// Device memory that is left alone besides what was measured: a driver takes some for each kernel when it first runs.
 pub const SPARE_BYTES: u64 = 128 << 20;
 
-/// Beyond these a batch is a mistake, and arrays sized by it could fail to be allocated.
-const MAX_NUM_SEQS: usize = 1 << 16;
-const MAX_BATCHED_TOKENS: usize = 1 << 20;
-const MAX_BLOCK_SIZE: usize = 1 << 12;
-/// Entries of the block tables of a batch: one GiB.
-const MAX_TABLE_ENTRIES: usize = 1 << 28;
-
 /// The largest batch, from what was asked for and a model of `max_positions`.
 pub fn batch_limits(config: &RunnerConfig, max_positions: usize, defaults: &Defaults) -> Result<BatchLimits> {
     let block_size = config.kv_block_size.unwrap_or(defaults.block_size);
-    check("kv_block_size", block_size, MAX_BLOCK_SIZE, "a number of tokens from 1 to 4096")?;
+    check("kv_block_size", block_size, BLOCK_TOKENS, "a number of tokens from 1 to 1024")?;
     // A config.json that says more than any model has must not size the table of positions.
     let model_len = config.max_model_len.unwrap_or(max_positions.min(UNASKED_MODEL_LEN));
     check("max_model_len", model_len, max_positions, "from 1 to the positions that config.json gives the model")?;
@@ -33,13 +26,13 @@ pub fn batch_limits(config: &RunnerConfig, max_positions: usize, defaults: &Defa
         (None, Some(tokens)) => (tokens.min(defaults.max_num_seqs), tokens),
         (None, None) => (defaults.max_num_seqs, defaults.max_batched_tokens),
     };
-    check("max_batched_tokens", tokens, MAX_BATCHED_TOKENS, "a number of tokens from 1 to 1048576")?;
-    check("max_num_seqs", rows, MAX_NUM_SEQS, "a number of sequences from 1 to 65536")?;
+    check("max_batched_tokens", tokens, PASS_TOKENS, "a number of tokens from 1 to 1048576")?;
+    check("max_num_seqs", rows, RUNNING_SEQUENCES, "a number of sequences from 1 to 65536")?;
     check("max_num_seqs", rows, tokens, "at most max_batched_tokens")?;
 
     let limits = BatchLimits { tokens, rows, model_len, block_size };
     match limits.table_width().checked_mul(rows) {
-        Some(0..=MAX_TABLE_ENTRIES) => Ok(limits),
+        Some(0..=BLOCK_TABLE_ENTRIES) => Ok(limits),
         entries => Err(Error::OutOfMemory {
             what: "block tables",
             bytes: entries.unwrap_or(usize::MAX / 4) as u64 * 4,
@@ -221,7 +214,7 @@ mod tests {
             ),
             ("max_batched_tokens", RunnerConfig { max_batched_tokens: Some(u32::MAX as usize), ..config() }),
             ("kv_block_size", RunnerConfig { kv_block_size: Some(0), ..config() }),
-            ("kv_block_size", RunnerConfig { kv_block_size: Some(usize::MAX), ..config() }),
+            ("kv_block_size", RunnerConfig { kv_block_size: Some(BLOCK_TOKENS + 1), ..config() }),
         ];
         for (wanted, config) in cases {
             match batch_limits(config, 4096, &CPU) {

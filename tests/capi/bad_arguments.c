@@ -20,6 +20,7 @@ static void null_pointers(void) {
   uint64_t id = 0;
   nvllm_result *result = NULL;
   REFUSED("info", nvllm_engine_model_info(engine, NULL, &error));
+  REFUSED("options", nvllm_default_options(engine, NULL, &error));
   REFUSED("prompt", nvllm_add_request(engine, NULL, 1, NULL, &id, &error));
   REFUSED("tokens", nvllm_add_request_tokens(engine, NULL, 1, NULL, &id, &error));
   REFUSED("output", nvllm_poll_output(engine, NULL, &error));
@@ -56,6 +57,8 @@ static void optional_pointers(void) {
   const uint32_t token = 5;
   CHECK(nvllm_add_request_tokens(engine, &token, 1, NULL, NULL, NULL) == NVLLM_OK, "no id, no options, no error");
   CHECK(nvllm_step(engine, 0, NULL, NULL) == NVLLM_OK, "no result, no error");
+  nvllm_request_options options = {.struct_size = sizeof options};
+  CHECK(nvllm_default_options(engine, &options, NULL) == NVLLM_OK, "no error");
   run_to_end(engine);
   CHECK(nvllm_set_output_callback(engine, NULL, NULL, NULL) == NVLLM_OK, "no callback");
   nvllm_set_log_callback(NULL, NULL, NVLLM_LOG_DEBUG);
@@ -99,6 +102,8 @@ static void struct_sizes(void) {
     REFUSED("struct_size", nvllm_poll_output(engine, &output, &error));
     REFUSED("struct_size", nvllm_get_stats(engine, &stats, &error));
     REFUSED("struct_size", nvllm_add_request(engine, "a", 1, &options, NULL, &error));
+    REFUSED("struct_size", nvllm_default_options(engine, &options, &error));
+    CHECK(options.max_tokens == 1, "a refusal leaves the options alone");
   }
 }
 
@@ -115,6 +120,25 @@ static void older_and_newer_structs(void) {
     CHECK(place.stats.struct_size == size, "struct_size is the caller's");
     for (size_t i = size; i < sizeof place; i++) CHECK(place.bytes[i] == 0xaa, "size %zu wrote byte %zu", size, i);
     for (size_t i = sizeof(nvllm_stats); i < size; i++) CHECK(place.bytes[i] == 0, "size %zu left byte %zu", size, i);
+  }
+
+  nvllm_request_options recommended;
+  recommended.struct_size = sizeof recommended;
+  CHECK_STATUS(NVLLM_OK, nvllm_default_options(engine, &recommended, &error), &error, "default options");
+  union {
+    nvllm_request_options options;
+    unsigned char bytes[sizeof(nvllm_request_options) + 16];
+  } filled;
+  for (size_t size = 8; size <= sizeof filled; size += 8) {
+    memset(&filled, 0xaa, sizeof filled);
+    filled.options.struct_size = size;
+    CHECK_STATUS(NVLLM_OK, nvllm_default_options(engine, &filled.options, &error), &error, "default options");
+    CHECK(filled.options.struct_size == size, "struct_size is the caller's");
+    if (size > offsetof(nvllm_request_options, temperature))
+      CHECK(filled.options.temperature == recommended.temperature, "size %zu: %g", size, (double)filled.options.temperature);
+    for (size_t i = size; i < sizeof filled; i++) CHECK(filled.bytes[i] == 0xaa, "size %zu wrote byte %zu", size, i);
+    for (size_t i = sizeof(nvllm_request_options); i < size; i++)
+      CHECK(filled.bytes[i] == 0, "size %zu left byte %zu", size, i);
   }
 
   nvllm_request_options older = options_of(1);

@@ -222,6 +222,32 @@ static void other_requests_go_on_meanwhile(void) {
   CHECK_STATUS(NVLLM_OK, nvllm_set_output_callback(engine, NULL, NULL, &error), &error, "back to polling");
 }
 
+/* The demo model recommends sampling, so equal answers show that nothing of the recommendation is lost. */
+static void default_options_are_what_null_means(const char *folder) {
+  static const char *const prompts[] = {"tell me a story", "one two three"};
+  nvllm_request_options options = {.struct_size = sizeof options};
+  const nvllm_request_options *shared = &options;
+  nvllm_result *results[2] = {NULL, NULL};
+  for (size_t i = 0; i < 2; i++) {
+    /* A request without a seed draws by its id, so each engine is fresh. */
+    nvllm_engine *fresh = open_engine(folder);
+    CHECK_STATUS(NVLLM_OK, nvllm_default_options(fresh, &options, &error), &error, "default options");
+    CHECK(options.temperature == 0.6f && options.top_k == 20 && options.top_p == 0.95f, "%g, %u, %g",
+          (double)options.temperature, options.top_k, (double)options.top_p);
+    CHECK(options.max_tokens == UINT32_MAX && options.n == 1 && options.length_penalty == 1.0f, "the library's own defaults");
+    CHECK_STATUS(NVLLM_OK, nvllm_generate(fresh, prompts, NULL, 2, &shared, i, NULL, NULL, &results[i], &error), &error,
+                 i == 0 ? "with NULL" : "with the defaults");
+    nvllm_engine_free(fresh);
+  }
+  for (size_t prompt = 0; prompt < 2 && results[0] != NULL && results[1] != NULL; prompt++) {
+    nvllm_output first = result_at(results[0], prompt), other = result_at(results[1], prompt);
+    CHECK(first.num_token_ids == other.num_token_ids &&
+              memcmp(first.token_ids, other.token_ids, first.num_token_ids * sizeof(uint32_t)) == 0,
+          "'%s' and '%s'", first.text, other.text);
+  }
+  for (size_t i = 0; i < 2; i++) nvllm_result_free(results[i]);
+}
+
 static void a_result_outlives_its_engine(const char *folder) {
   const char *prompt = "one two";
   nvllm_engine *short_lived = open_engine(folder);
@@ -245,6 +271,7 @@ int main(int argc, char **argv) {
   bad_prompts_leave_the_good_ones_alone();
   progress_reports_and_cancels();
   other_requests_go_on_meanwhile();
+  default_options_are_what_null_means(folder);
   a_result_outlives_its_engine(folder);
   nvllm_engine_free(engine);
   return checks_end();

@@ -12,6 +12,10 @@ static nvllm_status call_model_info(void) {
   nvllm_model_info info = {.struct_size = sizeof info};
   return nvllm_engine_model_info(engine, &info, &error);
 }
+static nvllm_status call_default_options(void) {
+  nvllm_request_options options = {.struct_size = sizeof options};
+  return nvllm_default_options(engine, &options, &error);
+}
 static nvllm_status call_add_request(void) { return nvllm_add_request(engine, "one", 3, NULL, NULL, &error); }
 static nvllm_status call_add_request_tokens(void) {
   const uint32_t token = 5;
@@ -81,6 +85,7 @@ static const struct {
   nvllm_status (*call)(void);
 } entries[] = {
     {"nvllm_engine_model_info", call_model_info},
+    {"nvllm_default_options", call_default_options},
     {"nvllm_add_request", call_add_request},
     {"nvllm_add_request_tokens", call_add_request_tokens},
     {"nvllm_cancel", call_cancel},

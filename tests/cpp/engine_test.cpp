@@ -151,6 +151,25 @@ TEST(Engine, OptionsReachTheLibrary) {
   EXPECT_GT(engine.stats().generated_tokens, 0u);
 }
 
+TEST(Engine, DefaultOptionsAreWhatNoOptionsMean) {
+  std::string texts[2];
+  for (bool named : {false, true}) {
+    // A request without a seed draws by its id, so each engine is fresh.
+    nvllm::engine engine(demo_options());
+    nvllm::request_options options = engine.default_options();
+    EXPECT_EQ(options.temperature, 0.6f);
+    EXPECT_EQ(options.top_k, 20u);
+    EXPECT_EQ(options.n, 1u);
+    EXPECT_EQ(options.ignore_eos, false);
+    EXPECT_EQ(options.pooling, nvllm::pooling::none);
+    std::vector<std::string> prompts = {"tell me a story"};
+    nvllm::results answers = named ? engine.generate(prompts, options) : engine.generate(prompts);
+    texts[named] = answers[0].text();
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_FALSE(texts[0].empty());
+}
+
 TEST(Engine, EachPromptMayHaveOptionsOfItsOwn) {
   nvllm::engine engine(demo_options());
   std::string prompt = primes_prompt(engine);

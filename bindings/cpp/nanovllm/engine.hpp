@@ -22,7 +22,7 @@
 
 namespace nvllm {
 
-/// What special tokens are to engine::tokenize and engine::detokenize: NVLLM_TOKENIZE_*.
+/// How engine::tokenize and engine::detokenize treat special tokens: NVLLM_TOKENIZE_*.
 enum class special_tokens : uint32_t {
   none = 0,
   add = NVLLM_TOKENIZE_ADD_SPECIAL,
@@ -30,20 +30,20 @@ enum class special_tokens : uint32_t {
   add_and_parse = NVLLM_TOKENIZE_ADD_SPECIAL | NVLLM_TOKENIZE_PARSE_SPECIAL,
 };
 
-/// Hears about progress of generate(); false cancels it.
+/// Receives the progress of generate(); false cancels it.
 using generate_progress = std::function<bool(const nvllm_progress&)>;
 
-/// [any] The version of the library that runs, as in "0.1.0".
+/// [any] Returns the version of the loaded library, such as "0.1.0".
 inline std::string_view version() { return nvllm_version(); }
 
-/// [any] How the library was built and what it found here, as a JSON object.
+/// [any] Returns a JSON object that describes the build and the machine.
 inline std::string_view build_info() { return nvllm_build_info(); }
 
 inline namespace NVLLM_CPP_MODE {
 
 class engine;
 
-/// The outputs that wait now, for a range-for. Made by engine::outputs().
+/// The outputs that are waiting, for a range-for. Returned by engine::outputs().
 class output_range {
  public:
   class iterator {
@@ -63,7 +63,7 @@ class output_range {
       return *this;
     }
     void operator++(int) { of_->poll(); }
-    /// Only whether both are at the end can be told, as for any input iterator.
+    /// Compares whether both are at the end, which is all that an input iterator can tell.
     friend bool operator==(const iterator& a, const iterator& b) noexcept { return a.ended() == b.ended(); }
     friend bool operator!=(const iterator& a, const iterator& b) noexcept { return !(a == b); }
 
@@ -80,7 +80,7 @@ class output_range {
   iterator end() const noexcept { return iterator(); }
 
 #ifdef NVLLM_CPP_NO_EXCEPTIONS
-  /// Why the range ended too early, if it did.
+  /// The error that ended the range early, if there was one.
   const std::optional<failure>& error() const noexcept { return failure_; }
 #endif
 
@@ -94,7 +94,7 @@ class output_range {
 #endif
 };
 
-/// Owns an engine of the C API. It can be moved, not copied.
+/// Owns an engine of the C API. Movable, not copyable.
 ///
 /// [any] and [one] are those of nanovllm.h: [any] functions may be called from any thread at any time, [one] functions
 /// by one thread at a time, or they fail with NVLLM_ERR_BUSY.
@@ -126,18 +126,18 @@ class engine {
     std::swap(state_, other.state_);
     return *this;
   }
-  /// Ends the engine with all its requests, as nvllm_engine_free does.
+  /// Destroys the engine with all its requests, as nvllm_engine_free does.
   ~engine() {
     if (state_) state_->handle.reset();
   }
 
-  /// [any] Facts about the model.
+  /// [any] Reads the properties of the model.
   returned<nvllm_model_info> model_info() const { return filled<nvllm_model_info>(nvllm_engine_model_info); }
 
-  /// [any] Counters since the engine opened, and gauges of now.
+  /// [any] Reads the statistics: counters since the engine opened, and current gauges.
   returned<nvllm_stats> stats() const { return filled<nvllm_stats>(nvllm_get_stats); }
 
-  /// [any] The statistics and more in the text format of Prometheus.
+  /// [any] Returns the statistics and more in the text format of Prometheus.
   returned<std::string> metrics_text() const {
     return sized<std::string>(16 << 10, [&](char* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
       return nvllm_metrics_text(native(), to, room, needed, error);
@@ -146,14 +146,25 @@ class engine {
 
   // ---- requests ----
 
-  /// [any] Queues a prompt, with the model's own recommendation for sampling. Answers the request's id.
+  /// [any] Returns the options that a request without options has: the library's defaults with the sampling that the
+  /// model's generation_config.json recommends. A caller can then change one field and keep the rest.
+  returned<request_options> default_options() const {
+    nvllm_request_options native_options;
+    native_options.struct_size = sizeof native_options;
+    nvllm_error error;
+    if (nvllm_default_options(native(), &native_options, &error) != NVLLM_OK)
+      return detail::fail<request_options>(detail::failure_of(error));
+    return detail::scalars_of(native_options);
+  }
+
+  /// [any] Queues a prompt with default_options(). Returns the id of the request.
   returned<uint64_t> add(std::string_view prompt) { return add(prompt, nullptr); }
-  /// [any] Queues a prompt. Answers the request's id.
+  /// [any] Queues a prompt. Returns the id of the request.
   returned<uint64_t> add(std::string_view prompt, const request_options& options) {
     if (const char* field = detail::field_with_nul(options)) return detail::fail<uint64_t>(nul_refusal(field));
     return add(prompt, detail::native_request(options).get());
   }
-  /// [any] Queues a prompt of tokens, with the model's own recommendation for sampling.
+  /// [any] Queues a prompt of tokens with default_options().
   returned<uint64_t> add_tokens(const std::vector<uint32_t>& tokens) { return add(tokens, nullptr); }
   /// [any] Queues a prompt of tokens.
   returned<uint64_t> add_tokens(const std::vector<uint32_t>& tokens, const request_options& options) {
@@ -161,12 +172,12 @@ class engine {
     return add(tokens, detail::native_request(options).get());
   }
 
-  /// [any] Asks for a request to end; false when it has ended, or never was.
+  /// [any] Cancels a request. Returns false if it has ended or never existed.
   bool cancel(uint64_t request_id) noexcept { return nvllm_cancel(native(), request_id) == NVLLM_OK; }
 
   // ---- state ----
 
-  /// [one] Forgets all prefixes that no sequence holds and that are not pinned.
+  /// [one] Removes all prefixes that no sequence uses and that are not pinned.
   returned<void> reset_prefix_cache() {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<void>(refusal());
@@ -175,10 +186,10 @@ class engine {
     return returned<void>();
   }
 
-  /// [any] Ends what request_options::pin_prompt began; false when that request pins nothing, or not any more.
+  /// [any] Releases the prompt that request_options::pin_prompt pinned. Returns false if that request pins nothing.
   bool release_prefix(uint64_t request_id) noexcept { return nvllm_release_prefix(native(), request_id) == NVLLM_OK; }
 
-  /// [one] The longest prefix of these tokens that the prefix cache has, as bytes that restore_prefix() understands.
+  /// [one] Returns the longest cached prefix of these tokens, as bytes for restore_prefix().
   returned<std::vector<uint8_t>> save_prefix(const std::vector<uint32_t>& tokens, uint64_t cache_salt = 0) {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<std::vector<uint8_t>>(refusal());
@@ -187,7 +198,7 @@ class engine {
     });
   }
 
-  /// [one] Puts a saved prefix into the prefix cache. Answers how many tokens it has.
+  /// [one] Puts a saved prefix into the prefix cache. Returns its number of tokens.
   returned<std::size_t> restore_prefix(const std::vector<uint8_t>& bytes) {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<std::size_t>(refusal());
@@ -198,7 +209,7 @@ class engine {
     return restored;
   }
 
-  /// [one] Adds a request whose prompt is all that a live one has so far. Answers its id.
+  /// [one] Adds a request whose prompt is the whole current text of a live one. Returns its id.
   returned<uint64_t> fork(uint64_t request_id, const request_options& options, uint32_t index = 0) {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<uint64_t>(refusal());
@@ -213,7 +224,7 @@ class engine {
 
   // ---- stepping, and outputs ----
 
-  /// [one] Works on the requests: one forward pass, or as many as fit into `budget`. A budget below 0 is spent at once.
+  /// [one] Runs one forward pass, or as many as fit into `budget`. A budget below 0 counts as 1 microsecond.
   returned<nvllm_step_result> step(std::chrono::microseconds budget = std::chrono::microseconds(0)) {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<nvllm_step_result>(refusal());
@@ -227,12 +238,12 @@ class engine {
     return done;
   }
 
-  /// [any] Whether nothing waits, runs, or is queued for polling.
+  /// [any] Whether no request is waiting or running and no output is waiting to be polled.
   bool is_finished() const noexcept {
     return nvllm_is_finished(native()) != 0 && (!state_ || state_->num_unclaimed == 0);
   }
 
-  /// [one] Takes the oldest output that belongs to no stream; nothing when none waits.
+  /// [one] Takes the oldest output that belongs to no stream; nothing if none is waiting.
   returned<std::optional<output>> poll() {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<std::optional<output>>(refusal());
@@ -243,11 +254,11 @@ class engine {
     return taken;
   }
 
-  /// [one] The outputs that wait now: `for (const nvllm::output& news : engine.outputs())`.
+  /// [one] The outputs that are waiting: `for (const nvllm::output& news : engine.outputs())`.
   output_range outputs() { return output_range(*this); }
 
-  /// [one] Pushes outputs to `callback` inside step() and generate() instead; false cancels that request. An empty
-  /// function goes back to polling.
+  /// [one] Delivers outputs to `callback` inside step() and generate() instead of the queue; false cancels that request.
+  /// An empty function returns to polling.
   returned<void> set_output_callback(std::function<bool(const output&)> callback) {
     detail::entry inside(state_.get());
     if (!inside) return detail::fail<void>(refusal());
@@ -260,12 +271,12 @@ class engine {
   }
 
 #ifdef NVLLM_CPP_COROUTINES
-  /// [one] Queues a prompt now, and steps whenever the generator needs its next output:
+  /// [one] Queues a prompt immediately, and steps whenever the generator needs its next output:
   ///
   ///   for (const nvllm::output& news : engine.stream(prompt)) std::cout << news.text();
   ///
-  /// Streams of one engine may take turns, and share its batch. A generator that is dropped before its end cancels the
-  /// request. One that outlives its engine fails with NVLLM_ERR_INVALID_ARGUMENT.
+  /// Several streams of one engine may be read alternately, and share its batch. Destroying a generator before its end
+  /// cancels the request. A generator that outlives its engine fails with NVLLM_ERR_INVALID_ARGUMENT.
   generator<output> stream(std::string_view prompt) {
     must_poll();
     return follow(add(prompt), nullptr);
@@ -278,8 +289,7 @@ class engine {
 
   // ---- many prompts in one call ----
 
-  /// [one] Generates for all prompts, with the model's own recommendation for sampling. Prompts is any container of
-  /// texts.
+  /// [one] Generates for all prompts with default_options(). Prompts is any container of texts.
   template <class Prompts = std::initializer_list<std::string_view>>
   returned<results> generate(const Prompts& prompts, const generate_progress& progress = {}) {
     return generate_all(texts(prompts), nullptr, 0, progress);
@@ -296,8 +306,8 @@ class engine {
                              const generate_progress& progress = {}) {
     return generate_all(texts(prompts), options.data(), options.size(), progress);
   }
-  /// [one] Generates for all prompts of tokens, with one request_options for all or one a prompt; none for the model's
-  /// own.
+  /// [one] Generates for all prompts of tokens, with one request_options for all or one per prompt; with none,
+  /// default_options().
   returned<results> generate_tokens(const std::vector<std::vector<uint32_t>>& prompts,
                                     const std::vector<request_options>& options = {},
                                     const generate_progress& progress = {}) {
@@ -306,7 +316,7 @@ class engine {
 
   // ---- tokenizer and chat template ----
 
-  /// [any] The tokens of a text.
+  /// [any] Converts text to tokens.
   returned<std::vector<uint32_t>> tokenize(std::string_view text, special_tokens special = special_tokens::none) const {
     return sized<std::vector<uint32_t>>(
         text.size() + 16, [&](uint32_t* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
@@ -315,7 +325,7 @@ class engine {
         });
   }
 
-  /// [any] The text of tokens.
+  /// [any] Converts tokens to text.
   returned<std::string> detokenize(const std::vector<uint32_t>& tokens,
                                    special_tokens special = special_tokens::none) const {
     return sized<std::string>(8 * tokens.size() + 16,
@@ -325,7 +335,7 @@ class engine {
                               });
   }
 
-  /// [any] The prompt of a conversation in JSON, by the model's chat template. See nvllm_apply_chat_template.
+  /// [any] Renders the prompt of a conversation in JSON with the model's chat template. See nvllm_apply_chat_template.
   returned<std::string> apply_chat_template(std::string_view messages_json, std::string_view options_json = {}) const {
     return sized<std::string>(2 * messages_json.size() + 256,
                               [&](char* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
@@ -334,13 +344,13 @@ class engine {
                                                                  options_json.size(), to, room, needed, error);
                               });
   }
-  /// [any] The prompt of a conversation, by the model's chat template.
+  /// [any] Renders the prompt of a conversation with the model's chat template.
   returned<std::string> apply_chat_template(const std::vector<message>& messages,
                                             std::string_view options_json = {}) const {
     return apply_chat_template(messages_json(messages), options_json);
   }
 
-  /// The handle of the C API; it stays owned by this object. NULL after a move.
+  /// The handle of the C API, which this object keeps owning. NULL after a move.
   nvllm_engine* native() const noexcept { return state_ ? state_->handle.get() : nullptr; }
 
  private:
@@ -374,7 +384,7 @@ class engine {
     return detail::failure_of(NVLLM_ERR_BUSY, "another call that steps, polls or generates is inside this engine");
   }
 
-  /// What the C API would cut at the NUL is refused instead.
+  /// The refusal of a text that the C API would cut at a NUL.
   static failure nul_refusal(const char* field) {
     return {NVLLM_ERR_INVALID_ARGUMENT, 0, std::string(field) + " has a NUL byte, but it must have none"};
   }
@@ -403,7 +413,7 @@ class engine {
     return facts;
   }
 
-  /// Calls with a guess of the size, and once more when it was too small.
+  /// Calls with an estimate of the size, and once more if it was too small.
   template <class Buffer, class Call>
   static returned<Buffer> sized(std::size_t guess, const Call& call) {
     Buffer buffer;
@@ -445,7 +455,7 @@ class engine {
     if (!inside) return detail::fail<results>(refusal());
     for (std::size_t i = 0; i < num_options; i++)
       if (const char* field = detail::field_with_nul(options[i])) return detail::fail<results>(nul_refusal(field));
-    // An empty container may have no memory at all, which the C API takes for a mistake.
+    // The data() of an empty container may be NULL, which the C API refuses.
     static constexpr typename Prompt::value_type nothing = 0;
     std::vector<const typename Prompt::value_type*> starts;
     std::vector<std::size_t> lens;
@@ -471,7 +481,7 @@ class engine {
   }
 
 #ifdef NVLLM_CPP_COROUTINES
-  /// A stream's hold on its request: given up early, it cancels.
+  /// A stream's ownership of its request: destroyed early, it cancels the request.
   class claim {
    public:
     claim(std::shared_ptr<detail::engine_state> state, uint64_t request)
@@ -486,7 +496,7 @@ class engine {
         if (stream->second.running > 0) state_->abandoned[request_] = stream->second.running;
         state_->streams.erase(stream);
       }
-      // It may have ended meanwhile, and then there is nothing to cancel.
+      // It may have ended meanwhile; then there is nothing to cancel.
       static_cast<void>(nvllm_cancel(state_->handle.get(), request_));
     }
 
@@ -553,10 +563,10 @@ inline std::function<void(int32_t, std::string_view)>& log_callback() {
 
 }  // namespace detail
 
-/// Sends messages up to `max_level` (NVLLM_LOG_*) to `callback`, on whichever thread is inside a call; an empty
-/// function is silence. It must not throw, and only one thread may set it at a time.
+/// Sends messages with a level of at most `max_level` (NVLLM_LOG_*) to `callback`, on the threads that make calls. An
+/// empty function disables logging. The callback must not throw, and only one thread may set it at a time.
 inline void set_log_callback(std::function<void(int32_t level, std::string_view message)> callback, int32_t max_level) {
-  // When this has returned the callback before is not running any more, so that it can be replaced.
+  // When this has returned, the previous callback is no longer running and can be replaced.
   nvllm_set_log_callback(nullptr, nullptr, NVLLM_LOG_OFF);
   detail::log_callback() = std::move(callback);
   if (!detail::log_callback()) return;

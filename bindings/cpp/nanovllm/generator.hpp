@@ -16,7 +16,7 @@
 
 namespace nvllm {
 
-/// Values of T that a coroutine makes one at a time, for one pass. A value is good until the next one is asked for.
+/// Values of T that a coroutine yields one at a time, for one pass. A value is valid until the next one is requested.
 template <class T>
 class [[nodiscard]] generator {
  public:
@@ -33,7 +33,7 @@ class [[nodiscard]] generator {
     }
     void return_void() const noexcept {}
     void unhandled_exception() noexcept { thrown = std::current_exception(); }
-    // A generator waits for nothing.
+    // A generator cannot co_await.
     void await_transform() = delete;
   };
   using handle = std::coroutine_handle<promise_type>;
@@ -67,11 +67,11 @@ class [[nodiscard]] generator {
    private:
     handle coroutine_;
   };
-  /// To be called once.
+  /// May be called once.
   iterator begin() { return iterator(coroutine_); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  /// The next value; nullptr after the last one. For a loop that takes one value at a time; not to be mixed with
+  /// The next value; nullptr after the last one. For a loop that takes one value at a time; must not be combined with
   /// begin().
   const T* next() {
     if (!coroutine_ || coroutine_.done()) return nullptr;

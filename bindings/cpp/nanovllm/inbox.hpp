@@ -1,4 +1,4 @@
-// Whose output is it? Several streams and poll() may take from one engine, which has one queue.
+// Which reader does an output belong to? Several streams and poll() may read from one engine, which has one queue.
 #ifndef NANOVLLM_INBOX_HPP
 #define NANOVLLM_INBOX_HPP
 
@@ -22,34 +22,34 @@ struct engine_deleter {
   void operator()(nvllm_engine* engine) const noexcept { nvllm_engine_free(engine); }
 };
 
-/// An engine's handle, and the outputs that were polled for somebody else. It stays where it is when its engine moves.
+/// An engine's handle, and the outputs that were polled on behalf of other readers. It does not move with its engine.
 struct engine_state {
   explicit engine_state(nvllm_engine* opened) : handle(opened) {}
 
   std::unique_ptr<nvllm_engine, engine_deleter> handle;
-  /// Held by the [one] function that runs.
+  /// Held by the [one] function that is running.
   std::atomic_flag entered = ATOMIC_FLAG_INIT;
 
-  /// Outputs of requests that a stream follows, by request.
+  /// Outputs of requests that have a stream, by request.
   struct followed {
     std::deque<owned_output> waiting;
-    /// Completions whose end has not been polled.
+    /// Number of completions whose last output has not been polled.
     uint32_t running = 1;
   };
   std::map<uint64_t, followed> streams;
-  /// Outputs of no stream.
+  /// Outputs of requests without a stream.
   std::deque<owned_output> unclaimed;
   std::atomic<std::size_t> num_unclaimed{0};
-  /// Requests whose stream was dropped, and how many of their completions have not ended yet.
+  /// Requests whose stream was destroyed, with the number of their completions that have not ended.
   std::map<uint64_t, uint32_t> abandoned;
-  /// The copy that was handed out last.
+  /// The copy that was returned last.
   owned_output shown;
 
   std::function<bool(const output&)> on_output;
-  /// What a callback threw.
+  /// The exception that a callback threw.
   std::exception_ptr thrown;
 
-  /// Takes the oldest output of a stream's request, or with 0 the oldest that belongs to no stream.
+  /// Takes the oldest output of a stream's request, or with 0 the oldest output without a stream.
   nvllm_status take(uint64_t request, std::optional<output>& taken, nvllm_error& error) {
     taken.reset();
     std::deque<owned_output>& waiting = request == 0 ? unclaimed : streams[request].waiting;
@@ -85,7 +85,7 @@ struct engine_state {
   }
 };
 
-/// Entry into a [one] function, as the C API has it: whoever comes second is refused.
+/// Entry into a [one] function, as in the C API: a second caller is refused.
 class entry {
  public:
   explicit entry(engine_state* state) : state_(state != nullptr && !state->entered.test_and_set() ? state : nullptr) {}
@@ -101,7 +101,7 @@ class entry {
   engine_state* state_;
 };
 
-/// Calls what may throw where nothing may be thrown; the exception is kept, and the answer is `otherwise`.
+/// Calls a function that may throw from one that must not. An exception is stored, and `otherwise` is returned.
 template <class Call>
 int32_t contained(std::exception_ptr& thrown, [[maybe_unused]] int32_t otherwise, const Call& call) noexcept {
 #ifdef NVLLM_CPP_NO_EXCEPTIONS
@@ -117,7 +117,7 @@ int32_t contained(std::exception_ptr& thrown, [[maybe_unused]] int32_t otherwise
 #endif
 }
 
-/// Goes on with what a callback threw, if one did.
+/// Rethrows the exception of a callback, if there was one.
 inline void rethrow([[maybe_unused]] std::exception_ptr& thrown) {
 #ifndef NVLLM_CPP_NO_EXCEPTIONS
   if (thrown) std::rethrow_exception(std::exchange(thrown, nullptr));

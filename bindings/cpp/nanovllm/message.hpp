@@ -10,7 +10,7 @@ namespace nvllm {
 
 /// One turn of a conversation.
 struct message {
-  /// "system", "user", "assistant", or what else the model's template knows.
+  /// "system", "user", "assistant", or any other role of the model's template.
   std::string role;
   std::string content;
 };

@@ -1,4 +1,4 @@
-// What comes out: news of a request while it runs, and the results of many prompts.
+// Outputs: increments of a request while it runs, and the results of many prompts.
 #ifndef NANOVLLM_OUTPUT_HPP
 #define NANOVLLM_OUTPUT_HPP
 
@@ -15,7 +15,7 @@
 
 namespace nvllm {
 
-/// Consecutive values that someone else owns; std::span takes one.
+/// A non-owning range of consecutive values; convertible to std::span.
 template <class T>
 class view {
  public:
@@ -34,7 +34,7 @@ class view {
   std::size_t size_ = 0;
 };
 
-/// How a request ended.
+/// Why a completion ended.
 enum class finish : int32_t {
   stop = NVLLM_FINISH_STOP,
   length = NVLLM_FINISH_LENGTH,
@@ -45,10 +45,10 @@ enum class finish : int32_t {
 
 inline namespace NVLLM_CPP_MODE {
 
-/// News of one request: what is new since its last output, and how it ended if it did.
+/// An increment of one completion of a request: what is new since its last output, and how it ended if it did.
 ///
-/// A view: one that an engine gave is good until the next [one] call on it, one of `results` as long as these.
-/// owned_output keeps a copy.
+/// It is a view: an engine's output is valid until the next [one] call on the engine, an output of `results` as long as
+/// these. owned_output keeps a copy.
 class output {
  public:
   output() = default;
@@ -60,33 +60,34 @@ class output {
   std::string_view text() const noexcept { return {native_.text, native_.text_len}; }
   /// New tokens.
   view<uint32_t> token_ids() const noexcept { return {native_.token_ids, native_.num_token_ids}; }
-  /// Which of the request's completions, from 0.
+  /// Index of the completion within its request, from 0.
   uint32_t index() const noexcept { return native_.index; }
-  /// How this completion ended; nothing while it goes on.
+  /// Why this completion ended; nothing if it has not ended.
   std::optional<nvllm::finish> finish() const noexcept {
     if (native_.finish_reason == NVLLM_FINISH_NONE) return std::nullopt;
     return static_cast<nvllm::finish>(native_.finish_reason);
   }
-  /// Why it ended with finish::error; else nothing.
+  /// The error if it ended with finish::error; else nothing.
   std::optional<failure> error() const {
     if (native_.finish_reason != NVLLM_FINISH_ERROR) return std::nullopt;
     return failure{native_.status, 0, native_.error_message == nullptr ? "" : native_.error_message};
   }
   uint32_t prompt_tokens() const noexcept { return native_.prompt_tokens; }
-  /// Tokens of the prompt that the prefix cache had.
+  /// Number of prompt tokens that were taken from the prefix cache.
   uint32_t cached_tokens() const noexcept { return native_.cached_tokens; }
-  /// Tokens generated so far.
+  /// Number of tokens generated so far.
   uint32_t completion_tokens() const noexcept { return native_.completion_tokens; }
-  /// From adding the request to its first token; nothing before that.
+  /// Time from adding the request to its first token; nothing before that.
   std::optional<std::chrono::microseconds> time_to_first_token() const noexcept {
     if (native_.time_to_first_token_us == 0) return std::nullopt;
     return std::chrono::microseconds(native_.time_to_first_token_us);
   }
-  /// Of each new token; empty when none were asked for.
+  /// Log-probability of each new token; empty if none were requested.
   view<float> logprobs() const noexcept {
     return {native_.logprobs, native_.logprobs == nullptr ? 0 : native_.num_token_ids};
   }
-  /// The likeliest tokens in the place of the new token at `position`, likeliest first; empty when none were asked for.
+  /// The most likely tokens in place of the new token at `position`, in descending order of probability; empty if none
+  /// were requested.
   view<uint32_t> top_tokens(std::size_t position) const noexcept {
     return row(native_.top_tokens, position, native_.num_logprobs);
   }
@@ -94,9 +95,9 @@ class output {
   view<float> top_logprobs(std::size_t position) const noexcept {
     return row(native_.top_logprobs, position, native_.num_logprobs);
   }
-  /// Of each token of the prompt but the first, with the first output of a request that asked for them; else empty.
+  /// Log-probability of each prompt token but the first, in the first output of a request that requested them; else empty.
   view<float> prompt_logprobs() const noexcept { return {native_.prompt_logprobs, num_prompt_places()}; }
-  /// The likeliest tokens in the place of the prompt's token at `position + 1`.
+  /// The most likely tokens in place of the prompt token at `position + 1`.
   view<uint32_t> prompt_top_tokens(std::size_t position) const noexcept {
     return row(native_.prompt_top_tokens, position, native_.num_prompt_logprobs);
   }
@@ -104,10 +105,10 @@ class output {
   view<float> prompt_top_logprobs(std::size_t position) const noexcept {
     return row(native_.prompt_top_logprobs, position, native_.num_prompt_logprobs);
   }
-  /// What pooling asked for, with the end of the request; else empty.
+  /// The pooled embedding, in the output that ends the request; else empty.
   view<float> embedding() const noexcept { return {native_.embedding, native_.embedding_len}; }
   float cumulative_logprob() const noexcept { return native_.cumulative_logprob; }
-  /// Of an answer that beam search found; else 0.
+  /// Score of a result of beam search; else 0.
   float score() const noexcept { return native_.score; }
 
   /// The struct of the C API.
@@ -124,7 +125,7 @@ class output {
   nvllm_output native_ = {};
 };
 
-/// An output with memory of its own, to be kept for later.
+/// A copy of an output that owns its memory.
 class owned_output {
  public:
   owned_output() = default;
@@ -144,7 +145,7 @@ class owned_output {
     if (native_.error_message != nullptr) error_message_ = native_.error_message;
   }
 
-  /// What was copied. Good as long as this object, and until it is moved.
+  /// A view of the copy. Valid as long as this object, and until it is moved.
   nvllm::output get() const noexcept {
     nvllm_output shown = native_;
     shown.text = text_.c_str();
@@ -186,19 +187,19 @@ struct result_deleter {
 
 }  // namespace detail
 
-/// The results of many prompts, in the order of the prompts, each as many as its n. They do not need their engine any
-/// more.
+/// The results of many prompts, in the order of the prompts, as many per prompt as its n. They are independent of the
+/// engine.
 class results {
  public:
   explicit results(nvllm_result* native) : native_(native) {}
 
   std::size_t size() const noexcept { return nvllm_result_count(native_.get()); }
   bool empty() const noexcept { return size() == 0; }
-  /// One completion, with all its tokens and text; `index` must be below size().
+  /// One completion, with all its tokens and text. `index` must be below size().
   output operator[](std::size_t index) const noexcept {
     nvllm_output shown = {};
     shown.struct_size = sizeof shown;
-    // It fails for a bad index only, and then `shown` stays empty.
+    // It fails only for an index that is out of range; then `shown` stays empty.
     if (nvllm_result_get(native_.get(), index, &shown) != NVLLM_OK) shown = {};
     return output(shown);
   }
@@ -233,7 +234,7 @@ class results {
   iterator begin() const noexcept { return {this, 0}; }
   iterator end() const noexcept { return {this, size()}; }
 
-  /// The handle of the C API; it stays owned by this object.
+  /// The handle of the C API, which this object keeps owning.
   nvllm_result* native() const noexcept { return native_.get(); }
 
  private:

@@ -1,4 +1,4 @@
-// How a call fails: by an exception, or by a result type where NVLLM_CPP_NO_EXCEPTIONS is defined.
+// How a call fails: by an exception, or by a result type if NVLLM_CPP_NO_EXCEPTIONS is defined.
 #ifndef NANOVLLM_RESULT_HPP
 #define NANOVLLM_RESULT_HPP
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-// What differs with and without exceptions stands in an inline namespace, so that both kinds can be linked together.
+// What differs with and without exceptions is in an inline namespace, so that both kinds can be linked together.
 #ifdef NVLLM_CPP_NO_EXCEPTIONS
 #include <optional>
 #include <variant>
@@ -24,9 +24,9 @@ namespace nvllm {
 struct failure {
   /// NVLLM_ERR_*.
   nvllm_status status = NVLLM_OK;
-  /// errno or a device's code where there is one, else 0.
+  /// errno or the device's error code if there is one, else 0.
   int32_t native_code = 0;
-  /// What was wanted, what there was, and the option that changes it.
+  /// What was wanted, what was found, and the option that changes it.
   std::string message;
 };
 
@@ -34,7 +34,7 @@ inline namespace NVLLM_CPP_MODE {
 
 #ifdef NVLLM_CPP_NO_EXCEPTIONS
 
-/// A value, or why there is none.
+/// A value, or the reason why there is none.
 template <class T>
 class [[nodiscard]] result {
  public:
@@ -47,14 +47,14 @@ class [[nodiscard]] result {
   const T& operator*() const noexcept { return *std::get_if<0>(&held_); }
   T* operator->() noexcept { return std::get_if<0>(&held_); }
   const T* operator->() const noexcept { return std::get_if<0>(&held_); }
-  /// Why there is no value; there must be none.
+  /// The reason why there is no value; there must be none.
   const failure& error() const noexcept { return *std::get_if<1>(&held_); }
 
  private:
   std::variant<T, failure> held_;
 };
 
-/// Success, or why not.
+/// Success, or the reason of a failure.
 template <>
 class [[nodiscard]] result<void> {
  public:
@@ -62,14 +62,14 @@ class [[nodiscard]] result<void> {
   result(failure reason) : failure_(std::move(reason)) {}
 
   explicit operator bool() const noexcept { return !failure_; }
-  /// Why it failed; it must have.
+  /// The reason of the failure; the call must have failed.
   const failure& error() const noexcept { return *failure_; }
 
  private:
   std::optional<failure> failure_;
 };
 
-/// What a call that can fail answers.
+/// What a call that can fail returns.
 template <class T>
 using returned = result<T>;
 
@@ -91,7 +91,7 @@ class error : public std::runtime_error {
 
   /// NVLLM_ERR_*.
   nvllm_status status() const noexcept { return status_; }
-  /// errno or a device's code where there is one, else 0.
+  /// errno or the device's error code if there is one, else 0.
   int32_t native_code() const noexcept { return native_code_; }
 
  private:
@@ -99,7 +99,7 @@ class error : public std::runtime_error {
   int32_t native_code_;
 };
 
-/// What a call that can fail answers.
+/// What a call that can fail returns.
 template <class T>
 using returned = T;
 

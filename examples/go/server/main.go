@@ -100,7 +100,7 @@ func serve(ctx context.Context, config nanovllm.Config, settings settings, addr 
 		return err
 	}
 	defer engine.Close()
-	s, err := newServer(engine, config.ModelPath, settings)
+	s, err := newServer(engine, settings)
 	if err != nil {
 		return err
 	}

@@ -2,54 +2,11 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 
 	"libnanovllm/bindings/go"
 )
-
-// sampling is what a model's generation_config.json recommends. A request replaces single values, which the engine's own defaults
-// cannot do: there it is all or nothing.
-type sampling struct {
-	DoSample    bool     `json:"do_sample"`
-	Temperature *float64 `json:"temperature"`
-	TopP        float64  `json:"top_p"`
-	MinP        float64  `json:"min_p"`
-	TopK        int      `json:"top_k"`
-}
-
-func readSampling(folder string) (sampling, error) {
-	var recommended sampling
-	path := filepath.Join(folder, "generation_config.json")
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return recommended, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &recommended)
-	}
-	if err != nil {
-		return recommended, fmt.Errorf("%s: %w", path, err)
-	}
-	return recommended, nil
-}
-
-// options returns the recommendation as options.
-func (s sampling) options() nanovllm.RequestOptions {
-	if !s.DoSample {
-		return nanovllm.RequestOptions{}
-	}
-	options := nanovllm.RequestOptions{Temperature: 1, TopP: s.TopP, MinP: s.MinP, TopK: s.TopK}
-	if s.Temperature != nil {
-		options.Temperature = *s.Temperature
-	}
-	return options
-}
 
 // parameters are the fields that both kinds of requests share. The last ones are no part of OpenAI's API.
 type parameters struct {
@@ -82,10 +39,10 @@ func (s *server) options(p *parameters) (*nanovllm.RequestOptions, error) {
 	if p.Priority != 0 && !s.clientPriority {
 		return nil, unsupported("priority", "priority is not allowed here: -client-priority allows it")
 	}
-	return p.options(s.sampling)
+	return p.options(s.recommended)
 }
 
-func (p *parameters) options(recommended sampling) (*nanovllm.RequestOptions, error) {
+func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.RequestOptions, error) {
 	// What the engine takes as 32 bits must not wrap.
 	for _, number := range []struct {
 		name      string
@@ -105,7 +62,7 @@ func (p *parameters) options(recommended sampling) (*nanovllm.RequestOptions, er
 	if p.TopP != nil && *p.TopP <= 0 {
 		return nil, badRequest("top_p", "top_p is %v, but it must be above 0", *p.TopP)
 	}
-	options := recommended.options()
+	options := recommended
 	set(&options.MaxTokens, p.MaxTokens)
 	set(&options.N, p.N)
 	set(&options.TopP, p.TopP)
@@ -117,7 +74,9 @@ func (p *parameters) options(recommended sampling) (*nanovllm.RequestOptions, er
 	}
 	options.PresencePenalty = p.PresencePenalty
 	options.FrequencyPenalty = p.FrequencyPenalty
-	options.RepetitionPenalty = p.RepetitionPenalty
+	if p.RepetitionPenalty != 0 {
+		options.RepetitionPenalty = p.RepetitionPenalty
+	}
 	options.MinTokens = p.MinTokens
 	options.IgnoreEOS = p.IgnoreEOS
 	options.Priority = p.Priority

@@ -55,19 +55,15 @@ func (s *settings) check() error {
 // A server is an engine behind HTTP.
 type server struct {
 	settings
-	engine   *nanovllm.Engine
-	sampling sampling // the model's recommendation
-	started  time.Time
-	metrics  *metrics
-	gate     *gate
-	intake   *intake
+	engine      *nanovllm.Engine
+	recommended nanovllm.RequestOptions // by the model; a request replaces single values
+	started     time.Time
+	metrics     *metrics
+	gate        *gate
+	intake      *intake
 }
 
-func newServer(engine *nanovllm.Engine, folder string, settings settings) (*server, error) {
-	recommended, err := readSampling(folder)
-	if err != nil {
-		return nil, err
-	}
+func newServer(engine *nanovllm.Engine, settings settings) (*server, error) {
 	settings.setDefaults()
 	if err := settings.check(); err != nil {
 		return nil, err
@@ -77,7 +73,11 @@ func newServer(engine *nanovllm.Engine, folder string, settings settings) (*serv
 			return nil, err
 		}
 	}
-	return &server{settings: settings, engine: engine, sampling: recommended, started: time.Now(), metrics: newMetrics(engine),
+	recommended, err := engine.DefaultOptions()
+	if err != nil {
+		return nil, err
+	}
+	return &server{settings: settings, engine: engine, recommended: recommended, started: time.Now(), metrics: newMetrics(engine),
 		gate: newGate(settings.maxRequests), intake: newIntake(settings.maxBodiesBytes)}, nil
 }
 

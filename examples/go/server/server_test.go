@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -64,7 +65,7 @@ func startAt(t *testing.T, listener net.Listener, config nanovllm.Config, s sett
 	if s.maxBodyBytes == 0 {
 		s.maxBodyBytes = 1 << 20
 	}
-	made, err := newServer(engine, config.ModelPath, s)
+	made, err := newServer(engine, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +298,7 @@ func TestMetricsOutliveTheEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newServer(engine, modelFolder(), settings{})
+	s, err := newServer(engine, settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,29 +329,58 @@ func TestThePageNeedsNothingFromElsewhere(t *testing.T) {
 	}
 }
 
-func TestTheModelsRecommendationHoldsForWhatARequestDoesNotName(t *testing.T) {
+// modelThatRecommends returns the demo model with another generation_config.json, none for "".
+func modelThatRecommends(t *testing.T, text string) nanovllm.Config {
+	t.Helper()
+	config := demoConfig()
 	folder := t.TempDir()
-	write := func(text string) {
-		if err := os.WriteFile(folder+"/generation_config.json", []byte(text), 0o600); err != nil {
+	files, err := os.ReadDir(config.ModelPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if file.Name() == "generation_config.json" {
+			continue
+		}
+		path, err := filepath.Abs(filepath.Join(config.ModelPath, file.Name()))
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(folder, file.Name()))
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	if text != "" {
+		if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config.ModelPath = folder
+	return config
+}
+
+func TestTheModelsRecommendationHoldsForWhatARequestDoesNotName(t *testing.T) {
+	type numbers struct{ temperature, topP, penalty float32 }
 	cases := []struct {
 		name, file, request string
-		temperature, topP   float64
+		want                numbers
 		topK                int
 	}{
-		{"no file", "", `{}`, 0, 0, 0},
-		{"greedy", `{"temperature": 0.6}`, `{}`, 0, 0, 0},
-		{"sampled", `{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95}`, `{}`, 0.6, 0.95, 20},
-		{"without a temperature", `{"do_sample": true}`, `{}`, 1, 0, 0},
-		{"one value replaced", `{"do_sample": true, "temperature": 0.6, "top_k": 20}`, `{"temperature": 0}`, 0, 0, 20},
+		{"no file", "", `{}`, numbers{}, 0},
+		{"greedy", `{"temperature": 0.6}`, `{}`, numbers{}, 0},
+		{"sampled", `{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95}`, `{}`, numbers{0.6, 0.95, 0}, 20},
+		{"without a temperature", `{"do_sample": true}`, `{}`, numbers{1, 0, 0}, 0},
+		{"one value replaced", `{"do_sample": true, "temperature": 0.6, "top_k": 20}`, `{"temperature": 0}`, numbers{}, 20},
+		{"a penalty", `{"repetition_penalty": 1.25}`, `{}`, numbers{0, 0, 1.25}, 0},
+		{"a penalty replaced", `{"repetition_penalty": 1.25}`, `{"repetition_penalty": 1}`, numbers{0, 0, 1}, 0},
 	}
 	for _, c := range cases {
-		if c.file != "" {
-			write(c.file)
+		engine, err := nanovllm.New(modelThatRecommends(t, c.file))
+		if err != nil {
+			t.Fatal(c.name, err)
 		}
-		recommended, err := readSampling(folder)
+		recommended, err := engine.DefaultOptions()
+		_ = engine.Close()
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
@@ -359,13 +389,47 @@ func TestTheModelsRecommendationHoldsForWhatARequestDoesNotName(t *testing.T) {
 			t.Fatal(err)
 		}
 		options, err := p.options(recommended)
-		if err != nil || options.Temperature != c.temperature || options.TopP != c.topP || options.TopK != c.topK {
-			t.Errorf("%s: %+v %v", c.name, options, err)
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		found := numbers{float32(options.Temperature), float32(options.TopP), float32(options.RepetitionPenalty)}
+		if found != c.want || options.TopK != c.topK {
+			t.Errorf("%s: %+v", c.name, options)
 		}
 	}
-	write("{")
-	if _, err := readSampling(folder); err == nil {
-		t.Error("a broken file is read")
+}
+
+func TestAnAnswerIsTheOneThatTheEngineGivesWithoutOptions(t *testing.T) {
+	const prompt = "one two three one two three one two three"
+	answer := func(file string) (served, generated string) {
+		config := modelThatRecommends(t, file)
+		s := start(t, config, settings{}, time.Second)
+		status, _, body := s.post(t, "/v1/completions", `{"prompt": "`+prompt+`", "max_tokens": 40}`)
+		var told struct {
+			Choices []struct{ Text string }
+		}
+		if err := json.Unmarshal([]byte(body), &told); err != nil || status != 200 || len(told.Choices) != 1 {
+			t.Fatalf("%d %s %v", status, body, err)
+		}
+		engine, err := nanovllm.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer engine.Close()
+		outputs, err := engine.Generate(context.Background(), []string{prompt})
+		if err != nil || len(outputs) != 1 {
+			t.Fatal(outputs, err)
+		}
+		return told.Choices[0].Text, outputs[0].Text
+	}
+	plain, _ := answer(`{"eos_token_id": [2045, 2043]}`)
+	served, generated := answer(`{"eos_token_id": [2045, 2043], "repetition_penalty": 1.5}`)
+	// The server ends it by max_tokens.
+	if served == "" || !strings.HasPrefix(generated, served) {
+		t.Errorf("the server says %q, and the engine %q", served, generated)
+	}
+	if served == plain {
+		t.Errorf("the penalty changes nothing: %q", served)
 	}
 }
 

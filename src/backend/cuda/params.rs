@@ -1,4 +1,7 @@
 //! Parameter structs of kernels, and the test that compares them with their CUDA twins.
+//!
+//! What a batch has as it is, [`Sampling`](crate::batch::Sampling) and [`Adjustment`](crate::batch::Adjustment), needs no twin:
+//! `kernels/common/batch.cuh` is generated from it.
 
 /// A parameter struct: `#[repr(C)]`, with a list of its fields.
 pub trait Params: Copy {
@@ -35,10 +38,10 @@ mod tests {
         linear::LinearParams,
         logprobs::LogprobsParams,
         plan::{DecodeCta, DecodeRow, PrefillTile},
-        process_logits::{AdjustmentTwin, ProcessLogitsParams},
+        process_logits::ProcessLogitsParams,
         rms_norm::RmsNormParams,
         rope_and_cache::RopeAndCacheParams,
-        sample::{SampleParams, SamplingTwin},
+        sample::SampleParams,
         silu_mul::SiluMulParams,
     };
 
@@ -56,7 +59,6 @@ mod tests {
     const TWINS: &[Twin] = &[
         twin::<AddRmsNormParams>("add_rms_norm.cu", "AddRmsNormParams"),
         twin::<ProcessLogitsParams>("process_logits.cu", "ProcessLogitsParams"),
-        twin::<AdjustmentTwin>("process_logits.cu", "Adjustment"),
         twin::<AttentionDecodeParams>("attention_decode.cu", "AttentionDecodeParams"),
         twin::<AttentionPrefillParams>("attention_prefill.cu", "AttentionPrefillParams"),
         twin::<CopyBlocksParams>("copy_blocks.cu", "CopyBlocksParams"),
@@ -70,7 +72,6 @@ mod tests {
         twin::<RmsNormParams>("rms_norm.cu", "RmsNormParams"),
         twin::<RopeAndCacheParams>("rope_and_cache.cu", "RopeAndCacheParams"),
         twin::<SampleParams>("common/logits.cuh", "SampleParams"),
-        twin::<SamplingTwin>("common/logits.cuh", "Sampling"),
         twin::<SiluMulParams>("silu_mul.cu", "SiluMulParams"),
     ];
 

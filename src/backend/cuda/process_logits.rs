@@ -20,12 +20,6 @@ params! {
     }
 }
 
-params! {
-    /// The fields of `Adjustment`.
-    AdjustmentTwin { token: u32, uses: u32, bias: f32 }
-}
-const _: () = assert!(size_of::<AdjustmentTwin>() == size_of::<crate::batch::Adjustment>());
-
 pub fn run(cuda: &Cuda, step: &mut Step, logits: &mut Tensor) -> Result<()> {
     let (at, extras) = (step.addresses(), step.extras());
     let params = ProcessLogitsParams {

@@ -25,29 +25,6 @@ params! {
     }
 }
 
-params! {
-    /// The fields of `Sampling`.
-    SamplingTwin {
-        temperature: f32,
-        top_p: f32,
-        min_p: f32,
-        top_k: u32,
-        seed: u64,
-        stream: u64,
-        position: u32,
-        adjusted_start: u32,
-        adjusted_end: u32,
-        repetition_penalty: f32,
-        presence_penalty: f32,
-        frequency_penalty: f32,
-        awaited: u32,
-        mask: u32,
-        forced: u32,
-        logprobs: u32,
-    }
-}
-const _: () = assert!(size_of::<SamplingTwin>() == size_of::<crate::batch::Sampling>());
-
 /// Threads of a block that looks for the greatest logit, and of one that chooses.
 const ARGMAX_THREADS: usize = 256;
 const CHOOSE_THREADS: usize = 1024;

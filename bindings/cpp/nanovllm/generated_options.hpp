@@ -1,0 +1,267 @@
+// Generated from nanovllm.h by scripts/header.sh: change src/ffi, then run make header. Included by options.hpp.
+#ifndef NANOVLLM_GENERATED_OPTIONS_HPP
+#define NANOVLLM_GENERATED_OPTIONS_HPP
+
+namespace nvllm {
+
+/// Where an engine computes.
+enum class device : int32_t {
+  automatic = NVLLM_DEVICE_AUTO,
+  cpu = NVLLM_DEVICE_CPU,
+  cuda = NVLLM_DEVICE_CUDA,
+};
+
+/// Data types of weights and KV cache.
+enum class dtype : int32_t {
+  automatic = NVLLM_DTYPE_AUTO,
+  f32 = NVLLM_DTYPE_F32,
+  f16 = NVLLM_DTYPE_F16,
+  bf16 = NVLLM_DTYPE_BF16,
+};
+
+/// How the weights of a model are loaded into memory.
+enum class load_mode : int32_t {
+  map = NVLLM_LOAD_MAP,
+  read = NVLLM_LOAD_READ,
+};
+
+/// How the final hidden states of a prompt, after the model's last norm, become an embedding.
+enum class pooling : uint32_t {
+  none = NVLLM_POOLING_NONE,
+  last = NVLLM_POOLING_LAST,
+  mean = NVLLM_POOLING_MEAN,
+};
+
+/// Kinds of structured output.
+enum class structure : int32_t {
+  none = NVLLM_STRUCTURE_NONE,
+  json_schema = NVLLM_STRUCTURE_JSON_SCHEMA,
+  regex = NVLLM_STRUCTURE_REGEX,
+  lark = NVLLM_STRUCTURE_LARK,
+};
+
+/// nvllm_engine_config: what is not set has the library's default, and model_path has none.
+struct engine_options {
+  /// Path of the model folder, in the layout of Hugging Face. Required.
+  std::string model_path = {};
+  /// NVLLM_DEVICE_*: where the engine computes. Default NVLLM_DEVICE_AUTO.
+  std::optional<nvllm::device> device = {};
+  /// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
+  std::optional<int32_t> device_index = {};
+  /// NVLLM_DTYPE_*: data type of the weights and the KV cache. Default NVLLM_DTYPE_AUTO.
+  std::optional<nvllm::dtype> dtype = {};
+  /// Number of CPU threads that compute, the calling thread included. Default 0: one per core.
+  std::optional<uint32_t> num_threads = {};
+  /// Maximum length of a sequence in tokens, prompt and completion together. Default 0: the model's maximum, but at
+  /// most 1048576.
+  std::optional<uint32_t> max_model_len = {};
+  /// Maximum number of sequences that run at once; others wait. Default 0: by device.
+  std::optional<uint32_t> max_num_seqs = {};
+  /// Maximum number of new tokens per forward pass. Default 0: by device.
+  std::optional<uint32_t> max_batched_tokens = {};
+  /// Maximum number of waiting requests, where each of their completions counts. A request whose n is greater can never
+  /// be queued, and is refused. Default 0: NVLLM_MAX_QUEUED_COMPLETIONS.
+  std::optional<uint32_t> max_queue = {};
+  /// Tokens per KV block: a power of two, at most 1024. Default 0: by device.
+  std::optional<uint32_t> kv_block_size = {};
+  /// Whether prompts share the KV blocks of common prefixes. Default true.
+  std::optional<bool> enable_prefix_cache = {};
+  /// Size of the KV cache in bytes. Default 0: determined by memory_utilization.
+  std::optional<uint64_t> kv_cache_bytes = {};
+  /// Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
+  /// Default 0: by device (CPU: 0.5, CUDA: 0.9).
+  std::optional<float> memory_utilization = {};
+  /// Number of GPUs that share the work. Default 1, which is all that this build supports.
+  std::optional<uint32_t> tensor_parallel_size = {};
+  /// Whether CUDA graphs are disabled. No effect on the CPU. Default false.
+  std::optional<bool> enforce_eager = {};
+  /// Whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they always
+  /// are; on CUDA it selects slower kernels. Default false.
+  std::optional<bool> batch_invariant = {};
+  /// Seed of the requests that have none. Default 0: drawn from the system.
+  std::optional<uint64_t> seed = {};
+  /// Receives the fraction of the model that is loaded, from 0 to 1; false cancels loading.
+  std::function<bool(float)> progress = {};
+  /// NVLLM_LOAD_*: how the weights are loaded into memory. Default NVLLM_LOAD_MAP.
+  std::optional<nvllm::load_mode> load_mode = {};
+};
+
+/// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
+/// takes no options, those of engine::default_options() hold, which the model recommends.
+struct request_options {
+  /// Returned in every output: an index, a pointer, a handle. Default 0.
+  std::optional<uint64_t> tag = {};
+  /// Maximum number of tokens to generate, at least 1. Default UINT32_MAX: limited by max_model_len and the KV cache
+  /// only.
+  std::optional<uint32_t> max_tokens = {};
+  /// Number of tokens before which no EOS token, stop token or end of a stop string may occur. Default 0.
+  std::optional<uint32_t> min_tokens = {};
+  /// Sampling temperature. Default 0: always the most likely token. Greater values increase randomness.
+  std::optional<float> temperature = {};
+  /// Nucleus sampling: sample from the most likely tokens whose probabilities sum to this value, above 0 and at most 1.
+  /// Default 1: all tokens.
+  std::optional<float> top_p = {};
+  /// Drop tokens whose probability is below this fraction of that of the most likely one, from 0 to 1. Default 0: drop
+  /// none.
+  std::optional<float> min_p = {};
+  /// Sample from this many of the most likely tokens. Default 0: all tokens.
+  std::optional<uint32_t> top_k = {};
+  /// Divides the positive logits, and multiplies the negative logits, of tokens that occur in the prompt or the
+  /// completion. A finite number above 0, where more than 1 discourages repetition. Default 1: off. As in transformers.
+  std::optional<float> repetition_penalty = {};
+  /// Subtracted from the logit of each token that occurs in the completion. Any finite number. Default 0. As in the
+  /// OpenAI API.
+  std::optional<float> presence_penalty = {};
+  /// Subtracted from the logit of a token once per occurrence in the completion. Any finite number. Default 0. As in
+  /// the OpenAI API.
+  std::optional<float> frequency_penalty = {};
+  /// Seed of the request's own random stream: the same seed, prompt and options give the same completion. Default 0:
+  /// derived from the engine's seed and the request's id.
+  std::optional<uint64_t> seed = {};
+  /// Whether EOS tokens are treated as ordinary tokens. Default false.
+  std::optional<bool> ignore_eos = {};
+  /// Requests with a higher priority run first. Default 0.
+  std::optional<int32_t> priority = {};
+  /// Stop strings. The completion ends when its text contains one; the text ends before the first one to be complete,
+  /// even if that is inside a token. The tokens that spell the string stay in the output. Needs a tokenizer.
+  std::vector<std::string> stop = {};
+  /// Tokens that end the completion, in addition to EOS.
+  std::vector<uint32_t> stop_tokens = {};
+  /// Tokens, and what is added to their logits after the penalties: finite, or minus infinity to exclude a token.
+  std::vector<std::pair<uint32_t, float>> logit_bias = {};
+  /// If not 0, outputs contain the log-probability of each token, and those of this many most likely tokens, at most
+  /// 64. They are the model's own, before penalties, biases, temperature and filters. Default 0.
+  std::optional<uint32_t> num_logprobs = {};
+  /// As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
+  /// than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per
+  /// pass. Default 0.
+  std::optional<uint32_t> num_prompt_logprobs = {};
+  /// Number of completions of this prompt, from 1 to NVLLM_MAX_COMPLETIONS. Default 1. They share the KV blocks of the
+  /// prompt, which is computed once. Each has its own outputs, which differ by index. Completion i samples as a request
+  /// with seed + i does.
+  std::optional<uint32_t> n = {};
+  /// Number of beams of a beam search. Default 0: sampling. From 2, the n best results are returned as completions 0 to
+  /// n-1, best first, all at the end. As num_beams in transformers. At most 32, and at most 64 / (1 + number of EOS
+  /// tokens). Cannot be combined with temperature, penalties, biases, stop strings or num_logprobs.
+  std::optional<uint32_t> beam_width = {};
+  /// Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of this
+  /// value. More than 0 favours long results. Any finite number. Default 1.
+  std::optional<float> length_penalty = {};
+  /// Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length,
+  /// cannot rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length.
+  /// Default 0. As in transformers with False, True and "never".
+  std::optional<uint32_t> early_stopping = {};
+  /// Whether the output includes the token that stopped the completion, or the stop string in its text. Default false.
+  std::optional<bool> include_stop = {};
+  /// Time in microseconds that the request may wait until it first runs. The first step after that ends it with
+  /// NVLLM_FINISH_EXPIRED. Default 0: no limit.
+  std::optional<uint64_t> max_wait_us = {};
+  /// Requests with different salts share no KV blocks, so that no tenant can infer another one's prompts from timing.
+  /// Default 0, which is a salt like any other.
+  std::optional<uint64_t> cache_salt = {};
+  /// Whether the full KV blocks of the prompt stay in the prefix cache after the request has ended, until
+  /// nvllm_release_prefix. Default false. Pinned blocks may take at most the KV cache minus what one sequence of
+  /// max_model_len tokens needs, so that no request waits forever; beyond that the request is refused with
+  /// NVLLM_ERR_OUT_OF_MEMORY.
+  std::optional<bool> pin_prompt = {};
+  /// NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options choose among the tokens
+  /// that the structure allows. The structure may end the completion before min_tokens if nothing can follow; stop
+  /// strings, stop tokens and max_tokens may end it before the structure is complete. A completion that cannot continue
+  /// ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+  std::optional<nvllm::structure> structure_kind = {};
+  /// The schema, expression or grammar that constrains the completion, of the kind structure_kind, at most
+  /// NVLLM_MAX_STRUCTURE_BYTES. If it is refused, the message says why. Compiled structures are cached.
+  std::string structure = {};
+  /// NVLLM_POOLING_*: how the prompt becomes an embedding. Default NVLLM_POOLING_NONE. With any other value the request
+  /// generates nothing, and its only output has the embedding and NVLLM_FINISH_STOP; n must be 1, beam_width must be 0,
+  /// and options of generation are ignored.
+  std::optional<nvllm::pooling> pooling = {};
+};
+
+namespace detail {
+
+/// Sets the numbers that `options` has, and leaves the others and every pointer as they are.
+inline void assign_scalars(nvllm_engine_config& native, const engine_options& options) {
+  assign(native.device, options.device);
+  assign(native.device_index, options.device_index);
+  assign(native.dtype, options.dtype);
+  assign(native.num_threads, options.num_threads);
+  assign(native.max_model_len, options.max_model_len);
+  assign(native.max_num_seqs, options.max_num_seqs);
+  assign(native.max_batched_tokens, options.max_batched_tokens);
+  assign(native.max_queue, options.max_queue);
+  assign(native.kv_block_size, options.kv_block_size);
+  assign(native.enable_prefix_cache, options.enable_prefix_cache);
+  assign(native.kv_cache_bytes, options.kv_cache_bytes);
+  assign(native.memory_utilization, options.memory_utilization);
+  assign(native.tensor_parallel_size, options.tensor_parallel_size);
+  assign(native.enforce_eager, options.enforce_eager);
+  assign(native.batch_invariant, options.batch_invariant);
+  assign(native.seed, options.seed);
+  assign(native.load_mode, options.load_mode);
+}
+
+/// Sets the numbers that `options` has, and leaves the others and every pointer as they are.
+inline void assign_scalars(nvllm_request_options& native, const request_options& options) {
+  assign(native.tag, options.tag);
+  assign(native.max_tokens, options.max_tokens);
+  assign(native.min_tokens, options.min_tokens);
+  assign(native.temperature, options.temperature);
+  assign(native.top_p, options.top_p);
+  assign(native.min_p, options.min_p);
+  assign(native.top_k, options.top_k);
+  assign(native.repetition_penalty, options.repetition_penalty);
+  assign(native.presence_penalty, options.presence_penalty);
+  assign(native.frequency_penalty, options.frequency_penalty);
+  assign(native.seed, options.seed);
+  assign(native.ignore_eos, options.ignore_eos);
+  assign(native.priority, options.priority);
+  assign(native.num_logprobs, options.num_logprobs);
+  assign(native.num_prompt_logprobs, options.num_prompt_logprobs);
+  assign(native.n, options.n);
+  assign(native.beam_width, options.beam_width);
+  assign(native.length_penalty, options.length_penalty);
+  assign(native.early_stopping, options.early_stopping);
+  assign(native.include_stop, options.include_stop);
+  assign(native.max_wait_us, options.max_wait_us);
+  assign(native.cache_salt, options.cache_salt);
+  assign(native.pin_prompt, options.pin_prompt);
+  assign(native.structure_kind, options.structure_kind);
+  assign(native.pooling, options.pooling);
+}
+
+/// The numbers of `native`, each set. Texts and lists stay empty.
+inline request_options scalars_of(const nvllm_request_options& native) {
+  request_options options;
+  read(options.tag, native.tag);
+  read(options.max_tokens, native.max_tokens);
+  read(options.min_tokens, native.min_tokens);
+  read(options.temperature, native.temperature);
+  read(options.top_p, native.top_p);
+  read(options.min_p, native.min_p);
+  read(options.top_k, native.top_k);
+  read(options.repetition_penalty, native.repetition_penalty);
+  read(options.presence_penalty, native.presence_penalty);
+  read(options.frequency_penalty, native.frequency_penalty);
+  read(options.seed, native.seed);
+  read(options.ignore_eos, native.ignore_eos);
+  read(options.priority, native.priority);
+  read(options.num_logprobs, native.num_logprobs);
+  read(options.num_prompt_logprobs, native.num_prompt_logprobs);
+  read(options.n, native.n);
+  read(options.beam_width, native.beam_width);
+  read(options.length_penalty, native.length_penalty);
+  read(options.early_stopping, native.early_stopping);
+  read(options.include_stop, native.include_stop);
+  read(options.max_wait_us, native.max_wait_us);
+  read(options.cache_salt, native.cache_salt);
+  read(options.pin_prompt, native.pin_prompt);
+  read(options.structure_kind, native.structure_kind);
+  read(options.pooling, native.pooling);
+  return options;
+}
+
+}  // namespace detail
+}  // namespace nvllm
+
+#endif

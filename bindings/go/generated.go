@@ -1,0 +1,370 @@
+// Code generated from nanovllm.h by scripts/header.sh; DO NOT EDIT. Change src/ffi, then run make header.
+
+package nanovllm
+
+// #include <nanovllm.h>
+import "C"
+
+import (
+	"cmp"
+	"time"
+)
+
+// A Config is what an engine is opened with. The zero value of a field is its default; only ModelPath has none.
+type Config struct {
+	// Path of the model folder, in the layout of Hugging Face. Required.
+	ModelPath string
+
+	// Where the engine computes. Default DeviceAuto.
+	Device Device
+
+	// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
+	DeviceIndex int
+
+	// Data type of the weights and the KV cache. Default DTypeAuto.
+	DType DType
+
+	// Number of CPU threads that compute, the calling thread included. Default 0: one per core.
+	NumThreads int
+
+	// Maximum length of a sequence in tokens, prompt and completion together. Default 0: the model's maximum, but at most
+	// 1048576.
+	MaxModelLen int
+
+	// Maximum number of sequences that run at once; others wait. Default 0: by device.
+	MaxNumSeqs int
+
+	// Maximum number of new tokens per forward pass. Default 0: by device.
+	MaxBatchedTokens int
+
+	// Maximum number of waiting requests, where each of their completions counts. A request whose n is greater can never
+	// be queued, and is refused. Default 0: MaxQueuedCompletions.
+	MaxQueue int
+
+	// Tokens per KV block: a power of two, at most 1024. Default 0: by device.
+	KVBlockSize int
+
+	// Whether the prefix cache is off, so that prompts share no KV blocks of common prefixes.
+	NoPrefixCache bool
+
+	// Size of the KV cache in bytes. Default 0: determined by MemoryUtilization.
+	KVCacheBytes uint64
+
+	// Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
+	// Default 0: by device (CPU: 0.5, CUDA: 0.9).
+	MemoryUtilization float64
+
+	// Number of GPUs that share the work. Default 1, which is all that this build supports.
+	TensorParallel int
+
+	// Whether CUDA graphs are disabled. No effect on the CPU.
+	EnforceEager bool
+
+	// Whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they always are;
+	// on CUDA it selects slower kernels.
+	BatchInvariant bool
+
+	// Seed of the requests that have none. Default 0: drawn from the system.
+	Seed uint64
+
+	// How the weights are loaded into memory. Default LoadMap.
+	LoadMode LoadMode
+}
+
+// assign sets the numbers that are not 0, and leaves every pointer as it is.
+func (c *Config) assign(native *C.nvllm_engine_config) {
+	set(&native.device_index, c.DeviceIndex)
+	set(&native.dtype, c.DType)
+	set(&native.num_threads, c.NumThreads)
+	set(&native.max_model_len, c.MaxModelLen)
+	set(&native.max_num_seqs, c.MaxNumSeqs)
+	set(&native.max_batched_tokens, c.MaxBatchedTokens)
+	set(&native.max_queue, c.MaxQueue)
+	set(&native.kv_block_size, c.KVBlockSize)
+	if c.NoPrefixCache {
+		native.enable_prefix_cache = 0
+	}
+	set(&native.kv_cache_bytes, c.KVCacheBytes)
+	set(&native.memory_utilization, c.MemoryUtilization)
+	set(&native.tensor_parallel_size, c.TensorParallel)
+	native.enforce_eager = flag(c.EnforceEager)
+	native.batch_invariant = flag(c.BatchInvariant)
+	set(&native.seed, c.Seed)
+	set(&native.load_mode, c.LoadMode)
+}
+
+// checkRanges refuses numbers that the fields of the C API cannot say.
+func (c *Config) checkRanges() error {
+	return cmp.Or(
+		inSignedRange("DeviceIndex", int(c.DeviceIndex)),
+		inSignedRange("DType", int(c.DType)),
+		inRange("NumThreads", int(c.NumThreads)),
+		inRange("MaxModelLen", int(c.MaxModelLen)),
+		inRange("MaxNumSeqs", int(c.MaxNumSeqs)),
+		inRange("MaxBatchedTokens", int(c.MaxBatchedTokens)),
+		inRange("MaxQueue", int(c.MaxQueue)),
+		inRange("KVBlockSize", int(c.KVBlockSize)),
+		inRange("TensorParallel", int(c.TensorParallel)),
+		inSignedRange("LoadMode", int(c.LoadMode)),
+	)
+}
+
+// RequestOptions are what one request asks for. The zero value of a field is its default, which is greedy and without limits.
+//
+// Where a method takes options, nil means those of [Engine.DefaultOptions], which the model recommends.
+type RequestOptions struct {
+	// Returned in every output: an index, a pointer, a handle. Default 0.
+	Tag uint64
+
+	// Maximum number of tokens to generate, at least 1. Default: limited by MaxModelLen and the KV cache only.
+	MaxTokens int
+
+	// Number of tokens before which no EOS token, stop token or end of a stop string may occur. Default 0.
+	MinTokens int
+
+	// Sampling temperature. Default 0: always the most likely token. Greater values increase randomness.
+	Temperature float64
+
+	// Nucleus sampling: sample from the most likely tokens whose probabilities sum to this value, above 0 and at most 1.
+	// Default 1: all tokens.
+	TopP float64
+
+	// Drop tokens whose probability is below this fraction of that of the most likely one, from 0 to 1. Default 0: drop
+	// none.
+	MinP float64
+
+	// Sample from this many of the most likely tokens. Default 0: all tokens.
+	TopK int
+
+	// Divides the positive logits, and multiplies the negative logits, of tokens that occur in the prompt or the
+	// completion. A finite number above 0, where more than 1 discourages repetition. Default 1: off. As in transformers.
+	RepetitionPenalty float64
+
+	// Subtracted from the logit of each token that occurs in the completion. Any finite number. Default 0. As in the
+	// OpenAI API.
+	PresencePenalty float64
+
+	// Subtracted from the logit of a token once per occurrence in the completion. Any finite number. Default 0. As in the
+	// OpenAI API.
+	FrequencyPenalty float64
+
+	// Seed of the request's own random stream: the same seed, prompt and options give the same completion. Default 0:
+	// derived from the engine's seed and the request's id.
+	Seed uint64
+
+	// Whether EOS tokens are treated as ordinary tokens.
+	IgnoreEOS bool
+
+	// Requests with a higher priority run first. Default 0.
+	Priority int
+
+	// Stop strings. The completion ends when its text contains one; the text ends before the first one to be complete,
+	// even if that is inside a token. The tokens that spell the string stay in the output. Needs a tokenizer.
+	Stop []string
+
+	// Tokens that end the completion, in addition to EOS.
+	StopTokens []uint32
+
+	// Added to the logits of these tokens, after the penalties: finite, or minus infinity to exclude a token. At most
+	// MaxBiases.
+	LogitBias map[uint32]float32
+
+	// If not 0, outputs contain the log-probability of each token, and those of this many most likely tokens, at most 64.
+	// They are the model's own, before penalties, biases, temperature and filters. Default 0.
+	NumLogprobs int
+
+	// Number of completions of this prompt, from 1 to MaxCompletions. Default 1. They share the KV blocks of the prompt,
+	// which is computed once. Each has its own outputs, which differ by index. Completion i samples as a request with seed
+	// + i does.
+	N int
+
+	// Number of beams of a beam search. Default 0: sampling. From 2, the n best results are returned as completions 0 to
+	// n-1, best first, all at the end. As num_beams in transformers. At most 32, and at most 64 / (1 + number of EOS
+	// tokens). Cannot be combined with temperature, penalties, biases, stop strings or NumLogprobs.
+	BeamWidth int
+
+	// Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of this
+	// value. More than 0 favours long results. Any finite number. Default 1.
+	LengthPenalty float64
+
+	// Whether the output includes the token that stopped the completion, or the stop string in its text.
+	IncludeStop bool
+
+	// Time that the request may wait until it first runs. The first step after that ends it with FinishExpired. Default 0:
+	// no limit.
+	MaxWait time.Duration
+
+	// Requests with different salts share no KV blocks, so that no tenant can infer another one's prompts from timing.
+	// Default 0, which is a salt like any other.
+	CacheSalt uint64
+
+	// Whether the full KV blocks of the prompt stay in the prefix cache after the request has ended, until
+	// [Engine.ReleasePrefix]. Pinned blocks may take at most the KV cache minus what one sequence of MaxModelLen tokens
+	// needs, so that no request waits forever; beyond that the request is refused with ErrOutOfMemory.
+	PinPrompt bool
+
+	// How the prompt becomes an embedding. Default PoolingNone. With any other value the request generates nothing, and
+	// its only output has the embedding and FinishStop; n must be 1, BeamWidth must be 0, and options of generation are
+	// ignored.
+	Pooling Pooling
+
+	// As NumLogprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
+	// than 1. The whole prompt is then computed without the prefix cache, with at most MaxNumSeqs of its tokens per pass.
+	// Default 0.
+	NumPromptLogprobs int
+
+	// Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length, cannot
+	// rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length. Default
+	// 0. As in transformers with False, True and "never".
+	EarlyStopping EarlyStopping
+
+	// The schema, expression or grammar that constrains the completion, of the kind StructureKind, at most
+	// MaxStructureBytes. If it is refused, the message says why. Compiled structures are cached.
+	Structure string
+
+	// What Structure is. Default StructureNone. The other options choose among the tokens that the structure allows. The
+	// structure may end the completion before MinTokens if nothing can follow; stop strings, stop tokens and MaxTokens may
+	// end it before the structure is complete. A completion that cannot continue ends with FinishError. Needs a tokenizer.
+	StructureKind StructureKind
+}
+
+// assign sets the numbers that are not 0, and leaves every pointer as it is.
+func (o *RequestOptions) assign(native *C.nvllm_request_options) {
+	set(&native.tag, o.Tag)
+	set(&native.max_tokens, o.MaxTokens)
+	set(&native.min_tokens, o.MinTokens)
+	set(&native.temperature, o.Temperature)
+	set(&native.top_p, o.TopP)
+	set(&native.min_p, o.MinP)
+	set(&native.top_k, o.TopK)
+	set(&native.repetition_penalty, o.RepetitionPenalty)
+	set(&native.presence_penalty, o.PresencePenalty)
+	set(&native.frequency_penalty, o.FrequencyPenalty)
+	set(&native.seed, o.Seed)
+	native.ignore_eos = flag(o.IgnoreEOS)
+	set(&native.priority, o.Priority)
+	set(&native.num_logprobs, o.NumLogprobs)
+	set(&native.n, o.N)
+	set(&native.beam_width, o.BeamWidth)
+	set(&native.length_penalty, o.LengthPenalty)
+	native.include_stop = flag(o.IncludeStop)
+	set(&native.max_wait_us, max(0, o.MaxWait.Microseconds()))
+	set(&native.cache_salt, o.CacheSalt)
+	native.pin_prompt = flag(o.PinPrompt)
+	set(&native.pooling, o.Pooling)
+	set(&native.num_prompt_logprobs, o.NumPromptLogprobs)
+	set(&native.early_stopping, o.EarlyStopping)
+	set(&native.structure_kind, o.StructureKind)
+}
+
+// checkRanges refuses numbers that the fields of the C API cannot say.
+func (o *RequestOptions) checkRanges() error {
+	return cmp.Or(
+		inRange("MaxTokens", int(o.MaxTokens)),
+		inRange("MinTokens", int(o.MinTokens)),
+		inRange("TopK", int(o.TopK)),
+		inSignedRange("Priority", int(o.Priority)),
+		inRange("NumLogprobs", int(o.NumLogprobs)),
+		inRange("N", int(o.N)),
+		inRange("BeamWidth", int(o.BeamWidth)),
+		inRange("NumPromptLogprobs", int(o.NumPromptLogprobs)),
+		inSignedRange("StructureKind", int(o.StructureKind)),
+	)
+}
+
+// read sets the fields whose numbers are not those of plain, so that what is the library's default stays 0.
+func (o *RequestOptions) read(native, plain *C.nvllm_request_options) {
+	read(&o.Tag, native.tag, plain.tag)
+	read(&o.MaxTokens, native.max_tokens, plain.max_tokens)
+	read(&o.MinTokens, native.min_tokens, plain.min_tokens)
+	read(&o.Temperature, native.temperature, plain.temperature)
+	read(&o.TopP, native.top_p, plain.top_p)
+	read(&o.MinP, native.min_p, plain.min_p)
+	read(&o.TopK, native.top_k, plain.top_k)
+	read(&o.RepetitionPenalty, native.repetition_penalty, plain.repetition_penalty)
+	read(&o.PresencePenalty, native.presence_penalty, plain.presence_penalty)
+	read(&o.FrequencyPenalty, native.frequency_penalty, plain.frequency_penalty)
+	read(&o.Seed, native.seed, plain.seed)
+	o.IgnoreEOS = native.ignore_eos != 0
+	read(&o.Priority, native.priority, plain.priority)
+	read(&o.NumLogprobs, native.num_logprobs, plain.num_logprobs)
+	read(&o.N, native.n, plain.n)
+	read(&o.BeamWidth, native.beam_width, plain.beam_width)
+	read(&o.LengthPenalty, native.length_penalty, plain.length_penalty)
+	o.IncludeStop = native.include_stop != 0
+	o.MaxWait = time.Duration(native.max_wait_us) * time.Microsecond
+	read(&o.CacheSalt, native.cache_salt, plain.cache_salt)
+	o.PinPrompt = native.pin_prompt != 0
+	read(&o.Pooling, native.pooling, plain.pooling)
+	read(&o.NumPromptLogprobs, native.num_prompt_logprobs, plain.num_prompt_logprobs)
+	read(&o.EarlyStopping, native.early_stopping, plain.early_stopping)
+	read(&o.StructureKind, native.structure_kind, plain.structure_kind)
+}
+
+// Stats are counters since the engine opened, and gauges of now.
+type Stats struct {
+	// Forward passes.
+	Steps uint64
+
+	// Prompt tokens that were computed.
+	PromptTokens uint64
+
+	// Prompt tokens that were taken from the prefix cache, or from another completion.
+	CachedTokens uint64
+
+	// Tokens that were generated.
+	GeneratedTokens uint64
+
+	// Preemptions: how often a sequence had to give up its KV blocks.
+	Preemptions uint64
+
+	// Microseconds spent in forward passes.
+	StepMicros uint64
+
+	// Sequences that are running.
+	Running int
+
+	// Requests that are waiting; each of their completions counts.
+	Waiting int
+
+	// Blocks of the KV cache.
+	KVBlocksTotal int
+
+	// Blocks of the KV cache that sequences use or that are pinned.
+	KVBlocksUsed int
+
+	// Log messages that were dropped because no call took them, in the whole process.
+	LogMessagesDropped uint64
+
+	// Tokens that were looked up in the prefix cache: all tokens of a sequence each time it starts to run, so again after
+	// a preemption.
+	CacheQueries uint64
+
+	// Tokens that were found in the prefix cache and need not be computed.
+	CacheHits uint64
+
+	// Blocks that were evicted from the prefix cache.
+	CacheEvictions uint64
+
+	// Blocks reserved by pinned prompts; a block counts once per prompt that has it.
+	KVBlocksPinned int
+}
+
+func copyStats(native *C.nvllm_stats) (s Stats) {
+	s.Steps = uint64(native.steps)
+	s.PromptTokens = uint64(native.prompt_tokens)
+	s.CachedTokens = uint64(native.cached_tokens)
+	s.GeneratedTokens = uint64(native.generated_tokens)
+	s.Preemptions = uint64(native.preemptions)
+	s.StepMicros = uint64(native.step_time_us)
+	s.Running = int(native.running)
+	s.Waiting = int(native.waiting)
+	s.KVBlocksTotal = int(native.kv_blocks_total)
+	s.KVBlocksUsed = int(native.kv_blocks_used)
+	s.LogMessagesDropped = uint64(native.log_messages_dropped)
+	s.CacheQueries = uint64(native.prefix_cache_queries)
+	s.CacheHits = uint64(native.prefix_cache_hits)
+	s.CacheEvictions = uint64(native.prefix_cache_evictions)
+	s.KVBlocksPinned = int(native.kv_blocks_pinned)
+	return s
+}

@@ -1,0 +1,242 @@
+/* The ABI: every size, offset, value and prototype of nanovllm.h. scripts/header.sh appends to it and changes nothing that is
+ * here: a line that no longer holds is a break of the ABI. layout.c gives the lines their meaning.
+ */
+
+SIZE(nvllm_error, 512)
+FIELD(nvllm_error, status, 0)
+FIELD(nvllm_error, native_code, 4)
+FIELD(nvllm_error, message, 8)
+
+SIZE(nvllm_engine_config, 112)
+FIELD(nvllm_engine_config, struct_size, 0)
+FIELD(nvllm_engine_config, model_path, 8)
+FIELD(nvllm_engine_config, device, 16)
+FIELD(nvllm_engine_config, device_index, 20)
+FIELD(nvllm_engine_config, dtype, 24)
+FIELD(nvllm_engine_config, num_threads, 28)
+FIELD(nvllm_engine_config, max_model_len, 32)
+FIELD(nvllm_engine_config, max_num_seqs, 36)
+FIELD(nvllm_engine_config, max_batched_tokens, 40)
+FIELD(nvllm_engine_config, max_queue, 44)
+FIELD(nvllm_engine_config, kv_block_size, 48)
+FIELD(nvllm_engine_config, enable_prefix_cache, 52)
+FIELD(nvllm_engine_config, kv_cache_bytes, 56)
+FIELD(nvllm_engine_config, memory_utilization, 64)
+FIELD(nvllm_engine_config, tensor_parallel_size, 68)
+FIELD(nvllm_engine_config, enforce_eager, 72)
+FIELD(nvllm_engine_config, batch_invariant, 76)
+FIELD(nvllm_engine_config, seed, 80)
+FIELD(nvllm_engine_config, progress, 88)
+FIELD(nvllm_engine_config, progress_user_data, 96)
+FIELD(nvllm_engine_config, load_mode, 104)
+
+SIZE(nvllm_model_info, 80)
+FIELD(nvllm_model_info, struct_size, 0)
+FIELD(nvllm_model_info, vocab_size, 8)
+FIELD(nvllm_model_info, max_model_len, 12)
+FIELD(nvllm_model_info, num_layers, 16)
+FIELD(nvllm_model_info, hidden_size, 20)
+FIELD(nvllm_model_info, bos_token, 24)
+FIELD(nvllm_model_info, eos_token, 28)
+FIELD(nvllm_model_info, num_parameters, 32)
+FIELD(nvllm_model_info, weight_bytes, 40)
+FIELD(nvllm_model_info, kv_cache_bytes, 48)
+FIELD(nvllm_model_info, num_kv_blocks, 56)
+FIELD(nvllm_model_info, kv_block_size, 60)
+FIELD(nvllm_model_info, device, 64)
+FIELD(nvllm_model_info, device_index, 68)
+FIELD(nvllm_model_info, max_num_seqs, 72)
+FIELD(nvllm_model_info, max_batched_tokens, 76)
+
+SIZE(nvllm_request_options, 200)
+FIELD(nvllm_request_options, struct_size, 0)
+FIELD(nvllm_request_options, tag, 8)
+FIELD(nvllm_request_options, max_tokens, 16)
+FIELD(nvllm_request_options, min_tokens, 20)
+FIELD(nvllm_request_options, temperature, 24)
+FIELD(nvllm_request_options, top_p, 28)
+FIELD(nvllm_request_options, min_p, 32)
+FIELD(nvllm_request_options, top_k, 36)
+FIELD(nvllm_request_options, repetition_penalty, 40)
+FIELD(nvllm_request_options, presence_penalty, 44)
+FIELD(nvllm_request_options, frequency_penalty, 48)
+FIELD(nvllm_request_options, seed, 56)
+FIELD(nvllm_request_options, ignore_eos, 64)
+FIELD(nvllm_request_options, priority, 68)
+FIELD(nvllm_request_options, stop, 72)
+FIELD(nvllm_request_options, num_stop, 80)
+FIELD(nvllm_request_options, stop_tokens, 88)
+FIELD(nvllm_request_options, num_stop_tokens, 96)
+FIELD(nvllm_request_options, bias_tokens, 104)
+FIELD(nvllm_request_options, bias_values, 112)
+FIELD(nvllm_request_options, num_bias, 120)
+FIELD(nvllm_request_options, num_logprobs, 128)
+FIELD(nvllm_request_options, n, 132)
+FIELD(nvllm_request_options, beam_width, 136)
+FIELD(nvllm_request_options, length_penalty, 140)
+FIELD(nvllm_request_options, include_stop, 144)
+FIELD(nvllm_request_options, max_wait_us, 152)
+FIELD(nvllm_request_options, cache_salt, 160)
+FIELD(nvllm_request_options, pin_prompt, 168)
+FIELD(nvllm_request_options, pooling, 172)
+FIELD(nvllm_request_options, num_prompt_logprobs, 176)
+FIELD(nvllm_request_options, early_stopping, 180)
+FIELD(nvllm_request_options, structure, 184)
+FIELD(nvllm_request_options, structure_kind, 192)
+
+SIZE(nvllm_step_result, 48)
+FIELD(nvllm_step_result, struct_size, 0)
+FIELD(nvllm_step_result, num_outputs, 8)
+FIELD(nvllm_step_result, num_running, 12)
+FIELD(nvllm_step_result, num_waiting, 16)
+FIELD(nvllm_step_result, num_iterations, 20)
+FIELD(nvllm_step_result, in_flight, 24)
+FIELD(nvllm_step_result, prefill_tokens, 28)
+FIELD(nvllm_step_result, decode_tokens, 32)
+FIELD(nvllm_step_result, elapsed_us, 40)
+
+SIZE(nvllm_output, 184)
+FIELD(nvllm_output, struct_size, 0)
+FIELD(nvllm_output, request_id, 8)
+FIELD(nvllm_output, tag, 16)
+FIELD(nvllm_output, token_ids, 24)
+FIELD(nvllm_output, num_token_ids, 32)
+FIELD(nvllm_output, text, 40)
+FIELD(nvllm_output, text_len, 48)
+FIELD(nvllm_output, index, 56)
+FIELD(nvllm_output, finish_reason, 60)
+FIELD(nvllm_output, status, 64)
+FIELD(nvllm_output, prompt_tokens, 68)
+FIELD(nvllm_output, cached_tokens, 72)
+FIELD(nvllm_output, completion_tokens, 76)
+FIELD(nvllm_output, time_to_first_token_us, 80)
+FIELD(nvllm_output, logprobs, 88)
+FIELD(nvllm_output, top_tokens, 96)
+FIELD(nvllm_output, top_logprobs, 104)
+FIELD(nvllm_output, cumulative_logprob, 112)
+FIELD(nvllm_output, error_message, 120)
+FIELD(nvllm_output, embedding, 128)
+FIELD(nvllm_output, embedding_len, 136)
+FIELD(nvllm_output, num_logprobs, 144)
+FIELD(nvllm_output, num_prompt_logprobs, 148)
+FIELD(nvllm_output, prompt_logprobs, 152)
+FIELD(nvllm_output, prompt_top_tokens, 160)
+FIELD(nvllm_output, prompt_top_logprobs, 168)
+FIELD(nvllm_output, score, 176)
+
+SIZE(nvllm_progress, 48)
+FIELD(nvllm_progress, struct_size, 0)
+FIELD(nvllm_progress, finished, 8)
+FIELD(nvllm_progress, total, 16)
+FIELD(nvllm_progress, prefill_tokens_per_s, 24)
+FIELD(nvllm_progress, decode_tokens_per_s, 32)
+FIELD(nvllm_progress, elapsed_us, 40)
+
+SIZE(nvllm_stats, 112)
+FIELD(nvllm_stats, struct_size, 0)
+FIELD(nvllm_stats, steps, 8)
+FIELD(nvllm_stats, prompt_tokens, 16)
+FIELD(nvllm_stats, cached_tokens, 24)
+FIELD(nvllm_stats, generated_tokens, 32)
+FIELD(nvllm_stats, preemptions, 40)
+FIELD(nvllm_stats, step_time_us, 48)
+FIELD(nvllm_stats, running, 56)
+FIELD(nvllm_stats, waiting, 60)
+FIELD(nvllm_stats, kv_blocks_total, 64)
+FIELD(nvllm_stats, kv_blocks_used, 68)
+FIELD(nvllm_stats, log_messages_dropped, 72)
+FIELD(nvllm_stats, prefix_cache_queries, 80)
+FIELD(nvllm_stats, prefix_cache_hits, 88)
+FIELD(nvllm_stats, prefix_cache_evictions, 96)
+FIELD(nvllm_stats, kv_blocks_pinned, 104)
+
+VALUE(NVLLM_OK, 0)
+VALUE(NVLLM_NO_OUTPUT, 1)
+VALUE(NVLLM_ERR_INVALID_ARGUMENT, -1)
+VALUE(NVLLM_ERR_BUFFER_TOO_SMALL, -2)
+VALUE(NVLLM_ERR_BUSY, -3)
+VALUE(NVLLM_ERR_PANIC, -4)
+VALUE(NVLLM_ERR_NOT_FOUND, -5)
+VALUE(NVLLM_ERR_OUT_OF_MEMORY, -6)
+VALUE(NVLLM_ERR_IO, -7)
+VALUE(NVLLM_ERR_MODEL, -8)
+VALUE(NVLLM_ERR_DEVICE, -9)
+VALUE(NVLLM_ERR_CANCELLED, -10)
+VALUE(NVLLM_ERR_UNSUPPORTED, -11)
+VALUE(NVLLM_ERR_QUEUE_FULL, -12)
+VALUE(NVLLM_ERR_CONTEXT_LENGTH, -13)
+
+VALUE(NVLLM_LOG_OFF, 0)
+VALUE(NVLLM_LOG_ERROR, 1)
+VALUE(NVLLM_LOG_WARN, 2)
+VALUE(NVLLM_LOG_INFO, 3)
+VALUE(NVLLM_LOG_DEBUG, 4)
+
+VALUE(NVLLM_DEVICE_AUTO, 0)
+VALUE(NVLLM_DEVICE_CPU, 1)
+VALUE(NVLLM_DEVICE_CUDA, 2)
+
+VALUE(NVLLM_DTYPE_AUTO, 0)
+VALUE(NVLLM_DTYPE_F32, 1)
+VALUE(NVLLM_DTYPE_F16, 2)
+VALUE(NVLLM_DTYPE_BF16, 3)
+
+VALUE(NVLLM_LOAD_MAP, 0)
+VALUE(NVLLM_LOAD_READ, 1)
+
+VALUE(NVLLM_POOLING_NONE, 0)
+VALUE(NVLLM_POOLING_LAST, 1)
+VALUE(NVLLM_POOLING_MEAN, 2)
+
+VALUE(NVLLM_STRUCTURE_NONE, 0)
+VALUE(NVLLM_STRUCTURE_JSON_SCHEMA, 1)
+VALUE(NVLLM_STRUCTURE_REGEX, 2)
+VALUE(NVLLM_STRUCTURE_LARK, 3)
+
+VALUE(NVLLM_FINISH_NONE, 0)
+VALUE(NVLLM_FINISH_STOP, 1)
+VALUE(NVLLM_FINISH_LENGTH, 2)
+VALUE(NVLLM_FINISH_CANCELLED, 3)
+VALUE(NVLLM_FINISH_ERROR, 4)
+VALUE(NVLLM_FINISH_EXPIRED, 5)
+
+VALUE(NVLLM_TOKENIZE_ADD_SPECIAL, 1)
+VALUE(NVLLM_TOKENIZE_PARSE_SPECIAL, 2)
+
+const char *nvllm_status_name(nvllm_status);
+const char *nvllm_version(void);
+uint32_t nvllm_abi_version(void);
+const char *nvllm_build_info(void);
+typedef void (*nvllm_log_fn)(int32_t, const char *, size_t, void *);
+void nvllm_set_log_callback(nvllm_log_fn, void *, int32_t);
+typedef int32_t (*nvllm_progress_fn)(float, void *);
+void nvllm_engine_config_init(nvllm_engine_config *, size_t);
+nvllm_status nvllm_engine_new(const nvllm_engine_config *, nvllm_engine **, nvllm_error *);
+void nvllm_engine_free(nvllm_engine *);
+nvllm_status nvllm_engine_model_info(const nvllm_engine *, nvllm_model_info *, nvllm_error *);
+void nvllm_request_options_init(nvllm_request_options *, size_t);
+nvllm_status nvllm_default_options(const nvllm_engine *, nvllm_request_options *, nvllm_error *);
+nvllm_status nvllm_add_request(nvllm_engine *, const char *, size_t, const nvllm_request_options *, uint64_t *, nvllm_error *);
+nvllm_status nvllm_add_request_tokens(nvllm_engine *, const uint32_t *, size_t, const nvllm_request_options *, uint64_t *, nvllm_error *);
+nvllm_status nvllm_cancel(nvllm_engine *, uint64_t);
+typedef int32_t (*nvllm_output_fn)(const nvllm_output *, void *);
+nvllm_status nvllm_step(nvllm_engine *, uint64_t, nvllm_step_result *, nvllm_error *);
+int32_t nvllm_is_finished(const nvllm_engine *);
+nvllm_status nvllm_poll_output(nvllm_engine *, nvllm_output *, nvllm_error *);
+nvllm_status nvllm_set_output_callback(nvllm_engine *, nvllm_output_fn, void *, nvllm_error *);
+typedef int32_t (*nvllm_generate_progress_fn)(const nvllm_progress *, void *);
+nvllm_status nvllm_generate(nvllm_engine *, const char *const *, const size_t *, size_t, const nvllm_request_options *const *, size_t, nvllm_generate_progress_fn, void *, nvllm_result **, nvllm_error *);
+nvllm_status nvllm_generate_tokens(nvllm_engine *, const uint32_t *const *, const size_t *, size_t, const nvllm_request_options *const *, size_t, nvllm_generate_progress_fn, void *, nvllm_result **, nvllm_error *);
+size_t nvllm_result_count(const nvllm_result *);
+nvllm_status nvllm_result_get(const nvllm_result *, size_t, nvllm_output *);
+void nvllm_result_free(nvllm_result *);
+nvllm_status nvllm_reset_prefix_cache(nvllm_engine *, nvllm_error *);
+nvllm_status nvllm_release_prefix(nvllm_engine *, uint64_t);
+nvllm_status nvllm_save_prefix(nvllm_engine *, const uint32_t *, size_t, uint64_t, uint8_t *, size_t, size_t *, size_t *, nvllm_error *);
+nvllm_status nvllm_restore_prefix(nvllm_engine *, const uint8_t *, size_t, size_t *, nvllm_error *);
+nvllm_status nvllm_fork(nvllm_engine *, uint64_t, uint32_t, const nvllm_request_options *, uint64_t *, nvllm_error *);
+nvllm_status nvllm_tokenize(const nvllm_engine *, const char *, size_t, uint32_t, uint32_t *, size_t, size_t *, nvllm_error *);
+nvllm_status nvllm_detokenize(const nvllm_engine *, const uint32_t *, size_t, uint32_t, char *, size_t, size_t *, nvllm_error *);
+nvllm_status nvllm_apply_chat_template(const nvllm_engine *, const char *, size_t, const char *, size_t, char *, size_t, size_t *, nvllm_error *);
+nvllm_status nvllm_get_stats(const nvllm_engine *, nvllm_stats *, nvllm_error *);
+nvllm_status nvllm_metrics_text(const nvllm_engine *, char *, size_t, size_t *, nvllm_error *);
