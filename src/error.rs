@@ -1,6 +1,6 @@
-//! Everything that can go wrong without being a bug.
+//! What can fail without being a bug, and what does the message say?
 //!
-//! A variant carries the facts its message needs. The message says what was wanted, what there was, and which knob
+//! A variant carries the facts that its message needs. The message says what was wanted, what there was, and which option
 //! changes it. Bugs are panics; "not now" is an `Option`.
 
 use crate::batch::TokenId;
@@ -11,11 +11,11 @@ use std::path::PathBuf;
 /// The result of anything that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An empty vector that grows to `len` values without allocating: for sizes that an option or a model decides.
+/// An empty vector that grows to `len` values without allocating: for sizes that an option or a model determines.
 ///
 /// # Errors
 ///
-/// [`Error::OutOfMemory`] of these words, where an ordinary vector would end the process.
+/// [`Error::OutOfMemory`] with `what` and `knob`, where an ordinary vector would end the process.
 pub fn room<T>(len: usize, what: &'static str, knob: &'static str) -> Result<Vec<T>> {
     let mut values = Vec::new();
     let bytes = len.saturating_mul(size_of::<T>()) as u64;
@@ -23,7 +23,11 @@ pub fn room<T>(len: usize, what: &'static str, knob: &'static str) -> Result<Vec
     Ok(values)
 }
 
-/// `len` times `value`, as [`room`].
+/// A vector of `len` copies of `value`.
+///
+/// # Errors
+///
+/// As [`room`].
 pub fn filled<T: Clone>(value: T, len: usize, what: &'static str, knob: &'static str) -> Result<Vec<T>> {
     let mut values = room(len, what, knob)?;
     values.resize(len, value);
@@ -43,9 +47,9 @@ pub enum Error {
         /// `max_model_len`.
         limit: usize,
     },
-    /// The request can never run, and its prompt was not tokenized to its end.
+    /// The request can never run. The rest of its prompt was not tokenized.
     PromptFarTooLong {
-        /// Tokens that the prompt has at least.
+        /// Minimum number of tokens of the prompt.
         tokens: usize,
         /// `max_model_len`.
         limit: usize,
@@ -61,12 +65,12 @@ pub enum Error {
     },
     /// The request needs more KV blocks than exist.
     RequestTooLarge {
-        /// Tokens it may reach.
+        /// Maximum length that the request may reach.
         tokens: usize,
-        /// Tokens that the whole pool holds.
+        /// Tokens that the whole KV cache holds.
         pool_tokens: usize,
     },
-    /// The blocks of the prompt may not be pinned besides those that are.
+    /// The blocks of the prompt exceed those that may still be pinned.
     PinsFull {
         /// Full blocks of the prompt.
         blocks: usize,
@@ -75,27 +79,27 @@ pub enum Error {
         /// Blocks that may be pinned.
         limit: usize,
     },
-    /// The request finds no room beside those that wait.
+    /// The queue has no room for the request.
     QueueFull {
-        /// `max_queue`, or how many the library bears.
+        /// `max_queue`, or the library's own limit.
         limit: usize,
-        /// Completions that wait.
+        /// Completions that are queued.
         waiting: usize,
         /// Completions of the request.
         wanted: usize,
     },
     /// A request or a file asks for more than a limit allows.
     Limit {
-        /// What there is too much of: a field's name in the header.
+        /// What exceeds the limit: a field's name in the header.
         field: &'static str,
-        /// How much there is.
+        /// Its value.
         found: usize,
-        /// How much there may be.
+        /// Its maximum.
         limit: usize,
         /// The limit's name in the header, or the option that sets it.
         name: &'static str,
     },
-    /// An option of a request or an engine has a value that makes no sense.
+    /// An option of a request or an engine has an invalid value.
     Option {
         /// The field's name in the header.
         field: &'static str,
@@ -108,7 +112,7 @@ pub enum Error {
     NotUtf8 {
         /// Which argument.
         what: &'static str,
-        /// Bytes up to the first bad one.
+        /// Bytes before the first invalid one.
         valid_bytes: usize,
     },
     /// No request of this id is alive.
@@ -116,58 +120,58 @@ pub enum Error {
         /// The id.
         id: u64,
     },
-    /// Bytes that are no prefix which this engine can take up.
+    /// Bytes that are not a prefix which this engine can restore.
     SavedPrefix {
-        /// What is wrong with them.
+        /// The property that does not agree.
         what: &'static str,
         /// Its value in the bytes.
         found: String,
-        /// What it should be.
+        /// The value that is required.
         wanted: String,
     },
-    /// The prefix cache knows none of these tokens.
+    /// The prefix cache has no block of these tokens.
     NotCached {
-        /// How many they are.
+        /// Number of tokens.
         tokens: usize,
-        /// Tokens of a block: less are never known.
+        /// Tokens per block. Only full blocks are cached.
         block_size: usize,
     },
     /// A prefix needs more blocks than are free now.
     NoFreeBlocks {
-        /// Blocks that it needs.
+        /// Blocks that the prefix needs.
         blocks: usize,
         /// Blocks that are free.
         free: usize,
     },
-    /// No prompt is pinned by that request.
+    /// The request pins no prompt.
     UnknownPin {
         /// The request's id.
         id: u64,
     },
-    /// The model folder brings no tokenizer, so text is not understood.
+    /// The model folder has no tokenizer, so text is not supported.
     NoTokenizer,
-    /// The model folder brings no chat template.
+    /// The model folder has no chat template.
     NoChatTemplate,
-    /// The chat template refused the messages, or is broken.
+    /// The chat template refused the messages, or is invalid.
     ChatTemplate {
-        /// The template engine's words.
+        /// The message of the template engine.
         reason: String,
     },
     /// The tokenizer refused the text.
     Tokenizer {
-        /// The tokenizer's words.
+        /// The message of the tokenizer.
         reason: String,
     },
-    /// The structure that a request asks for cannot be used.
+    /// The structure of a request cannot be used.
     Structure {
-        /// What its text should have been.
+        /// The kind of structure that its text should have been.
         what: &'static str,
         /// What is wrong with it.
         reason: String,
     },
-    /// An answer cannot go on in the structure that its request asked for.
+    /// A completion cannot continue in the structure of its request.
     StructureLost {
-        /// Tokens that it has.
+        /// Tokens of the completion.
         tokens: usize,
         /// What stopped it.
         reason: String,
@@ -188,21 +192,21 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// A file of the model folder is not what it should be.
+    /// A file of the model folder is invalid.
     ModelFile {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// A model of a kind this library does not know.
+    /// A model of a kind that this library does not support.
     Architecture {
-        /// What config.json says.
+        /// The architecture in config.json.
         found: String,
-        /// What the library knows.
+        /// The architectures that this library supports.
         known: &'static [&'static str],
     },
-    /// The model wants something this library does not do, such as an unknown rope_scaling.
+    /// The model has a setting that this library does not support, such as an unknown rope_scaling.
     UnsupportedModel {
         /// The setting in config.json.
         setting: &'static str,
@@ -218,7 +222,7 @@ pub enum Error {
         /// The shape it should have.
         shape: Vec<usize>,
     },
-    /// A tensor has another shape than the config says.
+    /// A tensor has another shape than config.json implies.
     TensorShape {
         /// Its name.
         name: String,
@@ -241,25 +245,25 @@ pub enum Error {
         /// Bytes of one block.
         block_bytes: u64,
     },
-    /// Memory that was asked for could not be had.
+    /// Memory could not be allocated.
     OutOfMemory {
-        /// For what.
+        /// What the memory is for.
         what: &'static str,
-        /// How much.
+        /// Size of the allocation.
         bytes: u64,
         /// The option that makes it smaller.
         knob: &'static str,
     },
-    /// The system refused a thread.
+    /// The system refused to start a thread.
     NoThread {
-        /// What it was to do: the end of its name.
+        /// The purpose of the thread: the end of its name.
         purpose: String,
         /// The system's answer.
         source: std::io::Error,
     },
     /// A feature that this build or device does not have.
     Unsupported {
-        /// What was asked for, and what to use instead.
+        /// What was requested, and what to use instead.
         what: String,
     },
     /// A device call failed. The engine cannot be used any more.
@@ -269,7 +273,7 @@ pub enum Error {
         /// The device's error code.
         code: i32,
     },
-    /// A progress callback said stop.
+    /// A progress callback cancelled the call.
     Cancelled,
 }
 
@@ -280,13 +284,13 @@ impl fmt::Display for Error {
             Error::PromptTooLong { tokens, limit } => {
                 write!(
                     f,
-                    "prompt has {tokens} tokens, but max_model_len is {limit} and one place is kept for the answer"
+                    "prompt has {tokens} tokens, but max_model_len is {limit}, of which one is reserved for the completion"
                 )
             }
             Error::PromptFarTooLong { tokens, limit } => {
                 write!(
                     f,
-                    "prompt has at least {tokens} tokens, but max_model_len is {limit} and one place is kept for the answer"
+                    "prompt has at least {tokens} tokens, but max_model_len is {limit}, of which one is reserved for the completion"
                 )
             }
             Error::TokenOutOfRange { token, index, vocab_size } => {
@@ -298,16 +302,16 @@ impl fmt::Display for Error {
             ),
             Error::PinsFull { blocks, pinned, limit } => write!(
                 f,
-                "pin_prompt asks for {blocks} KV blocks, but of the {limit} that max_model_len leaves {pinned} are pinned: release a prefix, raise kv_cache_bytes or lower max_model_len"
+                "pin_prompt asks for {blocks} KV blocks, but {pinned} of the {limit} that may be pinned are taken: release a prefix, raise kv_cache_bytes or lower max_model_len"
             ),
             Error::QueueFull { limit: limits::QUEUED_COMPLETIONS, waiting, wanted } => write!(
                 f,
-                "{waiting} completions have not ended, and with {wanted} more they are over {} (NVLLM_MAX_QUEUED_COMPLETIONS): step the engine",
+                "{waiting} completions have not ended, and {wanted} more would exceed {} (NVLLM_MAX_QUEUED_COMPLETIONS): step the engine",
                 limits::QUEUED_COMPLETIONS
             ),
             Error::QueueFull { limit, waiting, wanted } => write!(
                 f,
-                "max_queue is {limit}, which leaves no room for {wanted} more: {waiting} requests wait already: step the engine or raise max_queue"
+                "max_queue is {limit}, but {waiting} completions are queued and this request adds {wanted}: step the engine or raise max_queue"
             ),
             Error::Limit { field, found, limit, name } => {
                 write!(f, "{field} is {found}, but must be at most {limit} ({name})")
@@ -316,23 +320,24 @@ impl fmt::Display for Error {
             Error::NotUtf8 { what, valid_bytes } => {
                 write!(f, "{what} is not UTF-8: the byte at offset {valid_bytes} is invalid")
             }
-            Error::UnknownRequest { id } => write!(f, "request {id} is not alive: it has ended or never was"),
+            Error::UnknownRequest { id } => write!(f, "request {id} is not alive: it has ended or was never added"),
             Error::SavedPrefix { what, found, wanted } => {
-                write!(f, "the saved prefix does not fit: its {what} is {found}, but must be {wanted}")
+                write!(f, "the saved prefix cannot be restored: its {what} is {found}, but must be {wanted}")
             }
             Error::NotCached { tokens, block_size } => write!(
                 f,
-                "the prefix cache has no block of these {tokens} tokens: whole blocks of {block_size} are kept, by their cache_salt"
+                "the prefix cache has no block of these {tokens} tokens: it holds full blocks of {block_size} tokens, separately for each cache_salt"
             ),
             Error::NoFreeBlocks { blocks, free } => write!(
                 f,
-                "the prefix takes {blocks} KV blocks, but {free} are free: let requests end, release pinned prompts or raise kv_cache_bytes"
+                "the prefix needs {blocks} KV blocks, but {free} are free: step until requests have ended, release pinned prompts or raise kv_cache_bytes"
             ),
-            Error::UnknownPin { id } => {
-                write!(f, "request {id} pins no prompt: it was released, was not to be pinned, or ended too early")
-            }
+            Error::UnknownPin { id } => write!(
+                f,
+                "request {id} pins no prompt: it was added without pin_prompt, its prefix was released, or it ended before its prompt was computed"
+            ),
             Error::NoTokenizer => {
-                write!(f, "the model folder has no tokenizer.json, so only token ids are understood")
+                write!(f, "the model folder has no tokenizer.json, so text is not supported: use token ids")
             }
             Error::NoChatTemplate => write!(
                 f,
@@ -341,19 +346,19 @@ impl fmt::Display for Error {
             Error::ChatTemplate { reason } => write!(f, "chat template: {reason}"),
             Error::Tokenizer { reason } => write!(f, "tokenizer: {reason}"),
             Error::Structure { what, reason } => {
-                write!(f, "structure is no {what} that this library can follow: {reason}")
+                write!(f, "structure is not a {what} that this library supports: {reason}")
             }
             Error::StructureLost { tokens, reason } => {
-                write!(f, "structure: after {tokens} tokens the answer cannot go on: {reason}")
+                write!(f, "structure: the completion cannot continue after {tokens} tokens: {reason}")
             }
             Error::Json { what, reason } => write!(f, "{what}: {reason}"),
             Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
             Error::ModelFile { path, reason } => write!(f, "{}: {reason}", path.display()),
             Error::Architecture { found, known } => {
-                write!(f, "architecture {found} is not known; known are {}", known.join(", "))
+                write!(f, "architecture {found} is not supported; supported architectures: {}", known.join(", "))
             }
             Error::UnsupportedModel { setting, value, supported } => {
-                write!(f, "config.json: {setting} is {value}, but supported is {supported}")
+                write!(f, "config.json: {setting} is {value}, but this library supports {supported}")
             }
             Error::MissingTensor { name, shape } => {
                 write!(f, "tensor {name} of shape {shape:?} is missing from the model folder")
@@ -369,12 +374,12 @@ impl fmt::Display for Error {
                 "the KV cache may take {bytes} bytes, but one block takes {block_bytes}: raise kv_cache_bytes or memory_utilization"
             ),
             Error::OutOfMemory { what, bytes, knob } => {
-                write!(f, "no memory for {what} of {bytes} bytes: lower {knob}")
+                write!(f, "not enough memory for {what} of {bytes} bytes: lower {knob}")
             }
             Error::NoThread { purpose, source } => {
                 write!(
                     f,
-                    "no thread could be started for {purpose}: {source}; raise the process's limit on threads or memory"
+                    "could not start a thread for {purpose}: {source}; raise the process's limit on threads or memory"
                 )
             }
             Error::Unsupported { what } => write!(f, "{what}"),

@@ -158,7 +158,7 @@ fn pins_leave_every_request_its_blocks_and_more_pins_are_refused() {
     let error = front.add_request(Prompt::Tokens(&prompt(1, 12)), pinned(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "pin_prompt asks for 3 KV blocks, but of the 4 that max_model_len leaves 2 are pinned: release a prefix, raise \
+        "pin_prompt asks for 3 KV blocks, but 2 of the 4 that may be pinned are taken: release a prefix, raise \
          kv_cache_bytes or lower max_model_len"
     );
     run(&mut engine, &prompt(1, 11), pinned(1));

@@ -191,7 +191,10 @@ fn bytes_of_another_model_or_block_size_are_refused() {
     assert_eq!(refusal(&mut other_model, &bytes), "fingerprint of the model");
     let limits = BatchLimits { block_size: 8, ..shape(32, 1).limits };
     let message = open(Shape { limits, ..shape(32, 1) }).restore_prefix(&bytes).unwrap_err().to_string();
-    assert_eq!(message, "the saved prefix does not fit: its kv_block_size is 4, but must be 8, as in this engine");
+    assert_eq!(
+        message,
+        "the saved prefix cannot be restored: its kv_block_size is 4, but must be 8, as in this engine"
+    );
 }
 
 #[test]

@@ -355,7 +355,7 @@ fn a_structure_that_cannot_be_followed_is_refused_with_the_reason() {
     for (structure, kind, reason) in cases {
         let refused = engine.front().add_request(Prompt::Tokens(&[1]), params(structure.clone(), 1));
         let message = refused.map(|_| "accepted".to_owned()).unwrap_or_else(|error| error.to_string());
-        assert!(message.starts_with(&format!("structure is no {kind} that")), "{structure:?}: {message}");
+        assert!(message.starts_with(&format!("structure is not a {kind} that")), "{structure:?}: {message}");
         assert!(message.contains(reason), "{structure:?}: {message}");
         assert!(!message.contains('\n'), "{message}");
     }
@@ -391,7 +391,8 @@ fn an_answer_whose_grammar_outgrows_its_limits_ends_alone_and_says_why() {
     let answers = run(&mut engine, Budget::OnePass);
     let error = &answers[&(lost, 0)];
     assert_eq!(error.finish, "Error");
-    let after = format!("structure: after {} tokens the answer cannot go on: its lexer created ", error.tokens.len());
+    let after =
+        format!("structure: the completion cannot continue after {} tokens: its lexer created ", error.tokens.len());
     assert!(error.error.starts_with(&after), "{error:?}");
     assert_eq!(answers[&(same, 0)].finish, "Length");
     assert_eq!(answers[&(other, 0)].finish, "Stop");

@@ -321,8 +321,9 @@ fn what_is_made_to_take_long_is_answered_in_time_and_the_engine_goes_on() {
             (Err(error), Refused(_) | Either) => {
                 let message = error.to_string();
                 let reason = if let Refused(reason) = wanted { reason } else { "" };
-                let begins =
-                    ["structure is no ", "the length of structure is "].iter().any(|begin| message.starts_with(begin));
+                let begins = ["structure is not a ", "the length of structure is "]
+                    .iter()
+                    .any(|begin| message.starts_with(begin));
                 assert!(begins && message.contains(reason), "{name}: {message}");
                 assert!(
                     message.len() < 500 && !message.contains(['\n', '<']) || reason == "regex",

@@ -21,14 +21,14 @@ printf 'version of a pointer\n' >"$work/model.safetensors"
 says "$work" | quoted "/model.safetensors: is not a whole safetensors file"
 cp "$model/model.safetensors" "$work"
 rm "$work/tokenizer.json"
-says "$work" | quoted "the model folder has no tokenizer.json, so only token ids are understood"
+says "$work" | quoted "the model folder has no tokenizer.json, so text is not supported"
 sed -i 's/Qwen3ForCausalLM/MixtralForCausalLM/; s/"qwen3"/"mixtral"/' "$work/config.json"
-says "$work" | quoted "architecture MixtralForCausalLM is not known"
+says "$work" | quoted "architecture MixtralForCausalLM is not supported"
 says "$model" "$(awk 'BEGIN { for (i = 0; i < 9000; i++) printf "prime " }')" | tail -n 3 |
     quoted "prompt has " ", but max_model_len is 4096"
 
 # The others, as the source spells them.
-for part in "but the whole KV cache holds" "requests wait already: step the engine or raise max_queue"; do
+for part in "but the whole KV cache holds" "completions are queued and this request adds"; do
     grep -qF "$part" "$readme" && grep -qF "$part" "$3/src/error.rs" || { echo "readme.sh: $part" >&2; failures=$((failures + 1)); }
 done
 exit "$failures"
