@@ -1,4 +1,4 @@
-/* How alike texts are: each becomes an embedding, and its cosine with that of the first is printed.
+/* Similarity of texts: computes an embedding of each text and prints its cosine similarity to the first one.
  *
  *   embed MODEL_FOLDER TEXT TEXT...
  */

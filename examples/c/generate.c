@@ -1,4 +1,4 @@
-/* Answers each prompt on the command line, as one turn of a conversation.
+/* Completes each prompt on the command line, as one turn of a conversation.
  *
  *   generate [--max-tokens N] [--temperature T] [--threads N] MODEL_FOLDER PROMPT...
  */
@@ -57,7 +57,7 @@ static struct arguments parse_arguments(int argc, char **argv) {
   return arguments;
 }
 
-/* A bar that is redrawn on a terminal; in a file or a pipe it would only be noise. */
+/* A progress bar that is redrawn on a terminal. Nothing is printed into a file or a pipe. */
 static void draw_bar(const char *label, double fraction, const char *note) {
   enum { WIDTH = 30 };
   char bar[WIDTH + 1];
@@ -101,7 +101,7 @@ static nvllm_engine *open_engine(const struct arguments *arguments) {
   return engine;
 }
 
-/* The options are those that the model recommends, with what the arguments change. */
+/* The options that the model recommends, with the changes that the arguments ask for. */
 static nvllm_result *answer(nvllm_engine *engine, const struct arguments *arguments, char **prompts) {
   nvllm_error error;
   nvllm_result *result;
@@ -119,7 +119,7 @@ static nvllm_result *answer(nvllm_engine *engine, const struct arguments *argume
   return result;
 }
 
-/* Prints all answers, and returns how many prompts had none. */
+/* Prints all completions, and returns the number of prompts that have none. */
 static int print_answers(const nvllm_result *result, char **prompts) {
   int failures = 0;
   for (size_t i = 0; i < nvllm_result_count(result); i++) {

@@ -1,4 +1,4 @@
-/* Answers each prompt with JSON that a schema accepts.
+/* Completes each prompt with JSON that conforms to a schema.
  *
  *   json MODEL_FOLDER SCHEMA PROMPT...
  *
@@ -16,7 +16,7 @@ static nvllm_engine *open_engine(const char *folder) {
   return engine;
 }
 
-/* All prompts have the schema, so it is compiled once, and a bad one is refused here with the reason. */
+/* All prompts share the schema, so it is compiled once. An invalid schema is refused here with the reason. */
 static nvllm_result *answer(nvllm_engine *engine, const char *schema, char **prompts, size_t num_prompts) {
   nvllm_error error;
   nvllm_result *result;
@@ -31,7 +31,7 @@ static nvllm_result *answer(nvllm_engine *engine, const char *schema, char **pro
   return result;
 }
 
-/* Prints the answers, one a line, and returns how many are no complete JSON. */
+/* Prints one completion per line, and returns the number of those that are not complete JSON. */
 static int print_answers(const nvllm_result *result) {
   int failures = 0;
   for (size_t i = 0; i < nvllm_result_count(result); i++) {

@@ -1,8 +1,8 @@
-/* An engine inside a program's own poll() loop: lines are read while answers are computed, all in one thread.
+/* An engine inside a program's own poll() loop: one thread reads lines and computes completions.
  *
  *   poll_loop MODEL_FOLDER
  *
- * Each line is a prompt; all run at once. An answer is printed with its line's number when it is complete.
+ * Each line is a prompt, and all of them run at once. A completion is printed with its line number when it is complete.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "prompt.h"
@@ -11,10 +11,10 @@
 #include <poll.h>
 #include <unistd.h>
 
-/* How long a step may keep the loop from its other work. */
+/* Time budget of a step, during which the loop does no other work. */
 enum { STEP_BUDGET_US = 5000 };
 
-/* An answer that grows; its address is the request's tag. */
+/* A completion in progress; its address is the request's tag. */
 struct answer {
   size_t line;
   size_t len;
@@ -48,7 +48,7 @@ static void begin_answer(nvllm_engine *engine, const char *line, size_t number) 
   free(prompt);
 }
 
-/* Begins an answer for each whole line that has come; answers whether the input goes on. */
+/* Adds a request for each complete line that has arrived; returns whether the input continues. */
 static int read_lines(nvllm_engine *engine) {
   static char buffer[4096];
   static size_t held, lines;
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
 
   int input_goes_on = 1;
   while (input_goes_on || !nvllm_is_finished(engine)) {
-    /* Without work the loop sleeps until a line comes; with work it only looks whether one has. */
+    /* Without work, poll() waits for a line; with work, it returns at once. */
     struct pollfd input = {STDIN_FILENO, POLLIN, 0};
     int timeout = nvllm_is_finished(engine) ? -1 : 0;
     if (input_goes_on && poll(&input, 1, timeout) > 0) input_goes_on = read_lines(engine);

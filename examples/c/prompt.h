@@ -1,4 +1,4 @@
-/* What the examples share: a prompt from a user's text, and an end with a message. */
+/* Shared by the examples: a prompt from a user's text, and an exit with an error message. */
 #ifndef EXAMPLES_PROMPT_H
 #define EXAMPLES_PROMPT_H
 
@@ -38,7 +38,7 @@ static inline char *conversation(const char *text) {
   return json;
 }
 
-/* What the model reads for a user's text, by its chat template; the caller frees it. */
+/* The prompt for a user's text, by the model's chat template; the caller frees it. */
 static inline char *apply_template(const nvllm_engine *engine, const char *text) {
   nvllm_error error;
   char *messages = conversation(text);

@@ -1,13 +1,13 @@
-/* A conversation that outlives its process: keys and values of all that was said are kept in a file.
+/* A conversation that continues in a later process: the keys and values of all its tokens are stored in a file.
  *
  *   save_prefix MODEL_FOLDER FILE TEXT
  *
- * Asks the model, and saves the tokens and the state of prompt and answer to FILE. When FILE is there already, its state is
- * restored first, and what was computed in the earlier process is not computed again.
+ * Completes TEXT, and saves the tokens and the state of prompt and completion to FILE. If FILE exists, its state is restored
+ * first, and the tokens of the earlier process are not computed again.
  */
 #include "prompt.h"
 
-/* A file: the number of tokens, the tokens, then what nvllm_save_prefix gave. */
+/* The file: the number of tokens, the tokens, then the bytes from nvllm_save_prefix. */
 struct conversation {
   uint32_t *tokens;
   size_t len;
@@ -78,7 +78,7 @@ int main(int argc, char **argv) {
   if (nvllm_engine_new(&config, &engine, &error) != NVLLM_OK) fail("cannot open the model", &error);
   struct conversation past = load(engine, argv[2]);
 
-  /* What was said before, and the new question behind it. */
+  /* The conversation so far, followed by the new question. */
   char *question = apply_template(engine, argv[3]);
   size_t room = strlen(question) + 16, asked = 0;
   enum { ANSWER = 256 };

@@ -1,15 +1,15 @@
-/* Answers each line of the input, and shows tokens as they come. Ctrl-C ends the answer and not the program.
+/* Completes each line of the input, and prints tokens as they are generated. Ctrl-C ends the completion, not the program.
  *
  *   stream [--endless] MODEL_FOLDER
  *
- * --endless ignores the end that the model would like, which gives time for Ctrl-C.
+ * --endless ignores the model's end tokens, which leaves time to press Ctrl-C.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "prompt.h"
 
 #include <signal.h>
 
-/* The library installs no handlers. This one only leaves a mark, which the loop looks at between two steps. */
+/* The library installs no signal handlers. This one sets a flag, which the loop checks between two steps. */
 static volatile sig_atomic_t interrupted;
 
 static void note_interrupt(int signal_number) {
@@ -17,7 +17,7 @@ static void note_interrupt(int signal_number) {
   interrupted = 1;
 }
 
-/* Prints what is new; answers whether the request goes on. */
+/* Prints the new text; returns whether the request continues. */
 static int show(const nvllm_output *output) {
   fwrite(output->text, 1, output->text_len, stdout);
   fflush(stdout);
@@ -47,7 +47,7 @@ static void answer(nvllm_engine *engine, const char *text, const nvllm_request_o
   for (int goes_on = 1; goes_on;) {
     if (interrupted) {
       interrupted = 0;
-      nvllm_cancel(engine, id); /* it may have ended meanwhile, and then there is nothing to cancel */
+      nvllm_cancel(engine, id); /* the result is ignored: the request may have ended meanwhile */
     }
     if (nvllm_step(engine, 0, NULL, &error) != NVLLM_OK) fail("step", &error);
     while (goes_on && (status = nvllm_poll_output(engine, &output, &error)) == NVLLM_OK) goes_on = show(&output);
@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
   nvllm_request_options_init(&options, sizeof options);
   options.ignore_eos = 1;
 
-  /* Without SA_RESTART, Ctrl-C at the prompt ends the wait for a line, and thereby the program. */
+  /* Without SA_RESTART, Ctrl-C at the prompt interrupts the wait for a line, and thereby ends the program. */
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_handler = note_interrupt;

@@ -1,10 +1,10 @@
-/* Shows how a model reads a text: one line a token, with its number and its text.
+/* Shows the tokens of a text: one line per token, with its id and its text.
  *
  *   tokenizer MODEL_FOLDER TEXT...
  */
 #include "prompt.h"
 
-/* The tokens of a text; the caller frees them. Special tokens that it spells out are understood. */
+/* The tokens of a text; the caller frees them. Special tokens in the text are recognized. */
 static uint32_t *tokenize(const nvllm_engine *engine, const char *text, size_t *count) {
   nvllm_error error;
   size_t len = strlen(text);
@@ -19,7 +19,7 @@ static uint32_t *tokenize(const nvllm_engine *engine, const char *text, size_t *
   }
 }
 
-/* A token may be a part of a character, which is shown as U+FFFD. */
+/* A token may be part of a character, which is shown as U+FFFD. */
 static void show(const nvllm_engine *engine, uint32_t token) {
   nvllm_error error;
   char text[512];

@@ -2,8 +2,9 @@
 //
 //   bench [--threads N] [--prompt N] [--answer N] MODEL_FOLDER
 //
-// Prints the speed of reading a prompt of so many tokens (512), and of answers of so many tokens (64), by how many run
-// at once. The tokens mean nothing, and each prompt has its own, so that the prefix cache does not help.
+// Prints the speed of prefill for a prompt of --prompt tokens (default 512), and of decoding --answer tokens (default
+// 64) for several numbers of concurrent requests. The tokens are arbitrary and differ per prompt, so the prefix cache has
+// no effect.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -43,7 +44,7 @@ std::optional<arguments> parse(int argc, char** argv) {
   return wanted;
 }
 
-/// Prompts that share no beginning with any other.
+/// Prompts without common prefixes.
 class prompts {
  public:
   explicit prompts(uint32_t vocab_size) : vocab_size_(vocab_size) {}
@@ -58,7 +59,7 @@ class prompts {
   uint32_t vocab_size_;
 };
 
-/// Tokens a second from the first answer token of the last request on.
+/// Tokens per second, measured from the first generated token of the last request.
 struct speed {
   double prompt = 0, answer = 0;
   std::chrono::duration<double> first_token{0}, step{0};

@@ -2,7 +2,8 @@
 //
 //   chat [--system TEXT] MODEL_FOLDER
 //
-// /reset begins a new conversation, /quit or the end of the input leaves. Answers are sampled as the model recommends.
+// /reset begins a new conversation; /quit or the end of the input exits. Sampling uses the options that the model
+// recommends.
 #include <unistd.h>
 
 #include <chrono>
@@ -18,7 +19,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// Prints an answer as it comes, then its speed, and returns its text.
+/// Prints a completion as it is generated, then its speed, and returns its text.
 std::string answer(nvllm::engine& engine, const std::vector<nvllm::message>& history) {
   std::string text;
   uint32_t tokens = 0, cached = 0, prompt = 0;
@@ -35,7 +36,7 @@ std::string answer(nvllm::engine& engine, const std::vector<nvllm::message>& his
   }
   double seconds = std::chrono::duration<double>(clock::now() - first_token).count();
   std::cout << std::endl;
-  // The first token belongs to the prompt's time.
+  // The first token counts as part of prefill.
   if (tokens > 1 && seconds > 0)
     std::fprintf(stderr, "[%u tokens, %.0f tokens/s; %u of %u prompt tokens were cached]\n", tokens,
                  (tokens - 1) / seconds, cached, prompt);

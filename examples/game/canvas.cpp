@@ -35,7 +35,7 @@ canvas::canvas(const char* title)
       texture_(wanted(
           SDL_CreateTexture(renderer_.get(), SDL_PIXELFORMAT_ARGB8888, SDL_TEXTUREACCESS_STREAMING, width, height),
           "no texture")) {
-  // In a larger window the picture grows, and places of the mouse are told in pixels of the canvas.
+  // In a larger window the picture is scaled, and SDL reports mouse positions in pixels of the canvas.
   SDL_RenderSetLogicalSize(renderer_.get(), width, height);
 }
 

@@ -1,4 +1,4 @@
-// What is on the screen? Large square pixels, drawn by the processor and handed to SDL once a frame.
+// What is on the screen? Large square pixels, drawn by the CPU and passed to SDL once per frame.
 #ifndef GAME_CANVAS_HPP
 #define GAME_CANVAS_HPP
 
@@ -18,25 +18,24 @@ struct area {
   int x, y, width, height;
 };
 
-/// A window and its pixels. Whatever is drawn outside of it is cut off.
+/// A window and its pixels. Drawing is clipped to the window.
 class canvas {
  public:
   static constexpr int width = 480;
   static constexpr int height = 270;
 
-  /// Opens the window. Throws std::runtime_error where there is no screen.
+  /// Opens the window. Throws std::runtime_error if there is no screen.
   explicit canvas(const char* title);
 
   void fill(const area& where, colour with);
-  /// Each pixel of the drawing becomes a square of `scale` pixels; a shade of 256 leaves its colours as they are, 0
-  /// makes them black.
+  /// Draws each pixel as a square of `scale` pixels. A shade of 256 leaves the colours unchanged, 0 makes them black.
   void draw(const picture& drawing, int x, int y, int scale, int shade);
-  /// Writes one line of text, and answers where the next character would stand.
+  /// Writes one line of text, and returns the position after the last character.
   int write(std::string_view text, int x, int y, colour with);
 
-  /// Shows what was drawn.
+  /// Shows the drawing.
   void present();
-  /// Writes what was drawn into a BMP file, in the size of the window as it opens.
+  /// Writes the drawing into a BMP file, in the initial size of the window.
   void save(const std::string& path) const;
 
  private:

@@ -104,7 +104,7 @@ std::map<char32_t, glyph> read_font() {
         for (std::size_t x = column; x < end; x++)
           if (rows[y][x] == '#') drawing.rows[y] = static_cast<uint8_t>(drawing.rows[y] | 1u << (x - column));
       font.emplace(character, drawing);
-      // A character stands above its first column, and spaces up to the next one.
+      // A character is above its first column, and followed by spaces up to the next one.
       for (std::size_t x = column + 1; x <= end && !rest.empty(); x++) take_character(rest);
       column = end + 1;
     }

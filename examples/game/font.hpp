@@ -19,19 +19,19 @@ struct glyph {
   std::array<uint8_t, 11> rows;
 };
 
-/// A character's picture; an empty box for one that the font lacks.
+/// The picture of a character; an empty box if the font lacks it.
 const glyph& glyph_of(char32_t character);
 
-/// Takes the first character off a text in UTF-8. A byte that begins none counts as U+FFFD.
+/// Removes the first character from a UTF-8 text. A byte that begins no character counts as U+FFFD.
 char32_t take_character(std::string_view& text);
 
-/// How far a character moves what follows it, in pixels. Emoji count too.
+/// The advance width of a character or emoji, in pixels.
 int advance_of(char32_t character);
 
 /// The width of a text on one line, in pixels.
 int width_of(std::string_view text);
 
-/// Cuts a text into lines of at most `width` pixels, at spaces where there are any.
+/// Breaks a text into lines of at most `width` pixels, at spaces if possible.
 std::vector<std::string_view> wrap(std::string_view text, int width);
 
 }  // namespace game

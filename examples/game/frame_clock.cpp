@@ -9,12 +9,12 @@ namespace game {
 void frame_clock::begin() {
   began_ = clock::now();
   tick_ += length;
-  // A frame that came too late shifts those after it: to hurry would make two bad frames of one.
+  // A late frame shifts the frames after it: catching up would make the next frame irregular too.
   if (tick_ < began_ + length / 2) tick_ = began_ + length;
 }
 
 microseconds frame_clock::left() const {
-  // One frame in ten may be slower than that: a hiccup of the system is no reason to starve the engine.
+  // One frame in ten may be slower than that, so that a single delay of the system does not take the engine's budget away.
   std::vector<microseconds> others{microseconds{0}};
   for (const frame& past : last_) others.push_back(past.all - past.engine.time);
   auto slow = others.begin() + static_cast<std::ptrdiff_t>(others.size() * 9 / 10);

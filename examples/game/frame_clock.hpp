@@ -1,4 +1,4 @@
-// When does a frame begin, what does it do with its time, and how long do frames take?
+// When does a frame begin, how is its time divided, and how long do frames take?
 #ifndef GAME_FRAME_CLOCK_HPP
 #define GAME_FRAME_CLOCK_HPP
 
@@ -12,13 +12,13 @@ namespace game {
 
 using microseconds = std::chrono::microseconds;
 
-/// What the engine did in a frame.
+/// The work of the engine in one frame.
 struct engine_work {
   microseconds time{0};
   uint32_t tokens = 0;
 };
 
-/// Sixty ticks a second. A frame begins with a tick, does its work, and waits for the next one.
+/// Sixty ticks per second. A frame begins with a tick, does its work, and waits for the next one.
 class frame_clock {
  public:
   static constexpr microseconds length{16'667};
@@ -28,27 +28,27 @@ class frame_clock {
     /// From the tick until the picture was on the screen.
     microseconds all;
   };
-  /// How many frames are remembered: a second and a half.
+  /// Number of frames in the history: one and a half seconds.
   static constexpr std::size_t remembered = 90;
 
-  /// A frame begins.
+  /// Begins a frame.
   void begin();
-  /// What the engine may take: the rest of the frame, less what all else takes in a slow frame.
+  /// Time budget of the engine: the rest of the frame, less the time of all other work in a slow frame.
   microseconds left() const;
-  /// The frame is on the screen, and the engine did so much in it. Waits for the next tick.
+  /// Ends a frame that is on the screen, with the work of the engine in it. Waits for the next tick.
   void end(engine_work engine);
 
-  /// The remembered frames, the newest at the end.
+  /// The history of frames, the newest last.
   const std::deque<frame>& last() const { return last_; }
-  /// In words, of all frames in which the engine worked: how many, the tokens in a second of them, how long half of
-  /// them, 99 of 100, and the longest one took, and how many of them were too long.
+  /// A summary of all frames in which the engine worked: their number, tokens per second, the median, 99th percentile and
+  /// maximum of their durations, and the number of frames that were too long.
   std::string report() const;
 
  private:
   using clock = std::chrono::steady_clock;
-  /// For drawing that takes longer than it did, and a tick that is heard late.
+  /// Reserve for drawing that takes longer than before, and for a late tick.
   static constexpr microseconds reserve{1'500};
-  /// What the engine gets even if drawing leaves nothing, so that answers end.
+  /// Minimum budget of the engine even if drawing leaves no time, so that answers end.
   static constexpr microseconds least{1'000};
 
   clock::time_point tick_ = clock::now();

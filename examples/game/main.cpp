@@ -1,11 +1,10 @@
-// A village at sixty frames a second: three shopkeepers whom a language model plays, inside the game's own loop.
+// A village at sixty frames per second: a language model plays three shopkeepers, inside the game's own loop.
 //
 //   game [--script FILE] [--endless] [--threads N] [MODEL_FOLDER]
 //
-// Type and press Enter to say something, Tab or the mouse chooses the shop, Escape interrupts an answer. The engine has
-// no thread and no loop of its own: each frame gives it the time that drawing leaves. --endless makes answers go on
-// until they are interrupted, to measure frames; a script plays instead of a player, and the frames' times are printed
-// at its end.
+// Type and press Enter to say something; Tab or the mouse selects the shop; Escape interrupts an answer. The engine has
+// no loop of its own: each frame gives it the time that drawing leaves. With --endless, answers continue until they are
+// interrupted, to measure frames. A script replaces the player, and the frame times are printed at its end.
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -50,7 +49,7 @@ std::optional<arguments> parse(int argc, char** argv) {
   return wanted;
 }
 
-/// What was said, and how the frames did.
+/// Prints the answers and the statistics of the frames.
 void report(const game::village& village, const game::frame_clock& clock) {
   for (const game::shopkeeper& keeper : village.shopkeepers())
     for (const nvllm::message& turn : keeper.talk())

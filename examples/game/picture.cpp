@@ -1,4 +1,4 @@
-// The pictures of the game, drawn in letters: each is a colour of the palette, a dot lets the background through.
+// The pictures of the game, drawn with letters: each letter is a colour of the palette, and a dot is transparent.
 #include "picture.hpp"
 
 #include <map>

@@ -16,14 +16,14 @@ struct colour {
 struct picture {
   int width = 0;
   int height = 0;
-  /// Row after row, and nothing where the background shows. `[height * width]`
+  /// Row by row; empty where the background is visible. `[height * width]`
   std::vector<std::optional<colour>> pixels;
 };
 
 /// The face of a shopkeeper, 20 x 22 pixels.
 const picture& portrait(std::string_view name);
 
-/// The picture of an emoji, 9 x 9 pixels; NULL for one that nobody has drawn.
+/// The picture of an emoji, 9 x 9 pixels; NULL if there is none.
 const picture* emoji(char32_t character);
 
 }  // namespace game

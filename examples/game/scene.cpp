@@ -61,7 +61,7 @@ void draw_shop(canvas& screen, const shopkeeper& keeper, int place, bool is_chos
     screen.fill({x, y + 1, 26, 12}, white);
     screen.fill({x + 1, y, 24, 14}, white);
     screen.fill({x - 2, y + 11, 5, 2}, white);
-    // One of three dots is dark, and which one tells that tokens come.
+    // One of three dots is dark; it changes as tokens arrive.
     int dark = static_cast<int>(keeper.tokens() % 3);
     for (int dot = 0; dot < 3; dot++) screen.fill({x + 5 + dot * 6, y + 6, 3, 3}, dot == dark ? night : grey);
   }
@@ -91,7 +91,7 @@ void draw_talk(canvas& screen, const shopkeeper& keeper) {
     std::string hint = "Say something to " + keeper.name() + ", such as: what do you sell?";
     screen.write(hint, talk_area.x + 4, talk_area.y + 4, grey);
   }
-  // What does not fit has scrolled away.
+  // Lines that do not fit are above the visible part.
   std::size_t room = static_cast<std::size_t>(talk_area.height - 6) / line_height;
   int y = talk_area.y + 4;
   for (std::size_t i = lines.size() - std::min(lines.size(), room); i < lines.size(); i++, y += line_height) {
@@ -129,7 +129,7 @@ void draw_frames(canvas& screen, const frame_clock& clock) {
   screen.write(text, left, bottom + 2, green);
   std::snprintf(text, sizeof text, "all else %.1f ms", static_cast<double>(others.count()) / 1000);
   screen.write(text, left, bottom + 2 + line_height, player_ink);
-  // Of frames in which somebody talked.
+  // Frames in which a shopkeeper talked.
   double seconds = std::max(busy, 1u) * std::chrono::duration<double>(frame_clock::length).count();
   std::snprintf(text, sizeof text, "%.0f tokens/s", tokens / seconds);
   screen.write(text, left, bottom + 2 + 2 * line_height, cream);

@@ -16,10 +16,10 @@ class village;
 /// Draws everything.
 void draw(canvas& screen, const village& of, const frame_clock& clock);
 
-/// Draws how much of the model is loaded, from 0 to 1.
+/// Draws the fraction of the model that is loaded, from 0 to 1.
 void draw_loading(canvas& screen, std::string_view model, float fraction);
 
-/// Which shop is at a place of the canvas.
+/// The shop at a position of the canvas.
 std::optional<std::size_t> shop_at(int x, int y);
 
 }  // namespace game

@@ -23,7 +23,7 @@ void push(SDL_EventType type) {
 void type(const std::string& text) {
   SDL_Event event{};
   event.type = SDL_TEXTINPUT;
-  // An event holds 31 bytes; a byte at a time would cut characters.
+  // An event holds 31 bytes; splitting at any byte would split characters.
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = std::min(text.size(), at + sizeof event.text.text - 1);
     while (end < text.size() && (text[end] & 0xC0) == 0x80) end--;

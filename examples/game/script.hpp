@@ -1,4 +1,4 @@
-// A player who is a file: for tests and measurements, without hands.
+// Input from a file instead of a player, for tests and measurements.
 #ifndef GAME_SCRIPT_HPP
 #define GAME_SCRIPT_HPP
 
@@ -11,24 +11,24 @@
 
 namespace game {
 
-/// One action a line, taken one a frame; empty lines and those that begin with # are skipped:
+/// One action per line, one per frame; empty lines and lines that begin with # are skipped:
 ///
-///   type TEXT      text comes from the keyboard
+///   type TEXT      text is typed on the keyboard
 ///   key NAME       a key is pressed: Return, Tab, Escape, Backspace
-///   click X Y      the mouse, at a pixel of the canvas
+///   click X Y      the mouse is clicked at a pixel of the canvas
 ///   frames N       N frames pass
-///   tokens N       until N more tokens have been said
-///   silence        until nobody talks
-///   shot FILE      the picture into a BMP file
+///   tokens N       wait until N more tokens have been generated
+///   silence        wait until no shopkeeper talks
+///   shot FILE      the picture is written into a BMP file
 ///   quit           the window is closed
 ///
 /// Keys and clicks go through SDL's own queue, as a player's do.
 class script {
  public:
-  /// Reads a file. Throws std::runtime_error when it cannot be read, or has a line that is no action.
+  /// Reads a file. Throws std::runtime_error if it cannot be read or has an invalid line.
   explicit script(const std::string& path);
 
-  /// Takes the next action, if it is time. After the last one the window is closed.
+  /// Runs the next action, if it is due. After the last one the window is closed.
   void play(const village& in, const canvas& screen);
 
  private:

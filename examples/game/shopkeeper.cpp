@@ -16,11 +16,11 @@ void shopkeeper::listen(nvllm::engine& engine, std::string_view words, answers l
   options.ignore_eos = length == answers::endless;
   for (;;) {
     try {
-      // The whole conversation is the prompt. All but the last turn is in the prefix cache since it was computed.
+      // The whole conversation is the prompt. All but the last turn is in the prefix cache.
       request_ = engine.add(engine.apply_chat_template(talk_), options);
       break;
     } catch (const nvllm::error& error) {
-      // A long talk is forgotten from its beginning, and the persona stays.
+      // The oldest turns of a long conversation are dropped, and the persona is kept.
       if (error.status() != NVLLM_ERR_CONTEXT_LENGTH || talk_.size() < 4) throw;
       talk_.erase(talk_.begin() + 1, talk_.begin() + 3);
     }

@@ -12,11 +12,11 @@
 
 namespace game {
 
-/// How much a shopkeeper says at most.
+/// Maximum length of an answer.
 enum class answers { as_trained, endless };
 
-/// One of the village. A persona is no more than a system prompt: all of them share one engine, its weights, and its
-/// batch, and talk at the same time if need be.
+/// One shopkeeper of the village. The persona is a system prompt: all shopkeepers share one engine, its weights and its
+/// batch, and can talk at the same time.
 class shopkeeper {
  public:
   shopkeeper(std::string name, std::string trade, colour awning);
@@ -24,19 +24,19 @@ class shopkeeper {
   const std::string& name() const { return name_; }
   const std::string& trade() const { return trade_; }
   colour awning() const { return awning_; }
-  /// What was said so far: the persona first, then player and shopkeeper in turns, the last one as far as it came.
+  /// The conversation: the persona first, then player and shopkeeper in turns, the last answer as far as it is generated.
   const std::vector<nvllm::message>& talk() const { return talk_; }
   bool is_talking() const { return request_ != 0; }
-  /// Tokens said since the game began.
+  /// Tokens generated since the game began.
   uint64_t tokens() const { return tokens_; }
-  /// Answers that the player cut off.
+  /// Answers that the player interrupted.
   uint32_t interruptions() const { return interruptions_; }
 
   /// The player says something; a shopkeeper who is talking does not listen.
   void listen(nvllm::engine& engine, std::string_view words, answers length);
-  /// Asks the engine to stop. The end itself comes as an output.
+  /// Cancels the answer. Its end arrives as an output.
   void interrupt(nvllm::engine& engine);
-  /// Takes an output if it is of this shopkeeper's answer.
+  /// Takes an output if it belongs to this shopkeeper's answer.
   void speak(const nvllm::output& news);
 
  private:

@@ -8,7 +8,7 @@
 namespace game {
 namespace {
 
-/// Bytes that the player may type: a line on the screen.
+/// Maximum number of bytes that the player may type: one line on the screen.
 constexpr std::size_t longest_line = 120;
 
 }  // namespace

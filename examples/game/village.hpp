@@ -1,4 +1,4 @@
-// The village: three shops on one engine, and what the player does there.
+// The village: three shops on one engine, and the player's input.
 #ifndef GAME_VILLAGE_HPP
 #define GAME_VILLAGE_HPP
 
@@ -19,20 +19,20 @@ class village {
   /// The engine must live as long as the village.
   village(nvllm::engine& engine, answers length);
 
-  /// The player does something. Answers false when the window was closed.
+  /// Handles an event of the player. Returns false if the window was closed.
   bool take(const SDL_Event& event);
-  /// Lets the engine work for as long as `budget`, and hands out what it made.
+  /// Runs the engine for at most `budget`, and passes its outputs to the shopkeepers.
   engine_work work(microseconds budget);
 
   const std::vector<shopkeeper>& shopkeepers() const { return shopkeepers_; }
-  /// Which of them the player talks to.
+  /// The shopkeeper that the player talks to.
   std::size_t chosen() const { return chosen_; }
-  /// What the player has typed so far.
+  /// The text that the player has typed so far.
   const std::string& typed() const { return typed_; }
   bool is_talking() const;
-  /// Tokens said since the game began.
+  /// Tokens generated since the game began.
   uint64_t tokens() const;
-  /// Answers that the player cut off.
+  /// Answers that the player interrupted.
   uint32_t interruptions() const;
 
  private:

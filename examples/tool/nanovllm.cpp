@@ -1,4 +1,4 @@
-// The installed program: examples under one name.
+// The installed program: some of the examples under one name.
 //
 //   nanovllm generate|chat|bench|version ...
 #include <cstring>
