@@ -2,8 +2,8 @@
  *
  *   save_prefix MODEL_FOLDER FILE TEXT
  *
- * Completes TEXT, and saves the tokens and the state of prompt and completion to FILE. If FILE exists, its state is restored
- * first, and the tokens of the earlier process are not computed again.
+ * Completes TEXT, and saves the tokens and the state of prompt and completion to FILE. If FILE exists, its state is
+ * restored first, and the tokens of the earlier process are not computed again.
  */
 #include "prompt.h"
 

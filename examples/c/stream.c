@@ -1,4 +1,4 @@
-/* Completes each line of the input, and prints tokens as they are generated. Ctrl-C ends the completion, not the program.
+/* Completes each line of the input, and prints tokens as they come. Ctrl-C ends the completion, not the program.
  *
  *   stream [--endless] MODEL_FOLDER
  *

@@ -3,8 +3,8 @@
 //   bench [--threads N] [--prompt N] [--answer N] MODEL_FOLDER
 //
 // Prints the speed of prefill for a prompt of --prompt tokens (default 512), and of decoding --answer tokens (default
-// 64) for several numbers of concurrent requests. The tokens are arbitrary and differ per prompt, so the prefix cache has
-// no effect.
+// 64) for several numbers of concurrent requests. The tokens are arbitrary and differ per prompt, so the prefix cache
+// has no effect.
 #include <algorithm>
 #include <charconv>
 #include <chrono>

@@ -14,7 +14,7 @@ void frame_clock::begin() {
 }
 
 microseconds frame_clock::left() const {
-  // One frame in ten may be slower than that, so that a single delay of the system does not take the engine's budget away.
+  // One frame in ten may be slower than that: one delay of the system must not take the engine's budget away.
   std::vector<microseconds> others{microseconds{0}};
   for (const frame& past : last_) others.push_back(past.all - past.engine.time);
   auto slow = others.begin() + static_cast<std::ptrdiff_t>(others.size() * 9 / 10);

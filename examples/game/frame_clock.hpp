@@ -40,8 +40,8 @@ class frame_clock {
 
   /// The history of frames, the newest last.
   const std::deque<frame>& last() const { return last_; }
-  /// A summary of all frames in which the engine worked: their number, tokens per second, the median, 99th percentile and
-  /// maximum of their durations, and the number of frames that were too long.
+  /// A summary of all frames in which the engine worked: their number, tokens per second, the median, 99th percentile
+  /// and maximum of their durations, and the number of frames that were too long.
   std::string report() const;
 
  private:

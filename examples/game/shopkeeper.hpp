@@ -24,7 +24,7 @@ class shopkeeper {
   const std::string& name() const { return name_; }
   const std::string& trade() const { return trade_; }
   colour awning() const { return awning_; }
-  /// The conversation: the persona first, then player and shopkeeper in turns, the last answer as far as it is generated.
+  /// The conversation: the persona first, then player and shopkeeper in turns; the last answer may be incomplete.
   const std::vector<nvllm::message>& talk() const { return talk_; }
   bool is_talking() const { return request_ != 0; }
   /// Tokens generated since the game began.

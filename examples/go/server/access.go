@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// authorized lets requests through that bring the key.
+// authorized passes on the requests that contain the key.
 func (s *server) authorized(next http.Handler) http.Handler {
 	if s.apiKey == "" {
 		return next
 	}
 	wanted := sha256.Sum256([]byte(s.apiKey))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Equal lengths, so that the time tells nothing about the key.
+		// Hashes have equal lengths, so that the time of the comparison reveals nothing about the key.
 		hashed := sha256.Sum256([]byte(bearerToken(r.Header)))
 		if subtle.ConstantTimeCompare(hashed[:], wanted[:]) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
@@ -31,7 +31,7 @@ func (s *server) authorized(next http.Handler) http.Handler {
 	})
 }
 
-// bearerToken returns what follows "Bearer" in the only Authorization header, else nothing.
+// bearerToken returns the text after "Bearer" if there is exactly one Authorization header, else an empty string.
 func bearerToken(header http.Header) string {
 	values := header.Values("Authorization")
 	if len(values) != 1 {
@@ -44,13 +44,13 @@ func bearerToken(header http.Header) string {
 	return token
 }
 
-// local protects a server on loopback that has no key from pages in the user's browser. A page of another origin may not post,
-// and a name that its owner points to this machine (DNS rebinding) is no name of this server.
+// local protects a server on loopback without a key from pages in the user's browser. It rejects POST requests from pages of other
+// origins, and Host headers with a foreign name that resolves to this machine (DNS rebinding).
 func (s *server) local(address net.Addr, next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	for _, origin := range s.origins {
 		if err := origins.AddTrustedOrigin(origin); err != nil {
-			panic(err) // newServer has tried it
+			panic(err) // newServer has checked it
 		}
 	}
 	refuse := func(w http.ResponseWriter, code, format string, args ...any) {
@@ -71,7 +71,7 @@ func (s *server) local(address net.Addr, next http.Handler) http.Handler {
 	})
 }
 
-// isOwnName reports whether a Host header names this server: loopback with its port, or what the operator allows.
+// isOwnName reports whether a Host header names this server: loopback with its port, or a name that the operator allows.
 func (s *server) isOwnName(host string, address net.Addr) bool {
 	if slices.Contains(s.hosts, host) {
 		return true
@@ -87,7 +87,7 @@ func (s *server) isOwnName(host string, address net.Addr) bool {
 	return strings.EqualFold(name, "localhost") || net.ParseIP(name).IsLoopback()
 }
 
-// checkAddress refuses to let everybody in who can reach an address.
+// checkAddress refuses an address that other machines can reach if there is no key.
 func (s *settings) checkAddress(addr string) error {
 	resolved, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *settings) checkAddress(addr string) error {
 	return nil
 }
 
-// only answers one method. What answers GET answers HEAD.
+// only accepts one method. A handler for GET accepts HEAD too.
 func only(method string, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == method || method == http.MethodGet && r.Method == http.MethodHead {
@@ -117,7 +117,7 @@ func only(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
-// checkContentType wants JSON by name: a browser lets any page post text, but not JSON.
+// checkContentType requires the Content-Type of JSON: a browser lets any page post text, but not JSON.
 func checkContentType(r *http.Request) error {
 	name := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(name)

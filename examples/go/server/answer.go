@@ -12,7 +12,7 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// An endpoint is one of the two forms of an answer.
+// An endpoint is one of the two formats of a response.
 type endpoint int
 
 const (
@@ -20,21 +20,21 @@ const (
 	completion
 )
 
-// A job is a request that was understood.
+// A job is a decoded request.
 type job struct {
 	kind         endpoint
 	stream       bool
 	includeUsage bool // at the end of a stream
 	asBase64     bool // embeddings
 	hasLogprobs  bool
-	alternatives int // beside each token's own log-probability
+	alternatives int // besides each token's own log-probability
 	prompts      int
-	choices      int // of a prompt
-	// What the engine needs; nil when it has it, so that an answer that takes long does not keep its question.
+	choices      int // per prompt
+	// The input of the engine; nil once the engine has it, so that a long response does not keep it in memory.
 	asked *question
 }
 
-// A question is what the engine is asked.
+// A question is the input of the engine.
 type question struct {
 	prompts []prompt
 	options *nanovllm.RequestOptions
@@ -66,7 +66,7 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// add counts the end of a choice. A prompt counts once, however many choices it has.
+// add counts a finished choice. A prompt counts once, however many choices it has.
 func (u *usage) add(delta nanovllm.Delta) {
 	u.CompletionTokens += delta.CompletionTokens
 	if delta.Index == 0 {
@@ -76,7 +76,7 @@ func (u *usage) add(delta nanovllm.Delta) {
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
 }
 
-// begin queues all prompts of a job. What comes out is closed after the last one. When one prompt is refused, all are.
+// begin queues all prompts of a job. The channel of outputs is closed after the last one. If one prompt is refused, all are.
 func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	asked := j.asked
@@ -116,9 +116,9 @@ func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 	return merged, nil
 }
 
-// answer works on what a body asks for and writes what comes out.
+// answer runs the request of a body and writes the response.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, understand func(body []byte) (*job, error)) {
-	// Whatever ends this function ends its requests: the client is gone, or the time is over.
+	// When this function returns, its requests end, also if the client is gone or the time is over.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	j, merged, err := s.receive(ctx, r, understand)
@@ -159,11 +159,11 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, understand func(
 	writeJSON(w, http.StatusOK, form.whole(choices, total))
 }
 
-// A choice is one completion, as far as it came.
+// A choice is one completion, as far as it has been generated.
 type choice struct {
 	text   strings.Builder
 	reason string
-	tokens []chosenToken // with log-probabilities, where they are asked for
+	tokens []chosenToken // with log-probabilities, if requested
 }
 
 func (c *choice) add(s *server, j *job, delta nanovllm.Delta) error {
@@ -174,7 +174,7 @@ func (c *choice) add(s *server, j *job, delta nanovllm.Delta) error {
 	return err
 }
 
-// A form writes one endpoint's objects.
+// A form writes the objects of one endpoint.
 type form struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -193,7 +193,7 @@ func (s *server) newForm(j *job) form {
 	return made
 }
 
-// whole is the answer in one piece.
+// whole is the complete response.
 func (f form) whole(choices []choice, total usage) form {
 	f.Usage = &total
 	f.Object = "text_completion"
@@ -213,11 +213,11 @@ func (f form) whole(choices []choice, total usage) form {
 	return f
 }
 
-// begun is how far the choices of a stream are: in characters of text that log-probabilities spell. Chat clients expect the role
-// once a choice.
+// begun is the progress of the choices of a stream, in characters of the text that log-probabilities refer to. Chat clients expect
+// the role once per choice.
 type begun map[int]int
 
-// chunk is a piece of a streamed answer.
+// chunk is one chunk of a streamed response.
 func (f form) chunk(delta news, tokens []chosenToken, begun begun) form {
 	f.Object = "text_completion"
 	offset, known := begun[delta.choice]

@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// receive reads a body, understands it, and queues what it asks for. What it costs until then is bounded for all requests together.
+// receive reads and decodes a body and queues its prompts. The memory used until then is limited for all requests together.
 func (s *server) receive(ctx context.Context, r *http.Request, understand func(body []byte) (*job, error)) (*job, <-chan news, error) {
 	if err := checkContentType(r); err != nil {
 		return nil, nil, err
 	}
-	// A body of unknown length may be as long as any.
+	// A body of unknown length may have the maximum length.
 	size := r.ContentLength
 	if size < 0 {
 		size = s.maxBodyBytes
@@ -46,7 +46,7 @@ func (s *server) receive(ctx context.Context, r *http.Request, understand func(b
 	return j, merged, err
 }
 
-// unreadable says why a body did not come.
+// unreadable returns the error for a body that could not be read.
 func unreadable(err error) error {
 	var tooLarge *http.MaxBytesError
 	var late interface{ Timeout() bool }
@@ -69,7 +69,7 @@ func decode(body []byte, into any) error {
 	return wrongType("", json.Unmarshal(body, into))
 }
 
-// wrongType names the field that json could not decode.
+// wrongType returns the error for a field that json could not decode.
 func wrongType(field string, err error) error {
 	if err == nil {
 		return nil

@@ -17,7 +17,7 @@ type chatRequest struct {
 	Tools               json.RawMessage `json:"tools"`
 	ToolChoice          json.RawMessage `json:"tool_choice"`
 	ResponseFormat      responseFormat  `json:"response_format"`
-	// No part of OpenAI's API: variables of the model's template.
+	// Not part of OpenAI's API: variables of the model's template.
 	ChatTemplateKwargs json.RawMessage `json:"chat_template_kwargs"`
 }
 
@@ -103,7 +103,7 @@ func (s *server) chatPrompt(request *chatRequest) (string, error) {
 	return s.engine.ApplyChatTemplate(messages, variables)
 }
 
-// flattenContent makes one text of a content that is a list of texts; templates of text models know no other.
+// flattenContent joins a content that is a list of texts; the templates of text models accept only one text.
 func flattenContent(position int, message map[string]any) error {
 	if role, _ := message["role"].(string); role == "" {
 		return badRequest("messages", "message %d has no role", position)

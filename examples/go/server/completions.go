@@ -84,7 +84,7 @@ func (s *server) completionJob(body []byte) (*job, error) {
 	case request.BestOf != nil && *request.BestOf != 1:
 		return nil, unsupported("best_of", "best_of %d is not supported, only 1", *request.BestOf)
 	}
-	// As OpenAI's API has it: a completion without a limit is a short one.
+	// The default of OpenAI's API, which is short.
 	if request.MaxTokens == nil {
 		short := 16
 		request.MaxTokens = &short

@@ -19,7 +19,7 @@ type embeddingRequest struct {
 	Dimensions     *int            `json:"dimensions"`
 }
 
-// An embedding is one entry of the answer.
+// An embedding is one entry of the response.
 type embedding struct {
 	Object    string `json:"object"`
 	Index     int    `json:"index"`
@@ -56,7 +56,7 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
 		"usage": map[string]int{"prompt_tokens": total.PromptTokens, "total_tokens": total.PromptTokens}})
 }
 
-// embeddingJob has one output per input, which ends its request. When one input is refused, all are.
+// embeddingJob has one output per input, which ends its request. If one input is refused, all are.
 func (s *server) embeddingJob(body []byte) (*job, error) {
 	var request embeddingRequest
 	if err := decode(body, &request); err != nil {
@@ -88,7 +88,7 @@ func (s *server) embeddingJob(body []byte) (*job, error) {
 		asked: &question{prompts: inputs, options: &nanovllm.RequestOptions{Pooling: s.pooling}}}, nil
 }
 
-// normalize gives a vector the length 1, as OpenAI's have it.
+// normalize scales a vector to the length 1, as OpenAI's embeddings are.
 func normalize(vector []float32) {
 	var square float64
 	for _, value := range vector {

@@ -12,7 +12,7 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// An apiError is a refusal in the form that OpenAI's clients understand.
+// An apiError is an error in the format of OpenAI's API.
 type apiError struct {
 	status  int
 	kind    string
@@ -23,7 +23,7 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.message }
 
-// badRequest is a request that makes no sense, whose parameter is named. Texts in the message, which clients choose, are cut.
+// badRequest is the error for an invalid request, with the parameter's name. Texts of the client in the message are shortened.
 func badRequest(param, format string, args ...any) *apiError {
 	for i, arg := range args {
 		if text, isText := arg.(string); isText {
@@ -34,7 +34,7 @@ func badRequest(param, format string, args ...any) *apiError {
 		message: fmt.Sprintf(format, args...)}
 }
 
-// unsupported is a request that makes sense, but not here.
+// unsupported is the error for a valid request that this server does not support.
 func unsupported(param, format string, args ...any) *apiError {
 	e := badRequest(param, format, args...)
 	e.code = "unsupported"
@@ -44,13 +44,13 @@ func unsupported(param, format string, args ...any) *apiError {
 var errShuttingDown = &apiError{status: http.StatusServiceUnavailable, kind: "server_error", code: "shutting_down",
 	message: "the server is shutting down"}
 
-// overloaded is a request that comes at a bad time.
+// overloaded is the error for a request that may succeed later.
 func overloaded(format string, args ...any) *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, kind: "server_error", code: "overloaded",
 		message: fmt.Sprintf(format, args...) + ": please try again later"}
 }
 
-// cut shortens a client's text to at most 100 bytes and a mark, in whole characters.
+// cut shortens a client's text to at most 100 bytes of whole characters, and marks the cut.
 func cut(text string) string {
 	const limit = 100
 	if len(text) <= limit {
@@ -63,7 +63,7 @@ func cut(text string) string {
 	return text[:end] + "…"
 }
 
-// asAPIError gives every error its HTTP status.
+// asAPIError maps every error to an HTTP status.
 func asAPIError(err error) *apiError {
 	var known *apiError
 	var tooLarge *http.MaxBytesError
@@ -120,7 +120,7 @@ func writeError(w http.ResponseWriter, err error) {
 func writeJSON(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The client may be gone; there is nobody to tell.
+	// The error is ignored: the client may be gone.
 	_ = encoder(w).Encode(value)
 }
 

@@ -9,13 +9,13 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// stream writes server-sent events as they come. Whatever ends a stream before its time is its last event but [DONE].
+// stream writes server-sent events as they come. An error that ends a stream early is its last event before [DONE].
 func (s *server) stream(ctx context.Context, w http.ResponseWriter, j *job, f form, merged <-chan news) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
 	events := eventWriter{w: w, control: http.NewResponseController(w)}
-	// The client learns at once that its request is taken; until its first token it may have to wait.
+	// The headers tell the client at once that its request is accepted; the first token may take longer.
 	w.WriteHeader(http.StatusOK)
 	_ = events.control.Flush()
 	var total usage
@@ -58,7 +58,7 @@ type eventWriter struct {
 // write sends one event and reports whether the client is still there.
 func (e eventWriter) write(value any) bool {
 	event := bytes.NewBufferString("data: ")
-	// Its newline is the first of the two that end an event.
+	// The encoder's newline is the first of the two that end an event.
 	if err := encoder(event).Encode(value); err != nil {
 		return false
 	}
@@ -81,7 +81,7 @@ func (e eventWriter) send(event []byte) bool {
 	return e.control.Flush() == nil
 }
 
-// timely gives each write of an answer a time in which the client must take it.
+// timely sets a time limit for the client to accept each write of a response.
 func (s *server) timely(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&timedWriter{ResponseWriter: w, control: http.NewResponseController(w), limit: s.writeTimeout}, r)
@@ -95,7 +95,7 @@ type timedWriter struct {
 	limit   time.Duration
 }
 
-// WriteHeader matters for answers without a body.
+// WriteHeader is needed for responses without a body.
 func (t *timedWriter) WriteHeader(status int) {
 	t.begin()
 	t.ResponseWriter.WriteHeader(status)
@@ -113,7 +113,7 @@ func (t *timedWriter) FlushError() error {
 }
 
 func (t *timedWriter) begin() {
-	// Not every ResponseWriter has deadlines; that of a test keeps what it gets.
+	// Not every ResponseWriter supports deadlines; that of a test does not.
 	_ = t.control.SetWriteDeadline(time.Now().Add(t.limit))
 }
 

@@ -6,7 +6,7 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// A responseFormat is what the text of an answer has to be.
+// A responseFormat is the required format of the text of a completion.
 type responseFormat struct {
 	Type       string `json:"type"`
 	JSONSchema struct {
@@ -14,7 +14,7 @@ type responseFormat struct {
 	} `json:"json_schema"`
 }
 
-// apply asks the engine for a format. Schemas are always strict: what the model says, it says in the format.
+// apply requests a format from the engine. Schemas are always strict: every completion conforms to them.
 func (f *responseFormat) apply(options *nanovllm.RequestOptions) error {
 	switch f.Type {
 	case "", "text":

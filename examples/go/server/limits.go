@@ -5,31 +5,31 @@ import (
 	"encoding/json"
 )
 
-// What one request may bring, whatever the model and the flags are. The library has limits of its own; these are checked before
-// memory is taken for what a body holds.
+// Limits of one request that do not depend on the model or the flags. The library has limits of its own; these are checked before
+// memory is allocated for the contents of a body.
 const (
 	maxMessages   = 4096
 	maxTools      = 512
-	maxPrompts    = 2048    // of a completion, and inputs of an embedding
+	maxPrompts    = 2048    // per completion request, and inputs per embedding request
 	maxChoices    = 2048    // prompts times n
 	maxN          = 128     // as OpenAI's API has it
-	maxValues     = 1 << 16 // JSON values in messages, tools or template variables; each costs some 300 bytes until a prompt is made
-	maxDepth      = 64      // of these
-	maxLogprobs   = 1 << 18 // log-probabilities of an answer in one piece
-	maxDimensions = 1 << 21 // numbers in all embeddings of an answer
+	maxValues     = 1 << 16 // JSON values in messages, tools or template variables; each takes about 300 bytes until the prompt is rendered
+	maxDepth      = 64      // of the nesting of these
+	maxLogprobs   = 1 << 18 // log-probabilities of a response that is not streamed
+	maxDimensions = 1 << 21 // numbers in all embeddings of a response
 )
 
-// A shape is what memory is taken for when JSON is decoded.
+// A shape holds the counts that determine the memory for decoded JSON.
 type shape struct {
 	elements int // of the outermost array or object
-	values   int // values of all levels, and names of fields
+	values   int // values at all levels, and names of fields
 	depth    int
 }
 
-// shapeOf counts without decoding. The text is valid JSON.
+// shapeOf counts without decoding. The text must be valid JSON.
 func shapeOf(text []byte) shape {
 	counted := shape{values: 1}
-	depth, isOpened := 0, false // isOpened: nothing has come since a bracket opened
+	depth, isOpened := 0, false // isOpened: nothing has followed the last opening bracket
 	for i := 0; i < len(text); i++ {
 		character := text[i]
 		switch character {
@@ -67,7 +67,7 @@ func shapeOf(text []byte) shape {
 	return counted
 }
 
-// decodePart decodes a field that holds at most so many elements.
+// decodePart decodes a field with a maximum number of elements.
 func decodePart(name string, text json.RawMessage, elements int, into any) error {
 	if isAbsent(text) {
 		return nil
@@ -78,7 +78,7 @@ func decodePart(name string, text json.RawMessage, elements int, into any) error
 	return wrongType(name, json.Unmarshal(text, into))
 }
 
-// decodeTree is decodePart for values of any form.
+// decodeTree is decodePart for values of any structure.
 func decodeTree(name string, text json.RawMessage, elements int, into any) error {
 	found := shapeOf(text)
 	if found.values > maxValues {

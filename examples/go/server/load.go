@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// A gate lets a bounded number of requests in, until it is closed.
+// A gate admits a limited number of requests at once, until it is closed.
 type gate struct {
 	limit int
 
@@ -19,7 +19,7 @@ type gate struct {
 
 func newGate(limit int) *gate { return &gate{limit: limit, empty: make(chan struct{})} }
 
-// enter returns why a request may not come in.
+// enter admits a request, or returns the error that refuses it.
 func (g *gate) enter() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -41,7 +41,7 @@ func (g *gate) leave() {
 	}
 }
 
-// close lets nobody in any more. It returns a channel that is closed when the last request has left.
+// close stops admitting requests. It returns a channel that is closed when the last request has left.
 func (g *gate) close() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +58,7 @@ func (g *gate) isClosed() bool {
 	return g.closed
 }
 
-// guarded lets requests through the gate.
+// guarded passes requests through the gate.
 func (g *gate) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := g.enter(); err != nil {
@@ -73,9 +73,9 @@ func (g *gate) guarded(next http.Handler) http.Handler {
 // smallBody is the size up to which a request neither counts against the memory of bodies nor waits behind larger ones.
 const smallBody = 64 << 10
 
-// An intake bounds what requests cost until the engine has them: their bodies, what is decoded of these, and prompts.
+// An intake limits the memory of requests until the engine has them: bodies, decoded values, and prompts.
 type intake struct {
-	free         atomic.Int64 // bytes that are left for large bodies
+	free         atomic.Int64 // bytes available for large bodies
 	small, large chan struct{}
 }
 
@@ -85,7 +85,7 @@ func newIntake(bytes int64) *intake {
 	return in
 }
 
-// reserve takes memory for a body, which release gives back.
+// reserve takes memory for a body out of the budget; release returns it.
 func (in *intake) reserve(bytes int64) (release func(), err error) {
 	if bytes <= smallBody {
 		return func() {}, nil
@@ -97,7 +97,7 @@ func (in *intake) reserve(bytes int64) (release func(), err error) {
 	return func() { in.free.Add(bytes) }, nil
 }
 
-// turn waits until a body may be decoded. done lets the next one in.
+// turn waits until a body may be decoded. done admits the next one.
 func (in *intake) turn(ctx context.Context, bytes int64) (done func(), err error) {
 	lane := in.large
 	if bytes <= smallBody {

@@ -7,20 +7,20 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// A spelled token is one of OpenAI's log-probabilities of a chat.
+// A spelled token is one entry of the log-probabilities of OpenAI's chat API.
 type spelled struct {
 	Token   string  `json:"token"`
 	Logprob float64 `json:"logprob"`
-	Bytes   []int   `json:"bytes"` // null for a token that is a part of a character
+	Bytes   []int   `json:"bytes"` // null for a token that is part of a character
 }
 
-// A chosenToken is a token of the answer, beside those that might have been.
+// A chosenToken is a token of the completion, with its alternatives.
 type chosenToken struct {
 	spelled
 	TopLogprobs []spelled `json:"top_logprobs"`
 }
 
-// textLogprobs are those of a completion, in the lists that its older API has.
+// textLogprobs are the log-probabilities of a completion, in the lists of OpenAI's older API.
 type textLogprobs struct {
 	Tokens        []string             `json:"tokens"`
 	TokenLogprobs []float64            `json:"token_logprobs"`
@@ -28,16 +28,16 @@ type textLogprobs struct {
 	TextOffset    []int                `json:"text_offset"`
 }
 
-// noToken marks an empty place among the likeliest tokens.
+// noToken marks an unused entry among the most likely tokens.
 const noToken = 1<<32 - 1
 
-// spell writes a token as text.
+// spell converts a token to text.
 func (s *server) spell(token uint32, logprob float32) (spelled, error) {
 	text, err := s.engine.Detokenize([]uint32{token}, nanovllm.ParseSpecial)
 	if err != nil {
 		return spelled{}, err
 	}
-	// JSON has no infinity; OpenAI says -9999 for what cannot come.
+	// JSON has no infinity; OpenAI's API uses -9999 for impossible tokens.
 	made := spelled{Token: text, Logprob: max(float64(logprob), -9999)}
 	if !strings.ContainsRune(text, utf8.RuneError) {
 		made.Bytes = make([]int, len(text))
@@ -48,7 +48,7 @@ func (s *server) spell(token uint32, logprob float32) (spelled, error) {
 	return made, nil
 }
 
-// spellAll returns the tokens of a delta with at most alternatives others each.
+// spellAll returns the tokens of a delta, each with at most alternatives other tokens.
 func (s *server) spellAll(delta nanovllm.Delta, alternatives int) ([]chosenToken, error) {
 	tokens := make([]chosenToken, len(delta.Logprobs))
 	for i, logprob := range delta.Logprobs {
@@ -74,7 +74,7 @@ func (s *server) spellAll(delta nanovllm.Delta, alternatives int) ([]chosenToken
 	return tokens, nil
 }
 
-// logprobs gives tokens the form of an endpoint; offset is where their text begins in the answer.
+// logprobs converts tokens to the format of an endpoint; offset is the position of their text in the completion.
 func (j *job) logprobs(tokens []chosenToken, offset int) any {
 	if !j.hasLogprobs {
 		return nil

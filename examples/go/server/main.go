@@ -1,16 +1,16 @@
-// Server answers the OpenAI API from one model folder: chat completions and completions, with streaming, embeddings, a chat page at /, and
+// Server serves the OpenAI API from one model folder: chat completions and completions, with streaming, embeddings, a chat page at /, and
 // metrics for Prometheus.
 //
 //	go run . -model ../../../models/demo -addr localhost:8000
 //
-// Without a key it answers this machine alone: it listens on loopback, wants a Host header that names loopback, and takes no posts
-// from pages of other origins. For other machines set NANOVLLM_API_KEY, and put a proxy with TLS in front. /health, /metrics and
-// the page need no key.
+// Without a key it serves this machine only: it listens on loopback, requires a Host header that names loopback, and rejects POST
+// requests from pages of other origins. To serve other machines, set NANOVLLM_API_KEY and put a proxy with TLS in front. /health,
+// /metrics and the page need no key.
 //
-// Requests are bounded in size, number and time; -help lists the flags, and limits.go what no flag changes.
+// Requests are limited in size, number and time: -help lists the flags, and limits.go has the limits that no flag changes.
 //
-// On SIGINT or SIGTERM it refuses new requests with 503 and ends when those that it has taken are answered; what is left after
-// -drain ends with an error. A second signal ends it at once.
+// On SIGINT or SIGTERM it refuses new requests with 503 and exits when the accepted requests are complete; requests that are left
+// after -drain end with an error. A second signal ends the process at once.
 package main
 
 import (
@@ -75,14 +75,14 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	// A second signal does what it does without us: it ends the process.
+	// A second signal has its default effect: it ends the process.
 	context.AfterFunc(ctx, stop)
 	if err := serve(ctx, config, settings, *addr, *drain); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// list parses a flag of texts between commas.
+// list parses a flag with texts that are separated by commas.
 func list(into *[]string) func(string) error {
 	return func(text string) error {
 		*into = strings.Split(text, ",")
@@ -90,7 +90,7 @@ func list(into *[]string) func(string) error {
 	}
 }
 
-// serve answers until ctx ends, then ends what it has begun.
+// serve serves until ctx ends, then completes the accepted requests.
 func serve(ctx context.Context, config nanovllm.Config, settings settings, addr string, drain time.Duration) error {
 	if err := settings.checkAddress(addr); err != nil {
 		return err
@@ -114,13 +114,13 @@ func serve(ctx context.Context, config nanovllm.Config, settings settings, addr 
 
 // run serves on a listener until ctx ends or the engine fails.
 func (s *server) run(ctx context.Context, listener net.Listener, drain time.Duration) error {
-	// The engine outlives ctx by the time that requests need to end.
+	// The engine outlives ctx by the time that requests need to complete.
 	stepping, stopStepping := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStepping()
 	engineEnded := make(chan error, 1)
 	go func() { engineEnded <- s.engine.Run(stepping) }()
 
-	// Requests end with answering, which outlives ctx by the drain.
+	// Requests end with the context answering, which outlives ctx by the time to drain.
 	answering, endRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer endRequests()
 	web := s.web(answering, listener.Addr())
@@ -138,7 +138,7 @@ func (s *server) run(ctx context.Context, listener net.Listener, drain time.Dura
 		failed = s.drain(web, drain, engineEnded)
 	}
 	endRequests()
-	// What has ended is still written, within a short time.
+	// Responses that are complete are still written, within a short time.
 	limit, cancel := context.WithTimeout(context.Background(), min(s.writeTimeout, 2*time.Second))
 	defer cancel()
 	if err := web.Shutdown(limit); err != nil {

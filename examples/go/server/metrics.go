@@ -18,7 +18,7 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// metrics are what /metrics tells: of HTTP, of the process, and of the engine.
+// metrics are the metrics of /metrics: of HTTP, of the process, and of the engine.
 type metrics struct {
 	told     prometheus.Gatherers
 	requests *prometheus.CounterVec
@@ -47,7 +47,7 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.told, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// observed counts what next answers.
+// observed counts the responses of next.
 func (m *metrics) observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.inFlight.Inc()
@@ -60,14 +60,14 @@ func (m *metrics) observed(next http.Handler) http.Handler {
 		switch path {
 		case "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models":
 		default:
-			// Whatever clients invent must not become a label.
+			// Values that clients choose must not become labels.
 			path = "other"
 		}
 		m.requests.WithLabelValues(path, strconv.Itoa(recorder.status)).Inc()
 	})
 }
 
-// A statusRecorder remembers the status of an answer.
+// A statusRecorder records the status of a response.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
@@ -81,10 +81,10 @@ func (r *statusRecorder) WriteHeader(status int) {
 // Unwrap lets http.ResponseController flush.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// engineMetrics are the engine's own, which it tells in Prometheus' text.
+// engineMetrics are the engine's own metrics, which it reports in Prometheus' text format.
 type engineMetrics struct{ engine *nanovllm.Engine }
 
-// Gather parses what the engine tells. A closed engine tells nothing.
+// Gather parses the text of the engine. A closed engine reports nothing.
 func (e engineMetrics) Gather() ([]*dto.MetricFamily, error) {
 	text, err := e.engine.MetricsText()
 	if errors.Is(err, nanovllm.ErrClosed) {

@@ -8,7 +8,7 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// parameters are the fields that both kinds of requests share. The last ones are no part of OpenAI's API.
+// parameters are the fields that both kinds of requests share. The last ones are not part of OpenAI's API.
 type parameters struct {
 	Model         string `json:"model"`
 	Stream        bool   `json:"stream"`
@@ -34,7 +34,7 @@ type parameters struct {
 	Priority          int             `json:"priority"`
 }
 
-// options returns what a request asks for; what it does not name is as the model recommends.
+// options returns the options of a request; those that it does not set are the ones that the model recommends.
 func (s *server) options(p *parameters) (*nanovllm.RequestOptions, error) {
 	if p.Priority != 0 && !s.clientPriority {
 		return nil, unsupported("priority", "priority is not allowed here: -client-priority allows it")
@@ -43,7 +43,7 @@ func (s *server) options(p *parameters) (*nanovllm.RequestOptions, error) {
 }
 
 func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.RequestOptions, error) {
-	// What the engine takes as 32 bits must not wrap.
+	// Fields with 32 bits in the engine must not wrap around.
 	for _, number := range []struct {
 		name      string
 		value     *int

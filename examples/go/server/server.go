@@ -11,25 +11,25 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// settings are what the operator decides.
+// settings are the options of the operator.
 type settings struct {
 	name           string
 	apiKey         string
-	allowNoKey     bool     // even where other machines can reach the server
-	hosts, origins []string // besides those of loopback, where there is no key
+	allowNoKey     bool     // even if other machines can reach the server
+	hosts, origins []string // besides those of loopback, if there is no key
 	clientPriority bool
 	pooling        nanovllm.Pooling // of embeddings
 
-	// Zero is the default.
+	// Zero selects the default.
 	maxBodyBytes   int64         // of one request
-	maxBodiesBytes int64         // of all large requests that the engine does not have yet
-	maxRequests    int           // that are answered at once; there may be twice as many connections
+	maxBodiesBytes int64         // of all large requests that are not queued yet
+	maxRequests    int           // in progress at once; there may be twice as many connections
 	bodyTimeout    time.Duration // for a request to arrive
-	writeTimeout   time.Duration // for a client to take an answer, or one event of a stream
+	writeTimeout   time.Duration // for a client to accept a response, or one event of a stream
 	requestTimeout time.Duration // 0 = no limit
 }
 
-// defaults are those of the settings that have one.
+// defaults are the settings that have a default.
 var defaults = settings{maxBodyBytes: 4 << 20, maxBodiesBytes: 64 << 20, maxRequests: 1024,
 	bodyTimeout: time.Minute, writeTimeout: 30 * time.Second}
 
@@ -41,7 +41,7 @@ func (s *settings) setDefaults() {
 	s.writeTimeout = cmp.Or(s.writeTimeout, defaults.writeTimeout)
 }
 
-// check refuses what would let nobody in, or everybody.
+// check refuses settings that would admit nobody, or everybody.
 func (s *settings) check() error {
 	if least := min(s.maxBodyBytes, int64(s.maxRequests), int64(s.bodyTimeout), int64(s.writeTimeout)); least < 0 {
 		return errors.New("-max-body, -max-requests, -body-timeout and -write-timeout must not be below 0")
@@ -52,7 +52,7 @@ func (s *settings) check() error {
 	return nil
 }
 
-// A server is an engine behind HTTP.
+// A server serves an engine over HTTP.
 type server struct {
 	settings
 	engine      *nanovllm.Engine
@@ -81,7 +81,7 @@ func newServer(engine *nanovllm.Engine, settings settings) (*server, error) {
 		gate: newGate(settings.maxRequests), intake: newIntake(settings.maxBodiesBytes)}, nil
 }
 
-// handler routes everything that the server answers.
+// handler routes all requests.
 func (s *server) handler() http.Handler {
 	api := http.NewServeMux()
 	api.Handle("/v1/chat/completions", only("POST", s.chatCompletions))
@@ -103,7 +103,7 @@ func (s *server) handler() http.Handler {
 	return s.timely(all)
 }
 
-// limited bounds a request in size and time.
+// limited limits a request in size and time.
 func (s *server) limited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, s.maxBodyBytes)
@@ -116,7 +116,7 @@ func (s *server) limited(next http.Handler) http.Handler {
 	})
 }
 
-// health is 200 while new requests are welcome.
+// health answers 200 while the server accepts new requests.
 func (s *server) health(w http.ResponseWriter, _ *http.Request) {
 	if s.gate.isClosed() {
 		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "draining"})
@@ -164,7 +164,7 @@ func (s *server) getModel(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, served)
 }
 
-// checkModel refuses every model but the one that is served; who names none gets it.
+// checkModel refuses every model except the one that is served, which is also the default.
 func (s *server) checkModel(name string) error {
 	if name == "" || name == s.name {
 		return nil
