@@ -1,8 +1,8 @@
-//! Attention of the Qwen3-0.6B shape, decode and prefill, beside the ceilings measured in the same run.
+//! Attention of the Qwen3-0.6B shape, decode and prefill, compared with the ceilings measured in the same run.
 //!
-//! `cargo bench --bench attention [-- threads]`. Times are the least and the median of passes through eight layers, so that
-//! the keys and values of a long context come from memory and not from a cache; the rates go by the least, which other
-//! processes disturb less.
+//! `cargo bench --bench attention [-- threads]`. Times are the minimum and the median of passes through eight layers, so that
+//! the keys and values of a long context are read from memory and not from a cache. The rates are computed from the minimum,
+//! which other processes disturb less.
 
 #[path = "linear/ceilings.rs"]
 mod ceilings;

@@ -4,7 +4,7 @@
 //! cargo bench --bench frames -- FOLDER [cpu|cuda] [prompt tokens]
 //! ```
 //!
-//! Prints how long the calls took, and what the budget costs in throughput beside steps without one.
+//! Prints the duration of the calls, and the throughput that the budget costs compared with steps without one.
 
 use nanovllm::batch::TokenId;
 use nanovllm::engine::options::EngineOptions;

@@ -1,10 +1,10 @@
 #!/bin/bash
 # Checks and measures the engine on a machine with an NVIDIA GPU, which needs neither Rust nor nvcc: only a driver, and
-# Python with torch and transformers for the comparison with these. Run in the root of a checkout.
+# Python with torch and transformers for the comparison with them. Run it in the root of a checkout.
 #   gpu.sh PROGRAMS SCRATCH
 #
-# PROGRAMS is the folder that `make gpu` filled; SCRATCH gets random checkpoints, 20 GB in all, and keeps them. Prints what was
-# checked and one table.
+# PROGRAMS is the folder that `make gpu` filled. Random checkpoints of 20 GB in total are written to SCRATCH and kept there. Prints the
+# checks and one table.
 set -euo pipefail
 programs=$(realpath "${1:?usage: gpu.sh PROGRAMS SCRATCH}")
 scratch=${2:?usage: gpu.sh PROGRAMS SCRATCH}

@@ -1,4 +1,4 @@
-//! Host time of a decode step: scheduling, the batch, outputs and polling, over a runner that computes nothing.
+//! Host time of a decode step: scheduling, the batch, outputs and polling, with a runner that computes nothing.
 //!
 //! Prints the median of many steps for several batch sizes. The goal is 100 us at 256 rows.
 

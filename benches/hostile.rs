@@ -1,12 +1,11 @@
-//! Steps with a budget of 4 ms while other threads ask for as much as they may: how long does a step take?
+//! How long does a step with a budget of 4 ms take while other threads request as much as the limits allow?
 //!
 //! ```text
 //! cargo bench --bench hostile -- [FOLDER] [cpu|cuda] [seconds]
 //! ```
 //!
-//! One thread adds bursts of requests with every list at its limit, one cancels them, one compiles structures that are made to be
-//! expensive, and one tokenizes and renders. Give it as many cores as there are threads, or the system's scheduler is what is
-//! measured.
+//! One thread adds bursts of requests with every list at its limit, one cancels them, one compiles structures that are expensive
+//! by design, and one tokenizes and renders. Run it with one core per thread; otherwise it measures the system's scheduler.
 
 use nanovllm::batch::TokenId;
 use nanovllm::engine::options::EngineOptions;

@@ -1,7 +1,7 @@
-//! Times each CUDA kernel at the shapes of Qwen3-0.6B and Qwen3-8B beside the ceilings of the machine.
+//! Times each CUDA kernel at the shapes of Qwen3-0.6B and Qwen3-8B, compared with the ceilings of the machine.
 //!
-//! Each figure is the median of several replays of a graph that holds the op many times over different weights or layers, so
-//! that neither launches nor the second-level cache flatter it. `kernels [filter]` runs the lines whose name contains the filter.
+//! Each figure is the median of several replays of a graph that contains the op many times with different weights or layers, so
+//! that neither launch times nor the L2 cache distort it. `kernels [filter]` runs the lines whose name contains the filter.
 #[cfg(nvllm_cuda)]
 #[path = "kernels/cuda.rs"]
 mod cuda;

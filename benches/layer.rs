@@ -1,7 +1,7 @@
-//! Each op of a decoder layer of the Qwen3-0.6B shape, by its time: where a pass spends what its matrices do not explain.
+//! Time of each op of a decoder layer of the Qwen3-0.6B shape: where does a pass spend the time that its matrices do not explain?
 //!
-//! `cargo bench --bench layer [-- THREADS [TOKENS]...]`. One row brings all tokens and attends to nothing before them. Times are
-//! medians over passes through eight layers, so that weights come from memory; the least one stands beside them.
+//! `cargo bench --bench layer [-- THREADS [TOKENS]...]`. One row contains all tokens, and its context begins with them. Times
+//! are medians over passes through eight layers, so that weights are read from memory; the minimum is printed too.
 
 use nanovllm::backend::cpu::{Cpu, Isa, Tensor};
 use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, HostTensor, KvShape, QkNormRope};

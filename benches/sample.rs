@@ -1,7 +1,7 @@
-//! Sampling over Qwen3's vocabulary: microseconds a row, greedy and with each filter.
+//! Sampling over Qwen3's vocabulary: microseconds per row, greedy and with each filter.
 //!
-//! `cargo bench --bench sample`. The least of many calls on one thread, for logits as a sure model gives them, a few far
-//! above the rest, and for logits so flat that every token needs its random number.
+//! `cargo bench --bench sample`. The minimum of many calls on one thread, for logits of a confident model, where a few are far
+//! above the rest, and for logits that are so flat that every token needs its random number.
 
 use nanovllm::backend::Backend;
 use nanovllm::backend::cpu::{Cpu, Isa};

@@ -1,11 +1,11 @@
-//! What a structure costs on the host: the compiling of its text, the copy that a request gets, and the mask of a token.
+//! What does a structure cost on the host: the compilation of its text, the copy per request, and the mask per token?
 //!
 //! ```text
 //! cargo bench --bench structure [FOLDER]
 //! ```
 //!
-//! FOLDER has a tokenizer.json; without one it is the demo model's. For each structure a text that fits it is cut into
-//! tokens, and an answer follows it as a sequence does: its first token makes the copy. Times are in microseconds.
+//! FOLDER contains a tokenizer.json; the default is that of the demo model. For each structure, a conforming text is tokenized,
+//! and its tokens are consumed as a sequence does it: the first token makes the copy. Times are in microseconds.
 
 use nanovllm::engine::structure::{Follower, Structure, Structures, Wanted};
 use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};

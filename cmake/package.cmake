@@ -1,8 +1,8 @@
-# Debian packages, by `cpack --config build/CPackConfig.cmake`: libnanovllm0 with what programs run with, libnanovllm-dev with
-# what they are built with, and nanovllm with the program of that name, where the examples are built.
+# Debian packages, by `cpack --config build/CPackConfig.cmake`: libnanovllm0 with the files that programs need to run,
+# libnanovllm-dev with those that they need to be built, and nanovllm with the program of that name, if the examples are built.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME libnanovllm)
-# Who publishes packages gives an address of theirs: cpack -D CPACK_PACKAGE_CONTACT="Name <address>".
+# A publisher of packages sets an address: cpack -D CPACK_PACKAGE_CONTACT="Name <address>".
 set(CPACK_PACKAGE_CONTACT "The libnanovllm authors")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
@@ -10,7 +10,7 @@ set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};${PROJECT_NAME};ALL;/")
 set(CPACK_COMPONENTS_ALL runtime development)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-# CMake strips only what it has linked itself.
+# CMake strips only files that it has linked itself.
 set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/strip.cmake")
 
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME "libnanovllm${abi}")

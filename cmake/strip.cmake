@@ -1,4 +1,4 @@
-# Takes what only a debugger reads out of the libraries that cpack is about to pack. Cargo linked them, not CMake.
+# Strips debug information from the libraries that cpack is about to package, because cargo linked them and not CMake.
 find_program(STRIP strip REQUIRED)
 file(GLOB_RECURSE shared "${CPACK_TEMPORARY_DIRECTORY}/*/libnanovllm.so.*")
 file(GLOB_RECURSE static "${CPACK_TEMPORARY_DIRECTORY}/*/libnanovllm.a")

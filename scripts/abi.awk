@@ -1,8 +1,8 @@
 # Writes tests/capi/abi.h: every offset, size, value and prototype of the header. Run after header_model.awk, with
 #   -v baseline=tests/capi/abi.h
 #
-# What the baseline says stays as it is, so running this never hides a break of the ABI: a struct grows at its end alone, beyond
-# its old size, because an older caller leaves anything in its padding. A field `reserved...` may take that place.
+# Lines of the baseline never change, so that running this hides no break of the ABI: a struct grows only at its end, beyond its
+# old size, because an older caller leaves its padding uninitialized. A field `reserved...` may cover the padding.
 
 function bytes_of(c_type,   count) {
     if (c_type ~ /[*]$/ || c_type ~ /_fn$/) return 8
@@ -14,7 +14,7 @@ function bytes_of(c_type,   count) {
 function align_of(c_type) { return c_type ~ /^char/ ? 1 : bytes_of(c_type) }
 function rounded(value, to) { return int((value + to - 1) / to) * to }
 
-# The declaration without the names of its parameters, which are no part of the ABI.
+# The declaration without the names of its parameters, which are not part of the ABI.
 function without_names(text,   head, list, count, parts, i) {
     match(text, /\([^(*][^(]*\);$/)
     head = substr(text, 1, RSTART)

@@ -1,5 +1,5 @@
 # Writes bindings/cpp/nanovllm/generated_options.hpp: the option structs and enumerations of the header for C++. Run after
-# header_model.awk. What points somewhere has a type of C++ here, and is converted by hand in options.hpp.
+# header_model.awk. A pointer gets a C++ type here, and is converted by hand in options.hpp.
 
 function comment_of(struct, field,   text) {
     if (field == "bias_tokens") return "Tokens, and what is added to their logits after the penalties: finite, or minus infinity to exclude a token."
@@ -13,7 +13,7 @@ function comment_of(struct, field,   text) {
     return text
 }
 
-# The type of a field, with how it is initialized; empty for what C++ does not show.
+# The type of a field with its initializer; empty for a field that C++ does not show.
 function cpp_type(struct, field,   c_type, enum) {
     c_type = type[struct, field]
     if (c_type == "nvllm_progress_fn") return "std::function<bool(float)>"
@@ -30,7 +30,7 @@ function cpp_type(struct, field,   c_type, enum) {
 
 function cpp_name(field) { return field == "bias_tokens" ? "logit_bias" : field }
 
-# Fields in the order that designated initializers already know: the first ones were put beside what they belong to.
+# Fields in the order that existing designated initializers use: the first ones were placed next to related fields.
 function place(struct, field,   i) {
     order[++num_order] = field
     for (i = 1; i <= num_fields[struct]; i++)
@@ -46,7 +46,7 @@ function write_enum(enum, base,   i, name) {
     }
     print "};\n"
 }
-# What all names of an enumeration begin with, up to the last underscore.
+# The common prefix of all names of an enumeration, up to the last underscore.
 function prefix_of(enum,   prefix, i) {
     prefix = values[enum, 1]
     for (i = 2; i <= num_values[enum]; i++) while (index(values[enum, i], prefix) != 1) sub(/_?[^_]*$/, "", prefix)

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Checks the Go binding and the Go server against the library as it is installed.
+# Checks the Go binding and the Go server with an installed library.
 #   go.sh BUILD_DIR
 #
-# The library is installed into BUILD_DIR/go-prefix and found there by pkg-config, shared and static. Where there is
-# no Go of the wanted version, the toolchain that the Go project publishes on its module proxy goes into BUILD_DIR.
+# The library is installed into BUILD_DIR/go-prefix, where pkg-config finds it, shared and static. If there is no Go of the
+# required version, the toolchain that the Go project publishes on its module proxy is installed into BUILD_DIR.
 set -euo pipefail
 build=${1:?usage: go.sh BUILD_DIR}
 cd "$(dirname "$0")/.."
@@ -46,7 +46,7 @@ rm -rf "$prefix"
 cmake --install "$build" --prefix "$prefix" >/dev/null
 library=$(dirname "$(find "$prefix" -name libnanovllm.so)")
 export PKG_CONFIG_PATH="$library/pkgconfig" LD_LIBRARY_PATH="$library"
-# Go's build cache asks neither pkg-config nor the header whether they have changed, but it looks at this.
+# Go's build cache does not notice changes of the pkg-config file or the header, but it depends on this variable.
 stamp=$({ echo "$prefix"; cat include/nanovllm.h; } | sha256sum | cut -c 1-16)
 export CGO_CFLAGS="-g -O2 -DNANOVLLM_STAMP=0x$stamp"
 NANOVLLM_MODEL=$PWD/models/demo
@@ -60,7 +60,7 @@ echo "== the binding, with $(go env GOVERSION)"
     cd bindings/go
     go vet .
     go test -race -count=1 .
-    # What C and Go may keep of each other's memory; and the package without the shared library.
+    # The rules for pointers between C and Go are checked; and the package without the shared library.
     GOEXPERIMENT=cgocheck2 go test -count=1 .
     env -u LD_LIBRARY_PATH go test -count=1 -tags nanovllm_static -run Example .
     go test -run '^$' -bench Nothing -benchtime 50ms . | grep ^Benchmark

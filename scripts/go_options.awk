@@ -1,7 +1,7 @@
-# Writes bindings/go/generated.go: the option structs and the statistics of the header for Go. Run after header_model.awk. What points
-# somewhere has a type of Go here, and is converted by hand in options.go and engine.go.
+# Writes bindings/go/generated.go: the option structs and the statistics of the header for Go. Run after header_model.awk. A pointer
+# gets a Go type here, and is converted by hand in options.go and engine.go.
 
-# A name of C in Go's spelling: its words with capital letters, initialisms whole.
+# A C name in Go's spelling: each word with a capital letter, initialisms in capitals.
 function go_name(name,   parts, count, i, out) {
     if (name in renamed) return renamed[name]
     count = split(tolower(name), parts, "_")
@@ -10,7 +10,7 @@ function go_name(name,   parts, count, i, out) {
     return out
 }
 
-# Flags that are set unless a caller says otherwise are negated, because the zero value of a field is its default.
+# Flags that are on by default are negated, because the zero value of a field is its default.
 function is_negated(struct, field) { return is_flag(struct, field) && default_of(struct, field) == "1" }
 function is_time(struct, field) { return field ~ /_us$/ && type[struct, field] == "uint64_t" && !(field in renamed) }
 function field_name(struct, field) {
@@ -33,7 +33,7 @@ function go_type(struct, field,   c_type, enum) {
     return c_type == "uint64_t" ? "uint64" : c_type ~ /int32_t/ ? "int" : "float64"
 }
 
-# A comment in Go's words: names of fields and constants as Go spells them.
+# A comment with the names of fields and constants in Go's spelling.
 function go_text(text,   out, word, plain, i) {
     out = ""
     text = without_c(text)
@@ -83,7 +83,7 @@ function write_assignment(struct, self, name,   i, field, value) {
     print "}\n"
 }
 
-# What the fields of the C API cannot say is refused: they have 32 bits, and Go's have 64.
+# Numbers that the fields of the C API cannot represent are refused: they have 32 bits, and Go's have 64.
 function write_check(struct, self, name,   i, field, call, signed) {
     print "// checkRanges refuses numbers that the fields of the C API cannot say."
     print "func (" self " *" name ") checkRanges() error {"
@@ -127,7 +127,7 @@ END {
     if (failed) exit 3
     split("kv=KV eos=EOS dtype=DType gpu=GPU json=JSON", pairs, " ")
     for (p in pairs) { split(pairs[p], two, "="); initialism[two[1]] = two[2] }
-    # Names and types of Go that the rules do not give.
+    # Go names and types that do not follow the rules.
     split("tensor_parallel_size=TensorParallel step_time_us=StepMicros prefix_cache_queries=CacheQueries prefix_cache_hits=CacheHits " \
         "prefix_cache_evictions=CacheEvictions bias_tokens=LogitBias", pairs, " ")
     for (p in pairs) { split(pairs[p], two, "="); renamed[two[1]] = two[2] }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the tests and benches that need a GPU, for a machine that has one and need not have anything else.
+# Builds the tests and benches that need a GPU, for a machine that has a GPU and no compilers.
 #   gpu_programs.sh FOLDER
 set -eu
 folder=${1:?usage: gpu_programs.sh FOLDER}

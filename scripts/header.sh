@@ -1,10 +1,10 @@
 #!/bin/sh
-# Writes include/nanovllm.h from src/ffi, and from the header what repeats it: docs/reference.md, the option structs of the C++ and Go
-# bindings, and tests/capi/abi.h. The limits of docs/security.md come from src/limits.rs, and the structs that kernels read as they
-# are from src/batch.rs. With --check it only compares.
+# Generates include/nanovllm.h from src/ffi, and from the header the files that repeat it: docs/reference.md, the option structs of
+# the C++ and Go bindings, and tests/capi/abi.h. The limits in docs/security.md are generated from src/limits.rs, and the structs that
+# kernels read from src/batch.rs. With --check it only compares.
 #
-# cbindgen would put all constants first, then all types, then all functions. A C programmer reads by topic, so each section
-# is generated from its own file, under the title that the file's own first lines give it.
+# cbindgen would write all constants first, then all types, then all functions. A C programmer reads by topic, so each section
+# is generated from its own file, under the title in the first lines of that file.
 set -eu
 cd "$(dirname "$0")/.."
 header=include/nanovllm.h
@@ -28,8 +28,8 @@ introduction() {
         END { if (text) print title text "\n */"; else print title " */" }'
 }
 
-# cbindgen says "struct x" wherever it knows x to be one, and cannot know across sections: the typedef serves everywhere.
-# It also gives every attribute a line of its own.
+# cbindgen writes "struct x" if it knows that x is a struct, which it does not know across sections; the typedef is valid
+# everywhere. It also writes every attribute on a line of its own.
 tidy() {
     awk '
         /^NVLLM_API$/ { held = $0; next }
@@ -53,7 +53,7 @@ VERSION
     cat src/ffi/header_end.h
 }
 
-# docs/security.md with the table of limits as src/limits.rs has it.
+# docs/security.md with the table of limits from src/limits.rs.
 write_security() {
     sed '/^<!-- limits:/q' docs/security.md
     echo
@@ -68,7 +68,7 @@ write_security() {
     sed -n '/^<!-- end of limits/,$p' docs/security.md
 }
 
-# The fields alone: kernels have no use for the constants that Rust keeps with a struct.
+# Only the fields: kernels do not use the constants that Rust associates with a struct.
 write_kernel_structs() {
     cbindgen --quiet --config kernels/cbindgen.toml src/batch.rs | awk '
         /^\/\/\// { comment = comment $0 "\n"; next }

@@ -1,4 +1,4 @@
-# Reads include/nanovllm.h as cbindgen writes it, and leaves it in arrays for the script that is given after this one:
+# Parses include/nanovllm.h as cbindgen writes it, into arrays for the script that is given after this one:
 #   awk -f scripts/header_model.awk -f scripts/abi.awk include/nanovllm.h
 #
 # structs[1..num_structs]                          names
@@ -58,17 +58,17 @@ function enum_of(struct, field,   text, prefix, i) {
 }
 # A flag: its comment begins with "0 or 1:".
 function is_flag(struct, field) { return doc[struct, field] ~ /^0 or 1:/ }
-# Numbers, flags and enumerations; the rest points somewhere, or is the length of what does.
+# Numbers, flags and enumerations; all other fields are pointers or their lengths.
 function is_scalar(struct, field) {
     if (field == "struct_size" || field ~ /^reserved/ || type[struct, field] !~ /^(u?int(32|64)_t|float|double)$/) return 0
     return !((struct, substr(field, 5)) in type && field ~ /^num_/)
 }
-# The default that the comment names, empty when it names none.
+# The default that the comment states; empty if it states none.
 function default_of(struct, field,   text) {
     text = doc[struct, field]
     return match(text, /Default[ \n]-?[0-9]+(\.[0-9]+)?/) ? substr(text, RSTART + 8, RLENGTH - 8) : ""
 }
-# A comment for another language: its lines joined, and cut anew behind `mark` at 120 columns. It has no empty lines.
+# A comment for another language: its lines are joined, and wrapped again after `mark` at 120 columns, without empty lines.
 function wrapped(text, mark,   words, count, i, line, out) {
     count = split(text, words, /[ \n]+/)
     line = mark
@@ -78,7 +78,7 @@ function wrapped(text, mark,   words, count, i, line, out) {
     }
     return out line
 }
-# What a comment says about C alone.
+# Removes the parts of a comment that concern only C.
 function without_c(text) {
     gsub(/,[ \n]NUL-terminated[ \n]UTF-8[ \n]of[ \n]at[ \n]most/, ", at most", text)
     gsub(/,[ \n]NUL-terminated[ \n]UTF-8/, "", text)

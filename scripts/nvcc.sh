@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the CUDA_HOME of an nvcc: that of CUDA_HOME or PATH, or else the compiler that NVIDIA publishes on PyPI, which goes
-# into BUILD_DIR. All five packages are pinned, or newer headers would come along and not fit.
+# Prints the CUDA_HOME of an nvcc: that of CUDA_HOME or PATH, or else of the compiler that NVIDIA publishes on PyPI, which is installed
+# into BUILD_DIR. All five packages are pinned, because newer headers would be installed otherwise, which are not compatible.
 #   nvcc.sh BUILD_DIR
 set -eu
 build=${1:?usage: nvcc.sh BUILD_DIR}

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs what a build or the tests need and this machine lacks, and says so before it does.
+# Installs the missing prerequisites of a build or of the tests, and prints what it is going to install.
 #   prerequisites.sh build|test
 #
-# Compilers, CMake and pkg-config come from apt (Debian, Ubuntu), as root or through sudo. Rust comes from rustup, into
-# ~/.cargo and ~/.rustup alone, and only when there is no cargo or it is older than 1.95.
+# Compilers, CMake and pkg-config are installed with apt (Debian, Ubuntu), as root or with sudo. Rust is installed with rustup, into
+# ~/.cargo and ~/.rustup only, if there is no cargo or it is older than 1.95.
 set -eu
 purpose=${1:?usage: prerequisites.sh build|test}
 rust_wanted=1.95.0
@@ -35,7 +35,7 @@ if [ -n "$packages" ]; then
     DEBIAN_FRONTEND=noninteractive $as_root apt-get install -q -y --no-install-recommends $packages
 fi
 
-# Whether a version is at least the other.
+# Whether version $1 is at least version $2.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
 PATH="$PATH:$HOME/.cargo/bin"

@@ -1,10 +1,10 @@
 # Turns the header into docs/reference.md. Reads it twice: first for the names, which become links, then for the text.
 #   awk -f reference.awk include/nanovllm.h include/nanovllm.h
 
-# A name that has a heading of its own, and where a name is described.
+# Records a name with a heading of its own, and where a name is described.
 function define(name, heading) { described[name] = heading }
 
-# Text of a comment as Markdown: what has a meaning there is escaped, and names become code, with a link where they are known.
+# Text of a comment as Markdown: special characters are escaped, and names become code, with a link if they are known.
 function markdown(text,   out, name) {
     out = ""
     while (match(text, /(nvllm|NVLLM)_[A-Za-z0-9_]+\*?(\(\))?/)) {
@@ -46,7 +46,7 @@ function cell(   i, out) {
 }
 function heading(name) { print "### `" name "`\n" }
 
-# The first comment of the file: rules, each a word in a column of its own.
+# The first comment of the file: rules, each with its name in a column of its own.
 function rule(line) {
     if (line ~ /^  [A-Z][a-z]+  +[^ ]/) {
         match(line, /^  [A-Z][a-z]+/)
@@ -60,7 +60,7 @@ function rule(line) {
         print ""
     } else {
         tag = line ~ /^ +\[one\]/
-        # What goes on below [any] and [one] is deeper than what goes on below a rule.
+        # Continuation lines of [any] and [one] are indented deeper than those of a rule.
         match(line, /[^ ]/)
         deeper = RSTART > 20 ? "    " : in_rules ? "  " : ""
         if (tagged && !tag && RSTART <= 20) print ""
@@ -147,7 +147,7 @@ state == "struct" && /^  / {
 }
 /^}/ && (state == "enum" || state == "struct") { print ""; state = "body"; next }
 
-# What is left is declarations, over several lines perhaps.
+# All other lines are declarations, possibly over several lines.
 /^#define NVLLM_ABI_VERSION/ { heading($2); print "```c\n" $0 "\n```\n\n" paragraphs(); next }
 /^(typedef|NVLLM_API)/ { declaration = ""; state = "declaration" }
 state == "declaration" {

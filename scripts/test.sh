@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs all tests, of cargo and of ctest, shows their closing lines, and ends with the counts.
+# Runs all tests of cargo and ctest, shows their summary lines, and prints the counts.
 #   test.sh BUILD_DIR
 set -u
 build=${1:?usage: test.sh BUILD_DIR}
@@ -9,7 +9,7 @@ log=$(mktemp)
 trap 'rm -f "$log" "$log.configured"' EXIT
 failed=0
 
-# The output of a command on the screen and in the log; the command's own status.
+# Shows the output of a command and appends it to the log. Returns the command's own status.
 logged() {
     { "$@" 2>&1; echo "status $?" >>"$log.status"; } | tee -a "$log"
     status=$(sed -n 's/^status //p' "$log.status")
@@ -28,7 +28,7 @@ if cmake -B "$build" -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=ON >"$log
 else
     failed=1
 fi
-# What is left out, because the machine lacks something for it, is said in a line each.
+# One line for each part that is left out because the machine lacks a prerequisite.
 grep '^-- No ' "$log.configured"
 c_total=$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p' "$log" | tail -n 1)
 c_failed=$(sed -n 's/.* \([0-9]*\) tests failed out of [0-9]*$/\1/p' "$log" | tail -n 1)

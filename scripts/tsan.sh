@@ -3,7 +3,7 @@
 #   tsan.sh BUILD_DIR
 #
 # Library and crates are compiled with ThreadSanitizer; tests/tsan/std_order.c stands in for the standard library, which is not.
-# First the guard itself is checked: once locks order nothing, it must report what they guard.
+# It first checks ThreadSanitizer itself: if locks establish no order, it must report the data that they guard.
 set -eu
 build=${1:?usage: tsan.sh BUILD_DIR}
 cd "$(dirname "$0")/.."
@@ -17,11 +17,11 @@ fail() {
 
 runtime=$(find "$(rustc --print sysroot)/lib/rustlib/$target/lib" -name 'librustc*tsan.a' | head -n 1)
 [ -n "$runtime" ] || fail "rustc has no ThreadSanitizer for $target"
-# Its addresses must not be random, where the system lets a program ask for that.
+# ThreadSanitizer needs addresses that are not randomized, if the system lets a program request that.
 run=
 setarch -R true 2>/dev/null && run="setarch -R"
 
-# Sanitizers are not stable: RUSTC_BOOTSTRAP allows them. `cargo rustc` builds no shared object, which would lack the runtime.
+# Sanitizers are unstable: RUSTC_BOOTSTRAP allows them. `cargo rustc` builds no shared object, which would lack the runtime.
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_PROFILE_DEV_DEBUG=line-tables-only \
     cargo rustc --locked --lib --crate-type staticlib --no-default-features --target "$target" --target-dir "$work/target"
 library="$work/target/$target/debug/libnanovllm.a"
@@ -37,7 +37,7 @@ for function in LOCK:mutex5futexNtB2_5Mutex14lock_contended WAIT:condvar5futexNt
     names="$names -DREAL_${function%%:*}=__real_$name -DWRAP_${function%%:*}=__wrap_$name"
 done
 
-# Links program $1 as $2, with what else is given for std_order.c and for the linker.
+# Links program $1 as $2, with further arguments for std_order.c and for the linker.
 link_program() {
     cc -std=c11 -g -O1 -Wall -Wextra -Werror -Iinclude -fsanitize=thread -c "tests/capi/$1.c" -o "$work/$2.o"
     # shellcheck disable=SC2086
@@ -49,7 +49,7 @@ link_program() {
 
 export TSAN_OPTIONS="exitcode=66 atexit_sleep_ms=0 suppressions=$PWD/tests/tsan/suppressions"
 
-# What locks guard: the inbox, the log, and the output that was polled last, by the engine's handle.
+# The data that locks guard: the inbox, the log, and the output that was polled last, in the engine's handle.
 unseen() {
     for guarded in engine::inbox log ffi::stepping::Shown; do
         grep -q "^SUMMARY.*nanovllm::$guarded" "$work/forgotten.log" || echo "$guarded"
@@ -61,7 +61,7 @@ link_program handover forgotten -DFORGET_LOCKS \
 : >"$work/forgotten.log"
 timeout 120 $run "$work/forgotten" models/demo >"$work/forgotten.log" 2>&1 &
 forgotten=$!
-# There are hundreds of reports: enough is enough.
+# There are hundreds of reports, so their number is limited.
 while [ -n "$(unseen)" ] && kill -0 "$forgotten" 2>/dev/null; do sleep 1; done
 [ -z "$(unseen)" ] || fail "locks order nothing, but no race is reported on" $(unseen)
 kill "$forgotten" 2>/dev/null || true

@@ -1,4 +1,4 @@
-//! Decode, prefill and start-up of a whole model on the CPU, beside what the machine's memory could give.
+//! Decode, prefill and start-up of a whole model on the CPU, compared with the memory bandwidth of the machine.
 //!
 //! ```text
 //! cargo bench --bench decode -- [shape] [folder] [threads]

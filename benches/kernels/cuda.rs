@@ -1,4 +1,4 @@
-//! The lines of the table.
+//! The rows of the table.
 
 use nanovllm::backend::cuda::{Chaining, Cuda, EventKind, KvCache, Matrix, Route, Step, Tensor, Vector, device_count};
 use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, HostTensor, KvShape, QkNormRope};

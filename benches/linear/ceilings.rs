@@ -1,4 +1,4 @@
-//! What the machine can do at most: read memory, and multiply and add in registers.
+//! The ceilings of the machine: memory bandwidth, and multiply-adds in registers.
 
 use nanovllm::backend::cpu::{Isa, Pool};
 use std::hint::black_box;

@@ -1,8 +1,8 @@
-//! How fast linear layers of the Qwen3-0.6B shape are, beside what the machine can do at most.
+//! How fast are linear layers of the Qwen3-0.6B shape, compared with the ceilings of the machine?
 //!
 //! `cargo bench --bench linear [-- [THREADS] [ISA]]`. The ceilings are measured in the same run: reading memory from end to end,
-//! and multiply-adds in registers. Weights are bf16 and come from memory, not from a cache. Times are medians; the
-//! best one stands beside them, because it tells more on a machine that is not alone.
+//! and multiply-adds in registers. Weights are bf16 and are read from memory, not from a cache. Times are medians; the
+//! minimum is printed too, because it is more reliable on a shared machine.
 
 mod ceilings;
 

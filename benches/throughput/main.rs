@@ -1,11 +1,11 @@
-//! The engine on a GPU, from requests to tokens.
+//! Throughput of the engine on a GPU, from requests to tokens.
 //!
 //! ```text
 //! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant] [max_batched_tokens]
 //! ```
 //!
 //! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b and 16.4 GB for qwen3-8b, unless it holds one
-//! already. Random weights cost what trained ones do, as long as end tokens are ignored.
+//! already. Random weights take as long as trained ones if end tokens are ignored.
 
 #[path = "../decode/checkpoint.rs"]
 #[allow(dead_code)]
