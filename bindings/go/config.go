@@ -76,12 +76,12 @@ type ModelInfo struct {
 	BOSToken         int    // -1 if there is none
 	EOSToken         int    // the first of the tokens that end a completion; -1 if there is none
 	NumParameters    uint64 // number of weights; shared ones count once
-	WeightBytes      uint64 // bytes of these
-	KVCacheBytes     uint64 // bytes of the KV cache
-	NumKVBlocks      int    // its blocks
+	WeightBytes      uint64 // size of the weights in bytes
+	KVCacheBytes     uint64 // size of the KV cache in bytes
+	NumKVBlocks      int    // number of blocks of the KV cache
 	KVBlockSize      int    // tokens per block
 	Device           Device // DeviceCPU or DeviceCUDA, whichever DeviceAuto chose
-	DeviceIndex      int    // which GPU
+	DeviceIndex      int    // index of the GPU
 	MaxNumSeqs       int    // maximum number of sequences that run at once
 	MaxBatchedTokens int    // maximum number of new tokens per forward pass
 }

@@ -25,14 +25,14 @@ import (
 	"unsafe"
 )
 
-// An Engine is a model, its tokenizer, its KV cache, and a scheduler. [New] opens one, [Engine.Close] ends it.
+// An Engine is a model, its tokenizer, its KV cache, and a scheduler. [New] opens one, [Engine.Close] destroys it.
 type Engine struct {
-	// Every call into C holds it for reading, so that Close waits for them.
+	// Every call into C holds a read lock, so that Close waits for the calls.
 	life    sync.RWMutex
 	native  *C.nvllm_engine // nil when closed
 	cleanup runtime.Cleanup
 
-	// Held while a goroutine steps, polls or generates. It is tried, never waited for.
+	// Held while a goroutine steps, polls or generates. Callers try it and never wait for it.
 	stepper sync.Mutex
 	// Wakes an idle Run.
 	wake   chan struct{}
@@ -55,7 +55,7 @@ func New(config Config) (*Engine, error) {
 		return nil, errorOf(status, &failed)
 	}
 	e := &Engine{native: opened, wake: make(chan struct{}, 1), closed: make(chan struct{})}
-	// A safety net for an engine that is not closed. It cannot run during a call, because a call keeps e reachable.
+	// Destroys an engine that was not closed. It cannot run during a call, because a call keeps e reachable.
 	e.cleanup = runtime.AddCleanup(e, func(native *C.nvllm_engine) { C.nvllm_engine_free(native) }, opened)
 	return e, nil
 }
@@ -186,12 +186,12 @@ func (e *Engine) Cancel(id uint64) error {
 
 // A StepResult reports what one [Engine.Step] did.
 type StepResult struct {
-	Outputs       int  // that wait
-	Running       int  // sequences that run
-	Waiting       int  // requests that wait
-	Iterations    int  // forward passes finished
-	InFlight      bool // a pass was begun and is not finished
-	PrefillTokens int  // prompt tokens computed, cached ones not counted
+	Outputs       int  // outputs that wait to be polled
+	Running       int  // running sequences
+	Waiting       int  // waiting requests
+	Iterations    int  // completed forward passes
+	InFlight      bool // a pass has begun and is not complete
+	PrefillTokens int  // prompt tokens computed, without cached ones
 	DecodeTokens  int  // tokens generated
 	Elapsed       time.Duration
 }

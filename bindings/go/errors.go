@@ -10,23 +10,23 @@ import (
 	"unsafe"
 )
 
-// A Status says what kind of failure an [Error] is. It is an error itself, for [errors.Is].
+// A Status is the kind of failure of an [Error]. It is an error itself, for [errors.Is].
 type Status int32
 
 // The kinds of failure.
 const (
-	ErrInvalidArgument Status = C.NVLLM_ERR_INVALID_ARGUMENT // an option makes no sense; the message names it
+	ErrInvalidArgument Status = C.NVLLM_ERR_INVALID_ARGUMENT // an argument or an option is invalid; the message names it
 	ErrBusy            Status = C.NVLLM_ERR_BUSY             // another goroutine steps this engine
-	ErrPanic           Status = C.NVLLM_ERR_PANIC            // a bug in the library; the engine is of no use any more
-	ErrNotFound        Status = C.NVLLM_ERR_NOT_FOUND        // no live request has this id
+	ErrPanic           Status = C.NVLLM_ERR_PANIC            // a bug in the library; the engine can only be closed
+	ErrNotFound        Status = C.NVLLM_ERR_NOT_FOUND        // no live request, pin or cached prefix as named
 	ErrOutOfMemory     Status = C.NVLLM_ERR_OUT_OF_MEMORY    // of the host, the device, or the KV cache
 	ErrIO              Status = C.NVLLM_ERR_IO               // a file could not be read
 	ErrModel           Status = C.NVLLM_ERR_MODEL            // the model's files are corrupt, or of a kind not supported
-	ErrDevice          Status = C.NVLLM_ERR_DEVICE           // a device failed; the engine is of no use any more
+	ErrDevice          Status = C.NVLLM_ERR_DEVICE           // a device call failed; the engine can only be closed
 	ErrCancelled       Status = C.NVLLM_ERR_CANCELLED        // the call was cancelled
 	ErrUnsupported     Status = C.NVLLM_ERR_UNSUPPORTED      // not in this build, or not for this model
-	ErrQueueFull       Status = C.NVLLM_ERR_QUEUE_FULL       // Config.MaxQueue requests wait already
-	ErrContextLength   Status = C.NVLLM_ERR_CONTEXT_LENGTH   // the prompt leaves no place for an answer
+	ErrQueueFull       Status = C.NVLLM_ERR_QUEUE_FULL       // the queue is full, by Config.MaxQueue or MaxQueuedCompletions
+	ErrContextLength   Status = C.NVLLM_ERR_CONTEXT_LENGTH   // the prompt leaves no room for a completion
 )
 
 // ErrClosed is returned by methods after [Engine.Close].
@@ -37,9 +37,9 @@ func (s Status) Error() string { return C.GoString(C.nvllm_status_name(C.nvllm_s
 
 // An Error says why a call failed.
 type Error struct {
-	Status     Status // what kind of failure
-	NativeCode int    // errno or a device's code where there is one, else 0
-	Message    string // what was wanted, what there was, and the option that changes it
+	Status     Status // the kind of failure
+	NativeCode int    // errno or the device's error code if there is one, else 0
+	Message    string // what was wanted, what was found, and the option that changes it
 }
 
 func (e *Error) Error() string { return "nanovllm: " + e.Message }
@@ -58,7 +58,7 @@ func (e *Error) Unwrap() error {
 	return nil
 }
 
-// busy is the refusal of a second caller.
+// busy is the error of a second caller.
 func busy() error {
 	return &Error{Status: ErrBusy, Message: "another goroutine steps, runs or generates on this engine"}
 }

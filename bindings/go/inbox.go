@@ -7,24 +7,24 @@ import "sync"
 
 // An inbox assigns outputs to their readers: a stream, or a loop over [Engine.Outputs].
 type inbox struct {
-	// Held for reading while a request is added, from before C knows it until the inbox does.
+	// A read lock is held while a request is added, from before C knows the request until the inbox does.
 	adding sync.RWMutex
 
 	mu       sync.Mutex
-	requests map[uint64]*request // until their last output has come out of C
-	waiting  []Output            // for Outputs
+	requests map[uint64]*request // until their last output has been polled
+	waiting  []Output            // outputs for Outputs
 }
 
-// A request is what the inbox needs to deliver its outputs.
+// A request holds the data that the inbox needs to deliver its outputs.
 type request struct {
-	running  int // completions whose end has not come out of C
+	running  int // completions whose last output has not been polled
 	isStream bool
 
-	// A stream's: room for one output of each completion, so that the one who sends never waits. nil for Outputs.
+	// The channel of a stream, with room for one output per completion, so that sending never blocks. nil for Outputs.
 	deltas chan Delta
-	ended  []bool      // completions whose end the stream has
-	over   bool        // the channel is closed; what still comes is dropped
-	unhook func() bool // takes the request from its context's end
+	ended  []bool      // completions whose last output was sent to the stream
+	over   bool        // the channel is closed; later outputs are dropped
+	unhook func() bool // detaches the request from its context
 }
 
 func newRequest(options *RequestOptions) *request {
@@ -44,7 +44,7 @@ func (i *inbox) register(id uint64, r *request) {
 		i.requests = make(map[uint64]*request)
 	}
 	if r.isStream {
-		// The library has taken the request, so its number of completions is within bounds.
+		// The library has accepted the request, so its number of completions is within the limits.
 		r.deltas, r.ended = make(chan Delta, r.running), make([]bool, r.running)
 	}
 	i.requests[id] = r
@@ -59,7 +59,7 @@ func (i *inbox) deliver(shown *C.nvllm_output) {
 		// Its Add has not returned yet.
 		i.mu.Unlock()
 		i.adding.Lock()
-		i.adding.Unlock() //nolint:staticcheck // the adders are waited for, that is all
+		i.adding.Unlock() //nolint:staticcheck // only waits for the calls that add
 		i.mu.Lock()
 		r = i.requests[id]
 	}
@@ -101,14 +101,14 @@ func (i *inbox) holdsOutputs() bool {
 	return len(i.waiting) > 0
 }
 
-// endStream ends one stream before its time.
+// endStream ends one stream early.
 func (i *inbox) endStream(id uint64, r *request, reason error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	r.end(id, reason)
 }
 
-// endStreams ends all streams before their time, and returns their requests.
+// endStreams ends all streams early, and returns their requests.
 func (i *inbox) endStreams(reason error) (ids []uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -121,8 +121,8 @@ func (i *inbox) endStreams(reason error) (ids []uint64) {
 	return ids
 }
 
-// send puts an output into the channel. What the receiver has not taken yet is merged with the new output of the same completion,
-// so that a slow receiver delays nobody and costs no memory. The inbox is locked, so there is no other sender.
+// send puts an output into the channel. An output that the receiver has not taken yet is merged with the new one of the same
+// completion, so that a slow receiver neither delays others nor uses memory. The inbox is locked, so there is no other sender.
 func (r *request) send(out Output) {
 	if r.over {
 		return

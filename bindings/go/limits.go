@@ -3,15 +3,15 @@ package nanovllm
 // #include <nanovllm.h>
 import "C"
 
-// What one request may ask for, whatever the engine's configuration says. More is refused with [ErrInvalidArgument].
+// Limits of one request, whatever the engine's configuration. A request that exceeds one is refused with [ErrInvalidArgument].
 const (
 	MaxCompletions       = C.NVLLM_MAX_COMPLETIONS        // of one request
 	MaxQueuedCompletions = C.NVLLM_MAX_QUEUED_COMPLETIONS // of all requests of an engine; Config.MaxQueue lowers it
 	MaxStopStrings       = C.NVLLM_MAX_STOP_STRINGS       // of one request
-	MaxStopStringBytes   = C.NVLLM_MAX_STOP_STRING_BYTES  // of one of these
+	MaxStopStringBytes   = C.NVLLM_MAX_STOP_STRING_BYTES  // per stop string
 	MaxStopTokens        = C.NVLLM_MAX_STOP_TOKENS        // of one request
 	MaxBiases            = C.NVLLM_MAX_BIASES             // of one request
-	MaxTextBytes         = C.NVLLM_MAX_TEXT_BYTES         // of a prompt, or of what is to be tokenized
+	MaxTextBytes         = C.NVLLM_MAX_TEXT_BYTES         // of a prompt, or of a text to tokenize
 	MaxStructureBytes    = C.NVLLM_MAX_STRUCTURE_BYTES    // of a JSON schema, a regular expression or a Lark grammar
 	MaxMessagesBytes     = C.NVLLM_MAX_MESSAGES_BYTES     // of the JSON of a conversation, and of its tools
 )

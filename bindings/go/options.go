@@ -12,17 +12,17 @@ import (
 	"unsafe"
 )
 
-// A Pooling says how the final hidden states of a prompt become an embedding.
+// A Pooling selects how the final hidden states of a prompt become an embedding.
 type Pooling uint32
 
 // The kinds of pooling. With any other than PoolingNone, a request has one output, with an [Output.Embedding].
 const (
 	PoolingNone Pooling = C.NVLLM_POOLING_NONE // the request generates
-	PoolingLast Pooling = C.NVLLM_POOLING_LAST // the state of the last token
-	PoolingMean Pooling = C.NVLLM_POOLING_MEAN // the mean of all
+	PoolingLast Pooling = C.NVLLM_POOLING_LAST // the hidden state of the last token
+	PoolingMean Pooling = C.NVLLM_POOLING_MEAN // the mean of the hidden states of all tokens
 )
 
-// An EarlyStopping says when a beam search ends once it has as many results as beams.
+// An EarlyStopping selects when a beam search ends once it has as many results as beams.
 type EarlyStopping uint32
 
 // The rules for the end of a beam search.
@@ -70,7 +70,7 @@ func (o *RequestOptions) completions() int {
 	return o.N
 }
 
-// native returns the struct of the C API, nil for nil. What it points to is pinned, or memory of C that free releases.
+// native returns the struct of the C API, nil for nil. It points to pinned memory, or to memory of C that free releases.
 func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_request_options, free func()) {
 	if o == nil {
 		return nil, func() {}
@@ -165,14 +165,14 @@ type number interface {
 	~int | ~int32 | ~int64 | ~uint32 | ~uint64 | ~float32 | ~float64
 }
 
-// set leaves the library's default where the value is 0.
+// set leaves the library's default if the value is 0.
 func set[To, From number](field *To, value From) {
 	if value != 0 {
 		*field = To(value)
 	}
 }
 
-// read leaves 0 where the value is the library's default.
+// read leaves 0 if the value is the library's default.
 func read[To, From number](field *To, value, plain From) {
 	if value != plain {
 		*field = To(value)

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// A Finish says why a completion ended.
+// A Finish is the reason why a completion ended.
 type Finish int
 
 // The reasons.
@@ -45,7 +45,7 @@ func (f Finish) String() string {
 // Those of [Engine.Generate] contain the whole completion.
 type Output struct {
 	RequestID        uint64
-	Tag              uint64 // as in its options
+	Tag              uint64 // the tag in its options
 	Index            int    // index of the completion within its request
 	Text             string // new text, in whole characters
 	Tokens           []uint32
@@ -53,25 +53,25 @@ type Output struct {
 	Err              error // if a context cancelled it or an error ended it
 	PromptTokens     int
 	CachedTokens     int           // prompt tokens that were taken from the prefix cache
-	CompletionTokens int           // tokens generated so far, the one that stopped the answer included
+	CompletionTokens int           // tokens generated so far, including the stop token
 	TimeToFirstToken time.Duration // 0 before the first token
-	Logprobs         []float32     // of each token, or nil
+	Logprobs         []float32     // log-probability of each token, or nil
 	TopTokens        [][]uint32    // alternatives of each token, or nil
-	TopLogprobs      [][]float32   // of these
-	TotalLogprob     float32       // of the completion so far
-	Score            float32       // of a result of beam search
+	TopLogprobs      [][]float32   // log-probabilities of the alternatives
+	TotalLogprob     float32       // log-probability of the completion so far
+	Score            float32       // score of a result of beam search
 
-	// In the first output of a request that requested them: of each prompt token but the first, or nil.
+	// In the first output of a request that requested them: the same for each prompt token except the first, or nil.
 	PromptLogprobs    []float32
 	PromptTopTokens   [][]uint32
 	PromptTopLogprobs [][]float32
-	Embedding         []float32 // pooled, or nil
+	Embedding         []float32 // the pooled embedding, or nil
 }
 
 // A Delta is an [Output] of a stream.
 type Delta = Output
 
-// copyOutput copies an output that C keeps until its next call.
+// copyOutput copies an output that is valid in C until the next call.
 func copyOutput(shown *C.nvllm_output) Output {
 	n, width := int(shown.num_token_ids), int(shown.num_logprobs)
 	places, promptWidth := max(0, int(shown.prompt_tokens)-1), int(shown.num_prompt_logprobs)
@@ -115,7 +115,7 @@ func copied[T any](from unsafe.Pointer, n int) []T {
 	return append([]T(nil), unsafe.Slice((*T)(from), n)...)
 }
 
-// rows cuts values into rows of width each.
+// rows splits values into rows of width values each.
 func rows[T any](values []T, width int) [][]T {
 	if len(values) == 0 || width == 0 {
 		return nil
@@ -142,7 +142,7 @@ func merged(older, newer Output) Output {
 	return newer
 }
 
-// Outputs returns the outputs that are waiting, of all requests but those of streams. An error ends the sequence.
+// Outputs returns the waiting outputs of all requests except those of streams. An error ends the sequence.
 func (e *Engine) Outputs() iter.Seq2[Output, error] {
 	return func(yield func(Output, error) bool) {
 		for {
@@ -163,7 +163,7 @@ func (e *Engine) Outputs() iter.Seq2[Output, error] {
 	}
 }
 
-// poll takes all outputs out of C. The caller holds the stepper.
+// poll polls all outputs of the C API. The caller holds the stepper.
 func (e *Engine) poll() error {
 	if err := e.enter(); err != nil {
 		return err

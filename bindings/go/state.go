@@ -49,8 +49,8 @@ func (e *Engine) SavePrefix(ids []uint32, cacheSalt uint64) ([]byte, error) {
 	})
 }
 
-// RestorePrefix puts a saved prefix into the prefix cache, where the next prompt that begins with it finds it. It returns the
-// number of its tokens.
+// RestorePrefix puts a saved prefix into the prefix cache, where the next prompt that begins with it reuses it. It returns
+// the number of its tokens.
 func (e *Engine) RestorePrefix(saved []byte) (int, error) {
 	if !e.stepper.TryLock() {
 		return 0, busy()

@@ -9,15 +9,15 @@ import (
 	"unsafe"
 )
 
-// TokenizeFlags say how [Engine.Tokenize] and [Engine.Detokenize] treat special tokens.
+// TokenizeFlags select how [Engine.Tokenize] and [Engine.Detokenize] treat special tokens.
 type TokenizeFlags uint32
 
 // The flags.
 const (
-	// AddSpecial adds the tokens that begin and end a text. It changes nothing on the way back.
+	// AddSpecial adds the tokens that begin and end a text. Detokenize ignores it.
 	AddSpecial TokenizeFlags = C.NVLLM_TOKENIZE_ADD_SPECIAL
-	// ParseSpecial makes the spelling of a special token that token, and spells it out on the way back. Without it a user's text
-	// cannot forge a turn.
+	// ParseSpecial converts the spelling of a special token to that token, and in Detokenize the token to its spelling. Without
+	// it the spelling stays text, so that a user's text cannot forge a turn.
 	ParseSpecial TokenizeFlags = C.NVLLM_TOKENIZE_PARSE_SPECIAL
 )
 
@@ -39,7 +39,7 @@ func (e *Engine) Detokenize(ids []uint32, flags TokenizeFlags) (string, error) {
 
 // A Message is one turn of a conversation.
 type Message struct {
-	Role    string `json:"role"` // "system", "user", "assistant", or what else the model's template knows
+	Role    string `json:"role"` // "system", "user", "assistant", or any other role of the model's template
 	Content string `json:"content"`
 }
 
@@ -76,7 +76,7 @@ func encoded(value any) (string, error) {
 	return made.String(), err
 }
 
-// sizedText is sized for a text, whose NUL is counted.
+// sizedText is sized for a text, whose size includes the NUL.
 func sizedText(e *Engine, guess int, call func(*byte, C.size_t, *C.size_t, *C.nvllm_error) C.nvllm_status) (string, error) {
 	buffer, err := sized(e, guess, call)
 	if err != nil {
