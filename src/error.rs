@@ -200,7 +200,7 @@ pub enum Error {
         /// What config.json says.
         found: String,
         /// What the library knows.
-        known: &'static [&'static str],
+        known: Vec<&'static str>,
     },
     /// The model wants something this library does not do, such as an unknown rope_scaling.
     UnsupportedModel {

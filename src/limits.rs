@@ -115,6 +115,8 @@ pub const WEIGHT_FILES: usize = 1024;
 pub const WEIGHT_HEADER_BYTES: u64 = 8 << 20;
 /// Tensors of a model.
 pub const TENSORS: usize = 1 << 16;
+/// Layers of a model. The largest of published models has 126.
+pub const LAYERS: usize = 1024;
 /// Query heads of a model, and so key and value heads.
 pub const HEADS: usize = 1 << 14;
 /// Tokens of one sequence where max_model_len is not set and config.json says more.

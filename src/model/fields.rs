@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::limits::STOP_TOKENS;
+use crate::model::spec::Bias;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -83,6 +84,19 @@ impl<'a> Fields<'a> {
     /// As [`Fields::count_or_none`], and it must be there.
     pub fn count(&self, name: &str) -> Result<usize> {
         self.needed(name, self.count_or_none(name)?)
+    }
+
+    /// As [`Fields::count`], and it must not be above `most`.
+    pub fn count_up_to(&self, name: &str, most: usize) -> Result<usize> {
+        match self.count(name)? {
+            count if count > most => Err(self.refuse(format!("{name} is {count}, but must be at most {most}"))),
+            count => Ok(count),
+        }
+    }
+
+    /// Whether linear layers have a bias, which they have not unless the field says `true`.
+    pub fn bias(&self, name: &str) -> Result<Bias> {
+        Ok(if self.flag(name)? == Some(true) { Bias::Added } else { Bias::None })
     }
 
     /// A number above 0.

@@ -1,16 +1,19 @@
 //! Decoder models, described as data and computed by one decoder.
 //!
-//! [`config`] reads what a model folder says, [`families`] turns it into a [`spec::DecoderSpec`], [`weights`] finds the
-//! tensors, and [`decoder`] computes. No family has code of its own in the forward pass.
+//! [`config`] reads what a model folder says, [`families`] turn it into a [`spec::DecoderSpec`], [`weights`] finds the
+//! tensors by the [`names`] of the family, and [`decoder`] computes. No family has code of its own in the forward pass.
 
 mod attention;
-pub mod config;
+mod config;
 pub mod decoder;
-pub mod families;
+pub mod description;
+mod families;
 mod fields;
 mod linear;
 mod mlp;
+pub mod names;
 pub mod rope;
 pub mod spec;
+mod standard;
 mod weight_index;
 pub mod weights;

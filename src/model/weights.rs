@@ -4,6 +4,7 @@ use crate::backend::{DType, HostTensor, Loading, copy_file, map_file, read_file}
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::log::{self, Level};
+use crate::model::names::Names;
 use crate::model::weight_index;
 use memmap2::{Mmap, MmapMut};
 use safetensors::{Dtype, SafeTensors};
@@ -33,7 +34,8 @@ pub struct Weights {
     folder: PathBuf,
     files: Vec<Arc<Mmap>>,
     tensors: HashMap<String, Entry>,
-    /// Stands before the names of all tensors but the head's.
+    names: &'static Names,
+    /// Stands before the names of all tensors but the head's: that of `names`, or nothing.
     prefix: &'static str,
     dtype: DType,
     parameters: u64,
@@ -51,14 +53,21 @@ struct Entry {
 }
 
 impl Weights {
-    /// Maps the files of `folder`, or copies them into at most `free_bytes` of memory, and reads their headers. Matrices
-    /// will be given as `dtype`; `None` keeps the type of the embedding table.
+    /// Maps the files of `folder`, or copies them into at most `free_bytes` of memory, and reads their headers. The parts
+    /// of the decoder are called by `names`. Matrices will be given as `dtype`; `None` keeps the type of the embedding
+    /// table.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] and [`Error::ModelFile`] for files that cannot be read or are none of a model,
     /// [`Error::OutOfMemory`] when copies do not fit.
-    pub fn open(folder: &Path, dtype: Option<DType>, loading: Loading, free_bytes: u64) -> Result<Weights> {
+    pub fn open(
+        folder: &Path,
+        names: &'static Names,
+        dtype: Option<DType>,
+        loading: Loading,
+        free_bytes: u64,
+    ) -> Result<Weights> {
         let mut files = Vec::new();
         let mut tensors = HashMap::new();
         let mut left = free_bytes;
@@ -73,11 +82,13 @@ impl Weights {
         }
         let inventory = tensors.iter().map(|(name, entry): (&String, &Entry)| (name.clone(), entry.clone())).collect();
         // A checkpoint of the bare decoder, without its head, has no prefix.
-        let prefix = if tensors.contains_key("embed_tokens.weight") { "" } else { "model." };
+        let is_bare = tensors.contains_key(&format!("{}.weight", names.embedding));
+        let prefix = if is_bare { "" } else { names.prefix };
         let mut weights = Weights {
             folder: folder.into(),
             files,
             tensors,
+            names,
             prefix,
             dtype: DType::F32,
             parameters: 0,
@@ -92,12 +103,17 @@ impl Weights {
     }
 
     fn stored_dtype(&self) -> Result<DType> {
-        let name = self.full_name("embed_tokens.weight");
+        let name = self.full_name(self.names.embedding, "weight");
         match self.tensors.get(&name) {
             Some(entry) => supported(&name, entry.dtype),
             // The decoder will ask for this tensor and say that it is missing, with the shape it wants.
             None => Ok(DType::F32),
         }
+    }
+
+    /// What the tensors are called.
+    pub fn names(&self) -> &'static Names {
+        self.names
     }
 
     /// Number type of the matrices.
@@ -160,17 +176,26 @@ impl Weights {
         Ok(())
     }
 
-    /// A matrix `[rows, cols]` as [`Weights::dtype`]. Names are without the prefix `model.`.
+    /// The matrix `name`, `[rows, cols]`, as [`Weights::dtype`].
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<HostTensor> {
-        let tensor = self.take(self.full_name(name), &[rows, cols])?;
+        let tensor = self.take(self.full_name(name, "weight"), &[rows, cols])?;
         let tensor = if tensor.dtype() == self.dtype { tensor } else { convert(&tensor, self.dtype)? };
         self.bytes += tensor.bytes().len() as u64;
         Ok(tensor)
     }
 
-    /// A vector `[len]` in the type it is stored in.
+    /// The weights of the norm `name`, `[len]`, in the type they are stored in.
     pub fn vector(&mut self, name: &str, len: usize) -> Result<HostTensor> {
-        let tensor = self.take(self.full_name(name), &[len])?;
+        self.small(self.full_name(name, "weight"), len)
+    }
+
+    /// The bias of the linear layer `name`, `[len]`, in the type it is stored in.
+    pub fn bias(&mut self, name: &str, len: usize) -> Result<HostTensor> {
+        self.small(self.full_name(name, "bias"), len)
+    }
+
+    fn small(&mut self, name: String, len: usize) -> Result<HostTensor> {
+        let tensor = self.take(name, &[len])?;
         self.bytes += (len * size_of::<f32>()) as u64;
         Ok(tensor)
     }
@@ -189,11 +214,9 @@ impl Weights {
         log::log(Level::Warn, format_args!("{folder}: {} tensors are not used: {named}{more}", surplus.len()));
     }
 
-    fn full_name(&self, name: &str) -> String {
-        match name {
-            "lm_head.weight" => name.into(),
-            _ => format!("{}{name}", self.prefix),
-        }
+    fn full_name(&self, name: &str, kind: &str) -> String {
+        let prefix = if name == self.names.head { "" } else { self.prefix };
+        format!("{prefix}{name}.{kind}")
     }
 
     fn take(&mut self, name: String, shape: &[usize]) -> Result<HostTensor> {

@@ -7,9 +7,9 @@ use crate::backend::{Backend, DType};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
-use crate::model::config::HfConfig;
 use crate::model::decoder::Decoder;
-use crate::model::families;
+use crate::model::description::Description;
+use crate::model::names::Names;
 use crate::model::weights::Weights;
 use crate::ops;
 use std::ops::ControlFlow;
@@ -46,20 +46,20 @@ impl CudaRunner {
     ) -> Result<(CudaRunner, ModelInfo)> {
         super::check_cuda(index)?;
         let _callers = CallersContext::note()?;
-        let hf = HfConfig::read(folder)?;
-        let spec = families::spec(&hf)?;
+        let model = Description::read(folder)?;
+        let spec = &model.spec;
         let limits = memory::batch_limits(config, spec.max_positions, &memory::CUDA)?;
         let free = memory::free_host_bytes();
-        let mut weights = open_weights(folder, config, free.unwrap_or(u64::MAX))?;
+        let mut weights = open_weights(folder, model.names, config, free.unwrap_or(u64::MAX))?;
         let memory = memory::HostMemory { free, weights: 0 };
-        memory::check_table(limits.model_len, spec.head_dim, &memory)?;
+        memory::check_table(limits.model_len, spec.attention().head_dim, &memory)?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let mut backend = Cuda::open(index, weights.dtype())?;
-        backend.check(&kv_shape, spec.heads)?;
+        backend.check(&kv_shape, spec.attention().heads)?;
         backend.set_rounding(config.rounding);
 
         weights.warm(progress)?;
-        let mut decoder = Decoder::load(&backend, &spec, &mut weights, &limits, limits.model_len)?;
+        let mut decoder = Decoder::load(&backend, spec, &mut weights, &limits, limits.model_len)?;
         weights.warn_of_surplus();
         let mut step = backend.step(&limits)?;
         let twin = backend.twin(&step)?;
@@ -77,7 +77,7 @@ impl CudaRunner {
         let graphs = Graphs::capture(&sizes, &mut backend, &mut decoder, &mut cache, &mut step, &limits)?;
         backend.settle();
 
-        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits, Device::Cuda { index });
+        let info = ModelInfo::new(&model, &weights, &kv_shape, blocks, limits, Device::Cuda { index });
         let steps = [step, twin];
         let (submitted, collected, pass_time, callers) = (0, 0, Duration::ZERO, None);
         let runner = CudaRunner { graphs, backend, decoder, cache, steps, submitted, collected, pass_time, callers };
@@ -96,8 +96,8 @@ impl CudaRunner {
 }
 
 /// The weights, in the type asked for or the file's own. What is stored in f32 becomes bf16, which has its range.
-fn open_weights(folder: &Path, config: &RunnerConfig, free_bytes: u64) -> Result<Weights> {
-    let weights = Weights::open(folder, config.dtype, config.loading, free_bytes)?;
+fn open_weights(folder: &Path, names: &'static Names, config: &RunnerConfig, free_bytes: u64) -> Result<Weights> {
+    let weights = Weights::open(folder, names, config.dtype, config.loading, free_bytes)?;
     match (config.dtype, weights.dtype()) {
         (None, DType::F32) => {
             log(Level::Info, format_args!("the model is stored in F32 and computed in BF16 on CUDA"));

@@ -13,8 +13,7 @@ pub use crate::backend::{Loading, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
-use crate::model::config::HfConfig;
-use crate::model::spec::DecoderSpec;
+use crate::model::description::Description;
 use crate::model::weights::Weights;
 use single::SingleRunner;
 use std::num::NonZero;
@@ -162,21 +161,21 @@ pub struct ModelInfo {
 
 impl ModelInfo {
     fn new(
-        hf: &HfConfig,
-        spec: &DecoderSpec,
+        model: &Description,
         weights: &Weights,
         kv_shape: &KvShape,
         blocks: usize,
         limits: BatchLimits,
         device: Device,
     ) -> ModelInfo {
+        let spec = &model.spec;
         ModelInfo {
             device,
             vocab_size: spec.vocab,
-            num_layers: spec.layers,
+            num_layers: spec.layers.len(),
             hidden_size: spec.hidden,
-            bos_token: hf.bos_token,
-            eos_tokens: hf.eos_tokens.clone(),
+            bos_token: model.bos_token,
+            eos_tokens: model.eos_tokens.clone(),
             num_parameters: weights.parameters(),
             weight_bytes: weights.bytes(),
             kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,

@@ -3,9 +3,8 @@
 use crate::backend::{Backend, Tensor};
 use crate::batch::{Batch, BlockId, Sampled};
 use crate::error::Result;
-use crate::model::config::HfConfig;
 use crate::model::decoder::{Decoder, Stage};
-use crate::model::families;
+use crate::model::description::Description;
 use crate::model::weights::Weights;
 use crate::runner::{Device, ModelInfo, Runner, RunnerConfig, memory};
 use std::ops::ControlFlow;
@@ -45,26 +44,26 @@ impl<B: Backend> SingleRunner<B> {
         backend: B,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(SingleRunner<B>, ModelInfo)> {
-        let hf = HfConfig::read(folder)?;
-        let spec = families::spec(&hf)?;
+        let model = Description::read(folder)?;
+        let spec = &model.spec;
         let limits = memory::batch_limits(config, spec.max_positions, &memory::CPU)?;
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
-        let mut weights = Weights::open(folder, config.dtype, config.loading, free.unwrap_or(u64::MAX))?;
+        let mut weights = Weights::open(folder, model.names, config.dtype, config.loading, free.unwrap_or(u64::MAX))?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let memory = memory::HostMemory { free, weights: weights.total_bytes() };
         let blocks = memory::host_kv_blocks(config.kv_budget, &limits, &kv_shape, &memory)?;
 
         // Cheap refusals come before the long part: a tensor that does not fit is known before any is read.
         let positions = limits.model_len.min(blocks * limits.block_size);
-        memory::check_table(positions, spec.head_dim, &memory)?;
-        let decoder = Decoder::load(&backend, &spec, &mut weights, &limits, positions)?;
+        memory::check_table(positions, spec.attention().head_dim, &memory)?;
+        let decoder = Decoder::load(&backend, spec, &mut weights, &limits, positions)?;
         weights.warn_of_surplus();
         let cache = backend.kv_cache(&kv_shape, blocks)?;
         let step = backend.step(&limits)?;
         weights.warm(progress)?;
 
-        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits, Device::Cpu);
+        let info = ModelInfo::new(&model, &weights, &kv_shape, blocks, limits, Device::Cpu);
         Ok((SingleRunner { backend, decoder, cache, step, pass: None, pass_time: Duration::ZERO }, info))
     }
 
