@@ -9,7 +9,7 @@ mod ceilings;
 
 use ceilings::{Unit, gflops, read_gbps};
 use nanovllm::backend::cpu::{Cpu, Isa, KvCache, Pool};
-use nanovllm::backend::{Backend, DType, KvShape};
+use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape};
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::hint::black_box;
@@ -18,6 +18,7 @@ use std::time::Instant;
 const LAYERS: usize = 8;
 const HEADS: usize = 16;
 const SHAPE: KvShape = KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, dtype: DType::Bf16 };
+const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None };
 const COLS: usize = (HEADS + 2 * SHAPE.kv_heads) * SHAPE.head_dim;
 
 /// Rows of a batch, new tokens of each, and tokens each attends to.
@@ -91,7 +92,7 @@ fn measure(cpu: &mut Cpu, rows: usize, new: usize, context: usize) -> (f64, f64)
     while times.len() < 3 || (begin.elapsed().as_millis() < 700 && times.len() < 200) {
         let pass = Instant::now();
         for layer in 0..LAYERS {
-            ops::attention(cpu, &mut out, &qkv, &cache, layer, HEADS, 0.088, &step);
+            ops::attention(cpu, &SPEC, &mut out, &qkv, &cache, layer, &step);
         }
         times.push(pass.elapsed().as_secs_f64() * 1e6 / LAYERS as f64);
     }

@@ -4,7 +4,7 @@
 //! medians over passes through eight layers, so that weights come from memory; the least one stands beside them.
 
 use nanovllm::backend::cpu::{Cpu, Isa, Tensor};
-use nanovllm::backend::{Backend, DType, HeadNorm, HostTensor, KvShape};
+use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, HostTensor, KvShape, QkNormRope};
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ const HIDDEN: usize = 1024;
 const HEADS: usize = 16;
 const INTERMEDIATE: usize = 3072;
 const KV: KvShape = KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, dtype: DType::Bf16 };
+const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None };
 const QUERY: usize = HEADS * KV.head_dim;
 const QKV: usize = QUERY + 2 * KV.kv_heads * KV.head_dim;
 const EPS: f32 = 1e-6;
@@ -137,9 +138,10 @@ impl Layers {
         timed("linear qkv", &mut || ops::linear(cpu, qkv, normed, to_qkv, None, 0..QKV));
         timed("rope_and_cache", &mut || {
             let norms = HeadNorm { query: &*head_norm, key: &*head_norm, eps: EPS };
-            ops::rope_and_cache(cpu, qkv, cache, layer, HEADS, Some(norms), rope, step);
+            let transform = QkNormRope { norm: Some(norms), rope };
+            ops::rope_and_cache(cpu, &SPEC, qkv, transform, cache, layer, step);
         });
-        timed("attention", &mut || ops::attention(cpu, attended, qkv, cache, layer, HEADS, 0.088, step));
+        timed("attention", &mut || ops::attention(cpu, &SPEC, attended, qkv, cache, layer, step));
         timed("linear output", &mut || ops::linear(cpu, delta, attended, to_hidden, None, 0..HIDDEN));
         timed("add_rms_norm", &mut || ops::add_rms_norm(cpu, normed, residual, delta, norm, EPS));
         timed("linear gate_up", &mut || ops::linear(cpu, gate_up, normed, to_gate_up, None, 0..2 * INTERMEDIATE));

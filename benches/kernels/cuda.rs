@@ -1,7 +1,7 @@
 //! The lines of the table.
 
 use nanovllm::backend::cuda::{Chaining, Cuda, EventKind, KvCache, Matrix, Route, Step, Tensor, Vector, device_count};
-use nanovllm::backend::{Backend, DType, HeadNorm, HostTensor, KvShape};
+use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, HostTensor, KvShape, QkNormRope};
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::sync::Arc;
@@ -34,6 +34,10 @@ const SMALL: Shape = Shape {
 const LARGE: Shape = Shape { name: "8B", layers: 36, hidden: 4096, heads: 32, width: 12_288, ..SMALL };
 
 impl Shape {
+    fn attention(&self) -> AttentionSpec {
+        AttentionSpec { heads: self.heads, scale: 0.088, window: None }
+    }
+
     fn qkv(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
@@ -234,7 +238,7 @@ impl Bench {
                 self.cuda.set_chaining(chaining);
                 let us = self.time(layers, |cuda| {
                     for layer in 0..layers {
-                        ops::attention(cuda, &mut out, &qkv, &cache, layer, shape.heads, 0.088, &step);
+                        ops::attention(cuda, &shape.attention(), &mut out, &qkv, &cache, layer, &step);
                     }
                 });
                 let name = format!("decode {} {rows} x {context}, blocks of {block_size}, {chaining:?}", shape.name);
@@ -259,7 +263,7 @@ impl Bench {
             let (qkv, mut out) = (self.tensor(tokens, shape.qkv()), self.tensor(tokens, shape.heads * shape.head_dim));
             let us = self.time(4, |cuda| {
                 for _ in 0..4 {
-                    ops::attention(cuda, &mut out, &qkv, &cache, 0, shape.heads, 0.088, &step);
+                    ops::attention(cuda, &shape.attention(), &mut out, &qkv, &cache, 0, &step);
                 }
             });
             let pairs: usize = rows * (context - new + 1..=context).sum::<usize>();
@@ -334,8 +338,9 @@ impl Bench {
             self.line(&name("silu_mul"), us, (6 * tokens * shape.width) as f64, 0.0);
             let us = self.time(repeat, |c| {
                 for _ in 0..repeat {
-                    let norm = HeadNorm { query: &norm, key: &norm, eps: 1e-6 };
-                    ops::rope_and_cache(c, &mut qkv, &mut cache, 0, shape.heads, Some(norm), &rope, &step);
+                    let norm = Some(HeadNorm { query: &norm, key: &norm, eps: 1e-6 });
+                    let transform = QkNormRope { norm, rope: &rope };
+                    ops::rope_and_cache(c, &shape.attention(), &mut qkv, transform, &mut cache, 0, &step);
                 }
             });
             self.line(&name("rope_and_cache"), us, (4 * tokens * shape.qkv()) as f64, 0.0);
@@ -461,15 +466,16 @@ impl Model {
     }
 
     fn launch(&self, cuda: &mut Cuda, tensors: &mut [Tensor], cache: &mut KvCache, step: &mut Step) {
-        let shape = &self.shape;
+        let (shape, spec) = (&self.shape, self.shape.attention());
         let [residual, x, normed, qkv, attended, gate_up, gated, logits] = tensors else { unreachable!() };
         ops::embedding(cuda, residual, &self.embedding, step);
         ops::rms_norm(cuda, normed, residual, &self.norm, 1e-6);
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
-            let norm = HeadNorm { query: &self.head_norm, key: &self.head_norm, eps: 1e-6 };
+            let norm = Some(HeadNorm { query: &self.head_norm, key: &self.head_norm, eps: 1e-6 });
+            let transform = QkNormRope { norm, rope: &self.rope };
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
-            ops::rope_and_cache(cuda, qkv, cache, index, shape.heads, Some(norm), &self.rope, step);
-            ops::attention(cuda, attended, qkv, cache, index, shape.heads, 0.088, step);
+            ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, step);
+            ops::attention(cuda, &spec, attended, qkv, cache, index, step);
             ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
             ops::add_rms_norm(cuda, normed, residual, x, &self.norm, 1e-6);
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);

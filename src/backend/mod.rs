@@ -3,6 +3,7 @@
 //! Models call `ops`, which check shapes; `ops` call a [`Backend`]. Each op has its own file in every backend folder
 //! under the same name. Nothing here allocates after an engine has opened.
 
+mod attention_spec;
 pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
@@ -12,6 +13,7 @@ mod model_file;
 pub mod process;
 pub mod thread;
 
+pub use attention_spec::AttentionSpec;
 pub use host_tensor::{DType, HostTensor};
 pub use model_file::{Loading, copy_file, map_file, read_file};
 
@@ -32,7 +34,6 @@ pub enum Rounding {
 ///
 /// Activations are matrices of one row a token. Their number type is the backend's own: f32 on the CPU, the model's type
 /// on a GPU. Calls may be asynchronous; what a later call reads, an earlier one has written.
-#[allow(clippy::too_many_arguments)]
 pub trait Backend: Send {
     /// Memory of an activation tensor.
     type Storage: Send;
@@ -105,23 +106,21 @@ pub trait Backend: Send {
     /// See [`ops::rope_and_cache`](crate::ops::rope_and_cache).
     fn rope_and_cache(
         &mut self,
+        spec: &AttentionSpec,
         qkv: &mut Tensor<Self::Storage>,
+        transform: QkNormRope<Self::Vector>,
         cache: &mut Self::KvCache,
         layer: usize,
-        heads: usize,
-        norm: Option<HeadNorm<Self::Vector>>,
-        rope: &Self::Vector,
         step: &Self::Step,
     );
     /// See [`ops::attention`](crate::ops::attention).
     fn attention(
         &mut self,
+        spec: &AttentionSpec,
         out: &mut Tensor<Self::Storage>,
         qkv: &Tensor<Self::Storage>,
         cache: &Self::KvCache,
         layer: usize,
-        heads: usize,
-        scale: f32,
         step: &Self::Step,
     );
     /// See [`ops::silu_mul`](crate::ops::silu_mul).
@@ -194,6 +193,14 @@ impl KvShape {
     pub fn block_bytes(&self) -> usize {
         2 * self.layers * self.kv_heads * self.block_size * self.head_dim * self.dtype.bytes()
     }
+}
+
+/// What happens to queries and keys before their dot products: an optional norm of each head, then the rotation.
+pub struct QkNormRope<'a, V> {
+    /// `None` where the model has no norm of queries and keys.
+    pub norm: Option<HeadNorm<'a, V>>,
+    /// `[positions, head_dim]`: `head_dim / 2` cosines, then as many sines
+    pub rope: &'a V,
 }
 
 /// RMS normalization of each query and key head before the rotation.

@@ -1,6 +1,6 @@
 //! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, and the way out.
 
-use crate::backend::{Backend, HeadNorm, Tensor};
+use crate::backend::{AttentionSpec, Backend, HeadNorm, QkNormRope, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
 use crate::model::spec::{QkNorm, SelfAttention};
@@ -10,8 +10,7 @@ use crate::ops;
 /// The attention of one layer.
 pub struct Attention<B: Backend> {
     layer: usize,
-    heads: usize,
-    scale: f32,
+    spec: AttentionSpec,
     /// Queries, keys and values in one matrix.
     qkv: Linear<B>,
     norms: Option<Norms<B>>,
@@ -84,8 +83,7 @@ impl<B: Backend> Attention<B> {
         };
         Ok(Attention {
             layer,
-            heads: spec.heads,
-            scale: spec.scale,
+            spec: spec.scores,
             qkv: Linear::load(backend, weights, hidden, &stacked, spec.qkv_bias)?,
             norms,
             output: Linear::load(backend, weights, wide, &[(name(parts.output), hidden)], spec.output_bias)?,
@@ -104,8 +102,9 @@ impl<B: Backend> Attention<B> {
         let Context { cache, rope, step } = context;
         let norm = self.norms.as_ref().map(|Norms { query, key, eps }| HeadNorm { query, key, eps: *eps });
         self.qkv.forward(backend, &mut scratch.qkv, x);
-        ops::rope_and_cache(backend, &mut scratch.qkv, cache, self.layer, self.heads, norm, rope, step);
-        ops::attention(backend, &mut scratch.attended, &scratch.qkv, cache, self.layer, self.heads, self.scale, step);
+        let transform = QkNormRope { norm, rope };
+        ops::rope_and_cache(backend, &self.spec, &mut scratch.qkv, transform, cache, self.layer, step);
+        ops::attention(backend, &self.spec, &mut scratch.attended, &scratch.qkv, cache, self.layer, step);
         self.output.forward(backend, out, &scratch.attended);
     }
 }

@@ -96,7 +96,7 @@ mod tests {
         assert_eq!((spec.layers.len(), spec.hidden, spec.vocab, spec.max_positions), (28, 1024, 151936, 40960));
         assert_eq!((spec.feed_forward_width(), spec.head, spec.ropes[0].theta), (3072, Head::Tied, 1e6));
         let attention = spec.attention();
-        assert_eq!((attention.heads, attention.kv_heads, attention.head_dim), (16, 8, 128));
+        assert_eq!((attention.scores.heads, attention.kv_heads, attention.head_dim), (16, 8, 128));
         assert_eq!((attention.qk_norm, attention.qkv_bias), (QkNorm::PerHead(spec.final_norm), Bias::None));
     }
 

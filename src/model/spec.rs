@@ -4,7 +4,7 @@
 //! functions that write such lists. Invariant: a spec that [`DecoderSpec::check`] accepted can be computed: the layers agree
 //! wherever they share memory, and every index leads somewhere.
 
-use crate::backend::{DType, KvShape};
+use crate::backend::{AttentionSpec, DType, KvShape};
 use crate::error::{Error, Result};
 use crate::model::rope::Rope;
 
@@ -67,14 +67,12 @@ pub enum FeedForward {
 /// Causal attention with grouped heads and rotary positions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelfAttention {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads, of which `heads` is a multiple.
+    /// Query heads, and how their scores are made.
+    pub scores: AttentionSpec,
+    /// Key and value heads, of which the query heads are a multiple.
     pub kv_heads: usize,
     /// Numbers per head, even.
     pub head_dim: usize,
-    /// What products of queries and keys are multiplied by.
-    pub scale: f32,
     /// Whether queries and keys are normalized.
     pub qk_norm: QkNorm,
     /// Of the projections to queries, keys and values.
@@ -154,7 +152,7 @@ impl DecoderSpec {
             };
             differs("num_key_value_heads", own.kv_heads, attention.kv_heads)?;
             differs("head_dim", own.head_dim, attention.head_dim)?;
-            differs("num_attention_heads", own.heads, attention.heads)?;
+            differs("num_attention_heads", own.scores.heads, attention.scores.heads)?;
             differs("intermediate_size", layer.feed_forward.width(), first.feed_forward.width())?;
         }
         assert!(self.layers.iter().all(|layer| layer.mixer.attention().rope < self.ropes.len()));
@@ -207,7 +205,7 @@ impl FeedForward {
 impl SelfAttention {
     /// Width of all query heads.
     pub fn query_width(&self) -> usize {
-        self.heads * self.head_dim
+        self.scores.heads * self.head_dim
     }
 
     /// Width of all key heads, and of all value heads.
@@ -223,10 +221,9 @@ mod tests {
 
     fn attention() -> SelfAttention {
         SelfAttention {
-            heads: 4,
+            scores: AttentionSpec { heads: 4, scale: 0.25, window: None },
             kv_heads: 2,
             head_dim: 16,
-            scale: 0.25,
             qk_norm: QkNorm::None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,
@@ -259,7 +256,7 @@ mod tests {
 
     #[test]
     fn layers_may_differ_where_they_share_no_memory() {
-        spec(|attention, _| (attention.qk_norm, attention.scale) = (QkNorm::PerHead(Norm { eps: 1e-5 }), 1.0))
+        spec(|attention, _| (attention.qk_norm, attention.scores.scale) = (QkNorm::PerHead(Norm { eps: 1e-5 }), 1.0))
             .check()
             .unwrap();
     }
@@ -270,7 +267,7 @@ mod tests {
         let cases: [(&str, Change, &str); 4] = [
             ("num_key_value_heads", |attention, _| attention.kv_heads = 4, "4 in layer 1 and 2 in layer 0"),
             ("head_dim", |attention, _| attention.head_dim = 32, "32 in layer 1 and 16 in layer 0"),
-            ("num_attention_heads", |attention, _| attention.heads = 8, "8 in layer 1 and 4 in layer 0"),
+            ("num_attention_heads", |attention, _| attention.scores.heads = 8, "8 in layer 1 and 4 in layer 0"),
             ("intermediate_size", |_, mlp| mlp.width = 96, "96 in layer 1 and 80 in layer 0"),
         ];
         for (wanted, change, words) in cases {

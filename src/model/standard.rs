@@ -3,6 +3,7 @@
 //! Every layer is the same: attention with grouped heads and one rotary embedding, then a gated MLP, each behind an RMS
 //! norm. A family reads this, changes what it does differently, and makes the list of layers of it.
 
+use crate::backend::AttentionSpec;
 use crate::error::Result;
 use crate::limits;
 use crate::model::fields::Fields;
@@ -64,10 +65,9 @@ impl Standard {
     pub fn attention(&self, head_dim: usize) -> SelfAttention {
         let head_dim = self.head_dim.unwrap_or(head_dim);
         SelfAttention {
-            heads: self.heads,
+            scores: AttentionSpec { heads: self.heads, scale: 1.0 / (head_dim as f32).sqrt(), window: None },
             kv_heads: self.kv_heads,
             head_dim,
-            scale: 1.0 / (head_dim as f32).sqrt(),
             qk_norm: QkNorm::None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,

@@ -1,34 +1,33 @@
 //! Causal attention of each new token to the cached keys and values of its row, its own included.
 //!
-//! `out[t, h, ..] = sum_j softmax_j(scale * q[t, h] . K[j, g]) V[j, g, ..]` over positions `j <= positions[t]` of the same
-//! row, found through its block table; query head `h` reads key and value head `g = h / (heads / kv_heads)`.
+//! `out[t, h, ..] = sum_j softmax_j(scale * q[t, h] . K[j, g]) V[j, g, ..]` over positions `j` of the same row, found
+//! through its block table, with `window_start(positions[t]) <= j <= positions[t]`; query head `h` reads key and value
+//! head `g = h / (heads / kv_heads)`. [`AttentionSpec`] defines `heads`, `scale` and `window_start`.
 
-use crate::backend::{Backend, Tensor};
+use crate::backend::{AttentionSpec, Backend, Tensor};
 
 /// | tensor | shape |
 /// |--------|-------|
-/// | `out`  | `[tokens, heads * head_dim]` |
-/// | `qkv`  | `[tokens, (heads + 2 kv_heads) * head_dim]`, of which the queries are read |
+/// | `out`  | `[tokens, spec.heads * head_dim]` |
+/// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, of which the queries are read |
 /// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]` |
 ///
 /// # Panics
 ///
-/// If the shapes disagree: only a wrong model can cause it, never a user's input.
-#[allow(clippy::too_many_arguments)]
+/// If the shapes disagree, or the window has no token: only a wrong model can cause it, never a user's input.
 pub fn attention<B: Backend>(
     backend: &mut B,
+    spec: &AttentionSpec,
     out: &mut Tensor<B::Storage>,
     qkv: &Tensor<B::Storage>,
     cache: &B::KvCache,
     layer: usize,
-    heads: usize,
-    scale: f32,
     step: &B::Step,
 ) {
     let kv = B::kv_shape(cache);
     let tokens = B::batch(step).tokens();
-    assert!(layer < kv.layers && heads.is_multiple_of(kv.kv_heads));
-    assert_eq!((qkv.rows(), qkv.cols()), (tokens, (heads + 2 * kv.kv_heads) * kv.head_dim));
-    assert_eq!((out.rows(), out.cols()), (tokens, heads * kv.head_dim));
-    backend.attention(out, qkv, cache, layer, heads, scale, step);
+    assert!(layer < kv.layers && spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));
+    assert_eq!((qkv.rows(), qkv.cols()), (tokens, (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
+    assert_eq!((out.rows(), out.cols()), (tokens, spec.heads * kv.head_dim));
+    backend.attention(spec, out, qkv, cache, layer, step);
 }

@@ -55,7 +55,7 @@ impl CudaRunner {
         memory::check_table(limits.model_len, spec.attention().head_dim, &memory)?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let mut backend = Cuda::open(index, weights.dtype())?;
-        backend.check(&kv_shape, spec.attention().heads)?;
+        backend.check(&kv_shape, spec.attention().scores.heads)?;
         backend.set_rounding(config.rounding);
 
         weights.warm(progress)?;

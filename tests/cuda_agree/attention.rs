@@ -1,7 +1,7 @@
 //! `attention`: decode, prefill and both at once.
 
 use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned, staged};
-use nanovllm::backend::{Backend, DType, KvShape, Rounding};
+use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Rounding};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
 
@@ -159,12 +159,13 @@ fn attention_agrees() {
             let step = staged(cuda, batch);
             let qkv = filled(cuda, &input.qkv, (case.heads + 2 * kv_heads) * d);
             let scale = 1.0 / (d as f64).sqrt();
+            let spec = AttentionSpec { heads: case.heads, scale: scale as f32, window: None };
             let expected = input.expected(case.heads, scale);
             let mut first = Vec::new();
             // Twice: the counts of arrivals must be as they were.
             for round in 0..2 {
                 let mut out = poisoned(cuda, batch.tokens(), case.heads * d);
-                ops::attention(cuda, &mut out, &qkv, &cache, 0, case.heads, scale as f32, &step);
+                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &step);
                 let out = cuda.read(&out).unwrap();
                 assert_near(
                     &out,
@@ -210,11 +211,12 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
             let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
             cache.fill(&input.bytes()).unwrap();
             let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
+            let spec = AttentionSpec { heads, scale: 0.1, window: None };
             let mut attended = |split: &[(usize, usize)]| {
                 let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
                 let (step, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
                 let mut out = poisoned(cuda, qkv.rows(), out_cols);
-                ops::attention(cuda, &mut out, &qkv, &cache, 0, heads, 0.1, &step);
+                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &step);
                 cuda.read(&out).unwrap()
             };
             let together = attended(&[(0, 333)]);

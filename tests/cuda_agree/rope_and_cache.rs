@@ -3,7 +3,7 @@
 use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, staged, wide};
 use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, KvCache};
-use nanovllm::backend::{Backend, DType, HeadNorm, KvShape};
+use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, KvShape, QkNormRope};
 use nanovllm::batch::{Batch, BlockCopy};
 use nanovllm::ops;
 
@@ -36,7 +36,9 @@ fn heads_are_normalized_rotated_and_cached() {
                 let step = staged(cuda, &scene.batch);
                 let mut qkv = filled(cuda, &values, cols);
                 let table = cuda.table(&rope).unwrap();
-                ops::rope_and_cache(cuda, &mut qkv, &mut cache, 1, heads, norm, &table, &step);
+                let spec = AttentionSpec { heads, scale: 1.0, window: None };
+                let transform = QkNormRope { norm, rope: &table };
+                ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &step);
                 let (qkv, cached) = (cuda.read(&qkv).unwrap(), layer_values(&cache, 1));
 
                 let head_of = |token: usize, head: usize| -> Vec<f64> {

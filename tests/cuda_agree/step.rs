@@ -2,7 +2,7 @@
 
 use crate::scene::{Random, Scene, filled, host_tensor, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, KvCache, Matrix, Step, Tensor, Vector, device_count};
-use nanovllm::backend::{Backend, DType, KvShape};
+use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, QkNormRope};
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
 use nanovllm::ops;
@@ -21,6 +21,7 @@ const HIDDEN: usize = 256;
 const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 const HEAD_DIM: usize = 64;
+const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.125, window: None };
 const WIDTH: usize = 512;
 const VOCAB: usize = 1003;
 
@@ -77,8 +78,8 @@ impl Model {
         ops::rms_norm(cuda, normed, residual, norm, 1e-6);
         for _ in 0..6 {
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
-            ops::rope_and_cache(cuda, qkv, &mut self.cache, 0, HEADS, None, rope, &self.step);
-            ops::attention(cuda, attended, qkv, &self.cache, 0, HEADS, 0.125, &self.step);
+            ops::rope_and_cache(cuda, &SPEC, qkv, QkNormRope { norm: None, rope }, &mut self.cache, 0, &self.step);
+            ops::attention(cuda, &SPEC, attended, qkv, &self.cache, 0, &self.step);
             ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
             ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * WIDTH);

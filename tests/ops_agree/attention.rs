@@ -3,7 +3,7 @@
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, limits};
 use nanovllm::backend::cpu::{Cpu, Isa, KvCache, reference};
-use nanovllm::backend::{DType, KvShape};
+use nanovllm::backend::{AttentionSpec, DType, KvShape, QkNormRope};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
 
@@ -16,12 +16,21 @@ struct Case {
     head_dim: usize,
     block_size: usize,
     dtype: DType,
+    window: Option<usize>,
     /// Greatest absolute value of queries and keys.
     size: f32,
 }
 
-const SMALL: Case =
-    Case { rows: &[(0, 1)], heads: 2, kv_heads: 1, head_dim: 16, block_size: 16, dtype: DType::F32, size: 1.0 };
+const SMALL: Case = Case {
+    rows: &[(0, 1)],
+    heads: 2,
+    kv_heads: 1,
+    head_dim: 16,
+    block_size: 16,
+    dtype: DType::F32,
+    window: None,
+    size: 1.0,
+};
 
 /// Qwen3-0.6B.
 const QWEN3: Case = Case { heads: 16, kv_heads: 8, head_dim: 128, dtype: DType::Bf16, ..SMALL };
@@ -76,11 +85,12 @@ impl Op for Attention {
         let scene = Scene::new(case, 6);
         let mut cache = KvCache::new(&scene.shape, scene.sequences.blocks).unwrap();
         let (batch, mut qkv) = scene.all();
-        let identity = scene.identity_rope();
-        reference::rope_and_cache(&mut qkv, &mut cache, 0, case.heads, None, &identity, &batch);
+        let identity = scene.identity_rope().into();
+        let transform = QkNormRope { norm: None, rope: &identity };
+        reference::rope_and_cache(&scene.spec, &mut qkv, transform, &mut cache, 0, &batch);
         let (batch, qkv) = scene.part(&scene.rows);
         let mut out = vec![f32::NAN; batch.tokens() * case.heads * case.head_dim];
-        reference::attention(&mut out, &qkv, &cache, 0, case.heads, scene.scale, &batch);
+        reference::attention(&scene.spec, &mut out, &qkv, &cache, 0, &batch);
         out
     }
 
@@ -96,8 +106,7 @@ struct Scene {
     sequences: Sequences,
     rows: Vec<Row>,
     shape: KvShape,
-    heads: usize,
-    scale: f32,
+    spec: AttentionSpec,
     /// `[sequence][token][(heads + 2 kv_heads) * head_dim]`
     qkv: Vec<Vec<f32>>,
 }
@@ -123,14 +132,13 @@ impl Scene {
                 block_size: case.block_size,
                 dtype: case.dtype,
             },
-            heads: case.heads,
-            scale: 1.0 / (case.head_dim as f32).sqrt(),
+            spec: AttentionSpec { heads: case.heads, scale: 1.0 / (case.head_dim as f32).sqrt(), window: case.window },
             qkv: lens.iter().map(|len| random.numbers(len * cols, case.size)).collect(),
         }
     }
 
     fn cols(&self) -> usize {
-        (self.heads + 2 * self.shape.kv_heads) * self.shape.head_dim
+        (self.spec.heads + 2 * self.shape.kv_heads) * self.shape.head_dim
     }
 
     /// A table that rotates nothing.
@@ -164,7 +172,8 @@ impl Scene {
         let mut cache = backend.kv_cache(&self.shape, self.sequences.blocks).unwrap();
         let mut qkv = backend.filled(&qkv, self.cols());
         let rope = backend.table(&self.identity_rope()).unwrap();
-        ops::rope_and_cache(backend, &mut qkv, &mut cache, 0, self.heads, None, &rope, &step);
+        let transform = QkNormRope { norm: None, rope: &rope };
+        ops::rope_and_cache(backend, &self.spec, &mut qkv, transform, &mut cache, 0, &step);
         cache
     }
 
@@ -174,8 +183,8 @@ impl Scene {
         let mut step = backend.step(&limits(&batch)).unwrap();
         backend.stage(&mut step, &batch).unwrap();
         let qkv = backend.filled(&qkv, self.cols());
-        let mut out = backend.poisoned(batch.tokens(), self.heads * self.shape.head_dim);
-        ops::attention(backend, &mut out, &qkv, cache, 0, self.heads, self.scale, &step);
+        let mut out = backend.poisoned(batch.tokens(), self.spec.heads * self.shape.head_dim);
+        ops::attention(backend, &self.spec, &mut out, &qkv, cache, 0, &step);
         backend.read(&out)
     }
 }

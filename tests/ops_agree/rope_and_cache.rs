@@ -3,7 +3,7 @@
 use crate::column::{Column, Op, agrees, cache_values};
 use crate::scene::{Random, Row, Sequences, limits};
 use nanovllm::backend::cpu::{KvCache, reference};
-use nanovllm::backend::{DType, HeadNorm, KvShape};
+use nanovllm::backend::{AttentionSpec, DType, HeadNorm, KvShape, QkNormRope};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
 
@@ -29,6 +29,7 @@ const LAYERS: usize = 3;
 const LAYER: usize = 1;
 
 struct Prepared {
+    spec: AttentionSpec,
     qkv: Vec<f32>,
     rope: Vec<f32>,
     query_norm: Vec<f32>,
@@ -51,6 +52,7 @@ fn prepare(case: &Case) -> Prepared {
         (0..case.head_dim / 2).map(move |i| angle(i).cos()).chain((0..case.head_dim / 2).map(move |i| angle(i).sin()))
     });
     Prepared {
+        spec: AttentionSpec { heads: case.heads, scale: 1.0, window: None },
         qkv: random.numbers(batch.tokens() * (case.heads + 2 * case.kv_heads) * case.head_dim, 2.0),
         rope: rope.collect(),
         query_norm: random.numbers(case.head_dim, 2.0),
@@ -143,11 +145,12 @@ impl Op for RopeAndCache {
     const BOUND: f64 = 1e-4;
 
     fn expected(case: &Case) -> Vec<f32> {
-        let Prepared { mut qkv, rope, query_norm, key_norm, batch, shape, blocks } = prepare(case);
+        let Prepared { spec, mut qkv, rope, query_norm, key_norm, batch, shape, blocks } = prepare(case);
         let mut cache = KvCache::new(&shape, blocks).unwrap();
-        let (query, key) = (query_norm.into(), key_norm.into());
+        let [query, key, rope] = [query_norm, key_norm, rope].map(Vec::into_boxed_slice);
         let norm = (case.norm == Norm::PerHead).then_some(HeadNorm { query: &query, key: &key, eps: EPS });
-        reference::rope_and_cache(&mut qkv, &mut cache, LAYER, case.heads, norm, &rope, &batch);
+        let transform = QkNormRope { norm, rope: &rope };
+        reference::rope_and_cache(&spec, &mut qkv, transform, &mut cache, LAYER, &batch);
         queries_and_cache(&qkv, cache_values(&cache, LAYER), case)
     }
 
@@ -160,7 +163,8 @@ impl Op for RopeAndCache {
         let [query, key, rope] =
             [&prepared.query_norm, &prepared.key_norm, &prepared.rope].map(|table| backend.table(table).unwrap());
         let norm = (case.norm == Norm::PerHead).then_some(HeadNorm { query: &query, key: &key, eps: EPS });
-        ops::rope_and_cache(backend, &mut qkv, &mut cache, LAYER, case.heads, norm, &rope, &step);
+        let transform = QkNormRope { norm, rope: &rope };
+        ops::rope_and_cache(backend, &prepared.spec, &mut qkv, transform, &mut cache, LAYER, &step);
         for other in [0, 2] {
             assert!(backend.read_cache(&cache, other).iter().all(|&v| v == 0.0), "layer {other} was touched");
         }

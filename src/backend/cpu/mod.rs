@@ -37,7 +37,7 @@ pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
 
-use super::{Backend, HeadNorm, HostTensor, KvShape};
+use super::{AttentionSpec, Backend, HostTensor, KvShape, QkNormRope};
 use crate::batch::{Batch, BatchLimits, BlockId, RANKED_MAX, Sampled, TokenId};
 use crate::error::{Result, room};
 use parking_lot::Mutex;
@@ -238,28 +238,26 @@ impl Backend for Cpu {
 
     fn rope_and_cache(
         &mut self,
+        spec: &AttentionSpec,
         qkv: &mut Tensor,
+        transform: QkNormRope<Box<[f32]>>,
         cache: &mut KvCache,
         layer: usize,
-        heads: usize,
-        norm: Option<HeadNorm<Box<[f32]>>>,
-        rope: &Box<[f32]>,
         step: &Step,
     ) {
-        rope_and_cache::run(self, qkv, cache, layer, heads, norm, rope, step);
+        rope_and_cache::run(self, spec, qkv, transform, cache, layer, step);
     }
 
     fn attention(
         &mut self,
+        spec: &AttentionSpec,
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
         layer: usize,
-        heads: usize,
-        scale: f32,
         step: &Step,
     ) {
-        attention::run(self, out, qkv, cache, layer, heads, scale, step);
+        attention::run(self, spec, out, qkv, cache, layer, step);
     }
 
     fn silu_mul(&mut self, out: &mut Tensor, gate_up: &Tensor) {

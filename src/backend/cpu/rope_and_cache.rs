@@ -8,21 +8,21 @@ use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
 use super::rms_norm::inverse_rms;
 use super::{Cpu, KvCache, Number, Step, Tensor};
-use crate::backend::{DType, HeadNorm, KvShape};
+use crate::backend::{AttentionSpec, DType, HeadNorm, KvShape, QkNormRope};
 use crate::batch::Batch;
 use half::{bf16, f16};
 
 /// The specification.
-#[allow(clippy::too_many_arguments)]
 pub fn reference(
+    spec: &AttentionSpec,
     qkv: &mut [f32],
+    transform: QkNormRope<Box<[f32]>>,
     cache: &mut KvCache,
     layer: usize,
-    heads: usize,
-    norm: Option<HeadNorm<Box<[f32]>>>,
-    rope: &[f32],
     batch: &Batch,
 ) {
+    let QkNormRope { norm, rope } = transform;
+    let heads = spec.heads;
     let kv = cache.shape();
     let (dim, half) = (kv.head_dim, kv.head_dim / 2);
     for (token, row) in qkv.chunks_exact_mut((heads + 2 * kv.kv_heads) * dim).enumerate() {
@@ -58,17 +58,17 @@ fn store<T: Number>(layer: &mut [T], kv: &KvShape, slot: usize, kv_head: usize, 
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 pub fn run(
     cpu: &Cpu,
+    spec: &AttentionSpec,
     qkv: &mut Tensor,
+    transform: QkNormRope<Box<[f32]>>,
     cache: &mut KvCache,
     layer: usize,
-    heads: usize,
-    norm: Option<HeadNorm<Box<[f32]>>>,
-    rope: &[f32],
     step: &Step,
 ) {
+    let QkNormRope { norm, rope } = transform;
+    let heads = spec.heads;
     let kv = cache.shape();
     let (rows, cols) = (qkv.rows(), qkv.cols());
     let all = Disjoint::new(qkv.values_mut());

@@ -5,7 +5,7 @@ use super::kernels::{File, Kernel, Module, suffix};
 use super::params::params;
 use super::plan::Geometry;
 use super::{Cuda, KvCache, Step, Tensor};
-use crate::backend::{KvShape, Rounding};
+use crate::backend::{AttentionSpec, KvShape, Rounding};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
@@ -179,22 +179,21 @@ impl Prefill {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 pub fn run(
     cuda: &Cuda,
+    spec: &AttentionSpec,
     out: &mut Tensor,
     qkv: &Tensor,
     cache: &KvCache,
     layer: usize,
-    heads: usize,
-    scale: f32,
     step: &Step,
 ) -> Result<()> {
     let shape = cache.shape();
-    let group = heads / shape.kv_heads;
+    let group = spec.heads / shape.kv_heads;
+    assert!(spec.window.is_none(), "the kernels know no sliding window");
     assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
     let (at, plan) = (step.addresses(), step.plan());
-    let scale_log2 = scale * std::f32::consts::LOG2_E;
+    let scale_log2 = spec.scale * std::f32::consts::LOG2_E;
     let block_size_log2 = shape.block_size.ilog2() as i32;
 
     let is_invariant = cuda.rounding == Rounding::BatchInvariant;
@@ -247,7 +246,7 @@ pub fn run(
             let blocks = [shape.kv_heads, step.batch().rows(), 1];
             prefill.invariant.launch(cuda.chaining, blocks, 32, prefill.invariant_shared_bytes, &params)?;
         }
-        let blocks = [heads, plan.tiles.len(), 1];
+        let blocks = [spec.heads, plan.tiles.len(), 1];
         prefill.kernel.launch(cuda.chaining, blocks, 128, prefill.shared_bytes, &params)?;
     }
     Ok(())

@@ -41,7 +41,7 @@ pub use matrix::{Matrix, Vector};
 pub use step::Step;
 pub use storage::Storage;
 
-use super::{Backend, DType, HeadNorm, HostTensor, KvShape, Rounding};
+use super::{AttentionSpec, Backend, DType, HostTensor, KvShape, QkNormRope, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
@@ -355,29 +355,27 @@ impl Backend for Cuda {
 
     fn rope_and_cache(
         &mut self,
+        spec: &AttentionSpec,
         qkv: &mut Tensor,
+        transform: QkNormRope<Vector>,
         cache: &mut KvCache,
         layer: usize,
-        heads: usize,
-        norm: Option<HeadNorm<Vector>>,
-        rope: &Vector,
         step: &Step,
     ) {
-        let result = rope_and_cache::run(self, qkv, cache, layer, heads, norm, rope, step);
+        let result = rope_and_cache::run(self, spec, qkv, transform, cache, layer, step);
         self.remember(result);
     }
 
     fn attention(
         &mut self,
+        spec: &AttentionSpec,
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
         layer: usize,
-        heads: usize,
-        scale: f32,
         step: &Step,
     ) {
-        let result = attention::run(self, out, qkv, cache, layer, heads, scale, step);
+        let result = attention::run(self, spec, out, qkv, cache, layer, step);
         self.remember(result);
     }
 

@@ -3,7 +3,7 @@
 use super::driver::Address;
 use super::params::params;
 use super::{Cuda, KvCache, Step, Tensor, Vector};
-use crate::backend::HeadNorm;
+use crate::backend::{AttentionSpec, QkNormRope};
 use crate::error::Result;
 
 params! {
@@ -29,17 +29,17 @@ const HEADS_OF_A_WARP: usize = 4;
 /// Of a thread block.
 const WARPS_MAX: usize = 8;
 
-#[allow(clippy::too_many_arguments)]
 pub fn run(
     cuda: &Cuda,
+    spec: &AttentionSpec,
     qkv: &mut Tensor,
+    transform: QkNormRope<Vector>,
     cache: &mut KvCache,
     layer: usize,
-    heads: usize,
-    norm: Option<HeadNorm<Vector>>,
-    rope: &Vector,
     step: &Step,
 ) -> Result<()> {
+    let QkNormRope { norm, rope } = transform;
+    let heads = spec.heads;
     let (shape, at) = (cache.shape(), step.addresses());
     let params = RopeAndCacheParams {
         qkv: qkv.storage.address(),

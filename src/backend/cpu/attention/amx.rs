@@ -142,7 +142,7 @@ fn attend<L: Lanes>(lanes: L, work: &mut Work, call: &Call<bf16>, row: usize, kv
         }
         for block in 0..blocks {
             if work.softmax[block].contexts.iter().any(|&context| context > start as f32) {
-                score(lanes, work, block, dim, start, call.scale);
+                score(lanes, work, block, dim, start, call.spec.scale);
                 weigh(lanes, work, block);
                 accumulate(lanes, work, block, dim);
             }
@@ -150,7 +150,7 @@ fn attend<L: Lanes>(lanes: L, work: &mut Work, call: &Call<bf16>, row: usize, kv
     }
     for i in 0..queries {
         let (token, head) = place(i);
-        let at = (token * call.heads + head) * dim;
+        let at = (token * call.spec.heads + head) * dim;
         // SAFETY: a token and head is in one tile, and a tile is computed by one thread.
         let out = unsafe { call.out.part(at..at + dim) };
         let inverse = 1.0 / work.softmax[i / EDGE].total[i % EDGE];
@@ -166,7 +166,7 @@ fn attend<L: Lanes>(lanes: L, work: &mut Work, call: &Call<bf16>, row: usize, kv
 fn gather(work: &mut Work, call: &Call<bf16>, queries: usize, place: impl Fn(usize) -> (usize, usize)) {
     let dim = call.kv.head_dim;
     let (steps, groups) = (dim / STEP, dim / EDGE);
-    let cols = (call.heads + 2 * call.kv.kv_heads) * dim;
+    let cols = (call.spec.heads + 2 * call.kv.kv_heads) * dim;
     for block in 0..queries.div_ceil(EDGE) {
         let within = block * EDGE..queries.min((block + 1) * EDGE);
         work.outs[block * groups..][..groups].fill([[0.0; EDGE]; EDGE]);

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::KEY_STEP;
-use super::tile::Query;
+use super::query::Query;
 use crate::backend::cpu::Number;
 use crate::backend::cpu::lanes::Lanes;
 
@@ -142,34 +142,40 @@ unsafe fn dots<L: Lanes, T: Number, const Q: usize, const K: usize>(
     sums
 }
 
-/// `out[q] = out[q] * rescale[q] + sum_j weights[q][first + j] * values[j]` over the values that query `q` sees.
+/// Values of consecutive positions, all of one step.
+pub struct Values<'a, T> {
+    /// `[positions][head_dim]`
+    pub rows: &'a [&'a [T]],
+    /// Position of the first of them.
+    pub position: usize,
+    /// What is read next; its memory is prefetched.
+    pub ahead: &'a [&'a [T]],
+}
+
+/// `out[q] = out[q] * rescale[q] + sum_j weights[q][j] * values[j]` over the values that query `q` attends to.
 ///
-/// Sets `rescale` to 1. The step begins at position `start`; the first value is number `first` of it. Asks for the memory
-/// of `ahead` in passing, which is read next.
+/// Sets `rescale` to 1. A weight stands where its position has its place in the step.
 ///
 /// # Safety
 ///
 /// `dim` numbers must be writable at each output, and as many rounded up to whole vectors readable at each value.
-#[allow(clippy::too_many_arguments)]
 #[inline(always)]
 pub unsafe fn accumulate<L: Lanes, T: Number>(
     lanes: L,
     queries: &mut [Query],
-    values: &[&[T]],
     dim: usize,
     weights: &[[f32; KEY_STEP]],
-    start: usize,
-    first: usize,
-    ahead: &[&[T]],
+    values: Values<T>,
 ) {
-    let mut ahead = ahead;
+    let Values { rows: values, position, mut ahead } = values;
+    let first = position % KEY_STEP;
     let mut at = 0;
     while at < queries.len() {
         let few = next_few::<L>(queries.len() - at);
         let (queries, weights) = (&mut queries[at..at + few], &weights[at..at + few]);
         at += few;
-        let seen = |query: &Query| query.seen(start).saturating_sub(first).min(values.len());
-        let common = queries.iter().map(seen).min().unwrap_or(0);
+        let attended = |query: &Query| query.attended(position, values.len());
+        let common = queries.iter().map(|query| attended(query).end).min().unwrap_or(0);
         // SAFETY: the caller's promise.
         unsafe {
             match few {
@@ -184,7 +190,7 @@ pub unsafe fn accumulate<L: Lanes, T: Number>(
         // Where the causal edge cuts through, later tokens see a few more. They go alone, so that no query touches a
         // value beyond its own position, not even with a weight of zero.
         for (query, weights) in queries.iter_mut().zip(weights.chunks(1)) {
-            let more = &values[common..seen(query)];
+            let more = &values[common..attended(query).end];
             if !more.is_empty() {
                 // SAFETY: the caller's promise.
                 unsafe {

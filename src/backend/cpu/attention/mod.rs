@@ -13,6 +13,7 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod inner;
+mod query;
 mod reference;
 mod tile;
 
@@ -23,7 +24,7 @@ pub use reference::reference;
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
 use super::{Cpu, KvCache, Number, Step, Tensor};
-use crate::backend::{DType, KvShape};
+use crate::backend::{AttentionSpec, DType, KvShape};
 use crate::batch::Batch;
 use half::{bf16, f16};
 use std::ops::Range;
@@ -37,28 +38,27 @@ const KEY_STEP: usize = 64;
 /// Multiplications that are worth waking a thread for: some microseconds of work.
 const WORTH_SHARING: usize = 64 * 1024;
 
-#[allow(clippy::too_many_arguments)]
 pub fn run(
     cpu: &mut Cpu,
+    spec: &AttentionSpec,
     out: &mut Tensor,
     qkv: &Tensor,
     cache: &KvCache,
     layer: usize,
-    heads: usize,
-    scale: f32,
     step: &Step,
 ) {
+    assert!(spec.window.is_none(), "the kernels know no sliding window");
     #[cfg(target_arch = "x86_64")]
     if amx::serves(cpu.isa, &cache.shape()) {
         let Cpu { pool, work, .. } = cpu;
-        let call = Call::<bf16>::new(out, qkv, cache, layer, heads, scale, step, amx::TILE_QUERIES);
+        let call = Call::<bf16>::new(spec, out, qkv, cache, layer, step, amx::TILE_QUERIES);
         let (tiles, chunk) = call.sharing();
         return amx::run(pool, work, &call, tiles, chunk);
     }
     match cache.shape().dtype {
-        DType::F32 => share_out::<f32>(cpu, out, qkv, cache, layer, heads, scale, step),
-        DType::F16 => share_out::<f16>(cpu, out, qkv, cache, layer, heads, scale, step),
-        DType::Bf16 => share_out::<bf16>(cpu, out, qkv, cache, layer, heads, scale, step),
+        DType::F32 => share_out::<f32>(cpu, spec, out, qkv, cache, layer, step),
+        DType::F16 => share_out::<f16>(cpu, spec, out, qkv, cache, layer, step),
+        DType::Bf16 => share_out::<bf16>(cpu, spec, out, qkv, cache, layer, step),
     }
 }
 
@@ -71,24 +71,21 @@ struct Call<'a, T> {
     /// `[block][kv_head][K|V][block_size][head_dim]`
     layer: &'a [T],
     kv: KvShape,
-    heads: usize,
+    spec: &'a AttentionSpec,
     /// Query heads of a key and value head.
     group: usize,
-    scale: f32,
     batch: &'a Batch,
     /// Queries of a tile, at most.
     tile_queries: usize,
 }
 
 impl<'a, T: Number> Call<'a, T> {
-    #[allow(clippy::too_many_arguments)]
     fn new(
+        spec: &'a AttentionSpec,
         out: &'a mut Tensor,
         qkv: &'a Tensor,
         cache: &'a KvCache,
         layer: usize,
-        heads: usize,
-        scale: f32,
         step: &'a Step,
         tile_queries: usize,
     ) -> Call<'a, T> {
@@ -98,9 +95,8 @@ impl<'a, T: Number> Call<'a, T> {
             qkv: qkv.values(),
             layer: cache.layer::<T>(layer),
             kv,
-            heads,
-            group: heads / kv.kv_heads,
-            scale,
+            spec,
+            group: spec.heads / kv.kv_heads,
             batch: &step.batch,
             tile_queries,
         }
@@ -115,7 +111,7 @@ impl<'a, T: Number> Call<'a, T> {
     fn sharing(&self) -> (usize, usize) {
         let tiles: usize = (0..self.batch.rows()).map(|row| self.tiles(row)).sum::<usize>() * self.kv.kv_heads;
         let contexts: usize = self.batch.positions.iter().map(|&p| p as usize + 1).sum();
-        let is_worth_sharing = contexts * self.heads * self.kv.head_dim >= WORTH_SHARING;
+        let is_worth_sharing = contexts * self.spec.heads * self.kv.head_dim >= WORTH_SHARING;
         (tiles, if is_worth_sharing { 1 } else { tiles })
     }
 
@@ -153,18 +149,16 @@ impl<'a, T: Number> Call<'a, T> {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 fn share_out<T: Number>(
     cpu: &Cpu,
+    spec: &AttentionSpec,
     out: &mut Tensor,
     qkv: &Tensor,
     cache: &KvCache,
     layer: usize,
-    heads: usize,
-    scale: f32,
     step: &Step,
 ) {
-    let call = Call::<T>::new(out, qkv, cache, layer, heads, scale, step, TILE_QUERIES);
+    let call = Call::<T>::new(spec, out, qkv, cache, layer, step, TILE_QUERIES);
     let (tiles, chunk) = call.sharing();
     cpu.pool.for_each(tiles, chunk, &|_, tiles| dispatch(cpu.isa, Tiles { call: &call, tiles }));
 }

@@ -1,26 +1,26 @@
 //! The specification of attention: loops in f64, so that their own rounding stays out of comparisons.
 
 use crate::backend::cpu::{KvCache, Number};
-use crate::backend::{DType, KvShape};
+use crate::backend::{AttentionSpec, DType};
 use crate::batch::Batch;
 use half::{bf16, f16};
 
 /// `out` is `[tokens, heads * head_dim]`, `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`.
-pub fn reference(out: &mut [f32], qkv: &[f32], cache: &KvCache, layer: usize, heads: usize, scale: f32, batch: &Batch) {
-    let kv = cache.shape();
-    match kv.dtype {
-        DType::F32 => attend::<f32>(out, qkv, cache.layer(layer), &kv, heads, scale, batch),
-        DType::F16 => attend::<f16>(out, qkv, cache.layer(layer), &kv, heads, scale, batch),
-        DType::Bf16 => attend::<bf16>(out, qkv, cache.layer(layer), &kv, heads, scale, batch),
+pub fn reference(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], cache: &KvCache, layer: usize, batch: &Batch) {
+    match cache.shape().dtype {
+        DType::F32 => attend::<f32>(spec, out, qkv, cache, layer, batch),
+        DType::F16 => attend::<f16>(spec, out, qkv, cache, layer, batch),
+        DType::Bf16 => attend::<bf16>(spec, out, qkv, cache, layer, batch),
     }
 }
 
-fn attend<T: Number>(out: &mut [f32], qkv: &[f32], layer: &[T], kv: &KvShape, heads: usize, scale: f32, batch: &Batch) {
+fn attend<T: Number>(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], cache: &KvCache, layer: usize, batch: &Batch) {
+    let (kv, layer, heads) = (cache.shape(), cache.layer::<T>(layer), spec.heads);
     let (dim, cols) = (kv.head_dim, (heads + 2 * kv.kv_heads) * kv.head_dim);
     for row in 0..batch.rows() {
         for token in batch.row(row) {
-            let context = batch.positions[token] as usize + 1;
-            let slots: Vec<usize> = (0..context)
+            let position = batch.positions[token] as usize;
+            let slots: Vec<usize> = (spec.window_start(position)..=position)
                 .map(|j| batch.block_table(row)[j / kv.block_size] as usize * kv.block_size + j % kv.block_size)
                 .collect();
             for head in 0..heads {
@@ -28,7 +28,7 @@ fn attend<T: Number>(out: &mut [f32], qkv: &[f32], layer: &[T], kv: &KvShape, he
                 let query = &qkv[token * cols + head * dim..][..dim];
                 let scores: Vec<f64> = slots
                     .iter()
-                    .map(|&slot| f64::from(scale) * dot(query, &layer[kv.key_at(slot, kv_head)..][..dim]))
+                    .map(|&slot| f64::from(spec.scale) * dot(query, &layer[kv.key_at(slot, kv_head)..][..dim]))
                     .collect();
                 let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|s| (s - greatest).exp()).collect();

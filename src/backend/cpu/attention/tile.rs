@@ -1,7 +1,8 @@
 //! A tile: some queries of one row over one key and value head, from the first position to their own.
 #![allow(unsafe_code)]
 
-use super::inner::{accumulate, score};
+use super::inner::{Values, accumulate, score};
+use super::query::Query;
 use super::{Call, KEY_STEP, TILE_QUERIES};
 use crate::backend::cpu::Number;
 use crate::backend::cpu::lanes::{Lanes, exp};
@@ -20,44 +21,11 @@ pub struct Scratch {
     converted: [f32; CONVERTED],
 }
 
-/// A query and where its softmax stands.
-#[derive(Clone, Copy)]
-pub struct Query {
-    /// `[head_dim]`
-    pub query: *const f32,
-    /// `[head_dim]`: sums of weighted values, to be divided by `total` in the end.
-    pub out: *mut f32,
-    /// Positions it attends to.
-    context: usize,
-    /// Greatest score so far.
-    greatest: f32,
-    /// Sum of the weights so far, relative to the greatest score.
-    total: f32,
-    /// What `out` must be multiplied with before more is added, now that a greater score may have come.
-    pub rescale: f32,
-}
-
-impl Query {
-    /// Positions it attends to of the step that begins at position `start`.
-    #[inline(always)]
-    pub fn seen(&self, start: usize) -> usize {
-        self.context.saturating_sub(start).min(KEY_STEP)
-    }
-}
-
 impl Scratch {
     #[inline(always)]
     pub fn new() -> Scratch {
-        let nobody = Query {
-            query: std::ptr::null(),
-            out: std::ptr::null_mut(),
-            context: 0,
-            greatest: f32::NEG_INFINITY,
-            total: 0.0,
-            rescale: 0.0,
-        };
         Scratch {
-            queries: [nobody; TILE_QUERIES],
+            queries: [Query::NONE; TILE_QUERIES],
             weights: [[0.0; KEY_STEP]; TILE_QUERIES],
             converted: [0.0; CONVERTED],
         }
@@ -100,19 +68,21 @@ pub fn attend<L: Lanes, T: Number>(
             unsafe { score(lanes, queries, &keys[..len], dim, weights, 0, &values[..len]) };
         }
         for (query, weights) in queries.iter_mut().zip(&mut *weights) {
-            weigh(lanes, query, weights, start, call.scale);
+            weigh(lanes, query, weights, start, call.spec.scale);
         }
         keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
         if convert {
             for (part, values) in values[..len].chunks(rows).enumerate() {
                 let values = to_f32(lanes, converted, values, padded);
+                let values = Values { rows: values.as_slice(), position: start + part * rows, ahead: &[] };
                 // SAFETY: `gather` took outputs of `dim` numbers, and `to_f32` padded the values.
-                unsafe { accumulate(lanes, queries, values.as_slice(), dim, weights, start, part * rows, &[]) };
+                unsafe { accumulate(lanes, queries, dim, weights, values) };
             }
         } else {
             let ahead = &keys[..KEY_STEP.min(longest - start - len)];
+            let values = Values { rows: &values[..len], position: start, ahead };
             // SAFETY: as above, and a head is whole vectors here.
-            unsafe { accumulate(lanes, queries, &values[..len], dim, weights, start, 0, ahead) };
+            unsafe { accumulate(lanes, queries, dim, weights, values) };
         }
     }
     for query in queries {
@@ -127,14 +97,14 @@ pub fn attend<L: Lanes, T: Number>(
 #[inline(always)]
 fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: usize, tile: usize) -> &'a mut [Query] {
     let (dim, tokens) = (call.kv.head_dim, call.batch.row(row));
-    let cols = (call.heads + 2 * call.kv.kv_heads) * dim;
+    let cols = (call.spec.heads + 2 * call.kv.kv_heads) * dim;
     let first = tile * TILE_QUERIES;
     let len = TILE_QUERIES.min(tokens.len() * call.group - first);
     let queries = &mut queries[..len];
     for (i, query) in queries.iter_mut().enumerate() {
         let token = tokens.start + (first + i) / call.group;
         let head = kv_head * call.group + (first + i) % call.group;
-        let at = (token * call.heads + head) * dim;
+        let at = (token * call.spec.heads + head) * dim;
         // SAFETY: a token and head is in one tile, and a tile is computed by one thread.
         let out = unsafe { call.out.part(at..at + dim) };
         out.fill(0.0);
@@ -142,9 +112,7 @@ fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: 
             query: call.qkv[token * cols + head * dim..][..dim].as_ptr(),
             out: out.as_mut_ptr(),
             context: call.batch.positions[token] as usize + 1,
-            greatest: f32::NEG_INFINITY,
-            total: 0.0,
-            rescale: 0.0,
+            ..Query::NONE
         };
     }
     queries
@@ -183,10 +151,10 @@ impl<'a> Rows<'a> {
 /// Turns the scores of a step that begins at position `start` into weights.
 #[inline(always)]
 fn weigh<L: Lanes>(lanes: L, query: &mut Query, weights: &mut [f32; KEY_STEP], start: usize, scale: f32) {
-    let seen = query.seen(start);
-    // Weights of positions that the query does not see become zero, and add nothing to the sums.
-    weights[seen..].fill(f32::NEG_INFINITY);
-    let vectors = || (0..seen).step_by(L::N);
+    let attended = query.attended(start, KEY_STEP);
+    // Weights of positions that the query does not attend to become zero, and add nothing to the sums.
+    weights[attended.end..].fill(f32::NEG_INFINITY);
+    let vectors = || (0..attended.end).step_by(L::N);
 
     let mut greatest = lanes.splat(query.greatest);
     for i in vectors() {

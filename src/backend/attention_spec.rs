@@ -1,0 +1,43 @@
+//! What does one attention layer compute, apart from its weights?
+//!
+//! Each field is a property that models differ in. What no backend computes has no field here.
+
+/// Parameters of one attention layer. The shape of its keys and values is that of the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionSpec {
+    /// Query heads: a multiple of the KV heads of the cache. Consecutive query heads share a KV head.
+    pub heads: usize,
+    /// Factor of each score before the softmax; `1 / sqrt(head_dim)` in most models.
+    pub scale: f32,
+    /// Sliding window in tokens, at least 1: the token at position `p` attends to the positions from
+    /// [`window_start(p)`](Self::window_start) to `p`. `None` attends to all positions up to `p`.
+    ///
+    /// As `sliding_window` of transformers, whose mask is `kv_idx > q_idx - sliding_window`.
+    pub window: Option<usize>,
+}
+
+impl AttentionSpec {
+    /// The first position that the token at `position` attends to.
+    pub fn window_start(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_attends_to_as_many_positions_as_the_window_has_where_there_are_as_many() {
+        let attended = |window, position| {
+            let spec = AttentionSpec { heads: 1, scale: 1.0, window };
+            position + 1 - spec.window_start(position)
+        };
+        for (window, position, expected) in
+            [(Some(1), 0, 1), (Some(1), 9, 1), (Some(4), 2, 3), (Some(4), 3, 4), (Some(4), 4, 4), (None, 9, 10)]
+        {
+            assert_eq!(attended(window, position), expected, "a window of {window:?} at position {position}");
+        }
+        assert_eq!(attended(Some(usize::MAX), 9), 10);
+    }
+}

@@ -1,0 +1,38 @@
+//! A query of a tile, and the state of its softmax between two steps of keys.
+
+use std::ops::Range;
+
+/// A query and the state of its softmax.
+#[derive(Clone, Copy)]
+pub struct Query {
+    /// `[head_dim]`
+    pub query: *const f32,
+    /// `[head_dim]`: sums of weighted values, to be divided by `total` in the end.
+    pub out: *mut f32,
+    /// Positions up to its own, that one included: it attends to none beyond them.
+    pub context: usize,
+    /// Greatest score so far.
+    pub greatest: f32,
+    /// Sum of the weights so far, relative to the greatest score.
+    pub total: f32,
+    /// What `out` must be multiplied with before more is added, now that a greater score may have come.
+    pub rescale: f32,
+}
+
+impl Query {
+    /// In the place of a query that is not there.
+    pub const NONE: Query = Query {
+        query: std::ptr::null(),
+        out: std::ptr::null_mut(),
+        context: 0,
+        greatest: f32::NEG_INFINITY,
+        total: 0.0,
+        rescale: 0.0,
+    };
+
+    /// Of the `len` positions from `start` on, those it attends to, relative to `start`.
+    #[inline(always)]
+    pub fn attended(&self, start: usize, len: usize) -> Range<usize> {
+        0..self.context.saturating_sub(start).min(len)
+    }
+}
