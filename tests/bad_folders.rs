@@ -1,6 +1,7 @@
 //! A model folder that is not right is refused with an error that says what is wrong, and where.
 
 mod driver;
+mod scratch_folder;
 
 use driver::{config, golden};
 use nanovllm::backend::cpu::{Cpu, Isa};
@@ -8,67 +9,18 @@ use nanovllm::error::Error;
 use nanovllm::log::{self, Level};
 use nanovllm::runner::single::SingleRunner;
 use nanovllm::runner::{KvBudget, Loading, ModelInfo, RunnerConfig};
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use safetensors::tensor::Dtype;
+use scratch_folder::Folder;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const WHOLE: &str = "llama-f32-gqa1";
 const SHARDED: &str = "qwen2-f32-tied-sharded";
 const FIRST_SHARD: &str = "model-00001-of-00003.safetensors";
-
-/// A copy of a golden folder that a test may spoil; gone when the test ends.
-struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    fn copy(case: &str, test: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("nanovllm-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        for entry in fs::read_dir(golden(case)).unwrap() {
-            let entry = entry.unwrap();
-            fs::copy(entry.path(), path.join(entry.file_name())).unwrap();
-        }
-        Folder { path }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.path.join(name)
-    }
-
-    fn edit_json(&self, name: &str, edit: impl FnOnce(&mut Value)) {
-        let mut value = serde_json::from_slice(&fs::read(self.file(name)).unwrap()).unwrap();
-        edit(&mut value);
-        fs::write(self.file(name), value.to_string()).unwrap();
-    }
-
-    /// Rewrites model.safetensors with other tensors.
-    fn edit_tensors(&self, edit: impl FnOnce(&mut BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>)) {
-        let path = self.file("model.safetensors");
-        let bytes = fs::read(&path).unwrap();
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let owned = |view: TensorView| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
-        let mut tensors = file.iter().map(|(name, view)| (name.to_owned(), owned(view))).collect();
-        edit(&mut tensors);
-        let views = tensors
-            .iter()
-            .map(|(name, (dtype, shape, data))| (name.clone(), TensorView::new(*dtype, shape.clone(), data).unwrap()));
-        serialize_to_file(views, None, &path).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
 
 fn open_with(folder: &Path, config: &RunnerConfig) -> Result<ModelInfo, Error> {
     let go_on = &mut |_| ControlFlow::Continue(());
@@ -362,12 +314,68 @@ fn a_tensor_of_an_unsupported_type_is_named_with_its_type() {
 }
 
 #[test]
+fn a_tensor_of_the_decoder_that_is_not_read_is_named() {
+    let one = || (Dtype::F32, vec![1], vec![0; 4]);
+    let cases = [
+        ("model.layers.0.pre_feedforward_layernorm.weight", "of a layer that computes more"),
+        ("model.layers.1.mlp.up_proj.bias", "a bias that config.json does not switch on"),
+        ("model.layers.7.input_layernorm.weight", "of a layer that config.json does not have"),
+        ("model.norm.bias", "of a norm that is another"),
+        ("lm_head.bias", "of a head that adds it"),
+    ];
+    for (name, what) in cases {
+        let folder = Folder::copy(WHOLE, "unread");
+        folder.edit_tensors(|tensors| drop(tensors.insert(name.into(), one())));
+        match refusal(&folder.path) {
+            Error::UnreadTensor { name: found, others } => assert_eq!((found.as_str(), others), (name, 0), "{what}"),
+            other => panic!("{what}: {other}"),
+        }
+    }
+    let folder = Folder::copy(WHOLE, "unread-layers");
+    folder.edit_json("config.json", |config| {
+        config["num_hidden_layers"] = json!(1);
+        config["layer_types"] = Value::Null;
+    });
+    match refusal(&folder.path) {
+        Error::UnreadTensor { name, others } => {
+            assert_eq!((name.as_str(), others), ("model.layers.1.input_layernorm.weight", 8));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn codes_of_quantized_weights_are_named_with_the_file_that_describes_them() {
+    for (file, settings) in [
+        ("quantize_config.json", json!({"bits": 4, "group_size": 128, "desc_act": false})),
+        ("quant_config.json", json!({"w_bit": 4, "q_group_size": 128, "zero_point": true, "version": "GEMM"})),
+    ] {
+        let folder = Folder::copy(WHOLE, "codes");
+        fs::write(folder.file(file), settings.to_string()).unwrap();
+        folder.edit_tensors(|tensors| {
+            let quantized: Vec<String> = tensors.keys().filter(|name| name.contains("_proj.weight")).cloned().collect();
+            for name in quantized {
+                tensors.remove(&name);
+                tensors.insert(name.replace("weight", "qweight"), (Dtype::I32, vec![8], vec![0; 32]));
+            }
+        });
+        match refusal(&folder.path) {
+            Error::TensorDtype { name, found } => {
+                assert_eq!(name, "model.layers.0.self_attn.q_proj.qweight");
+                assert_eq!(found, format!("I32, codes of quantized weights that {file} describes"));
+            }
+            other => panic!("{file}: {other}"),
+        }
+    }
+}
+
+#[test]
 fn surplus_tensors_are_a_warning_that_names_them() {
     let folder = Folder::copy(WHOLE, "surplus");
     folder.edit_tensors(|tensors| {
         let one = (Dtype::F32, vec![1], vec![0; 4]);
         tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".into(), one.clone());
-        tensors.insert("model.layers.7.surplus.weight".into(), one);
+        tensors.insert("vision_tower.layers.7.surplus.weight".into(), one);
     });
     log::set_max_level(Some(Level::Warn));
     open_with(&folder.path, &config()).unwrap();
@@ -376,7 +384,7 @@ fn surplus_tensors_are_a_warning_that_names_them() {
     let warnings: Vec<&String> = messages.iter().filter(of_this_folder).collect();
     assert_eq!(warnings.len(), 1, "{messages:?}");
     assert!(warnings[0].contains("1 tensor"), "computed tables are no surplus: {}", warnings[0]);
-    assert!(warnings[0].contains("model.layers.7.surplus.weight"), "{}", warnings[0]);
+    assert!(warnings[0].contains("vision_tower.layers.7.surplus.weight"), "{}", warnings[0]);
 }
 
 #[test]

@@ -74,8 +74,8 @@ fn refuse_quantization(fields: Fields) -> Result<()> {
         None => Ok(()),
         Some(quantization) => Err(Error::UnsupportedModel {
             setting: "quantization_config",
-            value: quantization.get("quant_method").map_or("set".into(), Value::to_string),
-            supported: "weights in BF16, F16 or F32",
+            value: quantization.get("quant_method").map_or("set".into(), Fields::shown),
+            supported: "absent: weights are read in BF16, F16 and F32",
         }),
     }
 }

@@ -73,7 +73,7 @@ pub enum Stage {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// Takes the weights that `spec` asks for, and memory for batches of up to `limits` over `positions` positions.
+    /// Takes the weights that `spec` asks for, which must be all that the decoder's parts have, and memory for batches of up to `limits` over `positions` positions.
     pub fn load(
         backend: &B,
         spec: &DecoderSpec,
@@ -92,10 +92,12 @@ impl<B: Backend> Decoder<B> {
             Head::Own => Some(backend.matrix(&[weights.matrix(names.head, spec.vocab, spec.hidden)?])?),
         };
         let head_dim = spec.attention().head_dim;
+        let layers = layers?;
+        weights.finish()?;
         let ropes = spec.ropes.iter().map(|rope| backend.table(&rope.table(head_dim, positions)?));
         Ok(Decoder {
             embedding,
-            layers: layers?,
+            layers,
             final_norm: Norm { weight: final_norm, eps: spec.final_norm.eps },
             head,
             ropes: ropes.collect::<Result<_>>()?,

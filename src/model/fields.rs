@@ -41,12 +41,17 @@ impl<'a> Fields<'a> {
     }
 
     fn wrong(&self, name: &str, value: &Value, wanted: &str) -> Error {
-        let mut found = value.to_string();
-        if let Some((cut, _)) = found.char_indices().nth(60) {
-            found.truncate(cut);
-            found.push('…');
+        self.refuse(format!("{name} is {}, but must be {wanted}", Fields::shown(value)))
+    }
+
+    /// A value as a message shows it: a text without quotes, and not much of a long one.
+    pub fn shown(value: &Value) -> String {
+        let mut shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        if let Some((cut, _)) = shown.char_indices().nth(60) {
+            shown.truncate(cut);
+            shown.push('…');
         }
-        self.refuse(format!("{name} is {found}, but must be {wanted}"))
+        shown
     }
 
     fn needed<T>(&self, name: &str, value: Option<T>) -> Result<T> {

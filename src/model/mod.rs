@@ -13,6 +13,7 @@ mod linear;
 mod mlp;
 pub mod names;
 pub mod rope;
+mod settings;
 pub mod spec;
 mod standard;
 mod weight_index;

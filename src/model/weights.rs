@@ -19,6 +19,9 @@ use twox_hash::XxHash3_64;
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
+/// Where AutoGPTQ and AutoAWQ describe what they did to the weights, unless config.json does.
+const QUANTIZATION_FILES: [&str; 2] = ["quantize_config.json", "quant_config.json"];
+
 /// Bytes that are brought into memory between two calls of the progress callback.
 const WARM_BYTES: usize = 32 << 20;
 
@@ -200,18 +203,40 @@ impl Weights {
         Ok(tensor)
     }
 
-    /// Warns about tensors that nobody took; a config that does not belong to the weights shows so.
-    pub fn warn_of_surplus(&self) {
-        let mut surplus: Vec<&str> =
-            self.tensors.keys().map(String::as_str).filter(|name| !is_harmless(name)).collect();
-        if surplus.is_empty() {
-            return;
+    /// Refuses tensors that nobody took although they belong to a part of the decoder, and warns about the others: towers of
+    /// other modalities, heads of other tasks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnreadTensor`]: the model would answer, and wrongly.
+    pub fn finish(&self) -> Result<()> {
+        let mut unread: Vec<&str> =
+            self.tensors.keys().map(String::as_str).filter(|name| !self.is_harmless(name)).collect();
+        unread.sort_unstable();
+        let mut of_decoder = unread.iter().filter(|name| self.is_of_decoder(name));
+        if let Some(name) = of_decoder.next() {
+            return Err(Error::UnreadTensor { name: (*name).into(), others: of_decoder.count() });
         }
-        surplus.sort_unstable();
-        let named = surplus[..surplus.len().min(NAMED_IN_WARNING)].join(", ");
-        let more = if surplus.len() > NAMED_IN_WARNING { ", …" } else { "" };
-        let folder = self.folder.display();
-        log::log(Level::Warn, format_args!("{folder}: {} tensors are not used: {named}{more}", surplus.len()));
+        if !unread.is_empty() {
+            let named = unread[..unread.len().min(NAMED_IN_WARNING)].join(", ");
+            let more = if unread.len() > NAMED_IN_WARNING { ", …" } else { "" };
+            let folder = self.folder.display();
+            log::log(Level::Warn, format_args!("{folder}: {} tensors are not used: {named}{more}", unread.len()));
+        }
+        Ok(())
+    }
+
+    /// Whether a tensor belongs to a layer, or to the embedding, the last norm or the head.
+    fn is_of_decoder(&self, name: &str) -> bool {
+        let Names { layers, embedding, final_norm, head, .. } = self.names;
+        let is_part = |name: &str, part: &str| name.strip_prefix(part).is_some_and(|rest| rest.starts_with('.'));
+        let in_body = |name: &str| name.starts_with(layers) || is_part(name, embedding) || is_part(name, final_norm);
+        name.strip_prefix(self.prefix).is_some_and(in_body) || is_part(name, head)
+    }
+
+    /// Tensors that many checkpoints carry and no decoder reads: tables that are computed, a tied head stored once more.
+    fn is_harmless(&self, name: &str) -> bool {
+        name.ends_with("rotary_emb.inv_freq") || name == self.full_name(self.names.head, "weight")
     }
 
     fn full_name(&self, name: &str, kind: &str) -> String {
@@ -219,9 +244,24 @@ impl Weights {
         format!("{prefix}{name}.{kind}")
     }
 
+    /// What to say of a tensor that is not there. AWQ and GPTQ may keep their settings in a file of their own, and have codes
+    /// where the decoder looks for weights.
+    fn missing(&self, name: String, shape: &[usize]) -> Error {
+        let codes = name.strip_suffix("weight").map(|module| format!("{module}qweight"));
+        let Some((codes, entry)) = codes.as_ref().and_then(|name| self.tensors.get_key_value(name)) else {
+            return Error::MissingTensor { name, shape: shape.into() };
+        };
+        let described = QUANTIZATION_FILES.iter().find(|file| self.folder.join(file).exists());
+        let found = match described {
+            Some(file) => format!("{}, codes of quantized weights that {file} describes", entry.dtype),
+            None => format!("{}, codes of quantized weights", entry.dtype),
+        };
+        Error::TensorDtype { name: codes.clone(), found }
+    }
+
     fn take(&mut self, name: String, shape: &[usize]) -> Result<HostTensor> {
         let Some(entry) = self.tensors.remove(&name) else {
-            return Err(Error::MissingTensor { name, shape: shape.into() });
+            return Err(self.missing(name, shape));
         };
         if entry.shape != shape {
             return Err(Error::TensorShape { name, found: entry.shape, wanted: shape.into() });
@@ -287,11 +327,6 @@ fn supported(name: &str, dtype: Dtype) -> Result<DType> {
         Dtype::BF16 => Ok(DType::Bf16),
         other => Err(Error::TensorDtype { name: name.into(), found: other.to_string() }),
     }
-}
-
-/// Tensors that many checkpoints carry and no decoder reads: tables that are computed, a tied head stored once more.
-fn is_harmless(name: &str) -> bool {
-    name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight"
 }
 
 fn populate(file: &Mmap, start: usize, len: usize) {

@@ -60,7 +60,6 @@ impl CudaRunner {
 
         weights.warm(progress)?;
         let mut decoder = Decoder::load(&backend, spec, &mut weights, &limits, limits.model_len)?;
-        weights.warn_of_surplus();
         let mut step = backend.step(&limits)?;
         let twin = backend.twin(&step)?;
         let sizes = match config.launching {

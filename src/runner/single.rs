@@ -58,7 +58,6 @@ impl<B: Backend> SingleRunner<B> {
         let positions = limits.model_len.min(blocks * limits.block_size);
         memory::check_table(positions, spec.attention().head_dim, &memory)?;
         let decoder = Decoder::load(&backend, spec, &mut weights, &limits, positions)?;
-        weights.warn_of_surplus();
         let cache = backend.kv_cache(&kv_shape, blocks)?;
         let step = backend.step(&limits)?;
         weights.warm(progress)?;

@@ -7,7 +7,8 @@ use crate::model::names;
 use crate::model::spec::{DecoderSpec, SelfAttention};
 use crate::model::standard::Standard;
 
-pub const FAMILY: Family = Family { classes: &["LlamaForCausalLM"], names: &names::LLAMA, spec };
+pub const FAMILY: Family =
+    Family { class: "LlamaForCausalLM", model_type: "llama", reads: &[], names: &names::LLAMA, spec };
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;

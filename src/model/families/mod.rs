@@ -13,8 +13,12 @@ use crate::model::spec::DecoderSpec;
 
 /// Models that are described by the same fields and computed from the same tensors.
 pub struct Family {
-    /// Names that `architectures` of a config.json may give.
-    pub classes: &'static [&'static str],
+    /// What `architectures` of a config.json has to name.
+    pub class: &'static str,
+    /// What `model_type` has to be where it is given.
+    pub model_type: &'static str,
+    /// Settings of [`settings`](crate::model::settings) that `spec` reads or that change nothing in this class.
+    pub reads: &'static [&'static str],
     /// What its tensors are called.
     pub names: &'static Names,
     /// Reads the fields of a config.json.
@@ -29,9 +33,9 @@ const FAMILIES: &[&Family] = &[&llama::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
 ///
 /// [`Error::Architecture`] with the known classes when none is known.
 pub fn find(architectures: &[String]) -> Result<&'static Family> {
-    let is_named = |family: &&&Family| architectures.iter().any(|name| family.classes.contains(&name.as_str()));
+    let is_named = |family: &&&Family| architectures.iter().any(|name| family.class == name);
     FAMILIES.iter().find(is_named).copied().ok_or_else(|| Error::Architecture {
         found: if architectures.is_empty() { "(none)".into() } else { architectures.join(", ") },
-        known: FAMILIES.iter().flat_map(|family| family.classes).copied().collect(),
+        known: FAMILIES.iter().map(|family| family.class).collect(),
     })
 }

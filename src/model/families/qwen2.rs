@@ -7,7 +7,14 @@ use crate::model::names;
 use crate::model::spec::{Bias, DecoderSpec, SelfAttention};
 use crate::model::standard::Standard;
 
-pub const FAMILY: Family = Family { classes: &["Qwen2ForCausalLM"], names: &names::LLAMA, spec };
+pub const FAMILY: Family = Family {
+    class: "Qwen2ForCausalLM",
+    model_type: "qwen2",
+    // The window counts only with use_sliding_window, which is refused.
+    reads: &["sliding_window"],
+    names: &names::LLAMA,
+    spec,
+};
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;

@@ -10,7 +10,14 @@ use crate::model::standard::Standard;
 /// Numbers per head where the config does not say.
 const HEAD_DIM: usize = 128;
 
-pub const FAMILY: Family = Family { classes: &["Qwen3ForCausalLM"], names: &names::LLAMA, spec };
+pub const FAMILY: Family = Family {
+    class: "Qwen3ForCausalLM",
+    model_type: "qwen3",
+    // The window counts only with use_sliding_window, which is refused.
+    reads: &["sliding_window"],
+    names: &names::LLAMA,
+    spec,
+};
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
