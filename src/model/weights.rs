@@ -1,6 +1,6 @@
 //! The tensors of a model folder: one or several safetensors files, mapped or copied into memory, and read where they lie.
 
-use crate::backend::{DType, HostTensor, Loading, copy_file, map_file, read_file};
+use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading, copy_file, map_file, read_file};
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::log::{self, Level};
@@ -108,7 +108,7 @@ impl Weights {
     fn stored_dtype(&self) -> Result<DType> {
         let name = self.full_name(self.names.embedding, "weight");
         match self.tensors.get(&name) {
-            Some(entry) => supported(&name, entry.dtype),
+            Some(entry) => supported(&name, entry.dtype).map(Coding::dtype),
             // The decoder will ask for this tensor and say that it is missing, with the shape it wants.
             None => Ok(DType::F32),
         }
@@ -119,7 +119,7 @@ impl Weights {
         self.names
     }
 
-    /// Number type of the matrices.
+    /// Number type of the matrices, and of what is computed with them where a device has no other.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -180,27 +180,28 @@ impl Weights {
     }
 
     /// The matrix `name`, `[rows, cols]`, as [`Weights::dtype`].
-    pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<HostTensor> {
-        let tensor = self.take(self.full_name(name, "weight"), &[rows, cols])?;
-        let tensor = if tensor.dtype() == self.dtype { tensor } else { convert(&tensor, self.dtype)? };
-        self.bytes += tensor.bytes().len() as u64;
-        Ok(tensor)
+    pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<HostMatrix> {
+        let (bytes, coding) = self.take(self.full_name(name, "weight"), &[rows, cols])?;
+        let wanted = Coding::from(self.dtype);
+        let bytes = if coding == wanted { bytes } else { convert(&bytes, coding, wanted, cols)? };
+        self.bytes += bytes.len() as u64;
+        Ok(HostMatrix::new(bytes, wanted, rows, cols))
     }
 
     /// The weights of the norm `name`, `[len]`, in the type they are stored in.
-    pub fn vector(&mut self, name: &str, len: usize) -> Result<HostTensor> {
+    pub fn vector(&mut self, name: &str, len: usize) -> Result<HostVector> {
         self.small(self.full_name(name, "weight"), len)
     }
 
     /// The bias of the linear layer `name`, `[len]`, in the type it is stored in.
-    pub fn bias(&mut self, name: &str, len: usize) -> Result<HostTensor> {
+    pub fn bias(&mut self, name: &str, len: usize) -> Result<HostVector> {
         self.small(self.full_name(name, "bias"), len)
     }
 
-    fn small(&mut self, name: String, len: usize) -> Result<HostTensor> {
-        let tensor = self.take(name, &[len])?;
+    fn small(&mut self, name: String, len: usize) -> Result<HostVector> {
+        let (bytes, coding) = self.take(name, &[len])?;
         self.bytes += (len * size_of::<f32>()) as u64;
-        Ok(tensor)
+        Ok(HostVector::new(bytes, coding, len))
     }
 
     /// Refuses tensors that nobody took although they belong to a part of the decoder, and warns about the others: towers of
@@ -259,16 +260,16 @@ impl Weights {
         Error::TensorDtype { name: codes.clone(), found }
     }
 
-    fn take(&mut self, name: String, shape: &[usize]) -> Result<HostTensor> {
+    fn take(&mut self, name: String, shape: &[usize]) -> Result<(HostBytes, Coding)> {
         let Some(entry) = self.tensors.remove(&name) else {
             return Err(self.missing(name, shape));
         };
         if entry.shape != shape {
             return Err(Error::TensorShape { name, found: entry.shape, wanted: shape.into() });
         }
-        let dtype = supported(&name, entry.dtype)?;
+        let coding = supported(&name, entry.dtype)?;
         self.parameters += shape.iter().product::<usize>() as u64;
-        Ok(HostTensor::mapped(self.files[entry.file].clone(), entry.range, dtype, entry.shape))
+        Ok((HostBytes::mapped(self.files[entry.file].clone(), entry.range), coding))
     }
 }
 
@@ -320,11 +321,11 @@ fn read_header(path: &Path, map: &Mmap, file: usize, tensors: &mut HashMap<Strin
     Ok(())
 }
 
-fn supported(name: &str, dtype: Dtype) -> Result<DType> {
+fn supported(name: &str, dtype: Dtype) -> Result<Coding> {
     match dtype {
-        Dtype::F32 => Ok(DType::F32),
-        Dtype::F16 => Ok(DType::F16),
-        Dtype::BF16 => Ok(DType::Bf16),
+        Dtype::F32 => Ok(Coding::F32),
+        Dtype::F16 => Ok(Coding::F16),
+        Dtype::BF16 => Ok(Coding::Bf16),
         other => Err(Error::TensorDtype { name: name.into(), found: other.to_string() }),
     }
 }
@@ -339,18 +340,16 @@ fn populate(file: &Mmap, start: usize, len: usize) {
     black_box(file[start..start + len].iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
 }
 
-/// The same numbers as another type, rounded to nearest even.
-fn convert(tensor: &HostTensor, dtype: DType) -> Result<HostTensor> {
-    let len = tensor.shape().iter().product::<usize>() * dtype.bytes();
+/// The same numbers in another coding, rounded to nearest even. `[rows, cols]`
+fn convert(bytes: &[u8], from: Coding, to: Coding, cols: usize) -> Result<HostBytes> {
+    let row_bytes = from.row_bytes(cols).max(1);
+    let len = bytes.len() / row_bytes * to.row_bytes(cols);
     let refused = |_| Error::OutOfMemory { what: "converted weights", bytes: len as u64, knob: "dtype conversion" };
     let mut map = MmapMut::map_anon(len).map_err(refused)?;
-    for (to, from) in map.chunks_exact_mut(dtype.bytes()).zip(tensor.to_f32()) {
-        match dtype {
-            DType::F32 => to.copy_from_slice(&from.to_le_bytes()),
-            DType::F16 => to.copy_from_slice(&half::f16::from_f32(from).to_le_bytes()),
-            DType::Bf16 => to.copy_from_slice(&half::bf16::from_f32(from).to_le_bytes()),
-        }
+    let mut numbers = vec![0.0; cols];
+    for (to_row, row) in map.chunks_exact_mut(to.row_bytes(cols).max(1)).zip(bytes.chunks_exact(row_bytes)) {
+        from.decode(row, &mut numbers);
+        to.encode(numbers.iter().copied(), to_row);
     }
-    let map = Arc::new(map.make_read_only().map_err(refused)?);
-    Ok(HostTensor::mapped(map, 0..len, dtype, tensor.shape().to_vec()))
+    Ok(HostBytes::mapped(Arc::new(map.make_read_only().map_err(refused)?), 0..len))
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Number type, shape and bytes of tensors, by their names.
 pub type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 
-/// A copy of a golden folder that a test may spoil; gone when the test ends.
+/// A copy of a golden folder that a test may spoil; gone when the test ends, unless `NVLLM_TEST_KEEP` is set.
 pub struct Folder {
     pub path: PathBuf,
 }
@@ -56,6 +56,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        if std::env::var_os("NVLLM_TEST_KEEP").is_none() {
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 }

@@ -41,7 +41,7 @@ pub use matrix::{Matrix, Vector};
 pub use step::Step;
 pub use storage::Storage;
 
-use super::{AttentionSpec, Backend, DType, HostTensor, KvShape, QkNormRope, Rounding};
+use super::{AttentionSpec, Backend, DType, HostMatrix, HostVector, KvShape, QkNormRope, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
@@ -261,7 +261,7 @@ impl Backend for Cuda {
         Ok(Tensor::new(Storage::new(&self.context, capacity, cols, self.dtype)?, capacity, cols))
     }
 
-    fn matrix(&self, parts: &[HostTensor]) -> Result<Matrix> {
+    fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
         let mut staging = self.staging.lock();
         if staging.is_none() {
             *staging = Some(matrix::Staging::new(&self.context)?);
@@ -271,7 +271,7 @@ impl Backend for Cuda {
         Matrix::new(&self.context, staging, parts, self.dtype)
     }
 
-    fn vector(&self, parts: &[HostTensor]) -> Result<Vector> {
+    fn vector(&self, parts: &[HostVector]) -> Result<Vector> {
         Vector::new(&self.context, parts, self.dtype)
     }
 
