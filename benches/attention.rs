@@ -21,16 +21,18 @@ const SHAPE: KvShape = KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, blo
 const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None };
 const COLS: usize = (HEADS + 2 * SHAPE.kv_heads) * SHAPE.head_dim;
 
-/// Rows of a batch, new tokens of each, and tokens each attends to.
-const CASES: &[(usize, usize, usize)] = &[
-    (1, 1, 512),
-    (1, 1, 4096),
-    (1, 1, 16384),
-    (8, 1, 1024),
-    (16, 1, 512),
-    (1, 512, 512),
-    (1, 128, 4096),
-    (16, 128, 128),
+/// Rows of a batch, new tokens of each, tokens of its context, and the sliding window.
+const CASES: &[(usize, usize, usize, Option<usize>)] = &[
+    (1, 1, 512, None),
+    (1, 1, 4096, None),
+    (1, 1, 16384, None),
+    (1, 1, 16384, Some(4096)),
+    (8, 1, 1024, None),
+    (16, 1, 512, None),
+    (1, 512, 512, None),
+    (1, 128, 4096, None),
+    (1, 128, 4096, Some(512)),
+    (16, 128, 128, None),
 ];
 
 fn main() {
@@ -43,22 +45,27 @@ fn main() {
             println!("# {}: {:.0} GFLOP/s", unit.name(), gflops(&pool, unit));
         }
     }
-    println!("isa,rows,new_tokens,context,us_a_layer,us_median,kv_gb_s,gflop_s");
+    println!("isa,rows,new_tokens,context,us_a_layer,us_median,kv_gb_s,gflop_s,window");
     for isa in Isa::available() {
         let mut cpu = Cpu::new(threads, *isa);
-        for &(rows, new, context) in CASES {
-            let (us, median) = measure(&mut cpu, rows, new, context);
-            let kv_bytes = rows * context * SHAPE.block_bytes() / SHAPE.layers / SHAPE.block_size;
-            let pairs = rows * (context - new + 1..=context).sum::<usize>();
+        for &(rows, new, context, window) in CASES {
+            let spec = AttentionSpec { window, ..SPEC };
+            let (us, median) = measure(&mut cpu, &spec, rows, new, context);
+            let kv_bytes = rows * (context - spec.window_start(context - new)) * SHAPE.block_bytes()
+                / SHAPE.layers
+                / SHAPE.block_size;
+            let attended = |position| position + 1 - spec.window_start(position);
+            let pairs = rows * (context - new..context).map(attended).sum::<usize>();
             let flop = 4 * SHAPE.head_dim * HEADS * pairs;
             let (gb_s, gflop_s) = (kv_bytes as f64 / us / 1e3, flop as f64 / us / 1e3);
-            println!("{},{rows},{new},{context},{us:.1},{median:.1},{gb_s:.1},{gflop_s:.1}", isa.name());
+            let window = window.map_or(String::new(), |window| window.to_string());
+            println!("{},{rows},{new},{context},{us:.1},{median:.1},{gb_s:.1},{gflop_s:.1},{window}", isa.name());
         }
     }
 }
 
 /// Microseconds of a layer: the least, and the median.
-fn measure(cpu: &mut Cpu, rows: usize, new: usize, context: usize) -> (f64, f64) {
+fn measure(cpu: &mut Cpu, spec: &AttentionSpec, rows: usize, new: usize, context: usize) -> (f64, f64) {
     let width = context.div_ceil(SHAPE.block_size);
     let limits = BatchLimits { tokens: rows * new, rows, model_len: context, block_size: SHAPE.block_size };
     let mut cache: KvCache = cpu.kv_cache(&SHAPE, rows * width).unwrap();
@@ -92,7 +99,7 @@ fn measure(cpu: &mut Cpu, rows: usize, new: usize, context: usize) -> (f64, f64)
     while times.len() < 3 || (begin.elapsed().as_millis() < 700 && times.len() < 200) {
         let pass = Instant::now();
         for layer in 0..LAYERS {
-            ops::attention(cpu, &SPEC, &mut out, &qkv, &cache, layer, &step);
+            ops::attention(cpu, spec, &mut out, &qkv, &cache, layer, &step);
         }
         times.push(pass.elapsed().as_secs_f64() * 1e6 / LAYERS as f64);
     }

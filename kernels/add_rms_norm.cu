@@ -2,7 +2,7 @@
 //
 // Memory-bound in prefill: reads residual and x once, writes residual and out once. At the launch floor in decode. One
 // thread block per token. The sum is normalized as it was rounded for the residual stream.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/norm.cuh"
 
 template <class T>
@@ -20,9 +20,9 @@ struct AddRmsNormParams {
 template <class T>
 __device__ void add_rms_norm(const AddRmsNormParams<T>& p) {
     constexpr int KEPT = 8;
-    let_next_begin();
+    launch_dependents();
     const FirstWeights first(p.weight, p.hidden);
-    wait_for_previous();
+    grid_dependency_wait();
     const size_t row = size_t(blockIdx.x) * p.stride;
 
     Eight kept[KEPT];

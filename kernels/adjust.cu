@@ -3,7 +3,7 @@
 //
 // Bound by latency: a few thousand scattered numbers. One thread block a sample. The token that a sample awaits lies on the device, where the
 // step before left it; it may be one of those listed or not.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/logits.cuh"
 
 // As in src/batch.rs.
@@ -41,8 +41,8 @@ __device__ inline float adjusted(float logit, const Adjustment& it, const Sampli
 // Grid [samples], block [256].
 template <class T>
 __device__ void adjust(const AdjustParams<T>& p) {
-    let_next_begin();
-    wait_for_previous();
+    launch_dependents();
+    grid_dependency_wait();
     const int sample = blockIdx.x;
     const Sampling s = p.sampling[sample];
     const uint32_t awaited = s.awaited == NO_TOKEN ? NO_TOKEN : p.previous[s.awaited & 0x7fffffffu];

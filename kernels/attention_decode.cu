@@ -1,28 +1,29 @@
 // Attention of rows that bring one new token. Contract: src/ops/attention.rs. Reference: src/backend/cpu/attention.
 // Plan: src/backend/cuda/plan.rs.
 //
-// Memory-bound: reads each key and value of the batch once, 2 * kv_heads * head_dim * context numbers a row. So the bytes in
-// flight decide: two thread blocks an SM, each warp with its own ring of copies under way, no barrier in the main loop.
+// Memory-bound: reads each key and value that a row attends to once, 2 * kv_heads * head_dim * min(context, window) numbers per
+// row. So the bytes in flight decide: two CTAs per SM, each warp with its own ring of copies under way, no barrier in the main loop.
 //
-// The work is a line of tiles, row after row, KV head after KV head, `16 * WARPS` tokens a tile. The plan cuts it into equal
-// stretches, one a thread block ("worker"). Each warp takes 16 tokens of every tile through the tensor cores, transposed: scores
-// [16 tokens, 8 heads] = K Q^T, then out [head_dim, 8 heads] += V^T P^T, so that a group of up to 8 query heads fills one
-// fragment. Where a (row, KV head) is spread over several workers, each leaves a partial result, and whoever
-// comes last adds them up in the order of the workers: the sum does not depend on who that is.
-#include "common/chain.cuh"
+// Stream-K: the work is a line of tiles, row after row, KV head after KV head, `16 * WARPS` tokens per tile, from the tile that the
+// row's window begins in. The plan gives each CTA an equal part of the line. Each warp takes 16 tokens of every tile through the
+// tensor cores, transposed: scores [16 tokens, 8 heads] = K Q^T, then out [head_dim, 8 heads] += V^T P^T, so that a group of up to
+// 8 query heads fills one fragment. Where a (row, KV head) is split over several CTAs, each leaves a partial result, and the CTA
+// that comes last adds them up in the order of the CTAs: the sum does not depend on which one that is.
+#include "common/dependent_launch.cuh"
 #include "common/plan.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
 
-// Where a worker begins on the line, and how far it goes.
-struct DecodeWorker {
+// Where a CTA begins on the line, and how far it goes.
+struct DecodeCta {
     uint32_t entry;    // index into `rows`
     uint32_t kv_head;
-    uint32_t tile;     // of that row
+    uint32_t tile;     // of that row, counted from its position 0
     uint32_t tiles;
     uint32_t token;    // from here on, that row
     uint32_t row;
     uint32_t context_len;
+    uint32_t window_start;
     uint32_t tiles_before;
 };
 
@@ -31,12 +32,12 @@ struct AttentionDecodeParams {
     T* out;                         // [tokens, heads * head_dim]
     const T* qkv;                   // [tokens, qkv_stride]
     const T* cache;                 // one layer: [block][kv_head][K|V][block_size][head_dim]
-    float* partials;                // [workers, 2, group, head_dim]
-    float2* partial_sums;           // [workers, 2, group]: maximum and sum of the softmax
-    uint32_t* arrived;              // [workers], zero between launches: of what begins with that worker
+    float* partials;                // [CTAs, 2, group, head_dim]
+    float2* partial_sums;           // [CTAs, 2, group]: maximum and sum of the softmax
+    uint32_t* arrived;              // [CTAs], zero between launches: of the split that begins in that CTA
     const DecodeRow* rows;          // [rows + 1], the last one an end mark
-    const DecodeWorker* workers;    // [workers]
-    const uint32_t* counts;         // [3]: workers in use, rows, table_width
+    const DecodeCta* ctas;          // [CTAs]
+    const uint32_t* counts;         // [3]: CTAs in use, rows, table_width
     const uint32_t* block_tables;   // [batch rows, table_width]
     int qkv_stride;
     int kv_heads;
@@ -60,20 +61,31 @@ __device__ inline void wait_for_oldest_copy(int stages) {
 struct Cursor {
     uint32_t entry, kv_head, tile, left;
     DecodeRow at;
-    uint32_t tiles;  // of the row at hand
+    uint32_t first_tile, end_tile;  // of the row at hand
 
-    __device__ void read(const DecodeRow* rows, int tile_tokens) {
-        at = rows[entry];
-        tiles = (at.context_len + tile_tokens - 1) / tile_tokens;
+    __device__ void set_row(const DecodeRow& row, int tile_tokens) {
+        at = row;
+        first_tile = row.window_start / tile_tokens;
+        end_tile = (row.context_len + tile_tokens - 1) / tile_tokens;
+    }
+
+    // To the first tile of the next KV head, or of the next row.
+    __device__ void next_head(const DecodeRow* rows, int kv_heads, int tile_tokens) {
+        if (++kv_head == kv_heads) {
+            kv_head = 0;
+            entry++;
+            if (left > 0) set_row(rows[entry], tile_tokens);
+        }
+        tile = first_tile;
     }
 };
 
-// A (row, KV head) that is spread over several workers.
+// A (row, KV head) that is split over several CTAs.
 template <class T>
-struct Spread {
+struct Split {
     T* out;
     unsigned long long begin;  // its first tile on the line
-    uint32_t first, last;      // workers
+    uint32_t first, last;      // CTAs
     uint32_t arrived_before;   // of them; thread 0 knows
     bool exists;
 };
@@ -90,7 +102,7 @@ __device__ inline void store_shares(T* to, const float4& sum, float total) {
     *reinterpret_cast<uint2*>(to) = make_uint2(narrow2<T>(sum.x / total, sum.y / total), narrow2<T>(sum.z / total, sum.w / total));
 }
 
-// Grid [workers], block [32 * WARPS], shared [stages * WARPS * 2 * 16 rows + WARPS * group * (head_dim + 2) * 4 bytes].
+// Grid [CTAs], block [32 * WARPS], shared [stages * WARPS * 2 * 16 rows + WARPS * group * (head_dim + 2) * 4 bytes].
 template <class T, int D, int NT, int WARPS>
 __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     using Rows = Tile<D>;
@@ -100,13 +112,13 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ bool is_last;
 
-    // The plan and all keys but those of a row's last token are older than this step's kernels: their loads need not wait.
-    let_next_begin();
+    // The plan and all keys but those of a row's last token are older than the kernels of this pass: their loads need not wait.
+    launch_dependents();
     const uint32_t used = p.counts[0], table_width = p.counts[2];
     const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;  // tiles on the line
-    const DecodeWorker work = p.workers[blockIdx.x];
+    const DecodeCta work = p.ctas[blockIdx.x];
     if (blockIdx.x >= used) {
-        if (used == 0) wait_for_previous();  // else those at work wait
+        if (used == 0) grid_dependency_wait();  // else those at work wait
         return;
     }
 
@@ -116,14 +128,14 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * 2 * SLICE * sizeof(T));  // [WARPS, group, D]
     float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);                           // [WARPS, group]
 
-    Cursor load{work.entry, work.kv_head, work.tile, work.tiles, {work.token, work.row, work.context_len, work.tiles_before}};
-    load.tiles = (work.context_len + TILE_TOKENS - 1) / TILE_TOKENS;
+    Cursor load{work.entry, work.kv_head, work.tile, work.tiles};
+    load.set_row({work.token, work.row, work.context_len, work.window_start, work.tiles_before}, TILE_TOKENS);
     Cursor cursor = load;
     const uint32_t block_mask = (1u << p.block_size_log2) - 1;
 
     auto block_of = [&](const Cursor& c) -> uint32_t {
         const uint32_t token = c.tile * TILE_TOKENS + warp * 16;
-        if (c.left == 0 || token >= c.at.context_len) return 0;
+        if (c.left == 0 || token >= c.at.context_len || token + 16 <= c.at.window_start) return 0;
         return p.block_tables[size_t(c.at.row) * table_width + (token >> p.block_size_log2)];
     };
     uint32_t block = block_of(load);
@@ -133,10 +145,11 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     auto issue = [&](int stage) {
         if (load.left > 0) {
             const uint32_t token = load.tile * TILE_TOKENS + warp * 16;
-            if (token < load.at.context_len) {
+            if (token < load.at.context_len && token + 16 > load.at.window_start) {
                 const int valid = min(16u, load.at.context_len - token);
+                const int before = int(load.at.window_start) - int(token);
                 if (is_waiting && token + 16 >= load.at.context_len) {
-                    wait_for_previous();
+                    grid_dependency_wait();
                     is_waiting = false;
                 }
                 const size_t head = size_t(block) * p.kv_heads + load.kv_head;
@@ -146,37 +159,31 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
                 for (int i = lane; i < 16 * Rows::CHUNKS; i += 32) {
                     const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
-                    const int bytes = row < valid ? 16 : 0;
-                    const int from = row < valid ? row * D + chunk * 8 : 0;
+                    const bool is_attended = row >= before && row < valid;
+                    const int bytes = is_attended ? 16 : 0;
+                    const int from = is_attended ? row * D + chunk * 8 : 0;
                     const uint32_t at = to + Rows::at(row, chunk) * 16;
                     copy_async(at, keys + from, bytes);
                     copy_async(at + SLICE * sizeof(T), values + from, bytes);
                 }
             }
             load.left--;
-            if (++load.tile == load.tiles) {
-                load.tile = 0;
-                if (++load.kv_head == p.kv_heads) {
-                    load.kv_head = 0;
-                    load.entry++;
-                    if (load.left > 0) load.read(p.rows, TILE_TOKENS);
-                }
-            }
+            if (++load.tile == load.end_tile) load.next_head(p.rows, p.kv_heads, TILE_TOKENS);
             block = block_of(load);
         }
         commit_copies();
     };
     for (int stage = 0; stage < p.stages - 1; stage++) issue(stage);
-    if (is_waiting) wait_for_previous();
+    if (is_waiting) grid_dependency_wait();
     is_waiting = false;
 
     int stage = 0;
     bool is_first_segment = true;
-    Spread<T> ended{}, begun{};  // what ends in this worker, and what begins in it
+    Split<T> ended{}, begun{};  // what ends in this CTA, and what begins in it
     while (cursor.left > 0) {
-        // One (row, KV head), or the part of it that is this worker's.
+        // One (row, KV head), or the part of it that is this CTA's.
         const uint32_t first_tile = cursor.tile;
-        const uint32_t last_tile = min(cursor.tiles, first_tile + cursor.left);
+        const uint32_t last_tile = min(cursor.end_tile, first_tile + cursor.left);
         uint32_t query[STEPS][NT][2];
 #pragma unroll
         for (int n = 0; n < NT; n++) {
@@ -197,8 +204,10 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             wait_for_oldest_copy(p.stages);
             __syncwarp();
             issue(stage == 0 ? p.stages - 1 : stage - 1);
-            const int valid = int(cursor.at.context_len) - int(tile * TILE_TOKENS + warp * 16);
-            if (valid > 0) {
+            const int token = tile * TILE_TOKENS + warp * 16;
+            // Of the 16 keys of this warp, those from `before` to `valid` are attended to.
+            const int before = int(cursor.at.window_start) - token, valid = int(cursor.at.context_len) - token;
+            if (valid > 0 && before < 16) {
                 const uint32_t keys = shared_address(ring + stage * 2 * SLICE);
                 const uint32_t values = keys + SLICE * sizeof(T);
                 float score[NT][4] = {};
@@ -212,8 +221,8 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 uint32_t weight[NT][2];
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
-                    if (lane / 4 >= valid) score[n][0] = score[n][1] = -INFINITY;
-                    if (lane / 4 + 8 >= valid) score[n][2] = score[n][3] = -INFINITY;
+                    if (lane / 4 >= valid || lane / 4 < before) score[n][0] = score[n][1] = -INFINITY;
+                    if (lane / 4 + 8 >= valid || lane / 4 + 8 < before) score[n][2] = score[n][3] = -INFINITY;
 #pragma unroll
                     for (int h = 0; h < 2; h++) {
                         float top = fmaxf(score[n][h], score[n][h + 2]);
@@ -264,7 +273,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             }
         }
         __syncthreads();
-        const bool is_whole = first_tile == 0 && last_tile == cursor.tiles;
+        const bool is_whole = first_tile == cursor.first_tile && last_tile == cursor.end_tile;
         T* row_out = p.out + (size_t(cursor.at.token) * p.kv_heads + cursor.kv_head) * p.group * D;
         const size_t place = (size_t(blockIdx.x) * 2 + (is_first_segment ? 0 : 1)) * p.group;
         for (int i = threadIdx.x * 4; i < p.group * D; i += WARPS * 128) {
@@ -290,52 +299,48 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         }
         __syncthreads();
         if (!is_whole) {
-            // Worker w begins at tile w * all / used of the line.
+            // CTA c begins at tile c * all / used of the line.
+            const uint32_t tiles = cursor.end_tile - cursor.first_tile;
             const unsigned long long begin =
-                (unsigned long long)cursor.at.tiles_before * p.kv_heads + (unsigned long long)cursor.kv_head * cursor.tiles;
+                (unsigned long long)cursor.at.tiles_before * p.kv_heads + (unsigned long long)cursor.kv_head * tiles;
             const uint32_t first = ((begin + 1) * used - 1) / all;
-            const uint32_t last = ((begin + cursor.tiles) * used - 1) / all;
-            Spread<T> spread{row_out, begin, first, last, 0, true};
+            const uint32_t last = ((begin + tiles) * used - 1) / all;
+            Split<T> split{row_out, begin, first, last, 0, true};
             if (threadIdx.x == 0) {
                 // The other warps go on meanwhile; whether this was the last arrival is asked at the end.
                 __threadfence();
-                spread.arrived_before = atomicAdd(p.arrived + first, 1);
+                split.arrived_before = atomicAdd(p.arrived + first, 1);
             }
             if (is_first_segment) {
-                ended = spread;
+                ended = split;
             } else {
-                begun = spread;
+                begun = split;
             }
         }
 
         cursor.left -= last_tile - first_tile;
         is_first_segment = false;
-        cursor.tile = 0;
-        if (++cursor.kv_head == p.kv_heads) {
-            cursor.kv_head = 0;
-            cursor.entry++;
-            if (cursor.left > 0) cursor.read(p.rows, TILE_TOKENS);
-        }
+        cursor.next_head(p.rows, p.kv_heads, TILE_TOKENS);
     }
 
-    // Of all that begins in one worker, only what reaches beyond it is spread: one count a worker is enough.
-    auto finish = [&](const Spread<T>& spread) {
-        if (!spread.exists) return;
+    // Of all that begins in one CTA, only what reaches beyond it is split: one count per CTA is enough.
+    auto finish = [&](const Split<T>& split) {
+        if (!split.exists) return;
         if (threadIdx.x == 0) {
-            is_last = spread.arrived_before == spread.last - spread.first;
-            if (is_last) p.arrived[spread.first] = 0;
+            is_last = split.arrived_before == split.last - split.first;
+            if (is_last) p.arrived[split.first] = 0;
         }
         __syncthreads();
         if (is_last) {
             __threadfence();
-            const bool first_is_second_segment = spread.first * all / used < spread.begin;
+            const bool first_is_second_segment = split.first * all / used < split.begin;
             for (int i = threadIdx.x * 4; i < p.group * D; i += WARPS * 128) {
                 const int head = i / D;
                 float top = -INFINITY, total = 0.0f;
                 float4 value{};
 #pragma unroll 8
-                for (uint32_t w = spread.first; w <= spread.last; w++) {
-                    const size_t from = (size_t(w) * 2 + (w == spread.first && first_is_second_segment ? 1 : 0)) * p.group;
+                for (uint32_t c = split.first; c <= split.last; c++) {
+                    const size_t from = (size_t(c) * 2 + (c == split.first && first_is_second_segment ? 1 : 0)) * p.group;
                     const float2 part = __ldcg(p.partial_sums + from + head);
                     const float4 there = __ldcg(reinterpret_cast<const float4*>(p.partials + from * D + i));
                     const float higher = fmaxf(top, part.x);
@@ -345,7 +350,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                     value = make_float4(value.x * keep, value.y * keep, value.z * keep, value.w * keep);
                     add_share(value, there, share);
                 }
-                store_shares(spread.out + i, value, total);
+                store_shares(split.out + i, value, total);
             }
         }
         __syncthreads();

@@ -5,10 +5,10 @@
 // four warps holds 16 * MT queries, so that a key or value fragment serves MT products. Keys and values come from the
 // paged cache, after the new ones were written to it: prefix hits and chunks are the same code.
 //
-// What a query gets depends on it and the keys before it alone: they come in tiles that begin at fixed positions, and a masked key
-// changes no bit. So for batch-invariant results rows with one new token take this way too, with the query heads of a KV head in
+// What a query gets depends on it and the keys before it alone: they come in tiles that begin at fixed positions, from the tile on
+// that the window of the first query begins in, and a masked key changes no bit. So for batch-invariant results rows with one new token take this way too, with the query heads of a KV head in
 // place of queries of several tokens.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/plan.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
@@ -34,6 +34,7 @@ struct AttentionPrefillParams {
     int kv_heads;
     int group;            // query heads of a KV head
     int block_size_log2;  // at least 4
+    int window;           // positions that a query attends to, its own included; INT_MAX without a sliding window
     float scale_log2;     // scale of the scores * log2(e)
 };
 
@@ -53,8 +54,8 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     constexpr int SLICE = KV * Rows::STRIDE * 8;  // numbers of a tile of keys, or of values
     extern __shared__ __align__(128) uint8_t shared[];
 
-    let_next_begin();
-    wait_for_previous();
+    launch_dependents();
+    grid_dependency_wait();
     PrefillTile tile;
     if (OF == Queries::TOKENS) {
         tile = p.tiles[blockIdx.y];
@@ -74,6 +75,8 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     T* ring = queries + QUERIES * Rows::STRIDE * 8;  // [2 stages][K|V]
     const uint32_t block_mask = (1u << p.block_size_log2) - 1;
     const int context = tile.position + tile.tokens;
+    // First positions that the first and the last query attend to.
+    const int window_start = max(0, int(tile.position) + 1 - p.window), last_window_start = max(0, context - p.window);
     const uint32_t* table = p.block_tables + size_t(tile.row) * p.counts[2];
 
     auto issue = [&](int first, int stage) {
@@ -82,8 +85,9 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
         for (int i = threadIdx.x; i < KV * Rows::CHUNKS; i += THREADS) {
             const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
             const int token = first + row;
-            const int bytes = token < context ? 16 : 0;
-            const size_t place = token < context ? size_t(table[token >> p.block_size_log2]) * p.kv_heads + kv_head : 0;
+            const bool is_attended = token >= window_start && token < context;
+            const int bytes = is_attended ? 16 : 0;
+            const size_t place = is_attended ? size_t(table[token >> p.block_size_log2]) * p.kv_heads + kv_head : 0;
             const T* key = p.cache + (((place * 2) << p.block_size_log2) + (token & block_mask)) * D + chunk * 8;
             const uint32_t at = to + Rows::at(row, chunk) * 16;
             copy_async(at, key, bytes);
@@ -98,7 +102,8 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
         const T* from = p.qkv + token_of(is_there ? row : 0) * p.qkv_stride + head_of(is_there ? row : 0) * D + chunk * 8;
         copy_async(shared_address(queries) + Rows::at(row, chunk) * 16, from, is_there ? 16 : 0);
     }
-    issue(0, 0);
+    const int begin = window_start / KV * KV;
+    issue(begin, 0);
 
     float out[MT][STEPS * 2][4] = {};
     float highest[MT][2], sum[MT][2] = {};
@@ -106,7 +111,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     for (int m = 0; m < MT; m++) highest[m][0] = highest[m][1] = -INFINITY;
 
     int stage = 0;
-    for (int first = 0; first < context; first += KV, stage ^= 1) {
+    for (int first = begin; first < context; first += KV, stage ^= 1) {
         wait_for_copies<0>();
         __syncthreads();
         if (first + KV < context) issue(first + KV, stage ^ 1);
@@ -135,17 +140,25 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
         }
 
         const bool is_masked = first + KV > int(tile.position);
+        const bool is_masked_before = first < last_window_start;
 #pragma unroll
         for (int m = 0; m < MT; m++) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
+                // The query's own place in this tile of keys.
+                const int own = int(tile.position) + (OF == Queries::TOKENS ? (warp * MT + m) * 16 + h * 8 + lane / 4 : 0) - first;
                 if (is_masked) {
-                    // The last one in this tile.
-                    const int seen = int(tile.position) + (OF == Queries::TOKENS ? (warp * MT + m) * 16 + h * 8 + lane / 4 : 0) - first;
 #pragma unroll
                     for (int n = 0; n < KV / 8; n++) {
-                        if (n * 8 + lane % 4 * 2 > seen) score[m][n][2 * h] = -INFINITY;
-                        if (n * 8 + lane % 4 * 2 + 1 > seen) score[m][n][2 * h + 1] = -INFINITY;
+                        if (n * 8 + lane % 4 * 2 > own) score[m][n][2 * h] = -INFINITY;
+                        if (n * 8 + lane % 4 * 2 + 1 > own) score[m][n][2 * h + 1] = -INFINITY;
+                    }
+                }
+                if (is_masked_before) {
+#pragma unroll
+                    for (int n = 0; n < KV / 8; n++) {
+                        if (n * 8 + lane % 4 * 2 <= own - p.window) score[m][n][2 * h] = -INFINITY;
+                        if (n * 8 + lane % 4 * 2 + 1 <= own - p.window) score[m][n][2 * h + 1] = -INFINITY;
                     }
                 }
                 float top = score[m][0][2 * h];
@@ -153,15 +166,16 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
                 for (int n = 0; n < KV / 8; n++) top = fmaxf(top, fmaxf(score[m][n][2 * h], score[m][n][2 * h + 1]));
                 top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
                 top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-                // Finite from the first tile on: position 0 is seen by every query.
                 top = fmaxf(highest[m][h], top * p.scale_log2);
-                const float keep = power_of_two(highest[m][h] - top);
+                // Before its window a query has no finite score yet, and infinity less infinity is no number.
+                const float base = top == -INFINITY ? 0.0f : top;
+                const float keep = power_of_two(highest[m][h] - base);
                 highest[m][h] = top;
                 float added = 0.0f;
 #pragma unroll
                 for (int n = 0; n < KV / 8; n++) {
-                    score[m][n][2 * h] = power_of_two(fmaf(score[m][n][2 * h], p.scale_log2, -top));
-                    score[m][n][2 * h + 1] = power_of_two(fmaf(score[m][n][2 * h + 1], p.scale_log2, -top));
+                    score[m][n][2 * h] = power_of_two(fmaf(score[m][n][2 * h], p.scale_log2, -base));
+                    score[m][n][2 * h + 1] = power_of_two(fmaf(score[m][n][2 * h + 1], p.scale_log2, -base));
                     added += score[m][n][2 * h] + score[m][n][2 * h + 1];
                 }
                 sum[m][h] = fmaf(sum[m][h], keep, added);

@@ -2,7 +2,7 @@
 // src/backend/cpu/copy_blocks.rs.
 //
 // Memory-bound: reads and writes each block once. One thread block per pair, layer and slice of a block.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 
 struct CopyBlocksParams {
@@ -14,8 +14,8 @@ struct CopyBlocksParams {
 
 // Grid [pairs, layers, slices], block [256].
 extern "C" __global__ void nvllm_k_copy_blocks(const __grid_constant__ CopyBlocksParams p) {
-    wait_for_previous();
-    let_next_begin();
+    grid_dependency_wait();
+    launch_dependents();
     char* layer = p.cache + blockIdx.y * p.layer_bytes;
     const char* from = layer + size_t(p.pairs[2 * blockIdx.x]) * p.block_bytes;
     char* to = layer + size_t(p.pairs[2 * blockIdx.x + 1]) * p.block_bytes;

@@ -1,7 +1,7 @@
 // Looks up the row of each token, which the host may know only as a sample of the step before. Contract: src/ops/embedding.rs. Reference: src/backend/cpu/embedding.rs.
 //
 // Memory-bound: reads one row and writes one row a token. One thread block per token.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 
 template <class T>
@@ -17,8 +17,8 @@ struct EmbeddingParams {
 // Grid [tokens], block [128].
 template <class T>
 __device__ void embedding(const EmbeddingParams<T>& p) {
-    wait_for_previous();
-    let_next_begin();
+    grid_dependency_wait();
+    launch_dependents();
     uint32_t token = p.token_ids[blockIdx.x];
     if (token >> 31) token = p.sampled[token & 0x7fffffffu];
     const T* from = p.table + size_t(token) * p.hidden;

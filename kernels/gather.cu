@@ -1,7 +1,7 @@
 // Picks the new tokens that something is asked of. Contract: src/ops/gather.rs. Reference: src/backend/cpu/gather.rs.
 //
 // Memory-bound: reads and writes one row a token. One thread block per token.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 
 template <class T>
@@ -16,8 +16,8 @@ struct GatherParams {
 // Grid [gathered], block [128].
 template <class T>
 __device__ void gather(const GatherParams<T>& p) {
-    let_next_begin();
-    wait_for_previous();
+    launch_dependents();
+    grid_dependency_wait();
     const T* from = p.x + size_t(p.tokens[blockIdx.x]) * p.stride;
     T* to = p.out + size_t(blockIdx.x) * p.stride;
     for (int i = threadIdx.x * 8; i < p.cols; i += blockDim.x * 8) store_eight(to + i, load_eight(from + i));

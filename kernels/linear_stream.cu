@@ -9,7 +9,7 @@
 //
 // A dot product does not care for the order of k: the four lanes of a row take 16 contiguous bytes each and call them two
 // fragments, of weights and of x alike.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/linear.cuh"
 #include "common/tensor_core.cuh"
 
@@ -24,7 +24,7 @@ __device__ void linear_stream(const LinearParams<T>& p) {
     T* ring = reinterpret_cast<T*>(shared) + warp * STAGES * stage_numbers;                               // [STAGES, COLUMNS + m, DEPTH]
     float* parts = reinterpret_cast<float*>(shared + size_t(warps) * STAGES * stage_numbers * sizeof(T));  // [SETS, warps, m, COLUMNS]
     const int steps = (p.k + DEPTH * warps - 1) / (DEPTH * warps), tiles = (p.n + COLUMNS - 1) / COLUMNS;
-    let_next_begin();
+    launch_dependents();
 
     // Odd rows lie with their halves exchanged, so that eight lanes that read two rows find eight bank groups.
     const auto place = [](int row, int chunk) { return row * 8 + (chunk ^ (row & 1) << 2); };
@@ -60,7 +60,7 @@ __device__ void linear_stream(const LinearParams<T>& p) {
         if (load_tile < tiles) issue_weights(stage, load_tile, load_step);
         advance();
     }
-    wait_for_previous();
+    grid_dependency_wait();
     for (int stage = 0; stage < STAGES - 1; stage++) {
         issue_x(stage, stage % steps);
         commit_copies();

@@ -4,7 +4,7 @@
 // the batch: a result is one chain of tensor-core products in the order of k, whatever the tile around it, so that all kernels of this
 // file give the same bits. A thread block computes a tile from a ring of copies of 64 k; a warp holds 16 MT by 16 NT results. Weights are older
 // than the step and begin to come before the kernels before this one have ended.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/linear.cuh"
 #include "common/tensor_core.cuh"
 
@@ -16,7 +16,7 @@ __device__ void linear_tiled(const LinearParams<T>& p) {
     constexpr int X_SLICE = TOKENS * Rows::STRIDE * 8, SLICES = X_SLICE + COLUMNS * Rows::STRIDE * 8;  // numbers of a stage
     static_assert(TOKENS * Rows::CHUNKS % THREADS == 0 && COLUMNS * Rows::CHUNKS % THREADS == 0, "whole rounds of copies");
     extern __shared__ __align__(128) uint8_t shared[];
-    let_next_begin();
+    launch_dependents();
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, matrix = lane / 8;
     const int first_token = blockIdx.x * TOKENS, first_column = blockIdx.y * COLUMNS;
@@ -48,7 +48,7 @@ __device__ void linear_tiled(const LinearParams<T>& p) {
         }
     };
     for (int step = 0; step < STAGES - 1; step++) issue_weights(step);
-    wait_for_previous();
+    grid_dependency_wait();
     for (int step = 0; step < STAGES - 1; step++) {
         issue_x(step);
         commit_copies();

@@ -4,7 +4,7 @@
 // Bound by arithmetic on one multiprocessor, 20 instructions a token for the sum, and by the latency of a round for each of the likeliest tokens.
 // One thread block a sample that asks. Each thread knows the greatest rank of its share of the row; a round takes the greatest of all, and
 // the warp that had it looks through that thread's share for the next one below, a lane for each eight tokens.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/logits.cuh"
 #include "common/noise.cuh"
 #include "common/rank.cuh"
@@ -32,8 +32,8 @@ template <class T>
 __device__ void logprobs(const LogprobsParams<T>& p) {
     __shared__ uint64_t of_warp[32];
     __shared__ unsigned long long sum;
-    let_next_begin();
-    wait_for_previous();
+    launch_dependents();
+    grid_dependency_wait();
     const int sample = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const Sampling s = p.sampling[sample];
     if (s.logprobs == 0) return;

@@ -1,7 +1,7 @@
 // RMS normalization of each row. Contract: src/ops/rms_norm.rs. Reference: src/backend/cpu/rms_norm.rs.
 //
 // Memory-bound in prefill: reads x once into registers, writes out once. At the launch floor in decode. One thread block per token.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/norm.cuh"
 
 template <class T>
@@ -18,9 +18,9 @@ struct RmsNormParams {
 template <class T>
 __device__ void rms_norm(const RmsNormParams<T>& p) {
     constexpr int KEPT = 8;
-    let_next_begin();
+    launch_dependents();
     const FirstWeights first(p.weight, p.hidden);
-    wait_for_previous();
+    grid_dependency_wait();
     const T* x = p.x + size_t(blockIdx.x) * p.stride;
     T* out = p.out + size_t(blockIdx.x) * p.stride;
 

@@ -2,7 +2,7 @@
 // src/backend/cpu/rope_and_cache.rs.
 //
 // Memory-bound in prefill: reads qkv once, writes queries, keys and values once. At the launch floor in decode.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 
 template <class T>
@@ -27,7 +27,7 @@ struct RopeAndCacheParams {
 template <class T, int HEADS>
 __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
     constexpr int PAIRS = 2;  // a lane holds up to 2 x 2 numbers of each half of a head
-    let_next_begin();
+    launch_dependents();
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
     const int first = blockIdx.y * warps + threadIdx.x / 32, stride = gridDim.y * warps;
     const int half = p.head_dim / 2;
@@ -61,7 +61,7 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
         load_rope();
         load_norm(norm_of(first));
     }
-    wait_for_previous();
+    grid_dependency_wait();
 
     T* row = p.qkv + token * p.stride;
     uint32_t low_pair[HEADS][PAIRS], high_pair[HEADS][PAIRS];

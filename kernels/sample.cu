@@ -4,7 +4,7 @@
 // Bound by arithmetic on [samples, vocab]: Philox costs 15 instructions a token. Two kernels, because scores are relative to
 // the greatest logit. Each row is shared out to several thread blocks, which meet in an atomic maximum of (score, lowest token
 // first). Top-k and top-p are found by the first cluster of a row's thread blocks, which then chooses alone.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/cluster.cuh"
 #include "common/logits.cuh"
 #include "common/noise.cuh"
@@ -16,8 +16,8 @@ constexpr float NEVER = -INFINITY;
 // Finds the greatest logit of each row. Grid [splits, samples], block [256].
 template <class T>
 __device__ void sample_likeliest(const SampleParams<T>& p) {
-    let_next_begin();
-    wait_for_previous();
+    launch_dependents();
+    grid_dependency_wait();
     const int sample = blockIdx.y;
     const Sampling s = p.sampling[sample];
     if (s.forced != NO_TOKEN) return;
@@ -114,7 +114,7 @@ __device__ uint64_t noisiest(const Row<T>& row, const Sampling& s, float greates
 template <class T>
 __device__ void sample_choose(const SampleParams<T>& p) {
     extern __shared__ __align__(16) uint8_t shared[];
-    let_next_begin();
+    launch_dependents();
     const int sample = blockIdx.y;
     const Sampling s = p.sampling[sample];
     const Row<T> row(p, s, sample);
@@ -123,7 +123,7 @@ __device__ void sample_choose(const SampleParams<T>& p) {
     const bool is_cut = s.temperature > 0.0f && s.forced == NO_TOKEN && (has_top_k || has_top_p);
     const int chosen_by = is_cut ? cluster_size() : gridDim.x;
     if (is_cut && blockIdx.x < chosen_by) Tally<T>::empty(shared, p.window);
-    wait_for_previous();
+    grid_dependency_wait();
     const uint64_t likeliest = __ldcg(reinterpret_cast<const unsigned long long*>(p.likeliest + sample));
     const float greatest = likeliest ? value_of(likeliest) : NEVER;
     const bool is_greedy = s.temperature == 0.0f || isinf(greatest);  // a forced token has no likeliest one

@@ -1,7 +1,7 @@
 // The gate of SwiGLU. Contract: src/ops/silu_mul.rs. Reference: src/backend/cpu/silu_mul.rs.
 //
 // Memory-bound: reads gate and up once, writes out once. Eight numbers a thread.
-#include "common/chain.cuh"
+#include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 
 template <class T>
@@ -18,8 +18,8 @@ __device__ inline float silu(float v) {
 // Grid [width / 2048 rounded up, tokens], block [256].
 template <class T>
 __device__ void silu_mul(const SiluMulParams<T>& p) {
-    let_next_begin();
-    wait_for_previous();
+    launch_dependents();
+    grid_dependency_wait();
     const int i = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
     if (i >= p.width) return;
     const T* row = p.gate_up + size_t(blockIdx.y) * 2 * p.width;

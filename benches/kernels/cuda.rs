@@ -81,8 +81,14 @@ pub fn main() {
     ] {
         if name.contains(&bench.filter) || bench.filter.is_empty() {
             section(&mut bench);
+            bench.cuda.set_windows([None]);
         }
     }
+}
+
+/// Names a window, where there is one.
+fn within(window: Option<usize>) -> String {
+    window.map_or(String::new(), |window| format!(" within {window}"))
 }
 
 /// Numbers of about 2^-7 of either sign.
@@ -222,59 +228,75 @@ impl Bench {
     }
 
     fn decode_attention(&mut self) {
-        for (shape, rows, context, block_size) in [
-            (SMALL, 256, 558, 64),
-            (SMALL, 128, 1000, 64),
-            (SMALL, 64, 512, 64),
-            (SMALL, 16, 1500, 64),
-            (SMALL, 1, 512, 64),
-            (SMALL, 1, 4000, 64),
-            (SMALL, 256, 558, 16),
-            (SMALL, 256, 558, 256),
-            (LARGE, 256, 558, 64),
-            (LARGE, 1, 512, 64),
+        for (shape, rows, context, block_size, window) in [
+            (SMALL, 256, 558, 64, None),
+            (SMALL, 128, 1000, 64, None),
+            (SMALL, 64, 512, 64, None),
+            (SMALL, 16, 1500, 64, None),
+            (SMALL, 1, 512, 64, None),
+            (SMALL, 1, 4000, 64, None),
+            (SMALL, 256, 558, 16, None),
+            (SMALL, 256, 558, 256, None),
+            (LARGE, 256, 558, 64, None),
+            (LARGE, 1, 512, 64, None),
+            (LARGE, 1, 32_768, 64, None),
+            (LARGE, 1, 32_768, 64, Some(4096)),
+            (LARGE, 16, 8192, 64, None),
+            (LARGE, 16, 8192, 64, Some(4096)),
+            (LARGE, 16, 4096, 64, None),
         ] {
             let (batch, blocks) = batch_of(rows, 1, context, block_size);
-            let bytes = (rows * context * 2 * shape.kv_heads * shape.head_dim * 2) as f64;
+            let spec = AttentionSpec { window, ..shape.attention() };
+            let bytes =
+                (rows * (context - spec.window_start(context - 1)) * 2 * shape.kv_heads * shape.head_dim * 2) as f64;
             let layers = ((400e6 / bytes) as usize).clamp(2, 28);
             let cache = self.cache(&shape, blocks, layers, block_size);
+            self.cuda.set_windows([window]);
             let step = self.staged(&batch);
             let (qkv, mut out) = (self.tensor(rows, shape.qkv()), self.tensor(rows, shape.heads * shape.head_dim));
-            for chaining in [Chaining::Strict, Chaining::Overlapped] {
+            for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
                 self.cuda.set_chaining(chaining);
                 let us = self.time(layers, |cuda| {
                     for layer in 0..layers {
-                        ops::attention(cuda, &shape.attention(), &mut out, &qkv, &cache, layer, &step);
+                        ops::attention(cuda, &spec, &mut out, &qkv, &cache, layer, &step);
                     }
                 });
-                let name = format!("decode {} {rows} x {context}, blocks of {block_size}, {chaining:?}", shape.name);
+                let name = format!(
+                    "decode {} {rows} x {context}{}, blocks of {block_size}, {chaining:?}",
+                    shape.name,
+                    within(window)
+                );
                 self.line(&name, us, bytes, 0.0);
             }
         }
     }
 
     fn prefill_attention(&mut self) {
-        for (shape, rows, new, context) in [
-            (SMALL, 16, 512, 512),
-            (SMALL, 16, 1024, 1024),
-            (SMALL, 4, 4096, 4096),
-            (SMALL, 4, 512, 4096),
-            (LARGE, 16, 1024, 1024),
-            (LARGE, 4, 4096, 4096),
+        for (shape, rows, new, context, window) in [
+            (SMALL, 16, 512, 512, None),
+            (SMALL, 16, 1024, 1024, None),
+            (SMALL, 4, 4096, 4096, None),
+            (SMALL, 4, 512, 4096, None),
+            (LARGE, 16, 1024, 1024, None),
+            (LARGE, 4, 4096, 4096, None),
+            (LARGE, 4, 4096, 4096, Some(1024)),
         ] {
             let (batch, blocks) = batch_of(rows, new, context, 64);
             let cache = self.cache(&shape, blocks, 1, 64);
+            let spec = AttentionSpec { window, ..shape.attention() };
+            self.cuda.set_windows([window]);
             let step = self.staged(&batch);
             let tokens = batch.tokens();
             let (qkv, mut out) = (self.tensor(tokens, shape.qkv()), self.tensor(tokens, shape.heads * shape.head_dim));
             let us = self.time(4, |cuda| {
                 for _ in 0..4 {
-                    ops::attention(cuda, &shape.attention(), &mut out, &qkv, &cache, 0, &step);
+                    ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &step);
                 }
             });
-            let pairs: usize = rows * (context - new + 1..=context).sum::<usize>();
+            let attended = |position| position + 1 - spec.window_start(position);
+            let pairs: usize = rows * (context - new..context).map(attended).sum::<usize>();
             let flops = (4 * pairs * shape.heads * shape.head_dim) as f64;
-            self.line(&format!("prefill {} {rows} x {new} of {context}", shape.name), us, 0.0, flops);
+            self.line(&format!("prefill {} {rows} x {new} of {context}{}", shape.name, within(window)), us, 0.0, flops);
         }
     }
 
@@ -429,7 +451,7 @@ impl Bench {
                     shape.vocab,
                 ];
                 let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| self.tensor(rows, cols)).collect();
-                for chaining in [Chaining::Strict, Chaining::Overlapped] {
+                for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
                     self.cuda.set_chaining(chaining);
                     let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut step));
                     let weights = model.bytes(&shape);

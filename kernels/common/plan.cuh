@@ -1,4 +1,4 @@
-// What a step's plan says of its rows. Plan: src/backend/cuda/plan.rs.
+// What the plan of a pass says of its rows. Plan: src/backend/cuda/plan.rs.
 #pragma once
 
 #include <stdint.h>
@@ -8,5 +8,6 @@ struct DecodeRow {
     uint32_t token;         // its index in the batch
     uint32_t row;           // its block table
     uint32_t context_len;   // tokens
+    uint32_t window_start;  // first position that the token attends to
     uint32_t tiles_before;  // tiles of one KV head of all rows before
 };

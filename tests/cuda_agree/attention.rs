@@ -1,4 +1,4 @@
-//! `attention`: decode, prefill and both at once.
+//! `attention`: decode, prefill and both at once, with and without a sliding window.
 
 use crate::scene::{Random, Scene, assert_near, bound, coded, filled, numbers, on_device, poisoned, staged};
 use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Rounding};
@@ -12,10 +12,11 @@ struct AttentionCase {
     kv_heads: usize,
     head_dim: usize,
     block_size: usize,
+    window: Option<usize>,
 }
 
 const QWEN3: AttentionCase =
-    AttentionCase { name: "", rows: &[], heads: 16, kv_heads: 8, head_dim: 128, block_size: 64 };
+    AttentionCase { name: "", rows: &[], heads: 16, kv_heads: 8, head_dim: 128, block_size: 64, window: None };
 const RAGGED: &[(usize, usize)] =
     &[(0, 37), (64, 1), (63, 2), (100, 30), (0, 1), (5, 60), (1500, 1), (0, 129), (15, 1), (16, 1), (200, 130)];
 const DECODE: &[(usize, usize)] = &[(557, 1), (0, 1), (63, 1), (64, 1), (1, 1), (1999, 1), (300, 1)];
@@ -32,6 +33,7 @@ const ATTENTION: &[AttentionCase] = &[
         kv_heads: 3,
         head_dim: 64,
         block_size: 16,
+        ..QWEN3
     },
     AttentionCase {
         name: "heads of 64, group of 4",
@@ -40,6 +42,7 @@ const ATTENTION: &[AttentionCase] = &[
         kv_heads: 2,
         head_dim: 64,
         block_size: 16,
+        ..QWEN3
     },
     AttentionCase {
         name: "heads of 80, group of 3",
@@ -48,6 +51,7 @@ const ATTENTION: &[AttentionCase] = &[
         kv_heads: 2,
         head_dim: 80,
         block_size: 32,
+        ..QWEN3
     },
     AttentionCase {
         name: "heads of 96, group of 8",
@@ -56,6 +60,7 @@ const ATTENTION: &[AttentionCase] = &[
         kv_heads: 2,
         head_dim: 96,
         block_size: 64,
+        ..QWEN3
     },
     AttentionCase { name: "heads of 128, group of 5", rows: RAGGED, heads: 5, kv_heads: 1, block_size: 16, ..QWEN3 },
     AttentionCase { name: "heads of 128, group of 16", rows: RAGGED, heads: 16, kv_heads: 1, block_size: 256, ..QWEN3 },
@@ -67,6 +72,7 @@ const ATTENTION: &[AttentionCase] = &[
         kv_heads: 2,
         head_dim: 256,
         block_size: 256,
+        ..QWEN3
     },
     AttentionCase {
         name: "heads of 256, group of 16",
@@ -75,9 +81,83 @@ const ATTENTION: &[AttentionCase] = &[
         kv_heads: 1,
         head_dim: 256,
         block_size: 16,
+        ..QWEN3
+    },
+    AttentionCase { name: "a window of one token", rows: RAGGED, window: Some(1), ..QWEN3 },
+    AttentionCase { name: "a window within a tile", rows: RAGGED, window: Some(20), ..QWEN3 },
+    AttentionCase { name: "a window of a tile less one token", rows: RAGGED, window: Some(63), ..QWEN3 },
+    AttentionCase { name: "a window of a tile", rows: RAGGED, window: Some(64), block_size: 16, ..QWEN3 },
+    AttentionCase { name: "a window of a tile and one token", rows: RAGGED, window: Some(65), ..QWEN3 },
+    AttentionCase { name: "a window longer than all contexts", rows: RAGGED, window: Some(5000), ..QWEN3 },
+    AttentionCase { name: "a window, decode", rows: DECODE, window: Some(130), ..QWEN3 },
+    AttentionCase { name: "a window of one token, decode", rows: DECODE, window: Some(1), block_size: 16, ..QWEN3 },
+    AttentionCase {
+        name: "a window, one long row over all CTAs",
+        rows: &[(9000, 1)],
+        window: Some(4096),
+        block_size: 16,
+        ..QWEN3
+    },
+    AttentionCase {
+        name: "a window that chunks cross",
+        rows: &[(300, 400), (1000, 129), (90, 20), (0, 700)],
+        heads: 2,
+        kv_heads: 1,
+        window: Some(100),
+        ..QWEN3
+    },
+    AttentionCase {
+        name: "a window, heads of 64, group of 4",
+        rows: RAGGED,
+        heads: 8,
+        kv_heads: 2,
+        head_dim: 64,
+        block_size: 16,
+        window: Some(50),
+    },
+    AttentionCase {
+        name: "a window, heads of 80, group of 3",
+        rows: RAGGED,
+        heads: 6,
+        kv_heads: 2,
+        head_dim: 80,
+        block_size: 32,
+        window: Some(33),
+    },
+    AttentionCase {
+        name: "a window, heads of 96, group of 8",
+        rows: RAGGED,
+        heads: 16,
+        kv_heads: 2,
+        head_dim: 96,
+        window: Some(70),
+        ..QWEN3
+    },
+    AttentionCase {
+        name: "a window, heads of 128, group of 16",
+        rows: RAGGED,
+        kv_heads: 1,
+        block_size: 256,
+        window: Some(200),
+        ..QWEN3
+    },
+    AttentionCase {
+        name: "a window, heads of 256, group of 16",
+        rows: RAGGED,
+        kv_heads: 1,
+        head_dim: 256,
+        block_size: 16,
+        window: Some(31),
+        ..QWEN3
     },
     AttentionCase { name: "a long prompt", rows: &[(0, 700), (300, 400)], heads: 2, kv_heads: 1, ..QWEN3 },
 ];
+
+impl AttentionCase {
+    fn spec(&self) -> AttentionSpec {
+        AttentionSpec { heads: self.heads, scale: 1.0 / (self.head_dim as f32).sqrt(), window: self.window }
+    }
+}
 
 /// What attention reads: a cache of random numbers, and queries.
 struct AttentionInput {
@@ -93,10 +173,12 @@ impl AttentionInput {
         let scene = Scene::new(case.rows, case.block_size, &mut random);
         let AttentionCase { heads, kv_heads, head_dim, block_size, .. } = *case;
         let shape = KvShape { layers: 1, kv_heads, head_dim, block_size, dtype };
-        // What no row may see is NaN.
+        // What no token attends to is NaN.
+        let spec = case.spec();
         let mut keys_and_values = vec![f32::NAN; scene.blocks * shape.block_bytes() / 2];
         for (row, &context) in scene.batch.context_lens.iter().enumerate() {
-            for position in 0..context as usize {
+            let first = spec.window_start(scene.batch.positions[scene.batch.row(row).start] as usize);
+            for position in first..context as usize {
                 for plane in 0..2 * kv_heads {
                     let slot = scene.slot(row, position);
                     let place = (slot / block_size * 2 * kv_heads + plane) * block_size + slot % block_size;
@@ -109,12 +191,14 @@ impl AttentionInput {
         AttentionInput { scene, shape, keys_and_values, qkv }
     }
 
-    fn expected(&self, heads: usize, scale: f64) -> Vec<f64> {
+    fn expected(&self, spec: &AttentionSpec) -> Vec<f64> {
+        let (heads, scale) = (spec.heads, f64::from(spec.scale));
         let KvShape { kv_heads, head_dim: d, block_size, .. } = self.shape;
         let (batch, cols) = (&self.scene.batch, (heads + 2 * kv_heads) * d);
         let mut out = Vec::new();
         for row in 0..batch.rows() {
             for token in batch.row(row) {
+                let first = spec.window_start(batch.positions[token] as usize);
                 for head in 0..heads {
                     let query = &self.qkv[token * cols + head * d..][..d];
                     let part = |position: usize, part: usize| {
@@ -123,7 +207,7 @@ impl AttentionInput {
                         let place = ((slot / block_size * kv_heads + kv) * 2 + part) * block_size + slot % block_size;
                         &self.keys_and_values[place * d..][..d]
                     };
-                    let scores: Vec<f64> = (0..=batch.positions[token] as usize)
+                    let scores: Vec<f64> = (first..=batch.positions[token] as usize)
                         .map(|j| query.iter().zip(part(j, 0)).map(|(&a, &b)| f64::from(a * b)).sum::<f64>() * scale)
                         .collect();
                     let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -131,7 +215,7 @@ impl AttentionInput {
                     let total: f64 = weights.iter().sum();
                     let mut sum = vec![0.0; d];
                     for (j, weight) in weights.iter().enumerate() {
-                        sum.iter_mut().zip(part(j, 1)).for_each(|(s, &v)| *s += weight / total * f64::from(v));
+                        sum.iter_mut().zip(part(first + j, 1)).for_each(|(s, &v)| *s += weight / total * f64::from(v));
                     }
                     out.extend(sum);
                 }
@@ -150,7 +234,9 @@ fn attention_agrees() {
     on_device(|cuda, dtype| {
         let both = [Rounding::Fastest, Rounding::BatchInvariant];
         for (case, rounding) in ATTENTION.iter().flat_map(|case| both.map(|rounding| (case, rounding))) {
+            let spec = case.spec();
             cuda.set_rounding(rounding);
+            cuda.set_windows([spec.window]);
             let input = AttentionInput::new(case, dtype);
             let KvShape { kv_heads, head_dim: d, .. } = input.shape;
             let batch = &input.scene.batch;
@@ -158,9 +244,7 @@ fn attention_agrees() {
             cache.fill(&input.bytes()).unwrap();
             let step = staged(cuda, batch);
             let qkv = filled(cuda, &input.qkv, (case.heads + 2 * kv_heads) * d);
-            let scale = 1.0 / (d as f64).sqrt();
-            let spec = AttentionSpec { heads: case.heads, scale: scale as f32, window: None };
-            let expected = input.expected(case.heads, scale);
+            let expected = input.expected(&spec);
             let mut first = Vec::new();
             // Twice: the counts of arrivals must be as they were.
             for round in 0..2 {
@@ -178,6 +262,31 @@ fn attention_agrees() {
                 } else {
                     assert_eq!(first, out, "{}: the same launch gave other bits", case.name);
                 }
+            }
+        }
+    });
+}
+
+#[test]
+fn layers_with_different_windows_share_a_step() {
+    on_device(|cuda, dtype| {
+        let windows = [Some(100), None, Some(1), Some(64)];
+        cuda.set_windows(windows);
+        for rows in [DECODE, RAGGED] {
+            let case = AttentionCase { rows, ..QWEN3 };
+            let input = AttentionInput::new(&case, dtype);
+            let batch = &input.scene.batch;
+            let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+            cache.fill(&input.bytes()).unwrap();
+            let (step, cols) = (staged(cuda, batch), input.qkv.len() / batch.tokens());
+            let qkv = filled(cuda, &input.qkv, cols);
+            // Back and forth: one plan must leave the counts of arrivals as the next one expects them.
+            for window in windows.into_iter().chain(windows) {
+                let spec = AttentionSpec { window, ..case.spec() };
+                let mut out = poisoned(cuda, batch.tokens(), case.heads * case.head_dim);
+                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &step);
+                let what = format!("{} rows, a window of {window:?}, {dtype:?}", rows.len());
+                assert_near(&cuda.read(&out).unwrap(), &input.expected(&spec), bound(dtype), &what);
             }
         }
     });
@@ -202,16 +311,18 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
     const PROMPT: &[(usize, usize)] = &[(0, 333)];
     on_device(|cuda, dtype| {
         cuda.set_rounding(Rounding::BatchInvariant);
-        for (heads, kv_heads, head_dim) in
-            [(16, 8, 128), (16, 1, 128), (5, 1, 128), (3, 3, 64), (6, 2, 80), (16, 2, 96), (4, 2, 256), (16, 1, 256)]
-        {
+        let shapes =
+            [(16, 8, 128), (16, 1, 128), (5, 1, 128), (3, 3, 64), (6, 2, 80), (16, 2, 96), (4, 2, 256), (16, 1, 256)];
+        let windows = [None, Some(20), Some(150)];
+        for ((heads, kv_heads, head_dim), window) in shapes.iter().flat_map(|&shape| windows.map(|w| (shape, w))) {
+            cuda.set_windows([window]);
             let case = AttentionCase { rows: PROMPT, heads, kv_heads, head_dim, block_size: 32, ..QWEN3 };
             let input = AttentionInput::new(&case, dtype);
             let whole = &input.scene.batch;
             let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
             cache.fill(&input.bytes()).unwrap();
             let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
-            let spec = AttentionSpec { heads, scale: 0.1, window: None };
+            let spec = AttentionSpec { heads, scale: 0.1, window };
             let mut attended = |split: &[(usize, usize)]| {
                 let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
                 let (step, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
@@ -224,7 +335,10 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
             for split in [&alone[..], &[(0, 130), (130, 131), (131, 333)], &[(332, 333)], &[(64, 64 + 7), (200, 201)]] {
                 let wanted: Vec<f32> =
                     split.iter().flat_map(|&(a, b)| &together[a * out_cols..b * out_cols]).copied().collect();
-                let what = format!("{heads} heads over {kv_heads} of {head_dim}, {} rows, {dtype:?}", split.len());
+                let what = format!(
+                    "{heads} heads over {kv_heads} of {head_dim}, a window of {window:?}, {} rows, {dtype:?}",
+                    split.len()
+                );
                 assert!(attended(split) == wanted, "{what}");
             }
         }

@@ -38,6 +38,10 @@ const QWEN3: Case = Case { heads: 16, kv_heads: 8, head_dim: 128, dtype: DType::
 /// Keys and values that a device of bf16 products takes.
 const BF16: Case = Case { rows: RAGGED, dtype: DType::Bf16, ..SMALL };
 
+const RAGGED_CASE: Case = Case { rows: RAGGED, ..SMALL };
+
+const DECODE: &[(usize, usize)] = &[(3, 1), (98, 1), (99, 1), (100, 1), (163, 1), (164, 1), (500, 1)];
+
 const RAGGED: &[(usize, usize)] = &[(0, 37), (64, 1), (63, 2), (100, 30), (0, 1), (5, 60)];
 
 struct Attention;
@@ -75,6 +79,33 @@ impl Op for Attention {
         ("heads of 30, no multiple of lanes", Case { rows: RAGGED, head_dim: 30, dtype: DType::Bf16, ..SMALL }),
         ("scores so large that one key takes all", Case { rows: RAGGED, size: 200.0, ..SMALL }),
         ("scores of nearly nothing", Case { rows: RAGGED, size: 1e-20, ..SMALL }),
+        ("a window of one token", Case { window: Some(1), ..RAGGED_CASE }),
+        ("a window of one token, bf16", Case { window: Some(1), ..BF16 }),
+        ("a window within a step of keys", Case { window: Some(20), ..RAGGED_CASE }),
+        ("a window within a step of keys, bf16", Case { window: Some(20), ..BF16 }),
+        ("a window of a step of keys less one token", Case { window: Some(63), ..RAGGED_CASE }),
+        ("a window of a step of keys", Case { window: Some(64), ..RAGGED_CASE }),
+        ("a window of a step of keys and one token", Case { window: Some(65), ..RAGGED_CASE }),
+        ("a window of a step of keys less one token, bf16", Case { window: Some(63), ..BF16 }),
+        ("a window of a step of keys, bf16", Case { window: Some(64), ..BF16 }),
+        ("a window of a step of keys and one token, bf16", Case { window: Some(65), ..BF16 }),
+        ("a window as long as a context", Case { window: Some(130), ..RAGGED_CASE }),
+        ("a window longer than all contexts", Case { window: Some(1000), ..RAGGED_CASE }),
+        ("a window, decode", Case { rows: DECODE, window: Some(100), ..SMALL }),
+        ("a window, decode, blocks of 64, bf16", Case { rows: DECODE, window: Some(100), block_size: 64, ..BF16 }),
+        ("a window that a chunk crosses", Case { rows: &[(150, 150)], window: Some(90), block_size: 64, ..SMALL }),
+        ("a window that a chunk crosses, bf16", Case { rows: &[(150, 150)], window: Some(90), ..BF16 }),
+        ("a window, a prompt longer than several of them", Case { rows: &[(0, 300)], window: Some(7), ..SMALL }),
+        ("a window, groups of 3", Case { heads: 6, kv_heads: 2, window: Some(33), ..RAGGED_CASE }),
+        (
+            "a window, groups of 7, f16",
+            Case { heads: 14, kv_heads: 2, dtype: DType::F16, window: Some(33), ..RAGGED_CASE },
+        ),
+        ("a window, groups of 16, bf16", Case { heads: 16, window: Some(33), ..BF16 }),
+        ("a window, heads of 30, no multiple of lanes", Case { head_dim: 30, window: Some(33), ..RAGGED_CASE }),
+        ("a window, heads of 256, bf16", Case { head_dim: 256, window: Some(70), ..BF16 }),
+        ("a window, scores of nearly nothing", Case { size: 1e-20, window: Some(33), ..RAGGED_CASE }),
+        ("a window, prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], window: Some(48), ..QWEN3 }),
         ("decode of Qwen3-0.6B", Case { rows: &[(511, 1), (130, 1), (64, 1), (0, 1)], ..QWEN3 }),
         ("prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], ..QWEN3 }),
     ];
@@ -201,56 +232,69 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
+/// Whole context, a window within a step of keys, and one over several steps.
+const WINDOWS: [Option<usize>; 3] = [None, Some(9), Some(70)];
+
 #[test]
 fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
-    for isa in Isa::available() {
-        for head_dim in [16, 20, 128] {
-            let case = Case { head_dim, ..PROMPT };
-            let whole = {
-                let (cpu, scene) = (&mut Cpu::new(1, *isa), Scene::new(&case, 1));
-                let cache = scene.fill(cpu);
-                scene.attend(cpu, &cache, &[Row { sequence: 0, before: 0, new: 100 }])
-            };
-            for chunk in [1, 7, 64, 100] {
-                // Other threads, other blocks and another row besides: none may matter.
-                let (cpu, scene) = (&mut Cpu::new(2, *isa), Scene::new(&case, chunk as u64));
-                let cache = scene.fill(cpu);
-                let mut cut = Vec::new();
-                for before in (0..100).step_by(chunk) {
-                    let row = Row { sequence: 0, before, new: chunk.min(100 - before) };
-                    let width = row.new * case.heads * head_dim;
-                    cut.extend_from_slice(
-                        &scene.attend(cpu, &cache, &[scene.rows[1], row])[50 * case.heads * head_dim..],
-                    );
-                    assert_eq!(cut.len(), before * case.heads * head_dim + width);
-                }
-                assert_eq!(bits(&whole), bits(&cut), "{isa:?}, heads of {head_dim}, chunks of {chunk}");
+    let cases = WINDOWS.iter().flat_map(|&window| [16, 20, 128].map(|head_dim| Case { head_dim, window, ..PROMPT }));
+    for (isa, case) in cases.flat_map(|case| Isa::available().iter().map(move |isa| (*isa, case.clone()))) {
+        let width = case.heads * case.head_dim;
+        let whole = {
+            let (cpu, scene) = (&mut Cpu::new(1, isa), Scene::new(&case, 1));
+            let cache = scene.fill(cpu);
+            scene.attend(cpu, &cache, &[Row { sequence: 0, before: 0, new: 100 }])
+        };
+        for chunk in [1, 7, 64, 100] {
+            // Other threads, other blocks and another row besides: none may matter.
+            let (cpu, scene) = (&mut Cpu::new(2, isa), Scene::new(&case, chunk as u64));
+            let cache = scene.fill(cpu);
+            let mut cut = Vec::new();
+            for before in (0..100).step_by(chunk) {
+                let row = Row { sequence: 0, before, new: chunk.min(100 - before) };
+                cut.extend_from_slice(&scene.attend(cpu, &cache, &[scene.rows[1], row])[50 * width..]);
+                assert_eq!(cut.len(), (before + row.new) * width);
             }
+            let what = format!("{isa:?}, heads of {}, a window of {:?}, chunks of {chunk}", case.head_dim, case.window);
+            assert_eq!(bits(&whole), bits(&cut), "{what}");
         }
     }
 }
 
 #[test]
 fn a_token_gets_the_same_bits_for_every_block_size() {
-    for isa in Isa::available() {
+    for (isa, window) in Isa::available().iter().flat_map(|isa| WINDOWS.map(|window| (*isa, window))) {
         let outputs = [1, 3, 16, 256].map(|block_size| {
-            let (cpu, scene) = (&mut Cpu::new(1, *isa), Scene::new(&Case { block_size, ..PROMPT }, 1));
+            let (cpu, scene) = (&mut Cpu::new(1, isa), Scene::new(&Case { block_size, window, ..PROMPT }, 1));
             let cache = scene.fill(cpu);
             bits(&scene.attend(cpu, &cache, &scene.rows))
         });
-        assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]), "{isa:?}");
+        assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]), "{isa:?}, a window of {window:?}");
     }
 }
 
 #[test]
-fn what_later_tokens_and_foreign_blocks_hold_never_matters() {
+fn a_window_longer_than_the_context_changes_no_bit() {
     for isa in Isa::available() {
+        let [none, longer] = [None, Some(100)].map(|window| {
+            let (cpu, scene) = (&mut Cpu::new(1, *isa), Scene::new(&Case { window, ..PROMPT }, 1));
+            let cache = scene.fill(cpu);
+            bits(&scene.attend(cpu, &cache, &scene.rows))
+        });
+        assert!(none == longer, "{isa:?}");
+    }
+}
+
+#[test]
+fn what_later_tokens_foreign_blocks_and_tokens_before_the_window_hold_never_matters() {
+    for (isa, window) in Isa::available().iter().flat_map(|isa| WINDOWS.map(|window| (isa, window))) {
         let cpu = &mut Cpu::new(1, *isa);
-        let scene = Scene::new(&PROMPT, 1);
+        let scene = Scene::new(&Case { window, ..PROMPT }, 1);
         let mut cache = scene.fill(cpu);
         let early = Row { sequence: 0, before: 10, new: 30 };
         let clean = scene.attend(cpu, &cache, &[early]);
-        let (batch, _) = scene.part(&[Row { sequence: 0, before: 0, new: 40 }]);
+        let before = scene.spec.window_start(10);
+        let (batch, _) = scene.part(&[Row { sequence: 0, before, new: 40 - before }]);
         let seen: std::collections::HashSet<usize> = batch.slots.iter().map(|&slot| slot as usize).collect();
         for slot in (0..scene.sequences.blocks * scene.shape.block_size).filter(|slot| !seen.contains(slot)) {
             for head in 0..scene.shape.kv_heads {
@@ -259,7 +303,7 @@ fn what_later_tokens_and_foreign_blocks_hold_never_matters() {
                 }
             }
         }
-        assert_eq!(bits(&clean), bits(&scene.attend(cpu, &cache, &[early])), "{isa:?}");
+        assert_eq!(bits(&clean), bits(&scene.attend(cpu, &cache, &[early])), "{isa:?}, a window of {window:?}");
     }
 }
 

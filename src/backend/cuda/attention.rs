@@ -18,7 +18,7 @@ params! {
         partial_sums: Address,
         arrived: Address,
         rows: Address,
-        workers: Address,
+        ctas: Address,
         counts: Address,
         block_tables: Address,
         qkv_stride: i32,
@@ -43,6 +43,7 @@ params! {
         kv_heads: i32,
         group: i32,
         block_size_log2: i32,
+        window: i32,
         scale_log2: f32,
     }
 }
@@ -94,19 +95,19 @@ fn tile_stride(head_dim: usize) -> usize {
     8 * if head_dim.is_multiple_of(64) { chunks } else { chunks | 1 }
 }
 
-/// Thread blocks that share out the keys of a step: two a multiprocessor.
-pub fn workers(context: &Context) -> usize {
+/// CTAs that share out the keys of rows with one new token: two per multiprocessor.
+pub fn ctas(context: &Context) -> usize {
     2 * context.facts().processors
 }
 
-/// How steps are cut for such heads.
+/// How passes are shared out for such heads.
 pub fn geometry(context: &Context, shape: &KvShape) -> Result<Geometry> {
     let variant = variant(shape.head_dim)?;
     Ok(Geometry {
         kv_heads: shape.kv_heads,
         tile_tokens: 16 * variant.decode_warps,
         tile_queries: variant.tile_queries,
-        workers: workers(context),
+        ctas: ctas(context),
     })
 }
 
@@ -115,9 +116,9 @@ pub struct Decode {
     /// For groups of up to 8 and up to 16 query heads.
     kernels: [Kernel; 2],
     warps: usize,
-    /// Shared memory for two thread blocks on a multiprocessor, or for one where two cannot be, in bytes.
+    /// Shared memory for two CTAs on a multiprocessor, or for one where two cannot be, in bytes.
     shared_bytes: usize,
-    /// Partial results `[workers, 2, GROUP_MAX, head_dim]`, their sums `[.., 2]`, and arrival counts `[workers]`.
+    /// Partial results `[ctas, 2, GROUP_MAX, head_dim]`, their sums `[.., 2]`, and arrival counts `[ctas]`.
     partials: Memory,
     partial_sums: Memory,
     arrived: Memory,
@@ -139,7 +140,7 @@ impl Decode {
         for kernel in &kernels {
             kernel.allow_shared(facts.block_shared_bytes - 256)?;
         }
-        let parts = workers(context) * 2 * GROUP_MAX;
+        let parts = ctas(context) * 2 * GROUP_MAX;
         let knob = "memory_utilization";
         Ok(Decode {
             kernels,
@@ -147,7 +148,7 @@ impl Decode {
             shared_bytes,
             partials: Memory::new(context, parts * d * 4, "attention scratch", knob)?,
             partial_sums: Memory::new(context, parts * 8, "attention scratch", knob)?,
-            arrived: Memory::zeroed(context, workers(context) * 4, "attention scratch", knob)?,
+            arrived: Memory::zeroed(context, ctas(context) * 4, "attention scratch", knob)?,
         })
     }
 }
@@ -190,14 +191,14 @@ pub fn run(
 ) -> Result<()> {
     let shape = cache.shape();
     let group = spec.heads / shape.kv_heads;
-    assert!(spec.window.is_none(), "the kernels know no sliding window");
     assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
-    let (at, plan) = (step.addresses(), step.plan());
+    let (at, tiles, decode_at) = (step.addresses(), step.prefill_tiles(), step.decode_plan(spec.window));
+    let has_decode_rows = decode_at.plan.rows.len() > 1;
     let scale_log2 = spec.scale * std::f32::consts::LOG2_E;
     let block_size_log2 = shape.block_size.ilog2() as i32;
 
     let is_invariant = cuda.rounding == Rounding::BatchInvariant;
-    if plan.rows.len() > 1 && !is_invariant {
+    if has_decode_rows && !is_invariant {
         let decode = &cache.decode;
         let merge = decode.warps * group * (shape.head_dim + 2) * 4;
         let stage = decode.warps * 2 * 16 * tile_stride(shape.head_dim) * 2;
@@ -209,9 +210,9 @@ pub fn run(
             partials: decode.partials.address(),
             partial_sums: decode.partial_sums.address(),
             arrived: decode.arrived.address(),
-            rows: at.decode_rows,
-            workers: at.decode_workers,
-            counts: at.counts,
+            rows: decode_at.rows,
+            ctas: decode_at.ctas,
+            counts: decode_at.counts,
             block_tables: at.block_tables,
             qkv_stride: qkv.storage.stride() as i32,
             kv_heads: shape.kv_heads as i32,
@@ -221,32 +222,33 @@ pub fn run(
             scale_log2,
         };
         let kernel = &decode.kernels[usize::from(group > 8)];
-        // All workers are launched, so that a graph stays right when a later plan uses more of them.
-        let blocks = [workers(&cuda.context), 1, 1];
+        // All CTAs are launched, so that a graph stays right when a later plan uses more of them.
+        let blocks = [ctas(&cuda.context), 1, 1];
         kernel.launch(cuda.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;
     }
-    if !plan.tiles.is_empty() || is_invariant {
+    if !tiles.is_empty() || is_invariant {
         let prefill = &cache.prefill;
         let params = AttentionPrefillParams {
             out: out.storage.address(),
             qkv: qkv.storage.address(),
             cache: cache.layer(layer),
             tiles: at.prefill_tiles,
-            rows: at.decode_rows,
-            counts: at.counts,
+            rows: decode_at.rows,
+            counts: decode_at.counts,
             block_tables: at.block_tables,
             qkv_stride: qkv.storage.stride() as i32,
             kv_heads: shape.kv_heads as i32,
             group: group as i32,
             block_size_log2,
+            window: spec.window.map_or(i32::MAX, |window| window.try_into().unwrap_or(i32::MAX)),
             scale_log2,
         };
-        if is_invariant && plan.rows.len() > 1 {
+        if is_invariant && has_decode_rows {
             // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
             let blocks = [shape.kv_heads, step.batch().rows(), 1];
             prefill.invariant.launch(cuda.chaining, blocks, 32, prefill.invariant_shared_bytes, &params)?;
         }
-        let blocks = [spec.heads, plan.tiles.len(), 1];
+        let blocks = [spec.heads, tiles.len(), 1];
         prefill.kernel.launch(cuda.chaining, blocks, 128, prefill.shared_bytes, &params)?;
     }
     Ok(())

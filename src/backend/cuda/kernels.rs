@@ -103,13 +103,14 @@ impl Drop for Module {
     }
 }
 
-/// Whether a kernel may begin while the one before it ends.
+/// How a kernel follows the one before it on the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chaining {
-    /// One after another.
+    /// It begins when that one has ended.
     Strict,
-    /// Programmatic dependent launch, from compute capability 9.0 on.
-    Overlapped,
+    /// Programmatic dependent launch: it may begin while that one runs, and waits where it needs its results
+    /// (`kernels/common/dependent_launch.cuh`). From compute capability 9.0 on.
+    DependentLaunch,
 }
 
 /// A kernel that can be launched.
@@ -184,7 +185,7 @@ impl Kernel {
         let chained = attribute(
             sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             sys::CUlaunchAttributeValue {
-                programmaticStreamSerializationAllowed: i32::from(chaining == Chaining::Overlapped),
+                programmaticStreamSerializationAllowed: i32::from(chaining == Chaining::DependentLaunch),
             },
         );
         let dimension = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster as u32, y: 1, z: 1 };
@@ -203,7 +204,7 @@ impl Kernel {
             sharedMemBytes: shared as u32,
             hStream: context.stream(),
             attrs: attributes.as_mut_ptr(),
-            numAttrs: if cluster > 1 { 2 } else { u32::from(chaining == Chaining::Overlapped) },
+            numAttrs: if cluster > 1 { 2 } else { u32::from(chaining == Chaining::DependentLaunch) },
         };
         let mut arguments = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
         // SAFETY: the kernel takes one struct by value, which `params` is; the driver copies it before the call returns. The

@@ -65,6 +65,8 @@ pub struct Cuda {
     rounding: Rounding,
     /// How attention is cut, known once a KV cache was made.
     geometry: Cell<Geometry>,
+    /// The distinct sliding windows of the layers, each of which has a plan of its own.
+    windows: Vec<Option<usize>>,
     /// The first launch that failed: call and code.
     failure: Option<(&'static str, i32)>,
     context: Arc<Context>,
@@ -122,10 +124,11 @@ impl Cuda {
             blas: blas::Blas::open(&context, dtype)?,
             staging: Mutex::new(None),
             dtype,
-            chaining: if context.facts().capability >= 90 { Chaining::Overlapped } else { Chaining::Strict },
+            chaining: if context.facts().capability >= 90 { Chaining::DependentLaunch } else { Chaining::Strict },
             route: Route::Auto,
             rounding: Rounding::Fastest,
-            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, workers: 1 }),
+            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1 }),
+            windows: vec![None],
             failure: None,
             context,
         })
@@ -137,7 +140,18 @@ impl Cuda {
         attention::check(shape, heads)
     }
 
-    /// Chooses whether kernels overlap.
+    /// Names the sliding windows of all layers; without this call there are none. Steps that were made before know the windows
+    /// of their time.
+    pub fn set_windows(&mut self, windows: impl IntoIterator<Item = Option<usize>>) {
+        self.windows.clear();
+        for window in windows {
+            if !self.windows.contains(&window) {
+                self.windows.push(window);
+            }
+        }
+    }
+
+    /// Chooses how kernels follow each other.
     pub fn set_chaining(&mut self, chaining: Chaining) {
         self.chaining = chaining;
     }
@@ -202,7 +216,7 @@ impl Cuda {
 
     /// A second step over the device memory of `step`: one is staged while the other is computed.
     pub fn twin(&self, step: &Step) -> Result<Step> {
-        step.twin(&self.context, attention::workers(&self.context))
+        step.twin(&self.context)
     }
 
     /// Takes a batch over to the device, padded up to `rows` rows: for a graph that was captured with so many.
@@ -287,7 +301,7 @@ impl Backend for Cuda {
     }
 
     fn step(&self, limits: &BatchLimits) -> Result<Step> {
-        Step::new(&self.context, limits, attention::workers(&self.context))
+        Step::new(&self.context, limits, &self.windows, attention::ctas(&self.context))
     }
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {

@@ -1,21 +1,25 @@
-//! Cuts the attention of a step into equal stretches of work.
+//! How is the attention of a pass shared out among thread blocks?
 //!
 //! Rows that bring one token go to `attention_decode.cu`: their keys form one line of tiles, row after row and KV head
-//! after KV head, which is cut into as many stretches as there are workers (thread blocks). Rows that bring several go to
-//! `attention_prefill.cu`, one tile of queries a thread block. The plan is staged with the batch, so that a graph
-//! that was captured once reads a new plan in every step.
+//! after KV head, which is split equally among the CTAs (stream-K). Rows that bring several go to `attention_prefill.cu`, one
+//! tile of queries per CTA. A layer with a sliding window reads its window only, so that its line is another one: there is one
+//! [`DecodePlan`] for each distinct window of the layers, made once per pass.
+//!
+//! The plan is staged with the batch, so that a graph that was captured once reads a new plan in every pass. Invariant: every
+//! tile of keys that a row attends to belongs to exactly one CTA.
 
 use super::params::params;
 use crate::batch::Batch;
+use crate::error::{Result, room};
 
 params! {
     /// A row with one new token.
-    DecodeRow { token: u32, row: u32, context_len: u32, tiles_before: u32 }
+    DecodeRow { token: u32, row: u32, context_len: u32, window_start: u32, tiles_before: u32 }
 }
 
 params! {
-    /// Where a worker begins on the line of tiles, how far it goes, and a copy of the row it begins in.
-    DecodeWorker {
+    /// Where a CTA begins on the line of tiles, how far it goes, and a copy of the row it begins in.
+    DecodeCta {
         entry: u32,
         kv_head: u32,
         tile: u32,
@@ -23,16 +27,17 @@ params! {
         token: u32,
         row: u32,
         context_len: u32,
+        window_start: u32,
         tiles_before: u32,
     }
 }
 
 params! {
-    /// Queries that one thread block takes, all of one row.
+    /// Queries that one CTA takes, all of one row.
     PrefillTile { token: u32, row: u32, tokens: u32, position: u32 }
 }
 
-/// What the cuts depend on besides the batch.
+/// What the splits depend on besides the batch and the windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Heads that keys and values have.
@@ -41,29 +46,60 @@ pub struct Geometry {
     pub tile_tokens: usize,
     /// Queries of a prefill tile.
     pub tile_queries: usize,
-    /// Decode workers.
-    pub workers: usize,
+    /// CTAs of a decode launch.
+    pub ctas: usize,
 }
 
-/// The attention of one step.
-#[derive(Debug, Default)]
+/// The attention of one pass.
+#[derive(Debug)]
 pub struct Plan {
-    /// Rows with one new token, and an end mark that knows the tiles of all.
-    pub rows: Vec<DecodeRow>,
-    /// Stretches of the line, none of them empty.
-    pub workers: Vec<DecodeWorker>,
-    /// Tiles of rows with several new tokens, the longest contexts first so that no long one comes last.
+    /// One for each distinct window of the layers.
+    pub decode: Vec<DecodePlan>,
+    /// Tiles of rows with several new tokens, for all windows; the longest contexts first so that no long one comes last.
     pub tiles: Vec<PrefillTile>,
 }
 
+/// The rows with one new token, for the layers with one window.
+#[derive(Debug)]
+pub struct DecodePlan {
+    /// As in [`AttentionSpec`](crate::backend::AttentionSpec).
+    pub window: Option<usize>,
+    /// The rows, and an end mark that knows the tiles of all.
+    pub rows: Vec<DecodeRow>,
+    /// The split of each CTA in use, none of them empty.
+    pub ctas: Vec<DecodeCta>,
+}
+
+/// Where the arrays of a [`DecodePlan`] lie, in bytes from its begin. Depends on the numbers of rows and CTAs alone.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeLayout {
+    /// CTAs in use, rows, and the width of the block tables. `[3]`
+    pub counts: usize,
+    /// `[rows + 1]`
+    pub rows: usize,
+    /// `[ctas]`
+    pub ctas: usize,
+    /// Where the next plan begins.
+    pub end: usize,
+}
+
+impl DecodeLayout {
+    /// For a batch of `rows` rows, and at most `ctas` CTAs.
+    pub fn new(rows: usize, ctas: usize) -> DecodeLayout {
+        let rows_end = (64 + size_of::<DecodeRow>() * (rows + 1)).next_multiple_of(64);
+        let end = (rows_end + size_of::<DecodeCta>() * ctas).next_multiple_of(64);
+        DecodeLayout { counts: 0, rows: 64, ctas: rows_end, end }
+    }
+}
+
 impl Plan {
-    /// An empty plan that grows to these sizes without allocating.
-    pub fn with_capacity(rows: usize, workers: usize, tiles: usize) -> Plan {
-        Plan {
-            rows: Vec::with_capacity(rows + 1),
-            workers: Vec::with_capacity(workers),
-            tiles: Vec::with_capacity(tiles),
-        }
+    /// An empty plan for layers with these windows, which grows to the sizes without allocating.
+    pub fn new(windows: &[Option<usize>], rows: usize, ctas: usize, tiles: usize) -> Result<Plan> {
+        let (what, knob) = ("the plan of attention", "max_num_seqs or max_batched_tokens");
+        let decode = windows
+            .iter()
+            .map(|&window| Ok(DecodePlan { window, rows: room(rows + 1, what, knob)?, ctas: room(ctas, what, knob)? }));
+        Ok(Plan { decode: decode.collect::<Result<_>>()?, tiles: room(tiles, what, knob)? })
     }
 
     /// Prefill tiles that a batch of so many tokens and rows can need.
@@ -72,70 +108,97 @@ impl Plan {
         tokens / 64 + rows
     }
 
+    /// The windows it was made for.
+    pub fn windows(&self) -> Vec<Option<usize>> {
+        self.decode.iter().map(|plan| plan.window).collect()
+    }
+
     /// Plans the attention of `batch`. Rows without a token or a context, which pad a batch, take no part.
     pub fn make(&mut self, batch: &Batch, geometry: &Geometry) {
-        self.rows.clear();
-        self.workers.clear();
+        for plan in &mut self.decode {
+            plan.make(batch, geometry);
+        }
         self.tiles.clear();
+        for row in 0..batch.rows() {
+            let (new, context_len) = (batch.row(row), batch.context_lens[row]);
+            if context_len == 0 || new.len() < 2 {
+                continue;
+            }
+            for first in (0..new.len()).step_by(geometry.tile_queries) {
+                self.tiles.push(PrefillTile {
+                    token: (new.start + first) as u32,
+                    row: row as u32,
+                    tokens: (new.len() - first).min(geometry.tile_queries) as u32,
+                    position: context_len - (new.len() - first) as u32,
+                });
+            }
+        }
+        self.tiles.sort_unstable_by_key(|tile| std::cmp::Reverse((tile.position + tile.tokens, tile.token)));
+    }
+}
+
+impl DecodePlan {
+    fn make(&mut self, batch: &Batch, geometry: &Geometry) {
+        self.rows.clear();
+        self.ctas.clear();
         let mut tiles_before = 0;
         for row in 0..batch.rows() {
             let (new, context_len) = (batch.row(row), batch.context_lens[row]);
-            match new.len() {
-                _ if context_len == 0 => {}
-                0 => {}
-                1 => {
-                    self.rows.push(DecodeRow { token: new.start as u32, row: row as u32, context_len, tiles_before });
-                    tiles_before += context_len.div_ceil(geometry.tile_tokens as u32);
-                }
-                tokens => {
-                    for first in (0..tokens).step_by(geometry.tile_queries) {
-                        self.tiles.push(PrefillTile {
-                            token: (new.start + first) as u32,
-                            row: row as u32,
-                            tokens: (tokens - first).min(geometry.tile_queries) as u32,
-                            position: context_len - (tokens - first) as u32,
-                        });
-                    }
-                }
+            if context_len == 0 || new.len() != 1 {
+                continue;
             }
+            let window_start = self.window.map_or(0, |window| (context_len as usize).saturating_sub(window)) as u32;
+            self.rows.push(DecodeRow {
+                token: new.start as u32,
+                row: row as u32,
+                context_len,
+                window_start,
+                tiles_before,
+            });
+            tiles_before += tiles_of(context_len, window_start, geometry).len() as u32;
         }
-        self.rows.push(DecodeRow { token: 0, row: 0, context_len: 0, tiles_before });
-        self.tiles.sort_unstable_by_key(|tile| std::cmp::Reverse((tile.position + tile.tokens, tile.token)));
-        self.cut(tiles_before as u64 * geometry.kv_heads as u64, geometry);
+        self.rows.push(DecodeRow { token: 0, row: 0, context_len: 0, window_start: 0, tiles_before });
+        self.split(tiles_before as u64 * geometry.kv_heads as u64, geometry);
     }
 
-    /// Worker `w` of `used` begins at tile `w * all / used`: the kernel knows this rule, too.
-    fn cut(&mut self, all: u64, geometry: &Geometry) {
-        let used = all.min(geometry.workers as u64);
+    /// CTA `c` of `used` begins at tile `c * all / used` of the line: the kernel knows this rule, too.
+    fn split(&mut self, all: u64, geometry: &Geometry) {
+        let used = all.min(geometry.ctas as u64);
         let mut entry = 0;
-        for worker in 0..used {
-            let (begin, end) = (worker * all / used, (worker + 1) * all / used);
+        for cta in 0..used {
+            let (begin, end) = (cta * all / used, (cta + 1) * all / used);
             while self.rows[entry + 1].tiles_before as u64 * geometry.kv_heads as u64 <= begin {
                 entry += 1;
             }
-            let DecodeRow { token, row, context_len, tiles_before } = self.rows[entry];
-            let before = u64::from(tiles_before);
-            let tiles = u64::from(self.rows[entry + 1].tiles_before) - before;
-            let within = begin - before * geometry.kv_heads as u64;
-            self.workers.push(DecodeWorker {
+            let DecodeRow { token, row, context_len, window_start, tiles_before } = self.rows[entry];
+            let row_tiles = tiles_of(context_len, window_start, geometry);
+            let (tiles, within) = (row_tiles.len() as u64, begin - u64::from(tiles_before) * geometry.kv_heads as u64);
+            self.ctas.push(DecodeCta {
                 entry: entry as u32,
                 kv_head: (within / tiles) as u32,
-                tile: (within % tiles) as u32,
+                tile: row_tiles.start + (within % tiles) as u32,
                 tiles: (end - begin) as u32,
                 token,
                 row,
                 context_len,
+                window_start,
                 tiles_before,
             });
         }
     }
 }
 
+/// The tiles of a row, counted from its position 0, that hold what it attends to.
+fn tiles_of(context_len: u32, window_start: u32, geometry: &Geometry) -> std::ops::Range<u32> {
+    let tile_tokens = geometry.tile_tokens as u32;
+    window_start / tile_tokens..context_len.div_ceil(tile_tokens)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry = Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, workers: 264 };
+    const GEOMETRY: Geometry = Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264 };
 
     struct Case {
         name: &'static str,
@@ -163,43 +226,56 @@ mod tests {
         batch
     }
 
+    /// Within a tile, a tile and one token more or less, and longer than some contexts.
+    const WINDOWS: [Option<usize>; 7] = [None, Some(1), Some(17), Some(63), Some(64), Some(65), Some(600)];
+
+    fn planned(case: &Case) -> Plan {
+        let mut plan = Plan::new(&WINDOWS, case.rows.len(), GEOMETRY.ctas, 100).unwrap();
+        plan.make(&batch(case.rows), &GEOMETRY);
+        plan
+    }
+
     #[test]
-    fn every_tile_of_keys_belongs_to_one_worker() {
-        for case in CASES {
-            let mut plan = Plan::default();
-            plan.make(&batch(case.rows), &GEOMETRY);
+    fn every_tile_of_keys_within_the_window_belongs_to_one_cta() {
+        for (case, plan) in CASES.iter().flat_map(|case| planned(case).decode.into_iter().map(move |plan| (case, plan)))
+        {
+            let tiles = |row: &DecodeRow| {
+                let first = plan.window.map_or(0, |window| (row.context_len as usize).saturating_sub(window));
+                first as u32 / 64..row.context_len.div_ceil(64)
+            };
             let mut expected = Vec::new();
             for (entry, row) in plan.rows[..plan.rows.len() - 1].iter().enumerate() {
                 for head in 0..GEOMETRY.kv_heads as u32 {
-                    expected.extend((0..row.context_len.div_ceil(64)).map(|tile| (entry as u32, head, tile)));
+                    expected.extend(tiles(row).map(|tile| (entry as u32, head, tile)));
                 }
             }
             let mut found = Vec::new();
-            for worker in &plan.workers {
-                let (mut entry, mut head, mut tile) = (worker.entry, worker.kv_head, worker.tile);
-                for _ in 0..worker.tiles {
+            for cta in &plan.ctas {
+                let (mut entry, mut head, mut tile) = (cta.entry, cta.kv_head, cta.tile);
+                for _ in 0..cta.tiles {
                     found.push((entry, head, tile));
                     tile += 1;
-                    if tile == plan.rows[entry as usize].context_len.div_ceil(64) {
-                        (tile, head) = (0, head + 1);
+                    if tile == tiles(&plan.rows[entry as usize]).end {
+                        head += 1;
                         if head == GEOMETRY.kv_heads as u32 {
                             (head, entry) = (0, entry + 1);
                         }
+                        tile = tiles(&plan.rows[entry as usize]).start;
                     }
                 }
             }
-            assert_eq!(found, expected, "{}", case.name);
+            assert_eq!(found, expected, "{}, a window of {:?}", case.name, plan.window);
         }
     }
 
     #[test]
-    fn workers_differ_by_one_tile_at_most() {
-        for case in CASES {
-            let mut plan = Plan::default();
-            plan.make(&batch(case.rows), &GEOMETRY);
-            let tiles = plan.workers.iter().map(|w| w.tiles);
+    fn splits_differ_by_one_tile_at_most() {
+        for (case, plan) in CASES.iter().flat_map(|case| planned(case).decode.into_iter().map(move |plan| (case, plan)))
+        {
+            let tiles = plan.ctas.iter().map(|cta| cta.tiles);
             if let (Some(least), Some(most)) = (tiles.clone().min(), tiles.max()) {
-                assert!(least > 0 && most - least <= 1, "{}: {least} to {most}", case.name);
+                let what = format!("{}, a window of {:?}", case.name, plan.window);
+                assert!(least > 0 && most - least <= 1, "{what}: {least} to {most}");
             }
         }
     }
@@ -207,8 +283,7 @@ mod tests {
     #[test]
     fn every_query_of_a_prefill_belongs_to_one_tile_with_its_position() {
         for case in CASES {
-            let (mut plan, batch) = (Plan::default(), batch(case.rows));
-            plan.make(&batch, &GEOMETRY);
+            let (plan, batch) = (planned(case), batch(case.rows));
             let mut found: Vec<(u32, u32)> = Vec::new();
             for tile in &plan.tiles {
                 assert!(tile.tokens as usize <= GEOMETRY.tile_queries);

@@ -10,7 +10,7 @@
 
 use super::Tensor;
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
-use super::plan::{DecodeRow, DecodeWorker, Geometry, Plan, PrefillTile};
+use super::plan::{DecodeCta, DecodeLayout, DecodePlan, DecodeRow, Geometry, Plan, PrefillTile};
 use super::storage;
 use super::wishes::Wishes;
 use crate::backend::DType;
@@ -29,7 +29,7 @@ pub struct Step {
     /// Of the batch staged last.
     layout: Layout,
     limits: BatchLimits,
-    workers: usize,
+    ctas: usize,
     /// Samples of the batch that are its own; those after them only pad it.
     samples: usize,
     host: Pinned,
@@ -64,15 +64,15 @@ struct Hidden {
 /// Offsets in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    counts: usize,
     token_ids: usize,
     positions: usize,
     slots: usize,
     row_starts: usize,
     gathered_tokens: usize,
     sampling: usize,
-    decode_rows: usize,
-    decode_workers: usize,
+    /// The plans of decode, one after the other.
+    decode: usize,
+    decode_plan: DecodeLayout,
     prefill_tiles: usize,
     block_tables: usize,
     end: usize,
@@ -91,9 +91,16 @@ pub enum Padding {
 }
 
 impl Layout {
-    /// For so many tokens, rows, tokens of which something is asked, decode workers and prefill tiles, and block tables with so many
+    /// For so many tokens, rows, tokens of which something is asked, plans of decode and prefill tiles, and block tables with so many
     /// entries.
-    fn new(tokens: usize, rows: usize, asked: usize, workers: usize, tiles: usize, table_entries: usize) -> Layout {
+    fn new(
+        tokens: usize,
+        rows: usize,
+        asked: usize,
+        (plans, decode_plan): (usize, DecodeLayout),
+        tiles: usize,
+        table_entries: usize,
+    ) -> Layout {
         let mut end = 0;
         let mut place = |bytes: usize| {
             let at = end;
@@ -101,15 +108,14 @@ impl Layout {
             at
         };
         Layout {
-            counts: place(12),
             token_ids: place(4 * tokens),
             positions: place(4 * tokens),
             slots: place(4 * tokens),
             row_starts: place(4 * (rows + 1)),
             gathered_tokens: place(4 * asked),
             sampling: place(size_of::<Sampling>() * asked),
-            decode_rows: place(size_of::<DecodeRow>() * (rows + 1)),
-            decode_workers: place(size_of::<DecodeWorker>() * workers),
+            decode: place(plans * decode_plan.end),
+            decode_plan,
             prefill_tiles: place(size_of::<PrefillTile>() * tiles),
             block_tables: place(4 * table_entries),
             end: place(0),
@@ -117,10 +123,11 @@ impl Layout {
     }
 
     /// For the largest batch.
-    fn largest(limits: &BatchLimits, workers: usize) -> Layout {
+    fn largest(limits: &BatchLimits, plans: usize, ctas: usize) -> Layout {
         let BatchLimits { tokens, rows, .. } = *limits;
         let (asked, tiles) = (rows + limits.hiddens(), Plan::tiles_max(tokens, rows));
-        Layout::new(tokens, rows, asked, workers, tiles, rows * limits.table_width())
+        let plans = (plans, DecodeLayout::new(rows, ctas));
+        Layout::new(tokens, rows, asked, plans, tiles, rows * limits.table_width())
     }
 }
 
@@ -128,21 +135,28 @@ impl Layout {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // named as in `Batch` and `Plan`
 pub struct Addresses {
-    pub counts: Address,
     pub token_ids: Address,
     pub positions: Address,
     pub slots: Address,
     pub row_starts: Address,
     pub gathered_tokens: Address,
     pub sampling: Address,
-    pub decode_rows: Address,
-    pub decode_workers: Address,
     pub prefill_tiles: Address,
     pub block_tables: Address,
     pub tokens: Address,
     pub likeliest: Address,
     pub noisiest: Address,
     pub arrived: Address,
+}
+
+/// A plan of decode, and where the device finds its arrays.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // named as in `DecodeLayout`
+pub struct PlacedDecodePlan<'a> {
+    pub plan: &'a DecodePlan,
+    pub counts: Address,
+    pub rows: Address,
+    pub ctas: Address,
 }
 
 /// Types without padding or pointers, whose bytes are the numbers a kernel reads.
@@ -156,7 +170,7 @@ unsafe impl Bytes for u32 {}
 // SAFETY: numbers of four bytes, without padding.
 unsafe impl Bytes for DecodeRow {}
 // SAFETY: as above.
-unsafe impl Bytes for DecodeWorker {}
+unsafe impl Bytes for DecodeCta {}
 // SAFETY: as above.
 unsafe impl Bytes for PrefillTile {}
 // SAFETY: numbers of four and eight bytes, whose sizes add up to that of the whole.
@@ -205,33 +219,46 @@ impl Answers {
 }
 
 impl Step {
-    /// Memory for a batch of at most `limits`, planned for at most `workers` thread blocks.
-    pub fn new(context: &Arc<Context>, limits: &BatchLimits, workers: usize) -> Result<Step> {
-        let bytes = Layout::largest(limits, workers).end;
+    /// Memory for a batch of at most `limits`, planned for layers with these windows and at most `ctas` CTAs.
+    pub fn new(context: &Arc<Context>, limits: &BatchLimits, windows: &[Option<usize>], ctas: usize) -> Result<Step> {
+        let bytes = Layout::largest(limits, windows.len(), ctas).end;
         let device = Memory::new(context, bytes, "a batch on the device", KNOB)?;
         let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
-        Step::sharing(context, limits, workers, Arc::new(device), Arc::new(scratch))
+        Step::sharing(
+            context,
+            limits,
+            Step::plan_for(limits, windows, ctas)?,
+            ctas,
+            Arc::new(device),
+            Arc::new(scratch),
+        )
     }
 
     /// A second step over the device memory of this one.
-    pub fn twin(&self, context: &Arc<Context>, workers: usize) -> Result<Step> {
-        Step::sharing(context, &self.limits, workers, self.device.clone(), self.scratch.clone())
+    pub fn twin(&self, context: &Arc<Context>) -> Result<Step> {
+        let plan = Step::plan_for(&self.limits, &self.plan.windows(), self.ctas)?;
+        Step::sharing(context, &self.limits, plan, self.ctas, self.device.clone(), self.scratch.clone())
+    }
+
+    fn plan_for(limits: &BatchLimits, windows: &[Option<usize>], ctas: usize) -> Result<Plan> {
+        Plan::new(windows, limits.rows, ctas, Plan::tiles_max(limits.tokens, limits.rows))
     }
 
     fn sharing(
         context: &Arc<Context>,
         limits: &BatchLimits,
-        workers: usize,
+        plan: Plan,
+        ctas: usize,
         device: Arc<Memory>,
         scratch: Arc<Memory>,
     ) -> Result<Step> {
-        let layout = Layout::largest(limits, workers);
+        let layout = Layout::largest(limits, plan.decode.len(), ctas);
         Ok(Step {
             batch: Batch::within(limits)?,
-            plan: Plan::with_capacity(limits.rows, workers, Plan::tiles_max(limits.tokens, limits.rows)),
+            plan,
             layout,
             limits: *limits,
-            workers,
+            ctas,
             samples: 0,
             host: Pinned::zeroed(context, layout.end, "a batch in pinned memory", KNOB)?,
             device,
@@ -256,9 +283,26 @@ impl Step {
         &self.batch
     }
 
-    /// The plan of its attention.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    /// Queries of rows that bring several tokens.
+    pub fn prefill_tiles(&self) -> &[PrefillTile] {
+        &self.plan.tiles
+    }
+
+    /// The plan of decode for layers with this window.
+    ///
+    /// # Panics
+    ///
+    /// If the step was made for other windows.
+    pub fn decode_plan(&self, window: Option<usize>) -> PlacedDecodePlan<'_> {
+        let found = self.plan.decode.iter().enumerate().find(|(_, plan)| plan.window == window);
+        let Some((index, plan)) = found else {
+            let windows = self.plan.windows();
+            panic!("a layer has a window of {window:?}, but Cuda::set_windows was told of {windows:?}");
+        };
+        let within = &self.layout.decode_plan;
+        let begin = self.device.address() + (self.layout.decode + index * within.end) as u64;
+        let place = |offset: usize| begin + offset as u64;
+        PlacedDecodePlan { plan, counts: place(within.counts), rows: place(within.rows), ctas: place(within.ctas) }
     }
 
     /// Copies and plans a batch, and begins its upload.
@@ -274,10 +318,9 @@ impl Step {
         let tiles = self.plan.tiles.len();
         let asked = batch.samples() + batch.hiddens();
         let table_entries = batch.block_tables.len();
-        self.layout = Layout::new(batch.tokens(), batch.rows(), asked, self.workers, tiles, table_entries);
+        let plans = (self.plan.decode.len(), DecodeLayout::new(batch.rows(), self.ctas));
+        self.layout = Layout::new(batch.tokens(), batch.rows(), asked, plans, tiles, table_entries);
         let (to, at) = (self.host.bytes_mut(), &self.layout);
-        let counts = [self.plan.workers.len(), self.plan.rows.len() - 1, batch.table_width];
-        put(to, at.counts, &counts.map(|count| count as u32));
         put(to, at.token_ids, &batch.token_ids);
         put(to, at.positions, &batch.positions);
         put(to, at.slots, &batch.slots);
@@ -285,8 +328,13 @@ impl Step {
         let hidden_tokens = put(to, at.gathered_tokens, &batch.sampled_tokens);
         put(to, hidden_tokens, &batch.hidden_tokens);
         put(to, at.sampling, &batch.sampling);
-        put(to, at.decode_rows, &self.plan.rows);
-        put(to, at.decode_workers, &self.plan.workers);
+        for (index, plan) in self.plan.decode.iter().enumerate() {
+            let (begin, within) = (at.decode + index * at.decode_plan.end, &at.decode_plan);
+            let counts = [plan.ctas.len(), plan.rows.len() - 1, batch.table_width];
+            put(to, begin + within.counts, &counts.map(|count| count as u32));
+            put(to, begin + within.rows, &plan.rows);
+            put(to, begin + within.ctas, &plan.ctas);
+        }
         put(to, at.prefill_tiles, &self.plan.tiles);
         put(to, at.block_tables, &batch.block_tables);
         self.begun.record()?;
@@ -397,15 +445,12 @@ impl Step {
         let place = |offset: usize| device + offset as u64;
         let (scratch, rows) = (self.scratch.address(), self.limits.rows as u64);
         Addresses {
-            counts: place(layout.counts),
             token_ids: place(layout.token_ids),
             positions: place(layout.positions),
             slots: place(layout.slots),
             row_starts: place(layout.row_starts),
             gathered_tokens: place(layout.gathered_tokens),
             sampling: place(layout.sampling),
-            decode_rows: place(layout.decode_rows),
-            decode_workers: place(layout.decode_workers),
             prefill_tiles: place(layout.prefill_tiles),
             block_tables: place(layout.block_tables),
             likeliest: scratch,

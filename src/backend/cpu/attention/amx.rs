@@ -6,8 +6,8 @@
 //! A tile of work is up to [`TILE_QUERIES`] queries in blocks of 16, as in `tile.rs`, and one block's scores are a tile for each
 //! 16 keys: `[key][query]`, so that the softmax of 16 queries runs down the lanes of a vector. Sums go by absolute position.
 //!
-//! What a query does not see gets the weight zero. Should a later token of the same sequence have an infinite value, its tile
-//! is lost: zero times infinity is no number. No other sequence ever shares a tile.
+//! What a query does not attend to gets the weight zero. Should a token that other queries of the tile attend to have an infinite
+//! value, the tile is lost: zero times infinity is no number. No other sequence ever shares a tile.
 // Loops over registers read best by their numbers.
 #![allow(clippy::needless_range_loop)]
 #![allow(unsafe_code)]
@@ -58,7 +58,9 @@ pub struct Work {
 /// Where the softmax of 16 queries stands.
 #[derive(Clone, Copy)]
 struct Softmax {
-    /// Positions that each query attends to; 0 where there is no query.
+    /// First position that each query attends to.
+    window_starts: [f32; EDGE],
+    /// Positions up to that of each query, its own included; 0 where there is no query.
     contexts: [f32; EDGE],
     /// Greatest score so far.
     greatest: [f32; EDGE],
@@ -68,8 +70,21 @@ struct Softmax {
     rescale: [f32; EDGE],
 }
 
-const NOBODY: Softmax =
-    Softmax { contexts: [0.0; EDGE], greatest: [f32::NEG_INFINITY; EDGE], total: [0.0; EDGE], rescale: [0.0; EDGE] };
+const NOBODY: Softmax = Softmax {
+    window_starts: [0.0; EDGE],
+    contexts: [0.0; EDGE],
+    greatest: [f32::NEG_INFINITY; EDGE],
+    total: [0.0; EDGE],
+    rescale: [0.0; EDGE],
+};
+
+impl Softmax {
+    /// Whether a query attends to a position of the step that begins at `start`.
+    fn attends(&self, start: usize) -> bool {
+        let (start, end) = (start as f32, (start + KEY_STEP) as f32);
+        self.window_starts.iter().zip(&self.contexts).any(|(&first, &context)| context > start && first < end)
+    }
+}
 
 impl Work {
     /// Memory for `threads` threads; none where it serves nobody.
@@ -127,10 +142,17 @@ fn attend<L: Lanes>(lanes: L, work: &mut Work, call: &Call<bf16>, row: usize, kv
     let blocks = queries.div_ceil(EDGE);
     let longest = call.batch.positions[place(queries - 1).0] as usize + 1;
     let value = call.kv.value_at(0, 0) - call.kv.key_at(0, 0);
+    let earliest = call.spec.window_start(call.batch.positions[place(0).0] as usize);
+    // Steps begin at multiples of their size with a window, too: sums go by absolute position.
+    let begin = earliest / KEY_STEP * KEY_STEP;
 
-    let mut keys = call.rows(row, kv_head, 0, longest, 0);
-    let mut values = call.rows(row, kv_head, 0, longest, value);
-    for start in (0..longest).step_by(KEY_STEP) {
+    let mut keys = call.rows(row, kv_head, begin, longest, 0);
+    let mut values = call.rows(row, kv_head, begin, longest, value);
+    // What no query attends to is not read.
+    for rows in [&mut keys, &mut values] {
+        rows[..earliest - begin].fill(&[]);
+    }
+    for start in (begin..longest).step_by(KEY_STEP) {
         stage(work, &keys, &values, dim);
         keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
         values = call.rows(row, kv_head, start + KEY_STEP, longest, value);
@@ -141,7 +163,7 @@ fn attend<L: Lanes>(lanes: L, work: &mut Work, call: &Call<bf16>, row: usize, kv
             }
         }
         for block in 0..blocks {
-            if work.softmax[block].contexts.iter().any(|&context| context > start as f32) {
+            if work.softmax[block].attends(start) {
                 score(lanes, work, block, dim, start, call.spec.scale);
                 weigh(lanes, work, block);
                 accumulate(lanes, work, block, dim);
@@ -172,8 +194,10 @@ fn gather(work: &mut Work, call: &Call<bf16>, queries: usize, place: impl Fn(usi
         work.outs[block * groups..][..groups].fill([[0.0; EDGE]; EDGE]);
         let softmax = &mut work.softmax[block];
         *softmax = NOBODY;
-        for (i, context) in within.clone().zip(&mut softmax.contexts) {
-            *context = (call.batch.positions[place(i).0] + 1) as f32;
+        let ranges = softmax.window_starts.iter_mut().zip(&mut softmax.contexts);
+        for (i, (window_start, context)) in within.clone().zip(ranges) {
+            let position = call.batch.positions[place(i).0] as usize;
+            (*window_start, *context) = (call.spec.window_start(position) as f32, (position + 1) as f32);
         }
         for step in 0..steps {
             let mut parts = [[[0; EDGE]; EDGE]; 2];
@@ -236,6 +260,9 @@ fn score<L: Lanes>(lanes: L, work: &mut Work, block: usize, dim: usize, start: u
     // SAFETY: vectors have 16 numbers by `Tiles::run`, as these arrays have.
     let contexts = unsafe { lanes.load(softmax.contexts.as_ptr()) };
     // SAFETY: as above.
+    let window_starts = unsafe { lanes.load(softmax.window_starts.as_ptr()) };
+    let is_cut_before = softmax.window_starts.iter().any(|&first| first > start as f32);
+    // SAFETY: as above.
     let mut greatest = unsafe { lanes.load(softmax.greatest.as_ptr()) };
     let halves = keys.chunks_exact(2 * EDGE * dim).zip(scores.as_chunks_mut::<{ 2 * EDGE }>().0);
     for (half, (keys, scores)) in halves.enumerate() {
@@ -264,7 +291,10 @@ fn score<L: Lanes>(lanes: L, work: &mut Work, block: usize, dim: usize, start: u
             // SAFETY: as above.
             unsafe {
                 let score = lanes.mul(lanes.add(lanes.load(upper), lanes.load(rest)), lanes.splat(scale));
-                let score = lanes.select_less(position, contexts, score, lanes.splat(f32::NEG_INFINITY));
+                let mut score = lanes.select_less(position, contexts, score, lanes.splat(f32::NEG_INFINITY));
+                if is_cut_before {
+                    score = lanes.select_less(position, window_starts, lanes.splat(f32::NEG_INFINITY), score);
+                }
                 lanes.store(scores.as_mut_ptr(), score);
                 greatest = lanes.max(score, greatest);
             }

@@ -9,6 +9,7 @@ use super::KEY_STEP;
 use super::query::Query;
 use crate::backend::cpu::Number;
 use crate::backend::cpu::lanes::Lanes;
+use std::ops::Range;
 
 /// Keys that are taken together, and vectors of an output.
 const COLUMNS: usize = 4;
@@ -175,37 +176,55 @@ pub unsafe fn accumulate<L: Lanes, T: Number>(
         let (queries, weights) = (&mut queries[at..at + few], &weights[at..at + few]);
         at += few;
         let attended = |query: &Query| query.attended(position, values.len());
-        let common = queries.iter().map(|query| attended(query).end).min().unwrap_or(0);
+        let begin = queries.iter().map(|query| attended(query).start).max().unwrap_or(0);
+        let end = queries.iter().map(|query| attended(query).end).min().unwrap_or(0).max(begin);
+        // Where the edge of a window or the causal edge cuts through, some queries attend to a few more values before or after
+        // those of all. They go alone, so that no query touches a value that it does not attend to, not even with a weight of
+        // zero.
+        if begin > 0 {
+            for (query, weights) in queries.iter_mut().zip(weights.chunks(1)) {
+                let Range { start, end } = attended(query);
+                // SAFETY: the caller's promise.
+                unsafe { accumulate_alone(lanes, query, values, start..end.min(begin), dim, weights, first) };
+            }
+        }
         // SAFETY: the caller's promise.
         unsafe {
+            let (values, first) = (&values[begin..end], first + begin);
             match few {
-                1 => accumulate_few::<L, T, 1>(lanes, queries, &values[..common], dim, weights, first, ahead),
-                2 => accumulate_few::<L, T, 2>(lanes, queries, &values[..common], dim, weights, first, ahead),
-                3 => accumulate_few::<L, T, 3>(lanes, queries, &values[..common], dim, weights, first, ahead),
-                _ => accumulate_few::<L, T, 6>(lanes, queries, &values[..common], dim, weights, first, ahead),
+                1 => accumulate_few::<L, T, 1>(lanes, queries, values, dim, weights, first, ahead),
+                2 => accumulate_few::<L, T, 2>(lanes, queries, values, dim, weights, first, ahead),
+                3 => accumulate_few::<L, T, 3>(lanes, queries, values, dim, weights, first, ahead),
+                _ => accumulate_few::<L, T, 6>(lanes, queries, values, dim, weights, first, ahead),
             }
         }
         // Once is enough.
         ahead = &[];
-        // Where the causal edge cuts through, later tokens see a few more. They go alone, so that no query touches a
-        // value beyond its own position, not even with a weight of zero.
         for (query, weights) in queries.iter_mut().zip(weights.chunks(1)) {
-            let more = &values[common..attended(query).end];
-            if !more.is_empty() {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    accumulate_few::<L, T, 1>(
-                        lanes,
-                        std::slice::from_mut(query),
-                        more,
-                        dim,
-                        weights,
-                        first + common,
-                        &[],
-                    );
-                }
+            let attended = attended(query);
+            // SAFETY: the caller's promise.
+            unsafe {
+                accumulate_alone(lanes, query, values, attended.start.max(end)..attended.end, dim, weights, first);
             }
         }
+    }
+}
+
+/// [`accumulate`] for one query and the values `range`, where there are any.
+#[inline(always)]
+unsafe fn accumulate_alone<L: Lanes, T: Number>(
+    lanes: L,
+    query: &mut Query,
+    values: &[&[T]],
+    range: Range<usize>,
+    dim: usize,
+    weights: &[[f32; KEY_STEP]],
+    first: usize,
+) {
+    if !range.is_empty() {
+        let (queries, first) = (std::slice::from_mut(query), first + range.start);
+        // SAFETY: the caller's promise.
+        unsafe { accumulate_few::<L, T, 1>(lanes, queries, &values[range], dim, weights, first, &[]) };
     }
 }
 

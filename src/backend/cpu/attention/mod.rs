@@ -4,8 +4,9 @@
 //! query heads of its group, of as many tokens as fit. A decode row is a tile of one token, a prompt is many tiles.
 //!
 //! Per tile the keys come in steps of [`KEY_STEP`] positions, counted from the start of the sequence, with the softmax
-//! carried from step to step. All sums go by absolute position in an order that the tile cannot change, so the output of
-//! a token has the same bits in a prompt, in a chunk of it, and as a decode step; and for every block size.
+//! carried from step to step; steps before the sliding window of all its queries are left out. All sums go by absolute
+//! position in an order that the tile cannot change, so the output of a token has the same bits in a prompt, in a chunk of
+//! it, and as a decode step; and for every block size.
 //!
 //! AMX has a loop of its own for keys and values in bf16.
 #![allow(unsafe_code)]
@@ -47,7 +48,6 @@ pub fn run(
     layer: usize,
     step: &Step,
 ) {
-    assert!(spec.window.is_none(), "the kernels know no sliding window");
     #[cfg(target_arch = "x86_64")]
     if amx::serves(cpu.isa, &cache.shape()) {
         let Cpu { pool, work, .. } = cpu;
@@ -110,8 +110,9 @@ impl<'a, T: Number> Call<'a, T> {
     /// Tiles of all rows and heads, and how many of them a thread takes at a time.
     fn sharing(&self) -> (usize, usize) {
         let tiles: usize = (0..self.batch.rows()).map(|row| self.tiles(row)).sum::<usize>() * self.kv.kv_heads;
-        let contexts: usize = self.batch.positions.iter().map(|&p| p as usize + 1).sum();
-        let is_worth_sharing = contexts * self.spec.heads * self.kv.head_dim >= WORTH_SHARING;
+        let attended = |&p: &u32| p as usize + 1 - self.spec.window_start(p as usize);
+        let keys: usize = self.batch.positions.iter().map(attended).sum();
+        let is_worth_sharing = keys * self.spec.heads * self.kv.head_dim >= WORTH_SHARING;
         (tiles, if is_worth_sharing { 1 } else { tiles })
     }
 

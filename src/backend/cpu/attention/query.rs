@@ -9,6 +9,8 @@ pub struct Query {
     pub query: *const f32,
     /// `[head_dim]`: sums of weighted values, to be divided by `total` in the end.
     pub out: *mut f32,
+    /// First position that it attends to.
+    pub window_start: usize,
     /// Positions up to its own, that one included: it attends to none beyond them.
     pub context: usize,
     /// Greatest score so far.
@@ -24,6 +26,7 @@ impl Query {
     pub const NONE: Query = Query {
         query: std::ptr::null(),
         out: std::ptr::null_mut(),
+        window_start: 0,
         context: 0,
         greatest: f32::NEG_INFINITY,
         total: 0.0,
@@ -33,6 +36,7 @@ impl Query {
     /// Of the `len` positions from `start` on, those it attends to, relative to `start`.
     #[inline(always)]
     pub fn attended(&self, start: usize, len: usize) -> Range<usize> {
-        0..self.context.saturating_sub(start).min(len)
+        let relative = |position: usize| position.saturating_sub(start).min(len);
+        relative(self.window_start)..relative(self.context)
     }
 }

@@ -1,4 +1,4 @@
-//! A tile: some queries of one row over one key and value head, from the first position to their own.
+//! A tile: some queries of one row over one key and value head, from the start of their windows to their own positions.
 #![allow(unsafe_code)]
 
 use super::inner::{Values, accumulate, score};
@@ -51,10 +51,12 @@ pub fn attend<L: Lanes, T: Number>(
     assert!(rows > 0, "a head of {dim} numbers, but at most {CONVERTED} are supported");
     let convert = queries.len() > QUERIES_WITHOUT_CONVERSION || padded != dim;
     let longest = queries.iter().map(|q| q.context).max().unwrap_or(0);
+    // Steps begin at multiples of their size with a window, too: sums go by absolute position.
+    let begin = queries.iter().map(|q| q.window_start).min().unwrap_or(0) / KEY_STEP * KEY_STEP;
     let value = kv.value_at(0, 0) - kv.key_at(0, 0);
 
-    let mut keys = call.rows(row, kv_head, 0, longest, 0);
-    for start in (0..longest).step_by(KEY_STEP) {
+    let mut keys = call.rows(row, kv_head, begin, longest, 0);
+    for start in (begin..longest).step_by(KEY_STEP) {
         let len = KEY_STEP.min(longest - start);
         let values = call.rows(row, kv_head, start, longest, value);
         if convert {
@@ -104,6 +106,7 @@ fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: 
     for (i, query) in queries.iter_mut().enumerate() {
         let token = tokens.start + (first + i) / call.group;
         let head = kv_head * call.group + (first + i) % call.group;
+        let position = call.batch.positions[token] as usize;
         let at = (token * call.spec.heads + head) * dim;
         // SAFETY: a token and head is in one tile, and a tile is computed by one thread.
         let out = unsafe { call.out.part(at..at + dim) };
@@ -111,7 +114,8 @@ fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: 
         *query = Query {
             query: call.qkv[token * cols + head * dim..][..dim].as_ptr(),
             out: out.as_mut_ptr(),
-            context: call.batch.positions[token] as usize + 1,
+            window_start: call.spec.window_start(position),
+            context: position + 1,
             ..Query::NONE
         };
     }
@@ -153,8 +157,9 @@ impl<'a> Rows<'a> {
 fn weigh<L: Lanes>(lanes: L, query: &mut Query, weights: &mut [f32; KEY_STEP], start: usize, scale: f32) {
     let attended = query.attended(start, KEY_STEP);
     // Weights of positions that the query does not attend to become zero, and add nothing to the sums.
+    weights[..attended.start].fill(f32::NEG_INFINITY);
     weights[attended.end..].fill(f32::NEG_INFINITY);
-    let vectors = || (0..attended.end).step_by(L::N);
+    let vectors = || (attended.start / L::N * L::N..attended.end).step_by(L::N);
 
     let mut greatest = lanes.splat(query.greatest);
     for i in vectors() {
