@@ -30,6 +30,8 @@ use std::time::Duration;
 const CASES: &[&str] = &[
     "llama-bf16-head80-gqa1",
     "llama-f16-head64-llama3",
+    "mistral-bf16-window24-head128",
+    "mistral-f16-no-window",
     "qwen2-bf16-head96-gqa7",
     "qwen2-f16-head128",
     "qwen3-bf16-head128",

@@ -30,6 +30,11 @@ impl<'a> Fields<'a> {
         self.object.get(name).filter(|v| !v.is_null())
     }
 
+    /// Whether the field is not even `null`. For the few whose default is not what `null` means.
+    pub fn is_absent(&self, name: &str) -> bool {
+        !self.object.contains_key(name)
+    }
+
     /// All fields.
     pub fn iter(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         self.object.iter()

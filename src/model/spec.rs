@@ -169,6 +169,11 @@ impl DecoderSpec {
         self.layers[0].feed_forward.width()
     }
 
+    /// The sliding window of each layer.
+    pub fn windows(&self) -> impl Iterator<Item = Option<usize>> {
+        self.layers.iter().map(|layer| layer.mixer.attention().scores.window)
+    }
+
     /// Weights of the largest layer, norms and biases left aside.
     pub fn layer_parameters(&self) -> usize {
         self.layers.iter().map(|layer| layer.parameters(self.hidden)).max().unwrap_or(0)

@@ -57,6 +57,7 @@ impl CudaRunner {
         let mut backend = Cuda::open(index, weights.dtype())?;
         backend.check(&kv_shape, spec.attention().scores.heads)?;
         backend.set_rounding(config.rounding);
+        backend.set_windows(spec.windows());
 
         weights.warm(progress)?;
         let mut decoder = Decoder::load(&backend, spec, &mut weights, &limits, limits.model_len)?;

@@ -2,7 +2,7 @@ use super::*;
 use crate::model::spec::{Bias, FeedForward, Head, Norm, QkNorm};
 use serde_json::{Value, json};
 
-const KNOWN: [&str; 3] = ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
+const KNOWN: [&str; 4] = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
 
 /// The config of Qwen3-0.6B as its folder has it, with changes.
 fn parse(changes: Value) -> Result<Description> {
@@ -198,6 +198,21 @@ fn a_setting_that_changes_nothing_is_accepted() {
 }
 
 #[test]
+fn mistral_has_a_window_in_every_layer_unless_the_config_says_null() {
+    for (window, wanted) in
+        [(json!(4096), Some(4096)), (json!(16), Some(16)), (json!(null), None), (json!("(absent)"), Some(4096))]
+    {
+        let described = parse(json!({"architectures": ["MistralForCausalLM"], "sliding_window": window})).unwrap();
+        assert!(described.spec.windows().all(|found| found == wanted), "{window}");
+        assert_eq!(described.spec.windows().count(), 28);
+    }
+    let changes = json!({"architectures": ["MistralForCausalLM"], "head_dim": "(absent)"});
+    assert_eq!(parse(changes).unwrap().spec.attention().head_dim, 64, "hidden_size / heads");
+    let without = parse(json!({"architectures": ["MistralForCausalLM"], "sliding_window": 0}));
+    assert!(matches!(without, Err(Error::ModelFile { .. })), "a window of no tokens");
+}
+
+#[test]
 fn a_window_is_refused_where_it_is_in_effect() {
     let of = |class: &str, window: Value, used: Value| {
         parse(json!({"architectures": [class], "sliding_window": window, "use_sliding_window": used})).is_ok()
@@ -245,8 +260,43 @@ fn the_configs_of_published_models_are_read() {
 }
 
 /// Configs with every field that the folders of these models have.
-fn published() -> [(&'static str, Value); 6] {
+fn published() -> [(&'static str, Value); 9] {
     [
+        (
+            "Mistral-7B-v0.1",
+            json!({
+                "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+                "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+                "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+                "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+                "sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+                "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000
+            }),
+        ),
+        (
+            "Mistral-7B-Instruct-v0.3",
+            json!({
+                "architectures": ["MistralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+                "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+                "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+                "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+                "rope_theta": 1000000.0, "sliding_window": null, "tie_word_embeddings": false,
+                "torch_dtype": "bfloat16", "transformers_version": "4.42.0.dev0", "use_cache": true,
+                "vocab_size": 32768
+            }),
+        ),
+        (
+            "Mistral-Nemo-Instruct-2407",
+            json!({
+                "architectures": ["MistralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+                "eos_token_id": 2, "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120,
+                "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 131072,
+                "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 40,
+                "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null,
+                "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.43.0.dev0",
+                "use_cache": true, "vocab_size": 131072
+            }),
+        ),
         (
             "Qwen2.5-0.5B-Instruct",
             json!({

@@ -3,6 +3,7 @@
 //! To add one: a file with a [`Family`], its row in [`FAMILIES`], and a checkpoint in `tests/golden`.
 
 mod llama;
+mod mistral;
 mod qwen2;
 mod qwen3;
 
@@ -25,7 +26,7 @@ pub struct Family {
     pub spec: fn(Fields) -> Result<DecoderSpec>,
 }
 
-const FAMILIES: &[&Family] = &[&llama::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
+const FAMILIES: &[&Family] = &[&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
 
 /// The family of a model whose config.json names these classes: the first of [`FAMILIES`] that knows one of them.
 ///
