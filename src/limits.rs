@@ -163,3 +163,18 @@ pub const TEXT_PIECE_BYTES: usize = 4 << 20;
 pub fn at_most(field: &'static str, found: usize, limit: usize, name: &'static str) -> Result<()> {
     if found > limit { Err(Error::Limit { field, found, limit, name }) } else { Ok(()) }
 }
+
+/// At least as many as there are values in a JSON text, each of which takes some hundred bytes however short it is written.
+pub fn json_values(text: &str) -> usize {
+    let (mut values, mut in_string, mut is_escaped) = (0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' | b',' | b':' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values
+}

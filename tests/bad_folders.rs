@@ -8,6 +8,7 @@ use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::error::Error;
 use nanovllm::log::{self, Level};
 use nanovllm::runner::single::SingleRunner;
+use nanovllm::runner::source::Source;
 use nanovllm::runner::{KvBudget, Loading, ModelInfo, RunnerConfig};
 use safetensors::tensor::Dtype;
 use scratch_folder::Folder;
@@ -24,7 +25,7 @@ const FIRST_SHARD: &str = "model-00001-of-00003.safetensors";
 
 fn open_with(folder: &Path, config: &RunnerConfig) -> Result<ModelInfo, Error> {
     let go_on = &mut |_| ControlFlow::Continue(());
-    SingleRunner::open(folder, config, Cpu::new(1, Isa::Portable), go_on).map(|(_, info)| info)
+    SingleRunner::open(&Source::open(folder)?, config, Cpu::new(1, Isa::Portable), go_on).map(|(_, info)| info)
 }
 
 fn refusal(folder: &Path) -> Error {
@@ -55,7 +56,22 @@ fn a_path_that_leads_nowhere() {
 
 #[test]
 fn a_path_to_a_file() {
-    assert_file(refusal(&golden(WHOLE).join("config.json")), "config.json", "not a folder");
+    assert_file(refusal(&golden(WHOLE).join("config.json")), "config.json", "is a file, but must be a model folder");
+}
+
+#[test]
+fn a_gguf_file_is_told_from_a_folder() {
+    let folder = Folder::copy(WHOLE, "gguf");
+    fs::write(folder.file("model-Q4_K_M.GGUF"), "GGUF").unwrap();
+    assert_file(
+        refusal(&folder.file("model-Q4_K_M.GGUF")),
+        "model-Q4_K_M.GGUF",
+        "is a GGUF file, but must be a model folder",
+    );
+    assert!(open_with(&folder.path, &config()).is_ok(), "one beside the model is left alone");
+    fs::remove_file(folder.file("config.json")).unwrap();
+    let words = "is missing from the model folder, which holds model-Q4_K_M.GGUF: GGUF files are not read";
+    assert_file(refusal(&folder.path), "config.json", words);
 }
 
 #[test]
@@ -453,8 +469,9 @@ fn progress_rises_to_one_and_a_break_cancels() {
         heard.push(fraction);
         ControlFlow::Continue(())
     };
-    SingleRunner::open(&golden(SHARDED), &config(), cpu(), &mut listen).unwrap();
+    SingleRunner::open(&Source::open(&golden(SHARDED)).unwrap(), &config(), cpu(), &mut listen).unwrap();
     assert!(heard.is_sorted() && heard.len() >= 3 && heard.last() == Some(&1.0), "{heard:?}");
-    let cancelled = SingleRunner::open(&golden(SHARDED), &config(), cpu(), &mut |_| ControlFlow::Break(()));
+    let cancelled =
+        SingleRunner::open(&Source::open(&golden(SHARDED)).unwrap(), &config(), cpu(), &mut |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(Error::Cancelled)));
 }

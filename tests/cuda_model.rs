@@ -20,6 +20,7 @@ use nanovllm::engine::structure::Structure;
 use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::error::Error;
 use nanovllm::runner::cuda::CudaRunner;
+use nanovllm::runner::source::Source;
 use nanovllm::runner::{Device, KvBudget, Launching, Rounding, RunnerConfig};
 use reference::{HALF_PRECISION, Reference, distance, follow, lead};
 use std::ops::ControlFlow;
@@ -65,8 +66,9 @@ fn config() -> RunnerConfig {
 }
 
 fn open(name: &str, config: &RunnerConfig) -> (CudaRunner, BatchLimits) {
-    let (runner, info) = CudaRunner::open(&golden(name), config, 0, &mut |_| ControlFlow::Continue(()))
-        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    let (runner, info) =
+        CudaRunner::open(&Source::open(&golden(name)).unwrap(), config, 0, &mut |_| ControlFlow::Continue(()))
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
     (runner, info.limits)
 }
 

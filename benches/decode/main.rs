@@ -19,6 +19,7 @@ use nanovllm::backend::cpu::{Cpu, Isa, Pool};
 use nanovllm::backend::map_file;
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::runner::single::SingleRunner;
+use nanovllm::runner::source::Source;
 use nanovllm::runner::{Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::fs;
 use std::ops::ControlFlow;
@@ -108,7 +109,10 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (SingleRun
         rounding: Rounding::Fastest,
         loading: Loading::Map,
     };
-    SingleRunner::open(folder, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()
+    SingleRunner::open(&Source::open(folder).unwrap(), &config, Cpu::new(threads, isa), &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap()
 }
 
 fn prompt(len: usize) -> Vec<TokenId> {

@@ -2,13 +2,11 @@
 //!
 //! The fields that describe the decoder are read by the family, through [`Fields`].
 
-use crate::backend::read_file;
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
-use crate::limits;
 use crate::model::fields::Fields;
+use crate::model::source::{Source, SourceFile};
 use serde_json::Value;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A config.json.
@@ -25,22 +23,15 @@ pub struct HfConfig {
 }
 
 impl HfConfig {
-    /// Reads config.json of `folder`.
+    /// Reads the config of `source`.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] and [`Error::ModelFile`] when there is no folder or no config.json that can be read,
-    /// [`Error::UnsupportedModel`] for quantized weights.
-    pub fn read(folder: &Path) -> Result<HfConfig> {
-        let facts = fs::metadata(folder).map_err(|source| Error::Io { path: folder.into(), source })?;
-        if !facts.is_dir() {
-            return Err(Error::ModelFile { path: folder.into(), reason: "is not a folder".into() });
-        }
-        let path = folder.join("config.json");
-        match read_file(&path, limits::CONFIG_FILE_BYTES)? {
-            Some(bytes) => HfConfig::parse(&path, &bytes),
-            None => Err(Error::ModelFile { path, reason: "is missing from the model folder".into() }),
-        }
+    /// [`Error::Io`] and [`Error::ModelFile`] when there is no config that can be read, [`Error::UnsupportedModel`] for quantized
+    /// weights.
+    pub fn read(source: &Source) -> Result<HfConfig> {
+        let SourceFile { path, bytes } = source.config()?;
+        HfConfig::parse(&path, &bytes)
     }
 
     pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<HfConfig> {

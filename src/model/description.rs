@@ -9,8 +9,8 @@ use crate::model::families::{self, Family};
 use crate::model::fields::Fields;
 use crate::model::names::Names;
 use crate::model::settings;
+use crate::model::source::Source;
 use crate::model::spec::DecoderSpec;
-use std::path::Path;
 
 /// A model, as its source describes it.
 #[derive(Debug)]
@@ -26,15 +26,15 @@ pub struct Description {
 }
 
 impl Description {
-    /// Reads and checks the config of the model in `folder`.
+    /// Reads and checks the config of `source`.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] and [`Error::ModelFile`] for a config that
     /// cannot be read or says what no model is; [`Error::Architecture`] and
     /// [`Error::UnsupportedModel`] for a model that this library does not compute.
-    pub fn read(folder: &Path) -> Result<Description> {
-        Description::of(HfConfig::read(folder)?)
+    pub fn read(source: &Source) -> Result<Description> {
+        Description::of(HfConfig::read(source)?)
     }
 
     fn of(config: HfConfig) -> Result<Description> {

@@ -1,6 +1,6 @@
 //! Decoder models, described as data and computed by one decoder.
 //!
-//! [`config`] reads what a model folder says, [`families`] turn it into a [`spec::DecoderSpec`], [`weights`] finds the
+//! A [`source::Source`] brings a model, [`config`] reads what it says, [`families`] turn it into a [`spec::DecoderSpec`], [`weights`] finds the
 //! tensors by the [`names`] of the family, and [`decoder`] computes. No family has code of its own in the forward pass.
 
 mod attention;
@@ -14,7 +14,7 @@ mod mlp;
 pub mod names;
 pub mod rope;
 mod settings;
+pub mod source;
 pub mod spec;
 mod standard;
-mod weight_index;
 pub mod weights;

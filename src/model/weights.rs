@@ -1,102 +1,65 @@
-//! The tensors of a model folder: one or several safetensors files, mapped or copied into memory, and read where they lie.
+//! The weights of a decoder: which tensors of its source does it take, and in which coding?
+//!
+//! Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
-use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading, copy_file, map_file, read_file};
+use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading};
 use crate::error::{Error, Result};
-use crate::limits;
 use crate::log::{self, Level};
 use crate::model::names::Names;
-use crate::model::weight_index;
-use memmap2::{Mmap, MmapMut};
-use safetensors::{Dtype, SafeTensors};
-use std::collections::{BTreeMap, HashMap};
-use std::hint::black_box;
-use std::io::Write;
-use std::ops::{ControlFlow, Range};
-use std::path::{Path, PathBuf};
+use crate::model::source::{Source, Tensors};
+use memmap2::MmapMut;
+use safetensors::Dtype;
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
-use twox_hash::XxHash3_64;
-
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-
-/// Where AutoGPTQ and AutoAWQ describe what they did to the weights, unless config.json does.
-const QUANTIZATION_FILES: [&str; 2] = ["quantize_config.json", "quant_config.json"];
-
-/// Bytes that are brought into memory between two calls of the progress callback.
-const WARM_BYTES: usize = 32 << 20;
-
-/// Of each tensor so many pieces of so many bytes are part of the fingerprint.
-const SAMPLES: usize = 4;
-const SAMPLE_BYTES: usize = 64;
 
 /// Tensors that a warning names; the rest are counted.
 const NAMED_IN_WARNING: usize = 5;
 
-/// The tensors of a model folder that nobody has taken yet.
+/// The tensors of a source, by the names that a decoder's parts have in it.
 pub struct Weights {
-    folder: PathBuf,
-    files: Vec<Arc<Mmap>>,
-    tensors: HashMap<String, Entry>,
+    tensors: Tensors,
+    /// Names of the tensors that were taken.
+    taken: HashSet<String>,
     names: &'static Names,
     /// Stands before the names of all tensors but the head's: that of `names`, or nothing.
     prefix: &'static str,
     dtype: DType,
     parameters: u64,
     bytes: u64,
-    /// Every tensor there is, by its name.
-    inventory: BTreeMap<String, Entry>,
-}
-
-#[derive(Clone)]
-struct Entry {
-    file: usize,
-    range: Range<usize>,
-    dtype: Dtype,
-    shape: Vec<usize>,
+    /// For messages.
+    path: PathBuf,
+    quantization_file: Option<&'static str>,
 }
 
 impl Weights {
-    /// Maps the files of `folder`, or copies them into at most `free_bytes` of memory, and reads their headers. The parts
-    /// of the decoder are called by `names`. Matrices will be given as `dtype`; `None` keeps the type of the embedding
-    /// table.
+    /// The weights of `source`, in which the parts of the decoder are called by `names`. Matrices will be given as `dtype`;
+    /// `None` keeps the type of the embedding table. Files that are copied may take `free_bytes` of memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] and [`Error::ModelFile`] for files that cannot be read or are none of a model,
-    /// [`Error::OutOfMemory`] when copies do not fit.
+    /// Those of [`Tensors::open`], and [`Error::TensorDtype`] for an embedding table of a type that is not read.
     pub fn open(
-        folder: &Path,
+        source: &Source,
         names: &'static Names,
         dtype: Option<DType>,
         loading: Loading,
         free_bytes: u64,
     ) -> Result<Weights> {
-        let mut files = Vec::new();
-        let mut tensors = HashMap::new();
-        let mut left = free_bytes;
-        for path in shards(folder)? {
-            let file = match loading {
-                Loading::Map => map_file(&path)?,
-                Loading::Read => copy_file(&path, left)?,
-            };
-            left = left.saturating_sub(file.len() as u64);
-            read_header(&path, &file, files.len(), &mut tensors)?;
-            files.push(file);
-        }
-        let inventory = tensors.iter().map(|(name, entry): (&String, &Entry)| (name.clone(), entry.clone())).collect();
+        let tensors = Tensors::open(source, loading, free_bytes)?;
         // A checkpoint of the bare decoder, without its head, has no prefix.
-        let is_bare = tensors.contains_key(&format!("{}.weight", names.embedding));
-        let prefix = if is_bare { "" } else { names.prefix };
+        let is_bare = tensors.get(&format!("{}.weight", names.embedding)).is_some();
         let mut weights = Weights {
-            folder: folder.into(),
-            files,
             tensors,
+            taken: HashSet::new(),
             names,
-            prefix,
+            prefix: if is_bare { "" } else { names.prefix },
             dtype: DType::F32,
             parameters: 0,
             bytes: 0,
-            inventory,
+            path: source.path().into(),
+            quantization_file: source.quantization_file(),
         };
         weights.dtype = match dtype {
             Some(dtype) => dtype,
@@ -108,7 +71,7 @@ impl Weights {
     fn stored_dtype(&self) -> Result<DType> {
         let name = self.full_name(self.names.embedding, "weight");
         match self.tensors.get(&name) {
-            Some(entry) => supported(&name, entry.dtype).map(Coding::dtype),
+            Some(tensor) => supported(&name, tensor.dtype).map(Coding::dtype),
             // The decoder will ask for this tensor and say that it is missing, with the shape it wants.
             None => Ok(DType::F32),
         }
@@ -131,8 +94,7 @@ impl Weights {
 
     /// Bytes that all tensors have together as [`Weights::dtype`].
     pub fn total_bytes(&self) -> u64 {
-        let numbers: usize = self.tensors.values().map(|entry| entry.shape.iter().product::<usize>()).sum();
-        numbers as u64 * self.dtype.bytes() as u64
+        self.tensors.numbers() as u64 * self.dtype.bytes() as u64
     }
 
     /// Numbers in the tensors taken so far.
@@ -145,38 +107,14 @@ impl Weights {
         self.bytes
     }
 
-    /// Stands for all tensors, taken or not, and for `spec`: their names, types and shapes, and samples of their bytes.
-    ///
-    /// To hash every byte would take as long as to read the files. A model that was trained further differs nearly everywhere.
+    /// As [`Tensors::fingerprint`].
     pub fn fingerprint(&self, spec: &str) -> u64 {
-        let mut seen = spec.as_bytes().to_vec();
-        for (name, Entry { file, range, dtype, shape }) in &self.inventory {
-            write!(seen, "\n{name} {dtype} {shape:?} ").expect("a vector takes all");
-            let bytes = &self.files[*file][range.clone()];
-            let sample = bytes.len().min(SAMPLE_BYTES);
-            for i in 0..SAMPLES {
-                let start = (bytes.len() - sample) / (SAMPLES - 1) * i;
-                seen.extend_from_slice(&bytes[start..start + sample]);
-            }
-        }
-        XxHash3_64::oneshot(&seen)
+        self.tensors.fingerprint(spec)
     }
 
-    /// Brings the files into memory, so that the first pass does not wait for the disk page by page.
+    /// As [`Tensors::warm`].
     pub fn warm(&self, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<()> {
-        let total: usize = self.files.iter().map(|file| file.len()).sum();
-        let mut done = 0;
-        for file in &self.files {
-            for start in (0..file.len()).step_by(WARM_BYTES) {
-                let len = WARM_BYTES.min(file.len() - start);
-                populate(file, start, len);
-                done += len;
-                if progress(done as f32 / total as f32).is_break() {
-                    return Err(Error::Cancelled);
-                }
-            }
-        }
-        Ok(())
+        self.tensors.warm(progress)
     }
 
     /// The matrix `name`, `[rows, cols]`, as [`Weights::dtype`].
@@ -211,9 +149,8 @@ impl Weights {
     ///
     /// [`Error::UnreadTensor`]: the model would answer, and wrongly.
     pub fn finish(&self) -> Result<()> {
-        let mut unread: Vec<&str> =
-            self.tensors.keys().map(String::as_str).filter(|name| !self.is_harmless(name)).collect();
-        unread.sort_unstable();
+        let is_unread = |name: &&str| !self.taken.contains(*name) && !self.is_harmless(name);
+        let unread: Vec<&str> = self.tensors.names().filter(is_unread).collect();
         let mut of_decoder = unread.iter().filter(|name| self.is_of_decoder(name));
         if let Some(name) = of_decoder.next() {
             return Err(Error::UnreadTensor { name: (*name).into(), others: of_decoder.count() });
@@ -221,8 +158,8 @@ impl Weights {
         if !unread.is_empty() {
             let named = unread[..unread.len().min(NAMED_IN_WARNING)].join(", ");
             let more = if unread.len() > NAMED_IN_WARNING { ", …" } else { "" };
-            let folder = self.folder.display();
-            log::log(Level::Warn, format_args!("{folder}: {} tensors are not used: {named}{more}", unread.len()));
+            let path = self.path.display();
+            log::log(Level::Warn, format_args!("{path}: {} tensors are not used: {named}{more}", unread.len()));
         }
         Ok(())
     }
@@ -249,76 +186,30 @@ impl Weights {
     /// where the decoder looks for weights.
     fn missing(&self, name: String, shape: &[usize]) -> Error {
         let codes = name.strip_suffix("weight").map(|module| format!("{module}qweight"));
-        let Some((codes, entry)) = codes.as_ref().and_then(|name| self.tensors.get_key_value(name)) else {
+        let coded = codes.and_then(|codes| Some((self.tensors.get(&codes)?.dtype, codes)));
+        let Some((dtype, codes)) = coded else {
             return Error::MissingTensor { name, shape: shape.into() };
         };
-        let described = QUANTIZATION_FILES.iter().find(|file| self.folder.join(file).exists());
-        let found = match described {
-            Some(file) => format!("{}, codes of quantized weights that {file} describes", entry.dtype),
-            None => format!("{}, codes of quantized weights", entry.dtype),
+        let found = match self.quantization_file {
+            Some(file) => format!("{dtype}, codes of quantized weights that {file} describes"),
+            None => format!("{dtype}, codes of quantized weights"),
         };
-        Error::TensorDtype { name: codes.clone(), found }
+        Error::TensorDtype { name: codes, found }
     }
 
     fn take(&mut self, name: String, shape: &[usize]) -> Result<(HostBytes, Coding)> {
-        let Some(entry) = self.tensors.remove(&name) else {
+        let Some(tensor) = self.tensors.get(&name) else {
             return Err(self.missing(name, shape));
         };
-        if entry.shape != shape {
-            return Err(Error::TensorShape { name, found: entry.shape, wanted: shape.into() });
+        if tensor.shape != shape {
+            return Err(Error::TensorShape { name, found: tensor.shape.clone(), wanted: shape.into() });
         }
-        let coding = supported(&name, entry.dtype)?;
+        let coding = supported(&name, tensor.dtype)?;
+        let bytes = self.tensors.bytes(tensor);
         self.parameters += shape.iter().product::<usize>() as u64;
-        Ok((HostBytes::mapped(self.files[entry.file].clone(), entry.range), coding))
+        self.taken.insert(name);
+        Ok((bytes, coding))
     }
-}
-
-/// The safetensors files of a folder.
-fn shards(folder: &Path) -> Result<Vec<PathBuf>> {
-    let single = folder.join(SINGLE);
-    if single.exists() {
-        return Ok(vec![single]);
-    }
-    let index = folder.join(INDEX);
-    let Some(bytes) = read_file(&index, limits::INDEX_FILE_BYTES)? else {
-        let reason = format!("has neither {SINGLE} nor {INDEX}");
-        return Err(Error::ModelFile { path: folder.into(), reason });
-    };
-    let names = weight_index::file_names(&bytes).map_err(|reason| Error::ModelFile { path: index, reason })?;
-    let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
-    match paths.iter().find(|path| !path.exists()) {
-        Some(path) => Err(Error::ModelFile { path: path.clone(), reason: format!("is missing, but {INDEX} names it") }),
-        None => Ok(paths),
-    }
-}
-
-fn read_header(path: &Path, map: &Mmap, file: usize, tensors: &mut HashMap<String, Entry>) -> Result<()> {
-    let refuse = |reason| Error::ModelFile { path: path.into(), reason };
-    // The length that the file claims bounds the memory that its header takes when it is parsed.
-    let claimed = map.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    if claimed > limits::WEIGHT_HEADER_BYTES && claimed < map.len() as u64 {
-        let most = limits::WEIGHT_HEADER_BYTES;
-        return Err(refuse(format!("has a header of {claimed} bytes, but at most {most} are read")));
-    }
-    let (header_len, metadata) =
-        SafeTensors::read_metadata(map).map_err(|e| refuse(format!("is not a whole safetensors file: {e}")))?;
-    // Eight bytes say how long the header is; offsets count from its end. `read_metadata` checked them all.
-    let data_start = size_of::<u64>() + header_len;
-    for (name, info) in metadata.tensors() {
-        let (start, end) = info.data_offsets;
-        let range = data_start + start..data_start + end;
-        let entry = Entry { file, range, dtype: info.dtype, shape: info.shape.clone() };
-        if tensors.insert(name.clone(), entry).is_some() {
-            return Err(refuse(format!("holds tensor {name:.60}, as another file of the model does")));
-        }
-        if tensors.len() > limits::TENSORS {
-            return Err(refuse(format!(
-                "brings the model to more than {} tensors, the most that are read",
-                limits::TENSORS
-            )));
-        }
-    }
-    Ok(())
 }
 
 fn supported(name: &str, dtype: Dtype) -> Result<Coding> {
@@ -328,16 +219,6 @@ fn supported(name: &str, dtype: Dtype) -> Result<Coding> {
         Dtype::BF16 => Ok(Coding::Bf16),
         other => Err(Error::TensorDtype { name: name.into(), found: other.to_string() }),
     }
-}
-
-fn populate(file: &Mmap, start: usize, len: usize) {
-    #[cfg(target_os = "linux")]
-    if file.advise_range(memmap2::Advice::PopulateRead, start, len).is_ok() {
-        return;
-    }
-    // Kernels before 5.14 do not know the advice: reading a byte of each page does the same, more slowly.
-    const PAGE: usize = 4096;
-    black_box(file[start..start + len].iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
 }
 
 /// The same numbers in another coding, rounded to nearest even. `[rows, cols]`

@@ -10,10 +10,10 @@ use crate::log::{Level, log};
 use crate::model::decoder::Decoder;
 use crate::model::description::Description;
 use crate::model::names::Names;
+use crate::model::source::Source;
 use crate::model::weights::Weights;
 use crate::ops;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,20 +37,20 @@ pub struct CudaRunner {
 }
 
 impl CudaRunner {
-    /// Loads the model in `folder` onto device `index`. `progress` hears a fraction from 0 to 1; `Break` cancels.
+    /// Loads the model of `source` onto device `index`. `progress` hears a fraction from 0 to 1; `Break` cancels.
     pub fn open(
-        folder: &Path,
+        source: &Source,
         config: &RunnerConfig,
         index: usize,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(CudaRunner, ModelInfo)> {
         super::check_cuda(index)?;
         let _callers = CallersContext::note()?;
-        let model = Description::read(folder)?;
+        let model = Description::read(source)?;
         let spec = &model.spec;
         let limits = memory::batch_limits(config, spec.max_positions, &memory::CUDA)?;
         let free = memory::free_host_bytes();
-        let mut weights = open_weights(folder, model.names, config, free.unwrap_or(u64::MAX))?;
+        let mut weights = open_weights(source, model.names, config, free.unwrap_or(u64::MAX))?;
         let memory = memory::HostMemory { free, weights: 0 };
         memory::check_table(limits.model_len, spec.attention().head_dim, &memory)?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
@@ -96,8 +96,8 @@ impl CudaRunner {
 }
 
 /// The weights, in the type asked for or the file's own. What is stored in f32 becomes bf16, which has its range.
-fn open_weights(folder: &Path, names: &'static Names, config: &RunnerConfig, free_bytes: u64) -> Result<Weights> {
-    let weights = Weights::open(folder, names, config.dtype, config.loading, free_bytes)?;
+fn open_weights(source: &Source, names: &'static Names, config: &RunnerConfig, free_bytes: u64) -> Result<Weights> {
+    let weights = Weights::open(source, names, config.dtype, config.loading, free_bytes)?;
     match (config.dtype, weights.dtype()) {
         (None, DType::F32) => {
             log(Level::Info, format_args!("the model is stored in F32 and computed in BF16 on CUDA"));

@@ -14,11 +14,12 @@ use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::description::Description;
+pub use crate::model::source;
 use crate::model::weights::Weights;
 use single::SingleRunner;
+use source::Source;
 use std::num::NonZero;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
@@ -212,16 +213,20 @@ fn not_in_this_build(index: usize) -> Error {
     Error::Unsupported { what }
 }
 
-/// Loads the model in `folder`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
-pub fn load(folder: &Path, config: &RunnerConfig, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Loaded> {
+/// Loads the model of `source`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
+pub fn load(
+    source: &Source,
+    config: &RunnerConfig,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Loaded> {
     match config.device {
-        Device::Cpu => load_on_cpu(folder, config, progress),
-        Device::Cuda { index } => load_on_cuda(folder, config, index, progress),
-        Device::Auto { .. } if config.dtype == Some(DType::F32) => load_on_cpu(folder, config, progress),
-        Device::Auto { index } => match load_on_cuda(folder, config, index, progress) {
+        Device::Cpu => load_on_cpu(source, config, progress),
+        Device::Cuda { index } => load_on_cuda(source, config, index, progress),
+        Device::Auto { .. } if config.dtype == Some(DType::F32) => load_on_cpu(source, config, progress),
+        Device::Auto { index } => match load_on_cuda(source, config, index, progress) {
             Err(reason @ (Error::Unsupported { .. } | Error::UnsupportedModel { .. })) => {
                 log(Level::Info, format_args!("computing on the CPU: {reason}"));
-                load_on_cpu(folder, config, progress)
+                load_on_cpu(source, config, progress)
             }
             loaded => loaded,
         },
@@ -229,29 +234,29 @@ pub fn load(folder: &Path, config: &RunnerConfig, progress: &mut dyn FnMut(f32) 
 }
 
 fn load_on_cpu(
-    folder: &Path,
+    source: &Source,
     config: &RunnerConfig,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
     let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
-    let (runner, info) = SingleRunner::open(folder, config, Cpu::new(threads, Isa::detect()?), progress)?;
+    let (runner, info) = SingleRunner::open(source, config, Cpu::new(threads, Isa::detect()?), progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
 }
 
 #[cfg(nvllm_cuda)]
 fn load_on_cuda(
-    folder: &Path,
+    source: &Source,
     config: &RunnerConfig,
     index: usize,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
-    let (runner, info) = cuda::CudaRunner::open(folder, config, index, progress)?;
+    let (runner, info) = cuda::CudaRunner::open(source, config, index, progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
 }
 
 #[cfg(not(nvllm_cuda))]
 fn load_on_cuda(
-    _folder: &Path,
+    _source: &Source,
     _config: &RunnerConfig,
     index: usize,
     _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,

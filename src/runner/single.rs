@@ -5,10 +5,10 @@ use crate::batch::{Batch, BlockId, Sampled};
 use crate::error::Result;
 use crate::model::decoder::{Decoder, Stage};
 use crate::model::description::Description;
+use crate::model::source::Source;
 use crate::model::weights::Weights;
 use crate::runner::{Device, ModelInfo, Runner, RunnerConfig, memory};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A decoder on one device.
@@ -37,19 +37,19 @@ struct StageCosts {
 }
 
 impl<B: Backend> SingleRunner<B> {
-    /// Loads the model in `folder`. `progress` hears a fraction from 0 to 1; `Break` cancels.
+    /// Loads the model of `source`. `progress` hears a fraction from 0 to 1; `Break` cancels.
     pub fn open(
-        folder: &Path,
+        source: &Source,
         config: &RunnerConfig,
         backend: B,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(SingleRunner<B>, ModelInfo)> {
-        let model = Description::read(folder)?;
+        let model = Description::read(source)?;
         let spec = &model.spec;
         let limits = memory::batch_limits(config, spec.max_positions, &memory::CPU)?;
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
-        let mut weights = Weights::open(folder, model.names, config.dtype, config.loading, free.unwrap_or(u64::MAX))?;
+        let mut weights = Weights::open(source, model.names, config.dtype, config.loading, free.unwrap_or(u64::MAX))?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let memory = memory::HostMemory { free, weights: weights.total_bytes() };
         let blocks = memory::host_kv_blocks(config.kv_budget, &limits, &kv_shape, &memory)?;

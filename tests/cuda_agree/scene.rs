@@ -5,7 +5,6 @@ use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, Step, Tensor, device_count};
 use nanovllm::backend::{Backend, Coding, DType, HostBytes, HostMatrix, HostVector};
 use nanovllm::batch::{Batch, Sampling};
-use std::sync::Arc;
 
 /// The greatest `|computed - expected| / |expected|`, as vectors.
 pub fn bound(dtype: DType) -> f64 {

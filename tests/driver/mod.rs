@@ -8,6 +8,7 @@ use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::single::SingleRunner;
+use nanovllm::runner::source::Source;
 use nanovllm::runner::{Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ pub fn config() -> RunnerConfig {
 /// A runner on the CPU that uses the instructions of `isa`.
 pub fn open(folder: &Path, config: &RunnerConfig, isa: Isa) -> Result<(SingleRunner<Cpu>, ModelInfo)> {
     let cpu = Cpu::new(config.threads.unwrap_or(1), isa);
-    SingleRunner::open(folder, config, cpu, &mut |_| ControlFlow::Continue(()))
+    SingleRunner::open(&Source::open(folder)?, config, cpu, &mut |_| ControlFlow::Continue(()))
 }
 
 /// A sequence and the blocks that hold its keys and values.

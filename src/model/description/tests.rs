@@ -1,6 +1,7 @@
 use super::*;
 use crate::model::spec::{Bias, FeedForward, Head, Norm, QkNorm};
 use serde_json::{Value, json};
+use std::path::Path;
 
 const KNOWN: [&str; 4] = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
 
