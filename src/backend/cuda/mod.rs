@@ -140,8 +140,8 @@ impl Cuda {
         attention::check(shape, heads)
     }
 
-    /// Names the sliding windows of all layers; without this call there are none. Steps that were made before know the windows
-    /// of their time.
+    /// Names the sliding windows of all layers, `None` for layers without one; before the first call there are none. A step serves
+    /// the windows that were named when it was made.
     pub fn set_windows(&mut self, windows: impl IntoIterator<Item = Option<usize>>) {
         self.windows.clear();
         for window in windows {
