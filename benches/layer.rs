@@ -4,7 +4,7 @@
 //! medians over passes through eight layers, so that weights come from memory; the least one stands beside them.
 
 use nanovllm::backend::cpu::{Cpu, Isa, Tensor};
-use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, HostTensor, KvShape, QkNormRope};
+use nanovllm::backend::{AttentionSpec, Backend, Coding, DType, HeadNorm, HostBytes, HostMatrix, KvShape, QkNormRope};
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::time::{Duration, Instant};
@@ -165,7 +165,7 @@ fn batch(limits: &BatchLimits) -> Batch {
 }
 
 /// Small bf16 numbers of both signs.
-fn noise(seed: u64, rows: usize, cols: usize) -> HostTensor {
+fn noise(seed: u64, rows: usize, cols: usize) -> HostMatrix {
     let mut state = seed;
     let mut bytes = vec![0; rows * cols * 2];
     for pair in bytes.as_chunks_mut::<4>().0 {
@@ -173,5 +173,5 @@ fn noise(seed: u64, rows: usize, cols: usize) -> HostTensor {
         // A sign, an exponent below that of 1/16, and a mantissa.
         *pair = ((state >> 32) as u32 & 0x80ff_80ff | 0x3d00_3d00).to_le_bytes();
     }
-    HostTensor::owned(bytes.into(), DType::Bf16, vec![rows, cols])
+    HostMatrix::new(HostBytes::owned(bytes.into()), Coding::Bf16, rows, cols)
 }

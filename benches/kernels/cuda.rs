@@ -1,7 +1,9 @@
 //! The lines of the table.
 
 use nanovllm::backend::cuda::{Chaining, Cuda, EventKind, KvCache, Matrix, Route, Step, Tensor, Vector, device_count};
-use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, HostTensor, KvShape, QkNormRope};
+use nanovllm::backend::{
+    AttentionSpec, Backend, DType, HeadNorm, HostBytes, HostMatrix, HostVector, KvShape, QkNormRope,
+};
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::sync::Arc;
@@ -103,8 +105,12 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn random_tensor(shape: &[usize], seed: u64) -> HostTensor {
-    HostTensor::owned(Arc::from(noise(shape.iter().product(), seed)), DTYPE, shape.to_vec())
+fn random_matrix([rows, cols]: [usize; 2], seed: u64) -> HostMatrix {
+    HostMatrix::new(HostBytes::owned(Arc::from(noise(rows * cols, seed))), DTYPE.into(), rows, cols)
+}
+
+fn random_vector(len: usize, seed: u64) -> HostVector {
+    HostVector::new(HostBytes::owned(Arc::from(noise(len, seed))), DTYPE.into(), len)
 }
 
 /// Rows of `new` tokens each that attend to `context`.
@@ -186,7 +192,7 @@ impl Bench {
     }
 
     fn weights(&mut self, n: usize, k: usize, total_bytes: usize) -> Vec<Matrix> {
-        let tensor = random_tensor(&[n, k], (n + k) as u64);
+        let tensor = random_matrix([n, k], (n + k) as u64);
         let copies = (total_bytes / (2 * n * k)).clamp(1, 32);
         (0..copies).map(|_| self.cuda.matrix(std::slice::from_ref(&tensor)).unwrap()).collect()
     }
@@ -336,8 +342,8 @@ impl Bench {
         for (shape, tokens) in [(SMALL, 1), (SMALL, 256), (SMALL, 16_384), (LARGE, 256), (LARGE, 16_384)] {
             let hidden = shape.hidden;
             let repeat = 20;
-            let weight = self.cuda.vector(&[random_tensor(&[hidden], 1)]).unwrap();
-            let norm = self.cuda.vector(&[random_tensor(&[shape.head_dim], 1)]).unwrap();
+            let weight = self.cuda.vector(&[random_vector(hidden, 1)]).unwrap();
+            let norm = self.cuda.vector(&[random_vector(shape.head_dim, 1)]).unwrap();
             let rope = self.cuda.table(&vec![0.5; 1024 * shape.head_dim]).unwrap();
             let (x, mut residual, mut out) =
                 (self.tensor(tokens, hidden), self.tensor(tokens, hidden), self.tensor(tokens, hidden));
@@ -468,16 +474,16 @@ struct Model {
 
 impl Model {
     fn new(bench: &mut Bench, shape: Shape) -> Model {
-        let parts = shape.linears().map(|(_, n, k)| random_tensor(&[n, k], 5));
+        let parts = shape.linears().map(|(_, n, k)| random_matrix([n, k], 5));
         let cuda = &mut bench.cuda;
         Model {
             shape,
             layers: (0..shape.layers)
                 .map(|_| [0, 1, 2, 3].map(|i| cuda.matrix(std::slice::from_ref(&parts[i])).unwrap()))
                 .collect(),
-            embedding: cuda.matrix(&[random_tensor(&[shape.vocab, shape.hidden], 6)]).unwrap(),
-            norm: cuda.vector(&[random_tensor(&[shape.hidden], 7)]).unwrap(),
-            head_norm: cuda.vector(&[random_tensor(&[shape.head_dim], 8)]).unwrap(),
+            embedding: cuda.matrix(&[random_matrix([shape.vocab, shape.hidden], 6)]).unwrap(),
+            norm: cuda.vector(&[random_vector(shape.hidden, 7)]).unwrap(),
+            head_norm: cuda.vector(&[random_vector(shape.head_dim, 8)]).unwrap(),
             rope: cuda.table(&vec![0.7; 4096 * shape.head_dim]).unwrap(),
         }
     }

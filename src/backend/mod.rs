@@ -10,19 +10,27 @@
 //! [`capture_pass`](Backend::capture_pass) stands for the ops up to the logits.
 
 mod attention_spec;
+mod coding;
 pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
 mod device;
-mod host_tensor;
+mod dtype;
+mod host_bytes;
+mod host_matrix;
+mod host_vector;
 pub mod lock;
 mod model_file;
 pub mod process;
 pub mod thread;
 
 pub use attention_spec::AttentionSpec;
+pub use coding::Coding;
 pub use device::{Defaults, DeviceMemory};
-pub use host_tensor::{DType, HostTensor};
+pub use dtype::DType;
+pub use host_bytes::HostBytes;
+pub use host_matrix::HostMatrix;
+pub use host_vector::HostVector;
 pub use model_file::{Loading, copy_file, map_file, read_file};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
@@ -81,10 +89,11 @@ pub trait Backend: Send {
 
     /// A tensor that holds up to `capacity` rows of `cols` numbers.
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor<Self::Storage>>;
-    /// Weights stacked along their rows: `parts` share the number of columns. Not copied where the device can read the file's bytes.
-    fn matrix(&self, parts: &[HostTensor]) -> Result<Self::Matrix>;
+    /// Weights stacked along their rows: `parts` share the number of columns, and each has its own coding. Not copied where the
+    /// device can read the file's bytes.
+    fn matrix(&self, parts: &[HostMatrix]) -> Result<Self::Matrix>;
     /// Small weights stacked end to end, converted to f32.
-    fn vector(&self, parts: &[HostTensor]) -> Result<Self::Vector>;
+    fn vector(&self, parts: &[HostVector]) -> Result<Self::Vector>;
     /// A table computed on the host.
     fn table(&self, values: &[f32]) -> Result<Self::Vector>;
     /// Blocks for keys and values, not touched before they are used.

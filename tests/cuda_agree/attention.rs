@@ -1,6 +1,6 @@
 //! `attention`: decode, prefill and both at once, with and without a sliding window.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned, staged};
+use crate::scene::{Random, Scene, assert_near, bound, coded, filled, numbers, on_device, poisoned, staged};
 use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Rounding};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
@@ -225,7 +225,7 @@ impl AttentionInput {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        host_tensor(&self.keys_and_values, &[self.keys_and_values.len()], self.shape.dtype).bytes().to_vec()
+        coded(&self.keys_and_values, self.shape.dtype)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `rope_and_cache`, and the copies of blocks.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, staged, wide};
+use crate::scene::{Random, Scene, assert_near, bound, filled, host_vector, numbers, on_device, staged, wide};
 use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, KvCache};
 use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, KvShape, QkNormRope};
@@ -27,7 +27,7 @@ fn heads_are_normalized_rotated_and_cached() {
                     })
                     .collect();
                 let norms = [numbers(&mut random, d, 1.5, dtype), numbers(&mut random, d, 1.5, dtype)];
-                let [query, key] = [0, 1].map(|i| cuda.vector(&[host_tensor(&norms[i], &[d], dtype)]).unwrap());
+                let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&norms[i], dtype)]).unwrap());
                 let norm = has_norm.then_some(HeadNorm { query: &query, key: &key, eps: 1e-6 });
                 let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, dtype };
                 let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();

@@ -1,7 +1,7 @@
 //! Whole passes: launched strictly, by programmatic dependent launch and as a graph; memory and refusals.
 
 use crate::inputs::ended;
-use crate::scene::{Random, Scene, filled, host_tensor, numbers, on_device, poisoned, staged};
+use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, KvCache, Matrix, Step, Tensor, Vector, device_count};
 use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, QkNormRope};
 use nanovllm::batch::{Batch, Sampling};
@@ -37,16 +37,16 @@ impl Model {
         let shape = KvShape { layers: 1, kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, dtype };
         let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
         let cached = numbers(&mut random, scene.blocks * shape.block_bytes() / 2, 1.0, dtype);
-        cache.fill(host_tensor(&cached, &[cached.len()], dtype).bytes()).unwrap();
+        cache.fill(&coded(&cached, dtype)).unwrap();
         let qkv = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
         let sizes = [(VOCAB, HIDDEN), (qkv, HIDDEN), (HIDDEN, HEADS * HEAD_DIM), (2 * WIDTH, HIDDEN), (HIDDEN, WIDTH)];
         let matrices = sizes.map(|(n, k)| {
-            cuda.matrix(&[host_tensor(&numbers(&mut random, n * k, 0.15, dtype), &[n, k], dtype)]).unwrap()
+            cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.15, dtype), [n, k], dtype)]).unwrap()
         });
         let rope: Vec<f32> =
             (0..4096 * HEAD_DIM).map(|i| if i % HEAD_DIM < HEAD_DIM / 2 { 0.8 } else { 0.6 }).collect();
         let norm = numbers(&mut random, HIDDEN, 1.0, dtype);
-        let vectors = vec![cuda.vector(&[host_tensor(&norm, &[HIDDEN], dtype)]).unwrap(), cuda.table(&rope).unwrap()];
+        let vectors = vec![cuda.vector(&[host_vector(&norm, dtype)]).unwrap(), cuda.table(&rope).unwrap()];
         let mut batch = scene.batch;
         for (i, sampling) in batch.sampling.iter_mut().enumerate() {
             *sampling = match i % 3 {
@@ -204,7 +204,7 @@ fn what_the_kernels_do_not_know_is_refused_when_the_model_loads() {
         ] {
             assert!(cuda.kv_cache(&shape, 1).is_err(), "{what}");
         }
-        assert!(cuda.matrix(&[host_tensor(&[0.0; 20], &[2, 10], dtype)]).is_err(), "columns that are no multiple of 8");
+        assert!(cuda.matrix(&[host_matrix(&[0.0; 20], [2, 10], dtype)]).is_err(), "columns that are no multiple of 8");
     });
     if device_count().unwrap() > 0 {
         assert!(Cuda::open(99, DType::Bf16).is_err() && Cuda::open(0, DType::F32).is_err());

@@ -37,7 +37,7 @@ pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
 
-use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostTensor, KvShape, QkNormRope};
+use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, QkNormRope};
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
 use crate::error::{Result, room};
 use parking_lot::Mutex;
@@ -176,12 +176,12 @@ impl Backend for Cpu {
         Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
     }
 
-    fn matrix(&self, parts: &[HostTensor]) -> Result<Matrix> {
+    fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
         Matrix::new(parts)
     }
 
-    fn vector(&self, parts: &[HostTensor]) -> Result<Box<[f32]>> {
-        Ok(parts.iter().flat_map(HostTensor::to_f32).collect())
+    fn vector(&self, parts: &[HostVector]) -> Result<Box<[f32]>> {
+        Ok(parts.iter().flat_map(HostVector::to_f32).collect())
     }
 
     fn table(&self, values: &[f32]) -> Result<Box<[f32]>> {

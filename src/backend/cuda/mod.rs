@@ -44,7 +44,7 @@ pub use matrix::{Matrix, Vector};
 pub use step::Step;
 pub use storage::{Storage, Tensor};
 
-use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostTensor, KvShape, QkNormRope};
+use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, QkNormRope};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use std::ops::Range;
@@ -94,7 +94,7 @@ impl Backend for Cuda {
         Ok(Tensor::new(Storage::new(&self.context, capacity, cols, self.dtype)?, capacity, cols))
     }
 
-    fn matrix(&self, parts: &[HostTensor]) -> Result<Matrix> {
+    fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
         let mut staging = self.staging.lock();
         if staging.is_none() {
             *staging = Some(matrix::Staging::new(&self.context)?);
@@ -104,7 +104,7 @@ impl Backend for Cuda {
         Matrix::new(&self.context, staging, parts, self.dtype)
     }
 
-    fn vector(&self, parts: &[HostTensor]) -> Result<Vector> {
+    fn vector(&self, parts: &[HostVector]) -> Result<Vector> {
         Vector::new(&self.context, parts, self.dtype)
     }
 
