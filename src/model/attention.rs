@@ -41,7 +41,7 @@ pub struct Context<'a, B: Backend> {
     /// Cosines and sines. `[positions, head_dim]`
     pub rope: &'a B::Vector,
     /// The batch.
-    pub step: &'a B::Step,
+    pub device_batch: &'a B::DeviceBatch,
 }
 
 impl<B: Backend> AttentionScratch<B> {
@@ -99,12 +99,12 @@ impl<B: Backend> Attention<B> {
         out: &mut Tensor<B::Storage>,
         x: &Tensor<B::Storage>,
     ) {
-        let Context { cache, rope, step } = context;
+        let Context { cache, rope, device_batch } = context;
         let norm = self.norms.as_ref().map(|Norms { query, key, eps }| HeadNorm { query, key, eps: *eps });
         self.qkv.forward(backend, &mut scratch.qkv, x);
         let transform = QkNormRope { norm, rope };
-        ops::rope_and_cache(backend, &self.spec, &mut scratch.qkv, transform, cache, self.layer, step);
-        ops::attention(backend, &self.spec, &mut scratch.attended, &scratch.qkv, cache, self.layer, step);
+        ops::rope_and_cache(backend, &self.spec, &mut scratch.qkv, transform, cache, self.layer, device_batch);
+        ops::attention(backend, &self.spec, &mut scratch.attended, &scratch.qkv, cache, self.layer, device_batch);
         self.output.forward(backend, out, &scratch.attended);
     }
 }

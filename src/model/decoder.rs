@@ -116,11 +116,11 @@ impl<B: Backend> Decoder<B> {
         Stage::Layer(0)
     }
 
-    /// The stage after `stage` in a pass over the batch of `step`; `None` when the pass is done.
-    pub fn after(&self, stage: Stage, step: &B::Step) -> Option<Stage> {
+    /// The stage after `stage` in a pass over the batch of `device_batch`; `None` when the pass is done.
+    pub fn after(&self, stage: Stage, device_batch: &B::DeviceBatch) -> Option<Stage> {
         match stage {
             Stage::Layer(layer) if layer + 1 < self.layers.len() => Some(Stage::Layer(layer + 1)),
-            Stage::Layer(_) if B::batch(step).samples() == 0 => None,
+            Stage::Layer(_) if B::batch(device_batch).samples() == 0 => None,
             Stage::Layer(_) => Some(Stage::Head(0)),
             Stage::Head(slice) if slice + 1 < self.head_slices() => Some(Stage::Head(slice + 1)),
             Stage::Head(_) => Some(Stage::Sample),
@@ -134,28 +134,28 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Computes one stage. The stages of a pass come in order, all over the same batch.
-    pub fn run(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &mut B::Step, stage: Stage) {
+    pub fn run(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &mut B::DeviceBatch, stage: Stage) {
         match stage {
             Stage::Layer(layer) => {
                 if layer == 0 {
-                    self.embed(backend, step);
+                    self.embed(backend, device_batch);
                 }
-                self.layer(backend, cache, step, layer);
+                self.layer(backend, cache, device_batch, layer);
                 if layer + 1 == self.layers.len() {
-                    self.gather(backend, step);
+                    self.gather(backend, device_batch);
                 }
             }
             Stage::Head(slice) => self.head(backend, self.head_columns(slice)),
-            Stage::Sample => self.sample(backend, step),
+            Stage::Sample => self.sample(backend, device_batch),
         }
     }
 
     /// Computes the stages of a pass up to the logits: what a graph records.
-    pub fn run_to_logits(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &mut B::Step) {
+    pub fn run_to_logits(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &mut B::DeviceBatch) {
         let mut next = Some(self.first());
         while let Some(stage) = next.filter(|&stage| stage != Stage::Sample) {
-            self.run(backend, cache, step, stage);
-            next = self.after(stage, step);
+            self.run(backend, cache, device_batch, stage);
+            next = self.after(stage, device_batch);
         }
     }
 
@@ -164,19 +164,19 @@ impl<B: Backend> Decoder<B> {
         &self.activations.logits
     }
 
-    /// Begins a pass over the batch of `step`: makes the activations as large as the batch, and copies its blocks. Not recorded in
+    /// Begins a pass over the batch of `device_batch`: makes the activations as large as the batch, and copies its blocks. Not recorded in
     /// graphs, and before all stages: copies come first.
-    pub fn begin(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &B::Step) {
-        let batch = B::batch(step);
+    pub fn begin(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch) {
+        let batch = B::batch(device_batch);
         self.activations.set_rows(batch.tokens(), batch.samples(), batch.pooled_rows());
-        ops::copy_blocks(backend, cache, step);
+        ops::copy_blocks(backend, cache, device_batch);
     }
 
-    fn embed(&mut self, backend: &mut B, step: &B::Step) {
-        ops::embedding(backend, &mut self.activations.residual, &self.embedding, step);
+    fn embed(&mut self, backend: &mut B, device_batch: &B::DeviceBatch) {
+        ops::embedding(backend, &mut self.activations.residual, &self.embedding, device_batch);
     }
 
-    fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &B::Step, index: usize) {
+    fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch, index: usize) {
         let Layer { mixer_norm, attention, rope, feed_forward_norm, mlp } = &self.layers[index];
         let Activations { residual, delta, normed, attention: attention_scratch, mlp: mlp_scratch, .. } =
             &mut self.activations;
@@ -184,20 +184,20 @@ impl<B: Backend> Decoder<B> {
             0 => ops::rms_norm(backend, normed, residual, &mixer_norm.weight, mixer_norm.eps),
             _ => ops::add_rms_norm(backend, normed, residual, delta, &mixer_norm.weight, mixer_norm.eps),
         }
-        let context = Context { cache, rope: &self.ropes[*rope], step };
+        let context = Context { cache, rope: &self.ropes[*rope], device_batch };
         attention.forward(backend, attention_scratch, context, delta, normed);
         let Norm { weight, eps } = feed_forward_norm;
         ops::add_rms_norm(backend, normed, residual, delta, weight, *eps);
         mlp.forward(backend, mlp_scratch, delta, normed);
     }
 
-    fn gather(&mut self, backend: &mut B, step: &mut B::Step) {
+    fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
         let Norm { weight, eps } = &self.final_norm;
         ops::add_rms_norm(backend, normed, residual, delta, weight, *eps);
-        ops::gather(backend, gathered, normed, step);
-        ops::keep_hidden_states(backend, step, gathered);
-        gathered.set_rows(B::batch(step).samples());
+        ops::gather(backend, gathered, normed, device_batch);
+        ops::keep_hidden_states(backend, device_batch, gathered);
+        gathered.set_rows(B::batch(device_batch).samples());
     }
 
     fn head(&mut self, backend: &mut B, columns: Range<usize>) {
@@ -206,14 +206,14 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Chooses the tokens of a pass whose logits are there.
-    fn sample(&mut self, backend: &mut B, step: &mut B::Step) {
+    fn sample(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let logits = &mut self.activations.logits;
-        if B::batch(step).processes_logits() {
-            ops::process_logits(backend, step, logits);
+        if B::batch(device_batch).processes_logits() {
+            ops::process_logits(backend, device_batch, logits);
         }
-        ops::sample(backend, step, logits);
-        if B::batch(step).wants_logprobs() {
-            ops::logprobs(backend, step, logits);
+        ops::sample(backend, device_batch, logits);
+        if B::batch(device_batch).wants_logprobs() {
+            ops::logprobs(backend, device_batch, logits);
         }
     }
 

@@ -39,7 +39,7 @@ pub struct PassRunner<B: Backend> {
 
 /// A forward pass, and the memory of its batch.
 struct Pass<B: Backend> {
-    batch: B::Step,
+    batch: B::DeviceBatch,
     next: Next,
     costs: StageCosts,
     spent: Duration,
@@ -152,7 +152,7 @@ fn warm_up<B: Backend>(
     backend: &mut B,
     decoder: &mut Decoder<B>,
     cache: &mut B::KvCache,
-    batch: &mut B::Step,
+    batch: &mut B::DeviceBatch,
     limits: &BatchLimits,
 ) -> Result<u64> {
     backend.upload(batch, &graphs::largest_batch(limits)?)?;
@@ -246,7 +246,7 @@ impl<B: Backend> Runner for PassRunner<B> {
 }
 
 impl<B: Backend> Pass<B> {
-    fn new(batch: B::Step) -> Pass<B> {
+    fn new(batch: B::DeviceBatch) -> Pass<B> {
         Pass { batch, next: Next::Finish, costs: StageCosts::default(), spent: Duration::ZERO }
     }
 

@@ -58,16 +58,16 @@ fn gates_and_lookups_agree() {
             let table = numbers(&mut random, 50 * hidden, 1.0, dtype);
             let matrix = cuda.matrix(&[host_matrix(&table, [50, hidden], dtype)]).unwrap();
             let scene = Scene::new(&[(0, tokens), (3, 2)], 16, &mut random);
-            let step = staged(cuda, &scene.batch);
+            let device_batch = staged(cuda, &scene.batch);
             let mut out = poisoned(cuda, tokens + 2, hidden);
-            ops::embedding(cuda, &mut out, &matrix, &step);
+            ops::embedding(cuda, &mut out, &matrix, &device_batch);
             let ids = &scene.batch.token_ids;
             let expected: Vec<f32> =
                 ids.iter().flat_map(|&id| &table[id as usize * hidden..][..hidden]).copied().collect();
             assert_eq!(cuda.read(&out).unwrap(), expected, "embedding {what}");
 
             let mut last = poisoned(cuda, 2, hidden);
-            ops::gather(cuda, &mut last, &out, &step);
+            ops::gather(cuda, &mut last, &out, &device_batch);
             let expected = [&expected[(tokens - 1) * hidden..][..hidden], &expected[(tokens + 1) * hidden..]].concat();
             assert_eq!(cuda.read(&last).unwrap(), expected, "gather {what}");
         }

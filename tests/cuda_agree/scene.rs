@@ -2,7 +2,7 @@
 
 pub use crate::inputs::{Random, limits};
 use half::{bf16, f16};
-use nanovllm::backend::cuda::{Cuda, Step, Tensor, device_count};
+use nanovllm::backend::cuda::{Cuda, DeviceBatch, Tensor, device_count};
 use nanovllm::backend::{Backend, Coding, DType, HostBytes, HostMatrix, HostVector};
 use nanovllm::batch::{Batch, Sampling};
 
@@ -114,8 +114,8 @@ impl Scene {
     }
 }
 
-pub fn staged(cuda: &mut Cuda, batch: &Batch) -> Step {
-    let mut step = cuda.step(&limits(batch)).unwrap();
-    cuda.upload(&mut step, batch).unwrap();
-    step
+pub fn staged(cuda: &mut Cuda, batch: &Batch) -> DeviceBatch {
+    let mut device_batch = cuda.device_batch(&limits(batch)).unwrap();
+    cuda.upload(&mut device_batch, batch).unwrap();
+    device_batch
 }

@@ -2,7 +2,7 @@
 
 use crate::inputs::ended;
 use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
-use nanovllm::backend::cuda::{Chaining, Cuda, KvCache, Matrix, Step, Tensor, Vector, device_count};
+use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector, device_count};
 use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, QkNormRope};
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
@@ -11,7 +11,7 @@ use nanovllm::ops;
 /// A few layers of a random model, run op by op.
 struct Model {
     cache: KvCache,
-    step: Step,
+    device_batch: DeviceBatch,
     tensors: Vec<Tensor>,
     matrices: Vec<Matrix>,
     vectors: Vec<Vector>,
@@ -68,8 +68,8 @@ impl Model {
         tensors.push(poisoned(cuda, batch.rows(), HIDDEN));
         tensors.push(poisoned(cuda, batch.rows(), VOCAB));
         cuda.set_windows(SPECS.map(|spec| spec.window));
-        let step = staged(cuda, &batch);
-        Model { cache, step, tensors, matrices: matrices.into(), vectors, batch }
+        let device_batch = staged(cuda, &batch);
+        Model { cache, device_batch, tensors, matrices: matrices.into(), vectors, batch }
     }
 
     fn launch(&mut self, cuda: &mut Cuda) {
@@ -80,13 +80,21 @@ impl Model {
             unreachable!()
         };
         let [norm, rope] = &self.vectors[..] else { unreachable!() };
-        ops::embedding(cuda, residual, embedding, &self.step);
+        ops::embedding(cuda, residual, embedding, &self.device_batch);
         ops::rms_norm(cuda, normed, residual, norm, 1e-6);
         for layer in 0..6 {
             let spec = &SPECS[layer % 2];
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
-            ops::rope_and_cache(cuda, spec, qkv, QkNormRope { norm: None, rope }, &mut self.cache, 0, &self.step);
-            ops::attention(cuda, spec, attended, qkv, &self.cache, 0, &self.step);
+            ops::rope_and_cache(
+                cuda,
+                spec,
+                qkv,
+                QkNormRope { norm: None, rope },
+                &mut self.cache,
+                0,
+                &self.device_batch,
+            );
+            ops::attention(cuda, spec, attended, qkv, &self.cache, 0, &self.device_batch);
             ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
             ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * WIDTH);
@@ -94,14 +102,14 @@ impl Model {
             ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
             ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
         }
-        ops::gather(cuda, last, normed, &self.step);
+        ops::gather(cuda, last, normed, &self.device_batch);
         ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);
     }
 
     fn results(&mut self, cuda: &mut Cuda) -> (Vec<u32>, Vec<u32>) {
-        ops::sample(cuda, &mut self.step, &self.tensors[8]);
-        ended(cuda, &mut self.step);
-        let tokens = cuda.results(&self.step).tokens.to_vec();
+        ops::sample(cuda, &mut self.device_batch, &self.tensors[8]);
+        ended(cuda, &mut self.device_batch);
+        let tokens = cuda.results(&self.device_batch).tokens.to_vec();
         (tokens, cuda.read(&self.tensors[8]).unwrap().iter().map(|v| v.to_bits()).collect())
     }
 }
@@ -147,10 +155,10 @@ fn a_graph_serves_later_batches_and_rows_that_only_pad() {
                     _ => batch.block_table(row)[position / 16] * 16 + position as u32 % 16,
                 };
             }
-            cuda.upload(&mut model.step, &batch).unwrap();
+            cuda.upload(&mut model.device_batch, &batch).unwrap();
             model.launch(cuda);
             let eager = model.results(cuda);
-            cuda.upload(&mut model.step, &batch).unwrap();
+            cuda.upload(&mut model.device_batch, &batch).unwrap();
             graph.launch().unwrap();
             let replayed = model.results(cuda);
             assert_eq!(eager.0[..real], replayed.0[..real], "{contexts:?}");

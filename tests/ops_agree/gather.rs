@@ -37,9 +37,9 @@ impl Op for Embedding {
     fn computed<B: Column>(backend: &mut B, case: &Table) -> Vec<f32> {
         let (parts, batch) = table(case);
         let table = backend.matrix(&parts).unwrap();
-        let step = uploaded(backend, &batch);
+        let device_batch = uploaded(backend, &batch);
         let mut out = backend.poisoned(case.tokens, case.hidden);
-        ops::embedding(backend, &mut out, &table, &step);
+        ops::embedding(backend, &mut out, &table, &device_batch);
         backend.read(&out)
     }
 }
@@ -89,10 +89,10 @@ impl Op for Gather {
 
     fn computed<B: Column>(backend: &mut B, case: &Picks) -> Vec<f32> {
         let (x, batch) = picks(case);
-        let step = uploaded(backend, &batch);
+        let device_batch = uploaded(backend, &batch);
         let x = backend.filled(&x, case.hidden);
         let mut out = backend.poisoned(case.sampled.len() + case.read.len(), case.hidden);
-        ops::gather(backend, &mut out, &x, &step);
+        ops::gather(backend, &mut out, &x, &device_batch);
         backend.read(&out)
     }
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::disjoint::Disjoint;
-use super::{Cpu, Matrix, Step, Tensor};
+use super::{Cpu, DeviceBatch, Matrix, Tensor};
 use crate::batch::TokenId;
 
 /// The specification.
@@ -13,9 +13,9 @@ pub fn reference(out: &mut [f32], table: &Matrix, token_ids: &[TokenId]) {
     }
 }
 
-pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, step: &Step) {
+pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
     let hidden = table.cols();
-    let tokens = &step.batch.token_ids;
+    let tokens = &device_batch.batch.token_ids;
     let out = Disjoint::new(out.values_mut());
     cpu.for_rows(tokens.len(), hidden, &|rows| {
         for (row, &token) in rows.clone().zip(&tokens[rows]) {
