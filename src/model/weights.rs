@@ -3,7 +3,7 @@
 //! Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
 use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, filled};
 use crate::log::{self, Level};
 use crate::model::names::Names;
 use crate::model::source::{Source, Tensors};
@@ -227,7 +227,7 @@ fn convert(bytes: &[u8], from: Coding, to: Coding, cols: usize) -> Result<HostBy
     let len = bytes.len() / row_bytes * to.row_bytes(cols);
     let refused = |_| Error::OutOfMemory { what: "converted weights", bytes: len as u64, knob: "dtype conversion" };
     let mut map = MmapMut::map_anon(len).map_err(refused)?;
-    let mut numbers = vec![0.0; cols];
+    let mut numbers = filled(0.0, cols, "a row of converted weights", "dtype conversion")?;
     for (to_row, row) in map.chunks_exact_mut(to.row_bytes(cols).max(1)).zip(bytes.chunks_exact(row_bytes)) {
         from.decode(row, &mut numbers);
         to.encode(numbers.iter().copied(), to_row);
