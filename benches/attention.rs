@@ -86,8 +86,8 @@ fn measure(cpu: &mut Cpu, spec: &AttentionSpec, rows: usize, new: usize, context
         batch.sampled_tokens.push(batch.tokens() as u32 - 1);
         batch.sampling.push(Sampling::GREEDY);
     }
-    let mut step = cpu.step(&limits).unwrap();
-    cpu.upload(&mut step, &batch).unwrap();
+    let mut device_batch = cpu.device_batch(&limits).unwrap();
+    cpu.upload(&mut device_batch, &batch).unwrap();
     let mut qkv = cpu.tensor(rows * new, COLS).unwrap();
     qkv.set_rows(rows * new);
     qkv.values_mut().iter_mut().enumerate().for_each(|(i, v)| *v = (i * 31 % 97) as f32 / 97.0 - 0.5);
@@ -99,7 +99,7 @@ fn measure(cpu: &mut Cpu, spec: &AttentionSpec, rows: usize, new: usize, context
     while times.len() < 3 || (begin.elapsed().as_millis() < 700 && times.len() < 200) {
         let pass = Instant::now();
         for layer in 0..LAYERS {
-            ops::attention(cpu, spec, &mut out, &qkv, &cache, layer, &step);
+            ops::attention(cpu, spec, &mut out, &qkv, &cache, layer, &device_batch);
         }
         times.push(pass.elapsed().as_secs_f64() * 1e6 / LAYERS as f64);
     }

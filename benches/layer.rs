@@ -4,7 +4,7 @@
 //! are medians over passes through eight layers, so that weights are read from memory; the minimum is printed too.
 
 use nanovllm::backend::cpu::{Cpu, Isa, Tensor};
-use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, HostTensor, KvShape, QkNormRope};
+use nanovllm::backend::{AttentionSpec, Backend, Coding, DType, HeadNorm, HostBytes, HostMatrix, KvShape, QkNormRope};
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn main() {
 /// Activations and weights of some layers.
 struct Layers {
     cpu: Cpu,
-    step: <Cpu as Backend>::Step,
+    device_batch: <Cpu as Backend>::DeviceBatch,
     cache: <Cpu as Backend>::KvCache,
     rope: Box<[f32]>,
     norm: Box<[f32]>,
@@ -68,8 +68,8 @@ impl Layers {
     fn new(threads: usize, isa: Isa, tokens: usize) -> Layers {
         let mut cpu = Cpu::new(threads, isa);
         let limits = BatchLimits { tokens, rows: 1, model_len: tokens, block_size: KV.block_size };
-        let mut step = cpu.step(&limits).unwrap();
-        cpu.upload(&mut step, &batch(&limits)).unwrap();
+        let mut device_batch = cpu.device_batch(&limits).unwrap();
+        cpu.upload(&mut device_batch, &batch(&limits)).unwrap();
         let weights = (0..LAYERS).map(|layer| {
             [(QKV, HIDDEN), (HIDDEN, QUERY), (2 * INTERMEDIATE, HIDDEN), (HIDDEN, INTERMEDIATE)]
                 .map(|(rows, cols)| cpu.matrix(&[noise(layer as u64 + 1, rows, cols)]).unwrap())
@@ -94,7 +94,7 @@ impl Layers {
             norm: vec![1.0; HIDDEN].into(),
             head_norm: vec![1.0; KV.head_dim].into(),
             weights,
-            step,
+            device_batch,
             cpu,
         }
     }
@@ -126,7 +126,7 @@ impl Layers {
     }
 
     fn layer(&mut self, layer: usize, note: &mut impl FnMut(&'static str, Duration)) {
-        let Layers { cpu, step, cache, rope, norm, head_norm, residual, delta, normed, .. } = self;
+        let Layers { cpu, device_batch, cache, rope, norm, head_norm, residual, delta, normed, .. } = self;
         let Layers { weights, qkv, attended, gate_up, gated, .. } = self;
         let [to_qkv, to_hidden, to_gate_up, down] = &weights[layer];
         let mut timed = |name, op: &mut dyn FnMut()| {
@@ -139,9 +139,9 @@ impl Layers {
         timed("rope_and_cache", &mut || {
             let norms = HeadNorm { query: &*head_norm, key: &*head_norm, eps: EPS };
             let transform = QkNormRope { norm: Some(norms), rope };
-            ops::rope_and_cache(cpu, &SPEC, qkv, transform, cache, layer, step);
+            ops::rope_and_cache(cpu, &SPEC, qkv, transform, cache, layer, device_batch);
         });
-        timed("attention", &mut || ops::attention(cpu, &SPEC, attended, qkv, cache, layer, step));
+        timed("attention", &mut || ops::attention(cpu, &SPEC, attended, qkv, cache, layer, device_batch));
         timed("linear output", &mut || ops::linear(cpu, delta, attended, to_hidden, None, 0..HIDDEN));
         timed("add_rms_norm", &mut || ops::add_rms_norm(cpu, normed, residual, delta, norm, EPS));
         timed("linear gate_up", &mut || ops::linear(cpu, gate_up, normed, to_gate_up, None, 0..2 * INTERMEDIATE));
@@ -165,7 +165,7 @@ fn batch(limits: &BatchLimits) -> Batch {
 }
 
 /// Small bf16 numbers of both signs.
-fn noise(seed: u64, rows: usize, cols: usize) -> HostTensor {
+fn noise(seed: u64, rows: usize, cols: usize) -> HostMatrix {
     let mut state = seed;
     let mut bytes = vec![0; rows * cols * 2];
     for pair in bytes.as_chunks_mut::<4>().0 {
@@ -173,5 +173,5 @@ fn noise(seed: u64, rows: usize, cols: usize) -> HostTensor {
         // A sign, an exponent below that of 1/16, and a mantissa.
         *pair = ((state >> 32) as u32 & 0x80ff_80ff | 0x3d00_3d00).to_le_bytes();
     }
-    HostTensor::owned(bytes.into(), DType::Bf16, vec![rows, cols])
+    HostMatrix::new(HostBytes::owned(bytes.into()), Coding::Bf16, rows, cols)
 }

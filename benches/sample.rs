@@ -41,12 +41,12 @@ fn main() {
                     batch.sampled_tokens.push(row);
                     batch.sampling.push(Sampling { position: row, ..*sampling });
                 }
-                let mut step = cpu.step(&limits).unwrap();
-                cpu.upload(&mut step, &batch).unwrap();
+                let mut device_batch = cpu.device_batch(&limits).unwrap();
+                cpu.upload(&mut device_batch, &batch).unwrap();
                 let least = (0..30)
                     .map(|_| {
                         let begin = Instant::now();
-                        ops::sample(&mut cpu, &mut step, &logits);
+                        ops::sample(&mut cpu, &mut device_batch, &logits);
                         begin.elapsed().as_secs_f64() * 1e6 / ROWS as f64
                     })
                     .fold(f64::INFINITY, f64::min);

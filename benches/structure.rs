@@ -9,6 +9,7 @@
 
 use nanovllm::engine::structure::{Follower, Structure, Structures, Wanted};
 use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};
+use nanovllm::runner::source::Source;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,7 +99,11 @@ fn share(sorted: &[f64], part: f64) -> f64 {
 fn main() {
     let folder = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models/demo"));
-    let tokenizer = Arc::new(Tokenizer::open(&folder).expect("a tokenizer.json").expect("a tokenizer.json"));
+    let tokenizer = Arc::new(
+        Tokenizer::open(&Source::open(&folder).expect("a folder"))
+            .expect("a tokenizer.json")
+            .expect("a tokenizer.json"),
+    );
     let vocab_size = tokenizer.vocab_size();
     let structures = Structures::new(Some(tokenizer.clone()), vocab_size);
     let started = Instant::now();

@@ -204,7 +204,7 @@ pub enum Error {
         /// The architecture in config.json.
         found: String,
         /// The architectures that this library supports.
-        known: &'static [&'static str],
+        known: Vec<&'static str>,
     },
     /// The model has a setting that this library does not support, such as an unknown rope_scaling.
     UnsupportedModel {
@@ -237,6 +237,13 @@ pub enum Error {
         name: String,
         /// Its type as the file spells it.
         found: String,
+    },
+    /// A part of the decoder has a tensor that nothing reads.
+    UnreadTensor {
+        /// The first of them by name.
+        name: String,
+        /// How many there are besides it.
+        others: usize,
     },
     /// The KV cache budget does not hold one block.
     KvCacheTooSmall {
@@ -358,7 +365,7 @@ impl fmt::Display for Error {
                 write!(f, "architecture {found} is not supported; supported architectures: {}", known.join(", "))
             }
             Error::UnsupportedModel { setting, value, supported } => {
-                write!(f, "config.json: {setting} is {value}, but this library supports {supported}")
+                write!(f, "config.json: {setting} is {value}, which is not supported: it must be {supported}")
             }
             Error::MissingTensor { name, shape } => {
                 write!(f, "tensor {name} of shape {shape:?} is missing from the model folder")
@@ -368,6 +375,14 @@ impl fmt::Display for Error {
             }
             Error::TensorDtype { name, found } => {
                 write!(f, "tensor {name} has type {found}, but only BF16, F16 and F32 are supported")
+            }
+            Error::UnreadTensor { name, others } => {
+                let more =
+                    if *others > 0 { format!(", nor would {others} others of the decoder") } else { String::new() };
+                write!(
+                    f,
+                    "tensor {name} would not be read{more}: the weights are not those of config.json, or the model computes more than its class says"
+                )
             }
             Error::KvCacheTooSmall { bytes, block_bytes } => write!(
                 f,

@@ -117,6 +117,8 @@ pub const WEIGHT_FILES: usize = 1024;
 pub const WEIGHT_HEADER_BYTES: u64 = 8 << 20;
 /// Tensors of a model.
 pub const TENSORS: usize = 1 << 16;
+/// Layers of a model. The largest of published models has 126.
+pub const LAYERS: usize = 1024;
 /// Query heads of a model, and so key and value heads.
 pub const HEADS: usize = 1 << 14;
 /// Tokens of one sequence where max_model_len is not set and config.json says more.
@@ -175,4 +177,19 @@ pub const TEXT_PIECE_BYTES: usize = 4 << 20;
 /// [`Error::Limit`].
 pub fn at_most(field: &'static str, found: usize, limit: usize, name: &'static str) -> Result<()> {
     if found > limit { Err(Error::Limit { field, found, limit, name }) } else { Ok(()) }
+}
+
+/// At least as many as there are values in a JSON text, each of which takes some hundred bytes however short it is written.
+pub fn json_values(text: &str) -> usize {
+    let (mut values, mut in_string, mut is_escaped) = (0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' | b',' | b':' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values
 }

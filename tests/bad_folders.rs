@@ -1,77 +1,30 @@
 //! A model folder that is not right is refused with an error that says what is wrong, and where.
 
 mod driver;
+mod scratch_folder;
 
 use driver::{config, golden};
 use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::error::Error;
 use nanovllm::log::{self, Level};
+use nanovllm::runner::source::Source;
 use nanovllm::runner::{self, KvBudget, Loading, ModelInfo, RunnerConfig};
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use safetensors::tensor::Dtype;
+use scratch_folder::Folder;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const WHOLE: &str = "llama-f32-gqa1";
 const SHARDED: &str = "qwen2-f32-tied-sharded";
 const FIRST_SHARD: &str = "model-00001-of-00003.safetensors";
 
-/// A copy of a golden folder that a test may spoil; gone when the test ends.
-struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    fn copy(case: &str, test: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("nanovllm-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        for entry in fs::read_dir(golden(case)).unwrap() {
-            let entry = entry.unwrap();
-            fs::copy(entry.path(), path.join(entry.file_name())).unwrap();
-        }
-        Folder { path }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.path.join(name)
-    }
-
-    fn edit_json(&self, name: &str, edit: impl FnOnce(&mut Value)) {
-        let mut value = serde_json::from_slice(&fs::read(self.file(name)).unwrap()).unwrap();
-        edit(&mut value);
-        fs::write(self.file(name), value.to_string()).unwrap();
-    }
-
-    /// Rewrites model.safetensors with other tensors.
-    fn edit_tensors(&self, edit: impl FnOnce(&mut BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>)) {
-        let path = self.file("model.safetensors");
-        let bytes = fs::read(&path).unwrap();
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let owned = |view: TensorView| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
-        let mut tensors = file.iter().map(|(name, view)| (name.to_owned(), owned(view))).collect();
-        edit(&mut tensors);
-        let views = tensors
-            .iter()
-            .map(|(name, (dtype, shape, data))| (name.clone(), TensorView::new(*dtype, shape.clone(), data).unwrap()));
-        serialize_to_file(views, None, &path).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
 fn open_with(folder: &Path, config: &RunnerConfig) -> Result<ModelInfo, Error> {
     let go_on = &mut |_| ControlFlow::Continue(());
-    runner::cpu::open(folder, config, Cpu::new(1, Isa::Portable), go_on).map(|(_, info)| info)
+    runner::cpu::open(&Source::open(folder)?, config, Cpu::new(1, Isa::Portable), go_on).map(|(_, info)| info)
 }
 
 fn refusal(folder: &Path) -> Error {
@@ -102,7 +55,22 @@ fn a_path_that_leads_nowhere() {
 
 #[test]
 fn a_path_to_a_file() {
-    assert_file(refusal(&golden(WHOLE).join("config.json")), "config.json", "not a folder");
+    assert_file(refusal(&golden(WHOLE).join("config.json")), "config.json", "is a file, but must be a model folder");
+}
+
+#[test]
+fn a_gguf_file_is_told_from_a_folder() {
+    let folder = Folder::copy(WHOLE, "gguf");
+    fs::write(folder.file("model-Q4_K_M.GGUF"), "GGUF").unwrap();
+    assert_file(
+        refusal(&folder.file("model-Q4_K_M.GGUF")),
+        "model-Q4_K_M.GGUF",
+        "is a GGUF file, but must be a model folder",
+    );
+    assert!(open_with(&folder.path, &config()).is_ok(), "one beside the model is left alone");
+    fs::remove_file(folder.file("config.json")).unwrap();
+    let words = "is missing from the model folder, which holds model-Q4_K_M.GGUF: GGUF files are not read";
+    assert_file(refusal(&folder.path), "config.json", words);
 }
 
 #[test]
@@ -211,13 +179,19 @@ fn an_unknown_architecture_is_told_the_known_ones() {
 #[test]
 fn a_config_that_promises_more_layers_than_there_are() {
     let folder = Folder::copy(WHOLE, "layers");
-    folder.edit_json("config.json", |config| {
-        config["num_hidden_layers"] = json!(16_000_000);
-        config["layer_types"] = Value::Null;
-    });
+    let promise = |layers| {
+        folder.edit_json("config.json", |config| {
+            config["num_hidden_layers"] = json!(layers);
+            config["layer_types"] = Value::Null;
+        });
+    };
+    promise(1024);
     let config = RunnerConfig { kv_budget: KvBudget::Bytes(1 << 40), ..config() };
     let error = open_with(&folder.path, &config).unwrap_err();
     assert!(matches!(&error, Error::MissingTensor { name, .. } if name.contains("layers.2.")), "{error}");
+    promise(16_000_000);
+    let error = open_with(&folder.path, &config).unwrap_err();
+    assert_file(error, "config.json", "num_hidden_layers is 16000000, but must be at most 1024");
 }
 
 #[test]
@@ -244,9 +218,8 @@ fn a_config_with_sizes_beyond_reason() {
 #[test]
 fn a_config_whose_sizes_multiply_beyond_all_numbers() {
     let folder = Folder::copy(WHOLE, "overflow");
-    let most = 1 << 24;
     folder.edit_json("config.json", |config| {
-        config["num_hidden_layers"] = json!(most);
+        config["num_hidden_layers"] = json!(1024);
         config["num_attention_heads"] = json!(1 << 14);
         config["num_key_value_heads"] = json!(1 << 14);
         config["head_dim"] = json!(512);
@@ -255,7 +228,7 @@ fn a_config_whose_sizes_multiply_beyond_all_numbers() {
     for kv_block_size in [1, 16, 1024] {
         let config = RunnerConfig { kv_block_size: Some(kv_block_size), ..config() };
         let error = open_with(&folder.path, &config).unwrap_err();
-        assert!(matches!(error, Error::KvCacheTooSmall { block_bytes, .. } if block_bytes >= 1 << 50), "{error}");
+        assert!(matches!(error, Error::KvCacheTooSmall { block_bytes, .. } if block_bytes >= 1 << 36), "{error}");
     }
     folder.edit_json("config.json", |config| config["num_attention_heads"] = json!(1 << 15));
     assert_file(refusal(&folder.path), "config.json", "num_attention_heads is 32768, but must be at most 16384");
@@ -356,12 +329,68 @@ fn a_tensor_of_an_unsupported_type_is_named_with_its_type() {
 }
 
 #[test]
+fn a_tensor_of_the_decoder_that_is_not_read_is_named() {
+    let one = || (Dtype::F32, vec![1], vec![0; 4]);
+    let cases = [
+        ("model.layers.0.pre_feedforward_layernorm.weight", "of a layer that computes more"),
+        ("model.layers.1.mlp.up_proj.bias", "a bias that config.json does not switch on"),
+        ("model.layers.7.input_layernorm.weight", "of a layer that config.json does not have"),
+        ("model.norm.bias", "of a norm that is another"),
+        ("lm_head.bias", "of a head that adds it"),
+    ];
+    for (name, what) in cases {
+        let folder = Folder::copy(WHOLE, "unread");
+        folder.edit_tensors(|tensors| drop(tensors.insert(name.into(), one())));
+        match refusal(&folder.path) {
+            Error::UnreadTensor { name: found, others } => assert_eq!((found.as_str(), others), (name, 0), "{what}"),
+            other => panic!("{what}: {other}"),
+        }
+    }
+    let folder = Folder::copy(WHOLE, "unread-layers");
+    folder.edit_json("config.json", |config| {
+        config["num_hidden_layers"] = json!(1);
+        config["layer_types"] = Value::Null;
+    });
+    match refusal(&folder.path) {
+        Error::UnreadTensor { name, others } => {
+            assert_eq!((name.as_str(), others), ("model.layers.1.input_layernorm.weight", 8));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn codes_of_quantized_weights_are_named_with_the_file_that_describes_them() {
+    for (file, settings) in [
+        ("quantize_config.json", json!({"bits": 4, "group_size": 128, "desc_act": false})),
+        ("quant_config.json", json!({"w_bit": 4, "q_group_size": 128, "zero_point": true, "version": "GEMM"})),
+    ] {
+        let folder = Folder::copy(WHOLE, "codes");
+        fs::write(folder.file(file), settings.to_string()).unwrap();
+        folder.edit_tensors(|tensors| {
+            let quantized: Vec<String> = tensors.keys().filter(|name| name.contains("_proj.weight")).cloned().collect();
+            for name in quantized {
+                tensors.remove(&name);
+                tensors.insert(name.replace("weight", "qweight"), (Dtype::I32, vec![8], vec![0; 32]));
+            }
+        });
+        match refusal(&folder.path) {
+            Error::TensorDtype { name, found } => {
+                assert_eq!(name, "model.layers.0.self_attn.q_proj.qweight");
+                assert_eq!(found, format!("I32, codes of quantized weights that {file} describes"));
+            }
+            other => panic!("{file}: {other}"),
+        }
+    }
+}
+
+#[test]
 fn surplus_tensors_are_a_warning_that_names_them() {
     let folder = Folder::copy(WHOLE, "surplus");
     folder.edit_tensors(|tensors| {
         let one = (Dtype::F32, vec![1], vec![0; 4]);
         tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".into(), one.clone());
-        tensors.insert("model.layers.7.surplus.weight".into(), one);
+        tensors.insert("vision_tower.layers.7.surplus.weight".into(), one);
     });
     log::set_max_level(Some(Level::Warn));
     open_with(&folder.path, &config()).unwrap();
@@ -370,7 +399,7 @@ fn surplus_tensors_are_a_warning_that_names_them() {
     let warnings: Vec<&String> = messages.iter().filter(of_this_folder).collect();
     assert_eq!(warnings.len(), 1, "{messages:?}");
     assert!(warnings[0].contains("1 tensor"), "computed tables are no surplus: {}", warnings[0]);
-    assert!(warnings[0].contains("model.layers.7.surplus.weight"), "{}", warnings[0]);
+    assert!(warnings[0].contains("vision_tower.layers.7.surplus.weight"), "{}", warnings[0]);
 }
 
 #[test]
@@ -439,8 +468,9 @@ fn progress_rises_to_one_and_a_break_cancels() {
         heard.push(fraction);
         ControlFlow::Continue(())
     };
-    runner::cpu::open(&golden(SHARDED), &config(), cpu(), &mut listen).unwrap();
+    let source = Source::open(&golden(SHARDED)).unwrap();
+    runner::cpu::open(&source, &config(), cpu(), &mut listen).unwrap();
     assert!(heard.is_sorted() && heard.len() >= 3 && heard.last() == Some(&1.0), "{heard:?}");
-    let cancelled = runner::cpu::open(&golden(SHARDED), &config(), cpu(), &mut |_| ControlFlow::Break(()));
+    let cancelled = runner::cpu::open(&source, &config(), cpu(), &mut |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(Error::Cancelled)));
 }

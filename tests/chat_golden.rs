@@ -4,6 +4,7 @@
 
 use nanovllm::engine::chat_template::ChatTemplate;
 use nanovllm::error::Error;
+use nanovllm::runner::source::Source;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,8 @@ fn every_template_renders_every_conversation_as_transformers_does() {
     for case in golden["cases"].as_array().expect("cases") {
         let name = |key: &str| case[key].as_str().expect("a name");
         if opened.as_ref().is_none_or(|(template, _)| template != name("template")) {
-            let template = ChatTemplate::open(&model_folder(name("template"))).expect("a good template");
+            let template = ChatTemplate::open(&Source::open(&model_folder(name("template"))).expect("a folder"))
+                .expect("a good template");
             opened = template.map(|template| (name("template").to_string(), template));
         }
         let (_, template) = opened.as_ref().expect("a template");

@@ -20,6 +20,7 @@ use nanovllm::engine::structure::Structure;
 use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::error::Error;
 use nanovllm::runner::pass_runner::PassRunner;
+use nanovllm::runner::source::Source;
 use nanovllm::runner::{self, Device, KvBudget, Launching, Rounding, RunnerConfig};
 use reference::{HALF_PRECISION, Reference, distance, follow, lead};
 use std::ops::ControlFlow;
@@ -30,6 +31,8 @@ use std::time::Duration;
 const CASES: &[&str] = &[
     "llama-bf16-head80-gqa1",
     "llama-f16-head64-llama3",
+    "mistral-bf16-window24-head128",
+    "mistral-f16-no-window",
     "qwen2-bf16-head96-gqa7",
     "qwen2-f16-head128",
     "qwen3-bf16-head128",
@@ -63,7 +66,8 @@ fn config() -> RunnerConfig {
 }
 
 fn open(name: &str, config: &RunnerConfig) -> (PassRunner<Cuda>, BatchLimits) {
-    let (runner, info) = runner::cuda::open(&golden(name), config, 0, &mut |_| ControlFlow::Continue(()))
+    let source = Source::open(&golden(name)).unwrap();
+    let (runner, info) = runner::cuda::open(&source, config, 0, &mut |_| ControlFlow::Continue(()))
         .unwrap_or_else(|e| panic!("{name}: {e}"));
     (runner, info.limits)
 }

@@ -49,6 +49,7 @@ fn embeddings_are_those_of_transformers() {
     let cases = [
         ("llama-f32-llama3", None),
         ("llama-bf16-sharded-gqa8", None),
+        ("mistral-f32-window16", None),
         ("qwen2-f16-head128", None),
         ("qwen2-f32-tied-sharded", None),
         ("qwen3-bf16-tied-gqa2", None),

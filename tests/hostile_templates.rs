@@ -8,6 +8,7 @@ mod silence;
 
 use nanovllm::engine::chat_template::ChatTemplate;
 use nanovllm::error::Error;
+use nanovllm::runner::source::Source;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,7 +126,7 @@ const MESSAGES: &str = r#"[{"role": "system", "content": "s"}, {"role": "user", 
 
 /// Opens and renders, and says what came of it.
 fn attempt(folder: &Path, messages: &str, options: &str) -> Result<String, Error> {
-    match ChatTemplate::open(folder)? {
+    match ChatTemplate::open(&Source::open(folder)?)? {
         Some(template) => {
             let first = template.render(messages, options);
             let again = template.render(MESSAGES, r#"{"again": true}"#);
@@ -179,7 +180,7 @@ fn no_template_and_no_message_takes_the_host_down() {
 fn mean_messages() -> Vec<String> {
     let reasoning = include_str!("golden/text/chat/templates/reasoning_tools.jinja");
     let folder = folder("good", reasoning);
-    let template = ChatTemplate::open(&folder).expect("a good template").expect("a template");
+    let template = ChatTemplate::open(&Source::open(&folder).unwrap()).expect("a good template").expect("a template");
     let good = template.render(MESSAGES, "").expect("a text");
     let message = |content: &str| format!(r#"{{"role": "user", "content": {content}}}"#);
     let text = |bytes: usize| format!("\"{}\"", "a".repeat(bytes));

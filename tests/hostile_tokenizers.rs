@@ -6,6 +6,7 @@ mod silence;
 
 use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, TextStream, Tokenizer};
 use nanovllm::error::Error;
+use nanovllm::runner::source::Source;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeSet;
 use std::fs;
@@ -220,7 +221,7 @@ impl Folder {
 
     fn open(&self, json: &[u8]) -> Result<Tokenizer, Error> {
         fs::write(self.0.join("tokenizer.json"), json).unwrap();
-        Tokenizer::open(&self.0).map(|tokenizer| tokenizer.expect("a file"))
+        Tokenizer::open(&Source::open(&self.0).unwrap()).map(|tokenizer| tokenizer.expect("a file"))
     }
 }
 
@@ -358,7 +359,7 @@ fn a_text_that_is_too_long_is_refused_in_the_time_that_its_limit_takes() {
     let sentences = "The engine answers questions about prime numbers, in order. ".repeat(180_000);
     let letters = "a".repeat(10 << 20);
     for name in ["byte_level", "byte_level_bos", "sentencepiece", "metaspace", "wordpiece"] {
-        let tokenizer = Tokenizer::open(&golden.join(name)).unwrap().unwrap();
+        let tokenizer = Tokenizer::open(&Source::open(&golden.join(name)).unwrap()).unwrap().unwrap();
         for text in [&sentences, &letters] {
             let (refused, time, bytes) = measured(|| tokenizer.encode_within(text, ALL[0], 4096));
             match refused {
@@ -382,7 +383,7 @@ fn a_long_text_has_the_tokens_of_its_parts_and_takes_little_memory() {
     let part = "Words, and more.\n\n  It's 2026: e\u{301}t\u{e9} 日本語。ひらがな、カタカナ <|im_end|>x ,y\u{1F600} .\r\n\t done";
     let repeated = part.repeat(3 << 20 >> 7);
     for name in ["byte_level", "byte_level_bos"] {
-        let tokenizer = Tokenizer::open(&golden.join(name)).unwrap().unwrap();
+        let tokenizer = Tokenizer::open(&Source::open(&golden.join(name)).unwrap()).unwrap().unwrap();
         for encoding in ALL {
             let (tokens, time, bytes) = measured(|| tokenizer.encode(&repeated, encoding).unwrap());
             let bare = Encoding { added: AddedTokens::Omit, ..encoding };
@@ -401,7 +402,7 @@ fn a_text_in_one_piece_takes_some_hundred_bytes_for_each_of_its_own() {
     let _alone = ALONE.lock().unwrap_or_else(|failed| failed.into_inner());
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text");
     for name in ["byte_level", "byte_level_bos", "sentencepiece", "metaspace", "wordpiece"] {
-        let tokenizer = Tokenizer::open(&golden.join(name)).unwrap().unwrap();
+        let tokenizer = Tokenizer::open(&Source::open(&golden.join(name)).unwrap()).unwrap().unwrap();
         for part in ["a", " ", ".", " a", "The answer to 42 is, in short: no. ", "\u{1F600}"] {
             let text = part.repeat((256 << 10) / part.len());
             let (tokens, time, bytes) = measured(|| tokenizer.encode(&text, ALL[0]));

@@ -10,7 +10,7 @@ use nanovllm::runner::{Runner, RunnerConfig};
 use std::time::{Duration, Instant};
 
 /// One of each number type and family, so that every kernel's rounding is in it.
-const MODELS: &[&str] = &["qwen3-bf16-head128", "qwen2-f16-old-keys", "llama-f32-llama3"];
+const MODELS: &[&str] = &["qwen3-bf16-head128", "qwen2-f16-old-keys", "llama-f32-llama3", "mistral-f32-window16"];
 const TOKENS: usize = 12;
 
 fn prompt(len: usize, seed: u32) -> Vec<TokenId> {

@@ -11,6 +11,7 @@ use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
 use nanovllm::engine::structure::Structure;
 use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
+use nanovllm::runner::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -40,7 +41,7 @@ fn shape(rows: usize, blocks: usize, depth: usize) -> Shape {
 /// A fake model that spells its tokens as the demo model does.
 fn open(shape: Shape, prefix_cache: PrefixCache) -> Engine {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo");
-    let tokenizer = Tokenizer::open(&folder).unwrap().unwrap();
+    let tokenizer = Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap();
     Engine::with_tokenizer(load(shape), EngineLimits { max_queue: None, prefix_cache, seed: SEED }, tokenizer)
 }
 
@@ -276,9 +277,9 @@ fn every_kind_of_tokenizer_serves_also_when_the_model_has_more_tokens_or_fewer()
     let folder = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text").join(name);
     for name in ["byte_level", "byte_level_bos", "sentencepiece"] {
         let folder = folder(name);
-        let known = Tokenizer::open(&folder).unwrap().unwrap().vocab_size();
+        let known = Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap().vocab_size();
         for vocab in [known, known + 100, known - 40] {
-            let tokenizer = Tokenizer::open(&folder).unwrap().unwrap();
+            let tokenizer = Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap();
             let mut engine = Engine::with_tokenizer(load(Shape { vocab, ..shape(8, 200, 1) }), limits, tokenizer);
             let checked = checked();
             for (i, (structure, _)) in (0..12).zip(checked.iter().cycle()) {
@@ -299,7 +300,7 @@ fn every_kind_of_tokenizer_serves_also_when_the_model_has_more_tokens_or_fewer()
         }
     }
     // One that has no token for a brace.
-    let tokenizer = Tokenizer::open(&folder("metaspace")).unwrap().unwrap();
+    let tokenizer = Tokenizer::open(&Source::open(&folder("metaspace")).unwrap()).unwrap().unwrap();
     let vocab = tokenizer.vocab_size();
     let mut engine = Engine::with_tokenizer(load(Shape { vocab, ..shape(8, 200, 1) }), limits, tokenizer);
     let add = |structure| {
@@ -372,7 +373,7 @@ fn a_structure_needs_a_tokenizer_that_tells_what_a_token_spells() {
     assert!(refused.to_string().contains("no tokenizer.json"), "{refused}");
 
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text/wordpiece");
-    let tokenizer = Tokenizer::open(&folder).unwrap().unwrap();
+    let tokenizer = Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap();
     let engine = Engine::with_tokenizer(load(shape(4, 80, 1)), limits, tokenizer);
     let refused = engine.front().add_request(Prompt::Tokens(&[1]), params(regex("a"), 1)).unwrap_err();
     assert!(refused.to_string().contains("what a single token spells"), "{refused}");

@@ -13,6 +13,7 @@ use nanovllm::engine::structure::Structure;
 use nanovllm::engine::tokenizer::Tokenizer;
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::limits;
+use nanovllm::runner::source::Source;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -25,7 +26,9 @@ const END: TokenId = 2045;
 fn open() -> Engine {
     let limits = BatchLimits { tokens: 24, rows: 8, model_len: 256, block_size: 4 };
     let shape = Shape { limits, blocks: 400, vocab: 2048, stages: 3, depth: 1 };
-    let tokenizer = Tokenizer::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo")).unwrap().unwrap();
+    let tokenizer = Tokenizer::open(&Source::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo")).unwrap())
+        .unwrap()
+        .unwrap();
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED };
     Engine::with_tokenizer(load(shape), limits, tokenizer)
 }

@@ -3,6 +3,7 @@
 //! The expected values lie in tests/golden/text with the scripts that made them.
 
 use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, TextStream, Tokenizer};
+use nanovllm::runner::source::Source;
 use serde_json::Value as Json;
 use std::path::PathBuf;
 
@@ -19,7 +20,8 @@ fn expected(path: &str) -> Vec<Json> {
 fn tokenizers() -> Vec<(String, Tokenizer, Json)> {
     let open = |case: Json| {
         let name = case["tokenizer"].as_str().expect("a name").to_string();
-        let tokenizer = Tokenizer::open(&golden(&name)).expect("a good file").expect("a file");
+        let tokenizer =
+            Tokenizer::open(&Source::open(&golden(&name)).expect("a folder")).expect("a good file").expect("a file");
         (name, tokenizer, case)
     };
     expected("tokenizers.json").into_iter().map(open).collect()

@@ -19,6 +19,7 @@ use nanovllm::backend::cpu::{Cpu, Isa, Pool};
 use nanovllm::backend::map_file;
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::runner::pass_runner::PassRunner;
+use nanovllm::runner::source::Source;
 use nanovllm::runner::{self, Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::fs;
 use std::ops::ControlFlow;
@@ -108,7 +109,8 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunne
         rounding: Rounding::Fastest,
         loading: Loading::Map,
     };
-    runner::cpu::open(folder, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()
+    let source = Source::open(folder).unwrap();
+    runner::cpu::open(&source, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 fn prompt(len: usize) -> Vec<TokenId> {

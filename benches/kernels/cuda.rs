@@ -1,7 +1,11 @@
 //! The rows of the table.
 
-use nanovllm::backend::cuda::{Chaining, Cuda, EventKind, KvCache, Matrix, Route, Step, Tensor, Vector, device_count};
-use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, HostTensor, KvShape, QkNormRope};
+use nanovllm::backend::cuda::{
+    Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count,
+};
+use nanovllm::backend::{
+    AttentionSpec, Backend, DType, HeadNorm, HostBytes, HostMatrix, HostVector, KvShape, QkNormRope,
+};
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::sync::Arc;
@@ -103,8 +107,12 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn random_tensor(shape: &[usize], seed: u64) -> HostTensor {
-    HostTensor::owned(Arc::from(noise(shape.iter().product(), seed)), DTYPE, shape.to_vec())
+fn random_matrix([rows, cols]: [usize; 2], seed: u64) -> HostMatrix {
+    HostMatrix::new(HostBytes::owned(Arc::from(noise(rows * cols, seed))), DTYPE.into(), rows, cols)
+}
+
+fn random_vector(len: usize, seed: u64) -> HostVector {
+    HostVector::new(HostBytes::owned(Arc::from(noise(len, seed))), DTYPE.into(), len)
 }
 
 /// Rows of `new` tokens each that attend to `context`.
@@ -145,12 +153,12 @@ impl Bench {
         tensor
     }
 
-    fn staged(&mut self, batch: &Batch) -> Step {
+    fn staged(&mut self, batch: &Batch) -> DeviceBatch {
         let limits =
             BatchLimits { tokens: batch.tokens(), rows: batch.rows(), model_len: batch.table_width, block_size: 1 };
-        let mut step = self.cuda.step(&limits).unwrap();
-        self.cuda.upload(&mut step, batch).unwrap();
-        step
+        let mut device_batch = self.cuda.device_batch(&limits).unwrap();
+        self.cuda.upload(&mut device_batch, batch).unwrap();
+        device_batch
     }
 
     /// Microseconds of one op, of which `launches` launches `count`.
@@ -186,7 +194,7 @@ impl Bench {
     }
 
     fn weights(&mut self, n: usize, k: usize, total_bytes: usize) -> Vec<Matrix> {
-        let tensor = random_tensor(&[n, k], (n + k) as u64);
+        let tensor = random_matrix([n, k], (n + k) as u64);
         let copies = (total_bytes / (2 * n * k)).clamp(1, 32);
         (0..copies).map(|_| self.cuda.matrix(std::slice::from_ref(&tensor)).unwrap()).collect()
     }
@@ -246,13 +254,13 @@ impl Bench {
             let layers = ((400e6 / bytes) as usize).clamp(2, 28);
             let cache = self.cache(&shape, blocks, layers, block_size);
             self.cuda.set_windows([window]);
-            let step = self.staged(&batch);
+            let device_batch = self.staged(&batch);
             let (qkv, mut out) = (self.tensor(rows, shape.qkv()), self.tensor(rows, shape.heads * shape.head_dim));
             for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
                 self.cuda.set_chaining(chaining);
                 let us = self.time(layers, |cuda| {
                     for layer in 0..layers {
-                        ops::attention(cuda, &spec, &mut out, &qkv, &cache, layer, &step);
+                        ops::attention(cuda, &spec, &mut out, &qkv, &cache, layer, &device_batch);
                     }
                 });
                 let name = format!(
@@ -279,12 +287,12 @@ impl Bench {
             let cache = self.cache(&shape, blocks, 1, 64);
             let spec = AttentionSpec { window, ..shape.attention() };
             self.cuda.set_windows([window]);
-            let step = self.staged(&batch);
+            let device_batch = self.staged(&batch);
             let tokens = batch.tokens();
             let (qkv, mut out) = (self.tensor(tokens, shape.qkv()), self.tensor(tokens, shape.heads * shape.head_dim));
             let us = self.time(4, |cuda| {
                 for _ in 0..4 {
-                    ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &step);
+                    ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
                 }
             });
             let attended = |position| position + 1 - spec.window_start(position);
@@ -336,8 +344,8 @@ impl Bench {
         for (shape, tokens) in [(SMALL, 1), (SMALL, 256), (SMALL, 16_384), (LARGE, 256), (LARGE, 16_384)] {
             let hidden = shape.hidden;
             let repeat = 20;
-            let weight = self.cuda.vector(&[random_tensor(&[hidden], 1)]).unwrap();
-            let norm = self.cuda.vector(&[random_tensor(&[shape.head_dim], 1)]).unwrap();
+            let weight = self.cuda.vector(&[random_vector(hidden, 1)]).unwrap();
+            let norm = self.cuda.vector(&[random_vector(shape.head_dim, 1)]).unwrap();
             let rope = self.cuda.table(&vec![0.5; 1024 * shape.head_dim]).unwrap();
             let (x, mut residual, mut out) =
                 (self.tensor(tokens, hidden), self.tensor(tokens, hidden), self.tensor(tokens, hidden));
@@ -346,7 +354,7 @@ impl Bench {
             let rows = if tokens > 1024 { 16 } else { tokens };
             let (batch, blocks) = batch_of(rows, tokens / rows, 1024, 64);
             let mut cache = self.cache(&shape, blocks, 1, 64);
-            let step = self.staged(&batch);
+            let device_batch = self.staged(&batch);
             let name = |op: &str| format!("small {op} {} x {}", tokens, shape.name);
             let row = (2 * tokens * hidden) as f64;
 
@@ -362,7 +370,7 @@ impl Bench {
                 for _ in 0..repeat {
                     let norm = Some(HeadNorm { query: &norm, key: &norm, eps: 1e-6 });
                     let transform = QkNormRope { norm, rope: &rope };
-                    ops::rope_and_cache(c, &shape.attention(), &mut qkv, transform, &mut cache, 0, &step);
+                    ops::rope_and_cache(c, &shape.attention(), &mut qkv, transform, &mut cache, 0, &device_batch);
                 }
             });
             self.line(&name("rope_and_cache"), us, (4 * tokens * shape.qkv()) as f64, 0.0);
@@ -382,8 +390,8 @@ impl Bench {
             ] {
                 let (mut batch, _) = batch_of(samples, 1, 64, 64);
                 batch.sampling.fill(sampling);
-                let mut step = self.staged(&batch);
-                let us = self.time(4, |cuda| (0..4).for_each(|_| ops::sample(cuda, &mut step, &logits)));
+                let mut device_batch = self.staged(&batch);
+                let us = self.time(4, |cuda| (0..4).for_each(|_| ops::sample(cuda, &mut device_batch, &logits)));
                 self.line(&format!("sample {samples}, {name}"), us, (2 * samples * SMALL.vocab) as f64, 0.0);
             }
             self.sampling_extras(samples, logits);
@@ -400,22 +408,23 @@ impl Bench {
                 batch.adjustments.extend(tokens.map(|token| Adjustment { token, uses: 1, bias: 0.0 }));
                 sampling.adjusted_end = batch.adjustments.len() as u32;
             }
-            let mut step = self.staged(&batch);
-            let us = self.time(4, |cuda| (0..4).for_each(|_| ops::process_logits(cuda, &mut step, &mut logits)));
+            let mut device_batch = self.staged(&batch);
+            let us =
+                self.time(4, |cuda| (0..4).for_each(|_| ops::process_logits(cuda, &mut device_batch, &mut logits)));
             self.line(&format!("adjust {samples} x {adjusted} tokens"), us, (32 * samples * adjusted) as f64, 0.0);
         }
         for ranked in [0, 20, 64] {
             let (mut batch, _) = batch_of(samples, 1, 64, 64);
             batch.sampling.iter_mut().for_each(|sampling| sampling.logprobs = ranked + 1);
-            let mut step = self.staged(&batch);
-            let us = self.time(4, |cuda| (0..4).for_each(|_| ops::logprobs(cuda, &mut step, &mut logits)));
+            let mut device_batch = self.staged(&batch);
+            let us = self.time(4, |cuda| (0..4).for_each(|_| ops::logprobs(cuda, &mut device_batch, &mut logits)));
             self.line(&format!("logprobs {samples}, top {ranked}"), us, (2 * samples * SMALL.vocab) as f64, 0.0);
         }
         let (mut batch, _) = batch_of(samples, 1, 64, 64);
         batch.masks = vec![0x5555_ffff; SMALL.vocab.div_ceil(32)];
         batch.sampling.iter_mut().for_each(|sampling| sampling.mask = 0);
-        let mut step = self.staged(&batch);
-        let us = self.time(4, |cuda| (0..4).for_each(|_| ops::sample(cuda, &mut step, &logits)));
+        let mut device_batch = self.staged(&batch);
+        let us = self.time(4, |cuda| (0..4).for_each(|_| ops::sample(cuda, &mut device_batch, &logits)));
         self.line(&format!("sample {samples}, temperature, masked"), us, (2 * samples * SMALL.vocab) as f64, 0.0);
     }
 
@@ -433,7 +442,7 @@ impl Bench {
                     dtype: DTYPE,
                 };
                 let mut cache = self.cuda.kv_cache(&cache_shape, blocks).unwrap();
-                let mut step = self.staged(&batch);
+                let mut device_batch = self.staged(&batch);
                 let widths = [
                     shape.hidden,
                     shape.hidden,
@@ -447,7 +456,7 @@ impl Bench {
                 let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| self.tensor(rows, cols)).collect();
                 for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
                     self.cuda.set_chaining(chaining);
-                    let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut step));
+                    let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
                     let weights = model.bytes(&shape);
                     let kv = (rows * context * 2 * shape.kv_heads * shape.head_dim * 2 * shape.layers) as f64;
                     self.line(&format!("step {} {rows} x {context}, {chaining:?}", shape.name), us, weights + kv, 0.0);
@@ -468,16 +477,16 @@ struct Model {
 
 impl Model {
     fn new(bench: &mut Bench, shape: Shape) -> Model {
-        let parts = shape.linears().map(|(_, n, k)| random_tensor(&[n, k], 5));
+        let parts = shape.linears().map(|(_, n, k)| random_matrix([n, k], 5));
         let cuda = &mut bench.cuda;
         Model {
             shape,
             layers: (0..shape.layers)
                 .map(|_| [0, 1, 2, 3].map(|i| cuda.matrix(std::slice::from_ref(&parts[i])).unwrap()))
                 .collect(),
-            embedding: cuda.matrix(&[random_tensor(&[shape.vocab, shape.hidden], 6)]).unwrap(),
-            norm: cuda.vector(&[random_tensor(&[shape.hidden], 7)]).unwrap(),
-            head_norm: cuda.vector(&[random_tensor(&[shape.head_dim], 8)]).unwrap(),
+            embedding: cuda.matrix(&[random_matrix([shape.vocab, shape.hidden], 6)]).unwrap(),
+            norm: cuda.vector(&[random_vector(shape.hidden, 7)]).unwrap(),
+            head_norm: cuda.vector(&[random_vector(shape.head_dim, 8)]).unwrap(),
             rope: cuda.table(&vec![0.7; 4096 * shape.head_dim]).unwrap(),
         }
     }
@@ -487,17 +496,17 @@ impl Model {
         (shape.layers * layer + 2 * shape.vocab * shape.hidden) as f64
     }
 
-    fn launch(&self, cuda: &mut Cuda, tensors: &mut [Tensor], cache: &mut KvCache, step: &mut Step) {
+    fn launch(&self, cuda: &mut Cuda, tensors: &mut [Tensor], cache: &mut KvCache, device_batch: &mut DeviceBatch) {
         let (shape, spec) = (&self.shape, self.shape.attention());
         let [residual, x, normed, qkv, attended, gate_up, gated, logits] = tensors else { unreachable!() };
-        ops::embedding(cuda, residual, &self.embedding, step);
+        ops::embedding(cuda, residual, &self.embedding, device_batch);
         ops::rms_norm(cuda, normed, residual, &self.norm, 1e-6);
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
             let norm = Some(HeadNorm { query: &self.head_norm, key: &self.head_norm, eps: 1e-6 });
             let transform = QkNormRope { norm, rope: &self.rope };
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
-            ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, step);
-            ops::attention(cuda, &spec, attended, qkv, cache, index, step);
+            ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, device_batch);
+            ops::attention(cuda, &spec, attended, qkv, cache, index, device_batch);
             ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
             ops::add_rms_norm(cuda, normed, residual, x, &self.norm, 1e-6);
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
@@ -506,6 +515,6 @@ impl Model {
             ops::add_rms_norm(cuda, normed, residual, x, &self.norm, 1e-6);
         }
         ops::linear(cuda, logits, normed, &self.embedding, None, 0..shape.vocab);
-        ops::sample(cuda, step, logits);
+        ops::sample(cuda, device_batch, logits);
     }
 }

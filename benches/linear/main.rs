@@ -9,7 +9,7 @@ mod ceilings;
 use ceilings::Unit;
 use memmap2::Mmap;
 use nanovllm::backend::cpu::{Cpu, Isa, Pool};
-use nanovllm::backend::{Backend, DType, HostTensor};
+use nanovllm::backend::{Backend, Coding, HostBytes, HostMatrix};
 use nanovllm::ops;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,10 +113,10 @@ fn weights() -> Arc<Mmap> {
 }
 
 /// The layer's weights at the `turn`-th place of all.
-fn matrix(layer: &Layer, weights: &Arc<Mmap>, turn: usize) -> HostTensor {
+fn matrix(layer: &Layer, weights: &Arc<Mmap>, turn: usize) -> HostMatrix {
     let bytes = layer.inputs * layer.outputs * 2;
     let start = turn % (WEIGHT_BYTES / bytes) * bytes;
-    HostTensor::mapped(weights.clone(), start..start + bytes, DType::Bf16, vec![layer.outputs, layer.inputs])
+    HostMatrix::new(HostBytes::mapped(weights.clone(), start..start + bytes), Coding::Bf16, layer.outputs, layer.inputs)
 }
 
 fn median_and_best_seconds(cpu: &mut Cpu, layer: &Layer, tokens: usize, weights: &Arc<Mmap>) -> (f64, f64) {

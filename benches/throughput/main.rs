@@ -17,6 +17,7 @@ use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::error::Result;
+use nanovllm::runner::source::Source;
 use nanovllm::runner::{self, Device, KvBudget, Launching, Loaded, Loading, Rounding, Runner, RunnerConfig};
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -159,7 +160,7 @@ fn open(folder: &Path, launching: Launching, rounding: Rounding, max_batched_tok
         rounding,
         loading: Loading::Map,
     };
-    let Loaded { runner, info } = runner::load(folder, &config, &mut |_| ControlFlow::Continue(()))?;
+    let Loaded { runner, info } = runner::load(&Source::open(folder)?, &config, &mut |_| ControlFlow::Continue(()))?;
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };
     Ok(Engine::with_runner(Loaded { runner: Box::new(Timed(runner)), info }, limits))
 }

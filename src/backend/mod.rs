@@ -10,19 +10,27 @@
 //! [`capture_pass`](Backend::capture_pass) stands for the ops up to the logits.
 
 mod attention_spec;
+mod coding;
 pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
 mod device;
-mod host_tensor;
+mod dtype;
+mod host_bytes;
+mod host_matrix;
+mod host_vector;
 pub mod lock;
 mod model_file;
 pub mod process;
 pub mod thread;
 
 pub use attention_spec::AttentionSpec;
+pub use coding::Coding;
 pub use device::{Defaults, DeviceMemory};
-pub use host_tensor::{DType, HostTensor};
+pub use dtype::DType;
+pub use host_bytes::HostBytes;
+pub use host_matrix::HostMatrix;
+pub use host_vector::HostVector;
 pub use model_file::{Loading, copy_file, map_file, read_file};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
@@ -53,7 +61,7 @@ pub trait Backend: Send {
     /// Keys and values of all layers. Per layer `[block][kv_head][K|V][block_size][head_dim]`
     type KvCache: Send;
     /// A batch where the device can read it, and the tokens sampled for it.
-    type Step: Send;
+    type DeviceBatch: Send;
     /// The ops of a pass up to its logits, recorded for a number of rows. [`Infallible`](std::convert::Infallible) where the
     /// device records none.
     type Graph: Send;
@@ -81,16 +89,17 @@ pub trait Backend: Send {
 
     /// A tensor that holds up to `capacity` rows of `cols` numbers.
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor<Self::Storage>>;
-    /// Weights stacked along their rows: `parts` share the number of columns. Not copied where the device can read the file's bytes.
-    fn matrix(&self, parts: &[HostTensor]) -> Result<Self::Matrix>;
+    /// Weights stacked along their rows: `parts` share the number of columns, and each has its own coding. Not copied where the
+    /// device can read the file's bytes.
+    fn matrix(&self, parts: &[HostMatrix]) -> Result<Self::Matrix>;
     /// Small weights stacked end to end, converted to f32.
-    fn vector(&self, parts: &[HostTensor]) -> Result<Self::Vector>;
+    fn vector(&self, parts: &[HostVector]) -> Result<Self::Vector>;
     /// A table computed on the host.
     fn table(&self, values: &[f32]) -> Result<Self::Vector>;
     /// Blocks for keys and values, not touched before they are used.
     fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<Self::KvCache>;
     /// Memory for the batches of all passes in flight, each of at most `limits`. `[DEPTH]`
-    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Self::Step>>;
+    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Self::DeviceBatch>>;
 
     /// Rows and columns of a weight matrix.
     fn matrix_shape(matrix: &Self::Matrix) -> (usize, usize);
@@ -99,22 +108,22 @@ pub trait Backend: Send {
     /// The shape of a KV cache.
     fn kv_shape(cache: &Self::KvCache) -> KvShape;
     /// The batch as the host sees it.
-    fn batch(step: &Self::Step) -> &Batch;
+    fn batch(device_batch: &Self::DeviceBatch) -> &Batch;
 
-    /// Copies a batch to the device: a pass begins. The pass that used `step` before has been collected.
-    fn upload(&mut self, step: &mut Self::Step, batch: &Batch) -> Result<()>;
+    /// Copies a batch to the device: a pass begins. The pass that used `device_batch` before has been collected.
+    fn upload(&mut self, device_batch: &mut Self::DeviceBatch, batch: &Batch) -> Result<()>;
     /// Ends a pass whose ops were all called: what its batch asked for goes to the host.
     ///
     /// # Errors
     ///
     /// That of the first op that failed, if one did.
-    fn finish(&mut self, step: &mut Self::Step) -> Result<()>;
+    fn finish(&mut self, device_batch: &mut Self::DeviceBatch) -> Result<()>;
     /// Waits for the end of a pass that was [finished](Self::finish), at most until `deadline`. `false`: the deadline came first.
-    fn poll(&mut self, step: &mut Self::Step, deadline: Option<Instant>) -> Result<bool>;
+    fn poll(&mut self, device_batch: &mut Self::DeviceBatch, deadline: Option<Instant>) -> Result<bool>;
     /// What the batch asked for, once [`poll`](Self::poll) answered `true`.
-    fn results<'a>(&self, step: &'a Self::Step) -> Sampled<'a>;
+    fn results<'a>(&self, device_batch: &'a Self::DeviceBatch) -> Sampled<'a>;
     /// How long the device worked on a pass, once [`poll`](Self::poll) answered `true`. `None` where the calling thread computed.
-    fn device_time(&self, step: &Self::Step) -> Result<Option<Duration>>;
+    fn device_time(&self, device_batch: &Self::DeviceBatch) -> Result<Option<Duration>>;
 
     /// Records `launches`, the ops of a pass over `batch` up to its logits, padded to `rows` rows. `None` where the device records
     /// no graphs.
@@ -123,13 +132,14 @@ pub trait Backend: Send {
     /// whatever a kernel needs before it can be recorded is done. All that it names must outlive the graph.
     fn capture_pass(
         &mut self,
-        step: &mut Self::Step,
+        device_batch: &mut Self::DeviceBatch,
         batch: &Batch,
         rows: usize,
-        launches: &mut dyn FnMut(&mut Self, &mut Self::Step),
+        launches: &mut dyn FnMut(&mut Self, &mut Self::DeviceBatch),
     ) -> Result<Option<Self::Graph>>;
     /// As [`upload`](Self::upload), for a pass whose ops up to the logits are those of `graph`: the batch is padded to its rows.
-    fn upload_padded(&mut self, graph: &Self::Graph, step: &mut Self::Step, batch: &Batch) -> Result<()>;
+    fn upload_padded(&mut self, graph: &Self::Graph, device_batch: &mut Self::DeviceBatch, batch: &Batch)
+    -> Result<()>;
     /// Launches the recorded ops over the batch that was uploaded last.
     fn launch_graph(&mut self, graph: &Self::Graph) -> Result<()>;
 
@@ -140,9 +150,9 @@ pub trait Backend: Send {
     fn write_blocks(&mut self, cache: &mut Self::KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()>;
 
     /// See [`ops::copy_blocks`](crate::ops::copy_blocks).
-    fn copy_blocks(&mut self, cache: &mut Self::KvCache, step: &Self::Step);
+    fn copy_blocks(&mut self, cache: &mut Self::KvCache, device_batch: &Self::DeviceBatch);
     /// See [`ops::embedding`](crate::ops::embedding).
-    fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, step: &Self::Step);
+    fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, device_batch: &Self::DeviceBatch);
     /// See [`ops::rms_norm`](crate::ops::rms_norm).
     fn rms_norm(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, weight: &Self::Vector, eps: f32);
     /// See [`ops::add_rms_norm`](crate::ops::add_rms_norm).
@@ -171,7 +181,7 @@ pub trait Backend: Send {
         transform: QkNormRope<Self::Vector>,
         cache: &mut Self::KvCache,
         layer: usize,
-        step: &Self::Step,
+        device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::attention`](crate::ops::attention).
     fn attention(
@@ -181,20 +191,20 @@ pub trait Backend: Send {
         qkv: &Tensor<Self::Storage>,
         cache: &Self::KvCache,
         layer: usize,
-        step: &Self::Step,
+        device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::silu_mul`](crate::ops::silu_mul).
     fn silu_mul(&mut self, out: &mut Tensor<Self::Storage>, gate_up: &Tensor<Self::Storage>);
     /// See [`ops::gather`](crate::ops::gather).
-    fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, step: &Self::Step);
+    fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, device_batch: &Self::DeviceBatch);
     /// See [`ops::keep_hidden_states`](crate::ops::keep_hidden_states).
-    fn keep_hidden_states(&mut self, step: &mut Self::Step, gathered: &Tensor<Self::Storage>);
+    fn keep_hidden_states(&mut self, device_batch: &mut Self::DeviceBatch, gathered: &Tensor<Self::Storage>);
     /// See [`ops::process_logits`](crate::ops::process_logits).
-    fn process_logits(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
+    fn process_logits(&mut self, device_batch: &mut Self::DeviceBatch, logits: &mut Tensor<Self::Storage>);
     /// See [`ops::sample`](crate::ops::sample).
-    fn sample(&mut self, step: &mut Self::Step, logits: &Tensor<Self::Storage>);
+    fn sample(&mut self, device_batch: &mut Self::DeviceBatch, logits: &Tensor<Self::Storage>);
     /// See [`ops::logprobs`](crate::ops::logprobs).
-    fn logprobs(&mut self, step: &mut Self::Step, logits: &mut Tensor<Self::Storage>);
+    fn logprobs(&mut self, device_batch: &mut Self::DeviceBatch, logits: &mut Tensor<Self::Storage>);
 }
 
 /// A matrix of activations: one row per token, or one per sample. `[rows, cols]`

@@ -3,12 +3,11 @@
 //! Invariant: what it recommends has passed the checks of a request's own options.
 
 use super::sampling_params::SamplingParams;
-use crate::backend::read_file;
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
-use crate::limits::{CONFIG_FILE_BYTES, STOP_TOKENS};
+use crate::limits::STOP_TOKENS;
+use crate::runner::source::{Source, SourceFile};
 use serde::Deserialize;
-use std::path::Path;
 
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,15 +40,14 @@ enum OneOrMany {
 }
 
 impl GenerationConfig {
-    /// Reads the file in `folder`; without one, nothing is set.
+    /// Reads the file of `source`; without one, nothing is set.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] if it cannot be read, [`Error::ModelFile`] if it is malformed or recommends invalid sampling.
-    pub fn open(folder: &Path) -> Result<GenerationConfig> {
-        let path = folder.join("generation_config.json");
-        match read_file(&path, CONFIG_FILE_BYTES)? {
-            Some(bytes) => parse(&bytes).map_err(|reason| Error::ModelFile { path, reason }),
+    pub fn open(source: &Source) -> Result<GenerationConfig> {
+        match source.generation_config()? {
+            Some(SourceFile { path, bytes }) => parse(&bytes).map_err(|reason| Error::ModelFile { path, reason }),
             None => Ok(GenerationConfig::default()),
         }
     }
@@ -140,9 +138,10 @@ mod tests {
     fn a_folder_without_the_file_sets_nothing_and_a_broken_one_names_it() {
         let folder = std::env::temp_dir().join(format!("nanovllm-generation-config-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        assert_eq!(GenerationConfig::open(&folder).unwrap(), GenerationConfig::default());
+        let source = Source::open(&folder).unwrap();
+        assert_eq!(GenerationConfig::open(&source).unwrap(), GenerationConfig::default());
         std::fs::write(folder.join("generation_config.json"), "{").unwrap();
-        let error = GenerationConfig::open(&folder).unwrap_err().to_string();
+        let error = GenerationConfig::open(&source).unwrap_err().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(error.contains("generation_config.json: EOF"), "{error}");
     }

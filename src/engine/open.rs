@@ -7,12 +7,12 @@ use super::options::EngineOptions;
 use super::tokenizer::Tokenizer;
 use super::{Engine, EngineLimits};
 use crate::backend::thread;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::log::{Level, log};
+use crate::runner::source::Source;
 use crate::runner::{self, ModelInfo};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 
 impl Engine {
@@ -25,11 +25,10 @@ impl Engine {
     pub fn open(options: &EngineOptions, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Engine> {
         let config = options.runner_config()?;
         runner::check_device(config.device)?;
-        let folder = options.model_path.as_path();
-        check_folder(folder)?;
+        let source = Source::open(&options.model_path)?;
         // A large tokenizer takes as long as mapping the weights, so they are opened side by side.
         let (text, loaded) =
-            thread::beside("text", || open_text_files(folder), || runner::load(folder, &config, progress))?;
+            thread::beside("text", || open_text_files(&source), || runner::load(&source, &config, progress))?;
         let limits = EngineLimits {
             max_queue: options.max_queue,
             prefix_cache: options.prefix_cache,
@@ -41,7 +40,7 @@ impl Engine {
             Level::Info,
             format_args!(
                 "opened {}: {num_parameters} parameters, {num_kv_blocks} KV blocks of {} tokens, sequences up to {}",
-                folder.display(),
+                source.path().display(),
                 sizes.block_size,
                 sizes.model_len
             ),
@@ -50,20 +49,11 @@ impl Engine {
     }
 }
 
-fn check_folder(folder: &Path) -> Result<()> {
-    let path = || folder.to_path_buf();
-    match std::fs::metadata(folder) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(Error::ModelFile { path: path(), reason: "is a file, but must be a model folder".into() }),
-        Err(source) => Err(Error::Io { path: path(), source }),
-    }
-}
-
-fn open_text_files(folder: &Path) -> Result<TextFiles> {
+fn open_text_files(source: &Source) -> Result<TextFiles> {
     Ok(TextFiles {
-        generation: GenerationConfig::open(folder)?,
-        tokenizer: Tokenizer::open(folder)?.map(Arc::new),
-        chat_template: ChatTemplate::open(folder)?,
+        generation: GenerationConfig::open(source)?,
+        tokenizer: Tokenizer::open(source)?.map(Arc::new),
+        chat_template: ChatTemplate::open(source)?,
     })
 }
 

@@ -11,6 +11,10 @@ const NEWEST: f64 = 0.05;
 /// Tokens of a pass while nothing is known yet: cheap enough for every device, and a first measurement.
 const FIRST_TOKENS: usize = 16;
 
+/// A pass has at most this many times the tokens of the largest pass of late: what a large pass costs cannot be told from small ones,
+/// whose times differ more by chance than by their tokens.
+const GROWTH: usize = 4;
+
 /// Running means over tokens `n` and seconds `t` of the passes made.
 #[derive(Debug, Default)]
 pub struct PassCost {
@@ -19,6 +23,8 @@ pub struct PassCost {
     t: f64,
     nn: f64,
     nt: f64,
+    /// Tokens of the largest pass of late, which fades while passes are smaller.
+    largest: usize,
     beginning: Duration,
 }
 
@@ -38,6 +44,7 @@ impl PassCost {
     pub fn observe(&mut self, tokens: usize, spent: Duration) {
         let (n, t) = (tokens as f64, spent.as_secs_f64());
         self.passes += 1;
+        self.largest = tokens.max(self.largest - self.largest / 16);
         // The first passes are averaged plainly, or the very first would weigh on for long.
         let newest = NEWEST.max(1.0 / self.passes as f64);
         for (mean, value) in [(&mut self.n, n), (&mut self.t, t), (&mut self.nn, n * n), (&mut self.nt, n * t)] {
@@ -59,7 +66,8 @@ impl PassCost {
         let whole = budget.as_secs_f64() * stages as f64;
         let fitting = |seconds: f64| (seconds - fixed) / each;
         // A cast from float saturates, so that "no time at all was measured" becomes "as many as you like".
-        (fitting(whole / 4.0).max((fixed / each).min(fitting(whole))) as usize).max(1)
+        let fits = fitting(whole / 4.0).max((fixed / each).min(fitting(whole))) as usize;
+        fits.clamp(1, GROWTH * self.largest.max(FIRST_TOKENS))
     }
 
     /// Seconds of a pass however few its tokens are, and seconds of a token.
@@ -98,7 +106,7 @@ mod tests {
     #[test]
     fn where_the_fixed_part_is_large_a_chunk_is_still_worth_its_pass() {
         let mut cost = PassCost::default();
-        for tokens in (0..200).map(|i| 1 + i * 37 % 100) {
+        for tokens in (0..200).map(|i| 1 + i * 37 % 200) {
             cost.observe(tokens, micros(4000.0 + 10.0 * tokens as f64));
         }
         let halves = cost.tokens_within(micros(10_000.0), 1);
@@ -143,6 +151,20 @@ mod tests {
         assert_eq!(cost.beginning(), micros(1500.0));
         (0..200).for_each(|_| cost.observe_beginning(micros(20.0)));
         assert_eq!(cost.beginning(), micros(20.0));
+    }
+
+    #[test]
+    fn what_small_passes_took_by_chance_does_not_make_a_large_one() {
+        let mut cost = PassCost::default();
+        // Half a millisecond, and now and then twice as long: less by chance with more tokens.
+        for i in 0..400 {
+            cost.observe(1 + i % 4, micros(if i % 7 == 0 { 1000.0 } else { 500.0 + (i % 4) as f64 * 0.1 }));
+        }
+        assert!(cost.tokens_within(micros(4000.0), 8) <= GROWTH * FIRST_TOKENS);
+        // It grows when a large pass has shown what it takes.
+        cost.observe(64, micros(6000.0));
+        let next = cost.tokens_within(micros(40_000.0), 8);
+        assert!((65..=4 * 64).contains(&next), "{next}");
     }
 
     #[test]

@@ -147,6 +147,7 @@ impl StopString {
 mod tests {
     use super::super::tokenizer::{SpecialTokens, TextStream, Tokenizer};
     use super::*;
+    use crate::runner::source::Source;
     use proptest::prelude::*;
     use std::path::Path;
     use std::sync::LazyLock;
@@ -261,7 +262,7 @@ mod tests {
 
     static BYTE_LEVEL: LazyLock<Tokenizer> = LazyLock::new(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text/byte_level");
-        Tokenizer::open(&folder).expect("a good file").expect("a file")
+        Tokenizer::open(&Source::open(&folder).unwrap()).expect("a good file").expect("a file")
     });
 
     proptest! {

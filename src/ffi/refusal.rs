@@ -105,6 +105,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::UnsupportedModel { .. }
         | Error::MissingTensor { .. }
         | Error::TensorShape { .. }
+        | Error::UnreadTensor { .. }
         | Error::TensorDtype { .. } => NVLLM_ERR_MODEL,
         Error::Device { .. } => NVLLM_ERR_DEVICE,
         Error::Cancelled => NVLLM_ERR_CANCELLED,

@@ -3,7 +3,7 @@
 use crate::backend::{AttentionSpec, Backend, HeadNorm, QkNormRope, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
-use crate::model::spec::{DecoderSpec, QkNorm};
+use crate::model::spec::{QkNorm, SelfAttention};
 use crate::model::weights::Weights;
 use crate::ops;
 
@@ -11,12 +11,19 @@ use crate::ops;
 pub struct Attention<B: Backend> {
     layer: usize,
     spec: AttentionSpec,
-    norm_eps: f32,
     /// Queries, keys and values in one matrix.
     qkv: Linear<B>,
-    /// Weights for queries and for keys. Each `[head_dim]`
-    norms: Option<(B::Vector, B::Vector)>,
+    norms: Option<Norms<B>>,
     output: Linear<B>,
+}
+
+/// Norms of queries and keys.
+struct Norms<B: Backend> {
+    /// `[head_dim]`
+    query: B::Vector,
+    /// `[head_dim]`
+    key: B::Vector,
+    eps: f32,
 }
 
 /// What attention writes on its way, shared by all layers.
@@ -34,12 +41,12 @@ pub struct Context<'a, B: Backend> {
     /// Cosines and sines. `[positions, head_dim]`
     pub rope: &'a B::Vector,
     /// The batch.
-    pub step: &'a B::Step,
+    pub device_batch: &'a B::DeviceBatch,
 }
 
 impl<B: Backend> AttentionScratch<B> {
-    /// For passes of up to `tokens` tokens.
-    pub fn new(backend: &B, spec: &DecoderSpec, tokens: usize) -> Result<AttentionScratch<B>> {
+    /// For passes of at most `tokens` tokens.
+    pub fn new(backend: &B, spec: &SelfAttention, tokens: usize) -> Result<AttentionScratch<B>> {
         Ok(AttentionScratch {
             qkv: backend.tensor(tokens, spec.query_width() + 2 * spec.kv_width())?,
             attended: backend.tensor(tokens, spec.query_width())?,
@@ -54,23 +61,32 @@ impl<B: Backend> AttentionScratch<B> {
 }
 
 impl<B: Backend> Attention<B> {
-    /// The attention of layer `layer`.
-    pub fn load(backend: &B, spec: &DecoderSpec, weights: &mut Weights, layer: usize) -> Result<Attention<B>> {
-        let name = |part: &str| format!("layers.{layer}.self_attn.{part}");
+    /// The attention of layer `layer`, whose input and output are `hidden` wide.
+    pub fn load(
+        backend: &B,
+        spec: &SelfAttention,
+        weights: &mut Weights,
+        layer: usize,
+        hidden: usize,
+    ) -> Result<Attention<B>> {
+        let names = weights.names();
+        let name = |part| names.in_layer(layer, part);
+        let parts = &names.attention;
         let (wide, narrow) = (spec.query_width(), spec.kv_width());
-        let stacked = [(name("q_proj"), wide), (name("k_proj"), narrow), (name("v_proj"), narrow)];
+        let stacked = [(name(parts.query), wide), (name(parts.key), narrow), (name(parts.value), narrow)];
         let mut norm = |part| backend.vector(&[weights.vector(&name(part), spec.head_dim)?]);
         let norms = match spec.qk_norm {
-            QkNorm::PerHead => Some((norm("q_norm.weight")?, norm("k_norm.weight")?)),
+            QkNorm::PerHead(spec) => {
+                Some(Norms { query: norm(parts.query_norm)?, key: norm(parts.key_norm)?, eps: spec.eps })
+            }
             QkNorm::None => None,
         };
         Ok(Attention {
             layer,
-            spec: AttentionSpec { heads: spec.heads, scale: 1.0 / (spec.head_dim as f32).sqrt(), window: None },
-            norm_eps: spec.norm_eps,
-            qkv: Linear::load(backend, weights, spec.hidden, &stacked, spec.qkv_bias)?,
+            spec: spec.scores,
+            qkv: Linear::load(backend, weights, hidden, &stacked, spec.qkv_bias)?,
             norms,
-            output: Linear::load(backend, weights, wide, &[(name("o_proj"), spec.hidden)], spec.output_bias)?,
+            output: Linear::load(backend, weights, wide, &[(name(parts.output), hidden)], spec.output_bias)?,
         })
     }
 
@@ -83,12 +99,12 @@ impl<B: Backend> Attention<B> {
         out: &mut Tensor<B::Storage>,
         x: &Tensor<B::Storage>,
     ) {
-        let Context { cache, rope, step } = context;
-        let norm = self.norms.as_ref().map(|(query, key)| HeadNorm { query, key, eps: self.norm_eps });
+        let Context { cache, rope, device_batch } = context;
+        let norm = self.norms.as_ref().map(|Norms { query, key, eps }| HeadNorm { query, key, eps: *eps });
         self.qkv.forward(backend, &mut scratch.qkv, x);
         let transform = QkNormRope { norm, rope };
-        ops::rope_and_cache(backend, &self.spec, &mut scratch.qkv, transform, cache, self.layer, step);
-        ops::attention(backend, &self.spec, &mut scratch.attended, &scratch.qkv, cache, self.layer, step);
+        ops::rope_and_cache(backend, &self.spec, &mut scratch.qkv, transform, cache, self.layer, device_batch);
+        ops::attention(backend, &self.spec, &mut scratch.attended, &scratch.qkv, cache, self.layer, device_batch);
         self.output.forward(backend, out, &scratch.attended);
     }
 }

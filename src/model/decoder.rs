@@ -8,7 +8,7 @@ use crate::batch::BatchLimits;
 use crate::error::Result;
 use crate::model::attention::{Attention, AttentionScratch, Context};
 use crate::model::mlp::{Mlp, MlpScratch};
-use crate::model::spec::{DecoderSpec, Head};
+use crate::model::spec::{DecoderSpec, FeedForward, Head, LayerSpec, Mixer};
 use crate::model::weights::Weights;
 use crate::ops;
 use std::ops::Range;
@@ -18,26 +18,32 @@ const HEAD_SLICE_ALIGN: usize = 256;
 
 /// Weights, and the memory that a pass works in.
 pub struct Decoder<B: Backend> {
-    norm_eps: f32,
     /// `[vocab, hidden]`
     embedding: B::Matrix,
     layers: Vec<Layer<B>>,
-    /// `[hidden]`
-    final_norm: B::Vector,
+    final_norm: Norm<B>,
     /// `[vocab, hidden]`; `None` where the embedding table serves.
     head: Option<B::Matrix>,
-    /// Cosines and sines. `[positions, head_dim]`
-    rope: B::Vector,
+    /// Cosines and sines of each rotary embedding. `[positions, head_dim]`
+    ropes: Vec<B::Vector>,
     /// Columns of the head that one stage computes.
     head_slice: usize,
     activations: Activations<B>,
 }
 
 struct Layer<B: Backend> {
-    attention_norm: B::Vector,
+    mixer_norm: Norm<B>,
     attention: Attention<B>,
-    mlp_norm: B::Vector,
+    /// Index into [`Decoder::ropes`].
+    rope: usize,
+    feed_forward_norm: Norm<B>,
     mlp: Mlp<B>,
+}
+
+struct Norm<B: Backend> {
+    /// `[hidden]`
+    weight: B::Vector,
+    eps: f32,
 }
 
 struct Activations<B: Backend> {
@@ -67,7 +73,7 @@ pub enum Stage {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// Takes the weights that `spec` asks for, and memory for batches of up to `limits` over `positions` positions.
+    /// Takes the weights that `spec` asks for, which must be all that the decoder's parts have, and memory for batches of up to `limits` over `positions` positions.
     pub fn load(
         backend: &B,
         spec: &DecoderSpec,
@@ -75,25 +81,31 @@ impl<B: Backend> Decoder<B> {
         limits: &BatchLimits,
         positions: usize,
     ) -> Result<Decoder<B>> {
-        let embedding = backend.matrix(&[weights.matrix("embed_tokens.weight", spec.vocab, spec.hidden)?])?;
-        let layers: Result<Vec<_>> = (0..spec.layers).map(|layer| Layer::load(backend, spec, weights, layer)).collect();
-        let final_norm = backend.vector(&[weights.vector("norm.weight", spec.hidden)?])?;
+        let names = weights.names();
+        let embedding = backend.matrix(&[weights.matrix(names.embedding, spec.vocab, spec.hidden)?])?;
+        let layers = spec.layers.iter().enumerate();
+        let layers: Result<Vec<_>> =
+            layers.map(|(index, layer)| Layer::load(backend, layer, weights, index, spec.hidden)).collect();
+        let final_norm = backend.vector(&[weights.vector(names.final_norm, spec.hidden)?])?;
         let head = match spec.head {
             Head::Tied => None,
-            Head::Own => Some(backend.matrix(&[weights.matrix("lm_head.weight", spec.vocab, spec.hidden)?])?),
+            Head::Own => Some(backend.matrix(&[weights.matrix(names.head, spec.vocab, spec.hidden)?])?),
         };
+        let head_dim = spec.attention().head_dim;
+        let layers = layers?;
+        weights.finish()?;
+        let ropes = spec.ropes.iter().map(|rope| backend.table(&rope.table(head_dim, positions)?));
         // A pass that is launched whole is cut nowhere.
         let head_slice = match B::DEPTH {
             1 => (spec.layer_parameters() / spec.hidden).next_multiple_of(HEAD_SLICE_ALIGN),
             _ => spec.vocab,
         };
         Ok(Decoder {
-            norm_eps: spec.norm_eps,
             embedding,
-            layers: layers?,
-            final_norm,
+            layers,
+            final_norm: Norm { weight: final_norm, eps: spec.final_norm.eps },
             head,
-            rope: backend.table(&spec.rope.table(spec.head_dim, positions)?)?,
+            ropes: ropes.collect::<Result<_>>()?,
             head_slice,
             activations: Activations::new(backend, spec, limits)?,
         })
@@ -104,11 +116,11 @@ impl<B: Backend> Decoder<B> {
         Stage::Layer(0)
     }
 
-    /// The stage after `stage` in a pass over the batch of `step`; `None` when the pass is done.
-    pub fn after(&self, stage: Stage, step: &B::Step) -> Option<Stage> {
+    /// The stage after `stage` in a pass over the batch of `device_batch`; `None` when the pass is done.
+    pub fn after(&self, stage: Stage, device_batch: &B::DeviceBatch) -> Option<Stage> {
         match stage {
             Stage::Layer(layer) if layer + 1 < self.layers.len() => Some(Stage::Layer(layer + 1)),
-            Stage::Layer(_) if B::batch(step).samples() == 0 => None,
+            Stage::Layer(_) if B::batch(device_batch).samples() == 0 => None,
             Stage::Layer(_) => Some(Stage::Head(0)),
             Stage::Head(slice) if slice + 1 < self.head_slices() => Some(Stage::Head(slice + 1)),
             Stage::Head(_) => Some(Stage::Sample),
@@ -122,28 +134,28 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Computes one stage. The stages of a pass come in order, all over the same batch.
-    pub fn run(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &mut B::Step, stage: Stage) {
+    pub fn run(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &mut B::DeviceBatch, stage: Stage) {
         match stage {
             Stage::Layer(layer) => {
                 if layer == 0 {
-                    self.embed(backend, step);
+                    self.embed(backend, device_batch);
                 }
-                self.layer(backend, cache, step, layer);
+                self.layer(backend, cache, device_batch, layer);
                 if layer + 1 == self.layers.len() {
-                    self.gather(backend, step);
+                    self.gather(backend, device_batch);
                 }
             }
             Stage::Head(slice) => self.head(backend, self.head_columns(slice)),
-            Stage::Sample => self.sample(backend, step),
+            Stage::Sample => self.sample(backend, device_batch),
         }
     }
 
     /// Computes the stages of a pass up to the logits: what a graph records.
-    pub fn run_to_logits(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &mut B::Step) {
+    pub fn run_to_logits(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &mut B::DeviceBatch) {
         let mut next = Some(self.first());
         while let Some(stage) = next.filter(|&stage| stage != Stage::Sample) {
-            self.run(backend, cache, step, stage);
-            next = self.after(stage, step);
+            self.run(backend, cache, device_batch, stage);
+            next = self.after(stage, device_batch);
         }
     }
 
@@ -152,37 +164,40 @@ impl<B: Backend> Decoder<B> {
         &self.activations.logits
     }
 
-    /// Begins a pass over the batch of `step`: makes the activations as large as the batch, and copies its blocks. Not recorded in
+    /// Begins a pass over the batch of `device_batch`: makes the activations as large as the batch, and copies its blocks. Not recorded in
     /// graphs, and before all stages: copies come first.
-    pub fn begin(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &B::Step) {
-        let batch = B::batch(step);
+    pub fn begin(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch) {
+        let batch = B::batch(device_batch);
         self.activations.set_rows(batch.tokens(), batch.samples(), batch.pooled_rows());
-        ops::copy_blocks(backend, cache, step);
+        ops::copy_blocks(backend, cache, device_batch);
     }
 
-    fn embed(&mut self, backend: &mut B, step: &B::Step) {
-        ops::embedding(backend, &mut self.activations.residual, &self.embedding, step);
+    fn embed(&mut self, backend: &mut B, device_batch: &B::DeviceBatch) {
+        ops::embedding(backend, &mut self.activations.residual, &self.embedding, device_batch);
     }
 
-    fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, step: &B::Step, index: usize) {
-        let eps = self.norm_eps;
-        let layer = &self.layers[index];
-        let Activations { residual, delta, normed, attention, mlp, .. } = &mut self.activations;
+    fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch, index: usize) {
+        let Layer { mixer_norm, attention, rope, feed_forward_norm, mlp } = &self.layers[index];
+        let Activations { residual, delta, normed, attention: attention_scratch, mlp: mlp_scratch, .. } =
+            &mut self.activations;
         match index {
-            0 => ops::rms_norm(backend, normed, residual, &layer.attention_norm, eps),
-            _ => ops::add_rms_norm(backend, normed, residual, delta, &layer.attention_norm, eps),
+            0 => ops::rms_norm(backend, normed, residual, &mixer_norm.weight, mixer_norm.eps),
+            _ => ops::add_rms_norm(backend, normed, residual, delta, &mixer_norm.weight, mixer_norm.eps),
         }
-        layer.attention.forward(backend, attention, Context { cache, rope: &self.rope, step }, delta, normed);
-        ops::add_rms_norm(backend, normed, residual, delta, &layer.mlp_norm, eps);
-        layer.mlp.forward(backend, mlp, delta, normed);
+        let context = Context { cache, rope: &self.ropes[*rope], device_batch };
+        attention.forward(backend, attention_scratch, context, delta, normed);
+        let Norm { weight, eps } = feed_forward_norm;
+        ops::add_rms_norm(backend, normed, residual, delta, weight, *eps);
+        mlp.forward(backend, mlp_scratch, delta, normed);
     }
 
-    fn gather(&mut self, backend: &mut B, step: &mut B::Step) {
+    fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
-        ops::add_rms_norm(backend, normed, residual, delta, &self.final_norm, self.norm_eps);
-        ops::gather(backend, gathered, normed, step);
-        ops::keep_hidden_states(backend, step, gathered);
-        gathered.set_rows(B::batch(step).samples());
+        let Norm { weight, eps } = &self.final_norm;
+        ops::add_rms_norm(backend, normed, residual, delta, weight, *eps);
+        ops::gather(backend, gathered, normed, device_batch);
+        ops::keep_hidden_states(backend, device_batch, gathered);
+        gathered.set_rows(B::batch(device_batch).samples());
     }
 
     fn head(&mut self, backend: &mut B, columns: Range<usize>) {
@@ -191,14 +206,14 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Chooses the tokens of a pass whose logits are there.
-    fn sample(&mut self, backend: &mut B, step: &mut B::Step) {
+    fn sample(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let logits = &mut self.activations.logits;
-        if B::batch(step).processes_logits() {
-            ops::process_logits(backend, step, logits);
+        if B::batch(device_batch).processes_logits() {
+            ops::process_logits(backend, device_batch, logits);
         }
-        ops::sample(backend, step, logits);
-        if B::batch(step).wants_logprobs() {
-            ops::logprobs(backend, step, logits);
+        ops::sample(backend, device_batch, logits);
+        if B::batch(device_batch).wants_logprobs() {
+            ops::logprobs(backend, device_batch, logits);
         }
     }
 
@@ -217,15 +232,20 @@ impl<B: Backend> Decoder<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    fn load(backend: &B, spec: &DecoderSpec, weights: &mut Weights, layer: usize) -> Result<Layer<B>> {
-        let norm = |weights: &mut Weights, name: &str| {
-            backend.vector(&[weights.vector(&format!("layers.{layer}.{name}.weight"), spec.hidden)?])
+    fn load(backend: &B, spec: &LayerSpec, weights: &mut Weights, index: usize, hidden: usize) -> Result<Layer<B>> {
+        let names = weights.names();
+        let norm = |weights: &mut Weights, name, eps| -> Result<Norm<B>> {
+            let weight = backend.vector(&[weights.vector(&names.in_layer(index, name), hidden)?])?;
+            Ok(Norm { weight, eps })
         };
+        let Mixer::Attention(attention) = &spec.mixer;
+        let FeedForward::Dense(mlp) = &spec.feed_forward;
         Ok(Layer {
-            attention_norm: norm(weights, "input_layernorm")?,
-            attention: Attention::load(backend, spec, weights, layer)?,
-            mlp_norm: norm(weights, "post_attention_layernorm")?,
-            mlp: Mlp::load(backend, spec, weights, layer)?,
+            mixer_norm: norm(weights, names.mixer_norm, spec.mixer_norm.eps)?,
+            attention: Attention::load(backend, attention, weights, index, hidden)?,
+            rope: attention.rope,
+            feed_forward_norm: norm(weights, names.feed_forward_norm, spec.feed_forward_norm.eps)?,
+            mlp: Mlp::load(backend, mlp, weights, index, hidden)?,
         })
     }
 }
@@ -237,8 +257,8 @@ impl<B: Backend> Activations<B> {
             residual: stream()?,
             delta: stream()?,
             normed: stream()?,
-            attention: AttentionScratch::new(backend, spec, limits.tokens)?,
-            mlp: MlpScratch::new(backend, spec, limits.tokens)?,
+            attention: AttentionScratch::new(backend, spec.attention(), limits.tokens)?,
+            mlp: MlpScratch::new(backend, spec.feed_forward_width(), limits.tokens)?,
             gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
         })

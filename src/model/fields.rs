@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::limits::STOP_TOKENS;
+use crate::model::spec::Bias;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -29,6 +30,11 @@ impl<'a> Fields<'a> {
         self.object.get(name).filter(|v| !v.is_null())
     }
 
+    /// Whether the field is not even `null`. For the few whose default is not what `null` means.
+    pub fn is_absent(&self, name: &str) -> bool {
+        !self.object.contains_key(name)
+    }
+
     /// All fields.
     pub fn iter(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         self.object.iter()
@@ -40,12 +46,17 @@ impl<'a> Fields<'a> {
     }
 
     fn wrong(&self, name: &str, value: &Value, wanted: &str) -> Error {
-        let mut found = value.to_string();
-        if let Some((cut, _)) = found.char_indices().nth(60) {
-            found.truncate(cut);
-            found.push('…');
+        self.refuse(format!("{name} is {}, but must be {wanted}", Fields::shown(value)))
+    }
+
+    /// A value as a message shows it: a text without quotes, and not much of a long one.
+    pub fn shown(value: &Value) -> String {
+        let mut shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        if let Some((cut, _)) = shown.char_indices().nth(60) {
+            shown.truncate(cut);
+            shown.push('…');
         }
-        self.refuse(format!("{name} is {found}, but must be {wanted}"))
+        shown
     }
 
     fn needed<T>(&self, name: &str, value: Option<T>) -> Result<T> {
@@ -83,6 +94,19 @@ impl<'a> Fields<'a> {
     /// As [`Fields::count_or_none`], and it must be there.
     pub fn count(&self, name: &str) -> Result<usize> {
         self.needed(name, self.count_or_none(name)?)
+    }
+
+    /// As [`Fields::count`], and it must not be above `most`.
+    pub fn count_up_to(&self, name: &str, most: usize) -> Result<usize> {
+        match self.count(name)? {
+            count if count > most => Err(self.refuse(format!("{name} is {count}, but must be at most {most}"))),
+            count => Ok(count),
+        }
+    }
+
+    /// Whether linear layers have a bias, which they have not unless the field says `true`.
+    pub fn bias(&self, name: &str) -> Result<Bias> {
+        Ok(if self.flag(name)? == Some(true) { Bias::Added } else { Bias::None })
     }
 
     /// A number above 0.

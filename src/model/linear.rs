@@ -24,13 +24,13 @@ impl<B: Backend> Linear<B> {
         bias: Bias,
     ) -> Result<Linear<B>> {
         let matrices: Result<Vec<_>> =
-            parts.iter().map(|(name, outputs)| weights.matrix(&format!("{name}.weight"), *outputs, inputs)).collect();
+            parts.iter().map(|(name, outputs)| weights.matrix(name, *outputs, inputs)).collect();
         let weight = backend.matrix(&matrices?)?;
         let bias = match bias {
             Bias::None => None,
             Bias::Added => {
                 let vectors: Result<Vec<_>> =
-                    parts.iter().map(|(name, outputs)| weights.vector(&format!("{name}.bias"), *outputs)).collect();
+                    parts.iter().map(|(name, outputs)| weights.bias(name, *outputs)).collect();
                 Some(backend.vector(&vectors?)?)
             }
         };

@@ -3,7 +3,7 @@
 use crate::backend::{Backend, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
-use crate::model::spec::DecoderSpec;
+use crate::model::spec::GatedMlp;
 use crate::model::weights::Weights;
 use crate::ops;
 
@@ -15,19 +15,16 @@ pub struct Mlp<B: Backend> {
 
 /// What the MLP writes on its way, shared by all layers.
 pub struct MlpScratch<B: Backend> {
-    /// `[tokens, 2 * intermediate]`
+    /// `[tokens, 2 * width]`
     gate_up: Tensor<B::Storage>,
-    /// `[tokens, intermediate]`
+    /// `[tokens, width]`
     gated: Tensor<B::Storage>,
 }
 
 impl<B: Backend> MlpScratch<B> {
-    /// For passes of up to `tokens` tokens.
-    pub fn new(backend: &B, spec: &DecoderSpec, tokens: usize) -> Result<MlpScratch<B>> {
-        Ok(MlpScratch {
-            gate_up: backend.tensor(tokens, 2 * spec.intermediate)?,
-            gated: backend.tensor(tokens, spec.intermediate)?,
-        })
+    /// For passes of at most `tokens` tokens through MLPs of this width.
+    pub fn new(backend: &B, width: usize, tokens: usize) -> Result<MlpScratch<B>> {
+        Ok(MlpScratch { gate_up: backend.tensor(tokens, 2 * width)?, gated: backend.tensor(tokens, width)? })
     }
 
     /// Sets the tokens of this pass.
@@ -38,14 +35,14 @@ impl<B: Backend> MlpScratch<B> {
 }
 
 impl<B: Backend> Mlp<B> {
-    /// The MLP of layer `layer`.
-    pub fn load(backend: &B, spec: &DecoderSpec, weights: &mut Weights, layer: usize) -> Result<Mlp<B>> {
-        let name = |part: &str| format!("layers.{layer}.mlp.{part}_proj");
-        let wide = spec.intermediate;
-        let stacked = [(name("gate"), wide), (name("up"), wide)];
+    /// The MLP of layer `layer`, whose input and output are `hidden` wide.
+    pub fn load(backend: &B, spec: &GatedMlp, weights: &mut Weights, layer: usize, hidden: usize) -> Result<Mlp<B>> {
+        let names = weights.names();
+        let name = |part| names.in_layer(layer, part);
+        let stacked = [(name(names.mlp.gate), spec.width), (name(names.mlp.up), spec.width)];
         Ok(Mlp {
-            gate_up: Linear::load(backend, weights, spec.hidden, &stacked, spec.mlp_bias)?,
-            down: Linear::load(backend, weights, wide, &[(name("down"), spec.hidden)], spec.mlp_bias)?,
+            gate_up: Linear::load(backend, weights, hidden, &stacked, spec.bias)?,
+            down: Linear::load(backend, weights, spec.width, &[(name(names.mlp.down), hidden)], spec.bias)?,
         })
     }
 

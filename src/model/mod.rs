@@ -1,16 +1,20 @@
 //! Decoder models, described as data and computed by one decoder.
 //!
-//! [`config`] reads what a model folder says, [`families`] turns it into a [`spec::DecoderSpec`], [`weights`] finds the
-//! tensors, and [`decoder`] computes. No family has code of its own in the forward pass.
+//! A [`source::Source`] brings a model, [`config`] reads what it says, [`families`] turn it into a [`spec::DecoderSpec`], [`weights`] finds the
+//! tensors by the [`names`] of the family, and [`decoder`] computes. No family has code of its own in the forward pass.
 
 mod attention;
-pub mod config;
+mod config;
 pub mod decoder;
-pub mod families;
+pub mod description;
+mod families;
 mod fields;
 mod linear;
 mod mlp;
+pub mod names;
 pub mod rope;
+mod settings;
+pub mod source;
 pub mod spec;
-mod weight_index;
+mod standard;
 pub mod weights;

@@ -83,6 +83,14 @@ impl Rope {
             });
         }
 
+        if let Some(beta) = scaling.get("llama_4_scaling_beta").filter(|beta| beta.as_f64() != Some(0.0)) {
+            return Err(Error::UnsupportedModel {
+                setting: "llama_4_scaling_beta",
+                value: Fields::shown(beta),
+                supported: "absent or 0: queries do not grow with their position",
+            });
+        }
+
         // A field beside the object wins over the one inside, which wins over the model's maximum.
         let original_positions = match config.count_or_none("original_max_position_embeddings")? {
             Some(positions) => positions,

@@ -22,12 +22,12 @@ pub fn attention<B: Backend>(
     qkv: &Tensor<B::Storage>,
     cache: &B::KvCache,
     layer: usize,
-    step: &B::Step,
+    device_batch: &B::DeviceBatch,
 ) {
     let kv = B::kv_shape(cache);
-    let tokens = B::batch(step).tokens();
+    let tokens = B::batch(device_batch).tokens();
     assert!(layer < kv.layers && spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));
     assert_eq!((qkv.rows(), qkv.cols()), (tokens, (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
     assert_eq!((out.rows(), out.cols()), (tokens, spec.heads * kv.head_dim));
-    backend.attention(spec, out, qkv, cache, layer, step);
+    backend.attention(spec, out, qkv, cache, layer, device_batch);
 }

@@ -10,10 +10,10 @@ use crate::backend::Backend;
 /// # Panics
 ///
 /// If a block is a source and a target at once: the order of the copies would matter.
-pub fn copy_blocks<B: Backend>(backend: &mut B, cache: &mut B::KvCache, step: &B::Step) {
-    let copies = &B::batch(step).copies;
+pub fn copy_blocks<B: Backend>(backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch) {
+    let copies = &B::batch(device_batch).copies;
     debug_assert!(copies.iter().all(|copy| copies.iter().all(|other| other.from != copy.to)), "{copies:?}");
     if !copies.is_empty() {
-        backend.copy_blocks(cache, step);
+        backend.copy_blocks(cache, device_batch);
     }
 }

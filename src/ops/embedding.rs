@@ -10,9 +10,14 @@ use crate::backend::{Backend, Tensor};
 /// # Panics
 ///
 /// If the shapes disagree: only a wrong model can cause it, never a user's input.
-pub fn embedding<B: Backend>(backend: &mut B, out: &mut Tensor<B::Storage>, table: &B::Matrix, step: &B::Step) {
-    let batch = B::batch(step);
+pub fn embedding<B: Backend>(
+    backend: &mut B,
+    out: &mut Tensor<B::Storage>,
+    table: &B::Matrix,
+    device_batch: &B::DeviceBatch,
+) {
+    let batch = B::batch(device_batch);
     let (_, hidden) = B::matrix_shape(table);
     assert_eq!((out.rows(), out.cols()), (batch.tokens(), hidden));
-    backend.embedding(out, table, step);
+    backend.embedding(out, table, device_batch);
 }

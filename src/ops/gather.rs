@@ -11,9 +11,14 @@ use crate::backend::{Backend, Tensor};
 /// # Panics
 ///
 /// If the shapes disagree: only a wrong model can cause it, never a user's input.
-pub fn gather<B: Backend>(backend: &mut B, out: &mut Tensor<B::Storage>, x: &Tensor<B::Storage>, step: &B::Step) {
-    let batch = B::batch(step);
+pub fn gather<B: Backend>(
+    backend: &mut B,
+    out: &mut Tensor<B::Storage>,
+    x: &Tensor<B::Storage>,
+    device_batch: &B::DeviceBatch,
+) {
+    let batch = B::batch(device_batch);
     assert_eq!((x.rows(), out.rows()), (batch.tokens(), batch.samples() + batch.pooled_rows()));
     assert_eq!(out.cols(), x.cols());
-    backend.gather(out, x, step);
+    backend.gather(out, x, device_batch);
 }

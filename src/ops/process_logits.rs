@@ -14,7 +14,7 @@ use crate::backend::{Backend, Tensor};
 /// # Panics
 ///
 /// If the shapes disagree: only a wrong model can cause it, never a user's input.
-pub fn process_logits<B: Backend>(backend: &mut B, step: &mut B::Step, logits: &mut Tensor<B::Storage>) {
-    assert_eq!(logits.rows(), B::batch(step).samples());
-    backend.process_logits(step, logits);
+pub fn process_logits<B: Backend>(backend: &mut B, device_batch: &mut B::DeviceBatch, logits: &mut Tensor<B::Storage>) {
+    assert_eq!(logits.rows(), B::batch(device_batch).samples());
+    backend.process_logits(device_batch, logits);
 }

@@ -25,14 +25,14 @@ pub fn rope_and_cache<B: Backend>(
     transform: QkNormRope<B::Vector>,
     cache: &mut B::KvCache,
     layer: usize,
-    step: &B::Step,
+    device_batch: &B::DeviceBatch,
 ) {
     let kv = B::kv_shape(cache);
-    let batch = B::batch(step);
+    let batch = B::batch(device_batch);
     assert!(layer < kv.layers);
     assert_eq!((qkv.rows(), qkv.cols()), (batch.tokens(), (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
     let QkNormRope { norm, rope } = &transform;
     assert!(norm.as_ref().is_none_or(|n| B::vector_len(n.query) == kv.head_dim && B::vector_len(n.key) == kv.head_dim));
     assert!(batch.positions.iter().all(|&p| (p as usize + 1) * kv.head_dim <= B::vector_len(rope)));
-    backend.rope_and_cache(spec, qkv, transform, cache, layer, step);
+    backend.rope_and_cache(spec, qkv, transform, cache, layer, device_batch);
 }

@@ -9,7 +9,7 @@ use crate::backend::{Backend, Tensor};
 /// # Panics
 ///
 /// If the shapes disagree: only a wrong model can cause it, never a user's input.
-pub fn sample<B: Backend>(backend: &mut B, step: &mut B::Step, logits: &Tensor<B::Storage>) {
-    assert_eq!(logits.rows(), B::batch(step).samples());
-    backend.sample(step, logits);
+pub fn sample<B: Backend>(backend: &mut B, device_batch: &mut B::DeviceBatch, logits: &Tensor<B::Storage>) {
+    assert_eq!(logits.rows(), B::batch(device_batch).samples());
+    backend.sample(device_batch, logits);
 }

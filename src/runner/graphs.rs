@@ -21,7 +21,7 @@ impl<B: Backend> Graphs<B> {
         backend: &mut B,
         decoder: &mut Decoder<B>,
         cache: &mut B::KvCache,
-        device_batch: &mut B::Step,
+        device_batch: &mut B::DeviceBatch,
         limits: &BatchLimits,
     ) -> Result<Graphs<B>> {
         let batch = one_token(limits)?;

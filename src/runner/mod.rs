@@ -18,11 +18,11 @@ pub use crate::backend::{Loading, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
-use crate::model::config::HfConfig;
-use crate::model::spec::DecoderSpec;
+use crate::model::description::Description;
+pub use crate::model::source;
 use crate::model::weights::Weights;
+use source::Source;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Computes batches, one after another.
@@ -164,21 +164,21 @@ pub struct ModelInfo {
 
 impl ModelInfo {
     fn new(
-        hf: &HfConfig,
-        spec: &DecoderSpec,
+        model: &Description,
         weights: &Weights,
         kv_shape: &KvShape,
         blocks: usize,
         limits: BatchLimits,
         device: Device,
     ) -> ModelInfo {
+        let spec = &model.spec;
         ModelInfo {
             device,
             vocab_size: spec.vocab,
-            num_layers: spec.layers,
+            num_layers: spec.layers.len(),
             hidden_size: spec.hidden,
-            bos_token: hf.bos_token,
-            eos_tokens: hf.eos_tokens.clone(),
+            bos_token: model.bos_token,
+            eos_tokens: model.eos_tokens.clone(),
             num_parameters: weights.parameters(),
             weight_bytes: weights.bytes(),
             kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
@@ -199,16 +199,20 @@ pub fn check_device(device: Device) -> Result<()> {
     }
 }
 
-/// Loads the model in `folder`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
-pub fn load(folder: &Path, config: &RunnerConfig, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Loaded> {
+/// Loads the model of `source`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
+pub fn load(
+    source: &Source,
+    config: &RunnerConfig,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Loaded> {
     match config.device {
-        Device::Cpu => cpu::load(folder, config, progress),
-        Device::Cuda { index } => cuda::load(folder, config, index, progress),
-        Device::Auto { .. } if config.dtype == Some(DType::F32) => cpu::load(folder, config, progress),
-        Device::Auto { index } => match cuda::load(folder, config, index, progress) {
+        Device::Cpu => cpu::load(source, config, progress),
+        Device::Cuda { index } => cuda::load(source, config, index, progress),
+        Device::Auto { .. } if config.dtype == Some(DType::F32) => cpu::load(source, config, progress),
+        Device::Auto { index } => match cuda::load(source, config, index, progress) {
             Err(reason @ (Error::Unsupported { .. } | Error::UnsupportedModel { .. })) => {
                 log(Level::Info, format_args!("computing on the CPU: {reason}"));
-                cpu::load(folder, config, progress)
+                cpu::load(source, config, progress)
             }
             loaded => loaded,
         },

@@ -1,9 +1,9 @@
 //! What `cuda.rs` answers in a build without the CUDA backend.
 
+use super::source::Source;
 use super::{Loaded, RunnerConfig};
 use crate::error::{Error, Result};
 use std::ops::ControlFlow;
-use std::path::Path;
 
 /// Refuses every device.
 pub fn check(index: usize) -> Result<()> {
@@ -13,7 +13,7 @@ pub fn check(index: usize) -> Result<()> {
 
 /// Refuses every device.
 pub fn load(
-    _folder: &Path,
+    _source: &Source,
     _config: &RunnerConfig,
     index: usize,
     _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,

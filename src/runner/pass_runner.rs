@@ -12,12 +12,13 @@ use crate::backend::{Backend, KvShape, Tensor};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;
 use crate::log::{Level, log};
-use crate::model::config::HfConfig;
 use crate::model::decoder::{Decoder, Stage};
-use crate::model::families;
+use crate::model::description::Description;
+use crate::model::names::Names;
+use crate::model::source::Source;
+use crate::model::spec::DecoderSpec;
 use crate::model::weights::Weights;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A decoder on one device.
@@ -38,7 +39,7 @@ pub struct PassRunner<B: Backend> {
 
 /// A forward pass, and the memory of its batch.
 struct Pass<B: Backend> {
-    batch: B::Step,
+    batch: B::DeviceBatch,
     next: Next,
     costs: StageCosts,
     spent: Duration,
@@ -60,24 +61,24 @@ struct StageCosts {
 }
 
 impl<B: Backend> PassRunner<B> {
-    /// Loads the model in `folder`. `progress` is called with a fraction from 0 to 1; `Break` cancels.
+    /// Loads the model of `source`. `progress` is called with a fraction from 0 to 1; `Break` cancels.
     ///
-    /// `open_backend` opens `device`, once it is known which KV cache and how many query heads it must compute with.
+    /// `open_backend` opens `device`, once it is known what it must compute and over which KV cache.
     pub fn open(
-        folder: &Path,
+        source: &Source,
         config: &RunnerConfig,
         device: Device,
-        open_backend: impl FnOnce(&KvShape, usize) -> Result<B>,
+        open_backend: impl FnOnce(&DecoderSpec, &KvShape) -> Result<B>,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(PassRunner<B>, ModelInfo)> {
-        let hf = HfConfig::read(folder)?;
-        let spec = families::spec(&hf)?;
+        let model = Description::read(source)?;
+        let spec = &model.spec;
         let limits = memory::batch_limits(config, spec.max_positions, &B::DEFAULTS)?;
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
-        let mut weights = open_weights::<B>(folder, config, free.unwrap_or(u64::MAX))?;
+        let mut weights = open_weights::<B>(source, model.names, config, free.unwrap_or(u64::MAX))?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
-        let mut backend = open_backend(&kv_shape, spec.heads)?;
+        let mut backend = open_backend(spec, &kv_shape)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes() };
 
         // Cheap refusals come before the long part: a cache or a table that does not fit is known before any weight is read.
@@ -86,14 +87,13 @@ impl<B: Backend> PassRunner<B> {
             Some(_) => None,
         };
         let positions = host_blocks.map_or(limits.model_len, |blocks| limits.model_len.min(blocks * limits.block_size));
-        memory::check_table(positions, spec.head_dim, &host)?;
+        memory::check_table(positions, spec.attention().head_dim, &host)?;
 
         // Weights that are copied to a device are read by the copy, weights that stay where they are by the first pass.
         if host_blocks.is_none() {
             weights.warm(progress)?;
         }
-        let mut decoder = Decoder::load(&backend, &spec, &mut weights, &limits, positions)?;
-        weights.warn_of_surplus();
+        let mut decoder = Decoder::load(&backend, spec, &mut weights, &limits, positions)?;
         let mut batches = backend.device_batches(&limits)?;
         let sizes = match config.launching {
             Launching::Graphs => graphs::sizes(limits.rows),
@@ -115,7 +115,7 @@ impl<B: Backend> PassRunner<B> {
             weights.warm(progress)?;
         }
 
-        let info = ModelInfo::new(&hf, &spec, &weights, &kv_shape, blocks, limits, device);
+        let info = ModelInfo::new(&model, &weights, &kv_shape, blocks, limits, device);
         let passes = batches.into_iter().map(Pass::new).collect();
         let (submitted, collected, pass_time, context) = (0, 0, Duration::ZERO, None);
         let runner = PassRunner { graphs, backend, decoder, cache, passes, submitted, collected, pass_time, context };
@@ -130,8 +130,13 @@ impl<B: Backend> PassRunner<B> {
 }
 
 /// The weights, in the number type in which the device keeps them.
-fn open_weights<B: Backend>(folder: &Path, config: &RunnerConfig, free_bytes: u64) -> Result<Weights> {
-    let weights = Weights::open(folder, config.dtype, config.loading, free_bytes)?;
+fn open_weights<B: Backend>(
+    source: &Source,
+    names: &'static Names,
+    config: &RunnerConfig,
+    free_bytes: u64,
+) -> Result<Weights> {
+    let weights = Weights::open(source, names, config.dtype, config.loading, free_bytes)?;
     let (stored, dtype) = (weights.dtype(), B::weight_dtype(weights.dtype(), config.dtype)?);
     if dtype == stored {
         return Ok(weights);
@@ -147,7 +152,7 @@ fn warm_up<B: Backend>(
     backend: &mut B,
     decoder: &mut Decoder<B>,
     cache: &mut B::KvCache,
-    batch: &mut B::Step,
+    batch: &mut B::DeviceBatch,
     limits: &BatchLimits,
 ) -> Result<u64> {
     backend.upload(batch, &graphs::largest_batch(limits)?)?;
@@ -241,7 +246,7 @@ impl<B: Backend> Runner for PassRunner<B> {
 }
 
 impl<B: Backend> Pass<B> {
-    fn new(batch: B::Step) -> Pass<B> {
+    fn new(batch: B::DeviceBatch) -> Pass<B> {
         Pass { batch, next: Next::Finish, costs: StageCosts::default(), spent: Duration::ZERO }
     }
 

@@ -1,6 +1,6 @@
 //! `attention`: decode, prefill and both at once, with and without a sliding window.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned, staged};
+use crate::scene::{Random, Scene, assert_near, bound, coded, filled, numbers, on_device, poisoned, staged};
 use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Rounding};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
@@ -225,7 +225,7 @@ impl AttentionInput {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        host_tensor(&self.keys_and_values, &[self.keys_and_values.len()], self.shape.dtype).bytes().to_vec()
+        coded(&self.keys_and_values, self.shape.dtype)
     }
 }
 
@@ -242,14 +242,14 @@ fn attention_agrees() {
             let batch = &input.scene.batch;
             let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
             cache.fill(&input.bytes()).unwrap();
-            let step = staged(cuda, batch);
+            let device_batch = staged(cuda, batch);
             let qkv = filled(cuda, &input.qkv, (case.heads + 2 * kv_heads) * d);
             let expected = input.expected(&spec);
             let mut first = Vec::new();
             // Twice: the counts of arrivals must be as they were.
             for round in 0..2 {
                 let mut out = poisoned(cuda, batch.tokens(), case.heads * d);
-                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &step);
+                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
                 let out = cuda.read(&out).unwrap();
                 assert_near(
                     &out,
@@ -278,13 +278,13 @@ fn layers_with_different_windows_share_a_step() {
             let batch = &input.scene.batch;
             let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
             cache.fill(&input.bytes()).unwrap();
-            let (step, cols) = (staged(cuda, batch), input.qkv.len() / batch.tokens());
+            let (device_batch, cols) = (staged(cuda, batch), input.qkv.len() / batch.tokens());
             let qkv = filled(cuda, &input.qkv, cols);
             // Back and forth: one plan must leave the counts of arrivals as the next one expects them.
             for window in windows.into_iter().chain(windows) {
                 let spec = AttentionSpec { window, ..case.spec() };
                 let mut out = poisoned(cuda, batch.tokens(), case.heads * case.head_dim);
-                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &step);
+                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
                 let what = format!("{} rows, a window of {window:?}, {dtype:?}", rows.len());
                 assert_near(&cuda.read(&out).unwrap(), &input.expected(&spec), bound(dtype), &what);
             }
@@ -325,9 +325,9 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
             let spec = AttentionSpec { heads, scale: 0.1, window };
             let mut attended = |split: &[(usize, usize)]| {
                 let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
-                let (step, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
+                let (device_batch, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
                 let mut out = poisoned(cuda, qkv.rows(), out_cols);
-                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &step);
+                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
                 cuda.read(&out).unwrap()
             };
             let together = attended(&[(0, 333)]);

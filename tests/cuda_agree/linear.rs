@@ -1,6 +1,6 @@
 //! `linear`, on every route.
 
-use crate::scene::{Random, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned};
+use crate::scene::{Random, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned};
 use nanovllm::backend::cuda::Route;
 use nanovllm::backend::{Backend, Rounding};
 use nanovllm::ops;
@@ -14,12 +14,10 @@ fn linear_layers_agree_on_every_route() {
             let w = numbers(&mut random, n * k, 0.1, dtype);
             let b = numbers(&mut random, n, 1.0, dtype);
             let split = n / 3;
-            let parts = [
-                host_tensor(&w[..split * k], &[split, k], dtype),
-                host_tensor(&w[split * k..], &[n - split, k], dtype),
-            ];
+            let parts =
+                [host_matrix(&w[..split * k], [split, k], dtype), host_matrix(&w[split * k..], [n - split, k], dtype)];
             let weight = cuda.matrix(&parts).unwrap();
-            let bias = cuda.vector(&[host_tensor(&b, &[n], dtype)]).unwrap();
+            let bias = cuda.vector(&[host_vector(&b, dtype)]).unwrap();
             for m in [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 200] {
                 let x = numbers(&mut random, m * k, 1.0, dtype);
                 // Every third column is enough to be sure, and three times as fast.
@@ -68,7 +66,7 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
         cuda.set_route(Route::Stream);
         for (n, k) in [(97, 40), (1024, 2048), (4096, 4096), (2560, 3072)] {
             let mut random = Random(4);
-            let weight = cuda.matrix(&[host_tensor(&numbers(&mut random, n * k, 0.1, dtype), &[n, k], dtype)]).unwrap();
+            let weight = cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.1, dtype), [n, k], dtype)]).unwrap();
             let x = numbers(&mut random, 8 * k, 1.0, dtype);
             let mut rows = |x: &[f32]| {
                 let x = filled(cuda, x, k);
@@ -90,8 +88,8 @@ fn a_batch_invariant_row_gives_the_same_bits_among_any_number() {
         cuda.set_rounding(Rounding::BatchInvariant);
         for (n, k) in [(97, 40), (1024, 2048), (5000, 1024), (512, 3072)] {
             let mut random = Random(4);
-            let weight = cuda.matrix(&[host_tensor(&numbers(&mut random, n * k, 0.1, dtype), &[n, k], dtype)]).unwrap();
-            let bias = cuda.vector(&[host_tensor(&numbers(&mut random, n, 1.0, dtype), &[n], dtype)]).unwrap();
+            let weight = cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.1, dtype), [n, k], dtype)]).unwrap();
+            let bias = cuda.vector(&[host_vector(&numbers(&mut random, n, 1.0, dtype), dtype)]).unwrap();
             let most = 2100;
             let x = numbers(&mut random, most * k, 1.0, dtype);
             let mut rows = |from: usize, rows: usize| {

@@ -15,8 +15,8 @@ fn logprobs_are_those_of_the_cpu() {
             let what = format!("{name}, {dtype:?}");
             let (logits, batch) = inputs(case, |logit| rounded(logit, dtype));
             let mut on_device = filled(cuda, &logits, case.vocab);
-            let step = answered(cuda, &batch, &mut on_device);
-            let found = cuda.results(&step);
+            let device_batch = answered(cuda, &batch, &mut on_device);
+            let found = cuda.results(&device_batch);
             check(&what, &logits, case.vocab, &batch, &found);
 
             let cpu = &mut Cpu::new(1, Isa::available()[0]);
@@ -48,14 +48,14 @@ fn a_row_that_asks_has_its_logits_back_with_an_awaited_token_too() {
             batch.sampling.iter_mut().for_each(|sampling| sampling.logprobs = 3);
             // Without a pass before, token 0 is awaited.
             let mut tensor = filled(cuda, &logits, case.vocab);
-            let mut step = answered(cuda, &batch, &mut tensor);
+            let mut device_batch = answered(cuda, &batch, &mut tensor);
             for round in 0..2 {
                 let found = cuda.read(&tensor).unwrap();
                 assert_eq!(comparable(&found), comparable(&logits), "{name}, {dtype:?}, round {round}");
-                ops::process_logits(cuda, &mut step, &mut tensor);
-                ops::sample(cuda, &mut step, &tensor);
-                ops::logprobs(cuda, &mut step, &mut tensor);
-                ended(cuda, &mut step);
+                ops::process_logits(cuda, &mut device_batch, &mut tensor);
+                ops::sample(cuda, &mut device_batch, &tensor);
+                ops::logprobs(cuda, &mut device_batch, &mut tensor);
+                ended(cuda, &mut device_batch);
             }
         }
     });

@@ -1,6 +1,6 @@
 //! `rope_and_cache`, and the copies of blocks.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, staged, wide};
+use crate::scene::{Random, Scene, assert_near, bound, filled, host_vector, numbers, on_device, staged, wide};
 use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, KvCache};
 use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, KvShape, QkNormRope};
@@ -27,18 +27,18 @@ fn heads_are_normalized_rotated_and_cached() {
                     })
                     .collect();
                 let norms = [numbers(&mut random, d, 1.5, dtype), numbers(&mut random, d, 1.5, dtype)];
-                let [query, key] = [0, 1].map(|i| cuda.vector(&[host_tensor(&norms[i], &[d], dtype)]).unwrap());
+                let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&norms[i], dtype)]).unwrap());
                 let norm = has_norm.then_some(HeadNorm { query: &query, key: &key, eps: 1e-6 });
                 let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, dtype };
                 let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
                 let size = scene.blocks * shape.block_bytes();
                 cache.fill(&vec![0xff; size]).unwrap();
-                let step = staged(cuda, &scene.batch);
+                let device_batch = staged(cuda, &scene.batch);
                 let mut qkv = filled(cuda, &values, cols);
                 let table = cuda.table(&rope).unwrap();
                 let spec = AttentionSpec { heads, scale: 1.0, window: None };
                 let transform = QkNormRope { norm, rope: &table };
-                ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &step);
+                ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &device_batch);
                 let (qkv, cached) = (cuda.read(&qkv).unwrap(), layer_values(&cache, 1));
 
                 let head_of = |token: usize, head: usize| -> Vec<f64> {
@@ -101,8 +101,8 @@ fn blocks_are_copied_in_every_layer() {
         let bytes: Vec<u8> = (0..8 * shape.block_bytes()).map(|i| (i * 7 + i / 251) as u8).collect();
         cache.fill(&bytes).unwrap();
         let copies = [(1, 5), (2, 7)].map(|(from, to)| BlockCopy { from, to }).to_vec();
-        let step = staged(cuda, &Batch { row_starts: vec![0], copies, ..Batch::default() });
-        ops::copy_blocks(cuda, &mut cache, &step);
+        let device_batch = staged(cuda, &Batch { row_starts: vec![0], copies, ..Batch::default() });
+        ops::copy_blocks(cuda, &mut cache, &device_batch);
         let block = shape.block_bytes() / 3;
         let mut expected = bytes;
         for layer in 0..3 {

@@ -1,7 +1,7 @@
 //! Ops that treat each row by itself: norms, gates and lookups.
 
 use crate::scene::{
-    Random, Scene, assert_near, bound, filled, host_tensor, numbers, on_device, poisoned, rounded, staged,
+    Random, Scene, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned, rounded, staged,
 };
 use nanovllm::backend::Backend;
 use nanovllm::ops;
@@ -17,7 +17,7 @@ fn norms_agree() {
             let x = numbers(&mut random, tokens * hidden, 3.0, dtype);
             let y = numbers(&mut random, tokens * hidden, 3.0, dtype);
             let w = numbers(&mut random, hidden, 2.0, dtype);
-            let weight = cuda.vector(&[host_tensor(&w, &[hidden], dtype)]).unwrap();
+            let weight = cuda.vector(&[host_vector(&w, dtype)]).unwrap();
             let norm = |x: &[f32]| -> Vec<f64> {
                 let rows = x.chunks_exact(hidden).flat_map(|row| {
                     let mean = row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / hidden as f64;
@@ -56,18 +56,18 @@ fn gates_and_lookups_agree() {
             assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &format!("silu_mul {what}"));
 
             let table = numbers(&mut random, 50 * hidden, 1.0, dtype);
-            let matrix = cuda.matrix(&[host_tensor(&table, &[50, hidden], dtype)]).unwrap();
+            let matrix = cuda.matrix(&[host_matrix(&table, [50, hidden], dtype)]).unwrap();
             let scene = Scene::new(&[(0, tokens), (3, 2)], 16, &mut random);
-            let step = staged(cuda, &scene.batch);
+            let device_batch = staged(cuda, &scene.batch);
             let mut out = poisoned(cuda, tokens + 2, hidden);
-            ops::embedding(cuda, &mut out, &matrix, &step);
+            ops::embedding(cuda, &mut out, &matrix, &device_batch);
             let ids = &scene.batch.token_ids;
             let expected: Vec<f32> =
                 ids.iter().flat_map(|&id| &table[id as usize * hidden..][..hidden]).copied().collect();
             assert_eq!(cuda.read(&out).unwrap(), expected, "embedding {what}");
 
             let mut last = poisoned(cuda, 2, hidden);
-            ops::gather(cuda, &mut last, &out, &step);
+            ops::gather(cuda, &mut last, &out, &device_batch);
             let expected = [&expected[(tokens - 1) * hidden..][..hidden], &expected[(tokens + 1) * hidden..]].concat();
             assert_eq!(cuda.read(&last).unwrap(), expected, "gather {what}");
         }

@@ -13,11 +13,11 @@ fn the_same_logits_give_the_same_tokens_as_on_the_cpu() {
             let (logits, batch) = inputs(case, |logit| rounded(logit, dtype));
             let wanted = expected(&logits, case.vocab, &batch);
             let mut logits = filled(cuda, &logits, case.vocab);
-            let mut step = answered(cuda, &batch, &mut logits);
+            let mut device_batch = answered(cuda, &batch, &mut logits);
             for round in 0..2 {
-                assert_eq!(cuda.results(&step).tokens, wanted, "{name}, {dtype:?}, round {round}");
-                ops::sample(cuda, &mut step, &logits);
-                ended(cuda, &mut step);
+                assert_eq!(cuda.results(&device_batch).tokens, wanted, "{name}, {dtype:?}, round {round}");
+                ops::sample(cuda, &mut device_batch, &logits);
+                ended(cuda, &mut device_batch);
             }
         }
     });
@@ -29,8 +29,8 @@ fn no_token_that_is_nan_banned_or_masked_is_chosen() {
         for (name, logits, banned, wanted) in EDGES {
             for (by, batch) in edge_batches(banned) {
                 let mut logits = filled(cuda, logits, 5);
-                let step = answered(cuda, &batch, &mut logits);
-                let token = cuda.results(&step).tokens;
+                let device_batch = answered(cuda, &batch, &mut logits);
+                let token = cuda.results(&device_batch).tokens;
                 assert_eq!(token, [*wanted], "{name}, {by:?}, {dtype:?}, {:?}", batch.sampling[0]);
             }
         }

@@ -2,10 +2,9 @@
 
 pub use crate::inputs::{Random, limits};
 use half::{bf16, f16};
-use nanovllm::backend::cuda::{Cuda, Step, Tensor, device_count};
-use nanovllm::backend::{Backend, DType, HostTensor};
+use nanovllm::backend::cuda::{Cuda, DeviceBatch, Tensor, device_count};
+use nanovllm::backend::{Backend, Coding, DType, HostBytes, HostMatrix, HostVector};
 use nanovllm::batch::{Batch, Sampling};
-use std::sync::Arc;
 
 /// The greatest `|computed - expected| / |expected|`, as vectors.
 pub fn bound(dtype: DType) -> f64 {
@@ -58,13 +57,19 @@ pub fn poisoned(cuda: &mut Cuda, rows: usize, cols: usize) -> Tensor {
     filled(cuda, &vec![f32::NAN; rows * cols], cols)
 }
 
-pub fn host_tensor(values: &[f32], shape: &[usize], dtype: DType) -> HostTensor {
-    let bytes: Vec<u8> = match dtype {
-        DType::Bf16 => values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect(),
-        DType::F16 => values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect(),
-        DType::F32 => values.iter().flat_map(|&v| v.to_le_bytes()).collect(),
-    };
-    HostTensor::owned(Arc::from(bytes), dtype, shape.to_vec())
+/// Numbers as a model file has them.
+pub fn coded(values: &[f32], dtype: DType) -> Vec<u8> {
+    let mut bytes = vec![0; dtype.bytes() * values.len()];
+    Coding::from(dtype).encode(values.iter().copied(), &mut bytes);
+    bytes
+}
+
+pub fn host_matrix(values: &[f32], [rows, cols]: [usize; 2], dtype: DType) -> HostMatrix {
+    HostMatrix::new(HostBytes::owned(coded(values, dtype).into()), dtype.into(), rows, cols)
+}
+
+pub fn host_vector(values: &[f32], dtype: DType) -> HostVector {
+    HostVector::new(HostBytes::owned(coded(values, dtype).into()), dtype.into(), values.len())
 }
 
 pub fn wide(values: &[f32]) -> Vec<f64> {
@@ -109,8 +114,8 @@ impl Scene {
     }
 }
 
-pub fn staged(cuda: &mut Cuda, batch: &Batch) -> Step {
-    let mut step = cuda.step(&limits(batch)).unwrap();
-    cuda.upload(&mut step, batch).unwrap();
-    step
+pub fn staged(cuda: &mut Cuda, batch: &Batch) -> DeviceBatch {
+    let mut device_batch = cuda.device_batch(&limits(batch)).unwrap();
+    cuda.upload(&mut device_batch, batch).unwrap();
+    device_batch
 }

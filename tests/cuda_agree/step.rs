@@ -1,8 +1,8 @@
 //! Whole passes: launched strictly, by programmatic dependent launch and as a graph; memory and refusals.
 
 use crate::inputs::ended;
-use crate::scene::{Random, Scene, filled, host_tensor, numbers, on_device, poisoned, staged};
-use nanovllm::backend::cuda::{Chaining, Cuda, KvCache, Matrix, Step, Tensor, Vector, device_count};
+use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
+use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector, device_count};
 use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, QkNormRope};
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
@@ -11,7 +11,7 @@ use nanovllm::ops;
 /// A few layers of a random model, run op by op.
 struct Model {
     cache: KvCache,
-    step: Step,
+    device_batch: DeviceBatch,
     tensors: Vec<Tensor>,
     matrices: Vec<Matrix>,
     vectors: Vec<Vector>,
@@ -37,16 +37,16 @@ impl Model {
         let shape = KvShape { layers: 1, kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, dtype };
         let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
         let cached = numbers(&mut random, scene.blocks * shape.block_bytes() / 2, 1.0, dtype);
-        cache.fill(host_tensor(&cached, &[cached.len()], dtype).bytes()).unwrap();
+        cache.fill(&coded(&cached, dtype)).unwrap();
         let qkv = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
         let sizes = [(VOCAB, HIDDEN), (qkv, HIDDEN), (HIDDEN, HEADS * HEAD_DIM), (2 * WIDTH, HIDDEN), (HIDDEN, WIDTH)];
         let matrices = sizes.map(|(n, k)| {
-            cuda.matrix(&[host_tensor(&numbers(&mut random, n * k, 0.15, dtype), &[n, k], dtype)]).unwrap()
+            cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.15, dtype), [n, k], dtype)]).unwrap()
         });
         let rope: Vec<f32> =
             (0..4096 * HEAD_DIM).map(|i| if i % HEAD_DIM < HEAD_DIM / 2 { 0.8 } else { 0.6 }).collect();
         let norm = numbers(&mut random, HIDDEN, 1.0, dtype);
-        let vectors = vec![cuda.vector(&[host_tensor(&norm, &[HIDDEN], dtype)]).unwrap(), cuda.table(&rope).unwrap()];
+        let vectors = vec![cuda.vector(&[host_vector(&norm, dtype)]).unwrap(), cuda.table(&rope).unwrap()];
         let mut batch = scene.batch;
         for (i, sampling) in batch.sampling.iter_mut().enumerate() {
             *sampling = match i % 3 {
@@ -68,8 +68,8 @@ impl Model {
         tensors.push(poisoned(cuda, batch.rows(), HIDDEN));
         tensors.push(poisoned(cuda, batch.rows(), VOCAB));
         cuda.set_windows(SPECS.map(|spec| spec.window));
-        let step = staged(cuda, &batch);
-        Model { cache, step, tensors, matrices: matrices.into(), vectors, batch }
+        let device_batch = staged(cuda, &batch);
+        Model { cache, device_batch, tensors, matrices: matrices.into(), vectors, batch }
     }
 
     fn launch(&mut self, cuda: &mut Cuda) {
@@ -80,13 +80,21 @@ impl Model {
             unreachable!()
         };
         let [norm, rope] = &self.vectors[..] else { unreachable!() };
-        ops::embedding(cuda, residual, embedding, &self.step);
+        ops::embedding(cuda, residual, embedding, &self.device_batch);
         ops::rms_norm(cuda, normed, residual, norm, 1e-6);
         for layer in 0..6 {
             let spec = &SPECS[layer % 2];
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
-            ops::rope_and_cache(cuda, spec, qkv, QkNormRope { norm: None, rope }, &mut self.cache, 0, &self.step);
-            ops::attention(cuda, spec, attended, qkv, &self.cache, 0, &self.step);
+            ops::rope_and_cache(
+                cuda,
+                spec,
+                qkv,
+                QkNormRope { norm: None, rope },
+                &mut self.cache,
+                0,
+                &self.device_batch,
+            );
+            ops::attention(cuda, spec, attended, qkv, &self.cache, 0, &self.device_batch);
             ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
             ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * WIDTH);
@@ -94,14 +102,14 @@ impl Model {
             ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
             ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
         }
-        ops::gather(cuda, last, normed, &self.step);
+        ops::gather(cuda, last, normed, &self.device_batch);
         ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);
     }
 
     fn results(&mut self, cuda: &mut Cuda) -> (Vec<u32>, Vec<u32>) {
-        ops::sample(cuda, &mut self.step, &self.tensors[8]);
-        ended(cuda, &mut self.step);
-        let tokens = cuda.results(&self.step).tokens.to_vec();
+        ops::sample(cuda, &mut self.device_batch, &self.tensors[8]);
+        ended(cuda, &mut self.device_batch);
+        let tokens = cuda.results(&self.device_batch).tokens.to_vec();
         (tokens, cuda.read(&self.tensors[8]).unwrap().iter().map(|v| v.to_bits()).collect())
     }
 }
@@ -147,10 +155,10 @@ fn a_graph_serves_later_batches_and_rows_that_only_pad() {
                     _ => batch.block_table(row)[position / 16] * 16 + position as u32 % 16,
                 };
             }
-            cuda.upload(&mut model.step, &batch).unwrap();
+            cuda.upload(&mut model.device_batch, &batch).unwrap();
             model.launch(cuda);
             let eager = model.results(cuda);
-            cuda.upload(&mut model.step, &batch).unwrap();
+            cuda.upload(&mut model.device_batch, &batch).unwrap();
             graph.launch().unwrap();
             let replayed = model.results(cuda);
             assert_eq!(eager.0[..real], replayed.0[..real], "{contexts:?}");
@@ -204,7 +212,7 @@ fn what_the_kernels_do_not_know_is_refused_when_the_model_loads() {
         ] {
             assert!(cuda.kv_cache(&shape, 1).is_err(), "{what}");
         }
-        assert!(cuda.matrix(&[host_tensor(&[0.0; 20], &[2, 10], dtype)]).is_err(), "columns that are no multiple of 8");
+        assert!(cuda.matrix(&[host_matrix(&[0.0; 20], [2, 10], dtype)]).is_err(), "columns that are no multiple of 8");
     });
     if device_count().unwrap() > 0 {
         assert!(Cuda::open(99, DType::Bf16).is_err() && Cuda::open(0, DType::F32).is_err());

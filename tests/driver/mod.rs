@@ -8,6 +8,7 @@ use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::pass_runner::PassRunner;
+use nanovllm::runner::source::Source;
 use nanovllm::runner::{self, Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ pub fn config() -> RunnerConfig {
 /// A runner on the CPU that uses the instructions of `isa`.
 pub fn open(folder: &Path, config: &RunnerConfig, isa: Isa) -> Result<(PassRunner<Cpu>, ModelInfo)> {
     let cpu = Cpu::new(config.threads.unwrap_or(1), isa);
-    runner::cpu::open(folder, config, cpu, &mut |_| ControlFlow::Continue(()))
+    runner::cpu::open(&Source::open(folder)?, config, cpu, &mut |_| ControlFlow::Continue(()))
 }
 
 /// A sequence and the blocks that hold its keys and values.

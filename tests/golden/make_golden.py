@@ -12,7 +12,7 @@ and `embedding.safetensors`, for tests/embeddings.rs:
     last  F32 [hidden]  the hidden state of the prompt's last token, after the last norm
     mean  F32 [hidden]  the mean of all of the prompt
 
-`--embeddings` makes these alone, for the checkpoints that are there.
+`--embeddings` makes these alone, for the checkpoints that are there. `--case NAME` makes one case alone.
 
 The references are computed by transformers in f32 on the checkpoint's own numbers, so that they say what exact
 arithmetic gives for weights that were rounded to bf16 or f16.
@@ -145,6 +145,22 @@ CASES = {
         {},
     ),
     "llama-f16-head64-llama3": ("llama", "float16", dict(head_dim=64, rope_parameters=LLAMA3), {}),
+    # The prompt has 40 tokens: windows are smaller.
+    "mistral-f32-window16": ("mistral", "float32", dict(sliding_window=16, rms_norm_eps=1e-5, num_hidden_layers=3), {}),
+    "mistral-bf16-window24-head128": (
+        "mistral",
+        "bfloat16",
+        dict(sliding_window=24, head_dim=128, num_key_value_heads=1, rms_norm_eps=1e-5),
+        {},
+    ),
+    "mistral-f16-no-window": (
+        "mistral",
+        "float16",
+        dict(
+            sliding_window=None, rms_norm_eps=1e-5, hidden_size=128, head_dim=64, num_attention_heads=2, num_key_value_heads=1
+        ),
+        dict(absent=["head_dim"]),
+    ),
 }
 
 
@@ -176,11 +192,13 @@ def weights(config, generator):
     return state
 
 
-def write_folder(folder, config, state, number_type, shards=1, old_rope_keys=False):
+def write_folder(folder, config, state, number_type, shards=1, old_rope_keys=False, absent=()):
     folder.mkdir(parents=True)
     written = config.to_dict()
-    written["architectures"] = [{"qwen3": "Qwen3", "qwen2": "Qwen2", "llama": "Llama"}[config.model_type] + "ForCausalLM"]
+    written["architectures"] = [config.model_type.capitalize() + "ForCausalLM"]
     written["dtype"] = number_type
+    for field in absent:
+        del written[field]
     if old_rope_keys:
         rope = dict(written.pop("rope_parameters"))
         written["rope_theta"] = rope.pop("rope_theta")
@@ -230,8 +248,10 @@ def embeddings():
         write_embedding(HERE / name, load_file(HERE / name / "reference.safetensors")["prompt"])
 
 
-def main():
+def main(only=None):
     for seed, (name, (model_type, number_type, changes, layout)) in enumerate(CASES.items()):
+        if only not in (None, name):
+            continue
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)
         generator = torch.Generator().manual_seed(seed)
@@ -377,6 +397,8 @@ if __name__ == "__main__":
         asked()
     elif sys.argv[1:] == ["--embeddings"]:
         embeddings()
+    elif sys.argv[1:2] == ["--case"]:
+        main(sys.argv[2])
     else:
         main()
         asked()

@@ -76,30 +76,30 @@ pub fn on_grid(numbers: &mut [f32], grid: f32) {
 }
 
 /// `batch` on the device, where it begins a pass.
-pub fn uploaded<B: Backend>(backend: &mut B, batch: &Batch) -> B::Step {
-    let mut step = backend.device_batches(&limits(batch)).unwrap().swap_remove(0);
-    backend.upload(&mut step, batch).unwrap();
-    step
+pub fn uploaded<B: Backend>(backend: &mut B, batch: &Batch) -> B::DeviceBatch {
+    let mut device_batch = backend.device_batches(&limits(batch)).unwrap().swap_remove(0);
+    backend.upload(&mut device_batch, batch).unwrap();
+    device_batch
 }
 
 /// Ends a pass and waits for it: its results can be read.
-pub fn ended<B: Backend>(backend: &mut B, step: &mut B::Step) {
-    backend.finish(step).unwrap();
-    assert!(backend.poll(step, None).unwrap(), "no deadline was given");
+pub fn ended<B: Backend>(backend: &mut B, device_batch: &mut B::DeviceBatch) {
+    backend.finish(device_batch).unwrap();
+    assert!(backend.poll(device_batch, None).unwrap(), "no deadline was given");
 }
 
 /// Uploads `batch` and makes all of its wishes come true, as the decoder does.
-pub fn answered<B: Backend>(backend: &mut B, batch: &Batch, logits: &mut Tensor<B::Storage>) -> B::Step {
-    let mut step = uploaded(backend, batch);
+pub fn answered<B: Backend>(backend: &mut B, batch: &Batch, logits: &mut Tensor<B::Storage>) -> B::DeviceBatch {
+    let mut device_batch = uploaded(backend, batch);
     if batch.processes_logits() {
-        ops::process_logits(backend, &mut step, logits);
+        ops::process_logits(backend, &mut device_batch, logits);
     }
-    ops::sample(backend, &mut step, logits);
+    ops::sample(backend, &mut device_batch, logits);
     if batch.wants_logprobs() {
-        ops::logprobs(backend, &mut step, logits);
+        ops::logprobs(backend, &mut device_batch, logits);
     }
-    ended(backend, &mut step);
-    step
+    ended(backend, &mut device_batch);
+    device_batch
 }
 
 /// A NaN as a number that compares with itself.

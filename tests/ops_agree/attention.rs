@@ -198,22 +198,22 @@ impl Scene {
     /// A cache that holds all sequences.
     fn fill<B: Column>(&self, backend: &mut B) -> B::KvCache {
         let (batch, qkv) = self.all();
-        let step = uploaded(backend, &batch);
+        let device_batch = uploaded(backend, &batch);
         let mut cache = backend.kv_cache(&self.shape, self.sequences.blocks).unwrap();
         let mut qkv = backend.filled(&qkv, self.cols());
         let rope = backend.table(&self.identity_rope()).unwrap();
         let transform = QkNormRope { norm: None, rope: &rope };
-        ops::rope_and_cache(backend, &self.spec, &mut qkv, transform, &mut cache, 0, &step);
+        ops::rope_and_cache(backend, &self.spec, &mut qkv, transform, &mut cache, 0, &device_batch);
         cache
     }
 
     /// Attention of some rows as one batch.
     fn attend<B: Column>(&self, backend: &mut B, cache: &B::KvCache, rows: &[Row]) -> Vec<f32> {
         let (batch, qkv) = self.part(rows);
-        let step = uploaded(backend, &batch);
+        let device_batch = uploaded(backend, &batch);
         let qkv = backend.filled(&qkv, self.cols());
         let mut out = backend.poisoned(batch.tokens(), self.spec.heads * self.shape.head_dim);
-        ops::attention(backend, &self.spec, &mut out, &qkv, cache, 0, &step);
+        ops::attention(backend, &self.spec, &mut out, &qkv, cache, 0, &device_batch);
         backend.read(&out)
     }
 }

@@ -51,8 +51,8 @@ impl Op for CopyBlocks {
             backend.write_cache(&mut cache, layer, &numbers);
         }
         let batch = Batch { copies: copies(case), ..Batch::default() };
-        let step = uploaded(backend, &batch);
-        ops::copy_blocks(backend, &mut cache, &step);
+        let device_batch = uploaded(backend, &batch);
+        ops::copy_blocks(backend, &mut cache, &device_batch);
         (0..case.shape.layers).flat_map(|layer| backend.read_cache(&cache, layer)).collect()
     }
 }

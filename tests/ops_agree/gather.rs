@@ -3,14 +3,14 @@
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, uploaded};
 use nanovllm::backend::cpu::{Matrix, reference};
-use nanovllm::backend::{DType, HostTensor};
+use nanovllm::backend::{Coding, HostBytes, HostMatrix};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
 
 struct Table {
     tokens: usize,
     hidden: usize,
-    dtype: DType,
+    coding: Coding,
     /// Rows of each stacked part.
     parts: &'static [usize],
 }
@@ -20,10 +20,10 @@ struct Embedding;
 impl Op for Embedding {
     type Case = Table;
     const CASES: &'static [(&'static str, Table)] = &[
-        ("one token", Table { tokens: 1, hidden: 16, dtype: DType::Bf16, parts: &[1] }),
-        ("f32", Table { tokens: 9, hidden: 33, dtype: DType::F32, parts: &[97] }),
-        ("f16 in three parts", Table { tokens: 40, hidden: 24, dtype: DType::F16, parts: &[5, 1, 30] }),
-        ("bf16, shared among threads", Table { tokens: 70, hidden: 1024, dtype: DType::Bf16, parts: &[300] }),
+        ("one token", Table { tokens: 1, hidden: 16, coding: Coding::Bf16, parts: &[1] }),
+        ("f32", Table { tokens: 9, hidden: 33, coding: Coding::F32, parts: &[97] }),
+        ("f16 in three parts", Table { tokens: 40, hidden: 24, coding: Coding::F16, parts: &[5, 1, 30] }),
+        ("bf16, shared among threads", Table { tokens: 70, hidden: 1024, coding: Coding::Bf16, parts: &[300] }),
     ];
     const BOUND: f64 = 0.0;
 
@@ -37,25 +37,22 @@ impl Op for Embedding {
     fn computed<B: Column>(backend: &mut B, case: &Table) -> Vec<f32> {
         let (parts, batch) = table(case);
         let table = backend.matrix(&parts).unwrap();
-        let step = uploaded(backend, &batch);
+        let device_batch = uploaded(backend, &batch);
         let mut out = backend.poisoned(case.tokens, case.hidden);
-        ops::embedding(backend, &mut out, &table, &step);
+        ops::embedding(backend, &mut out, &table, &device_batch);
         backend.read(&out)
     }
 }
 
-fn table(case: &Table) -> (Vec<HostTensor>, Batch) {
+fn table(case: &Table) -> (Vec<HostMatrix>, Batch) {
     let mut random = Random(3);
     let vocab: usize = case.parts.iter().sum();
     let token_ids = (0..case.tokens).map(|i| if i == 0 { vocab - 1 } else { random.below(vocab) } as u32).collect();
     let mut part = |rows: &usize| {
         let numbers = random.numbers(rows * case.hidden, 1.0);
-        let bytes: Vec<u8> = match case.dtype {
-            DType::F32 => numbers.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            DType::F16 => numbers.iter().flat_map(|&v| half::f16::from_f32(v).to_le_bytes()).collect(),
-            DType::Bf16 => numbers.iter().flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()).collect(),
-        };
-        HostTensor::owned(bytes.into(), case.dtype, vec![*rows, case.hidden])
+        let mut bytes = vec![0; case.coding.row_bytes(numbers.len())];
+        case.coding.encode(numbers, &mut bytes);
+        HostMatrix::new(HostBytes::owned(bytes.into()), case.coding, *rows, case.hidden)
     };
     (case.parts.iter().map(&mut part).collect(), Batch { token_ids, ..Batch::default() })
 }
@@ -92,10 +89,10 @@ impl Op for Gather {
 
     fn computed<B: Column>(backend: &mut B, case: &Picks) -> Vec<f32> {
         let (x, batch) = picks(case);
-        let step = uploaded(backend, &batch);
+        let device_batch = uploaded(backend, &batch);
         let x = backend.filled(&x, case.hidden);
         let mut out = backend.poisoned(case.sampled.len() + case.read.len(), case.hidden);
-        ops::gather(backend, &mut out, &x, &step);
+        ops::gather(backend, &mut out, &x, &device_batch);
         backend.read(&out)
     }
 }

@@ -3,11 +3,11 @@
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
 use nanovllm::backend::cpu::{Cpu, Isa, Matrix, reference};
-use nanovllm::backend::{DType, HostTensor};
+use nanovllm::backend::{Coding, HostBytes, HostMatrix};
 use nanovllm::ops;
 use std::ops::Range;
 
-const DTYPES: [DType; 3] = [DType::Bf16, DType::F16, DType::F32];
+const CODINGS: [Coding; 3] = [Coding::Bf16, Coding::F16, Coding::F32];
 
 #[derive(Clone)]
 struct Case {
@@ -54,18 +54,18 @@ const CASES: &[(&str, Case)] = &[
 /// A case in one number type of weights.
 struct Inputs {
     x: Vec<f32>,
-    parts: Vec<HostTensor>,
+    parts: Vec<HostMatrix>,
     bias: Option<Vec<f32>>,
     columns: Range<usize>,
     outputs: usize,
 }
 
-fn inputs(case: &Case, dtype: DType) -> Inputs {
+fn inputs(case: &Case, coding: Coding) -> Inputs {
     let mut random = Random(9);
     let outputs = case.parts.iter().sum();
     let parts = case.parts.iter().map(|&rows| {
         let numbers = random.numbers(rows * case.inputs, 1.0);
-        tensor(&numbers, dtype, rows)
+        matrix(&numbers, coding, rows)
     });
     Inputs {
         parts: parts.collect(),
@@ -77,23 +77,19 @@ fn inputs(case: &Case, dtype: DType) -> Inputs {
 }
 
 /// A matrix of `rows` rows. Its bytes begin at an odd address, as they may in a file.
-fn tensor(numbers: &[f32], dtype: DType, rows: usize) -> HostTensor {
-    let bytes: Vec<u8> = match dtype {
-        DType::F32 => numbers.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        DType::F16 => numbers.iter().flat_map(|&v| half::f16::from_f32(v).to_le_bytes()).collect(),
-        DType::Bf16 => numbers.iter().flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()).collect(),
-    };
-    let mut map = memmap2::MmapMut::map_anon(bytes.len() + 1).unwrap();
-    map[1..].copy_from_slice(&bytes);
-    let (file, range) = (map.make_read_only().unwrap().into(), 1..bytes.len() + 1);
-    HostTensor::mapped(file, range, dtype, vec![rows, numbers.len() / rows])
+fn matrix(numbers: &[f32], coding: Coding, rows: usize) -> HostMatrix {
+    let len = coding.row_bytes(numbers.len());
+    let mut map = memmap2::MmapMut::map_anon(len + 1).unwrap();
+    coding.encode(numbers.iter().copied(), &mut map[1..]);
+    let bytes = HostBytes::mapped(map.make_read_only().unwrap().into(), 1..len + 1);
+    HostMatrix::new(bytes, coding, rows, numbers.len() / rows)
 }
 
 /// All results of a case, one number type after another; columns that are not computed must stay poisoned.
 fn computed<B: Column>(backend: &mut B, case: &Case, change: fn(f32) -> f32) -> Vec<f32> {
     let mut all = Vec::new();
-    for dtype in DTYPES {
-        let inputs = inputs(case, dtype);
+    for coding in CODINGS {
+        let inputs = inputs(case, coding);
         let x: Vec<f32> = inputs.x.iter().map(|&v| change(v)).collect();
         let out = multiplied(backend, &x, case.inputs, &inputs);
         for row in out.chunks_exact(inputs.outputs) {
@@ -117,8 +113,8 @@ fn multiplied<B: Column>(backend: &mut B, x: &[f32], cols: usize, inputs: &Input
 
 fn expected(case: &Case, change: fn(f32) -> f32) -> Vec<f32> {
     let mut all = Vec::new();
-    for dtype in DTYPES {
-        let inputs = inputs(case, dtype);
+    for coding in CODINGS {
+        let inputs = inputs(case, coding);
         let x: Vec<f32> = inputs.x.iter().map(|&v| change(v)).collect();
         let mut out = vec![0.0; case.tokens * inputs.outputs];
         let weight = Matrix::new(&inputs.parts).unwrap();
@@ -182,8 +178,8 @@ fn assert_same_bits(found: &[f32], wanted: &[f32], what: &str) {
 fn a_row_has_the_same_bits_whatever_rows_are_beside_it() {
     let case = Case { tokens: 290, inputs: 1100, parts: &[61, 38], bias: Bias::Some, columns: None };
     for isa in Isa::available() {
-        for dtype in DTYPES {
-            let inputs = inputs(&case, dtype);
+        for coding in CODINGS {
+            let inputs = inputs(&case, coding);
             let whole = multiplied(&mut Cpu::new(2, *isa), &inputs.x, case.inputs, &inputs);
             let outputs = inputs.outputs;
             for (threads, rows) in [(1, 290), (3, 290), (1, 1), (2, 2), (1, 3), (3, 5), (2, 16), (1, 33), (2, 257)] {
@@ -194,7 +190,7 @@ fn a_row_has_the_same_bits_whatever_rows_are_beside_it() {
                     let last = case.tokens.min(first + rows);
                     let part =
                         multiplied(cpu, &inputs.x[first * case.inputs..last * case.inputs], case.inputs, &inputs);
-                    let what = format!("{isa:?}, {dtype:?}, {threads} threads, rows {first}..{last}");
+                    let what = format!("{isa:?}, {coding:?}, {threads} threads, rows {first}..{last}");
                     assert_same_bits(&part, &whole[first * outputs..last * outputs], &what);
                     first = last;
                 }
@@ -207,8 +203,8 @@ fn a_row_has_the_same_bits_whatever_rows_are_beside_it() {
 fn a_column_has_the_same_bits_whatever_columns_are_asked_for() {
     let case = Case { tokens: 6, inputs: 200, parts: &[61, 38], bias: Bias::Some, columns: None };
     for isa in Isa::available() {
-        for dtype in DTYPES {
-            let mut inputs = inputs(&case, dtype);
+        for coding in CODINGS {
+            let mut inputs = inputs(&case, coding);
             let cpu = &mut Cpu::new(2, *isa);
             let whole = multiplied(cpu, &inputs.x, case.inputs, &inputs);
             for columns in [0..1, 5..30, 60..62, 17..99] {
@@ -228,18 +224,18 @@ fn what_is_not_a_number_stays_in_its_row_and_its_column() {
     let case = Case { tokens: 6, inputs: 45, parts: &[30], bias: Bias::None, columns: None };
     let (bad_row, bad_column) = (2, 7);
     for isa in Isa::available() {
-        for dtype in DTYPES {
+        for coding in CODINGS {
             let cpu = &mut Cpu::new(1, *isa);
-            let mut inputs = inputs(&case, dtype);
+            let mut inputs = inputs(&case, coding);
             inputs.x[bad_row * case.inputs] = f32::NAN;
-            let mut numbers: Vec<f32> = inputs.parts[0].to_f32().collect();
+            let mut numbers = inputs.parts[0].to_f32();
             numbers[bad_column * case.inputs..][..case.inputs].fill(f32::INFINITY);
-            inputs.parts = vec![tensor(&numbers, dtype, 30)];
+            inputs.parts = vec![matrix(&numbers, coding, 30)];
             let out = multiplied(cpu, &inputs.x, case.inputs, &inputs);
             for (row, out) in out.as_chunks::<30>().0.iter().enumerate() {
                 for (column, number) in out.iter().enumerate() {
                     let hit = row == bad_row || column == bad_column;
-                    assert_eq!(!number.is_finite(), hit, "{isa:?}, {dtype:?}, row {row}, column {column}: {number}");
+                    assert_eq!(!number.is_finite(), hit, "{isa:?}, {coding:?}, row {row}, column {column}: {number}");
                 }
             }
         }
@@ -250,9 +246,48 @@ fn what_is_not_a_number_stays_in_its_row_and_its_column() {
 fn no_tokens_and_no_columns_are_no_work() {
     for isa in Isa::available() {
         let cpu = &mut Cpu::new(2, *isa);
-        let mut inputs = inputs(&SMALL, DType::Bf16);
+        let mut inputs = inputs(&SMALL, Coding::Bf16);
         assert!(multiplied(cpu, &[], 64, &inputs).is_empty());
         inputs.columns = 5..5;
         assert!(multiplied(cpu, &inputs.x, 64, &inputs).iter().all(|v| v.is_nan()));
+    }
+}
+
+/// A stack whose parts are coded differently: the kernels are chosen for each part, and a part's columns have the bits that they have
+/// where it is alone, whatever range of columns is asked for.
+#[test]
+fn a_stack_of_several_codings_has_the_bits_of_its_parts() {
+    let codings = [Coding::Bf16, Coding::Bf16, Coding::F32, Coding::F16, Coding::Bf16];
+    let (rows, inputs) = (70, 96);
+    let mut random = Random(11);
+    let parts = codings.map(|coding| matrix(&random.numbers(rows * inputs, 1.0), coding, rows));
+    let outputs = rows * codings.len();
+    for isa in Isa::available() {
+        let cpu = &mut Cpu::new(2, *isa);
+        for tokens in [1, 5, 40] {
+            let x = random.numbers(tokens * inputs, 1.0);
+            let mut stacked = |parts: &[HostMatrix], outputs: usize, columns: Range<usize>| {
+                multiplied(
+                    cpu,
+                    &x,
+                    inputs,
+                    &Inputs { x: Vec::new(), parts: parts.to_vec(), bias: None, columns, outputs },
+                )
+            };
+            let alone: Vec<_> = parts.iter().map(|part| stacked(std::slice::from_ref(part), rows, 0..rows)).collect();
+            for columns in [0..outputs, 33..outputs - 5, 140..210] {
+                let together = stacked(&parts, outputs, columns.clone());
+                for (token, out) in together.chunks_exact(outputs).enumerate() {
+                    for column in columns.clone() {
+                        let wanted = alone[column / rows][token * rows + column % rows];
+                        assert_eq!(
+                            out[column].to_bits(),
+                            wanted.to_bits(),
+                            "{isa:?}, {tokens} tokens, column {column}"
+                        );
+                    }
+                }
+            }
+        }
     }
 }

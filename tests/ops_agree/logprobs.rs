@@ -17,8 +17,8 @@ fn logprobs_agree_with_their_specification_on_every_instruction_set() {
                 let what = format!("{name}, {isa:?}, {threads} threads");
                 let cpu = &mut Cpu::new(threads, *isa);
                 let mut tensor = cpu.filled(&logits, case.vocab);
-                let step = answered(cpu, &batch, &mut tensor);
-                let found = cpu.results(&step);
+                let device_batch = answered(cpu, &batch, &mut tensor);
+                let found = cpu.results(&device_batch);
                 check(&what, &logits, case.vocab, &batch, &found);
                 let bits = (comparable(found.logprobs), comparable(found.top_logprobs));
                 assert!(*first.get_or_insert_with(|| bits.clone()) == bits, "{what}: other bits than before");
@@ -46,8 +46,8 @@ fn nothing_is_brought_that_nobody_asked_for() {
     ask(&mut batch, Sampling { logprobs: 0, ..PLAIN.sampling }, []);
     let cpu = &mut Cpu::new(1, Isa::available()[0]);
     let mut logits = cpu.filled(&[1.0, 2.0, 3.0], 3);
-    let step = answered(cpu, &batch, &mut logits);
-    let Sampled { tokens, logprobs, top_tokens, top_logprobs, hidden_states } = cpu.results(&step);
+    let device_batch = answered(cpu, &batch, &mut logits);
+    let Sampled { tokens, logprobs, top_tokens, top_logprobs, hidden_states } = cpu.results(&device_batch);
     assert_eq!(
         (tokens.len(), logprobs.len(), top_tokens.len(), top_logprobs.len(), hidden_states.len()),
         (1, 0, 0, 0, 0)
@@ -64,8 +64,8 @@ fn a_row_s_answer_depends_on_that_row_alone() {
     let mut alone = Batch::default();
     ask(&mut alone, batch.sampling[5], []);
     let mut row = cpu.filled(&logits[5 * PLAIN.vocab..][..PLAIN.vocab], PLAIN.vocab);
-    let step = answered(cpu, &alone, &mut row);
-    let alone = cpu.results(&step);
+    let device_batch = answered(cpu, &alone, &mut row);
+    let alone = cpu.results(&device_batch);
     assert_eq!((alone.tokens[0], alone.logprobs[0]), (together.tokens[5], together.logprobs[5]));
     assert_eq!(alone.top_tokens[..5], together.top_tokens[5 * MAX_LOGPROBS..][..5]);
     assert_eq!(alone.top_logprobs[..5], together.top_logprobs[5 * MAX_LOGPROBS..][..5]);

@@ -26,9 +26,9 @@ impl Op for Adjust {
 
     fn computed<B: Column>(backend: &mut B, case: &Case) -> Vec<f32> {
         let (logits, batch, _) = inputs(&known(case), |logit| logit);
-        let mut step = uploaded(backend, &batch);
+        let mut device_batch = uploaded(backend, &batch);
         let mut logits = backend.filled(&logits, case.vocab);
-        ops::process_logits(backend, &mut step, &mut logits);
+        ops::process_logits(backend, &mut device_batch, &mut logits);
         comparable(&backend.read(&logits))
     }
 }

@@ -158,12 +158,12 @@ impl Op for RopeAndCache {
         let prepared = prepare(case);
         let mut qkv = backend.filled(&prepared.qkv, prepared.qkv.len() / prepared.batch.tokens());
         let mut cache = backend.kv_cache(&prepared.shape, prepared.blocks).unwrap();
-        let step = uploaded(backend, &prepared.batch);
+        let device_batch = uploaded(backend, &prepared.batch);
         let [query, key, rope] =
             [&prepared.query_norm, &prepared.key_norm, &prepared.rope].map(|table| backend.table(table).unwrap());
         let norm = (case.norm == Norm::PerHead).then_some(HeadNorm { query: &query, key: &key, eps: EPS });
         let transform = QkNormRope { norm, rope: &rope };
-        ops::rope_and_cache(backend, &prepared.spec, &mut qkv, transform, &mut cache, LAYER, &step);
+        ops::rope_and_cache(backend, &prepared.spec, &mut qkv, transform, &mut cache, LAYER, &device_batch);
         for other in [0, 2] {
             assert!(backend.read_cache(&cache, other).iter().all(|&v| v == 0.0), "layer {other} was touched");
         }

@@ -26,8 +26,8 @@ impl Op for Sample {
 
 fn sampled<B: Column>(backend: &mut B, logits: &[f32], vocab: usize, batch: &Batch) -> Vec<TokenId> {
     let mut logits = backend.filled(logits, vocab);
-    let step = answered(backend, batch, &mut logits);
-    backend.results(&step).tokens.to_vec()
+    let device_batch = answered(backend, batch, &mut logits);
+    backend.results(&device_batch).tokens.to_vec()
 }
 
 #[test]

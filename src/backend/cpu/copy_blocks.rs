@@ -1,6 +1,6 @@
 //! See `ops/copy_blocks.rs` for the contract.
 
-use super::{KvCache, Step};
+use super::{DeviceBatch, KvCache};
 use crate::batch::BlockCopy;
 
 /// The specification. `layer` has blocks of `block` numbers.
@@ -12,10 +12,10 @@ pub fn reference<T: Copy>(layer: &mut [T], block: usize, copies: &[BlockCopy]) {
 }
 
 /// A few blocks per pass are too little to share among threads.
-pub fn run(cache: &mut KvCache, step: &Step) {
+pub fn run(cache: &mut KvCache, device_batch: &DeviceBatch) {
     let shape = cache.shape();
     let block_bytes = shape.block_bytes() / shape.layers;
     for layer in 0..shape.layers {
-        reference(cache.layer_bytes_mut(layer), block_bytes, &step.batch.copies);
+        reference(cache.layer_bytes_mut(layer), block_bytes, &device_batch.batch.copies);
     }
 }

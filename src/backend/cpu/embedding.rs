@@ -2,10 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::disjoint::Disjoint;
-use super::{Cpu, Matrix, Number, Step, Tensor};
-use crate::backend::DType;
+use super::{Cpu, DeviceBatch, Matrix, Tensor};
 use crate::batch::TokenId;
-use half::{bf16, f16};
 
 /// The specification.
 pub fn reference(out: &mut [f32], table: &Matrix, token_ids: &[TokenId]) {
@@ -15,40 +13,22 @@ pub fn reference(out: &mut [f32], table: &Matrix, token_ids: &[TokenId]) {
     }
 }
 
-pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, step: &Step) {
+pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
     let hidden = table.cols();
-    let tokens = &step.batch.token_ids;
+    let tokens = &device_batch.batch.token_ids;
     let out = Disjoint::new(out.values_mut());
     cpu.for_rows(tokens.len(), hidden, &|rows| {
         for (row, &token) in rows.clone().zip(&tokens[rows]) {
             // SAFETY: the ranges of `for_rows` do not overlap, so neither do rows.
             let out = unsafe { out.part(row * hidden..(row + 1) * hidden) };
-            let bytes = row_bytes(table, token as usize);
-            match table.dtype() {
-                DType::F32 => convert(out, bytes, f32::from_le_bytes),
-                DType::F16 => convert(out, bytes, |b| f16::from_le_bytes(b).to_f32()),
-                DType::Bf16 => convert(out, bytes, |b| Number::to_f32(bf16::from_le_bytes(b))),
-            }
+            decode_row(table, token as usize, out);
         }
     });
 }
 
-/// A row of the table as it lies in the file.
-fn row_bytes(table: &Matrix, row: usize) -> &[u8] {
-    let mut row = row;
-    for part in table.parts() {
-        let rows = part.shape()[0];
-        if row < rows {
-            let len = table.cols() * table.dtype().bytes();
-            return &part.bytes()[row * len..(row + 1) * len];
-        }
-        row -= rows;
-    }
-    panic!("a token beyond the vocabulary: the engine refuses those");
-}
-
-fn convert<const BYTES: usize>(out: &mut [f32], bytes: &[u8], number: impl Fn([u8; BYTES]) -> f32) {
-    for (out, &bytes) in out.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
-        *out = number(bytes);
-    }
+/// Writes a row of the table.
+fn decode_row(table: &Matrix, row: usize, out: &mut [f32]) {
+    let (coding, _) = table.runs(row..row + 1).next().expect("the engine refuses a token beyond the vocabulary");
+    let segment = table.segments(row..row + 1).next().expect("it is in a run");
+    coding.decode(segment.bytes, out);
 }

@@ -1,6 +1,6 @@
 //! See `ops/gather.rs` for the contract.
 
-use super::{Cpu, Step, Tensor};
+use super::{Cpu, DeviceBatch, Tensor};
 use crate::batch::Batch;
 
 /// The specification. `cols` numbers a token.
@@ -12,6 +12,6 @@ pub fn reference(out: &mut [f32], x: &[f32], cols: usize, batch: &Batch) {
 }
 
 /// A copy of a row a token is too little to share among threads.
-pub fn run(_: &Cpu, out: &mut Tensor, x: &Tensor, step: &Step) {
-    reference(out.values_mut(), x.values(), x.cols(), &step.batch);
+pub fn run(_: &Cpu, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
+    reference(out.values_mut(), x.values(), x.cols(), &device_batch.batch);
 }

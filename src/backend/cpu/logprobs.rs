@@ -8,7 +8,7 @@ use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
 use super::sample::noise;
 use super::sample::row::{CHUNK, Row, greatest, map};
-use super::{Cpu, Step, Tensor};
+use super::{Cpu, DeviceBatch, Tensor};
 use crate::batch::{MAX_LOGPROBS, NO_TOKEN, TokenId};
 
 /// The specification of one sample: the log-probability of `chosen`, and the `top` most probable tokens with theirs.
@@ -30,8 +30,8 @@ pub fn reference(logits: &[f32], chosen: TokenId, top: usize) -> (f64, Vec<(Toke
     (of_chosen, tokens)
 }
 
-pub fn run(cpu: &Cpu, step: &mut Step, logits: &mut Tensor) {
-    let Step { batch, sampled, raw, logprobs, top_tokens, top_logprobs, .. } = step;
+pub fn run(cpu: &Cpu, device_batch: &mut DeviceBatch, logits: &mut Tensor) {
+    let DeviceBatch { batch, sampled, raw, logprobs, top_tokens, top_logprobs, .. } = device_batch;
     let (samples, vocab) = (batch.samples(), logits.cols());
     logprobs.resize(samples, 0.0);
     top_tokens.resize(samples * MAX_LOGPROBS, NO_TOKEN);

@@ -1,12 +1,14 @@
 //! Weights of a linear layer, read where they lie in the mapped file.
 
-use crate::backend::{DType, HostTensor};
+use crate::backend::{Coding, HostMatrix};
 use crate::error::Result;
+use std::iter;
 use std::ops::Range;
 
-/// Weights stacked along their rows. `[rows, cols]`
+/// Weights stacked along their rows. Each part keeps its coding. `[rows, cols]`
 pub struct Matrix {
-    parts: Vec<HostTensor>,
+    /// With rows that follow each other.
+    parts: Vec<HostMatrix>,
     rows: usize,
     cols: usize,
 }
@@ -15,20 +17,21 @@ pub struct Matrix {
 pub(in crate::backend::cpu) struct Segment<'a> {
     /// Which rows of the matrix.
     pub rows: Range<usize>,
-    /// Their numbers, little-endian, of any alignment. `[rows, cols]`
+    /// Their numbers, coded, of any alignment. `[rows, cols]`
     pub bytes: &'a [u8],
 }
 
 impl Matrix {
-    /// Stacks `parts`, which share number type and columns.
+    /// Stacks `parts`, which share the number of columns.
     ///
     /// # Panics
     ///
     /// If they do not: the loader checks shapes against config.json.
-    pub fn new(parts: &[HostTensor]) -> Result<Matrix> {
-        let cols = parts[0].shape()[1];
-        assert!(parts.iter().all(|p| p.shape().len() == 2 && p.shape()[1] == cols && p.dtype() == parts[0].dtype()));
-        Ok(Matrix { rows: parts.iter().map(|p| p.shape()[0]).sum(), cols, parts: parts.to_vec() })
+    pub fn new(parts: &[HostMatrix]) -> Result<Matrix> {
+        let (_, cols) = parts[0].shape();
+        assert!(parts.iter().all(|part| part.shape().1 == cols));
+        let parts = parts.iter().map(HostMatrix::packed).collect::<Result<Vec<_>>>()?;
+        Ok(Matrix { rows: parts.iter().map(|part| part.shape().0).sum(), cols, parts })
     }
 
     /// Outputs of the layer.
@@ -41,33 +44,51 @@ impl Matrix {
         self.cols
     }
 
-    /// Number type.
-    pub fn dtype(&self) -> DType {
-        self.parts[0].dtype()
-    }
-
-    /// Bytes of one row.
-    pub fn row_bytes(&self) -> usize {
-        self.cols * self.dtype().bytes()
-    }
-
-    /// The stacked tensors, first rows first.
-    pub fn parts(&self) -> &[HostTensor] {
+    /// The stacked matrices, first rows first.
+    pub fn parts(&self) -> &[HostMatrix] {
         &self.parts
+    }
+
+    /// The rows of `range`, cut where the coding changes.
+    pub(in crate::backend::cpu) fn runs(&self, range: Range<usize>) -> impl Iterator<Item = (Coding, Range<usize>)> {
+        let mut parts = self.ranges().filter_map(move |(part, rows)| {
+            let rows = range.start.max(rows.start)..range.end.min(rows.end);
+            (!rows.is_empty()).then_some((part.coding(), rows))
+        });
+        let mut next = parts.next();
+        iter::from_fn(move || {
+            let (coding, mut rows) = next.take()?;
+            next = parts.next();
+            while let Some((_, more)) = next.take_if(|(other, _)| *other == coding) {
+                rows.end = more.end;
+                next = parts.next();
+            }
+            Some((coding, rows))
+        })
     }
 
     /// The rows of `range`, cut where one part ends and the next begins.
     pub(in crate::backend::cpu) fn segments(&self, range: Range<usize>) -> impl Iterator<Item = Segment<'_>> {
-        let row_bytes = self.row_bytes();
-        let mut end = 0;
-        self.parts.iter().filter_map(move |part| {
-            let first = end;
-            end += part.shape()[0];
-            let rows = range.start.max(first)..range.end.min(end);
+        self.ranges().filter_map(move |(part, all)| {
+            let rows = range.start.max(all.start)..range.end.min(all.end);
             (!rows.is_empty()).then(|| {
-                let bytes = &part.bytes()[(rows.start - first) * row_bytes..(rows.end - first) * row_bytes];
-                Segment { rows, bytes }
+                let row_bytes = part.coding().row_bytes(self.cols);
+                let bytes = part.contiguous().expect("packed when the matrix was made");
+                Segment {
+                    bytes: &bytes[(rows.start - all.start) * row_bytes..(rows.end - all.start) * row_bytes],
+                    rows,
+                }
             })
+        })
+    }
+
+    /// Each part, and which rows it is.
+    fn ranges(&self) -> impl Iterator<Item = (&HostMatrix, Range<usize>)> {
+        let mut end = 0;
+        self.parts.iter().map(move |part| {
+            let first = end;
+            end += part.shape().0;
+            (part, first..end)
         })
     }
 }
@@ -75,16 +96,18 @@ impl Matrix {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::HostBytes;
 
-    /// `rows` rows of two bf16 numbers, each byte the number of its part.
-    fn part(number: u8, rows: usize) -> HostTensor {
-        HostTensor::owned(vec![number; rows * 4].into(), DType::Bf16, vec![rows, 2])
+    /// `rows` rows of two numbers, each byte the number of its part.
+    fn part(number: u8, rows: usize, coding: Coding) -> HostMatrix {
+        HostMatrix::new(HostBytes::owned(vec![number; rows * coding.row_bytes(2)].into()), coding, rows, 2)
     }
 
     #[test]
     fn a_range_of_rows_is_cut_where_parts_meet() {
-        let matrix = Matrix::new(&[part(1, 3), part(2, 1), part(3, 4)]).unwrap();
-        assert_eq!((matrix.rows(), matrix.cols(), matrix.row_bytes()), (8, 2, 4));
+        let bf16 = |number, rows| part(number, rows, Coding::Bf16);
+        let matrix = Matrix::new(&[bf16(1, 3), bf16(2, 1), bf16(3, 4)]).unwrap();
+        assert_eq!((matrix.rows(), matrix.cols()), (8, 2));
         /// Rows, and what they are cut into: rows of which part.
         type Case = (Range<usize>, &'static [(Range<usize>, u8)]);
         let cases: [Case; 5] = [
@@ -100,5 +123,28 @@ mod tests {
                 wanted.iter().map(|(rows, part)| (rows.clone(), vec![*part; rows.len() * 4])).collect();
             assert_eq!(found, wanted, "{range:?}");
         }
+    }
+
+    #[test]
+    fn a_range_of_rows_has_as_many_runs_as_codings_in_a_row() {
+        use Coding::{Bf16, F32};
+        let matrix = Matrix::new(&[part(1, 3, Bf16), part(2, 1, Bf16), part(3, 4, F32), part(4, 2, Bf16)]).unwrap();
+        type Case = (Range<usize>, &'static [(Coding, Range<usize>)]);
+        let cases: [Case; 4] = [
+            (0..10, &[(Bf16, 0..4), (F32, 4..8), (Bf16, 8..10)]),
+            (1..4, &[(Bf16, 1..4)]),
+            (3..9, &[(Bf16, 3..4), (F32, 4..8), (Bf16, 8..9)]),
+            (5..5, &[]),
+        ];
+        for (range, wanted) in cases {
+            assert_eq!(matrix.runs(range.clone()).collect::<Vec<_>>(), wanted, "{range:?}");
+        }
+    }
+
+    #[test]
+    fn columns_of_a_matrix_are_packed() {
+        let matrix = Matrix::new(&[part(1, 3, Coding::F32).columns(1..2)]).unwrap();
+        assert_eq!((matrix.rows(), matrix.cols()), (3, 1));
+        assert_eq!(matrix.segments(1..3).next().unwrap().bytes, [1; 8]);
     }
 }

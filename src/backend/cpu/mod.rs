@@ -37,7 +37,7 @@ pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
 
-use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostTensor, KvShape, QkNormRope};
+use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, QkNormRope};
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
 use crate::error::{Result, room};
 use parking_lot::Mutex;
@@ -77,7 +77,7 @@ pub struct Cpu {
 pub type Tensor = super::Tensor<Pages<f32>>;
 
 /// A batch, and what was sampled for it.
-pub struct Step {
+pub struct DeviceBatch {
     batch: Batch,
     sampled: Vec<TokenId>,
     /// Final hidden states that the batch asks for. `[pooled_rows, hidden]`
@@ -109,9 +109,9 @@ impl Cpu {
     }
 
     /// Memory for a batch of at most `limits`.
-    pub fn step(&self, limits: &BatchLimits) -> Result<Step> {
+    pub fn device_batch(&self, limits: &BatchLimits) -> Result<DeviceBatch> {
         let (what, knob) = ("the results of a pass", "max_num_seqs");
-        Ok(Step {
+        Ok(DeviceBatch {
             batch: Batch::within(limits)?,
             sampled: room(limits.rows, what, knob)?,
             hidden_states: Vec::new(),
@@ -141,7 +141,7 @@ impl Backend for Cpu {
     type Matrix = Matrix;
     type Vector = Box<[f32]>;
     type KvCache = KvCache;
-    type Step = Step;
+    type DeviceBatch = DeviceBatch;
     type Graph = Infallible;
     type ContextGuard = ();
 
@@ -176,12 +176,12 @@ impl Backend for Cpu {
         Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
     }
 
-    fn matrix(&self, parts: &[HostTensor]) -> Result<Matrix> {
+    fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
         Matrix::new(parts)
     }
 
-    fn vector(&self, parts: &[HostTensor]) -> Result<Box<[f32]>> {
-        Ok(parts.iter().flat_map(HostTensor::to_f32).collect())
+    fn vector(&self, parts: &[HostVector]) -> Result<Box<[f32]>> {
+        Ok(parts.iter().flat_map(HostVector::to_f32).collect())
     }
 
     fn table(&self, values: &[f32]) -> Result<Box<[f32]>> {
@@ -194,8 +194,8 @@ impl Backend for Cpu {
         KvCache::new(shape, blocks)
     }
 
-    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Step>> {
-        Ok(vec![self.step(limits)?])
+    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
+        Ok(vec![self.device_batch(limits)?])
     }
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
@@ -210,54 +210,54 @@ impl Backend for Cpu {
         cache.shape()
     }
 
-    fn batch(step: &Step) -> &Batch {
-        &step.batch
+    fn batch(device_batch: &DeviceBatch) -> &Batch {
+        &device_batch.batch
     }
 
-    fn upload(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
-        step.batch.clone_from(batch);
-        step.sampled.clear();
-        step.hidden_states.clear();
-        step.logprobs.clear();
-        step.top_tokens.clear();
-        step.top_logprobs.clear();
+    fn upload(&mut self, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
+        device_batch.batch.clone_from(batch);
+        device_batch.sampled.clear();
+        device_batch.hidden_states.clear();
+        device_batch.logprobs.clear();
+        device_batch.top_tokens.clear();
+        device_batch.top_logprobs.clear();
         Ok(())
     }
 
     /// The last op has put its results where `results` reads them.
-    fn finish(&mut self, _step: &mut Step) -> Result<()> {
+    fn finish(&mut self, _device_batch: &mut DeviceBatch) -> Result<()> {
         Ok(())
     }
 
-    fn poll(&mut self, _step: &mut Step, _deadline: Option<Instant>) -> Result<bool> {
+    fn poll(&mut self, _device_batch: &mut DeviceBatch, _deadline: Option<Instant>) -> Result<bool> {
         Ok(true)
     }
 
-    fn results<'a>(&self, step: &'a Step) -> Sampled<'a> {
+    fn results<'a>(&self, device_batch: &'a DeviceBatch) -> Sampled<'a> {
         Sampled {
-            tokens: &step.sampled,
-            logprobs: &step.logprobs,
-            top_tokens: &step.top_tokens,
-            top_logprobs: &step.top_logprobs,
-            hidden_states: &step.hidden_states,
+            tokens: &device_batch.sampled,
+            logprobs: &device_batch.logprobs,
+            top_tokens: &device_batch.top_tokens,
+            top_logprobs: &device_batch.top_logprobs,
+            hidden_states: &device_batch.hidden_states,
         }
     }
 
-    fn device_time(&self, _step: &Step) -> Result<Option<Duration>> {
+    fn device_time(&self, _device_batch: &DeviceBatch) -> Result<Option<Duration>> {
         Ok(None)
     }
 
     fn capture_pass(
         &mut self,
-        _step: &mut Step,
+        _device_batch: &mut DeviceBatch,
         _batch: &Batch,
         _rows: usize,
-        _launches: &mut dyn FnMut(&mut Cpu, &mut Step),
+        _launches: &mut dyn FnMut(&mut Cpu, &mut DeviceBatch),
     ) -> Result<Option<Infallible>> {
         Ok(None)
     }
 
-    fn upload_padded(&mut self, graph: &Infallible, _step: &mut Step, _batch: &Batch) -> Result<()> {
+    fn upload_padded(&mut self, graph: &Infallible, _device_batch: &mut DeviceBatch, _batch: &Batch) -> Result<()> {
         match *graph {}
     }
 
@@ -275,12 +275,12 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn copy_blocks(&mut self, cache: &mut KvCache, step: &Step) {
-        copy_blocks::run(cache, step);
+    fn copy_blocks(&mut self, cache: &mut KvCache, device_batch: &DeviceBatch) {
+        copy_blocks::run(cache, device_batch);
     }
 
-    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
-        embedding::run(self, out, table, step);
+    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
+        embedding::run(self, out, table, device_batch);
     }
 
     fn rms_norm(&mut self, out: &mut Tensor, x: &Tensor, weight: &Box<[f32]>, eps: f32) {
@@ -309,9 +309,9 @@ impl Backend for Cpu {
         transform: QkNormRope<Box<[f32]>>,
         cache: &mut KvCache,
         layer: usize,
-        step: &Step,
+        device_batch: &DeviceBatch,
     ) {
-        rope_and_cache::run(self, spec, qkv, transform, cache, layer, step);
+        rope_and_cache::run(self, spec, qkv, transform, cache, layer, device_batch);
     }
 
     fn attention(
@@ -321,32 +321,32 @@ impl Backend for Cpu {
         qkv: &Tensor,
         cache: &KvCache,
         layer: usize,
-        step: &Step,
+        device_batch: &DeviceBatch,
     ) {
-        attention::run(self, spec, out, qkv, cache, layer, step);
+        attention::run(self, spec, out, qkv, cache, layer, device_batch);
     }
 
     fn silu_mul(&mut self, out: &mut Tensor, gate_up: &Tensor) {
         silu_mul::run(self, out, gate_up);
     }
 
-    fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
-        gather::run(self, out, x, step);
+    fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
+        gather::run(self, out, x, device_batch);
     }
 
-    fn keep_hidden_states(&mut self, step: &mut Step, gathered: &Tensor) {
-        keep_hidden_states::run(step, gathered);
+    fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {
+        keep_hidden_states::run(device_batch, gathered);
     }
 
-    fn process_logits(&mut self, step: &mut Step, logits: &mut Tensor) {
-        process_logits::run(step, logits);
+    fn process_logits(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {
+        process_logits::run(device_batch, logits);
     }
 
-    fn sample(&mut self, step: &mut Step, logits: &Tensor) {
-        sample::run(self, step, logits);
+    fn sample(&mut self, device_batch: &mut DeviceBatch, logits: &Tensor) {
+        sample::run(self, device_batch, logits);
     }
 
-    fn logprobs(&mut self, step: &mut Step, logits: &mut Tensor) {
-        logprobs::run(self, step, logits);
+    fn logprobs(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {
+        logprobs::run(self, device_batch, logits);
     }
 }

@@ -1,6 +1,6 @@
 //! See `ops/process_logits.rs` for the contract.
 
-use super::{Step, Tensor};
+use super::{DeviceBatch, Tensor};
 use crate::batch::{Adjustment, Batch, FROM_PREVIOUS, NO_TOKEN, Sampling, TokenId};
 
 /// The specification. `logits` is `[samples, vocab]`, `previous` the tokens that the pass before sampled.
@@ -36,8 +36,8 @@ fn adjusted(logit: f32, it: &Adjustment, sampling: &Sampling) -> f32 {
     logit + it.bias
 }
 
-pub fn run(step: &mut Step, logits: &mut Tensor) {
-    let Step { batch, raw, .. } = step;
+pub fn run(device_batch: &mut DeviceBatch, logits: &mut Tensor) {
+    let DeviceBatch { batch, raw, .. } = device_batch;
     let vocab = logits.cols();
     raw.resize(batch.adjustments.len(), 0.0);
     for (row, sampling) in logits.values_mut().chunks_exact_mut(vocab).zip(&batch.sampling) {

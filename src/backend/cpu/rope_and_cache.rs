@@ -7,7 +7,7 @@
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
 use super::rms_norm::inverse_rms;
-use super::{Cpu, KvCache, Number, Step, Tensor};
+use super::{Cpu, DeviceBatch, KvCache, Number, Tensor};
 use crate::backend::{AttentionSpec, DType, HeadNorm, KvShape, QkNormRope};
 use crate::batch::Batch;
 use half::{bf16, f16};
@@ -65,7 +65,7 @@ pub fn run(
     transform: QkNormRope<Box<[f32]>>,
     cache: &mut KvCache,
     layer: usize,
-    step: &Step,
+    device_batch: &DeviceBatch,
 ) {
     let QkNormRope { norm, rope } = transform;
     let heads = spec.heads;
@@ -73,7 +73,7 @@ pub fn run(
     let (rows, cols) = (qkv.rows(), qkv.cols());
     let all = Disjoint::new(qkv.values_mut());
     cpu.for_rows(rows, cols, &|rows| {
-        let positions = &step.batch.positions[rows.clone()];
+        let positions = &device_batch.batch.positions[rows.clone()];
         // SAFETY: the ranges of `for_rows` do not overlap.
         let qkv = unsafe { all.part(rows.start * cols..rows.end * cols) };
         let norm = norm.as_ref();
@@ -84,9 +84,9 @@ pub fn run(
     });
     let qkv = qkv.values();
     match kv.dtype {
-        DType::F32 => store_all::<f32>(cpu, qkv, cols, cache, layer, step),
-        DType::F16 => store_all::<f16>(cpu, qkv, cols, cache, layer, step),
-        DType::Bf16 => store_all::<bf16>(cpu, qkv, cols, cache, layer, step),
+        DType::F32 => store_all::<f32>(cpu, qkv, cols, cache, layer, device_batch),
+        DType::F16 => store_all::<f16>(cpu, qkv, cols, cache, layer, device_batch),
+        DType::Bf16 => store_all::<bf16>(cpu, qkv, cols, cache, layer, device_batch),
     }
 }
 
@@ -124,10 +124,17 @@ impl Kernel for Rotate<'_> {
 }
 
 /// Stores the keys and values of all tokens. `qkv` is `[tokens, cols]`
-fn store_all<T: Number>(cpu: &Cpu, qkv: &[f32], cols: usize, cache: &mut KvCache, layer: usize, step: &Step) {
+fn store_all<T: Number>(
+    cpu: &Cpu,
+    qkv: &[f32],
+    cols: usize,
+    cache: &mut KvCache,
+    layer: usize,
+    device_batch: &DeviceBatch,
+) {
     let kv = cache.shape();
     let dim = kv.head_dim;
-    let slots = &step.batch.slots;
+    let slots = &device_batch.batch.slots;
     let layer = Disjoint::new(cache.layer_mut::<T>(layer));
     cpu.for_rows(kv.kv_heads, 2 * slots.len() * dim, &|kv_heads| {
         for kv_head in kv_heads {

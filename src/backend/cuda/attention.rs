@@ -4,7 +4,7 @@ use super::driver::{Address, Context, Memory};
 use super::kernels::{File, Kernel, Module, suffix};
 use super::params::params;
 use super::plan::Geometry;
-use super::{Cuda, KvCache, Step, Tensor};
+use super::{Cuda, DeviceBatch, KvCache, Tensor};
 use crate::backend::{AttentionSpec, KvShape, Rounding};
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -187,12 +187,13 @@ pub fn run(
     qkv: &Tensor,
     cache: &KvCache,
     layer: usize,
-    step: &Step,
+    device_batch: &DeviceBatch,
 ) -> Result<()> {
     let shape = cache.shape();
     let group = spec.heads / shape.kv_heads;
     assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
-    let (at, tiles, decode_at) = (step.addresses(), step.prefill_tiles(), step.decode_plan(spec.window));
+    let (at, tiles, decode_at) =
+        (device_batch.addresses(), device_batch.prefill_tiles(), device_batch.decode_plan(spec.window));
     let has_decode_rows = decode_at.plan.rows.len() > 1;
     let scale_log2 = spec.scale * std::f32::consts::LOG2_E;
     let block_size_log2 = shape.block_size.ilog2() as i32;
@@ -245,7 +246,7 @@ pub fn run(
         };
         if is_invariant && has_decode_rows {
             // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
-            let blocks = [shape.kv_heads, step.batch().rows(), 1];
+            let blocks = [shape.kv_heads, device_batch.batch().rows(), 1];
             prefill.invariant.launch(cuda.chaining, blocks, 32, prefill.invariant_shared_bytes, &params)?;
         }
         let blocks = [spec.heads, tiles.len(), 1];

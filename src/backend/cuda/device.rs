@@ -2,13 +2,13 @@
 //!
 //! A launch that fails is remembered here, and reported by the next call that can answer with an error.
 
+use super::device_batch::{DeviceBatch, Padding};
 use super::driver::{Context, Event, EventKind};
 use super::graph::Graph;
 use super::kernels::{self, Chaining, File, Kernel};
 use super::kv_cache::KvCache;
 use super::linear::{self, Route};
 use super::plan::Geometry;
-use super::step::{Padding, Step};
 use super::storage::Tensor;
 use super::{attention, blas, matrix, sample};
 use crate::backend::{DType, KvShape, Rounding};
@@ -186,14 +186,14 @@ impl Cuda {
     }
 
     /// Memory for a batch of at most `limits`.
-    pub fn step(&self, limits: &BatchLimits) -> Result<Step> {
-        Step::new(&self.context, limits, &self.windows, attention::ctas(&self.context))
+    pub fn device_batch(&self, limits: &BatchLimits) -> Result<DeviceBatch> {
+        DeviceBatch::new(&self.context, limits, &self.windows, attention::ctas(&self.context))
     }
 
-    pub(super) fn stage(&mut self, step: &mut Step, batch: &Batch, padding: Padding) -> Result<()> {
+    pub(super) fn stage(&mut self, device_batch: &mut DeviceBatch, batch: &Batch, padding: Padding) -> Result<()> {
         self.failed()?;
         self.context.make_current()?;
-        step.stage(batch, padding, &self.geometry.get())
+        device_batch.stage(batch, padding, &self.geometry.get())
     }
 
     /// The rows in use of a tensor, once they are computed. `[rows, cols]`

@@ -1,10 +1,10 @@
 //! See `ops/embedding.rs` for the contract, `kernels/embedding.cu` for the work.
 
 use super::device::Cuda;
+use super::device_batch::DeviceBatch;
 use super::driver::Address;
 use super::matrix::Matrix;
 use super::params::params;
-use super::step::Step;
 use super::storage::Tensor;
 use crate::error::Result;
 
@@ -12,12 +12,12 @@ params! {
     EmbeddingParams { out: Address, table: Address, token_ids: Address, sampled: Address, hidden: i32, stride: i32 }
 }
 
-pub fn run(cuda: &Cuda, out: &mut Tensor, table: &Matrix, step: &Step) -> Result<()> {
+pub fn run(cuda: &Cuda, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) -> Result<()> {
     let params = EmbeddingParams {
         out: out.storage.address(),
         table: table.memory.address(),
-        token_ids: step.addresses().token_ids,
-        sampled: step.addresses().tokens,
+        token_ids: device_batch.addresses().token_ids,
+        sampled: device_batch.addresses().tokens,
         hidden: out.cols() as i32,
         stride: out.storage.stride() as i32,
     };

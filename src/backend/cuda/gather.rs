@@ -1,9 +1,9 @@
 //! See `ops/gather.rs` for the contract, `kernels/gather.cu` for the work.
 
 use super::device::Cuda;
+use super::device_batch::DeviceBatch;
 use super::driver::Address;
 use super::params::params;
-use super::step::Step;
 use super::storage::Tensor;
 use crate::error::Result;
 
@@ -11,11 +11,11 @@ params! {
     GatherParams { out: Address, x: Address, tokens: Address, cols: i32, stride: i32 }
 }
 
-pub fn run(cuda: &Cuda, out: &mut Tensor, x: &Tensor, step: &Step) -> Result<()> {
+pub fn run(cuda: &Cuda, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) -> Result<()> {
     let params = GatherParams {
         out: out.storage.address(),
         x: x.storage.address(),
-        tokens: step.addresses().gathered_tokens,
+        tokens: device_batch.addresses().gathered_tokens,
         cols: x.cols() as i32,
         stride: x.storage.stride() as i32,
     };

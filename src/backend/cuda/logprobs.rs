@@ -1,9 +1,9 @@
 //! See `ops/logprobs.rs` for the contract, `kernels/logprobs.cu` for the work.
 
 use super::device::Cuda;
+use super::device_batch::DeviceBatch;
 use super::driver::Address;
 use super::params::params;
-use super::step::Step;
 use super::storage::Tensor;
 use crate::error::Result;
 
@@ -24,16 +24,16 @@ params! {
     }
 }
 
-pub fn run(cuda: &Cuda, step: &Step, logits: &mut Tensor) -> Result<()> {
-    let (at, extras) = (step.addresses(), step.extras());
-    let [logprobs, top_tokens, top_logprobs] = extras.logprob_addresses(step.samples());
+pub fn run(cuda: &Cuda, device_batch: &DeviceBatch, logits: &mut Tensor) -> Result<()> {
+    let (at, extras) = (device_batch.addresses(), device_batch.extras());
+    let [logprobs, top_tokens, top_logprobs] = extras.logprob_addresses(device_batch.samples());
     let params = LogprobsParams {
         logits: logits.storage.address(),
         sampling: at.sampling,
         tokens: at.tokens,
         adjusted: extras.adjustments(),
         raw: extras.raw(),
-        awaited: if step.batch().processes_logits() { extras.awaited() } else { 0 },
+        awaited: if device_batch.batch().processes_logits() { extras.awaited() } else { 0 },
         awaited_raw: extras.awaited_raw(),
         logprobs,
         top_tokens,
@@ -41,5 +41,5 @@ pub fn run(cuda: &Cuda, step: &Step, logits: &mut Tensor) -> Result<()> {
         vocab: logits.cols() as i32,
         stride: logits.storage.stride() as i32,
     };
-    cuda.kernels.logprobs.launch(cuda.chaining, [step.samples(), 1, 1], 1024, 0, &params)
+    cuda.kernels.logprobs.launch(cuda.chaining, [device_batch.samples(), 1, 1], 1024, 0, &params)
 }

@@ -1,7 +1,7 @@
 //! Weights on the device, and the way they get there.
 
 use super::driver::{Context, Event, EventKind, Memory, Pinned};
-use crate::backend::{DType, HostTensor};
+use crate::backend::{Coding, DType, HostMatrix, HostVector};
 use crate::error::{Error, Result};
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ impl Matrix {
     /// # Panics
     ///
     /// If their numbers of columns differ: the loader checks shapes against config.json.
-    pub fn new(context: &Arc<Context>, staging: &mut Staging, parts: &[HostTensor], dtype: DType) -> Result<Matrix> {
-        let cols = parts[0].shape()[1];
-        assert!(parts.iter().all(|p| p.shape().len() == 2 && p.shape()[1] == cols));
+    pub fn new(context: &Arc<Context>, staging: &mut Staging, parts: &[HostMatrix], dtype: DType) -> Result<Matrix> {
+        let (_, cols) = parts[0].shape();
+        assert!(parts.iter().all(|part| part.shape().1 == cols));
         if !cols.is_multiple_of(8) {
             return Err(Error::UnsupportedModel {
                 setting: "the width of a weight matrix",
@@ -32,11 +32,11 @@ impl Matrix {
                 supported: "a multiple of 8 on CUDA",
             });
         }
-        let rows = parts.iter().map(|p| p.shape()[0]).sum();
+        let rows = parts.iter().map(|part| part.shape().0).sum();
         let memory = Memory::new(context, rows * cols * dtype.bytes(), "weights on the device", KNOB)?;
         let mut offset = 0;
         for part in parts {
-            offset += staging.upload(&memory, offset, part, dtype)?;
+            offset += staging.upload(&memory, offset, &part.packed()?, dtype)?;
         }
         Ok(Matrix { memory, rows, cols })
     }
@@ -63,8 +63,8 @@ pub struct Vector {
 
 impl Vector {
     /// Small weights stacked end to end.
-    pub fn new(context: &Arc<Context>, parts: &[HostTensor], dtype: DType) -> Result<Vector> {
-        let values: Vec<f32> = parts.iter().flat_map(HostTensor::to_f32).collect();
+    pub fn new(context: &Arc<Context>, parts: &[HostVector], dtype: DType) -> Result<Vector> {
+        let values: Vec<f32> = parts.iter().flat_map(HostVector::to_f32).collect();
         let bytes: Vec<u8> = values.iter().flat_map(|&v| narrow(v, dtype)).collect();
         let low = Memory::new(context, bytes.len(), "weights on the device", KNOB)?;
         low.write(0, &bytes)?;
@@ -110,15 +110,17 @@ impl Staging {
         Ok(Staging { buffers: [buffer()?, buffer()?], next: 0 })
     }
 
-    /// Brings a tensor to `offset` of `to` and returns its bytes there. The last copies may still be under way.
-    fn upload(&mut self, to: &Memory, offset: usize, tensor: &HostTensor, dtype: DType) -> Result<usize> {
+    /// Brings a matrix, whose rows follow each other, to `offset` of `to` and returns its bytes there. The last copies may still
+    /// be under way.
+    fn upload(&mut self, to: &Memory, offset: usize, matrix: &HostMatrix, dtype: DType) -> Result<usize> {
         let mut done = 0;
         let numbers = Staging::BYTES / 4;
-        for chunk in tensor.bytes().chunks(numbers * tensor.dtype().bytes()) {
+        let (bytes, coding) = (matrix.contiguous().expect("a packed matrix"), matrix.coding());
+        for chunk in bytes.chunks(coding.row_bytes(numbers)) {
             let (pinned, event) = &mut self.buffers[self.next];
             self.next ^= 1;
             event.wait()?;
-            let bytes = convert(pinned.bytes_mut(), chunk, tensor.dtype(), dtype);
+            let bytes = convert(pinned.bytes_mut(), chunk, coding, dtype);
             pinned.upload(0..bytes, to, offset + done)?;
             event.record()?;
             done += bytes;
@@ -127,25 +129,25 @@ impl Staging {
     }
 }
 
-/// Writes numbers of type `from` as numbers of type `to` and returns the bytes written.
-fn convert(out: &mut [u8], chunk: &[u8], from: DType, to: DType) -> usize {
-    if from == to {
+/// Writes numbers coded as `from` as numbers of type `to` and returns the bytes written.
+fn convert(out: &mut [u8], chunk: &[u8], from: Coding, to: DType) -> usize {
+    if from == Coding::from(to) {
         out[..chunk.len()].copy_from_slice(chunk);
         return chunk.len();
     }
-    let pairs = out.chunks_exact_mut(2).zip(chunk.chunks_exact(from.bytes()));
+    let pairs = out.chunks_exact_mut(2).zip(chunk.chunks_exact(from.row_bytes(1)));
     match from {
-        DType::F32 => {
+        Coding::F32 => {
             pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(f32::from_le_bytes([b[0], b[1], b[2], b[3]]), to)))
         }
-        DType::F16 => {
+        Coding::F16 => {
             pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(f16::from_le_bytes([b[0], b[1]]).to_f32(), to)))
         }
-        DType::Bf16 => {
+        Coding::Bf16 => {
             pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(bf16::from_le_bytes([b[0], b[1]]).to_f32(), to)))
         }
     }
-    chunk.len() / from.bytes() * 2
+    chunk.len() / from.row_bytes(1) * 2
 }
 
 #[cfg(test)]
@@ -159,11 +161,11 @@ mod tests {
         let half: Vec<u8> = values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect();
         let brain: Vec<u8> = values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect();
         let cases = [
-            ("f32 to bf16", &wide, DType::F32, DType::Bf16, &brain),
-            ("f32 to f16", &wide, DType::F32, DType::F16, &half),
-            ("f16 to bf16", &half, DType::F16, DType::Bf16, &brain),
-            ("bf16 to f16", &brain, DType::Bf16, DType::F16, &half),
-            ("bf16 as it is", &brain, DType::Bf16, DType::Bf16, &brain),
+            ("f32 to bf16", &wide, Coding::F32, DType::Bf16, &brain),
+            ("f32 to f16", &wide, Coding::F32, DType::F16, &half),
+            ("f16 to bf16", &half, Coding::F16, DType::Bf16, &brain),
+            ("bf16 to f16", &brain, Coding::Bf16, DType::F16, &half),
+            ("bf16 as it is", &brain, Coding::Bf16, DType::Bf16, &brain),
         ];
         for (name, input, from, to, expected) in cases {
             let mut out = [0xff; 32];

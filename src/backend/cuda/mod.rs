@@ -2,7 +2,7 @@
 //!
 //! Everything of an engine runs on one stream, in the order of the calls. An op launches and returns; the host waits in
 //! [`Backend::poll`] only. Launches take sizes from the host and addresses that are fixed when the engine opens; what changes
-//! from pass to pass is read from [`Step`], so that a pass of fixed sizes can be captured as a [`Graph`].
+//! from pass to pass is read from [`DeviceBatch`], so that a pass of fixed sizes can be captured as a [`Graph`].
 //!
 //! This file is the backend: each op is one call of the op's file. [`Cuda`] itself is in device.rs, which the op files import.
 #![allow(unsafe_code)]
@@ -13,6 +13,7 @@ mod blas;
 mod bytes;
 mod copy_blocks;
 mod device;
+mod device_batch;
 mod driver;
 mod embedding;
 mod gather;
@@ -31,20 +32,19 @@ mod rope_and_cache;
 mod sample;
 mod sampling_extras;
 mod silu_mul;
-mod step;
 mod storage;
 
 pub use device::Cuda;
+pub use device_batch::DeviceBatch;
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
 pub use linear::Route;
 pub use matrix::{Matrix, Vector};
-pub use step::Step;
 pub use storage::{Storage, Tensor};
 
-use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostTensor, KvShape, QkNormRope};
+use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, QkNormRope};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
 use std::ops::Range;
@@ -56,7 +56,7 @@ impl Backend for Cuda {
     type Matrix = Matrix;
     type Vector = Vector;
     type KvCache = KvCache;
-    type Step = Step;
+    type DeviceBatch = DeviceBatch;
     type Graph = PassGraph;
     type ContextGuard = ContextGuard;
 
@@ -94,7 +94,7 @@ impl Backend for Cuda {
         Ok(Tensor::new(Storage::new(&self.context, capacity, cols, self.dtype)?, capacity, cols))
     }
 
-    fn matrix(&self, parts: &[HostTensor]) -> Result<Matrix> {
+    fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
         let mut staging = self.staging.lock();
         if staging.is_none() {
             *staging = Some(matrix::Staging::new(&self.context)?);
@@ -104,7 +104,7 @@ impl Backend for Cuda {
         Matrix::new(&self.context, staging, parts, self.dtype)
     }
 
-    fn vector(&self, parts: &[HostTensor]) -> Result<Vector> {
+    fn vector(&self, parts: &[HostVector]) -> Result<Vector> {
         Vector::new(&self.context, parts, self.dtype)
     }
 
@@ -119,8 +119,8 @@ impl Backend for Cuda {
         KvCache::new(&self.context, shape, blocks, self.dtype)
     }
 
-    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Step>> {
-        let first = self.step(limits)?;
+    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
+        let first = self.device_batch(limits)?;
         let second = first.twin(&self.context)?;
         Ok(vec![first, second])
     }
@@ -137,23 +137,23 @@ impl Backend for Cuda {
         cache.shape()
     }
 
-    fn batch(step: &Step) -> &Batch {
-        step.batch()
+    fn batch(device_batch: &DeviceBatch) -> &Batch {
+        device_batch.batch()
     }
 
-    fn upload(&mut self, step: &mut Step, batch: &Batch) -> Result<()> {
-        self.stage(step, batch, step::Padding::None)
+    fn upload(&mut self, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
+        self.stage(device_batch, batch, device_batch::Padding::None)
     }
 
-    fn finish(&mut self, step: &mut Step) -> Result<()> {
+    fn finish(&mut self, device_batch: &mut DeviceBatch) -> Result<()> {
         self.failed()?;
         self.context.make_current()?;
-        step.finish()
+        device_batch.finish()
     }
 
-    fn poll(&mut self, step: &mut Step, deadline: Option<Instant>) -> Result<bool> {
+    fn poll(&mut self, device_batch: &mut DeviceBatch, deadline: Option<Instant>) -> Result<bool> {
         if let Some(deadline) = deadline {
-            while !step.is_finished()? {
+            while !device_batch.is_finished()? {
                 if Instant::now() >= deadline {
                     return Ok(false);
                 }
@@ -161,35 +161,35 @@ impl Backend for Cuda {
             }
         }
         self.context.make_current()?;
-        step.arrive()?;
+        device_batch.arrive()?;
         Ok(true)
     }
 
-    fn results<'a>(&self, step: &'a Step) -> Sampled<'a> {
-        step.sampled()
+    fn results<'a>(&self, device_batch: &'a DeviceBatch) -> Sampled<'a> {
+        device_batch.sampled()
     }
 
-    fn device_time(&self, step: &Step) -> Result<Option<Duration>> {
-        step.device_time().map(Some)
+    fn device_time(&self, device_batch: &DeviceBatch) -> Result<Option<Duration>> {
+        device_batch.device_time().map(Some)
     }
 
     fn capture_pass(
         &mut self,
-        step: &mut Step,
+        device_batch: &mut DeviceBatch,
         batch: &Batch,
         rows: usize,
-        launches: &mut dyn FnMut(&mut Cuda, &mut Step),
+        launches: &mut dyn FnMut(&mut Cuda, &mut DeviceBatch),
     ) -> Result<Option<PassGraph>> {
-        self.stage(step, batch, step::Padding::To { rows })?;
+        self.stage(device_batch, batch, device_batch::Padding::To { rows })?;
         // Matrix products of new sizes are timed, which cannot be recorded.
-        launches(self, step);
+        launches(self, device_batch);
         self.synchronize()?;
-        let graph = self.capture(|cuda| launches(cuda, step))?;
+        let graph = self.capture(|cuda| launches(cuda, device_batch))?;
         Ok(Some(PassGraph { rows, graph }))
     }
 
-    fn upload_padded(&mut self, graph: &PassGraph, step: &mut Step, batch: &Batch) -> Result<()> {
-        self.stage(step, batch, step::Padding::To { rows: graph.rows })
+    fn upload_padded(&mut self, graph: &PassGraph, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
+        self.stage(device_batch, batch, device_batch::Padding::To { rows: graph.rows })
     }
 
     fn launch_graph(&mut self, graph: &PassGraph) -> Result<()> {
@@ -206,13 +206,13 @@ impl Backend for Cuda {
         cache.write_blocks(&self.context, blocks, from)
     }
 
-    fn copy_blocks(&mut self, cache: &mut KvCache, step: &Step) {
-        let result = copy_blocks::run(self, cache, step);
+    fn copy_blocks(&mut self, cache: &mut KvCache, device_batch: &DeviceBatch) {
+        let result = copy_blocks::run(self, cache, device_batch);
         self.remember(result);
     }
 
-    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, step: &Step) {
-        let result = embedding::run(self, out, table, step);
+    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
+        let result = embedding::run(self, out, table, device_batch);
         self.remember(result);
     }
 
@@ -238,9 +238,9 @@ impl Backend for Cuda {
         transform: QkNormRope<Vector>,
         cache: &mut KvCache,
         layer: usize,
-        step: &Step,
+        device_batch: &DeviceBatch,
     ) {
-        let result = rope_and_cache::run(self, spec, qkv, transform, cache, layer, step);
+        let result = rope_and_cache::run(self, spec, qkv, transform, cache, layer, device_batch);
         self.remember(result);
     }
 
@@ -251,9 +251,9 @@ impl Backend for Cuda {
         qkv: &Tensor,
         cache: &KvCache,
         layer: usize,
-        step: &Step,
+        device_batch: &DeviceBatch,
     ) {
-        let result = attention::run(self, spec, out, qkv, cache, layer, step);
+        let result = attention::run(self, spec, out, qkv, cache, layer, device_batch);
         self.remember(result);
     }
 
@@ -262,28 +262,28 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn gather(&mut self, out: &mut Tensor, x: &Tensor, step: &Step) {
-        let result = gather::run(self, out, x, step);
+    fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
+        let result = gather::run(self, out, x, device_batch);
         self.remember(result);
     }
 
-    fn keep_hidden_states(&mut self, step: &mut Step, gathered: &Tensor) {
-        let result = keep_hidden_states::run(self, step, gathered);
+    fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {
+        let result = keep_hidden_states::run(self, device_batch, gathered);
         self.remember(result);
     }
 
-    fn process_logits(&mut self, step: &mut Step, logits: &mut Tensor) {
-        let result = process_logits::run(self, step, logits);
+    fn process_logits(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {
+        let result = process_logits::run(self, device_batch, logits);
         self.remember(result);
     }
 
-    fn sample(&mut self, step: &mut Step, logits: &Tensor) {
-        let result = sample::run(self, step, logits);
+    fn sample(&mut self, device_batch: &mut DeviceBatch, logits: &Tensor) {
+        let result = sample::run(self, device_batch, logits);
         self.remember(result);
     }
 
-    fn logprobs(&mut self, step: &mut Step, logits: &mut Tensor) {
-        let result = logprobs::run(self, step, logits);
+    fn logprobs(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {
+        let result = logprobs::run(self, device_batch, logits);
         self.remember(result);
     }
 }

@@ -1,9 +1,9 @@
 //! See `ops/process_logits.rs` for the contract, `kernels/process_logits.cu` for the work.
 
 use super::device::Cuda;
+use super::device_batch::DeviceBatch;
 use super::driver::Address;
 use super::params::params;
-use super::step::Step;
 use super::storage::Tensor;
 use crate::error::Result;
 
@@ -20,8 +20,8 @@ params! {
     }
 }
 
-pub fn run(cuda: &Cuda, step: &mut Step, logits: &mut Tensor) -> Result<()> {
-    let (at, extras) = (step.addresses(), step.extras());
+pub fn run(cuda: &Cuda, device_batch: &mut DeviceBatch, logits: &mut Tensor) -> Result<()> {
+    let (at, extras) = (device_batch.addresses(), device_batch.extras());
     let params = ProcessLogitsParams {
         logits: logits.storage.address(),
         sampling: at.sampling,
@@ -32,5 +32,5 @@ pub fn run(cuda: &Cuda, step: &mut Step, logits: &mut Tensor) -> Result<()> {
         awaited_raw: extras.awaited_raw(),
         stride: logits.storage.stride() as i32,
     };
-    cuda.kernels.process_logits.launch(cuda.chaining, [step.samples(), 1, 1], 256, 0, &params)
+    cuda.kernels.process_logits.launch(cuda.chaining, [device_batch.samples(), 1, 1], 256, 0, &params)
 }

@@ -1,11 +1,11 @@
 //! See `ops/rope_and_cache.rs` for the contract, `kernels/rope_and_cache.cu` for the work.
 
 use super::device::Cuda;
+use super::device_batch::DeviceBatch;
 use super::driver::Address;
 use super::kv_cache::KvCache;
 use super::matrix::Vector;
 use super::params::params;
-use super::step::Step;
 use super::storage::Tensor;
 use crate::backend::{AttentionSpec, QkNormRope};
 use crate::error::Result;
@@ -40,11 +40,11 @@ pub fn run(
     transform: QkNormRope<Vector>,
     cache: &mut KvCache,
     layer: usize,
-    step: &Step,
+    device_batch: &DeviceBatch,
 ) -> Result<()> {
     let QkNormRope { norm, rope } = transform;
     let heads = spec.heads;
-    let (shape, at) = (cache.shape(), step.addresses());
+    let (shape, at) = (cache.shape(), device_batch.addresses());
     let params = RopeAndCacheParams {
         qkv: qkv.storage.address(),
         cache: cache.layer(layer),

@@ -1,10 +1,10 @@
 //! See `ops/sample.rs` for the contract, `kernels/sample.cu` for the work.
 
 use super::device::Cuda;
+use super::device_batch::DeviceBatch;
 use super::driver::{Address, Context};
 use super::kernels::{File, Kernel, Module, suffix};
 use super::params::params;
-use super::step::Step;
 use super::storage::Tensor;
 use crate::backend::DType;
 use crate::error::Result;
@@ -58,13 +58,13 @@ impl Kernels {
     }
 }
 
-pub fn run(cuda: &Cuda, step: &Step, logits: &Tensor) -> Result<()> {
-    let (at, kernels, facts) = (step.addresses(), &cuda.kernels.sample, cuda.context.facts());
+pub fn run(cuda: &Cuda, device_batch: &DeviceBatch, logits: &Tensor) -> Result<()> {
+    let (at, kernels, facts) = (device_batch.addresses(), &cuda.kernels.sample, cuda.context.facts());
     let params = SampleParams {
         tokens: at.tokens,
         logits: logits.storage.address(),
         sampling: at.sampling,
-        masks: step.extras().masks(),
+        masks: device_batch.extras().masks(),
         argmax: at.argmax,
         gumbel_argmax: at.gumbel_argmax,
         arrived: at.arrived,
@@ -72,7 +72,7 @@ pub fn run(cuda: &Cuda, step: &Step, logits: &Tensor) -> Result<()> {
         stride: logits.storage.stride() as i32,
         window: kernels.window as i32,
     };
-    let samples = step.samples();
+    let samples = device_batch.samples();
     // As many thread blocks as fill the device, but each thread should find a few numbers to look at.
     let splits = |threads: usize, fill: usize| {
         let useful = logits.cols().div_ceil(8 * threads).max(1);

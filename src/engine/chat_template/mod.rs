@@ -6,7 +6,6 @@
 mod continuation;
 mod costs;
 mod environment;
-mod files;
 mod filters;
 mod json_dumps;
 mod local_time;
@@ -22,23 +21,16 @@ mod source;
 use crate::backend::thread;
 use crate::contain::contain;
 use crate::error::{Error, Result};
-use crate::limits;
+use crate::runner::source::{ChatTemplates, DEFAULT_TEMPLATE as DEFAULT, Source};
 use environment::Failure;
-use files::{Sources, read_json, template_files, templates_of_config, token_text};
 use minijinja::{Environment, Template, Value, machinery};
 use request::Request;
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The template that is used unless there is a better one.
-const DEFAULT: &str = "default";
 /// The template that is used when a request brings tools.
 const TOOL_USE: &str = "tool_use";
-
-/// Entries of tokenizer_config.json that a template sees as variables.
-const NAMED_TOKENS: [&str; 7] =
-    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// Names under which the reasoning of a message may be passed, the first being the one that templates read.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
@@ -56,47 +48,20 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the templates of a folder, or says `None` when it has none.
-    ///
-    /// As in transformers, chat_template.jinja and the files of additional_chat_templates win over `chat_template` in
-    /// tokenizer_config.json, which is one template or a list of named ones.
+    /// The templates of `source`, or `None` when it has none.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when a file cannot be read, [`Error::ModelFile`] when it is not what it should be, such as a
-    /// template with a syntax error or one that goes beyond a limit with a short conversation.
-    pub fn open(folder: &Path) -> Result<Option<ChatTemplate>> {
-        let config_path = folder.join("tokenizer_config.json");
-        let config = read_json(&config_path)?;
-        let mut sources = template_files(folder)?;
-        if sources.is_empty() {
-            sources = templates_of_config(&config_path, &config)?;
-        }
-        if sources.is_empty() {
-            return Ok(None);
-        }
-        let older_map = read_json(&folder.join("special_tokens_map.json"))?;
-        let named_tokens = NAMED_TOKENS
-            .into_iter()
-            .filter_map(|name| Some((name, token_text(&config, name).or_else(|| token_text(&older_map, name))?)))
-            .collect();
-        let bytes: usize = sources.values().map(|(_, source)| source.len()).sum();
-        if let Some((path, _)) = sources.values().next()
-            && (bytes > limits::TEMPLATE_BYTES || sources.len() > limits::TEMPLATES)
-        {
-            let (most, most_bytes) = (limits::TEMPLATES, limits::TEMPLATE_BYTES);
-            let reason = format!(
-                "{} chat templates of {bytes} bytes, but at most {most} of {most_bytes} bytes in all are read",
-                sources.len()
-            );
-            return Err(Error::ModelFile { path: path.clone(), reason });
-        }
+    /// Those of [`Source::chat_templates`], and [`Error::ModelFile`] for a template with a syntax error or one that goes beyond
+    /// a limit with a short conversation.
+    pub fn open(source: &Source) -> Result<Option<ChatTemplate>> {
+        let Some(ChatTemplates { templates, named_tokens }) = source.chat_templates()? else { return Ok(None) };
         let template = ChatTemplate { environment: environment::like_transformers(), named_tokens };
-        thread::on_deep_stack("template", move || template.with_templates(sources))?.map(Some)
+        thread::on_deep_stack("template", move || template.with_templates(templates))?.map(Some)
     }
 
     /// Compiles the templates, and tries each once. To be called on a deep stack.
-    fn with_templates(mut self, sources: Sources) -> Result<ChatTemplate> {
+    fn with_templates(mut self, sources: BTreeMap<String, (PathBuf, String)>) -> Result<ChatTemplate> {
         let refused = |path: &Path, reason: String| {
             let reason = format!("chat template: {reason}");
             Error::ModelFile { path: path.to_path_buf(), reason }
@@ -213,9 +178,10 @@ impl ChatTemplate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits;
 
     /// A folder that goes with its test.
-    struct Folder(std::path::PathBuf);
+    struct Folder(PathBuf);
 
     impl std::ops::Deref for Folder {
         type Target = Path;
@@ -239,9 +205,13 @@ mod tests {
         Folder(folder)
     }
 
+    fn open(folder: &Path) -> Result<Option<ChatTemplate>> {
+        ChatTemplate::open(&Source::open(folder)?)
+    }
+
     fn template(test: &str, source: &str) -> ChatTemplate {
         let folder = folder(test, &[("chat_template.jinja", source)]);
-        ChatTemplate::open(&folder).expect("a good template").expect("a template")
+        open(&folder).expect("a good template").expect("a template")
     }
 
     const QUESTION: &str = r#"[{"role": "user", "content": "q"}]"#;
@@ -250,9 +220,8 @@ mod tests {
     fn a_folder_without_a_template_has_none() {
         for (name, config) in [("empty", "{}"), ("null", r#"{"chat_template": null}"#)] {
             let folder = folder(&format!("none-{name}"), &[("tokenizer_config.json", config)]);
-            assert!(ChatTemplate::open(&folder).expect("no error").is_none(), "{name}");
+            assert!(open(&folder).expect("no error").is_none(), "{name}");
         }
-        assert!(ChatTemplate::open(Path::new("/nowhere")).expect("no error").is_none());
     }
 
     #[test]
@@ -267,7 +236,7 @@ mod tests {
         ];
         for (name, file, text, wanted) in cases {
             let folder = folder("broken", &[(file, text)]);
-            match ChatTemplate::open(&folder) {
+            match open(&folder) {
                 Err(Error::ModelFile { path, reason }) => {
                     assert_eq!(path, folder.join(file), "{name}");
                     assert!(reason.contains(wanted), "{name}: {reason}");
@@ -296,11 +265,11 @@ mod tests {
             ),
         ];
         for (name, files, options, wanted) in cases {
-            let opened = ChatTemplate::open(&folder("order", files)).expect("good files").expect("a template");
+            let opened = open(&folder("order", files)).expect("good files").expect("a template");
             assert_eq!(opened.render(QUESTION, options).expect("text"), wanted, "{name}");
         }
         let config = r#"{"chat_template": [{"name": "rag", "template": "x"}]}"#;
-        let opened = ChatTemplate::open(&folder("order", &[("tokenizer_config.json", config)])).expect("a good file");
+        let opened = open(&folder("order", &[("tokenizer_config.json", config)])).expect("a good file");
         assert!(matches!(opened.expect("a template").render(QUESTION, ""), Err(Error::NoChatTemplate)));
     }
 
@@ -310,7 +279,7 @@ mod tests {
             "chat_template": "{{ bos_token }} {{ eos_token }} {{ unk_token is defined }} {{ pad_token }}"}"#;
         let older = r#"{"bos_token": "older", "pad_token": {"content": "<pad>"}}"#;
         let files = [("tokenizer_config.json", config), ("special_tokens_map.json", older)];
-        let opened = ChatTemplate::open(&folder("tokens", &files)).expect("good files").expect("a template");
+        let opened = open(&folder("tokens", &files)).expect("good files").expect("a template");
         assert_eq!(opened.render(QUESTION, "").expect("text"), "<s> </s> False <pad>");
         assert_eq!(opened.render(QUESTION, r#"{"bos_token": "!"}"#).expect("text"), "! </s> False <pad>");
     }
@@ -413,7 +382,7 @@ mod tests {
         ];
         for (name, source, wanted) in cases {
             let folder = folder("beyond", &[("chat_template.jinja", source)]);
-            match ChatTemplate::open(&folder) {
+            match open(&folder) {
                 Err(Error::ModelFile { path, reason }) => {
                     assert_eq!(path, folder.join("chat_template.jinja"), "{name}");
                     assert!(reason.contains(wanted), "{name}: {reason}");
@@ -433,9 +402,9 @@ mod tests {
     fn what_is_no_file_of_text_is_refused() {
         let no_file = folder("no-file", &[]);
         std::fs::create_dir_all(no_file.join("chat_template.jinja")).expect("a folder");
-        assert!(matches!(ChatTemplate::open(&no_file), Err(Error::Io { .. })));
+        assert!(matches!(open(&no_file), Err(Error::Io { .. })));
         let large = folder("large", &[("chat_template.jinja", &"a".repeat(limits::TEMPLATE_BYTES + 1))]);
-        assert!(matches!(ChatTemplate::open(&large), Err(Error::ModelFile { .. })));
+        assert!(matches!(open(&large), Err(Error::ModelFile { .. })));
     }
 
     #[test]

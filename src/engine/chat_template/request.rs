@@ -1,7 +1,6 @@
 //! The messages and options of one conversation, as JSON text, checked.
 
 use super::REASONING_FIELDS;
-use super::files::json_values;
 use crate::error::{Error, Result};
 use crate::limits;
 use serde_json::{Map, Value as Json};
@@ -20,7 +19,7 @@ fn check_size(what: &'static str, text: &str) -> Result<()> {
         let reason = format!("{} bytes, but at most {} are taken", text.len(), limits::MESSAGES_BYTES);
         return Err(Error::Json { what, reason });
     }
-    if json_values(text) > limits::JSON_VALUES {
+    if limits::json_values(text) > limits::JSON_VALUES {
         let reason = format!("more than {} values", limits::JSON_VALUES);
         return Err(Error::Json { what, reason });
     }

@@ -330,12 +330,13 @@ mod tests {
     use super::*;
     use crate::engine::structure::{Structure, Structures};
     use crate::engine::tokenizer::Tokenizer;
+    use crate::runner::source::Source;
     use std::path::Path;
 
     #[test]
     fn a_job_that_was_abandoned_before_it_began_ends_at_once() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo");
-        let tokenizer = Tokenizer::open(&folder).unwrap().unwrap();
+        let tokenizer = Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap();
         let structures = Structures::new(Some(Arc::new(tokenizer)), 2048);
         let compiled = structures.compile(&Structure::Regex("yes|no".to_owned())).unwrap();
         let late = LateMasks::start().unwrap();

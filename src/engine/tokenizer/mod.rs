@@ -13,14 +13,14 @@ mod token_table;
 
 pub use text_stream::TextStream;
 
-use crate::backend::{read_file, thread};
+use crate::backend::thread;
 use crate::batch::TokenId;
 use crate::contain::contain;
 use crate::error::{Error, Result};
 use crate::limits;
+use crate::runner::source::{Source, SourceFile};
 use model_file::{Cutting, Facts, Speed};
 use serde::Deserialize;
-use std::path::Path;
 use token_table::TokenTable;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::ModelWrapper;
@@ -95,15 +95,14 @@ pub enum SpecialTokens {
 }
 
 impl Tokenizer {
-    /// Reads tokenizer.json, or says `None` when the folder has none.
+    /// The tokenizer of `source`, or `None` when it has none.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] when the file cannot be read, [`Error::ModelFile`] when it is not a tokenizer, or one that asks for
     /// more than [`limits`] allow; [`Error::NoThread`] when the system refuses a thread.
-    pub fn open(folder: &Path) -> Result<Option<Tokenizer>> {
-        let path = folder.join("tokenizer.json");
-        let Some(json) = read_file(&path, limits::TOKENIZER_FILE_BYTES)? else { return Ok(None) };
+    pub fn open(source: &Source) -> Result<Option<Tokenizer>> {
+        let Some(SourceFile { path, bytes: json }) = source.tokenizer()? else { return Ok(None) };
         // Parts of a file may lie within each other, up to the depth that the JSON parser allows.
         let opened = thread::on_deep_stack("tokenizer", || Tokenizer::from_json(&json))?;
         opened.map(Some).map_err(|reason| Error::ModelFile { path, reason })
@@ -404,6 +403,7 @@ fn parse(json: &[u8]) -> std::result::Result<tokenizers::Tokenizer, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     const PLAIN: Encoding = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Parse };
 
@@ -412,7 +412,7 @@ mod tests {
     }
 
     fn open(name: &str) -> Tokenizer {
-        Tokenizer::open(&golden(name)).expect("a good file").expect("a file")
+        Tokenizer::open(&Source::open(&golden(name)).expect("a folder")).expect("a good file").expect("a file")
     }
 
     fn refusal(json: &str) -> String {
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_folder_without_tokenizer_json_has_no_tokenizer() {
-        assert!(Tokenizer::open(Path::new("/nowhere")).expect("no error").is_none());
+        assert!(Tokenizer::open(&Source::open(&golden("chat")).expect("a folder")).expect("no error").is_none());
     }
 
     #[test]
@@ -432,7 +432,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("nanovllm-tokenizer-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("tokenizer.json"), "{").expect("a file");
-        let opened = Tokenizer::open(&folder);
+        let opened = Source::open(&folder).and_then(|source| Tokenizer::open(&source));
         std::fs::remove_dir_all(&folder).expect("the same folder");
         match opened {
             Err(Error::ModelFile { path, reason }) => {

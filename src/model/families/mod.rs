@@ -1,55 +1,42 @@
 //! The model families: one file each, which says how its config becomes a [`DecoderSpec`].
 //!
-//! To add one: a file with a `spec` function, a row in [`FAMILIES`], and a checkpoint in `tests/golden`.
+//! To add one: a file with a [`Family`], its row in [`FAMILIES`], and a checkpoint in `tests/golden`.
 
 mod llama;
+mod mistral;
 mod qwen2;
 mod qwen3;
 
 use crate::error::{Error, Result};
-use crate::model::config::HfConfig;
+use crate::model::fields::Fields;
+use crate::model::names::Names;
 use crate::model::spec::DecoderSpec;
 
-type SpecOf = fn(&HfConfig) -> DecoderSpec;
-
-/// The class names that a config.json may give, and what they stand for.
-const FAMILIES: &[(&str, SpecOf)] =
-    &[("LlamaForCausalLM", llama::spec), ("Qwen2ForCausalLM", qwen2::spec), ("Qwen3ForCausalLM", qwen3::spec)];
-
-/// The names in [`FAMILIES`].
-const KNOWN: [&str; FAMILIES.len()] = {
-    let mut names = [""; FAMILIES.len()];
-    let mut family = 0;
-    while family < names.len() {
-        names[family] = FAMILIES[family].0;
-        family += 1;
-    }
-    names
-};
-
-/// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
-const HEAD_DIM_MAX: usize = 512;
-
-/// Fails unless one of the names is that of a known family.
-pub fn check_known(architectures: &[String]) -> Result<()> {
-    if architectures.iter().any(|name| KNOWN.contains(&name.as_str())) {
-        return Ok(());
-    }
-    let found = if architectures.is_empty() { "(none)".into() } else { architectures.join(", ") };
-    Err(Error::Architecture { found, known: &KNOWN })
+/// Models that are described by the same fields and computed from the same tensors.
+pub struct Family {
+    /// What `architectures` of a config.json has to name.
+    pub class: &'static str,
+    /// What `model_type` has to be where it is given.
+    pub model_type: &'static str,
+    /// Settings of [`settings`](crate::model::settings) that `spec` reads or that change nothing in this class.
+    pub reads: &'static [&'static str],
+    /// What its tensors are called.
+    pub names: &'static Names,
+    /// Reads the fields of a config.json.
+    pub spec: fn(Fields) -> Result<DecoderSpec>,
 }
 
-/// The decoder that a config describes.
-pub fn spec(config: &HfConfig) -> Result<DecoderSpec> {
-    check_known(&config.architectures)?;
-    let family = FAMILIES.iter().find(|(name, _)| config.architectures.iter().any(|found| found == name));
-    let spec = family.map(|(_, spec)| spec(config)).expect("check_known found it");
-    if !spec.head_dim.is_multiple_of(2) || spec.head_dim == 0 || spec.head_dim > HEAD_DIM_MAX {
-        return Err(Error::UnsupportedModel {
-            setting: "head_dim",
-            value: spec.head_dim.to_string(),
-            supported: "an even number from 2 to 512",
-        });
-    }
-    Ok(spec)
+const FAMILIES: &[&Family] = &[&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
+
+/// The family of a model whose config.json names these classes: the first of [`FAMILIES`] that knows one of them.
+///
+/// # Errors
+///
+/// [`Error::Architecture`] with the known classes when none is known.
+pub fn find(architectures: &[String]) -> Result<&'static Family> {
+    let is_named = |family: &&&Family| architectures.iter().any(|name| family.class == name);
+    FAMILIES.iter().find(is_named).copied().ok_or_else(|| Error::Architecture {
+        found: if architectures.is_empty() { "(none)".into() } else { architectures.join(", ") },
+        known: FAMILIES.iter().map(|family| family.class).collect(),
+    })
 }

@@ -1,24 +1,24 @@
 //! Qwen2 and Qwen2.5, dense: the standard decoder, whose queries, keys and values always have a bias.
 
-use crate::model::config::HfConfig;
-use crate::model::spec::{Bias, DecoderSpec, QkNorm};
+use super::Family;
+use crate::error::Result;
+use crate::model::fields::Fields;
+use crate::model::names;
+use crate::model::spec::{Bias, DecoderSpec, SelfAttention};
+use crate::model::standard::Standard;
 
-pub fn spec(config: &HfConfig) -> DecoderSpec {
-    DecoderSpec {
-        layers: config.num_hidden_layers,
-        hidden: config.hidden_size,
-        heads: config.num_attention_heads,
-        kv_heads: config.num_key_value_heads,
-        head_dim: config.head_dim.unwrap_or(config.hidden_size / config.num_attention_heads),
-        intermediate: config.intermediate_size,
-        vocab: config.vocab_size,
-        norm_eps: config.rms_norm_eps,
-        qk_norm: QkNorm::None,
-        qkv_bias: Bias::Added,
-        output_bias: Bias::None,
-        mlp_bias: Bias::None,
-        head: config.head,
-        rope: config.rope.clone(),
-        max_positions: config.max_positions,
-    }
+pub const FAMILY: Family = Family {
+    class: "Qwen2ForCausalLM",
+    model_type: "qwen2",
+    // The window counts only with use_sliding_window, which is refused.
+    reads: &["sliding_window"],
+    names: &names::LLAMA,
+    spec,
+};
+
+fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let standard = Standard::read(fields)?;
+    let attention = SelfAttention { qkv_bias: Bias::Added, ..standard.attention(standard.shared_width()) };
+    let mlp = standard.mlp(Bias::None);
+    Ok(standard.decoder(attention, mlp))
 }

@@ -1,24 +1,33 @@
 //! Qwen3, dense: the standard decoder with normalized queries and keys.
 
-use crate::model::config::HfConfig;
-use crate::model::spec::{Bias, DecoderSpec, QkNorm};
+use super::Family;
+use crate::error::Result;
+use crate::model::fields::Fields;
+use crate::model::names;
+use crate::model::spec::{Bias, DecoderSpec, QkNorm, SelfAttention};
+use crate::model::standard::Standard;
 
-pub fn spec(config: &HfConfig) -> DecoderSpec {
-    DecoderSpec {
-        layers: config.num_hidden_layers,
-        hidden: config.hidden_size,
-        heads: config.num_attention_heads,
-        kv_heads: config.num_key_value_heads,
-        head_dim: config.head_dim.unwrap_or(128),
-        intermediate: config.intermediate_size,
-        vocab: config.vocab_size,
-        norm_eps: config.rms_norm_eps,
-        qk_norm: QkNorm::PerHead,
-        qkv_bias: config.attention_bias,
-        output_bias: config.attention_bias,
-        mlp_bias: Bias::None,
-        head: config.head,
-        rope: config.rope.clone(),
-        max_positions: config.max_positions,
-    }
+/// Numbers per head where the config does not say.
+const HEAD_DIM: usize = 128;
+
+pub const FAMILY: Family = Family {
+    class: "Qwen3ForCausalLM",
+    model_type: "qwen3",
+    // The window counts only with use_sliding_window, which is refused.
+    reads: &["sliding_window"],
+    names: &names::LLAMA,
+    spec,
+};
+
+fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let standard = Standard::read(fields)?;
+    let bias = fields.bias("attention_bias")?;
+    let attention = SelfAttention {
+        qk_norm: QkNorm::PerHead(standard.norm),
+        qkv_bias: bias,
+        output_bias: bias,
+        ..standard.attention(HEAD_DIM)
+    };
+    let mlp = standard.mlp(Bias::None);
+    Ok(standard.decoder(attention, mlp))
 }

@@ -24,7 +24,7 @@ pub use reference::reference;
 
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
-use super::{Cpu, KvCache, Number, Step, Tensor};
+use super::{Cpu, DeviceBatch, KvCache, Number, Tensor};
 use crate::backend::{AttentionSpec, DType, KvShape};
 use crate::batch::Batch;
 use half::{bf16, f16};
@@ -46,19 +46,19 @@ pub fn run(
     qkv: &Tensor,
     cache: &KvCache,
     layer: usize,
-    step: &Step,
+    device_batch: &DeviceBatch,
 ) {
     #[cfg(target_arch = "x86_64")]
     if amx::serves(cpu.isa, &cache.shape()) {
         let Cpu { pool, work, .. } = cpu;
-        let call = Call::<bf16>::new(spec, out, qkv, cache, layer, step, amx::TILE_QUERIES);
+        let call = Call::<bf16>::new(spec, out, qkv, cache, layer, device_batch, amx::TILE_QUERIES);
         let (tiles, chunk) = call.sharing();
         return amx::run(pool, work, &call, tiles, chunk);
     }
     match cache.shape().dtype {
-        DType::F32 => share_out::<f32>(cpu, spec, out, qkv, cache, layer, step),
-        DType::F16 => share_out::<f16>(cpu, spec, out, qkv, cache, layer, step),
-        DType::Bf16 => share_out::<bf16>(cpu, spec, out, qkv, cache, layer, step),
+        DType::F32 => share_out::<f32>(cpu, spec, out, qkv, cache, layer, device_batch),
+        DType::F16 => share_out::<f16>(cpu, spec, out, qkv, cache, layer, device_batch),
+        DType::Bf16 => share_out::<bf16>(cpu, spec, out, qkv, cache, layer, device_batch),
     }
 }
 
@@ -86,7 +86,7 @@ impl<'a, T: Number> Call<'a, T> {
         qkv: &'a Tensor,
         cache: &'a KvCache,
         layer: usize,
-        step: &'a Step,
+        device_batch: &'a DeviceBatch,
         tile_queries: usize,
     ) -> Call<'a, T> {
         let kv = cache.shape();
@@ -97,7 +97,7 @@ impl<'a, T: Number> Call<'a, T> {
             kv,
             spec,
             group: spec.heads / kv.kv_heads,
-            batch: &step.batch,
+            batch: &device_batch.batch,
             tile_queries,
         }
     }
@@ -157,9 +157,9 @@ fn share_out<T: Number>(
     qkv: &Tensor,
     cache: &KvCache,
     layer: usize,
-    step: &Step,
+    device_batch: &DeviceBatch,
 ) {
-    let call = Call::<T>::new(spec, out, qkv, cache, layer, step, TILE_QUERIES);
+    let call = Call::<T>::new(spec, out, qkv, cache, layer, device_batch, TILE_QUERIES);
     let (tiles, chunk) = call.sharing();
     cpu.pool.for_each(tiles, chunk, &|_, tiles| dispatch(cpu.isa, Tiles { call: &call, tiles }));
 }

@@ -4,7 +4,7 @@ use super::super::Isa;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512, avx512bf16};
-use crate::backend::DType;
+use crate::backend::Coding;
 
 /// Numbers along `k` that a kernel takes at a time.
 pub const STEP: usize = 32;
@@ -13,7 +13,7 @@ pub const TILE_ROWS: usize = 4;
 /// Columns of a tile, at most.
 pub const TILE_COLUMNS: usize = 8;
 
-/// The kernels of one instruction set for one number type of weights.
+/// The kernels of one instruction set for one coding of weights.
 pub struct Kernels {
     /// How they want `x`.
     pub order: Order,
@@ -80,30 +80,30 @@ impl Order {
     }
 }
 
-/// The kernels for weights of type `dtype`.
+/// The kernels for weights in `coding`.
 #[cfg(target_arch = "x86_64")]
-pub fn choose(isa: Isa, dtype: DType) -> &'static Kernels {
-    match (isa, dtype) {
-        (Isa::Portable, DType::Bf16) => &portable::BF16,
-        (Isa::Portable, DType::F16) => &portable::F16,
-        (Isa::Portable, DType::F32) => &portable::F32,
-        (Isa::Avx2, DType::Bf16) => &avx2::BF16,
-        (Isa::Avx2, DType::F16) => &avx2::F16,
-        (Isa::Avx2, DType::F32) => &avx2::F32,
-        (Isa::Avx512Bf16 | Isa::Amx, DType::Bf16) => &avx512bf16::BF16,
-        (Isa::Avx512, DType::Bf16) => &avx512::BF16,
-        (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, DType::F16) => &avx512::F16,
-        (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, DType::F32) => &avx512::F32,
+pub fn choose(isa: Isa, coding: Coding) -> &'static Kernels {
+    match (isa, coding) {
+        (Isa::Portable, Coding::Bf16) => &portable::BF16,
+        (Isa::Portable, Coding::F16) => &portable::F16,
+        (Isa::Portable, Coding::F32) => &portable::F32,
+        (Isa::Avx2, Coding::Bf16) => &avx2::BF16,
+        (Isa::Avx2, Coding::F16) => &avx2::F16,
+        (Isa::Avx2, Coding::F32) => &avx2::F32,
+        (Isa::Avx512Bf16 | Isa::Amx, Coding::Bf16) => &avx512bf16::BF16,
+        (Isa::Avx512, Coding::Bf16) => &avx512::BF16,
+        (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, Coding::F16) => &avx512::F16,
+        (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, Coding::F32) => &avx512::F32,
     }
 }
 
-/// The kernels for weights of type `dtype`.
+/// The kernels for weights in `coding`.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn choose(_: Isa, dtype: DType) -> &'static Kernels {
-    match dtype {
-        DType::Bf16 => &portable::BF16,
-        DType::F16 => &portable::F16,
-        DType::F32 => &portable::F32,
+pub fn choose(_: Isa, coding: Coding) -> &'static Kernels {
+    match coding {
+        Coding::Bf16 => &portable::BF16,
+        Coding::F16 => &portable::F16,
+        Coding::F32 => &portable::F32,
     }
 }
 

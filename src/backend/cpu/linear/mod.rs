@@ -1,6 +1,6 @@
 //! See `ops/linear.rs` for the contract.
 //!
-//! Each number of the result is one sum over `k` whose order is fixed by the instruction set and the number type of the
+//! Each number of the result is one sum over `k` whose order is fixed by the instruction set and the coding of its
 //! weights alone: neither the other rows of `x`, nor the columns, nor the threads can change a bit of it.
 //!
 //! The weights are read from memory once a call, where they lie in the file. Only `x` is rewritten, into the order in which a
@@ -28,16 +28,20 @@ pub use reference::reference;
 use super::disjoint::Disjoint;
 use super::matrix::Segment;
 use super::{Cpu, Isa, Matrix, Pool, Tensor};
-use crate::backend::DType;
+use crate::backend::Coding;
 use std::ops::Range;
 
-/// One call, as the threads see it.
+/// One call, or the columns of one whose weights share a coding, as the threads see it.
 struct Call<'a> {
     /// `[tokens, outputs]`
     out: Disjoint<'a, f32>,
     /// Rows of `x` and of `out`.
     tokens: usize,
     weight: &'a Matrix,
+    /// Of the columns that are computed.
+    coding: Coding,
+    /// Bytes of the weights of one column.
+    row_bytes: usize,
     /// `[outputs]`
     bias: Option<&'a [f32]>,
 }
@@ -45,20 +49,27 @@ struct Call<'a> {
 /// Computes the columns of `out` in `columns`.
 pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: Option<&[f32]>, columns: Range<usize>) {
     let Cpu { pool, isa, scratch, .. } = cpu;
-    let scratch = scratch.get_mut();
-    let tokens = x.rows();
-    let call = Call { out: Disjoint::new(out.values_mut()), tokens, weight, bias };
-    if tokens == 0 || columns.is_empty() {
+    let (scratch, tokens) = (scratch.get_mut(), x.rows());
+    if tokens == 0 {
         return;
     }
-    #[cfg(target_arch = "x86_64")]
-    if (*isa, weight.dtype()) == (Isa::Amx, DType::Bf16) {
-        return amx::run(pool, scratch, &call, x.values(), columns);
+    for (coding, columns) in weight.runs(columns) {
+        let row_bytes = coding.row_bytes(weight.cols());
+        let call = Call { out: Disjoint::new(out.values_mut()), tokens, weight, coding, row_bytes, bias };
+        run_coded(pool, *isa, scratch, &call, x.values(), columns);
     }
-    let kernels = kernels::choose(*isa, weight.dtype());
-    let packed = scratch.pack(pool, kernels.order, x.values(), tokens, weight.cols());
-    let chunk = tiles::chunk_columns(weight.row_bytes(), columns.len(), pool.threads(), kernels.panel);
-    for_columns(pool, columns, chunk, &|_, range, later| tiles::run(&call, kernels, packed, range, later));
+}
+
+/// Computes columns that share a coding.
+fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+    #[cfg(target_arch = "x86_64")]
+    if (isa, call.coding) == (Isa::Amx, Coding::Bf16) {
+        return amx::run(pool, scratch, call, x, columns);
+    }
+    let kernels = kernels::choose(isa, call.coding);
+    let packed = scratch.pack(pool, kernels.order, x, call.tokens, call.weight.cols());
+    let chunk = tiles::chunk_columns(call.row_bytes, columns.len(), pool.threads(), kernels.panel);
+    for_columns(pool, columns, chunk, &|_, range, later| tiles::run(call, kernels, packed, range, later));
 }
 
 /// Calls `work(thread, range, later)` until the ranges, of `chunk` columns each, have covered `columns`. The thread will

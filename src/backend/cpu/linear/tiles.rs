@@ -75,20 +75,19 @@ impl Walk<'_> {
 
     /// The weights of `column` of the segment from slice `slice` on.
     fn weight(&self, column: usize, slice: usize) -> *const u8 {
-        let offset = slice * self.kernels.slice * self.call.weight.dtype().bytes();
-        self.segment.bytes[column * self.call.weight.row_bytes() + offset..].as_ptr()
+        let offset = self.call.coding.row_bytes(slice * self.kernels.slice);
+        self.segment.bytes[column * self.call.row_bytes + offset..].as_ptr()
     }
 
     /// Where the weights lie that are asked for during slice `slice` of `panel`; `None` where nothing follows.
     ///
     /// All slices of a panel together ask for as much as a panel is, in the order of memory.
     fn ahead(&self, panel: &Range<usize>, slice: usize) -> Option<*const u8> {
-        let Call { weight, .. } = self.call;
-        let panel_bytes = (self.panel_columns() * weight.row_bytes()).max(1);
-        let slice_bytes = self.kernels.slice * weight.dtype().bytes();
-        let at = panel.start * weight.row_bytes()
-            + AHEAD_BYTES.next_multiple_of(panel_bytes)
-            + panel.len() * slice * slice_bytes;
+        let Call { coding, row_bytes, .. } = self.call;
+        let panel_bytes = (self.panel_columns() * row_bytes).max(1);
+        let slice_bytes = coding.row_bytes(self.kernels.slice);
+        let at =
+            panel.start * row_bytes + AHEAD_BYTES.next_multiple_of(panel_bytes) + panel.len() * slice * slice_bytes;
         let following = || self.following.get(at - self.segment.bytes.len()..);
         let ahead = self.segment.bytes.get(at..).filter(|rest| !rest.is_empty()).or_else(following)?;
         Some(ahead.as_ptr())
@@ -128,7 +127,7 @@ impl Walk<'_> {
     fn tile(&self, row: usize, rows: usize, column: usize, slice: usize) -> Tile {
         let inputs = (self.inputs - slice * self.kernels.slice).min(self.kernels.slice);
         let weight = self.weight(column, slice);
-        let row_bytes = self.call.weight.row_bytes();
+        let row_bytes = self.call.row_bytes;
         Tile {
             x: self.x.tile(row, rows, slice * self.kernels.slice / STEP, inputs.div_ceil(STEP)).as_ptr(),
             weight,
@@ -138,7 +137,7 @@ impl Walk<'_> {
             // What is read anyway costs nothing to fetch.
             ahead: weight,
             ahead_stride: row_bytes,
-            ahead_step: STEP * self.call.weight.dtype().bytes(),
+            ahead_step: self.call.coding.row_bytes(STEP),
         }
     }
 

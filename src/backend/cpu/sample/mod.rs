@@ -17,7 +17,7 @@ pub(super) mod row;
 
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
-use super::{Cpu, Step, Tensor};
+use super::{Cpu, DeviceBatch, Tensor};
 use crate::batch::{Batch, NO_MASK, NO_TOKEN, Sampling, TokenId};
 use cut::{KEEP_ALL, Key, Scores};
 use noise::{GREATEST_GUMBEL, gumbel, gumbels};
@@ -79,8 +79,8 @@ fn choose(logits: &[f32], sampling: &Sampling, batch: &Batch) -> TokenId {
     best.0
 }
 
-pub fn run(cpu: &Cpu, step: &mut Step, logits: &Tensor) {
-    let Step { batch, sampled, .. } = step;
+pub fn run(cpu: &Cpu, device_batch: &mut DeviceBatch, logits: &Tensor) {
+    let DeviceBatch { batch, sampled, .. } = device_batch;
     let (samples, vocab) = (batch.samples(), logits.cols());
     sampled.clear();
     sampled.resize(samples, 0);

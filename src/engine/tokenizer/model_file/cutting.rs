@@ -97,13 +97,14 @@ fn leaves_word_ends(token: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};
+    use crate::runner::source::Source;
     use proptest::prelude::*;
     use serde_json::json;
     use std::path::Path;
 
     fn open(name: &str) -> Tokenizer {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text").join(name);
-        Tokenizer::open(&folder).unwrap().unwrap()
+        Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap()
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn run(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: 
     let inputs = call.weight.cols();
     let (steps, blocks) = (inputs.div_ceil(STEP), call.tokens.div_ceil(EDGE));
     let packed = pack(pool, &mut scratch.x, x, call.tokens, inputs, Side::Right);
-    let chunk = chunk_columns(call.weight.row_bytes(), columns.len(), pool.threads(), EDGE);
+    let chunk = chunk_columns(call.row_bytes, columns.len(), pool.threads(), EDGE);
     for_columns(pool, columns, chunk, &|_, range, later| {
         let _configured = Configured::new();
         for (segment, following) in call.segments(range, later) {
@@ -65,7 +65,7 @@ impl Walk<'_> {
 
     /// Sums the products of `columns` columns from `first` on with all tokens.
     fn multiply(&self, sums: &mut Sums, first: usize, columns: usize) {
-        let row_bytes = self.call.weight.row_bytes();
+        let row_bytes = self.call.row_bytes;
         // Whole tiles are read where they lie.
         let direct = if columns == EDGE { self.call.weight.cols() / STEP } else { 0 };
         if direct > 0 {
@@ -82,7 +82,7 @@ impl Walk<'_> {
 
     /// What to ask for during the group of columns from `first` on: as much as it reads.
     fn ahead(&self, first: usize) -> Ahead {
-        let row_bytes = self.call.weight.row_bytes();
+        let row_bytes = self.call.row_bytes;
         let at = first * row_bytes + AHEAD_BYTES.next_multiple_of(EDGE * row_bytes);
         let following = || self.following.get(at - self.segment.bytes.len()..);
         let ahead = self.segment.bytes.get(at..).filter(|rest| !rest.is_empty()).or_else(following);
@@ -108,7 +108,7 @@ impl Walk<'_> {
 
     /// One step of up to [`EDGE`] columns from `first` on, of which `columns` are there, with zeros where the matrix ends.
     fn staged_tile(&self, first: usize, columns: usize, step: usize) -> [u8; TILE_BYTES] {
-        let row_bytes = self.call.weight.row_bytes();
+        let row_bytes = self.call.row_bytes;
         let mut tile = [0; TILE_BYTES];
         let bytes = step * STEP * 2..row_bytes.min((step + 1) * STEP * 2);
         let rows = self.segment.bytes[first * row_bytes..].chunks_exact(row_bytes).take(columns);
@@ -120,7 +120,7 @@ impl Walk<'_> {
 
     /// Writes a tile of sums to `out` and adds the bias.
     fn store(&self, sums: &[[f32; EDGE]; EDGE], first: usize, columns: usize, block: usize) {
-        let Call { out, weight, bias, tokens } = self.call;
+        let Call { out, weight, bias, tokens, .. } = self.call;
         let mut by_token = [[0.0f32; EDGE]; EDGE];
         // SAFETY: this file serves `Isa::Amx`, which includes AVX-512. Both are whole tiles.
         unsafe { transpose(sums.as_ptr().cast(), LINE_BYTES, by_token.as_mut_ptr().cast()) };

@@ -80,7 +80,7 @@ impl Panel<'_> {
 
     /// Rewrites the weights: `[group][step][pair of k][column]`, zeros beyond the last column and input.
     fn stage(&self, staged: &mut [f32]) {
-        let row_bytes = self.call.weight.row_bytes();
+        let row_bytes = self.call.row_bytes;
         let tiles = &mut staged.as_chunks_mut::<TILE_NUMBERS>().0[..self.groups() * self.steps];
         for (at, tile) in tiles.iter_mut().enumerate() {
             let (group, step) = (at / self.steps, at % self.steps);
@@ -145,7 +145,7 @@ impl Panel<'_> {
 
     /// Writes a tile of sums to `out` and adds the bias. `[token][column]`
     fn store(&self, sums: &[[f32; EDGE]; EDGE], block: usize, group: usize) {
-        let Call { out, weight, bias, tokens } = self.call;
+        let Call { out, weight, bias, tokens, .. } = self.call;
         let columns = EDGE.min(self.segment.rows.len() - group * EDGE);
         let first = self.segment.rows.start + group * EDGE;
         for (token, sums) in (block * EDGE..*tokens).zip(sums) {

@@ -22,7 +22,7 @@ use std::time::Duration;
 const KNOB: &str = "max_num_seqs or max_batched_tokens";
 
 /// A batch on the device, and the tokens sampled for it.
-pub struct Step {
+pub struct DeviceBatch {
     batch: Batch,
     plan: Plan,
     /// Of the batch staged last.
@@ -158,16 +158,21 @@ pub struct PlacedDecodePlan<'a> {
     pub ctas: Address,
 }
 
-impl Step {
+impl DeviceBatch {
     /// Memory for a batch of at most `limits`, planned for layers with these windows and at most `ctas` CTAs.
-    pub fn new(context: &Arc<Context>, limits: &BatchLimits, windows: &[Option<usize>], ctas: usize) -> Result<Step> {
+    pub fn new(
+        context: &Arc<Context>,
+        limits: &BatchLimits,
+        windows: &[Option<usize>],
+        ctas: usize,
+    ) -> Result<DeviceBatch> {
         let bytes = Layout::largest(limits, windows.len(), ctas).end;
         let device = Memory::new(context, bytes, "a batch on the device", KNOB)?;
         let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
-        Step::sharing(
+        DeviceBatch::sharing(
             context,
             limits,
-            Step::plan_for(limits, windows, ctas)?,
+            DeviceBatch::plan_for(limits, windows, ctas)?,
             ctas,
             Arc::new(device),
             Arc::new(scratch),
@@ -175,9 +180,9 @@ impl Step {
     }
 
     /// A second batch over the device memory of this one.
-    pub fn twin(&self, context: &Arc<Context>) -> Result<Step> {
-        let plan = Step::plan_for(&self.limits, &self.plan.windows(), self.ctas)?;
-        Step::sharing(context, &self.limits, plan, self.ctas, self.device.clone(), self.scratch.clone())
+    pub fn twin(&self, context: &Arc<Context>) -> Result<DeviceBatch> {
+        let plan = DeviceBatch::plan_for(&self.limits, &self.plan.windows(), self.ctas)?;
+        DeviceBatch::sharing(context, &self.limits, plan, self.ctas, self.device.clone(), self.scratch.clone())
     }
 
     fn plan_for(limits: &BatchLimits, windows: &[Option<usize>], ctas: usize) -> Result<Plan> {
@@ -191,9 +196,9 @@ impl Step {
         ctas: usize,
         device: Arc<Memory>,
         scratch: Arc<Memory>,
-    ) -> Result<Step> {
+    ) -> Result<DeviceBatch> {
         let layout = Layout::largest(limits, plan.decode.len(), ctas);
-        Ok(Step {
+        Ok(DeviceBatch {
             batch: Batch::within(limits)?,
             plan,
             layout,

@@ -1,0 +1,30 @@
+//! The weights of a norm, or a bias, as a model file has them.
+
+use super::{Coding, HostBytes};
+
+/// Numbers in a row, coded, of any alignment. `[len]`
+#[derive(Clone, Debug)]
+pub struct HostVector {
+    len: usize,
+    coding: Coding,
+    bytes: HostBytes,
+}
+
+impl HostVector {
+    /// A vector of `len` numbers.
+    ///
+    /// # Panics
+    ///
+    /// If the number of bytes does not fit.
+    pub fn new(bytes: HostBytes, coding: Coding, len: usize) -> HostVector {
+        assert_eq!(bytes.len(), coding.row_bytes(len));
+        HostVector { len, coding, bytes }
+    }
+
+    /// The numbers.
+    pub fn to_f32(&self) -> Vec<f32> {
+        let mut numbers = vec![0.0; self.len];
+        self.coding.decode(&self.bytes, &mut numbers);
+        numbers
+    }
+}

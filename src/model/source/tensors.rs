@@ -1,0 +1,159 @@
+//! The tensors of a model folder: one or several safetensors files, mapped or copied into memory, and read where they lie.
+
+use super::Source;
+use crate::backend::{HostBytes, Loading, copy_file, map_file};
+use crate::error::{Error, Result};
+use crate::limits;
+use memmap2::Mmap;
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io::Write;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::Arc;
+use twox_hash::XxHash3_64;
+
+/// Bytes that are brought into memory between two calls of the progress callback.
+const WARM_BYTES: usize = 32 << 20;
+
+/// Of each tensor so many pieces of so many bytes are part of the fingerprint.
+const SAMPLES: usize = 4;
+const SAMPLE_BYTES: usize = 64;
+
+/// All tensors of a source.
+pub struct Tensors {
+    files: Vec<Arc<Mmap>>,
+    by_name: BTreeMap<String, Tensor>,
+}
+
+/// A tensor, before anything is known of what it is for.
+pub struct Tensor {
+    file: usize,
+    range: Range<usize>,
+    /// Number type as the file spells it.
+    pub dtype: Dtype,
+    /// Length of each axis.
+    pub shape: Vec<usize>,
+}
+
+impl Tensors {
+    /// Maps the files of `source`, or copies them into at most `free_bytes` of memory, and reads their headers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] and [`Error::ModelFile`] for files that cannot be read or are none of a model,
+    /// [`Error::OutOfMemory`] when copies do not fit.
+    pub fn open(source: &Source, loading: Loading, free_bytes: u64) -> Result<Tensors> {
+        let mut tensors = Tensors { files: Vec::new(), by_name: BTreeMap::new() };
+        let mut left = free_bytes;
+        for path in source.weight_files()? {
+            let file = match loading {
+                Loading::Map => map_file(&path)?,
+                Loading::Read => copy_file(&path, left)?,
+            };
+            left = left.saturating_sub(file.len() as u64);
+            tensors.add(&path, file)?;
+        }
+        Ok(tensors)
+    }
+
+    /// The tensor of this name.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.by_name.get(name)
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
+    /// The bytes of a tensor, as they lie in the file.
+    pub fn bytes(&self, tensor: &Tensor) -> HostBytes {
+        HostBytes::mapped(self.files[tensor.file].clone(), tensor.range.clone())
+    }
+
+    /// Numbers in all tensors together.
+    pub fn numbers(&self) -> usize {
+        self.by_name.values().map(|tensor| tensor.shape.iter().product::<usize>()).sum()
+    }
+
+    /// Stands for all tensors and for `spec`: their names, types and shapes, and samples of their bytes.
+    ///
+    /// To hash every byte would take as long as to read the files. A model that was trained further differs nearly everywhere.
+    pub fn fingerprint(&self, spec: &str) -> u64 {
+        let mut seen = spec.as_bytes().to_vec();
+        for (name, Tensor { file, range, dtype, shape }) in &self.by_name {
+            write!(seen, "\n{name} {dtype} {shape:?} ").expect("a vector takes all");
+            let bytes = &self.files[*file][range.clone()];
+            let sample = bytes.len().min(SAMPLE_BYTES);
+            for i in 0..SAMPLES {
+                let start = (bytes.len() - sample) / (SAMPLES - 1) * i;
+                seen.extend_from_slice(&bytes[start..start + sample]);
+            }
+        }
+        XxHash3_64::oneshot(&seen)
+    }
+
+    /// Brings the files into memory, so that the first pass does not wait for the disk page by page.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cancelled`] when `progress` says stop.
+    pub fn warm(&self, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<()> {
+        let total: usize = self.files.iter().map(|file| file.len()).sum();
+        let mut done = 0;
+        for file in &self.files {
+            for start in (0..file.len()).step_by(WARM_BYTES) {
+                let len = WARM_BYTES.min(file.len() - start);
+                populate(file, start, len);
+                done += len;
+                if progress(done as f32 / total as f32).is_break() {
+                    return Err(Error::Cancelled);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the header of a file.
+    fn add(&mut self, path: &Path, map: Arc<Mmap>) -> Result<()> {
+        let refuse = |reason| Error::ModelFile { path: path.into(), reason };
+        // The length that the file claims bounds the memory that its header takes when it is parsed.
+        let claimed = map.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        if claimed > limits::WEIGHT_HEADER_BYTES && claimed < map.len() as u64 {
+            let most = limits::WEIGHT_HEADER_BYTES;
+            return Err(refuse(format!("has a header of {claimed} bytes, but at most {most} are read")));
+        }
+        let (header_len, metadata) =
+            SafeTensors::read_metadata(&map).map_err(|e| refuse(format!("is not a whole safetensors file: {e}")))?;
+        // Eight bytes say how long the header is; offsets count from its end. `read_metadata` checked them all.
+        let data_start = size_of::<u64>() + header_len;
+        for (name, info) in metadata.tensors() {
+            let (start, end) = info.data_offsets;
+            let range = data_start + start..data_start + end;
+            let tensor = Tensor { file: self.files.len(), range, dtype: info.dtype, shape: info.shape.clone() };
+            if self.by_name.insert(name.clone(), tensor).is_some() {
+                return Err(refuse(format!("holds tensor {name:.60}, as another file of the model does")));
+            }
+            if self.by_name.len() > limits::TENSORS {
+                return Err(refuse(format!(
+                    "brings the model to more than {} tensors, the most that are read",
+                    limits::TENSORS
+                )));
+            }
+        }
+        self.files.push(map);
+        Ok(())
+    }
+}
+
+fn populate(file: &Mmap, start: usize, len: usize) {
+    #[cfg(target_os = "linux")]
+    if file.advise_range(memmap2::Advice::PopulateRead, start, len).is_ok() {
+        return;
+    }
+    // Kernels before 5.14 do not know the advice: reading a byte of each page does the same, more slowly.
+    const PAGE: usize = 4096;
+    black_box(file[start..start + len].iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
+}
