@@ -19,7 +19,7 @@ fn main() {
         println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnanovllm.so.{}", abi_version());
         // Worker threads and thread-local destructors may outlive dlclose().
         println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-        // What the crates below export for programs of their own, llguidance's C API, is not this library's to export.
+        // Symbols that dependencies export, such as llguidance's C API, must not be exported by this library.
         println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
     }
 
@@ -33,7 +33,7 @@ fn main() {
     }
 }
 
-/// The soname's number, from where the header has it too.
+/// The number in the soname, from the source of the header.
 fn abi_version() -> u32 {
     let source = fs::read_to_string("src/ffi/version.rs").expect("src/ffi/version.rs is part of the crate");
     let line = source.lines().find_map(|line| line.strip_prefix("pub const NVLLM_ABI_VERSION: u32 = "));

@@ -1,7 +1,7 @@
-//! Compiles each `kernels/*.cu` into one fatbin for all architectures, where nvcc is found.
+//! Compiles each `kernels/*.cu` into one fatbin for all architectures, if nvcc is found.
 //!
-//! nvcc is looked for in `CUDA_HOME`, then in `PATH`. Without it the library builds without CUDA and says so; the cfg
-//! `nvllm_cuda` tells the crate which of the two it is. `NVLLM_CUDA_ARCHS=90` (a comma-separated list) builds for fewer
+//! nvcc is looked for in `CUDA_HOME`, then in `PATH`. Without it the library builds without CUDA, with a warning; the cfg
+//! `nvllm_cuda` tells the crate whether the kernels are built. `NVLLM_CUDA_ARCHS=90` (a comma-separated list) builds for fewer
 //! architectures, and `NVLLM_CUDA=require` makes a missing nvcc an error.
 
 use std::collections::hash_map::DefaultHasher;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Compute capabilities that get machine code; the last one gets PTX too, for devices to come.
+/// Compute capabilities that get machine code; the last one gets PTX too, for later devices.
 const ARCHS: &str = "80,86,89,90,100,120";
 
 /// Compiles the kernels into `OUT_DIR` and tells cargo whether they are there.
