@@ -254,7 +254,7 @@ class engine {
     return taken;
   }
 
-  /// [one] The outputs that are waiting: `for (const nvllm::output& news : engine.outputs())`.
+  /// [one] The outputs that are waiting: `for (const nvllm::output& output : engine.outputs())`.
   output_range outputs() { return output_range(*this); }
 
   /// [one] Delivers outputs to `callback` inside step() and generate() instead of the queue; false cancels that request.
@@ -273,7 +273,7 @@ class engine {
 #ifdef NVLLM_CPP_COROUTINES
   /// [one] Queues a prompt immediately, and steps whenever the generator needs its next output:
   ///
-  ///   for (const nvllm::output& news : engine.stream(prompt)) std::cout << news.text();
+  ///   for (const nvllm::output& delta : engine.stream(prompt)) std::cout << delta.text();
   ///
   /// Several streams of one engine may be read alternately, and share its batch. Destroying a generator before its end
   /// cancels the request. A generator that outlives its engine fails with NVLLM_ERR_INVALID_ARGUMENT.
