@@ -10,7 +10,7 @@ use super::output::Stats;
 use super::pins::PinBudget;
 use super::request::{Arrival, CheckedParams, Request};
 use super::sampling_params::{Pinning, Pooling, SamplingParams};
-use super::sequence::Place;
+use super::sequence::SequenceKey;
 use super::structure::{LateMasks, Opening, Structures};
 use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 use super::{EngineLimits, Prompt};
@@ -135,8 +135,8 @@ impl Front {
     }
 
     /// Where a live request stands.
-    pub(super) fn place(&self, request_id: u64) -> Result<Place> {
-        self.inbox.lock().place(request_id)
+    pub(super) fn key(&self, request_id: u64) -> Result<SequenceKey> {
+        self.inbox.lock().key(request_id)
     }
 
     /// Lets the prompt of a request that was added with [`Pinning::Pinned`] be evicted from the next step on.
@@ -227,7 +227,7 @@ impl Front {
         intake: Intake,
         arrivals: &mut Vec<Arrival>,
         cancels: &mut Vec<Cancel>,
-        unpins: &mut Vec<Place>,
+        unpins: &mut Vec<SequenceKey>,
     ) {
         self.inbox.lock().drain(intake, arrivals, cancels, unpins);
     }
@@ -295,7 +295,7 @@ impl Front {
         }
         let pool_tokens = num_kv_blocks * limits.block_size;
         let (needed, limit) = match params.max_tokens {
-            // Nothing is generated, but a sequence has always a place for a token more.
+            // Nothing is generated, but a sequence always has room for one more token.
             _ if params.pooling != Pooling::None => (tokens, tokens + 1),
             Some(max) => {
                 let reach = limits.model_len.min(tokens.saturating_add(max as usize));

@@ -10,7 +10,7 @@ use super::output::Stats;
 use super::pins::PinBudget;
 use super::request::{Arrival, Request};
 use super::sampling_params::Pinning;
-use super::sequence::Place;
+use super::sequence::SequenceKey;
 use crate::error::{Error, Result};
 use crate::limits;
 use std::collections::{BTreeMap, VecDeque};
@@ -46,12 +46,12 @@ impl Intake {
 pub(super) struct Inbox {
     last_id: u64,
     /// In the order in which they are to run.
-    arrivals: BTreeMap<Place, Arrival>,
+    arrivals: BTreeMap<SequenceKey, Arrival>,
     /// Sequences of all arrivals, cancelled ones included.
     arriving: usize,
     cancels: VecDeque<Cancel>,
     /// Requests whose prompts are to be evictable again.
-    unpins: VecDeque<Place>,
+    unpins: VecDeque<SequenceKey>,
     pins: PinBudget,
     /// Every request that has not ended.
     alive: BTreeMap<u64, Alive>,
@@ -66,7 +66,7 @@ pub(super) struct Inbox {
 /// A request that is to end.
 pub(super) struct Cancel {
     /// Of its first completion.
-    pub place: Place,
+    pub key: SequenceKey,
     /// The request itself where no step has taken it in.
     pub arrival: Option<Arrival>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Cancel {
 /// A request that has not ended.
 struct Alive {
     /// Of its first completion.
-    place: Place,
+    key: SequenceKey,
     /// Completions, or beams.
     sequences: u32,
     /// Of these, how many have not ended.
@@ -145,14 +145,14 @@ impl Inbox {
         }
         self.last_id += 1;
         let id = self.last_id;
-        let place = Place::new(params.priority, id);
+        let key = SequenceKey::new(params.priority, id);
         if pinning == Pinning::Pinned {
-            self.pins.promise(place, request.prompt.len());
+            self.pins.promise(key, request.prompt.len());
         }
-        self.alive.insert(id, Alive { place, sequences, left: sequences, entries, cancel: Asked::No });
+        self.alive.insert(id, Alive { key, sequences, left: sequences, entries, cancel: Asked::No });
         self.sequences += sequences as usize;
         self.arriving += sequences as usize;
-        self.arrivals.insert(place, Arrival { place, request, pinning });
+        self.arrivals.insert(key, Arrival { key, request, pinning });
         Ok(id)
     }
 
@@ -165,10 +165,10 @@ impl Inbox {
         let alive = self.alive.get_mut(&id).filter(|alive| alive.cancel == Asked::No);
         let alive = alive.ok_or(Error::UnknownRequest { id })?;
         alive.cancel = Asked::Yes;
-        let place = alive.place;
+        let key = alive.key;
         // It stays counted as one that waits until a step has ended it.
-        let arrival = self.arrivals.remove(&place);
-        self.cancels.push_back(Cancel { place, arrival });
+        let arrival = self.arrivals.remove(&key);
+        self.cancels.push_back(Cancel { key, arrival });
         Ok(())
     }
 
@@ -177,9 +177,9 @@ impl Inbox {
     /// # Errors
     ///
     /// [`Error::UnknownRequest`].
-    pub fn place(&self, id: u64) -> Result<Place> {
+    pub fn key(&self, id: u64) -> Result<SequenceKey> {
         let alive = self.alive.get(&id).filter(|alive| alive.cancel == Asked::No);
-        alive.map(|alive| alive.place).ok_or(Error::UnknownRequest { id })
+        alive.map(|alive| alive.key).ok_or(Error::UnknownRequest { id })
     }
 
     /// Lets the prompt of a pinned request be evicted.
@@ -188,10 +188,10 @@ impl Inbox {
     ///
     /// [`Error::UnknownPin`].
     pub fn release(&mut self, id: u64) -> Result<()> {
-        let place = self.pins.release(id).ok_or(Error::UnknownPin { id })?;
-        match self.arrivals.get_mut(&place) {
+        let key = self.pins.release(id).ok_or(Error::UnknownPin { id })?;
+        match self.arrivals.get_mut(&key) {
             Some(arrival) => arrival.pinning = Pinning::Evictable,
-            None => self.unpins.push_back(place),
+            None => self.unpins.push_back(key),
         }
         Ok(())
     }
@@ -227,15 +227,15 @@ impl Inbox {
         intake: Intake,
         arrivals: &mut Vec<Arrival>,
         cancels: &mut Vec<Cancel>,
-        unpins: &mut Vec<Place>,
+        unpins: &mut Vec<SequenceKey>,
     ) {
         let mut room = intake.entries();
         while room > 0
-            && let Some((place, arrival)) = self.arrivals.pop_first()
+            && let Some((key, arrival)) = self.arrivals.pop_first()
         {
             // They go on waiting, so that `max_queue` counts them without a gap.
             self.count_as_taken(arrival.request.sequences());
-            room = room.saturating_sub(self.entries(place));
+            room = room.saturating_sub(self.entries(key));
             arrivals.push(arrival);
         }
         let mut room = intake.entries();
@@ -245,15 +245,15 @@ impl Inbox {
             if let Some(arrival) = &cancel.arrival {
                 self.count_as_taken(arrival.request.sequences());
             }
-            room = room.saturating_sub(self.entries(cancel.place));
+            room = room.saturating_sub(self.entries(cancel.key));
             cancels.push(cancel);
         }
         let released = self.unpins.len().min(intake.entries());
         unpins.extend(self.unpins.drain(..released));
     }
 
-    fn entries(&self, place: Place) -> usize {
-        self.alive.get(&place.id()).map_or(1, |alive| alive.entries)
+    fn entries(&self, key: SequenceKey) -> usize {
+        self.alive.get(&key.id()).map_or(1, |alive| alive.entries)
     }
 
     fn count_as_taken(&mut self, sequences: u32) {

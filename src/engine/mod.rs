@@ -48,7 +48,7 @@ use output::{Finish, Output, OutputQueue, Stats, StepReport};
 use pass_cost::PassCost;
 use request::Arrival;
 use scheduler::{News, Pass, Scheduler};
-use sequence::{Life, Pin, Place, Sequence};
+use sequence::{Pin, Sequence, SequenceKey, SequenceStatus};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub struct Engine {
     ended: Vec<u64>,
     arrivals: Vec<Arrival>,
     cancels: Vec<Cancel>,
-    unpins: Vec<Place>,
+    unpins: Vec<SequenceKey>,
 }
 
 /// A prompt as the caller has it.
@@ -252,13 +252,13 @@ impl Engine {
         for arrival in arrivals.drain(..) {
             for sequence in arrival.into_sequences() {
                 if let Some(deadline) = sequence.deadline() {
-                    deadlines.add(deadline, sequence.place);
+                    deadlines.add(deadline, sequence.key);
                 }
                 scheduler.add(sequence);
             }
         }
-        for place in unpins.drain(..) {
-            scheduler.unpin(place);
+        for key in unpins.drain(..) {
+            scheduler.unpin(key);
         }
         let mut end = |mut sequence: Sequence, finish: Finish| {
             ended.push(sequence.id());
@@ -271,14 +271,14 @@ impl Engine {
                 front.forget_pin(sequence.id());
             }
         };
-        for Cancel { place, arrival } in cancels.drain(..) {
+        for Cancel { key, arrival } in cancels.drain(..) {
             // One that was cancelled before any step saw it passes through, so that it ends like any other.
             arrival.into_iter().flat_map(Arrival::into_sequences).for_each(|sequence| scheduler.add(sequence));
-            scheduler.cancel_request(place, &Finish::Cancelled, &mut end);
+            scheduler.cancel_request(key, &Finish::Cancelled, &mut end);
         }
         for _ in 0..intake.entries() {
-            let Some(place) = deadlines.pop_missed() else { break };
-            scheduler.expire(place);
+            let Some(key) = deadlines.pop_missed() else { break };
+            scheduler.expire(key);
         }
         for _ in 0..intake.entries() {
             let Some((sequence, finish)) = scheduler.next_leaving() else { break };
@@ -358,7 +358,7 @@ impl Engine {
             }
             if !sequence.has_output() {
                 ended.push(sequence.id());
-                return sequence.life = Life::Ended;
+                return sequence.status = SequenceStatus::Finished;
             }
             let output = outputs.begin();
             match news {

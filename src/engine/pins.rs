@@ -7,7 +7,7 @@
 //! needs, and nobody waits for ever for blocks that are pinned.
 
 use super::block_manager::BlockManager;
-use super::sequence::Place;
+use super::sequence::SequenceKey;
 use crate::batch::{BatchLimits, BlockId};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ pub struct PinBudget {
 
 /// Of one request.
 struct Promise {
-    place: Place,
+    key: SequenceKey,
     blocks: usize,
 }
 
@@ -75,18 +75,18 @@ impl PinBudget {
         }
     }
 
-    /// Promises the full blocks of a prompt that [`check`](Self::check) let pass to the request at `place`.
-    pub fn promise(&mut self, place: Place, prompt_tokens: usize) {
+    /// Promises the full blocks of a prompt that [`check`](Self::check) let pass to the request with `key`.
+    pub fn promise(&mut self, key: SequenceKey, prompt_tokens: usize) {
         let blocks = prompt_tokens / self.block_size;
         self.promised += blocks;
-        self.prompts.insert(place.id(), Promise { place, blocks });
+        self.prompts.insert(key.id(), Promise { key, blocks });
     }
 
-    /// Takes a promise back; answers the request's place, and `None` when nothing was promised to it.
-    pub fn release(&mut self, id: u64) -> Option<Place> {
-        let Promise { place, blocks } = self.prompts.remove(&id)?;
+    /// Takes a promise back; returns the request's key, or `None` when nothing was promised to it.
+    pub fn release(&mut self, id: u64) -> Option<SequenceKey> {
+        let Promise { key, blocks } = self.prompts.remove(&id)?;
         self.promised -= blocks;
-        Some(place)
+        Some(key)
     }
 }
 
@@ -105,10 +105,10 @@ mod tests {
             Err(Error::PinsFull { blocks, pinned, limit }) => assert_eq!((blocks, pinned, limit), (6, 0, 5)),
             other => panic!("{other:?}"),
         }
-        budget.promise(Place::new(0, 1), 13);
+        budget.promise(SequenceKey::new(0, 1), 13);
         assert_eq!(budget.promised(), 3);
         assert!(budget.check(11).is_ok() && budget.check(12).is_err());
-        assert_eq!(budget.release(1), Some(Place::new(0, 1)));
+        assert_eq!(budget.release(1), Some(SequenceKey::new(0, 1)));
         assert_eq!((budget.release(1), budget.promised()), (None, 0));
     }
 

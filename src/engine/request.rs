@@ -5,7 +5,7 @@
 
 use super::adjustments::Adjustments;
 use super::sampling_params::{Eos, Pinning, SamplingParams};
-use super::sequence::{Place, Sequence};
+use super::sequence::{Sequence, SequenceKey};
 use super::stop_strings::StopSet;
 use super::structure::Opening;
 use crate::batch::{Adjustment, MAX_LOGPROBS, TokenId};
@@ -47,7 +47,7 @@ pub struct Request {
 /// A request that waits to be taken in by a step.
 pub struct Arrival {
     /// Where it stands in line.
-    pub place: Place,
+    pub key: SequenceKey,
     /// The request.
     pub request: Arc<Request>,
     /// Whether its prompt is to be pinned. A release may come before the request is taken in.
@@ -72,9 +72,9 @@ impl Request {
 impl Arrival {
     /// The sequences that wait for it: all beams of a search, else the first completion, which the others follow.
     pub fn into_sequences(self) -> impl Iterator<Item = Sequence> {
-        let Arrival { place, request, pinning } = self;
+        let Arrival { key, request, pinning } = self;
         let made = request.options.params.beams.map_or(1, |beams| beams.width);
-        (0..made).map(move |index| Sequence::new(place.completion(index), request.clone(), pinning))
+        (0..made).map(move |index| Sequence::new(key.completion(index), request.clone(), pinning))
     }
 }
 

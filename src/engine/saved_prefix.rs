@@ -139,8 +139,8 @@ impl Engine {
     /// [`Front::add_request`](super::Front::add_request) refuses.
     pub fn fork(&mut self, request_id: u64, index: u32, params: SamplingParams) -> Result<u64> {
         self.take_inbox(Intake::All);
-        let place = self.front.place(request_id)?.completion(index);
-        let sequence = self.scheduler.find(place).ok_or(Error::UnknownRequest { id: request_id })?;
+        let key = self.front.key(request_id)?.completion(index);
+        let sequence = self.scheduler.find(key).ok_or(Error::UnknownRequest { id: request_id })?;
         let cache_salt = sequence.cache_salt();
         if params.cache_salt != 0 && params.cache_salt != cache_salt {
             let value = params.cache_salt.to_string();

@@ -1,11 +1,12 @@
 //! Decides which sequences run in the next pass, and for how many tokens.
 //!
 //! Policy: first every running sequence that brings one token, then running prompts, then waiting ones in order of their
-//! [`Place`], all cut to the token budget. When no block is free, the last running sequence in that order gives its blocks
-//! back and waits again. Its place is as before, so that within a priority nobody overtakes it.
+//! [`SequenceKey`], all cut to the token budget. When no block is free, the last running sequence in that order gives its
+//! blocks back and waits again. It keeps its key, so that within a priority no other sequence overtakes it.
 //!
 //! Nobody starves: the first running sequence is never preempted for another one, so it ends, and then the next one is
-//! first. Alone it has all blocks but those that are [pinned](super::pins), which leave enough. A waiting sequence is never overtaken by one behind it, not even by one that would fit.
+//! first. Alone it has all blocks but those that are [pinned](super::pins), which leave enough. A waiting sequence is never
+//! overtaken by one behind it, not even by one that would fit.
 //!
 //! The scheduler knows no tensor, device or model: it turns a queue into a [`Batch`].
 //! Invariants: a live sequence is in exactly one of `waiting` and `running`. What runs of a priority has arrived before
@@ -14,14 +15,14 @@
 //! While a pass is in flight, the next one can be scheduled: a sequence whose token is not known yet brings it as
 //! [`FROM_PREVIOUS`]. Nobody is preempted then.
 //!
-//! Beams that wait for one another rest, in `running` or, where they lost their blocks or never had any, in `waiting`.
+//! Beams that wait for one another are paused, in `running` or, where they lost their blocks or never had any, in `waiting`.
 
 use super::beam_search::{Answer, BeamSearch};
 use super::block_manager::{BlockManager, CacheCounts};
 use super::options::PrefixCache;
 use super::output::Finish;
 use super::pins::Pins;
-use super::sequence::{Life, Pin, Place, Sequence};
+use super::sequence::{Pin, Sequence, SequenceKey, SequenceStatus};
 use crate::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled};
 use crate::error::{Result, room};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,12 +31,12 @@ use std::ops::{Bound, Range};
 /// The sequences and the blocks they share out.
 pub struct Scheduler {
     limits: BatchLimits,
-    waiting: BTreeMap<Place, Sequence>,
+    waiting: BTreeMap<SequenceKey, Sequence>,
     /// Completions that are made when the one before them in `waiting` runs, or in `leaving` ends.
     unmade: usize,
     /// Waiting completions whose request has ended, and how. A request may have a thousand, so a pass ends a few of them.
     leaving: VecDeque<(Sequence, Finish)>,
-    /// In order of their places.
+    /// In the order of their keys.
     running: Vec<Sequence>,
     pool: BlockManager,
     pins: Pins,
@@ -47,7 +48,7 @@ pub struct Scheduler {
     cached_tokens: u64,
 }
 
-/// What was put into a batch: one entry a row, in order of their places.
+/// What was put into a batch: one entry per row, in the order of the keys.
 #[derive(Debug, Default)]
 pub struct Pass {
     rows: Vec<Row>,
@@ -70,7 +71,7 @@ struct Room {
 /// A sequence's part of a pass.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    place: Place,
+    key: SequenceKey,
     tokens: usize,
     /// Samples that score tokens of its prompt.
     scored: usize,
@@ -179,27 +180,27 @@ impl Scheduler {
         self.pool.reset();
     }
 
-    /// Lets the prompt of the request at `place` be evicted, now or when the request has ended.
-    pub fn unpin(&mut self, place: Place) {
-        if self.pins.release(place.id(), &mut self.pool) {
+    /// Lets the prompt of the request with `key` be evicted, now or when the request has ended.
+    pub fn unpin(&mut self, key: SequenceKey) {
+        if self.pins.release(key.id(), &mut self.pool) {
             return;
         }
-        if let Some(sequence) = self.find_mut(place) {
+        if let Some(sequence) = self.find_mut(key) {
             sequence.pin = Pin::Unwanted;
         }
     }
 
-    /// The live sequence at `place`.
-    pub fn find(&self, place: Place) -> Option<&Sequence> {
-        if let Some(sequence) = self.waiting.get(&place) {
+    /// The sequence with `key`. `None` for one in `running` that does not continue or is paused.
+    pub fn find(&self, key: SequenceKey) -> Option<&Sequence> {
+        if let Some(sequence) = self.waiting.get(&key) {
             return Some(sequence);
         }
-        if let Ok(index) = self.running.binary_search_by_key(&place, |sequence| sequence.place) {
-            return Some(&self.running[index]).filter(|sequence| sequence.life == Life::Live);
+        if let Ok(index) = self.running.binary_search_by_key(&key, |sequence| sequence.key) {
+            return Some(&self.running[index]).filter(|sequence| sequence.status == SequenceStatus::Running);
         }
         // One that nobody has made yet is as far as the one before it, which has not run.
-        let (_, before) = self.waiting.range(place.completion(0)..place).next_back()?;
-        Some(before).filter(|before| before.unmade as usize >= place.index() - before.place.index())
+        let (_, before) = self.waiting.range(key.completion(0)..key).next_back()?;
+        Some(before).filter(|before| before.unmade as usize >= key.index() - before.key.index())
     }
 
     /// The pool of blocks, for prefixes that come and go without a sequence.
@@ -207,11 +208,11 @@ impl Scheduler {
         &mut self.pool
     }
 
-    fn find_mut(&mut self, place: Place) -> Option<&mut Sequence> {
-        if let Some(sequence) = self.waiting.get_mut(&place) {
+    fn find_mut(&mut self, key: SequenceKey) -> Option<&mut Sequence> {
+        if let Some(sequence) = self.waiting.get_mut(&key) {
             return Some(sequence);
         }
-        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
+        let index = self.running.binary_search_by_key(&key, |sequence| sequence.key).ok()?;
         Some(&mut self.running[index])
     }
 
@@ -221,21 +222,21 @@ impl Scheduler {
             self.searches.insert(sequence.id(), search);
         }
         self.unmade += sequence.unmade as usize;
-        self.waiting.insert(sequence.place, sequence);
+        self.waiting.insert(sequence.key, sequence);
     }
 
-    /// Ends the request at `place`: hands its completions that run to `end`, and those that wait to
+    /// Ends the request with `key`: hands its completions that run to `end`, and those that wait to
     /// [`next_leaving`](Self::next_leaving). One in flight ends when its pass is collected.
-    pub fn cancel_request(&mut self, place: Place, finish: &Finish, mut end: impl FnMut(Sequence, Finish)) {
-        let request = place.completion(0)..=place.completion(u32::MAX);
-        let running = self.running.iter().map(|sequence| sequence.place).filter(|place| request.contains(place));
-        for place in running.collect::<Vec<_>>() {
-            if let Some(sequence) = self.cancel_running(place) {
+    pub fn cancel_request(&mut self, key: SequenceKey, finish: &Finish, mut end: impl FnMut(Sequence, Finish)) {
+        let request = key.completion(0)..=key.completion(u32::MAX);
+        let running = self.running.iter().map(|sequence| sequence.key).filter(|key| request.contains(key));
+        for key in running.collect::<Vec<_>>() {
+            if let Some(sequence) = self.cancel_running(key) {
                 end(sequence, finish.clone());
             }
         }
-        while let Some((&place, _)) = self.waiting.range(request.clone()).next() {
-            let sequence = self.waiting.remove(&place).expect("it was found there");
+        while let Some((&key, _)) = self.waiting.range(request.clone()).next() {
+            let sequence = self.waiting.remove(&key).expect("it was found there");
             self.forget_search(&sequence);
             self.leaving.push_back((sequence, finish.clone()));
         }
@@ -252,11 +253,11 @@ impl Scheduler {
     }
 
     /// Removes a running sequence that is not in flight and returns it. `None` also when there is no such sequence.
-    fn cancel_running(&mut self, place: Place) -> Option<Sequence> {
-        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
+    fn cancel_running(&mut self, key: SequenceKey) -> Option<Sequence> {
+        let index = self.running.binary_search_by_key(&key, |sequence| sequence.key).ok()?;
         if self.running[index].in_flight > 0 {
-            self.running[index].life = Life::Cancelled;
-            self.searches.remove(&place.id());
+            self.running[index].status = SequenceStatus::Cancelled;
+            self.searches.remove(&key.id());
             return None;
         }
         let mut sequence = self.running.remove(index);
@@ -265,10 +266,10 @@ impl Scheduler {
         Some(sequence)
     }
 
-    /// Ends a request of which no completion has run. `place` is that of the first.
-    pub fn expire(&mut self, place: Place) {
-        if self.waiting.get(&place).is_some_and(|first| !first.has_run()) {
-            self.cancel_request(place, &Finish::Expired, |_, _| unreachable!("nothing of it runs"));
+    /// Ends a request of which no completion has run. `key` is that of the first.
+    pub fn expire(&mut self, key: SequenceKey) {
+        if self.waiting.get(&key).is_some_and(|first| !first.has_run()) {
+            self.cancel_request(key, &Finish::Expired, |_, _| unreachable!("nothing of it runs"));
         }
     }
 
@@ -344,14 +345,14 @@ impl Scheduler {
         let mut from = Bound::Unbounded;
         let mut rows: usize = self.running.iter().map(Sequence::rows).sum();
         while room.tokens > 0 && room.samples > 0 && self.running.len() < self.limits.rows {
-            let Some((&place, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
-            if first.life == Life::Resting {
-                from = Bound::Excluded(place);
+            let Some((&key, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
+            if first.status == SequenceStatus::Paused {
+                from = Bound::Excluded(key);
                 continue;
             }
-            let sibling = running_completion(&self.running, place);
+            let sibling = running_completion(&self.running, key);
             if sibling.is_some_and(|sibling| !sibling.prompt_is_shareable(block_size)) {
-                from = Bound::Excluded(place.completion(u32::MAX));
+                from = Bound::Excluded(key.completion(u32::MAX));
                 continue;
             }
             let held = sibling.map_or(&[][..], |sibling| sibling.prompt_blocks(block_size));
@@ -360,19 +361,19 @@ impl Scheduler {
                 return;
             }
             // One block for each that runs, or the newcomer would soon have to give its blocks back.
-            let spare = self.running.iter().filter(|sequence| sequence.life != Life::Resting).count();
+            let spare = self.running.iter().filter(|sequence| sequence.status != SequenceStatus::Paused).count();
             let Some(cached) = first.try_start(&mut self.pool, held, spare, block_size) else { return };
-            let mut sequence = self.waiting.remove(&place).expect("it was found there");
+            let mut sequence = self.waiting.remove(&key).expect("it was found there");
             self.cached_tokens += cached as u64;
             if let Some(next) = sequence.next_completion() {
                 // One of those that nobody had made is made.
                 self.unmade -= 1;
-                self.waiting.insert(next.place, next);
+                self.waiting.insert(next.key, next);
             }
             rows += sequence.rows();
             room.samples -= 1;
             schedule_chunk(&mut sequence, room);
-            let index = self.running.partition_point(|other| other.place < sequence.place);
+            let index = self.running.partition_point(|other| other.key < sequence.key);
             self.running.insert(index, sequence);
         }
     }
@@ -416,7 +417,7 @@ impl Scheduler {
             }
             let tokens = std::mem::take(&mut sequence.scheduled);
             sequence.in_flight += tokens;
-            pass.rows.push(Row { place: sequence.place, tokens, scored, asks });
+            pass.rows.push(Row { key: sequence.key, tokens, scored, asks });
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
@@ -450,8 +451,8 @@ impl Scheduler {
                 }
                 Asks::Nothing => None,
             };
-            while running.next_if(|sequence| sequence.place < row.place).is_some() {}
-            let Some(sequence) = running.next_if(|sequence| sequence.place == row.place) else { continue };
+            while running.next_if(|sequence| sequence.key < row.key).is_some() {}
+            let Some(sequence) = running.next_if(|sequence| sequence.key == row.key) else { continue };
             sequence.collect(row.tokens, &mut self.pool, self.limits.block_size);
             if sequence.is_to_be_pinned() {
                 self.pins.add(sequence.id(), sequence.prompt_blocks(self.limits.block_size), &mut self.pool);
@@ -459,17 +460,17 @@ impl Scheduler {
             }
             scores.for_each(|score| sequence.score_prompt(sampled, score));
             sequence.awaited -= usize::from(sample.is_some());
-            if sequence.life == Life::Cancelled {
+            if sequence.status == SequenceStatus::Cancelled {
                 hear(sequence, News::Cancelled);
             } else if let Some(sample) = sample {
                 let chosen = sampled.chosen(sample, sequence.ranks());
                 match self.searches.get_mut(&sequence.id()) {
                     None => hear(sequence, News::Token(chosen)),
                     Some(search) => {
-                        sequence.life = Life::Resting;
+                        sequence.status = SequenceStatus::Paused;
                         hear(sequence, News::Ranked);
-                        if search.rank(sequence.place.index(), &chosen) {
-                            ranked.push(sequence.place);
+                        if search.rank(sequence.key.index(), &chosen) {
+                            ranked.push(sequence.key);
                         }
                     }
                 }
@@ -479,22 +480,22 @@ impl Scheduler {
                     hear(sequence, News::Pooled);
                 }
             }
-            if sequence.life == Life::Ended {
+            if sequence.status == SequenceStatus::Finished {
                 self.pool.release(&mut sequence.blocks);
             }
         }
         assert!(samples.next().is_none(), "the runner answers no more than the samples");
-        self.running.retain(|sequence| sequence.life != Life::Ended);
-        for place in ranked {
-            self.step_search(place, &mut hear);
+        self.running.retain(|sequence| sequence.status != SequenceStatus::Finished);
+        for key in ranked {
+            self.step_search(key, &mut hear);
         }
     }
 }
 
-/// The first completion of the request at `place` that runs.
-fn running_completion(running: &[Sequence], place: Place) -> Option<&Sequence> {
-    let first = running.partition_point(|sequence| sequence.place < place.completion(0));
-    running.get(first).filter(|sequence| sequence.id() == place.id())
+/// The first completion of the request with `key` that runs.
+fn running_completion(running: &[Sequence], key: SequenceKey) -> Option<&Sequence> {
+    let first = running.partition_point(|sequence| sequence.key < key.completion(0));
+    running.get(first).filter(|sequence| sequence.id() == key.id())
 }
 
 /// Schedules as many pending tokens of a sequence as there is room for, if it is not scheduled yet. Each token of a prompt whose

@@ -1,4 +1,4 @@
-//! The life of one request on the host: its tokens, its blocks, and what becomes of a token that was sampled for it.
+//! One completion of a request on the host: its tokens, its blocks, and what becomes of a token that was sampled for it.
 
 use super::adjustments::Adjustments;
 use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
@@ -18,23 +18,24 @@ use std::time::{Duration, Instant};
 /// happens too rarely to matter.
 const RESERVED_COMPLETION: usize = 4096;
 
-/// A place in line: higher priority first, then the older request, then the completions of a request in their order.
+/// Identifies a sequence and orders it: higher priority first, then the older request, then the completions of a request
+/// by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SequenceKey {
     priority: Reverse<i32>,
     id: u64,
     index: u32,
 }
 
-impl Place {
-    /// The place of request `id`, and of its first completion.
-    pub fn new(priority: i32, id: u64) -> Place {
-        Place { priority: Reverse(priority), id, index: 0 }
+impl SequenceKey {
+    /// The key of the first completion of request `id`, which also stands for the request.
+    pub fn new(priority: i32, id: u64) -> SequenceKey {
+        SequenceKey { priority: Reverse(priority), id, index: 0 }
     }
 
-    /// The place of a completion of the same request.
-    pub fn completion(self, index: u32) -> Place {
-        Place { index, ..self }
+    /// The key of the completion `index` of the same request.
+    pub fn completion(self, index: u32) -> SequenceKey {
+        SequenceKey { index, ..self }
     }
 
     /// The request.
@@ -48,17 +49,17 @@ impl Place {
     }
 }
 
-/// Whether a sequence goes on.
+/// Whether a sequence continues. Whether it runs or waits for its turn is decided by the scheduler's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It goes on.
-    Live,
-    /// It is a beam that has nothing to do until its request's search makes a step.
-    Resting,
-    /// It ends when the pass in flight has been collected, and takes nothing from it.
+pub enum SequenceStatus {
+    /// It takes part in passes whenever the scheduler lets it.
+    Running,
+    /// It is a beam that has nothing to do until the search of its request makes a step.
+    Paused,
+    /// It ends when the pass in flight has been collected, and takes nothing from that pass.
     Cancelled,
-    /// It has ended: its last output is made.
-    Ended,
+    /// Its last output has been written.
+    Finished,
 }
 
 /// Whether the blocks of its prompt are to stay after it.
@@ -77,8 +78,8 @@ pub enum Pin {
 /// Invariants: `computed + in_flight + scheduled <= tokens.len() + awaited <= limit`; while it runs, `blocks` has room for
 /// what is in flight.
 pub struct Sequence {
-    /// Where it stands in line; also its identity.
-    pub place: Place,
+    /// Its identity, and its position in the order of all sequences.
+    pub key: SequenceKey,
     /// Prompt, then completion. Empty before it has run.
     pub tokens: Vec<TokenId>,
     /// Tokens whose keys and values lie in `blocks`.
@@ -97,8 +98,8 @@ pub struct Sequence {
     pub wanted_blocks: usize,
     /// Completions of its request after this one that nobody has made yet: each is made when the one before it runs.
     pub unmade: u32,
-    /// Whether it goes on.
-    pub life: Life,
+    /// Whether it continues.
+    pub status: SequenceStatus,
     /// Whether the blocks of its prompt stay. The first completion of a request speaks for all.
     pub pin: Pin,
     request: Arc<Request>,
@@ -141,11 +142,11 @@ pub enum Interval {
 impl Sequence {
     /// A completion of a request, or a beam, that waits. It has no memory of its own whose size the request chooses until it
     /// begins to run.
-    pub fn new(place: Place, request: Arc<Request>, pinning: Pinning) -> Sequence {
+    pub fn new(key: SequenceKey, request: Arc<Request>, pinning: Pinning) -> Sequence {
         let params = &request.options.params;
         debug_assert!(!request.prompt.is_empty() && request.prompt.len() < request.limit);
         Sequence {
-            place,
+            key,
             tokens: Vec::new(),
             computed: 0,
             in_flight: 0,
@@ -154,17 +155,21 @@ impl Sequence {
             sample: 0,
             blocks: Vec::new(),
             wanted_blocks: 0,
-            unmade: if params.beams.is_some() { 0 } else { params.completions - 1 - place.index },
+            unmade: if params.beams.is_some() { 0 } else { params.completions - 1 - key.index },
             // Other beams take over from the first one.
-            life: if place.index > 0 && params.beams.is_some() { Life::Resting } else { Life::Live },
+            status: if key.index > 0 && params.beams.is_some() {
+                SequenceStatus::Paused
+            } else {
+                SequenceStatus::Running
+            },
             pin: match pinning {
-                Pinning::Pinned if place.index == 0 => Pin::Wanted,
+                Pinning::Pinned if key.index == 0 => Pin::Wanted,
                 _ => Pin::Unwanted,
             },
             random: match params.seed {
-                Some(seed) => (seed.wrapping_add(u64::from(place.index)), 0),
+                Some(seed) => (seed.wrapping_add(u64::from(key.index)), 0),
                 // Ids never get that far, so that no two completions of an engine share a stream.
-                None => (request.engine_seed, place.id | u64::from(place.index) << 48),
+                None => (request.engine_seed, key.id | u64::from(key.index) << 48),
             },
             matcher: None,
             stop_strings: None,
@@ -197,7 +202,7 @@ impl Sequence {
 
     /// The next completion of its request, which nobody has made yet.
     pub fn next_completion(&mut self) -> Option<Sequence> {
-        let next = self.place.completion(self.place.index + 1);
+        let next = self.key.completion(self.key.index + 1);
         (std::mem::take(&mut self.unmade) > 0).then(|| Sequence::new(next, self.request.clone(), Pinning::Evictable))
     }
 
@@ -218,7 +223,7 @@ impl Sequence {
 
     /// The request.
     pub fn id(&self) -> u64 {
-        self.place.id
+        self.key.id
     }
 
     /// Where its prefix begins.
@@ -234,7 +239,7 @@ impl Sequence {
     /// When it has to run by; `None` when it may wait for ever. The first completion of a request speaks for all.
     pub fn deadline(&self) -> Option<Instant> {
         // A time too long to be added to the clock never comes.
-        self.params().max_wait.filter(|_| self.place.index == 0).and_then(|max| self.request.added_at.checked_add(max))
+        self.params().max_wait.filter(|_| self.key.index == 0).and_then(|max| self.request.added_at.checked_add(max))
     }
 
     /// Its full blocks of computed prompt: what other completions of the prompt can share.
@@ -244,7 +249,7 @@ impl Sequence {
 
     /// Whether its prompt is computed and its blocks are to stay from now on.
     pub fn is_to_be_pinned(&self) -> bool {
-        self.pin == Pin::Wanted && self.life == Life::Live && self.computed >= self.prompt_tokens()
+        self.pin == Pin::Wanted && self.status == SequenceStatus::Running && self.computed >= self.prompt_tokens()
     }
 
     /// Whether these are all that there will be to share, given that the last token of a prompt is always computed.
@@ -268,7 +273,7 @@ impl Sequence {
         // A beam does not know yet which tokens it has, and whether it goes on; nor a structure which tokens it leaves.
         let must_wait =
             self.matcher.is_some() || self.params().beams.is_some() || self.expected_tokens() >= self.request.limit;
-        match self.life != Life::Live || self.is_late() || (self.awaited > 0 && must_wait) {
+        match self.status != SequenceStatus::Running || self.is_late() || (self.awaited > 0 && must_wait) {
             true => 0,
             false => self.expected_tokens() - self.computed - self.in_flight - self.scheduled,
         }
@@ -385,7 +390,7 @@ impl Sequence {
         match self.params().num_prompt_logprobs {
             0 => 0,
             // The first completion speaks for all.
-            _ if self.place.index > 0 => 0,
+            _ if self.key.index > 0 => 0,
             _ => self.prompt_tokens() - 1 - self.prompt_logprobs.len(),
         }
     }
@@ -522,7 +527,7 @@ impl Sequence {
             Finish::Length if stops => Some(Finish::Stop),
             finish => Some(finish),
         };
-        self.life = Life::Ended;
+        self.status = SequenceStatus::Finished;
     }
 
     /// Writes the text of its newest token; answers whether a stop string ends it.
@@ -559,7 +564,7 @@ impl Sequence {
 
     fn describe(&self, output: &mut Output) {
         output.request_id = self.id();
-        output.index = self.place.index;
+        output.index = self.key.index;
         output.tag = self.params().tag;
         output.prompt_tokens = self.prompt_tokens() as u32;
         output.cached_tokens = self.cached_tokens.unwrap_or(0) as u32;

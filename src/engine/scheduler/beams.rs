@@ -3,19 +3,19 @@
 //! A resting beam may lose its blocks like any running sequence. It is computed again only when it goes on, so a search gets
 //! on even where blocks and rows suffice for one beam alone.
 
-use super::{News, Place, Room, Scheduler, Sequence};
+use super::{News, Room, Scheduler, Sequence, SequenceKey};
 use crate::batch::BlockCopy;
 use crate::engine::beam_search::{Answer, BeamSearch, Ending, Verdict};
 
 impl Scheduler {
-    /// Makes a step of the search at `place`, all of whose beams rest.
-    pub(super) fn step_search(&mut self, place: Place, hear: &mut impl FnMut(&mut Sequence, News)) {
-        let mut search = self.searches.remove(&place.id()).expect("its beams rest for it");
-        let mut beams = self.take_beams(place, search.width());
+    /// Makes a step of the search of the request with `key`, all of whose beams are paused.
+    pub(super) fn step_search(&mut self, key: SequenceKey, hear: &mut impl FnMut(&mut Sequence, News)) {
+        let mut search = self.searches.remove(&key.id()).expect("its beams rest for it");
+        let mut beams = self.take_beams(key, search.width());
         match search.step(|slot| beams[slot].completion()) {
             Verdict::GoesOn => {
                 self.fork(&search, &mut beams);
-                self.searches.insert(place.id(), search);
+                self.searches.insert(key.id(), search);
                 beams.into_iter().for_each(|beam| self.put_back(beam));
             }
             Verdict::IsOver => {
@@ -55,13 +55,13 @@ impl Scheduler {
     }
 
     /// All beams of a request, by their slots.
-    fn take_beams(&mut self, place: Place, width: usize) -> Vec<Sequence> {
-        let first = self.running.partition_point(|sequence| sequence.place < place.completion(0));
-        let end = self.running.partition_point(|sequence| sequence.place <= place.completion(u32::MAX));
+    fn take_beams(&mut self, key: SequenceKey, width: usize) -> Vec<Sequence> {
+        let first = self.running.partition_point(|sequence| sequence.key < key.completion(0));
+        let end = self.running.partition_point(|sequence| sequence.key <= key.completion(u32::MAX));
         let mut beams = Vec::with_capacity(width);
         beams.extend(self.running.drain(first..end));
-        beams.extend((0..width as u32).filter_map(|slot| self.waiting.remove(&place.completion(slot))));
-        beams.sort_unstable_by_key(|beam| beam.place);
+        beams.extend((0..width as u32).filter_map(|slot| self.waiting.remove(&key.completion(slot))));
+        beams.sort_unstable_by_key(|beam| beam.key);
         beams
     }
 
@@ -87,11 +87,11 @@ impl Scheduler {
     fn put_back(&mut self, mut beam: Sequence) {
         if beam.blocks.is_empty() {
             beam.preempt(&mut self.pool);
-            self.waiting.insert(beam.place, beam);
+            self.waiting.insert(beam.key, beam);
         } else if self.running.len() >= self.limits.rows {
             self.preempt(beam);
         } else {
-            let index = self.running.partition_point(|other| other.place < beam.place);
+            let index = self.running.partition_point(|other| other.key < beam.key);
             self.running.insert(index, beam);
         }
     }
@@ -101,7 +101,7 @@ impl Scheduler {
         forget_copies(&mut self.copies, &sequence);
         sequence.preempt(&mut self.pool);
         self.preemptions += 1;
-        self.waiting.insert(sequence.place, sequence);
+        self.waiting.insert(sequence.key, sequence);
     }
 }
 

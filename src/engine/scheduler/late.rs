@@ -1,7 +1,7 @@
-//! Sequences whose structure has not taken their newest token in yet: they keep their place and their blocks, and no pass
+//! Sequences whose structure has not taken their newest token in yet: they stay in `running` with their blocks, and no pass
 //! brings them anything.
 
-use super::{Life, Scheduler, Sequence};
+use super::{Scheduler, Sequence, SequenceStatus};
 use crate::engine::output::Finish;
 
 impl Scheduler {
@@ -18,6 +18,6 @@ impl Scheduler {
                 self.pool.release(&mut sequence.blocks);
             }
         }
-        self.running.retain(|sequence| sequence.life != Life::Ended);
+        self.running.retain(|sequence| sequence.status != SequenceStatus::Finished);
     }
 }

@@ -20,7 +20,7 @@ fn token_of(news: &News) -> Option<TokenId> {
 fn accept(sequence: &mut Sequence, news: News) {
     match news {
         News::Token(chosen) => sequence.accept(&chosen, None, std::time::Instant::now(), &mut Default::default()),
-        News::Pooled | News::Cancelled => sequence.life = Life::Ended,
+        News::Pooled | News::Cancelled => sequence.status = SequenceStatus::Finished,
         News::Ranked | News::Answer(_) => unreachable!("no request has beams"),
     }
 }
@@ -63,7 +63,7 @@ impl Bench {
     fn pass(&mut self, aim: usize) -> Vec<(u64, usize)> {
         self.schedule(aim);
         let rows = self.pass.rows.iter().enumerate();
-        let rows = rows.map(|(i, row)| (row.place.id(), self.batch.row(i).len())).collect();
+        let rows = rows.map(|(i, row)| (row.key.id(), self.batch.row(i).len())).collect();
         let sampled = vec![1; self.batch.samples()];
         self.scheduler.collect(&self.pass, &tokens(&sampled), accept);
         rows
@@ -193,7 +193,7 @@ fn a_row_of_a_sequence_that_ended_one_pass_earlier_is_ignored() {
     bench.schedule(ALL);
     let second = std::mem::take(&mut bench.pass);
     bench.scheduler.collect(&first, &tokens(&[5, 6]), |sequence, _| match sequence.id() {
-        1 => sequence.life = Life::Ended,
+        1 => sequence.status = SequenceStatus::Finished,
         _ => sequence.accept(&chosen(6), None, std::time::Instant::now(), &mut Default::default()),
     });
     let mut heard = Vec::new();
@@ -232,18 +232,18 @@ fn a_sequence_cancelled_in_flight_keeps_its_blocks_until_the_pass_is_collected()
     bench.add(1, 0, 3, 9);
     bench.add(2, 0, 3, 9);
     bench.schedule(ALL);
-    assert!(bench.scheduler.cancel_running(Place::new(0, 1)).is_none());
+    assert!(bench.scheduler.cancel_running(SequenceKey::new(0, 1)).is_none());
     assert_eq!(bench.scheduler.used_blocks(), 4);
     let mut heard = Vec::new();
     bench.scheduler.collect(&bench.pass, &tokens(&[1, 1]), |sequence, news| {
         heard.push((sequence.id(), token_of(&news)));
         if news == News::Cancelled {
-            sequence.life = Life::Ended;
+            sequence.status = SequenceStatus::Finished;
         }
     });
     assert_eq!(heard, [(1, None), (2, Some(1))]);
     assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (2, 1));
-    assert!(bench.scheduler.cancel_running(Place::new(0, 2)).is_some(), "not in flight: removed at once");
+    assert!(bench.scheduler.cancel_running(SequenceKey::new(0, 2)).is_some(), "not in flight: removed at once");
     assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (0, 0));
 }
 
@@ -253,7 +253,7 @@ fn a_waiting_or_unknown_sequence_is_cancelled_without_harm() {
     bench.add(1, 0, 3, 9);
     let mut leave = |id| {
         let ran = |_, _| panic!("nothing of it runs");
-        bench.scheduler.cancel_request(Place::new(0, id), &Finish::Cancelled, ran);
+        bench.scheduler.cancel_request(SequenceKey::new(0, id), &Finish::Cancelled, ran);
         bench.scheduler.next_leaving().map(|(sequence, finish)| (sequence.id(), format!("{finish:?}")))
     };
     assert_eq!(leave(2), None);

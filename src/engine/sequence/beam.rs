@@ -1,6 +1,6 @@
 //! A sequence as a beam: it takes over where another beam of its request stands, and shows an answer at the end.
 
-use super::{Finish, Life, Output, Sequence, StopToken, Tokenizer};
+use super::{Finish, Output, Sequence, SequenceStatus, StopToken, Tokenizer};
 use crate::batch::{BlockCopy, TokenId};
 use crate::engine::beam_search::{Answer, BeamSearch, Ending};
 use crate::engine::block_manager::BlockManager;
@@ -10,21 +10,21 @@ impl Sequence {
     /// Rows that it is going to need: a prompt that is to become several beams needs one for each.
     pub fn rows(&self) -> usize {
         match self.params().beams {
-            Some(beams) if self.place.index == 0 && self.tokens.len() <= self.prompt_tokens() => beams.width as usize,
+            Some(beams) if self.key.index == 0 && self.tokens.len() <= self.prompt_tokens() => beams.width as usize,
             _ => 1,
         }
     }
 
     /// The search that it begins; `None` where it is no first beam.
     pub fn beam_search(&self) -> Option<BeamSearch> {
-        let beams = self.params().beams.filter(|_| self.place.index == 0)?;
+        let beams = self.params().beams.filter(|_| self.key.index == 0)?;
         let (min_tokens, max_tokens) = (self.params().min_tokens as usize, self.request.limit - self.prompt_tokens());
         Some(BeamSearch::new(beams, self.ending_tokens(), min_tokens, max_tokens))
     }
 
     /// Whether the caller hears of it: of the beams, as many as it wants answers.
     pub fn has_output(&self) -> bool {
-        self.place.index < self.params().completions
+        self.key.index < self.params().completions
     }
 
     /// Its tokens after the prompt.
@@ -75,7 +75,7 @@ impl Sequence {
     /// Goes on with a token.
     pub fn go_on(&mut self, token: TokenId) {
         self.tokens.push(token);
-        self.life = Life::Live;
+        self.status = SequenceStatus::Running;
     }
 
     /// Ends it with an answer of its request, all at once.

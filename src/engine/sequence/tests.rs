@@ -6,7 +6,7 @@ use crate::engine::request::CheckedParams;
 
 /// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
 pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
-    let (place, pinning) = (Place::new(params.priority, id), params.pinning);
+    let (key, pinning) = (SequenceKey::new(params.priority, id), params.pinning);
     let options = CheckedParams { params, ending_tokens: vec![0], stop_strings: None, biases: Vec::new() };
     let request = Request {
         prompt: prompt.to_vec(),
@@ -17,7 +17,7 @@ pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParam
         engine_seed: 99,
         added_at: Instant::now(),
     };
-    let mut sequence = Sequence::new(place, Arc::new(request), pinning);
+    let mut sequence = Sequence::new(key, Arc::new(request), pinning);
     sequence.begin();
     sequence
 }
@@ -36,7 +36,7 @@ fn a_token_is_news_and_the_limit_ends_with_length() {
     assert!(first.finish.is_none() && first.token_ids == [3]);
     let second = accept(&mut it, 4);
     assert!(matches!(second.finish, Some(Finish::Length)) && second.token_ids == [4]);
-    assert_eq!((it.life, second.completion_tokens), (Life::Ended, 2));
+    assert_eq!((it.status, second.completion_tokens), (SequenceStatus::Finished, 2));
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn a_refused_start_is_not_tried_before_enough_blocks_are_free() {
 }
 
 #[test]
-fn places_order_by_priority_then_age() {
-    let mut places = [Place::new(0, 3), Place::new(-1, 1), Place::new(0, 2), Place::new(5, 4)];
-    places.sort();
-    assert_eq!(places.map(Place::id), [4, 2, 3, 1]);
+fn keys_order_by_priority_then_age() {
+    let mut keys = [SequenceKey::new(0, 3), SequenceKey::new(-1, 1), SequenceKey::new(0, 2), SequenceKey::new(5, 4)];
+    keys.sort();
+    assert_eq!(keys.map(SequenceKey::id), [4, 2, 3, 1]);
 }
