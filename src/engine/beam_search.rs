@@ -45,8 +45,8 @@ pub struct BeamSearch {
     generated: usize,
     /// Best first.
     beams: Vec<Beam>,
-    /// Beams whose continuations are not known yet.
-    unranked: usize,
+    /// Beams whose candidates are not known yet.
+    pending: usize,
     candidates: Vec<Candidate>,
     /// Best first.
     answers: Vec<Answer>,
@@ -96,13 +96,13 @@ struct Candidate {
     score: f32,
 }
 
-/// What a step came to.
+/// Whether a search continues after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SearchStatus {
     /// The beams are new ones.
-    GoesOn,
+    Running,
     /// The answers are final.
-    IsOver,
+    Finished,
 }
 
 impl BeamParams {
@@ -111,8 +111,8 @@ impl BeamParams {
         self.width as usize * (1 + ending_tokens).max(2)
     }
 
-    /// Likeliest tokens that each beam has to know.
-    pub fn ranked(&self, ending_tokens: usize, min_tokens: u32) -> usize {
+    /// Top log-probabilities that a step needs from each beam.
+    pub fn num_candidates(&self, ending_tokens: usize, min_tokens: u32) -> usize {
         // Tokens that may not come yet are passed over.
         self.kept(ending_tokens) + if min_tokens > 0 { ending_tokens } else { 0 }
     }
@@ -129,7 +129,7 @@ impl BeamSearch {
             max_tokens,
             generated: 0,
             beams: vec![Beam { slot: 0, parent: 0, token: NO_TOKEN, score: 0.0 }],
-            unranked: 1,
+            pending: 1,
             candidates: Vec::new(),
             answers: Vec::new(),
         }
@@ -150,23 +150,23 @@ impl BeamSearch {
         self.answers
     }
 
-    /// Takes in how the beam in `slot` may go on; answers whether all beams are ranked.
-    pub fn rank(&mut self, slot: usize, ranked: &Chosen) -> bool {
+    /// Adds the top log-probabilities after the beam in `slot`; returns whether those of all beams are known.
+    pub fn add_candidates(&mut self, slot: usize, chosen: &Chosen) -> bool {
         let beam = self.beams.iter().position(|beam| beam.slot == slot).expect("a beam lives in the slot");
-        for (&token, &logprob) in ranked.top_tokens.iter().zip(ranked.top_logprobs) {
+        for (&token, &logprob) in chosen.top_tokens.iter().zip(chosen.top_logprobs) {
             let comes_too_early = self.generated < self.min_tokens && self.is_ending(token);
             if token != NO_TOKEN && !comes_too_early {
                 self.candidates.push(Candidate { beam, token, score: self.beams[beam].score + logprob });
             }
         }
-        self.unranked -= 1;
-        self.unranked == 0
+        self.pending -= 1;
+        self.pending == 0
     }
 
-    /// Makes a step, once all beams are ranked. `tokens_in` are the tokens of a slot after the prompt.
-    pub fn step<'a>(&mut self, tokens_in: impl Fn(usize) -> &'a [TokenId]) -> Verdict {
-        debug_assert_eq!(self.unranked, 0);
-        // Beams are ranked in any order: among equals, the better beam and then the likelier token come first.
+    /// Makes a step, once the candidates of all beams are known. `tokens_in` returns the tokens of a slot after the prompt.
+    pub fn step<'a>(&mut self, tokens_in: impl Fn(usize) -> &'a [TokenId]) -> SearchStatus {
+        debug_assert_eq!(self.pending, 0);
+        // Candidates are added in any order of the beams: among equals, the better beam and then the likelier token come first.
         self.candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.beam.cmp(&b.beam)));
         self.candidates.truncate(self.params.kept(self.ending_tokens.len()));
         self.generated += 1;
@@ -191,9 +191,9 @@ impl BeamSearch {
             }
         }
         give_slots(&mut beams);
-        self.unranked = beams.len();
+        self.pending = beams.len();
         self.beams = beams;
-        if self.goes_on() { Verdict::GoesOn } else { Verdict::IsOver }
+        if self.goes_on() { SearchStatus::Running } else { SearchStatus::Finished }
     }
 
     fn add_answer(&mut self, answer: Answer) {

@@ -47,7 +47,7 @@ use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
 use pass_cost::PassCost;
 use request::Arrival;
-use scheduler::{News, Pass, Scheduler};
+use scheduler::{Event, Pass, Scheduler};
 use sequence::{Pin, Sequence, SequenceKey, SequenceStatus};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -69,7 +69,7 @@ pub struct Engine {
     cost: PassCost,
     outputs: OutputQueue,
     stats: Stats,
-    /// Requests of which a completion or beam ended since the front heard of it last.
+    /// Requests of which a completion or beam ended since the front events of it last.
     ended: Vec<u64>,
     arrivals: Vec<Arrival>,
     cancels: Vec<Cancel>,
@@ -322,13 +322,13 @@ impl Engine {
                 self.idle.push(pass);
                 break;
             }
-            let aim = match budget {
+            let token_budget = match budget {
                 Budget::OnePass => usize::MAX,
                 Budget::Time(time) => self.cost.tokens_within(time, self.runner.stages()),
             };
             pass.clear();
             self.batch.clear();
-            self.scheduler.schedule(aim, &mut pass, &mut self.batch);
+            self.scheduler.schedule(token_budget, &mut pass, &mut self.batch);
             if pass.is_empty() {
                 self.idle.push(pass);
                 break;
@@ -351,28 +351,28 @@ impl Engine {
             late.begin(deadline);
         }
         let mut generated = 0u32;
-        scheduler.collect(&pass, &sampled, |sequence, news| {
-            if news == News::Ranked {
+        scheduler.collect(&pass, &sampled, |sequence, event| {
+            if event == Event::Candidates {
                 generated += 1;
-                return sequence.note_ranked(now);
+                return sequence.note_candidates(now);
             }
             if !sequence.has_output() {
                 ended.push(sequence.id());
                 return sequence.status = SequenceStatus::Finished;
             }
             let output = outputs.begin();
-            match news {
-                News::Token(chosen) => {
+            match event {
+                Event::Token(chosen) => {
                     generated += 1;
                     front.metrics().count_token(sequence.note_token(now));
                     sequence.accept(&chosen, tokenizer, now, output);
                 }
-                News::Pooled => {
+                Event::Pooled => {
                     front.metrics().count_token(sequence.note_token(now));
                     sequence.embed(now, output);
                 }
-                News::Answer(answer) => sequence.end_with_answer(&answer, tokenizer, now, output),
-                News::Ranked | News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
+                Event::SearchResult(answer) => sequence.end_with_answer(&answer, tokenizer, now, output),
+                Event::Candidates | Event::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
             }
             if let Some(finish) = &output.finish {
                 front.metrics().count_finish(finish);

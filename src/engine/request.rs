@@ -89,7 +89,7 @@ impl CheckedParams {
         params.check(info.vocab_size)?;
         let ending_tokens = ending_tokens(&params, info)?;
         if let Some(beams) = params.beams
-            && beams.ranked(ending_tokens.len(), params.min_tokens) > MAX_LOGPROBS
+            && beams.num_candidates(ending_tokens.len(), params.min_tokens) > MAX_LOGPROBS
         {
             return Err(Error::Option {
                 field: "beam_width",

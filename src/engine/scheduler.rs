@@ -56,7 +56,7 @@ pub struct Pass {
     pub tokens: usize,
     /// Of these, tokens of prompts.
     pub prompt_tokens: usize,
-    /// Hidden states that it asks for.
+    /// Hidden states that it returns.
     pooled_rows: usize,
 }
 
@@ -75,31 +75,31 @@ struct Row {
     tokens: usize,
     /// Samples that score tokens of its prompt.
     scored: usize,
-    asks: Asks,
+    output: RowOutput,
 }
 
-/// What a row gets back.
+/// What the runner returns for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asks {
+enum RowOutput {
     Token,
     Nothing,
-    /// Final hidden states instead.
-    Hidden {
-        states: usize,
+    /// The hidden states of its last tokens, after the model's last norm.
+    PooledRows {
+        count: usize,
     },
 }
 
-/// What a pass brought for a sequence.
+/// What a pass did for a sequence.
 #[derive(Clone, Debug, PartialEq)]
-pub enum News<'a> {
-    /// Its next token.
+pub enum Event<'a> {
+    /// It got its next token.
     Token(Chosen<'a>),
-    /// The last of the hidden states that it asked for.
+    /// It got the last of the hidden states that it pools.
     Pooled,
-    /// How it may go on as a beam.
-    Ranked,
-    /// What its request's search found: it ends.
-    Answer(Answer),
+    /// It is a beam, and the search got the candidates for its next token.
+    Candidates,
+    /// The search of its request is over: it ends with this answer.
+    SearchResult(Answer),
     /// It was cancelled while the pass was in flight.
     Cancelled,
 }
@@ -273,10 +273,10 @@ impl Scheduler {
         }
     }
 
-    /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that it has `aim` tokens, but get at least
-    /// one where there is room. Leaves both empty when there is nothing to do, or not before the passes in flight are
-    /// collected.
-    pub fn schedule(&mut self, aim: usize, pass: &mut Pass, batch: &mut Batch) {
+    /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that the pass has at most `token_budget`
+    /// tokens, but at least one prompt token is scheduled where there is room. Leaves both empty when there is nothing to do,
+    /// or nothing before the passes in flight are collected.
+    pub fn schedule(&mut self, token_budget: usize, pass: &mut Pass, batch: &mut Batch) {
         if self.must_collect_first() {
             return;
         }
@@ -284,7 +284,7 @@ impl Scheduler {
         let preemptions_before = self.preemptions;
         self.schedule_decoding(&mut room);
         let decoding = self.limits.tokens - room.tokens;
-        room.tokens = room.tokens.min(aim.saturating_sub(decoding).max(1));
+        room.tokens = room.tokens.min(token_budget.saturating_sub(decoding).max(1));
         room.samples = self.limits.rows - self.running.len();
         for sequence in &mut self.running {
             schedule_chunk(sequence, &mut room);
@@ -293,7 +293,7 @@ impl Scheduler {
         if self.preemptions == preemptions_before {
             self.start_waiting(&mut room);
         }
-        self.break_rest(&mut room);
+        self.preempt_paused(&mut room);
         self.fill(pass, batch);
     }
 
@@ -402,22 +402,22 @@ impl Scheduler {
             batch.block_tables.extend_from_slice(&sequence.blocks[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
             let scored = ask_for_scores(sequence, start..end, batch);
-            let asks = match sequence.pooled_rows_of(sequence.scheduled) {
-                0 if sequence.is_pooled() || end < sequence.expected_tokens() => Asks::Nothing,
-                0 => Asks::Token,
-                states => Asks::Hidden { states },
+            let output = match sequence.pooled_rows_of(sequence.scheduled) {
+                0 if sequence.is_pooled() || end < sequence.expected_tokens() => RowOutput::Nothing,
+                0 => RowOutput::Token,
+                count => RowOutput::PooledRows { count },
             };
-            match asks {
-                Asks::Nothing => {}
-                Asks::Token => ask_for_token(sequence, batch),
-                Asks::Hidden { states } => {
+            match output {
+                RowOutput::Nothing => {}
+                RowOutput::Token => ask_for_token(sequence, batch),
+                RowOutput::PooledRows { count } => {
                     let tokens = batch.tokens() as u32;
-                    batch.pooled_tokens.extend(tokens - states as u32..tokens);
+                    batch.pooled_tokens.extend(tokens - count as u32..tokens);
                 }
             }
             let tokens = std::mem::take(&mut sequence.scheduled);
             sequence.in_flight += tokens;
-            pass.rows.push(Row { key: sequence.key, tokens, scored, asks });
+            pass.rows.push(Row { key: sequence.key, tokens, scored, output });
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
@@ -427,29 +427,29 @@ impl Scheduler {
         }
     }
 
-    /// Takes in the oldest pass in flight, and tells `hear` what it brought, sequence by sequence. Those that `hear` ends
-    /// are removed. `sampled` has what each row asked for.
+    /// Applies the results of the oldest pass in flight, and calls `on_event` for each sequence with what the pass did for
+    /// it. Sequences that `on_event` finishes are removed. `sampled` has the outputs of all rows.
     ///
-    /// A sequence that ends may have a row in the next pass as well: it is computed for nothing. Its blocks may be given
-    /// away at once, because whoever gets them writes to them in a later pass.
-    pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut hear: impl FnMut(&mut Sequence, News)) {
+    /// A sequence that ends may have a row in the next pass as well: that row is computed for nothing. Its blocks are free at
+    /// once, because their next owner writes to them in a later pass.
+    pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut on_event: impl FnMut(&mut Sequence, Event)) {
         let mut samples = 0..sampled.tokens.len();
         let width = sampled.hidden_states.len() / pass.pooled_rows.max(1);
-        let mut hidden = sampled.hidden_states;
-        // Requests all of whose beams rest.
-        let mut ranked = Vec::new();
+        let mut hidden_states = sampled.hidden_states;
+        // Requests all of whose beams are paused.
+        let mut searches_to_step = Vec::new();
         let mut running = self.running.iter_mut().peekable();
         for row in &pass.rows {
             let scores = samples.start..samples.start + row.scored;
             samples.start = scores.end;
-            let mut states = &hidden[..0];
-            let sample = match row.asks {
-                Asks::Token => Some(samples.next().expect("the runner answers each sample")),
-                Asks::Hidden { states: count } => {
-                    (states, hidden) = hidden.split_at(count * width);
+            let mut states = &hidden_states[..0];
+            let sample = match row.output {
+                RowOutput::Token => Some(samples.next().expect("the runner answers each sample")),
+                RowOutput::PooledRows { count } => {
+                    (states, hidden_states) = hidden_states.split_at(count * width);
                     None
                 }
-                Asks::Nothing => None,
+                RowOutput::Nothing => None,
             };
             while running.next_if(|sequence| sequence.key < row.key).is_some() {}
             let Some(sequence) = running.next_if(|sequence| sequence.key == row.key) else { continue };
@@ -461,23 +461,23 @@ impl Scheduler {
             scores.for_each(|score| sequence.score_prompt(sampled, score));
             sequence.awaited -= usize::from(sample.is_some());
             if sequence.status == SequenceStatus::Cancelled {
-                hear(sequence, News::Cancelled);
+                on_event(sequence, Event::Cancelled);
             } else if let Some(sample) = sample {
-                let chosen = sampled.chosen(sample, sequence.ranks());
+                let chosen = sampled.chosen(sample, sequence.sampling_logprobs());
                 match self.searches.get_mut(&sequence.id()) {
-                    None => hear(sequence, News::Token(chosen)),
+                    None => on_event(sequence, Event::Token(chosen)),
                     Some(search) => {
                         sequence.status = SequenceStatus::Paused;
-                        hear(sequence, News::Ranked);
-                        if search.rank(sequence.key.index(), &chosen) {
-                            ranked.push(sequence.key);
+                        on_event(sequence, Event::Candidates);
+                        if search.add_candidates(sequence.key.index(), &chosen) {
+                            searches_to_step.push(sequence.key);
                         }
                     }
                 }
             } else if !states.is_empty() {
                 sequence.pool(states, width);
                 if sequence.pooling_is_done() {
-                    hear(sequence, News::Pooled);
+                    on_event(sequence, Event::Pooled);
                 }
             }
             if sequence.status == SequenceStatus::Finished {
@@ -486,8 +486,8 @@ impl Scheduler {
         }
         assert!(samples.next().is_none(), "the runner answers no more than the samples");
         self.running.retain(|sequence| sequence.status != SequenceStatus::Finished);
-        for key in ranked {
-            self.step_search(key, &mut hear);
+        for key in searches_to_step {
+            self.step_search(key, &mut on_event);
         }
     }
 }

@@ -417,7 +417,7 @@ impl Sequence {
             seed,
             stream,
             position: self.expected_tokens() as u32,
-            logprobs: self.ranks(),
+            logprobs: self.sampling_logprobs(),
             ..Sampling::GREEDY
         };
         if self.awaited > 0 && self.adjustments.has_penalty() {
@@ -428,9 +428,9 @@ impl Sequence {
     }
 
     /// [`Sampling::logprobs`] of its tokens.
-    pub fn ranks(&self) -> u32 {
+    pub fn sampling_logprobs(&self) -> u32 {
         match (self.params().num_logprobs, self.params().beams) {
-            (_, Some(beams)) => beams.ranked(self.ending_tokens().len(), self.params().min_tokens) as u32 + 1,
+            (_, Some(beams)) => beams.num_candidates(self.ending_tokens().len(), self.params().min_tokens) as u32 + 1,
             (0, None) => 0,
             (alternatives, None) => alternatives + 1,
         }

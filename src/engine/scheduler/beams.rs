@@ -1,33 +1,33 @@
-//! Beams of one request: they rest until all of them know how they may go on, and then some take over where others stand.
+//! Beams of one request: they are paused until the candidates of all of them are known, and then some are forked from others.
 //!
-//! A resting beam may lose its blocks like any running sequence. It is computed again only when it goes on, so a search gets
-//! on even where blocks and rows suffice for one beam alone.
+//! A paused beam may lose its blocks like any running sequence. It is computed again only when it continues, so a search makes
+//! progress even where blocks and rows suffice for one beam alone.
 
-use super::{News, Room, Scheduler, Sequence, SequenceKey};
+use super::{Event, Room, Scheduler, Sequence, SequenceKey};
 use crate::batch::BlockCopy;
-use crate::engine::beam_search::{Answer, BeamSearch, Ending, Verdict};
+use crate::engine::beam_search::{Answer, BeamSearch, Ending, SearchStatus};
 
 impl Scheduler {
     /// Makes a step of the search of the request with `key`, all of whose beams are paused.
-    pub(super) fn step_search(&mut self, key: SequenceKey, hear: &mut impl FnMut(&mut Sequence, News)) {
-        let mut search = self.searches.remove(&key.id()).expect("its beams rest for it");
+    pub(super) fn step_search(&mut self, key: SequenceKey, on_event: &mut impl FnMut(&mut Sequence, Event)) {
+        let mut search = self.searches.remove(&key.id()).expect("its beams are paused for it");
         let mut beams = self.take_beams(key, search.width());
         match search.step(|slot| beams[slot].completion()) {
-            Verdict::GoesOn => {
+            SearchStatus::Running => {
                 self.fork(&search, &mut beams);
                 self.searches.insert(key.id(), search);
                 beams.into_iter().for_each(|beam| self.put_back(beam));
             }
-            Verdict::IsOver => {
+            SearchStatus::Finished => {
                 let mut answers = search.into_answers().into_iter();
                 for mut beam in beams {
                     self.pool.release(&mut beam.blocks);
-                    // Those that nobody hears of end as well.
-                    let news = match beam.has_output() {
-                        true => News::Answer(answers.next().unwrap_or(NO_ANSWER)),
-                        false => News::Cancelled,
+                    // Beams without output end as well.
+                    let event = match beam.has_output() {
+                        true => Event::SearchResult(answers.next().unwrap_or(NO_ANSWER)),
+                        false => Event::Cancelled,
                     };
-                    hear(&mut beam, news);
+                    on_event(&mut beam, event);
                 }
             }
         }
@@ -39,9 +39,9 @@ impl Scheduler {
         forget_copies(&mut self.copies, beam);
     }
 
-    /// Lets the last running sequences give their blocks back until another one can run. Only beams that rest are there when
-    /// nothing was scheduled, nothing is in flight, and no mask is late.
-    pub(super) fn break_rest(&mut self, room: &mut Room) {
+    /// Preempts the last running sequences until another one can run. When nothing was scheduled, nothing is in flight and no
+    /// mask is late, all running sequences are paused beams, which would wait for one another for ever.
+    pub(super) fn preempt_paused(&mut self, room: &mut Room) {
         let is_idle = |sequence: &Sequence| sequence.scheduled == 0 && sequence.in_flight == 0 && !sequence.is_late();
         while self.running.iter().all(is_idle) {
             self.start_waiting(room);
@@ -54,7 +54,7 @@ impl Scheduler {
         }
     }
 
-    /// All beams of a request, by their slots.
+    /// Removes all beams of a request from the queues. `[slots]`
     fn take_beams(&mut self, key: SequenceKey, width: usize) -> Vec<Sequence> {
         let first = self.running.partition_point(|sequence| sequence.key < key.completion(0));
         let end = self.running.partition_point(|sequence| sequence.key <= key.completion(u32::MAX));
@@ -65,7 +65,7 @@ impl Scheduler {
         beams
     }
 
-    /// Lets beams take over tokens and blocks as a step of their search said.
+    /// Forks beams as the last step of their search decided.
     fn fork(&mut self, search: &BeamSearch, beams: &mut [Sequence]) {
         let block_size = self.limits.block_size;
         // Blocks of those that end come first: the copies may need them.
@@ -83,7 +83,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets a beam run on, or wait where it has no blocks or there is no row for it.
+    /// Returns a beam to the queues: to `waiting` where it has no blocks or there is no row for it.
     fn put_back(&mut self, mut beam: Sequence) {
         if beam.blocks.is_empty() {
             beam.preempt(&mut self.pool);
@@ -96,7 +96,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets a sequence that was running wait again, without its blocks.
+    /// Takes the blocks of a sequence that was running, and lets it wait again.
     pub(super) fn preempt(&mut self, mut sequence: Sequence) {
         forget_copies(&mut self.copies, &sequence);
         sequence.preempt(&mut self.pool);

@@ -1,4 +1,4 @@
-//! A sequence as a beam: it takes over where another beam of its request stands, and shows an answer at the end.
+//! A sequence as a beam: it is forked from another beam of its request, and outputs an answer at the end.
 
 use super::{Finish, Output, Sequence, SequenceStatus, StopToken, Tokenizer};
 use crate::batch::{BlockCopy, TokenId};
@@ -7,7 +7,7 @@ use crate::engine::block_manager::BlockManager;
 use std::time::Instant;
 
 impl Sequence {
-    /// Rows that it is going to need: a prompt that is to become several beams needs one for each.
+    /// Rows that it is going to need: a prompt that is to become several beams needs one per beam.
     pub fn rows(&self) -> usize {
         match self.params().beams {
             Some(beams) if self.key.index == 0 && self.tokens.len() <= self.prompt_tokens() => beams.width as usize,
@@ -15,14 +15,14 @@ impl Sequence {
         }
     }
 
-    /// The search that it begins; `None` where it is no first beam.
+    /// The search that it begins; `None` where it is not a first beam.
     pub fn beam_search(&self) -> Option<BeamSearch> {
         let beams = self.params().beams.filter(|_| self.key.index == 0)?;
         let (min_tokens, max_tokens) = (self.params().min_tokens as usize, self.request.limit - self.prompt_tokens());
         Some(BeamSearch::new(beams, self.ending_tokens(), min_tokens, max_tokens))
     }
 
-    /// Whether the caller hears of it: of the beams, as many as it wants answers.
+    /// Whether it has outputs: as many of the beams have as the request wants answers.
     pub fn has_output(&self) -> bool {
         self.key.index < self.params().completions
     }
@@ -32,15 +32,15 @@ impl Sequence {
         self.tokens.get(self.prompt_tokens()..).unwrap_or_default()
     }
 
-    /// Notes when the first continuations of its prompt came.
-    pub fn note_ranked(&mut self, now: Instant) {
+    /// Records when the candidates for the first token came.
+    pub fn note_candidates(&mut self, now: Instant) {
         if self.time_to_first_token_us == 0 {
             self.time_to_first_token_us = now.duration_since(self.request.added_at).as_micros() as u64;
         }
     }
 
-    /// Takes over the tokens of another beam, which rests, and its blocks: full ones are shared, and of one that is not full a
-    /// copy is ordered. Without a block for the copy, or where the other has none, it has to be computed again.
+    /// Takes over the tokens and blocks of `parent`, a paused beam: full blocks are shared, and a copy of a block that is not
+    /// full is ordered in `copies`. Without a free block for the copy, or where `parent` has no blocks, it is computed again.
     pub fn fork_from(
         &mut self,
         parent: &Sequence,
@@ -86,7 +86,7 @@ impl Sequence {
         now: Instant,
         output: &mut Output,
     ) {
-        self.note_ranked(now);
+        self.note_candidates(now);
         let dropped = answer.ending == Ending::Token && self.params().stop_token == StopToken::Dropped;
         let shown = &answer.tokens[..answer.tokens.len() - usize::from(dropped)];
         for &token in shown {
