@@ -4,7 +4,7 @@ use super::inbox::Intake;
 use super::output::{Finish, Output, OutputQueue};
 use super::request::CheckedParams;
 use super::sampling_params::SamplingParams;
-use super::{Budget, Engine, Front, Prompt};
+use super::{Budget, Engine, EngineHandle, Prompt};
 use crate::error::{Error, Result};
 use crate::limits;
 use std::collections::HashMap;
@@ -95,13 +95,13 @@ impl Engine {
                 wanted: "0, 1 or the number of prompts",
             });
         }
-        let front = self.front().clone();
-        let default = if params.is_empty() { Some(front.default_params()) } else { None };
+        let handle = self.handle().clone();
+        let default = if params.is_empty() { Some(handle.default_params()) } else { None };
         let of = |prompt: usize| default.as_ref().unwrap_or_else(|| params.get(prompt).unwrap_or(&params[0]));
         let asked = |prompt| Asked { tag: of(prompt).tag, results: of(prompt).results() as u32 };
         let asked: Vec<Asked> = (0..prompts.len()).map(asked).collect();
         let mut refused = Vec::new();
-        let mut ask = |prompt: usize| match front.check(of(prompt).clone()) {
+        let mut ask = |prompt: usize| match handle.check(of(prompt).clone()) {
             Ok(options) => Some((prompts[prompt], Arc::new(options))),
             Err(error) => {
                 refused.push((prompt, Arc::new(error)));
@@ -134,7 +134,7 @@ impl Engine {
         let (mut prefill, mut decode) = (Rate::default(), Rate::default());
         let mut added = 0;
         while job.finished < job.results.len() {
-            added = job.add(self.front(), ask, added);
+            added = job.add(self.handle(), ask, added);
             let report = self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
             prefill.observe(report.prefill_tokens, report.elapsed_us);
             decode.observe(report.decode_tokens, report.elapsed_us);
@@ -157,7 +157,7 @@ impl Engine {
     fn cancel_rest(&mut self, job: &mut Job, added: usize) -> Result<()> {
         for &id in job.owners.keys() {
             // Another thread may have cancelled it already.
-            let _ = self.front().cancel(id);
+            let _ = self.handle().cancel(id);
         }
         let unborn = job.starts[added];
         for result in &mut job.results[unborn..] {
@@ -202,16 +202,16 @@ impl Job {
     }
 
     /// Adds prompts from `next` on until enough wait, and returns the first that was not added.
-    fn add(&mut self, front: &Front, ask: &mut Ask, mut next: usize) -> usize {
-        while next + 1 < self.starts.len() && (self.unfinished < WAITING_MAX || front.waiting() < WAITING_MAX) {
+    fn add(&mut self, handle: &EngineHandle, ask: &mut Ask, mut next: usize) -> usize {
+        while next + 1 < self.starts.len() && (self.unfinished < WAITING_MAX || handle.waiting() < WAITING_MAX) {
             let (start, end) = (self.starts[next], self.starts[next + 1]);
             // Room comes as requests begin to run; without any, none ever comes.
-            if !front.has_room((end - start) as u32) && !front.is_idle() {
+            if !handle.has_room((end - start) as u32) && !handle.is_idle() {
                 return next;
             }
             let refused = match ask(next) {
                 None => None,
-                Some((prompt, options)) => match front.add_checked(prompt, options, Instant::now()) {
+                Some((prompt, options)) => match handle.add_checked(prompt, options, Instant::now()) {
                     Ok(id) => {
                         self.owners.insert(id, Owner { start, left: end - start });
                         self.unfinished += end - start;
@@ -219,7 +219,7 @@ impl Job {
                         continue;
                     }
                     // Beams may need more of it than there are results.
-                    Err(Error::QueueFull { .. }) if !front.is_idle() => return next,
+                    Err(Error::QueueFull { .. }) if !handle.is_idle() => return next,
                     Err(error) => Some(Arc::new(error)),
                 },
             };

@@ -1,10 +1,10 @@
 //! The engine: requests in, outputs out, one step at a time.
 //!
-//! An engine has two sides. [`Front`] may be used from any thread: it checks and queues requests, cancels them and reads
-//! statistics. [`Engine`] is the side that works, used by one thread at a time.
+//! An engine has two sides. [`EngineHandle`] may be used from any thread: it checks and queues requests, cancels them and
+//! reads statistics. [`Engine`] is the side that works, used by one thread at a time.
 //!
-//! A step drains the front's inbox, lets the scheduler fill a [`Batch`], submits it to the runner, collects the tokens and
-//! turns them into outputs. Where the runner takes a second pass while the first is in flight, it is scheduled and submitted
+//! A step drains the inbox of the handle, lets the scheduler fill a [`Batch`], submits it to the runner, collects the tokens
+//! and turns them into outputs. Where the runner takes a second pass while the first is in flight, it is scheduled and submitted
 //! before the first is collected, so that the device need not wait for the host.
 
 mod adjustments;
@@ -12,9 +12,9 @@ pub mod beam_search;
 mod block_manager;
 pub mod chat_template;
 mod deadlines;
-mod front;
 mod generate;
 mod generation_config;
+mod handle;
 mod histogram;
 mod inbox;
 pub mod logprobs;
@@ -33,15 +33,15 @@ mod stop_strings;
 pub mod structure;
 pub mod tokenizer;
 
-pub use front::Front;
 pub use generate::{Ask, Asked, Progress};
+pub use handle::EngineHandle;
 pub use saved_prefix::CachedPrefix;
 
 use crate::batch::{Batch, TokenId};
 use crate::error::{Result, room};
 use crate::runner::{Loaded, Runner};
 use deadlines::Deadlines;
-use front::TextFiles;
+use handle::TextFiles;
 use inbox::{Cancel, Intake};
 use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
@@ -57,7 +57,7 @@ use tokenizer::Tokenizer;
 
 /// The side of an engine that works.
 pub struct Engine {
-    front: Arc<Front>,
+    handle: Arc<EngineHandle>,
     runner: Box<dyn Runner>,
     scheduler: Scheduler,
     deadlines: Deadlines,
@@ -69,7 +69,7 @@ pub struct Engine {
     cost: PassCost,
     outputs: OutputQueue,
     stats: Stats,
-    /// Requests of which a completion or beam ended since the front events of it last.
+    /// Requests of which a completion or beam has ended and the handle was not told yet.
     ended: Vec<u64>,
     arrivals: Vec<Arrival>,
     cancels: Vec<Cancel>,
@@ -158,14 +158,14 @@ impl Engine {
             arrivals: Vec::new(),
             cancels: Vec::new(),
             unpins: Vec::new(),
-            front: Arc::new(Front::new(info, limits, text)),
+            handle: Arc::new(EngineHandle::new(info, limits, text)),
             runner,
         })
     }
 
-    /// The side that other threads may use.
-    pub fn front(&self) -> &Arc<Front> {
-        &self.front
+    /// The side of this engine that other threads may use.
+    pub fn handle(&self) -> &Arc<EngineHandle> {
+        &self.handle
     }
 
     /// Takes in new requests, works for `budget`, and queues outputs. Returns at once when there is nothing to do.
@@ -179,11 +179,11 @@ impl Engine {
     ///
     /// Outputs that an earlier call queued come first. When `sink` breaks, the output's request is cancelled.
     pub fn step_with(&mut self, budget: Budget, sink: &mut Sink) -> Result<StepReport> {
-        self.work(budget, &mut |outputs, front| {
+        self.work(budget, &mut |outputs, handle| {
             while let Some(output) = outputs.pop() {
                 if sink(&output).is_break() {
                     // It may have ended with this very output; then there is nothing left to cancel.
-                    let _ = front.cancel(output.request_id);
+                    let _ = handle.cancel(output.request_id);
                 }
                 outputs.recycle(output);
             }
@@ -199,15 +199,15 @@ impl Engine {
 
     /// The oldest output that waits. It stays readable until the next call of this method.
     pub fn next_output(&mut self) -> Option<&Output> {
-        let Engine { front, outputs, .. } = self;
+        let Engine { handle, outputs, .. } = self;
         let waiting = outputs.len().saturating_sub(1);
         let output = outputs.show();
-        front.publish_outputs(waiting);
+        handle.publish_outputs(waiting);
         output
     }
 
     /// Makes as many passes as `budget` allows, and calls `deliver` after each and at the end.
-    fn work(&mut self, budget: Budget, deliver: &mut dyn FnMut(&mut OutputQueue, &Front)) -> Result<StepReport> {
+    fn work(&mut self, budget: Budget, deliver: &mut dyn FnMut(&mut OutputQueue, &EngineHandle)) -> Result<StepReport> {
         let started = Instant::now();
         // A time too long to be added to the clock never ends.
         let deadline = match budget {
@@ -239,7 +239,7 @@ impl Engine {
         self.publish(deliver);
         report.outputs = self.outputs.len();
         report.running = self.scheduler.running();
-        report.waiting = self.front.waiting();
+        report.waiting = self.handle.waiting();
         report.in_flight = self.in_flight.len() as u32;
         report.elapsed_us = started.elapsed().as_micros() as u64;
         Ok(report)
@@ -247,8 +247,8 @@ impl Engine {
 
     /// Takes over what other threads asked for, and ends what has waited for too long: as much of it as `intake` says.
     fn take_inbox(&mut self, intake: Intake) {
-        let Engine { front, scheduler, deadlines, outputs, ended, arrivals, cancels, unpins, .. } = self;
-        front.drain(intake, arrivals, cancels, unpins);
+        let Engine { handle, scheduler, deadlines, outputs, ended, arrivals, cancels, unpins, .. } = self;
+        handle.drain(intake, arrivals, cancels, unpins);
         for arrival in arrivals.drain(..) {
             for sequence in arrival.into_sequences() {
                 if let Some(deadline) = sequence.deadline() {
@@ -265,10 +265,10 @@ impl Engine {
             if !sequence.has_output() {
                 return;
             }
-            front.metrics().count_finish(&finish);
-            sequence.end(finish, front.tokenizer().ok(), outputs.begin());
+            handle.metrics().count_finish(&finish);
+            sequence.end(finish, handle.tokenizer().ok(), outputs.begin());
             if sequence.pin == Pin::Wanted {
-                front.forget_pin(sequence.id());
+                handle.forget_pin(sequence.id());
             }
         };
         for Cancel { key, arrival } in cancels.drain(..) {
@@ -288,15 +288,15 @@ impl Engine {
 
     /// Lets the sequences go on, or end, whose masks were late.
     fn settle_late(&mut self, deadline: Option<Instant>) {
-        let Engine { front, scheduler, outputs, ended, .. } = self;
-        let Some(late) = front.late_masks().filter(|_| scheduler.has_late()) else { return };
+        let Engine { handle, scheduler, outputs, ended, .. } = self;
+        let Some(late) = handle.late_masks().filter(|_| scheduler.has_late()) else { return };
         let now = Instant::now();
         late.begin(deadline.map(|deadline| now + deadline.saturating_duration_since(now) / LATE_SHARE));
         scheduler.settle(|sequence, finish| {
-            front.metrics().count_finish(&finish);
-            sequence.end(finish, front.tokenizer().ok(), outputs.begin());
+            handle.metrics().count_finish(&finish);
+            sequence.end(finish, handle.tokenizer().ok(), outputs.begin());
             if sequence.pin == Pin::Wanted {
-                front.forget_pin(sequence.id());
+                handle.forget_pin(sequence.id());
             }
             ended.push(sequence.id());
         });
@@ -304,7 +304,7 @@ impl Engine {
 
     /// Waits for a late mask where nothing else is to be done. Answers `false` when there is none or the time is over.
     fn wait_for_late(&mut self, deadline: Option<Instant>) -> bool {
-        let Some(late) = self.front.late_masks().filter(|_| self.scheduler.has_late()) else { return false };
+        let Some(late) = self.handle.late_masks().filter(|_| self.scheduler.has_late()) else { return false };
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
             return false;
@@ -342,12 +342,12 @@ impl Engine {
 
     /// Works on the oldest pass in flight and, when it comes to its end, turns its tokens into outputs.
     fn finish_pass(&mut self, deadline: Option<Instant>, report: &mut StepReport) -> Result<PassEnd> {
-        let Engine { front, runner, scheduler, in_flight, idle, outputs, ended, stats, cost, .. } = self;
+        let Engine { handle, runner, scheduler, in_flight, idle, outputs, ended, stats, cost, .. } = self;
         let Some(sampled) = runner.collect(deadline)? else { return Ok(PassEnd::DeadlineFirst) };
         let pass = in_flight.pop_front().expect("a pass is in flight");
         let now = Instant::now();
-        let tokenizer = front.tokenizer().ok();
-        if let Some(late) = front.late_masks() {
+        let tokenizer = handle.tokenizer().ok();
+        if let Some(late) = handle.late_masks() {
             late.begin(deadline);
         }
         let mut generated = 0u32;
@@ -364,21 +364,21 @@ impl Engine {
             match event {
                 Event::Token(chosen) => {
                     generated += 1;
-                    front.metrics().count_token(sequence.note_token(now));
+                    handle.metrics().count_token(sequence.note_token(now));
                     sequence.accept(&chosen, tokenizer, now, output);
                 }
                 Event::Pooled => {
-                    front.metrics().count_token(sequence.note_token(now));
+                    handle.metrics().count_token(sequence.note_token(now));
                     sequence.embed(now, output);
                 }
                 Event::SearchResult(answer) => sequence.end_with_answer(&answer, tokenizer, now, output),
                 Event::Candidates | Event::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
             }
             if let Some(finish) = &output.finish {
-                front.metrics().count_finish(finish);
+                handle.metrics().count_finish(finish);
                 ended.push(output.request_id);
                 if sequence.pin == Pin::Wanted {
-                    front.forget_pin(output.request_id);
+                    handle.forget_pin(output.request_id);
                 }
             }
         });
@@ -389,7 +389,7 @@ impl Engine {
         stats.prompt_tokens += pass.prompt_tokens as u64;
         stats.generated_tokens += u64::from(generated);
         let took = runner.pass_time();
-        front.metrics().count_pass(pass.rows(), took);
+        handle.metrics().count_pass(pass.rows(), took);
         stats.step_time_us += took.as_micros() as u64;
         cost.observe(pass.tokens, took);
         idle.push(pass);
@@ -397,15 +397,15 @@ impl Engine {
     }
 
     /// Delivers new outputs, and lets other threads know where the engine stands.
-    fn publish(&mut self, deliver: &mut dyn FnMut(&mut OutputQueue, &Front)) {
-        let Engine { front, scheduler, outputs, stats, ended, .. } = self;
-        deliver(outputs, front);
+    fn publish(&mut self, deliver: &mut dyn FnMut(&mut OutputQueue, &EngineHandle)) {
+        let Engine { handle, scheduler, outputs, stats, ended, .. } = self;
+        deliver(outputs, handle);
         stats.running = scheduler.running() as u32;
         stats.waiting = scheduler.waiting() as u32;
         stats.kv_blocks_used = scheduler.used_blocks() as u32;
         stats.cached_tokens = scheduler.cached_tokens();
         stats.preemptions = scheduler.preemptions();
         stats.prefix_cache = scheduler.cache_counts();
-        front.publish(stats, outputs.len(), ended);
+        handle.publish(stats, outputs.len(), ended);
     }
 }

@@ -63,7 +63,7 @@ impl Engine {
     /// [`Error::NotCached`] when it has none, [`Error::Unsupported`] without a prefix cache.
     pub fn find_prefix(&mut self, tokens: &[TokenId], salt: u64) -> Result<CachedPrefix> {
         self.check_prefix_cache()?;
-        let shape = self.front.model_info().kv_shape;
+        let shape = self.handle.model_info().kv_shape;
         let mut blocks = Vec::new();
         self.scheduler.pool().find_prefix(PrefixId::Empty { salt }, tokens, &mut blocks);
         if blocks.is_empty() {
@@ -83,7 +83,7 @@ impl Engine {
             to.copy_from_slice(&token.to_le_bytes());
         }
         self.runner.read_blocks(&prefix.blocks, blocks)?;
-        let numbers = Header::new(self.front.model_info(), prefix.salt, prefix.blocks.len() as u64);
+        let numbers = Header::new(self.handle.model_info(), prefix.salt, prefix.blocks.len() as u64);
         numbers.write(header);
         let sum = checksum(header, content);
         header[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
@@ -102,7 +102,7 @@ impl Engine {
         self.check_prefix_cache()?;
         // What was released before this call is free.
         self.take_inbox(Intake::All);
-        let info = self.front.model_info();
+        let info = self.handle.model_info();
         let shape = info.kv_shape;
         let header = check(bytes, info)?;
         let content = &bytes[HEADER_BYTES..];
@@ -136,21 +136,21 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::UnknownRequest`] when that completion is not alive, [`Error::Option`] when `params` name another salt, and what
-    /// [`Front::add_request`](super::Front::add_request) refuses.
+    /// [`EngineHandle::add_request`](super::EngineHandle::add_request) refuses.
     pub fn fork(&mut self, request_id: u64, index: u32, params: SamplingParams) -> Result<u64> {
         self.take_inbox(Intake::All);
-        let key = self.front.key(request_id)?.completion(index);
+        let key = self.handle.key(request_id)?.completion(index);
         let sequence = self.scheduler.find(key).ok_or(Error::UnknownRequest { id: request_id })?;
         let cache_salt = sequence.cache_salt();
         if params.cache_salt != 0 && params.cache_salt != cache_salt {
             let value = params.cache_salt.to_string();
             return Err(Error::Option { field: "cache_salt", value, wanted: "0 or that of the request to be forked" });
         }
-        self.front.add_request(Prompt::Tokens(sequence.known_tokens()), SamplingParams { cache_salt, ..params })
+        self.handle.add_request(Prompt::Tokens(sequence.known_tokens()), SamplingParams { cache_salt, ..params })
     }
 
     fn check_prefix_cache(&self) -> Result<()> {
-        match self.front.prefix_cache() {
+        match self.handle.prefix_cache() {
             PrefixCache::On => Ok(()),
             PrefixCache::Off => {
                 let what = "saved prefixes live in the prefix cache: set enable_prefix_cache to 1".to_owned();

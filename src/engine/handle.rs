@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The side of an engine that may be used from any thread.
-pub struct Front {
+pub struct EngineHandle {
     info: ModelInfo,
     limits: EngineLimits,
     text: TextFiles,
@@ -42,8 +42,8 @@ pub(super) struct TextFiles {
     pub generation: GenerationConfig,
 }
 
-impl Front {
-    pub(super) fn new(mut info: ModelInfo, limits: EngineLimits, text: TextFiles) -> Front {
+impl EngineHandle {
+    pub(super) fn new(mut info: ModelInfo, limits: EngineLimits, text: TextFiles) -> EngineHandle {
         if let Some(eos_tokens) = &text.generation.eos_tokens {
             info.eos_tokens.clone_from(eos_tokens);
         }
@@ -61,7 +61,7 @@ impl Front {
             _ => None,
         };
         let inbox = Inbox::new(PinBudget::new(info.num_kv_blocks, &info.limits), info.num_kv_blocks);
-        Front {
+        EngineHandle {
             structures: Structures::new(text.tokenizer.clone(), vocab_size),
             info,
             limits,
