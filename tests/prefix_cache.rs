@@ -71,7 +71,7 @@ fn the_cache_counts_what_was_looked_up_found_and_lost() {
     assert_eq!(counts(&engine), (10, 0, 0));
     cached(&mut engine, &prompt(0, 11), &params(1));
     assert_eq!(counts(&engine), (21, 8, 0), "two blocks of four");
-    // 29 tokens take all 8 blocks: two or three of them were findable, the full ones of the first answer among them.
+    // 29 tokens take all 8 blocks: two or three of them were cached, the full ones of the first answer among them.
     cached(&mut engine, &prompt(1, 29), &params(3));
     let (queries, hits, evictions) = counts(&engine);
     assert_eq!((queries, hits), (50, 8));

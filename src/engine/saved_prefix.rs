@@ -123,7 +123,7 @@ impl Engine {
         if written.is_ok() {
             let mut prefix = shared.prefix;
             for (content, block) in tokens.chunks_exact(shape.block_size).zip(&mut table).skip(shared.blocks) {
-                prefix = pool.publish(prefix, content, block);
+                prefix = pool.cache_block(prefix, content, block);
             }
         }
         pool.release(&mut table);

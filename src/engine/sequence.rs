@@ -114,8 +114,8 @@ pub struct Sequence {
     completion_tokens: usize,
     /// Random key and stream.
     random: (u64, u64),
-    /// Blocks that are findable, and the prefix they hold.
-    published: SharedPrefix,
+    /// Its blocks that are in the prefix cache, and the prefix that they hold.
+    cached_prefix: SharedPrefix,
     /// Sum of the hidden states that came back for it. `[hidden]`, or empty before the first
     pooled: Vec<f64>,
     text: TextStream,
@@ -178,7 +178,7 @@ impl Sequence {
             cumulative_logprob: 0.0,
             cached_tokens: None,
             completion_tokens: 0,
-            published: SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt: params.cache_salt } },
+            cached_prefix: SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt: params.cache_salt } },
             pooled: Vec::new(),
             text: TextStream::default(),
             started_at: None,
@@ -339,7 +339,7 @@ impl Sequence {
         let reserved = (self.request.limit - self.tokens.len()).min(RESERVED_COMPLETION);
         self.tokens.reserve(reserved);
         self.adjustments.reserve(reserved);
-        self.published = shared;
+        self.cached_prefix = shared;
         self.computed = shared.blocks * block_size;
         let newly_cached = match self.cached_tokens {
             Some(_) => 0,
@@ -359,15 +359,15 @@ impl Sequence {
         self.pooled.clear();
     }
 
-    /// Notes that a pass with `tokens` of its tokens has been collected, and makes the blocks findable that it filled.
+    /// Records that a pass with `tokens` of its tokens was collected, and caches the blocks that the pass filled.
     pub fn collect(&mut self, tokens: usize, pool: &mut BlockManager, block_size: usize) {
         self.in_flight -= tokens;
         self.computed += tokens;
-        while (self.published.blocks + 1) * block_size <= self.computed {
-            let index = self.published.blocks;
+        while (self.cached_prefix.blocks + 1) * block_size <= self.computed {
+            let index = self.cached_prefix.blocks;
             let content = &self.tokens[index * block_size..(index + 1) * block_size];
-            let prefix = pool.publish(self.published.prefix, content, &mut self.blocks[index]);
-            self.published = SharedPrefix { blocks: index + 1, prefix };
+            let prefix = pool.cache_block(self.cached_prefix.prefix, content, &mut self.blocks[index]);
+            self.cached_prefix = SharedPrefix { blocks: index + 1, prefix };
         }
     }
 

@@ -69,7 +69,7 @@ impl Sequence {
             self.blocks.push(to);
         }
         self.computed = parent.computed;
-        self.published = parent.published;
+        self.cached_prefix = parent.cached_prefix;
     }
 
     /// Goes on with a token.
