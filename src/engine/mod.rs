@@ -24,6 +24,7 @@ pub mod options;
 pub mod output;
 mod pass_cost;
 mod pins;
+mod postprocess;
 pub mod request;
 pub mod sampling_params;
 mod saved_prefix;
@@ -46,9 +47,10 @@ use inbox::{Cancel, Intake};
 use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
 use pass_cost::PassCost;
+use postprocess::Postprocessor;
 use request::Arrival;
-use scheduler::{Event, Pass, Scheduler};
-use sequence::{Pin, Sequence, SequenceKey, SequenceStatus};
+use scheduler::{Pass, Scheduler};
+use sequence::{Sequence, SequenceKey};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -206,7 +208,7 @@ impl Engine {
         output
     }
 
-    /// Makes as many passes as `budget` allows, and calls `deliver` after each and at the end.
+    /// Makes as many passes as `budget` allows: schedule, run, postprocess. Calls `deliver` after each pass and at the end.
     fn work(&mut self, budget: Budget, deliver: &mut dyn FnMut(&mut OutputQueue, &EngineHandle)) -> Result<StepReport> {
         let started = Instant::now();
         // A time too long to be added to the clock never ends.
@@ -260,17 +262,8 @@ impl Engine {
         for key in unpins.drain(..) {
             scheduler.unpin(key);
         }
-        let mut end = |mut sequence: Sequence, finish: Finish| {
-            ended.push(sequence.id());
-            if !sequence.has_output() {
-                return;
-            }
-            handle.metrics().count_finish(&finish);
-            sequence.end(finish, handle.tokenizer().ok(), outputs.begin());
-            if sequence.pin == Pin::Wanted {
-                handle.forget_pin(sequence.id());
-            }
-        };
+        let mut postprocessor = Postprocessor::new(handle, outputs, ended);
+        let mut end = |mut sequence: Sequence, finish: Finish| postprocessor.end(&mut sequence, finish);
         for Cancel { key, arrival } in cancels.drain(..) {
             // One that was cancelled before any step saw it passes through, so that it ends like any other.
             arrival.into_iter().flat_map(Arrival::into_sequences).for_each(|sequence| scheduler.add(sequence));
@@ -292,14 +285,8 @@ impl Engine {
         let Some(late) = handle.late_masks().filter(|_| scheduler.has_late()) else { return };
         let now = Instant::now();
         late.begin(deadline.map(|deadline| now + deadline.saturating_duration_since(now) / LATE_SHARE));
-        scheduler.settle(|sequence, finish| {
-            handle.metrics().count_finish(&finish);
-            sequence.end(finish, handle.tokenizer().ok(), outputs.begin());
-            if sequence.pin == Pin::Wanted {
-                handle.forget_pin(sequence.id());
-            }
-            ended.push(sequence.id());
-        });
+        let mut postprocessor = Postprocessor::new(handle, outputs, ended);
+        scheduler.settle(|sequence, finish| postprocessor.end(sequence, finish));
     }
 
     /// Waits for a late mask where nothing else is to be done. Answers `false` when there is none or the time is over.
@@ -340,60 +327,35 @@ impl Engine {
         Ok(())
     }
 
-    /// Works on the oldest pass in flight and, when it comes to its end, turns its tokens into outputs.
+    /// Runs the oldest pass in flight, at most until `deadline`, and postprocesses it when it is done.
     fn finish_pass(&mut self, deadline: Option<Instant>, report: &mut StepReport) -> Result<PassEnd> {
-        let Engine { handle, runner, scheduler, in_flight, idle, outputs, ended, stats, cost, .. } = self;
+        let Engine { handle, runner, scheduler, in_flight, outputs, ended, .. } = self;
         let Some(sampled) = runner.collect(deadline)? else { return Ok(PassEnd::DeadlineFirst) };
         let pass = in_flight.pop_front().expect("a pass is in flight");
         let now = Instant::now();
-        let tokenizer = handle.tokenizer().ok();
         if let Some(late) = handle.late_masks() {
             late.begin(deadline);
         }
-        let mut generated = 0u32;
-        scheduler.collect(&pass, &sampled, |sequence, event| {
-            if event == Event::Candidates {
-                generated += 1;
-                return sequence.note_candidates(now);
-            }
-            if !sequence.has_output() {
-                ended.push(sequence.id());
-                return sequence.status = SequenceStatus::Finished;
-            }
-            let output = outputs.begin();
-            match event {
-                Event::Token(chosen) => {
-                    generated += 1;
-                    handle.metrics().count_token(sequence.note_token(now));
-                    sequence.accept(&chosen, tokenizer, now, output);
-                }
-                Event::Pooled => {
-                    handle.metrics().count_token(sequence.note_token(now));
-                    sequence.embed(now, output);
-                }
-                Event::SearchResult(answer) => sequence.end_with_answer(&answer, tokenizer, now, output),
-                Event::Candidates | Event::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
-            }
-            if let Some(finish) = &output.finish {
-                handle.metrics().count_finish(finish);
-                ended.push(output.request_id);
-                if sequence.pin == Pin::Wanted {
-                    handle.forget_pin(output.request_id);
-                }
-            }
-        });
+        let mut postprocessor = Postprocessor::new(handle, outputs, ended);
+        scheduler.collect(&pass, &sampled, |sequence, event| postprocessor.on_event(sequence, event, now));
+        let generated_tokens = postprocessor.generated_tokens();
+        self.count_pass(&pass, generated_tokens, report);
+        self.idle.push(pass);
+        Ok(PassEnd::Reached)
+    }
+
+    /// Adds a finished pass to the statistics, to `report`, and to what is known of the cost of a pass.
+    fn count_pass(&mut self, pass: &Pass, generated_tokens: u32, report: &mut StepReport) {
         report.passes += 1;
         report.prefill_tokens += pass.prompt_tokens as u32;
-        report.decode_tokens += generated;
-        stats.steps += 1;
-        stats.prompt_tokens += pass.prompt_tokens as u64;
-        stats.generated_tokens += u64::from(generated);
-        let took = runner.pass_time();
-        handle.metrics().count_pass(pass.rows(), took);
-        stats.step_time_us += took.as_micros() as u64;
-        cost.observe(pass.tokens, took);
-        idle.push(pass);
-        Ok(PassEnd::Reached)
+        report.decode_tokens += generated_tokens;
+        let took = self.runner.pass_time();
+        self.stats.steps += 1;
+        self.stats.prompt_tokens += pass.prompt_tokens as u64;
+        self.stats.generated_tokens += u64::from(generated_tokens);
+        self.stats.step_time_us += took.as_micros() as u64;
+        self.handle.metrics().count_pass(pass.rows(), took);
+        self.cost.observe(pass.tokens, took);
     }
 
     /// Delivers new outputs, and lets other threads know where the engine stands.
