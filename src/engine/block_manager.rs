@@ -131,6 +131,11 @@ impl BlockManager {
         Ok(manager)
     }
 
+    /// Tokens per block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
     /// Number of blocks in the pool.
     pub fn total_blocks(&self) -> usize {
         self.blocks.len()

@@ -103,6 +103,15 @@ impl CheckedParams {
         let stop_strings = StopSet::new(&params.stop_strings).map(Arc::new);
         Ok(CheckedParams { params, ending_tokens, stop_strings, biases })
     }
+
+    /// [`Sampling::logprobs`](crate::batch::Sampling::logprobs) of the tokens.
+    pub fn sampling_logprobs(&self) -> u32 {
+        match (self.params.num_logprobs, self.params.beams) {
+            (_, Some(beams)) => beams.num_candidates(self.ending_tokens.len(), self.params.min_tokens) as u32 + 1,
+            (0, None) => 0,
+            (alternatives, None) => alternatives + 1,
+        }
+    }
 }
 
 /// The tokens that end a request.

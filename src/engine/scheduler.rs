@@ -262,7 +262,7 @@ impl Scheduler {
         }
         let mut sequence = self.running.remove(index);
         self.forget_search(&sequence);
-        self.pool.release(&mut sequence.blocks);
+        sequence.table.release(&mut self.pool);
         Some(sequence)
     }
 
@@ -302,7 +302,7 @@ impl Scheduler {
     fn must_collect_first(&self) -> bool {
         let block_size = self.limits.block_size;
         let lacks = |sequence: &&Sequence| {
-            sequence.pending_tokens() == 1 && sequence.blocks.len() * block_size < sequence.expected_tokens()
+            sequence.pending_tokens() == 1 && sequence.table.capacity(block_size) < sequence.expected_tokens()
         };
         self.running.iter().any(|sequence| sequence.in_flight > 0)
             && self.running.iter().filter(lacks).count() > self.pool.free_blocks()
@@ -322,9 +322,9 @@ impl Scheduler {
     /// Makes sure that a running sequence has a block for its newest token. Answers `false` when it had to give its own
     /// blocks back, as the last in order.
     fn make_room(&mut self, index: usize) -> bool {
-        while self.running[index].blocks.len() * self.limits.block_size < self.running[index].expected_tokens() {
+        while self.running[index].table.capacity(self.limits.block_size) < self.running[index].expected_tokens() {
             if let Some(block) = self.pool.take() {
-                self.running[index].blocks.push(block);
+                self.running[index].table.push(block);
                 continue;
             }
             // Requests that the whole pool cannot hold are refused when they are added, and so are pins that leave too little.
@@ -362,7 +362,7 @@ impl Scheduler {
             }
             // One block for each that runs, or the newcomer would soon have to give its blocks back.
             let spare = self.running.iter().filter(|sequence| sequence.status != SequenceStatus::Paused).count();
-            let Some(cached) = first.try_start(&mut self.pool, held, spare, block_size) else { return };
+            let Some(cached) = first.try_start(&mut self.pool, held, spare) else { return };
             let mut sequence = self.waiting.remove(&key).expect("it was found there");
             self.cached_tokens += cached as u64;
             if let Some(next) = sequence.next_completion() {
@@ -381,25 +381,28 @@ impl Scheduler {
     /// Writes what was scheduled to `pass` and `batch`.
     fn fill(&mut self, pass: &mut Pass, batch: &mut Batch) {
         let block_size = self.limits.block_size;
-        let end_of = |sequence: &Sequence| sequence.computed + sequence.in_flight + sequence.scheduled;
         // A table as wide as the longest row of this batch: that of the longest sequence would have to be zeroed for
         // each row in each pass, which costs more than all the rest.
-        let longest = self.running.iter().filter(|sequence| sequence.scheduled > 0).map(end_of).max().unwrap_or(0);
+        let longest = self
+            .running
+            .iter()
+            .filter(|sequence| sequence.scheduled > 0)
+            .map(Sequence::scheduled_end)
+            .max()
+            .unwrap_or(0);
         batch.table_width = longest.div_ceil(block_size);
         for sequence in self.running.iter_mut().filter(|sequence| sequence.scheduled > 0) {
-            let end = end_of(sequence);
+            let end = sequence.scheduled_end();
             let start = end - sequence.scheduled;
             let known = end.min(sequence.tokens.len());
             batch.token_ids.extend_from_slice(&sequence.tokens[start.min(known)..known]);
             // An awaited token comes from the pass before this one: no more than two are in flight.
             batch.token_ids.extend((known..end).map(|_| FROM_PREVIOUS | sequence.sample));
             batch.positions.extend(start as u32..end as u32);
-            batch.slots.extend((start..end).map(|position| {
-                (sequence.blocks[position / block_size] as usize * block_size + position % block_size) as u32
-            }));
+            batch.slots.extend((start..end).map(|position| sequence.table.slot(position, block_size)));
             batch.row_starts.push(batch.token_ids.len() as u32);
             batch.context_lens.push(end as u32);
-            batch.block_tables.extend_from_slice(&sequence.blocks[..end.div_ceil(block_size)]);
+            batch.block_tables.extend_from_slice(&sequence.table.blocks()[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
             let scored = ask_for_scores(sequence, start..end, batch);
             let output = match sequence.pooled_rows_of(sequence.scheduled) {
@@ -453,7 +456,7 @@ impl Scheduler {
             };
             while running.next_if(|sequence| sequence.key < row.key).is_some() {}
             let Some(sequence) = running.next_if(|sequence| sequence.key == row.key) else { continue };
-            sequence.collect(row.tokens, &mut self.pool, self.limits.block_size);
+            sequence.collect(row.tokens, &mut self.pool);
             if sequence.is_to_be_pinned() {
                 self.pins.add(sequence.id(), sequence.prompt_blocks(self.limits.block_size), &mut self.pool);
                 sequence.pin = Pin::Made;
@@ -481,7 +484,7 @@ impl Scheduler {
                 }
             }
             if sequence.status == SequenceStatus::Finished {
-                self.pool.release(&mut sequence.blocks);
+                sequence.table.release(&mut self.pool);
             }
         }
         assert!(samples.next().is_none(), "the runner answers no more than the samples");

@@ -1,15 +1,16 @@
 //! One completion of a request on the host: its tokens, its blocks, and what becomes of a token that was sampled for it.
 
-use super::adjustments::Adjustments;
-use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
-use super::logprobs::Logprobs;
+use super::block_manager::BlockManager;
 use super::output::{Finish, Output};
 use super::request::Request;
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
-use super::stop_strings::{Complete, StopStrings};
+use super::stop_strings::Complete;
 use super::structure::{Follower, Standing, Wanted};
-use super::tokenizer::{TextStream, Tokenizer};
-use crate::batch::{Adjustment, BlockId, Chosen, FROM_PREVIOUS, Sampled, Sampling, TokenId};
+use super::tokenizer::Tokenizer;
+use crate::batch::{Adjustment, BlockId, Chosen, Sampled, Sampling, TokenId};
+use block_table::{BlockTable, Reuse};
+use detokenizer::{Detokenizer, StopRule};
+use sampler_state::{NextToken, SamplerState};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,16 +76,16 @@ pub enum Pin {
 
 /// One request from its arrival to its last token.
 ///
-/// Invariants: `computed + in_flight + scheduled <= tokens.len() + awaited <= limit`; while it runs, `blocks` has room for
-/// what is in flight.
+/// Invariants: `table.computed() + in_flight + scheduled <= tokens.len() + awaited <= limit`; while it runs, `table` has room
+/// for what is in flight.
 pub struct Sequence {
     /// Its identity, and its position in the order of all sequences.
     pub key: SequenceKey,
     /// Prompt, then completion. Empty before it has run.
     pub tokens: Vec<TokenId>,
-    /// Tokens whose keys and values lie in `blocks`.
-    pub computed: usize,
-    /// Tokens after these that passes in flight compute.
+    /// Its KV blocks, and how many tokens they hold.
+    pub table: BlockTable,
+    /// Tokens after the computed ones that passes in flight compute.
     pub in_flight: usize,
     /// Tokens after these that the pass being formed will compute.
     pub scheduled: usize,
@@ -92,11 +93,7 @@ pub struct Sequence {
     pub awaited: usize,
     /// Which of the tokens sampled by the last of these passes is its own.
     pub sample: u32,
-    /// KV blocks in the order of the tokens.
-    pub blocks: Vec<BlockId>,
-    /// Blocks that have to be free, besides those to be spared, before it is worth trying to let it run.
-    pub wanted_blocks: usize,
-    /// Completions of its request after this one that nobody has made yet: each is made when the one before it runs.
+    /// Completions of its request after this one that do not exist yet: each is created when the one before it runs.
     pub unmade: u32,
     /// Whether it continues.
     pub status: SequenceStatus,
@@ -105,21 +102,13 @@ pub struct Sequence {
     request: Arc<Request>,
     /// Where it stands in the structure that the request asks for, if it asks for one.
     matcher: Option<Box<Follower>>,
-    adjustments: Adjustments,
-    /// Of the prompt's tokens but its first, as far as passes brought them.
-    prompt_logprobs: Logprobs,
-    cumulative_logprob: f32,
+    sampler: SamplerState,
+    detokenizer: Detokenizer,
     /// Tokens of the prompt that came from the prefix cache when it first ran; `None` before that.
     cached_tokens: Option<usize>,
     completion_tokens: usize,
-    /// Random key and stream.
-    random: (u64, u64),
-    /// Its blocks that are in the prefix cache, and the prefix that they hold.
-    cached_prefix: SharedPrefix,
     /// Sum of the hidden states that came back for it. `[hidden]`, or empty before the first
     pooled: Vec<f64>,
-    text: TextStream,
-    stop_strings: Option<StopStrings>,
     started_at: Option<Instant>,
     last_token_at: Option<Instant>,
     time_to_first_token_us: u64,
@@ -148,13 +137,11 @@ impl Sequence {
         Sequence {
             key,
             tokens: Vec::new(),
-            computed: 0,
+            table: BlockTable::new(params.cache_salt),
             in_flight: 0,
             scheduled: 0,
             awaited: 0,
             sample: 0,
-            blocks: Vec::new(),
-            wanted_blocks: 0,
             unmade: if params.beams.is_some() { 0 } else { params.completions - 1 - key.index },
             // Other beams take over from the first one.
             status: if key.index > 0 && params.beams.is_some() {
@@ -166,21 +153,12 @@ impl Sequence {
                 Pinning::Pinned if key.index == 0 => Pin::Wanted,
                 _ => Pin::Unwanted,
             },
-            random: match params.seed {
-                Some(seed) => (seed.wrapping_add(u64::from(key.index)), 0),
-                // Ids never get that far, so that no two completions of an engine share a stream.
-                None => (request.engine_seed, key.id | u64::from(key.index) << 48),
-            },
             matcher: None,
-            stop_strings: None,
-            adjustments: Adjustments::default(),
-            prompt_logprobs: Logprobs { alternatives: params.num_prompt_logprobs as usize, ..Logprobs::default() },
-            cumulative_logprob: 0.0,
+            sampler: SamplerState::new(key, &request),
+            detokenizer: Detokenizer::default(),
             cached_tokens: None,
             completion_tokens: 0,
-            cached_prefix: SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt: params.cache_salt } },
             pooled: Vec::new(),
-            text: TextStream::default(),
             started_at: None,
             last_token_at: None,
             time_to_first_token_us: 0,
@@ -195,8 +173,8 @@ impl Sequence {
         }
         let request = &*self.request;
         self.tokens.extend_from_slice(&request.prompt);
-        self.adjustments.clone_from(&request.adjustments);
-        self.stop_strings = request.options.stop_strings.clone().map(StopStrings::new);
+        self.sampler.begin(request);
+        self.detokenizer = Detokenizer::new(request.options.stop_strings.clone());
         self.matcher = request.matcher.clone().map(|opening| Box::new(Follower::new(opening)));
     }
 
@@ -244,12 +222,14 @@ impl Sequence {
 
     /// Its full blocks of computed prompt: what other completions of the prompt can share.
     pub fn prompt_blocks(&self, block_size: usize) -> &[BlockId] {
-        &self.blocks[..self.computed.min(self.prompt_tokens()) / block_size]
+        &self.table.blocks()[..self.table.computed().min(self.prompt_tokens()) / block_size]
     }
 
     /// Whether its prompt is computed and its blocks are to stay from now on.
     pub fn is_to_be_pinned(&self) -> bool {
-        self.pin == Pin::Wanted && self.status == SequenceStatus::Running && self.computed >= self.prompt_tokens()
+        self.pin == Pin::Wanted
+            && self.status == SequenceStatus::Running
+            && self.table.computed() >= self.prompt_tokens()
     }
 
     /// Whether these are all that there will be to share, given that the last token of a prompt is always computed.
@@ -267,6 +247,11 @@ impl Sequence {
         self.tokens.len() + self.awaited
     }
 
+    /// Tokens that are computed once the passes in flight and the pass being formed are collected.
+    pub fn scheduled_end(&self) -> usize {
+        self.table.computed() + self.in_flight + self.scheduled
+    }
+
     /// Known and awaited tokens that no pass has been given yet; none when a pass in flight is sure to end it, or has to say
     /// first which tokens its structure leaves.
     pub fn pending_tokens(&self) -> usize {
@@ -275,7 +260,7 @@ impl Sequence {
             self.matcher.is_some() || self.params().beams.is_some() || self.expected_tokens() >= self.request.limit;
         match self.status != SequenceStatus::Running || self.is_late() || (self.awaited > 0 && must_wait) {
             true => 0,
-            false => self.expected_tokens() - self.computed - self.in_flight - self.scheduled,
+            false => self.expected_tokens() - self.scheduled_end(),
         }
     }
 
@@ -283,7 +268,9 @@ impl Sequence {
     pub fn pooled_rows_of(&self, tokens: usize) -> usize {
         match self.params().pooling {
             Pooling::None => 0,
-            Pooling::Last => usize::from(tokens > 0 && self.computed + self.in_flight + tokens == self.prompt_tokens()),
+            Pooling::Last => {
+                usize::from(tokens > 0 && self.table.computed() + self.in_flight + tokens == self.prompt_tokens())
+            }
             Pooling::Mean => tokens,
         }
     }
@@ -303,49 +290,32 @@ impl Sequence {
 
     /// Whether all is there that it asked for.
     pub fn pooling_is_done(&self) -> bool {
-        self.is_pooled() && self.computed == self.prompt_tokens()
+        self.is_pooled() && self.table.computed() == self.prompt_tokens()
     }
 
-    /// Finds blocks for all known tokens, or says how many are lacking. Returns the prompt tokens that need no computing,
-    /// when it runs for the first time. `held` are the [`prompt_blocks`](Self::prompt_blocks) of another completion of the
-    /// same prompt, where one runs.
-    pub fn try_start(
-        &mut self,
-        pool: &mut BlockManager,
-        held: &[BlockId],
-        spare: usize,
-        block_size: usize,
-    ) -> Option<usize> {
-        // A long prompt whose prefix is found would otherwise be hashed in every step that it waits.
-        if pool.free_blocks() < self.wanted_blocks + spare {
+    /// Finds blocks for all known tokens. Returns the prompt tokens that are not computed because they were cached, the first
+    /// time it runs, and 0 later; `None` while too few blocks are free. `held` are the [`prompt_blocks`](Self::prompt_blocks)
+    /// of another completion of the same prompt, where one runs.
+    pub fn try_start(&mut self, pool: &mut BlockManager, held: &[BlockId], spare: usize) -> Option<usize> {
+        if !self.table.may_fit(pool, spare) {
             return None;
         }
         self.begin();
-        self.blocks.reserve(self.request.limit.div_ceil(block_size));
-        let empty = PrefixId::Empty { salt: self.params().cache_salt };
-        // What is taken over is not computed: it has neither logits nor hidden states.
-        let is_all_computed = self.unscored_prompt_tokens() > 0 || self.params().pooling == Pooling::Mean;
-        let found = match is_all_computed {
-            true => pool.try_allocate_all(empty, self.tokens.len(), spare, &mut self.blocks),
-            false => pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks),
+        self.table.reserve(self.request.limit, pool);
+        // Cached tokens are not computed, so that they have neither logits nor hidden states.
+        let reuse = match self.unscored_prompt_tokens() > 0 || self.params().pooling == Pooling::Mean {
+            true => Reuse::Nothing,
+            false => Reuse::Prefix { held },
         };
-        let shared = match found {
-            Ok(shared) => shared,
-            Err(lacking) => {
-                self.wanted_blocks = lacking.free_blocks;
-                return None;
-            }
-        };
+        self.table.try_allocate(&self.tokens, reuse, spare, pool)?;
         let reserved = (self.request.limit - self.tokens.len()).min(RESERVED_COMPLETION);
         self.tokens.reserve(reserved);
-        self.adjustments.reserve(reserved);
-        self.cached_prefix = shared;
-        self.computed = shared.blocks * block_size;
+        self.sampler.reserve(reserved);
         let newly_cached = match self.cached_tokens {
             Some(_) => 0,
-            None => self.computed,
+            None => self.table.computed(),
         };
-        self.cached_tokens.get_or_insert(self.computed);
+        self.cached_tokens.get_or_insert(self.table.computed());
         self.started_at.get_or_insert_with(Instant::now);
         Some(newly_cached)
     }
@@ -353,22 +323,14 @@ impl Sequence {
     /// Gives all blocks back; what was generated stays and is computed again when the sequence next runs.
     pub fn preempt(&mut self, pool: &mut BlockManager) {
         debug_assert_eq!((self.in_flight, self.awaited), (0, 0), "a pass in flight still uses the blocks");
-        pool.release(&mut self.blocks);
-        self.computed = 0;
-        self.wanted_blocks = 0;
+        self.table.release(pool);
         self.pooled.clear();
     }
 
     /// Records that a pass with `tokens` of its tokens was collected, and caches the blocks that the pass filled.
-    pub fn collect(&mut self, tokens: usize, pool: &mut BlockManager, block_size: usize) {
+    pub fn collect(&mut self, tokens: usize, pool: &mut BlockManager) {
         self.in_flight -= tokens;
-        self.computed += tokens;
-        while (self.cached_prefix.blocks + 1) * block_size <= self.computed {
-            let index = self.cached_prefix.blocks;
-            let content = &self.tokens[index * block_size..(index + 1) * block_size];
-            let prefix = pool.cache_block(self.cached_prefix.prefix, content, &mut self.blocks[index]);
-            self.cached_prefix = SharedPrefix { blocks: index + 1, prefix };
-        }
+        self.table.advance(tokens, &self.tokens, pool);
     }
 
     /// Tokens that its next token may not be, because it would end too early.
@@ -387,58 +349,32 @@ impl Sequence {
 
     /// Tokens of the prompt whose log-probabilities are asked for and not known yet.
     pub fn unscored_prompt_tokens(&self) -> usize {
-        match self.params().num_prompt_logprobs {
-            0 => 0,
-            // The first completion speaks for all.
-            _ if self.key.index > 0 => 0,
-            _ => self.prompt_tokens() - 1 - self.prompt_logprobs.len(),
-        }
+        self.sampler.unscored_prompt_tokens()
     }
 
     /// How the token at `position` of its prompt is scored after those before it; `None` where that is not asked for, or known.
     pub fn scoring(&self, position: usize) -> Option<Sampling> {
-        let unscored = self.prompt_tokens() - self.unscored_prompt_tokens()..self.prompt_tokens();
-        unscored.contains(&position).then(|| Sampling {
-            position: position as u32,
-            forced: self.tokens[position],
-            logprobs: self.params().num_prompt_logprobs + 1,
-            ..Sampling::GREEDY
-        })
+        self.sampler.scoring(&self.request, position)
     }
 
-    /// How its next token is sampled. What adjusts its logits goes to `entries`.
+    /// How its next token is sampled. Its penalties and biases are appended to `entries`.
     pub fn sampling(&self, entries: &mut Vec<Adjustment>) -> Sampling {
-        let (seed, stream) = self.random;
-        let mut sampling = Sampling {
-            temperature: self.params().temperature,
-            top_p: self.params().top_p,
-            min_p: self.params().min_p,
-            top_k: self.params().top_k,
-            seed,
-            stream,
-            position: self.expected_tokens() as u32,
-            logprobs: self.sampling_logprobs(),
-            ..Sampling::GREEDY
+        let next = NextToken {
+            position: self.expected_tokens(),
+            awaited_sample: (self.awaited > 0).then_some(self.sample),
+            banned: self.banned_tokens(),
         };
-        if self.awaited > 0 && self.adjustments.has_penalty() {
-            sampling.awaited = FROM_PREVIOUS | self.sample;
-        }
-        self.adjustments.write(self.banned_tokens(), &mut sampling, entries);
-        sampling
+        self.sampler.sampling(&self.request.options, next, entries)
     }
 
     /// [`Sampling::logprobs`] of its tokens.
     pub fn sampling_logprobs(&self) -> u32 {
-        match (self.params().num_logprobs, self.params().beams) {
-            (_, Some(beams)) => beams.num_candidates(self.ending_tokens().len(), self.params().min_tokens) as u32 + 1,
-            (0, None) => 0,
-            (alternatives, None) => alternatives + 1,
-        }
+        self.request.options.sampling_logprobs()
     }
 
     /// Takes in the log-probability of the next token of its prompt.
     pub fn score_prompt(&mut self, sampled: &Sampled, sample: usize) {
-        self.prompt_logprobs.push(&sampled.chosen(sample, self.params().num_prompt_logprobs + 1));
+        self.sampler.score_prompt(&self.request.options, sampled, sample);
     }
 
     /// Notes when a token came, and tells what has passed since the one before or, before the first, since it was added.
@@ -458,19 +394,15 @@ impl Sequence {
         self.completion_tokens += 1;
         if self.completion_tokens == 1 {
             self.time_to_first_token_us = now.duration_since(self.request.added_at).as_micros() as u64;
-            output.prompt_logprobs.extend(&self.prompt_logprobs);
+            output.prompt_logprobs.extend(self.sampler.prompt_logprobs());
         }
         let mut stops = self.ending_tokens().binary_search(&token).is_ok();
         if !stops || self.params().stop_token == StopToken::Kept {
             self.tokens.push(token);
-            self.adjustments.count(token);
+            self.sampler.accept(&self.request.options, chosen, &mut output.logprobs);
             output.token_ids.push(token);
-            if self.params().num_logprobs > 0 {
-                output.logprobs.push(chosen);
-                self.cumulative_logprob += chosen.logprob;
-            }
             if let Some(tokenizer) = tokenizer {
-                stops |= self.write_text(tokenizer, token, &mut output.text);
+                stops |= self.detokenizer.push(tokenizer, token, self.stop_rule(), &mut output.text);
             }
         }
         match if stops { Some(Err(Finish::Stop)) } else { self.follow() } {
@@ -520,7 +452,8 @@ impl Sequence {
 
     /// Ends it, and writes the rest of its text to `output`. Its blocks stay held.
     pub fn end(&mut self, finish: Finish, tokenizer: Option<&Tokenizer>, output: &mut Output) {
-        let stops = tokenizer.is_some_and(|tokenizer| self.finish_text(tokenizer, &mut output.text));
+        let rule = self.stop_rule();
+        let stops = tokenizer.is_some_and(|tokenizer| self.detokenizer.finish(tokenizer, rule, &mut output.text));
         self.describe(output);
         output.finish = match finish {
             // The rest of the text, a character that was never completed, may be what a stop string lacked.
@@ -530,36 +463,13 @@ impl Sequence {
         self.status = SequenceStatus::Finished;
     }
 
-    /// Writes the text of its newest token; answers whether a stop string ends it.
-    fn write_text(&mut self, tokenizer: &Tokenizer, token: TokenId, out: &mut String) -> bool {
-        let (complete, kept) = (self.complete_stop_string(), self.params().stop_token);
-        let Some(stops) = &mut self.stop_strings else {
-            self.text.push(tokenizer, token, out);
-            return false;
-        };
-        self.text.push(tokenizer, token, stops.text());
-        stops.search(complete, kept, out)
-    }
-
-    /// Writes what is left of its text; answers whether a stop string ends it.
-    fn finish_text(&mut self, tokenizer: &Tokenizer, out: &mut String) -> bool {
-        let (complete, kept) = (self.complete_stop_string(), self.params().stop_token);
-        let Some(stops) = &mut self.stop_strings else {
-            self.text.finish(tokenizer, out);
-            return false;
-        };
-        self.text.finish(tokenizer, stops.text());
-        let ends = stops.search(complete, kept, out);
-        stops.flush(out);
-        ends
-    }
-
-    /// As with stop tokens, `min_tokens` come first, and then what stops.
-    fn complete_stop_string(&self) -> Complete {
-        match self.completion_tokens > self.params().min_tokens as usize {
+    /// What a stop string does to its text now: as with stop tokens, `min_tokens` come first.
+    fn stop_rule(&self) -> StopRule {
+        let complete = match self.completion_tokens > self.params().min_tokens as usize {
             true => Complete::Ends,
             false => Complete::Passes,
-        }
+        };
+        StopRule { complete, kept: self.params().stop_token }
     }
 
     fn describe(&self, output: &mut Output) {
@@ -571,10 +481,13 @@ impl Sequence {
         output.completion_tokens = self.completion_tokens as u32;
         output.time_to_first_token_us = self.time_to_first_token_us;
         output.logprobs.alternatives = self.params().num_logprobs as usize;
-        output.cumulative_logprob = self.cumulative_logprob;
+        output.cumulative_logprob = self.sampler.cumulative_logprob;
     }
 }
 
 mod beam;
+mod block_table;
+mod detokenizer;
+mod sampler_state;
 #[cfg(test)]
 pub mod tests;

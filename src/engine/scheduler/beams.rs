@@ -21,7 +21,7 @@ impl Scheduler {
             SearchStatus::Finished => {
                 let mut answers = search.into_answers().into_iter();
                 for mut beam in beams {
-                    self.pool.release(&mut beam.blocks);
+                    beam.table.release(&mut self.pool);
                     // Beams without output end as well.
                     let event = match beam.has_output() {
                         true => Event::SearchResult(answers.next().unwrap_or(NO_ANSWER)),
@@ -67,16 +67,15 @@ impl Scheduler {
 
     /// Forks beams as the last step of their search decided.
     fn fork(&mut self, search: &BeamSearch, beams: &mut [Sequence]) {
-        let block_size = self.limits.block_size;
         // Blocks of those that end come first: the copies may need them.
         for (slot, beam) in beams.iter_mut().enumerate() {
             if !search.beams().iter().any(|child| child.slot == slot && child.parent == slot) {
-                self.pool.release(&mut beam.blocks);
+                beam.table.release(&mut self.pool);
             }
         }
         for child in search.beams().iter().filter(|child| child.slot != child.parent) {
             let [beam, parent] = beams.get_disjoint_mut([child.slot, child.parent]).expect("two slots");
-            beam.fork_from(parent, &mut self.pool, &mut self.copies, block_size);
+            beam.fork_from(parent, &mut self.pool, &mut self.copies);
         }
         for child in search.beams() {
             beams[child.slot].go_on(child.token);
@@ -85,7 +84,7 @@ impl Scheduler {
 
     /// Returns a beam to the queues: to `waiting` where it has no blocks or there is no row for it.
     fn put_back(&mut self, mut beam: Sequence) {
-        if beam.blocks.is_empty() {
+        if beam.table.is_empty() {
             beam.preempt(&mut self.pool);
             self.waiting.insert(beam.key, beam);
         } else if self.running.len() >= self.limits.rows {
@@ -111,5 +110,5 @@ const NO_ANSWER: Answer =
 
 /// Forgets copies to blocks that a sequence is about to give back: they may soon be something else.
 fn forget_copies(copies: &mut Vec<BlockCopy>, sequence: &Sequence) {
-    copies.retain(|copy| !sequence.blocks.contains(&copy.to));
+    copies.retain(|copy| !sequence.table.blocks().contains(&copy.to));
 }

@@ -15,7 +15,7 @@ impl Scheduler {
         for sequence in self.running.iter_mut().filter(|sequence| sequence.is_late()) {
             if let Some(Err(finish)) = sequence.follow() {
                 end(sequence, finish);
-                self.pool.release(&mut sequence.blocks);
+                sequence.table.release(&mut self.pool);
             }
         }
         self.running.retain(|sequence| sequence.status != SequenceStatus::Finished);

@@ -41,35 +41,17 @@ impl Sequence {
 
     /// Takes over the tokens and blocks of `parent`, a paused beam: full blocks are shared, and a copy of a block that is not
     /// full is ordered in `copies`. Without a free block for the copy, or where `parent` has no blocks, it is computed again.
-    pub fn fork_from(
-        &mut self,
-        parent: &Sequence,
-        pool: &mut BlockManager,
-        copies: &mut Vec<BlockCopy>,
-        block_size: usize,
-    ) {
-        debug_assert!(self.blocks.is_empty());
+    pub fn fork_from(&mut self, parent: &Sequence, pool: &mut BlockManager, copies: &mut Vec<BlockCopy>) {
         self.begin();
         self.tokens.truncate(self.prompt_tokens());
         self.tokens.extend_from_slice(parent.completion());
         self.cached_tokens = parent.cached_tokens;
         self.started_at = parent.started_at;
         self.time_to_first_token_us = parent.time_to_first_token_us;
-        self.computed = 0;
-        if parent.blocks.is_empty() {
-            return;
+        if !parent.table.is_empty() {
+            self.table.reserve(self.request.limit, pool);
+            self.table.fork_from(&parent.table, pool, copies);
         }
-        let full = parent.computed / block_size;
-        self.blocks.reserve(self.request.limit.div_ceil(block_size));
-        self.blocks.extend_from_slice(&parent.blocks[..full]);
-        pool.keep(&self.blocks);
-        if let Some(&from) = parent.blocks.get(full) {
-            let Some(to) = pool.take() else { return pool.release(&mut self.blocks) };
-            copies.push(BlockCopy { from, to });
-            self.blocks.push(to);
-        }
-        self.computed = parent.computed;
-        self.cached_prefix = parent.cached_prefix;
     }
 
     /// Goes on with a token.
@@ -92,13 +74,13 @@ impl Sequence {
         for &token in shown {
             output.token_ids.push(token);
             if let Some(tokenizer) = tokenizer {
-                self.write_text(tokenizer, token, &mut output.text);
+                self.detokenizer.push(tokenizer, token, self.stop_rule(), &mut output.text);
             }
         }
-        output.prompt_logprobs.extend(&self.prompt_logprobs);
+        output.prompt_logprobs.extend(self.sampler.prompt_logprobs());
         output.score = answer.score;
         self.completion_tokens = answer.tokens.len();
-        self.cumulative_logprob = answer.logprob;
+        self.sampler.cumulative_logprob = answer.logprob;
         let finish = match answer.ending {
             Ending::Token => Finish::Stop,
             Ending::Length => Finish::Length,

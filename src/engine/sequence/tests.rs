@@ -1,6 +1,7 @@
 //! One sequence by itself.
 
 use super::*;
+use crate::engine::adjustments::Adjustments;
 use crate::engine::options::PrefixCache;
 use crate::engine::request::CheckedParams;
 
@@ -78,14 +79,14 @@ fn random_numbers_come_from_the_own_seed_or_from_engine_and_id() {
 fn a_preempted_sequence_keeps_its_tokens_and_finds_its_blocks_again() {
     let mut pool = BlockManager::new(4, 2, PrefixCache::On).unwrap();
     let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-    assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
+    assert_eq!(it.try_start(&mut pool, &[], 0), Some(0));
     it.in_flight = 3;
-    it.collect(3, &mut pool, 2);
+    it.collect(3, &mut pool);
     accept(&mut it, 4);
     it.preempt(&mut pool);
-    assert_eq!((pool.free_blocks(), it.computed, &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
-    assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0), "cached tokens are those of the first start");
-    assert_eq!((it.computed, it.pending_tokens(), pool.free_blocks()), (2, 2, 2));
+    assert_eq!((pool.free_blocks(), it.table.computed(), &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
+    assert_eq!(it.try_start(&mut pool, &[], 0), Some(0), "cached tokens are those of the first start");
+    assert_eq!((it.table.computed(), it.pending_tokens(), pool.free_blocks()), (2, 2, 2));
 }
 
 #[test]
@@ -93,10 +94,11 @@ fn a_refused_start_is_not_tried_before_enough_blocks_are_free() {
     let mut pool = BlockManager::new(2, 2, PrefixCache::On).unwrap();
     let mut held = vec![pool.take().unwrap()];
     let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-    assert_eq!(it.try_start(&mut pool, &[], 0, 2), None);
-    assert_eq!(it.wanted_blocks, 2);
+    assert_eq!(it.try_start(&mut pool, &[], 0), None);
+    assert!(!it.table.may_fit(&pool, 0), "two blocks are needed and one is free");
     pool.release(&mut held);
-    assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
+    assert!(it.table.may_fit(&pool, 0));
+    assert_eq!(it.try_start(&mut pool, &[], 0), Some(0));
 }
 
 #[test]
