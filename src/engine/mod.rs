@@ -33,6 +33,7 @@ mod sequence;
 mod stop_strings;
 pub mod structure;
 pub mod tokenizer;
+mod validation;
 
 pub use generate::{Ask, Asked, Progress};
 pub use handle::EngineHandle;
