@@ -45,7 +45,7 @@ pub struct SharedPrefix {
 pub struct CacheCounts {
     /// Tokens that were looked up.
     pub queries: u64,
-    /// Tokens of these that were found.
+    /// Tokens that were found.
     pub hits: u64,
     /// Blocks that were cached and were reused for something else.
     pub evictions: u64,

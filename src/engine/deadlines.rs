@@ -1,7 +1,7 @@
-//! Which requests have waited for longer than they may.
+//! Which requests have waited for longer than their `max_wait`?
 //!
-//! A request that runs, or has run and was preempted, waits no more in this sense. So an entry may outlive its meaning: it
-//! is asked about when its time comes, and not looked for before.
+//! A request that runs, or that has run and was preempted, cannot expire. Its entry stays until its time comes, when the caller
+//! finds that it has run: removing entries earlier would need a search.
 
 use super::sequence::SequenceKey;
 use std::cmp::Reverse;
@@ -15,12 +15,12 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// Notes that the request with `key` has to run by `deadline`.
+    /// Adds a deadline by which the request with `key` has to run.
     pub fn add(&mut self, deadline: Instant, key: SequenceKey) {
         self.soonest_first.push(Reverse((deadline, key)));
     }
 
-    /// Removes an entry whose time has come, the soonest first. Reads the clock only where there are entries.
+    /// Removes an entry whose deadline has passed, the earliest first. Reads the clock only if there are entries.
     pub fn pop_missed(&mut self) -> Option<SequenceKey> {
         let Reverse((deadline, key)) = *self.soonest_first.peek()?;
         if deadline > Instant::now() {

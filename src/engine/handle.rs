@@ -29,7 +29,7 @@ use std::time::Instant;
 pub struct EngineHandle {
     validator: RequestValidator,
     max_queue: Option<usize>,
-    /// Of requests without a seed.
+    /// Seed of requests without one.
     seed: u64,
     chat_template: Option<ChatTemplate>,
     default_params: SamplingParams,
@@ -179,7 +179,7 @@ impl EngineHandle {
     ///
     /// # Errors
     ///
-    /// [`Error::NoTokenizer`] when the model folder brings none.
+    /// [`Error::NoTokenizer`] when the model folder has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.validator.tokenizer()
     }
@@ -188,7 +188,7 @@ impl EngineHandle {
     ///
     /// # Errors
     ///
-    /// [`Error::NoChatTemplate`] when the model folder brings none.
+    /// [`Error::NoChatTemplate`] when the model folder has none.
     pub fn chat_template(&self) -> Result<&ChatTemplate> {
         self.chat_template.as_ref().ok_or(Error::NoChatTemplate)
     }

@@ -58,7 +58,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokenizer::Tokenizer;
 
-/// The side of an engine that works.
+/// The side of an engine that schedules and runs passes.
 pub struct Engine {
     handle: Arc<EngineHandle>,
     runner: Box<dyn Runner>,
@@ -66,7 +66,7 @@ pub struct Engine {
     deadlines: Deadlines,
     /// Passes in flight, the oldest first.
     in_flight: VecDeque<Pass>,
-    /// Passes that are not.
+    /// Passes that are not in flight, whose memory is used again.
     idle: Vec<Pass>,
     batch: Batch,
     cost: PassCost,
@@ -79,59 +79,60 @@ pub struct Engine {
     unpins: Vec<SequenceKey>,
 }
 
-/// A prompt as the caller has it.
+/// A prompt as the caller gives it.
 #[derive(Clone, Copy, Debug)]
 pub enum Prompt<'a> {
-    /// Text, whose spelled special tokens become tokens.
+    /// Text. Special tokens that are spelled out in it become tokens.
     Text(&'a str),
-    /// Tokens.
+    /// Token ids.
     Tokens(&'a [TokenId]),
 }
 
 /// How long one call of [`Engine::step`] works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// One pass, to its end; one that was begun by an earlier call is finished and counts.
+    /// Runs one pass to its end. A pass that an earlier call began is finished and counts.
     OnePass,
-    /// Until the time is spent, in the middle of a pass if need be; at least one stage of a pass is made.
+    /// Runs until the time is spent, and may return in the middle of a pass. Runs at least one stage of a pass.
     Time(Duration),
 }
 
 /// Host-side settings that no runner needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
-    /// Requests that may wait; `None` is no limit.
+    /// Sequences that may wait; `None` is no limit.
     pub max_queue: Option<usize>,
     /// Whether blocks are shared between requests with the same prefix.
     pub prefix_cache: PrefixCache,
-    /// Seed of requests that bring none.
+    /// Seed of requests without one.
     pub seed: u64,
 }
 
-/// Whether the pass in flight came to its end.
+/// Whether the oldest pass in flight was finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassEnd {
     Reached,
     DeadlineFirst,
 }
 
-/// One part in so many of a time budget is left for what follows the device's work: outputs, and the way back to the caller.
+/// The fraction 1 / `RETURN_SHARE` of a time budget is reserved for what follows the work of the device: outputs, and the return to
+/// the caller.
 const RETURN_SHARE: u32 = 32;
 
-/// Time that a pass's part of the inbox may take.
+/// Time that draining the inbox between two passes may take.
 const INTAKE_TIME: Duration = Duration::from_micros(500);
 
-/// One part in so many of a time budget is for masks that were late before anything else is done.
+/// The fraction 1 / `LATE_SHARE` of a time budget goes to masks that were late, before anything else.
 const LATE_SHARE: u32 = 4;
 
-/// How long a call without a time budget waits for a late mask before it looks for new requests and cancellations.
+/// How long a call without a time budget waits for a late mask before it drains the inbox again.
 const LATE_WAIT: Duration = Duration::from_millis(20);
 
-/// What hears each output during a step. `Break` cancels the output's request.
+/// Called with each output during a step. `Break` cancels the request of the output.
 pub type Sink<'a> = dyn FnMut(&Output) -> ControlFlow<()> + 'a;
 
 impl Engine {
-    /// An engine over a runner that is ready: without tokenizer and chat template, so for token ids only.
+    /// An engine over an opened runner, without tokenizer and chat template: it accepts only token ids.
     ///
     /// # Panics
     ///
@@ -140,7 +141,11 @@ impl Engine {
         Engine::assemble(loaded, limits, TextFiles::default()).expect("there is memory for an engine")
     }
 
-    /// The same, with a tokenizer.
+    /// Like [`with_runner`](Self::with_runner), with a tokenizer.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory.
     pub fn with_tokenizer(loaded: Loaded, limits: EngineLimits, tokenizer: Tokenizer) -> Engine {
         let text = TextFiles { tokenizer: Some(Arc::new(tokenizer)), ..TextFiles::default() };
         Engine::assemble(loaded, limits, text).expect("there is memory for an engine")
@@ -171,21 +176,21 @@ impl Engine {
         &self.handle
     }
 
-    /// Takes in new requests, works for `budget`, and queues outputs. Returns at once when there is nothing to do.
+    /// Takes in new requests, runs passes for `budget`, and queues outputs. Returns at once when there is nothing to do.
     ///
-    /// A failure of one request is an output of that request; an error here means that the engine cannot go on.
+    /// A failure of one request is an output of that request; after an error here, the engine cannot continue.
     pub fn step(&mut self, budget: Budget) -> Result<StepReport> {
         self.work(budget, &mut |outputs, _| outputs.keep_fresh())
     }
 
-    /// Like [`step`](Self::step), but hands each output to `sink` after the pass that made it, and queues none.
+    /// Like [`step`](Self::step), but passes each output to `sink` after the pass that produced it, and queues none.
     ///
-    /// Outputs that an earlier call queued come first. When `sink` breaks, the output's request is cancelled.
+    /// Outputs that an earlier call queued come first. When `sink` breaks, the request of the output is cancelled.
     pub fn step_with(&mut self, budget: Budget, sink: &mut Sink) -> Result<StepReport> {
         self.work(budget, &mut |outputs, handle| {
             while let Some(output) = outputs.pop() {
                 if sink(&output).is_break() {
-                    // It may have ended with this very output; then there is nothing left to cancel.
+                    // If it has ended with this output, there is nothing left to cancel.
                     let _ = handle.cancel(output.request_id);
                 }
                 outputs.recycle(output);
@@ -193,14 +198,14 @@ impl Engine {
         })
     }
 
-    /// Forgets the prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
+    /// Removes from the cache the prefixes that no sequence holds and that are not pinned.
     pub fn reset_prefix_cache(&mut self) {
-        // What was released before this call is not pinned any more.
+        // Prompts that were released before this call are not pinned any more.
         self.take_inbox(Intake::All);
         self.scheduler.reset_prefix_cache();
     }
 
-    /// The oldest output that waits. It stays readable until the next call of this method.
+    /// Removes the oldest output from the queue. It stays valid until the next call of this method.
     pub fn next_output(&mut self) -> Option<&Output> {
         let Engine { handle, outputs, .. } = self;
         let waiting = outputs.len().saturating_sub(1);
@@ -212,7 +217,7 @@ impl Engine {
     /// Makes as many passes as `budget` allows: schedule, run, postprocess. Calls `deliver` after each pass and at the end.
     fn work(&mut self, budget: Budget, deliver: &mut dyn FnMut(&mut OutputQueue, &EngineHandle)) -> Result<StepReport> {
         let started = Instant::now();
-        // A time too long to be added to the clock never ends.
+        // A time that the clock cannot represent is no limit.
         let deadline = match budget {
             Budget::OnePass => None,
             Budget::Time(time) => started.checked_add(time - time / RETURN_SHARE),
@@ -220,12 +225,12 @@ impl Engine {
         let mut report = StepReport::default();
         loop {
             let time_left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // What arrives at the end of a call waits for the next one.
+            // Requests that arrive at the end of a call wait for the next one.
             if report.passes == 0 || time_left.is_none_or(|left| left > INTAKE_TIME) {
                 self.take_inbox(Intake::OnePass);
             }
             self.settle_late(deadline);
-            // A call that has done nothing yet begins a pass in any case, so that small budgets get on, too.
+            // The first pass of a call begins in any case, so that small budgets make progress.
             let latest = deadline.filter(|_| report.passes > 0 || !self.in_flight.is_empty());
             self.begin_passes(budget, latest)?;
             if self.in_flight.is_empty() && self.wait_for_late(deadline) {
@@ -248,7 +253,8 @@ impl Engine {
         Ok(report)
     }
 
-    /// Takes over what other threads asked for, and ends what has waited for too long: as much of it as `intake` says.
+    /// Takes in the requests and cancels of other threads, and ends requests that have waited for too long, as many as `intake`
+    /// allows.
     fn take_inbox(&mut self, intake: Intake) {
         let Engine { handle, scheduler, deadlines, outputs, ended, arrivals, cancels, unpins, .. } = self;
         handle.drain(intake, arrivals, cancels, unpins);
@@ -266,7 +272,7 @@ impl Engine {
         let mut postprocessor = Postprocessor::new(handle, outputs, ended);
         let mut end = |mut sequence: Sequence, finish: Finish| postprocessor.end(&mut sequence, finish);
         for Cancel { key, arrival } in cancels.drain(..) {
-            // One that was cancelled before any step saw it passes through, so that it ends like any other.
+            // A request that was cancelled before a step took it in passes through the scheduler, so that it ends like any other.
             arrival.into_iter().flat_map(Arrival::into_sequences).for_each(|sequence| scheduler.add(sequence));
             scheduler.cancel_request(key, &Finish::Cancelled, &mut end);
         }
@@ -280,7 +286,7 @@ impl Engine {
         }
     }
 
-    /// Lets the sequences go on, or end, whose masks were late.
+    /// Continues or ends the sequences whose masks were late.
     fn settle_late(&mut self, deadline: Option<Instant>) {
         let Engine { handle, scheduler, outputs, ended, .. } = self;
         let Some(late) = handle.late_masks().filter(|_| scheduler.has_late()) else { return };
@@ -290,7 +296,7 @@ impl Engine {
         scheduler.settle(|sequence, finish| postprocessor.end(sequence, finish));
     }
 
-    /// Waits for a late mask where nothing else is to be done. Answers `false` when there is none or the time is over.
+    /// Waits for a late mask while there is nothing else to do. Returns `false` when there is none or the time is over.
     fn wait_for_late(&mut self, deadline: Option<Instant>) -> bool {
         let Some(late) = self.handle.late_masks().filter(|_| self.scheduler.has_late()) else { return false };
         let now = Instant::now();
@@ -301,8 +307,8 @@ impl Engine {
         true
     }
 
-    /// Submits as many passes as the runner takes, while there is anything to do and each is likely to be submitted before
-    /// `latest`.
+    /// Schedules and submits as many passes as the runner accepts, while there is work and each is likely to be submitted
+    /// before `latest`.
     fn begin_passes(&mut self, budget: Budget, latest: Option<Instant>) -> Result<()> {
         while let Some(mut pass) = self.idle.pop() {
             let begun = Instant::now();
@@ -345,7 +351,7 @@ impl Engine {
         Ok(PassEnd::Reached)
     }
 
-    /// Adds a finished pass to the statistics, to `report`, and to what is known of the cost of a pass.
+    /// Adds a finished pass to the statistics, to `report`, and to the estimate of the cost of a pass.
     fn count_pass(&mut self, pass: &Pass, generated_tokens: u32, report: &mut StepReport) {
         report.passes += 1;
         report.prefill_tokens += pass.prompt_tokens as u32;
@@ -359,7 +365,7 @@ impl Engine {
         self.cost.observe(pass.tokens, took);
     }
 
-    /// Delivers new outputs, and lets other threads know where the engine stands.
+    /// Delivers new outputs, and publishes the state of the engine to other threads.
     fn publish(&mut self, deliver: &mut dyn FnMut(&mut OutputQueue, &EngineHandle)) {
         let Engine { handle, scheduler, outputs, stats, ended, .. } = self;
         deliver(outputs, handle);

@@ -1,7 +1,7 @@
-//! A request as the engine keeps it: options that were checked, a prompt, and what its completions share.
+//! What does the engine keep of a request? Options that were checked, a prompt, and what its completions share.
 //!
-//! A list that a caller may choose the length of exists once per request, however many completions it has, and once for all
-//! prompts that `generate` is called with.
+//! Invariant: a list whose length a caller chooses exists once per request, however many completions it has, and once for all
+//! prompts of a call of `generate` that share their options.
 
 use super::adjustments::Adjustments;
 use super::sampling_params::{Eos, Pinning, SamplingParams};
@@ -14,9 +14,9 @@ use crate::runner::ModelInfo;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Options that make sense for the model, and what follows from them.
+/// Options that are valid for the model, and what is derived from them.
 pub struct CheckedParams {
-    /// As the caller gave them.
+    /// The options as the caller gave them.
     pub params: SamplingParams,
     /// EOS unless ignored, and stop tokens. In ascending order, each once.
     pub ending_tokens: Vec<TokenId>,
@@ -32,13 +32,13 @@ pub struct Request {
     pub prompt: Vec<TokenId>,
     /// Its options.
     pub options: Arc<CheckedParams>,
-    /// What changes the logits of a completion's first token.
+    /// Penalties and logit biases of the first token of a completion.
     pub adjustments: Adjustments,
-    /// The beginning of the structure it asks for.
+    /// The beginning of the structure that it asks for, if any.
     pub matcher: Option<Arc<Opening>>,
     /// Tokens that a completion may reach, prompt included; more than the prompt has.
     pub limit: usize,
-    /// Seed of requests that bring none.
+    /// Seed of requests without one.
     pub engine_seed: u64,
     /// When it was added.
     pub added_at: Instant,
@@ -46,7 +46,7 @@ pub struct Request {
 
 /// A request that waits to be taken in by a step.
 pub struct Arrival {
-    /// Where it stands in line.
+    /// The key of its first completion.
     pub key: SequenceKey,
     /// The request.
     pub request: Arc<Request>,
@@ -60,7 +60,7 @@ impl Request {
         self.options.params.sequences()
     }
 
-    /// Bytes of what its caller chose the length of, by estimate: they are what taking it over and freeing it costs.
+    /// Estimated bytes of the lists whose length its caller chose: the cost of taking it in and freeing it grows with them.
     pub fn bytes(&self) -> usize {
         let CheckedParams { params, ending_tokens, biases, .. } = &*self.options;
         let strings: usize = params.stop_strings.iter().map(|text| size_of::<String>() + text.len()).sum();
@@ -70,7 +70,7 @@ impl Request {
 }
 
 impl Arrival {
-    /// The sequences that wait for it: all beams of a search, else the first completion, which the others follow.
+    /// The sequences that wait first: all beams of a search, or the first completion, which creates the others in turn.
     pub fn into_sequences(self) -> impl Iterator<Item = Sequence> {
         let Arrival { key, request, pinning } = self;
         let made = request.options.params.beams.map_or(1, |beams| beams.width);

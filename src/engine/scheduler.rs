@@ -1,19 +1,19 @@
-//! Decides which sequences run in the next pass, and for how many tokens.
+//! Which sequences run in the next pass, and for how many tokens?
 //!
-//! Policy: first every running sequence that brings one token, then running prompts, then waiting ones in order of their
+//! Policy: first every running sequence with one pending token, then running prompts, then waiting ones in order of their
 //! [`SequenceKey`], all cut to the token budget. When no block is free, the last running sequence in that order gives its
 //! blocks back and waits again. It keeps its key, so that within a priority no other sequence overtakes it.
 //!
-//! Nobody starves: the first running sequence is never preempted for another one, so it ends, and then the next one is
-//! first. Alone it has all blocks but those that are [pinned](super::pins), which leave enough. A waiting sequence is never
+//! No sequence starves: the first running sequence is never preempted for another one, so it ends, and then the next one is
+//! first. Alone it has all blocks except those that are [pinned](super::pins), which leave enough. A waiting sequence is never
 //! overtaken by one behind it, not even by one that would fit.
 //!
 //! The scheduler knows no tensor, device or model: it turns a queue into a [`Batch`].
-//! Invariants: a live sequence is in exactly one of `waiting` and `running`. What runs of a priority has arrived before
-//! what waits of it. A sequence in flight stays in `running` until a pass that it is in ends it.
+//! Invariants: a sequence that has not ended is in exactly one of `waiting` and `running`. Within a priority, the running sequences
+//! arrived before the waiting ones. A sequence in flight stays in `running` until one of its passes ends it.
 //!
-//! While a pass is in flight, the next one can be scheduled: a sequence whose token is not known yet brings it as
-//! [`FROM_PREVIOUS`]. Nobody is preempted then.
+//! While a pass is in flight, the next one can be scheduled: a token that is not known yet is written as [`FROM_PREVIOUS`]. No
+//! sequence is preempted then.
 //!
 //! Beams that wait for one another are paused, in `running` or, where they lost their blocks or never had any, in `waiting`.
 
@@ -28,21 +28,21 @@ use crate::error::{Result, room};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, Range};
 
-/// The sequences and the blocks they share out.
+/// All sequences, and the blocks that they share.
 pub struct Scheduler {
     limits: BatchLimits,
     waiting: BTreeMap<SequenceKey, Sequence>,
-    /// Completions that are made when the one before them in `waiting` runs, or in `leaving` ends.
+    /// Completions that are created when the one before them in `waiting` runs, or in `leaving` ends.
     unmade: usize,
-    /// Waiting completions whose request has ended, and how. A request may have a thousand, so a pass ends a few of them.
+    /// Waiting completions whose request has ended, and how. A request may have a thousand, so each pass ends a few of them.
     leaving: VecDeque<(Sequence, Finish)>,
     /// In the order of their keys.
     running: Vec<Sequence>,
     pool: BlockManager,
     pins: Pins,
-    /// Of the requests with beams, by their ids.
+    /// The searches of the requests with beams, by request id.
     searches: BTreeMap<u64, BeamSearch>,
-    /// What the next pass has to copy.
+    /// Blocks that the next pass copies.
     copies: Vec<BlockCopy>,
     preemptions: u64,
     cached_tokens: u64,
@@ -54,13 +54,13 @@ pub struct Pass {
     rows: Vec<Row>,
     /// New tokens of all rows.
     pub tokens: usize,
-    /// Of these, tokens of prompts.
+    /// Tokens of prompts among `tokens`.
     pub prompt_tokens: usize,
     /// Hidden states that it returns.
     pooled_rows: usize,
 }
 
-/// What a pass being formed has still room for.
+/// What still fits into the pass being formed.
 struct Room {
     tokens: usize,
     /// Samples beyond the one that each running sequence may need.
@@ -68,12 +68,12 @@ struct Room {
     pooled_rows: usize,
 }
 
-/// A sequence's part of a pass.
+/// The part of one sequence in a pass.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     key: SequenceKey,
     tokens: usize,
-    /// Samples that score tokens of its prompt.
+    /// Samples that only score tokens of its prompt.
     scored: usize,
     output: RowOutput,
 }
@@ -105,22 +105,22 @@ pub enum Event<'a> {
 }
 
 impl Pass {
-    /// An empty pass that grows to `limits` without allocating.
+    /// An empty pass with memory for `limits`.
     pub fn with_limits(limits: &BatchLimits) -> Result<Pass> {
         Ok(Pass { rows: room(limits.rows, "a pass", "max_num_seqs")?, ..Pass::default() })
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Sequences in it.
+    /// Number of sequences in it.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// Forgets all rows and keeps the memory.
+    /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();
         (self.tokens, self.prompt_tokens, self.pooled_rows) = (0, 0, 0);
@@ -160,7 +160,7 @@ impl Scheduler {
         self.pool.total_blocks() - self.pool.free_blocks()
     }
 
-    /// Sequences that had to give their blocks back so far.
+    /// Preemptions so far.
     pub fn preemptions(&self) -> u64 {
         self.preemptions
     }
@@ -175,7 +175,7 @@ impl Scheduler {
         self.pool.counts()
     }
 
-    /// Forgets all prefixes that no sequence and no pin holds.
+    /// Removes from the cache all prefixes that no sequence and no pin holds.
     pub fn reset_prefix_cache(&mut self) {
         self.pool.reset();
     }
@@ -198,12 +198,12 @@ impl Scheduler {
         if let Ok(index) = self.running.binary_search_by_key(&key, |sequence| sequence.key) {
             return Some(&self.running[index]).filter(|sequence| sequence.status == SequenceStatus::Running);
         }
-        // One that nobody has made yet is as far as the one before it, which has not run.
+        // A completion that does not exist yet has the tokens of the one before it, which has not run.
         let (_, before) = self.waiting.range(key.completion(0)..key).next_back()?;
         Some(before).filter(|before| before.unmade as usize >= key.index() - before.key.index())
     }
 
-    /// The pool of blocks, for prefixes that come and go without a sequence.
+    /// The pool of blocks, for prefixes that are saved and restored without a sequence.
     pub fn pool(&mut self) -> &mut BlockManager {
         &mut self.pool
     }
@@ -216,7 +216,7 @@ impl Scheduler {
         Some(&mut self.running[index])
     }
 
-    /// Lets a sequence wait for its turn.
+    /// Adds a sequence to those that wait.
     pub fn add(&mut self, sequence: Sequence) {
         if let Some(search) = sequence.beam_search() {
             self.searches.insert(sequence.id(), search);
@@ -289,7 +289,7 @@ impl Scheduler {
         for sequence in &mut self.running {
             schedule_chunk(sequence, &mut room);
         }
-        // Whoever is let in now would be the next to give its blocks back.
+        // A sequence started now would be the next one to be preempted.
         if self.preemptions == preemptions_before {
             self.start_waiting(&mut room);
         }
@@ -297,8 +297,8 @@ impl Scheduler {
         self.fill(pass, batch);
     }
 
-    /// Whether blocks are lacking while passes are in flight: these may free some, and no sequence in them can give its own
-    /// back.
+    /// Whether blocks are lacking while passes are in flight: collecting them may free some, and no sequence in them can be
+    /// preempted.
     fn must_collect_first(&self) -> bool {
         let block_size = self.limits.block_size;
         let lacks = |sequence: &&Sequence| {
@@ -308,7 +308,7 @@ impl Scheduler {
             && self.running.iter().filter(lacks).count() > self.pool.free_blocks()
     }
 
-    /// Schedules the running sequences that bring one token, and finds them the blocks they need.
+    /// Schedules the running sequences that have one pending token, and allocates the blocks that they need.
     fn schedule_decoding(&mut self, room: &mut Room) {
         let mut index = 0;
         while index < self.running.len() && room.tokens > 0 {
@@ -319,8 +319,8 @@ impl Scheduler {
         }
     }
 
-    /// Makes sure that a running sequence has a block for its newest token. Answers `false` when it had to give its own
-    /// blocks back, as the last in order.
+    /// Ensures that a running sequence has a block for its newest token. Returns `false` when it was preempted itself, as the
+    /// last in order.
     fn make_room(&mut self, index: usize) -> bool {
         while self.running[index].table.capacity(self.limits.block_size) < self.running[index].expected_tokens() {
             if let Some(block) = self.pool.take() {
@@ -338,8 +338,8 @@ impl Scheduler {
         true
     }
 
-    /// Lets waiting sequences run, in order, while there are rows, tokens and blocks. Completions whose prompt another one
-    /// is computing are passed over until they can share it.
+    /// Starts waiting sequences, in order, while there are rows, tokens and blocks. Skips completions whose prompt is being
+    /// computed by another completion, until they can share it.
     fn start_waiting(&mut self, room: &mut Room) {
         let block_size = self.limits.block_size;
         let mut from = Bound::Unbounded;
@@ -356,17 +356,17 @@ impl Scheduler {
                 continue;
             }
             let held = sibling.map_or(&[][..], |sibling| sibling.prompt_blocks(block_size));
-            // Beams find their rows when they begin, or the first of them would be computed again.
+            // A search starts only with rows for all its beams, or its first beam would have to be computed again.
             if rows > 0 && rows + first.rows() > self.limits.rows {
                 return;
             }
-            // One block for each that runs, or the newcomer would soon have to give its blocks back.
+            // One block per running sequence stays free, or the new one would soon be preempted.
             let spare = self.running.iter().filter(|sequence| sequence.status != SequenceStatus::Paused).count();
             let Some(cached) = first.try_start(&mut self.pool, held, spare) else { return };
             let mut sequence = self.waiting.remove(&key).expect("it was found there");
             self.cached_tokens += cached as u64;
             if let Some(next) = sequence.next_completion() {
-                // One of those that nobody had made is made.
+                // One of the completions that did not exist exists now.
                 self.unmade -= 1;
                 self.waiting.insert(next.key, next);
             }
@@ -381,8 +381,8 @@ impl Scheduler {
     /// Writes what was scheduled to `pass` and `batch`.
     fn fill(&mut self, pass: &mut Pass, batch: &mut Batch) {
         let block_size = self.limits.block_size;
-        // A table as wide as the longest row of this batch: that of the longest sequence would have to be zeroed for
-        // each row in each pass, which costs more than all the rest.
+        // A table as wide as the longest row of this batch: a table for the longest possible sequence would be zeroed for each
+        // row in each pass, which costs more than everything else.
         let longest = self
             .running
             .iter()
@@ -513,7 +513,7 @@ fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
         room.samples -= tokens.saturating_sub(1);
     }
     if sequence.pooled_rows_of(tokens) > room.pooled_rows {
-        // Either every token asks for one, or the last alone, and there is no room at all.
+        // Either every token needs one, or only the last token does and there is no room at all.
         tokens = room.pooled_rows;
     }
     room.tokens -= tokens;
@@ -521,8 +521,8 @@ fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
     sequence.scheduled = tokens;
 }
 
-/// Adds a sample for each token that the row which was added last brings and whose successor in the prompt is to be scored;
-/// answers how many. `positions` are those of the row's tokens.
+/// Adds a sample for each token of the last row whose successor in the prompt is to be scored; returns how many. `positions`
+/// are the positions of the tokens of the row.
 fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batch) -> usize {
     if sequence.unscored_prompt_tokens() == 0 {
         return 0;
@@ -538,7 +538,7 @@ fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batc
     batch.samples() - before
 }
 
-/// Adds a sample for the row that was added last.
+/// Adds a sample for the last token of the last row.
 fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
     let mut sampling = sequence.sampling(&mut batch.adjustments);
     if let Some(mask) = sequence.mask() {

@@ -1,4 +1,6 @@
-//! One completion of a request on the host: its tokens, its blocks, and what becomes of a token that was sampled for it.
+//! What is one completion of a request on the host? Its tokens, its blocks, and what happens to a token that was sampled for it.
+//!
+//! Invariant: a sequence that has not run has no memory whose size the request chooses.
 
 use super::block_manager::BlockManager;
 use super::output::{Finish, Output};
@@ -15,7 +17,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that its vector doubles, which
+/// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that, its vector doubles, which
 /// happens too rarely to matter.
 const RESERVED_COMPLETION: usize = 4096;
 
@@ -39,12 +41,12 @@ impl SequenceKey {
         SequenceKey { index, ..self }
     }
 
-    /// The request.
+    /// The id of the request.
     pub fn id(self) -> u64 {
         self.id
     }
 
-    /// Which of its completions, or the slot of its beam.
+    /// The index of the completion, or the slot of the beam.
     pub fn index(self) -> usize {
         self.index as usize
     }
@@ -63,18 +65,18 @@ pub enum SequenceStatus {
     Finished,
 }
 
-/// Whether the blocks of its prompt are to stay after it.
+/// Whether the blocks of a prompt stay when its sequence has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// No, or not any more.
+    /// They do not, or not any more.
     Unwanted,
-    /// As soon as they are computed.
+    /// They are pinned as soon as they are computed.
     Wanted,
-    /// They do.
+    /// They are pinned.
     Made,
 }
 
-/// One request from its arrival to its last token.
+/// One completion or beam of a request, from its arrival to its last token.
 ///
 /// Invariants: `table.computed() + in_flight + scheduled <= tokens.len() + awaited <= limit`; while it runs, `table` has room
 /// for what is in flight.
@@ -89,32 +91,32 @@ pub struct Sequence {
     pub in_flight: usize,
     /// Tokens after these that the pass being formed will compute.
     pub scheduled: usize,
-    /// Tokens after the known ones that passes in flight will bring.
+    /// Tokens after the known ones that passes in flight sample.
     pub awaited: usize,
-    /// Which of the tokens sampled by the last of these passes is its own.
+    /// Index of its token among those that the last of these passes samples.
     pub sample: u32,
     /// Completions of its request after this one that do not exist yet: each is created when the one before it runs.
     pub unmade: u32,
     /// Whether it continues.
     pub status: SequenceStatus,
-    /// Whether the blocks of its prompt stay. The first completion of a request speaks for all.
+    /// Whether the blocks of its prompt stay. Set on the first completion of a request.
     pub pin: Pin,
     request: Arc<Request>,
-    /// Where it stands in the structure that the request asks for, if it asks for one.
+    /// The state of the structure that the request asks for, if any.
     matcher: Option<Box<Follower>>,
     sampler: SamplerState,
     detokenizer: Detokenizer,
-    /// Tokens of the prompt that came from the prefix cache when it first ran; `None` before that.
+    /// Tokens of the prompt that were cached when it first ran; `None` before that.
     cached_tokens: Option<usize>,
     completion_tokens: usize,
-    /// Sum of the hidden states that came back for it. `[hidden]`, or empty before the first
+    /// Sum of its hidden states. `[hidden]`, or empty before the first
     pooled: Vec<f64>,
     started_at: Option<Instant>,
     last_token_at: Option<Instant>,
     time_to_first_token_us: u64,
 }
 
-/// What has passed until a token came.
+/// The time until a token came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interval {
     /// The first token of a completion.
@@ -124,13 +126,12 @@ pub enum Interval {
         /// From adding the request to this token.
         whole: Duration,
     },
-    /// From the token before to a later one.
+    /// From the token before to this one.
     Between(Duration),
 }
 
 impl Sequence {
-    /// A completion of a request, or a beam, that waits. It has no memory of its own whose size the request chooses until it
-    /// begins to run.
+    /// A completion of a request, or a beam, that has not run.
     pub fn new(key: SequenceKey, request: Arc<Request>, pinning: Pinning) -> Sequence {
         let params = &request.options.params;
         debug_assert!(!request.prompt.is_empty() && request.prompt.len() < request.limit);
@@ -143,7 +144,7 @@ impl Sequence {
             awaited: 0,
             sample: 0,
             unmade: if params.beams.is_some() { 0 } else { params.completions - 1 - key.index },
-            // Other beams take over from the first one.
+            // The other beams are forked from the first one.
             status: if key.index > 0 && params.beams.is_some() {
                 SequenceStatus::Paused
             } else {
@@ -166,7 +167,7 @@ impl Sequence {
         }
     }
 
-    /// Takes what it needs of its request to run. Does nothing the second time.
+    /// Copies from its request what it needs to run. Does nothing the second time.
     fn begin(&mut self) {
         if !self.tokens.is_empty() {
             return;
@@ -178,7 +179,7 @@ impl Sequence {
         self.matcher = request.matcher.clone().map(|opening| Box::new(Follower::new(opening)));
     }
 
-    /// The next completion of its request, which nobody has made yet.
+    /// Creates the next completion of its request; `None` if it exists or there is none.
     pub fn next_completion(&mut self) -> Option<Sequence> {
         let next = self.key.completion(self.key.index + 1);
         (std::mem::take(&mut self.unmade) > 0).then(|| Sequence::new(next, self.request.clone(), Pinning::Evictable))
@@ -199,12 +200,12 @@ impl Sequence {
         if self.tokens.is_empty() { &self.request.prompt } else { &self.tokens }
     }
 
-    /// The request.
+    /// The id of the request.
     pub fn id(&self) -> u64 {
         self.key.id
     }
 
-    /// Where its prefix begins.
+    /// Separates prefixes that must not be shared.
     pub fn cache_salt(&self) -> u64 {
         self.params().cache_salt
     }
@@ -214,30 +215,30 @@ impl Sequence {
         self.request.prompt.len()
     }
 
-    /// When it has to run by; `None` when it may wait for ever. The first completion of a request speaks for all.
+    /// When it has to run by; `None` if it may wait for ever. Only the first completion of a request has a deadline.
     pub fn deadline(&self) -> Option<Instant> {
         // A time too long to be added to the clock never comes.
         self.params().max_wait.filter(|_| self.key.index == 0).and_then(|max| self.request.added_at.checked_add(max))
     }
 
-    /// Its full blocks of computed prompt: what other completions of the prompt can share.
+    /// The full blocks of its prompt that are computed: other completions of the prompt can share them.
     pub fn prompt_blocks(&self, block_size: usize) -> &[BlockId] {
         &self.table.blocks()[..self.table.computed().min(self.prompt_tokens()) / block_size]
     }
 
-    /// Whether its prompt is computed and its blocks are to stay from now on.
+    /// Whether its prompt is computed and is to be pinned now.
     pub fn is_to_be_pinned(&self) -> bool {
         self.pin == Pin::Wanted
             && self.status == SequenceStatus::Running
             && self.table.computed() >= self.prompt_tokens()
     }
 
-    /// Whether these are all that there will be to share, given that the last token of a prompt is always computed.
+    /// Whether [`prompt_blocks`](Self::prompt_blocks) are complete, given that the last token of a prompt is always computed.
     pub fn prompt_is_shareable(&self, block_size: usize) -> bool {
         self.prompt_blocks(block_size).len() >= (self.prompt_tokens() - 1) / block_size
     }
 
-    /// Whether it has run before, or runs.
+    /// Whether it runs or has run before.
     pub fn has_run(&self) -> bool {
         self.cached_tokens.is_some()
     }
@@ -252,10 +253,10 @@ impl Sequence {
         self.table.computed() + self.in_flight + self.scheduled
     }
 
-    /// Known and awaited tokens that no pass has been given yet; none when a pass in flight is sure to end it, or has to say
-    /// first which tokens its structure leaves.
+    /// Known and awaited tokens that are in no pass yet. 0 if a pass in flight certainly ends it, or must be collected before
+    /// its next token can be sampled.
     pub fn pending_tokens(&self) -> usize {
-        // A beam does not know yet which tokens it has, and whether it goes on; nor a structure which tokens it leaves.
+        // Before a pass is collected, neither the tokens of a beam are known nor those that a structure allows.
         let must_wait =
             self.matcher.is_some() || self.params().beams.is_some() || self.expected_tokens() >= self.request.limit;
         match self.status != SequenceStatus::Running || self.is_late() || (self.awaited > 0 && must_wait) {
@@ -264,7 +265,7 @@ impl Sequence {
         }
     }
 
-    /// Hidden states that it asks for when the next `tokens` after those in flight are computed.
+    /// Hidden states that it pools from the next `tokens` after those in flight.
     pub fn pooled_rows_of(&self, tokens: usize) -> usize {
         match self.params().pooling {
             Pooling::None => 0,
@@ -280,7 +281,7 @@ impl Sequence {
         self.params().pooling != Pooling::None
     }
 
-    /// Takes in hidden states, token after token. `[states, hidden]`
+    /// Adds hidden states. `[states, hidden]`
     pub fn pool(&mut self, states: &[f32], hidden: usize) {
         self.pooled.resize(hidden, 0.0);
         for state in states.chunks_exact(hidden) {
@@ -288,7 +289,7 @@ impl Sequence {
         }
     }
 
-    /// Whether all is there that it asked for.
+    /// Whether it has all the hidden states that it pools.
     pub fn pooling_is_done(&self) -> bool {
         self.is_pooled() && self.table.computed() == self.prompt_tokens()
     }
@@ -320,7 +321,7 @@ impl Sequence {
         Some(newly_cached)
     }
 
-    /// Gives all blocks back; what was generated stays and is computed again when the sequence next runs.
+    /// Releases all blocks. What was generated stays, and is computed again when the sequence next runs.
     pub fn preempt(&mut self, pool: &mut BlockManager) {
         debug_assert_eq!((self.in_flight, self.awaited), (0, 0), "a pass in flight still uses the blocks");
         self.table.release(pool);
@@ -333,16 +334,16 @@ impl Sequence {
         self.table.advance(tokens, &self.tokens, pool);
     }
 
-    /// Tokens that its next token may not be, because it would end too early.
+    /// Tokens that must not be next, because they would end it before `min_tokens`.
     pub fn banned_tokens(&self) -> &[TokenId] {
         match self.completion_tokens + self.awaited < self.params().min_tokens as usize {
-            // A search passes over them.
+            // A beam search skips them itself.
             true if self.params().beams.is_none() => self.ending_tokens(),
             _ => &[],
         }
     }
 
-    /// The tokens that its next one may be, where its structure says so: a bit each.
+    /// One bit per token, set if its structure allows the token next; `None` without a structure. `[vocab / 32, rounded up]`
     pub fn mask(&self) -> Option<&[u32]> {
         self.matcher.as_ref().map(|matcher| matcher.mask())
     }
@@ -352,7 +353,7 @@ impl Sequence {
         self.sampler.unscored_prompt_tokens()
     }
 
-    /// How the token at `position` of its prompt is scored after those before it; `None` where that is not asked for, or known.
+    /// How the token at `position` of its prompt is scored; `None` where its log-probability is not asked for or known.
     pub fn scoring(&self, position: usize) -> Option<Sampling> {
         self.sampler.scoring(&self.request, position)
     }
@@ -377,7 +378,7 @@ impl Sequence {
         self.sampler.score_prompt(&self.request.options, sampled, sample);
     }
 
-    /// Notes when a token came, and tells what has passed since the one before or, before the first, since it was added.
+    /// Records when a token came; returns the time since the token before or, for the first one, since it was added.
     pub fn note_token(&mut self, now: Instant) -> Interval {
         match self.last_token_at.replace(now) {
             Some(before) => Interval::Between(now.duration_since(before)),
@@ -407,24 +408,24 @@ impl Sequence {
         }
         match if stops { Some(Err(Finish::Stop)) } else { self.follow() } {
             Some(Err(finish)) => self.end(finish, tokenizer, output),
-            // A late structure may end it without another token.
+            // A late structure may end it later, without another token.
             Some(Ok(())) | None => self.describe(output),
         }
     }
 
-    /// Whether it waits for its structure to take in its newest token.
+    /// Whether it waits until its structure has taken in its newest token.
     pub fn is_late(&self) -> bool {
         self.matcher.as_ref().is_some_and(|matcher| matcher.is_late())
     }
 
-    /// Finds out whether it goes on, and with which tokens its structure leaves, or how it ends. `None` while it
-    /// [is late](Self::is_late): then this is to be called again before it is in a pass.
+    /// Advances its structure by the newest token. Returns how the sequence ends if it does, and `None` while it
+    /// [is late](Self::is_late): then the caller calls this again before the sequence is in a pass.
     pub fn follow(&mut self) -> Option<Result<(), Finish>> {
         let is_full = self.tokens.len() >= self.request.limit;
         let Some(mut matcher) = self.matcher.take() else {
             return Some(if is_full { Err(Finish::Length) } else { Ok(()) });
         };
-        // Before `min_tokens` the sampler is told of the tokens that may not end it, and none is left where all of them are.
+        // Before `min_tokens` the sampler bans the ending tokens, so the structure must not offer them as the only choice.
         let ending = if self.banned_tokens().is_empty() { self.ending_tokens() } else { &[] };
         let wanted = if is_full { Wanted::Standing } else { Wanted::Mask };
         let standing = matcher.advance(self.completion(), wanted, ending);
@@ -450,13 +451,13 @@ impl Sequence {
         self.end(Finish::Stop, None, output);
     }
 
-    /// Ends it, and writes the rest of its text to `output`. Its blocks stay held.
+    /// Ends it, and writes the rest of its text to `output`. Does not release its blocks.
     pub fn end(&mut self, finish: Finish, tokenizer: Option<&Tokenizer>, output: &mut Output) {
         let rule = self.stop_rule();
         let stops = tokenizer.is_some_and(|tokenizer| self.detokenizer.finish(tokenizer, rule, &mut output.text));
         self.describe(output);
         output.finish = match finish {
-            // The rest of the text, a character that was never completed, may be what a stop string lacked.
+            // The rest of the text, an incomplete character, may complete a stop string.
             Finish::Length if stops => Some(Finish::Stop),
             finish => Some(finish),
         };

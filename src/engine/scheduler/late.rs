@@ -1,5 +1,5 @@
-//! Sequences whose structure has not taken their newest token in yet: they stay in `running` with their blocks, and no pass
-//! brings them anything.
+//! Sequences whose structure has not taken in their newest token yet: they stay in `running` with their blocks, and no pass
+//! has a row for them.
 
 use super::{Scheduler, Sequence, SequenceStatus};
 use crate::engine::output::Finish;
@@ -10,7 +10,7 @@ impl Scheduler {
         self.running.iter().any(Sequence::is_late)
     }
 
-    /// Lets those go on whose structure is done, and tells `end` which end by that. Those are removed.
+    /// Continues the sequences whose structures are done, calls `end` for those that end, and removes these.
     pub fn settle(&mut self, mut end: impl FnMut(&mut Sequence, Finish)) {
         for sequence in self.running.iter_mut().filter(|sequence| sequence.is_late()) {
             if let Some(Err(finish)) = sequence.follow() {
