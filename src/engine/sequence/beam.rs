@@ -54,13 +54,13 @@ impl Sequence {
         }
     }
 
-    /// Goes on with a token.
+    /// Continues with `token`.
     pub fn go_on(&mut self, token: TokenId) {
         self.tokens.push(token);
         self.status = SequenceStatus::Running;
     }
 
-    /// Ends it with an answer of its request, all at once.
+    /// Ends it with an answer of the search, and writes all tokens and text of the answer to `output`.
     pub fn end_with_answer(
         &mut self,
         answer: &Answer,
