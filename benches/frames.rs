@@ -88,13 +88,13 @@ fn add(engine: &mut Engine, requests: usize, prompt: usize) {
         let tokens: Vec<TokenId> =
             (0..prompt).map(|i| 3 + ((i * 7919 + request * 104_729) % 2000) as TokenId).collect();
         let params = SamplingParams { max_tokens, eos: Eos::Ignored, ..SamplingParams::default() };
-        engine.front().add_request(Prompt::Tokens(&tokens), params).unwrap();
+        engine.handle().add_request(Prompt::Tokens(&tokens), params).unwrap();
     }
 }
 
 /// Replaces requests that have ended.
 fn keep_busy(engine: &mut Engine) {
-    let stats = engine.front().stats();
+    let stats = engine.handle().stats();
     let running = (stats.running + stats.waiting) as usize;
     add(engine, DECODING.saturating_sub(running), 64);
 }

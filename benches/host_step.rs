@@ -79,7 +79,7 @@ fn main() {
         for request in 0..rows as u32 {
             let prompt: Vec<TokenId> = (0..PROMPT as u32).map(|i| 1 + (request * 31 + i * 7) % 999).collect();
             let params = SamplingParams { eos: Eos::Ignored, temperature: 0.6, ..SamplingParams::default() };
-            engine.front().add_request(Prompt::Tokens(&prompt), params).expect("a good request");
+            engine.handle().add_request(Prompt::Tokens(&prompt), params).expect("a good request");
         }
         while engine.step(Budget::OnePass).expect("it steps").prefill_tokens > 0 {
             while engine.next_output().is_some() {}

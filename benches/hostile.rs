@@ -12,7 +12,7 @@ use nanovllm::engine::options::EngineOptions;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::structure::Structure;
 use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens};
-use nanovllm::engine::{Budget, Engine, Front, Prompt};
+use nanovllm::engine::{Budget, Engine, EngineHandle, Prompt};
 use nanovllm::limits;
 use nanovllm::runner::Device;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What a thread does again and again, with the number of its round.
-type Work = fn(&Front, u64);
+type Work = fn(&EngineHandle, u64);
 
 const BUDGET: Duration = Duration::from_millis(4);
 
@@ -42,16 +42,16 @@ fn main() {
     let (quiet, _) = steps(&mut engine, Duration::from_secs(2));
     report("nobody else", quiet);
 
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let (over, counts) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 4]);
     thread::scope(|scope| {
         let threads: [(&str, Work); 4] =
             [("adds", add_burst), ("cancels", cancel_all), ("structures", compile), ("texts", read_texts)];
         for ((_, work), count) in threads.into_iter().zip(&counts) {
-            let (front, over) = (&front, &over);
+            let (handle, over) = (&handle, &over);
             scope.spawn(move || {
                 while !over.load(Relaxed) {
-                    work(front, count.fetch_add(1, Relaxed));
+                    work(handle, count.fetch_add(1, Relaxed));
                 }
             });
         }
@@ -69,8 +69,8 @@ fn main() {
 fn steps(engine: &mut Engine, time: Duration) -> (Vec<Duration>, usize) {
     let (begun, mut times, mut tokens) = (Instant::now(), Vec::new(), 0);
     while begun.elapsed() < time {
-        if engine.front().stats().running < 4 {
-            add_plain(engine.front());
+        if engine.handle().stats().running < 4 {
+            add_plain(engine.handle());
         }
         let step = Instant::now();
         engine.step(Budget::Time(BUDGET)).unwrap();
@@ -97,19 +97,19 @@ fn report(name: &str, mut times: Vec<Duration>) {
 }
 
 /// A request of the highest priority, so that there is always something to compute.
-fn add_plain(front: &Front) {
+fn add_plain(handle: &EngineHandle) {
     let params = SamplingParams { priority: 9, max_tokens: Some(200), eos: Eos::Ignored, ..SamplingParams::default() };
     // A full queue is one of the things that may be.
-    let _ = front.add_request(Prompt::Tokens(&[5, 6, 7]), params);
+    let _ = handle.add_request(Prompt::Tokens(&[5, 6, 7]), params);
 }
 
 /// Ten thousand small requests, then a few with every list at its limit.
-fn add_burst(front: &Front, round: u64) {
-    let info = front.model_info();
+fn add_burst(handle: &EngineHandle, round: u64) {
+    let info = handle.model_info();
     let vocab = info.vocab_size;
     for _ in 0..10_000 {
         let params = SamplingParams { max_tokens: Some(20), ..SamplingParams::default() };
-        let _ = front.add_request(Prompt::Tokens(&[3, 4]), params);
+        let _ = handle.add_request(Prompt::Tokens(&[3, 4]), params);
     }
     let prompt: Vec<TokenId> = (0..info.limits.model_len - 8).map(|i| (i * 7 % vocab) as TokenId).collect();
     for greatest in 0..4 {
@@ -128,22 +128,22 @@ fn add_burst(front: &Front, round: u64) {
             max_wait: Some(Duration::from_millis(round % 50)).filter(|wait| !wait.is_zero()),
             ..SamplingParams::default()
         };
-        let _ = front.add_request(Prompt::Tokens(&prompt), params);
+        let _ = handle.add_request(Prompt::Tokens(&prompt), params);
     }
     thread::sleep(Duration::from_millis(30));
 }
 
 /// Cancels all ids that there may be, the newest first.
-fn cancel_all(front: &Front, _: u64) {
-    let probe = front.add_request(Prompt::Tokens(&[3]), SamplingParams::default());
+fn cancel_all(handle: &EngineHandle, _: u64) {
+    let probe = handle.add_request(Prompt::Tokens(&[3]), SamplingParams::default());
     for id in (1..=probe.unwrap_or(1)).rev().take(20_000) {
-        let _ = front.cancel(id);
+        let _ = handle.cancel(id);
     }
     thread::sleep(Duration::from_millis(50));
 }
 
 /// Structures that take long to compile, or to follow.
-fn compile(front: &Front, round: u64) {
+fn compile(handle: &EngineHandle, round: u64) {
     let structure = match round % 8 {
         0 => Structure::JsonSchema(format!(r#"{{"type":"integer","multipleOf":{}}}"#, 1_000_003 + round)),
         1 => {
@@ -179,20 +179,20 @@ fn compile(front: &Front, round: u64) {
         structure: Some(Arc::new(structure)),
         ..SamplingParams::default()
     };
-    let _ = front.add_request(Prompt::Tokens(&[5, 6]), params);
+    let _ = handle.add_request(Prompt::Tokens(&[5, 6]), params);
 }
 
 /// Long texts and conversations.
-fn read_texts(front: &Front, round: u64) {
-    let Ok(tokenizer) = front.tokenizer() else { return };
+fn read_texts(handle: &EngineHandle, round: u64) {
+    let Ok(tokenizer) = handle.tokenizer() else { return };
     let text = "The quick brown fox jumps over the lazy dog. ".repeat(2000 + (round % 3000) as usize);
     let _ = tokenizer.encode(&text, Encoding { added: AddedTokens::Add, spelled: SpelledTokens::Parse });
-    let _ = front.add_request(Prompt::Text(&text), SamplingParams::default());
+    let _ = handle.add_request(Prompt::Text(&text), SamplingParams::default());
     let messages = format!(
         "[{}]",
         vec![r#"{"role":"user","content":"hello"},{"role":"assistant","content":"there"}"#; 500].join(",")
     );
-    if let Ok(template) = front.chat_template() {
+    if let Ok(template) = handle.chat_template() {
         let _ = template.render(&messages, "{}");
     }
 }

@@ -64,7 +64,7 @@ fn poll(engine: &mut Engine, answers: &mut Answers) {
 
 fn run_to_end(engine: &mut Engine, budget: Budget, answers: &mut Answers) {
     let mut steps = 0;
-    while !engine.front().is_finished() {
+    while !engine.handle().is_finished() {
         engine.step(budget).unwrap();
         poll(engine, answers);
         steps += 1;
@@ -101,12 +101,12 @@ fn answers_are_those_of_a_search_over_whole_texts() {
                     let params = SamplingParams { beams, stop_tokens, min_tokens, ..params(width, 12) };
                     let name = format!("{params:?}");
                     let mut engine = open(shape, PrefixCache::On);
-                    let id = engine.front().add_request(Prompt::Tokens(&prompt(7)), params.clone()).unwrap();
+                    let id = engine.handle().add_request(Prompt::Tokens(&prompt(7)), params.clone()).unwrap();
                     let mut answers = Answers::new();
                     run_to_end(&mut engine, Budget::OnePass, &mut answers);
                     check(&name, &answers[&id], &prompt(7), &params, &shape);
-                    assert_eq!(engine.front().stats().kv_blocks_used, 0, "{name}");
-                    assert_eq!(engine.front().stats().preemptions, 0, "{name}");
+                    assert_eq!(engine.handle().stats().kv_blocks_used, 0, "{name}");
+                    assert_eq!(engine.handle().stats().preemptions, 0, "{name}");
                     let best = answers[&id][0].as_ref().unwrap();
                     stopped += usize::from(matches!(best.finish, Some(Finish::Stop)));
                 }
@@ -122,19 +122,19 @@ fn beams_share_full_blocks_and_copy_the_last_one() {
     for cache in [PrefixCache::On, PrefixCache::Off] {
         let mut engine = open(shape, cache);
         let params = SamplingParams { eos: Eos::Ignored, ..params(4, 20) };
-        engine.front().add_request(Prompt::Tokens(&prompt(41)), params).unwrap();
+        engine.handle().add_request(Prompt::Tokens(&prompt(41)), params).unwrap();
         let mut peak = 0;
         let mut computed = Vec::new();
-        while !engine.front().is_finished() {
+        while !engine.handle().is_finished() {
             let report = engine.step(Budget::OnePass).unwrap();
             computed.push(report.prefill_tokens);
-            peak = peak.max(engine.front().stats().kv_blocks_used);
+            peak = peak.max(engine.handle().stats().kv_blocks_used);
             while engine.next_output().is_some() {}
         }
         assert_eq!(computed.iter().sum::<u32>(), 41, "{cache:?}: the prompt is computed once");
         // Ten full blocks of the prompt, and 20 more tokens in 5 blocks for each beam at most.
         assert!(peak <= 10 + 4 * 5, "{cache:?}: {peak} blocks");
-        let stats = engine.front().stats();
+        let stats = engine.handle().stats();
         assert_eq!((stats.generated_tokens, stats.kv_blocks_used), (1 + 4 * 19, 0), "{cache:?}");
     }
 }
@@ -144,7 +144,7 @@ fn fewer_answers_than_beams_may_be_asked_for_and_the_prompt_be_scored() {
     let shape = shape(8, 256);
     let mut engine = open(shape, PrefixCache::On);
     let params = SamplingParams { completions: 2, num_prompt_logprobs: 3, tag: 9, ..params(5, 6) };
-    let id = engine.front().add_request(Prompt::Tokens(&prompt(9)), params.clone()).unwrap();
+    let id = engine.handle().add_request(Prompt::Tokens(&prompt(9)), params.clone()).unwrap();
     let mut answers = Answers::new();
     run_to_end(&mut engine, Budget::OnePass, &mut answers);
     check("two of five", &answers[&id], &prompt(9), &params, &shape);
@@ -161,17 +161,17 @@ fn a_cancelled_search_ends_all_of_its_beams_and_each_answer_once() {
         for steps in [0, 1, 2, 5] {
             let shape = Shape { depth, stages: 2, ..shape(3, 64) };
             let mut engine = open(shape, PrefixCache::Off);
-            let front = engine.front().clone();
-            let other = front.add_request(Prompt::Tokens(&[9; 5]), SamplingParams { ..greedy(20) }).unwrap();
+            let handle = engine.handle().clone();
+            let other = handle.add_request(Prompt::Tokens(&[9; 5]), SamplingParams { ..greedy(20) }).unwrap();
             let params = SamplingParams { completions: 2, eos: Eos::Ignored, ..params(4, 30) };
-            let id = front.add_request(Prompt::Tokens(&prompt(9)), params).unwrap();
+            let id = handle.add_request(Prompt::Tokens(&prompt(9)), params).unwrap();
             let mut answers = Answers::new();
             for _ in 0..steps {
                 engine.step(Budget::Time(Duration::ZERO)).unwrap();
             }
-            front.cancel(id).unwrap();
-            assert!(matches!(front.cancel(id), Err(Error::UnknownRequest { .. })));
-            while !front.is_finished() {
+            handle.cancel(id).unwrap();
+            assert!(matches!(handle.cancel(id), Err(Error::UnknownRequest { .. })));
+            while !handle.is_finished() {
                 engine.step(Budget::OnePass).unwrap();
                 while let Some(output) = engine.next_output() {
                     if output.request_id == other {
@@ -185,7 +185,7 @@ fn a_cancelled_search_ends_all_of_its_beams_and_each_answer_once() {
             assert_eq!(ended.len(), 2, "{steps} steps, {depth} in flight: {ended:?}");
             let cancelled = |output: &&Output| matches!(output.finish, Some(Finish::Cancelled));
             assert_eq!(answers[&id].iter().flatten().filter(cancelled).count(), 2);
-            assert_eq!((front.stats().kv_blocks_used, front.stats().running, front.stats().waiting), (0, 0, 0));
+            assert_eq!((handle.stats().kv_blocks_used, handle.stats().running, handle.stats().waiting), (0, 0, 0));
         }
     }
 }
@@ -193,17 +193,17 @@ fn a_cancelled_search_ends_all_of_its_beams_and_each_answer_once() {
 #[test]
 fn a_search_may_expire_before_it_runs() {
     let mut engine = open(shape(1, 64), PrefixCache::On);
-    let front = engine.front().clone();
-    front.add_request(Prompt::Tokens(&[9; 5]), greedy(8)).unwrap();
+    let handle = engine.handle().clone();
+    handle.add_request(Prompt::Tokens(&[9; 5]), greedy(8)).unwrap();
     engine.step(Budget::OnePass).unwrap();
     let params = SamplingParams { max_wait: Some(Duration::from_nanos(1)), completions: 2, ..params(4, 6) };
-    let id = front.add_request(Prompt::Tokens(&prompt(9)), params).unwrap();
+    let id = handle.add_request(Prompt::Tokens(&prompt(9)), params).unwrap();
     engine.step(Budget::OnePass).unwrap();
     let mut expired = 0;
     while let Some(output) = engine.next_output() {
         expired += usize::from(output.request_id == id && matches!(output.finish, Some(Finish::Expired)));
     }
-    assert_eq!((expired, front.stats().waiting), (2, 0));
+    assert_eq!((expired, handle.stats().waiting), (2, 0));
 }
 
 #[test]
@@ -212,11 +212,11 @@ fn too_many_candidates_are_refused_and_a_good_search_follows() {
     let mut engine = open(shape, PrefixCache::On);
     // With the end token of the model there are four: five times as many candidates as beams.
     let wide = SamplingParams { stop_tokens: vec![1, 2, 3], ..params(13, 4) };
-    let error = engine.front().add_request(Prompt::Tokens(&[1]), wide.clone()).unwrap_err().to_string();
+    let error = engine.handle().add_request(Prompt::Tokens(&[1]), wide.clone()).unwrap_err().to_string();
     assert!(error.starts_with("beam_width is 13, but must be small enough for 64 candidates"), "{error}");
     let narrow =
         SamplingParams { beams: wide.beams.map(|beams| BeamParams { width: 12, ..beams }), completions: 12, ..wide };
-    let id = engine.front().add_request(Prompt::Tokens(&[1]), narrow.clone()).unwrap();
+    let id = engine.handle().add_request(Prompt::Tokens(&[1]), narrow.clone()).unwrap();
     let mut answers = Answers::new();
     run_to_end(&mut engine, Budget::OnePass, &mut answers);
     check("twelve", &answers[&id], &[1], &narrow, &shape);
@@ -290,19 +290,19 @@ fn requests() -> impl Strategy<Value = (Vec<TokenId>, SamplingParams, usize, Opt
 fn run(world: World) {
     let World { shape, prefix_cache, budget, requests } = world;
     let mut engine = open(shape, prefix_cache);
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let mut outputs: HashMap<u64, Vec<Output>> = HashMap::new();
     let mut added = Vec::new();
     let mut cancels: Vec<(usize, u64)> = Vec::new();
     let mut requests = requests.into_iter().peekable();
     let mut steps_since = 0;
     let mut steps = 0;
-    while requests.peek().is_some() || !front.is_finished() {
+    while requests.peek().is_some() || !handle.is_finished() {
         if let Some((prompt, params, _, cancel)) = requests.next_if(|next| next.2 <= steps_since) {
             steps_since = 0;
             let pool = shape.blocks * shape.limits.block_size;
             let reach = shape.limits.model_len.min(prompt.len() + params.max_tokens.unwrap() as usize);
-            match front.add_request(Prompt::Tokens(&prompt), params.clone()) {
+            match handle.add_request(Prompt::Tokens(&prompt), params.clone()) {
                 Ok(id) => {
                     cancels.extend(cancel.map(|after| (steps + after, id)));
                     added.push((id, prompt, params));
@@ -313,7 +313,7 @@ fn run(world: World) {
         }
         for (_, id) in cancels.extract_if(.., |cancel| cancel.0 <= steps) {
             // It may have ended before.
-            let _ = front.cancel(id);
+            let _ = handle.cancel(id);
         }
         let report = engine.step(budget).unwrap();
         let idle = report.passes + report.in_flight == 0;
@@ -324,7 +324,7 @@ fn run(world: World) {
         (steps, steps_since) = (steps + 1, steps_since + 1);
         assert!(steps < 20_000, "somebody starves");
     }
-    let stats = front.stats();
+    let stats = handle.stats();
     assert_eq!((stats.running, stats.waiting, stats.kv_blocks_used), (0, 0, 0), "nothing is left behind");
     for (id, prompt, params) in added {
         let mine = outputs.remove(&id).expect("every request ends");

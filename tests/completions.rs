@@ -55,20 +55,20 @@ fn a_prompt_is_computed_once_and_shared_by_its_completions() {
             let name = format!("{len} tokens, {cache:?}, {depth} in flight");
             let shape = shape(16, 8, depth);
             let mut engine = open(shape, cache);
-            let front = engine.front().clone();
-            let id = front.add_request(Prompt::Tokens(&prompt(len)), params(4, 12)).unwrap();
+            let handle = engine.handle().clone();
+            let id = handle.add_request(Prompt::Tokens(&prompt(len)), params(4, 12)).unwrap();
             let mut heard = HashMap::new();
             let mut peak = 0;
-            while !front.is_finished() {
+            while !handle.is_finished() {
                 engine.step(Budget::OnePass).unwrap();
                 poll(&mut engine, &mut heard);
-                peak = peak.max(front.stats().kv_blocks_used);
+                peak = peak.max(handle.stats().kv_blocks_used);
             }
             for index in 0..4 {
                 let wanted = oracle(id, index, &prompt(len), &params(4, 12), &shape).0;
                 assert_eq!(heard[&(id, index)], (wanted, "Length".to_owned()), "{name}: completion {index}");
             }
-            let stats = front.stats();
+            let stats = handle.stats();
             let computed = len + 3 * (len - shared * BLOCK_SIZE as u32);
             assert_eq!(
                 (stats.prompt_tokens, stats.cached_tokens),
@@ -85,11 +85,11 @@ fn a_prompt_is_computed_once_and_shared_by_its_completions() {
 #[test]
 fn completions_wait_for_their_prompt_without_holding_others_up() {
     let mut engine = open(shape(16, 8, 1), PrefixCache::On);
-    let front = engine.front().clone();
-    let long = front.add_request(Prompt::Tokens(&prompt(40)), params(4, 3)).unwrap();
-    let other = front.add_request(Prompt::Tokens(&[9; 7]), params(1, 3)).unwrap();
+    let handle = engine.handle().clone();
+    let long = handle.add_request(Prompt::Tokens(&prompt(40)), params(4, 3)).unwrap();
+    let other = handle.add_request(Prompt::Tokens(&[9; 7]), params(1, 3)).unwrap();
     let mut order = Vec::new();
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         while let Some(output) = engine.next_output() {
             if output.completion_tokens == 1 {
@@ -106,30 +106,30 @@ fn each_completion_ends_once_also_by_cancel_and_by_time() {
     for (name, steps_before, cancelled) in [("before it ran", 0, 4), ("inside its prompt", 2, 4), ("half done", 12, 2)]
     {
         let mut engine = open(shape(16, 2, 1), PrefixCache::Off);
-        let front = engine.front().clone();
-        let id = front.add_request(Prompt::Tokens(&prompt(40)), params(4, 8)).unwrap();
+        let handle = engine.handle().clone();
+        let id = handle.add_request(Prompt::Tokens(&prompt(40)), params(4, 8)).unwrap();
         let mut heard = HashMap::new();
         for _ in 0..steps_before {
             engine.step(Budget::OnePass).unwrap();
         }
-        front.cancel(id).unwrap();
-        assert!(front.cancel(id).is_err(), "{name}: once is enough");
+        handle.cancel(id).unwrap();
+        assert!(handle.cancel(id).is_err(), "{name}: once is enough");
         engine.step(Budget::OnePass).unwrap();
         poll(&mut engine, &mut heard);
-        assert!(front.is_finished() && front.stats().kv_blocks_used == 0, "{name}");
+        assert!(handle.is_finished() && handle.stats().kv_blocks_used == 0, "{name}");
         assert_eq!(heard.values().filter(|(_, finish)| finish == "Cancelled").count(), cancelled, "{name}");
         assert_eq!(heard.values().filter(|(_, finish)| finish == "Length").count(), 4 - cancelled, "{name}");
     }
 
     let mut engine = open(shape(16, 1, 1), PrefixCache::On);
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let add =
-        |max_wait| front.add_request(Prompt::Tokens(&[1, 2]), SamplingParams { max_wait, ..params(3, 4) }).unwrap();
+        |max_wait| handle.add_request(Prompt::Tokens(&[1, 2]), SamplingParams { max_wait, ..params(3, 4) }).unwrap();
     // The third waits for the one row for longer than that, but the first has run.
     let runs = add(Some(Duration::from_millis(400)));
     let expires = add(Some(Duration::from_nanos(1)));
     let mut heard = HashMap::new();
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         poll(&mut engine, &mut heard);
         std::thread::sleep(Duration::from_millis(60));

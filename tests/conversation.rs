@@ -24,7 +24,7 @@ fn converse(prefix_cache: PrefixCache) -> (Vec<String>, Vec<(usize, usize)>) {
     for question in ["hello", "what do you sell?", "goodbye"] {
         messages.push(json!({"role": "user", "content": question}));
         let messages_json = serde_json::to_string(&messages).unwrap();
-        let prompt = engine.front().chat_template().unwrap().render(&messages_json, "").unwrap();
+        let prompt = engine.handle().chat_template().unwrap().render(&messages_json, "").unwrap();
         let params = [SamplingParams { max_tokens: Some(60), ..SamplingParams::default() }];
         let results = engine.generate(&[Prompt::Text(&prompt)], &params, &mut |_| ControlFlow::Continue(())).unwrap();
         let result = &results[0];

@@ -300,10 +300,10 @@ fn structured_answers_follow_their_structure_beside_free_ones() {
     for launching in [Launching::Graphs, Launching::Eager] {
         let options = EngineOptions { launching, ..options() };
         let mut engine = Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap();
-        let front = engine.front().clone();
+        let handle = engine.handle().clone();
         for i in 0..QUESTIONS {
             let messages = r#"[{"role": "user", "content": "list all prime numbers within 50"}]"#;
-            let prompt = front.chat_template().unwrap().render(messages, "").unwrap();
+            let prompt = handle.chat_template().unwrap().render(messages, "").unwrap();
             let (structure, temperature) = match i % 4 {
                 0 => (None, 0.0),
                 1 => (Some(primes.clone()), 0.0),
@@ -311,10 +311,10 @@ fn structured_answers_follow_their_structure_beside_free_ones() {
                 _ => (Some(json.clone()), 3.0),
             };
             let params = SamplingParams { tag: i as u64, temperature, structure, ..SamplingParams::default() };
-            front.add_request(Prompt::Text(&prompt), params).unwrap();
+            handle.add_request(Prompt::Text(&prompt), params).unwrap();
         }
         let mut answers: Vec<(String, Option<Finish>)> = vec![Default::default(); QUESTIONS];
-        while !front.is_finished() {
+        while !handle.is_finished() {
             engine.step(Budget::OnePass).unwrap();
             while let Some(output) = engine.next_output() {
                 let (text, finish) = &mut answers[output.tag as usize];
@@ -348,9 +348,9 @@ fn engines_come_and_go_and_leave_the_device_as_it_was() {
     let open = || Engine::open(&options(), &mut |_| ControlFlow::Continue(())).unwrap();
     let answer = |engine: &mut Engine| {
         let params = SamplingParams { max_tokens: Some(8), ..SamplingParams::default() };
-        engine.front().add_request(Prompt::Tokens(&[5, 6, 7]), params).unwrap();
+        engine.handle().add_request(Prompt::Tokens(&[5, 6, 7]), params).unwrap();
         let mut tokens: Vec<TokenId> = Vec::new();
-        while !engine.front().is_finished() {
+        while !engine.handle().is_finished() {
             engine.step(Budget::OnePass).unwrap();
             while let Some(output) = engine.next_output() {
                 tokens.extend(&output.token_ids);
@@ -364,7 +364,7 @@ fn engines_come_and_go_and_leave_the_device_as_it_was() {
         // Two at a time, and one of them goes with a pass in flight.
         let (mut first, mut second) = (open(), open());
         assert_eq!((answer(&mut first), answer(&mut second)), (wanted.clone(), wanted.clone()));
-        second.front().add_request(Prompt::Tokens(&[5, 6, 7]), SamplingParams::default()).unwrap();
+        second.handle().add_request(Prompt::Tokens(&[5, 6, 7]), SamplingParams::default()).unwrap();
         second.step(Budget::Time(Duration::ZERO)).unwrap();
         drop((first, second));
         free.push(probe.memory().unwrap().0);
@@ -380,7 +380,7 @@ fn a_program_that_uses_cuda_itself_keeps_its_context() {
     let mut engine = Engine::open(&options(), &mut |_| ControlFlow::Continue(())).unwrap();
     let is_kept = std::thread::spawn(move || {
         assert!(ContextGuard::push().unwrap().is_none(), "a new thread");
-        engine.front().add_request(Prompt::Tokens(&[5, 6, 7]), SamplingParams::default()).unwrap();
+        engine.handle().add_request(Prompt::Tokens(&[5, 6, 7]), SamplingParams::default()).unwrap();
         engine.step(Budget::OnePass).unwrap();
         drop(engine);
         ContextGuard::push().unwrap().is_none()
@@ -414,7 +414,7 @@ fn what_a_gpu_cannot_do_is_refused_with_the_knob_and_auto_takes_the_cpu() {
     (auto.model_path, auto.device) = (golden("qwen3-bf16-tied-gqa2"), Device::Auto { index: 0 });
     let params = SamplingParams { max_tokens: Some(4), ..SamplingParams::default() };
     let mut engine = Engine::open(&auto, &mut |_| ControlFlow::Continue(())).unwrap();
-    engine.front().add_request(Prompt::Tokens(&[5, 6, 7]), params).unwrap();
+    engine.handle().add_request(Prompt::Tokens(&[5, 6, 7]), params).unwrap();
     engine.step(Budget::OnePass).unwrap();
     assert!(engine.next_output().is_some());
 }

@@ -84,19 +84,19 @@ fn a_prefix_goes_on_on_the_same_and_on_another_device() {
     let text = r#"[{"role": "user", "content": "list all prime numbers within 90"}]"#;
     for (from, to) in [(GPU, GPU), (GPU, Device::Cpu), (Device::Cpu, GPU)] {
         let (mut here, mut there) = (open(&demo::options(from)), open(&demo::options(to)));
-        let prompt = here.front().chat_template().unwrap().render(text, "").unwrap();
+        let prompt = here.handle().chat_template().unwrap().render(text, "").unwrap();
         let prompts = [Prompt::Text(&prompt)];
         let whole = here.generate(&prompts, &[demo::greedy(0)], &mut |_| ControlFlow::Continue(())).unwrap().remove(0);
         let encoding = nanovllm::engine::tokenizer::Encoding {
             added: nanovllm::engine::tokenizer::AddedTokens::Add,
             spelled: nanovllm::engine::tokenizer::SpelledTokens::Parse,
         };
-        let prompt = here.front().tokenizer().unwrap().encode(&prompt, encoding).unwrap();
+        let prompt = here.handle().tokenizer().unwrap().encode(&prompt, encoding).unwrap();
         let begun = [&prompt[..], &whole.token_ids[..40]].concat();
         let bytes = save(&mut here, &begun);
         // Something else runs there already, one pass ahead.
         let other: Vec<TokenId> = prompt.iter().rev().copied().collect();
-        there.front().add_request(Prompt::Tokens(&other), greedy(60)).unwrap();
+        there.handle().add_request(Prompt::Tokens(&other), greedy(60)).unwrap();
         for _ in 0..3 {
             there.step(Budget::Time(std::time::Duration::ZERO)).unwrap();
         }
@@ -114,8 +114,8 @@ fn a_fork_says_what_the_original_says() {
         return;
     }
     let mut engine = open(&demo::options(GPU));
-    let front = engine.front().clone();
-    let id = front.add_request(Prompt::Tokens(&[5, 6, 7]), greedy(60)).unwrap();
+    let handle = engine.handle().clone();
+    let id = handle.add_request(Prompt::Tokens(&[5, 6, 7]), greedy(60)).unwrap();
     let mut texts = [Vec::new(), Vec::new()];
     let poll = |engine: &mut Engine, texts: &mut [Vec<TokenId>; 2]| {
         while let Some(output) = engine.next_output() {
@@ -128,12 +128,12 @@ fn a_fork_says_what_the_original_says() {
     }
     engine.fork(id, 0, greedy(20)).unwrap();
     let begun = texts[0].len();
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         poll(&mut engine, &mut texts);
     }
     assert_eq!(texts[1], texts[0][begun..begun + 20]);
-    assert!(front.stats().prefix_cache.hits >= 16, "its full blocks are shared");
+    assert!(handle.stats().prefix_cache.hits >= 16, "its full blocks are shared");
 }
 
 /// How long a large prefix takes is printed: `--nocapture` shows it.

@@ -147,13 +147,13 @@ fn embeddings_and_answers_share_a_tight_engine() {
     for (depth, blocks, tokens, rows) in [(1, 16, 5, 4), (2, 16, 5, 4), (2, 14, 1, 3), (1, 40, 64, 8), (2, 17, 8, 2)] {
         let name = format!("depth {depth}, {blocks} blocks, {tokens} tokens, {rows} rows");
         let (mut engine, shape) = open_fake(tokens, rows, blocks, depth);
-        let front = engine.front().clone();
+        let handle = engine.handle().clone();
         let mut wanted = HashMap::new();
         for i in 0..24 {
             let tokens = prompt(i % 3, 1 + i * 7 % 29);
             let pooling = [Pooling::None, Pooling::Last, Pooling::Mean][(i % 7 % 3) as usize];
             let params = SamplingParams { max_tokens: Some(12 + i % 18), eos: Eos::Ignored, ..pooled(pooling) };
-            let id = front.add_request(Prompt::Tokens(&tokens), params.clone()).unwrap();
+            let id = handle.add_request(Prompt::Tokens(&tokens), params.clone()).unwrap();
             let answer = match pooling {
                 Pooling::None => oracle(id, 0, &tokens, &params, &shape).0,
                 Pooling::Last | Pooling::Mean => Vec::new(),
@@ -162,7 +162,7 @@ fn embeddings_and_answers_share_a_tight_engine() {
         }
         let mut heard: HashMap<u64, (Vec<TokenId>, Vec<f32>)> = HashMap::new();
         let mut steps = 0;
-        while !front.is_finished() {
+        while !handle.is_finished() {
             engine.step(Budget::OnePass).unwrap();
             while let Some(output) = engine.next_output() {
                 let (tokens, embedding) = heard.entry(output.request_id).or_default();
@@ -173,8 +173,8 @@ fn embeddings_and_answers_share_a_tight_engine() {
             assert!(steps < 10_000, "{name}: somebody starves");
         }
         assert_eq!(heard, wanted, "{name}");
-        assert_eq!(front.stats().kv_blocks_used, 0, "{name}");
-        preempted += usize::from(front.stats().preemptions > 0);
+        assert_eq!(handle.stats().kv_blocks_used, 0, "{name}");
+        preempted += usize::from(handle.stats().preemptions > 0);
     }
     assert!(preempted >= 2, "{preempted} of the cases are tight");
 }
@@ -183,6 +183,6 @@ fn embeddings_and_answers_share_a_tight_engine() {
 fn a_prompt_has_one_embedding() {
     let (engine, _) = open_fake(8, 4, 16, 1);
     let params = SamplingParams { completions: 2, ..pooled(Pooling::Last) };
-    let error = engine.front().add_request(Prompt::Tokens(&[1]), params).unwrap_err();
+    let error = engine.handle().add_request(Prompt::Tokens(&[1]), params).unwrap_err();
     assert_eq!(error.to_string(), "n is 2, but must be 1 with pooling");
 }

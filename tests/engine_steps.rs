@@ -11,7 +11,7 @@ use nanovllm::engine::logprobs::Logprobs;
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::output::{Finish, Output};
 use nanovllm::engine::sampling_params::{Eos, Pinning, SamplingParams, StopToken};
-use nanovllm::engine::{Budget, Engine, EngineLimits, Front, Prompt};
+use nanovllm::engine::{Budget, Engine, EngineHandle, EngineLimits, Prompt};
 use nanovllm::error::Error;
 use proptest::prelude::*;
 use random_requests::{VOCAB, params, prompts};
@@ -170,7 +170,7 @@ fn refusal(prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> Option
 fn run(world: World) {
     let World { shape, prefix_cache, max_queue, actions } = world;
     let mut engine = Engine::with_runner(load(shape), EngineLimits { max_queue, prefix_cache, seed: SEED });
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let mut story = Story::default();
     let mut ids = Vec::new();
     for action in actions {
@@ -180,8 +180,8 @@ fn run(world: World) {
                 if prefix_cache == PrefixCache::Off {
                     params.pinning = Pinning::Evictable;
                 }
-                let waiting = front.stats().waiting as usize;
-                match (front.add_request(Prompt::Tokens(&prompt), params.clone()), refusal(&prompt, &params, &shape)) {
+                let waiting = handle.stats().waiting as usize;
+                match (handle.add_request(Prompt::Tokens(&prompt), params.clone()), refusal(&prompt, &params, &shape)) {
                     (Ok(id), None) => {
                         assert!(max_queue.is_none_or(|max| waiting + params.sequences() as usize <= max));
                         assert!(ids.iter().all(|&other| other < id));
@@ -214,19 +214,19 @@ fn run(world: World) {
             }
             Action::Cancel(ago) => {
                 let Some(&id) = ids.iter().rev().nth(ago) else { continue };
-                if front.cancel(id).is_ok() {
-                    assert!(matches!(front.cancel(id), Err(Error::UnknownRequest { .. })), "cancelled twice");
+                if handle.cancel(id).is_ok() {
+                    assert!(matches!(handle.cancel(id), Err(Error::UnknownRequest { .. })), "cancelled twice");
                 }
             }
             Action::Release(ago) => {
                 let Some(&id) = ids.iter().rev().nth(ago) else { continue };
-                if front.release_prefix(id).is_ok() {
-                    assert!(matches!(front.release_prefix(id), Err(Error::UnknownPin { .. })), "released twice");
+                if handle.release_prefix(id).is_ok() {
+                    assert!(matches!(handle.release_prefix(id), Err(Error::UnknownPin { .. })), "released twice");
                 }
             }
             Action::Step(budget) => {
                 let report = engine.step(budget).unwrap();
-                let stats = front.stats();
+                let stats = handle.stats();
                 assert!(report.running <= shape.limits.rows && stats.kv_blocks_used <= stats.kv_blocks_total);
                 assert!(budget != Budget::OnePass || (report.passes <= 1 && (report.in_flight as usize) < shape.depth));
                 assert!(report.running == 0 || report.passes + report.in_flight > 0, "progress is always made");
@@ -235,15 +235,15 @@ fn run(world: World) {
         }
     }
     let mut steps = 0;
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         story.poll(&mut engine, usize::MAX);
         steps += 1;
         assert!(steps < 20_000, "somebody starves");
     }
-    let pins = ids.iter().filter(|&&id| front.release_prefix(id).is_ok()).count();
+    let pins = ids.iter().filter(|&&id| handle.release_prefix(id).is_ok()).count();
     engine.step(Budget::OnePass).unwrap();
-    let stats = front.stats();
+    let stats = handle.stats();
     assert_eq!(
         (stats.running, stats.waiting, stats.kv_blocks_used),
         (0, 0, 0),
@@ -298,7 +298,7 @@ fn greedy(max_tokens: u32) -> SamplingParams {
 /// Runs all requests to their end and joins the outputs of each.
 fn finish(engine: &mut Engine) -> HashMap<u64, (Vec<TokenId>, Option<String>)> {
     let mut all: HashMap<u64, (Vec<TokenId>, Option<String>)> = HashMap::new();
-    while !engine.front().is_finished() {
+    while !engine.handle().is_finished() {
         engine.step(Budget::OnePass).unwrap();
         while let Some(output) = engine.next_output() {
             let (tokens, finish) = all.entry(output.request_id).or_default();
@@ -339,14 +339,14 @@ fn each_bad_request_is_refused_with_its_own_words_and_a_good_one_follows() {
     for (words, prompt, spoil) in cases {
         let mut params = greedy(4);
         spoil(&mut params);
-        let error = engine.front().add_request(Prompt::Tokens(prompt), params).expect_err(words).to_string();
+        let error = engine.handle().add_request(Prompt::Tokens(prompt), params).expect_err(words).to_string();
         assert!(error.starts_with(words), "{error}");
-        assert!(engine.front().is_finished(), "a refused request leaves no trace");
-        let id = engine.front().add_request(Prompt::Tokens(&[3, 4]), greedy(4)).unwrap();
+        assert!(engine.handle().is_finished(), "a refused request leaves no trace");
+        let id = engine.handle().add_request(Prompt::Tokens(&[3, 4]), greedy(4)).unwrap();
         let expected = oracle(id, 0, &[3, 4], &greedy(4), &shape).0;
         assert_eq!(finish(&mut engine)[&id], (expected, Some("Length".into())), "after {words}");
     }
-    let text = engine.front().add_request(Prompt::Text("hello"), greedy(4));
+    let text = engine.handle().add_request(Prompt::Text("hello"), greedy(4));
     assert!(matches!(text, Err(Error::NoTokenizer)));
 }
 
@@ -355,7 +355,7 @@ fn without_max_tokens_the_model_or_the_pool_is_the_limit() {
     for (name, model_len, blocks, expected) in [("model_len", 20, 12, 20), ("pool", 60, 4, 16)] {
         let mut engine = Engine::with_runner(load(shape(16, 4, model_len, blocks)), limits());
         let params = SamplingParams { max_tokens: None, ..greedy(1) };
-        let id = engine.front().add_request(Prompt::Tokens(&[1; 5]), params).unwrap();
+        let id = engine.handle().add_request(Prompt::Tokens(&[1; 5]), params).unwrap();
         let (tokens, finish) = &finish(&mut engine)[&id];
         assert_eq!((5 + tokens.len(), finish.as_deref()), (expected, Some("Length")), "{name}");
     }
@@ -365,7 +365,7 @@ fn without_max_tokens_the_model_or_the_pool_is_the_limit() {
 fn a_full_queue_refuses_until_a_step_makes_room() {
     let limits = EngineLimits { max_queue: Some(2), ..limits() };
     let mut engine = Engine::with_runner(load(shape(16, 4, 64, 32)), limits);
-    let add = |engine: &Engine| engine.front().add_request(Prompt::Tokens(&[1, 2]), greedy(3));
+    let add = |engine: &Engine| engine.handle().add_request(Prompt::Tokens(&[1, 2]), greedy(3));
     add(&engine).unwrap();
     add(&engine).unwrap();
     assert!(matches!(add(&engine), Err(Error::QueueFull { limit: 2, .. })));
@@ -374,7 +374,7 @@ fn a_full_queue_refuses_until_a_step_makes_room() {
     assert_eq!(finish(&mut engine).len(), 3);
 
     let two = SamplingParams { completions: 2, ..greedy(3) };
-    engine.front().add_request(Prompt::Tokens(&[1, 2]), two).unwrap();
+    engine.handle().add_request(Prompt::Tokens(&[1, 2]), two).unwrap();
     assert!(matches!(add(&engine), Err(Error::QueueFull { limit: 2, .. })), "each completion counts");
     finish(&mut engine);
 }
@@ -386,21 +386,21 @@ fn ids_start_at_one_and_an_idle_step_returns_at_once() {
         let report = engine.step(budget).unwrap();
         assert_eq!((report.passes, report.in_flight, report.outputs), (0, 0, 0));
     }
-    assert!(engine.front().is_finished() && engine.next_output().is_none());
-    assert_eq!(engine.front().add_request(Prompt::Tokens(&[1]), greedy(1)).unwrap(), 1);
-    assert!(!engine.front().is_finished());
+    assert!(engine.handle().is_finished() && engine.next_output().is_none());
+    assert_eq!(engine.handle().add_request(Prompt::Tokens(&[1]), greedy(1)).unwrap(), 1);
+    assert!(!engine.handle().is_finished());
     engine.step(Budget::OnePass).unwrap();
-    assert!(!engine.front().is_finished(), "an output waits");
+    assert!(!engine.handle().is_finished(), "an output waits");
     assert_eq!(engine.next_output().unwrap().request_id, 1);
-    assert!(engine.front().is_finished());
+    assert!(engine.handle().is_finished());
 }
 
 #[test]
 fn a_pass_cut_by_the_budget_is_taken_up_by_the_next_call() {
     let mut engine = engine();
-    engine.front().add_request(Prompt::Tokens(&[1, 2, 3]), greedy(1)).unwrap();
+    engine.handle().add_request(Prompt::Tokens(&[1, 2, 3]), greedy(1)).unwrap();
     let mut reports = Vec::new();
-    while !engine.front().is_finished() {
+    while !engine.handle().is_finished() {
         let report = engine.step(Budget::Time(Duration::ZERO)).unwrap();
         reports.push((report.passes, report.in_flight, report.prefill_tokens, report.decode_tokens));
         while engine.next_output().is_some() {}
@@ -411,7 +411,7 @@ fn a_pass_cut_by_the_budget_is_taken_up_by_the_next_call() {
 #[test]
 fn one_whole_pass_finishes_the_one_in_flight() {
     let mut engine = engine();
-    engine.front().add_request(Prompt::Tokens(&[1, 2, 3]), greedy(9)).unwrap();
+    engine.handle().add_request(Prompt::Tokens(&[1, 2, 3]), greedy(9)).unwrap();
     assert_eq!(engine.step(Budget::Time(Duration::ZERO)).unwrap().in_flight, 1);
     let report = engine.step(Budget::OnePass).unwrap();
     assert_eq!((report.passes, report.in_flight, report.prefill_tokens, report.decode_tokens), (1, 0, 3, 1));
@@ -420,30 +420,30 @@ fn one_whole_pass_finishes_the_one_in_flight() {
 #[test]
 fn a_request_cancelled_in_flight_drops_its_token_and_frees_its_blocks_with_the_pass() {
     let mut engine = engine();
-    let front = engine.front().clone();
-    let id = front.add_request(Prompt::Tokens(&[1; 9]), greedy(9)).unwrap();
+    let handle = engine.handle().clone();
+    let id = handle.add_request(Prompt::Tokens(&[1; 9]), greedy(9)).unwrap();
     engine.step(Budget::Time(Duration::ZERO)).unwrap();
-    front.cancel(id).unwrap();
+    handle.cancel(id).unwrap();
     engine.step(Budget::Time(Duration::ZERO)).unwrap();
-    assert_eq!(front.stats().kv_blocks_used, 3);
+    assert_eq!(handle.stats().kv_blocks_used, 3);
     engine.step(Budget::OnePass).unwrap();
     let output = engine.next_output().unwrap();
     assert!(matches!(output.finish, Some(Finish::Cancelled)) && output.token_ids.is_empty());
-    assert_eq!(front.stats().kv_blocks_used, 0);
-    assert!(matches!(front.cancel(id), Err(Error::UnknownRequest { id: 1 })));
-    assert!(matches!(front.cancel(77), Err(Error::UnknownRequest { id: 77 })));
+    assert_eq!(handle.stats().kv_blocks_used, 0);
+    assert!(matches!(handle.cancel(id), Err(Error::UnknownRequest { id: 1 })));
+    assert!(matches!(handle.cancel(77), Err(Error::UnknownRequest { id: 77 })));
     engine.next_output();
-    assert!(front.is_finished());
+    assert!(handle.is_finished());
 }
 
 #[test]
 fn a_sink_hears_every_output_and_may_cancel() {
     let mut engine = engine();
-    let first = engine.front().add_request(Prompt::Tokens(&[1, 2]), greedy(8)).unwrap();
-    let second = engine.front().add_request(Prompt::Tokens(&[3]), greedy(8)).unwrap();
+    let first = engine.handle().add_request(Prompt::Tokens(&[1, 2]), greedy(8)).unwrap();
+    let second = engine.handle().add_request(Prompt::Tokens(&[3]), greedy(8)).unwrap();
     engine.step(Budget::OnePass).unwrap();
     let mut heard: HashMap<u64, Vec<String>> = HashMap::new();
-    while !engine.front().is_finished() {
+    while !engine.handle().is_finished() {
         let report = engine.step_with(Budget::OnePass, &mut |output| {
             let list = heard.entry(output.request_id).or_default();
             list.push(output.finish.as_ref().map_or("-".into(), |finish| format!("{finish:?}")));
@@ -464,32 +464,32 @@ fn an_engine_may_move_between_threads_and_its_front_be_shared() {
     fn may_move<T: Send>() {}
     fn may_be_shared<T: Send + Sync>() {}
     may_move::<Engine>();
-    may_be_shared::<Front>();
+    may_be_shared::<EngineHandle>();
 }
 
 #[test]
 fn an_engine_may_be_dropped_with_requests_in_flight() {
     let mut engine = engine();
-    let front = engine.front().clone();
-    front.add_request(Prompt::Tokens(&[1; 30]), greedy(9)).unwrap();
+    let handle = engine.handle().clone();
+    handle.add_request(Prompt::Tokens(&[1; 30]), greedy(9)).unwrap();
     engine.step(Budget::Time(Duration::ZERO)).unwrap();
     drop(engine);
-    assert!(front.add_request(Prompt::Tokens(&[1]), greedy(1)).is_ok(), "what nobody steps only waits");
+    assert!(handle.add_request(Prompt::Tokens(&[1]), greedy(1)).is_ok(), "what nobody steps only waits");
 }
 
 #[test]
 fn eight_threads_add_and_cancel_while_one_steps() {
     let mut engine = engine();
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let threads: Vec<_> = (0..8u32)
         .map(|thread| {
-            let front = front.clone();
+            let handle = handle.clone();
             std::thread::spawn(move || {
                 for i in 0..50 {
                     let prompt: Vec<TokenId> = (0..=i % 7).map(|j| 1 + (thread + j) % 20).collect();
-                    let id = front.add_request(Prompt::Tokens(&prompt), greedy(1 + i % 5)).unwrap();
+                    let id = handle.add_request(Prompt::Tokens(&prompt), greedy(1 + i % 5)).unwrap();
                     if i % 10 == 0 {
-                        let _ = front.cancel(id);
+                        let _ = handle.cancel(id);
                     }
                 }
             })
@@ -503,8 +503,8 @@ fn eight_threads_add_and_cancel_while_one_steps() {
         }
     }
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(front.is_finished());
-    assert_eq!(front.stats().kv_blocks_used, 0);
+    assert!(handle.is_finished());
+    assert_eq!(handle.stats().kv_blocks_used, 0);
 }
 
 // ---- generate ----
@@ -534,24 +534,24 @@ fn generate_answers_in_the_order_of_the_prompts_and_skips_bad_ones() {
             assert_eq!(result.completion_tokens as usize, 12 - i);
         }
     }
-    assert!(engine.front().is_finished());
+    assert!(engine.handle().is_finished());
 }
 
 #[test]
 fn generate_lets_other_requests_run_along_and_keeps_their_outputs() {
     let mut engine = engine();
-    let other = engine.front().add_request(Prompt::Tokens(&[9, 9]), greedy(3)).unwrap();
+    let other = engine.handle().add_request(Prompt::Tokens(&[9, 9]), greedy(3)).unwrap();
     engine.step(Budget::OnePass).unwrap();
     let results = engine.generate(&[Prompt::Tokens(&[1, 2])], &[greedy(6)], &mut |_| ControlFlow::Continue(()));
     assert_eq!(results.unwrap()[0].token_ids.len(), 6);
-    assert!(!engine.front().is_finished());
+    assert!(!engine.handle().is_finished());
     let mut tokens = 0;
     while let Some(output) = engine.next_output() {
         assert_eq!(output.request_id, other);
         tokens += output.token_ids.len();
     }
     assert_eq!(tokens, 3);
-    assert!(engine.front().is_finished());
+    assert!(engine.handle().is_finished());
 }
 
 #[test]
@@ -572,7 +572,7 @@ fn generate_stopped_by_its_progress_keeps_what_there_is() {
         assert_eq!(results.len(), 6);
         assert!(results.iter().all(|result| matches!(result.finish, Some(Finish::Cancelled))));
         assert_eq!(results[0].token_ids.len(), 3);
-        assert!(engine.front().is_finished());
+        assert!(engine.handle().is_finished());
         let again = engine.generate(&prompts[..1], &[greedy(2)], &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(again[0].token_ids.len(), 2);
     }

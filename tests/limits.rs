@@ -91,18 +91,18 @@ fn completions_that_wait_share_what_their_request_brought() {
     };
     let ((), peak) = peak_of(|| {
         for _ in 0..100 {
-            engine.front().add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
+            engine.handle().add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
         }
         for _ in 0..8 {
             engine.step(Budget::OnePass).unwrap();
         }
     });
     assert!(peak < 16 * MIB, "100 requests of 1,024 completions each took {peak} bytes");
-    let stats = engine.front().stats();
+    let stats = engine.handle().stats();
     assert!(stats.waiting > 102_000, "{} wait", stats.waiting);
-    (1..=100).for_each(|id| engine.front().cancel(id).unwrap());
+    (1..=100).for_each(|id| engine.handle().cancel(id).unwrap());
     let mut ended = Vec::new();
-    while !engine.front().is_finished() {
+    while !engine.handle().is_finished() {
         engine.step(Budget::OnePass).unwrap();
         ended.extend(poll(&mut engine));
     }
@@ -110,7 +110,7 @@ fn completions_that_wait_share_what_their_request_brought() {
     let all: Vec<(u64, u32)> = ended.iter().map(|(id, index, _)| (*id, *index)).collect();
     let wanted: Vec<(u64, u32)> = (1..=100).flat_map(|id| (0..1024).map(move |index| (id, index))).collect();
     assert!(all == wanted, "each completion ends once");
-    assert_eq!(engine.front().stats().kv_blocks_used, 0);
+    assert_eq!(engine.handle().stats().kv_blocks_used, 0);
 }
 
 #[test]
@@ -118,12 +118,12 @@ fn a_queue_has_room_for_whole_requests_only() {
     let _alone = alone();
     let engine = open(4, 64, Some(8));
     let add =
-        |completions| engine.front().add_request(Prompt::Tokens(&[1, 2]), SamplingParams { completions, ..greedy(2) });
+        |completions| engine.handle().add_request(Prompt::Tokens(&[1, 2]), SamplingParams { completions, ..greedy(2) });
     assert!(matches!(add(9), Err(Error::Limit { field: "n", found: 9, limit: 8, name: "max_queue" })));
     add(5).unwrap();
     assert!(matches!(add(4), Err(Error::QueueFull { limit: 8, waiting: 5, wanted: 4 })));
     add(3).unwrap();
-    assert_eq!(engine.front().stats().waiting, 8);
+    assert_eq!(engine.handle().stats().waiting, 8);
 }
 
 #[test]
@@ -132,9 +132,9 @@ fn more_completions_than_the_library_bears_are_refused_by_name() {
     let mut engine = open(4, 64, None);
     let params = SamplingParams { completions: 1024, ..greedy(2) };
     for _ in 0..limits::QUEUED_COMPLETIONS / 1024 {
-        engine.front().add_request(Prompt::Tokens(&[1, 2]), params.clone()).unwrap();
+        engine.handle().add_request(Prompt::Tokens(&[1, 2]), params.clone()).unwrap();
     }
-    let full = engine.front().add_request(Prompt::Tokens(&[1, 2]), greedy(1)).expect_err("one too many");
+    let full = engine.handle().add_request(Prompt::Tokens(&[1, 2]), greedy(1)).expect_err("one too many");
     assert!(full.to_string().contains("NVLLM_MAX_QUEUED_COMPLETIONS"), "{full}");
     let prompts = vec![Prompt::Tokens(&[1, 2]); 30_000];
     let (refused, peak) = peak_of(|| engine.generate(&prompts, &[params], &mut |_| ControlFlow::Continue(())));
@@ -168,11 +168,12 @@ fn third_longest_step(engine: &mut Engine, mut done: impl FnMut(&mut Engine) -> 
 fn a_burst_of_arrivals_and_cancels_is_spread_over_steps() {
     let _alone = alone();
     let mut engine = open(4, 64, None);
-    let front = engine.front().clone();
-    let ids: Vec<u64> = (0..100_000).map(|_| front.add_request(Prompt::Tokens(&[1, 2]), greedy(30)).unwrap()).collect();
-    assert_eq!(front.stats().waiting, 100_000);
+    let handle = engine.handle().clone();
+    let ids: Vec<u64> =
+        (0..100_000).map(|_| handle.add_request(Prompt::Tokens(&[1, 2]), greedy(30)).unwrap()).collect();
+    assert_eq!(handle.stats().waiting, 100_000);
     // Higher priority comes first although it arrived last.
-    let urgent = front.add_request(Prompt::Tokens(&[5]), SamplingParams { priority: 1, ..greedy(1) }).unwrap();
+    let urgent = handle.add_request(Prompt::Tokens(&[5]), SamplingParams { priority: 1, ..greedy(1) }).unwrap();
     engine.step(Budget::OnePass).unwrap();
     assert_eq!(poll(&mut engine), [(urgent, 0, "Length".to_owned())]);
 
@@ -182,28 +183,28 @@ fn a_burst_of_arrivals_and_cancels_is_spread_over_steps() {
         taken > 40
     });
     assert!(longest < Duration::from_millis(8), "a step took {longest:?}");
-    let ((), peak) = peak_of(|| ids.iter().for_each(|&id| drop(front.cancel(id))));
+    let ((), peak) = peak_of(|| ids.iter().for_each(|&id| drop(handle.cancel(id))));
     assert!(peak < 64 * MIB, "{peak} bytes");
-    let longest = third_longest_step(&mut engine, |engine| engine.front().is_finished());
+    let longest = third_longest_step(&mut engine, |engine| engine.handle().is_finished());
     println!("longest {longest:?}");
     assert!(longest < Duration::from_millis(8), "a step took {longest:?}");
-    assert_eq!((front.stats().waiting, front.stats().kv_blocks_used), (0, 0));
+    assert_eq!((handle.stats().waiting, handle.stats().kv_blocks_used), (0, 0));
 }
 
 #[test]
 fn a_thousand_completions_end_over_several_steps_when_their_request_does() {
     let _alone = alone();
     let mut engine = open(4, 64, None);
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let many = |max_wait| SamplingParams { completions: 1024, temperature: 1.0, max_wait, ..greedy(30) };
-    let cancelled = front.add_request(Prompt::Tokens(&[1, 2]), many(None)).unwrap();
-    let expired = front.add_request(Prompt::Tokens(&[1, 2]), many(Some(Duration::from_micros(1)))).unwrap();
+    let cancelled = handle.add_request(Prompt::Tokens(&[1, 2]), many(None)).unwrap();
+    let expired = handle.add_request(Prompt::Tokens(&[1, 2]), many(Some(Duration::from_micros(1)))).unwrap();
     let mut ends: BTreeMap<(u64, String), Vec<u32>> = BTreeMap::new();
     let mut steps = 0;
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         if steps == 0 {
-            front.cancel(cancelled).unwrap();
+            handle.cancel(cancelled).unwrap();
         }
         let ended = poll(&mut engine);
         assert!(ended.len() <= 128 + 4, "{} ended in a step", ended.len());
@@ -215,30 +216,30 @@ fn a_thousand_completions_end_over_several_steps_when_their_request_does() {
     let all: Vec<u32> = (0..1024).collect();
     assert_eq!(ends[&(cancelled, "Cancelled".to_owned())], all);
     assert_eq!(ends[&(expired, "Expired".to_owned())], all);
-    assert_eq!((front.stats().waiting, front.stats().kv_blocks_used), (0, 0));
+    assert_eq!((handle.stats().waiting, handle.stats().kv_blocks_used), (0, 0));
 }
 
 #[test]
 fn a_request_that_no_step_has_seen_is_cancelled_released_and_expires_like_any_other() {
     let _alone = alone();
     let mut engine = open(4, 64, None);
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let pinned = SamplingParams { pinning: nanovllm::engine::sampling_params::Pinning::Pinned, ..greedy(2) };
     // More than a step takes in stand before them.
     for _ in 0..2_000 {
-        front.add_request(Prompt::Tokens(&[1, 2]), SamplingParams { priority: 1, ..greedy(1) }).unwrap();
+        handle.add_request(Prompt::Tokens(&[1, 2]), SamplingParams { priority: 1, ..greedy(1) }).unwrap();
     }
-    let cancelled = front.add_request(Prompt::Tokens(&[3; 40]), SamplingParams { completions: 3, ..pinned.clone() });
-    let released = front.add_request(Prompt::Tokens(&[4; 40]), pinned).unwrap();
+    let cancelled = handle.add_request(Prompt::Tokens(&[3; 40]), SamplingParams { completions: 3, ..pinned.clone() });
+    let released = handle.add_request(Prompt::Tokens(&[4; 40]), pinned).unwrap();
     let max_wait = Some(Duration::from_micros(1));
-    let expired = front.add_request(Prompt::Tokens(&[5]), SamplingParams { max_wait, completions: 2, ..greedy(2) });
+    let expired = handle.add_request(Prompt::Tokens(&[5]), SamplingParams { max_wait, completions: 2, ..greedy(2) });
     let (cancelled, expired) = (cancelled.unwrap(), expired.unwrap());
     engine.step(Budget::OnePass).unwrap();
-    front.cancel(cancelled).unwrap();
-    assert!(matches!(front.cancel(cancelled), Err(Error::UnknownRequest { .. })));
-    front.release_prefix(released).unwrap();
+    handle.cancel(cancelled).unwrap();
+    assert!(matches!(handle.cancel(cancelled), Err(Error::UnknownRequest { .. })));
+    handle.release_prefix(released).unwrap();
     let mut ended = poll(&mut engine);
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         ended.extend(poll(&mut engine));
     }
@@ -247,7 +248,7 @@ fn a_request_that_no_step_has_seen_is_cancelled_released_and_expires_like_any_ot
     assert_eq!(of_cancelled, [(0, "Cancelled"), (1, "Cancelled"), (2, "Cancelled")]);
     assert_eq!(of_expired, [(0, "Expired"), (1, "Expired")]);
     assert_eq!(of_released, [(0, "Length")]);
-    let stats = front.stats();
+    let stats = handle.stats();
     assert_eq!((stats.kv_blocks_pinned, stats.kv_blocks_used), (0, 0), "no pin is left");
-    assert!(matches!(front.release_prefix(cancelled), Err(Error::UnknownPin { .. })), "its pin went with it");
+    assert!(matches!(handle.release_prefix(cancelled), Err(Error::UnknownPin { .. })), "its pin went with it");
 }

@@ -65,11 +65,11 @@ fn open(depth: usize) -> Engine {
 
 fn add(engine: &Engine, prompt: &[TokenId], max_tokens: u32) -> u64 {
     let params = SamplingParams { max_tokens: Some(max_tokens), eos: Eos::Ignored, ..SamplingParams::default() };
-    engine.front().add_request(Prompt::Tokens(prompt), params).unwrap()
+    engine.handle().add_request(Prompt::Tokens(prompt), params).unwrap()
 }
 
 fn run_to_end(engine: &mut Engine) {
-    while !engine.front().is_finished() {
+    while !engine.handle().is_finished() {
         engine.step(Budget::OnePass).unwrap();
         while engine.next_output().is_some() {}
     }
@@ -77,7 +77,7 @@ fn run_to_end(engine: &mut Engine) {
 
 #[test]
 fn a_new_engine_shows_every_metric_as_zero() {
-    let samples = parse(&open(1).front().metrics_text());
+    let samples = parse(&open(1).handle().metrics_text());
     let pool = "nanovllm_kv_blocks";
     assert_eq!(samples[pool], 64.0);
     let others: Vec<_> = samples.iter().filter(|(name, value)| *name != pool && **value != 0.0).collect();
@@ -93,11 +93,11 @@ fn metrics_tell_what_became_of_each_request() {
             add(&engine, &[1 + request, 2, 3], 5);
         }
         let cancelled = add(&engine, &[9; 5], 5);
-        engine.front().cancel(cancelled).unwrap();
+        engine.handle().cancel(cancelled).unwrap();
         let expiring = SamplingParams { max_wait: Some(Duration::from_nanos(1)), ..SamplingParams::default() };
-        engine.front().add_request(Prompt::Tokens(&[7]), expiring).unwrap();
+        engine.handle().add_request(Prompt::Tokens(&[7]), expiring).unwrap();
         run_to_end(&mut engine);
-        let samples = parse(&engine.front().metrics_text());
+        let samples = parse(&engine.handle().metrics_text());
         let value = |name: &str| samples[&format!("nanovllm_{name}")];
         let finished = |reason: &str| value(&format!("finished_total{{reason=\"{reason}\"}}"));
         assert_eq!((finished("length"), finished("cancelled"), finished("expired")), (3.0, 1.0, 1.0));
@@ -123,14 +123,14 @@ fn metrics_tell_what_became_of_each_request() {
 #[test]
 fn other_threads_read_whole_histograms_while_one_steps() {
     let mut engine = open(1);
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut before = 0.0;
             loop {
                 let is_last = done.load(Ordering::Acquire);
-                let tokens = parse(&front.metrics_text())["nanovllm_time_between_tokens_seconds_count"];
+                let tokens = parse(&handle.metrics_text())["nanovllm_time_between_tokens_seconds_count"];
                 assert!(tokens >= before, "counts only grow");
                 before = tokens;
                 if is_last {

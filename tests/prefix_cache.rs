@@ -44,7 +44,7 @@ fn cached(engine: &mut Engine, prompt: &[TokenId], params: &SamplingParams) -> u
 
 /// Adds a request and steps until nothing is left.
 fn run(engine: &mut Engine, prompt: &[TokenId], params: SamplingParams) -> u64 {
-    let id = engine.front().add_request(Prompt::Tokens(prompt), params).unwrap();
+    let id = engine.handle().add_request(Prompt::Tokens(prompt), params).unwrap();
     finish(engine);
     id
 }
@@ -53,30 +53,30 @@ fn finish(engine: &mut Engine) {
     for _ in 0..1000 {
         engine.step(Budget::OnePass).unwrap();
         while engine.next_output().is_some() {}
-        if engine.front().is_finished() {
+        if engine.handle().is_finished() {
             return;
         }
     }
-    panic!("somebody waits for ever: {:?}", engine.front().stats());
+    panic!("somebody waits for ever: {:?}", engine.handle().stats());
 }
 
 #[test]
 fn the_cache_counts_what_was_looked_up_found_and_lost() {
     let mut engine = open(8, 1, PrefixCache::On);
     let counts = |engine: &Engine| {
-        let counts = engine.front().stats().prefix_cache;
+        let counts = engine.handle().stats().prefix_cache;
         (counts.queries, counts.hits, counts.evictions)
     };
     cached(&mut engine, &prompt(0, 10), &params(2));
     assert_eq!(counts(&engine), (10, 0, 0));
     cached(&mut engine, &prompt(0, 11), &params(1));
     assert_eq!(counts(&engine), (21, 8, 0), "two blocks of four");
-    // 29 tokens take all 8 blocks: two or three of them were findable, the full ones of the first answer among them.
+    // 29 tokens take all 8 blocks: two or three of them were cached, the full ones of the first answer among them.
     cached(&mut engine, &prompt(1, 29), &params(3));
     let (queries, hits, evictions) = counts(&engine);
     assert_eq!((queries, hits), (50, 8));
     assert!((2..=3).contains(&evictions), "{evictions}");
-    let text = engine.front().metrics_text();
+    let text = engine.handle().metrics_text();
     for line in ["prefix_cache_queries_total 50", "prefix_cache_hits_total 8", "kv_blocks_pinned 0"] {
         assert!(text.contains(&format!("nanovllm_{line}\n")), "{line} in {text}");
     }
@@ -87,9 +87,9 @@ fn a_reset_forgets_what_nobody_holds() {
     for depth in [1, 2] {
         let mut engine = open(32, depth, PrefixCache::On);
         cached(&mut engine, &prompt(0, 12), &params(1));
-        let front = engine.front().clone();
+        let handle = engine.handle().clone();
         let pin = run(&mut engine, &prompt(1, 12), pinned(1));
-        front.add_request(Prompt::Tokens(&prompt(2, 12)), params(15)).unwrap();
+        handle.add_request(Prompt::Tokens(&prompt(2, 12)), params(15)).unwrap();
         for _ in 0..3 {
             engine.step(Budget::OnePass).unwrap();
         }
@@ -98,7 +98,7 @@ fn a_reset_forgets_what_nobody_holds() {
         assert_eq!(cached(&mut engine, &prompt(1, 12), &params(1)), 8, "depth {depth}: pinned");
         assert_eq!(cached(&mut engine, &prompt(2, 12), &params(1)), 8, "depth {depth}: held by the one that runs");
         finish(&mut engine);
-        front.release_prefix(pin).unwrap();
+        handle.release_prefix(pin).unwrap();
         engine.reset_prefix_cache();
         for kind in 0..3 {
             assert_eq!(cached(&mut engine, &prompt(kind, 12), &params(1)), 0, "depth {depth}: {kind} is forgotten");
@@ -126,9 +126,9 @@ fn requests_with_different_salts_share_nothing() {
 fn a_pinned_prompt_outlives_any_pressure_until_it_is_released() {
     for depth in [1, 2] {
         let mut engine = open(12, depth, PrefixCache::On);
-        let front = engine.front().clone();
+        let handle = engine.handle().clone();
         let id = run(&mut engine, &prompt(0, 13), SamplingParams { completions: 2, ..pinned(2) });
-        let stats = front.stats();
+        let stats = handle.stats();
         assert_eq!(
             (stats.kv_blocks_used, stats.kv_blocks_pinned),
             (3, 3),
@@ -139,10 +139,10 @@ fn a_pinned_prompt_outlives_any_pressure_until_it_is_released() {
             run(&mut engine, &prompt(kind, 20), params(12));
         }
         assert_eq!(cached(&mut engine, &prompt(0, 13), &params(1)), 12, "depth {depth}");
-        front.release_prefix(id).unwrap();
-        assert!(matches!(front.release_prefix(id), Err(Error::UnknownPin { id: 1 })), "depth {depth}");
+        handle.release_prefix(id).unwrap();
+        assert!(matches!(handle.release_prefix(id), Err(Error::UnknownPin { id: 1 })), "depth {depth}");
         assert_eq!(cached(&mut engine, &prompt(0, 13), &params(1)), 12, "depth {depth}: not evicted at once");
-        assert_eq!((front.stats().kv_blocks_used, front.stats().kv_blocks_pinned), (0, 0), "depth {depth}");
+        assert_eq!((handle.stats().kv_blocks_used, handle.stats().kv_blocks_pinned), (0, 0), "depth {depth}");
         for kind in [1, 2, 3] {
             run(&mut engine, &prompt(kind, 20), params(12));
         }
@@ -153,57 +153,57 @@ fn a_pinned_prompt_outlives_any_pressure_until_it_is_released() {
 #[test]
 fn pins_leave_every_request_its_blocks_and_more_pins_are_refused() {
     let mut engine = open(12, 2, PrefixCache::On);
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     run(&mut engine, &prompt(0, 9), pinned(1));
-    let error = front.add_request(Prompt::Tokens(&prompt(1, 12)), pinned(1)).unwrap_err();
+    let error = handle.add_request(Prompt::Tokens(&prompt(1, 12)), pinned(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "pin_prompt asks for 3 KV blocks, but 2 of the 4 that may be pinned are taken: release a prefix, raise \
          kv_cache_bytes or lower max_model_len"
     );
     run(&mut engine, &prompt(1, 11), pinned(1));
-    assert_eq!(front.stats().kv_blocks_used, 4);
+    assert_eq!(handle.stats().kv_blocks_used, 4);
     // The longest requests there may be, several at once, in what is left.
     for kind in [2, 3, 2] {
-        front.add_request(Prompt::Tokens(&prompt(kind, 28)), params(4)).unwrap();
+        handle.add_request(Prompt::Tokens(&prompt(kind, 28)), params(4)).unwrap();
     }
     finish(&mut engine);
-    assert_eq!(front.stats().kv_blocks_used, 4);
+    assert_eq!(handle.stats().kv_blocks_used, 4);
 }
 
 #[test]
 fn what_ends_before_its_prompt_is_computed_pins_nothing() {
     let mut engine = open(12, 1, PrefixCache::On);
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     // Waiting, then running.
     for steps in [0, 1] {
-        let id = front.add_request(Prompt::Tokens(&prompt(0, 17)), pinned(3)).unwrap();
+        let id = handle.add_request(Prompt::Tokens(&prompt(0, 17)), pinned(3)).unwrap();
         for _ in 0..steps {
             engine.step(Budget::OnePass).unwrap();
         }
-        assert_eq!(front.stats().kv_blocks_pinned, 4, "promised");
-        front.cancel(id).unwrap();
+        assert_eq!(handle.stats().kv_blocks_pinned, 4, "promised");
+        handle.cancel(id).unwrap();
         finish(&mut engine);
-        assert_eq!((front.stats().kv_blocks_used, front.stats().kv_blocks_pinned), (0, 0), "after {steps} steps");
-        assert!(matches!(front.release_prefix(id), Err(Error::UnknownPin { .. })));
+        assert_eq!((handle.stats().kv_blocks_used, handle.stats().kv_blocks_pinned), (0, 0), "after {steps} steps");
+        assert!(matches!(handle.release_prefix(id), Err(Error::UnknownPin { .. })));
     }
 }
 
 #[test]
 fn a_pin_released_before_it_is_made_is_never_made() {
     let mut engine = open(12, 1, PrefixCache::On);
-    let front = engine.front().clone();
-    let id = front.add_request(Prompt::Tokens(&prompt(0, 17)), pinned(3)).unwrap();
+    let handle = engine.handle().clone();
+    let id = handle.add_request(Prompt::Tokens(&prompt(0, 17)), pinned(3)).unwrap();
     engine.step(Budget::OnePass).unwrap();
-    front.release_prefix(id).unwrap();
+    handle.release_prefix(id).unwrap();
     finish(&mut engine);
-    assert_eq!((front.stats().kv_blocks_used, front.stats().kv_blocks_pinned), (0, 0));
+    assert_eq!((handle.stats().kv_blocks_used, handle.stats().kv_blocks_pinned), (0, 0));
 }
 
 #[test]
 fn without_a_prefix_cache_nothing_can_be_pinned() {
     let engine = open(12, 1, PrefixCache::Off);
-    match engine.front().add_request(Prompt::Tokens(&[1]), pinned(1)) {
+    match engine.handle().add_request(Prompt::Tokens(&[1]), pinned(1)) {
         Err(Error::Option { field, .. }) => assert_eq!(field, "pin_prompt"),
         other => panic!("{other:?}"),
     }

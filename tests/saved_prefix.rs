@@ -65,7 +65,7 @@ fn a_prefix_goes_on_in_another_engine() {
         let conversation = [prompt(0, 21), first.token_ids].concat();
         let bytes = save(&mut here, &conversation, 0).unwrap();
         assert_eq!(there.restore_prefix(&bytes).unwrap(), 28, "depth {depth}");
-        assert_eq!(there.front().stats().kv_blocks_used, 0, "restored blocks are free");
+        assert_eq!(there.handle().stats().kv_blocks_used, 0, "restored blocks are free");
         let next = [&conversation[..], &[3, 1, 2]].concat();
         let (again, anew) =
             (answer(&mut there, &next, &params(9)), oracle(1, 0, &next, &params(9), &shape(32, depth)).0);
@@ -78,21 +78,21 @@ fn a_prefix_goes_on_in_another_engine() {
 fn a_running_request_is_saved_as_far_as_it_has_come_and_others_go_on_meanwhile() {
     for depth in [1, 2] {
         let (mut here, mut there) = (open(shape(32, depth)), open(shape(32, depth)));
-        let (front, tokens) = (here.front().clone(), prompt(1, 30));
-        front.add_request(Prompt::Tokens(&tokens), params(8)).unwrap();
+        let (handle, tokens) = (here.handle().clone(), prompt(1, 30));
+        handle.add_request(Prompt::Tokens(&tokens), params(8)).unwrap();
         for _ in 0..2 {
             here.step(Budget::OnePass).unwrap();
         }
         let bytes = save(&mut here, &tokens, 0).unwrap();
         // There, too, something runs, and is in the middle of a pass.
-        let id = there.front().add_request(Prompt::Tokens(&prompt(2, 30)), params(20)).unwrap();
+        let id = there.handle().add_request(Prompt::Tokens(&prompt(2, 30)), params(20)).unwrap();
         there.step(Budget::Time(std::time::Duration::ZERO)).unwrap();
         assert_eq!(there.restore_prefix(&bytes).unwrap(), 28, "depth {depth}");
         let again = answer(&mut there, &tokens, &params(8));
         assert_eq!(again.token_ids, oracle(2, 0, &tokens, &params(8), &shape(32, depth)).0, "depth {depth}");
         assert_eq!(again.cached_tokens, 28, "depth {depth}");
         let mut other: Vec<TokenId> = Vec::new();
-        while !there.front().is_finished() {
+        while !there.handle().is_finished() {
             while let Some(output) = there.next_output() {
                 other.extend(&output.token_ids);
             }
@@ -128,14 +128,14 @@ fn a_prefix_that_finds_too_few_free_blocks_is_refused_without_a_trace() {
     let bytes = save(&mut here, &tokens, 0).unwrap();
     let pinned = SamplingParams { pinning: Pinning::Pinned, ..params(1) };
     answer(&mut there, &prompt(1, 16), &pinned);
-    there.front().add_request(Prompt::Tokens(&prompt(2, 10)), params(20)).unwrap();
+    there.handle().add_request(Prompt::Tokens(&prompt(2, 10)), params(20)).unwrap();
     there.step(Budget::OnePass).unwrap();
     match there.restore_prefix(&bytes) {
         Err(Error::NoFreeBlocks { blocks, free }) => assert_eq!((blocks, free), (15, 20 - 4 - 3)),
         other => panic!("{other:?}"),
     }
-    assert_eq!(there.front().stats().prefix_cache.evictions, 0);
-    there.front().release_prefix(1).unwrap();
+    assert_eq!(there.handle().stats().prefix_cache.evictions, 0);
+    there.handle().release_prefix(1).unwrap();
     assert_eq!(there.restore_prefix(&bytes).unwrap(), 60, "what was released makes room");
 }
 
@@ -211,9 +211,9 @@ fn a_fork_begins_with_all_that_a_request_has_so_far() {
         let name = format!("{prefix_cache:?}, depth {depth}");
         let shape = shape(64, depth);
         let mut engine = Engine::with_runner(load(shape), EngineLimits { max_queue: None, prefix_cache, seed: SEED });
-        let front = engine.front().clone();
+        let handle = engine.handle().clone();
         let original = SamplingParams { completions: 2, cache_salt: 5, ..params(20) };
-        let id = front.add_request(Prompt::Tokens(&prompt(0, 9)), original).unwrap();
+        let id = handle.add_request(Prompt::Tokens(&prompt(0, 9)), original).unwrap();
         let mut heard = std::collections::HashMap::<(u64, u32), Vec<TokenId>>::new();
         let mut poll = |engine: &mut Engine| {
             while let Some(output) = engine.next_output() {
@@ -233,7 +233,7 @@ fn a_fork_begins_with_all_that_a_request_has_so_far() {
         );
         let other_salt = engine.fork(id, 0, SamplingParams { cache_salt: 6, ..params(1) });
         assert!(matches!(other_salt, Err(Error::Option { field: "cache_salt", .. })), "{name}");
-        while !front.is_finished() {
+        while !handle.is_finished() {
             engine.step(Budget::OnePass).unwrap();
             poll(&mut engine);
         }
@@ -246,7 +246,7 @@ fn a_fork_begins_with_all_that_a_request_has_so_far() {
             "{name}: the original goes on"
         );
         let hits = if prefix_cache == PrefixCache::On { 3 * BLOCK_SIZE } else { 0 };
-        assert!(front.stats().prefix_cache.hits as usize >= hits, "{name}");
+        assert!(handle.stats().prefix_cache.hits as usize >= hits, "{name}");
         assert!(matches!(engine.fork(id, 0, params(1)), Err(Error::UnknownRequest { .. })), "{name}: it has ended");
     }
 }
@@ -254,13 +254,13 @@ fn a_fork_begins_with_all_that_a_request_has_so_far() {
 #[test]
 fn a_request_that_waits_or_was_just_added_can_be_forked_and_a_cancelled_one_not() {
     let mut engine = open(shape(32, 1));
-    let front = engine.front().clone();
-    let id = front.add_request(Prompt::Tokens(&prompt(0, 9)), params(4)).unwrap();
+    let handle = engine.handle().clone();
+    let id = handle.add_request(Prompt::Tokens(&prompt(0, 9)), params(4)).unwrap();
     let fork = engine.fork(id, 0, params(4)).unwrap();
-    front.cancel(id).unwrap();
+    handle.cancel(id).unwrap();
     assert!(matches!(engine.fork(id, 0, params(1)), Err(Error::UnknownRequest { .. })));
     let mut tokens: Vec<TokenId> = Vec::new();
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         while let Some(output) = engine.next_output() {
             assert!(output.request_id == fork || output.token_ids.is_empty());
@@ -276,10 +276,10 @@ fn the_demo_model_goes_on_with_equal_tokens() {
     let open = || Engine::open(&demo::options(Device::Cpu), &mut |_| ControlFlow::Continue(())).unwrap();
     let text = r#"[{"role": "user", "content": "list all prime numbers within 90"}]"#;
     let (mut here, mut there) = (open(), open());
-    let prompt = here.front().chat_template().unwrap().render(text, "").unwrap();
+    let prompt = here.handle().chat_template().unwrap().render(text, "").unwrap();
     let whole = demo::greedy(0);
     let first = answer_text(&mut here, &prompt, &whole);
-    let id = here.front().add_request(Prompt::Text(&prompt), whole.clone()).unwrap();
+    let id = here.handle().add_request(Prompt::Text(&prompt), whole.clone()).unwrap();
     let mut tokens: Vec<TokenId> = Vec::new();
     while tokens.len() < 40 {
         here.step(Budget::OnePass).unwrap();
@@ -287,10 +287,10 @@ fn the_demo_model_goes_on_with_equal_tokens() {
             tokens.extend(&output.token_ids);
         }
     }
-    here.front().cancel(id).unwrap();
-    let (encoding, front) =
-        (Encoding { added: AddedTokens::Add, spelled: SpelledTokens::Parse }, there.front().clone());
-    let before = [front.tokenizer().unwrap().encode(&prompt, encoding).unwrap(), tokens.clone()].concat();
+    here.handle().cancel(id).unwrap();
+    let (encoding, handle) =
+        (Encoding { added: AddedTokens::Add, spelled: SpelledTokens::Parse }, there.handle().clone());
+    let before = [handle.tokenizer().unwrap().encode(&prompt, encoding).unwrap(), tokens.clone()].concat();
     let bytes = save(&mut here, &before, 0).unwrap();
     let restored = there.restore_prefix(&bytes).unwrap();
     assert!(restored >= before.len() - demo::BLOCK_SIZE && restored.is_multiple_of(demo::BLOCK_SIZE));

@@ -59,7 +59,7 @@ fn steady_steps(depth: usize, params: &SamplingParams, warm_up: usize) {
     let mut engine = Engine::with_runner(load(Shape { limits, blocks: 2048, vocab: 100, stages: 1, depth }), settings);
     for request in 0..40 {
         let prompt: Vec<TokenId> = (0..20 + request).map(|i| 1 + i % 50).collect();
-        engine.front().add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
+        engine.handle().add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
     }
     let poll = |engine: &mut Engine| {
         let mut tokens = 0;

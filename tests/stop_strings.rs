@@ -31,15 +31,15 @@ fn open() -> Engine {
 
 /// Greedy answers to one question, a request for each of `params`. Whatever is streamed must begin `whole`.
 fn answers(engine: &mut Engine, params: &[SamplingParams], whole: Option<&str>) -> Vec<Answer> {
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let messages = r#"[{"role": "user", "content": "list all prime numbers within 100"}]"#;
-    let prompt = front.chat_template().unwrap().render(messages, "").unwrap();
+    let prompt = handle.chat_template().unwrap().render(messages, "").unwrap();
     let mut found: HashMap<u64, Answer> = HashMap::new();
     for (i, params) in params.iter().enumerate() {
         let params = SamplingParams { tag: i as u64, max_tokens: Some(MAX_TOKENS), ..params.clone() };
-        front.add_request(Prompt::Text(&prompt), params).unwrap();
+        handle.add_request(Prompt::Text(&prompt), params).unwrap();
     }
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         while let Some(output) = engine.next_output() {
             let answer = found.entry(output.tag).or_default();

@@ -48,8 +48,8 @@ fn open(shape: Shape, prefix_cache: PrefixCache) -> Engine {
 /// Steps until all have ended.
 fn run(engine: &mut Engine, budget: Budget) -> Answers {
     let mut answers = Answers::new();
-    let front = engine.front().clone();
-    while !front.is_finished() {
+    let handle = engine.handle().clone();
+    while !handle.is_finished() {
         engine.step(budget).unwrap();
         while let Some(output) = engine.next_output() {
             let answer = answers.entry((output.request_id, output.index)).or_default();
@@ -89,7 +89,7 @@ fn regex(text: &str) -> Structure {
 /// The answer of a request that is alone.
 fn alone(params: SamplingParams) -> Answer {
     let mut engine = open(shape(4, 80, 1), PrefixCache::On);
-    engine.front().add_request(Prompt::Tokens(&[7, 8, 9]), params).unwrap();
+    engine.handle().add_request(Prompt::Tokens(&[7, 8, 9]), params).unwrap();
     run(&mut engine, Budget::OnePass).into_values().next().unwrap()
 }
 
@@ -136,7 +136,7 @@ fn answers_follow_their_structure_and_are_the_same_however_they_are_scheduled() 
         ("too few blocks, two passes in flight", shape(8, 70, 2), PrefixCache::Off, Budget::OnePass, true),
     ] {
         let mut engine = open(shape, cache);
-        let front = engine.front().clone();
+        let handle = engine.handle().clone();
         let checked = checked();
         let mut checks = BTreeMap::new();
         for i in 0..18 {
@@ -149,7 +149,7 @@ fn answers_follow_their_structure_and_are_the_same_however_they_are_scheduled() 
             }
             params.completions = 1 + i % 2;
             let free = params.structure.is_none();
-            let id = front.add_request(Prompt::Tokens(&prompt), params).unwrap();
+            let id = handle.add_request(Prompt::Tokens(&prompt), params).unwrap();
             checks.insert(id, if free { |_: &str| true } else { *check });
         }
         let answers = run(&mut engine, budget);
@@ -163,8 +163,8 @@ fn answers_follow_their_structure_and_are_the_same_however_they_are_scheduled() 
             }
         }
         assert!(complete >= 20, "{name}: {complete} are complete");
-        assert_eq!(front.stats().preemptions > 0, preempts, "{name}");
-        assert_eq!(front.stats().kv_blocks_used, 0, "{name}");
+        assert_eq!(handle.stats().preemptions > 0, preempts, "{name}");
+        assert_eq!(handle.stats().kv_blocks_used, 0, "{name}");
         assert_eq!(*wanted.get_or_insert_with(|| answers.clone()), answers, "{name}");
     }
 }
@@ -230,12 +230,12 @@ fn what_stops_other_answers_stops_a_structured_one_too() {
 fn the_completions_of_a_prompt_follow_the_structure_each_in_its_own_way() {
     let mut engine = open(shape(8, 400, 2), PrefixCache::On);
     let many = SamplingParams { completions: 6, ..params(regex("[a-z]{4,9} [0-9]{3}"), 50) };
-    engine.front().add_request(Prompt::Tokens(&[5; 21]), many).unwrap();
+    engine.handle().add_request(Prompt::Tokens(&[5; 21]), many).unwrap();
     let together = run(&mut engine, Budget::OnePass);
     for (index, answer) in together.values().enumerate() {
         let single = params(regex("[a-z]{4,9} [0-9]{3}"), 50 + index as u64);
         let mut engine = open(shape(8, 400, 1), PrefixCache::Off);
-        engine.front().add_request(Prompt::Tokens(&[5; 21]), single).unwrap();
+        engine.handle().add_request(Prompt::Tokens(&[5; 21]), single).unwrap();
         assert_eq!(run(&mut engine, Budget::OnePass).values().next(), Some(answer));
     }
     let texts: BTreeSet<_> = together.values().map(|answer| &answer.text).collect();
@@ -254,7 +254,7 @@ fn a_text_without_choice_is_cut_as_the_tokenizer_cuts_it() {
     let answer = alone(params(regex(&text.replace('.', "\\.")), 3));
     let engine = open(shape(1, 80, 1), PrefixCache::Off);
     assert_eq!((&answer.text[..], &answer.finish[..]), (text, "Stop"));
-    assert_eq!(answer.tokens, encode(engine.front().tokenizer().unwrap(), text));
+    assert_eq!(answer.tokens, encode(engine.handle().tokenizer().unwrap(), text));
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn a_grammar_may_ask_for_an_added_token_and_no_text_becomes_one() {
     let structure = Structure::Lark("start: <think> /[a-z]{3}/ </think> \"yes\"\n".to_owned());
     let answer = alone(params(structure, 3));
     let engine = open(shape(1, 80, 1), PrefixCache::Off);
-    let id = |spelling: &str| engine.front().tokenizer().unwrap().token_id(spelling);
+    let id = |spelling: &str| engine.handle().tokenizer().unwrap().token_id(spelling);
     assert_eq!((answer.tokens.first().copied(), &answer.finish[..]), (id("<think>"), "Stop"), "{answer:?}");
     assert!(answer.tokens.contains(&id("</think>").unwrap()) && answer.text.ends_with("</think>yes"), "{answer:?}");
 
@@ -284,7 +284,7 @@ fn every_kind_of_tokenizer_serves_also_when_the_model_has_more_tokens_or_fewer()
             let checked = checked();
             for (i, (structure, _)) in (0..12).zip(checked.iter().cycle()) {
                 let params = SamplingParams { stop_tokens: vec![], ..params(structure.clone(), i + 1) };
-                engine.front().add_request(Prompt::Tokens(&[3, 4, 5]), params).unwrap();
+                engine.handle().add_request(Prompt::Tokens(&[3, 4, 5]), params).unwrap();
             }
             let answers = run(&mut engine, Budget::OnePass);
             for (((id, _), answer), (_, check)) in answers.iter().zip(checked.iter().cycle()) {
@@ -305,7 +305,7 @@ fn every_kind_of_tokenizer_serves_also_when_the_model_has_more_tokens_or_fewer()
     let mut engine = Engine::with_tokenizer(load(Shape { vocab, ..shape(8, 200, 1) }), limits, tokenizer);
     let add = |structure| {
         let params = SamplingParams { stop_tokens: vec![], ..params(structure, 1) };
-        engine.front().add_request(Prompt::Tokens(&[3, 4, 5]), params)
+        engine.handle().add_request(Prompt::Tokens(&[3, 4, 5]), params)
     };
     let refused = add(Structure::JsonSchema("{\"type\": \"object\"}".to_owned())).unwrap_err().to_string();
     assert!(refused.ends_with("no token can begin a text that fits it"), "{refused}");
@@ -354,14 +354,14 @@ fn a_structure_that_cannot_be_followed_is_refused_with_the_reason() {
     ];
     let mut engine = open(shape(4, 80, 1), PrefixCache::On);
     for (structure, kind, reason) in cases {
-        let refused = engine.front().add_request(Prompt::Tokens(&[1]), params(structure.clone(), 1));
+        let refused = engine.handle().add_request(Prompt::Tokens(&[1]), params(structure.clone(), 1));
         let message = refused.map(|_| "accepted".to_owned()).unwrap_or_else(|error| error.to_string());
         assert!(message.starts_with(&format!("structure is not a {kind} that")), "{structure:?}: {message}");
         assert!(message.contains(reason), "{structure:?}: {message}");
         assert!(!message.contains('\n'), "{message}");
     }
     // Nothing is left of them, and the next request works.
-    engine.front().add_request(Prompt::Tokens(&[1]), params(regex("yes|no"), 1)).unwrap();
+    engine.handle().add_request(Prompt::Tokens(&[1]), params(regex("yes|no"), 1)).unwrap();
     assert_eq!(run(&mut engine, Budget::OnePass).len(), 1);
 }
 
@@ -369,13 +369,13 @@ fn a_structure_that_cannot_be_followed_is_refused_with_the_reason() {
 fn a_structure_needs_a_tokenizer_that_tells_what_a_token_spells() {
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED };
     let engine = Engine::with_runner(load(shape(4, 80, 1)), limits);
-    let refused = engine.front().add_request(Prompt::Tokens(&[1]), params(regex("a"), 1)).unwrap_err();
+    let refused = engine.handle().add_request(Prompt::Tokens(&[1]), params(regex("a"), 1)).unwrap_err();
     assert!(refused.to_string().contains("no tokenizer.json"), "{refused}");
 
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text/wordpiece");
     let tokenizer = Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap();
     let engine = Engine::with_tokenizer(load(shape(4, 80, 1)), limits, tokenizer);
-    let refused = engine.front().add_request(Prompt::Tokens(&[1]), params(regex("a"), 1)).unwrap_err();
+    let refused = engine.handle().add_request(Prompt::Tokens(&[1]), params(regex("a"), 1)).unwrap_err();
     assert!(refused.to_string().contains("what a single token spells"), "{refused}");
 }
 
@@ -383,12 +383,12 @@ fn a_structure_needs_a_tokenizer_that_tells_what_a_token_spells() {
 fn an_answer_whose_grammar_outgrows_its_limits_ends_alone_and_says_why() {
     let costly = regex("(.{0,300}[a-f]){0,50}.{10}e");
     let mut engine = open(shape(4, 200, 2), PrefixCache::On);
-    let front = engine.front().clone();
-    let lost = front.add_request(Prompt::Tokens(&[7, 8, 9]), params(costly.clone(), 4)).unwrap();
+    let handle = engine.handle().clone();
+    let lost = handle.add_request(Prompt::Tokens(&[7, 8, 9]), params(costly.clone(), 4)).unwrap();
     // One with the same text that ends before it costs anything, and one that asks for something else.
     let short = SamplingParams { max_tokens: Some(2), ..params(costly.clone(), 5) };
-    let same = front.add_request(Prompt::Tokens(&[7, 8, 9]), short.clone()).unwrap();
-    let other = front.add_request(Prompt::Tokens(&[7, 8, 9]), params(regex("[a-z]{100}"), 6)).unwrap();
+    let same = handle.add_request(Prompt::Tokens(&[7, 8, 9]), short.clone()).unwrap();
+    let other = handle.add_request(Prompt::Tokens(&[7, 8, 9]), params(regex("[a-z]{100}"), 6)).unwrap();
     let answers = run(&mut engine, Budget::OnePass);
     let error = &answers[&(lost, 0)];
     assert_eq!(error.finish, "Error");
@@ -397,8 +397,8 @@ fn an_answer_whose_grammar_outgrows_its_limits_ends_alone_and_says_why() {
     assert!(error.error.starts_with(&after), "{error:?}");
     assert_eq!(answers[&(same, 0)].finish, "Length");
     assert_eq!(answers[&(other, 0)].finish, "Stop");
-    assert_eq!(front.stats().kv_blocks_used, 0);
+    assert_eq!(handle.stats().kv_blocks_used, 0);
     // What is kept of the text is not spoilt.
-    front.add_request(Prompt::Tokens(&[7, 8, 9]), short).unwrap();
+    handle.add_request(Prompt::Tokens(&[7, 8, 9]), short).unwrap();
     assert_eq!(run(&mut engine, Budget::OnePass).values().next(), Some(&answers[&(same, 0)]));
 }

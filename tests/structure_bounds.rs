@@ -51,8 +51,8 @@ type Answers = BTreeMap<u64, (Vec<TokenId>, Option<Finish>)>;
 /// Steps until all have ended, and tells how long the longest step took.
 fn run(engine: &mut Engine, budget: Budget) -> (Answers, Duration) {
     let (mut answers, mut longest) = (Answers::new(), Duration::ZERO);
-    let front = engine.front().clone();
-    while !front.is_finished() {
+    let handle = engine.handle().clone();
+    while !handle.is_finished() {
         let started = Instant::now();
         engine.step(budget).unwrap();
         longest = longest.max(started.elapsed());
@@ -312,10 +312,10 @@ const MARGIN: Duration = Duration::from_secs(1);
 #[test]
 fn what_is_made_to_take_long_is_answered_in_time_and_the_engine_goes_on() {
     let mut engine = open();
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     for (name, structure, wanted) in cases() {
         let started = Instant::now();
-        let answer = front.add_request(Prompt::Tokens(&[7, 8, 9]), params(structure, 3));
+        let answer = handle.add_request(Prompt::Tokens(&[7, 8, 9]), params(structure, 3));
         let took = started.elapsed();
         println!("{name}: {took:?} {:?}", answer.as_ref().map_err(ToString::to_string));
         assert!(took < Duration::from_millis(limits::STRUCTURE_COMPILE_MS) + MARGIN, "{name}: {took:?}");
@@ -338,12 +338,12 @@ fn what_is_made_to_take_long_is_answered_in_time_and_the_engine_goes_on() {
             (Err(error), Accepted) => panic!("{name} is refused: {error}"),
         }
         // Its answer ends one way or another, and so does an ordinary one.
-        let ordinary = front.add_request(Prompt::Tokens(&[7, 8, 9]), params(regex("yes|no"), 1)).unwrap();
+        let ordinary = handle.add_request(Prompt::Tokens(&[7, 8, 9]), params(regex("yes|no"), 1)).unwrap();
         let (answers, _) = run(&mut engine, Budget::OnePass);
         assert!(matches!(answers[&ordinary].1, Some(Finish::Stop)), "{name}");
         assert_eq!(answers.len(), 1 + usize::from(answer.is_ok()), "{name}");
     }
-    assert_eq!(front.stats().kv_blocks_used, 0);
+    assert_eq!(handle.stats().kv_blocks_used, 0);
 }
 
 // ---- masks that take long ----
@@ -368,26 +368,26 @@ fn heavy() -> Vec<Structure> {
 /// All of them at once.
 fn follow_heavy(budget: Budget) -> (Answers, Duration) {
     let mut engine = open();
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     for (seed, structure) in (1..).zip(heavy()) {
-        front
+        handle
             .add_request(Prompt::Tokens(&[7, 8, 9]), SamplingParams { max_tokens: Some(24), ..params(structure, seed) })
             .unwrap();
     }
     let ran = run(&mut engine, budget);
-    assert_eq!(front.stats().kv_blocks_used, 0);
+    assert_eq!(handle.stats().kv_blocks_used, 0);
     ran
 }
 
 #[test]
 fn a_step_with_a_time_budget_is_not_held_up_by_masks() {
     let mut engine = open();
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     for (seed, structure) in (1..).zip(heavy()) {
-        front.add_request(Prompt::Tokens(&[7, 8, 9]), params(structure, seed)).unwrap();
+        handle.add_request(Prompt::Tokens(&[7, 8, 9]), params(structure, seed)).unwrap();
     }
     let mut took = Vec::new();
-    while !front.is_finished() {
+    while !handle.is_finished() {
         let before = processor_time();
         engine.step(Budget::Time(Duration::from_millis(4))).unwrap();
         took.push(processor_time() - before);
@@ -422,20 +422,20 @@ fn masks_that_come_late_change_no_token() {
 fn requests_with_late_masks_can_be_cancelled_and_their_engine_freed() {
     for steps in [1, 5, 20] {
         let mut engine = open();
-        let front = engine.front().clone();
-        let add = |seed| front.add_request(Prompt::Tokens(&[7, 8, 9]), params(slow(), seed)).unwrap();
+        let handle = engine.handle().clone();
+        let add = |seed| handle.add_request(Prompt::Tokens(&[7, 8, 9]), params(slow(), seed)).unwrap();
         let ids: Vec<u64> = (1..6).map(add).collect();
         for _ in 0..steps {
             engine.step(Budget::Time(Duration::ZERO)).unwrap();
         }
         for &id in &ids[..3] {
             // It may have ended.
-            let _ = front.cancel(id);
+            let _ = handle.cancel(id);
         }
         engine.step(Budget::Time(Duration::ZERO)).unwrap();
         let started = Instant::now();
         drop(engine);
-        drop(front);
+        drop(handle);
         assert!(started.elapsed() < MARGIN, "{:?}", started.elapsed());
     }
 }
@@ -443,11 +443,11 @@ fn requests_with_late_masks_can_be_cancelled_and_their_engine_freed() {
 #[test]
 fn an_answer_whose_next_tokens_are_never_found_ends_within_the_limit() {
     let mut engine = open();
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     // The lexer takes the longest match, so that after a letter or two "ab" must follow for ever.
     let endless = lark("start: T0 T1 T0\nT0: \"ab\"+\nT1: \"\\n\" T0 | \"a\" | \"é\" T0\n");
     for seed in 1..8 {
-        front.add_request(Prompt::Tokens(&[7, 8, 9]), params(endless.clone(), seed)).unwrap();
+        handle.add_request(Prompt::Tokens(&[7, 8, 9]), params(endless.clone(), seed)).unwrap();
     }
     let started = Instant::now();
     let (answers, _) = run(&mut engine, Budget::Time(Duration::from_millis(4)));
@@ -463,16 +463,16 @@ fn an_answer_whose_next_tokens_are_never_found_ends_within_the_limit() {
     // The first takes all the time there is; the others are given little.
     let time = Duration::from_millis(2 * limits::MASK_MS) + MARGIN;
     assert!(started.elapsed() < time, "{:?} for {} answers", started.elapsed(), lost.len());
-    assert_eq!(front.stats().kv_blocks_used, 0);
+    assert_eq!(handle.stats().kv_blocks_used, 0);
 }
 
 #[test]
 fn completions_share_what_is_compiled_until_they_run() {
     let mut engine = open();
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     let many = SamplingParams { completions: 1000, max_tokens: Some(1), ..params(slow(), 1) };
     let started = Instant::now();
-    front.add_request(Prompt::Tokens(&[7, 8, 9]), many).unwrap();
+    handle.add_request(Prompt::Tokens(&[7, 8, 9]), many).unwrap();
     assert!(started.elapsed() < MARGIN * 2, "{:?}", started.elapsed());
     assert_eq!(resident_bytes() >> 30, 0, "a copy takes megabytes");
     let (answers, _) = run(&mut engine, Budget::OnePass);

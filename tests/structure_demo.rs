@@ -101,14 +101,14 @@ fn open() -> Engine {
 
 fn chat(engine: &Engine, text: &str) -> String {
     let messages = serde_json::json!([{"role": "user", "content": text}]).to_string();
-    engine.front().chat_template().unwrap().render(&messages, "").unwrap()
+    engine.handle().chat_template().unwrap().render(&messages, "").unwrap()
 }
 
 /// Text and finish of each request in the order of their tags.
 fn run(engine: &mut Engine, requests: usize) -> Vec<(String, Option<Finish>)> {
     let mut answers = vec![(String::new(), None); requests];
-    let front = engine.front().clone();
-    while !front.is_finished() {
+    let handle = engine.handle().clone();
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         while let Some(output) = engine.next_output() {
             let answer = &mut answers[output.tag as usize];
@@ -133,7 +133,7 @@ fn two_hundred_generations_under_three_schemas_parse_and_are_what_these_say() {
                 structure: Some(Structure::JsonSchema((*schema).to_owned()).into()),
                 ..SamplingParams::default()
             };
-            engine.front().add_request(Prompt::Text(&prompt), params).unwrap();
+            engine.handle().add_request(Prompt::Text(&prompt), params).unwrap();
         }
         let answers = run(&mut engine, GENERATIONS as usize);
         let mut texts = BTreeSet::new();
@@ -160,7 +160,7 @@ fn any_json_is_json_and_a_structure_that_the_answer_fits_changes_nothing() {
     let list = Structure::Lark("start: \"[\" NUMBER (\", \" NUMBER){2,5} \"]\"\nNUMBER: /[1-9][0-9]?/\n".to_owned());
     let list = SamplingParams { tag: 3, structure: Some(list.into()), eos: Eos::Ignored, ..SamplingParams::default() };
     for params in [free, held, json, list] {
-        engine.front().add_request(Prompt::Text(&prompt), params).unwrap();
+        engine.handle().add_request(Prompt::Text(&prompt), params).unwrap();
     }
     let answers = run(&mut engine, 4);
     assert_eq!(answers[0].0, answers[1].0);

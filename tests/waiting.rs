@@ -45,7 +45,7 @@ fn ten_times_more_requests_than_blocks_all_end_with_their_own_answers() {
     ] {
         let shape = Shape { depth, ..shape(32, 8, 96, BLOCKS) };
         let mut engine = open(shape, cache);
-        let front = engine.front().clone();
+        let handle = engine.handle().clone();
         let mut wanted = HashMap::new();
         let mut heard = HashMap::new();
         for i in 0..10 * BLOCKS as u32 {
@@ -53,7 +53,7 @@ fn ten_times_more_requests_than_blocks_all_end_with_their_own_answers() {
             let prompt: Vec<TokenId> =
                 (0..1 + i * 7 % 40).map(|j| 1 + if i % 3 == 0 { j } else { i + j } % 23).collect();
             let params = SamplingParams { priority: i as i32 % 3, ..greedy(1 + i * 11 % 50) };
-            let id = front.add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
+            let id = handle.add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
             wanted.insert(id, (oracle(id, 0, &prompt, &params, &shape).0, "Length".to_owned()));
             if i % 5 == 0 {
                 engine.step(budget).unwrap();
@@ -61,36 +61,36 @@ fn ten_times_more_requests_than_blocks_all_end_with_their_own_answers() {
             }
         }
         let mut steps = 0;
-        while !front.is_finished() {
+        while !handle.is_finished() {
             engine.step(budget).unwrap();
             poll(&mut engine, &mut heard);
             steps += 1;
             assert!(steps < 100_000, "{name}: somebody starves");
         }
         assert!(heard == wanted, "{name}");
-        assert!(front.stats().preemptions > 10, "{name}: the pool was full {} times", front.stats().preemptions);
-        assert_eq!(front.stats().kv_blocks_used, 0, "{name}");
+        assert!(handle.stats().preemptions > 10, "{name}: the pool was full {} times", handle.stats().preemptions);
+        assert_eq!(handle.stats().kv_blocks_used, 0, "{name}");
     }
 }
 
 #[test]
 fn a_request_that_waits_for_longer_than_it_may_ends_with_its_own_reason() {
     let mut engine = open(shape(16, 1, 64, 16), PrefixCache::On);
-    let front = engine.front().clone();
-    let add = |max_wait| front.add_request(Prompt::Tokens(&[1, 2]), SamplingParams { max_wait, ..greedy(4) }).unwrap();
+    let handle = engine.handle().clone();
+    let add = |max_wait| handle.add_request(Prompt::Tokens(&[1, 2]), SamplingParams { max_wait, ..greedy(4) }).unwrap();
     let runs = add(Some(Duration::from_secs(3600)));
     let expires = add(Some(Duration::from_micros(1)));
     let patient = add(Some(Duration::MAX));
     let silent = add(None);
     let cancelled = add(Some(Duration::from_micros(1)));
-    front.cancel(cancelled).unwrap();
+    handle.cancel(cancelled).unwrap();
     thread::sleep(Duration::from_millis(1));
     let mut heard = HashMap::new();
     engine.step(Budget::OnePass).unwrap();
     poll(&mut engine, &mut heard);
     assert_eq!(heard[&expires], (vec![], "Expired".to_owned()));
-    assert!(front.cancel(expires).is_err(), "it is no more");
-    while !front.is_finished() {
+    assert!(handle.cancel(expires).is_err(), "it is no more");
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         poll(&mut engine, &mut heard);
     }
@@ -104,16 +104,16 @@ fn a_request_that_waits_for_longer_than_it_may_ends_with_its_own_reason() {
 fn a_request_waits_for_its_first_run_only() {
     // Both fit at first and not at last, so that the second is preempted and waits again, beyond its time.
     let mut engine = open(shape(16, 2, 32, 8), PrefixCache::On);
-    let front = engine.front().clone();
-    front.add_request(Prompt::Tokens(&[1; 8]), greedy(20)).unwrap();
+    let handle = engine.handle().clone();
+    handle.add_request(Prompt::Tokens(&[1; 8]), greedy(20)).unwrap();
     let max_wait = Some(Duration::from_secs(1));
-    let second = front.add_request(Prompt::Tokens(&[2; 8]), SamplingParams { max_wait, ..greedy(20) }).unwrap();
+    let second = handle.add_request(Prompt::Tokens(&[2; 8]), SamplingParams { max_wait, ..greedy(20) }).unwrap();
     let mut heard = HashMap::new();
-    while front.stats().preemptions == 0 {
+    while handle.stats().preemptions == 0 {
         engine.step(Budget::OnePass).unwrap();
     }
     thread::sleep(Duration::from_millis(1050));
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         poll(&mut engine, &mut heard);
     }
@@ -123,39 +123,39 @@ fn a_request_waits_for_its_first_run_only() {
 #[test]
 fn a_cancel_takes_effect_with_the_next_step_also_inside_a_long_prompt() {
     let mut engine = open(shape(16, 4, 256, 64), PrefixCache::On);
-    let front = engine.front().clone();
-    let other = front.add_request(Prompt::Tokens(&[9, 9]), greedy(40)).unwrap();
-    let long = front.add_request(Prompt::Tokens(&[7; 200]), greedy(40)).unwrap();
+    let handle = engine.handle().clone();
+    let other = handle.add_request(Prompt::Tokens(&[9, 9]), greedy(40)).unwrap();
+    let long = handle.add_request(Prompt::Tokens(&[7; 200]), greedy(40)).unwrap();
     let mut heard = HashMap::new();
     for _ in 0..5 {
         engine.step(Budget::OnePass).unwrap();
     }
     poll(&mut engine, &mut heard);
     assert!(!heard.contains_key(&long), "its prompt takes 14 passes");
-    let held = front.stats().kv_blocks_used;
+    let held = handle.stats().kv_blocks_used;
     assert!(held > 15, "{held} blocks are in use");
 
-    front.cancel(long).unwrap();
+    handle.cancel(long).unwrap();
     let report = engine.step(Budget::OnePass).unwrap();
     assert_eq!((report.passes, report.prefill_tokens, report.running), (1, 0, 1), "no more of it is computed");
     poll(&mut engine, &mut heard);
     assert_eq!(heard[&long], (vec![], "Cancelled".to_owned()));
-    assert!(front.stats().kv_blocks_used <= 2, "its blocks are free");
+    assert!(handle.stats().kv_blocks_used <= 2, "its blocks are free");
 
     // In the middle of a pass its rows are written to until that pass ends: the step that ends it ends the request.
-    let late = front.add_request(Prompt::Tokens(&[5; 100]), greedy(40)).unwrap();
+    let late = handle.add_request(Prompt::Tokens(&[5; 100]), greedy(40)).unwrap();
     engine.step(Budget::OnePass).unwrap();
     assert_eq!(engine.step(Budget::Time(Duration::ZERO)).unwrap().in_flight, 1);
-    front.cancel(late).unwrap();
+    handle.cancel(late).unwrap();
     let report = engine.step(Budget::OnePass).unwrap();
     assert_eq!((report.passes, report.in_flight, report.running), (1, 0, 1));
     poll(&mut engine, &mut heard);
     assert_eq!(heard[&late], (vec![], "Cancelled".to_owned()));
-    assert!(front.stats().kv_blocks_used <= 3, "its blocks are free");
-    while !front.is_finished() {
+    assert!(handle.stats().kv_blocks_used <= 3, "its blocks are free");
+    while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         poll(&mut engine, &mut heard);
     }
     assert_eq!(heard[&other].0.len(), 40, "the other one lost nothing");
-    assert_eq!(front.stats().kv_blocks_used, 0);
+    assert_eq!(handle.stats().kv_blocks_used, 0);
 }

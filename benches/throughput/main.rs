@@ -104,7 +104,7 @@ fn main() {
     }
 
     let mut engine = open(&folder).unwrap();
-    let info = engine.front().model_info();
+    let info = engine.handle().model_info();
     println!("KV cache                  {:9} blocks, {:.1} GB", info.num_kv_blocks, info.kv_cache_bytes as f64 / 1e9);
     for prompt in [128, 1024] {
         let times = (0..7).map(|i| {
@@ -173,14 +173,14 @@ fn params(output: usize) -> SamplingParams {
 fn add(engine: &mut Engine, requests: usize, prompt: usize, output: usize) {
     for request in 0..requests {
         let tokens: Vec<TokenId> = (0..prompt).map(|i| ((i * 7919 + request * 104_729) % 8000) as TokenId).collect();
-        engine.front().add_request(Prompt::Tokens(&tokens), params(output)).unwrap();
+        engine.handle().add_request(Prompt::Tokens(&tokens), params(output)).unwrap();
     }
 }
 
 /// Steps until all requests have ended, and counts their tokens.
 fn finish(engine: &mut Engine) -> usize {
     let mut tokens = 0;
-    while !engine.front().is_finished() {
+    while !engine.handle().is_finished() {
         engine.step(Budget::OnePass).unwrap();
         while let Some(output) = engine.next_output() {
             tokens += output.token_ids.len();
@@ -225,11 +225,11 @@ fn requests(engine: &mut Engine) {
         add(engine, 1, prompt, output);
         (prompts, outputs) = (prompts + prompt, outputs + output);
     }
-    let before = engine.front().stats();
+    let before = engine.handle().stats();
     let tokens = finish(engine);
     assert_eq!(tokens, outputs, "every request gets its tokens");
     let took = begun.elapsed();
-    let after = engine.front().stats();
+    let after = engine.handle().stats();
     println!(
         "256 requests              {:9.2} s, {:.0} output tok/s ({prompts} prompt and {outputs} output tokens, {} passes, device {:.2} s, host {:.2} s, {} preemptions)",
         took.as_secs_f64(),

@@ -1,13 +1,12 @@
-//! Beam search: which of the texts that the beams of a request could become go on, and which are its best answers.
+//! Beam search: which candidates of a request's beams continue, and which are its best answers?
 //!
-//! The rule is that of transformers' `generate(num_beams=…)`. A step looks at the likeliest continuations of all beams
-//! together, `max(2, 1 + end tokens)` times as many as there are beams, so that enough of them go on whatever ends. Those
-//! that end count as answers if they are among the best as many as there are beams; the best of the others are the next beams.
-//! An answer's score is the sum of its log-probabilities divided by its length to the power of `length_penalty`, its end token
-//! counted.
+//! The rule is that of transformers' `generate(num_beams=…)`. A step considers the best candidates of all beams together,
+//! `max(2, 1 + end tokens)` per beam, so that enough of them continue whichever end. Candidates that end are answers if they are
+//! among the best `width` candidates; the best `width` of the others are the next beams. The score of an answer is the sum of
+//! its log-probabilities divided by its length, including its end token, to the power of `length_penalty`.
 //!
-//! It knows scores and tokens, and neither sequences nor blocks: a beam lives in a *slot*, and the first child of a beam stays in
-//! its parent's, so that little has to be moved.
+//! The search knows scores and tokens, and neither sequences nor blocks: a beam is in a *slot*, and the first child of a beam
+//! stays in the slot of its parent, so that few blocks are copied.
 
 use crate::batch::{Chosen, NO_TOKEN, TokenId};
 
@@ -16,21 +15,21 @@ use crate::batch::{Chosen, NO_TOKEN, TokenId};
 pub struct BeamParams {
     /// Beams, from 2.
     pub width: u32,
-    /// More than 0 favours long answers, less short ones.
+    /// A value above 0 favours long answers, one below 0 short answers.
     pub length_penalty: f32,
     /// When the search ends.
     pub early_stopping: EarlyStopping,
 }
 
-/// When a search ends that could go on.
+/// When a search ends that could continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EarlyStopping {
-    /// When there are as many answers as beams, and the best beam as long as it is now is no better than the worst of them.
+    /// When there are as many answers as beams, and the best beam at its present length is no better than the worst of them.
     WhenUnlikely,
     /// When there are as many answers as beams.
     WhenFull,
-    /// When there are as many answers as beams, and the best beam cannot become better than the worst of them, if it gained length
-    /// for nothing.
+    /// When there are as many answers as beams, and the best beam cannot become better than the worst of them, even if further
+    /// tokens had probability 1.
     Never,
 }
 
@@ -41,23 +40,23 @@ pub struct BeamSearch {
     ending_tokens: Vec<TokenId>,
     min_tokens: usize,
     max_tokens: usize,
-    /// Tokens of each beam.
+    /// Tokens generated per beam.
     generated: usize,
     /// Best first.
     beams: Vec<Beam>,
-    /// Beams whose continuations are not known yet.
-    unranked: usize,
+    /// Beams whose candidates are not known yet.
+    pending: usize,
     candidates: Vec<Candidate>,
     /// Best first.
     answers: Vec<Answer>,
 }
 
-/// A text that goes on.
+/// A text that continues.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beam {
-    /// Where it lives.
+    /// Its slot.
     pub slot: usize,
-    /// Where the text lived that it continues.
+    /// The slot of the beam that it continues.
     pub parent: usize,
     /// Its newest token.
     pub token: TokenId,
@@ -70,11 +69,11 @@ pub struct Beam {
 pub struct Answer {
     /// All tokens after the prompt, an end token included.
     pub tokens: Vec<TokenId>,
-    /// By which answers are compared.
+    /// The score by which answers are compared.
     pub score: f32,
     /// The sum of its log-probabilities.
     pub logprob: f32,
-    /// Whether an end token ended it, not its length.
+    /// Whether an end token or its length ended it.
     pub ending: Ending,
 }
 
@@ -96,31 +95,31 @@ struct Candidate {
     score: f32,
 }
 
-/// What a step came to.
+/// Whether a search continues after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SearchStatus {
     /// The beams are new ones.
-    GoesOn,
+    Running,
     /// The answers are final.
-    IsOver,
+    Finished,
 }
 
 impl BeamParams {
-    /// Continuations that a step looks at, where so many tokens end an answer.
+    /// Candidates that a step considers, given the number of tokens that end an answer.
     fn kept(&self, ending_tokens: usize) -> usize {
         self.width as usize * (1 + ending_tokens).max(2)
     }
 
-    /// Likeliest tokens that each beam has to know.
-    pub fn ranked(&self, ending_tokens: usize, min_tokens: u32) -> usize {
-        // Tokens that may not come yet are passed over.
+    /// Top log-probabilities that a step needs from each beam.
+    pub fn num_candidates(&self, ending_tokens: usize, min_tokens: u32) -> usize {
+        // Ending tokens before `min_tokens` are skipped.
         self.kept(ending_tokens) + if min_tokens > 0 { ending_tokens } else { 0 }
     }
 }
 
 impl BeamSearch {
-    /// A search over texts of at most `max_tokens` tokens, of which none of `ending_tokens` is among the first `min_tokens`. It
-    /// begins with the prompt, in slot 0.
+    /// A search over texts of at most `max_tokens` tokens, whose first `min_tokens` tokens are not in `ending_tokens`. The
+    /// first beam is the prompt, in slot 0.
     pub fn new(params: BeamParams, ending_tokens: &[TokenId], min_tokens: usize, max_tokens: usize) -> BeamSearch {
         BeamSearch {
             params,
@@ -129,13 +128,13 @@ impl BeamSearch {
             max_tokens,
             generated: 0,
             beams: vec![Beam { slot: 0, parent: 0, token: NO_TOKEN, score: 0.0 }],
-            unranked: 1,
+            pending: 1,
             candidates: Vec::new(),
             answers: Vec::new(),
         }
     }
 
-    /// Slots.
+    /// Number of slots.
     pub fn width(&self) -> usize {
         self.params.width as usize
     }
@@ -150,23 +149,23 @@ impl BeamSearch {
         self.answers
     }
 
-    /// Takes in how the beam in `slot` may go on; answers whether all beams are ranked.
-    pub fn rank(&mut self, slot: usize, ranked: &Chosen) -> bool {
-        let beam = self.beams.iter().position(|beam| beam.slot == slot).expect("a beam lives in the slot");
-        for (&token, &logprob) in ranked.top_tokens.iter().zip(ranked.top_logprobs) {
+    /// Adds the top log-probabilities after the beam in `slot`; returns whether those of all beams are known.
+    pub fn add_candidates(&mut self, slot: usize, chosen: &Chosen) -> bool {
+        let beam = self.beams.iter().position(|beam| beam.slot == slot).expect("the slot has a beam");
+        for (&token, &logprob) in chosen.top_tokens.iter().zip(chosen.top_logprobs) {
             let comes_too_early = self.generated < self.min_tokens && self.is_ending(token);
             if token != NO_TOKEN && !comes_too_early {
                 self.candidates.push(Candidate { beam, token, score: self.beams[beam].score + logprob });
             }
         }
-        self.unranked -= 1;
-        self.unranked == 0
+        self.pending -= 1;
+        self.pending == 0
     }
 
-    /// Makes a step, once all beams are ranked. `tokens_in` are the tokens of a slot after the prompt.
-    pub fn step<'a>(&mut self, tokens_in: impl Fn(usize) -> &'a [TokenId]) -> Verdict {
-        debug_assert_eq!(self.unranked, 0);
-        // Beams are ranked in any order: among equals, the better beam and then the likelier token come first.
+    /// Makes a step, once the candidates of all beams are known. `tokens_in` returns the tokens of a slot after the prompt.
+    pub fn step<'a>(&mut self, tokens_in: impl Fn(usize) -> &'a [TokenId]) -> SearchStatus {
+        debug_assert_eq!(self.pending, 0);
+        // Candidates are added in any order of the beams: among equals, the better beam and then the likelier token come first.
         self.candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.beam.cmp(&b.beam)));
         self.candidates.truncate(self.params.kept(self.ending_tokens.len()));
         self.generated += 1;
@@ -191,13 +190,13 @@ impl BeamSearch {
             }
         }
         give_slots(&mut beams);
-        self.unranked = beams.len();
+        self.pending = beams.len();
         self.beams = beams;
-        if self.goes_on() { Verdict::GoesOn } else { Verdict::IsOver }
+        if self.goes_on() { SearchStatus::Running } else { SearchStatus::Finished }
     }
 
     fn add_answer(&mut self, answer: Answer) {
-        // An older answer stays before a new one that is as good.
+        // An older answer stays before a new one with the same score.
         let at = self.answers.partition_point(|other| other.score >= answer.score);
         self.answers.insert(at, answer);
         self.answers.truncate(self.width());
@@ -223,7 +222,7 @@ impl BeamSearch {
     }
 }
 
-/// Leaves the first child of each parent in its parent's slot, and gives the others those that are left.
+/// Leaves the first child of each parent in the slot of the parent, and gives the other children the free slots.
 fn give_slots(beams: &mut [Beam]) {
     for index in 0..beams.len() {
         let parent = beams[index].parent;

@@ -1,15 +1,15 @@
-//! Hands out KV blocks, and finds those that already hold the prefix of a prompt.
+//! Allocates KV blocks, and finds those that already hold the prefix of a prompt.
 //!
-//! A block is held by the sequences that count in its `references`. A block that nobody holds is free, but stays findable
-//! until it is reused: free blocks form a line, the least recently used in front, and of one sequence the tail stands
-//! before the head. So a prefix is always findable from its beginning on.
+//! A block is held by the sequences that its `references` count. A block that no sequence holds is free, but stays cached
+//! until it is reused: free blocks form a queue, the least recently used first, and the last blocks of a sequence stand
+//! before its first ones. So a prefix is always cached from its beginning on.
 //!
-//! A full block whose keys and values are computed is *published*: it gets a [`PrefixId`], which stands for all tokens
-//! from the start of the sequence to the end of the block. It is looked up by the id of the prefix before it and its own
-//! tokens, and both are compared, so that two different prefixes are never taken for one another, whatever their hashes.
-//! Where prefixes begin, a salt keeps those apart that must not know of one another.
+//! A full block whose keys and values are computed is *cached*: it gets a [`PrefixId`], which stands for all tokens
+//! from the start of the sequence to the end of the block. It is looked up by the id of the prefix before it and by its own
+//! tokens, and both are compared, so that two different prefixes are never confused, whatever their hashes. A salt at the
+//! beginning of each prefix separates requests that must not share blocks.
 //!
-//! Everything is sized when the manager is made; nothing allocates after that.
+//! Everything is sized when the manager is created; nothing allocates after that.
 
 use super::options::PrefixCache;
 use crate::batch::{BlockId, TokenId};
@@ -19,16 +19,16 @@ use std::hash::{BuildHasher, RandomState};
 /// Stands for "no block" in the links, so that a link takes four bytes.
 const NONE: u32 = u32::MAX;
 
-/// The tokens from the start of a sequence to the end of a published block.
+/// The tokens from the start of a sequence to the end of a cached block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrefixId {
     /// The prefix without tokens. Prefixes that begin with different salts are different ones, whatever their tokens.
     Empty {
-        /// Which of them.
+        /// Separates prefixes that must not be shared.
         salt: u64,
     },
-    /// A prefix that was published, by its number.
-    Published(u64),
+    /// A cached prefix, by its number.
+    Cached(u64),
 }
 
 /// What [`BlockManager::try_allocate`] found.
@@ -45,16 +45,16 @@ pub struct SharedPrefix {
 pub struct CacheCounts {
     /// Tokens that were looked up.
     pub queries: u64,
-    /// Tokens of these that were found.
+    /// Tokens that were found.
     pub hits: u64,
-    /// Blocks that were findable and were reused for something else.
+    /// Blocks that were cached and were reused for something else.
     pub evictions: u64,
 }
 
-/// The answer "not now".
+/// Too few blocks are free for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lacking {
-    /// So many blocks would have to be free, besides those to be spared.
+    /// Blocks that have to be free, besides the spare ones.
     pub free_blocks: usize,
 }
 
@@ -63,10 +63,10 @@ pub struct BlockManager {
     block_size: usize,
     cache: PrefixCache,
     blocks: Vec<Block>,
-    /// Tokens of the published blocks. `[blocks, block_size]`
+    /// Tokens of the cached blocks. `[blocks, block_size]`
     tokens: Vec<TokenId>,
-    free: Line,
-    /// First published block of each hash value. `[power of two]`
+    free: FreeQueue,
+    /// First cached block of each hash value. `[power of two]`
     buckets: Vec<u32>,
     hasher: RandomState,
     prefixes_made: u64,
@@ -78,16 +78,16 @@ pub struct BlockManager {
 struct Block {
     /// Sequences that hold it.
     references: u32,
-    /// Neighbours in the line of free blocks.
+    /// Neighbours in the queue of free blocks.
     before: u32,
     after: u32,
-    /// What it holds, once it is published.
-    published: Option<Published>,
+    /// What it holds, once it is cached.
+    cached: Option<CachedBlock>,
 }
 
-/// How a published block is found.
+/// How a cached block is found.
 #[derive(Clone, Copy)]
-struct Published {
+struct CachedBlock {
     /// The prefix that ends with this block.
     prefix: PrefixId,
     /// The prefix that ends before it.
@@ -97,8 +97,8 @@ struct Published {
     next: u32,
 }
 
-/// The line of free blocks, linked through the blocks themselves.
-struct Line {
+/// The queue of free blocks, linked through the blocks themselves.
+struct FreeQueue {
     first: u32,
     last: u32,
     len: usize,
@@ -113,13 +113,13 @@ impl BlockManager {
             PrefixCache::Off => 0,
         };
         let (what, knob) = ("the table of KV blocks", "kv_cache_bytes");
-        let free = Block { references: 0, before: NONE, after: NONE, published: None };
+        let free = Block { references: 0, before: NONE, after: NONE, cached: None };
         let mut manager = BlockManager {
             block_size,
             cache,
             blocks: filled(free, blocks, what, knob)?,
             tokens: filled(0, remembered * block_size, what, knob)?,
-            free: Line { first: NONE, last: NONE, len: 0 },
+            free: FreeQueue { first: NONE, last: NONE, len: 0 },
             buckets: filled(NONE, remembered.next_power_of_two(), what, knob)?,
             hasher: RandomState::new(),
             prefixes_made: 0,
@@ -131,17 +131,22 @@ impl BlockManager {
         Ok(manager)
     }
 
-    /// Blocks of the pool.
+    /// Tokens per block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Number of blocks in the pool.
     pub fn total_blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Blocks that no sequence holds.
+    /// Number of blocks that no sequence holds.
     pub fn free_blocks(&self) -> usize {
         self.free.len
     }
 
-    /// What the prefix cache has done so far; nothing where there is none.
+    /// What the prefix cache has done so far; all zeros without one.
     pub fn counts(&self) -> CacheCounts {
         self.counts
     }
@@ -168,7 +173,7 @@ impl BlockManager {
         Ok(shared)
     }
 
-    /// Adds the published blocks of the longest known prefix of `tokens` to the empty `table`, without holding them.
+    /// Adds the blocks of the longest cached prefix of `tokens` to the empty `table`, without holding them.
     pub fn find_prefix(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
         let mut shared = SharedPrefix { blocks: 0, prefix: empty };
         for content in tokens.chunks_exact(self.block_size) {
@@ -180,7 +185,7 @@ impl BlockManager {
     }
 
     /// Fills the empty `table` with blocks for all of `tokens`, which are whole blocks, sharing those that hold its prefix: for
-    /// keys and values that come from elsewhere. The caller writes those that are not shared, then publishes them.
+    /// keys and values that come from elsewhere. The caller writes those that are not shared, then caches them.
     pub fn try_adopt(
         &mut self,
         empty: PrefixId,
@@ -193,7 +198,7 @@ impl BlockManager {
         Ok(shared)
     }
 
-    /// Like [`try_allocate`](Self::try_allocate), for a sequence whose tokens have all to be computed: it shares nothing.
+    /// Like [`try_allocate`](Self::try_allocate), for a sequence all of whose tokens have to be computed: it shares nothing.
     pub fn try_allocate_all(
         &mut self,
         empty: PrefixId,
@@ -206,8 +211,9 @@ impl BlockManager {
         Ok(SharedPrefix { blocks: 0, prefix: empty })
     }
 
-    /// Like [`try_allocate`](Self::try_allocate), for a sequence that begins like another one which runs: `held` are blocks
-    /// of that one, full of computed keys and values for the first of `tokens`. They are shared without a prefix cache, too.
+    /// Like [`try_allocate`](Self::try_allocate), for a sequence with the same prompt as a running one: `held` are blocks of
+    /// the running sequence, full of computed keys and values for the first of `tokens`. They are shared without a prefix
+    /// cache, too.
     pub fn try_share(
         &mut self,
         empty: PrefixId,
@@ -217,7 +223,7 @@ impl BlockManager {
         table: &mut Vec<BlockId>,
     ) -> Result<SharedPrefix, Lacking> {
         if self.cache == PrefixCache::On {
-            // They are published, so that they are found, and with them the prefix that they hold.
+            // They are cached, so the lookup finds them, and with them the prefix that they hold.
             return self.try_allocate(empty, tokens, spare, table);
         }
         let shareable = tokens.len().saturating_sub(1) / self.block_size;
@@ -227,8 +233,8 @@ impl BlockManager {
         Ok(shared)
     }
 
-    /// Holds the blocks in `table` once more, and adds free ones until it has room for `tokens`; or clears it, where that
-    /// would leave fewer than `spare` blocks free.
+    /// Holds the blocks in `table` once more, and adds free ones until it has room for `tokens`. Clears `table` instead where
+    /// that would leave fewer than `spare` blocks free.
     fn complete(&mut self, tokens: usize, spare: usize, table: &mut Vec<BlockId>) -> Result<(), Lacking> {
         let wanted = tokens.div_ceil(self.block_size);
         let held_by_others = table.iter().filter(|&&block| self.blocks[block as usize].references > 0).count();
@@ -247,27 +253,27 @@ impl BlockManager {
         Ok(())
     }
 
-    /// The free block that was used least recently, now held once; what it held can no longer be found.
+    /// Takes the free block that was used least recently, and holds it once; what it held is not cached any more.
     pub fn take(&mut self) -> Option<BlockId> {
         let block = self.free.first;
         if block == NONE {
             return None;
         }
         self.hold(block);
-        self.counts.evictions += u64::from(self.blocks[block as usize].published.is_some());
+        self.counts.evictions += u64::from(self.blocks[block as usize].cached.is_some());
         self.forget(block);
         Some(block)
     }
 
-    /// Holds blocks once more, which somebody holds already: they stay until they are [released](Self::release) once more.
+    /// Holds blocks once more that are held already: they stay until they are [released](Self::release) once more.
     pub fn keep(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
-            assert!(self.blocks[block as usize].references > 0, "block {block} is kept by nobody yet");
+            assert!(self.blocks[block as usize].references > 0, "block {block} is not held yet");
             self.hold(block);
         }
     }
 
-    /// Forgets what the blocks hold that nobody holds.
+    /// Removes all free blocks from the cache.
     pub fn reset(&mut self) {
         let mut block = self.free.first;
         while block != NONE {
@@ -276,53 +282,53 @@ impl BlockManager {
         }
     }
 
-    /// Gives a sequence's blocks back, the tail first, so that it is reused before the head.
+    /// Releases the blocks of a sequence, the last one first, so that it is reused before the first one.
     pub fn release(&mut self, table: &mut Vec<BlockId>) {
         while let Some(block) = table.pop() {
             self.let_go(block);
         }
     }
 
-    /// Makes a full block findable, whose keys and values are computed. Returns the prefix that ends with it.
+    /// Caches a full block whose keys and values are computed. Returns the prefix that ends with it.
     ///
-    /// `parent` is the prefix before the block. When the same prefix has been published by another sequence, `block`
-    /// becomes that sequence's block and the own copy is given back: one copy of a prefix is enough, and a chain of
-    /// published blocks never has a foreign link that somebody else could lose.
-    pub fn publish(&mut self, parent: PrefixId, content: &[TokenId], block: &mut BlockId) -> PrefixId {
+    /// `parent` is the prefix before the block. When another sequence has cached the same prefix, `block` becomes that
+    /// sequence's block and the copy is released: one copy of a prefix is enough, and each block in a chain of cached blocks
+    /// is held by all sequences that hold the next one.
+    pub fn cache_block(&mut self, parent: PrefixId, content: &[TokenId], block: &mut BlockId) -> PrefixId {
         debug_assert_eq!(content.len(), self.block_size);
         if self.cache == PrefixCache::Off {
             return parent;
         }
         if let Some((twin, prefix)) = self.find(parent, content) {
-            debug_assert_ne!(twin, *block, "a block is published once");
+            debug_assert_ne!(twin, *block, "a block is cached once");
             self.hold(twin);
             self.let_go(*block);
             *block = twin;
             return prefix;
         }
         self.prefixes_made += 1;
-        let prefix = PrefixId::Published(self.prefixes_made);
+        let prefix = PrefixId::Cached(self.prefixes_made);
         let bucket = self.bucket(parent, content);
         let start = *block as usize * self.block_size;
         self.tokens[start..start + self.block_size].copy_from_slice(content);
         let next = self.buckets[bucket as usize];
-        self.blocks[*block as usize].published = Some(Published { prefix, parent, bucket, next });
+        self.blocks[*block as usize].cached = Some(CachedBlock { prefix, parent, bucket, next });
         self.buckets[bucket as usize] = *block;
         prefix
     }
 
-    /// The published block that continues `parent` with `content`.
+    /// The cached block that continues `parent` with `content`.
     fn find(&self, parent: PrefixId, content: &[TokenId]) -> Option<(BlockId, PrefixId)> {
         if self.cache == PrefixCache::Off {
             return None;
         }
         let mut block = self.buckets[self.bucket(parent, content) as usize];
         while block != NONE {
-            let published = self.blocks[block as usize].published.expect("only published blocks are in a bucket");
-            if published.parent == parent && self.content(block) == content {
-                return Some((block, published.prefix));
+            let cached = self.blocks[block as usize].cached.expect("only cached blocks are in a bucket");
+            if cached.parent == parent && self.content(block) == content {
+                return Some((block, cached.prefix));
             }
-            block = published.next;
+            block = cached.next;
         }
         None
     }
@@ -336,18 +342,18 @@ impl BlockManager {
         &self.tokens[start..start + self.block_size]
     }
 
-    /// Takes a block out of its bucket.
+    /// Removes a block from its bucket.
     fn forget(&mut self, block: BlockId) {
-        let Some(published) = self.blocks[block as usize].published.take() else { return };
-        let mut at = self.buckets[published.bucket as usize];
+        let Some(cached) = self.blocks[block as usize].cached.take() else { return };
+        let mut at = self.buckets[cached.bucket as usize];
         if at == block {
-            self.buckets[published.bucket as usize] = published.next;
+            self.buckets[cached.bucket as usize] = cached.next;
             return;
         }
         loop {
-            let link = self.blocks[at as usize].published.as_mut().expect("only published blocks are in a bucket");
+            let link = self.blocks[at as usize].cached.as_mut().expect("only cached blocks are in a bucket");
             if link.next == block {
-                link.next = published.next;
+                link.next = cached.next;
                 return;
             }
             at = link.next;
@@ -363,21 +369,21 @@ impl BlockManager {
 
     fn let_go(&mut self, block: BlockId) {
         let references = &mut self.blocks[block as usize].references;
-        assert!(*references > 0, "block {block} was given back twice");
+        assert!(*references > 0, "block {block} was released twice");
         *references -= 1;
         if *references > 0 {
             return;
         }
-        match self.blocks[block as usize].published {
+        match self.blocks[block as usize].cached {
             // Worth keeping: reused last.
             Some(_) => self.free.push_back(&mut self.blocks, block),
-            // Nobody can find what it holds: reused first.
+            // It holds nothing that a lookup can find: reused first.
             None => self.free.push_front(&mut self.blocks, block),
         }
     }
 }
 
-impl Line {
+impl FreeQueue {
     fn push_back(&mut self, blocks: &mut [Block], block: BlockId) {
         (blocks[block as usize].before, blocks[block as usize].after) = (self.last, NONE);
         match self.last {

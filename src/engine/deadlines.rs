@@ -1,9 +1,9 @@
-//! Which requests have waited for longer than they may.
+//! Which requests have waited for longer than their `max_wait`?
 //!
-//! A request that runs, or has run and was preempted, waits no more in this sense. So an entry may outlive its meaning: it
-//! is asked about when its time comes, and not looked for before.
+//! A request that runs, or that has run and was preempted, cannot expire. Its entry stays until its time comes, when the caller
+//! finds that it has run: removing entries earlier would need a search.
 
-use super::sequence::Place;
+use super::sequence::SequenceKey;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
@@ -11,23 +11,23 @@ use std::time::Instant;
 /// The times by which waiting requests have to run.
 #[derive(Debug, Default)]
 pub struct Deadlines {
-    soonest_first: BinaryHeap<Reverse<(Instant, Place)>>,
+    soonest_first: BinaryHeap<Reverse<(Instant, SequenceKey)>>,
 }
 
 impl Deadlines {
-    /// Notes that the request at `place` has to run by `deadline`.
-    pub fn add(&mut self, deadline: Instant, place: Place) {
-        self.soonest_first.push(Reverse((deadline, place)));
+    /// Adds a deadline by which the request with `key` has to run.
+    pub fn add(&mut self, deadline: Instant, key: SequenceKey) {
+        self.soonest_first.push(Reverse((deadline, key)));
     }
 
-    /// Removes an entry whose time has come, the soonest first. Reads the clock only where there are entries.
-    pub fn pop_missed(&mut self) -> Option<Place> {
-        let Reverse((deadline, place)) = *self.soonest_first.peek()?;
+    /// Removes an entry whose deadline has passed, the earliest first. Reads the clock only if there are entries.
+    pub fn pop_missed(&mut self) -> Option<SequenceKey> {
+        let Reverse((deadline, key)) = *self.soonest_first.peek()?;
         if deadline > Instant::now() {
             return None;
         }
         self.soonest_first.pop();
-        Some(place)
+        Some(key)
     }
 }
 
@@ -40,10 +40,10 @@ mod tests {
     fn what_was_missed_comes_soonest_first_and_what_lies_ahead_stays() {
         let mut deadlines = Deadlines::default();
         let now = Instant::now();
-        deadlines.add(now, Place::new(0, 2));
-        deadlines.add(now + Duration::from_secs(3600), Place::new(0, 3));
-        deadlines.add(now - Duration::from_millis(1), Place::new(0, 1));
-        let missed: Vec<u64> = std::iter::from_fn(|| deadlines.pop_missed()).map(Place::id).collect();
+        deadlines.add(now, SequenceKey::new(0, 2));
+        deadlines.add(now + Duration::from_secs(3600), SequenceKey::new(0, 3));
+        deadlines.add(now - Duration::from_millis(1), SequenceKey::new(0, 1));
+        let missed: Vec<u64> = std::iter::from_fn(|| deadlines.pop_missed()).map(SequenceKey::id).collect();
         assert_eq!(missed, [1, 2]);
     }
 }

@@ -1,10 +1,10 @@
-//! Many prompts at once, results in the order of the prompts.
+//! How are many prompts completed in one call? Results come in the order of the prompts.
 
 use super::inbox::Intake;
 use super::output::{Finish, Output, OutputQueue};
 use super::request::CheckedParams;
 use super::sampling_params::SamplingParams;
-use super::{Budget, Engine, Front, Prompt};
+use super::{Budget, Engine, EngineHandle, Prompt};
 use crate::error::{Error, Result};
 use crate::limits;
 use std::collections::HashMap;
@@ -15,27 +15,27 @@ use std::time::Instant;
 /// How far [`Engine::generate`] has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Completions that are done, those of bad prompts included.
+    /// Completions that have ended, including those of refused prompts.
     pub finished: usize,
     /// Completions of all prompts.
     pub total: usize,
-    /// Prompt tokens computed in a second, by the last passes that had any.
+    /// Prompt tokens computed per second, by the last passes that had any.
     pub prefill_tokens_per_s: f64,
-    /// Tokens generated in a second, by the last passes that had any.
+    /// Tokens generated per second, by the last passes that had any.
     pub decode_tokens_per_s: f64,
     /// Microseconds since the call began.
     pub elapsed_us: u64,
 }
 
-/// The prompts of one call and what became of them.
+/// The prompts of one call, and their results.
 struct Job {
     /// The completions of the first prompt, then those of the next.
     results: Vec<Output>,
     /// Where the results of each prompt begin, and where all end. `[prompts + 1]`
     starts: Vec<usize>,
-    /// The requests that are alive.
+    /// The requests that have not ended, by id.
     owners: HashMap<u64, Owner>,
-    /// Completions of these that have not ended.
+    /// Completions of `owners` that have not ended.
     unfinished: usize,
     finished: usize,
 }
@@ -48,14 +48,14 @@ struct Owner {
     left: usize,
 }
 
-/// Tokens a second, newer passes counting more.
+/// Tokens per second; newer passes have greater weight.
 #[derive(Default)]
 struct Rate {
     tokens: f64,
     seconds: f64,
 }
 
-/// What a prompt of [`Engine::generate_each`] asks for, as far as its results show it.
+/// What [`Engine::generate_each`] has to know of a prompt before its turn comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Echoed in its results.
@@ -64,24 +64,25 @@ pub struct Asked {
     pub results: u32,
 }
 
-/// Hands out a prompt and its options when its turn comes; `None` where it cannot run, and its results stay empty.
+/// Returns a prompt and its options when its turn comes; `None` if it cannot run, and its results stay empty.
 pub type Ask<'a, 'p> = dyn FnMut(usize) -> Option<(Prompt<'p>, Arc<CheckedParams>)> + 'a;
 
-/// Sequences of one call that wait in the engine. More prompts are added as these begin to run.
+/// Most sequences of one call that wait in the engine. More prompts are added as these begin to run.
 const WAITING_MAX: usize = 1 << 14;
 
 impl Engine {
-    /// Completes all `prompts` and returns when the last one is done: whole tokens and text of each completion, those of the
-    /// first prompt before those of the next. `params` has none (the model's defaults), one (for all), or one for each prompt.
+    /// Completes all `prompts` and returns when the last one has ended: all tokens and text of each completion, those of the
+    /// first prompt before those of the next. `params` has no entry (the defaults of the model), one entry for all prompts, or
+    /// one entry per prompt.
     ///
-    /// The results of a prompt that is refused have [`Finish::Error`], and the others go on. Requests that are in the
-    /// engine already run along, and their outputs stay queued. More prompts than `max_queue` are added bit by bit.
-    /// `progress` is called after each pass; when it breaks, all unfinished prompts end with [`Finish::Cancelled`] and keep
-    /// the tokens they have.
+    /// The results of a refused prompt have [`Finish::Error`], and the others continue. Requests that are in the engine
+    /// already run as well, and their outputs stay queued. If there are more prompts than `max_queue`, the rest is added as
+    /// requests begin to run. `progress` is called after each pass; when it breaks, all unfinished prompts end with
+    /// [`Finish::Cancelled`] and keep the tokens that they have.
     ///
     /// # Errors
     ///
-    /// [`Error::Option`] when there are another number of `params`; what [`generate_each`](Self::generate_each) answers.
+    /// [`Error::Option`] for another number of `params`; the errors of [`generate_each`](Self::generate_each).
     pub fn generate(
         &mut self,
         prompts: &[Prompt],
@@ -95,13 +96,13 @@ impl Engine {
                 wanted: "0, 1 or the number of prompts",
             });
         }
-        let front = self.front().clone();
-        let default = if params.is_empty() { Some(front.default_params()) } else { None };
+        let handle = self.handle().clone();
+        let default = if params.is_empty() { Some(handle.default_params()) } else { None };
         let of = |prompt: usize| default.as_ref().unwrap_or_else(|| params.get(prompt).unwrap_or(&params[0]));
         let asked = |prompt| Asked { tag: of(prompt).tag, results: of(prompt).results() as u32 };
         let asked: Vec<Asked> = (0..prompts.len()).map(asked).collect();
         let mut refused = Vec::new();
-        let mut ask = |prompt: usize| match front.check(of(prompt).clone()) {
+        let mut ask = |prompt: usize| match handle.check(of(prompt).clone()) {
             Ok(options) => Some((prompts[prompt], Arc::new(options))),
             Err(error) => {
                 refused.push((prompt, Arc::new(error)));
@@ -118,11 +119,11 @@ impl Engine {
         Ok(results)
     }
 
-    /// [`generate`](Self::generate) for prompts that are asked for when their turn comes.
+    /// [`generate`](Self::generate) for prompts that `ask` returns when their turn comes.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] and [`Error::OutOfMemory`] when there are too many results; otherwise the engine cannot go on.
+    /// [`Error::Limit`] and [`Error::OutOfMemory`] for too many results. After any other error, the engine cannot continue.
     pub fn generate_each(
         &mut self,
         asked: &[Asked],
@@ -134,7 +135,7 @@ impl Engine {
         let (mut prefill, mut decode) = (Rate::default(), Rate::default());
         let mut added = 0;
         while job.finished < job.results.len() {
-            added = job.add(self.front(), ask, added);
+            added = job.add(self.handle(), ask, added);
             let report = self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
             prefill.observe(report.prefill_tokens, report.elapsed_us);
             decode.observe(report.decode_tokens, report.elapsed_us);
@@ -153,11 +154,11 @@ impl Engine {
         Ok(job.results)
     }
 
-    /// Ends what `job` has not finished; its prompts from `added` on were never requests.
+    /// Ends the prompts that `job` has not finished; those from `added` on never became requests.
     fn cancel_rest(&mut self, job: &mut Job, added: usize) -> Result<()> {
         for &id in job.owners.keys() {
             // Another thread may have cancelled it already.
-            let _ = self.front().cancel(id);
+            let _ = self.handle().cancel(id);
         }
         let unborn = job.starts[added];
         for result in &mut job.results[unborn..] {
@@ -165,7 +166,7 @@ impl Engine {
         }
         self.take_inbox(Intake::All);
         self.publish(&mut |outputs, _| job.receive(outputs));
-        // What has a row in a pass in flight ends with that pass.
+        // Sequences with a row in a pass in flight end with that pass.
         while !job.owners.is_empty() {
             self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
         }
@@ -201,25 +202,25 @@ impl Job {
         Ok(Job { results, starts: starts(asked).collect(), owners: HashMap::new(), unfinished: 0, finished: 0 })
     }
 
-    /// Adds prompts from `next` on until enough wait, and returns the first that was not added.
-    fn add(&mut self, front: &Front, ask: &mut Ask, mut next: usize) -> usize {
-        while next + 1 < self.starts.len() && (self.unfinished < WAITING_MAX || front.waiting() < WAITING_MAX) {
+    /// Adds prompts from `next` on until enough sequences wait; returns the first prompt that was not added.
+    fn add(&mut self, handle: &EngineHandle, ask: &mut Ask, mut next: usize) -> usize {
+        while next + 1 < self.starts.len() && (self.unfinished < WAITING_MAX || handle.waiting() < WAITING_MAX) {
             let (start, end) = (self.starts[next], self.starts[next + 1]);
-            // Room comes as requests begin to run; without any, none ever comes.
-            if !front.has_room((end - start) as u32) && !front.is_idle() {
+            // The queue gets room as requests begin to run; if nothing waits or runs, it never does.
+            if !handle.has_room((end - start) as u32) && !handle.is_idle() {
                 return next;
             }
             let refused = match ask(next) {
                 None => None,
-                Some((prompt, options)) => match front.add_checked(prompt, options, Instant::now()) {
+                Some((prompt, options)) => match handle.add_checked(prompt, options, Instant::now()) {
                     Ok(id) => {
                         self.owners.insert(id, Owner { start, left: end - start });
                         self.unfinished += end - start;
                         next += 1;
                         continue;
                     }
-                    // Beams may need more of it than there are results.
-                    Err(Error::QueueFull { .. }) if !front.is_idle() => return next,
+                    // Beams may need more room than there are results.
+                    Err(Error::QueueFull { .. }) if !handle.is_idle() => return next,
                     Err(error) => Some(Arc::new(error)),
                 },
             };
@@ -232,7 +233,7 @@ impl Job {
         next
     }
 
-    /// Takes the outputs that belong to it and leaves the others to polling.
+    /// Takes the outputs of its own requests, and leaves the others for polling.
     fn receive(&mut self, outputs: &mut OutputQueue) {
         while let Some(mut output) = outputs.pop_fresh() {
             let Some(owner) = self.owners.get_mut(&output.request_id) else {
@@ -267,10 +268,10 @@ impl Job {
 }
 
 impl Rate {
-    /// Share of the past that still counts after one more pass: about the last ten do.
+    /// Weight of all earlier passes after one more pass: about the last ten count.
     const MEMORY: f64 = 0.9;
 
-    /// Notes a pass; one without such tokens says nothing about their rate.
+    /// Adds a pass. A pass without such tokens does not change the rate.
     fn observe(&mut self, tokens: u32, elapsed_us: u64) {
         if tokens > 0 {
             self.tokens = self.tokens * Rate::MEMORY + f64::from(tokens);

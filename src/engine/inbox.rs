@@ -1,39 +1,39 @@
-//! What other threads have asked of the thread that steps: arrivals, cancels and releases, and which requests are alive.
+//! What have other threads asked of the stepping thread? Arrivals, cancels and releases, and which requests are alive.
 //!
-//! One lock guards all of it. Nothing is made or copied under that lock whose size a caller chooses: requests come ready, and
-//! leave by moving. A step takes out a bounded number of each, so a burst costs each step the same.
+//! One lock guards all of it. Under that lock nothing is created or copied whose size a caller chooses: requests arrive
+//! complete, and leave by moving. A step takes out a bounded number of each kind, so a burst costs each step the same.
 //!
-//! Invariant: a request is alive from [`Inbox::add`] until the last of its completions or beams has ended, so that nothing of it
-//! holds a block then, and every output of it is counted before that.
+//! Invariant: a request is alive from [`Inbox::add`] until the last of its completions or beams has ended. From then on it holds
+//! no block, and all its outputs have been counted.
 
 use super::output::Stats;
 use super::pins::PinBudget;
 use super::request::{Arrival, Request};
 use super::sampling_params::Pinning;
-use super::sequence::Place;
+use super::sequence::SequenceKey;
 use crate::error::{Error, Result};
 use crate::limits;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Entries of each kind that one pass works off, some hundred microseconds of them: requests that it takes in, cancels, releases,
-/// expiries, and completions that end without having run.
+/// Entries of each kind that one pass handles, which takes some hundred microseconds: arrivals, cancels, releases, expiries, and
+/// completions that end without having run.
 const INTAKE: usize = 128;
 
-/// A request counts as one entry, and as one more for so many bytes.
+/// A request counts as one entry, and as one more per this number of bytes.
 const ENTRY_BYTES: usize = 8 << 10;
 
 /// How much of what was asked for is taken out at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intake {
-    /// As much as one pass bears.
+    /// A bounded part, between two passes.
     OnePass,
     /// All of it, for calls that have no time budget.
     All,
 }
 
 impl Intake {
-    /// Entries of a kind that may be taken out.
+    /// Entries that may be taken out, per kind.
     pub fn entries(self) -> usize {
         match self {
             Intake::OnePass => INTAKE,
@@ -46,16 +46,16 @@ impl Intake {
 pub(super) struct Inbox {
     last_id: u64,
     /// In the order in which they are to run.
-    arrivals: BTreeMap<Place, Arrival>,
+    arrivals: BTreeMap<SequenceKey, Arrival>,
     /// Sequences of all arrivals, cancelled ones included.
     arriving: usize,
     cancels: VecDeque<Cancel>,
-    /// Requests whose prompts are to be evictable again.
-    unpins: VecDeque<Place>,
+    /// Requests whose prompts may be evicted again.
+    unpins: VecDeque<SequenceKey>,
     pins: PinBudget,
     /// Every request that has not ended.
     alive: BTreeMap<u64, Alive>,
-    /// Completions, or beams, of these.
+    /// Completions, or beams, of all requests in `alive`.
     sequences: usize,
     /// As of the last pass. `waiting` does not count arrivals.
     stats: Stats,
@@ -65,21 +65,21 @@ pub(super) struct Inbox {
 
 /// A request that is to end.
 pub(super) struct Cancel {
-    /// Of its first completion.
-    pub place: Place,
-    /// The request itself where no step has taken it in.
+    /// The key of its first completion.
+    pub key: SequenceKey,
+    /// The request itself, if no step has taken it in.
     pub arrival: Option<Arrival>,
 }
 
 /// A request that has not ended.
 struct Alive {
-    /// Of its first completion.
-    place: Place,
+    /// The key of its first completion.
+    key: SequenceKey,
     /// Completions, or beams.
     sequences: u32,
-    /// Of these, how many have not ended.
+    /// Completions or beams that have not ended.
     left: u32,
-    /// What it counts as when a pass works it off.
+    /// What it counts as when a pass handles it, see [`INTAKE`].
     entries: usize,
     cancel: Asked,
 }
@@ -108,11 +108,11 @@ impl Inbox {
         }
     }
 
-    /// Refuses a request of so many sequences that finds no room.
+    /// Refuses a request of `sequences` sequences that cannot be queued.
     ///
     /// # Errors
     ///
-    /// [`Error::QueueFull`]; [`Error::Limit`] where it never will.
+    /// [`Error::QueueFull`]; [`Error::Limit`] where it can never be queued.
     pub fn check_room(&self, sequences: u32, max_queue: Option<usize>) -> Result<()> {
         let sequences = sequences as usize;
         if let Some(limit) = max_queue.filter(|&limit| sequences > limit) {
@@ -130,7 +130,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Queues a request and answers its id.
+    /// Queues a request and returns its id.
     ///
     /// # Errors
     ///
@@ -145,14 +145,14 @@ impl Inbox {
         }
         self.last_id += 1;
         let id = self.last_id;
-        let place = Place::new(params.priority, id);
+        let key = SequenceKey::new(params.priority, id);
         if pinning == Pinning::Pinned {
-            self.pins.promise(place, request.prompt.len());
+            self.pins.promise(key, request.prompt.len());
         }
-        self.alive.insert(id, Alive { place, sequences, left: sequences, entries, cancel: Asked::No });
+        self.alive.insert(id, Alive { key, sequences, left: sequences, entries, cancel: Asked::No });
         self.sequences += sequences as usize;
         self.arriving += sequences as usize;
-        self.arrivals.insert(place, Arrival { place, request, pinning });
+        self.arrivals.insert(key, Arrival { key, request, pinning });
         Ok(id)
     }
 
@@ -165,21 +165,21 @@ impl Inbox {
         let alive = self.alive.get_mut(&id).filter(|alive| alive.cancel == Asked::No);
         let alive = alive.ok_or(Error::UnknownRequest { id })?;
         alive.cancel = Asked::Yes;
-        let place = alive.place;
+        let key = alive.key;
         // It stays counted as one that waits until a step has ended it.
-        let arrival = self.arrivals.remove(&place);
-        self.cancels.push_back(Cancel { place, arrival });
+        let arrival = self.arrivals.remove(&key);
+        self.cancels.push_back(Cancel { key, arrival });
         Ok(())
     }
 
-    /// Where a live request stands that was not asked to end.
+    /// The key of a request that has not ended and was not cancelled.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownRequest`].
-    pub fn place(&self, id: u64) -> Result<Place> {
+    pub fn key(&self, id: u64) -> Result<SequenceKey> {
         let alive = self.alive.get(&id).filter(|alive| alive.cancel == Asked::No);
-        alive.map(|alive| alive.place).ok_or(Error::UnknownRequest { id })
+        alive.map(|alive| alive.key).ok_or(Error::UnknownRequest { id })
     }
 
     /// Lets the prompt of a pinned request be evicted.
@@ -188,15 +188,15 @@ impl Inbox {
     ///
     /// [`Error::UnknownPin`].
     pub fn release(&mut self, id: u64) -> Result<()> {
-        let place = self.pins.release(id).ok_or(Error::UnknownPin { id })?;
-        match self.arrivals.get_mut(&place) {
+        let key = self.pins.release(id).ok_or(Error::UnknownPin { id })?;
+        match self.arrivals.get_mut(&key) {
             Some(arrival) => arrival.pinning = Pinning::Evictable,
-            None => self.unpins.push_back(place),
+            None => self.unpins.push_back(key),
         }
         Ok(())
     }
 
-    /// Takes the promise back that was made to a request which ended before its prompt was computed.
+    /// Releases the blocks promised to a pinned request that ended before its prompt was computed.
     pub fn forget_pin(&mut self, id: u64) {
         self.pins.release(id);
     }
@@ -211,7 +211,7 @@ impl Inbox {
         self.alive.is_empty()
     }
 
-    /// Sequences that wait, those that no step has taken in included.
+    /// Sequences that wait, including those that no step has taken in.
     pub fn waiting(&self) -> usize {
         self.stats.waiting as usize + self.arriving
     }
@@ -221,21 +221,21 @@ impl Inbox {
         Stats { waiting: self.waiting() as u32, kv_blocks_pinned: self.pins.promised() as u32, ..self.stats }
     }
 
-    /// Moves what a pass is to take in to the engine's own lists, which are empty.
+    /// Moves what a pass takes in to the lists of the engine, which are empty.
     pub fn drain(
         &mut self,
         intake: Intake,
         arrivals: &mut Vec<Arrival>,
         cancels: &mut Vec<Cancel>,
-        unpins: &mut Vec<Place>,
+        unpins: &mut Vec<SequenceKey>,
     ) {
         let mut room = intake.entries();
         while room > 0
-            && let Some((place, arrival)) = self.arrivals.pop_first()
+            && let Some((key, arrival)) = self.arrivals.pop_first()
         {
-            // They go on waiting, so that `max_queue` counts them without a gap.
+            // They count as waiting without a gap, or `max_queue` could be exceeded.
             self.count_as_taken(arrival.request.sequences());
-            room = room.saturating_sub(self.entries(place));
+            room = room.saturating_sub(self.entries(key));
             arrivals.push(arrival);
         }
         let mut room = intake.entries();
@@ -245,15 +245,15 @@ impl Inbox {
             if let Some(arrival) = &cancel.arrival {
                 self.count_as_taken(arrival.request.sequences());
             }
-            room = room.saturating_sub(self.entries(cancel.place));
+            room = room.saturating_sub(self.entries(cancel.key));
             cancels.push(cancel);
         }
         let released = self.unpins.len().min(intake.entries());
         unpins.extend(self.unpins.drain(..released));
     }
 
-    fn entries(&self, place: Place) -> usize {
-        self.alive.get(&place.id()).map_or(1, |alive| alive.entries)
+    fn entries(&self, key: SequenceKey) -> usize {
+        self.alive.get(&key.id()).map_or(1, |alive| alive.entries)
     }
 
     fn count_as_taken(&mut self, sequences: u32) {
@@ -261,7 +261,7 @@ impl Inbox {
         self.stats.waiting += sequences;
     }
 
-    /// Notes where the engine stands, and of which requests a completion or beam has ended: once for each.
+    /// Records the state of the engine. `ended` has the request of each completion or beam that ended, and is emptied.
     pub fn publish(&mut self, stats: &Stats, outputs: usize, ended: &mut Vec<u64>) {
         self.stats = *stats;
         self.outputs = outputs;
@@ -275,7 +275,7 @@ impl Inbox {
         }
     }
 
-    /// Notes how many outputs wait.
+    /// Records how many outputs wait.
     pub fn publish_outputs(&mut self, outputs: usize) {
         self.outputs = outputs;
     }

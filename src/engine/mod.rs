@@ -1,10 +1,10 @@
 //! The engine: requests in, outputs out, one step at a time.
 //!
-//! An engine has two sides. [`Front`] may be used from any thread: it checks and queues requests, cancels them and reads
-//! statistics. [`Engine`] is the side that works, used by one thread at a time.
+//! An engine has two sides. [`EngineHandle`] may be used from any thread: it checks and queues requests, cancels them and
+//! reads statistics. [`Engine`] is the side that works, used by one thread at a time.
 //!
-//! A step drains the front's inbox, lets the scheduler fill a [`Batch`], submits it to the runner, collects the tokens and
-//! turns them into outputs. Where the runner takes a second pass while the first is in flight, it is scheduled and submitted
+//! A step drains the inbox of the handle, lets the scheduler fill a [`Batch`], submits it to the runner, collects the tokens
+//! and turns them into outputs. Where the runner takes a second pass while the first is in flight, it is scheduled and submitted
 //! before the first is collected, so that the device need not wait for the host.
 
 mod adjustments;
@@ -12,9 +12,9 @@ pub mod beam_search;
 mod block_manager;
 pub mod chat_template;
 mod deadlines;
-mod front;
 mod generate;
 mod generation_config;
+mod handle;
 mod histogram;
 mod inbox;
 pub mod logprobs;
@@ -24,6 +24,7 @@ pub mod options;
 pub mod output;
 mod pass_cost;
 mod pins;
+mod postprocess;
 pub mod request;
 pub mod sampling_params;
 mod saved_prefix;
@@ -32,103 +33,106 @@ mod sequence;
 mod stop_strings;
 pub mod structure;
 pub mod tokenizer;
+mod validation;
 
-pub use front::Front;
 pub use generate::{Ask, Asked, Progress};
+pub use handle::EngineHandle;
 pub use saved_prefix::CachedPrefix;
 
 use crate::batch::{Batch, TokenId};
 use crate::error::{Result, room};
 use crate::runner::{Loaded, Runner};
 use deadlines::Deadlines;
-use front::TextFiles;
+use handle::TextFiles;
 use inbox::{Cancel, Intake};
 use options::PrefixCache;
 use output::{Finish, Output, OutputQueue, Stats, StepReport};
 use pass_cost::PassCost;
+use postprocess::Postprocessor;
 use request::Arrival;
-use scheduler::{News, Pass, Scheduler};
-use sequence::{Life, Pin, Place, Sequence};
+use scheduler::{Pass, Scheduler};
+use sequence::{Sequence, SequenceKey};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokenizer::Tokenizer;
 
-/// The side of an engine that works.
+/// The side of an engine that schedules and runs passes.
 pub struct Engine {
-    front: Arc<Front>,
+    handle: Arc<EngineHandle>,
     runner: Box<dyn Runner>,
     scheduler: Scheduler,
     deadlines: Deadlines,
     /// Passes in flight, the oldest first.
     in_flight: VecDeque<Pass>,
-    /// Passes that are not.
+    /// Passes that are not in flight, whose memory is used again.
     idle: Vec<Pass>,
     batch: Batch,
     cost: PassCost,
     outputs: OutputQueue,
     stats: Stats,
-    /// Requests of which a completion or beam ended since the front heard of it last.
+    /// Requests of which a completion or beam has ended and the handle was not told yet.
     ended: Vec<u64>,
     arrivals: Vec<Arrival>,
     cancels: Vec<Cancel>,
-    unpins: Vec<Place>,
+    unpins: Vec<SequenceKey>,
 }
 
-/// A prompt as the caller has it.
+/// A prompt as the caller gives it.
 #[derive(Clone, Copy, Debug)]
 pub enum Prompt<'a> {
-    /// Text, whose spelled special tokens become tokens.
+    /// Text. Special tokens that are spelled out in it become tokens.
     Text(&'a str),
-    /// Tokens.
+    /// Token ids.
     Tokens(&'a [TokenId]),
 }
 
 /// How long one call of [`Engine::step`] works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// One pass, to its end; one that was begun by an earlier call is finished and counts.
+    /// Runs one pass to its end. A pass that an earlier call began is finished and counts.
     OnePass,
-    /// Until the time is spent, in the middle of a pass if need be; at least one stage of a pass is made.
+    /// Runs until the time is spent, and may return in the middle of a pass. Runs at least one stage of a pass.
     Time(Duration),
 }
 
 /// Host-side settings that no runner needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
-    /// Requests that may wait; `None` is no limit.
+    /// Sequences that may wait; `None` is no limit.
     pub max_queue: Option<usize>,
     /// Whether blocks are shared between requests with the same prefix.
     pub prefix_cache: PrefixCache,
-    /// Seed of requests that bring none.
+    /// Seed of requests without one.
     pub seed: u64,
 }
 
-/// Whether the pass in flight came to its end.
+/// Whether the oldest pass in flight was finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassEnd {
     Reached,
     DeadlineFirst,
 }
 
-/// One part in so many of a time budget is left for what follows the device's work: outputs, and the way back to the caller.
+/// The fraction 1 / `RETURN_SHARE` of a time budget is reserved for what follows the work of the device: outputs, and the return to
+/// the caller.
 const RETURN_SHARE: u32 = 32;
 
-/// Time that a pass's part of the inbox may take.
+/// Time that draining the inbox between two passes may take.
 const INTAKE_TIME: Duration = Duration::from_micros(500);
 
-/// One part in so many of a time budget is for masks that were late before anything else is done.
+/// The fraction 1 / `LATE_SHARE` of a time budget goes to masks that were late, before anything else.
 const LATE_SHARE: u32 = 4;
 
-/// How long a call without a time budget waits for a late mask before it looks for new requests and cancellations.
+/// How long a call without a time budget waits for a late mask before it drains the inbox again.
 const LATE_WAIT: Duration = Duration::from_millis(20);
 
-/// What hears each output during a step. `Break` cancels the output's request.
+/// Called with each output during a step. `Break` cancels the request of the output.
 pub type Sink<'a> = dyn FnMut(&Output) -> ControlFlow<()> + 'a;
 
 impl Engine {
-    /// An engine over a runner that is ready: without tokenizer and chat template, so for token ids only.
+    /// An engine over an opened runner, without tokenizer and chat template: it accepts only token ids.
     ///
     /// # Panics
     ///
@@ -137,7 +141,11 @@ impl Engine {
         Engine::assemble(loaded, limits, TextFiles::default()).expect("there is memory for an engine")
     }
 
-    /// The same, with a tokenizer.
+    /// Like [`with_runner`](Self::with_runner), with a tokenizer.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory.
     pub fn with_tokenizer(loaded: Loaded, limits: EngineLimits, tokenizer: Tokenizer) -> Engine {
         let text = TextFiles { tokenizer: Some(Arc::new(tokenizer)), ..TextFiles::default() };
         Engine::assemble(loaded, limits, text).expect("there is memory for an engine")
@@ -158,58 +166,58 @@ impl Engine {
             arrivals: Vec::new(),
             cancels: Vec::new(),
             unpins: Vec::new(),
-            front: Arc::new(Front::new(info, limits, text)),
+            handle: Arc::new(EngineHandle::new(info, limits, text)),
             runner,
         })
     }
 
-    /// The side that other threads may use.
-    pub fn front(&self) -> &Arc<Front> {
-        &self.front
+    /// The side of this engine that other threads may use.
+    pub fn handle(&self) -> &Arc<EngineHandle> {
+        &self.handle
     }
 
-    /// Takes in new requests, works for `budget`, and queues outputs. Returns at once when there is nothing to do.
+    /// Takes in new requests, runs passes for `budget`, and queues outputs. Returns at once when there is nothing to do.
     ///
-    /// A failure of one request is an output of that request; an error here means that the engine cannot go on.
+    /// A failure of one request is an output of that request; after an error here, the engine cannot continue.
     pub fn step(&mut self, budget: Budget) -> Result<StepReport> {
         self.work(budget, &mut |outputs, _| outputs.keep_fresh())
     }
 
-    /// Like [`step`](Self::step), but hands each output to `sink` after the pass that made it, and queues none.
+    /// Like [`step`](Self::step), but passes each output to `sink` after the pass that produced it, and queues none.
     ///
-    /// Outputs that an earlier call queued come first. When `sink` breaks, the output's request is cancelled.
+    /// Outputs that an earlier call queued come first. When `sink` breaks, the request of the output is cancelled.
     pub fn step_with(&mut self, budget: Budget, sink: &mut Sink) -> Result<StepReport> {
-        self.work(budget, &mut |outputs, front| {
+        self.work(budget, &mut |outputs, handle| {
             while let Some(output) = outputs.pop() {
                 if sink(&output).is_break() {
-                    // It may have ended with this very output; then there is nothing left to cancel.
-                    let _ = front.cancel(output.request_id);
+                    // If it has ended with this output, there is nothing left to cancel.
+                    let _ = handle.cancel(output.request_id);
                 }
                 outputs.recycle(output);
             }
         })
     }
 
-    /// Forgets the prefixes that no sequence holds and that are not pinned, so that later prompts are computed anew.
+    /// Removes from the cache the prefixes that no sequence holds and that are not pinned.
     pub fn reset_prefix_cache(&mut self) {
-        // What was released before this call is not pinned any more.
+        // Prompts that were released before this call are not pinned any more.
         self.take_inbox(Intake::All);
         self.scheduler.reset_prefix_cache();
     }
 
-    /// The oldest output that waits. It stays readable until the next call of this method.
+    /// Removes the oldest output from the queue. It stays valid until the next call of this method.
     pub fn next_output(&mut self) -> Option<&Output> {
-        let Engine { front, outputs, .. } = self;
+        let Engine { handle, outputs, .. } = self;
         let waiting = outputs.len().saturating_sub(1);
         let output = outputs.show();
-        front.publish_outputs(waiting);
+        handle.publish_outputs(waiting);
         output
     }
 
-    /// Makes as many passes as `budget` allows, and calls `deliver` after each and at the end.
-    fn work(&mut self, budget: Budget, deliver: &mut dyn FnMut(&mut OutputQueue, &Front)) -> Result<StepReport> {
+    /// Makes as many passes as `budget` allows: schedule, run, postprocess. Calls `deliver` after each pass and at the end.
+    fn work(&mut self, budget: Budget, deliver: &mut dyn FnMut(&mut OutputQueue, &EngineHandle)) -> Result<StepReport> {
         let started = Instant::now();
-        // A time too long to be added to the clock never ends.
+        // A time that the clock cannot represent is no limit.
         let deadline = match budget {
             Budget::OnePass => None,
             Budget::Time(time) => started.checked_add(time - time / RETURN_SHARE),
@@ -217,12 +225,12 @@ impl Engine {
         let mut report = StepReport::default();
         loop {
             let time_left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // What arrives at the end of a call waits for the next one.
+            // Requests that arrive at the end of a call wait for the next one.
             if report.passes == 0 || time_left.is_none_or(|left| left > INTAKE_TIME) {
                 self.take_inbox(Intake::OnePass);
             }
             self.settle_late(deadline);
-            // A call that has done nothing yet begins a pass in any case, so that small budgets get on, too.
+            // The first pass of a call begins in any case, so that small budgets make progress.
             let latest = deadline.filter(|_| report.passes > 0 || !self.in_flight.is_empty());
             self.begin_passes(budget, latest)?;
             if self.in_flight.is_empty() && self.wait_for_late(deadline) {
@@ -239,46 +247,38 @@ impl Engine {
         self.publish(deliver);
         report.outputs = self.outputs.len();
         report.running = self.scheduler.running();
-        report.waiting = self.front.waiting();
+        report.waiting = self.handle.waiting();
         report.in_flight = self.in_flight.len() as u32;
         report.elapsed_us = started.elapsed().as_micros() as u64;
         Ok(report)
     }
 
-    /// Takes over what other threads asked for, and ends what has waited for too long: as much of it as `intake` says.
+    /// Takes in the requests and cancels of other threads, and ends requests that have waited for too long, as many as `intake`
+    /// allows.
     fn take_inbox(&mut self, intake: Intake) {
-        let Engine { front, scheduler, deadlines, outputs, ended, arrivals, cancels, unpins, .. } = self;
-        front.drain(intake, arrivals, cancels, unpins);
+        let Engine { handle, scheduler, deadlines, outputs, ended, arrivals, cancels, unpins, .. } = self;
+        handle.drain(intake, arrivals, cancels, unpins);
         for arrival in arrivals.drain(..) {
             for sequence in arrival.into_sequences() {
                 if let Some(deadline) = sequence.deadline() {
-                    deadlines.add(deadline, sequence.place);
+                    deadlines.add(deadline, sequence.key);
                 }
                 scheduler.add(sequence);
             }
         }
-        for place in unpins.drain(..) {
-            scheduler.unpin(place);
+        for key in unpins.drain(..) {
+            scheduler.unpin(key);
         }
-        let mut end = |mut sequence: Sequence, finish: Finish| {
-            ended.push(sequence.id());
-            if !sequence.has_output() {
-                return;
-            }
-            front.metrics().count_finish(&finish);
-            sequence.end(finish, front.tokenizer().ok(), outputs.begin());
-            if sequence.pin == Pin::Wanted {
-                front.forget_pin(sequence.id());
-            }
-        };
-        for Cancel { place, arrival } in cancels.drain(..) {
-            // One that was cancelled before any step saw it passes through, so that it ends like any other.
+        let mut postprocessor = Postprocessor::new(handle, outputs, ended);
+        let mut end = |mut sequence: Sequence, finish: Finish| postprocessor.end(&mut sequence, finish);
+        for Cancel { key, arrival } in cancels.drain(..) {
+            // A request that was cancelled before a step took it in passes through the scheduler, so that it ends like any other.
             arrival.into_iter().flat_map(Arrival::into_sequences).for_each(|sequence| scheduler.add(sequence));
-            scheduler.cancel_request(place, &Finish::Cancelled, &mut end);
+            scheduler.cancel_request(key, &Finish::Cancelled, &mut end);
         }
         for _ in 0..intake.entries() {
-            let Some(place) = deadlines.pop_missed() else { break };
-            scheduler.expire(place);
+            let Some(key) = deadlines.pop_missed() else { break };
+            scheduler.expire(key);
         }
         for _ in 0..intake.entries() {
             let Some((sequence, finish)) = scheduler.next_leaving() else { break };
@@ -286,25 +286,19 @@ impl Engine {
         }
     }
 
-    /// Lets the sequences go on, or end, whose masks were late.
+    /// Continues or ends the sequences whose masks were late.
     fn settle_late(&mut self, deadline: Option<Instant>) {
-        let Engine { front, scheduler, outputs, ended, .. } = self;
-        let Some(late) = front.late_masks().filter(|_| scheduler.has_late()) else { return };
+        let Engine { handle, scheduler, outputs, ended, .. } = self;
+        let Some(late) = handle.late_masks().filter(|_| scheduler.has_late()) else { return };
         let now = Instant::now();
         late.begin(deadline.map(|deadline| now + deadline.saturating_duration_since(now) / LATE_SHARE));
-        scheduler.settle(|sequence, finish| {
-            front.metrics().count_finish(&finish);
-            sequence.end(finish, front.tokenizer().ok(), outputs.begin());
-            if sequence.pin == Pin::Wanted {
-                front.forget_pin(sequence.id());
-            }
-            ended.push(sequence.id());
-        });
+        let mut postprocessor = Postprocessor::new(handle, outputs, ended);
+        scheduler.settle(|sequence, finish| postprocessor.end(sequence, finish));
     }
 
-    /// Waits for a late mask where nothing else is to be done. Answers `false` when there is none or the time is over.
+    /// Waits for a late mask while there is nothing else to do. Returns `false` when there is none or the time is over.
     fn wait_for_late(&mut self, deadline: Option<Instant>) -> bool {
-        let Some(late) = self.front.late_masks().filter(|_| self.scheduler.has_late()) else { return false };
+        let Some(late) = self.handle.late_masks().filter(|_| self.scheduler.has_late()) else { return false };
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
             return false;
@@ -313,8 +307,8 @@ impl Engine {
         true
     }
 
-    /// Submits as many passes as the runner takes, while there is anything to do and each is likely to be submitted before
-    /// `latest`.
+    /// Schedules and submits as many passes as the runner accepts, while there is work and each is likely to be submitted
+    /// before `latest`.
     fn begin_passes(&mut self, budget: Budget, latest: Option<Instant>) -> Result<()> {
         while let Some(mut pass) = self.idle.pop() {
             let begun = Instant::now();
@@ -322,13 +316,13 @@ impl Engine {
                 self.idle.push(pass);
                 break;
             }
-            let aim = match budget {
+            let token_budget = match budget {
                 Budget::OnePass => usize::MAX,
                 Budget::Time(time) => self.cost.tokens_within(time, self.runner.stages()),
             };
             pass.clear();
             self.batch.clear();
-            self.scheduler.schedule(aim, &mut pass, &mut self.batch);
+            self.scheduler.schedule(token_budget, &mut pass, &mut self.batch);
             if pass.is_empty() {
                 self.idle.push(pass);
                 break;
@@ -340,72 +334,47 @@ impl Engine {
         Ok(())
     }
 
-    /// Works on the oldest pass in flight and, when it comes to its end, turns its tokens into outputs.
+    /// Runs the oldest pass in flight, at most until `deadline`, and postprocesses it when it is done.
     fn finish_pass(&mut self, deadline: Option<Instant>, report: &mut StepReport) -> Result<PassEnd> {
-        let Engine { front, runner, scheduler, in_flight, idle, outputs, ended, stats, cost, .. } = self;
+        let Engine { handle, runner, scheduler, in_flight, outputs, ended, .. } = self;
         let Some(sampled) = runner.collect(deadline)? else { return Ok(PassEnd::DeadlineFirst) };
         let pass = in_flight.pop_front().expect("a pass is in flight");
         let now = Instant::now();
-        let tokenizer = front.tokenizer().ok();
-        if let Some(late) = front.late_masks() {
+        if let Some(late) = handle.late_masks() {
             late.begin(deadline);
         }
-        let mut generated = 0u32;
-        scheduler.collect(&pass, &sampled, |sequence, news| {
-            if news == News::Ranked {
-                generated += 1;
-                return sequence.note_ranked(now);
-            }
-            if !sequence.has_output() {
-                ended.push(sequence.id());
-                return sequence.life = Life::Ended;
-            }
-            let output = outputs.begin();
-            match news {
-                News::Token(chosen) => {
-                    generated += 1;
-                    front.metrics().count_token(sequence.note_token(now));
-                    sequence.accept(&chosen, tokenizer, now, output);
-                }
-                News::Pooled => {
-                    front.metrics().count_token(sequence.note_token(now));
-                    sequence.embed(now, output);
-                }
-                News::Answer(answer) => sequence.end_with_answer(&answer, tokenizer, now, output),
-                News::Ranked | News::Cancelled => sequence.end(Finish::Cancelled, tokenizer, output),
-            }
-            if let Some(finish) = &output.finish {
-                front.metrics().count_finish(finish);
-                ended.push(output.request_id);
-                if sequence.pin == Pin::Wanted {
-                    front.forget_pin(output.request_id);
-                }
-            }
-        });
-        report.passes += 1;
-        report.prefill_tokens += pass.prompt_tokens as u32;
-        report.decode_tokens += generated;
-        stats.steps += 1;
-        stats.prompt_tokens += pass.prompt_tokens as u64;
-        stats.generated_tokens += u64::from(generated);
-        let took = runner.pass_time();
-        front.metrics().count_pass(pass.rows(), took);
-        stats.step_time_us += took.as_micros() as u64;
-        cost.observe(pass.tokens, took);
-        idle.push(pass);
+        let mut postprocessor = Postprocessor::new(handle, outputs, ended);
+        scheduler.collect(&pass, &sampled, |sequence, event| postprocessor.on_event(sequence, event, now));
+        let generated_tokens = postprocessor.generated_tokens();
+        self.count_pass(&pass, generated_tokens, report);
+        self.idle.push(pass);
         Ok(PassEnd::Reached)
     }
 
-    /// Delivers new outputs, and lets other threads know where the engine stands.
-    fn publish(&mut self, deliver: &mut dyn FnMut(&mut OutputQueue, &Front)) {
-        let Engine { front, scheduler, outputs, stats, ended, .. } = self;
-        deliver(outputs, front);
+    /// Adds a finished pass to the statistics, to `report`, and to the estimate of the cost of a pass.
+    fn count_pass(&mut self, pass: &Pass, generated_tokens: u32, report: &mut StepReport) {
+        report.passes += 1;
+        report.prefill_tokens += pass.prompt_tokens as u32;
+        report.decode_tokens += generated_tokens;
+        let took = self.runner.pass_time();
+        self.stats.steps += 1;
+        self.stats.prompt_tokens += pass.prompt_tokens as u64;
+        self.stats.generated_tokens += u64::from(generated_tokens);
+        self.stats.step_time_us += took.as_micros() as u64;
+        self.handle.metrics().count_pass(pass.rows(), took);
+        self.cost.observe(pass.tokens, took);
+    }
+
+    /// Delivers new outputs, and publishes the state of the engine to other threads.
+    fn publish(&mut self, deliver: &mut dyn FnMut(&mut OutputQueue, &EngineHandle)) {
+        let Engine { handle, scheduler, outputs, stats, ended, .. } = self;
+        deliver(outputs, handle);
         stats.running = scheduler.running() as u32;
         stats.waiting = scheduler.waiting() as u32;
         stats.kv_blocks_used = scheduler.used_blocks() as u32;
         stats.cached_tokens = scheduler.cached_tokens();
         stats.preemptions = scheduler.preemptions();
         stats.prefix_cache = scheduler.cache_counts();
-        front.publish(stats, outputs.len(), ended);
+        handle.publish(stats, outputs.len(), ended);
     }
 }

@@ -1,8 +1,8 @@
 //! Opening an engine on a model folder.
 
 use super::chat_template::ChatTemplate;
-use super::front::TextFiles;
 use super::generation_config::GenerationConfig;
+use super::handle::TextFiles;
 use super::options::EngineOptions;
 use super::tokenizer::Tokenizer;
 use super::{Engine, EngineLimits};

@@ -1,4 +1,4 @@
-//! What comes out of an engine.
+//! What does an engine return? Outputs of completions, reports of steps, and statistics.
 
 use super::block_manager::CacheCounts;
 use super::logprobs::Logprobs;
@@ -7,35 +7,36 @@ use crate::error::Error;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// News of one completion of a request: tokens that are new since its last output, and how it ended if it did.
+/// The progress of one completion of a request: tokens that are new since its last output, and how it ended if it did.
 #[derive(Debug, Default)]
 pub struct Output {
     /// The request.
     pub request_id: u64,
-    /// What the caller gave it to be known by.
+    /// The tag that the caller gave the request.
     pub tag: u64,
-    /// Which of the request's completions, from 0.
+    /// Index of the completion within its request, from 0.
     pub index: u32,
     /// New tokens.
     pub token_ids: Vec<TokenId>,
-    /// New text, whole characters only: a character that is cut by a token border waits for its rest, and so does text that
+    /// New text, whole characters only. The bytes of an incomplete character wait for the next tokens, and so does text that
     /// may become a stop string.
     pub text: String,
-    /// What was asked for by pooling, with the end of the request. `[hidden]`
+    /// The embedding of a request with pooling, in its last output. `[hidden]`
     pub embedding: Vec<f32>,
-    /// How it ended; `None` while it goes on.
+    /// How it ended; `None` while it continues.
     pub finish: Option<Finish>,
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Of these, taken over from the prefix cache or from another completion.
+    /// Tokens of the prompt that came from the prefix cache or from another completion.
     pub cached_tokens: u32,
     /// Tokens generated so far, a stop token included that was left out of `token_ids`.
     pub completion_tokens: u32,
     /// From adding the request to its first token or its embedding, in microseconds; 0 before that.
     pub time_to_first_token_us: u64,
-    /// Of `token_ids`, where the request asks for them; else empty.
+    /// Log-probabilities of `token_ids`, if the request asks for them; else empty.
     pub logprobs: Logprobs,
-    /// Of the prompt's tokens but its first, with the first token of the first completion, where the request asks for them.
+    /// Log-probabilities of the prompt's tokens except its first, in the output with the first token of the first completion, if
+    /// the request asks for them; else empty.
     pub prompt_logprobs: Logprobs,
     /// The sum over all tokens so far that were in `token_ids`, and of an answer that beam search found over its end token, too; 0
     /// where the request does not ask for log-probabilities.
@@ -101,7 +102,7 @@ pub struct Stats {
     pub waiting: u32,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u32,
-    /// Of these, held by sequences or pinned.
+    /// Blocks of the KV cache that sequences hold, or that are pinned.
     pub kv_blocks_used: u32,
     /// Promised to prompts that are pinned; a block counts for each prompt that has it.
     pub kv_blocks_pinned: u32,

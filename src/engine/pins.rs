@@ -1,13 +1,13 @@
-//! Prompts whose blocks stay in the prefix cache until they are released, and how many of these there may be.
+//! Which prompts stay in the prefix cache until they are released, and how many blocks may they take?
 //!
-//! [`PinBudget`] is the side of the callers: it promises each prompt its blocks when the request is added. [`Pins`] is the
-//! side of the scheduler: it keeps the blocks once they are computed.
+//! [`PinBudget`] belongs to the inbox: it promises blocks to each pinned prompt when the request is added. [`Pins`] belongs to
+//! the scheduler: it holds the blocks once they are computed.
 //!
-//! Invariant: the blocks promised leave room for the longest sequence there may be. So whoever runs alone finds all blocks it
-//! needs, and nobody waits for ever for blocks that are pinned.
+//! Invariant: the promised blocks leave room for the longest possible sequence. A sequence that runs alone therefore finds all
+//! blocks that it needs, and no sequence waits for ever for pinned blocks.
 
 use super::block_manager::BlockManager;
-use super::sequence::Place;
+use super::sequence::SequenceKey;
 use crate::batch::{BatchLimits, BlockId};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -19,14 +19,14 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Keeps blocks that the sequence of request `id` holds.
+    /// Holds the blocks of the prompt of request `id`, which its sequence holds as well.
     pub fn add(&mut self, id: u64, blocks: &[BlockId], pool: &mut BlockManager) {
         pool.keep(blocks);
         let before = self.blocks.insert(id, blocks.to_vec());
         debug_assert!(before.is_none(), "a prompt is pinned once");
     }
 
-    /// Gives the blocks of a prompt back; answers whether it was pinned.
+    /// Releases the blocks of a prompt; returns whether it was pinned.
     pub fn release(&mut self, id: u64, pool: &mut BlockManager) -> bool {
         let Some(mut blocks) = self.blocks.remove(&id) else { return false };
         pool.release(&mut blocks);
@@ -34,35 +34,35 @@ impl Pins {
     }
 }
 
-/// What was promised, and how much more may be.
+/// How many blocks are promised to pinned prompts.
 pub struct PinBudget {
     block_size: usize,
     /// Blocks that may be promised.
     limit: usize,
-    /// Blocks that are.
+    /// Blocks that are promised.
     promised: usize,
     prompts: HashMap<u64, Promise>,
 }
 
-/// Of one request.
+/// The promise to one request.
 struct Promise {
-    place: Place,
+    key: SequenceKey,
     blocks: usize,
 }
 
 impl PinBudget {
-    /// A budget over a pool of `blocks`: all but what the longest sequence needs.
+    /// A budget over a pool of `blocks` blocks: all except those that the longest sequence needs.
     pub fn new(blocks: usize, limits: &BatchLimits) -> PinBudget {
         let limit = blocks.saturating_sub(limits.table_width());
         PinBudget { block_size: limits.block_size, limit, promised: 0, prompts: HashMap::new() }
     }
 
-    /// Blocks that are promised. A block that several prompts share counts for each.
+    /// Blocks that are promised. A block that several prompts share counts once per prompt.
     pub fn promised(&self) -> usize {
         self.promised
     }
 
-    /// Refuses a prompt of so many tokens that does not fit any more.
+    /// Refuses a prompt of `prompt_tokens` tokens if its blocks exceed the budget.
     ///
     /// # Errors
     ///
@@ -75,18 +75,18 @@ impl PinBudget {
         }
     }
 
-    /// Promises the full blocks of a prompt that [`check`](Self::check) let pass to the request at `place`.
-    pub fn promise(&mut self, place: Place, prompt_tokens: usize) {
+    /// Promises the request with `key` the full blocks of its prompt, which [`check`](Self::check) accepted.
+    pub fn promise(&mut self, key: SequenceKey, prompt_tokens: usize) {
         let blocks = prompt_tokens / self.block_size;
         self.promised += blocks;
-        self.prompts.insert(place.id(), Promise { place, blocks });
+        self.prompts.insert(key.id(), Promise { key, blocks });
     }
 
-    /// Takes a promise back; answers the request's place, and `None` when nothing was promised to it.
-    pub fn release(&mut self, id: u64) -> Option<Place> {
-        let Promise { place, blocks } = self.prompts.remove(&id)?;
+    /// Withdraws a promise; returns the key of the request, or `None` when nothing was promised to it.
+    pub fn release(&mut self, id: u64) -> Option<SequenceKey> {
+        let Promise { key, blocks } = self.prompts.remove(&id)?;
         self.promised -= blocks;
-        Some(place)
+        Some(key)
     }
 }
 
@@ -105,10 +105,10 @@ mod tests {
             Err(Error::PinsFull { blocks, pinned, limit }) => assert_eq!((blocks, pinned, limit), (6, 0, 5)),
             other => panic!("{other:?}"),
         }
-        budget.promise(Place::new(0, 1), 13);
+        budget.promise(SequenceKey::new(0, 1), 13);
         assert_eq!(budget.promised(), 3);
         assert!(budget.check(11).is_ok() && budget.check(12).is_err());
-        assert_eq!(budget.release(1), Some(Place::new(0, 1)));
+        assert_eq!(budget.release(1), Some(SequenceKey::new(0, 1)));
         assert_eq!((budget.release(1), budget.promised()), (None, 0));
     }
 

@@ -1,11 +1,11 @@
-//! A request as the engine keeps it: options that were checked, a prompt, and what its completions share.
+//! What does the engine keep of a request? Options that were checked, a prompt, and what its completions share.
 //!
-//! A list that a caller may choose the length of exists once per request, however many completions it has, and once for all
-//! prompts that `generate` is called with.
+//! Invariant: a list whose length a caller chooses exists once per request, however many completions it has, and once for all
+//! prompts of a call of `generate` that share their options.
 
 use super::adjustments::Adjustments;
 use super::sampling_params::{Eos, Pinning, SamplingParams};
-use super::sequence::{Place, Sequence};
+use super::sequence::{Sequence, SequenceKey};
 use super::stop_strings::StopSet;
 use super::structure::Opening;
 use crate::batch::{Adjustment, MAX_LOGPROBS, TokenId};
@@ -14,9 +14,9 @@ use crate::runner::ModelInfo;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Options that make sense for the model, and what follows from them.
+/// Options that are valid for the model, and what is derived from them.
 pub struct CheckedParams {
-    /// As the caller gave them.
+    /// The options as the caller gave them.
     pub params: SamplingParams,
     /// EOS unless ignored, and stop tokens. In ascending order, each once.
     pub ending_tokens: Vec<TokenId>,
@@ -32,13 +32,13 @@ pub struct Request {
     pub prompt: Vec<TokenId>,
     /// Its options.
     pub options: Arc<CheckedParams>,
-    /// What changes the logits of a completion's first token.
+    /// Penalties and logit biases of the first token of a completion.
     pub adjustments: Adjustments,
-    /// The beginning of the structure it asks for.
+    /// The beginning of the structure that it asks for, if any.
     pub matcher: Option<Arc<Opening>>,
     /// Tokens that a completion may reach, prompt included; more than the prompt has.
     pub limit: usize,
-    /// Seed of requests that bring none.
+    /// Seed of requests without one.
     pub engine_seed: u64,
     /// When it was added.
     pub added_at: Instant,
@@ -46,8 +46,8 @@ pub struct Request {
 
 /// A request that waits to be taken in by a step.
 pub struct Arrival {
-    /// Where it stands in line.
-    pub place: Place,
+    /// The key of its first completion.
+    pub key: SequenceKey,
     /// The request.
     pub request: Arc<Request>,
     /// Whether its prompt is to be pinned. A release may come before the request is taken in.
@@ -60,7 +60,7 @@ impl Request {
         self.options.params.sequences()
     }
 
-    /// Bytes of what its caller chose the length of, by estimate: they are what taking it over and freeing it costs.
+    /// Estimated bytes of the lists whose length its caller chose: the cost of taking it in and freeing it grows with them.
     pub fn bytes(&self) -> usize {
         let CheckedParams { params, ending_tokens, biases, .. } = &*self.options;
         let strings: usize = params.stop_strings.iter().map(|text| size_of::<String>() + text.len()).sum();
@@ -70,11 +70,11 @@ impl Request {
 }
 
 impl Arrival {
-    /// The sequences that wait for it: all beams of a search, else the first completion, which the others follow.
+    /// The sequences that wait first: all beams of a search, or the first completion, which creates the others in turn.
     pub fn into_sequences(self) -> impl Iterator<Item = Sequence> {
-        let Arrival { place, request, pinning } = self;
+        let Arrival { key, request, pinning } = self;
         let made = request.options.params.beams.map_or(1, |beams| beams.width);
-        (0..made).map(move |index| Sequence::new(place.completion(index), request.clone(), pinning))
+        (0..made).map(move |index| Sequence::new(key.completion(index), request.clone(), pinning))
     }
 }
 
@@ -89,7 +89,7 @@ impl CheckedParams {
         params.check(info.vocab_size)?;
         let ending_tokens = ending_tokens(&params, info)?;
         if let Some(beams) = params.beams
-            && beams.ranked(ending_tokens.len(), params.min_tokens) > MAX_LOGPROBS
+            && beams.num_candidates(ending_tokens.len(), params.min_tokens) > MAX_LOGPROBS
         {
             return Err(Error::Option {
                 field: "beam_width",
@@ -102,6 +102,15 @@ impl CheckedParams {
         biases.sort_unstable_by_key(|entry| entry.token);
         let stop_strings = StopSet::new(&params.stop_strings).map(Arc::new);
         Ok(CheckedParams { params, ending_tokens, stop_strings, biases })
+    }
+
+    /// [`Sampling::logprobs`](crate::batch::Sampling::logprobs) of the tokens.
+    pub fn sampling_logprobs(&self) -> u32 {
+        match (self.params.num_logprobs, self.params.beams) {
+            (_, Some(beams)) => beams.num_candidates(self.ending_tokens.len(), self.params.min_tokens) as u32 + 1,
+            (0, None) => 0,
+            (alternatives, None) => alternatives + 1,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Prefixes leave the cache as bytes, and come back into that of another engine with the same model.
+//! How does a cached prefix become bytes, and how is it restored into the cache of another engine with the same model?
 //!
 //! The bytes begin with a header of 64 bytes, all numbers little-endian:
 //!
@@ -13,8 +13,8 @@
 //! | 48 | 8 | blocks |
 //! | 56 | 8 | XXH3 of all other bytes |
 //!
-//! The tokens follow, and then the blocks, `[blocks][layer][kv_head][K|V][block_size][head_dim]`: the same form on every
-//! device. A checksum tells damage, not intent: whoever may write such bytes may make the model say anything.
+//! The tokens follow, and then the blocks, `[blocks][layer][kv_head][K|V][block_size][head_dim]`: the same layout on every
+//! device. The checksum detects damage and not intent: whoever can write such bytes can make the model say anything.
 
 use super::block_manager::PrefixId;
 use super::inbox::Intake;
@@ -33,7 +33,7 @@ const HEADER_BYTES: usize = 64;
 /// Where the checksum stands: last in the header.
 const CHECKSUM_AT: usize = 56;
 
-/// A prefix that was found in the cache: good until the engine is used otherwise.
+/// A prefix that was found in the cache: valid until the engine is used for anything else.
 pub struct CachedPrefix {
     tokens: Vec<TokenId>,
     salt: u64,
@@ -42,28 +42,28 @@ pub struct CachedPrefix {
 }
 
 impl CachedPrefix {
-    /// Tokens of it: whole blocks.
+    /// Number of its tokens: whole blocks.
     pub fn tokens(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Bytes that it takes when it is saved.
+    /// Bytes of its saved form.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Engine {
-    /// Finds the longest prefix of `tokens` that the cache has for requests with that salt.
+    /// Finds the longest prefix of `tokens` that is cached for requests with `salt`.
     ///
-    /// Blocks of running requests are found as soon as they are full.
+    /// Blocks of running requests are cached as soon as they are full.
     ///
     /// # Errors
     ///
-    /// [`Error::NotCached`] when it has none, [`Error::Unsupported`] without a prefix cache.
+    /// [`Error::NotCached`] when there is none, [`Error::Unsupported`] without a prefix cache.
     pub fn find_prefix(&mut self, tokens: &[TokenId], salt: u64) -> Result<CachedPrefix> {
         self.check_prefix_cache()?;
-        let shape = self.front.model_info().kv_shape;
+        let shape = self.handle.model_info().kv_shape;
         let mut blocks = Vec::new();
         self.scheduler.pool().find_prefix(PrefixId::Empty { salt }, tokens, &mut blocks);
         if blocks.is_empty() {
@@ -74,7 +74,7 @@ impl Engine {
         Ok(CachedPrefix { tokens, salt, blocks, bytes })
     }
 
-    /// Writes a prefix that was just found to `out`, which has [`CachedPrefix::bytes`].
+    /// Writes a prefix that was just found to `out`, whose length is [`CachedPrefix::bytes`].
     pub fn save_prefix(&mut self, prefix: &CachedPrefix, out: &mut [u8]) -> Result<()> {
         assert_eq!(out.len(), prefix.bytes);
         let (header, content) = out.split_at_mut(HEADER_BYTES);
@@ -83,26 +83,26 @@ impl Engine {
             to.copy_from_slice(&token.to_le_bytes());
         }
         self.runner.read_blocks(&prefix.blocks, blocks)?;
-        let numbers = Header::new(self.front.model_info(), prefix.salt, prefix.blocks.len() as u64);
+        let numbers = Header::new(self.handle.model_info(), prefix.salt, prefix.blocks.len() as u64);
         numbers.write(header);
         let sum = checksum(header, content);
         header[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
         Ok(())
     }
 
-    /// Puts a saved prefix into the cache, where the next request that begins so finds it. Answers how many tokens it has.
+    /// Restores a saved prefix into the cache, where requests with this prefix find it. Returns the number of its tokens.
     ///
-    /// Its blocks are free, so that they may be needed for something else before such a request comes.
+    /// Its blocks are free, so they may be reused for something else before such a request comes.
     ///
     /// # Errors
     ///
     /// [`Error::SavedPrefix`] when the bytes are damaged or of another model, [`Error::NoFreeBlocks`],
-    /// [`Error::Unsupported`] without a prefix cache. Nothing has changed then.
+    /// [`Error::Unsupported`] without a prefix cache. The cache is unchanged then.
     pub fn restore_prefix(&mut self, bytes: &[u8]) -> Result<usize> {
         self.check_prefix_cache()?;
-        // What was released before this call is free.
+        // Prompts that were released before this call are free.
         self.take_inbox(Intake::All);
-        let info = self.front.model_info();
+        let info = self.handle.model_info();
         let shape = info.kv_shape;
         let header = check(bytes, info)?;
         let content = &bytes[HEADER_BYTES..];
@@ -123,34 +123,34 @@ impl Engine {
         if written.is_ok() {
             let mut prefix = shared.prefix;
             for (content, block) in tokens.chunks_exact(shape.block_size).zip(&mut table).skip(shared.blocks) {
-                prefix = pool.publish(prefix, content, block);
+                prefix = pool.cache_block(prefix, content, block);
             }
         }
         pool.release(&mut table);
         written.map(|()| tokens.len())
     }
 
-    /// Adds a request whose prompt is all that completion `index` of another one has so far. What is computed of it is shared
-    /// by the prefix cache, where there is one, and so is its salt.
+    /// Adds a request whose prompt is all tokens so far of completion `index` of another request. The new request has the same
+    /// salt, and shares the computed blocks through the prefix cache, if there is one.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownRequest`] when that completion is not alive, [`Error::Option`] when `params` name another salt, and what
-    /// [`Front::add_request`](super::Front::add_request) refuses.
+    /// [`Error::UnknownRequest`] when that completion has ended, [`Error::Option`] when `params` have another salt, and the
+    /// errors of [`EngineHandle::add_request`](super::EngineHandle::add_request).
     pub fn fork(&mut self, request_id: u64, index: u32, params: SamplingParams) -> Result<u64> {
         self.take_inbox(Intake::All);
-        let place = self.front.place(request_id)?.completion(index);
-        let sequence = self.scheduler.find(place).ok_or(Error::UnknownRequest { id: request_id })?;
+        let key = self.handle.key(request_id)?.completion(index);
+        let sequence = self.scheduler.find(key).ok_or(Error::UnknownRequest { id: request_id })?;
         let cache_salt = sequence.cache_salt();
         if params.cache_salt != 0 && params.cache_salt != cache_salt {
             let value = params.cache_salt.to_string();
             return Err(Error::Option { field: "cache_salt", value, wanted: "0 or that of the request to be forked" });
         }
-        self.front.add_request(Prompt::Tokens(sequence.known_tokens()), SamplingParams { cache_salt, ..params })
+        self.handle.add_request(Prompt::Tokens(sequence.known_tokens()), SamplingParams { cache_salt, ..params })
     }
 
     fn check_prefix_cache(&self) -> Result<()> {
-        match self.front.prefix_cache() {
+        match self.handle.prefix_cache() {
             PrefixCache::On => Ok(()),
             PrefixCache::Off => {
                 let what = "saved prefixes live in the prefix cache: set enable_prefix_cache to 1".to_owned();
@@ -196,7 +196,7 @@ impl Header {
     }
 }
 
-/// The header of bytes that the engine of `info` can take up.
+/// The header of bytes that an engine with the model of `info` can restore.
 fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
     let refuse = |what, found: String, wanted: String| Err(Error::SavedPrefix { what, found, wanted });
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -235,7 +235,7 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
     Ok(here)
 }
 
-/// Bytes of a saved prefix of so many blocks; `None` when no memory holds them.
+/// Bytes of a saved prefix of `blocks` blocks; `None` when their number overflows.
 fn saved_bytes(blocks: u64, shape: &KvShape) -> Option<usize> {
     let block = shape.block_bytes() + shape.block_size * size_of::<TokenId>();
     usize::try_from(blocks).ok()?.checked_mul(block)?.checked_add(HEADER_BYTES)

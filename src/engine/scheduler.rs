@@ -1,65 +1,66 @@
-//! Decides which sequences run in the next pass, and for how many tokens.
+//! Which sequences run in the next pass, and for how many tokens?
 //!
-//! Policy: first every running sequence that brings one token, then running prompts, then waiting ones in order of their
-//! [`Place`], all cut to the token budget. When no block is free, the last running sequence in that order gives its blocks
-//! back and waits again. Its place is as before, so that within a priority nobody overtakes it.
+//! Policy: first every running sequence with one pending token, then running prompts, then waiting ones in order of their
+//! [`SequenceKey`], all cut to the token budget. When no block is free, the last running sequence in that order gives its
+//! blocks back and waits again. It keeps its key, so that within a priority no other sequence overtakes it.
 //!
-//! Nobody starves: the first running sequence is never preempted for another one, so it ends, and then the next one is
-//! first. Alone it has all blocks but those that are [pinned](super::pins), which leave enough. A waiting sequence is never overtaken by one behind it, not even by one that would fit.
+//! No sequence starves: the first running sequence is never preempted for another one, so it ends, and then the next one is
+//! first. Alone it has all blocks except those that are [pinned](super::pins), which leave enough. A waiting sequence is never
+//! overtaken by one behind it, not even by one that would fit.
 //!
 //! The scheduler knows no tensor, device or model: it turns a queue into a [`Batch`].
-//! Invariants: a live sequence is in exactly one of `waiting` and `running`. What runs of a priority has arrived before
-//! what waits of it. A sequence in flight stays in `running` until a pass that it is in ends it.
+//! Invariants: a sequence that has not ended is in exactly one of `waiting` and `running`. Within a priority, the running sequences
+//! arrived before the waiting ones. A sequence in flight stays in `running` until one of its passes ends it.
 //!
-//! While a pass is in flight, the next one can be scheduled: a sequence whose token is not known yet brings it as
-//! [`FROM_PREVIOUS`]. Nobody is preempted then.
+//! While a pass is in flight, the next one can be scheduled: a token that is not known yet is written as [`FROM_PREVIOUS`]. No
+//! sequence is preempted then.
 //!
-//! Beams that wait for one another rest, in `running` or, where they lost their blocks or never had any, in `waiting`.
+//! Beams that wait for one another are paused, in `running` or, where they lost their blocks or never had any, in `waiting`.
 
 use super::beam_search::{Answer, BeamSearch};
 use super::block_manager::{BlockManager, CacheCounts};
 use super::options::PrefixCache;
 use super::output::Finish;
 use super::pins::Pins;
-use super::sequence::{Life, Pin, Place, Sequence};
+use super::sequence::{Pin, Sequence, SequenceKey, SequenceStatus};
 use crate::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled};
 use crate::error::{Result, room};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, Range};
 
-/// The sequences and the blocks they share out.
+/// All sequences, and the blocks that they share.
 pub struct Scheduler {
     limits: BatchLimits,
-    waiting: BTreeMap<Place, Sequence>,
-    /// Completions that are made when the one before them in `waiting` runs, or in `leaving` ends.
+    waiting: BTreeMap<SequenceKey, Sequence>,
+    /// Completions that are created when the one before them in `waiting` runs, or in `leaving` ends.
     unmade: usize,
-    /// Waiting completions whose request has ended, and how. A request may have a thousand, so a pass ends a few of them.
+    /// Waiting completions whose request has ended, and how. A request may have a thousand, so each pass ends a few of them.
     leaving: VecDeque<(Sequence, Finish)>,
-    /// In order of their places.
+    /// In the order of their keys.
     running: Vec<Sequence>,
     pool: BlockManager,
     pins: Pins,
-    /// Of the requests with beams, by their ids.
+    /// The searches of the requests with beams, by request id.
     searches: BTreeMap<u64, BeamSearch>,
-    /// What the next pass has to copy.
+    /// Blocks that the next pass copies.
     copies: Vec<BlockCopy>,
     preemptions: u64,
     cached_tokens: u64,
 }
 
-/// What was put into a batch: one entry a row, in order of their places.
+/// What was put into a batch: one entry per row, in the order of the keys.
 #[derive(Debug, Default)]
 pub struct Pass {
     rows: Vec<Row>,
     /// New tokens of all rows.
     pub tokens: usize,
-    /// Of these, tokens of prompts.
+    /// Tokens of prompts among `tokens`.
     pub prompt_tokens: usize,
-    /// Hidden states that it asks for.
+    /// Hidden states that it returns.
     pooled_rows: usize,
 }
 
-/// What a pass being formed has still room for.
+/// What still fits into the pass being formed.
 struct Room {
     tokens: usize,
     /// Samples beyond the one that each running sequence may need.
@@ -67,59 +68,59 @@ struct Room {
     pooled_rows: usize,
 }
 
-/// A sequence's part of a pass.
+/// The part of one sequence in a pass.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    place: Place,
+    key: SequenceKey,
     tokens: usize,
-    /// Samples that score tokens of its prompt.
+    /// Samples that only score tokens of its prompt.
     scored: usize,
-    asks: Asks,
+    output: RowOutput,
 }
 
-/// What a row gets back.
+/// What the runner returns for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asks {
+enum RowOutput {
     Token,
     Nothing,
-    /// Final hidden states instead.
-    Hidden {
-        states: usize,
+    /// The hidden states of its last tokens, after the model's last norm.
+    PooledRows {
+        count: usize,
     },
 }
 
-/// What a pass brought for a sequence.
+/// What a pass did for a sequence.
 #[derive(Clone, Debug, PartialEq)]
-pub enum News<'a> {
-    /// Its next token.
+pub enum Event<'a> {
+    /// It got its next token.
     Token(Chosen<'a>),
-    /// The last of the hidden states that it asked for.
+    /// It got the last of the hidden states that it pools.
     Pooled,
-    /// How it may go on as a beam.
-    Ranked,
-    /// What its request's search found: it ends.
-    Answer(Answer),
+    /// It is a beam, and the search got the candidates for its next token.
+    Candidates,
+    /// The search of its request is over: it ends with this answer.
+    SearchResult(Answer),
     /// It was cancelled while the pass was in flight.
     Cancelled,
 }
 
 impl Pass {
-    /// An empty pass that grows to `limits` without allocating.
+    /// An empty pass with memory for `limits`.
     pub fn with_limits(limits: &BatchLimits) -> Result<Pass> {
         Ok(Pass { rows: room(limits.rows, "a pass", "max_num_seqs")?, ..Pass::default() })
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Sequences in it.
+    /// Number of sequences in it.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// Forgets all rows and keeps the memory.
+    /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();
         (self.tokens, self.prompt_tokens, self.pooled_rows) = (0, 0, 0);
@@ -159,7 +160,7 @@ impl Scheduler {
         self.pool.total_blocks() - self.pool.free_blocks()
     }
 
-    /// Sequences that had to give their blocks back so far.
+    /// Preemptions so far.
     pub fn preemptions(&self) -> u64 {
         self.preemptions
     }
@@ -174,68 +175,68 @@ impl Scheduler {
         self.pool.counts()
     }
 
-    /// Forgets all prefixes that no sequence and no pin holds.
+    /// Removes from the cache all prefixes that no sequence and no pin holds.
     pub fn reset_prefix_cache(&mut self) {
         self.pool.reset();
     }
 
-    /// Lets the prompt of the request at `place` be evicted, now or when the request has ended.
-    pub fn unpin(&mut self, place: Place) {
-        if self.pins.release(place.id(), &mut self.pool) {
+    /// Lets the prompt of the request with `key` be evicted, now or when the request has ended.
+    pub fn unpin(&mut self, key: SequenceKey) {
+        if self.pins.release(key.id(), &mut self.pool) {
             return;
         }
-        if let Some(sequence) = self.find_mut(place) {
+        if let Some(sequence) = self.find_mut(key) {
             sequence.pin = Pin::Unwanted;
         }
     }
 
-    /// The live sequence at `place`.
-    pub fn find(&self, place: Place) -> Option<&Sequence> {
-        if let Some(sequence) = self.waiting.get(&place) {
+    /// The sequence with `key`. `None` for one in `running` that does not continue or is paused.
+    pub fn find(&self, key: SequenceKey) -> Option<&Sequence> {
+        if let Some(sequence) = self.waiting.get(&key) {
             return Some(sequence);
         }
-        if let Ok(index) = self.running.binary_search_by_key(&place, |sequence| sequence.place) {
-            return Some(&self.running[index]).filter(|sequence| sequence.life == Life::Live);
+        if let Ok(index) = self.running.binary_search_by_key(&key, |sequence| sequence.key) {
+            return Some(&self.running[index]).filter(|sequence| sequence.status == SequenceStatus::Running);
         }
-        // One that nobody has made yet is as far as the one before it, which has not run.
-        let (_, before) = self.waiting.range(place.completion(0)..place).next_back()?;
-        Some(before).filter(|before| before.unmade as usize >= place.index() - before.place.index())
+        // A completion that does not exist yet has the tokens of the one before it, which has not run.
+        let (_, before) = self.waiting.range(key.completion(0)..key).next_back()?;
+        Some(before).filter(|before| before.unmade as usize >= key.index() - before.key.index())
     }
 
-    /// The pool of blocks, for prefixes that come and go without a sequence.
+    /// The pool of blocks, for prefixes that are saved and restored without a sequence.
     pub fn pool(&mut self) -> &mut BlockManager {
         &mut self.pool
     }
 
-    fn find_mut(&mut self, place: Place) -> Option<&mut Sequence> {
-        if let Some(sequence) = self.waiting.get_mut(&place) {
+    fn find_mut(&mut self, key: SequenceKey) -> Option<&mut Sequence> {
+        if let Some(sequence) = self.waiting.get_mut(&key) {
             return Some(sequence);
         }
-        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
+        let index = self.running.binary_search_by_key(&key, |sequence| sequence.key).ok()?;
         Some(&mut self.running[index])
     }
 
-    /// Lets a sequence wait for its turn.
+    /// Adds a sequence to those that wait.
     pub fn add(&mut self, sequence: Sequence) {
         if let Some(search) = sequence.beam_search() {
             self.searches.insert(sequence.id(), search);
         }
         self.unmade += sequence.unmade as usize;
-        self.waiting.insert(sequence.place, sequence);
+        self.waiting.insert(sequence.key, sequence);
     }
 
-    /// Ends the request at `place`: hands its completions that run to `end`, and those that wait to
+    /// Ends the request with `key`: hands its completions that run to `end`, and those that wait to
     /// [`next_leaving`](Self::next_leaving). One in flight ends when its pass is collected.
-    pub fn cancel_request(&mut self, place: Place, finish: &Finish, mut end: impl FnMut(Sequence, Finish)) {
-        let request = place.completion(0)..=place.completion(u32::MAX);
-        let running = self.running.iter().map(|sequence| sequence.place).filter(|place| request.contains(place));
-        for place in running.collect::<Vec<_>>() {
-            if let Some(sequence) = self.cancel_running(place) {
+    pub fn cancel_request(&mut self, key: SequenceKey, finish: &Finish, mut end: impl FnMut(Sequence, Finish)) {
+        let request = key.completion(0)..=key.completion(u32::MAX);
+        let running = self.running.iter().map(|sequence| sequence.key).filter(|key| request.contains(key));
+        for key in running.collect::<Vec<_>>() {
+            if let Some(sequence) = self.cancel_running(key) {
                 end(sequence, finish.clone());
             }
         }
-        while let Some((&place, _)) = self.waiting.range(request.clone()).next() {
-            let sequence = self.waiting.remove(&place).expect("it was found there");
+        while let Some((&key, _)) = self.waiting.range(request.clone()).next() {
+            let sequence = self.waiting.remove(&key).expect("it was found there");
             self.forget_search(&sequence);
             self.leaving.push_back((sequence, finish.clone()));
         }
@@ -252,30 +253,30 @@ impl Scheduler {
     }
 
     /// Removes a running sequence that is not in flight and returns it. `None` also when there is no such sequence.
-    fn cancel_running(&mut self, place: Place) -> Option<Sequence> {
-        let index = self.running.binary_search_by_key(&place, |sequence| sequence.place).ok()?;
+    fn cancel_running(&mut self, key: SequenceKey) -> Option<Sequence> {
+        let index = self.running.binary_search_by_key(&key, |sequence| sequence.key).ok()?;
         if self.running[index].in_flight > 0 {
-            self.running[index].life = Life::Cancelled;
-            self.searches.remove(&place.id());
+            self.running[index].status = SequenceStatus::Cancelled;
+            self.searches.remove(&key.id());
             return None;
         }
         let mut sequence = self.running.remove(index);
         self.forget_search(&sequence);
-        self.pool.release(&mut sequence.blocks);
+        sequence.table.release(&mut self.pool);
         Some(sequence)
     }
 
-    /// Ends a request of which no completion has run. `place` is that of the first.
-    pub fn expire(&mut self, place: Place) {
-        if self.waiting.get(&place).is_some_and(|first| !first.has_run()) {
-            self.cancel_request(place, &Finish::Expired, |_, _| unreachable!("nothing of it runs"));
+    /// Ends a request of which no completion has run. `key` is that of the first.
+    pub fn expire(&mut self, key: SequenceKey) {
+        if self.waiting.get(&key).is_some_and(|first| !first.has_run()) {
+            self.cancel_request(key, &Finish::Expired, |_, _| unreachable!("nothing of it runs"));
         }
     }
 
-    /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that it has `aim` tokens, but get at least
-    /// one where there is room. Leaves both empty when there is nothing to do, or not before the passes in flight are
-    /// collected.
-    pub fn schedule(&mut self, aim: usize, pass: &mut Pass, batch: &mut Batch) {
+    /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that the pass has at most `token_budget`
+    /// tokens, but at least one prompt token is scheduled where there is room. Leaves both empty when there is nothing to do,
+    /// or nothing before the passes in flight are collected.
+    pub fn schedule(&mut self, token_budget: usize, pass: &mut Pass, batch: &mut Batch) {
         if self.must_collect_first() {
             return;
         }
@@ -283,31 +284,31 @@ impl Scheduler {
         let preemptions_before = self.preemptions;
         self.schedule_decoding(&mut room);
         let decoding = self.limits.tokens - room.tokens;
-        room.tokens = room.tokens.min(aim.saturating_sub(decoding).max(1));
+        room.tokens = room.tokens.min(token_budget.saturating_sub(decoding).max(1));
         room.samples = self.limits.rows - self.running.len();
         for sequence in &mut self.running {
             schedule_chunk(sequence, &mut room);
         }
-        // Whoever is let in now would be the next to give its blocks back.
+        // A sequence started now would be the next one to be preempted.
         if self.preemptions == preemptions_before {
             self.start_waiting(&mut room);
         }
-        self.break_rest(&mut room);
+        self.preempt_paused(&mut room);
         self.fill(pass, batch);
     }
 
-    /// Whether blocks are lacking while passes are in flight: these may free some, and no sequence in them can give its own
-    /// back.
+    /// Whether blocks are lacking while passes are in flight: collecting them may free some, and no sequence in them can be
+    /// preempted.
     fn must_collect_first(&self) -> bool {
         let block_size = self.limits.block_size;
         let lacks = |sequence: &&Sequence| {
-            sequence.pending_tokens() == 1 && sequence.blocks.len() * block_size < sequence.expected_tokens()
+            sequence.pending_tokens() == 1 && sequence.table.capacity(block_size) < sequence.expected_tokens()
         };
         self.running.iter().any(|sequence| sequence.in_flight > 0)
             && self.running.iter().filter(lacks).count() > self.pool.free_blocks()
     }
 
-    /// Schedules the running sequences that bring one token, and finds them the blocks they need.
+    /// Schedules the running sequences that have one pending token, and allocates the blocks that they need.
     fn schedule_decoding(&mut self, room: &mut Room) {
         let mut index = 0;
         while index < self.running.len() && room.tokens > 0 {
@@ -318,12 +319,12 @@ impl Scheduler {
         }
     }
 
-    /// Makes sure that a running sequence has a block for its newest token. Answers `false` when it had to give its own
-    /// blocks back, as the last in order.
+    /// Ensures that a running sequence has a block for its newest token. Returns `false` when it was preempted itself, as the
+    /// last in order.
     fn make_room(&mut self, index: usize) -> bool {
-        while self.running[index].blocks.len() * self.limits.block_size < self.running[index].expected_tokens() {
+        while self.running[index].table.capacity(self.limits.block_size) < self.running[index].expected_tokens() {
             if let Some(block) = self.pool.take() {
-                self.running[index].blocks.push(block);
+                self.running[index].table.push(block);
                 continue;
             }
             // Requests that the whole pool cannot hold are refused when they are added, and so are pins that leave too little.
@@ -337,42 +338,42 @@ impl Scheduler {
         true
     }
 
-    /// Lets waiting sequences run, in order, while there are rows, tokens and blocks. Completions whose prompt another one
-    /// is computing are passed over until they can share it.
+    /// Starts waiting sequences, in order, while there are rows, tokens and blocks. Skips completions whose prompt is being
+    /// computed by another completion, until they can share it.
     fn start_waiting(&mut self, room: &mut Room) {
         let block_size = self.limits.block_size;
         let mut from = Bound::Unbounded;
         let mut rows: usize = self.running.iter().map(Sequence::rows).sum();
         while room.tokens > 0 && room.samples > 0 && self.running.len() < self.limits.rows {
-            let Some((&place, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
-            if first.life == Life::Resting {
-                from = Bound::Excluded(place);
+            let Some((&key, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
+            if first.status == SequenceStatus::Paused {
+                from = Bound::Excluded(key);
                 continue;
             }
-            let sibling = running_completion(&self.running, place);
+            let sibling = running_completion(&self.running, key);
             if sibling.is_some_and(|sibling| !sibling.prompt_is_shareable(block_size)) {
-                from = Bound::Excluded(place.completion(u32::MAX));
+                from = Bound::Excluded(key.completion(u32::MAX));
                 continue;
             }
             let held = sibling.map_or(&[][..], |sibling| sibling.prompt_blocks(block_size));
-            // Beams find their rows when they begin, or the first of them would be computed again.
+            // A search starts only with rows for all its beams, or its first beam would have to be computed again.
             if rows > 0 && rows + first.rows() > self.limits.rows {
                 return;
             }
-            // One block for each that runs, or the newcomer would soon have to give its blocks back.
-            let spare = self.running.iter().filter(|sequence| sequence.life != Life::Resting).count();
-            let Some(cached) = first.try_start(&mut self.pool, held, spare, block_size) else { return };
-            let mut sequence = self.waiting.remove(&place).expect("it was found there");
+            // One block per running sequence stays free, or the new one would soon be preempted.
+            let spare = self.running.iter().filter(|sequence| sequence.status != SequenceStatus::Paused).count();
+            let Some(cached) = first.try_start(&mut self.pool, held, spare) else { return };
+            let mut sequence = self.waiting.remove(&key).expect("it was found there");
             self.cached_tokens += cached as u64;
             if let Some(next) = sequence.next_completion() {
-                // One of those that nobody had made is made.
+                // One of the completions that did not exist exists now.
                 self.unmade -= 1;
-                self.waiting.insert(next.place, next);
+                self.waiting.insert(next.key, next);
             }
             rows += sequence.rows();
             room.samples -= 1;
             schedule_chunk(&mut sequence, room);
-            let index = self.running.partition_point(|other| other.place < sequence.place);
+            let index = self.running.partition_point(|other| other.key < sequence.key);
             self.running.insert(index, sequence);
         }
     }
@@ -380,43 +381,46 @@ impl Scheduler {
     /// Writes what was scheduled to `pass` and `batch`.
     fn fill(&mut self, pass: &mut Pass, batch: &mut Batch) {
         let block_size = self.limits.block_size;
-        let end_of = |sequence: &Sequence| sequence.computed + sequence.in_flight + sequence.scheduled;
-        // A table as wide as the longest row of this batch: that of the longest sequence would have to be zeroed for
-        // each row in each pass, which costs more than all the rest.
-        let longest = self.running.iter().filter(|sequence| sequence.scheduled > 0).map(end_of).max().unwrap_or(0);
+        // A table as wide as the longest row of this batch: a table for the longest possible sequence would be zeroed for each
+        // row in each pass, which costs more than everything else.
+        let longest = self
+            .running
+            .iter()
+            .filter(|sequence| sequence.scheduled > 0)
+            .map(Sequence::scheduled_end)
+            .max()
+            .unwrap_or(0);
         batch.table_width = longest.div_ceil(block_size);
         for sequence in self.running.iter_mut().filter(|sequence| sequence.scheduled > 0) {
-            let end = end_of(sequence);
+            let end = sequence.scheduled_end();
             let start = end - sequence.scheduled;
             let known = end.min(sequence.tokens.len());
             batch.token_ids.extend_from_slice(&sequence.tokens[start.min(known)..known]);
             // An awaited token comes from the pass before this one: no more than two are in flight.
             batch.token_ids.extend((known..end).map(|_| FROM_PREVIOUS | sequence.sample));
             batch.positions.extend(start as u32..end as u32);
-            batch.slots.extend((start..end).map(|position| {
-                (sequence.blocks[position / block_size] as usize * block_size + position % block_size) as u32
-            }));
+            batch.slots.extend((start..end).map(|position| sequence.table.slot(position, block_size)));
             batch.row_starts.push(batch.token_ids.len() as u32);
             batch.context_lens.push(end as u32);
-            batch.block_tables.extend_from_slice(&sequence.blocks[..end.div_ceil(block_size)]);
+            batch.block_tables.extend_from_slice(&sequence.table.blocks()[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
             let scored = ask_for_scores(sequence, start..end, batch);
-            let asks = match sequence.pooled_rows_of(sequence.scheduled) {
-                0 if sequence.is_pooled() || end < sequence.expected_tokens() => Asks::Nothing,
-                0 => Asks::Token,
-                states => Asks::Hidden { states },
+            let output = match sequence.pooled_rows_of(sequence.scheduled) {
+                0 if sequence.is_pooled() || end < sequence.expected_tokens() => RowOutput::Nothing,
+                0 => RowOutput::Token,
+                count => RowOutput::PooledRows { count },
             };
-            match asks {
-                Asks::Nothing => {}
-                Asks::Token => ask_for_token(sequence, batch),
-                Asks::Hidden { states } => {
+            match output {
+                RowOutput::Nothing => {}
+                RowOutput::Token => ask_for_token(sequence, batch),
+                RowOutput::PooledRows { count } => {
                     let tokens = batch.tokens() as u32;
-                    batch.pooled_tokens.extend(tokens - states as u32..tokens);
+                    batch.pooled_tokens.extend(tokens - count as u32..tokens);
                 }
             }
             let tokens = std::mem::take(&mut sequence.scheduled);
             sequence.in_flight += tokens;
-            pass.rows.push(Row { place: sequence.place, tokens, scored, asks });
+            pass.rows.push(Row { key: sequence.key, tokens, scored, output });
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
@@ -426,75 +430,75 @@ impl Scheduler {
         }
     }
 
-    /// Takes in the oldest pass in flight, and tells `hear` what it brought, sequence by sequence. Those that `hear` ends
-    /// are removed. `sampled` has what each row asked for.
+    /// Applies the results of the oldest pass in flight, and calls `on_event` for each sequence with what the pass did for
+    /// it. Sequences that `on_event` finishes are removed. `sampled` has the outputs of all rows.
     ///
-    /// A sequence that ends may have a row in the next pass as well: it is computed for nothing. Its blocks may be given
-    /// away at once, because whoever gets them writes to them in a later pass.
-    pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut hear: impl FnMut(&mut Sequence, News)) {
+    /// A sequence that ends may have a row in the next pass as well: that row is computed for nothing. Its blocks are free at
+    /// once, because their next owner writes to them in a later pass.
+    pub fn collect(&mut self, pass: &Pass, sampled: &Sampled, mut on_event: impl FnMut(&mut Sequence, Event)) {
         let mut samples = 0..sampled.tokens.len();
         let width = sampled.hidden_states.len() / pass.pooled_rows.max(1);
-        let mut hidden = sampled.hidden_states;
-        // Requests all of whose beams rest.
-        let mut ranked = Vec::new();
+        let mut hidden_states = sampled.hidden_states;
+        // Requests all of whose beams are paused.
+        let mut searches_to_step = Vec::new();
         let mut running = self.running.iter_mut().peekable();
         for row in &pass.rows {
             let scores = samples.start..samples.start + row.scored;
             samples.start = scores.end;
-            let mut states = &hidden[..0];
-            let sample = match row.asks {
-                Asks::Token => Some(samples.next().expect("the runner answers each sample")),
-                Asks::Hidden { states: count } => {
-                    (states, hidden) = hidden.split_at(count * width);
+            let mut states = &hidden_states[..0];
+            let sample = match row.output {
+                RowOutput::Token => Some(samples.next().expect("the runner answers each sample")),
+                RowOutput::PooledRows { count } => {
+                    (states, hidden_states) = hidden_states.split_at(count * width);
                     None
                 }
-                Asks::Nothing => None,
+                RowOutput::Nothing => None,
             };
-            while running.next_if(|sequence| sequence.place < row.place).is_some() {}
-            let Some(sequence) = running.next_if(|sequence| sequence.place == row.place) else { continue };
-            sequence.collect(row.tokens, &mut self.pool, self.limits.block_size);
+            while running.next_if(|sequence| sequence.key < row.key).is_some() {}
+            let Some(sequence) = running.next_if(|sequence| sequence.key == row.key) else { continue };
+            sequence.collect(row.tokens, &mut self.pool);
             if sequence.is_to_be_pinned() {
                 self.pins.add(sequence.id(), sequence.prompt_blocks(self.limits.block_size), &mut self.pool);
                 sequence.pin = Pin::Made;
             }
             scores.for_each(|score| sequence.score_prompt(sampled, score));
             sequence.awaited -= usize::from(sample.is_some());
-            if sequence.life == Life::Cancelled {
-                hear(sequence, News::Cancelled);
+            if sequence.status == SequenceStatus::Cancelled {
+                on_event(sequence, Event::Cancelled);
             } else if let Some(sample) = sample {
-                let chosen = sampled.chosen(sample, sequence.ranks());
+                let chosen = sampled.chosen(sample, sequence.sampling_logprobs());
                 match self.searches.get_mut(&sequence.id()) {
-                    None => hear(sequence, News::Token(chosen)),
+                    None => on_event(sequence, Event::Token(chosen)),
                     Some(search) => {
-                        sequence.life = Life::Resting;
-                        hear(sequence, News::Ranked);
-                        if search.rank(sequence.place.index(), &chosen) {
-                            ranked.push(sequence.place);
+                        sequence.status = SequenceStatus::Paused;
+                        on_event(sequence, Event::Candidates);
+                        if search.add_candidates(sequence.key.index(), &chosen) {
+                            searches_to_step.push(sequence.key);
                         }
                     }
                 }
             } else if !states.is_empty() {
                 sequence.pool(states, width);
                 if sequence.pooling_is_done() {
-                    hear(sequence, News::Pooled);
+                    on_event(sequence, Event::Pooled);
                 }
             }
-            if sequence.life == Life::Ended {
-                self.pool.release(&mut sequence.blocks);
+            if sequence.status == SequenceStatus::Finished {
+                sequence.table.release(&mut self.pool);
             }
         }
         assert!(samples.next().is_none(), "the runner answers no more than the samples");
-        self.running.retain(|sequence| sequence.life != Life::Ended);
-        for place in ranked {
-            self.step_search(place, &mut hear);
+        self.running.retain(|sequence| sequence.status != SequenceStatus::Finished);
+        for key in searches_to_step {
+            self.step_search(key, &mut on_event);
         }
     }
 }
 
-/// The first completion of the request at `place` that runs.
-fn running_completion(running: &[Sequence], place: Place) -> Option<&Sequence> {
-    let first = running.partition_point(|sequence| sequence.place < place.completion(0));
-    running.get(first).filter(|sequence| sequence.id() == place.id())
+/// The first completion of the request with `key` that runs.
+fn running_completion(running: &[Sequence], key: SequenceKey) -> Option<&Sequence> {
+    let first = running.partition_point(|sequence| sequence.key < key.completion(0));
+    running.get(first).filter(|sequence| sequence.id() == key.id())
 }
 
 /// Schedules as many pending tokens of a sequence as there is room for, if it is not scheduled yet. Each token of a prompt whose
@@ -509,7 +513,7 @@ fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
         room.samples -= tokens.saturating_sub(1);
     }
     if sequence.pooled_rows_of(tokens) > room.pooled_rows {
-        // Either every token asks for one, or the last alone, and there is no room at all.
+        // Either every token needs one, or only the last token does and there is no room at all.
         tokens = room.pooled_rows;
     }
     room.tokens -= tokens;
@@ -517,8 +521,8 @@ fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
     sequence.scheduled = tokens;
 }
 
-/// Adds a sample for each token that the row which was added last brings and whose successor in the prompt is to be scored;
-/// answers how many. `positions` are those of the row's tokens.
+/// Adds a sample for each token of the last row whose successor in the prompt is to be scored; returns how many. `positions`
+/// are the positions of the tokens of the row.
 fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batch) -> usize {
     if sequence.unscored_prompt_tokens() == 0 {
         return 0;
@@ -534,7 +538,7 @@ fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batc
     batch.samples() - before
 }
 
-/// Adds a sample for the row that was added last.
+/// Adds a sample for the last token of the last row.
 fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
     let mut sampling = sequence.sampling(&mut batch.adjustments);
     if let Some(mask) = sequence.mask() {

@@ -1,130 +1,122 @@
-//! The life of one request on the host: its tokens, its blocks, and what becomes of a token that was sampled for it.
+//! What is one completion of a request on the host? Its tokens, its blocks, and what happens to a token that was sampled for it.
+//!
+//! Invariant: a sequence that has not run has no memory whose size the request chooses.
 
-use super::adjustments::Adjustments;
-use super::block_manager::{BlockManager, PrefixId, SharedPrefix};
-use super::logprobs::Logprobs;
+use super::block_manager::BlockManager;
 use super::output::{Finish, Output};
 use super::request::Request;
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
-use super::stop_strings::{Complete, StopStrings};
+use super::stop_strings::Complete;
 use super::structure::{Follower, Standing, Wanted};
-use super::tokenizer::{TextStream, Tokenizer};
-use crate::batch::{Adjustment, BlockId, Chosen, FROM_PREVIOUS, Sampled, Sampling, TokenId};
+use super::tokenizer::Tokenizer;
+use crate::batch::{Adjustment, BlockId, Chosen, Sampled, Sampling, TokenId};
+use block_table::{BlockTable, Reuse};
+use detokenizer::{Detokenizer, StopRule};
+use sampler_state::{NextToken, SamplerState};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that its vector doubles, which
+/// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that, its vector doubles, which
 /// happens too rarely to matter.
 const RESERVED_COMPLETION: usize = 4096;
 
-/// A place in line: higher priority first, then the older request, then the completions of a request in their order.
+/// Identifies a sequence and orders it: higher priority first, then the older request, then the completions of a request
+/// by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SequenceKey {
     priority: Reverse<i32>,
     id: u64,
     index: u32,
 }
 
-impl Place {
-    /// The place of request `id`, and of its first completion.
-    pub fn new(priority: i32, id: u64) -> Place {
-        Place { priority: Reverse(priority), id, index: 0 }
+impl SequenceKey {
+    /// The key of the first completion of request `id`, which also stands for the request.
+    pub fn new(priority: i32, id: u64) -> SequenceKey {
+        SequenceKey { priority: Reverse(priority), id, index: 0 }
     }
 
-    /// The place of a completion of the same request.
-    pub fn completion(self, index: u32) -> Place {
-        Place { index, ..self }
+    /// The key of the completion `index` of the same request.
+    pub fn completion(self, index: u32) -> SequenceKey {
+        SequenceKey { index, ..self }
     }
 
-    /// The request.
+    /// The id of the request.
     pub fn id(self) -> u64 {
         self.id
     }
 
-    /// Which of its completions, or the slot of its beam.
+    /// The index of the completion, or the slot of the beam.
     pub fn index(self) -> usize {
         self.index as usize
     }
 }
 
-/// Whether a sequence goes on.
+/// Whether a sequence continues. Whether it runs or waits for its turn is decided by the scheduler's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It goes on.
-    Live,
-    /// It is a beam that has nothing to do until its request's search makes a step.
-    Resting,
-    /// It ends when the pass in flight has been collected, and takes nothing from it.
+pub enum SequenceStatus {
+    /// It takes part in passes whenever the scheduler lets it.
+    Running,
+    /// It is a beam that has nothing to do until the search of its request makes a step.
+    Paused,
+    /// It ends when the pass in flight has been collected, and takes nothing from that pass.
     Cancelled,
-    /// It has ended: its last output is made.
-    Ended,
+    /// Its last output has been written.
+    Finished,
 }
 
-/// Whether the blocks of its prompt are to stay after it.
+/// Whether the blocks of a prompt stay when its sequence has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// No, or not any more.
+    /// They do not, or not any more.
     Unwanted,
-    /// As soon as they are computed.
+    /// They are pinned as soon as they are computed.
     Wanted,
-    /// They do.
+    /// They are pinned.
     Made,
 }
 
-/// One request from its arrival to its last token.
+/// One completion or beam of a request, from its arrival to its last token.
 ///
-/// Invariants: `computed + in_flight + scheduled <= tokens.len() + awaited <= limit`; while it runs, `blocks` has room for
-/// what is in flight.
+/// Invariants: `table.computed() + in_flight + scheduled <= tokens.len() + awaited <= limit`; while it runs, `table` has room
+/// for what is in flight.
 pub struct Sequence {
-    /// Where it stands in line; also its identity.
-    pub place: Place,
+    /// Its identity, and its position in the order of all sequences.
+    pub key: SequenceKey,
     /// Prompt, then completion. Empty before it has run.
     pub tokens: Vec<TokenId>,
-    /// Tokens whose keys and values lie in `blocks`.
-    pub computed: usize,
-    /// Tokens after these that passes in flight compute.
+    /// Its KV blocks, and how many tokens they hold.
+    pub table: BlockTable,
+    /// Tokens after the computed ones that passes in flight compute.
     pub in_flight: usize,
     /// Tokens after these that the pass being formed will compute.
     pub scheduled: usize,
-    /// Tokens after the known ones that passes in flight will bring.
+    /// Tokens after the known ones that passes in flight sample.
     pub awaited: usize,
-    /// Which of the tokens sampled by the last of these passes is its own.
+    /// Index of its token among those that the last of these passes samples.
     pub sample: u32,
-    /// KV blocks in the order of the tokens.
-    pub blocks: Vec<BlockId>,
-    /// Blocks that have to be free, besides those to be spared, before it is worth trying to let it run.
-    pub wanted_blocks: usize,
-    /// Completions of its request after this one that nobody has made yet: each is made when the one before it runs.
+    /// Completions of its request after this one that do not exist yet: each is created when the one before it runs.
     pub unmade: u32,
-    /// Whether it goes on.
-    pub life: Life,
-    /// Whether the blocks of its prompt stay. The first completion of a request speaks for all.
+    /// Whether it continues.
+    pub status: SequenceStatus,
+    /// Whether the blocks of its prompt stay. Set on the first completion of a request.
     pub pin: Pin,
     request: Arc<Request>,
-    /// Where it stands in the structure that the request asks for, if it asks for one.
+    /// The state of the structure that the request asks for, if any.
     matcher: Option<Box<Follower>>,
-    adjustments: Adjustments,
-    /// Of the prompt's tokens but its first, as far as passes brought them.
-    prompt_logprobs: Logprobs,
-    cumulative_logprob: f32,
-    /// Tokens of the prompt that came from the prefix cache when it first ran; `None` before that.
+    sampler: SamplerState,
+    detokenizer: Detokenizer,
+    /// Tokens of the prompt that were cached when it first ran; `None` before that.
     cached_tokens: Option<usize>,
     completion_tokens: usize,
-    /// Random key and stream.
-    random: (u64, u64),
-    /// Blocks that are findable, and the prefix they hold.
-    published: SharedPrefix,
-    /// Sum of the hidden states that came back for it. `[hidden]`, or empty before the first
+    /// Sum of its hidden states. `[hidden]`, or empty before the first
     pooled: Vec<f64>,
-    text: TextStream,
-    stop_strings: Option<StopStrings>,
     started_at: Option<Instant>,
     last_token_at: Option<Instant>,
     time_to_first_token_us: u64,
 }
 
-/// What has passed until a token came.
+/// The time until a token came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interval {
     /// The first token of a completion.
@@ -134,48 +126,40 @@ pub enum Interval {
         /// From adding the request to this token.
         whole: Duration,
     },
-    /// From the token before to a later one.
+    /// From the token before to this one.
     Between(Duration),
 }
 
 impl Sequence {
-    /// A completion of a request, or a beam, that waits. It has no memory of its own whose size the request chooses until it
-    /// begins to run.
-    pub fn new(place: Place, request: Arc<Request>, pinning: Pinning) -> Sequence {
+    /// A completion of a request, or a beam, that has not run.
+    pub fn new(key: SequenceKey, request: Arc<Request>, pinning: Pinning) -> Sequence {
         let params = &request.options.params;
         debug_assert!(!request.prompt.is_empty() && request.prompt.len() < request.limit);
         Sequence {
-            place,
+            key,
             tokens: Vec::new(),
-            computed: 0,
+            table: BlockTable::new(params.cache_salt),
             in_flight: 0,
             scheduled: 0,
             awaited: 0,
             sample: 0,
-            blocks: Vec::new(),
-            wanted_blocks: 0,
-            unmade: if params.beams.is_some() { 0 } else { params.completions - 1 - place.index },
-            // Other beams take over from the first one.
-            life: if place.index > 0 && params.beams.is_some() { Life::Resting } else { Life::Live },
+            unmade: if params.beams.is_some() { 0 } else { params.completions - 1 - key.index },
+            // The other beams are forked from the first one.
+            status: if key.index > 0 && params.beams.is_some() {
+                SequenceStatus::Paused
+            } else {
+                SequenceStatus::Running
+            },
             pin: match pinning {
-                Pinning::Pinned if place.index == 0 => Pin::Wanted,
+                Pinning::Pinned if key.index == 0 => Pin::Wanted,
                 _ => Pin::Unwanted,
             },
-            random: match params.seed {
-                Some(seed) => (seed.wrapping_add(u64::from(place.index)), 0),
-                // Ids never get that far, so that no two completions of an engine share a stream.
-                None => (request.engine_seed, place.id | u64::from(place.index) << 48),
-            },
             matcher: None,
-            stop_strings: None,
-            adjustments: Adjustments::default(),
-            prompt_logprobs: Logprobs { alternatives: params.num_prompt_logprobs as usize, ..Logprobs::default() },
-            cumulative_logprob: 0.0,
+            sampler: SamplerState::new(key, &request),
+            detokenizer: Detokenizer::default(),
             cached_tokens: None,
             completion_tokens: 0,
-            published: SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt: params.cache_salt } },
             pooled: Vec::new(),
-            text: TextStream::default(),
             started_at: None,
             last_token_at: None,
             time_to_first_token_us: 0,
@@ -183,21 +167,21 @@ impl Sequence {
         }
     }
 
-    /// Takes what it needs of its request to run. Does nothing the second time.
+    /// Copies from its request what it needs to run. Does nothing the second time.
     fn begin(&mut self) {
         if !self.tokens.is_empty() {
             return;
         }
         let request = &*self.request;
         self.tokens.extend_from_slice(&request.prompt);
-        self.adjustments.clone_from(&request.adjustments);
-        self.stop_strings = request.options.stop_strings.clone().map(StopStrings::new);
+        self.sampler.begin(request);
+        self.detokenizer = Detokenizer::new(request.options.stop_strings.clone());
         self.matcher = request.matcher.clone().map(|opening| Box::new(Follower::new(opening)));
     }
 
-    /// The next completion of its request, which nobody has made yet.
+    /// Creates the next completion of its request; `None` if it exists or there is none.
     pub fn next_completion(&mut self) -> Option<Sequence> {
-        let next = self.place.completion(self.place.index + 1);
+        let next = self.key.completion(self.key.index + 1);
         (std::mem::take(&mut self.unmade) > 0).then(|| Sequence::new(next, self.request.clone(), Pinning::Evictable))
     }
 
@@ -216,12 +200,12 @@ impl Sequence {
         if self.tokens.is_empty() { &self.request.prompt } else { &self.tokens }
     }
 
-    /// The request.
+    /// The id of the request.
     pub fn id(&self) -> u64 {
-        self.place.id
+        self.key.id
     }
 
-    /// Where its prefix begins.
+    /// Separates prefixes that must not be shared.
     pub fn cache_salt(&self) -> u64 {
         self.params().cache_salt
     }
@@ -231,28 +215,30 @@ impl Sequence {
         self.request.prompt.len()
     }
 
-    /// When it has to run by; `None` when it may wait for ever. The first completion of a request speaks for all.
+    /// When it has to run by; `None` if it may wait for ever. Only the first completion of a request has a deadline.
     pub fn deadline(&self) -> Option<Instant> {
         // A time too long to be added to the clock never comes.
-        self.params().max_wait.filter(|_| self.place.index == 0).and_then(|max| self.request.added_at.checked_add(max))
+        self.params().max_wait.filter(|_| self.key.index == 0).and_then(|max| self.request.added_at.checked_add(max))
     }
 
-    /// Its full blocks of computed prompt: what other completions of the prompt can share.
+    /// The full blocks of its prompt that are computed: other completions of the prompt can share them.
     pub fn prompt_blocks(&self, block_size: usize) -> &[BlockId] {
-        &self.blocks[..self.computed.min(self.prompt_tokens()) / block_size]
+        &self.table.blocks()[..self.table.computed().min(self.prompt_tokens()) / block_size]
     }
 
-    /// Whether its prompt is computed and its blocks are to stay from now on.
+    /// Whether its prompt is computed and is to be pinned now.
     pub fn is_to_be_pinned(&self) -> bool {
-        self.pin == Pin::Wanted && self.life == Life::Live && self.computed >= self.prompt_tokens()
+        self.pin == Pin::Wanted
+            && self.status == SequenceStatus::Running
+            && self.table.computed() >= self.prompt_tokens()
     }
 
-    /// Whether these are all that there will be to share, given that the last token of a prompt is always computed.
+    /// Whether [`prompt_blocks`](Self::prompt_blocks) are complete, given that the last token of a prompt is always computed.
     pub fn prompt_is_shareable(&self, block_size: usize) -> bool {
         self.prompt_blocks(block_size).len() >= (self.prompt_tokens() - 1) / block_size
     }
 
-    /// Whether it has run before, or runs.
+    /// Whether it runs or has run before.
     pub fn has_run(&self) -> bool {
         self.cached_tokens.is_some()
     }
@@ -262,23 +248,30 @@ impl Sequence {
         self.tokens.len() + self.awaited
     }
 
-    /// Known and awaited tokens that no pass has been given yet; none when a pass in flight is sure to end it, or has to say
-    /// first which tokens its structure leaves.
+    /// Tokens that are computed once the passes in flight and the pass being formed are collected.
+    pub fn scheduled_end(&self) -> usize {
+        self.table.computed() + self.in_flight + self.scheduled
+    }
+
+    /// Known and awaited tokens that are in no pass yet. 0 if a pass in flight certainly ends it, or must be collected before
+    /// its next token can be sampled.
     pub fn pending_tokens(&self) -> usize {
-        // A beam does not know yet which tokens it has, and whether it goes on; nor a structure which tokens it leaves.
+        // Before a pass is collected, neither the tokens of a beam are known nor those that a structure allows.
         let must_wait =
             self.matcher.is_some() || self.params().beams.is_some() || self.expected_tokens() >= self.request.limit;
-        match self.life != Life::Live || self.is_late() || (self.awaited > 0 && must_wait) {
+        match self.status != SequenceStatus::Running || self.is_late() || (self.awaited > 0 && must_wait) {
             true => 0,
-            false => self.expected_tokens() - self.computed - self.in_flight - self.scheduled,
+            false => self.expected_tokens() - self.scheduled_end(),
         }
     }
 
-    /// Hidden states that it asks for when the next `tokens` after those in flight are computed.
+    /// Hidden states that it pools from the next `tokens` after those in flight.
     pub fn pooled_rows_of(&self, tokens: usize) -> usize {
         match self.params().pooling {
             Pooling::None => 0,
-            Pooling::Last => usize::from(tokens > 0 && self.computed + self.in_flight + tokens == self.prompt_tokens()),
+            Pooling::Last => {
+                usize::from(tokens > 0 && self.table.computed() + self.in_flight + tokens == self.prompt_tokens())
+            }
             Pooling::Mean => tokens,
         }
     }
@@ -288,7 +281,7 @@ impl Sequence {
         self.params().pooling != Pooling::None
     }
 
-    /// Takes in hidden states, token after token. `[states, hidden]`
+    /// Adds hidden states. `[states, hidden]`
     pub fn pool(&mut self, states: &[f32], hidden: usize) {
         self.pooled.resize(hidden, 0.0);
         for state in states.chunks_exact(hidden) {
@@ -296,147 +289,96 @@ impl Sequence {
         }
     }
 
-    /// Whether all is there that it asked for.
+    /// Whether it has all the hidden states that it pools.
     pub fn pooling_is_done(&self) -> bool {
-        self.is_pooled() && self.computed == self.prompt_tokens()
+        self.is_pooled() && self.table.computed() == self.prompt_tokens()
     }
 
-    /// Finds blocks for all known tokens, or says how many are lacking. Returns the prompt tokens that need no computing,
-    /// when it runs for the first time. `held` are the [`prompt_blocks`](Self::prompt_blocks) of another completion of the
-    /// same prompt, where one runs.
-    pub fn try_start(
-        &mut self,
-        pool: &mut BlockManager,
-        held: &[BlockId],
-        spare: usize,
-        block_size: usize,
-    ) -> Option<usize> {
-        // A long prompt whose prefix is found would otherwise be hashed in every step that it waits.
-        if pool.free_blocks() < self.wanted_blocks + spare {
+    /// Finds blocks for all known tokens. Returns the prompt tokens that are not computed because they were cached, the first
+    /// time it runs, and 0 later; `None` while too few blocks are free. `held` are the [`prompt_blocks`](Self::prompt_blocks)
+    /// of another completion of the same prompt, where one runs.
+    pub fn try_start(&mut self, pool: &mut BlockManager, held: &[BlockId], spare: usize) -> Option<usize> {
+        if !self.table.may_fit(pool, spare) {
             return None;
         }
         self.begin();
-        self.blocks.reserve(self.request.limit.div_ceil(block_size));
-        let empty = PrefixId::Empty { salt: self.params().cache_salt };
-        // What is taken over is not computed: it has neither logits nor hidden states.
-        let is_all_computed = self.unscored_prompt_tokens() > 0 || self.params().pooling == Pooling::Mean;
-        let found = match is_all_computed {
-            true => pool.try_allocate_all(empty, self.tokens.len(), spare, &mut self.blocks),
-            false => pool.try_share(empty, &self.tokens, held, spare, &mut self.blocks),
+        self.table.reserve(self.request.limit, pool);
+        // Cached tokens are not computed, so that they have neither logits nor hidden states.
+        let reuse = match self.unscored_prompt_tokens() > 0 || self.params().pooling == Pooling::Mean {
+            true => Reuse::Nothing,
+            false => Reuse::Prefix { held },
         };
-        let shared = match found {
-            Ok(shared) => shared,
-            Err(lacking) => {
-                self.wanted_blocks = lacking.free_blocks;
-                return None;
-            }
-        };
+        self.table.try_allocate(&self.tokens, reuse, spare, pool)?;
         let reserved = (self.request.limit - self.tokens.len()).min(RESERVED_COMPLETION);
         self.tokens.reserve(reserved);
-        self.adjustments.reserve(reserved);
-        self.published = shared;
-        self.computed = shared.blocks * block_size;
+        self.sampler.reserve(reserved);
         let newly_cached = match self.cached_tokens {
             Some(_) => 0,
-            None => self.computed,
+            None => self.table.computed(),
         };
-        self.cached_tokens.get_or_insert(self.computed);
+        self.cached_tokens.get_or_insert(self.table.computed());
         self.started_at.get_or_insert_with(Instant::now);
         Some(newly_cached)
     }
 
-    /// Gives all blocks back; what was generated stays and is computed again when the sequence next runs.
+    /// Releases all blocks. What was generated stays, and is computed again when the sequence next runs.
     pub fn preempt(&mut self, pool: &mut BlockManager) {
         debug_assert_eq!((self.in_flight, self.awaited), (0, 0), "a pass in flight still uses the blocks");
-        pool.release(&mut self.blocks);
-        self.computed = 0;
-        self.wanted_blocks = 0;
+        self.table.release(pool);
         self.pooled.clear();
     }
 
-    /// Notes that a pass with `tokens` of its tokens has been collected, and makes the blocks findable that it filled.
-    pub fn collect(&mut self, tokens: usize, pool: &mut BlockManager, block_size: usize) {
+    /// Records that a pass with `tokens` of its tokens was collected, and caches the blocks that the pass filled.
+    pub fn collect(&mut self, tokens: usize, pool: &mut BlockManager) {
         self.in_flight -= tokens;
-        self.computed += tokens;
-        while (self.published.blocks + 1) * block_size <= self.computed {
-            let index = self.published.blocks;
-            let content = &self.tokens[index * block_size..(index + 1) * block_size];
-            let prefix = pool.publish(self.published.prefix, content, &mut self.blocks[index]);
-            self.published = SharedPrefix { blocks: index + 1, prefix };
-        }
+        self.table.advance(tokens, &self.tokens, pool);
     }
 
-    /// Tokens that its next token may not be, because it would end too early.
+    /// Tokens that must not be next, because they would end it before `min_tokens`.
     pub fn banned_tokens(&self) -> &[TokenId] {
         match self.completion_tokens + self.awaited < self.params().min_tokens as usize {
-            // A search passes over them.
+            // A beam search skips them itself.
             true if self.params().beams.is_none() => self.ending_tokens(),
             _ => &[],
         }
     }
 
-    /// The tokens that its next one may be, where its structure says so: a bit each.
+    /// One bit per token, set if its structure allows the token next; `None` without a structure. `[vocab / 32, rounded up]`
     pub fn mask(&self) -> Option<&[u32]> {
         self.matcher.as_ref().map(|matcher| matcher.mask())
     }
 
     /// Tokens of the prompt whose log-probabilities are asked for and not known yet.
     pub fn unscored_prompt_tokens(&self) -> usize {
-        match self.params().num_prompt_logprobs {
-            0 => 0,
-            // The first completion speaks for all.
-            _ if self.place.index > 0 => 0,
-            _ => self.prompt_tokens() - 1 - self.prompt_logprobs.len(),
-        }
+        self.sampler.unscored_prompt_tokens()
     }
 
-    /// How the token at `position` of its prompt is scored after those before it; `None` where that is not asked for, or known.
+    /// How the token at `position` of its prompt is scored; `None` where its log-probability is not asked for or known.
     pub fn scoring(&self, position: usize) -> Option<Sampling> {
-        let unscored = self.prompt_tokens() - self.unscored_prompt_tokens()..self.prompt_tokens();
-        unscored.contains(&position).then(|| Sampling {
-            position: position as u32,
-            forced: self.tokens[position],
-            logprobs: self.params().num_prompt_logprobs + 1,
-            ..Sampling::GREEDY
-        })
+        self.sampler.scoring(&self.request, position)
     }
 
-    /// How its next token is sampled. What adjusts its logits goes to `entries`.
+    /// How its next token is sampled. Its penalties and biases are appended to `entries`.
     pub fn sampling(&self, entries: &mut Vec<Adjustment>) -> Sampling {
-        let (seed, stream) = self.random;
-        let mut sampling = Sampling {
-            temperature: self.params().temperature,
-            top_p: self.params().top_p,
-            min_p: self.params().min_p,
-            top_k: self.params().top_k,
-            seed,
-            stream,
-            position: self.expected_tokens() as u32,
-            logprobs: self.ranks(),
-            ..Sampling::GREEDY
+        let next = NextToken {
+            position: self.expected_tokens(),
+            awaited_sample: (self.awaited > 0).then_some(self.sample),
+            banned: self.banned_tokens(),
         };
-        if self.awaited > 0 && self.adjustments.has_penalty() {
-            sampling.awaited = FROM_PREVIOUS | self.sample;
-        }
-        self.adjustments.write(self.banned_tokens(), &mut sampling, entries);
-        sampling
+        self.sampler.sampling(&self.request.options, next, entries)
     }
 
     /// [`Sampling::logprobs`] of its tokens.
-    pub fn ranks(&self) -> u32 {
-        match (self.params().num_logprobs, self.params().beams) {
-            (_, Some(beams)) => beams.ranked(self.ending_tokens().len(), self.params().min_tokens) as u32 + 1,
-            (0, None) => 0,
-            (alternatives, None) => alternatives + 1,
-        }
+    pub fn sampling_logprobs(&self) -> u32 {
+        self.request.options.sampling_logprobs()
     }
 
     /// Takes in the log-probability of the next token of its prompt.
     pub fn score_prompt(&mut self, sampled: &Sampled, sample: usize) {
-        self.prompt_logprobs.push(&sampled.chosen(sample, self.params().num_prompt_logprobs + 1));
+        self.sampler.score_prompt(&self.request.options, sampled, sample);
     }
 
-    /// Notes when a token came, and tells what has passed since the one before or, before the first, since it was added.
+    /// Records when a token came; returns the time since the token before or, for the first one, since it was added.
     pub fn note_token(&mut self, now: Instant) -> Interval {
         match self.last_token_at.replace(now) {
             Some(before) => Interval::Between(now.duration_since(before)),
@@ -453,41 +395,37 @@ impl Sequence {
         self.completion_tokens += 1;
         if self.completion_tokens == 1 {
             self.time_to_first_token_us = now.duration_since(self.request.added_at).as_micros() as u64;
-            output.prompt_logprobs.extend(&self.prompt_logprobs);
+            output.prompt_logprobs.extend(self.sampler.prompt_logprobs());
         }
         let mut stops = self.ending_tokens().binary_search(&token).is_ok();
         if !stops || self.params().stop_token == StopToken::Kept {
             self.tokens.push(token);
-            self.adjustments.count(token);
+            self.sampler.accept(&self.request.options, chosen, &mut output.logprobs);
             output.token_ids.push(token);
-            if self.params().num_logprobs > 0 {
-                output.logprobs.push(chosen);
-                self.cumulative_logprob += chosen.logprob;
-            }
             if let Some(tokenizer) = tokenizer {
-                stops |= self.write_text(tokenizer, token, &mut output.text);
+                stops |= self.detokenizer.push(tokenizer, token, self.stop_rule(), &mut output.text);
             }
         }
         match if stops { Some(Err(Finish::Stop)) } else { self.follow() } {
             Some(Err(finish)) => self.end(finish, tokenizer, output),
-            // A late structure may end it without another token.
+            // A late structure may end it later, without another token.
             Some(Ok(())) | None => self.describe(output),
         }
     }
 
-    /// Whether it waits for its structure to take in its newest token.
+    /// Whether it waits until its structure has taken in its newest token.
     pub fn is_late(&self) -> bool {
         self.matcher.as_ref().is_some_and(|matcher| matcher.is_late())
     }
 
-    /// Finds out whether it goes on, and with which tokens its structure leaves, or how it ends. `None` while it
-    /// [is late](Self::is_late): then this is to be called again before it is in a pass.
+    /// Advances its structure by the newest token. Returns how the sequence ends if it does, and `None` while it
+    /// [is late](Self::is_late): then the caller calls this again before the sequence is in a pass.
     pub fn follow(&mut self) -> Option<Result<(), Finish>> {
         let is_full = self.tokens.len() >= self.request.limit;
         let Some(mut matcher) = self.matcher.take() else {
             return Some(if is_full { Err(Finish::Length) } else { Ok(()) });
         };
-        // Before `min_tokens` the sampler is told of the tokens that may not end it, and none is left where all of them are.
+        // Before `min_tokens` the sampler bans the ending tokens, so the structure must not offer them as the only choice.
         let ending = if self.banned_tokens().is_empty() { self.ending_tokens() } else { &[] };
         let wanted = if is_full { Wanted::Standing } else { Wanted::Mask };
         let standing = matcher.advance(self.completion(), wanted, ending);
@@ -513,63 +451,44 @@ impl Sequence {
         self.end(Finish::Stop, None, output);
     }
 
-    /// Ends it, and writes the rest of its text to `output`. Its blocks stay held.
+    /// Ends it, and writes the rest of its text to `output`. Does not release its blocks.
     pub fn end(&mut self, finish: Finish, tokenizer: Option<&Tokenizer>, output: &mut Output) {
-        let stops = tokenizer.is_some_and(|tokenizer| self.finish_text(tokenizer, &mut output.text));
+        let rule = self.stop_rule();
+        let stops = tokenizer.is_some_and(|tokenizer| self.detokenizer.finish(tokenizer, rule, &mut output.text));
         self.describe(output);
         output.finish = match finish {
-            // The rest of the text, a character that was never completed, may be what a stop string lacked.
+            // The rest of the text, an incomplete character, may complete a stop string.
             Finish::Length if stops => Some(Finish::Stop),
             finish => Some(finish),
         };
-        self.life = Life::Ended;
+        self.status = SequenceStatus::Finished;
     }
 
-    /// Writes the text of its newest token; answers whether a stop string ends it.
-    fn write_text(&mut self, tokenizer: &Tokenizer, token: TokenId, out: &mut String) -> bool {
-        let (complete, kept) = (self.complete_stop_string(), self.params().stop_token);
-        let Some(stops) = &mut self.stop_strings else {
-            self.text.push(tokenizer, token, out);
-            return false;
-        };
-        self.text.push(tokenizer, token, stops.text());
-        stops.search(complete, kept, out)
-    }
-
-    /// Writes what is left of its text; answers whether a stop string ends it.
-    fn finish_text(&mut self, tokenizer: &Tokenizer, out: &mut String) -> bool {
-        let (complete, kept) = (self.complete_stop_string(), self.params().stop_token);
-        let Some(stops) = &mut self.stop_strings else {
-            self.text.finish(tokenizer, out);
-            return false;
-        };
-        self.text.finish(tokenizer, stops.text());
-        let ends = stops.search(complete, kept, out);
-        stops.flush(out);
-        ends
-    }
-
-    /// As with stop tokens, `min_tokens` come first, and then what stops.
-    fn complete_stop_string(&self) -> Complete {
-        match self.completion_tokens > self.params().min_tokens as usize {
+    /// What a stop string does to its text now: as with stop tokens, `min_tokens` come first.
+    fn stop_rule(&self) -> StopRule {
+        let complete = match self.completion_tokens > self.params().min_tokens as usize {
             true => Complete::Ends,
             false => Complete::Passes,
-        }
+        };
+        StopRule { complete, kept: self.params().stop_token }
     }
 
     fn describe(&self, output: &mut Output) {
         output.request_id = self.id();
-        output.index = self.place.index;
+        output.index = self.key.index;
         output.tag = self.params().tag;
         output.prompt_tokens = self.prompt_tokens() as u32;
         output.cached_tokens = self.cached_tokens.unwrap_or(0) as u32;
         output.completion_tokens = self.completion_tokens as u32;
         output.time_to_first_token_us = self.time_to_first_token_us;
         output.logprobs.alternatives = self.params().num_logprobs as usize;
-        output.cumulative_logprob = self.cumulative_logprob;
+        output.cumulative_logprob = self.sampler.cumulative_logprob;
     }
 }
 
 mod beam;
+mod block_table;
+mod detokenizer;
+mod sampler_state;
 #[cfg(test)]
 pub mod tests;

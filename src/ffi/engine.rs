@@ -215,7 +215,7 @@ pub unsafe extern "C" fn nvllm_engine_model_info(
         let info = NonNull::new(info).ok_or(Refusal::Null("info"))?;
         // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
         let (engine, info) = unsafe { (visit(engine)?, Place::new(info)?) };
-        info.write(engine.front().model_info().into());
+        info.write(engine.handle().model_info().into());
         Ok(NVLLM_OK)
     })
 }

@@ -224,16 +224,16 @@ unsafe fn generate(
     options: &[*const nvllm_request_options],
     reporter: Reporter,
 ) -> Result<Vec<Shown>, Refusal> {
-    let front = engine.front();
+    let handle = engine.handle();
     if options.len() > 1 && options.len() != prompts.len() {
         return Err(Refusal::OptionCount { options: options.len(), prompts: prompts.len() });
     }
     let shared = match options {
-        [] => Some(Arc::new(front.check(front.default_params())?)),
+        [] => Some(Arc::new(handle.check(handle.default_params())?)),
         [one] => {
             // SAFETY: promised by the caller.
-            let options = Arc::new(front.check(unsafe { sampling_params(front, *one)? })?);
-            front.check_structure(&options)?;
+            let options = Arc::new(handle.check(unsafe { sampling_params(handle, *one)? })?);
+            handle.check_structure(&options)?;
             Some(options)
         }
         _ => None,
@@ -259,9 +259,9 @@ unsafe fn generate(
         let params = match &shared {
             Some(options) => return Some((prompt, Arc::clone(options))),
             // SAFETY: promised by the caller.
-            None => unsafe { sampling_params(front, options[index]) },
+            None => unsafe { sampling_params(handle, options[index]) },
         };
-        let checked = params.and_then(|params| Ok(Arc::new(front.check(params)?)));
+        let checked = params.and_then(|params| Ok(Arc::new(handle.check(params)?)));
         checked.map(|options| (prompt, options)).map_err(|refusal| refused.insert(index, refusal)).ok()
     };
 
@@ -277,7 +277,7 @@ unsafe fn generate(
             while let Some(output) = work.engine.next_output() {
                 if push.deliver(engine, shown.fill(output)).is_break() {
                     // It may have ended on its own by now, which is as good.
-                    let _ = engine.front().cancel(shown.view().request_id);
+                    let _ = engine.handle().cancel(shown.view().request_id);
                 }
             }
         }

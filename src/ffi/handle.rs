@@ -9,7 +9,7 @@ use super::guard;
 use super::refusal::{Refusal, status_of};
 use super::status::nvllm_status_code::{self, *};
 use super::stepping::{Shown, nvllm_output_fn};
-use crate::engine::{Engine, Front};
+use crate::engine::{Engine, EngineHandle};
 use crate::error::Error;
 use parking_lot::Mutex;
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// An engine, and the state of its entrance.
 pub(super) struct Handle {
-    front: Arc<Front>,
+    handle: Arc<EngineHandle>,
     /// Locked by the [one] call that is inside; never waited for.
     work: Mutex<Work>,
     /// 0, or the status that all further calls answer.
@@ -67,7 +67,7 @@ impl Handle {
     /// The entrance of a new engine.
     pub(super) fn new(engine: Engine) -> Handle {
         Handle {
-            front: Arc::clone(engine.front()),
+            handle: Arc::clone(engine.handle()),
             work: Mutex::new(Work { engine, push: None, polled: Shown::default() }),
             poison: AtomicI32::new(0),
             freed: AtomicBool::new(false),
@@ -77,8 +77,8 @@ impl Handle {
     }
 
     /// The side that [any] functions use.
-    pub(super) fn front(&self) -> &Front {
-        &self.front
+    pub(super) fn handle(&self) -> &EngineHandle {
+        &self.handle
     }
 
     /// Runs a [one] call, or answers that another one is inside. A device failure poisons the engine.
@@ -292,7 +292,7 @@ mod tests {
         // SAFETY: as above.
         unsafe { release(pointer) };
         assert!(inside.is_freed());
-        assert!(inside.front().is_finished(), "the memory is still there");
+        assert!(inside.handle().is_finished(), "the memory is still there");
         assert_eq!(Arc::strong_count(&inside.engine), 1);
     }
 }

@@ -19,7 +19,7 @@ use super::status::{nvllm_error, nvllm_status};
 use crate::engine::beam_search::{BeamParams, EarlyStopping};
 use crate::engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams, StopToken};
 use crate::engine::structure::Structure;
-use crate::engine::{Front, Prompt};
+use crate::engine::{EngineHandle, Prompt};
 use crate::error::Error;
 use crate::limits;
 use std::ffi::c_char;
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn nvllm_default_options(
         let options = NonNull::new(options).ok_or(Refusal::Null("options"))?;
         // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
         let (engine, options) = unsafe { (visit(engine)?, Place::new(options)?) };
-        options.write(nvllm_request_options::of(&engine.front().default_params()));
+        options.write(nvllm_request_options::of(&engine.handle().default_params()));
         Ok(NVLLM_OK)
     })
 }
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn nvllm_add_request(
         // SAFETY: the header asks for NULL or a live engine, and for prompt_len bytes.
         let (engine, prompt) = unsafe { (visit(engine)?, memory::text("prompt", prompt, prompt_len)?) };
         // SAFETY: the header asks for NULL or options of struct_size bytes, and for NULL or a place for the id.
-        unsafe { add(engine.front(), Prompt::Text(prompt), options, request_id) }
+        unsafe { add(engine.handle(), Prompt::Text(prompt), options, request_id) }
     })
 }
 
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn nvllm_add_request_tokens(
         // SAFETY: the header asks for NULL or a live engine, and for num_tokens tokens.
         let (engine, tokens) = unsafe { (visit(engine)?, memory::slice("tokens", tokens, num_tokens)?) };
         // SAFETY: the header asks for NULL or options of struct_size bytes, and for NULL or a place for the id.
-        unsafe { add(engine.front(), Prompt::Tokens(tokens), options, request_id) }
+        unsafe { add(engine.handle(), Prompt::Tokens(tokens), options, request_id) }
     })
 }
 
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn nvllm_cancel(engine: *mut nvllm_engine, request_id: u64
     guard("nvllm_cancel", None, || {
         // SAFETY: the header asks for NULL or a live engine.
         let engine = unsafe { visit(engine)? };
-        engine.front().cancel(request_id)?;
+        engine.handle().cancel(request_id)?;
         Ok(NVLLM_OK)
     })
 }
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn nvllm_cancel(engine: *mut nvllm_engine, request_id: u64
 ///
 /// `options` is NULL or has struct_size bytes; `request_id` is NULL or may be written.
 unsafe fn add(
-    front: &Front,
+    handle: &EngineHandle,
     prompt: Prompt,
     options: *const nvllm_request_options,
     request_id: *mut u64,
@@ -257,8 +257,8 @@ unsafe fn add(
         return Err(Refusal::Misaligned("request_id", align_of::<u64>()));
     }
     // SAFETY: promised by the caller.
-    let params = unsafe { sampling_params(front, options)? };
-    let id = front.add_request(prompt, params)?;
+    let params = unsafe { sampling_params(handle, options)? };
+    let id = handle.add_request(prompt, params)?;
     if !request_id.is_null() {
         // SAFETY: not NULL and aligned by the checks above; writable by the caller's promise.
         unsafe { request_id.write(id) };
@@ -272,10 +272,10 @@ unsafe fn add(
 ///
 /// `options` is NULL or has struct_size bytes, and its arrays have the lengths it says.
 pub(super) unsafe fn sampling_params(
-    front: &Front,
+    handle: &EngineHandle,
     options: *const nvllm_request_options,
 ) -> Result<SamplingParams, Refusal> {
-    let Some(options) = NonNull::new(options.cast_mut()) else { return Ok(front.default_params()) };
+    let Some(options) = NonNull::new(options.cast_mut()) else { return Ok(handle.default_params()) };
     // SAFETY: promised by the caller; not NULL by the check above.
     unsafe { memory::read(options, nvllm_request_options::default())?.params() }
 }

@@ -43,7 +43,7 @@ pub unsafe extern "C" fn nvllm_release_prefix(engine: *mut nvllm_engine, request
     guard("nvllm_release_prefix", None, || {
         // SAFETY: the header asks for NULL or a live engine.
         let engine = unsafe { visit(engine)? };
-        engine.front().release_prefix(request_id)?;
+        engine.handle().release_prefix(request_id)?;
         Ok(NVLLM_OK)
     })
 }
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn nvllm_fork(
         let engine = unsafe { visit(engine)? };
         check_place("new_request_id", new_request_id)?;
         // SAFETY: the header asks for NULL or options of struct_size bytes.
-        let params = unsafe { sampling_params(engine.front(), options)? };
+        let params = unsafe { sampling_params(engine.handle(), options)? };
         let id = engine.work(|work| Ok(work.engine.fork(request_id, index, params)?))?;
         // SAFETY: aligned by the check above; the header asks for NULL or a place for the id.
         unsafe { store(new_request_id, id) };

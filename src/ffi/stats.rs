@@ -66,7 +66,7 @@ pub unsafe extern "C" fn nvllm_get_stats(
         let stats = NonNull::new(stats).ok_or(Refusal::Null("stats"))?;
         // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
         let (engine, stats) = unsafe { (visit(engine)?, Place::new(stats)?) };
-        stats.write(engine.front().stats().into());
+        stats.write(engine.handle().stats().into());
         Ok(NVLLM_OK)
     })
 }
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn nvllm_metrics_text(
     guard("nvllm_metrics_text", error, || {
         // SAFETY: the header asks for NULL or a live engine, and for room for capacity bytes.
         let (engine, buffer) = unsafe { (visit(engine)?, Buffer::new("text", text.cast::<u8>(), capacity, needed)?) };
-        terminated(buffer, engine.front().metrics_text())
+        terminated(buffer, engine.handle().metrics_text())
     })
 }
 

@@ -167,7 +167,7 @@ pub unsafe extern "C" fn nvllm_step(
 pub unsafe extern "C" fn nvllm_is_finished(engine: *const nvllm_engine) -> i32 {
     guard_value("nvllm_is_finished", 1, || {
         // SAFETY: the header asks for NULL or a live engine.
-        unsafe { visit(engine) }.map_or(1, |engine| i32::from(engine.front().is_finished()))
+        unsafe { visit(engine) }.map_or(1, |engine| i32::from(engine.handle().is_finished()))
     })
 }
 

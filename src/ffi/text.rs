@@ -55,7 +55,7 @@ pub unsafe extern "C" fn nvllm_tokenize(
             added: if flags & ADD_SPECIAL != 0 { AddedTokens::Add } else { AddedTokens::Omit },
             spelled: if flags & PARSE_SPECIAL != 0 { SpelledTokens::Parse } else { SpelledTokens::Text },
         };
-        buffer.fill(&engine.front().tokenizer()?.encode(text, encoding)?)?;
+        buffer.fill(&engine.handle().tokenizer()?.encode(text, encoding)?)?;
         Ok(NVLLM_OK)
     })
 }
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn nvllm_detokenize(
         };
         check(flags)?;
         let special = if flags & PARSE_SPECIAL != 0 { SpecialTokens::Keep } else { SpecialTokens::Skip };
-        terminated(buffer, engine.front().tokenizer()?.decode(tokens, special)?)
+        terminated(buffer, engine.handle().tokenizer()?.decode(tokens, special)?)
     })
 }
 
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn nvllm_apply_chat_template(
             let messages = memory::text("messages_json", messages_json, messages_len)?;
             (visit(engine)?, messages, memory::text("options_json", options_json, options_len)?, buffer)
         };
-        terminated(buffer, engine.front().chat_template()?.render(messages, options)?)
+        terminated(buffer, engine.handle().chat_template()?.render(messages, options)?)
     })
 }
 

@@ -53,14 +53,14 @@ pub fn answers(
     params: impl Fn(usize) -> SamplingParams,
 ) -> (Vec<Vec<TokenId>>, Stats) {
     let mut engine = Engine::open(options, &mut |_| ControlFlow::Continue(())).unwrap();
-    let front = engine.front().clone();
+    let handle = engine.handle().clone();
     for i in 0..QUESTIONS {
-        let prompt = front.chat_template().unwrap().render(&question(i), "").unwrap();
-        front.add_request(Prompt::Text(&prompt), SamplingParams { tag: i as u64, ..params(i) }).unwrap();
+        let prompt = handle.chat_template().unwrap().render(&question(i), "").unwrap();
+        handle.add_request(Prompt::Text(&prompt), SamplingParams { tag: i as u64, ..params(i) }).unwrap();
     }
     let mut tokens: HashMap<u64, Vec<TokenId>> = HashMap::new();
     let mut ended = 0;
-    while !front.is_finished() {
+    while !handle.is_finished() {
         engine.step(budget).unwrap();
         while let Some(output) = engine.next_output() {
             tokens.entry(output.tag).or_default().extend(&output.token_ids);
@@ -69,5 +69,5 @@ pub fn answers(
         }
     }
     assert_eq!(ended, QUESTIONS, "every request ends once");
-    ((0..QUESTIONS as u64).map(|i| tokens.remove(&i).unwrap()).collect(), front.stats())
+    ((0..QUESTIONS as u64).map(|i| tokens.remove(&i).unwrap()).collect(), handle.stats())
 }

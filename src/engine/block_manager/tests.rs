@@ -2,18 +2,18 @@ use super::*;
 
 const EMPTY: PrefixId = PrefixId::Empty { salt: 0 };
 
-/// Allocates `tokens` and publishes all of its full blocks, as a sequence does that ran.
+/// Allocates `tokens` and caches all of its full blocks, as a sequence does that ran.
 fn computed(pool: &mut BlockManager, tokens: &[TokenId]) -> Vec<BlockId> {
     let mut table = Vec::new();
     let shared = pool.try_allocate(EMPTY, tokens, 0, &mut table).expect("blocks are free");
-    publish_from(pool, shared, tokens, &mut table);
+    cache_from(pool, shared, tokens, &mut table);
     table
 }
 
-fn publish_from(pool: &mut BlockManager, shared: SharedPrefix, tokens: &[TokenId], table: &mut [BlockId]) {
+fn cache_from(pool: &mut BlockManager, shared: SharedPrefix, tokens: &[TokenId], table: &mut [BlockId]) {
     let mut prefix = shared.prefix;
     for (content, block) in tokens.chunks_exact(pool.block_size).zip(table).skip(shared.blocks) {
-        prefix = pool.publish(prefix, content, block);
+        prefix = pool.cache_block(prefix, content, block);
     }
 }
 
@@ -32,7 +32,7 @@ fn a_refused_allocation_leaves_the_pool_untouched() {
     let refusal = pool.try_allocate(EMPTY, &[7; 13], 0, &mut table);
     assert_eq!(refusal, Err(Lacking { free_blocks: 4 }), "13 tokens need 4 blocks of 4");
     assert_eq!((pool.free_blocks(), table.len()), (3, 0));
-    assert_eq!(allocate(&mut pool, &[7; 5]).1, 1, "and what was findable still is");
+    assert_eq!(allocate(&mut pool, &[7; 5]).1, 1, "and what was cached still is");
 }
 
 #[test]
@@ -69,23 +69,23 @@ fn a_prefix_is_shared_block_by_block_but_never_the_last_token() {
 }
 
 #[test]
-fn a_block_is_not_findable_before_it_is_published() {
+fn a_block_is_not_found_before_it_is_cached() {
     let mut pool = BlockManager::new(8, 2, PrefixCache::On).unwrap();
     let (mut table, _) = allocate(&mut pool, &[1, 2, 3, 4, 5]);
     assert_eq!(allocate(&mut pool, &[1, 2, 3, 4, 5]).1, 0);
-    pool.publish(EMPTY, &[1, 2], &mut table[0]);
+    pool.cache_block(EMPTY, &[1, 2], &mut table[0]);
     assert_eq!(allocate(&mut pool, &[1, 2, 3, 4, 5]).1, 1);
 }
 
 #[test]
-fn two_copies_of_a_prefix_become_one_when_published() {
+fn two_copies_of_a_prefix_become_one_when_cached() {
     let mut pool = BlockManager::new(6, 2, PrefixCache::On).unwrap();
     let tokens = [1, 2, 3, 4, 5];
     let ((mut first, none), (mut second, _)) = (allocate(&mut pool, &tokens), allocate(&mut pool, &tokens));
     assert_eq!((none, pool.free_blocks()), (0, 0));
     let nothing_shared = SharedPrefix { blocks: 0, prefix: EMPTY };
-    publish_from(&mut pool, nothing_shared, &tokens, &mut first);
-    publish_from(&mut pool, nothing_shared, &tokens, &mut second);
+    cache_from(&mut pool, nothing_shared, &tokens, &mut first);
+    cache_from(&mut pool, nothing_shared, &tokens, &mut second);
     assert_eq!(first[..2], second[..2]);
     assert_ne!(first[2], second[2], "a block that is not full stays private");
     assert_eq!(pool.free_blocks(), 2);
@@ -108,13 +108,13 @@ fn released_blocks_are_reused_oldest_first_and_tail_before_head() {
 }
 
 #[test]
-fn blocks_without_findable_content_are_reused_before_others() {
+fn blocks_without_cached_content_are_reused_before_others() {
     let mut pool = BlockManager::new(3, 2, PrefixCache::On).unwrap();
     let mut table = computed(&mut pool, &[1, 2, 3]);
-    let (findable, partial) = (table[0], table[1]);
-    let untouched = 3 - findable - partial;
+    let (cached, partial) = (table[0], table[1]);
+    let untouched = 3 - cached - partial;
     pool.release(&mut table);
-    assert_eq!([(); 3].map(|()| pool.take().unwrap()), [partial, untouched, findable]);
+    assert_eq!([(); 3].map(|()| pool.take().unwrap()), [partial, untouched, cached]);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_prefix_that_was_lost_and_computed_again_does_not_revive_what_followed_it() 
         pool.take().unwrap();
     }
     assert_eq!(first, [child]);
-    let parent = pool.publish(EMPTY, &[1], &mut 0);
+    let parent = pool.cache_block(EMPTY, &[1], &mut 0);
     assert_eq!(pool.find(parent, &[2]), None);
 }
 
@@ -166,7 +166,7 @@ fn without_prefix_cache_nothing_is_shared() {
 }
 
 #[test]
-#[should_panic(expected = "given back twice")]
+#[should_panic(expected = "released twice")]
 fn a_block_given_back_twice_is_a_bug() {
     let mut pool = BlockManager::new(2, 2, PrefixCache::On).unwrap();
     let block = pool.take().unwrap();
@@ -181,7 +181,7 @@ fn blocks_of_a_running_sequence_are_shared_with_and_without_a_cache() {
         pool.try_allocate(EMPTY, &[7; 8], 0, &mut first).expect("blocks are free");
         let mut prefix = EMPTY;
         for block in &mut first {
-            prefix = pool.publish(prefix, &[7; 4], block);
+            prefix = pool.cache_block(prefix, &[7; 4], block);
         }
         let refusal = pool.try_share(EMPTY, &[7; 8], &first, 4, &mut second);
         assert_eq!((refusal, second.len()), (Err(Lacking { free_blocks: 1 }), 0), "{cache:?}: nothing changes");

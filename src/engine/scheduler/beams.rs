@@ -1,33 +1,33 @@
-//! Beams of one request: they rest until all of them know how they may go on, and then some take over where others stand.
+//! Beams of one request: they are paused until the candidates of all of them are known, and then some are forked from others.
 //!
-//! A resting beam may lose its blocks like any running sequence. It is computed again only when it goes on, so a search gets
-//! on even where blocks and rows suffice for one beam alone.
+//! A paused beam may lose its blocks like any running sequence. It is computed again only when it continues, so a search makes
+//! progress even where blocks and rows suffice for one beam alone.
 
-use super::{News, Place, Room, Scheduler, Sequence};
+use super::{Event, Room, Scheduler, Sequence, SequenceKey};
 use crate::batch::BlockCopy;
-use crate::engine::beam_search::{Answer, BeamSearch, Ending, Verdict};
+use crate::engine::beam_search::{Answer, BeamSearch, Ending, SearchStatus};
 
 impl Scheduler {
-    /// Makes a step of the search at `place`, all of whose beams rest.
-    pub(super) fn step_search(&mut self, place: Place, hear: &mut impl FnMut(&mut Sequence, News)) {
-        let mut search = self.searches.remove(&place.id()).expect("its beams rest for it");
-        let mut beams = self.take_beams(place, search.width());
+    /// Makes a step of the search of the request with `key`, all of whose beams are paused.
+    pub(super) fn step_search(&mut self, key: SequenceKey, on_event: &mut impl FnMut(&mut Sequence, Event)) {
+        let mut search = self.searches.remove(&key.id()).expect("its beams are paused for it");
+        let mut beams = self.take_beams(key, search.width());
         match search.step(|slot| beams[slot].completion()) {
-            Verdict::GoesOn => {
+            SearchStatus::Running => {
                 self.fork(&search, &mut beams);
-                self.searches.insert(place.id(), search);
+                self.searches.insert(key.id(), search);
                 beams.into_iter().for_each(|beam| self.put_back(beam));
             }
-            Verdict::IsOver => {
+            SearchStatus::Finished => {
                 let mut answers = search.into_answers().into_iter();
                 for mut beam in beams {
-                    self.pool.release(&mut beam.blocks);
-                    // Those that nobody hears of end as well.
-                    let news = match beam.has_output() {
-                        true => News::Answer(answers.next().unwrap_or(NO_ANSWER)),
-                        false => News::Cancelled,
+                    beam.table.release(&mut self.pool);
+                    // Beams without output end as well.
+                    let event = match beam.has_output() {
+                        true => Event::SearchResult(answers.next().unwrap_or(NO_ANSWER)),
+                        false => Event::Cancelled,
                     };
-                    hear(&mut beam, news);
+                    on_event(&mut beam, event);
                 }
             }
         }
@@ -39,9 +39,9 @@ impl Scheduler {
         forget_copies(&mut self.copies, beam);
     }
 
-    /// Lets the last running sequences give their blocks back until another one can run. Only beams that rest are there when
-    /// nothing was scheduled, nothing is in flight, and no mask is late.
-    pub(super) fn break_rest(&mut self, room: &mut Room) {
+    /// Preempts the last running sequences until another one can run. When nothing was scheduled, nothing is in flight and no
+    /// mask is late, all running sequences are paused beams, which would wait for one another for ever.
+    pub(super) fn preempt_paused(&mut self, room: &mut Room) {
         let is_idle = |sequence: &Sequence| sequence.scheduled == 0 && sequence.in_flight == 0 && !sequence.is_late();
         while self.running.iter().all(is_idle) {
             self.start_waiting(room);
@@ -54,54 +54,53 @@ impl Scheduler {
         }
     }
 
-    /// All beams of a request, by their slots.
-    fn take_beams(&mut self, place: Place, width: usize) -> Vec<Sequence> {
-        let first = self.running.partition_point(|sequence| sequence.place < place.completion(0));
-        let end = self.running.partition_point(|sequence| sequence.place <= place.completion(u32::MAX));
+    /// Removes all beams of a request from the queues. `[slots]`
+    fn take_beams(&mut self, key: SequenceKey, width: usize) -> Vec<Sequence> {
+        let first = self.running.partition_point(|sequence| sequence.key < key.completion(0));
+        let end = self.running.partition_point(|sequence| sequence.key <= key.completion(u32::MAX));
         let mut beams = Vec::with_capacity(width);
         beams.extend(self.running.drain(first..end));
-        beams.extend((0..width as u32).filter_map(|slot| self.waiting.remove(&place.completion(slot))));
-        beams.sort_unstable_by_key(|beam| beam.place);
+        beams.extend((0..width as u32).filter_map(|slot| self.waiting.remove(&key.completion(slot))));
+        beams.sort_unstable_by_key(|beam| beam.key);
         beams
     }
 
-    /// Lets beams take over tokens and blocks as a step of their search said.
+    /// Forks beams as the last step of their search decided.
     fn fork(&mut self, search: &BeamSearch, beams: &mut [Sequence]) {
-        let block_size = self.limits.block_size;
         // Blocks of those that end come first: the copies may need them.
         for (slot, beam) in beams.iter_mut().enumerate() {
             if !search.beams().iter().any(|child| child.slot == slot && child.parent == slot) {
-                self.pool.release(&mut beam.blocks);
+                beam.table.release(&mut self.pool);
             }
         }
         for child in search.beams().iter().filter(|child| child.slot != child.parent) {
             let [beam, parent] = beams.get_disjoint_mut([child.slot, child.parent]).expect("two slots");
-            beam.fork_from(parent, &mut self.pool, &mut self.copies, block_size);
+            beam.fork_from(parent, &mut self.pool, &mut self.copies);
         }
         for child in search.beams() {
             beams[child.slot].go_on(child.token);
         }
     }
 
-    /// Lets a beam run on, or wait where it has no blocks or there is no row for it.
+    /// Returns a beam to the queues: to `waiting` where it has no blocks or there is no row for it.
     fn put_back(&mut self, mut beam: Sequence) {
-        if beam.blocks.is_empty() {
+        if beam.table.is_empty() {
             beam.preempt(&mut self.pool);
-            self.waiting.insert(beam.place, beam);
+            self.waiting.insert(beam.key, beam);
         } else if self.running.len() >= self.limits.rows {
             self.preempt(beam);
         } else {
-            let index = self.running.partition_point(|other| other.place < beam.place);
+            let index = self.running.partition_point(|other| other.key < beam.key);
             self.running.insert(index, beam);
         }
     }
 
-    /// Lets a sequence that was running wait again, without its blocks.
+    /// Takes the blocks of a sequence that was running, and lets it wait again.
     pub(super) fn preempt(&mut self, mut sequence: Sequence) {
         forget_copies(&mut self.copies, &sequence);
         sequence.preempt(&mut self.pool);
         self.preemptions += 1;
-        self.waiting.insert(sequence.place, sequence);
+        self.waiting.insert(sequence.key, sequence);
     }
 }
 
@@ -111,5 +110,5 @@ const NO_ANSWER: Answer =
 
 /// Forgets copies to blocks that a sequence is about to give back: they may soon be something else.
 fn forget_copies(copies: &mut Vec<BlockCopy>, sequence: &Sequence) {
-    copies.retain(|copy| !sequence.blocks.contains(&copy.to));
+    copies.retain(|copy| !sequence.table.blocks().contains(&copy.to));
 }

@@ -1,7 +1,7 @@
-//! Sequences whose structure has not taken their newest token in yet: they keep their place and their blocks, and no pass
-//! brings them anything.
+//! Sequences whose structure has not taken in their newest token yet: they stay in `running` with their blocks, and no pass
+//! has a row for them.
 
-use super::{Life, Scheduler, Sequence};
+use super::{Scheduler, Sequence, SequenceStatus};
 use crate::engine::output::Finish;
 
 impl Scheduler {
@@ -10,14 +10,14 @@ impl Scheduler {
         self.running.iter().any(Sequence::is_late)
     }
 
-    /// Lets those go on whose structure is done, and tells `end` which end by that. Those are removed.
+    /// Continues the sequences whose structures are done, calls `end` for those that end, and removes these.
     pub fn settle(&mut self, mut end: impl FnMut(&mut Sequence, Finish)) {
         for sequence in self.running.iter_mut().filter(|sequence| sequence.is_late()) {
             if let Some(Err(finish)) = sequence.follow() {
                 end(sequence, finish);
-                self.pool.release(&mut sequence.blocks);
+                sequence.table.release(&mut self.pool);
             }
         }
-        self.running.retain(|sequence| sequence.life != Life::Ended);
+        self.running.retain(|sequence| sequence.status != SequenceStatus::Finished);
     }
 }

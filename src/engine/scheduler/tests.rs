@@ -12,16 +12,16 @@ fn tokens(tokens: &[TokenId]) -> Sampled<'_> {
     Sampled { tokens, ..Sampled::default() }
 }
 
-fn token_of(news: &News) -> Option<TokenId> {
-    if let News::Token(chosen) = news { Some(chosen.token) } else { None }
+fn token_of(event: &Event) -> Option<TokenId> {
+    if let Event::Token(chosen) = event { Some(chosen.token) } else { None }
 }
 
 /// Takes a token in as the engine does.
-fn accept(sequence: &mut Sequence, news: News) {
-    match news {
-        News::Token(chosen) => sequence.accept(&chosen, None, std::time::Instant::now(), &mut Default::default()),
-        News::Pooled | News::Cancelled => sequence.life = Life::Ended,
-        News::Ranked | News::Answer(_) => unreachable!("no request has beams"),
+fn accept(sequence: &mut Sequence, event: Event) {
+    match event {
+        Event::Token(chosen) => sequence.accept(&chosen, None, std::time::Instant::now(), &mut Default::default()),
+        Event::Pooled | Event::Cancelled => sequence.status = SequenceStatus::Finished,
+        Event::Candidates | Event::SearchResult(_) => unreachable!("no request has beams"),
     }
 }
 
@@ -53,17 +53,17 @@ impl Bench {
         self.scheduler.add(sequence(id, &tokens, prompt + answer, params));
     }
 
-    fn schedule(&mut self, aim: usize) {
+    fn schedule(&mut self, token_budget: usize) {
         self.pass.clear();
         self.batch.clear();
-        self.scheduler.schedule(aim, &mut self.pass, &mut self.batch);
+        self.scheduler.schedule(token_budget, &mut self.pass, &mut self.batch);
     }
 
     /// One pass; answers `(id, new tokens)` of each row.
-    fn pass(&mut self, aim: usize) -> Vec<(u64, usize)> {
-        self.schedule(aim);
+    fn pass(&mut self, token_budget: usize) -> Vec<(u64, usize)> {
+        self.schedule(token_budget);
         let rows = self.pass.rows.iter().enumerate();
-        let rows = rows.map(|(i, row)| (row.place.id(), self.batch.row(i).len())).collect();
+        let rows = rows.map(|(i, row)| (row.key.id(), self.batch.row(i).len())).collect();
         let sampled = vec![1; self.batch.samples()];
         self.scheduler.collect(&self.pass, &tokens(&sampled), accept);
         rows
@@ -85,7 +85,7 @@ fn decoding_rows_come_first_and_prompts_fill_the_budget() {
 }
 
 #[test]
-fn an_aim_cuts_prompts_but_never_below_one_token() {
+fn a_token_budget_cuts_prompts_but_never_below_one_token() {
     let mut bench = Bench::new(8, 4, 64);
     bench.add(1, 0, 5, 9);
     assert_eq!(bench.pass(4), [(1, 4)]);
@@ -193,12 +193,14 @@ fn a_row_of_a_sequence_that_ended_one_pass_earlier_is_ignored() {
     bench.schedule(ALL);
     let second = std::mem::take(&mut bench.pass);
     bench.scheduler.collect(&first, &tokens(&[5, 6]), |sequence, _| match sequence.id() {
-        1 => sequence.life = Life::Ended,
+        1 => sequence.status = SequenceStatus::Finished,
         _ => sequence.accept(&chosen(6), None, std::time::Instant::now(), &mut Default::default()),
     });
-    let mut heard = Vec::new();
-    bench.scheduler.collect(&second, &tokens(&[7, 8]), |sequence, news| heard.push((sequence.id(), token_of(&news))));
-    assert_eq!(heard, [(2, Some(8))]);
+    let mut events = Vec::new();
+    bench
+        .scheduler
+        .collect(&second, &tokens(&[7, 8]), |sequence, event| events.push((sequence.id(), token_of(&event))));
+    assert_eq!(events, [(2, Some(8))]);
 }
 
 #[test]
@@ -232,18 +234,18 @@ fn a_sequence_cancelled_in_flight_keeps_its_blocks_until_the_pass_is_collected()
     bench.add(1, 0, 3, 9);
     bench.add(2, 0, 3, 9);
     bench.schedule(ALL);
-    assert!(bench.scheduler.cancel_running(Place::new(0, 1)).is_none());
+    assert!(bench.scheduler.cancel_running(SequenceKey::new(0, 1)).is_none());
     assert_eq!(bench.scheduler.used_blocks(), 4);
-    let mut heard = Vec::new();
-    bench.scheduler.collect(&bench.pass, &tokens(&[1, 1]), |sequence, news| {
-        heard.push((sequence.id(), token_of(&news)));
-        if news == News::Cancelled {
-            sequence.life = Life::Ended;
+    let mut events = Vec::new();
+    bench.scheduler.collect(&bench.pass, &tokens(&[1, 1]), |sequence, event| {
+        events.push((sequence.id(), token_of(&event)));
+        if event == Event::Cancelled {
+            sequence.status = SequenceStatus::Finished;
         }
     });
-    assert_eq!(heard, [(1, None), (2, Some(1))]);
+    assert_eq!(events, [(1, None), (2, Some(1))]);
     assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (2, 1));
-    assert!(bench.scheduler.cancel_running(Place::new(0, 2)).is_some(), "not in flight: removed at once");
+    assert!(bench.scheduler.cancel_running(SequenceKey::new(0, 2)).is_some(), "not in flight: removed at once");
     assert_eq!((bench.scheduler.used_blocks(), bench.scheduler.running()), (0, 0));
 }
 
@@ -253,7 +255,7 @@ fn a_waiting_or_unknown_sequence_is_cancelled_without_harm() {
     bench.add(1, 0, 3, 9);
     let mut leave = |id| {
         let ran = |_, _| panic!("nothing of it runs");
-        bench.scheduler.cancel_request(Place::new(0, id), &Finish::Cancelled, ran);
+        bench.scheduler.cancel_request(SequenceKey::new(0, id), &Finish::Cancelled, ran);
         bench.scheduler.next_leaving().map(|(sequence, finish)| (sequence.id(), format!("{finish:?}")))
     };
     assert_eq!(leave(2), None);

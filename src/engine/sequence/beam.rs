@@ -1,30 +1,30 @@
-//! A sequence as a beam: it takes over where another beam of its request stands, and shows an answer at the end.
+//! A sequence as a beam: it is forked from another beam of its request, and outputs an answer at the end.
 
-use super::{Finish, Life, Output, Sequence, StopToken, Tokenizer};
+use super::{Finish, Output, Sequence, SequenceStatus, StopToken, Tokenizer};
 use crate::batch::{BlockCopy, TokenId};
 use crate::engine::beam_search::{Answer, BeamSearch, Ending};
 use crate::engine::block_manager::BlockManager;
 use std::time::Instant;
 
 impl Sequence {
-    /// Rows that it is going to need: a prompt that is to become several beams needs one for each.
+    /// Rows that it is going to need: a prompt that is to become several beams needs one per beam.
     pub fn rows(&self) -> usize {
         match self.params().beams {
-            Some(beams) if self.place.index == 0 && self.tokens.len() <= self.prompt_tokens() => beams.width as usize,
+            Some(beams) if self.key.index == 0 && self.tokens.len() <= self.prompt_tokens() => beams.width as usize,
             _ => 1,
         }
     }
 
-    /// The search that it begins; `None` where it is no first beam.
+    /// The search that it begins; `None` where it is not a first beam.
     pub fn beam_search(&self) -> Option<BeamSearch> {
-        let beams = self.params().beams.filter(|_| self.place.index == 0)?;
+        let beams = self.params().beams.filter(|_| self.key.index == 0)?;
         let (min_tokens, max_tokens) = (self.params().min_tokens as usize, self.request.limit - self.prompt_tokens());
         Some(BeamSearch::new(beams, self.ending_tokens(), min_tokens, max_tokens))
     }
 
-    /// Whether the caller hears of it: of the beams, as many as it wants answers.
+    /// Whether it has outputs: as many of the beams have as the request wants answers.
     pub fn has_output(&self) -> bool {
-        self.place.index < self.params().completions
+        self.key.index < self.params().completions
     }
 
     /// Its tokens after the prompt.
@@ -32,53 +32,35 @@ impl Sequence {
         self.tokens.get(self.prompt_tokens()..).unwrap_or_default()
     }
 
-    /// Notes when the first continuations of its prompt came.
-    pub fn note_ranked(&mut self, now: Instant) {
+    /// Records when the candidates for the first token came.
+    pub fn note_candidates(&mut self, now: Instant) {
         if self.time_to_first_token_us == 0 {
             self.time_to_first_token_us = now.duration_since(self.request.added_at).as_micros() as u64;
         }
     }
 
-    /// Takes over the tokens of another beam, which rests, and its blocks: full ones are shared, and of one that is not full a
-    /// copy is ordered. Without a block for the copy, or where the other has none, it has to be computed again.
-    pub fn fork_from(
-        &mut self,
-        parent: &Sequence,
-        pool: &mut BlockManager,
-        copies: &mut Vec<BlockCopy>,
-        block_size: usize,
-    ) {
-        debug_assert!(self.blocks.is_empty());
+    /// Takes over the tokens and blocks of `parent`, a paused beam: full blocks are shared, and a copy of a block that is not
+    /// full is ordered in `copies`. Without a free block for the copy, or where `parent` has no blocks, it is computed again.
+    pub fn fork_from(&mut self, parent: &Sequence, pool: &mut BlockManager, copies: &mut Vec<BlockCopy>) {
         self.begin();
         self.tokens.truncate(self.prompt_tokens());
         self.tokens.extend_from_slice(parent.completion());
         self.cached_tokens = parent.cached_tokens;
         self.started_at = parent.started_at;
         self.time_to_first_token_us = parent.time_to_first_token_us;
-        self.computed = 0;
-        if parent.blocks.is_empty() {
-            return;
+        if !parent.table.is_empty() {
+            self.table.reserve(self.request.limit, pool);
+            self.table.fork_from(&parent.table, pool, copies);
         }
-        let full = parent.computed / block_size;
-        self.blocks.reserve(self.request.limit.div_ceil(block_size));
-        self.blocks.extend_from_slice(&parent.blocks[..full]);
-        pool.keep(&self.blocks);
-        if let Some(&from) = parent.blocks.get(full) {
-            let Some(to) = pool.take() else { return pool.release(&mut self.blocks) };
-            copies.push(BlockCopy { from, to });
-            self.blocks.push(to);
-        }
-        self.computed = parent.computed;
-        self.published = parent.published;
     }
 
-    /// Goes on with a token.
+    /// Continues with `token`.
     pub fn go_on(&mut self, token: TokenId) {
         self.tokens.push(token);
-        self.life = Life::Live;
+        self.status = SequenceStatus::Running;
     }
 
-    /// Ends it with an answer of its request, all at once.
+    /// Ends it with an answer of the search, and writes all tokens and text of the answer to `output`.
     pub fn end_with_answer(
         &mut self,
         answer: &Answer,
@@ -86,19 +68,19 @@ impl Sequence {
         now: Instant,
         output: &mut Output,
     ) {
-        self.note_ranked(now);
+        self.note_candidates(now);
         let dropped = answer.ending == Ending::Token && self.params().stop_token == StopToken::Dropped;
         let shown = &answer.tokens[..answer.tokens.len() - usize::from(dropped)];
         for &token in shown {
             output.token_ids.push(token);
             if let Some(tokenizer) = tokenizer {
-                self.write_text(tokenizer, token, &mut output.text);
+                self.detokenizer.push(tokenizer, token, self.stop_rule(), &mut output.text);
             }
         }
-        output.prompt_logprobs.extend(&self.prompt_logprobs);
+        output.prompt_logprobs.extend(self.sampler.prompt_logprobs());
         output.score = answer.score;
         self.completion_tokens = answer.tokens.len();
-        self.cumulative_logprob = answer.logprob;
+        self.sampler.cumulative_logprob = answer.logprob;
         let finish = match answer.ending {
             Ending::Token => Finish::Stop,
             Ending::Length => Finish::Length,

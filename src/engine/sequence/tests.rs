@@ -1,12 +1,13 @@
 //! One sequence by itself.
 
 use super::*;
+use crate::engine::adjustments::Adjustments;
 use crate::engine::options::PrefixCache;
 use crate::engine::request::CheckedParams;
 
 /// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
 pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
-    let (place, pinning) = (Place::new(params.priority, id), params.pinning);
+    let (key, pinning) = (SequenceKey::new(params.priority, id), params.pinning);
     let options = CheckedParams { params, ending_tokens: vec![0], stop_strings: None, biases: Vec::new() };
     let request = Request {
         prompt: prompt.to_vec(),
@@ -17,7 +18,7 @@ pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParam
         engine_seed: 99,
         added_at: Instant::now(),
     };
-    let mut sequence = Sequence::new(place, Arc::new(request), pinning);
+    let mut sequence = Sequence::new(key, Arc::new(request), pinning);
     sequence.begin();
     sequence
 }
@@ -36,7 +37,7 @@ fn a_token_is_news_and_the_limit_ends_with_length() {
     assert!(first.finish.is_none() && first.token_ids == [3]);
     let second = accept(&mut it, 4);
     assert!(matches!(second.finish, Some(Finish::Length)) && second.token_ids == [4]);
-    assert_eq!((it.life, second.completion_tokens), (Life::Ended, 2));
+    assert_eq!((it.status, second.completion_tokens), (SequenceStatus::Finished, 2));
 }
 
 #[test]
@@ -78,14 +79,14 @@ fn random_numbers_come_from_the_own_seed_or_from_engine_and_id() {
 fn a_preempted_sequence_keeps_its_tokens_and_finds_its_blocks_again() {
     let mut pool = BlockManager::new(4, 2, PrefixCache::On).unwrap();
     let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-    assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
+    assert_eq!(it.try_start(&mut pool, &[], 0), Some(0));
     it.in_flight = 3;
-    it.collect(3, &mut pool, 2);
+    it.collect(3, &mut pool);
     accept(&mut it, 4);
     it.preempt(&mut pool);
-    assert_eq!((pool.free_blocks(), it.computed, &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
-    assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0), "cached tokens are those of the first start");
-    assert_eq!((it.computed, it.pending_tokens(), pool.free_blocks()), (2, 2, 2));
+    assert_eq!((pool.free_blocks(), it.table.computed(), &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
+    assert_eq!(it.try_start(&mut pool, &[], 0), Some(0), "cached tokens are those of the first start");
+    assert_eq!((it.table.computed(), it.pending_tokens(), pool.free_blocks()), (2, 2, 2));
 }
 
 #[test]
@@ -93,15 +94,16 @@ fn a_refused_start_is_not_tried_before_enough_blocks_are_free() {
     let mut pool = BlockManager::new(2, 2, PrefixCache::On).unwrap();
     let mut held = vec![pool.take().unwrap()];
     let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-    assert_eq!(it.try_start(&mut pool, &[], 0, 2), None);
-    assert_eq!(it.wanted_blocks, 2);
+    assert_eq!(it.try_start(&mut pool, &[], 0), None);
+    assert!(!it.table.may_fit(&pool, 0), "two blocks are needed and one is free");
     pool.release(&mut held);
-    assert_eq!(it.try_start(&mut pool, &[], 0, 2), Some(0));
+    assert!(it.table.may_fit(&pool, 0));
+    assert_eq!(it.try_start(&mut pool, &[], 0), Some(0));
 }
 
 #[test]
-fn places_order_by_priority_then_age() {
-    let mut places = [Place::new(0, 3), Place::new(-1, 1), Place::new(0, 2), Place::new(5, 4)];
-    places.sort();
-    assert_eq!(places.map(Place::id), [4, 2, 3, 1]);
+fn keys_order_by_priority_then_age() {
+    let mut keys = [SequenceKey::new(0, 3), SequenceKey::new(-1, 1), SequenceKey::new(0, 2), SequenceKey::new(5, 4)];
+    keys.sort();
+    assert_eq!(keys.map(SequenceKey::id), [4, 2, 3, 1]);
 }

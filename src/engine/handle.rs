@@ -1,0 +1,230 @@
+//! Which part of an engine may any thread use? It queues requests that are valid, cancels them, and reads statistics.
+//!
+//! Invariant: no call waits for a step. The inbox is locked only to move things in and out, never while a prompt is tokenized or
+//! a structure compiled.
+
+use super::adjustments::Adjustments;
+use super::chat_template::ChatTemplate;
+use super::generation_config::GenerationConfig;
+use super::inbox::{Cancel, Inbox, Intake};
+use super::metrics::Metrics;
+use super::options::PrefixCache;
+use super::output::Stats;
+use super::pins::PinBudget;
+use super::request::{Arrival, CheckedParams, Request};
+use super::sampling_params::SamplingParams;
+use super::sequence::SequenceKey;
+use super::structure::LateMasks;
+use super::tokenizer::Tokenizer;
+use super::validation::RequestValidator;
+use super::{EngineLimits, Prompt};
+use crate::backend::lock::Mutex;
+use crate::error::{Error, Result};
+use crate::log;
+use crate::runner::ModelInfo;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The side of an engine that may be used from any thread.
+pub struct EngineHandle {
+    validator: RequestValidator,
+    max_queue: Option<usize>,
+    /// Seed of requests without one.
+    seed: u64,
+    chat_template: Option<ChatTemplate>,
+    default_params: SamplingParams,
+    inbox: Mutex<Inbox>,
+    metrics: Metrics,
+}
+
+/// The files of a model folder that concern text.
+#[derive(Default)]
+pub(super) struct TextFiles {
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    pub chat_template: Option<ChatTemplate>,
+    pub generation: GenerationConfig,
+}
+
+impl EngineHandle {
+    pub(super) fn new(info: ModelInfo, limits: EngineLimits, text: TextFiles) -> EngineHandle {
+        let inbox = Inbox::new(PinBudget::new(info.num_kv_blocks, &info.limits), info.num_kv_blocks);
+        EngineHandle {
+            validator: RequestValidator::new(info, &limits, &text),
+            max_queue: limits.max_queue,
+            seed: limits.seed,
+            chat_template: text.chat_template,
+            default_params: text.generation.params,
+            inbox: Mutex::new(inbox),
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// Checks a request, queues it and returns its id. A request that is refused leaves no trace.
+    ///
+    /// Ids start at 1 and rise. Text is tokenized here, on the caller's thread: special tokens that are spelled out become
+    /// tokens, and the tokens that begin and end a text are added unless it begins with the BOS token already.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`], [`Error::PromptEmpty`], [`Error::PromptTooLong`], [`Error::TokenOutOfRange`],
+    /// [`Error::RequestTooLarge`], [`Error::QueueFull`], [`Error::PinsFull`], [`Error::NoTokenizer`], [`Error::Tokenizer`],
+    /// [`Error::Structure`], [`Error::Unsupported`].
+    pub fn add_request(&self, prompt: Prompt, params: SamplingParams) -> Result<u64> {
+        let added_at = Instant::now();
+        self.add_checked(prompt, Arc::new(self.check(params)?), added_at)
+    }
+
+    /// Refuses options that no prompt can make valid. Does not look at the structure that they may name.
+    ///
+    /// # Errors
+    ///
+    /// As [`add_request`](Self::add_request).
+    pub fn check(&self, params: SamplingParams) -> Result<CheckedParams> {
+        self.validator.check(params)
+    }
+
+    /// [`add_request`](Self::add_request) with options that several prompts may share.
+    pub(super) fn add_checked(&self, prompt: Prompt, options: Arc<CheckedParams>, added_at: Instant) -> Result<u64> {
+        let prompt = self.validator.tokenize(prompt)?;
+        let limit = self.validator.token_limit(&prompt, &options.params)?;
+        // A structure is not worth compiling for a request that cannot be queued.
+        self.inbox.lock().check_room(options.params.sequences(), self.max_queue)?;
+        let matcher = self.validator.matcher(&options)?;
+        let adjustments = Adjustments::new(&options.params, &options.biases, &prompt);
+        let request = Request { prompt, options, adjustments, matcher, limit, engine_seed: self.seed, added_at };
+        self.inbox.lock().add(Arc::new(request), self.max_queue)
+    }
+
+    /// Asks for a request to end; it ends with [`Finish::Cancelled`](super::output::Finish::Cancelled) at the next step,
+    /// unless the pass in flight ends it first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownRequest`] when it has ended, was cancelled before, or never was.
+    pub fn cancel(&self, request_id: u64) -> Result<()> {
+        self.inbox.lock().cancel(request_id)
+    }
+
+    /// The key of a request that has not ended.
+    pub(super) fn key(&self, request_id: u64) -> Result<SequenceKey> {
+        self.inbox.lock().key(request_id)
+    }
+
+    /// Lets the prompt of a request that was added with [`Pinning::Pinned`](super::sampling_params::Pinning::Pinned) be
+    /// evicted from the next step on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownPin`] when it was released before, was not to be pinned, or ended before its prompt was computed.
+    pub fn release_prefix(&self, request_id: u64) -> Result<()> {
+        self.inbox.lock().release(request_id)
+    }
+
+    /// Releases the blocks promised to a pinned request that ended before its prompt was computed.
+    pub(super) fn forget_pin(&self, request_id: u64) {
+        self.inbox.lock().forget_pin(request_id);
+    }
+
+    /// Whether nothing waits, runs, or is queued for polling.
+    pub fn is_finished(&self) -> bool {
+        self.inbox.lock().is_finished()
+    }
+
+    /// Whether nothing waits or runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.inbox.lock().is_idle()
+    }
+
+    /// Whether a request of `sequences` sequences can be queued.
+    pub(super) fn has_room(&self, sequences: u32) -> bool {
+        self.inbox.lock().check_room(sequences, self.max_queue).is_ok()
+    }
+
+    /// Sequences that wait, including those that no step has taken from the inbox.
+    pub(super) fn waiting(&self) -> usize {
+        self.inbox.lock().waiting()
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> Stats {
+        self.inbox.lock().stats()
+    }
+
+    /// Counters, gauges and histograms in Prometheus' text format 0.0.4.
+    pub fn metrics_text(&self) -> String {
+        self.metrics.text(&self.stats(), log::dropped())
+    }
+
+    /// Whether there is a prefix cache.
+    pub(super) fn prefix_cache(&self) -> PrefixCache {
+        self.validator.prefix_cache()
+    }
+
+    /// The metrics, which the stepping thread counts.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Facts about the model. `bos_token` and `eos_tokens` have generation_config.json applied.
+    pub fn model_info(&self) -> &ModelInfo {
+        self.validator.model_info()
+    }
+
+    /// The request options that generation_config.json implies, else: greedy.
+    pub fn default_params(&self) -> SamplingParams {
+        self.default_params.clone()
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoTokenizer`] when the model folder has none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.validator.tokenizer()
+    }
+
+    /// The chat template.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoChatTemplate`] when the model folder has none.
+    pub fn chat_template(&self) -> Result<&ChatTemplate> {
+        self.chat_template.as_ref().ok_or(Error::NoChatTemplate)
+    }
+
+    /// Moves what a pass takes in from the inbox to the lists of the engine, which are empty.
+    pub(super) fn drain(
+        &self,
+        intake: Intake,
+        arrivals: &mut Vec<Arrival>,
+        cancels: &mut Vec<Cancel>,
+        unpins: &mut Vec<SequenceKey>,
+    ) {
+        self.inbox.lock().drain(intake, arrivals, cancels, unpins);
+    }
+
+    /// Publishes the state of the engine to other threads. `ended` has the request of each completion that ended.
+    pub(super) fn publish(&self, stats: &Stats, outputs: usize, ended: &mut Vec<u64>) {
+        self.inbox.lock().publish(stats, outputs, ended);
+    }
+
+    /// Publishes to other threads how many outputs wait.
+    pub(super) fn publish_outputs(&self, outputs: usize) {
+        self.inbox.lock().publish_outputs(outputs);
+    }
+
+    /// Refuses a structure that cannot be compiled or supported.
+    ///
+    /// # Errors
+    ///
+    /// As [`add_request`](Self::add_request).
+    pub fn check_structure(&self, options: &CheckedParams) -> Result<()> {
+        self.validator.matcher(options).map(|_| ())
+    }
+
+    /// The masks that come late; `None` before the first request with a structure.
+    pub(super) fn late_masks(&self) -> Option<&LateMasks> {
+        self.validator.late_masks()
+    }
+}

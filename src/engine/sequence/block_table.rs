@@ -1,0 +1,146 @@
+//! Which KV blocks hold the keys and values of a sequence?
+//!
+//! Invariants: `computed` tokens fit into `blocks`; the first `cached.blocks` blocks hold `cached.prefix` and are shared where
+//! another sequence has cached the same prefix. A table without blocks has computed nothing.
+
+use crate::batch::{BlockCopy, BlockId, TokenId};
+use crate::engine::block_manager::{BlockManager, PrefixId, SharedPrefix};
+
+/// The KV blocks of one sequence, in the order of its tokens.
+pub struct BlockTable {
+    blocks: Vec<BlockId>,
+    /// Tokens whose keys and values lie in `blocks`.
+    computed: usize,
+    /// The first blocks, which are full, and the prefix that they hold.
+    cached: SharedPrefix,
+    /// Free blocks, besides the spare ones, that the last allocation lacked: fewer are not worth another try.
+    min_free_blocks: usize,
+    /// Separates prefixes that must not be shared.
+    salt: u64,
+}
+
+/// Which blocks an allocation may share.
+#[derive(Clone, Copy, Debug)]
+pub enum Reuse<'a> {
+    /// None, because all tokens have to be computed.
+    Nothing,
+    /// Those of the longest cached prefix. Without a prefix cache, those that a sequence with the same prompt holds.
+    Prefix {
+        /// Full blocks of the other sequence.
+        held: &'a [BlockId],
+    },
+}
+
+impl BlockTable {
+    /// A table without blocks, for prefixes with `salt`.
+    pub fn new(salt: u64) -> BlockTable {
+        BlockTable { blocks: Vec::new(), computed: 0, cached: nothing_cached(salt), min_free_blocks: 0, salt }
+    }
+
+    /// Tokens whose keys and values lie in the blocks.
+    pub fn computed(&self) -> usize {
+        self.computed
+    }
+
+    /// The blocks in the order of the tokens.
+    pub fn blocks(&self) -> &[BlockId] {
+        &self.blocks
+    }
+
+    /// Whether it has no blocks.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Tokens that its blocks have room for.
+    pub fn capacity(&self, block_size: usize) -> usize {
+        self.blocks.len() * block_size
+    }
+
+    /// The KV slot of the token at `position`.
+    pub fn slot(&self, position: usize, block_size: usize) -> u32 {
+        (self.blocks[position / block_size] as usize * block_size + position % block_size) as u32
+    }
+
+    /// Adds a block that the caller took from the pool.
+    pub fn push(&mut self, block: BlockId) {
+        self.blocks.push(block);
+    }
+
+    /// Reserves memory for the blocks of `tokens` tokens.
+    pub fn reserve(&mut self, tokens: usize, pool: &BlockManager) {
+        self.blocks.reserve(tokens.div_ceil(pool.block_size()));
+    }
+
+    /// Whether [`try_allocate`](Self::try_allocate) may succeed, as far as is known without a lookup. A long prompt whose
+    /// prefix is cached would otherwise be hashed in every step in which it waits.
+    pub fn may_fit(&self, pool: &BlockManager, spare: usize) -> bool {
+        pool.free_blocks() >= self.min_free_blocks + spare
+    }
+
+    /// Finds blocks for `tokens` and leaves at least `spare` blocks free. Returns `None` while too few blocks are free.
+    pub fn try_allocate(
+        &mut self,
+        tokens: &[TokenId],
+        reuse: Reuse,
+        spare: usize,
+        pool: &mut BlockManager,
+    ) -> Option<()> {
+        let empty = PrefixId::Empty { salt: self.salt };
+        let found = match reuse {
+            Reuse::Nothing => pool.try_allocate_all(empty, tokens.len(), spare, &mut self.blocks),
+            Reuse::Prefix { held } => pool.try_share(empty, tokens, held, spare, &mut self.blocks),
+        };
+        match found {
+            Ok(shared) => {
+                self.cached = shared;
+                self.computed = shared.blocks * pool.block_size();
+                Some(())
+            }
+            Err(lacking) => {
+                self.min_free_blocks = lacking.free_blocks;
+                None
+            }
+        }
+    }
+
+    /// Records that the next `new` of `tokens` were computed, and caches the blocks that they filled.
+    pub fn advance(&mut self, new: usize, tokens: &[TokenId], pool: &mut BlockManager) {
+        let block_size = pool.block_size();
+        self.computed += new;
+        while (self.cached.blocks + 1) * block_size <= self.computed {
+            let index = self.cached.blocks;
+            let content = &tokens[index * block_size..(index + 1) * block_size];
+            let prefix = pool.cache_block(self.cached.prefix, content, &mut self.blocks[index]);
+            self.cached = SharedPrefix { blocks: index + 1, prefix };
+        }
+    }
+
+    /// Takes over the contents of `parent`, while it has no blocks itself: shares the full blocks, and orders a copy of the
+    /// last one in `copies` if it is not full. Stays without blocks where no block is free for the copy.
+    pub fn fork_from(&mut self, parent: &BlockTable, pool: &mut BlockManager, copies: &mut Vec<BlockCopy>) {
+        debug_assert!(self.is_empty());
+        let full = parent.computed / pool.block_size();
+        self.blocks.extend_from_slice(&parent.blocks[..full]);
+        pool.keep(&self.blocks);
+        if let Some(&from) = parent.blocks.get(full) {
+            let Some(to) = pool.take() else { return pool.release(&mut self.blocks) };
+            copies.push(BlockCopy { from, to });
+            self.blocks.push(to);
+        }
+        self.computed = parent.computed;
+        self.cached = parent.cached;
+    }
+
+    /// Returns all blocks to the pool, and keeps the memory of the table.
+    pub fn release(&mut self, pool: &mut BlockManager) {
+        pool.release(&mut self.blocks);
+        self.computed = 0;
+        self.cached = nothing_cached(self.salt);
+        self.min_free_blocks = 0;
+    }
+}
+
+fn nothing_cached(salt: u64) -> SharedPrefix {
+    SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt } }
+}

@@ -1,0 +1,177 @@
+//! Can a request run on this model, and which tokens is its prompt?
+//!
+//! Everything here happens on the thread of the caller, before the request is queued and without a lock. Invariant: a request
+//! that passes can run alone to its end, whatever else the engine has to do.
+
+use super::EngineLimits;
+use super::Prompt;
+use super::handle::TextFiles;
+use super::options::PrefixCache;
+use super::request::CheckedParams;
+use super::sampling_params::{Pinning, Pooling, SamplingParams};
+use super::structure::{LateMasks, Opening, Structures};
+use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
+use crate::batch::TokenId;
+use crate::error::{Error, Result};
+use crate::log::{Level, log};
+use crate::runner::ModelInfo;
+use std::sync::Arc;
+
+/// Checks requests, tokenizes their prompts, and compiles their structures.
+pub(super) struct RequestValidator {
+    info: ModelInfo,
+    prefix_cache: PrefixCache,
+    tokenizer: Option<Arc<Tokenizer>>,
+    /// The text of the BOS token: a prompt that begins with it does not get another one.
+    bos_text: Option<String>,
+    structures: Structures,
+}
+
+impl RequestValidator {
+    /// A validator for the model of `info`, whose BOS and EOS tokens generation_config.json may replace.
+    pub fn new(mut info: ModelInfo, limits: &EngineLimits, text: &TextFiles) -> RequestValidator {
+        if let Some(eos_tokens) = &text.generation.eos_tokens {
+            info.eos_tokens.clone_from(eos_tokens);
+        }
+        info.bos_token = text.generation.bos_token.or(info.bos_token);
+        let vocab_size = info.vocab_size;
+        info.eos_tokens.retain(|&token| {
+            let known = (token as usize) < vocab_size;
+            if !known {
+                log(Level::Warn, format_args!("EOS token {token} is beyond the vocabulary of {vocab_size}: left out"));
+            }
+            known
+        });
+        let bos_text = match (&text.tokenizer, info.bos_token) {
+            (Some(tokenizer), Some(bos)) => tokenizer.decode(&[bos], SpecialTokens::Keep).ok(),
+            _ => None,
+        };
+        RequestValidator {
+            structures: Structures::new(text.tokenizer.clone(), vocab_size),
+            info,
+            prefix_cache: limits.prefix_cache,
+            tokenizer: text.tokenizer.clone(),
+            bos_text: bos_text.filter(|text| !text.is_empty()),
+        }
+    }
+
+    /// Facts about the model. `bos_token` and `eos_tokens` have generation_config.json applied.
+    pub fn model_info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// Whether there is a prefix cache.
+    pub fn prefix_cache(&self) -> PrefixCache {
+        self.prefix_cache
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoTokenizer`] when the model folder has none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.as_deref().ok_or(Error::NoTokenizer)
+    }
+
+    /// The masks that come late; `None` before the first request with a structure.
+    pub fn late_masks(&self) -> Option<&LateMasks> {
+        self.structures.late_masks()
+    }
+
+    /// Refuses options that no prompt can make valid. Does not look at the structure that they may name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`], and [`Error::NoTokenizer`] for stop strings without a tokenizer.
+    pub fn check(&self, params: SamplingParams) -> Result<CheckedParams> {
+        let options = CheckedParams::new(params, &self.info)?;
+        let params = &options.params;
+        if params.pinning == Pinning::Pinned && self.prefix_cache == PrefixCache::Off {
+            let wanted = "0 where enable_prefix_cache is 0";
+            return Err(Error::Option { field: "pin_prompt", value: "1".to_owned(), wanted });
+        }
+        if !params.stop_strings.is_empty() {
+            self.tokenizer()?;
+        }
+        Ok(options)
+    }
+
+    /// The tokens of a prompt.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PromptEmpty`] and [`Error::PromptTooLong`] for tokens; [`Error::NoTokenizer`], [`Error::Tokenizer`] and
+    /// [`Error::PromptTooLong`] for text.
+    pub fn tokenize(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
+        match prompt {
+            Prompt::Text(text) => self.encode(text),
+            Prompt::Tokens(tokens) => {
+                self.check_length(tokens.len())?;
+                Ok(tokens.to_vec())
+            }
+        }
+    }
+
+    /// The beginning of the structure that a request asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Structure`] and [`Error::Unsupported`] when it cannot be used.
+    pub fn matcher(&self, options: &CheckedParams) -> Result<Option<Arc<Opening>>> {
+        let CheckedParams { params, ending_tokens, .. } = options;
+        let Some(structure) = params.structure.as_deref().filter(|_| params.pooling == Pooling::None) else {
+            return Ok(None);
+        };
+        let ending = if params.min_tokens == 0 { &ending_tokens[..] } else { &[] };
+        self.structures.opening(structure, ending).map(Some)
+    }
+
+    /// Tokens that a completion of `prompt` may reach, the prompt included.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PromptEmpty`], [`Error::PromptTooLong`], [`Error::TokenOutOfRange`], and [`Error::RequestTooLarge`] when the
+    /// whole KV cache cannot hold it.
+    pub fn token_limit(&self, prompt: &[TokenId], params: &SamplingParams) -> Result<usize> {
+        let ModelInfo { vocab_size, num_kv_blocks, limits, .. } = self.info;
+        let tokens = prompt.len();
+        self.check_length(tokens)?;
+        if let Some(index) = prompt.iter().position(|&token| token as usize >= vocab_size) {
+            return Err(Error::TokenOutOfRange { token: prompt[index], index, vocab_size });
+        }
+        let pool_tokens = num_kv_blocks * limits.block_size;
+        let (needed, limit) = match params.max_tokens {
+            // Nothing is generated, but a sequence always has room for one more token.
+            _ if params.pooling != Pooling::None => (tokens, tokens + 1),
+            Some(max) => {
+                let reach = limits.model_len.min(tokens.saturating_add(max as usize));
+                (reach, reach)
+            }
+            None => (tokens + 1, limits.model_len.min(pool_tokens)),
+        };
+        if needed > pool_tokens {
+            return Err(Error::RequestTooLarge { tokens: needed, pool_tokens });
+        }
+        Ok(limit)
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<TokenId>> {
+        let added = match &self.bos_text {
+            Some(bos) if text.starts_with(bos) => AddedTokens::Omit,
+            _ => AddedTokens::Add,
+        };
+        let encoding = Encoding { added, spelled: SpelledTokens::Parse };
+        self.tokenizer()?.encode_within(text, encoding, self.info.limits.model_len)
+    }
+
+    /// Refuses a prompt whose length the model cannot process.
+    fn check_length(&self, tokens: usize) -> Result<()> {
+        let limit = self.info.limits.model_len;
+        match tokens {
+            0 => Err(Error::PromptEmpty),
+            _ if tokens >= limit => Err(Error::PromptTooLong { tokens, limit }),
+            _ => Ok(()),
+        }
+    }
+}
