@@ -230,6 +230,7 @@ impl AttentionInput {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn attention_agrees() {
     on_device(|cuda, dtype| {
         let both = [Rounding::Fastest, Rounding::BatchInvariant];
@@ -268,6 +269,7 @@ fn attention_agrees() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn layers_with_different_windows_share_a_step() {
     on_device(|cuda, dtype| {
         let windows = [Some(100), None, Some(1), Some(64)];
@@ -307,6 +309,7 @@ fn parts(whole: &Batch, parts: &[(usize, usize)]) -> Batch {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone() {
     const PROMPT: &[(usize, usize)] = &[(0, 333)];
     on_device(|cuda, dtype| {

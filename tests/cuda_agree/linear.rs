@@ -6,6 +6,7 @@ use nanovllm::backend::{Backend, Rounding};
 use nanovllm::ops;
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn linear_layers_agree_on_every_route() {
     on_device(|cuda, dtype| {
         let sizes = [(97, 40), (64, 8), (1024, 2048), (4096, 1024), (330, 1064), (2560, 3072), (8440, 136)];
@@ -61,6 +62,7 @@ fn linear_layers_agree_on_every_route() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_row_gives_the_same_bits_alone_and_among_eight() {
     on_device(|cuda, dtype| {
         cuda.set_route(Route::Stream);
@@ -83,6 +85,7 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_batch_invariant_row_gives_the_same_bits_among_any_number() {
     on_device(|cuda, dtype| {
         cuda.set_rounding(Rounding::BatchInvariant);

@@ -9,6 +9,7 @@ use nanovllm::batch::MAX_LOGPROBS;
 use nanovllm::ops;
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn logprobs_are_those_of_the_cpu() {
     on_device(|cuda, dtype| {
         for (name, case) in CASES {
@@ -41,6 +42,7 @@ fn logprobs_are_those_of_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_row_that_asks_has_its_logits_back_with_an_awaited_token_too() {
     on_device(|cuda, dtype| {
         for (name, case) in crate::inputs::process_logits::CASES {

@@ -2,7 +2,7 @@
 //! CPU, to the bit.
 //!
 //! Inputs are random and rounded to the number type first, so that what remains is the op's own error. Outputs are poisoned
-//! with NaN before. Without a device nothing is compared, unless `NVLLM_TEST_CUDA=require`.
+//! with NaN before. The tests need a GPU, so they are ignored unless `--include-ignored` asks for them.
 #![cfg(nvllm_cuda)]
 
 mod attention;

@@ -18,6 +18,7 @@ fn choosing(tokens: &[TokenId]) -> Batch {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn adjusted_logits_are_those_of_the_cpu() {
     on_device(|cuda, dtype| {
         for (name, case) in CASES {

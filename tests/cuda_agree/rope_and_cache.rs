@@ -8,6 +8,7 @@ use nanovllm::batch::{Batch, BlockCopy};
 use nanovllm::ops;
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn heads_are_normalized_rotated_and_cached() {
     on_device(|cuda, dtype| {
         for (heads, kv_heads, d, block_size) in
@@ -94,6 +95,7 @@ fn layer_values(cache: &KvCache, layer: usize) -> Vec<f32> {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn blocks_are_copied_in_every_layer() {
     on_device(|cuda, dtype| {
         let shape = KvShape { layers: 3, kv_heads: 2, head_dim: 64, block_size: 16, dtype };

@@ -9,6 +9,7 @@ use nanovllm::ops;
 const SHAPES: [(usize, usize); 6] = [(1, 8), (3, 40), (64, 1024), (5, 4096), (2, 12_288), (300, 256)];
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn norms_agree() {
     on_device(|cuda, dtype| {
         for (tokens, hidden) in SHAPES {
@@ -41,6 +42,7 @@ fn norms_agree() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn gates_and_lookups_agree() {
     on_device(|cuda, dtype| {
         for (tokens, hidden) in SHAPES {

@@ -7,6 +7,7 @@ use nanovllm::backend::Backend;
 use nanovllm::ops;
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn the_same_logits_give_the_same_tokens_as_on_the_cpu() {
     on_device(|cuda, dtype| {
         for (name, case) in CASES {
@@ -24,6 +25,7 @@ fn the_same_logits_give_the_same_tokens_as_on_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn no_token_that_is_nan_banned_or_masked_is_chosen() {
     on_device(|cuda, dtype| {
         for (name, logits, banned, wanted) in EDGES {

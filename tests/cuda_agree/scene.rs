@@ -2,7 +2,7 @@
 
 pub use crate::inputs::{Random, limits};
 use half::{bf16, f16};
-use nanovllm::backend::cuda::{Cuda, DeviceBatch, Tensor, device_count};
+use nanovllm::backend::cuda::{Cuda, DeviceBatch, Tensor};
 use nanovllm::backend::{Backend, Coding, DType, HostBytes, HostMatrix, HostVector};
 use nanovllm::batch::{Batch, Sampling};
 
@@ -15,11 +15,6 @@ pub const DTYPES: [DType; 2] = [DType::Bf16, DType::F16];
 
 /// Runs `test` on the first device for each number type.
 pub fn on_device(test: impl Fn(&mut Cuda, DType)) {
-    if device_count().unwrap() == 0 {
-        assert!(std::env::var("NVLLM_TEST_CUDA").as_deref() != Ok("require"), "no CUDA device");
-        eprintln!("no CUDA device: nothing is compared");
-        return;
-    }
     for dtype in DTYPES {
         test(&mut Cuda::open(0, dtype).unwrap(), dtype);
     }
