@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go install package package-check bench fuzz soak tsan
+.PHONY: help demo test lint header kernels gpu go install package package-check bench fuzz soak tsan mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,3 +65,6 @@ soak: ## Run a million requests with every option, and check that memory use sta
 
 tsan: ## Run the C tests that use threads under ThreadSanitizer; takes some minutes
 	scripts/tsan.sh $(BUILD)
+
+mutants: ## Check that the tests notice each of a list of mistakes; MUTANTS="a b" names some: about a minute each
+	scripts/mutants.sh $(MUTANTS)

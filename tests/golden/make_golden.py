@@ -81,6 +81,17 @@ YARN_MSCALE = dict(
     YARN, mscale=0.8, mscale_all_dim=0.5, beta_fast=16.0, beta_slow=2.0, truncate=False, rope_theta=10000.0
 )
 
+# `head_dim` is not `hidden_size / num_attention_heads`, and `intermediate_size` is an odd multiple of 8.
+OWN_VALUES = dict(
+    vocab_size=90,
+    hidden_size=48,
+    intermediate_size=56,
+    num_attention_heads=6,
+    num_key_value_heads=3,
+    head_dim=24,
+    max_position_embeddings=200,
+)
+
 # name -> (model type, number type, what differs from BASE, how the folder is laid out)
 CASES = {
     "qwen3-bf16-tied-gqa2": ("qwen3", "bfloat16", dict(tie_word_embeddings=True, vocab_size=299), {}),
@@ -160,6 +171,40 @@ CASES = {
             sliding_window=None, rms_norm_eps=1e-5, hidden_size=128, head_dim=64, num_attention_heads=2, num_key_value_heads=1
         ),
         dict(absent=["head_dim"]),
+    ),
+    # Every field that a family reads has a value of its own here, apart from all defaults and from what others imply. New cases go
+    # to the end, because the place of a case is its seed.
+    "llama-f32-eps3e-4-mlp-biased": (
+        "llama",
+        "float32",
+        dict(
+            OWN_VALUES, rms_norm_eps=3e-4, rope_parameters=dict(rope_type="default", rope_theta=250000.0), mlp_bias=True,
+            tie_word_embeddings=True,
+        ),
+        {},
+    ),
+    "mistral-f32-eps3e-4-window11": (
+        "mistral",
+        "float32",
+        dict(
+            OWN_VALUES, rms_norm_eps=3e-4, rope_parameters=dict(rope_type="default", rope_theta=50000.0), sliding_window=11,
+            tie_word_embeddings=True,
+        ),
+        {},
+    ),
+    "qwen2-f32-eps1e-5-theta1e6": (
+        "qwen2",
+        "float32",
+        dict(OWN_VALUES, rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=1000000.0), head_dim=16),
+        {},
+    ),
+    "qwen3-f32-eps3e-4-biased": (
+        "qwen3",
+        "float32",
+        dict(
+            OWN_VALUES, rms_norm_eps=3e-4, rope_parameters=dict(rope_type="default", rope_theta=300000.0), attention_bias=True,
+        ),
+        {},
     ),
 }
 

@@ -1,0 +1,175 @@
+#!/bin/sh
+# Checks that the tests notice mistakes: each mutant is one wrong line in the library, and a test that is named beside it must fail.
+#   mutants.sh            all mutants
+#   mutants.sh NAME...    these mutants
+#   mutants.sh --list     their names, and whether each line still occurs exactly once
+#
+# Everything happens in target/mutants, in a copy of the tree with a target folder of its own: the caller's files are never
+# changed. A mutant that compiles and passes its tests is *missed*, and a failure; so is one that does not compile, or whose line
+# has changed. The library is compiled with few optimizations, which change no result.
+set -eu
+cd "$(dirname "$0")/.."
+root=$PWD
+work=$root/target/mutants
+tree=$work/tree
+
+# The longest that the tests of a mutant may take: one that makes them hang is caught too.
+SECONDS_MAX=300
+
+fail() {
+    echo "mutants.sh: $*" >&2
+    exit 1
+}
+
+# Calls `mutant NAME FILE TESTS OLD NEW` for each: `OLD` occurs exactly once in FILE, and TESTS are names of files in tests.
+all_mutants() {
+    # What a family's description says.
+    mutant norm_eps_ignored src/model/standard.rs golden \
+        '("rms_norm_eps")?.unwrap_or(1e-6)' '("rms_norm_eps")?.map_or(1e-6, |_| 1e-6)'
+    mutant norm_eps_times_10 src/model/standard.rs golden \
+        '?.unwrap_or(1e-6) as f32' '?.unwrap_or(1e-6) as f32 * 10.0'
+    mutant attention_scale_of_shared_width src/model/standard.rs golden \
+        'scale: 1.0 / (head_dim as f32).sqrt()' 'scale: 1.0 / (self.shared_width() as f32).sqrt()'
+    mutant tied_head_for_all src/model/standard.rs golden \
+        '("tie_word_embeddings")? == Some(true)' '("tie_word_embeddings")?.is_some()'
+    mutant rope_theta_ignored src/model/rope.rs golden \
+        'Some(theta) => theta,' 'Some(theta) => theta.min(10_000.0),'
+    mutant rope_linear_factor src/model/rope.rs golden \
+        'plain.iter().map(|f| f / factor as f32)' 'plain.iter().map(|f| f / factor.sqrt() as f32)'
+    mutant rope_llama3_blend_reversed src/model/rope.rs golden \
+        '(1.0 - smooth) * f / factor + smooth * f' 'smooth * f / factor + (1.0 - smooth) * f'
+    mutant rope_yarn_scale src/model/rope.rs golden \
+        '(scaled.collect(), attention_factor as f32)' '(scaled.collect(), attention_factor.sqrt() as f32)'
+    mutant window_one_longer src/backend/attention_spec.rs golden \
+        '(position + 1).saturating_sub(window)' 'position.saturating_sub(window)'
+    # How the decoder is put together.
+    mutant bias_dropped src/model/linear.rs golden \
+        'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
+    mutant norms_swapped src/model/decoder.rs golden \
+        'let Norm { weight, eps } = feed_forward_norm;' 'let Norm { weight, eps } = mixer_norm;'
+    mutant query_and_key_norm_swapped src/model/attention.rs golden \
+        'HeadNorm { query, key, eps: *eps }' 'HeadNorm { query: key, key: query, eps: *eps }'
+    # The CPU's ops.
+    mutant reference_norm_eps src/backend/cpu/rms_norm.rs ops_agree \
+        'squares / hidden as f64 + f64::from(eps)' 'squares / hidden as f64 + 10.0 * f64::from(eps)'
+    mutant norm_mean_of_one_less src/backend/cpu/rms_norm.rs ops_agree \
+        'squares / x.len() as f32 + eps' 'squares / (x.len() - 1) as f32 + eps'
+    mutant silu_to_gelu src/backend/cpu/silu_mul.rs golden \
+        'exp(lanes, minus)' 'exp(lanes, lanes.mul(minus, lanes.splat(1.702)))'
+    mutant gqa_group_interleaved src/backend/cpu/attention/tile.rs golden \
+        'let head = kv_head * call.group + (first + i) % call.group;' \
+        'let head = kv_head + (first + i) % call.group * call.kv.kv_heads;'
+    mutant causal_mask_one_short src/backend/cpu/attention/tile.rs golden \
+        'context: position + 1,' 'context: position.max(1),'
+    mutant reference_gqa_group src/backend/cpu/attention/reference.rs ops_agree \
+        'let kv_head = head / (heads / kv.kv_heads);' 'let kv_head = head % kv.kv_heads;'
+    mutant rope_position_off_by_one src/backend/cpu/rope_and_cache.rs golden \
+        'self.rope[position as usize * dim..]' 'self.rope[(position as usize).saturating_sub(1) * dim..]'
+    # Sampling and what comes with it.
+    mutant top_k_one_more src/backend/cpu/sample/mod.rs ops_agree \
+        'scores.cut_at_count(lanes, sampling.top_k)' 'scores.cut_at_count(lanes, sampling.top_k + 1)'
+    mutant top_p_boundary src/backend/cpu/sample/cut.rs ops_agree \
+        'if weight >= *wanted' 'if weight > *wanted'
+    mutant min_p_halved src/backend/cpu/sample/mod.rs ops_agree \
+        'limit.min(noise::ln(sampling.min_p)' 'limit.min(noise::ln(0.5 * sampling.min_p)'
+    mutant temperature_inverted src/backend/cpu/sample/cut.rs ops_agree \
+        'lanes.div(lanes.sub(logit, greatest), temperature)' 'lanes.mul(lanes.sub(logit, greatest), temperature)'
+    mutant gumbel_noise_of_next_position src/backend/cpu/sample/mod.rs ops_agree \
+        'let rest = [sampling.position, ' 'let rest = [sampling.position + 1, '
+    mutant gumbel_noise_of_half_a_stream src/backend/cpu/sample/mod.rs ops_agree \
+        'let rest = [sampling.position, sampling.stream as u32, (sampling.stream >> 32) as u32]' \
+        'let rest = [sampling.position, sampling.stream as u32, 0]'
+    mutant repetition_penalty_sign src/backend/cpu/process_logits.rs asked_golden \
+        'logit = if logit > 0.0' 'logit = if logit < 0.0'
+    mutant presence_penalty_of_second_use src/backend/cpu/process_logits.rs asked_golden \
+        'if it.uses > 0 {' 'if it.uses > 1 {'
+    mutant logprobs_not_normalized src/backend/cpu/logprobs.rs asked_golden \
+        '(logit - most) - log_sum' 'logit - most'
+    mutant beam_score_length src/engine/beam_search.rs asked_golden \
+        'score: score / self.length_factor(self.generated)' 'score: score / self.length_factor(self.generated + 1)'
+    # What the scheduler shares.
+    mutant prefix_salt_ignored src/engine/sequence/block_table.rs prefix_cache \
+        'let empty = PrefixId::Empty { salt: self.salt };' 'let empty = PrefixId::Empty { salt: 0 };'
+    mutant position_off_after_a_shared_prefix src/engine/sequence/block_table.rs engine_steps \
+        'self.computed = shared.blocks * pool.block_size();' \
+        'self.computed = shared.blocks * pool.block_size() + usize::from(shared.blocks > 0);'
+}
+
+# How often the text $2 occurs in the file $1.
+occurrences() {
+    OLD=$2 perl -0777 -ne 'my $n = () = /\Q$ENV{OLD}\E/g; print $n' "$1"
+}
+
+# Runs cargo on the files of tests in $1, with what else is given, in the copy of the tree.
+cargo_test() {
+    files=
+    for file in $1; do files="$files --test $file"; done
+    shift
+    # shellcheck disable=SC2086
+    (cd "$tree" && CARGO_INCREMENTAL=1 timeout "${limit:-3600}" cargo test --release --locked --target-dir "$work/target" \
+        --config profile.release.package.nanovllm.opt-level=1 --config profile.release.package.nanovllm.debug=false \
+        --config profile.release.package.nanovllm.codegen-units=16 $files "$@")
+}
+
+# Puts the original of the mutated file back. Its time is new, so that cargo compiles it again.
+restore() {
+    [ -z "$mutated" ] || cp "$root/$mutated" "$tree/$mutated"
+    mutated=
+}
+
+list() {
+    found=$(occurrences "$2" "$4")
+    printf '%-36s %-42s %-13s %s\n' "$1" "$2" "$3" "$([ "$found" = 1 ] && echo once || echo "$found times")"
+    [ "$found" = 1 ] || failed=1
+}
+
+collect_tests() {
+    case " $wanted " in *" $1 "* | "  ") tests="$tests $3" count=$((count + 1)) ;; esac
+}
+
+run() {
+    case " $wanted " in *" $1 "* | "  ") ;; *) return 0 ;; esac
+    found=$(occurrences "$tree/$2" "$4")
+    [ "$found" = 1 ] || fail "$1: its line occurs $found times in $2, but must occur once: change the list in scripts/mutants.sh"
+    mutated=$2
+    OLD=$4 NEW=$5 perl -0777 -pi -e 's/\Q$ENV{OLD}\E/$ENV{NEW}/' "$tree/$2"
+    if ! cargo_test "$3" --no-run >"$work/$1.log" 2>&1; then
+        fail "$1 does not compile: see $work/$1.log"
+    fi
+    if limit=$SECONDS_MAX cargo_test "$3" --no-fail-fast >>"$work/$1.log" 2>&1; then
+        echo "$1: MISSED by $3"
+        missed=$((missed + 1))
+    else
+        echo "$1: caught by $3"
+        caught=$((caught + 1))
+    fi
+    restore
+}
+
+failed=0 missed=0 caught=0 count=0 tests= mutated= wanted=$*
+if [ "$wanted" = --list ]; then
+    mutant() { list "$@"; }
+    all_mutants
+    exit "$failed"
+fi
+
+mutant() { collect_tests "$@"; }
+all_mutants
+[ "$count" -ge "$#" ] && [ "$count" -gt 0 ] || fail "unknown mutant in \"$wanted\": --list has their names"
+tests=$(printf '%s\n' $tests | sort -u)
+
+trap restore EXIT
+trap 'exit 130' INT TERM HUP
+rm -rf "$tree"
+mkdir -p "$tree"
+git ls-files -z --cached --others --exclude-standard | perl -0ne 'chomp; print "$_\0" if -e' |
+    tar -c --null -T - | tar -x -C "$tree"
+# A mutant of a run that was killed may have been compiled last.
+find "$tree/src" -name '*.rs' -exec touch {} +
+
+# A mutant counts as caught only where its tests pass without it.
+cargo_test "$tests" >"$work/original.log" 2>&1 || fail "the tests fail without a mutant: see $work/original.log"
+mutant() { run "$@"; }
+all_mutants
+echo "$caught of $count mutants caught, $missed missed"
+[ "$missed" = 0 ]
