@@ -23,9 +23,9 @@ pub const TEXT_BYTES: usize = 16 << 20;
 pub const STRUCTURE_BYTES: usize = 256 << 10;
 /// Milliseconds that a thread waits for a structure to be compiled, the wait for its turn included.
 pub const STRUCTURE_COMPILE_MS: u64 = 2000;
-/// Milliseconds that finding the next tokens of one sequence may take, and a hundredth of it once another sequence with the same
+/// Milliseconds that finding the next tokens of one sequence may take, and a fiftieth of it once another sequence with the same
 /// structure took longer. Each token that is consumed again adds one.
-pub const MASK_MS: u64 = 1000;
+pub const MASK_MS: u64 = 500;
 /// Structures that are compiled at once per engine. One that was abandoned counts until its compilation has ended.
 pub const STRUCTURES_COMPILING: usize = 2;
 /// Levels of a JSON schema, one below another: those of its text and of everything that a `$ref` names. Compiling recurses.

@@ -291,7 +291,7 @@ fn cases() -> Vec<(&'static str, Structure, Wanted)> {
             Refused("joins more than 12 terms"),
         ),
         ("an ambiguous grammar", lark("start: e\ne: e e | \"a\" | \"b\" | e \"+\" e\n"), Accepted),
-        ("a text that never ends, from its beginning", lark("start: T T\nT: \"ab\"+\n"), Refused("2000 ms")),
+        ("a text that never ends, from its beginning", lark("start: T T\nT: \"ab\"+\n"), Refused("ms to find")),
         (
             "a text that never ends, from its second part",
             lark("start: T0 T1 T0\nT0: \"ab\"+\nT1: \"\\n\" T0 | \"a\" | \"é\" T0\n"),

@@ -3,7 +3,7 @@
 //! The crate cannot be stopped while it compiles. A caller whose time is over is answered and leaves the thread behind, which
 //! comes to its end by itself: what the crate does without counting it is bounded before, by the checks of the text and by
 //! a trial of the lexer with little fuel. Until then it counts among those that run. The first mask, which is found on the same
-//! thread, is stopped then.
+//! thread, has a limit of its own.
 
 use super::matcher::Compiled;
 use super::{Structure, grammar_bounds, regex_bounds, schema_bounds};
@@ -40,16 +40,12 @@ struct Places {
 /// A place that is taken until this is dropped.
 struct Place(Arc<Places>);
 
-/// What a caller and the thread that compiles for it know of the end of the work.
-#[derive(Default)]
-enum Stop {
-    /// The thread does what cannot be stopped.
-    #[default]
-    NotYet,
-    /// This stops it.
-    With(CancellationHandle),
-    /// The caller has left.
-    Asked,
+/// What the thread that compiles sends to the caller that waits for it.
+enum Message {
+    /// The first mask is being computed, which this cancels.
+    FirstMask(CancellationHandle),
+    /// The end.
+    Compiled(std::result::Result<Arc<Compiled>, String>),
 }
 
 impl Compiler {
@@ -68,25 +64,41 @@ impl Compiler {
             return Err(structure.refusal(&reason));
         };
         let (factory, own) = (self.factory.clone(), structure.clone());
-        let stop = Arc::new(Mutex::<Stop>::default());
-        let stoppable = stop.clone();
-        let (sender, receiver) = sync_channel(1);
+        // Without a buffer, so that a message that nobody takes is known not to be taken.
+        let (sender, receiver) = sync_channel(0);
         thread::spawn("compile", thread::DEEP_STACK_BYTES, move || {
-            let compiled = contain(|| compile(&factory, &own, &stoppable)).and_then(|compiled| compiled);
-            drop(place);
-            // Nobody listens any more when it took too long.
-            let _ = sender.send(compiled);
-        })?;
-        match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(Ok(compiled)) => Ok(Arc::new(compiled)),
-            Ok(Err(reason)) => Err(structure.refusal(&reason)),
-            Err(RecvTimeoutError::Timeout) => {
-                if let Stop::With(handle) = std::mem::replace(&mut *stop.lock(), Stop::Asked) {
+            let first_mask = |handle: CancellationHandle| {
+                // The caller has left.
+                if sender.send(Message::FirstMask(handle.clone())).is_err() {
                     handle.cancel();
                 }
+            };
+            let compiled = contain(|| compile(&factory, &own, first_mask)).and_then(|compiled| compiled);
+            drop(place);
+            // Nobody listens any more when it took too long.
+            let _ = sender.send(Message::Compiled(compiled.map(Arc::new)));
+        })?;
+        let wait = |until: Instant| receiver.recv_timeout(until.saturating_duration_since(Instant::now()));
+        let mut received = wait(deadline);
+        if let Ok(Message::FirstMask(handle)) = &received {
+            let handle = handle.clone();
+            let milliseconds = limits::MASK_MS;
+            received = wait(deadline.min(Instant::now() + Duration::from_millis(milliseconds)));
+            if let Err(RecvTimeoutError::Timeout) = received {
+                handle.cancel();
+                let reason = format!("its first tokens take more than {milliseconds} ms to find, which is the limit");
+                return Err(structure.refusal(&reason));
+            }
+        }
+        match received {
+            Ok(Message::Compiled(Ok(compiled))) => Ok(compiled),
+            Ok(Message::Compiled(Err(reason))) => Err(structure.refusal(&reason)),
+            Err(RecvTimeoutError::Timeout) => {
                 Err(structure.refusal(&format!("it takes more than {milliseconds} ms to compile, which is the limit")))
             }
-            Err(RecvTimeoutError::Disconnected) => Err(structure.refusal("the compiler stopped")),
+            Ok(Message::FirstMask(_)) | Err(RecvTimeoutError::Disconnected) => {
+                Err(structure.refusal("the compiler stopped"))
+            }
         }
     }
 }
@@ -117,7 +129,7 @@ impl Drop for Place {
 fn compile(
     factory: &ParserFactory,
     structure: &Structure,
-    stop: &Mutex<Stop>,
+    first_mask: impl FnOnce(CancellationHandle),
 ) -> std::result::Result<Compiled, String> {
     let grammar = match structure {
         Structure::JsonSchema(text) => GrammarWithLexer::from_json_schema(schema(text)?),
@@ -139,13 +151,7 @@ fn compile(
     let parser = factory
         .create_parser_from_init_default(GrammarInit::Internal(rules, lexer))
         .map_err(|error| error.to_string())?;
-    Compiled::new(parser, factory.tok_env().tok_trie(), structure.text().len(), |handle| {
-        let mut stop = stop.lock();
-        match *stop {
-            Stop::Asked => handle.cancel(),
-            _ => *stop = Stop::With(handle),
-        }
-    })
+    Compiled::new(parser, factory.tok_env().tok_trie(), structure.text().len(), first_mask)
 }
 
 /// Does with little fuel what the crate then does with no bound: the lexer's first transitions.

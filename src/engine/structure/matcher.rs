@@ -67,13 +67,13 @@ pub enum Wanted {
 }
 
 impl Compiled {
-    /// A structure from what the crate made of `text_bytes` of it, or why nothing can follow it. `stop` is given what cancels the
-    /// search for the first mask.
+    /// A structure from what the crate made of `text_bytes` of it, or why nothing can follow it. `first_mask` is given what cancels
+    /// the search for the first mask.
     pub(super) fn new(
         parser: TokenParser,
         trie: &TokTrie,
         text_bytes: usize,
-        stop: impl FnOnce(CancellationHandle),
+        first_mask: impl FnOnce(CancellationHandle),
     ) -> Result<Compiled, String> {
         let lexer = parser.parser.lexer_stats();
         let words = trie.vocab_size().div_ceil(32);
@@ -85,7 +85,7 @@ impl Compiled {
         let inner = llguidance::Matcher::new(Ok(parser)).into_cancellable();
         let mut beginning = Matcher { inner, mask: vec![0; words], may_end: false, tokens: 0, fuel: 0 };
         if let Some(handle) = beginning.cancellation() {
-            stop(handle);
+            first_mask(handle);
         }
         // The first mask fills tables that every copy then has.
         match beginning.find_mask() {
@@ -160,7 +160,7 @@ impl Compiled {
     /// Milliseconds that a mask may take. A structure of which one took too long has little left: its other answers, which may
     /// be a thousand, would hold up the masks of everyone else.
     pub(super) fn mask_ms(&self) -> u64 {
-        if self.is_endless.load(Relaxed) { limits::MASK_MS / 100 } else { limits::MASK_MS }
+        if self.is_endless.load(Relaxed) { limits::MASK_MS / 50 } else { limits::MASK_MS }
     }
 
     /// Notes what the last mask of `matcher` took, found by a thread of its own.
