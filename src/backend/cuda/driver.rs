@@ -9,6 +9,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// An address in device memory.
 pub type Address = sys::CUdeviceptr;
@@ -187,8 +188,7 @@ const OLDEST_DRIVER: i32 = 13_000;
 ///
 /// [`Error::Unsupported`] for a driver that is too old, or that cannot be used: a machine whose GPU is out of order has a CPU.
 pub fn device_count() -> Result<usize> {
-    // SAFETY: asks whether the library can be opened, before any of its functions is called.
-    if !unsafe { sys::is_culib_present() } {
+    if !has_library() {
         return Ok(0);
     }
     let (mut version, mut devices) = (0, 0);
@@ -211,6 +211,25 @@ pub fn device_count() -> Result<usize> {
         check("cuDeviceGetCount", sys::cuDeviceGetCount(&mut devices))?;
     }
     Ok(devices as usize)
+}
+
+/// Whether the driver's library can be opened. The process looks for it once: a child that was forked while another thread of its
+/// parent was inside dlopen may find glibc's cache of names half unmapped, and crashes when it looks again. The answer lies in an
+/// atomic, since such a child may find any lock taken.
+fn has_library() -> bool {
+    const UNKNOWN: u8 = 0;
+    const ABSENT: u8 = 1;
+    const PRESENT: u8 = 2;
+    static LIBRARY: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match LIBRARY.load(Relaxed) {
+        UNKNOWN => {
+            // SAFETY: asks whether the library can be opened, before any of its functions is called.
+            let is_present = unsafe { sys::is_culib_present() };
+            LIBRARY.store(if is_present { PRESENT } else { ABSENT }, Relaxed);
+            is_present
+        }
+        known => known == PRESENT,
+    }
 }
 
 fn usable(version: i32) -> Result<()> {
