@@ -245,15 +245,15 @@ impl Shared {
     fn work_for_ever(&self) {
         let mut queue = self.queue.lock();
         while !queue.is_closed {
+            // First, so that memory does not grow while one mask after another is asked for.
+            if let Some(garbage) = queue.garbage.pop() {
+                drop(queue);
+                drop(garbage);
+                queue = self.queue.lock();
+                continue;
+            }
             let Some(job) = queue.jobs.pop_front() else {
-                match queue.garbage.pop() {
-                    Some(garbage) => {
-                        drop(queue);
-                        drop(garbage);
-                        queue = self.queue.lock();
-                    }
-                    None => queue = self.queue_changed.wait(queue),
-                }
+                queue = self.queue_changed.wait(queue);
                 continue;
             };
             queue.current = Some(job.clone());
