@@ -81,7 +81,7 @@ fn main() {
     println!("tokens a second in the engine: {in_frames:.0} with the budget, {whole_steps:.0} without");
 }
 
-/// Adds requests whose prompts have so many tokens.
+/// Adds requests whose prompts have `prompt` tokens.
 fn add(engine: &mut Engine, requests: usize, prompt: usize) {
     let max_tokens = Some((4096 - prompt).min(900) as u32);
     for request in 0..requests {

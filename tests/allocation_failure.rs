@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// An allocation of so many bytes is a large one.
+/// An allocation of at least this many bytes is a large one.
 const LARGE: usize = 64 << 10;
 /// Processor time after which a process is taken to hang.
 const CPU_MS: u64 = 5000;
@@ -361,7 +361,7 @@ fn place(stack: &str) -> String {
     stack.lines().take(6).collect::<Vec<_>>().join(" < ")
 }
 
-/// Refuses allocations of `from` bytes or more: each, or so many of them. Answers what went wrong.
+/// Refuses allocations of `from` bytes or more: all of them, or a number of them. Returns what went wrong.
 fn refuse_all(from: usize, runs: u64) -> Vec<String> {
     let began = Instant::now();
     let page = page().unwrap();

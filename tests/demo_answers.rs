@@ -78,7 +78,7 @@ fn answers(engine: *mut nvllm_engine, prompts: &[Vec<u8>]) -> Vec<String> {
     let mut result = null_mut();
     let mut options = MaybeUninit::<nvllm_request_options>::uninit();
     // Greedy: without options the model's own generation_config.json would sample.
-    // SAFETY: the init function writes at most so many bytes.
+    // SAFETY: the init function writes at most the size that it is given.
     unsafe { nvllm_request_options_init(options.as_mut_ptr(), size_of::<nvllm_request_options>()) };
     let shared = options.as_ptr();
     // SAFETY: the engine is live, the arrays have as many entries as there are prompts, and outputs are copied before the

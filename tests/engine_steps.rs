@@ -48,12 +48,12 @@ enum Action {
         prompt: Vec<TokenId>,
         params: Box<SamplingParams>,
     },
-    /// Cancels the request that was added so many requests ago.
+    /// Cancels the request that was added this many requests ago.
     Cancel(usize),
     /// Releases its prefix.
     Release(usize),
     Step(Budget),
-    /// Polls at most so many outputs.
+    /// Polls at most this many outputs.
     Poll(usize),
 }
 

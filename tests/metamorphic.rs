@@ -128,7 +128,7 @@ fn a_pass_that_was_left_after_every_stage_ends_the_same() {
                     None => calls += 1,
                 }
             };
-            assert_eq!(calls, runner.stages(), "{name}: one stage a call");
+            assert_eq!(calls, runner.stages(), "{name}: one stage per call");
             assert_eq!(chosen, [tokens[step]], "{name}, step {step}");
             assert!(logits(runner, 0) == rows[step], "{name}, step {step}: logits differ in some bits");
             sequence.tokens.extend(chosen);

@@ -52,7 +52,7 @@ fn a_hundred_steady_steps_allocate_nothing() {
     }
 }
 
-/// With so many passes in flight, after so many steps.
+/// With `depth` passes in flight, after `warm_up` steps.
 fn steady_steps(depth: usize, params: &SamplingParams, warm_up: usize) {
     let limits = BatchLimits { tokens: 512, rows: 32, model_len: 1024, block_size: 16 };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };

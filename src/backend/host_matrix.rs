@@ -56,7 +56,7 @@ impl HostMatrix {
     ///
     /// # Panics
     ///
-    /// If there are not so many.
+    /// If the range exceeds the rows.
     pub fn rows(&self, range: Range<usize>) -> HostMatrix {
         assert!(range.start <= range.end && range.end <= self.rows);
         let codes = self.planes.codes.part(range.clone(), 0..self.row_bytes());
@@ -67,7 +67,7 @@ impl HostMatrix {
     ///
     /// # Panics
     ///
-    /// If there are not so many, or the range cuts through a [group](Coding::group).
+    /// If the range exceeds the columns, or cuts through a [group](Coding::group).
     pub fn columns(&self, range: Range<usize>) -> HostMatrix {
         let group = self.coding.group();
         assert!(range.start <= range.end && range.end <= self.cols);

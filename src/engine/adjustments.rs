@@ -45,7 +45,7 @@ impl Adjustments {
         (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
     }
 
-    /// Finds memory for so many tokens that may still come.
+    /// Reserves memory for `tokens` further tokens.
     pub fn reserve(&mut self, tokens: usize) {
         if self.has_penalty() {
             self.list.reserve(tokens);

@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 impl Engine {
-    /// Loads a model folder. `progress` hears a fraction from 0 to 1 on the calling thread and may cancel.
+    /// Loads a model folder. `progress` is called on the calling thread with a fraction from 0 to 1, and may cancel.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ pub(super) unsafe fn read<T: Versioned>(from: NonNull<T>, defaults: T) -> Result
     let known = size_of::<T>();
     let bytes = from.cast::<u8>().as_ptr();
     for offset in known..size {
-        // SAFETY: `offset` is below struct_size, and the caller promises so many bytes.
+        // SAFETY: `offset` is below struct_size, and the caller promises `struct_size` bytes.
         if unsafe { bytes.add(offset).read() } != 0 {
             return Err(Refusal::NewerFields { name: T::NAME, known, size });
         }

@@ -158,7 +158,7 @@ impl Rope {
                 (scaled.collect(), 1.0)
             }
             RopeScaling::Yarn { factor, attention_factor, beta_fast, beta_slow, ramp, original_positions } => {
-                // The pair that makes so many turns over the original context.
+                // The pair that makes `turns` turns over the original context.
                 let pair_of = |turns: f64| {
                     head_dim as f64 * (original_positions as f64 / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln())
                 };

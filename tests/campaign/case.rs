@@ -28,7 +28,7 @@ pub enum Content {
     Folder,
     /// A symbolic link.
     Link(PathBuf),
-    /// A file of so many zeros that takes no room on the disk.
+    /// A file of this many zeros, which takes no space on the disk.
     Zeros(u64),
 }
 

@@ -49,7 +49,7 @@ pub struct FakeRunner {
     writers: Vec<Option<usize>>,
     sampled: Vec<TokenId>,
     hidden: Vec<f32>,
-    /// Blocks that are written when so many passes more have been computed.
+    /// Blocks that are written after this many further passes.
     writes: Vec<(usize, Vec<BlockId>, Vec<u8>)>,
     logprobs: Vec<f32>,
     top_tokens: Vec<TokenId>,

@@ -44,7 +44,7 @@ impl Context {
     }
 }
 
-/// Those of `tokens` from index `first` on, each after those before it, with so many alternatives.
+/// Those of `tokens` from index `first` on, each after those before it, with this many alternatives.
 pub fn logprobs(tokens: &[TokenId], first: usize, alternatives: u32, vocab: usize) -> Logprobs {
     let mut found = Logprobs { alternatives: alternatives as usize, ..Logprobs::default() };
     let mut context = Context::of(&tokens[..first]);

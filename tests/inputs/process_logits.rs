@@ -3,7 +3,7 @@
 use super::{Random, ask};
 use nanovllm::batch::{Adjustment, Batch, FROM_PREVIOUS, Sampling, TokenId};
 
-/// Samples with so many adjusted tokens each.
+/// Samples with this many adjusted tokens each.
 #[derive(Clone, Copy)]
 pub struct Case {
     pub samples: usize,

@@ -15,7 +15,7 @@ pub struct Case {
     pub grid: f32,
     /// Banned tokens of each sample.
     pub banned: usize,
-    /// Of so many tokens one may be chosen, in three of four samples; 0 where all may.
+    /// The number of tokens that may be chosen, in three of four samples; 0 where all may.
     pub one_in: usize,
     /// Each third sample has its token chosen for it.
     pub forced: Forced,

@@ -13,12 +13,12 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// many is a JSON list of so many elements.
+// many returns a JSON list of count elements.
 func many(element string, count int) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(element+",", count), ",") + "]"
 }
 
-// manyNamed is a JSON object of so many elements.
+// manyNamed returns a JSON object of count elements.
 func manyNamed(element string, count int) string {
 	var made strings.Builder
 	for i := range count {

@@ -11,7 +11,7 @@ pub fn reference(out: &mut [f32], x: &[f32], cols: usize, batch: &Batch) {
     }
 }
 
-/// A copy of a row a token is too little to share among threads.
+/// A copy of one row per token is too little work to distribute over threads.
 pub fn run(_: &Cpu, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
     reference(out.values_mut(), x.values(), x.cols(), &device_batch.batch);
 }

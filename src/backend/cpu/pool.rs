@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a thread waits on its feet before it sleeps. Longer than the serial work between two loops of a decode
+/// How long a thread spins before it parks. Longer than the serial work between two loops of a decode
 /// step, short against the slice of a scheduler.
 const SPIN: Duration = Duration::from_micros(20);
 
@@ -245,7 +245,7 @@ impl Shared {
         self.state.fetch_and(!CALLER_SLEEPS, Ordering::SeqCst);
     }
 
-    /// Waits for a loop other than `served`: first on its feet, then asleep.
+    /// Waits for a loop other than `served`: it spins first, then parks.
     fn rest(&self, thread: usize, served: u64) {
         let idle = || {
             let state = self.state.load(Ordering::SeqCst);

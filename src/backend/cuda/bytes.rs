@@ -32,7 +32,7 @@ const _: () = assert!(size_of::<BlockCopy>() == 8);
 /// Writes `values` at byte `at` and returns where they end.
 pub fn put<T: Bytes>(to: &mut [u8], at: usize, values: &[T]) -> usize {
     let bytes = size_of_val(values);
-    // SAFETY: `values` are so many initialized bytes by `Bytes`.
+    // SAFETY: `values` are initialized bytes, `size_of_val` of them, by `Bytes`.
     let from = unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), bytes) };
     to[at..at + bytes].copy_from_slice(from);
     at + bytes

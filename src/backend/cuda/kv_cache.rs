@@ -16,7 +16,7 @@ pub struct KvCache {
     pub(super) prefill: Prefill,
 }
 
-/// Blocks pass through so many bytes of pinned memory at most, beyond a single part.
+/// Maximum number of bytes of pinned memory that blocks pass through, unless a single part is larger.
 const STAGING_BYTES: usize = 32 << 20;
 const STAGING: &str = "pinned memory for KV blocks";
 

@@ -102,7 +102,7 @@ impl Plan {
         Ok(Plan { decode: decode.collect::<Result<_>>()?, tiles: room(tiles, what, knob)? })
     }
 
-    /// Prefill tiles that a batch of so many tokens and rows can need.
+    /// Maximum number of prefill tiles of a batch with `tokens` tokens and `rows` rows.
     pub fn tiles_max(tokens: usize, rows: usize) -> usize {
         // A row of n tokens takes at most n / 64 + 1 tiles.
         tokens / 64 + rows

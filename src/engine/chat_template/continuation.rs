@@ -13,7 +13,7 @@ const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// A conversation whose last message carries the mark.
 pub(super) struct Marked {
-    /// The text that is gone on with, without the white space around it.
+    /// The text that is continued, without the surrounding white space.
     text: String,
 }
 
@@ -58,8 +58,7 @@ impl Marked {
         let place = rendered.rfind(trimmed).filter(|_| rendered.contains(&self.text));
         let Some(place) = place else {
             return Err(Error::ChatTemplate {
-                reason: "the last message does not appear in the rendered text, so it cannot be gone on with"
-                    .to_string(),
+                reason: "the last message does not appear in the rendered text, so it cannot be continued".to_string(),
             });
         };
         // A template that trims its messages took the mark's space, and would have taken the message's own.

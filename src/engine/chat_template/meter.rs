@@ -149,7 +149,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// A meter for a rendering of so many bytes of messages and options.
+    /// A meter for a rendering of messages and options of `input_bytes` bytes.
     pub fn new(input_bytes: u64) -> Meter {
         let ends_after = Duration::from_secs(limits::TEMPLATE_SECONDS + (input_bytes >> 20));
         let held_max = limits::TEMPLATE_VALUE_BYTES + limits::TEMPLATE_BYTES_PER_INPUT * input_bytes;
@@ -210,7 +210,7 @@ impl Meter {
         }
     }
 
-    /// Fails unless so many bytes of values may be made now.
+    /// Fails unless values of `bytes` bytes may be created now.
     pub fn room(&mut self, bytes: u64) -> Result<(), Error> {
         if self.held.saturating_add(bytes) > self.held_max {
             self.sweep();
@@ -222,7 +222,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Work of so many units, which makes values of so many bytes.
+    /// Charges `work` units of work that creates values of `bytes` bytes.
     pub fn make(&mut self, work: u64, bytes: u64) -> Result<(), Error> {
         self.work(work)?;
         self.room(bytes)

@@ -153,7 +153,7 @@ enum Failed {
 }
 
 impl ChatTemplate {
-    /// Runs a template with these variables, metered. They were made of so many bytes.
+    /// Runs a template with these variables, metered. `input_bytes` is the number of bytes that they were made from.
     fn run(&self, template: &Template, input_bytes: u64, variables: Value) -> std::result::Result<String, Failed> {
         let compiled = machinery::get_compiled_template(template);
         let outcome = contain(|| {

@@ -126,7 +126,7 @@ impl Compiled {
         self.beginning.may_end
     }
 
-    /// The beginning of an answer, with tables of its own: what another one does later, its failures too, is nothing to it.
+    /// Deep copy of the beginning of an answer: shares no state with other copies, so that their failures do not affect it.
     ///
     /// # Errors
     ///

@@ -52,7 +52,7 @@ const CACHED_WORDS: usize = 2048;
 const PIECE_BYTES: usize = 64 << 10;
 /// A text is long for a limit on its tokens when it has more bytes than this for each of them.
 const BYTES_OF_TOKEN: usize = 8;
-/// By so many tokens a cut may change the number of those before and after it.
+/// Maximum number of tokens by which a cut changes the number of tokens before and after it.
 const TOKENS_OF_CUT: usize = 16;
 
 /// What happens to special tokens, such as `<|im_end|>`, on the way in.

@@ -17,7 +17,7 @@ use twox_hash::XxHash3_64;
 /// Bytes that are brought into memory between two calls of the progress callback.
 const WARM_BYTES: usize = 32 << 20;
 
-/// Of each tensor so many pieces of so many bytes are part of the fingerprint.
+/// Number and size in bytes of the pieces of each tensor that are part of the fingerprint.
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 64;
 

@@ -10,7 +10,7 @@ use crate::backend::cpu::lanes::{Lanes, exp};
 /// Numbers of keys or values that stand converted to f32 at a time: half of a small first-level cache.
 const CONVERTED: usize = 4096;
 
-/// Above so many queries it pays to convert keys and values once for all.
+/// With more queries than this, converting keys and values once for all of them is faster.
 const QUERIES_WITHOUT_CONVERSION: usize = 6;
 
 /// Memory of a thread, used for one tile after another. 31 KiB on the stack

@@ -77,7 +77,7 @@ unsafe fn tile<W: Weight, const ROWS: usize, const COLUMNS: usize>(tile: &Tile, 
     let mut lanes = [[_mm256_setzero_ps(); COLUMNS]; ROWS];
     let (mut x, mut weight, mut ahead) = (tile.x, tile.weight, tile.ahead);
     for _ in 0..tile.steps {
-        // SAFETY: the tile has so many steps; a prefetch may lead anywhere.
+        // SAFETY: the tile has this many steps; a prefetch may lead anywhere.
         unsafe {
             for column in 0..COLUMNS {
                 let line = ahead.wrapping_add(column * tile.ahead_stride);

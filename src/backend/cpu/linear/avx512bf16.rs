@@ -19,7 +19,7 @@ unsafe fn tile<W, const ROWS: usize, const COLUMNS: usize>(tile: &Tile, sums: &m
     let mut lanes = [[_mm512_setzero_ps(); COLUMNS]; ROWS];
     let (mut x, mut weight, mut ahead) = (tile.x, tile.weight, tile.ahead);
     for _ in 0..tile.steps {
-        // SAFETY: the tile has so many steps; a prefetch may lead anywhere.
+        // SAFETY: the tile has this many steps; a prefetch may lead anywhere.
         unsafe {
             for column in 0..COLUMNS {
                 _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(column * tile.ahead_stride).cast());

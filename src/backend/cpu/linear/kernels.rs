@@ -63,7 +63,7 @@ pub struct Tile {
 pub enum Order {
     /// As they are.
     Straight,
-    /// In groups of twice so many: the even ones, then the odd ones. That is how two bf16 numbers in 32 bits fall apart.
+    /// In groups of twice that number: the even ones, then the odd ones. That is how two bf16 numbers in 32 bits fall apart.
     EvenOdd(usize),
     /// Rounded to bf16, as they are.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]

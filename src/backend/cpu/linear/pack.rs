@@ -82,7 +82,7 @@ impl Scratch {
     }
 }
 
-/// The same memory as twice so many numbers of half the width.
+/// The same memory as twice the number of values of half the width.
 pub(super) fn halves(numbers: &mut [f32]) -> &mut [u16] {
     // SAFETY: the memory is the same, aligned for f32, and any bytes are a valid u16.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len() * 2) }

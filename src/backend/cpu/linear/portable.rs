@@ -52,7 +52,7 @@ unsafe fn tile<W: Weight, const ROWS: usize, const COLUMNS: usize>(tile: &Tile, 
         let mut lanes = [[0.0; LANES]; COLUMNS];
         let (mut x, mut weight) = (tile.x.wrapping_add(row * STEP * 4), tile.weight);
         for _ in 0..tile.steps {
-            // SAFETY: the tile has so many steps.
+            // SAFETY: the tile has this many steps.
             unsafe { add::<W, COLUMNS>(&mut lanes, x, weight, tile.row_bytes) };
             x = x.wrapping_add(STEP * 4 * ROWS);
             weight = weight.wrapping_add(STEP * W::BYTES);

@@ -17,8 +17,8 @@ use super::pack::Packed;
 use crate::backend::cpu::matrix::Segment;
 use std::ops::Range;
 
-/// Up to so many rows of `x`, the weights come from memory no faster than they are used: panels are narrow, so that what is
-/// fetched ahead is still in the cache when its turn comes. Beyond, they are wide, because each panel reads all of `x`.
+/// With at most this many rows of `x`, the weights come from memory no faster than they are used. Panels are then narrow, so that what is
+/// fetched ahead is still in the cache when its turn comes. With more rows they are wide, because each panel reads all of `x`.
 const FEW_ROWS: usize = 16;
 
 /// How many narrow panels make a wide one.

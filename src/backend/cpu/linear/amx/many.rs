@@ -26,7 +26,7 @@ use std::ops::Range;
 const PANEL_TILES: usize = 768;
 /// Groups of [`EDGE`] columns in a panel, at most.
 const PANEL_GROUPS: usize = 8;
-/// Ranges of columns that a thread takes in a call, about: so many that threads end together.
+/// Approximate number of ranges of columns per thread and call: enough for all threads to finish together.
 const RANGES: usize = 4;
 
 /// Numbers of 32 bits that a thread needs for weights of `inputs` columns.
