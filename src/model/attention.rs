@@ -76,10 +76,10 @@ impl<B: Backend> Attention<B> {
         let stacked = [(name(parts.query), wide), (name(parts.key), narrow), (name(parts.value), narrow)];
         let mut norm = |part| backend.vector(&[weights.vector(&name(part), spec.head_dim)?]);
         let norms = match spec.qk_norm {
-            QkNorm::PerHead(spec) => {
+            QkNorm::PerHead { norm: spec, .. } => {
                 Some(Norms { query: norm(parts.query_norm)?, key: norm(parts.key_norm)?, eps: spec.eps })
             }
-            QkNorm::None => None,
+            QkNorm::None | QkNorm::Whole(_) => None,
         };
         Ok(Attention {
             layer,

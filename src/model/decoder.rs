@@ -8,7 +8,8 @@ use crate::batch::BatchLimits;
 use crate::error::Result;
 use crate::model::attention::{Attention, AttentionScratch, Context};
 use crate::model::mlp::{Mlp, MlpScratch};
-use crate::model::spec::{DecoderSpec, FeedForward, Head, LayerSpec, Mixer};
+use crate::model::names::NormNames;
+use crate::model::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, SublayerNorms};
 use crate::model::weights::Weights;
 use crate::ops;
 use std::ops::Range;
@@ -87,9 +88,9 @@ impl<B: Backend> Decoder<B> {
         let layers: Result<Vec<_>> =
             layers.map(|(index, layer)| Layer::load(backend, layer, weights, index, spec.hidden)).collect();
         let final_norm = backend.vector(&[weights.vector(names.final_norm, spec.hidden)?])?;
-        let head = match spec.head {
-            Head::Tied => None,
-            Head::Own => Some(backend.matrix(&[weights.matrix(names.head, spec.vocab, spec.hidden)?])?),
+        let head = match spec.head.weights {
+            HeadWeights::Tied => None,
+            HeadWeights::Own => Some(backend.matrix(&[weights.matrix(names.head, spec.vocab, spec.hidden)?])?),
         };
         let head_dim = spec.attention().head_dim;
         let layers = layers?;
@@ -234,17 +235,17 @@ impl<B: Backend> Decoder<B> {
 impl<B: Backend> Layer<B> {
     fn load(backend: &B, spec: &LayerSpec, weights: &mut Weights, index: usize, hidden: usize) -> Result<Layer<B>> {
         let names = weights.names();
-        let norm = |weights: &mut Weights, name, eps| -> Result<Norm<B>> {
-            let weight = backend.vector(&[weights.vector(&names.in_layer(index, name), hidden)?])?;
-            Ok(Norm { weight, eps })
+        let norm = |weights: &mut Weights, names: &NormNames, norms: &SublayerNorms| -> Result<Norm<B>> {
+            let weight = backend.vector(&[weights.vector(&weights.names().in_layer(index, names.before), hidden)?])?;
+            Ok(Norm { weight, eps: norms.before.expect("the spec was checked").eps })
         };
         let Mixer::Attention(attention) = &spec.mixer;
         let FeedForward::Dense(mlp) = &spec.feed_forward;
         Ok(Layer {
-            mixer_norm: norm(weights, names.mixer_norm, spec.mixer_norm.eps)?,
+            mixer_norm: norm(weights, &names.mixer_norms, &spec.mixer_norms)?,
             attention: Attention::load(backend, attention, weights, index, hidden)?,
-            rope: attention.rope,
-            feed_forward_norm: norm(weights, names.feed_forward_norm, spec.feed_forward_norm.eps)?,
+            rope: attention.rope.expect("the spec was checked"),
+            feed_forward_norm: norm(weights, &names.feed_forward_norms, &spec.feed_forward_norms)?,
             mlp: Mlp::load(backend, mlp, weights, index, hidden)?,
         })
     }

@@ -12,18 +12,27 @@ pub struct Names {
     pub embedding: &'static str,
     /// Stands before the number of a layer.
     pub layers: &'static str,
-    /// The norm before the mixer of a layer.
-    pub mixer_norm: &'static str,
+    /// The norms around the mixer of a layer.
+    pub mixer_norms: NormNames,
     /// The attention of a layer.
     pub attention: AttentionNames,
-    /// The norm before the feed-forward part of a layer.
-    pub feed_forward_norm: &'static str,
+    /// The norms around the feed-forward part of a layer.
+    pub feed_forward_norms: NormNames,
     /// The MLP of a layer.
     pub mlp: MlpNames,
     /// The norm before the head.
     pub final_norm: &'static str,
     /// The head.
     pub head: &'static str,
+}
+
+/// The norms around a sublayer, behind the number of its layer. Empty where no model has one.
+#[derive(Debug)]
+pub struct NormNames {
+    /// Of what the sublayer reads.
+    pub before: &'static str,
+    /// Of what it adds to the stream.
+    pub after: &'static str,
 }
 
 /// The parts of attention, behind the number of its layer.
@@ -59,7 +68,7 @@ pub const LLAMA: Names = Names {
     prefix: "model.",
     embedding: "embed_tokens",
     layers: "layers.",
-    mixer_norm: "input_layernorm",
+    mixer_norms: NormNames { before: "input_layernorm", after: "" },
     attention: AttentionNames {
         query: "self_attn.q_proj",
         key: "self_attn.k_proj",
@@ -68,7 +77,7 @@ pub const LLAMA: Names = Names {
         query_norm: "self_attn.q_norm",
         key_norm: "self_attn.k_norm",
     },
-    feed_forward_norm: "post_attention_layernorm",
+    feed_forward_norms: NormNames { before: "post_attention_layernorm", after: "" },
     mlp: MlpNames { gate: "mlp.gate_proj", up: "mlp.up_proj", down: "mlp.down_proj" },
     final_norm: "norm",
     head: "lm_head",

@@ -18,11 +18,13 @@ pub struct DecoderSpec {
     pub hidden: usize,
     /// Tokens of the vocabulary.
     pub vocab: usize,
+    /// Factor of the rows of the embedding table.
+    pub embedding_scale: f32,
     /// What is computed between the embedding and the head, in order. At least one.
     pub layers: Vec<LayerSpec>,
     /// Before the head.
     pub final_norm: Norm,
-    /// Where the weights of the head come from.
+    /// From the normalized stream to the logits.
     pub head: Head,
     /// The rotary position embeddings that layers refer to by index.
     pub ropes: Vec<Rope>,
@@ -30,24 +32,68 @@ pub struct DecoderSpec {
     pub max_positions: usize,
 }
 
-/// One layer: `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`.
+/// One layer: two sublayers that add to the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSpec {
-    /// Before the mixer.
-    pub mixer_norm: Norm,
+    /// Which stream the feed-forward part reads.
+    pub order: Order,
+    /// Around the mixer.
+    pub mixer_norms: SublayerNorms,
     /// What brings the tokens of a sequence together.
     pub mixer: Mixer,
-    /// Before the feed-forward part.
-    pub feed_forward_norm: Norm,
+    /// Around the feed-forward part.
+    pub feed_forward_norms: SublayerNorms,
     /// What works on each token alone.
     pub feed_forward: FeedForward,
+    /// Factor of what each sublayer adds to the stream.
+    pub residual_scale: f32,
 }
 
-/// RMS normalization.
+/// Which stream the feed-forward part of a layer reads. `s` is the residual scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The one that the mixer added to: `x += s * after(mixer(before(x)))`, then the same with the feed-forward part.
+    Sequential,
+    /// The same as the mixer: `n = before(x); x += mixer(n) + feed_forward(n)`. The feed-forward part has no norms.
+    Parallel,
+}
+
+/// The norms around one sublayer: `after(f(before(x)))`. One that is `None` is the identity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SublayerNorms {
+    /// Of what the sublayer reads.
+    pub before: Option<Norm>,
+    /// Of what it adds to the stream.
+    pub after: Option<Norm>,
+}
+
+/// A normalization with one weight per number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
+    /// The formula.
+    pub kind: NormKind,
     /// Added to the mean of squares.
     pub eps: f32,
+    /// How the weights are stored.
+    pub weight: NormWeight,
+}
+
+/// The formula of a normalization of `x` with weights `w`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// `x / sqrt(mean(x^2) + eps) * w`
+    Rms,
+    /// `(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w`
+    Layer,
+}
+
+/// How the weights of a norm are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormWeight {
+    /// As they are.
+    Plain,
+    /// Less one.
+    PlusOne,
 }
 
 /// What brings the tokens of a sequence together.
@@ -64,7 +110,7 @@ pub enum FeedForward {
     Dense(GatedMlp),
 }
 
-/// Causal attention with grouped heads and rotary positions.
+/// Causal attention with grouped heads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelfAttention {
     /// Query heads, and how their scores are made.
@@ -79,26 +125,66 @@ pub struct SelfAttention {
     pub qkv_bias: Bias,
     /// Of the projection out of attention.
     pub output_bias: Bias,
-    /// Which of [`DecoderSpec::ropes`] turns queries and keys.
-    pub rope: usize,
+    /// Which of [`DecoderSpec::ropes`] rotates queries and keys. `None`: they are not rotated.
+    pub rope: Option<usize>,
+    /// Whether queries grow with their position.
+    pub temperature: Option<Temperature>,
 }
 
-/// `down(silu(gate(x)) * up(x))`
+/// Queries are multiplied by `1 + beta * ln(1 + floor(position / original_positions))` after the rotation.
+///
+/// As `llama_4_scaling_beta` of transformers, models/ministral3.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    /// Growth per e-fold.
+    pub beta: f32,
+    /// Positions of the first training.
+    pub original_positions: usize,
+}
+
+/// `down(activation(gate(x)) * up(x))`
 #[derive(Clone, Debug, PartialEq)]
 pub struct GatedMlp {
     /// Outputs of `gate` and of `up`.
     pub width: usize,
+    /// Of the gate.
+    pub activation: Activation,
     /// Of all three projections.
     pub bias: Bias,
 }
 
-/// Whether queries and keys are normalized before the rotation.
+/// The activation of a gated MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `v / (1 + exp(-v))`
+    Silu,
+    /// `v / 2 * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 v^3)))`
+    GeluTanh,
+}
+
+/// Whether queries and keys are normalized.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum QkNorm {
     /// Each head on its own, with weights that all heads of a layer share.
-    PerHead(Norm),
+    PerHead {
+        /// The norm of a head.
+        norm: Norm,
+        /// When.
+        order: NormOrder,
+    },
+    /// All query heads together, and all key heads together, before the rotation.
+    Whole(Norm),
     /// Not at all.
     None,
+}
+
+/// When queries and keys are normalized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormOrder {
+    /// Before the rotation.
+    BeforeRope,
+    /// After the rotation.
+    AfterRope,
 }
 
 /// Whether a linear layer adds a bias.
@@ -110,9 +196,20 @@ pub enum Bias {
     None,
 }
 
+/// From the normalized stream to the logits: `softcap(scale * (W x))`, with `softcap(v) = c * tanh(v / c)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Head {
+    /// Where `W` comes from.
+    pub weights: HeadWeights,
+    /// Factor of the logits.
+    pub scale: f32,
+    /// `c`. `None`: no cap.
+    pub softcap: Option<f32>,
+}
+
 /// Where the weights of the head come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Head {
+pub enum HeadWeights {
     /// The embedding table.
     Tied,
     /// A matrix of its own.
@@ -155,7 +252,43 @@ impl DecoderSpec {
             differs("num_attention_heads", own.scores.heads, attention.scores.heads)?;
             differs("intermediate_size", layer.feed_forward.width(), first.feed_forward.width())?;
         }
-        assert!(self.layers.iter().all(|layer| layer.mixer.attention().rope < self.ropes.len()));
+        assert!(
+            self.layers.iter().filter_map(|layer| layer.mixer.attention().rope).all(|rope| rope < self.ropes.len())
+        );
+        self.refuse_what_no_op_computes()
+    }
+
+    /// Refuses what can be said and is not computed.
+    fn refuse_what_no_op_computes(&self) -> Result<()> {
+        let refuse = |setting, value: String| Err(Error::UnsupportedModel { setting, value, supported: "not this" });
+        if self.embedding_scale != 1.0 {
+            return refuse("embedding_scale", self.embedding_scale.to_string());
+        }
+        if self.head.scale != 1.0 || self.head.softcap.is_some() {
+            return refuse("head", format!("{:?}", self.head));
+        }
+        for layer in &self.layers {
+            let Mixer::Attention(attention) = &layer.mixer;
+            let FeedForward::Dense(mlp) = &layer.feed_forward;
+            if layer.order != Order::Sequential || layer.residual_scale != 1.0 {
+                return refuse("residual", format!("{:?}, {}", layer.order, layer.residual_scale));
+            }
+            for norms in [&layer.mixer_norms, &layer.feed_forward_norms] {
+                if norms.after.is_some() || norms.before.is_none_or(|norm| norm.kind != NormKind::Rms) {
+                    return refuse("norms", format!("{norms:?}"));
+                }
+            }
+            if mlp.activation != Activation::Silu {
+                return refuse("hidden_act", format!("{:?}", mlp.activation));
+            }
+            let norm_is_computed = match attention.qk_norm {
+                QkNorm::None | QkNorm::PerHead { order: NormOrder::BeforeRope, .. } => true,
+                QkNorm::PerHead { order: NormOrder::AfterRope, .. } | QkNorm::Whole(_) => false,
+            };
+            if !norm_is_computed || attention.rope.is_none() || attention.temperature.is_some() {
+                return refuse("attention", format!("{attention:?}"));
+            }
+        }
         Ok(())
     }
 
@@ -190,6 +323,27 @@ impl LayerSpec {
     fn parameters(&self, hidden: usize) -> usize {
         let attention = self.mixer.attention();
         hidden * (2 * attention.query_width() + 2 * attention.kv_width() + 3 * self.feed_forward.width())
+    }
+}
+
+impl Norm {
+    /// RMS normalization whose weights are stored as they are.
+    pub fn rms(eps: f32) -> Norm {
+        Norm { kind: NormKind::Rms, eps, weight: NormWeight::Plain }
+    }
+}
+
+impl SublayerNorms {
+    /// A norm before the sublayer and none after.
+    pub fn before(norm: Norm) -> SublayerNorms {
+        SublayerNorms { before: Some(norm), after: None }
+    }
+}
+
+impl Head {
+    /// A head without scale and cap.
+    pub fn plain(weights: HeadWeights) -> Head {
+        Head { weights, scale: 1.0, softcap: None }
     }
 }
 
@@ -232,28 +386,32 @@ mod tests {
             qk_norm: QkNorm::None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,
-            rope: 0,
+            rope: Some(0),
+            temperature: None,
         }
     }
 
     /// Two layers, the second changed.
     fn spec(change: impl FnOnce(&mut SelfAttention, &mut GatedMlp)) -> DecoderSpec {
-        let norm = Norm { eps: 1e-6 };
+        let norm = Norm::rms(1e-6);
         let layer = |attention, mlp| LayerSpec {
-            mixer_norm: norm,
+            order: Order::Sequential,
+            mixer_norms: SublayerNorms::before(norm),
             mixer: Mixer::Attention(attention),
-            feed_forward_norm: norm,
+            feed_forward_norms: SublayerNorms::before(norm),
             feed_forward: FeedForward::Dense(mlp),
+            residual_scale: 1.0,
         };
-        let mlp = GatedMlp { width: 80, bias: Bias::None };
+        let mlp = GatedMlp { width: 80, activation: Activation::Silu, bias: Bias::None };
         let (mut other, mut other_mlp) = (attention(), mlp.clone());
         change(&mut other, &mut other_mlp);
         DecoderSpec {
             hidden: 64,
             vocab: 130,
+            embedding_scale: 1.0,
             layers: vec![layer(attention(), mlp), layer(other, other_mlp)],
             final_norm: norm,
-            head: Head::Own,
+            head: Head::plain(HeadWeights::Own),
             ropes: vec![Rope { theta: 10_000.0, scaling: RopeScaling::None }],
             max_positions: 256,
         }
@@ -261,9 +419,12 @@ mod tests {
 
     #[test]
     fn layers_may_differ_where_they_share_no_memory() {
-        spec(|attention, _| (attention.qk_norm, attention.scores.scale) = (QkNorm::PerHead(Norm { eps: 1e-5 }), 1.0))
-            .check()
-            .unwrap();
+        spec(|attention, _| {
+            (attention.qk_norm, attention.scores.scale) =
+                (QkNorm::PerHead { norm: Norm::rms(1e-5), order: NormOrder::BeforeRope }, 1.0)
+        })
+        .check()
+        .unwrap();
     }
 
     #[test]
@@ -286,6 +447,6 @@ mod tests {
     #[test]
     #[should_panic]
     fn a_rope_that_does_not_exist_is_a_bug() {
-        let _ = spec(|attention, _| attention.rope = 1).check();
+        let _ = spec(|attention, _| attention.rope = Some(1)).check();
     }
 }

@@ -9,7 +9,8 @@ use crate::limits;
 use crate::model::fields::Fields;
 use crate::model::rope::Rope;
 use crate::model::spec::{
-    Bias, DecoderSpec, FeedForward, GatedMlp, Head, LayerSpec, Mixer, Norm, QkNorm, SelfAttention,
+    Activation, Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, Order, QkNorm,
+    SelfAttention, SublayerNorms,
 };
 
 /// The fields of config.json that the families share, checked. Where `null` or absence means a default, it is applied,
@@ -22,7 +23,7 @@ pub struct Standard {
     head_dim: Option<usize>,
     intermediate: usize,
     vocab: usize,
-    head: Head,
+    head: HeadWeights,
     rope: Rope,
     max_positions: usize,
     /// Every norm of the model.
@@ -49,10 +50,10 @@ impl Standard {
             head_dim: fields.count_or_none("head_dim")?,
             intermediate: fields.count("intermediate_size")?,
             vocab: fields.count("vocab_size")?,
-            head: if fields.flag("tie_word_embeddings")? == Some(true) { Head::Tied } else { Head::Own },
+            head: if fields.flag("tie_word_embeddings")? == Some(true) { HeadWeights::Tied } else { HeadWeights::Own },
             max_positions: rope.scaling.max_positions(max_position_embeddings),
             rope,
-            norm: Norm { eps: fields.positive_or_none("rms_norm_eps")?.unwrap_or(1e-6) as f32 },
+            norm: Norm::rms(fields.positive_or_none("rms_norm_eps")?.unwrap_or(1e-6) as f32),
         })
     }
 
@@ -71,29 +72,33 @@ impl Standard {
             qk_norm: QkNorm::None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,
-            rope: 0,
+            rope: Some(0),
+            temperature: None,
         }
     }
 
     /// The MLP.
     pub fn mlp(&self, bias: Bias) -> GatedMlp {
-        GatedMlp { width: self.intermediate, bias }
+        GatedMlp { width: self.intermediate, activation: Activation::Silu, bias }
     }
 
     /// A decoder in which every layer is this one.
     pub fn decoder(self, attention: SelfAttention, mlp: GatedMlp) -> DecoderSpec {
         let layer = LayerSpec {
-            mixer_norm: self.norm,
+            order: Order::Sequential,
+            mixer_norms: SublayerNorms::before(self.norm),
             mixer: Mixer::Attention(attention),
-            feed_forward_norm: self.norm,
+            feed_forward_norms: SublayerNorms::before(self.norm),
             feed_forward: FeedForward::Dense(mlp),
+            residual_scale: 1.0,
         };
         DecoderSpec {
             hidden: self.hidden,
             vocab: self.vocab,
+            embedding_scale: 1.0,
             layers: vec![layer; self.layers],
             final_norm: self.norm,
-            head: self.head,
+            head: Head::plain(self.head),
             ropes: vec![self.rope],
             max_positions: self.max_positions,
         }

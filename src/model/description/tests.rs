@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::spec::{Bias, FeedForward, Head, Norm, QkNorm};
+use crate::model::spec::{Bias, FeedForward, HeadWeights, Norm, NormOrder, QkNorm};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -29,10 +29,13 @@ fn parse(changes: Value) -> Result<Description> {
 fn the_config_of_a_real_model_is_read() {
     let spec = parse(json!({})).unwrap().spec;
     assert_eq!((spec.layers.len(), spec.hidden, spec.vocab, spec.max_positions), (28, 1024, 151936, 40960));
-    assert_eq!((spec.feed_forward_width(), spec.head, spec.ropes[0].theta), (3072, Head::Tied, 1e6));
+    assert_eq!((spec.feed_forward_width(), spec.head.weights, spec.ropes[0].theta), (3072, HeadWeights::Tied, 1e6));
     let attention = spec.attention();
     assert_eq!((attention.scores.heads, attention.kv_heads, attention.head_dim), (16, 8, 128));
-    assert_eq!((attention.qk_norm, attention.qkv_bias), (QkNorm::PerHead(spec.final_norm), Bias::None));
+    assert_eq!(
+        (attention.qk_norm, attention.qkv_bias),
+        (QkNorm::PerHead { norm: spec.final_norm, order: NormOrder::BeforeRope }, Bias::None)
+    );
 }
 
 #[test]
@@ -44,7 +47,7 @@ fn what_is_absent_or_null_has_the_default_of_its_family() {
         }));
         let Description { spec, bos_token, eos_tokens, .. } = config.unwrap();
         assert_eq!((spec.attention().kv_heads, spec.final_norm.eps), (16, 1e-6));
-        assert_eq!((spec.head, spec.ropes[0].theta), (Head::Own, 10_000.0));
+        assert_eq!((spec.head.weights, spec.ropes[0].theta), (HeadWeights::Own, 10_000.0));
         assert_eq!((bos_token, eos_tokens.len()), (None, 0));
         assert_eq!(spec.attention().head_dim, 128, "Qwen3 has its own default");
     }
@@ -61,7 +64,7 @@ fn families_differ_in_norms_and_biases() {
         (attention.qk_norm, attention.qkv_bias, attention.output_bias, mlp.bias)
     };
     use Bias::{Added, None as No};
-    let per_head = QkNorm::PerHead(Norm { eps: 1e-6 });
+    let per_head = QkNorm::PerHead { norm: Norm::rms(1e-6), order: NormOrder::BeforeRope };
     assert_eq!(of("Qwen3ForCausalLM", true), (per_head, Added, Added, No));
     assert_eq!(of("Qwen2ForCausalLM", false), (QkNorm::None, Added, No, No));
     assert_eq!(of("LlamaForCausalLM", false), (QkNorm::None, No, No, No));

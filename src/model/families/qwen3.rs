@@ -4,7 +4,7 @@ use super::Family;
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::names;
-use crate::model::spec::{Bias, DecoderSpec, QkNorm, SelfAttention};
+use crate::model::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention};
 use crate::model::standard::Standard;
 
 /// Numbers per head where the config does not say.
@@ -23,7 +23,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
     let bias = fields.bias("attention_bias")?;
     let attention = SelfAttention {
-        qk_norm: QkNorm::PerHead(standard.norm),
+        qk_norm: QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope },
         qkv_bias: bias,
         output_bias: bias,
         ..standard.attention(HEAD_DIM)
