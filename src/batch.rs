@@ -1,5 +1,6 @@
 //! The work of one pass: the seam between engine and runner.
 use crate::error::{Result, room};
+use bytemuck::NoUninit;
 
 /// An index into the model's vocabulary.
 pub type TokenId = u32;
@@ -60,7 +61,7 @@ pub struct Batch {
 /// A change of one token's logit: `l' = p(l) - presence * (uses > 0) - frequency * uses + bias`, where `p` divides a positive
 /// logit by the repetition penalty and multiplies another one. The three penalties are those of the [`Sampling`] that it
 /// belongs to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, NoUninit)]
 #[repr(C)]
 pub struct Adjustment {
     /// Which token; each at most once per sample.
@@ -83,7 +84,7 @@ impl Adjustment {
 }
 
 /// A block whose keys and values become those of another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, NoUninit)]
 #[repr(C)]
 pub struct BlockCopy {
     /// Is read.
@@ -144,7 +145,7 @@ impl<'a> Sampled<'a> {
 /// The filters apply in this order: temperature, top-k, top-p over what top-k left, min-p. Ties at a threshold stay.
 /// The choice is the argmax of `logit / temperature + gumbel`, where the Gumbel noise of token `i` comes from Philox
 /// with key `(seed)` and counter `(i / 4, position, stream)`: it depends on nothing else in the batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, NoUninit)]
 #[repr(C)]
 pub struct Sampling {
     /// 0 chooses the greatest logit, the lowest token id among equals.

@@ -1,5 +1,4 @@
 //! Keys and values of all layers, in blocks.
-#![allow(unsafe_code)]
 
 use super::{Number, Pages};
 use crate::backend::KvShape;
@@ -74,12 +73,7 @@ impl KvCache {
     /// If `T` is not the number type of the shape.
     pub fn layer<T: Number>(&self, layer: usize) -> &[T] {
         assert_eq!(T::DTYPE, self.shape.dtype);
-        // SAFETY: any bits are a `T` by its trait.
-        let (before, numbers, after) =
-            unsafe { self.bytes[layer * self.layer_bytes..][..self.layer_bytes].align_to::<T>() };
-        // The pages are aligned, and every layer before this one has whole numbers.
-        assert!(before.is_empty() && after.is_empty());
-        numbers
+        bytemuck::cast_slice(&self.bytes[layer * self.layer_bytes..][..self.layer_bytes])
     }
 
     /// The bytes of one layer, to be written.
@@ -94,11 +88,7 @@ impl KvCache {
     /// If `T` is not the number type of the shape.
     pub fn layer_mut<T: Number>(&mut self, layer: usize) -> &mut [T] {
         assert_eq!(T::DTYPE, self.shape.dtype);
-        // SAFETY: any bits are a `T` by its trait, and any `T` is bytes.
-        let (before, numbers, after) =
-            unsafe { self.bytes[layer * self.layer_bytes..][..self.layer_bytes].align_to_mut::<T>() };
-        assert!(before.is_empty() && after.is_empty());
-        numbers
+        bytemuck::cast_slice_mut(&mut self.bytes[layer * self.layer_bytes..][..self.layer_bytes])
     }
 }
 

@@ -172,7 +172,7 @@ impl Backend for Cpu {
     }
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
-        self.scratch.lock().fit(&self.pool, self.isa, capacity, cols)?;
+        linear::fit(&mut self.scratch.lock(), &self.pool, self.isa, capacity, cols)?;
         Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
     }
 

@@ -3,14 +3,11 @@
 
 use super::lanes::Lanes;
 use crate::backend::DType;
+use bytemuck::Pod;
 use half::{bf16, f16};
 
 /// A number type of keys and values.
-///
-/// # Safety
-///
-/// Every bit pattern of `DTYPE.bytes()` bytes is a value.
-pub unsafe trait Number: Copy + Send + Sync + 'static {
+pub trait Number: Pod + Send + Sync {
     /// Its name.
     const DTYPE: DType;
 
@@ -26,8 +23,7 @@ pub unsafe trait Number: Copy + Send + Sync + 'static {
     unsafe fn load<L: Lanes>(lanes: L, from: *const Self) -> L::V;
 }
 
-// SAFETY: 32 bits, each pattern a number.
-unsafe impl Number for f32 {
+impl Number for f32 {
     const DTYPE: DType = DType::F32;
 
     #[inline(always)]
@@ -47,8 +43,7 @@ unsafe impl Number for f32 {
     }
 }
 
-// SAFETY: a transparent u16.
-unsafe impl Number for f16 {
+impl Number for f16 {
     const DTYPE: DType = DType::F16;
 
     #[inline(always)]
@@ -68,8 +63,7 @@ unsafe impl Number for f16 {
     }
 }
 
-// SAFETY: a transparent u16.
-unsafe impl Number for bf16 {
+impl Number for bf16 {
     const DTYPE: DType = DType::Bf16;
 
     /// Without the branches of `bf16::from_f32`, so that a loop over it becomes vector instructions.

@@ -1,6 +1,7 @@
 //! Zeroed memory that takes no room until it is touched.
 
 use crate::error::{Error, Result};
+use bytemuck::Pod;
 use memmap2::MmapMut;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -9,24 +10,10 @@ use std::ops::{Deref, DerefMut};
 pub struct Pages<T> {
     /// `None` for an empty array, which cannot be mapped.
     map: Option<MmapMut>,
-    len: usize,
     number: PhantomData<T>,
 }
 
-/// Types that any bytes are valid for.
-///
-/// # Safety
-///
-/// Every bit pattern is a value, and all zeros is 0.
-pub unsafe trait Plain: Copy {}
-// SAFETY: a number of fixed width has no invalid bits.
-unsafe impl Plain for f32 {}
-// SAFETY: as above.
-unsafe impl Plain for u16 {}
-// SAFETY: as above.
-unsafe impl Plain for u8 {}
-
-impl<T: Plain> Pages<T> {
+impl<T: Pod> Pages<T> {
     /// `len` zeros. `what` and `knob` go into the message when there is no memory.
     pub fn zeroed(len: usize, what: &'static str, knob: &'static str) -> Result<Pages<T>> {
         let refused = |bytes: usize| Error::OutOfMemory { what, bytes: bytes as u64, knob };
@@ -35,7 +22,7 @@ impl<T: Plain> Pages<T> {
             0 => None,
             _ => Some(MmapMut::map_anon(bytes).map_err(|_| refused(bytes))?),
         };
-        Ok(Pages { map, len, number: PhantomData })
+        Ok(Pages { map, number: PhantomData })
     }
 
     /// Asks the system for large pages, for memory that is read here and there: looking up an address of small ones can
@@ -51,27 +38,25 @@ impl<T: Plain> Pages<T> {
 
 impl<T> Default for Pages<T> {
     fn default() -> Pages<T> {
-        Pages { map: None, len: 0, number: PhantomData }
+        Pages { map: None, number: PhantomData }
     }
 }
 
-impl<T: Plain> Deref for Pages<T> {
+impl<T: Pod> Deref for Pages<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         match &self.map {
-            // SAFETY: the mapping has `len` numbers by `zeroed`, begins at a page, and any bytes are a valid `T`.
-            Some(map) => unsafe { std::slice::from_raw_parts(map.as_ptr().cast(), self.len) },
+            Some(map) => bytemuck::cast_slice(map),
             None => &[],
         }
     }
 }
 
-impl<T: Plain> DerefMut for Pages<T> {
+impl<T: Pod> DerefMut for Pages<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         match &mut self.map {
-            // SAFETY: as in `deref`, and `&mut self` makes the access unique.
-            Some(map) => unsafe { std::slice::from_raw_parts_mut(map.as_mut_ptr().cast(), self.len) },
+            Some(map) => bytemuck::cast_slice_mut(map),
             None => &mut [],
         }
     }

@@ -1,16 +1,18 @@
 //! See `ops/attention.rs` for the contract, `kernels/attention_decode.cu` and `kernels/attention_prefill.cu` for the work.
 
+use super::device::Device;
+use super::device_batch::DeviceBatch;
 use super::driver::{Address, Context, Memory};
-use super::kernels::{File, Kernel, Module, suffix};
+use super::kernels::{Kernel, fatbin, suffix};
+use super::kv_cache::CacheLayer;
 use super::params::params;
 use super::plan::Geometry;
-use super::{Cuda, DeviceBatch, KvCache, Tensor};
+use super::storage::Tensor;
 use crate::backend::{AttentionSpec, KvShape, Rounding};
 use crate::error::{Error, Result};
-use std::sync::Arc;
 
 params! {
-    AttentionDecodeParams {
+    AttentionDecodeParams in "attention_decode.cu" {
         out: Address,
         qkv: Address,
         cache: Address,
@@ -28,10 +30,8 @@ params! {
         stages: i32,
         scale_log2: f32,
     }
-}
 
-params! {
-    AttentionPrefillParams {
+    AttentionPrefillParams in "attention_prefill.cu" {
         out: Address,
         qkv: Address,
         cache: Address,
@@ -111,8 +111,14 @@ pub fn geometry(context: &Context, shape: &KvShape) -> Result<Geometry> {
     })
 }
 
+/// Attention over a cache of one shape.
+pub struct Kernels {
+    decode: Decode,
+    prefill: Prefill,
+}
+
 /// Attention of rows that bring one token.
-pub struct Decode {
+struct Decode {
     /// For groups of up to 8 and up to 16 query heads.
     kernels: [Kernel; 2],
     warps: usize,
@@ -126,15 +132,16 @@ pub struct Decode {
 
 impl Decode {
     /// Loads the kernels for such heads.
-    pub fn new(context: &Arc<Context>, shape: &KvShape) -> Result<Decode> {
+    fn new(device: &Device, shape: &KvShape) -> Result<Decode> {
         let (d, variant) = (shape.head_dim, variant(shape.head_dim)?);
-        let module = Module::load(context, File::AttentionDecode)?;
+        let module = device.module(fatbin!("attention_decode"))?;
         let dtype = suffix(shape.dtype);
         let kernels = [
             Kernel::new(&module, &format!("attention_decode_d{d}_g8_{dtype}"))?,
             Kernel::new(&module, &format!("attention_decode_d{d}_g16_{dtype}"))?,
         ];
-        let facts = context.facts();
+        let context = &device.context;
+        let facts = device.facts();
         // The driver keeps 1 KiB of each thread block's shared memory for itself.
         let shared_bytes = facts.block_shared_bytes.min(facts.shared_bytes / 2 - 1024 - 256);
         for kernel in &kernels {
@@ -154,7 +161,7 @@ impl Decode {
 }
 
 /// Attention of rows that bring several tokens, and of all rows where results must not depend on the batch.
-pub struct Prefill {
+struct Prefill {
     kernel: Kernel,
     shared_bytes: usize,
     /// For rows with one new token: one warp for the query heads of a KV head.
@@ -164,9 +171,9 @@ pub struct Prefill {
 
 impl Prefill {
     /// Loads the kernel for such heads.
-    pub fn new(context: &Arc<Context>, shape: &KvShape) -> Result<Prefill> {
+    fn new(device: &Device, shape: &KvShape) -> Result<Prefill> {
         let variant = variant(shape.head_dim)?;
-        let module = Module::load(context, File::AttentionPrefill)?;
+        let module = device.module(fatbin!("attention_prefill"))?;
         let load = |kind: &str, queries: usize| {
             let name = format!("attention_{kind}_d{}_{}", shape.head_dim, suffix(shape.dtype));
             let kernel = Kernel::new(&module, &name)?;
@@ -180,77 +187,84 @@ impl Prefill {
     }
 }
 
-pub fn run(
-    cuda: &Cuda,
-    spec: &AttentionSpec,
-    out: &mut Tensor,
-    qkv: &Tensor,
-    cache: &KvCache,
-    layer: usize,
-    device_batch: &DeviceBatch,
-) -> Result<()> {
-    let shape = cache.shape();
-    let group = spec.heads / shape.kv_heads;
-    assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
-    let (at, tiles, decode_at) =
-        (device_batch.addresses(), device_batch.prefill_tiles(), device_batch.decode_plan(spec.window));
-    let has_decode_rows = decode_at.plan.rows.len() > 1;
-    let scale_log2 = spec.scale * std::f32::consts::LOG2_E;
-    let block_size_log2 = shape.block_size.ilog2() as i32;
+impl Kernels {
+    /// Loads the kernels for such heads.
+    pub fn new(device: &Device, shape: &KvShape) -> Result<Kernels> {
+        Ok(Kernels { decode: Decode::new(device, shape)?, prefill: Prefill::new(device, shape)? })
+    }
 
-    let is_invariant = cuda.rounding == Rounding::BatchInvariant;
-    if has_decode_rows && !is_invariant {
-        let decode = &cache.decode;
-        let merge = decode.warps * group * (shape.head_dim + 2) * 4;
-        let stage = decode.warps * 2 * 16 * tile_stride(shape.head_dim) * 2;
-        let stages = ((decode.shared_bytes - merge.min(decode.shared_bytes)) / stage).clamp(2, 6);
-        let params = AttentionDecodeParams {
-            out: out.storage.address(),
-            qkv: qkv.storage.address(),
-            cache: cache.layer(layer),
-            partials: decode.partials.address(),
-            partial_sums: decode.partial_sums.address(),
-            arrived: decode.arrived.address(),
-            rows: decode_at.rows,
-            ctas: decode_at.ctas,
-            counts: decode_at.counts,
-            block_tables: at.block_tables,
-            qkv_stride: qkv.storage.stride() as i32,
-            kv_heads: shape.kv_heads as i32,
-            group: group as i32,
-            block_size_log2,
-            stages: stages as i32,
-            scale_log2,
-        };
-        let kernel = &decode.kernels[usize::from(group > 8)];
-        // All CTAs are launched, so that a graph stays right when a later plan uses more of them.
-        let blocks = [ctas(&cuda.context), 1, 1];
-        kernel.launch(cuda.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;
-    }
-    if !tiles.is_empty() || is_invariant {
-        let prefill = &cache.prefill;
-        let params = AttentionPrefillParams {
-            out: out.storage.address(),
-            qkv: qkv.storage.address(),
-            cache: cache.layer(layer),
-            tiles: at.prefill_tiles,
-            rows: decode_at.rows,
-            counts: decode_at.counts,
-            block_tables: at.block_tables,
-            qkv_stride: qkv.storage.stride() as i32,
-            kv_heads: shape.kv_heads as i32,
-            group: group as i32,
-            block_size_log2,
-            window: spec.window.map_or(i32::MAX, |window| window.try_into().unwrap_or(i32::MAX)),
-            scale_log2,
-        };
-        if is_invariant && has_decode_rows {
-            // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
-            let blocks = [shape.kv_heads, device_batch.batch().rows(), 1];
-            prefill.invariant.launch(cuda.chaining, blocks, 32, prefill.invariant_shared_bytes, &params)?;
+    pub fn run(
+        &self,
+        device: &Device,
+        spec: &AttentionSpec,
+        out: &mut Tensor,
+        qkv: &Tensor,
+        cache: CacheLayer,
+        device_batch: &DeviceBatch,
+    ) -> Result<()> {
+        let shape = cache.shape;
+        let group = spec.heads / shape.kv_heads;
+        assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
+        let (at, tiles, decode_at) =
+            (device_batch.addresses(), device_batch.prefill_tiles(), device_batch.decode_plan(spec.window));
+        let has_decode_rows = decode_at.plan.rows.len() > 1;
+        let scale_log2 = spec.scale * std::f32::consts::LOG2_E;
+        let block_size_log2 = shape.block_size.ilog2() as i32;
+
+        let is_invariant = device.rounding == Rounding::BatchInvariant;
+        if has_decode_rows && !is_invariant {
+            let decode = &self.decode;
+            let merge = decode.warps * group * (shape.head_dim + 2) * 4;
+            let stage = decode.warps * 2 * 16 * tile_stride(shape.head_dim) * 2;
+            let stages = ((decode.shared_bytes - merge.min(decode.shared_bytes)) / stage).clamp(2, 6);
+            let params = AttentionDecodeParams {
+                out: out.storage.address(),
+                qkv: qkv.storage.address(),
+                cache: cache.address,
+                partials: decode.partials.address(),
+                partial_sums: decode.partial_sums.address(),
+                arrived: decode.arrived.address(),
+                rows: decode_at.rows,
+                ctas: decode_at.ctas,
+                counts: decode_at.counts,
+                block_tables: at.block_tables,
+                qkv_stride: qkv.storage.stride() as i32,
+                kv_heads: shape.kv_heads as i32,
+                group: group as i32,
+                block_size_log2,
+                stages: stages as i32,
+                scale_log2,
+            };
+            let kernel = &decode.kernels[usize::from(group > 8)];
+            // All CTAs are launched, so that a graph stays right when a later plan uses more of them.
+            let blocks = [ctas(&device.context), 1, 1];
+            kernel.launch(device.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;
         }
-        let blocks = [spec.heads, tiles.len(), 1];
-        prefill.kernel.launch(cuda.chaining, blocks, 128, prefill.shared_bytes, &params)?;
+        if !tiles.is_empty() || is_invariant {
+            let prefill = &self.prefill;
+            let params = AttentionPrefillParams {
+                out: out.storage.address(),
+                qkv: qkv.storage.address(),
+                cache: cache.address,
+                tiles: at.prefill_tiles,
+                rows: decode_at.rows,
+                counts: decode_at.counts,
+                block_tables: at.block_tables,
+                qkv_stride: qkv.storage.stride() as i32,
+                kv_heads: shape.kv_heads as i32,
+                group: group as i32,
+                block_size_log2,
+                window: spec.window.map_or(i32::MAX, |window| window.try_into().unwrap_or(i32::MAX)),
+                scale_log2,
+            };
+            if is_invariant && has_decode_rows {
+                // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
+                let blocks = [shape.kv_heads, device_batch.batch().rows(), 1];
+                prefill.invariant.launch(device.chaining, blocks, 32, prefill.invariant_shared_bytes, &params)?;
+            }
+            let blocks = [spec.heads, tiles.len(), 1];
+            prefill.kernel.launch(device.chaining, blocks, 128, prefill.shared_bytes, &params)?;
+        }
+        Ok(())
     }
-    Ok(())
 }

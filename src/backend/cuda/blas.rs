@@ -5,7 +5,7 @@
 //! each shape and the fastest is kept. Shapes that come later take the library's first suggestion.
 
 use super::driver::{Context, Event, EventKind, Memory};
-use super::linear::LinearParams;
+use super::product::LinearParams;
 use crate::backend::DType;
 use crate::error::{Error, Result};
 use crate::log::{Level, log};

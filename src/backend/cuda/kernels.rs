@@ -11,55 +11,17 @@ use std::sync::Arc;
 
 /// Bytes at an address that the driver can read words from.
 #[repr(C, align(16))]
-struct Aligned<B: ?Sized>(B);
+pub struct Aligned<B: ?Sized>(pub B);
 
+/// The compiled form of `kernels/<file>.cu` for all architectures, by which an op names its kernels.
 macro_rules! fatbin {
     ($file:literal) => {{
+        use $crate::backend::cuda::kernels::Aligned;
         static FATBIN: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".fatbin")));
         &FATBIN.0
     }};
 }
-
-/// A kernel file as built for all architectures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // named as the files are
-pub enum File {
-    AddRmsNorm,
-    ProcessLogits,
-    AttentionDecode,
-    AttentionPrefill,
-    CopyBlocks,
-    Embedding,
-    Gather,
-    LinearStream,
-    LinearTiled,
-    Logprobs,
-    RmsNorm,
-    RopeAndCache,
-    Sample,
-    SiluMul,
-}
-
-impl File {
-    fn fatbin(self) -> &'static [u8] {
-        match self {
-            File::AddRmsNorm => fatbin!("add_rms_norm"),
-            File::ProcessLogits => fatbin!("process_logits"),
-            File::AttentionDecode => fatbin!("attention_decode"),
-            File::AttentionPrefill => fatbin!("attention_prefill"),
-            File::CopyBlocks => fatbin!("copy_blocks"),
-            File::Embedding => fatbin!("embedding"),
-            File::Gather => fatbin!("gather"),
-            File::LinearStream => fatbin!("linear_stream"),
-            File::LinearTiled => fatbin!("linear_tiled"),
-            File::Logprobs => fatbin!("logprobs"),
-            File::RmsNorm => fatbin!("rms_norm"),
-            File::RopeAndCache => fatbin!("rope_and_cache"),
-            File::Sample => fatbin!("sample"),
-            File::SiluMul => fatbin!("silu_mul"),
-        }
-    }
-}
+pub(crate) use fatbin;
 
 /// A kernel file on the device.
 pub struct Module {
@@ -73,12 +35,12 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Loads the code for this device's architecture.
-    pub fn load(context: &Arc<Context>, file: File) -> Result<Arc<Module>> {
+    /// Loads the code for this device's architecture from a [`fatbin!`].
+    pub fn load(context: &Arc<Context>, fatbin: &'static [u8]) -> Result<Arc<Module>> {
         context.make_current()?;
         let mut module = ptr::null_mut();
         // SAFETY: the image is a whole fatbin, aligned by `Aligned`, and the out-pointer is a live local.
-        match unsafe { sys::cuModuleLoadData(&mut module, file.fatbin().as_ptr().cast()) } {
+        match unsafe { sys::cuModuleLoadData(&mut module, fatbin.as_ptr().cast()) } {
             sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
             | sys::CUresult::CUDA_ERROR_INVALID_PTX
             | sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
@@ -136,11 +98,6 @@ impl Kernel {
         // SAFETY: the function lives as long as its module.
         check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(function, attribute, 100) })?;
         Ok(Kernel { module: module.clone(), function })
-    }
-
-    /// The kernel `nvllm_k_<name>_<dtype>`, alone of its file.
-    pub fn load(context: &Arc<Context>, file: File, name: &str, dtype: DType) -> Result<Kernel> {
-        Kernel::new(&Module::load(context, file)?, &format!("{name}_{}", suffix(dtype)))
     }
 
     /// Allows launches with up to `bytes` of dynamic shared memory.

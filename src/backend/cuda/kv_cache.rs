@@ -1,6 +1,5 @@
-//! Keys and values of all layers on the device, and what attention needs besides.
+//! Keys and values of all layers on the device.
 
-use super::attention::{Decode, Prefill};
 use super::driver::{Address, Context, Memory, Pinned};
 use crate::backend::{DType, KvShape};
 use crate::batch::BlockId;
@@ -8,12 +7,18 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 
 /// Per layer `[block][kv_head][K|V][block_size][head_dim]`, layers one after another.
-pub struct KvCache {
+pub struct KvBlocks {
     shape: KvShape,
     memory: Memory,
     layer_bytes: usize,
-    pub(super) decode: Decode,
-    pub(super) prefill: Prefill,
+}
+
+/// Keys and values of one layer. `[block][kv_head][K|V][block_size][head_dim]`
+#[derive(Clone, Copy)]
+pub struct CacheLayer {
+    pub address: Address,
+    /// That of the whole cache.
+    pub shape: KvShape,
 }
 
 /// Maximum number of bytes of pinned memory that blocks pass through, unless a single part is larger.
@@ -25,7 +30,7 @@ fn staging_bytes(part: usize, bytes: usize) -> usize {
     bytes.min((STAGING_BYTES / part).max(1) * part)
 }
 
-impl KvCache {
+impl KvBlocks {
     /// Whether the kernels know such a cache.
     pub fn check(shape: &KvShape, dtype: DType) -> Result<()> {
         if shape.dtype != dtype {
@@ -43,13 +48,12 @@ impl KvCache {
         Ok(())
     }
 
-    /// Room for `blocks` blocks in every layer, and the attention kernels for such heads.
-    pub fn new(context: &Arc<Context>, shape: &KvShape, blocks: usize, dtype: DType) -> Result<KvCache> {
-        KvCache::check(shape, dtype)?;
+    /// Room for `blocks` blocks in every layer.
+    pub fn new(context: &Arc<Context>, shape: &KvShape, blocks: usize, dtype: DType) -> Result<KvBlocks> {
+        KvBlocks::check(shape, dtype)?;
         let layer_bytes = shape.block_bytes() / shape.layers * blocks;
         let memory = Memory::new(context, layer_bytes * shape.layers, "the KV cache", "kv_cache_bytes")?;
-        let (decode, prefill) = (Decode::new(context, shape)?, Prefill::new(context, shape)?);
-        Ok(KvCache { shape: *shape, memory, layer_bytes, decode, prefill })
+        Ok(KvBlocks { shape: *shape, memory, layer_bytes })
     }
 
     /// The shape this cache was made with.
@@ -118,10 +122,10 @@ impl KvCache {
         })
     }
 
-    /// Where a layer begins.
-    pub(super) fn layer(&self, layer: usize) -> Address {
+    /// One layer.
+    pub(super) fn layer(&self, layer: usize) -> CacheLayer {
         assert!(layer < self.shape.layers);
-        self.memory.address() + (layer * self.layer_bytes) as u64
+        CacheLayer { address: self.memory.address() + (layer * self.layer_bytes) as u64, shape: self.shape }
     }
 
     /// Bytes of a layer.

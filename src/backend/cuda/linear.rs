@@ -1,27 +1,14 @@
 //! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu` and `blas.rs` for the work.
 
-use super::driver::{Address, Context};
-use super::kernels::{File, Kernel, Module, suffix};
-use super::params::params;
-use super::{Cuda, Matrix, Tensor, Vector, blas};
-use crate::backend::{DType, Rounding};
+use super::blas::{Blas, Outcome, Product};
+use super::device::Device;
+use super::kernels::{Kernel, fatbin, suffix};
+use super::matrix::{Matrix, Vector};
+use super::product::LinearParams;
+use super::storage::Tensor;
+use crate::backend::Rounding;
 use crate::error::Result;
 use std::ops::Range;
-use std::sync::Arc;
-
-params! {
-    LinearParams {
-        out: Address,
-        x: Address,
-        weight: Address,
-        bias: Address,
-        m: i32,
-        n: i32,
-        k: i32,
-        out_stride: i32,
-        x_stride: i32,
-    }
-}
 
 /// Which code computes a linear layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +83,12 @@ impl Variant {
     }
 }
 
-/// Our own kernels.
+/// Our own kernels, and the library.
 pub struct Kernels {
+    /// `None` where it is not installed.
+    pub blas: Option<Blas>,
+    /// Which of them computes.
+    pub route: Route,
     stream: Vec<(Variant, Kernel)>,
     /// Shared memory that keeps a multiprocessor for one thread block. A streamed layer has as many of these as there are
     /// multiprocessors; where they overlap with the kernel before, two on one would leave another without. One H200, decode step
@@ -139,31 +130,32 @@ fn tiling(m: usize, n: usize, processors: usize) -> usize {
 }
 
 impl Kernels {
-    /// Loads them for one number type.
-    pub fn new(context: &Arc<Context>, dtype: DType) -> Result<Kernels> {
-        let module = Module::load(context, File::LinearStream)?;
-        let most = context.facts().block_shared_bytes;
-        let alone_bytes = (context.facts().shared_bytes / 2).min(most);
+    /// Loads them, and opens the library.
+    pub fn new(device: &Device) -> Result<Kernels> {
+        let module = device.module(fatbin!("linear_stream"))?;
+        let most = device.facts().block_shared_bytes;
+        let alone_bytes = (device.facts().shared_bytes / 2).min(most);
         let mut stream = Vec::new();
         for mut variant in VARIANTS {
             // Where a thread block has less shared memory, fewer warps share out k.
             variant.warps_max = variant.warps_max.min(most / variant.shared_bytes(variant.tokens, 1));
-            let name = format!("linear_stream_m{}_c{}_{}", variant.tokens, variant.columns, suffix(dtype));
+            let name = format!("linear_stream_m{}_c{}_{}", variant.tokens, variant.columns, suffix(device.dtype));
             let kernel = Kernel::new(&module, &name)?;
             if variant.warps_max > 0 {
                 kernel.allow_shared(variant.shared_bytes(variant.tokens, variant.warps_max).max(alone_bytes))?;
                 stream.push((variant, kernel));
             }
         }
-        let module = Module::load(context, File::LinearTiled)?;
+        let module = device.module(fatbin!("linear_tiled"))?;
         let mut tiled = Vec::new();
         for tiling in TILINGS {
-            let name = format!("linear_tiled_t{}_c{}_{}", tiling.tokens, tiling.columns, suffix(dtype));
+            let name = format!("linear_tiled_t{}_c{}_{}", tiling.tokens, tiling.columns, suffix(device.dtype));
             let kernel = Kernel::new(&module, &name)?;
             kernel.allow_shared(tiling.shared_bytes())?;
             tiled.push(kernel);
         }
-        Ok(Kernels { stream, alone_bytes, tiled })
+        let blas = Blas::open(&device.context, device.dtype)?;
+        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled })
     }
 
     /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
@@ -173,56 +165,56 @@ impl Kernels {
         let fitting = self.stream.iter().filter(|(v, _)| v.tokens == tokens);
         fitting.min_by_key(|(v, _)| v.rows_of_busiest(n, processors))
     }
-}
 
-pub fn run(
-    cuda: &mut Cuda,
-    out: &mut Tensor,
-    x: &Tensor,
-    weight: &Matrix,
-    bias: Option<&Vector>,
-    columns: Range<usize>,
-) -> Result<()> {
-    let (m, n, k) = (x.rows(), columns.len(), x.cols());
-    if m == 0 || n == 0 {
-        return Ok(());
-    }
-    let bytes = cuda.dtype.bytes();
-    let params = LinearParams {
-        out: out.storage.address() + (columns.start * bytes) as u64,
-        x: x.storage.address(),
-        weight: weight.memory.address() + (columns.start * k * bytes) as u64,
-        bias: bias.map_or(0, |b| b.wide.address() + (columns.start * 4) as u64),
-        m: m as i32,
-        n: n as i32,
-        k: k as i32,
-        out_stride: out.storage.stride() as i32,
-        x_stride: x.storage.stride() as i32,
-    };
-    let kernels = &cuda.kernels.linear;
-    let route = if cuda.rounding == Rounding::BatchInvariant { Route::Tiled } else { cuda.route };
-    let is_streamed = match route {
-        Route::Auto => prefers_stream(m, n * k * bytes) || cuda.blas.is_none(),
-        Route::Stream => true,
-        Route::Tiled | Route::Blas => false,
-    };
-    let processors = cuda.context.facts().processors;
-    if is_streamed && let Some((variant, kernel)) = kernels.stream(m, n, processors) {
-        let warps = k.div_ceil(DEPTH).clamp(1, variant.warps_max);
-        let blocks = n.div_ceil(variant.columns).min(processors);
-        let shared_bytes = variant.shared_bytes(m, warps).max(kernels.alone_bytes);
-        return kernel.launch(cuda.chaining, [blocks, 1, 1], 32 * warps, shared_bytes, &params);
-    }
-    if matches!(route, Route::Auto | Route::Blas)
-        && let Some(blas) = &mut cuda.blas
-    {
-        let low = bias.map(|b| b.narrow.as_ref().map_or(0, |b| b.address() + (columns.start * bytes) as u64));
-        if blas.matmul(&blas::Product { params, bias: low })? == blas::Outcome::Launched {
+    pub fn run(
+        &mut self,
+        device: &Device,
+        out: &mut Tensor,
+        x: &Tensor,
+        weight: &Matrix,
+        bias: Option<&Vector>,
+        columns: Range<usize>,
+    ) -> Result<()> {
+        let (m, n, k) = (x.rows(), columns.len(), x.cols());
+        if m == 0 || n == 0 {
             return Ok(());
         }
+        let bytes = device.dtype.bytes();
+        let params = LinearParams {
+            out: out.storage.address() + (columns.start * bytes) as u64,
+            x: x.storage.address(),
+            weight: weight.memory.address() + (columns.start * k * bytes) as u64,
+            bias: bias.map_or(0, |b| b.wide.address() + (columns.start * 4) as u64),
+            m: m as i32,
+            n: n as i32,
+            k: k as i32,
+            out_stride: out.storage.stride() as i32,
+            x_stride: x.storage.stride() as i32,
+        };
+        let route = if device.rounding == Rounding::BatchInvariant { Route::Tiled } else { self.route };
+        let is_streamed = match route {
+            Route::Auto => prefers_stream(m, n * k * bytes) || self.blas.is_none(),
+            Route::Stream => true,
+            Route::Tiled | Route::Blas => false,
+        };
+        let processors = device.facts().processors;
+        if is_streamed && let Some((variant, kernel)) = self.stream(m, n, processors) {
+            let warps = k.div_ceil(DEPTH).clamp(1, variant.warps_max);
+            let blocks = n.div_ceil(variant.columns).min(processors);
+            let shared_bytes = variant.shared_bytes(m, warps).max(self.alone_bytes);
+            return kernel.launch(device.chaining, [blocks, 1, 1], 32 * warps, shared_bytes, &params);
+        }
+        if matches!(route, Route::Auto | Route::Blas)
+            && let Some(blas) = &mut self.blas
+        {
+            let low = bias.map(|b| b.narrow.as_ref().map_or(0, |b| b.address() + (columns.start * bytes) as u64));
+            if blas.matmul(&Product { params, bias: low })? == Outcome::Launched {
+                return Ok(());
+            }
+        }
+        let index = tiling(m, n, processors);
+        let (tiling, kernel) = (&TILINGS[index], &self.tiled[index]);
+        let blocks = [m.div_ceil(tiling.tokens), n.div_ceil(tiling.columns), 1];
+        kernel.launch(device.chaining, blocks, tiling.threads, tiling.shared_bytes(), &params)
     }
-    let index = tiling(m, n, processors);
-    let (tiling, kernel) = (&TILINGS[index], &kernels.tiled[index]);
-    let blocks = [m.div_ceil(tiling.tokens), n.div_ceil(tiling.columns), 1];
-    kernel.launch(cuda.chaining, blocks, tiling.threads, tiling.shared_bytes(), &params)
 }

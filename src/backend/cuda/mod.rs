@@ -4,7 +4,8 @@
 //! [`Backend::poll`] only. Launches take sizes from the host and addresses that are fixed when the engine opens; what changes
 //! from pass to pass is read from [`DeviceBatch`], so that a pass of fixed sizes can be captured as a [`Graph`].
 //!
-//! This file is the backend: each op is one call of the op's file. [`Cuda`] itself is in device.rs, which the op files import.
+//! This file is the backend: it owns the kernels of all ops, and each op is one call of the op's file. No op file imports it: they import
+//! device.rs, which knows no op. A launch that fails is remembered here, and reported by the next call that can answer with an error.
 #![allow(unsafe_code)]
 
 mod add_rms_norm;
@@ -27,6 +28,7 @@ mod matrix;
 mod params;
 mod plan;
 mod process_logits;
+mod product;
 mod rms_norm;
 mod rope_and_cache;
 mod sample;
@@ -34,22 +36,238 @@ mod sampling_extras;
 mod silu_mul;
 mod storage;
 
-pub use device::Cuda;
 pub use device_batch::DeviceBatch;
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
-pub use kv_cache::KvCache;
 pub use linear::Route;
 pub use matrix::{Matrix, Vector};
 pub use storage::{Storage, Tensor};
 
-use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, QkNormRope};
+use super::{
+    AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, QkNormRope, Rounding,
+};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
+use cudarc::driver::sys;
+use device::Device;
+use device_batch::Padding;
+use driver::Context;
+use kv_cache::KvBlocks;
+use parking_lot::Mutex;
+use plan::Geometry;
+use std::cell::Cell;
 use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// A GPU as a backend.
+pub struct Cuda {
+    // Fields are dropped in this order: the context last, after all that needs it.
+    kernels: Kernels,
+    staging: Mutex<Option<matrix::Staging>>,
+    /// The distinct sliding windows of the layers, each of which has a plan of its own.
+    windows: Vec<Option<usize>>,
+    /// The first launch that failed: call and code.
+    failure: Option<(&'static str, i32)>,
+    device: Device,
+}
+
+/// Kernels that serve every model of one number type.
+struct Kernels {
+    copy_blocks: copy_blocks::Kernels,
+    embedding: embedding::Kernels,
+    rms_norm: rms_norm::Kernels,
+    add_rms_norm: add_rms_norm::Kernels,
+    linear: linear::Kernels,
+    rope_and_cache: rope_and_cache::Kernels,
+    silu_mul: silu_mul::Kernels,
+    gather: gather::Kernels,
+    process_logits: process_logits::Kernels,
+    sample: sample::Kernels,
+    logprobs: logprobs::Kernels,
+}
+
+impl Kernels {
+    fn new(device: &Device) -> Result<Kernels> {
+        Ok(Kernels {
+            copy_blocks: copy_blocks::Kernels::new(device)?,
+            embedding: embedding::Kernels::new(device)?,
+            rms_norm: rms_norm::Kernels::new(device)?,
+            add_rms_norm: add_rms_norm::Kernels::new(device)?,
+            linear: linear::Kernels::new(device)?,
+            rope_and_cache: rope_and_cache::Kernels::new(device)?,
+            silu_mul: silu_mul::Kernels::new(device)?,
+            gather: gather::Kernels::new(device)?,
+            process_logits: process_logits::Kernels::new(device)?,
+            sample: sample::Kernels::new(device)?,
+            logprobs: logprobs::Kernels::new(device)?,
+        })
+    }
+}
+
+/// Keys and values of all layers, and the attention kernels for such heads.
+pub struct KvCache {
+    blocks: KvBlocks,
+    attention: attention::Kernels,
+}
+
+impl KvCache {
+    /// The whole cache, for tests.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        self.blocks.bytes()
+    }
+
+    /// Fills the whole cache, for tests.
+    pub fn fill(&mut self, bytes: &[u8]) -> Result<()> {
+        self.blocks.fill(bytes)
+    }
+}
+
+impl Cuda {
+    /// Opens device `ordinal` for weights, activations and caches in `dtype`.
+    pub fn open(ordinal: usize, dtype: DType) -> Result<Cuda> {
+        if dtype == DType::F32 {
+            return Err(Error::Unsupported { what: "F32 on CUDA: choose BF16 or F16, or device CPU".to_owned() });
+        }
+        let context = Context::open(ordinal)?;
+        let device = Device {
+            chaining: if context.facts().capability >= 90 { Chaining::DependentLaunch } else { Chaining::Strict },
+            dtype,
+            rounding: Rounding::Fastest,
+            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1 }),
+            context,
+        };
+        let kernels = Kernels::new(&device)?;
+        Ok(Cuda { kernels, staging: Mutex::new(None), windows: vec![None], failure: None, device })
+    }
+
+    /// Opens device `ordinal` for a model with a KV cache of this shape, and `heads` query heads over it. Weights and activations
+    /// are in the type of the cache.
+    ///
+    /// # Errors
+    ///
+    /// Also for shapes that the kernels do not know.
+    pub fn open_for(ordinal: usize, shape: &KvShape, heads: usize, rounding: Rounding) -> Result<Cuda> {
+        let mut cuda = Cuda::open(ordinal, shape.dtype)?;
+        KvBlocks::check(shape, cuda.device.dtype)?;
+        attention::check(shape, heads)?;
+        cuda.set_rounding(rounding);
+        Ok(cuda)
+    }
+
+    /// Names the sliding windows of all layers, `None` for layers without one; before the first call there are none. A batch serves
+    /// the windows that were named when its memory was made.
+    pub fn set_windows(&mut self, windows: impl IntoIterator<Item = Option<usize>>) {
+        self.windows.clear();
+        for window in windows {
+            if !self.windows.contains(&window) {
+                self.windows.push(window);
+            }
+        }
+    }
+
+    /// Chooses how kernels follow each other.
+    pub fn set_chaining(&mut self, chaining: Chaining) {
+        self.device.chaining = chaining;
+    }
+
+    /// Chooses which code computes linear layers.
+    pub fn set_route(&mut self, route: Route) {
+        self.kernels.linear.route = route;
+    }
+
+    /// Ends the timing of matrix products: later sizes take the library's first suggestion, so that no pass waits for a choice.
+    pub fn settle(&mut self) {
+        if let Some(blas) = &mut self.kernels.linear.blas {
+            blas.settle();
+        }
+    }
+
+    /// Chooses what the results of a row may depend on.
+    ///
+    /// `BatchInvariant` takes one chain of sums for each result, in an order that knows neither the batch nor how a prompt was
+    /// cut: linear layers by `linear_tiled.cu` whatever the route, attention by `attention_prefill.cu`, norms as for a single row.
+    pub fn set_rounding(&mut self, rounding: Rounding) {
+        self.device.rounding = rounding;
+    }
+
+    /// Whether cuBLASLt was found.
+    pub fn has_blas(&self) -> bool {
+        self.kernels.linear.blas.is_some()
+    }
+
+    /// Free and total bytes of the device.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        self.device.context.memory()
+    }
+
+    /// Waits for everything that was launched.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.context.synchronize()?;
+        self.failed()
+    }
+
+    /// An event on this device's stream.
+    pub fn event(&self, kind: EventKind) -> Result<Event> {
+        Event::new(&self.device.context, kind)
+    }
+
+    /// Records the ops that `launches` calls instead of running them.
+    ///
+    /// Their tensors, batch, weights and cache must outlive the graph. Linear layers should have run once before with the same
+    /// sizes, so that their algorithms were timed.
+    pub fn capture(&mut self, launches: impl FnOnce(&mut Cuda)) -> Result<Graph> {
+        let context = self.device.context.clone();
+        Graph::capture(&context, || {
+            launches(self);
+            self.failed()
+        })
+    }
+
+    /// Memory for a batch of at most `limits`.
+    pub fn device_batch(&self, limits: &BatchLimits) -> Result<DeviceBatch> {
+        DeviceBatch::new(&self.device.context, limits, &self.windows, attention::ctas(&self.device.context))
+    }
+
+    fn stage(&mut self, device_batch: &mut DeviceBatch, batch: &Batch, padding: Padding) -> Result<()> {
+        self.failed()?;
+        self.device.context.make_current()?;
+        device_batch.stage(batch, padding, &self.device.geometry.get())
+    }
+
+    /// The rows in use of a tensor, once they are computed. `[rows, cols]`
+    pub fn read(&self, tensor: &Tensor) -> Result<Vec<f32>> {
+        self.failed()?;
+        tensor.storage.read(tensor.rows(), tensor.cols(), self.device.dtype)
+    }
+
+    /// Sets the rows in use of a tensor. `[rows, cols]`
+    ///
+    /// # Panics
+    ///
+    /// If `values` has another length.
+    pub fn write(&self, tensor: &mut Tensor, values: &[f32]) -> Result<()> {
+        assert_eq!(values.len(), tensor.rows() * tensor.cols());
+        tensor.storage.write(tensor.cols(), self.device.dtype, values)
+    }
+
+    fn failed(&self) -> Result<()> {
+        self.failure.map_or(Ok(()), |(call, code)| Err(Error::Device { call, code }))
+    }
+
+    fn remember(&mut self, result: Result<()>) {
+        if let Err(error) = result
+            && self.failure.is_none()
+        {
+            self.failure = Some(match error {
+                Error::Device { call, code } => (call, code),
+                // Of the ops, only the first that brings hidden states allocates. A pass that lacks an op is lost either way.
+                _ => ("cuMemHostAlloc", sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32),
+            });
+        }
+    }
+}
 
 impl Backend for Cuda {
     type Storage = Storage;
@@ -91,37 +309,38 @@ impl Backend for Cuda {
     }
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
-        Ok(Tensor::new(Storage::new(&self.context, capacity, cols, self.dtype)?, capacity, cols))
+        Ok(Tensor::new(Storage::new(&self.device.context, capacity, cols, self.device.dtype)?, capacity, cols))
     }
 
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
         let mut staging = self.staging.lock();
         if staging.is_none() {
-            *staging = Some(matrix::Staging::new(&self.context)?);
+            *staging = Some(matrix::Staging::new(&self.device.context)?);
         }
         let staging = staging.as_mut().expect("made above");
-        self.context.make_current()?;
-        Matrix::new(&self.context, staging, parts, self.dtype)
+        self.device.context.make_current()?;
+        Matrix::new(&self.device.context, staging, parts, self.device.dtype)
     }
 
     fn vector(&self, parts: &[HostVector]) -> Result<Vector> {
-        Vector::new(&self.context, parts, self.dtype)
+        Vector::new(&self.device.context, parts, self.device.dtype)
     }
 
     fn table(&self, values: &[f32]) -> Result<Vector> {
-        Vector::table(&self.context, values)
+        Vector::table(&self.device.context, values)
     }
 
     fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
         // The weights are there: their way of loading is not needed any more.
         *self.staging.lock() = None;
-        self.geometry.set(attention::geometry(&self.context, shape)?);
-        KvCache::new(&self.context, shape, blocks, self.dtype)
+        self.device.geometry.set(attention::geometry(&self.device.context, shape)?);
+        let blocks = KvBlocks::new(&self.device.context, shape, blocks, self.device.dtype)?;
+        Ok(KvCache { blocks, attention: attention::Kernels::new(&self.device, shape)? })
     }
 
     fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
         let first = self.device_batch(limits)?;
-        let second = first.twin(&self.context)?;
+        let second = first.twin(&self.device.context)?;
         Ok(vec![first, second])
     }
 
@@ -134,7 +353,7 @@ impl Backend for Cuda {
     }
 
     fn kv_shape(cache: &KvCache) -> KvShape {
-        cache.shape()
+        cache.blocks.shape()
     }
 
     fn batch(device_batch: &DeviceBatch) -> &Batch {
@@ -142,12 +361,12 @@ impl Backend for Cuda {
     }
 
     fn upload(&mut self, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
-        self.stage(device_batch, batch, device_batch::Padding::None)
+        self.stage(device_batch, batch, Padding::None)
     }
 
     fn finish(&mut self, device_batch: &mut DeviceBatch) -> Result<()> {
         self.failed()?;
-        self.context.make_current()?;
+        self.device.context.make_current()?;
         device_batch.finish()
     }
 
@@ -160,7 +379,7 @@ impl Backend for Cuda {
                 thread::yield_now();
             }
         }
-        self.context.make_current()?;
+        self.device.context.make_current()?;
         device_batch.arrive()?;
         Ok(true)
     }
@@ -180,7 +399,7 @@ impl Backend for Cuda {
         rows: usize,
         launches: &mut dyn FnMut(&mut Cuda, &mut DeviceBatch),
     ) -> Result<Option<PassGraph>> {
-        self.stage(device_batch, batch, device_batch::Padding::To { rows })?;
+        self.stage(device_batch, batch, Padding::To { rows })?;
         // Matrix products of new sizes are timed, which cannot be recorded.
         launches(self, device_batch);
         self.synchronize()?;
@@ -189,7 +408,7 @@ impl Backend for Cuda {
     }
 
     fn upload_padded(&mut self, graph: &PassGraph, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
-        self.stage(device_batch, batch, device_batch::Padding::To { rows: graph.rows })
+        self.stage(device_batch, batch, Padding::To { rows: graph.rows })
     }
 
     fn launch_graph(&mut self, graph: &PassGraph) -> Result<()> {
@@ -198,36 +417,36 @@ impl Backend for Cuda {
 
     fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
         self.failed()?;
-        cache.read_blocks(&self.context, blocks, to)
+        cache.blocks.read_blocks(&self.device.context, blocks, to)
     }
 
     fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         self.failed()?;
-        cache.write_blocks(&self.context, blocks, from)
+        cache.blocks.write_blocks(&self.device.context, blocks, from)
     }
 
     fn copy_blocks(&mut self, cache: &mut KvCache, device_batch: &DeviceBatch) {
-        let result = copy_blocks::run(self, cache, device_batch);
+        let result = self.kernels.copy_blocks.run(&self.device, &mut cache.blocks, device_batch);
         self.remember(result);
     }
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
-        let result = embedding::run(self, out, table, device_batch);
+        let result = self.kernels.embedding.run(&self.device, out, table, device_batch);
         self.remember(result);
     }
 
     fn rms_norm(&mut self, out: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) {
-        let result = rms_norm::run(self, out, x, weight, eps);
+        let result = self.kernels.rms_norm.run(&self.device, out, x, weight, eps);
         self.remember(result);
     }
 
     fn add_rms_norm(&mut self, out: &mut Tensor, residual: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) {
-        let result = add_rms_norm::run(self, out, residual, x, weight, eps);
+        let result = self.kernels.add_rms_norm.run(&self.device, out, residual, x, weight, eps);
         self.remember(result);
     }
 
     fn linear(&mut self, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: Option<&Vector>, columns: Range<usize>) {
-        let result = linear::run(self, out, x, weight, bias, columns);
+        let result = self.kernels.linear.run(&self.device, out, x, weight, bias, columns);
         self.remember(result);
     }
 
@@ -240,7 +459,14 @@ impl Backend for Cuda {
         layer: usize,
         device_batch: &DeviceBatch,
     ) {
-        let result = rope_and_cache::run(self, spec, qkv, transform, cache, layer, device_batch);
+        let result = self.kernels.rope_and_cache.run(
+            &self.device,
+            spec,
+            qkv,
+            transform,
+            cache.blocks.layer(layer),
+            device_batch,
+        );
         self.remember(result);
     }
 
@@ -253,37 +479,37 @@ impl Backend for Cuda {
         layer: usize,
         device_batch: &DeviceBatch,
     ) {
-        let result = attention::run(self, spec, out, qkv, cache, layer, device_batch);
+        let result = cache.attention.run(&self.device, spec, out, qkv, cache.blocks.layer(layer), device_batch);
         self.remember(result);
     }
 
     fn silu_mul(&mut self, out: &mut Tensor, gate_up: &Tensor) {
-        let result = silu_mul::run(self, out, gate_up);
+        let result = self.kernels.silu_mul.run(&self.device, out, gate_up);
         self.remember(result);
     }
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
-        let result = gather::run(self, out, x, device_batch);
+        let result = self.kernels.gather.run(&self.device, out, x, device_batch);
         self.remember(result);
     }
 
     fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {
-        let result = keep_hidden_states::run(self, device_batch, gathered);
+        let result = keep_hidden_states::run(&self.device, device_batch, gathered);
         self.remember(result);
     }
 
     fn process_logits(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {
-        let result = process_logits::run(self, device_batch, logits);
+        let result = self.kernels.process_logits.run(&self.device, device_batch, logits);
         self.remember(result);
     }
 
     fn sample(&mut self, device_batch: &mut DeviceBatch, logits: &Tensor) {
-        let result = sample::run(self, device_batch, logits);
+        let result = self.kernels.sample.run(&self.device, device_batch, logits);
         self.remember(result);
     }
 
     fn logprobs(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {
-        let result = logprobs::run(self, device_batch, logits);
+        let result = self.kernels.logprobs.run(&self.device, device_batch, logits);
         self.remember(result);
     }
 }

@@ -1,4 +1,4 @@
-//! Parameter structs of kernels, and the test that compares them with their CUDA twins.
+//! Parameter structs of kernels: each is declared once here and once in CUDA, and a test compares the two.
 //!
 //! What a batch has as it is, [`Sampling`](crate::batch::Sampling) and [`Adjustment`](crate::batch::Adjustment), needs no twin:
 //! `kernels/common/batch.cuh` is generated from it.
@@ -9,71 +9,46 @@ pub trait Params: Copy {
     const FIELDS: &'static [(&'static str, usize)];
 }
 
-/// Declares a parameter struct whose twin is the struct of the same name in a .cu file.
+/// Declares parameter structs, each with the file in `kernels` that holds its twin of the same name, and the test that compares them.
+/// Once per file.
 macro_rules! params {
-    ($(#[$attribute:meta])* $name:ident { $($field:ident: $type:ty),+ $(,)? }) => {
-        $(#[$attribute])*
-        #[repr(C)]
-        #[derive(Clone, Copy, Debug)]
-        #[allow(missing_docs)] // the CUDA twin documents the fields
-        pub struct $name { $(pub $field: $type),+ }
+    ($($(#[$attribute:meta])* $name:ident in $file:literal { $($field:ident: $type:ty),+ $(,)? })+) => {
+        $(
+            $(#[$attribute])*
+            #[repr(C)]
+            #[derive(Clone, Copy, Debug)]
+            #[allow(missing_docs)] // the CUDA twin documents the fields
+            pub struct $name { $(pub $field: $type),+ }
 
-        impl $crate::backend::cuda::params::Params for $name {
-            const FIELDS: &'static [(&'static str, usize)] =
-                &[$((stringify!($field), std::mem::offset_of!($name, $field))),+];
+            impl $crate::backend::cuda::params::Params for $name {
+                const FIELDS: &'static [(&'static str, usize)] =
+                    &[$((stringify!($field), std::mem::offset_of!($name, $field))),+];
+            }
+        )+
+
+        #[cfg(test)]
+        mod twins {
+            #[test]
+            fn lie_in_memory_as_in_cuda() {
+                $($crate::backend::cuda::params::twin::compare::<super::$name>($file, stringify!($name));)+
+            }
         }
     };
 }
 pub(crate) use params;
 
+/// Reads the layout of structs in CUDA sources.
 #[cfg(test)]
-mod tests {
+pub mod twin {
     use super::Params;
-    use crate::backend::cuda::{
-        add_rms_norm::AddRmsNormParams,
-        attention::{AttentionDecodeParams, AttentionPrefillParams},
-        copy_blocks::CopyBlocksParams,
-        embedding::EmbeddingParams,
-        gather::GatherParams,
-        linear::LinearParams,
-        logprobs::LogprobsParams,
-        plan::{DecodeCta, DecodeRow, PrefillTile},
-        process_logits::ProcessLogitsParams,
-        rms_norm::RmsNormParams,
-        rope_and_cache::RopeAndCacheParams,
-        sample::SampleParams,
-        silu_mul::SiluMulParams,
-    };
 
-    struct Twin {
-        file: &'static str,
-        name: &'static str,
-        fields: &'static [(&'static str, usize)],
-        size: usize,
+    /// Compares the layout of `P` with that of its twin in `kernels/<file>`.
+    pub fn compare<P: Params>(file: &str, name: &str) {
+        let path = format!("{}/kernels/{file}", env!("CARGO_MANIFEST_DIR"));
+        let (fields, size) = layout(&std::fs::read_to_string(path).expect("a kernel file"), name);
+        let ours: Vec<(String, usize)> = P::FIELDS.iter().map(|&(name, at)| (name.to_owned(), at)).collect();
+        assert_eq!((fields, size), (ours, size_of::<P>()), "{name} in {file}");
     }
-
-    const fn twin<P: Params>(file: &'static str, name: &'static str) -> Twin {
-        Twin { file, name, fields: P::FIELDS, size: size_of::<P>() }
-    }
-
-    const TWINS: &[Twin] = &[
-        twin::<AddRmsNormParams>("add_rms_norm.cu", "AddRmsNormParams"),
-        twin::<ProcessLogitsParams>("process_logits.cu", "ProcessLogitsParams"),
-        twin::<AttentionDecodeParams>("attention_decode.cu", "AttentionDecodeParams"),
-        twin::<AttentionPrefillParams>("attention_prefill.cu", "AttentionPrefillParams"),
-        twin::<CopyBlocksParams>("copy_blocks.cu", "CopyBlocksParams"),
-        twin::<DecodeCta>("attention_decode.cu", "DecodeCta"),
-        twin::<DecodeRow>("common/plan.cuh", "DecodeRow"),
-        twin::<EmbeddingParams>("embedding.cu", "EmbeddingParams"),
-        twin::<GatherParams>("gather.cu", "GatherParams"),
-        twin::<LinearParams>("common/linear.cuh", "LinearParams"),
-        twin::<LogprobsParams>("logprobs.cu", "LogprobsParams"),
-        twin::<PrefillTile>("attention_prefill.cu", "PrefillTile"),
-        twin::<RmsNormParams>("rms_norm.cu", "RmsNormParams"),
-        twin::<RopeAndCacheParams>("rope_and_cache.cu", "RopeAndCacheParams"),
-        twin::<SampleParams>("common/logits.cuh", "SampleParams"),
-        twin::<SiluMulParams>("silu_mul.cu", "SiluMulParams"),
-    ];
 
     /// Size and alignment of a C type, which are the same for all that kernels take.
     fn bytes_of(c_type: &str) -> usize {
@@ -105,16 +80,6 @@ mod tests {
             (end, align) = (offset + bytes, align.max(bytes));
         }
         (fields, end.next_multiple_of(align))
-    }
-
-    #[test]
-    fn every_parameter_struct_lies_in_memory_as_its_cuda_twin() {
-        for twin in TWINS {
-            let path = format!("{}/kernels/{}", env!("CARGO_MANIFEST_DIR"), twin.file);
-            let (fields, size) = layout(&std::fs::read_to_string(path).expect("a kernel file"), twin.name);
-            let ours: Vec<(String, usize)> = twin.fields.iter().map(|&(name, at)| (name.to_owned(), at)).collect();
-            assert_eq!((fields, size), (ours, twin.size), "{} in {}", twin.name, twin.file);
-        }
     }
 
     #[test]

@@ -11,15 +11,16 @@
 use super::params::params;
 use crate::batch::Batch;
 use crate::error::{Result, room};
+use bytemuck::NoUninit;
 
 params! {
     /// A row with one new token.
-    DecodeRow { token: u32, row: u32, context_len: u32, window_start: u32, tiles_before: u32 }
-}
+    #[derive(NoUninit)]
+    DecodeRow in "common/plan.cuh" { token: u32, row: u32, context_len: u32, window_start: u32, tiles_before: u32 }
 
-params! {
     /// Where a CTA begins on the line of tiles, how far it goes, and a copy of the row it begins in.
-    DecodeCta {
+    #[derive(NoUninit)]
+    DecodeCta in "attention_decode.cu" {
         entry: u32,
         kv_head: u32,
         tile: u32,
@@ -30,11 +31,10 @@ params! {
         window_start: u32,
         tiles_before: u32,
     }
-}
 
-params! {
     /// Queries that one CTA takes, all of one row.
-    PrefillTile { token: u32, row: u32, tokens: u32, position: u32 }
+    #[derive(NoUninit)]
+    PrefillTile in "attention_prefill.cu" { token: u32, row: u32, tokens: u32, position: u32 }
 }
 
 /// What the splits depend on besides the batch and the windows.

@@ -1,14 +1,15 @@
 //! See `ops/rms_norm.rs` for the contract, `kernels/rms_norm.cu` for the work.
 
-use super::device::Cuda;
+use super::device::Device;
 use super::driver::Address;
+use super::kernels::{Kernel, fatbin};
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
 use crate::error::Result;
 
 params! {
-    RmsNormParams { out: Address, x: Address, weight: Address, hidden: i32, stride: i32, eps: f32 }
+    RmsNormParams in "rms_norm.cu" { out: Address, x: Address, weight: Address, hidden: i32, stride: i32, eps: f32 }
 }
 
 /// Threads that normalize a row of `hidden` numbers. Few rows get a thread for each eight numbers; many get a quarter of that, so that
@@ -18,15 +19,24 @@ pub fn threads(rows: usize, hidden: usize, processors: usize) -> usize {
     if rows < 2 * processors { most } else { (most / 4).max(hidden / 64).next_multiple_of(32).max(most.min(64)) }
 }
 
-pub fn run(cuda: &Cuda, out: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) -> Result<()> {
-    let params = RmsNormParams {
-        out: out.storage.address(),
-        x: x.storage.address(),
-        weight: weight.wide.address(),
-        hidden: x.cols() as i32,
-        stride: x.storage.stride() as i32,
-        eps,
-    };
-    let threads = threads(cuda.rows_of_geometry(x.rows()), x.cols(), cuda.context.facts().processors);
-    cuda.kernels.rms_norm.launch(cuda.chaining, [x.rows(), 1, 1], threads, 0, &params)
+/// The kernel.
+pub struct Kernels(Kernel);
+
+impl Kernels {
+    pub fn new(device: &Device) -> Result<Kernels> {
+        Ok(Kernels(device.kernel(fatbin!("rms_norm"), "rms_norm")?))
+    }
+
+    pub fn run(&self, device: &Device, out: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) -> Result<()> {
+        let params = RmsNormParams {
+            out: out.storage.address(),
+            x: x.storage.address(),
+            weight: weight.wide.address(),
+            hidden: x.cols() as i32,
+            stride: x.storage.stride() as i32,
+            eps,
+        };
+        let threads = threads(device.rows_of_geometry(x.rows()), x.cols(), device.facts().processors);
+        self.0.launch(device.chaining, [x.rows(), 1, 1], threads, 0, &params)
+    }
 }

@@ -1,17 +1,15 @@
 //! See `ops/sample.rs` for the contract, `kernels/sample.cu` for the work.
 
-use super::device::Cuda;
+use super::device::Device;
 use super::device_batch::DeviceBatch;
-use super::driver::{Address, Context};
-use super::kernels::{File, Kernel, Module, suffix};
+use super::driver::Address;
+use super::kernels::{Kernel, fatbin, suffix};
 use super::params::params;
 use super::storage::Tensor;
-use crate::backend::DType;
 use crate::error::Result;
-use std::sync::Arc;
 
 params! {
-    SampleParams {
+    SampleParams in "common/logits.cuh" {
         tokens: Address,
         logits: Address,
         sampling: Address,
@@ -42,11 +40,11 @@ pub struct Kernels {
 
 impl Kernels {
     /// Loads them for one number type.
-    pub fn new(context: &Arc<Context>, dtype: DType) -> Result<Kernels> {
-        let module = Module::load(context, File::Sample)?;
-        let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(dtype)));
+    pub fn new(device: &Device) -> Result<Kernels> {
+        let module = device.module(fatbin!("sample"))?;
+        let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)));
         // The rest is for what the kernel declares itself.
-        let counters = context.facts().block_shared_bytes.saturating_sub(2048) / 17 * 4;
+        let counters = device.facts().block_shared_bytes.saturating_sub(2048) / 17 * 4;
         let window = (counters / 128 * 128).min(WINDOW_MAX);
         let kernels = Kernels { argmax: kernel("sample_argmax")?, choose: kernel("sample_choose")?, window };
         kernels.choose.allow_shared(kernels.shared_bytes())?;
@@ -56,36 +54,36 @@ impl Kernels {
     fn shared_bytes(&self) -> usize {
         self.window / 4 * 17
     }
-}
 
-pub fn run(cuda: &Cuda, device_batch: &DeviceBatch, logits: &Tensor) -> Result<()> {
-    let (at, kernels, facts) = (device_batch.addresses(), &cuda.kernels.sample, cuda.context.facts());
-    let params = SampleParams {
-        tokens: at.tokens,
-        logits: logits.storage.address(),
-        sampling: at.sampling,
-        masks: device_batch.extras().masks(),
-        argmax: at.argmax,
-        gumbel_argmax: at.gumbel_argmax,
-        arrived: at.arrived,
-        vocab: logits.cols() as i32,
-        stride: logits.storage.stride() as i32,
-        window: kernels.window as i32,
-    };
-    let samples = device_batch.samples();
-    // As many thread blocks as fill the device, but each thread should find a few numbers to look at.
-    let splits = |threads: usize, fill: usize| {
-        let useful = logits.cols().div_ceil(8 * threads).max(1);
-        (fill * facts.processors).div_ceil(samples.max(1)).clamp(1, useful)
-    };
-    let blocks = [splits(ARGMAX_THREADS, 8), samples, 1];
-    kernels.argmax.launch(cuda.chaining, blocks, ARGMAX_THREADS, 0, &params)?;
+    pub fn run(&self, device: &Device, device_batch: &DeviceBatch, logits: &Tensor) -> Result<()> {
+        let (at, facts) = (device_batch.addresses(), device.facts());
+        let params = SampleParams {
+            tokens: at.tokens,
+            logits: logits.storage.address(),
+            sampling: at.sampling,
+            masks: device_batch.extras().masks(),
+            argmax: at.argmax,
+            gumbel_argmax: at.gumbel_argmax,
+            arrived: at.arrived,
+            vocab: logits.cols() as i32,
+            stride: logits.storage.stride() as i32,
+            window: self.window as i32,
+        };
+        let samples = device_batch.samples();
+        // As many thread blocks as fill the device, but each thread should find a few numbers to look at.
+        let splits = |threads: usize, fill: usize| {
+            let useful = logits.cols().div_ceil(8 * threads).max(1);
+            (fill * facts.processors).div_ceil(samples.max(1)).clamp(1, useful)
+        };
+        let blocks = [splits(ARGMAX_THREADS, 8), samples, 1];
+        self.argmax.launch(device.chaining, blocks, ARGMAX_THREADS, 0, &params)?;
 
-    let blocks = splits(CHOOSE_THREADS, 1);
-    // An eighth of the device is left out, as clusters do not fill it to the last multiprocessor.
-    let fits = (facts.processors - facts.processors / 8) / samples.max(1);
-    let cluster = if facts.capability < 90 { 1 } else { 1 << fits.min(blocks).clamp(1, CLUSTER_MAX).ilog2() };
-    let blocks = [blocks / cluster * cluster, samples, 1];
-    let shared = kernels.shared_bytes();
-    kernels.choose.launch_clusters(cuda.chaining, blocks, cluster, CHOOSE_THREADS, shared, &params)
+        let blocks = splits(CHOOSE_THREADS, 1);
+        // An eighth of the device is left out, as clusters do not fill it to the last multiprocessor.
+        let fits = (facts.processors - facts.processors / 8) / samples.max(1);
+        let cluster = if facts.capability < 90 { 1 } else { 1 << fits.min(blocks).clamp(1, CLUSTER_MAX).ilog2() };
+        let blocks = [blocks / cluster * cluster, samples, 1];
+        let shared = self.shared_bytes();
+        self.choose.launch_clusters(device.chaining, blocks, cluster, CHOOSE_THREADS, shared, &params)
+    }
 }

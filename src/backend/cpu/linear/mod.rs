@@ -7,6 +7,7 @@
 //! kernel reads it ([`pack`]). Threads share the columns; [`tiles`] walks a thread's columns for all instruction sets
 //! except AMX, which has a loop of its own.
 
+mod choice;
 mod kernels;
 mod pack;
 mod portable;
@@ -29,6 +30,7 @@ use super::disjoint::Disjoint;
 use super::matrix::Segment;
 use super::{Cpu, Isa, Matrix, Pool, Tensor};
 use crate::backend::Coding;
+use crate::error::Result;
 use std::ops::Range;
 
 /// One call, or the columns of one whose weights share a coding, as the threads see it.
@@ -44,6 +46,18 @@ struct Call<'a> {
     row_bytes: usize,
     /// `[outputs]`
     bias: Option<&'a [f32]>,
+}
+
+/// Makes `scratch` large enough for an `x` of `rows` rows of `cols` numbers.
+pub fn fit(scratch: &mut Scratch, pool: &Pool, isa: Isa, rows: usize, cols: usize) -> Result<()> {
+    let staged = match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx => pool.threads() * amx::staged_numbers(cols),
+        _ => 0,
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = pool;
+    scratch.fit(rows, cols, staged)
 }
 
 /// Computes the columns of `out` in `columns`.
@@ -66,7 +80,7 @@ fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32
     if (isa, call.coding) == (Isa::Amx, Coding::Bf16) {
         return amx::run(pool, scratch, call, x, columns);
     }
-    let kernels = kernels::choose(isa, call.coding);
+    let kernels = choice::choose(isa, call.coding);
     let packed = scratch.pack(pool, kernels.order, x, call.tokens, call.weight.cols());
     let chunk = tiles::chunk_columns(call.row_bytes, columns.len(), pool.threads(), kernels.panel);
     for_columns(pool, columns, chunk, &|_, range, later| tiles::run(call, kernels, packed, range, later));

@@ -6,7 +6,7 @@
 
 use super::kernels::{Order, STEP, TILE_ROWS};
 use crate::backend::cpu::disjoint::Disjoint;
-use crate::backend::cpu::{Isa, Pages, Pool};
+use crate::backend::cpu::{Pages, Pool};
 use crate::error::Result;
 
 /// Numbers that are worth a thread's waking up.
@@ -39,22 +39,19 @@ impl Packed<'_> {
 }
 
 impl Scratch {
-    /// Grows so that an `x` of `rows` rows of `cols` numbers fits in any order. Takes no room before it is used.
-    pub fn fit(&mut self, pool: &Pool, isa: Isa, rows: usize, cols: usize) -> Result<()> {
+    /// Grows so that an `x` of `rows` rows of `cols` numbers fits in any order, beside `staged` numbers. Takes no room before it is used.
+    pub fn fit(&mut self, rows: usize, cols: usize, staged: usize) -> Result<()> {
         // AMX packs 16 rows together, in half the bytes.
         let numbers = rows.next_multiple_of(16) * cols.next_multiple_of(STEP);
         if numbers > self.x.len() {
             self.x = Pages::zeroed(numbers, "the scratch of linear layers", "max_batched_tokens")?.in_large_pages();
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (pool, isa);
         #[cfg(target_arch = "x86_64")]
-        if isa == Isa::Amx {
-            let staged = pool.threads() * super::amx::staged_numbers(cols);
-            if staged > self.staged.len() {
-                self.staged = Pages::zeroed(staged, "the scratch of linear layers", "num_threads")?.in_large_pages();
-            }
+        if staged > self.staged.len() {
+            self.staged = Pages::zeroed(staged, "the scratch of linear layers", "num_threads")?.in_large_pages();
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = staged;
         Ok(())
     }
 
@@ -62,7 +59,7 @@ impl Scratch {
     ///
     /// # Panics
     ///
-    /// If it does not fit: every tensor of an engine is made through [`Cpu`](super::super::Cpu), which calls `fit`.
+    /// If it does not fit: every tensor of an engine is made through [`Cpu`](super::super::Cpu), which calls [`fit`](super::fit).
     pub fn pack(&mut self, pool: &Pool, order: Order, x: &[f32], tokens: usize, inputs: usize) -> Packed<'_> {
         let steps = inputs.div_ceil(STEP);
         let numbers = tokens * steps * STEP;
@@ -73,19 +70,11 @@ impl Scratch {
             Order::Straight => rows.pack(pool, packed, |to, from| *to = *from),
             Order::EvenOdd(8) => rows.pack(pool, packed, even_odd::<8>),
             Order::EvenOdd(_) => rows.pack(pool, packed, even_odd::<16>),
-            Order::Bf16 => rows.pack(pool, halves(packed), |to, from| *to = from.map(round_to_bf16)),
+            Order::Bf16 => rows.pack(pool, bytemuck::cast_slice_mut(packed), |to, from| *to = from.map(round_to_bf16)),
         }
-        let start: *const u8 = packed.as_ptr().cast();
-        // SAFETY: the bytes are those of `packed`, of which `order` uses all or the first half.
-        let bytes = unsafe { std::slice::from_raw_parts(start, numbers * order.bytes()) };
+        let bytes = &bytemuck::cast_slice(packed)[..numbers * order.bytes()];
         Packed { bytes, steps, number_bytes: order.bytes() }
     }
-}
-
-/// The same memory as twice the number of values of half the width.
-pub(super) fn halves(numbers: &mut [f32]) -> &mut [u16] {
-    // SAFETY: the memory is the same, aligned for f32, and any bytes are a valid u16.
-    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len() * 2) }
 }
 
 struct Rows<'a> {
@@ -154,7 +143,7 @@ mod tests {
     fn packed(order: Order, tokens: usize, inputs: usize) -> (Vec<u8>, Vec<f32>) {
         let x: Vec<f32> = (0..tokens * inputs).map(|i| (i + 1) as f32).collect();
         let (pool, mut scratch) = (Pool::new(2), Scratch::default());
-        scratch.fit(&pool, Isa::Portable, tokens, inputs).unwrap();
+        scratch.fit(tokens, inputs, 0).unwrap();
         scratch.x.fill(f32::NAN);
         let packed = scratch.pack(&pool, order, &x, tokens, inputs);
         let all = (0..tokens).step_by(TILE_ROWS);
