@@ -191,15 +191,7 @@ impl Engine {
     ///
     /// Outputs that an earlier call queued come first. When `sink` breaks, the request of the output is cancelled.
     pub fn step_with(&mut self, budget: Budget, sink: &mut Sink) -> Result<StepReport> {
-        self.work(budget, &mut |outputs, handle| {
-            while let Some(output) = outputs.pop() {
-                if sink(&output).is_break() {
-                    // If it has ended with this output, there is nothing left to cancel.
-                    let _ = handle.cancel(output.request_id);
-                }
-                outputs.recycle(output);
-            }
-        })
+        self.work(budget, &mut |outputs, handle| outputs.drain_into(sink, handle))
     }
 
     /// Removes from the cache the prefixes that no sequence holds and that are not pinned.
