@@ -280,6 +280,12 @@ pub enum Error {
         /// The device's error code.
         code: i32,
     },
+    /// A pass could not be computed for a reason other than a device call, such as too little memory. The engine cannot be
+    /// used any more.
+    PassLost {
+        /// Why.
+        reason: Box<Error>,
+    },
     /// A progress callback cancelled the call.
     Cancelled,
 }
@@ -401,6 +407,7 @@ impl fmt::Display for Error {
             Error::Device { call, code } => {
                 write!(f, "{call} failed with code {code}; the engine cannot be used any more")
             }
+            Error::PassLost { reason } => write!(f, "{reason}; a pass is lost, and the engine cannot be used any more"),
             Error::Cancelled => write!(f, "cancelled by the progress callback"),
         }
     }

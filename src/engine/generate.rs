@@ -1,10 +1,14 @@
 //! How are many prompts completed in one call? Results come in the order of the prompts.
+//!
+//! A call adds requests as any caller does, and steps. After each pass it takes the outputs of its own requests out of the new
+//! ones and adds them to their results; the others go where those of a step go. There is no queue per call: results have
+//! memory of their own, and a queue would only copy each output once more.
 
 use super::inbox::Intake;
 use super::output::{Finish, Output, OutputQueue};
 use super::request::CheckedParams;
 use super::sampling_params::SamplingParams;
-use super::{Budget, Engine, EngineHandle, Prompt};
+use super::{Budget, Engine, EngineHandle, Prompt, Sink};
 use crate::error::{Error, Result};
 use crate::limits;
 use std::collections::HashMap;
@@ -28,7 +32,7 @@ pub struct Progress {
 }
 
 /// The prompts of one call, and their results.
-struct Job {
+struct Job<'s> {
     /// The completions of the first prompt, then those of the next.
     results: Vec<Output>,
     /// Where the results of each prompt begin, and where all end. `[prompts + 1]`
@@ -38,6 +42,8 @@ struct Job {
     /// Completions of `owners` that have not ended.
     unfinished: usize,
     finished: usize,
+    /// Receives the outputs of all other requests; `None` leaves them for polling.
+    others: Option<&'s mut Sink<'s>>,
 }
 
 /// A request of a job.
@@ -109,7 +115,7 @@ impl Engine {
                 None
             }
         };
-        let mut results = self.generate_each(&asked, &mut ask, progress)?;
+        let mut results = self.generate_each(&asked, &mut ask, None, progress)?;
         let starts: Vec<usize> = starts(&asked).collect();
         for (prompt, error) in refused {
             for result in &mut results[starts[prompt]..starts[prompt + 1]] {
@@ -119,24 +125,26 @@ impl Engine {
         Ok(results)
     }
 
-    /// [`generate`](Self::generate) for prompts that `ask` returns when their turn comes.
+    /// [`generate`](Self::generate) for prompts that `ask` returns when their turn comes. The outputs of requests that are in the
+    /// engine already go to `others`, as in [`step_with`](Self::step_with), or stay queued without it.
     ///
     /// # Errors
     ///
     /// [`Error::Limit`] and [`Error::OutOfMemory`] for too many results. After any other error, the engine cannot continue.
-    pub fn generate_each(
+    pub fn generate_each<'s>(
         &mut self,
         asked: &[Asked],
         ask: &mut Ask,
+        others: Option<&'s mut Sink<'s>>,
         progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Vec<Output>> {
         let started = Instant::now();
-        let mut job = Job::new(asked)?;
+        let mut job = Job::new(asked, others)?;
         let (mut prefill, mut decode) = (Rate::default(), Rate::default());
         let mut added = 0;
         while job.finished < job.results.len() {
             added = job.add(self.handle(), ask, added);
-            let report = self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
+            let report = self.work(Budget::OnePass, &mut |outputs, handle| job.deliver(outputs, handle))?;
             prefill.observe(report.prefill_tokens, report.elapsed_us);
             decode.observe(report.decode_tokens, report.elapsed_us);
             let now = Progress {
@@ -155,7 +163,7 @@ impl Engine {
     }
 
     /// Ends the prompts that `job` has not finished; those from `added` on never became requests.
-    fn cancel_rest(&mut self, job: &mut Job, added: usize) -> Result<()> {
+    fn cancel_rest(&mut self, job: &mut Job<'_>, added: usize) -> Result<()> {
         for &id in job.owners.keys() {
             // Another thread may have cancelled it already.
             let _ = self.handle().cancel(id);
@@ -165,10 +173,10 @@ impl Engine {
             result.finish = Some(Finish::Cancelled);
         }
         self.take_inbox(Intake::All);
-        self.publish(&mut |outputs, _| job.receive(outputs));
+        self.publish(&mut |outputs, handle| job.deliver(outputs, handle));
         // Sequences with a row in a pass in flight end with that pass.
         while !job.owners.is_empty() {
-            self.work(Budget::OnePass, &mut |outputs, _| job.receive(outputs))?;
+            self.work(Budget::OnePass, &mut |outputs, handle| job.deliver(outputs, handle))?;
         }
         Ok(())
     }
@@ -183,8 +191,8 @@ fn starts(asked: &[Asked]) -> impl Iterator<Item = usize> {
     std::iter::once(0).chain(ends)
 }
 
-impl Job {
-    fn new(asked: &[Asked]) -> Result<Job> {
+impl<'s> Job<'s> {
+    fn new(asked: &[Asked], others: Option<&'s mut Sink<'s>>) -> Result<Job<'s>> {
         let total = asked.iter().map(|one| one.results as usize).sum();
         if total > limits::QUEUED_COMPLETIONS {
             let (limit, name) = (limits::QUEUED_COMPLETIONS, "NVLLM_MAX_QUEUED_COMPLETIONS");
@@ -199,7 +207,7 @@ impl Job {
         for &Asked { tag, results: count } in asked {
             results.extend((0..count).map(|index| Output { tag, index, ..Output::default() }));
         }
-        Ok(Job { results, starts: starts(asked).collect(), owners: HashMap::new(), unfinished: 0, finished: 0 })
+        Ok(Job { results, starts: starts(asked).collect(), owners: HashMap::new(), unfinished: 0, finished: 0, others })
     }
 
     /// Adds prompts from `next` on until enough sequences wait; returns the first prompt that was not added.
@@ -231,6 +239,14 @@ impl Job {
             next += 1;
         }
         next
+    }
+
+    /// Takes the outputs of its own requests, and passes the others on.
+    fn deliver(&mut self, outputs: &mut OutputQueue, handle: &EngineHandle) {
+        self.receive(outputs);
+        if let Some(others) = &mut self.others {
+            outputs.drain_into(others, handle);
+        }
     }
 
     /// Takes the outputs of its own requests, and leaves the others for polling.

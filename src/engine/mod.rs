@@ -40,7 +40,7 @@ pub use handle::EngineHandle;
 pub use saved_prefix::CachedPrefix;
 
 use crate::batch::{Batch, TokenId};
-use crate::error::{Result, room};
+use crate::error::{Error, Result, room};
 use crate::runner::{Loaded, Runner};
 use deadlines::Deadlines;
 use handle::TextFiles;
@@ -178,7 +178,11 @@ impl Engine {
 
     /// Takes in new requests, runs passes for `budget`, and queues outputs. Returns at once when there is nothing to do.
     ///
-    /// A failure of one request is an output of that request; after an error here, the engine cannot continue.
+    /// A failure of one request is an output of that request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] and [`Error::PassLost`]: a pass was not computed, and the engine cannot be used any more.
     pub fn step(&mut self, budget: Budget) -> Result<StepReport> {
         self.work(budget, &mut |outputs, _| outputs.keep_fresh())
     }
@@ -187,15 +191,7 @@ impl Engine {
     ///
     /// Outputs that an earlier call queued come first. When `sink` breaks, the request of the output is cancelled.
     pub fn step_with(&mut self, budget: Budget, sink: &mut Sink) -> Result<StepReport> {
-        self.work(budget, &mut |outputs, handle| {
-            while let Some(output) = outputs.pop() {
-                if sink(&output).is_break() {
-                    // If it has ended with this output, there is nothing left to cancel.
-                    let _ = handle.cancel(output.request_id);
-                }
-                outputs.recycle(output);
-            }
-        })
+        self.work(budget, &mut |outputs, handle| outputs.drain_into(sink, handle))
     }
 
     /// Removes from the cache the prefixes that no sequence holds and that are not pinned.
@@ -232,11 +228,13 @@ impl Engine {
             self.settle_late(deadline);
             // The first pass of a call begins in any case, so that small budgets make progress.
             let latest = deadline.filter(|_| report.passes > 0 || !self.in_flight.is_empty());
-            self.begin_passes(budget, latest)?;
+            self.begin_passes(budget, latest).map_err(pass_lost)?;
             if self.in_flight.is_empty() && self.wait_for_late(deadline) {
                 continue;
             }
-            if self.in_flight.is_empty() || self.finish_pass(deadline, &mut report)? == PassEnd::DeadlineFirst {
+            if self.in_flight.is_empty()
+                || self.finish_pass(deadline, &mut report).map_err(pass_lost)? == PassEnd::DeadlineFirst
+            {
                 break;
             }
             if budget == Budget::OnePass || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -376,5 +374,16 @@ impl Engine {
         stats.preemptions = scheduler.preemptions();
         stats.prefix_cache = scheduler.cache_counts();
         handle.publish(stats, outputs.len(), ended);
+    }
+}
+
+/// The error of a pass that could not be submitted or collected.
+///
+/// A pass is not withdrawn after that: scheduling it has preempted sequences, taken over blocks and block copies, and replaced
+/// the sample index by which each sequence finds its awaited token in the pass before.
+fn pass_lost(reason: Error) -> Error {
+    match reason {
+        Error::Device { .. } => reason,
+        _ => Error::PassLost { reason: Box::new(reason) },
     }
 }

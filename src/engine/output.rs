@@ -2,6 +2,7 @@
 
 use super::block_manager::CacheCounts;
 use super::logprobs::Logprobs;
+use super::{EngineHandle, Sink};
 use crate::batch::TokenId;
 use crate::error::Error;
 use std::collections::VecDeque;
@@ -149,13 +150,24 @@ impl OutputQueue {
     }
 
     /// The oldest output of all.
-    pub fn pop(&mut self) -> Option<Output> {
+    fn pop(&mut self) -> Option<Output> {
         self.waiting.pop_front().or_else(|| self.fresh.pop_front())
     }
 
     /// Leaves an output to polling.
     pub fn keep(&mut self, output: Output) {
         self.waiting.push_back(output);
+    }
+
+    /// Passes all outputs to `sink`, the oldest first. When it breaks, the request of the output is cancelled.
+    pub fn drain_into(&mut self, sink: &mut Sink, handle: &EngineHandle) {
+        while let Some(output) = self.pop() {
+            if sink(&output).is_break() {
+                // If it has ended with this output, there is nothing left to cancel.
+                let _ = handle.cancel(output.request_id);
+            }
+            self.recycle(output);
+        }
     }
 
     /// The oldest output of all, readable until the next call.

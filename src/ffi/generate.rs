@@ -10,7 +10,7 @@ use super::requests::{nvllm_request_options, sampling_params, tag_and_results};
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use super::stepping::{Shown, nvllm_output};
-use crate::engine::{Asked, Progress, Prompt};
+use crate::engine::{Asked, Progress, Prompt, Sink};
 use crate::error::Error;
 use crate::limits;
 use std::collections::BTreeMap;
@@ -267,20 +267,13 @@ unsafe fn generate(
 
     let outputs = engine.work(|work| {
         let mut cancelled = false;
-        let outputs = work.engine.generate_each(&asked, &mut ask, &mut |progress| {
+        let mut progress = |progress: &Progress| {
             cancelled |= engine.is_freed() || reporter.report(progress).is_break();
             if cancelled { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        // What other requests made meanwhile goes where the host wants it.
-        if let Some(push) = work.push {
-            let mut shown = Shown::default();
-            while let Some(output) = work.engine.next_output() {
-                if push.deliver(engine, shown.fill(output)).is_break() {
-                    // It may have ended on its own by now, which is as good.
-                    let _ = engine.handle().cancel(shown.view().request_id);
-                }
-            }
-        }
+        };
+        let mut push = work.push.map(|push| push.sink(engine));
+        let others = push.as_mut().map(|push| push as &mut Sink);
+        let outputs = work.engine.generate_each(&asked, &mut ask, others, &mut progress)?;
         if cancelled { Err(Error::Cancelled.into()) } else { Ok(outputs) }
     })?;
 

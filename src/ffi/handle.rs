@@ -81,11 +81,11 @@ impl Handle {
         &self.handle
     }
 
-    /// Runs a [one] call, or answers that another one is inside. A device failure poisons the engine.
+    /// Runs a [one] call, or answers that another one is inside. A device failure or a lost pass poisons the engine.
     pub(super) fn work<T>(&self, call: impl FnOnce(&mut Work) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let mut work = self.work.try_lock().ok_or(Refusal::Busy)?;
         let answer = call(&mut work);
-        if let Err(Refusal::Engine(error @ Error::Device { .. })) = &answer {
+        if let Err(Refusal::Engine(error @ (Error::Device { .. } | Error::PassLost { .. }))) = &answer {
             self.poison(status_of(error));
         }
         answer
@@ -190,20 +190,29 @@ mod tests {
     use std::ptr::{null, null_mut};
     use std::time::{Duration, Instant};
 
-    /// A runner that cannot finish a pass.
+    /// A runner that cannot compute a pass.
     enum Broken {
         Device,
+        Memory,
         Bug,
     }
 
     impl Runner for Broken {
         fn submit(&mut self, _batch: &Batch) -> EngineResult<()> {
-            Ok(())
+            match self {
+                Broken::Memory => Err(Error::OutOfMemory {
+                    what: "adjustments and masks",
+                    bytes: 1 << 20,
+                    knob: "memory_utilization",
+                }),
+                Broken::Device | Broken::Bug => Ok(()),
+            }
         }
 
         fn collect(&mut self, _deadline: Option<Instant>) -> EngineResult<Option<Sampled<'_>>> {
             match self {
                 Broken::Device => Err(Error::Device { call: "cuLaunchKernel", code: 719 }),
+                Broken::Memory => unreachable!("no pass was submitted"),
                 Broken::Bug => panic!("a bug of the runner"),
             }
         }
@@ -277,6 +286,11 @@ mod tests {
     #[test]
     fn a_device_failure_poisons_the_engine() {
         assert_eq!(statuses_after_a_lost_pass(Broken::Device), [NVLLM_ERR_DEVICE as i32; 6]);
+    }
+
+    #[test]
+    fn a_pass_that_cannot_be_submitted_poisons_the_engine() {
+        assert_eq!(statuses_after_a_lost_pass(Broken::Memory), [NVLLM_ERR_DEVICE as i32; 6]);
     }
 
     #[test]

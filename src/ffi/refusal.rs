@@ -107,7 +107,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::TensorShape { .. }
         | Error::UnreadTensor { .. }
         | Error::TensorDtype { .. } => NVLLM_ERR_MODEL,
-        Error::Device { .. } => NVLLM_ERR_DEVICE,
+        Error::Device { .. } | Error::PassLost { .. } => NVLLM_ERR_DEVICE,
         Error::Cancelled => NVLLM_ERR_CANCELLED,
     }
 }
@@ -140,7 +140,10 @@ impl fmt::Display for Refusal {
                 )
             }
             Refusal::Poisoned(NVLLM_ERR_DEVICE) => {
-                write!(f, "an earlier call lost the device: only nvllm_engine_free may be called on this engine")
+                write!(
+                    f,
+                    "an earlier call lost a pass or the device: only nvllm_engine_free may be called on this engine"
+                )
             }
             Refusal::Poisoned(_) => {
                 write!(

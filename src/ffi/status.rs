@@ -31,8 +31,8 @@ pub enum nvllm_status_code {
     NVLLM_ERR_IO = -7,
     /// The model files are corrupt or of a kind that is not supported.
     NVLLM_ERR_MODEL = -8,
-    /// A device call failed. native_code is the device's error code. Only nvllm_engine_free may still be called on this
-    /// engine.
+    /// A device call failed, or there was no memory for a forward pass. native_code is the device's error code, or 0. Only
+    /// nvllm_engine_free may still be called on this engine.
     NVLLM_ERR_DEVICE = -9,
     /// A progress callback cancelled the call.
     NVLLM_ERR_CANCELLED = -10,

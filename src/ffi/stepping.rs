@@ -151,8 +151,7 @@ pub unsafe extern "C" fn nvllm_step(
         };
         let report = engine.work(|work| {
             let Some(push) = work.push else { return Ok(work.engine.step(budget)?) };
-            let mut shown = Shown::default();
-            Ok(work.engine.step_with(budget, &mut |output| push.deliver(&engine, shown.fill(output)))?)
+            Ok(work.engine.step_with(budget, &mut push.sink(&engine))?)
         })?;
         if let Some(result) = result {
             result.write(report.into());
@@ -215,8 +214,14 @@ pub unsafe extern "C" fn nvllm_set_output_callback(
 }
 
 impl Push {
+    /// Hands each output to the host, in memory that all of them share.
+    pub(super) fn sink(self, engine: &Handle) -> impl FnMut(&Output) -> ControlFlow<()> {
+        let mut shown = Shown::default();
+        move |output| self.deliver(engine, shown.fill(output))
+    }
+
     /// Hands an output to the host, unless the host has freed the engine; `Break` cancels the request.
-    pub(super) fn deliver(&self, engine: &Handle, output: &nvllm_output) -> ControlFlow<()> {
+    fn deliver(&self, engine: &Handle, output: &nvllm_output) -> ControlFlow<()> {
         if engine.is_freed() {
             return ControlFlow::Break(());
         }

@@ -30,6 +30,11 @@ pub trait Runner: Send {
     /// Begins a pass over `batch`, of which the runner copies what it needs. Passes are computed in the order in which they
     /// are submitted.
     ///
+    /// # Errors
+    ///
+    /// [`Error::Device`], and [`Error::OutOfMemory`] where the batch needs memory that could not be reserved when the runner
+    /// was opened. After an error here or in [`collect`](Self::collect), the runner cannot be used any more.
+    ///
     /// # Panics
     ///
     /// If [`depth`](Self::depth) passes are in flight already.

@@ -196,6 +196,11 @@ static int32_t count_tokens(const nvllm_output *output, void *user_data) {
   return 0;
 }
 
+static int32_t cancel_at_first(const nvllm_output *output, void *user_data) {
+  *(size_t *)user_data += output->num_token_ids;
+  return 1;
+}
+
 static void other_requests_go_on_meanwhile(void) {
   static const char *const prompts[] = {"one"};
   nvllm_request_options options = options_of(10);
@@ -219,6 +224,14 @@ static void other_requests_go_on_meanwhile(void) {
   CHECK_STATUS(NVLLM_OK, nvllm_generate(engine, prompts, NULL, 1, &shared, 1, NULL, NULL, &result, &error), &error, "pushed");
   nvllm_result_free(result);
   CHECK(pushed == 5 && nvllm_is_finished(engine), "%zu tokens", pushed);
+
+  pushed = 0;
+  CHECK_STATUS(NVLLM_OK, nvllm_set_output_callback(engine, cancel_at_first, &pushed, &error), &error, "push and cancel");
+  add_tokens(engine, 5);
+  CHECK_STATUS(NVLLM_OK, nvllm_generate(engine, prompts, NULL, 1, &shared, 1, NULL, NULL, &result, &error), &error, "pushed");
+  CHECK(result_at(result, 0).num_token_ids == 10, "the batch is whole");
+  nvllm_result_free(result);
+  CHECK(pushed == 1 && nvllm_is_finished(engine), "cancelled after %zu tokens", pushed);
   CHECK_STATUS(NVLLM_OK, nvllm_set_output_callback(engine, NULL, NULL, &error), &error, "back to polling");
 }
 

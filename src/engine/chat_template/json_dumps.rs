@@ -1,4 +1,7 @@
 //! Python's `json.dumps` over template values.
+//!
+//! A formatter of `serde_json` would replace the layout and the escapes only, by as many lines: `serde_json` writes NaN and the
+//! infinities as null, refuses None as a key, and cannot sort keys, so that the walk over the values would remain.
 
 use super::python_text::float_repr;
 use minijinja::value::ValueKind;

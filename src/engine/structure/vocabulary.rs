@@ -1,4 +1,7 @@
 //! A model's tokens as the crate `llguidance` asks for them: what each spells, and how a text is cut into them.
+//!
+//! The crate `toktrie_hf_tokenizers` 1.9 does the same, but for version 0.21 of the crate `tokenizers`: with it, the library would
+//! contain that crate twice, and a model two copies of its vocabulary. It also panics on a token that begins with `<0x` and is no byte.
 
 use crate::batch::TokenId;
 use crate::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};
