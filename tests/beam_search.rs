@@ -20,7 +20,7 @@ const VOCAB: usize = 24;
 
 fn shape(rows: usize, blocks: usize) -> Shape {
     let limits = BatchLimits { tokens: 64, rows, model_len: 64, block_size: 4 };
-    Shape { limits, blocks, vocab: VOCAB, stages: 1, depth: 1 }
+    Shape { limits, blocks, vocab: VOCAB, stages: 1, depth: 1, window: None }
 }
 
 fn open(shape: Shape, prefix_cache: PrefixCache) -> Engine {
@@ -149,7 +149,7 @@ fn fewer_answers_than_beams_may_be_asked_for_and_the_prompt_be_scored() {
     run_to_end(&mut engine, Budget::OnePass, &mut answers);
     check("two of five", &answers[&id], &prompt(9), &params, &shape);
     let [Some(first), Some(second)] = &answers[&id][..] else { panic!("two answers") };
-    assert_eq!(first.prompt_logprobs, logprobs(&prompt(9), 1, 3, VOCAB));
+    assert_eq!(first.prompt_logprobs, logprobs(&prompt(9), 1, 3, &shape));
     assert!(second.prompt_logprobs.is_empty());
     assert_eq!((first.tag, first.prompt_tokens, first.index, second.index), (9, 9, 0, 1));
     assert!(first.score >= second.score);
@@ -239,22 +239,25 @@ struct World {
 
 fn worlds() -> impl Strategy<Value = World> {
     let limits = (1..24usize, 1..7usize, 12..40usize, 1..5usize);
-    let runner = (1..3usize, 1..3usize, 3..30usize);
+    let runner = (1..3usize, 1..3usize, 3..30usize, prop::option::weighted(0.4, 2..12usize));
     let cache = prop::sample::select(vec![PrefixCache::On, PrefixCache::Off]);
     let budget = prop::sample::select(vec![Budget::OnePass, Budget::Time(Duration::ZERO)]);
     let requests = prop::collection::vec(requests(), 1..6);
     (limits, runner, cache, budget, requests).prop_map(
-        |((tokens, rows, model_len, block_size), (stages, depth, blocks), prefix_cache, budget, requests)| World {
-            shape: Shape {
-                limits: BatchLimits { tokens, rows, model_len, block_size },
-                blocks,
-                vocab: VOCAB,
-                stages,
-                depth,
-            },
-            prefix_cache,
-            budget,
-            requests,
+        |((tokens, rows, model_len, block_size), (stages, depth, blocks, window), prefix_cache, budget, requests)| {
+            World {
+                shape: Shape {
+                    limits: BatchLimits { tokens, rows, model_len, block_size },
+                    blocks,
+                    vocab: VOCAB,
+                    stages,
+                    depth,
+                    window,
+                },
+                prefix_cache,
+                budget,
+                requests,
+            }
         },
     )
 }

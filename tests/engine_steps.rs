@@ -25,7 +25,7 @@ fn limits() -> EngineLimits {
 
 fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
     let limits = BatchLimits { tokens, rows, model_len, block_size: 4 };
-    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth: 1 }
+    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth: 1, window: None }
 }
 
 fn engine() -> Engine {
@@ -76,20 +76,23 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 fn worlds() -> impl Strategy<Value = World> {
     let limits = (1..24usize, 1..7usize, 6..56usize, 1..5usize);
-    let runner = (1..4usize, 1..3usize);
+    let runner = (1..4usize, 1..3usize, prop::option::weighted(0.4, 2..12usize));
     let cache = prop::sample::select(vec![PrefixCache::On, PrefixCache::On, PrefixCache::Off]);
     (limits, 2..24usize, runner, cache, prop::option::weighted(0.2, 1..5usize), actions()).prop_map(
-        |((tokens, rows, model_len, block_size), blocks, (stages, depth), prefix_cache, max_queue, actions)| World {
-            shape: Shape {
-                limits: BatchLimits { tokens, rows, model_len, block_size },
-                blocks,
-                vocab: VOCAB,
-                stages,
-                depth,
-            },
-            prefix_cache,
-            max_queue,
-            actions,
+        |((tokens, rows, model_len, block_size), blocks, (stages, depth, window), prefix_cache, max_queue, actions)| {
+            World {
+                shape: Shape {
+                    limits: BatchLimits { tokens, rows, model_len, block_size },
+                    blocks,
+                    vocab: VOCAB,
+                    stages,
+                    depth,
+                    window,
+                },
+                prefix_cache,
+                max_queue,
+                actions,
+            }
         },
     )
 }
@@ -257,12 +260,12 @@ fn run(world: World) {
         let (answer, stopped) = oracle(id, index, &seen.prompt, &seen.params, &shape);
         let text = [&seen.prompt[..], &seen.tokens].concat();
         if seen.params.num_logprobs > 0 {
-            let wanted = logprobs(&text, seen.prompt.len(), seen.params.num_logprobs, VOCAB);
+            let wanted = logprobs(&text, seen.prompt.len(), seen.params.num_logprobs, &shape);
             assert_eq!(seen.logprobs, wanted, "request {id}");
             assert_eq!(seen.cumulative_logprob, wanted.logprobs.iter().sum::<f32>(), "request {id}");
         }
         if seen.params.num_prompt_logprobs > 0 && index == 0 && !seen.tokens.is_empty() {
-            let wanted = logprobs(&seen.prompt, 1, seen.params.num_prompt_logprobs, VOCAB);
+            let wanted = logprobs(&seen.prompt, 1, seen.params.num_prompt_logprobs, &shape);
             assert_eq!(seen.prompt_logprobs, wanted, "request {id}");
         }
         match seen.finish.as_ref().expect("every request ends") {
@@ -290,6 +293,30 @@ proptest! {
 }
 
 // ---- case by case ----
+
+#[test]
+fn a_model_of_windows_alone_holds_the_blocks_of_its_window() {
+    // 200 tokens would take 50 blocks of 4; a window of 10 tokens spans 4 blocks at most, and the next token may need one more.
+    for (depth, prefix_cache) in [(1, PrefixCache::On), (2, PrefixCache::On), (1, PrefixCache::Off)] {
+        let shape = Shape { depth, window: Some(10), ..shape(16, 4, 200, 50) };
+        let mut engine = Engine::with_runner(load(shape), EngineLimits { prefix_cache, ..limits() });
+        let prompt: Vec<TokenId> = (0..60).map(|i| 1 + i % 20).collect();
+        let params = greedy(130);
+        let id = engine.handle().add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
+        let (mut answer, mut steps) = (Vec::new(), 0);
+        while !engine.handle().is_finished() {
+            engine.step(Budget::OnePass).unwrap();
+            while let Some(output) = engine.next_output() {
+                answer.extend_from_slice(&output.token_ids);
+            }
+            steps += 1;
+            let used = engine.handle().stats().kv_blocks_used;
+            assert!(steps < 10 || used <= 4 + 1, "step {steps}: {used} blocks");
+        }
+        assert_eq!(answer, oracle(id, 0, &prompt, &params, &shape).0, "depth {depth}, {prefix_cache:?}");
+        assert_eq!(engine.handle().stats().kv_blocks_used, 0);
+    }
+}
 
 fn greedy(max_tokens: u32) -> SamplingParams {
     SamplingParams { max_tokens: Some(max_tokens), eos: Eos::Ignored, ..SamplingParams::default() }

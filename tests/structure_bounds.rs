@@ -25,7 +25,7 @@ const END: TokenId = 2045;
 
 fn open() -> Engine {
     let limits = BatchLimits { tokens: 24, rows: 8, model_len: 256, block_size: 4 };
-    let shape = Shape { limits, blocks: 400, vocab: 2048, stages: 3, depth: 1 };
+    let shape = Shape { limits, blocks: 400, vocab: 2048, stages: 3, depth: 1, window: None };
     let tokenizer = Tokenizer::open(&Source::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo")).unwrap())
         .unwrap()
         .unwrap();

@@ -13,7 +13,14 @@ use std::thread;
 use std::time::Duration;
 
 fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
-    Shape { limits: BatchLimits { tokens, rows, model_len, block_size: 4 }, blocks, vocab: 24, stages: 3, depth: 1 }
+    Shape {
+        limits: BatchLimits { tokens, rows, model_len, block_size: 4 },
+        blocks,
+        vocab: 24,
+        stages: 3,
+        depth: 1,
+        window: None,
+    }
 }
 
 fn open(shape: Shape, prefix_cache: PrefixCache) -> Engine {

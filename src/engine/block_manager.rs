@@ -289,6 +289,11 @@ impl BlockManager {
         }
     }
 
+    /// Releases some blocks of a sequence, the last one first.
+    pub fn release_some(&mut self, blocks: &[BlockId]) {
+        blocks.iter().rev().for_each(|&block| self.let_go(block));
+    }
+
     /// Caches a full block whose keys and values are computed. Returns the prefix that ends with it.
     ///
     /// `parent` is the prefix before the block. When another sequence has cached the same prefix, `block` becomes that

@@ -154,7 +154,7 @@ impl Engine {
     fn assemble(loaded: Loaded, limits: EngineLimits, text: TextFiles) -> Result<Engine> {
         let Loaded { runner, info } = loaded;
         Ok(Engine {
-            scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache)?,
+            scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache, info.window)?,
             deadlines: Deadlines::default(),
             in_flight: VecDeque::with_capacity(runner.depth()),
             idle: (0..runner.depth()).map(|_| Pass::with_limits(&info.limits)).collect::<Result<_>>()?,

@@ -31,6 +31,8 @@ use std::ops::{Bound, Range};
 /// All sequences, and the blocks that they share.
 pub struct Scheduler {
     limits: BatchLimits,
+    /// Tokens that a token attends to at most, itself included. `None`: all before it.
+    window: Option<usize>,
     waiting: BTreeMap<SequenceKey, Sequence>,
     /// Completions that are created when the one before them in `waiting` runs, or in `leaving` ends.
     unmade: usize,
@@ -129,9 +131,13 @@ impl Pass {
 
 impl Scheduler {
     /// A scheduler without sequences over `blocks` free blocks.
-    pub fn new(limits: BatchLimits, blocks: usize, cache: PrefixCache) -> Result<Scheduler> {
+    ///
+    /// `window` is the number of tokens that a token attends to at most in any layer, where there is such a number: sequences then
+    /// release the blocks before.
+    pub fn new(limits: BatchLimits, blocks: usize, cache: PrefixCache, window: Option<usize>) -> Result<Scheduler> {
         Ok(Scheduler {
             limits,
+            window,
             waiting: BTreeMap::new(),
             unmade: 0,
             leaving: VecDeque::new(),
@@ -460,6 +466,9 @@ impl Scheduler {
             if sequence.is_to_be_pinned() {
                 self.pins.add(sequence.id(), sequence.prompt_blocks(self.limits.block_size), &mut self.pool);
                 sequence.pin = Pin::Made;
+            }
+            if let Some(window) = self.window {
+                sequence.release_out_of(window, &mut self.pool);
             }
             scores.for_each(|score| sequence.score_prompt(sampled, score));
             sequence.awaited -= usize::from(sample.is_some());

@@ -221,9 +221,13 @@ impl Sequence {
         self.params().max_wait.filter(|_| self.key.index == 0).and_then(|max| self.request.added_at.checked_add(max))
     }
 
-    /// The full blocks of its prompt that are computed: other completions of the prompt can share them.
+    /// The full blocks of its prompt that are computed: other completions of the prompt can share them. None where the first ones
+    /// were released.
     pub fn prompt_blocks(&self, block_size: usize) -> &[BlockId] {
-        &self.table.blocks()[..self.table.computed().min(self.prompt_tokens()) / block_size]
+        match self.table.released() {
+            0 => &self.table.blocks()[..self.table.computed().min(self.prompt_tokens()) / block_size],
+            _ => &[],
+        }
     }
 
     /// Whether its prompt is computed and is to be pinned now.
@@ -233,9 +237,10 @@ impl Sequence {
             && self.table.computed() >= self.prompt_tokens()
     }
 
-    /// Whether [`prompt_blocks`](Self::prompt_blocks) are complete, given that the last token of a prompt is always computed.
+    /// Whether nothing is gained by waiting until it has computed more of its prompt: [`prompt_blocks`](Self::prompt_blocks) are complete,
+    /// given that the last token of a prompt is always computed, or will never be.
     pub fn prompt_is_shareable(&self, block_size: usize) -> bool {
-        self.prompt_blocks(block_size).len() >= (self.prompt_tokens() - 1) / block_size
+        self.table.released() > 0 || self.prompt_blocks(block_size).len() >= (self.prompt_tokens() - 1) / block_size
     }
 
     /// Whether it runs or has run before.
@@ -332,6 +337,14 @@ impl Sequence {
     pub fn collect(&mut self, tokens: usize, pool: &mut BlockManager) {
         self.in_flight -= tokens;
         self.table.advance(tokens, &self.tokens, pool);
+    }
+
+    /// Releases the blocks that no token after the computed ones attends to, where each attends to `window` tokens. Those of a prompt
+    /// that is to be pinned stay until it is.
+    pub fn release_out_of(&mut self, window: usize, pool: &mut BlockManager) {
+        if self.pin != Pin::Wanted {
+            self.table.release_before((self.table.computed() + 1).saturating_sub(window), pool);
+        }
     }
 
     /// Tokens that must not be next, because they would end it before `min_tokens`.

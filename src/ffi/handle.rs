@@ -252,6 +252,7 @@ mod tests {
             num_kv_blocks: 4,
             limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
             kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 4, dtype: DType::F32 },
+            window: None,
             fingerprint: 0,
         };
         let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };

@@ -307,6 +307,11 @@ impl DecoderSpec {
         self.layers.iter().map(|layer| layer.mixer.attention().scores.window)
     }
 
+    /// The widest sliding window, if every layer has one.
+    pub fn window(&self) -> Option<usize> {
+        self.windows().try_fold(0, |widest, window| Some(window?.max(widest)))
+    }
+
     /// Weights of the largest layer, norms and biases left aside.
     pub fn layer_parameters(&self) -> usize {
         self.layers.iter().map(|layer| layer.parameters(self.hidden)).max().unwrap_or(0)

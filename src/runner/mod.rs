@@ -163,6 +163,8 @@ pub struct ModelInfo {
     pub limits: BatchLimits,
     /// Form of the KV cache.
     pub kv_shape: KvShape,
+    /// Tokens that a token attends to at most, itself included, if every layer has a sliding window: that of the widest one.
+    pub window: Option<usize>,
     /// Stands for the decoder and its weights: models that differ have different ones.
     pub fingerprint: u64,
 }
@@ -190,6 +192,7 @@ impl ModelInfo {
             num_kv_blocks: blocks,
             limits,
             kv_shape: *kv_shape,
+            window: spec.window(),
             // The debug format names every field of the spec, also those that a later version adds.
             fingerprint: weights.fingerprint(&format!("{spec:?}")),
         }

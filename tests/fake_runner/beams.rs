@@ -38,7 +38,7 @@ pub fn beam_search(prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -
     for length in 1..=max {
         let mut all = Vec::new();
         for (tokens, sum) in &running {
-            let context = Context::of(&[prompt, &tokens[..]].concat());
+            let context = Context::of(&[prompt, &tokens[..]].concat(), shape.window);
             for (token, logprob) in (0..).zip(context.logprobs(shape.vocab)) {
                 let is_early = length <= params.min_tokens as usize && ending.contains(&token);
                 if !is_early {

@@ -28,6 +28,8 @@ pub struct Shape {
     pub stages: usize,
     /// Passes that may be in flight at once.
     pub depth: usize,
+    /// Tokens that a token attends to at most, 2 or more: what a slot holds depends on the slot before it.
+    pub window: Option<usize>,
 }
 
 /// The token that ends an answer of a fake model.
@@ -91,6 +93,7 @@ pub fn load(shape: Shape) -> Loaded {
         limits,
         // One number of eight bytes a slot.
         kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: limits.block_size, dtype: DType::F32 },
+        window: shape.window,
         fingerprint: vocab as u64,
     };
     Loaded { runner, info }
@@ -251,8 +254,9 @@ impl FakeRunner {
             let row = self.batch.row_starts.partition_point(|&start| start <= token) - 1;
             let context = self.batch.positions[token as usize] as usize + 1;
             assert_eq!(sampling.position as usize, context);
+            let start = self.shape.window.map_or(0, |window| context.saturating_sub(window));
             let attended =
-                (0..context).fold(0u64, |sum, position| sum.wrapping_add(self.slots[self.slot(row, position)]));
+                (start..context).fold(0u64, |sum, position| sum.wrapping_add(self.slots[self.slot(row, position)]));
             write_logits(attended, self.shape.vocab, &mut self.logits);
             let logits = &mut self.logits;
             let log_sum = if sampling.logprobs > 0 { log_sum(logits) } else { f64::NAN };

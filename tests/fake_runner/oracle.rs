@@ -9,30 +9,32 @@ use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
 pub const SEED: u64 = 42;
 
 /// What the model knows of a text.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub struct Context {
-    before: u64,
-    attended: u64,
+    /// What each slot holds.
+    slots: Vec<u64>,
+    window: Option<usize>,
 }
 
 impl Context {
-    /// The text `tokens`.
-    pub fn of(tokens: &[TokenId]) -> Context {
-        let mut context = Context::default();
+    /// The text `tokens`, to a model whose tokens attend to `window` tokens.
+    pub fn of(tokens: &[TokenId], window: Option<usize>) -> Context {
+        let mut context = Context { slots: Vec::new(), window };
         tokens.iter().for_each(|&token| context.push(token));
         context
     }
 
     /// The same text with one token more.
     pub fn push(&mut self, token: TokenId) {
-        self.before = digest(self.before, token);
-        self.attended = self.attended.wrapping_add(self.before);
+        self.slots.push(digest(self.slots.last().copied().unwrap_or(0), token));
     }
 
     /// Of the token after it. `[vocab]`
     pub fn logits(&self, vocab: usize) -> Vec<f32> {
         let mut logits = Vec::new();
-        write_logits(self.attended, vocab, &mut logits);
+        let start = self.window.map_or(0, |window| self.slots.len().saturating_sub(window));
+        let attended = self.slots[start..].iter().fold(0u64, |sum, &slot| sum.wrapping_add(slot));
+        write_logits(attended, vocab, &mut logits);
         logits
     }
 
@@ -45,9 +47,10 @@ impl Context {
 }
 
 /// Those of `tokens` from index `first` on, each after those before it, with this many alternatives.
-pub fn logprobs(tokens: &[TokenId], first: usize, alternatives: u32, vocab: usize) -> Logprobs {
+pub fn logprobs(tokens: &[TokenId], first: usize, alternatives: u32, shape: &Shape) -> Logprobs {
+    let vocab = shape.vocab;
     let mut found = Logprobs { alternatives: alternatives as usize, ..Logprobs::default() };
-    let mut context = Context::of(&tokens[..first]);
+    let mut context = Context::of(&tokens[..first], shape.window);
     for &token in &tokens[first..] {
         let logprobs = context.logprobs(vocab);
         found.logprobs.push(logprobs[token as usize]);
@@ -72,7 +75,7 @@ pub fn oracle(id: u64, index: u32, prompt: &[TokenId], params: &SamplingParams, 
     if params.eos == Eos::Stops {
         ending.push(EOS);
     }
-    let mut context = Context::of(prompt);
+    let mut context = Context::of(prompt, shape.window);
     let mut answer = Vec::new();
     while answer.len() < max {
         let sampling = Sampling {

@@ -40,7 +40,7 @@ impl Bench {
     fn new(tokens: usize, rows: usize, blocks: usize) -> Bench {
         let limits = BatchLimits { tokens, rows, model_len: 64, block_size: 2 };
         Bench {
-            scheduler: Scheduler::new(limits, blocks, PrefixCache::On).unwrap(),
+            scheduler: Scheduler::new(limits, blocks, PrefixCache::On, None).unwrap(),
             pass: Pass::with_limits(&limits).unwrap(),
             batch: Batch::with_limits(&limits),
         }

@@ -1,7 +1,8 @@
 //! Which KV blocks hold the keys and values of a sequence?
 //!
 //! Invariants: `computed` tokens fit into `blocks`; the first `cached.blocks` blocks hold `cached.prefix` and are shared where
-//! another sequence has cached the same prefix. A table without blocks has computed nothing.
+//! another sequence has cached the same prefix. A table without blocks has computed nothing. The first `released` entries are not
+//! held: they repeat the first block that is, so that a kernel that reads a whole tile finds computed numbers behind every entry.
 
 use crate::batch::{BlockCopy, BlockId, TokenId};
 use crate::engine::block_manager::{BlockManager, PrefixId, SharedPrefix};
@@ -9,6 +10,8 @@ use crate::engine::block_manager::{BlockManager, PrefixId, SharedPrefix};
 /// The KV blocks of one sequence, in the order of its tokens.
 pub struct BlockTable {
     blocks: Vec<BlockId>,
+    /// Entries at the start whose blocks were released, because no later token attends to them.
+    released: usize,
     /// Tokens whose keys and values lie in `blocks`.
     computed: usize,
     /// The first blocks, which are full, and the prefix that they hold.
@@ -34,7 +37,14 @@ pub enum Reuse<'a> {
 impl BlockTable {
     /// A table without blocks, for prefixes with `salt`.
     pub fn new(salt: u64) -> BlockTable {
-        BlockTable { blocks: Vec::new(), computed: 0, cached: nothing_cached(salt), min_free_blocks: 0, salt }
+        BlockTable {
+            blocks: Vec::new(),
+            released: 0,
+            computed: 0,
+            cached: nothing_cached(salt),
+            min_free_blocks: 0,
+            salt,
+        }
     }
 
     /// Tokens whose keys and values lie in the blocks.
@@ -45,6 +55,11 @@ impl BlockTable {
     /// The blocks in the order of the tokens.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
+    }
+
+    /// Entries at the start whose blocks were [released](Self::release_before).
+    pub fn released(&self) -> usize {
+        self.released
     }
 
     /// Whether it has no blocks.
@@ -113,6 +128,29 @@ impl BlockTable {
             let content = &tokens[index * block_size..(index + 1) * block_size];
             let prefix = pool.cache_block(self.cached.prefix, content, &mut self.blocks[index]);
             self.cached = SharedPrefix { blocks: index + 1, prefix };
+            if index == self.released {
+                // Another sequence's copy may have taken the place of this one.
+                self.fill_released();
+            }
+        }
+    }
+
+    /// Releases the blocks of which every token lies before `position`. The last computed block stays.
+    pub fn release_before(&mut self, position: usize, pool: &mut BlockManager) {
+        let block_size = pool.block_size();
+        let first = (position / block_size).min(self.computed.saturating_sub(1) / block_size);
+        if first > self.released {
+            pool.release_some(&self.blocks[self.released..first]);
+            self.released = first;
+            self.fill_released();
+        }
+    }
+
+    /// Makes the released entries repeat the first held block, which has changed.
+    fn fill_released(&mut self) {
+        if self.released > 0 {
+            let held = self.blocks[self.released];
+            self.blocks[..self.released].fill(held);
         }
     }
 
@@ -122,18 +160,22 @@ impl BlockTable {
         debug_assert!(self.is_empty());
         let full = parent.computed / pool.block_size();
         self.blocks.extend_from_slice(&parent.blocks[..full]);
-        pool.keep(&self.blocks);
+        self.released = parent.released.min(full);
+        pool.keep(&self.blocks[self.released..]);
         if let Some(&from) = parent.blocks.get(full) {
-            let Some(to) = pool.take() else { return pool.release(&mut self.blocks) };
+            let Some(to) = pool.take() else { return self.release(pool) };
             copies.push(BlockCopy { from, to });
             self.blocks.push(to);
         }
+        self.fill_released();
         self.computed = parent.computed;
         self.cached = parent.cached;
     }
 
     /// Returns all blocks to the pool, and keeps the memory of the table.
     pub fn release(&mut self, pool: &mut BlockManager) {
+        self.blocks.drain(..self.released);
+        self.released = 0;
         pool.release(&mut self.blocks);
         self.computed = 0;
         self.cached = nothing_cached(self.salt);
