@@ -39,7 +39,7 @@ const LARGE: Shape = Shape { name: "8B", layers: 36, hidden: 4096, heads: 32, wi
 
 impl Shape {
     fn attention(&self) -> AttentionSpec {
-        AttentionSpec { heads: self.heads, scale: 0.088, window: None }
+        AttentionSpec { heads: self.heads, scale: 0.088, window: None, softcap: None }
     }
 
     fn qkv(&self) -> usize {

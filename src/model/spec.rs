@@ -380,7 +380,7 @@ mod tests {
 
     fn attention() -> SelfAttention {
         SelfAttention {
-            scores: AttentionSpec { heads: 4, scale: 0.25, window: None },
+            scores: AttentionSpec { heads: 4, scale: 0.25, window: None, softcap: None },
             kv_heads: 2,
             head_dim: 16,
             qk_norm: QkNorm::None,

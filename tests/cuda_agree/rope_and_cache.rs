@@ -37,7 +37,7 @@ fn heads_are_normalized_rotated_and_cached() {
                 let device_batch = staged(cuda, &scene.batch);
                 let mut qkv = filled(cuda, &values, cols);
                 let table = cuda.table(&rope).unwrap();
-                let spec = AttentionSpec { heads, scale: 1.0, window: None };
+                let spec = AttentionSpec { heads, scale: 1.0, window: None, softcap: None };
                 let transform = QkNormRope { norm, rope: &table };
                 ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &device_batch);
                 let (qkv, cached) = (cuda.read(&qkv).unwrap(), layer_values(&cache, 1));

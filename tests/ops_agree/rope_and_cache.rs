@@ -52,7 +52,7 @@ fn prepare(case: &Case) -> Prepared {
         (0..case.head_dim / 2).map(move |i| angle(i).cos()).chain((0..case.head_dim / 2).map(move |i| angle(i).sin()))
     });
     Prepared {
-        spec: AttentionSpec { heads: case.heads, scale: 1.0, window: None },
+        spec: AttentionSpec { heads: case.heads, scale: 1.0, window: None, softcap: None },
         qkv: random.numbers(batch.tokens() * (case.heads + 2 * case.kv_heads) * case.head_dim, 2.0),
         rope: rope.collect(),
         query_norm: random.numbers(case.head_dim, 2.0),
