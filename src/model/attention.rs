@@ -1,6 +1,8 @@
 //! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, and the way out.
 
-use crate::backend::{AttentionSpec, Backend, HeadNorm, QkNormRope, Tensor};
+use crate::backend::{
+    AttentionSpec, Backend, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, Tensor,
+};
 use crate::error::Result;
 use crate::model::linear::Linear;
 use crate::model::spec::{QkNorm, SelfAttention};
@@ -100,9 +102,11 @@ impl<B: Backend> Attention<B> {
         x: &Tensor<B::Storage>,
     ) {
         let Context { cache, rope, device_batch } = context;
-        let norm = self.norms.as_ref().map(|Norms { query, key, eps }| HeadNorm { query, key, eps: *eps });
+        let extent = NormExtent::Head(NormOrder::BeforeRope);
+        let norm = self.norms.as_ref().map(|Norms { query, key, eps }| QkNormWeights { query, key, eps: *eps, extent });
         self.qkv.forward(backend, &mut scratch.qkv, x);
-        let transform = QkNormRope { norm, rope };
+        let rope = RopeTable { table: rope, rotary: B::kv_shape(cache).head_dim, pairing: Pairing::Halves };
+        let transform = QkNormRope { norm, rope: Some(rope), temperature: None };
         ops::rope_and_cache(backend, &self.spec, &mut scratch.qkv, transform, cache, self.layer, device_batch);
         ops::attention(backend, &self.spec, &mut scratch.attended, &scratch.qkv, cache, self.layer, device_batch);
         self.output.forward(backend, out, &scratch.attended);

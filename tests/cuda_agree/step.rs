@@ -3,7 +3,7 @@
 use crate::inputs::ended;
 use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
-use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, QkNormRope};
+use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Pairing, QkNormRope, RopeTable};
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
 use nanovllm::ops;
@@ -89,7 +89,11 @@ impl Model {
                 cuda,
                 spec,
                 qkv,
-                QkNormRope { norm: None, rope },
+                QkNormRope {
+                    norm: None,
+                    rope: Some(RopeTable { table: rope, rotary: HEAD_DIM, pairing: Pairing::Halves }),
+                    temperature: None,
+                },
                 &mut self.cache,
                 0,
                 &self.device_batch,

@@ -136,8 +136,7 @@ impl Op for Attention {
         let scene = Scene::new(case, 6);
         let mut cache = KvCache::new(&scene.shape, scene.sequences.blocks).unwrap();
         let (batch, mut qkv) = scene.all();
-        let identity = scene.identity_rope().into();
-        let transform = QkNormRope { norm: None, rope: &identity };
+        let transform = QkNormRope { norm: None, rope: None, temperature: None };
         reference::rope_and_cache(&scene.spec, &mut qkv, transform, &mut cache, 0, &batch);
         let (batch, qkv) = scene.part(&scene.rows);
         let mut out = vec![f32::NAN; batch.tokens() * case.heads * case.head_dim];
@@ -197,13 +196,6 @@ impl Scene {
         (self.spec.heads + 2 * self.shape.kv_heads) * self.shape.head_dim
     }
 
-    /// A table that rotates nothing.
-    fn identity_rope(&self) -> Vec<f32> {
-        let half = self.shape.head_dim / 2;
-        let longest = self.rows.iter().map(|row| row.before + row.new).max().unwrap();
-        [vec![1.0; half], vec![0.0; half]].concat().repeat(longest)
-    }
-
     /// The batch of some rows, and its `qkv`.
     fn part(&self, rows: &[Row]) -> (Batch, Vec<f32>) {
         let cols = self.cols();
@@ -226,8 +218,7 @@ impl Scene {
         let device_batch = uploaded(backend, &batch);
         let mut cache = backend.kv_cache(&self.shape, self.sequences.blocks).unwrap();
         let mut qkv = backend.filled(&qkv, self.cols());
-        let rope = backend.table(&self.identity_rope()).unwrap();
-        let transform = QkNormRope { norm: None, rope: &rope };
+        let transform = QkNormRope { norm: None, rope: None, temperature: None };
         ops::rope_and_cache(backend, &self.spec, &mut qkv, transform, &mut cache, 0, &device_batch);
         cache
     }
