@@ -4,7 +4,10 @@
 //! are medians over passes through eight layers, so that weights are read from memory; the minimum is printed too.
 
 use nanovllm::backend::cpu::{Cpu, Isa, Tensor};
-use nanovllm::backend::{AttentionSpec, Backend, Coding, DType, HeadNorm, HostBytes, HostMatrix, KvShape, QkNormRope};
+use nanovllm::backend::{
+    AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, KvShape, NormExtent, NormOrder, Pairing, QkNormRope,
+    QkNormWeights, RopeTable,
+};
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::time::{Duration, Instant};
@@ -14,7 +17,7 @@ const HIDDEN: usize = 1024;
 const HEADS: usize = 16;
 const INTERMEDIATE: usize = 3072;
 const KV: KvShape = KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, dtype: DType::Bf16 };
-const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None };
+const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None };
 const QUERY: usize = HEADS * KV.head_dim;
 const QKV: usize = QUERY + 2 * KV.kv_heads * KV.head_dim;
 const EPS: f32 = 1e-6;
@@ -137,8 +140,12 @@ impl Layers {
         timed("add_rms_norm", &mut || ops::add_rms_norm(cpu, normed, residual, delta, norm, EPS));
         timed("linear qkv", &mut || ops::linear(cpu, qkv, normed, to_qkv, None, 0..QKV));
         timed("rope_and_cache", &mut || {
-            let norms = HeadNorm { query: &*head_norm, key: &*head_norm, eps: EPS };
-            let transform = QkNormRope { norm: Some(norms), rope };
+            let extent = NormExtent::Head(NormOrder::BeforeRope);
+            let transform = QkNormRope {
+                norm: Some(QkNormWeights { query: &*head_norm, key: &*head_norm, eps: EPS, extent }),
+                rope: Some(RopeTable { table: &*rope, rotary: KV.head_dim, pairing: Pairing::Halves }),
+                temperature: None,
+            };
             ops::rope_and_cache(cpu, &SPEC, qkv, transform, cache, layer, device_batch);
         });
         timed("attention", &mut || ops::attention(cpu, &SPEC, attended, qkv, cache, layer, device_batch));

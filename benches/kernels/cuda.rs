@@ -4,7 +4,8 @@ use nanovllm::backend::cuda::{
     Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count,
 };
 use nanovllm::backend::{
-    AttentionSpec, Backend, DType, HeadNorm, HostBytes, HostMatrix, HostVector, KvShape, QkNormRope,
+    AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvShape, NormExtent, NormOrder, Pairing,
+    QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
@@ -39,7 +40,7 @@ const LARGE: Shape = Shape { name: "8B", layers: 36, hidden: 4096, heads: 32, wi
 
 impl Shape {
     fn attention(&self) -> AttentionSpec {
-        AttentionSpec { heads: self.heads, scale: 0.088, window: None }
+        AttentionSpec { heads: self.heads, scale: 0.088, window: None, softcap: None }
     }
 
     fn qkv(&self) -> usize {
@@ -368,8 +369,7 @@ impl Bench {
             self.line(&name("silu_mul"), us, (6 * tokens * shape.width) as f64, 0.0);
             let us = self.time(repeat, |c| {
                 for _ in 0..repeat {
-                    let norm = Some(HeadNorm { query: &norm, key: &norm, eps: 1e-6 });
-                    let transform = QkNormRope { norm, rope: &rope };
+                    let transform = transform(&norm, &rope, shape.head_dim);
                     ops::rope_and_cache(c, &shape.attention(), &mut qkv, transform, &mut cache, 0, &device_batch);
                 }
             });
@@ -466,6 +466,16 @@ impl Bench {
     }
 }
 
+/// What Qwen3 does with queries and keys.
+fn transform<'a>(norm: &'a Vector, table: &'a Vector, head_dim: usize) -> QkNormRope<'a, Vector> {
+    let extent = NormExtent::Head(NormOrder::BeforeRope);
+    QkNormRope {
+        norm: Some(QkNormWeights { query: norm, key: norm, eps: 1e-6, extent }),
+        rope: Some(RopeTable { table, rotary: head_dim, pairing: Pairing::Halves }),
+        temperature: None,
+    }
+}
+
 struct Model {
     shape: Shape,
     layers: Vec<[Matrix; 4]>,
@@ -502,8 +512,7 @@ impl Model {
         ops::embedding(cuda, residual, &self.embedding, device_batch);
         ops::rms_norm(cuda, normed, residual, &self.norm, 1e-6);
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
-            let norm = Some(HeadNorm { query: &self.head_norm, key: &self.head_norm, eps: 1e-6 });
-            let transform = QkNormRope { norm, rope: &self.rope };
+            let transform = transform(&self.head_norm, &self.rope, shape.head_dim);
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
             ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, device_batch);
             ops::attention(cuda, &spec, attended, qkv, cache, index, device_batch);

@@ -14,6 +14,11 @@ pub struct AttentionSpec {
     ///
     /// As `sliding_window` of transformers, whose mask is `kv_idx > q_idx - sliding_window`.
     pub window: Option<usize>,
+    /// Bound of the scaled scores: each score `s` becomes `softcap * tanh(s / softcap)` before the mask and the softmax. Above 0.
+    /// `None` leaves the scores as they are.
+    ///
+    /// As `attn_logit_softcapping` of transformers.
+    pub softcap: Option<f32>,
 }
 
 impl AttentionSpec {
@@ -30,7 +35,7 @@ mod tests {
     #[test]
     fn a_token_attends_to_as_many_positions_as_the_window_has_where_there_are_as_many() {
         let attended = |window, position| {
-            let spec = AttentionSpec { heads: 1, scale: 1.0, window };
+            let spec = AttentionSpec { heads: 1, scale: 1.0, window, softcap: None };
             position + 1 - spec.window_start(position)
         };
         for (window, position, expected) in

@@ -22,6 +22,7 @@ mod host_vector;
 pub mod lock;
 mod model_file;
 pub mod process;
+mod qk_norm_rope;
 pub mod thread;
 
 pub use attention_spec::AttentionSpec;
@@ -32,6 +33,7 @@ pub use host_bytes::HostBytes;
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
 pub use model_file::{Loading, copy_file, map_file, read_file};
+pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;
@@ -263,22 +265,4 @@ impl KvShape {
     pub fn block_bytes(&self) -> usize {
         2 * self.layers * self.kv_heads * self.block_size * self.head_dim * self.dtype.bytes()
     }
-}
-
-/// What happens to queries and keys before their dot products: an optional norm of each head, then the rotation.
-pub struct QkNormRope<'a, V> {
-    /// `None` where the model has no norm of queries and keys.
-    pub norm: Option<HeadNorm<'a, V>>,
-    /// `[positions, head_dim]`: `head_dim / 2` cosines, then as many sines
-    pub rope: &'a V,
-}
-
-/// RMS normalization of each query and key head before the rotation.
-pub struct HeadNorm<'a, V> {
-    /// Weight for queries. `[head_dim]`
-    pub query: &'a V,
-    /// Weight for keys. `[head_dim]`
-    pub key: &'a V,
-    /// Added to the mean of squares.
-    pub eps: f32,
 }

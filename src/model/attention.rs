@@ -1,9 +1,9 @@
 //! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, and the way out.
 
-use crate::backend::{AttentionSpec, Backend, HeadNorm, QkNormRope, Tensor};
+use crate::backend::{AttentionSpec, Backend, NormExtent, Pairing, QkNormRope, QkNormWeights, RopeTable, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
-use crate::model::spec::{QkNorm, SelfAttention};
+use crate::model::spec::{DecoderSpec, Mixer, Norm, NormWeight, QkNorm, SelfAttention, Temperature};
 use crate::model::weights::Weights;
 use crate::ops;
 
@@ -14,16 +14,35 @@ pub struct Attention<B: Backend> {
     /// Queries, keys and values in one matrix.
     qkv: Linear<B>,
     norms: Option<Norms<B>>,
+    /// Index into [`PositionTables::ropes`].
+    rope: Option<usize>,
+    temperature: Option<Temperature>,
     output: Linear<B>,
 }
 
 /// Norms of queries and keys.
 struct Norms<B: Backend> {
-    /// `[head_dim]`
+    /// `[head_dim]`, or `[heads * head_dim]`
     query: B::Vector,
-    /// `[head_dim]`
+    /// `[head_dim]`, or `[kv_heads * head_dim]`
     key: B::Vector,
     eps: f32,
+    extent: NormExtent,
+}
+
+/// What depends on the position of a token alone, shared by the layers.
+pub struct PositionTables<B: Backend> {
+    ropes: Vec<Rope<B>>,
+    /// Each distinct temperature of the layers, and its factors. `[positions]`
+    temperatures: Vec<(Temperature, B::Vector)>,
+}
+
+/// The cosines and sines of a rotary embedding.
+struct Rope<B: Backend> {
+    /// `[positions, rotary]`
+    table: B::Vector,
+    rotary: usize,
+    pairing: Pairing,
 }
 
 /// What attention writes on its way, shared by all layers.
@@ -38,10 +57,53 @@ pub struct AttentionScratch<B: Backend> {
 pub struct Context<'a, B: Backend> {
     /// Keys and values of all layers.
     pub cache: &'a mut B::KvCache,
-    /// Cosines and sines. `[positions, head_dim]`
-    pub rope: &'a B::Vector,
+    /// What depends on positions alone.
+    pub tables: &'a PositionTables<B>,
     /// The batch.
     pub device_batch: &'a B::DeviceBatch,
+}
+
+impl<B: Backend> PositionTables<B> {
+    /// The tables of a decoder for the first `positions` positions, in an engine whose contexts have at most `max_model_len`.
+    pub fn new(backend: &B, spec: &DecoderSpec, positions: usize, max_model_len: usize) -> Result<PositionTables<B>> {
+        let head_dim = spec.attention().head_dim;
+        let ropes = spec.ropes.iter().map(|rope| {
+            let table = backend.table(&rope.table(head_dim, positions, max_model_len)?)?;
+            Ok(Rope { table, rotary: rope.rotary(head_dim), pairing: rope.pairing })
+        });
+        let ropes = ropes.collect::<Result<_>>()?;
+        let mut temperatures: Vec<(Temperature, B::Vector)> = Vec::new();
+        for layer in &spec.layers {
+            let Mixer::Attention(attention) = &layer.mixer;
+            let Some(temperature) = attention.temperature else { continue };
+            if temperatures.iter().all(|(other, _)| *other != temperature) {
+                temperatures.push((temperature, backend.table(&temperature.table(positions)?)?));
+            }
+        }
+        Ok(PositionTables { ropes, temperatures })
+    }
+}
+
+impl<B: Backend> Norms<B> {
+    /// `None` where the spec has no norm of queries and keys.
+    fn load(backend: &B, spec: &SelfAttention, weights: &mut Weights, layer: usize) -> Result<Option<Norms<B>>> {
+        let (norm, extent, query, key) = match spec.qk_norm {
+            QkNorm::None => return Ok(None),
+            QkNorm::PerHead { norm, order } => (norm, NormExtent::Head(order), spec.head_dim, spec.head_dim),
+            QkNorm::Whole(norm) => (norm, NormExtent::Whole, spec.query_width(), spec.kv_width()),
+        };
+        let names = weights.names();
+        let mut load = |part, len| -> Result<B::Vector> {
+            let stored = weights.vector(&names.in_layer(layer, part), len)?;
+            match norm.weight {
+                NormWeight::Plain => backend.vector(&[stored]),
+                NormWeight::PlusOne => backend.table(&stored.to_f32().iter().map(|w| w + 1.0).collect::<Vec<_>>()),
+            }
+        };
+        let Norm { eps, .. } = norm;
+        let parts = &names.attention;
+        Ok(Some(Norms { query: load(parts.query_norm, query)?, key: load(parts.key_norm, key)?, eps, extent }))
+    }
 }
 
 impl<B: Backend> AttentionScratch<B> {
@@ -74,18 +136,13 @@ impl<B: Backend> Attention<B> {
         let parts = &names.attention;
         let (wide, narrow) = (spec.query_width(), spec.kv_width());
         let stacked = [(name(parts.query), wide), (name(parts.key), narrow), (name(parts.value), narrow)];
-        let mut norm = |part| backend.vector(&[weights.vector(&name(part), spec.head_dim)?]);
-        let norms = match spec.qk_norm {
-            QkNorm::PerHead { norm: spec, .. } => {
-                Some(Norms { query: norm(parts.query_norm)?, key: norm(parts.key_norm)?, eps: spec.eps })
-            }
-            QkNorm::None | QkNorm::Whole(_) => None,
-        };
         Ok(Attention {
             layer,
             spec: spec.scores,
             qkv: Linear::load(backend, weights, hidden, &stacked, spec.qkv_bias)?,
-            norms,
+            norms: Norms::load(backend, spec, weights, layer)?,
+            rope: spec.rope,
+            temperature: spec.temperature,
             output: Linear::load(backend, weights, wide, &[(name(parts.output), hidden)], spec.output_bias)?,
         })
     }
@@ -99,10 +156,21 @@ impl<B: Backend> Attention<B> {
         out: &mut Tensor<B::Storage>,
         x: &Tensor<B::Storage>,
     ) {
-        let Context { cache, rope, device_batch } = context;
-        let norm = self.norms.as_ref().map(|Norms { query, key, eps }| HeadNorm { query, key, eps: *eps });
+        let Context { cache, tables, device_batch } = context;
         self.qkv.forward(backend, &mut scratch.qkv, x);
-        let transform = QkNormRope { norm, rope };
+        let norm = self.norms.as_ref();
+        let rope = self.rope.map(|index| &tables.ropes[index]);
+        let is_own = |(temperature, _): &&(Temperature, B::Vector)| self.temperature == Some(*temperature);
+        let transform = QkNormRope {
+            norm: norm.map(|Norms { query, key, eps, extent }| QkNormWeights {
+                query,
+                key,
+                eps: *eps,
+                extent: *extent,
+            }),
+            rope: rope.map(|Rope { table, rotary, pairing }| RopeTable { table, rotary: *rotary, pairing: *pairing }),
+            temperature: tables.temperatures.iter().find(is_own).map(|(_, factors)| factors),
+        };
         ops::rope_and_cache(backend, &self.spec, &mut scratch.qkv, transform, cache, self.layer, device_batch);
         ops::attention(backend, &self.spec, &mut scratch.attended, &scratch.qkv, cache, self.layer, device_batch);
         self.output.forward(backend, out, &scratch.attended);

@@ -6,7 +6,7 @@
 use crate::backend::{Backend, Tensor};
 use crate::batch::BatchLimits;
 use crate::error::Result;
-use crate::model::attention::{Attention, AttentionScratch, Context};
+use crate::model::attention::{Attention, AttentionScratch, Context, PositionTables};
 use crate::model::mlp::{Mlp, MlpScratch};
 use crate::model::names::NormNames;
 use crate::model::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, SublayerNorms};
@@ -25,8 +25,7 @@ pub struct Decoder<B: Backend> {
     final_norm: Norm<B>,
     /// `[vocab, hidden]`; `None` where the embedding table serves.
     head: Option<B::Matrix>,
-    /// Cosines and sines of each rotary embedding. `[positions, head_dim]`
-    ropes: Vec<B::Vector>,
+    tables: PositionTables<B>,
     /// Columns of the head that one stage computes.
     head_slice: usize,
     activations: Activations<B>,
@@ -35,8 +34,6 @@ pub struct Decoder<B: Backend> {
 struct Layer<B: Backend> {
     mixer_norm: Norm<B>,
     attention: Attention<B>,
-    /// Index into [`Decoder::ropes`].
-    rope: usize,
     feed_forward_norm: Norm<B>,
     mlp: Mlp<B>,
 }
@@ -92,10 +89,8 @@ impl<B: Backend> Decoder<B> {
             HeadWeights::Tied => None,
             HeadWeights::Own => Some(backend.matrix(&[weights.matrix(names.head, spec.vocab, spec.hidden)?])?),
         };
-        let head_dim = spec.attention().head_dim;
         let layers = layers?;
         weights.finish()?;
-        let ropes = spec.ropes.iter().map(|rope| backend.table(&rope.table(head_dim, positions)?));
         // A pass that is launched whole is cut nowhere.
         let head_slice = match B::DEPTH {
             1 => (spec.layer_parameters() / spec.hidden).next_multiple_of(HEAD_SLICE_ALIGN),
@@ -106,7 +101,7 @@ impl<B: Backend> Decoder<B> {
             layers,
             final_norm: Norm { weight: final_norm, eps: spec.final_norm.eps },
             head,
-            ropes: ropes.collect::<Result<_>>()?,
+            tables: PositionTables::new(backend, spec, positions, limits.model_len)?,
             head_slice,
             activations: Activations::new(backend, spec, limits)?,
         })
@@ -178,14 +173,14 @@ impl<B: Backend> Decoder<B> {
     }
 
     fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch, index: usize) {
-        let Layer { mixer_norm, attention, rope, feed_forward_norm, mlp } = &self.layers[index];
+        let Layer { mixer_norm, attention, feed_forward_norm, mlp } = &self.layers[index];
         let Activations { residual, delta, normed, attention: attention_scratch, mlp: mlp_scratch, .. } =
             &mut self.activations;
         match index {
             0 => ops::rms_norm(backend, normed, residual, &mixer_norm.weight, mixer_norm.eps),
             _ => ops::add_rms_norm(backend, normed, residual, delta, &mixer_norm.weight, mixer_norm.eps),
         }
-        let context = Context { cache, rope: &self.ropes[*rope], device_batch };
+        let context = Context { cache, tables: &self.tables, device_batch };
         attention.forward(backend, attention_scratch, context, delta, normed);
         let Norm { weight, eps } = feed_forward_norm;
         ops::add_rms_norm(backend, normed, residual, delta, weight, *eps);
@@ -244,7 +239,6 @@ impl<B: Backend> Layer<B> {
         Ok(Layer {
             mixer_norm: norm(weights, &names.mixer_norms, &spec.mixer_norms)?,
             attention: Attention::load(backend, attention, weights, index, hidden)?,
-            rope: attention.rope.expect("the spec was checked"),
             feed_forward_norm: norm(weights, &names.feed_forward_norms, &spec.feed_forward_norms)?,
             mlp: Mlp::load(backend, mlp, weights, index, hidden)?,
         })

@@ -1,18 +1,74 @@
-//! Rotary position embedding: how fast each pair of numbers in a head turns, and the table of its cosines and sines.
+//! Rotary position embedding: how fast each pair of numbers in a head turns, and the table of its cosines and sines. And what else
+//! a config says of positions: how queries grow with theirs.
 //!
 //! The arithmetic is in f32 where transformers has f32: at far positions an ulp of a frequency is a visible angle.
 
-use crate::error::{Error, Result};
+use crate::backend::Pairing;
+use crate::error::{self, Error, Result};
 use crate::model::fields::Fields;
 use std::f64::consts::PI;
+
+/// Factors of a longrope scaling, at most: pairs of the widest head.
+const FACTORS_MAX: usize = 256;
 
 /// A rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// Base of the frequencies: pair `i` of a head turns by `theta^(-2i / head_dim)` a position before scaling.
+    /// Base of the frequencies: pair `i` of a head turns by `theta^(-2i / rotary)` a position before scaling.
     pub theta: f64,
     /// How the frequencies are changed for a longer context.
     pub scaling: RopeScaling,
+    /// Share of each head that turns: its first [`rotary`](Rope::rotary) numbers. Above 0, at most 1.
+    pub rotary_factor: f64,
+    /// Which two numbers turn together.
+    pub pairing: Pairing,
+}
+
+/// What a config says of positions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PositionSettings {
+    /// The rotation of queries and keys.
+    pub rope: Rope,
+    /// Whether queries grow with their position.
+    pub temperature: Option<Temperature>,
+}
+
+/// Queries are multiplied by `1 + beta * ln(1 + floor(position / original_positions))` after the rotation.
+///
+/// As `llama_4_scaling_beta` of transformers, models/ministral3.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    /// Growth per e-fold.
+    pub beta: f32,
+    /// Positions of the first training.
+    pub original_positions: usize,
+}
+
+/// What a family's configs may leave out, and what they never say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RopeDefaults {
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// Share of each head that turns.
+    pub rotary_factor: f64,
+    /// Which two numbers turn together.
+    pub pairing: Pairing,
+}
+
+impl Default for RopeDefaults {
+    /// Llama's.
+    fn default() -> RopeDefaults {
+        RopeDefaults { theta: 10_000.0, rotary_factor: 1.0, pairing: Pairing::Halves }
+    }
+}
+
+/// The layers that a set of rope parameters is for, in a model that has more than one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerType {
+    /// `full_attention`
+    Full,
+    /// `sliding_attention`
+    Sliding,
 }
 
 /// How frequencies are changed so that a model reads further than it was first trained to.
@@ -51,6 +107,21 @@ pub enum RopeScaling {
         /// Positions of the first training.
         original_positions: usize,
     },
+    /// LongRoPE (Phi-3): each frequency is divided by a factor of its own, and all cosines and sines are multiplied by
+    /// `attention_factor`.
+    ///
+    /// A cached key is rotated once, so that one set of factors serves all sequences of an engine: the short ones if its
+    /// `max_model_len` is at most `original_positions`, else the long ones. transformers chooses by the length of each sequence.
+    LongRope {
+        /// For contexts of the first training. `[rotary / 2]`
+        short_factors: Vec<f64>,
+        /// For longer contexts. `[rotary / 2]`
+        long_factors: Vec<f64>,
+        /// Scale of cosines and sines.
+        attention_factor: f64,
+        /// Positions of the first training.
+        original_positions: usize,
+    },
 }
 
 /// Where YaRN's ramp begins and ends.
@@ -63,69 +134,74 @@ pub enum Ramp {
 }
 
 impl Rope {
-    /// Reads `rope_scaling` with `rope_theta` beside it, or `rope_parameters` with `rope_theta` inside.
+    /// Reads `rope_scaling` with `rope_theta` beside it, or `rope_parameters` with `rope_theta` inside, of a model that rotates whole
+    /// heads and whose queries do not grow.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnsupportedModel`] for a config that asks for anything else.
     pub fn from_config(config: Fields, max_position_embeddings: usize) -> Result<Rope> {
-        let old = config.object("rope_scaling")?.filter(|scaling| scaling.iter().next().is_some());
-        let scaling = match old {
-            Some(scaling) => Some(scaling),
-            None => config.object("rope_parameters")?,
-        };
-        refuse_partial_rotation(config)?;
-        let Some(scaling) = scaling else {
-            return Ok(Rope { theta: theta(config, None)?, scaling: RopeScaling::None });
-        };
-        refuse_partial_rotation(scaling)?;
-        if let Some((layer, _)) = scaling.iter().find(|(_, value)| value.is_object()) {
+        let PositionSettings { rope, temperature } =
+            PositionSettings::read(config, max_position_embeddings, RopeDefaults::default())?;
+        if rope.rotary_factor != 1.0 {
             return Err(Error::UnsupportedModel {
-                setting: "rope_parameters",
-                value: format!("different for {layer}"),
-                supported: "one set for all layers",
+                setting: "partial_rotary_factor",
+                value: rope.rotary_factor.to_string(),
+                supported: "1 in a model of this class: whole heads are rotated",
             });
         }
-
-        if let Some(beta) = scaling.get("llama_4_scaling_beta").filter(|beta| beta.as_f64() != Some(0.0)) {
+        if let Some(temperature) = temperature {
             return Err(Error::UnsupportedModel {
                 setting: "llama_4_scaling_beta",
-                value: Fields::shown(beta),
-                supported: "absent or 0: queries do not grow with their position",
+                value: temperature.beta.to_string(),
+                supported: "absent or 0 in a model of this class: queries do not grow with their position",
             });
         }
-
-        // A field beside the object wins over the one inside, which wins over the model's maximum.
-        let original_positions = match config.count_or_none("original_max_position_embeddings")? {
-            Some(positions) => positions,
-            None => scaling.count_or_none("original_max_position_embeddings")?.unwrap_or(max_position_embeddings),
-        };
-        let kind = match scaling.text("rope_type")? {
-            Some(kind) => kind,
-            None => scaling.text("type")?.unwrap_or("default"),
-        };
-        let scaling_read = match kind {
-            "default" => RopeScaling::None,
-            "linear" => RopeScaling::Linear { factor: scaling.positive("factor")? },
-            "llama3" => llama3(scaling, original_positions)?,
-            "yarn" => yarn(scaling, max_position_embeddings, original_positions)?,
-            other => {
-                return Err(Error::UnsupportedModel {
-                    setting: "rope_scaling",
-                    value: other.into(),
-                    supported: "default, linear, llama3 or yarn",
-                });
-            }
-        };
-        Ok(Rope { theta: theta(config, Some(scaling))?, scaling: scaling_read })
+        Ok(rope)
     }
 
-    /// Cosines and sines. `[positions, head_dim]`: of each position `head_dim / 2` cosines, then as many sines
-    pub fn table(&self, head_dim: usize, positions: usize) -> Result<Vec<f32>> {
-        let len = positions * head_dim;
-        let mut table = Vec::new();
-        table.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-            what: "the table of rotary positions",
-            bytes: (len * size_of::<f32>()) as u64,
-            knob: "max_model_len",
-        })?;
-        let (frequencies, scale) = self.frequencies(head_dim);
+    /// Numbers of each head that turn, of `head_dim`.
+    pub fn rotary(&self, head_dim: usize) -> usize {
+        // transformers rounds down as well.
+        (head_dim as f64 * self.rotary_factor) as usize
+    }
+
+    /// Refuses a rope that does not fit heads of `head_dim` numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnsupportedModel`] that names the setting.
+    pub fn check(&self, head_dim: usize) -> Result<()> {
+        let rotary = self.rotary(head_dim);
+        if rotary == 0 || !rotary.is_multiple_of(2) {
+            return Err(Error::UnsupportedModel {
+                setting: "partial_rotary_factor",
+                value: format!("{}, which is {rotary} numbers of {head_dim}", self.rotary_factor),
+                supported: "an even number of numbers in each head, at least 2",
+            });
+        }
+        let RopeScaling::LongRope { short_factors, long_factors, .. } = &self.scaling else { return Ok(()) };
+        for (setting, factors) in [("short_factor", short_factors), ("long_factor", long_factors)] {
+            if factors.len() != rotary / 2 {
+                return Err(Error::UnsupportedModel {
+                    setting,
+                    value: format!("{} factors for {} pairs", factors.len(), rotary / 2),
+                    supported: "one factor for each pair of numbers that turn together",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Cosines and sines of the first `positions` positions, in an engine whose contexts have at most `max_model_len`.
+    /// `[positions, rotary]`: of each position `rotary / 2` cosines, then as many sines
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]
+    pub fn table(&self, head_dim: usize, positions: usize, max_model_len: usize) -> Result<Vec<f32>> {
+        let mut table = room(positions * self.rotary(head_dim))?;
+        let (frequencies, scale) = self.frequencies(head_dim, max_model_len);
         for position in 0..positions {
             let angle = |frequency: &f32| position as f32 * frequency;
             table.extend(frequencies.iter().map(|f| angle(f).cos() * scale));
@@ -134,10 +210,11 @@ impl Rope {
         Ok(table)
     }
 
-    /// Radians a position of each pair, and the scale of cosines and sines. `[head_dim / 2]`
-    fn frequencies(&self, head_dim: usize) -> (Vec<f32>, f32) {
-        let power = |pair: usize| (self.theta as f32).powf((2 * pair) as f32 / head_dim as f32);
-        let plain: Vec<f32> = (0..head_dim / 2).map(|pair| 1.0 / power(pair)).collect();
+    /// Radians per position of each pair, and the scale of cosines and sines. `[rotary / 2]`
+    fn frequencies(&self, head_dim: usize, max_model_len: usize) -> (Vec<f32>, f32) {
+        let rotary = self.rotary(head_dim);
+        let power = |pair: usize| (self.theta as f32).powf((2 * pair) as f32 / rotary as f32);
+        let plain: Vec<f32> = (0..rotary / 2).map(|pair| 1.0 / power(pair)).collect();
         match self.scaling {
             RopeScaling::None => (plain, 1.0),
             RopeScaling::Linear { factor } => (plain.iter().map(|f| f / factor as f32).collect(), 1.0),
@@ -160,13 +237,13 @@ impl Rope {
             RopeScaling::Yarn { factor, attention_factor, beta_fast, beta_slow, ramp, original_positions } => {
                 // The pair that makes `turns` turns over the original context.
                 let pair_of = |turns: f64| {
-                    head_dim as f64 * (original_positions as f64 / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln())
+                    rotary as f64 * (original_positions as f64 / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln())
                 };
                 let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
                 if ramp == Ramp::Whole {
                     (low, high) = (low.floor(), high.ceil());
                 }
-                (low, high) = (low.max(0.0), high.min(head_dim as f64 - 1.0));
+                (low, high) = (low.max(0.0), high.min(rotary as f64 - 1.0));
                 if low == high {
                     high += 0.001;
                 }
@@ -177,11 +254,162 @@ impl Rope {
                 });
                 (scaled.collect(), attention_factor as f32)
             }
+            RopeScaling::LongRope { ref short_factors, ref long_factors, attention_factor, original_positions } => {
+                let factors = if max_model_len > original_positions { long_factors } else { short_factors };
+                let scaled = factors.iter().enumerate().map(|(pair, &factor)| 1.0 / (factor as f32 * power(pair)));
+                (scaled.collect(), attention_factor as f32)
+            }
         }
     }
 }
 
+impl Temperature {
+    /// The factor of the queries at each position. `[positions]`
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]
+    pub fn table(&self, positions: usize) -> Result<Vec<f32>> {
+        let mut table = room(positions)?;
+        table.extend((0..positions).map(|p| 1.0 + self.beta * (1.0 + (p / self.original_positions) as f32).ln()));
+        Ok(table)
+    }
+}
+
+fn room(len: usize) -> Result<Vec<f32>> {
+    error::room(len, "the table of rotary positions", "max_model_len")
+}
+
+impl PositionSettings {
+    /// Reads `rope_scaling` with `rope_theta` beside it, or `rope_parameters` with `rope_theta` inside, of a model with one set for
+    /// all layers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnsupportedModel`] for what is not computed, [`Error::ModelFile`] for what is wrong.
+    pub fn read(config: Fields, max_position_embeddings: usize, defaults: RopeDefaults) -> Result<PositionSettings> {
+        let old = config.object("rope_scaling")?.filter(|scaling| scaling.iter().next().is_some());
+        let parameters = match old {
+            Some(scaling) => Some(scaling),
+            None => config.object("rope_parameters")?,
+        };
+        if let Some((layer, _)) = parameters.and_then(|p| p.iter().find(|(_, value)| value.is_object())) {
+            return Err(Error::UnsupportedModel {
+                setting: "rope_parameters",
+                value: format!("different for {layer}"),
+                supported: "one set for all layers in a model of this class",
+            });
+        }
+        let place = Place { theta_beside: "rope_theta", original_beside: true };
+        place.read(config, parameters, max_position_embeddings, defaults)
+    }
+
+    /// Reads the set of `layers` in a model that has one for each type of layer: an object of `rope_parameters`, or in older configs
+    /// `rope_theta` and `rope_scaling` for full attention and `rope_local_base_freq` without scaling for a sliding window.
+    ///
+    /// # Errors
+    ///
+    /// As [`PositionSettings::read`].
+    pub fn read_for(
+        layers: LayerType,
+        config: Fields,
+        max_position_embeddings: usize,
+        defaults: RopeDefaults,
+    ) -> Result<PositionSettings> {
+        let (name, theta_beside) = match layers {
+            LayerType::Full => ("full_attention", "rope_theta"),
+            LayerType::Sliding => ("sliding_attention", "rope_local_base_freq"),
+        };
+        let place = Place { theta_beside, original_beside: false };
+        if let Some(all) = config.object("rope_parameters")? {
+            if let Some((field, _)) = all.iter().find(|(_, value)| !value.is_object() && !value.is_null()) {
+                return Err(Error::UnsupportedModel {
+                    setting: "rope_parameters",
+                    value: format!("{field} for all layers"),
+                    supported: "one set for each type of layer in a model of this class",
+                });
+            }
+            return place.read(config, all.object(name)?, max_position_embeddings, defaults);
+        }
+        let scaling = match layers {
+            LayerType::Full => config.object("rope_scaling")?,
+            LayerType::Sliding => None,
+        };
+        place.read(config, scaling, max_position_embeddings, defaults)
+    }
+}
+
+/// Where a set of parameters leaves fields to the config around it.
+struct Place {
+    /// The field that has `theta` if the set has none.
+    theta_beside: &'static str,
+    /// Whether `original_max_position_embeddings` beside the set wins over the one inside.
+    original_beside: bool,
+}
+
+impl Place {
+    fn read(
+        &self,
+        config: Fields,
+        parameters: Option<Fields>,
+        max_position_embeddings: usize,
+        defaults: RopeDefaults,
+    ) -> Result<PositionSettings> {
+        let inside = |name| parameters.map(|p| p.positive_or_none(name)).transpose().map(Option::flatten);
+        let theta = match (inside("rope_theta")?, config.positive_or_none(self.theta_beside)?) {
+            (Some(theta), _) | (None, Some(theta)) => theta,
+            (None, None) => defaults.theta,
+        };
+        if theta <= 1.0 || theta > f32::MAX as f64 {
+            return Err(config.refuse(format!("rope_theta is {theta}, but must be a number above 1")));
+        }
+        let rotary_factor = match (inside("partial_rotary_factor")?, config.positive_or_none("partial_rotary_factor")?)
+        {
+            (Some(factor), _) | (None, Some(factor)) => factor,
+            (None, None) => defaults.rotary_factor,
+        };
+        if rotary_factor > 1.0 {
+            return Err(config.refuse(format!("partial_rotary_factor is {rotary_factor}, but must be at most 1")));
+        }
+        // A field beside the set wins over the one inside, which wins over the model's maximum.
+        let beside = match self.original_beside {
+            true => config.count_or_none("original_max_position_embeddings")?,
+            false => None,
+        };
+        let inside = parameters.map(|p| p.count_or_none("original_max_position_embeddings")).transpose()?.flatten();
+        let original_positions = beside.or(inside).unwrap_or(max_position_embeddings);
+        let rope = |scaling| Rope { theta, scaling, rotary_factor, pairing: defaults.pairing };
+        let Some(parameters) = parameters else {
+            return Ok(PositionSettings { rope: rope(RopeScaling::None), temperature: None });
+        };
+        let scaling = RopeScaling::read(parameters, max_position_embeddings, original_positions)?;
+        let beta = number_or_zero(parameters, "llama_4_scaling_beta")? as f32;
+        let temperature = (beta != 0.0).then_some(Temperature { beta, original_positions });
+        Ok(PositionSettings { rope: rope(scaling), temperature })
+    }
+}
+
 impl RopeScaling {
+    fn read(parameters: Fields, max_position_embeddings: usize, original_positions: usize) -> Result<RopeScaling> {
+        let kind = match parameters.text("rope_type")? {
+            Some(kind) => kind,
+            None => parameters.text("type")?.unwrap_or("default"),
+        };
+        match kind {
+            "default" => Ok(RopeScaling::None),
+            "linear" => Ok(RopeScaling::Linear { factor: parameters.positive("factor")? }),
+            "llama3" => llama3(parameters, original_positions),
+            "yarn" => yarn(parameters, max_position_embeddings, original_positions),
+            // The second is what the first Phi-3 called it.
+            "longrope" | "su" => long_rope(parameters, max_position_embeddings, original_positions),
+            other => Err(Error::UnsupportedModel {
+                setting: "rope_scaling",
+                value: other.into(),
+                supported: "default, linear, llama3, yarn or longrope",
+            }),
+        }
+    }
+
     /// Positions the model can tell apart when its config says `max_position_embeddings`.
     ///
     /// Qwen's way to switch YaRN on leaves that field at the length before it, so the stretched one counts too.
@@ -193,29 +421,6 @@ impl RopeScaling {
             }
             _ => max_position_embeddings,
         }
-    }
-}
-
-fn theta(config: Fields, scaling: Option<Fields>) -> Result<f64> {
-    let inside = scaling.map(|s| s.positive_or_none("rope_theta")).transpose()?.flatten();
-    let theta = match inside {
-        Some(theta) => theta,
-        None => config.positive_or_none("rope_theta")?.unwrap_or(10_000.0),
-    };
-    if theta <= 1.0 || theta > f32::MAX as f64 {
-        return Err(config.refuse(format!("rope_theta is {theta}, but must be a number above 1")));
-    }
-    Ok(theta)
-}
-
-fn refuse_partial_rotation(fields: Fields) -> Result<()> {
-    match fields.positive_or_none("partial_rotary_factor")? {
-        None | Some(1.0) => Ok(()),
-        Some(part) => Err(Error::UnsupportedModel {
-            setting: "partial_rotary_factor",
-            value: part.to_string(),
-            supported: "1: whole heads are rotated",
-        }),
     }
 }
 
@@ -256,6 +461,28 @@ fn yarn(scaling: Fields, max_position_embeddings: usize, original_positions: usi
     })
 }
 
+fn long_rope(scaling: Fields, max_position_embeddings: usize, original_positions: usize) -> Result<RopeScaling> {
+    let stretch = max_position_embeddings as f64 / original_positions as f64;
+    let factor = scaling.positive_or_none("factor")?.unwrap_or(stretch);
+    let attention_factor = match scaling.positive_or_none("attention_factor")? {
+        Some(given) => given,
+        None if factor <= 1.0 => 1.0,
+        None => (1.0 + factor.ln() / (original_positions as f64).ln()).sqrt(),
+    };
+    let factors = |name| -> Result<Vec<f64>> {
+        let is_factor = |v: &f64| *v > 0.0 && v.is_finite();
+        let list = scaling.get(name).and_then(|value| value.as_array()).filter(|list| list.len() <= FACTORS_MAX);
+        let factors = list.and_then(|list| list.iter().map(|v| v.as_f64().filter(is_factor)).collect());
+        factors.ok_or_else(|| scaling.refuse(format!("{name} must be a list of at most {FACTORS_MAX} numbers above 0")))
+    };
+    Ok(RopeScaling::LongRope {
+        short_factors: factors("short_factor")?,
+        long_factors: factors("long_factor")?,
+        attention_factor,
+        original_positions,
+    })
+}
+
 /// `mscale` and `mscale_all_dim` count only when both are there and neither is 0.
 fn number_or_zero(scaling: Fields, name: &str) -> Result<f64> {
     match scaling.get(name).and_then(|v| v.as_f64()) {
@@ -265,144 +492,4 @@ fn number_or_zero(scaling: Fields, name: &str) -> Result<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-    use std::path::Path;
-
-    fn read(config: Value) -> Result<Rope> {
-        Rope::from_config(Fields::new(Path::new("config.json"), &config)?, 4096)
-    }
-
-    fn read_parameters(parameters: Value) -> Rope {
-        read(json!({ "rope_parameters": parameters })).unwrap()
-    }
-
-    /// Frequencies and scale that transformers 5.23 computes for heads of 16.
-    #[test]
-    fn frequencies_are_those_of_transformers() {
-        let yarn =
-            json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 1e6});
-        let with = |more: Value| {
-            let mut merged = yarn.clone();
-            merged.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            merged
-        };
-        let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 256, "rope_theta": 500000.0});
-        let exact =
-            with(json!({"truncate": false, "beta_fast": 16, "beta_slow": 2, "mscale": 0.8, "mscale_all_dim": 0.5}));
-        let yarn_tail = [0.001405853, 0.00025, 4.445699e-5, 7.905694e-6, 1.405853e-6];
-        let begins = |first: [f32; 3]| [&first[..], &yarn_tail].concat();
-        let cases: [(&str, Value, f32, Vec<f32>); 6] = [
-            (
-                "default",
-                json!({"rope_type": "default", "rope_theta": 10000.0}),
-                1.0,
-                vec![1.0, 0.3162278, 0.1, 0.03162278, 0.01, 0.003162278, 0.001, 0.0003162278],
-            ),
-            (
-                "linear",
-                json!({"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}),
-                1.0,
-                vec![0.25, 0.07905694, 0.025, 0.007905695, 0.0025, 0.0007905695, 0.00025, 7.905695e-5],
-            ),
-            (
-                "llama3",
-                llama3,
-                1.0,
-                vec![1.0, 0.1939228, 0.01053823, 0.0009115831, 0.0001767767, 3.428102e-5, 6.64787e-6, 1.289173e-6],
-            ),
-            ("yarn", yarn.clone(), 1.138629, begins([1.0, 0.133371, 0.01581139])),
-            ("yarn, exact ramp, mscale", exact, 1.038893, begins([1.0, 0.1778279, 0.0187018])),
-            (
-                "yarn, attention_factor",
-                with(json!({"attention_factor": 0.75})),
-                0.75,
-                begins([1.0, 0.133371, 0.01581139]),
-            ),
-        ];
-        for (name, parameters, scale, wanted) in cases {
-            let (found, found_scale) = read_parameters(parameters).frequencies(16);
-            assert!((found_scale - scale).abs() < 1e-6, "{name}: scale {found_scale}");
-            for (pair, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
-                assert!((found / wanted - 1.0).abs() < 1e-6, "{name}, pair {pair}: {found} instead of {wanted}");
-            }
-        }
-    }
-
-    #[test]
-    fn scaling_is_read_in_both_places_and_under_both_names() {
-        let wanted = Rope { theta: 5e5, scaling: RopeScaling::Linear { factor: 2.0 } };
-        let configs = [
-            json!({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2}}),
-            json!({"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "type": "other", "factor": 2}}),
-            json!({"rope_parameters": {"rope_type": "linear", "factor": 2, "rope_theta": 5e5}}),
-            json!({"rope_theta": 5e5, "rope_scaling": null, "rope_parameters": {"type": "linear", "factor": 2}}),
-            json!({"rope_theta": 5e5, "rope_scaling": {}, "rope_parameters": {"type": "linear", "factor": 2}}),
-        ];
-        for config in configs {
-            assert_eq!(read(config.clone()).unwrap(), wanted, "{config}");
-        }
-        let plain = Rope { theta: 10_000.0, scaling: RopeScaling::None };
-        assert_eq!(read(json!({})).unwrap(), plain);
-        assert_eq!(read(json!({"rope_scaling": null})).unwrap(), plain);
-    }
-
-    #[test]
-    fn the_original_length_is_looked_for_beside_inside_and_at_last_in_the_maximum() {
-        let original = |config| match read(config).unwrap().scaling {
-            RopeScaling::Yarn { original_positions, .. } => original_positions,
-            other => panic!("{other:?}"),
-        };
-        let inside = json!({"type": "yarn", "factor": 4, "original_max_position_embeddings": 512});
-        assert_eq!(original(json!({"rope_scaling": inside})), 512);
-        assert_eq!(original(json!({"rope_scaling": inside, "original_max_position_embeddings": 256})), 256);
-        assert_eq!(original(json!({"rope_scaling": {"type": "yarn", "factor": 4}})), 4096);
-    }
-
-    #[test]
-    fn yarn_switched_on_by_hand_stretches_the_model() {
-        let config = json!({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 2048}});
-        assert_eq!(read(config).unwrap().scaling.max_positions(4096), 8192);
-        assert_eq!(RopeScaling::None.max_positions(4096), 4096);
-    }
-
-    #[test]
-    fn what_is_not_computed_is_never_ignored() {
-        let unsupported = [
-            json!({"rope_scaling": {"type": "dynamic", "factor": 2}}),
-            json!({"rope_scaling": {"rope_type": "longrope"}}),
-            json!({"rope_parameters": {"rope_type": "mrope"}}),
-            json!({"partial_rotary_factor": 0.5}),
-            json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}),
-            json!({"rope_parameters": {"full_attention": {"rope_type": "default"}}}),
-        ];
-        for config in unsupported {
-            assert!(matches!(read(config.clone()), Err(Error::UnsupportedModel { .. })), "{config}");
-        }
-        let wrong = [
-            json!({"rope_scaling": {"type": "linear"}}),
-            json!({"rope_scaling": {"type": "linear", "factor": 0}}),
-            json!({"rope_scaling": {"type": "linear", "factor": "2"}}),
-            json!({"rope_scaling": {"type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 4}}),
-            json!({"rope_scaling": "linear"}),
-            json!({"rope_scaling": {"type": 3}}),
-            json!({"rope_theta": -1}),
-            json!({"rope_theta": 1e300}),
-        ];
-        for config in wrong {
-            assert!(matches!(read(config.clone()), Err(Error::ModelFile { .. })), "{config}");
-        }
-    }
-
-    #[test]
-    fn the_table_holds_cosines_then_sines_of_each_position() {
-        let table = read(json!({"rope_scaling": {"type": "linear", "factor": 2}})).unwrap().table(4, 3).unwrap();
-        let angles = [1.0f32, 2.0 * 0.5 * 0.01];
-        let wanted = [angles[0].cos(), angles[1].cos(), angles[0].sin(), angles[1].sin()];
-        assert_eq!(table.len(), 12);
-        assert_eq!(table[..4], [1.0, 1.0, 0.0, 0.0]);
-        assert!(table[8..].iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-6), "{:?}", &table[8..]);
-    }
-}
+mod tests;

@@ -4,9 +4,11 @@
 //! functions that write such lists. Invariant: a spec that [`DecoderSpec::check`] accepted can be computed: the layers agree
 //! wherever they share memory, and every index leads somewhere.
 
+pub use crate::backend::NormOrder;
 use crate::backend::{AttentionSpec, DType, KvShape};
 use crate::error::{Error, Result};
 use crate::model::rope::Rope;
+pub use crate::model::rope::Temperature;
 
 /// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
 const HEAD_DIM_MAX: usize = 512;
@@ -131,17 +133,6 @@ pub struct SelfAttention {
     pub temperature: Option<Temperature>,
 }
 
-/// Queries are multiplied by `1 + beta * ln(1 + floor(position / original_positions))` after the rotation.
-///
-/// As `llama_4_scaling_beta` of transformers, models/ministral3.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Temperature {
-    /// Growth per e-fold.
-    pub beta: f32,
-    /// Positions of the first training.
-    pub original_positions: usize,
-}
-
 /// `down(activation(gate(x)) * up(x))`
 #[derive(Clone, Debug, PartialEq)]
 pub struct GatedMlp {
@@ -176,15 +167,6 @@ pub enum QkNorm {
     Whole(Norm),
     /// Not at all.
     None,
-}
-
-/// When queries and keys are normalized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NormOrder {
-    /// Before the rotation.
-    BeforeRope,
-    /// After the rotation.
-    AfterRope,
 }
 
 /// Whether a linear layer adds a bias.
@@ -255,6 +237,7 @@ impl DecoderSpec {
         assert!(
             self.layers.iter().filter_map(|layer| layer.mixer.attention().rope).all(|rope| rope < self.ropes.len())
         );
+        self.ropes.iter().try_for_each(|rope| rope.check(attention.head_dim))?;
         self.refuse_what_no_op_computes()
     }
 
@@ -281,12 +264,10 @@ impl DecoderSpec {
             if mlp.activation != Activation::Silu {
                 return refuse("hidden_act", format!("{:?}", mlp.activation));
             }
-            let norm_is_computed = match attention.qk_norm {
-                QkNorm::None | QkNorm::PerHead { order: NormOrder::BeforeRope, .. } => true,
-                QkNorm::PerHead { order: NormOrder::AfterRope, .. } | QkNorm::Whole(_) => false,
-            };
-            if !norm_is_computed || attention.rope.is_none() || attention.temperature.is_some() {
-                return refuse("attention", format!("{attention:?}"));
+            if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = attention.qk_norm
+                && norm.kind != NormKind::Rms
+            {
+                return refuse("qk_norm", format!("{norm:?}"));
             }
         }
         Ok(())
@@ -381,11 +362,12 @@ impl SelfAttention {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Pairing;
     use crate::model::rope::RopeScaling;
 
     fn attention() -> SelfAttention {
         SelfAttention {
-            scores: AttentionSpec { heads: 4, scale: 0.25, window: None },
+            scores: AttentionSpec { heads: 4, scale: 0.25, window: None, softcap: None },
             kv_heads: 2,
             head_dim: 16,
             qk_norm: QkNorm::None,
@@ -417,7 +399,12 @@ mod tests {
             layers: vec![layer(attention(), mlp), layer(other, other_mlp)],
             final_norm: norm,
             head: Head::plain(HeadWeights::Own),
-            ropes: vec![Rope { theta: 10_000.0, scaling: RopeScaling::None }],
+            ropes: vec![Rope {
+                theta: 10_000.0,
+                scaling: RopeScaling::None,
+                rotary_factor: 1.0,
+                pairing: Pairing::Halves,
+            }],
             max_positions: 256,
         }
     }

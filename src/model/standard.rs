@@ -66,7 +66,12 @@ impl Standard {
     pub fn attention(&self, head_dim: usize) -> SelfAttention {
         let head_dim = self.head_dim.unwrap_or(head_dim);
         SelfAttention {
-            scores: AttentionSpec { heads: self.heads, scale: 1.0 / (head_dim as f32).sqrt(), window: None },
+            scores: AttentionSpec {
+                heads: self.heads,
+                scale: 1.0 / (head_dim as f32).sqrt(),
+                window: None,
+                softcap: None,
+            },
             kv_heads: self.kv_heads,
             head_dim,
             qk_norm: QkNorm::None,

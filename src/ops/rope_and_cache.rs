@@ -1,17 +1,29 @@
 //! Prepares attention: normalizes and rotates queries and keys, and stores keys and values in their blocks.
 //!
-//! Per token, for each query and key head `v` of its row in `qkv`: where `norm` is given, `v = rms_norm(v) * weight`; then
-//! `v[i], v[i + d/2] = v[i] * cos[i] - v[i + d/2] * sin[i], v[i + d/2] * cos[i] + v[i] * sin[i]` for `i < d/2`, with the
-//! cosines and sines of the token's position. Queries are written back; keys and values go to the token's slot.
+//! Per token, for each query and key head `v` of its row in `qkv`, in this order, each step where `transform` has it:
+//!
+//! 1. `v = v / rms(v) * weight`, where `rms` goes over the head ([`NormOrder::BeforeRope`]) or over all query heads, or all key
+//!    heads, of the token ([`NormExtent::Whole`]);
+//! 2. `v[a], v[b] = v[a] * cos[i] - v[b] * sin[i], v[b] * cos[i] + v[a] * sin[i]` for `i < rotary / 2`, with the cosines and sines
+//!    of the token's position; [`Pairing`] says which numbers `a` and `b` are pair `i`, and those from `rotary` on pass;
+//! 3. `v = v / rms(v) * weight` over the head ([`NormOrder::AfterRope`]);
+//! 4. `v = v * temperature[position]` for queries.
+//!
+//! Queries are written back; keys and values go to the token's slot.
+//!
+//! [`NormOrder::BeforeRope`]: crate::backend::NormOrder::BeforeRope
+//! [`NormOrder::AfterRope`]: crate::backend::NormOrder::AfterRope
+//! [`Pairing`]: crate::backend::Pairing
 
-use crate::backend::{AttentionSpec, Backend, QkNormRope, Tensor};
+use crate::backend::{AttentionSpec, Backend, NormExtent, QkNormRope, Tensor};
 
 /// | tensor | shape |
 /// |--------|-------|
 /// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, queries, keys, values |
 /// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]` |
-/// | `transform.rope` | `[positions, head_dim]`: `head_dim / 2` cosines, then as many sines |
-/// | `transform.norm` | each weight `[head_dim]` |
+/// | `transform.rope` | `[positions, rotary]`: `rotary / 2` cosines, then as many sines |
+/// | `transform.norm` | each weight `[head_dim]`; for a norm of the whole width `[spec.heads * head_dim]` and `[kv_heads * head_dim]` |
+/// | `transform.temperature` | `[positions]` |
 ///
 /// Of `spec`, the number of heads is read.
 ///
@@ -31,8 +43,20 @@ pub fn rope_and_cache<B: Backend>(
     let batch = B::batch(device_batch);
     assert!(layer < kv.layers);
     assert_eq!((qkv.rows(), qkv.cols()), (batch.tokens(), (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
-    let QkNormRope { norm, rope } = &transform;
-    assert!(norm.as_ref().is_none_or(|n| B::vector_len(n.query) == kv.head_dim && B::vector_len(n.key) == kv.head_dim));
-    assert!(batch.positions.iter().all(|&p| (p as usize + 1) * kv.head_dim <= B::vector_len(rope)));
+    let QkNormRope { norm, rope, temperature } = &transform;
+    if let Some(norm) = norm {
+        let (query, key) = match norm.extent {
+            NormExtent::Head(_) => (1, 1),
+            NormExtent::Whole => (spec.heads, kv.kv_heads),
+        };
+        assert_eq!(B::vector_len(norm.query), query * kv.head_dim);
+        assert_eq!(B::vector_len(norm.key), key * kv.head_dim);
+    }
+    let positions = batch.positions.iter().map(|&p| p as usize + 1).max().unwrap_or(0);
+    if let Some(rope) = rope {
+        assert!(rope.rotary.is_multiple_of(2) && rope.rotary > 0 && rope.rotary <= kv.head_dim);
+        assert!(positions * rope.rotary <= B::vector_len(rope.table));
+    }
+    assert!(temperature.is_none_or(|temperature| positions <= B::vector_len(temperature)));
     backend.rope_and_cache(spec, qkv, transform, cache, layer, device_batch);
 }

@@ -13,10 +13,19 @@ struct AttentionCase {
     head_dim: usize,
     block_size: usize,
     window: Option<usize>,
+    softcap: Option<f32>,
 }
 
-const QWEN3: AttentionCase =
-    AttentionCase { name: "", rows: &[], heads: 16, kv_heads: 8, head_dim: 128, block_size: 64, window: None };
+const QWEN3: AttentionCase = AttentionCase {
+    name: "",
+    rows: &[],
+    heads: 16,
+    kv_heads: 8,
+    head_dim: 128,
+    block_size: 64,
+    window: None,
+    softcap: None,
+};
 const RAGGED: &[(usize, usize)] =
     &[(0, 37), (64, 1), (63, 2), (100, 30), (0, 1), (5, 60), (1500, 1), (0, 129), (15, 1), (16, 1), (200, 130)];
 const DECODE: &[(usize, usize)] = &[(557, 1), (0, 1), (63, 1), (64, 1), (1, 1), (1999, 1), (300, 1)];
@@ -114,6 +123,7 @@ const ATTENTION: &[AttentionCase] = &[
         head_dim: 64,
         block_size: 16,
         window: Some(50),
+        ..QWEN3
     },
     AttentionCase {
         name: "a window, heads of 80, group of 3",
@@ -123,6 +133,7 @@ const ATTENTION: &[AttentionCase] = &[
         head_dim: 80,
         block_size: 32,
         window: Some(33),
+        ..QWEN3
     },
     AttentionCase {
         name: "a window, heads of 96, group of 8",
@@ -155,7 +166,12 @@ const ATTENTION: &[AttentionCase] = &[
 
 impl AttentionCase {
     fn spec(&self) -> AttentionSpec {
-        AttentionSpec { heads: self.heads, scale: 1.0 / (self.head_dim as f32).sqrt(), window: self.window }
+        AttentionSpec {
+            heads: self.heads,
+            scale: 1.0 / (self.head_dim as f32).sqrt(),
+            window: self.window,
+            softcap: self.softcap,
+        }
     }
 }
 
@@ -325,7 +341,7 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
             let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
             cache.fill(&input.bytes()).unwrap();
             let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
-            let spec = AttentionSpec { heads, scale: 0.1, window };
+            let spec = AttentionSpec { heads, scale: 0.1, window, softcap: None };
             let mut attended = |split: &[(usize, usize)]| {
                 let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
                 let (device_batch, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));

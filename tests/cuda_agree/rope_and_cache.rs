@@ -3,7 +3,9 @@
 use crate::scene::{Random, Scene, assert_near, bound, filled, host_vector, numbers, on_device, staged, wide};
 use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, KvCache};
-use nanovllm::backend::{AttentionSpec, Backend, DType, HeadNorm, KvShape, QkNormRope};
+use nanovllm::backend::{
+    AttentionSpec, Backend, DType, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
+};
 use nanovllm::batch::{Batch, BlockCopy};
 use nanovllm::ops;
 
@@ -29,7 +31,8 @@ fn heads_are_normalized_rotated_and_cached() {
                     .collect();
                 let norms = [numbers(&mut random, d, 1.5, dtype), numbers(&mut random, d, 1.5, dtype)];
                 let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&norms[i], dtype)]).unwrap());
-                let norm = has_norm.then_some(HeadNorm { query: &query, key: &key, eps: 1e-6 });
+                let extent = NormExtent::Head(NormOrder::BeforeRope);
+                let norm = has_norm.then_some(QkNormWeights { query: &query, key: &key, eps: 1e-6, extent });
                 let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, dtype };
                 let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
                 let size = scene.blocks * shape.block_bytes();
@@ -37,8 +40,9 @@ fn heads_are_normalized_rotated_and_cached() {
                 let device_batch = staged(cuda, &scene.batch);
                 let mut qkv = filled(cuda, &values, cols);
                 let table = cuda.table(&rope).unwrap();
-                let spec = AttentionSpec { heads, scale: 1.0, window: None };
-                let transform = QkNormRope { norm, rope: &table };
+                let spec = AttentionSpec { heads, scale: 1.0, window: None, softcap: None };
+                let rope_table = RopeTable { table: &table, rotary: d, pairing: Pairing::Halves };
+                let transform = QkNormRope { norm, rope: Some(rope_table), temperature: None };
                 ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &device_batch);
                 let (qkv, cached) = (cuda.read(&qkv).unwrap(), layer_values(&cache, 1));
 

@@ -3,7 +3,7 @@
 use crate::inputs::ended;
 use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
-use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, QkNormRope};
+use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Pairing, QkNormRope, RopeTable};
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
 use nanovllm::ops;
@@ -24,8 +24,8 @@ const KV_HEADS: usize = 2;
 const HEAD_DIM: usize = 64;
 /// Of layers in turn.
 const SPECS: [AttentionSpec; 2] = [
-    AttentionSpec { heads: HEADS, scale: 0.125, window: None },
-    AttentionSpec { heads: HEADS, scale: 0.125, window: Some(40) },
+    AttentionSpec { heads: HEADS, scale: 0.125, window: None, softcap: None },
+    AttentionSpec { heads: HEADS, scale: 0.125, window: Some(40), softcap: None },
 ];
 const WIDTH: usize = 512;
 const VOCAB: usize = 1003;
@@ -89,7 +89,11 @@ impl Model {
                 cuda,
                 spec,
                 qkv,
-                QkNormRope { norm: None, rope },
+                QkNormRope {
+                    norm: None,
+                    rope: Some(RopeTable { table: rope, rotary: HEAD_DIM, pairing: Pairing::Halves }),
+                    temperature: None,
+                },
                 &mut self.cache,
                 0,
                 &self.device_batch,

@@ -17,6 +17,7 @@ struct Case {
     block_size: usize,
     dtype: DType,
     window: Option<usize>,
+    softcap: Option<f32>,
     /// Greatest absolute value of queries and keys.
     size: f32,
 }
@@ -29,6 +30,7 @@ const SMALL: Case = Case {
     block_size: 16,
     dtype: DType::F32,
     window: None,
+    softcap: None,
     size: 1.0,
 };
 
@@ -106,6 +108,24 @@ impl Op for Attention {
         ("a window, heads of 256, bf16", Case { head_dim: 256, window: Some(70), ..BF16 }),
         ("a window, scores of nearly nothing", Case { size: 1e-20, window: Some(33), ..RAGGED_CASE }),
         ("a window, prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], window: Some(48), ..QWEN3 }),
+        ("a softcap far above the scores", Case { softcap: Some(50.0), ..RAGGED_CASE }),
+        ("a softcap far above the scores, bf16", Case { softcap: Some(50.0), ..BF16 }),
+        ("a softcap amid the scores", Case { softcap: Some(0.75), size: 2.0, ..RAGGED_CASE }),
+        ("a softcap amid the scores, f16", Case { softcap: Some(0.75), size: 2.0, dtype: DType::F16, ..RAGGED_CASE }),
+        ("a softcap amid the scores, bf16", Case { softcap: Some(0.75), size: 2.0, ..BF16 }),
+        ("a softcap far below the scores", Case { softcap: Some(3.0), size: 30.0, ..RAGGED_CASE }),
+        ("a softcap far below the scores, bf16", Case { softcap: Some(3.0), size: 30.0, head_dim: 64, ..BF16 }),
+        ("a softcap and a window", Case { softcap: Some(2.0), size: 2.0, window: Some(33), ..RAGGED_CASE }),
+        ("a softcap and a window, bf16", Case { softcap: Some(2.0), size: 2.0, window: Some(33), ..BF16 }),
+        ("a softcap, decode", Case { rows: DECODE, softcap: Some(2.0), size: 2.0, ..SMALL }),
+        (
+            "a softcap, heads of 30, no multiple of lanes",
+            Case { head_dim: 30, softcap: Some(2.0), size: 2.0, ..RAGGED_CASE },
+        ),
+        (
+            "Gemma 2 9B, bf16",
+            Case { heads: 16, kv_heads: 8, head_dim: 256, softcap: Some(50.0), size: 4.0, window: Some(40), ..BF16 },
+        ),
         ("decode of Qwen3-0.6B", Case { rows: &[(511, 1), (130, 1), (64, 1), (0, 1)], ..QWEN3 }),
         ("prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], ..QWEN3 }),
     ];
@@ -116,8 +136,7 @@ impl Op for Attention {
         let scene = Scene::new(case, 6);
         let mut cache = KvCache::new(&scene.shape, scene.sequences.blocks).unwrap();
         let (batch, mut qkv) = scene.all();
-        let identity = scene.identity_rope().into();
-        let transform = QkNormRope { norm: None, rope: &identity };
+        let transform = QkNormRope { norm: None, rope: None, temperature: None };
         reference::rope_and_cache(&scene.spec, &mut qkv, transform, &mut cache, 0, &batch);
         let (batch, qkv) = scene.part(&scene.rows);
         let mut out = vec![f32::NAN; batch.tokens() * case.heads * case.head_dim];
@@ -163,20 +182,18 @@ impl Scene {
                 block_size: case.block_size,
                 dtype: case.dtype,
             },
-            spec: AttentionSpec { heads: case.heads, scale: 1.0 / (case.head_dim as f32).sqrt(), window: case.window },
+            spec: AttentionSpec {
+                heads: case.heads,
+                scale: 1.0 / (case.head_dim as f32).sqrt(),
+                window: case.window,
+                softcap: case.softcap,
+            },
             qkv: lens.iter().map(|len| random.numbers(len * cols, case.size)).collect(),
         }
     }
 
     fn cols(&self) -> usize {
         (self.spec.heads + 2 * self.shape.kv_heads) * self.shape.head_dim
-    }
-
-    /// A table that rotates nothing.
-    fn identity_rope(&self) -> Vec<f32> {
-        let half = self.shape.head_dim / 2;
-        let longest = self.rows.iter().map(|row| row.before + row.new).max().unwrap();
-        [vec![1.0; half], vec![0.0; half]].concat().repeat(longest)
     }
 
     /// The batch of some rows, and its `qkv`.
@@ -201,8 +218,7 @@ impl Scene {
         let device_batch = uploaded(backend, &batch);
         let mut cache = backend.kv_cache(&self.shape, self.sequences.blocks).unwrap();
         let mut qkv = backend.filled(&qkv, self.cols());
-        let rope = backend.table(&self.identity_rope()).unwrap();
-        let transform = QkNormRope { norm: None, rope: &rope };
+        let transform = QkNormRope { norm: None, rope: None, temperature: None };
         ops::rope_and_cache(backend, &self.spec, &mut qkv, transform, &mut cache, 0, &device_batch);
         cache
     }
@@ -235,7 +251,14 @@ const WINDOWS: [Option<usize>; 3] = [None, Some(9), Some(70)];
 
 #[test]
 fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
-    let cases = WINDOWS.iter().flat_map(|&window| [16, 20, 128].map(|head_dim| Case { head_dim, window, ..PROMPT }));
+    let cases = WINDOWS.iter().flat_map(|&window| {
+        [(16, None), (20, None), (128, None), (20, Some(0.5)), (128, Some(0.5))].map(|(head_dim, softcap)| Case {
+            head_dim,
+            window,
+            softcap,
+            ..PROMPT
+        })
+    });
     for (isa, case) in cases.flat_map(|case| Isa::available().iter().map(move |isa| (*isa, case.clone()))) {
         let width = case.heads * case.head_dim;
         let whole = {
@@ -253,7 +276,8 @@ fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
                 cut.extend_from_slice(&scene.attend(cpu, &cache, &[scene.rows[1], row])[50 * width..]);
                 assert_eq!(cut.len(), (before + row.new) * width);
             }
-            let what = format!("{isa:?}, heads of {}, a window of {:?}, chunks of {chunk}", case.head_dim, case.window);
+            let Case { head_dim, window, softcap, .. } = case;
+            let what = format!("{isa:?}, heads of {head_dim}, {window:?}, {softcap:?}, chunks of {chunk}");
             assert_eq!(bits(&whole), bits(&cut), "{what}");
         }
     }

@@ -3,7 +3,9 @@
 use crate::column::{Column, Op, agrees, cache_values};
 use crate::scene::{Random, Row, Sequences, uploaded};
 use nanovllm::backend::cpu::{KvCache, reference};
-use nanovllm::backend::{AttentionSpec, DType, HeadNorm, KvShape, QkNormRope};
+use nanovllm::backend::{
+    AttentionSpec, DType, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
+};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
 
@@ -15,13 +17,65 @@ struct Case {
     head_dim: usize,
     block_size: usize,
     dtype: DType,
-    norm: Norm,
+    norm: Option<NormExtent>,
+    rope: Option<Rope>,
+    temperature: Temperature,
+}
+
+/// Numbers of a head that turn, and which of them together.
+#[derive(Clone, Copy)]
+enum Rope {
+    Halves(usize),
+    Neighbours(usize),
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Norm {
-    PerHead,
+enum Temperature {
+    Growing,
     None,
+}
+
+const BEFORE: Option<NormExtent> = Some(NormExtent::Head(NormOrder::BeforeRope));
+const AFTER: Option<NormExtent> = Some(NormExtent::Head(NormOrder::AfterRope));
+const WHOLE: Option<NormExtent> = Some(NormExtent::Whole);
+
+/// Rows of one token and of several.
+const RAGGED: Case = Case {
+    rows: &[(0, 19), (5, 7), (40, 1)],
+    heads: 6,
+    kv_heads: 2,
+    head_dim: 24,
+    block_size: 5,
+    dtype: DType::F32,
+    norm: None,
+    rope: Some(Rope::Halves(24)),
+    temperature: Temperature::None,
+};
+
+impl Rope {
+    fn rotary(self) -> usize {
+        let (Rope::Halves(rotary) | Rope::Neighbours(rotary)) = self;
+        rotary
+    }
+}
+
+impl Case {
+    /// `vectors` are the norms of queries and keys, the table and the temperatures.
+    fn transform<'a, V>(&self, vectors: &'a [V; 4]) -> QkNormRope<'a, V> {
+        let [query, key, table, temperature] = vectors;
+        QkNormRope {
+            norm: self.norm.map(|extent| QkNormWeights { query, key, eps: EPS, extent }),
+            rope: self.rope.map(|rope| RopeTable {
+                table,
+                rotary: rope.rotary(),
+                pairing: match rope {
+                    Rope::Halves(_) => Pairing::Halves,
+                    Rope::Neighbours(_) => Pairing::Neighbours,
+                },
+            }),
+            temperature: (self.temperature == Temperature::Growing).then_some(temperature),
+        }
+    }
 }
 
 const EPS: f32 = 1e-6;
@@ -34,6 +88,7 @@ struct Prepared {
     rope: Vec<f32>,
     query_norm: Vec<f32>,
     key_norm: Vec<f32>,
+    temperature: Vec<f32>,
     batch: Batch,
     shape: KvShape,
     blocks: usize,
@@ -47,16 +102,22 @@ fn prepare(case: &Case) -> Prepared {
         case.rows.iter().enumerate().map(|(sequence, &(before, new))| Row { sequence, before, new }).collect();
     let batch = sequences.batch(&rows);
     let positions = lens.iter().max().unwrap();
+    let pairs = case.rope.map_or(0, |rope| rope.rotary() / 2);
     let rope = (0..*positions).flat_map(|position| {
         let angle = move |i: usize| position as f32 * 0.7f32.powi(i as i32);
-        (0..case.head_dim / 2).map(move |i| angle(i).cos()).chain((0..case.head_dim / 2).map(move |i| angle(i).sin()))
+        (0..pairs).map(move |i| angle(i).cos()).chain((0..pairs).map(move |i| angle(i).sin()))
     });
+    let (query_width, key_width) = match case.norm {
+        Some(NormExtent::Whole) => (case.heads * case.head_dim, case.kv_heads * case.head_dim),
+        _ => (case.head_dim, case.head_dim),
+    };
     Prepared {
-        spec: AttentionSpec { heads: case.heads, scale: 1.0, window: None },
+        spec: AttentionSpec { heads: case.heads, scale: 1.0, window: None, softcap: None },
         qkv: random.numbers(batch.tokens() * (case.heads + 2 * case.kv_heads) * case.head_dim, 2.0),
         rope: rope.collect(),
-        query_norm: random.numbers(case.head_dim, 2.0),
-        key_norm: random.numbers(case.head_dim, 2.0),
+        query_norm: random.numbers(query_width, 2.0),
+        key_norm: random.numbers(key_width, 2.0),
+        temperature: (0..*positions).map(|position| 1.0 + 0.1 * (1.0 + (position / 8) as f32).ln()).collect(),
         batch,
         shape: KvShape {
             layers: LAYERS,
@@ -82,40 +143,20 @@ impl Op for RopeAndCache {
     const CASES: &'static [(&'static str, Case)] = &[
         (
             "one token, first of its sequence",
-            Case {
-                rows: &[(0, 1)],
-                heads: 1,
-                kv_heads: 1,
-                head_dim: 16,
-                block_size: 16,
-                dtype: DType::F32,
-                norm: Norm::None,
-            },
+            Case { rows: &[(0, 1)], heads: 1, kv_heads: 1, head_dim: 16, rope: Some(Rope::Halves(16)), ..RAGGED },
         ),
         (
             "decode batch",
             Case {
                 rows: &[(3, 1), (0, 1), (30, 1)],
-                heads: 4,
-                kv_heads: 2,
                 head_dim: 32,
                 block_size: 4,
-                dtype: DType::F32,
-                norm: Norm::PerHead,
+                norm: BEFORE,
+                rope: Some(Rope::Halves(32)),
+                ..RAGGED
             },
         ),
-        (
-            "ragged prefill, f16",
-            Case {
-                rows: &[(0, 19), (5, 7), (40, 1)],
-                heads: 6,
-                kv_heads: 2,
-                head_dim: 24,
-                block_size: 5,
-                dtype: DType::F16,
-                norm: Norm::None,
-            },
-        ),
+        ("ragged prefill, f16", Case { dtype: DType::F16, ..RAGGED }),
         (
             "a head that is no multiple of 8",
             Case {
@@ -125,7 +166,9 @@ impl Op for RopeAndCache {
                 head_dim: 10,
                 block_size: 1,
                 dtype: DType::Bf16,
-                norm: Norm::PerHead,
+                norm: BEFORE,
+                rope: Some(Rope::Halves(10)),
+                ..RAGGED
             },
         ),
         (
@@ -137,20 +180,49 @@ impl Op for RopeAndCache {
                 head_dim: 128,
                 block_size: 16,
                 dtype: DType::Bf16,
-                norm: Norm::PerHead,
+                norm: BEFORE,
+                rope: Some(Rope::Halves(128)),
+                ..RAGGED
             },
         ),
+        ("half of each head, halves", Case { rope: Some(Rope::Halves(12)), ..RAGGED }),
+        (
+            "three quarters of each head, normalized before",
+            Case { rope: Some(Rope::Halves(18)), norm: BEFORE, ..RAGGED },
+        ),
+        ("one pair of each head", Case { rope: Some(Rope::Halves(2)), ..RAGGED }),
+        ("neighbours", Case { rope: Some(Rope::Neighbours(24)), ..RAGGED }),
+        (
+            "neighbours, bf16, normalized before",
+            Case { rope: Some(Rope::Neighbours(24)), dtype: DType::Bf16, norm: BEFORE, ..RAGGED },
+        ),
+        ("half of each head, neighbours", Case { rope: Some(Rope::Neighbours(12)), ..RAGGED }),
+        (
+            "one pair of each head, neighbours, normalized after",
+            Case { rope: Some(Rope::Neighbours(2)), norm: AFTER, ..RAGGED },
+        ),
+        ("no rotation", Case { rope: None, ..RAGGED }),
+        ("no rotation, f16, normalized", Case { rope: None, norm: BEFORE, dtype: DType::F16, ..RAGGED }),
+        ("no rotation, whole width", Case { rope: None, norm: WHOLE, ..RAGGED }),
+        ("normalized after", Case { norm: AFTER, ..RAGGED }),
+        ("half of each head, normalized after", Case { rope: Some(Rope::Halves(12)), norm: AFTER, ..RAGGED }),
+        ("whole width", Case { norm: WHOLE, ..RAGGED }),
+        (
+            "whole width, a key and value head for each query head",
+            Case { heads: 5, kv_heads: 5, norm: WHOLE, ..RAGGED },
+        ),
+        ("temperature", Case { temperature: Temperature::Growing, ..RAGGED }),
+        ("temperature, normalized after", Case { temperature: Temperature::Growing, norm: AFTER, ..RAGGED }),
+        ("temperature without rotation", Case { temperature: Temperature::Growing, rope: None, ..RAGGED }),
     ];
     // Where f32 differs in the last place, a number of the cache may round to its other neighbour.
     const BOUND: f64 = 1e-4;
 
     fn expected(case: &Case) -> Vec<f32> {
-        let Prepared { spec, mut qkv, rope, query_norm, key_norm, batch, shape, blocks } = prepare(case);
+        let Prepared { spec, mut qkv, rope, query_norm, key_norm, temperature, batch, shape, blocks } = prepare(case);
         let mut cache = KvCache::new(&shape, blocks).unwrap();
-        let [query, key, rope] = [query_norm, key_norm, rope].map(Vec::into_boxed_slice);
-        let norm = (case.norm == Norm::PerHead).then_some(HeadNorm { query: &query, key: &key, eps: EPS });
-        let transform = QkNormRope { norm, rope: &rope };
-        reference::rope_and_cache(&spec, &mut qkv, transform, &mut cache, LAYER, &batch);
+        let vectors = [query_norm, key_norm, rope, temperature].map(Vec::into_boxed_slice);
+        reference::rope_and_cache(&spec, &mut qkv, case.transform(&vectors), &mut cache, LAYER, &batch);
         queries_and_cache(&qkv, cache_values(&cache, LAYER), case)
     }
 
@@ -159,10 +231,9 @@ impl Op for RopeAndCache {
         let mut qkv = backend.filled(&prepared.qkv, prepared.qkv.len() / prepared.batch.tokens());
         let mut cache = backend.kv_cache(&prepared.shape, prepared.blocks).unwrap();
         let device_batch = uploaded(backend, &prepared.batch);
-        let [query, key, rope] =
-            [&prepared.query_norm, &prepared.key_norm, &prepared.rope].map(|table| backend.table(table).unwrap());
-        let norm = (case.norm == Norm::PerHead).then_some(HeadNorm { query: &query, key: &key, eps: EPS });
-        let transform = QkNormRope { norm, rope: &rope };
+        let Prepared { query_norm, key_norm, rope, temperature, .. } = &prepared;
+        let vectors = [query_norm, key_norm, rope, temperature].map(|table| backend.table(table).unwrap());
+        let transform = case.transform(&vectors);
         ops::rope_and_cache(backend, &prepared.spec, &mut qkv, transform, &mut cache, LAYER, &device_batch);
         for other in [0, 2] {
             assert!(backend.read_cache(&cache, other).iter().all(|&v| v == 0.0), "layer {other} was touched");

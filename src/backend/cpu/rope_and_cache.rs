@@ -8,7 +8,7 @@ use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
 use super::rms_norm::inverse_rms;
 use super::{Cpu, DeviceBatch, KvCache, Number, Tensor};
-use crate::backend::{AttentionSpec, DType, HeadNorm, KvShape, QkNormRope};
+use crate::backend::{AttentionSpec, DType, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
 use crate::batch::Batch;
 use half::{bf16, f16};
 
@@ -21,23 +21,40 @@ pub fn reference(
     layer: usize,
     batch: &Batch,
 ) {
-    let QkNormRope { norm, rope } = transform;
+    let QkNormRope { norm, rope, temperature } = transform;
     let heads = spec.heads;
     let kv = cache.shape();
-    let (dim, half) = (kv.head_dim, kv.head_dim / 2);
+    let dim = kv.head_dim;
+    // A norm of `extent`, over `width` numbers at a time.
+    let normalize = |queries: &mut [f32], keys: &mut [f32], extent: NormExtent, widths: [usize; 2]| {
+        let Some(norm) = norm.as_ref().filter(|norm| norm.extent == extent) else { return };
+        for (v, weight, width) in [(queries, norm.query, widths[0]), (keys, norm.key, widths[1])] {
+            assert_eq!(weight.len(), width);
+            let x = v.to_vec();
+            super::rms_norm::reference(v, &x, weight, norm.eps);
+        }
+    };
     for (token, row) in qkv.chunks_exact_mut((heads + 2 * kv.kv_heads) * dim).enumerate() {
-        let (cos, sin) = rope[batch.positions[token] as usize * dim..][..dim].split_at(half);
-        for (head, v) in row.chunks_exact_mut(dim).enumerate().take(heads + kv.kv_heads) {
-            if let Some(norm) = &norm {
-                let weight = if head < heads { norm.query } else { norm.key };
-                let x = v.to_vec();
-                super::rms_norm::reference(v, &x, weight, norm.eps);
+        let position = batch.positions[token] as usize;
+        let (queries, rest) = row.split_at_mut(heads * dim);
+        let keys = &mut rest[..kv.kv_heads * dim];
+        normalize(queries, keys, NormExtent::Whole, [heads * dim, kv.kv_heads * dim]);
+        normalize(queries, keys, NormExtent::Head(NormOrder::BeforeRope), [dim, dim]);
+        if let Some(RopeTable { table, rotary, pairing }) = rope {
+            let (cos, sin) = table[position * rotary..][..rotary].split_at(rotary / 2);
+            for v in queries.chunks_exact_mut(dim).chain(keys.chunks_exact_mut(dim)) {
+                for i in 0..rotary / 2 {
+                    let (a, b) = match pairing {
+                        Pairing::Halves => (i, i + rotary / 2),
+                        Pairing::Neighbours => (2 * i, 2 * i + 1),
+                    };
+                    (v[a], v[b]) = (v[a] * cos[i] - v[b] * sin[i], v[b] * cos[i] + v[a] * sin[i]);
+                }
             }
-            for i in 0..half {
-                let (a, b) = (v[i], v[i + half]);
-                v[i] = a * cos[i] - b * sin[i];
-                v[i + half] = b * cos[i] + a * sin[i];
-            }
+        }
+        normalize(queries, keys, NormExtent::Head(NormOrder::AfterRope), [dim, dim]);
+        if let Some(temperature) = temperature {
+            queries.iter_mut().for_each(|v| *v *= temperature[position]);
         }
         let slot = batch.slots[token] as usize;
         for kv_head in 0..kv.kv_heads {
@@ -67,20 +84,16 @@ pub fn run(
     layer: usize,
     device_batch: &DeviceBatch,
 ) {
-    let QkNormRope { norm, rope } = transform;
-    let heads = spec.heads;
     let kv = cache.shape();
     let (rows, cols) = (qkv.rows(), qkv.cols());
+    let (queries, keys) = (spec.heads * kv.head_dim, kv.kv_heads * kv.head_dim);
     let all = Disjoint::new(qkv.values_mut());
     cpu.for_rows(rows, cols, &|rows| {
         let positions = &device_batch.batch.positions[rows.clone()];
         // SAFETY: the ranges of `for_rows` do not overlap.
         let qkv = unsafe { all.part(rows.start * cols..rows.end * cols) };
-        let norm = norm.as_ref();
-        dispatch(
-            cpu.isa,
-            Rotate { qkv, cols, heads, kv_heads: kv.kv_heads, head_dim: kv.head_dim, norm, rope, positions },
-        );
+        let transform = &transform;
+        dispatch(cpu.isa, Transform { qkv, cols, queries, keys, head_dim: kv.head_dim, transform, positions });
     });
     let qkv = qkv.values();
     match kv.dtype {
@@ -91,33 +104,73 @@ pub fn run(
 }
 
 /// Normalizes and rotates the queries and keys of some tokens. `qkv` is `[tokens, cols]`
-struct Rotate<'a> {
+struct Transform<'a> {
     qkv: &'a mut [f32],
     cols: usize,
-    heads: usize,
-    kv_heads: usize,
+    /// Numbers of all query heads of a token.
+    queries: usize,
+    /// Numbers of all its key heads.
+    keys: usize,
     head_dim: usize,
-    norm: Option<&'a HeadNorm<'a, Box<[f32]>>>,
-    rope: &'a [f32],
+    transform: &'a QkNormRope<'a, Box<[f32]>>,
     positions: &'a [u32],
 }
 
-impl Kernel for Rotate<'_> {
+impl Kernel for Transform<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let dim = self.head_dim;
+        let QkNormRope { norm, rope, temperature } = self.transform;
         for (row, &position) in self.qkv.chunks_exact_mut(self.cols).zip(self.positions) {
-            let (cos, sin) = self.rope[position as usize * dim..][..dim].split_at(dim / 2);
-            for (head, v) in row.chunks_exact_mut(dim).enumerate().take(self.heads + self.kv_heads) {
-                if let Some(norm) = self.norm {
-                    let weight = if head < self.heads { norm.query } else { norm.key };
-                    let scale = inverse_rms(lanes, v, norm.eps);
-                    v.iter_mut().zip(weight).for_each(|(v, weight)| *v = *v * scale * weight);
+            let position = position as usize;
+            let (queries, rest) = row.split_at_mut(self.queries);
+            let parts = [
+                (queries, norm.as_ref().map(|n| &**n.query)),
+                (&mut rest[..self.keys], norm.as_ref().map(|n| &**n.key)),
+            ];
+            for (part, weight) in parts {
+                let norm = norm.as_ref().zip(weight).map(|(norm, weight)| (norm.extent, weight, norm.eps));
+                if let Some((NormExtent::Whole, weight, eps)) = norm {
+                    normalize(lanes, part, weight, eps);
                 }
-                let (first, second) = v.split_at_mut(dim / 2);
-                for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-                    (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+                for v in part.chunks_exact_mut(self.head_dim) {
+                    if let Some((NormExtent::Head(NormOrder::BeforeRope), weight, eps)) = norm {
+                        normalize(lanes, v, weight, eps);
+                    }
+                    if let Some(rope) = rope {
+                        rotate(v, rope, position);
+                    }
+                    if let Some((NormExtent::Head(NormOrder::AfterRope), weight, eps)) = norm {
+                        normalize(lanes, v, weight, eps);
+                    }
                 }
+            }
+            if let Some(temperature) = temperature {
+                row[..self.queries].iter_mut().for_each(|v| *v *= temperature[position]);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn normalize<L: Lanes>(lanes: L, v: &mut [f32], weight: &[f32], eps: f32) {
+    let scale = inverse_rms(lanes, v, eps);
+    v.iter_mut().zip(weight).for_each(|(v, weight)| *v = *v * scale * weight);
+}
+
+/// Turns the pairs of a head by the angles of `position`.
+#[inline(always)]
+fn rotate(v: &mut [f32], rope: &RopeTable<Box<[f32]>>, position: usize) {
+    let (cos, sin) = rope.table[position * rope.rotary..][..rope.rotary].split_at(rope.rotary / 2);
+    match rope.pairing {
+        Pairing::Halves => {
+            let (first, second) = v[..rope.rotary].split_at_mut(rope.rotary / 2);
+            for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+                (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+            }
+        }
+        Pairing::Neighbours => {
+            for (([a, b], &cos), &sin) in v[..rope.rotary].as_chunks_mut().0.iter_mut().zip(cos).zip(sin) {
+                (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
             }
         }
     }

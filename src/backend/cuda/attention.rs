@@ -203,6 +203,10 @@ impl Kernels {
         device_batch: &DeviceBatch,
     ) -> Result<()> {
         let shape = cache.shape;
+        if spec.softcap.is_some() {
+            let what = "a softcap of attention scores on CUDA: choose device CPU".to_owned();
+            return Err(Error::Unsupported { what });
+        }
         let group = spec.heads / shape.kv_heads;
         assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
         let (at, tiles, decode_at) =

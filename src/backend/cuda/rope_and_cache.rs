@@ -8,8 +8,8 @@ use super::kv_cache::CacheLayer;
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
-use crate::backend::{AttentionSpec, QkNormRope};
-use crate::error::Result;
+use crate::backend::{AttentionSpec, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
+use crate::error::{Error, Result};
 
 params! {
     RopeAndCacheParams in "rope_and_cache.cu" {
@@ -56,7 +56,16 @@ impl Kernels {
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let QkNormRope { norm, rope } = transform;
+        let QkNormRope { norm, rope, temperature } = transform;
+        let is_known = |rope: &RopeTable<Vector>| {
+            rope.rotary == cache.shape.head_dim && rope.pairing == Pairing::Halves && temperature.is_none()
+        };
+        let is_before = |extent| extent == NormExtent::Head(NormOrder::BeforeRope);
+        let rope = rope.filter(is_known).filter(|_| norm.as_ref().is_none_or(|norm| is_before(norm.extent)));
+        let Some(rope) = rope else {
+            let what = "this transformation of queries and keys on CUDA: choose device CPU".to_owned();
+            return Err(Error::Unsupported { what });
+        };
         let heads = spec.heads;
         let (shape, at) = (cache.shape, device_batch.addresses());
         let params = RopeAndCacheParams {
@@ -64,7 +73,7 @@ impl Kernels {
             cache: cache.address,
             query_norm: norm.as_ref().map_or(0, |n| n.query.wide.address()),
             key_norm: norm.as_ref().map_or(0, |n| n.key.wide.address()),
-            rope: rope.wide.address(),
+            rope: rope.table.wide.address(),
             positions: at.positions,
             slots: at.slots,
             heads: heads as i32,

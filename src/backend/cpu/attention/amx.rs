@@ -13,14 +13,14 @@
 #![allow(unsafe_code)]
 
 use super::{Call, KEY_STEP};
-use crate::backend::KvShape;
 use crate::backend::cpu::amx::{
     Ahead, Configured, EDGE, LINE_BYTES, Operand, Products, STEP, Start, TILE_BYTES, TILE_NUMBERS, Tile, transpose,
     transposed,
 };
 use crate::backend::cpu::disjoint::Disjoint;
-use crate::backend::cpu::lanes::{Kernel, Lanes, dispatch, exp};
+use crate::backend::cpu::lanes::{Kernel, Lanes, dispatch, exp, tanh};
 use crate::backend::cpu::{Isa, Number, Pool};
+use crate::backend::{AttentionSpec, KvShape};
 use half::bf16;
 use std::ops::Range;
 
@@ -164,7 +164,7 @@ fn attend<L: Lanes>(lanes: L, work: &mut Work, call: &Call<bf16>, row: usize, kv
         }
         for block in 0..blocks {
             if work.softmax[block].attends(start) {
-                score(lanes, work, block, dim, start, call.spec.scale);
+                score(lanes, work, block, dim, start, call.spec);
                 weigh(lanes, work, block);
                 accumulate(lanes, work, block, dim);
             }
@@ -252,7 +252,7 @@ fn stage<'a>(work: &mut Work, keys: &[&'a [bf16]; KEY_STEP], values: &[&'a [bf16
 
 /// Scores the keys of a step for a block of queries, and finds the greatest so far.
 #[inline(always)]
-fn score<L: Lanes>(lanes: L, work: &mut Work, block: usize, dim: usize, start: usize, scale: f32) {
+fn score<L: Lanes>(lanes: L, work: &mut Work, block: usize, dim: usize, start: usize, spec: &AttentionSpec) {
     let Work { queries, keys, scores, sums, softmax, .. } = work;
     let steps = dim / STEP;
     let queries = &queries[block * 2 * steps..][..2 * steps];
@@ -261,6 +261,11 @@ fn score<L: Lanes>(lanes: L, work: &mut Work, block: usize, dim: usize, start: u
     let contexts = unsafe { lanes.load(softmax.contexts.as_ptr()) };
     // SAFETY: as above.
     let window_starts = unsafe { lanes.load(softmax.window_starts.as_ptr()) };
+    // With a softcap a score is multiplied in two steps: before the tanh and after it.
+    let (scale, softcap) = match spec.softcap {
+        None => (spec.scale, None),
+        Some(softcap) => (spec.scale / softcap, Some(lanes.splat(softcap))),
+    };
     let is_cut_before = softmax.window_starts.iter().any(|&first| first > start as f32);
     // SAFETY: as above.
     let mut greatest = unsafe { lanes.load(softmax.greatest.as_ptr()) };
@@ -290,8 +295,11 @@ fn score<L: Lanes>(lanes: L, work: &mut Work, block: usize, dim: usize, start: u
             let position = lanes.splat((start + half * 2 * EDGE + key) as f32);
             // SAFETY: as above.
             unsafe {
-                let score = lanes.mul(lanes.add(lanes.load(upper), lanes.load(rest)), lanes.splat(scale));
-                let mut score = lanes.select_less(position, contexts, score, lanes.splat(f32::NEG_INFINITY));
+                let mut score = lanes.mul(lanes.add(lanes.load(upper), lanes.load(rest)), lanes.splat(scale));
+                if let Some(softcap) = softcap {
+                    score = lanes.mul(tanh(lanes, score), softcap);
+                }
+                score = lanes.select_less(position, contexts, score, lanes.splat(f32::NEG_INFINITY));
                 if is_cut_before {
                     score = lanes.select_less(position, window_starts, lanes.splat(f32::NEG_INFINITY), score);
                 }

@@ -29,6 +29,7 @@ fn attend<T: Number>(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], cache: 
                 let scores: Vec<f64> = slots
                     .iter()
                     .map(|&slot| f64::from(spec.scale) * dot(query, &layer[kv.key_at(slot, kv_head)..][..dim]))
+                    .map(|score| spec.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()))
                     .collect();
                 let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|s| (s - greatest).exp()).collect();

@@ -4,8 +4,9 @@
 use super::inner::{Values, accumulate, score};
 use super::query::Query;
 use super::{Call, KEY_STEP, TILE_QUERIES};
+use crate::backend::AttentionSpec;
 use crate::backend::cpu::Number;
-use crate::backend::cpu::lanes::{Lanes, exp};
+use crate::backend::cpu::lanes::{Lanes, exp, tanh};
 
 /// Numbers of keys or values that stand converted to f32 at a time: half of a small first-level cache.
 const CONVERTED: usize = 4096;
@@ -70,7 +71,7 @@ pub fn attend<L: Lanes, T: Number>(
             unsafe { score(lanes, queries, &keys[..len], dim, weights, 0, &values[..len]) };
         }
         for (query, weights) in queries.iter_mut().zip(&mut *weights) {
-            weigh(lanes, query, weights, start, call.spec.scale);
+            weigh(lanes, query, weights, start, call.spec);
         }
         keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
         if convert {
@@ -154,8 +155,16 @@ impl<'a> Rows<'a> {
 
 /// Turns the scores of a step that begins at position `start` into weights.
 #[inline(always)]
-fn weigh<L: Lanes>(lanes: L, query: &mut Query, weights: &mut [f32; KEY_STEP], start: usize, scale: f32) {
+fn weigh<L: Lanes>(lanes: L, query: &mut Query, weights: &mut [f32; KEY_STEP], start: usize, spec: &AttentionSpec) {
     let attended = query.attended(start, KEY_STEP);
+    let scale = match spec.softcap {
+        None => spec.scale,
+        Some(softcap) => {
+            // Before the mask, whose minus infinity would become `-softcap`.
+            cap(lanes, weights, spec.scale, softcap);
+            softcap
+        }
+    };
     // Weights of positions that the query does not attend to become zero, and add nothing to the sums.
     weights[..attended.start].fill(f32::NEG_INFINITY);
     weights[attended.end..].fill(f32::NEG_INFINITY);
@@ -186,4 +195,18 @@ fn weigh<L: Lanes>(lanes: L, query: &mut Query, weights: &mut [f32; KEY_STEP], s
     query.rescale = lanes.greatest(exp(lanes, lanes.splat(query.greatest - base)));
     query.total = query.total * query.rescale + lanes.sum(total);
     query.greatest = greatest;
+}
+
+/// Turns scores into `tanh(score * scale / softcap)`, which are to be multiplied by `softcap`. Places without a score change as
+/// well; the mask overwrites them.
+#[inline(always)]
+fn cap<L: Lanes>(lanes: L, scores: &mut [f32; KEY_STEP], scale: f32, softcap: f32) {
+    let factor = lanes.splat(scale / softcap);
+    for scores in scores.chunks_exact_mut(L::N) {
+        // SAFETY: the chunk has N numbers.
+        unsafe {
+            let score = lanes.load(scores.as_ptr());
+            lanes.store(scores.as_mut_ptr(), tanh(lanes, lanes.mul(score, factor)));
+        }
+    }
 }

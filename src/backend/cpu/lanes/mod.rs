@@ -165,6 +165,28 @@ pub fn exp<L: Lanes>(lanes: L, x: L::V) -> L::V {
     lanes.select_less(highest, x, lanes.splat(f32::INFINITY), e)
 }
 
+/// `tanh(x)` within 4 units in the last place; NaN stays NaN.
+#[inline(always)]
+pub fn tanh<L: Lanes>(lanes: L, x: L::V) -> L::V {
+    let one = lanes.splat(1.0);
+    // `1 - 2 / (e^2x + 1)`, which is 1 and -1 beyond the range of exp. Near 0 the difference would lose bits.
+    let e = exp(lanes, lanes.add(x, x));
+    let far = lanes.sub(one, lanes.div(lanes.splat(2.0), lanes.add(e, one)));
+    let squared = lanes.mul(x, x);
+    let mut p = lanes.splat(TANH[4]);
+    for &c in TANH[..4].iter().rev() {
+        p = lanes.fma(p, squared, lanes.splat(c));
+    }
+    let near = lanes.fma(lanes.mul(p, squared), x, x);
+    lanes.select_less(squared, lanes.splat(TANH_NEAR * TANH_NEAR), near, far)
+}
+
+/// Below this, [`tanh`] is a polynomial.
+const TANH_NEAR: f32 = 0.625;
+
+/// `(tanh(x) - x) / x^3` in powers of `x^2` for `|x| <= 0.625`, constant term first, as in the Cephes library.
+const TANH: [f32; 5] = [-0.333_332_8, 0.133_314_42, -0.053_739_716, 0.020_639_09, -0.005_704_988_7];
+
 /// `(e^r - 1 - r) / r^2` for `|r| <= ln(2) / 2`, constant term first; a minimax fit with a relative error of 3e-9 in `e^r`.
 pub const EXP: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_717_5, 0.001_381_459_6];
 
@@ -204,6 +226,37 @@ mod tests {
             dispatch(*isa, Exp(&mut y));
             assert_eq!(y[..7], [0.0, 0.0, 0.0, 1.0, f32::INFINITY, f32::INFINITY, f32::INFINITY], "{isa:?}");
             assert!(y[7].is_nan(), "{isa:?}");
+        }
+    }
+
+    struct Tanh<'a>(&'a mut [f32]);
+
+    impl Kernel for Tanh<'_> {
+        fn run<L: Lanes>(self, lanes: L) {
+            for x in self.0.chunks_exact_mut(L::N) {
+                // SAFETY: the chunk has N numbers.
+                unsafe { lanes.store(x.as_mut_ptr(), tanh(lanes, lanes.load(x.as_ptr()))) }
+            }
+        }
+    }
+
+    #[test]
+    fn tanh_is_within_four_units_in_the_last_place() {
+        for isa in Isa::available() {
+            let near = (0..16_000).map(|i| (i as f32 - 8000.0) * 1e-4);
+            let far = (0..16_000).map(|i| (i as f32 - 8000.0) * 1e-2);
+            let x: Vec<f32> =
+                near.chain(far).chain([f32::MIN, f32::MAX, f32::NEG_INFINITY, f32::INFINITY].repeat(4)).collect();
+            let mut y = x.clone();
+            dispatch(*isa, Tanh(&mut y));
+            for (x, y) in x.iter().zip(&y) {
+                let exact = f64::from(*x).tanh();
+                let ulp = f64::from(f32::EPSILON) * exact.abs();
+                assert!((f64::from(*y) - exact).abs() <= 4.0 * ulp, "{isa:?}: tanh({x}) = {y}, but is {exact}");
+            }
+            let mut nan = [f32::NAN; 16];
+            dispatch(*isa, Tanh(&mut nan));
+            assert!(nan.iter().all(|v| v.is_nan()), "{isa:?}");
         }
     }
 
