@@ -66,6 +66,7 @@ fn engine(rows: usize) -> Engine {
         num_kv_blocks: 40_000,
         limits,
         kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 16, dtype: DType::F32 },
+        window: None,
         fingerprint: 0,
     };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
