@@ -378,8 +378,13 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     KERNEL(dim, 16, 2, warps, bf16) \
     KERNEL(dim, 16, 2, warps, f16)
 
+KERNELS(32, 4)
+KERNELS(48, 4)
 KERNELS(64, 4)
 KERNELS(80, 4)
 KERNELS(96, 4)
+KERNELS(112, 4)
 KERNELS(128, 4)
+KERNELS(160, 2)
+KERNELS(192, 2)
 KERNELS(256, 2)

@@ -251,8 +251,13 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     KERNEL(dim, queries, keys, bf16) \
     KERNEL(dim, queries, keys, f16)
 
+KERNELS(32, 2, 64)
+KERNELS(48, 2, 64)
 KERNELS(64, 2, 64)
 KERNELS(80, 2, 64)
 KERNELS(96, 2, 64)
+KERNELS(112, 2, 64)
 KERNELS(128, 2, 64)
+KERNELS(160, 2, 32)
+KERNELS(192, 1, 32)
 KERNELS(256, 1, 32)

@@ -62,11 +62,16 @@ struct Variant {
 }
 
 /// Two tiles of decode and their merge, and the tiles of prefill, fit in the 99 KB per thread block of compute capability 8.6.
-const VARIANTS: [Variant; 5] = [
+const VARIANTS: [Variant; 10] = [
+    Variant { head_dim: 32, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 48, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 64, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 80, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 96, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 112, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 128, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 160, decode_warps: 2, tile_queries: 128, prefill_keys: 32 },
+    Variant { head_dim: 192, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
     Variant { head_dim: 256, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
 ];
 
@@ -74,7 +79,7 @@ fn variant(head_dim: usize) -> Result<&'static Variant> {
     VARIANTS.iter().find(|v| v.head_dim == head_dim).ok_or_else(|| Error::UnsupportedModel {
         setting: "head_dim",
         value: head_dim.to_string(),
-        supported: "64, 80, 96, 128 or 256 on CUDA",
+        supported: "32, 48, 64, 80, 96, 112, 128, 160, 192 or 256 on CUDA",
     })
 }
 
