@@ -22,7 +22,14 @@ const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: 
 const COLS: usize = (HEADS + 2 * SHAPE.kv_heads) * SHAPE.head_dim;
 
 /// Rows of a batch, new tokens of each, tokens of its context, and the sliding window.
-const CASES: &[(usize, usize, usize, Option<usize>)] = &[
+type Case = (usize, usize, usize, Option<usize>);
+
+/// Pairs of cases that attend to as many keys, the second one at the end of a longer context: a sliding window costs no work outside
+/// of it if their times are alike.
+const WINDOWED: &[[Case; 2]] =
+    &[[(1, 1, 1024, None), (1, 1, 16000, Some(1024))], [(1, 512, 1536, Some(1024)), (1, 512, 16000, Some(1024))]];
+
+const CASES: &[Case] = &[
     (1, 1, 512, None),
     (1, 1, 4096, None),
     (1, 1, 16384, None),
@@ -60,6 +67,19 @@ fn main() {
             let (gb_s, gflop_s) = (kv_bytes as f64 / us / 1e3, flop as f64 / us / 1e3);
             let window = window.map_or(String::new(), |window| window.to_string());
             println!("{},{rows},{new},{context},{us:.1},{median:.1},{gb_s:.1},{gflop_s:.1},{window}", isa.name());
+        }
+        for pair in WINDOWED {
+            let [near, far] = pair.map(|(rows, new, context, window)| {
+                let (us, _) = measure(&mut cpu, &AttentionSpec { window, ..SPEC }, rows, new, context);
+                (us, new, context)
+            });
+            let ((near_us, new, near_context), (far_us, _, far_context)) = (near, far);
+            println!(
+                "# {}, {new} new tokens, a window of 1024: {far_us:.1} us at {far_context}, {near_us:.1} us at {near_context}: \
+                 {:.2} times",
+                isa.name(),
+                far_us / near_us
+            );
         }
     }
 }

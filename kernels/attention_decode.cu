@@ -44,7 +44,8 @@ struct AttentionDecodeParams {
     int group;           // query heads of a KV head, at most 8 * NT
     int block_size_log2; // at least 4
     int stages;          // copies of a tile in shared memory, 2 to 6
-    float scale_log2;    // scale of the scores * log2(e)
+    float scale_log2;    // of the scores, or with a softcap of their tanh: scale * log2(e), or softcap * log2(e)
+    float tanh_scale;    // scale / softcap; 0 without a softcap
 };
 
 __device__ inline void wait_for_oldest_copy(int stages) {
@@ -218,6 +219,13 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
                     for (int n = 0; n < NT; n++) mma<T>(score[n], key, query[k][n][0], query[k][n][1]);
                 }
+                if (p.tanh_scale != 0.0f) {
+#pragma unroll
+                    for (int n = 0; n < NT; n++) {
+#pragma unroll
+                        for (int i = 0; i < 4; i++) score[n][i] = tanh_of(score[n][i] * p.tanh_scale);
+                    }
+                }
                 uint32_t weight[NT][2];
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
@@ -370,8 +378,13 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     KERNEL(dim, 16, 2, warps, bf16) \
     KERNEL(dim, 16, 2, warps, f16)
 
+KERNELS(32, 4)
+KERNELS(48, 4)
 KERNELS(64, 4)
 KERNELS(80, 4)
 KERNELS(96, 4)
+KERNELS(112, 4)
 KERNELS(128, 4)
+KERNELS(160, 2)
+KERNELS(192, 2)
 KERNELS(256, 2)

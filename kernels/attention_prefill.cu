@@ -35,7 +35,8 @@ struct AttentionPrefillParams {
     int group;            // query heads of a KV head
     int block_size_log2;  // at least 4
     int window;           // positions that a query attends to, its own included; INT_MAX without a sliding window
-    float scale_log2;     // scale of the scores * log2(e)
+    float scale_log2;     // of the scores, or with a softcap of their tanh: scale * log2(e), or softcap * log2(e)
+    float tanh_scale;     // scale / softcap; 0 without a softcap
 };
 
 // What the queries of a thread block are.
@@ -147,6 +148,14 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
             for (int h = 0; h < 2; h++) {
                 // The query's own place in this tile of keys.
                 const int own = int(tile.position) + (OF == Queries::TOKENS ? (warp * MT + m) * 16 + h * 8 + lane / 4 : 0) - first;
+                // In this loop, because before it the kernel for heads of 128 runs out of registers.
+                if (p.tanh_scale != 0.0f) {
+#pragma unroll
+                    for (int n = 0; n < KV / 8; n++) {
+                        score[m][n][2 * h] = tanh_of(score[m][n][2 * h] * p.tanh_scale);
+                        score[m][n][2 * h + 1] = tanh_of(score[m][n][2 * h + 1] * p.tanh_scale);
+                    }
+                }
                 if (is_masked) {
 #pragma unroll
                     for (int n = 0; n < KV / 8; n++) {
@@ -242,8 +251,13 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     KERNEL(dim, queries, keys, bf16) \
     KERNEL(dim, queries, keys, f16)
 
+KERNELS(32, 2, 64)
+KERNELS(48, 2, 64)
 KERNELS(64, 2, 64)
 KERNELS(80, 2, 64)
 KERNELS(96, 2, 64)
+KERNELS(112, 2, 64)
 KERNELS(128, 2, 64)
+KERNELS(160, 2, 32)
+KERNELS(192, 1, 32)
 KERNELS(256, 1, 32)

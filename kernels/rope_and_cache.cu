@@ -2,6 +2,9 @@
 // src/backend/cpu/rope_and_cache.rs.
 //
 // Memory-bound in prefill: reads qkv once, writes queries, keys and values once. At the launch floor in decode.
+//
+// Two kernels: one for what most models do (whole heads turn, in halves, normalized before or not at all), and one for every other
+// variant of a head, which reads from its parameters where the numbers of a pair are. A norm over all heads is a third one, before.
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 
@@ -20,29 +23,71 @@ struct RopeAndCacheParams {
     int block_size;  // tokens, a power of two
     int stride;      // numbers from row to row of qkv
     float eps;
+    // What follows is read by the kernels for variants alone.
+    const float* temperature;  // [positions], null where queries do not grow
+    int rotary;                // numbers of a head that turn, a multiple of 4; 0 turns nothing
+    int neighbours;            // 1: pairs (2i, 2i + 1); 0: pairs (i, i + rotary / 2)
+    int norm_after;            // 1: heads are normalized after the rotation
 };
+
+enum class Variants {
+    NONE,  // rotary = head_dim, halves, normalized before the rotation or not at all
+    ALL,
+};
+
+// Turns two pairs, whose first numbers are `a` and whose second ones are `b`.
+__device__ inline void turn(float2& a, float2& b, float2 cosine, float2 sine) {
+    const float2 first = a;
+    a = make_float2(a.x * cosine.x - b.x * sine.x, a.y * cosine.y - b.y * sine.y);
+    b = make_float2(b.x * cosine.x + first.x * sine.x, b.y * cosine.y + first.y * sine.y);
+}
 
 // One head a warp finds more warps for few tokens; four share the load of the rope and keep more loads under way.
 // Grid [tokens, splits], block [32 * warps], where splits * warps * HEADS is at least heads + 2 kv_heads.
-template <class T, int HEADS>
+template <class T, int HEADS, Variants OF>
 __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
     constexpr int PAIRS = 2;  // a lane holds up to 2 x 2 numbers of each half of a head
+    constexpr bool IS_VARIANT = OF == Variants::ALL;
     launch_dependents();
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
     const int first = blockIdx.y * warps + threadIdx.x / 32, stride = gridDim.y * warps;
     const int half = p.head_dim / 2;
+    // Pairs that turn. The numbers beyond them are taken as pairs, too, with the cosine 1 and the sine 0.
+    const int turning = p.rotary / 2;
+    // Where the numbers are that a lane holds for the pairs `i` and `i + 1`, two at either place.
+    const auto low_at = [&](int i) {
+        if (!IS_VARIANT) return i;
+        return p.neighbours ? 2 * i : i < turning ? i : i + turning;
+    };
+    const auto high_at = [&](int i) {
+        if (!IS_VARIANT) return half + i;
+        return p.neighbours ? 2 * i + 2 : i < turning ? i + turning : half + i;
+    };
+    // Makes of what lies at the two places the first and the second numbers of the two pairs, and the reverse.
+    const auto pair_up = [&](float2& low, float2& high) {
+        if (!IS_VARIANT || !p.neighbours) return;
+        const float second = low.y;
+        low.y = high.x;
+        high.x = second;
+    };
     const size_t token = blockIdx.x;
 
     const uint32_t slot = p.slots[token];
-    const float* rope = p.rope + size_t(p.positions[token]) * p.head_dim;
+    const float* rope = p.rope + size_t(p.positions[token]) * (IS_VARIANT ? p.rotary : p.head_dim);
+    const float temperature = IS_VARIANT && p.temperature ? p.temperature[p.positions[token]] : 1.0f;
     float2 cosine[PAIRS], sine[PAIRS], low_norm[PAIRS], high_norm[PAIRS];
     const auto load_rope = [&] {
 #pragma unroll
         for (int k = 0; k < PAIRS; k++) {
             const int i = k * 64 + lane * 2;
             if (i >= half) break;
+            if (IS_VARIANT && i >= turning) {
+                cosine[k] = make_float2(1.0f, 1.0f);
+                sine[k] = make_float2(0.0f, 0.0f);
+                continue;
+            }
             cosine[k] = *reinterpret_cast<const float2*>(rope + i);
-            sine[k] = *reinterpret_cast<const float2*>(rope + half + i);
+            sine[k] = *reinterpret_cast<const float2*>(rope + (IS_VARIANT ? turning : half) + i);
         }
     };
     const auto norm_of = [&](int head) { return head < p.heads ? p.query_norm : head < p.heads + p.kv_heads ? p.key_norm : nullptr; };
@@ -51,8 +96,9 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
         for (int k = 0; k < PAIRS; k++) {
             const int i = k * 64 + lane * 2;
             if (!norm || i >= half) break;
-            low_norm[k] = *reinterpret_cast<const float2*>(norm + i);
-            high_norm[k] = *reinterpret_cast<const float2*>(norm + half + i);
+            low_norm[k] = *reinterpret_cast<const float2*>(norm + low_at(i));
+            high_norm[k] = *reinterpret_cast<const float2*>(norm + high_at(i));
+            pair_up(low_norm[k], high_norm[k]);
         }
     };
     // Few tokens wait for the kernel before them, and load meanwhile what the plan and the weights have for them. Many tokens wait for
@@ -72,8 +118,8 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
         for (int k = 0; k < PAIRS; k++) {
             const int i = k * 64 + lane * 2;
             if (i >= half || head >= p.heads + 2 * p.kv_heads) break;
-            low_pair[h][k] = *reinterpret_cast<const uint32_t*>(row + head * p.head_dim + i);
-            high_pair[h][k] = *reinterpret_cast<const uint32_t*>(row + head * p.head_dim + half + i);
+            low_pair[h][k] = *reinterpret_cast<const uint32_t*>(row + head * p.head_dim + low_at(i));
+            high_pair[h][k] = *reinterpret_cast<const uint32_t*>(row + head * p.head_dim + high_at(i));
         }
     }
     if (HEADS > 1) load_rope();
@@ -90,7 +136,11 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
 #pragma unroll
             for (int k = 0; k < PAIRS; k++) {
                 if (k * 64 + lane * 2 >= half) break;
-                const float2 a = widen2<T>(low_pair[h][k]), b = widen2<T>(high_pair[h][k]);
+                float2 a = widen2<T>(low_pair[h][k]), b = widen2<T>(high_pair[h][k]);
+                if (IS_VARIANT && p.norm_after) {
+                    pair_up(a, b);
+                    turn(a, b, cosine[k], sine[k]);
+                }
                 squares += a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
             }
             const float scale = norm ? rsqrtf(warp_sum(squares) / p.head_dim + p.eps) : 1.0f;
@@ -98,12 +148,24 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
             for (int k = 0; k < PAIRS; k++) {
                 if (k * 64 + lane * 2 >= half) break;
                 float2 a = widen2<T>(low_pair[h][k]), b = widen2<T>(high_pair[h][k]);
+                if (IS_VARIANT) {
+                    pair_up(a, b);
+                    if (p.norm_after) turn(a, b, cosine[k], sine[k]);
+                }
                 if (norm) {
                     a = make_float2(a.x * scale * low_norm[k].x, a.y * scale * low_norm[k].y);
                     b = make_float2(b.x * scale * high_norm[k].x, b.y * scale * high_norm[k].y);
                 }
-                low_pair[h][k] = narrow2<T>(a.x * cosine[k].x - b.x * sine[k].x, a.y * cosine[k].y - b.y * sine[k].y);
-                high_pair[h][k] = narrow2<T>(b.x * cosine[k].x + a.x * sine[k].x, b.y * cosine[k].y + a.y * sine[k].y);
+                if (!IS_VARIANT || !p.norm_after) turn(a, b, cosine[k], sine[k]);
+                if (IS_VARIANT) {
+                    if (is_query) {
+                        a = make_float2(a.x * temperature, a.y * temperature);
+                        b = make_float2(b.x * temperature, b.y * temperature);
+                    }
+                    pair_up(a, b);
+                }
+                low_pair[h][k] = narrow2<T>(a.x, a.y);
+                high_pair[h][k] = narrow2<T>(b.x, b.y);
             }
         }
 
@@ -117,19 +179,62 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
         for (int k = 0; k < PAIRS; k++) {
             const int i = k * 64 + lane * 2;
             if (i >= half) break;
-            *reinterpret_cast<uint32_t*>(to + i) = low_pair[h][k];
-            *reinterpret_cast<uint32_t*>(to + half + i) = high_pair[h][k];
+            *reinterpret_cast<uint32_t*>(to + low_at(i)) = low_pair[h][k];
+            *reinterpret_cast<uint32_t*>(to + high_at(i)) = high_pair[h][k];
         }
     }
 }
 
-#define KERNEL(heads, dtype)                                                                  \
-    extern "C" __global__ void __launch_bounds__(1024)                                        \
-        nvllm_k_rope_and_cache_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
-        rope_and_cache<dtype, heads>(p);                                                      \
+// Normalizes all query heads of a token together, and all its key heads, where they are. A thread block reads its numbers a second
+// time from the cache. Grid [tokens, 2], block [32 * warps].
+template <class T>
+__device__ void whole_norm(const RopeAndCacheParams<T>& p) {
+    launch_dependents();
+    const bool is_query = blockIdx.y == 0;
+    const int queries = p.heads * p.head_dim, width = is_query ? queries : p.kv_heads * p.head_dim;
+    const float* weight = is_query ? p.query_norm : p.key_norm;
+    T* x = p.qkv + size_t(blockIdx.x) * p.stride + (is_query ? 0 : queries);
+    grid_dependency_wait();
+
+    float squares = 0.0f;
+    for (int i = threadIdx.x * 8; i < width; i += blockDim.x * 8) {
+        const Eight v = load_eight(x + i);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float2 pair = widen2<T>(v.pair[j]);
+            squares += pair.x * pair.x + pair.y * pair.y;
+        }
+    }
+    const float scale = rsqrtf(block_sum(squares) / width + p.eps);
+    for (int i = threadIdx.x * 8; i < width; i += blockDim.x * 8) {
+        Eight v = load_eight(x + i);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float2 pair = widen2<T>(v.pair[j]), w = *reinterpret_cast<const float2*>(weight + i + 2 * j);
+            v.pair[j] = narrow2<T>(pair.x * scale * w.x, pair.y * scale * w.y);
+        }
+        store_eight(x + i, v);
+    }
+}
+
+#define KERNEL(heads, dtype)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(1024)                                                           \
+        nvllm_k_rope_and_cache_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) {         \
+        rope_and_cache<dtype, heads, Variants::NONE>(p);                                                         \
+    }                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(1024)                                                           \
+        nvllm_k_rope_and_cache_variants_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
+        rope_and_cache<dtype, heads, Variants::ALL>(p);                                                          \
+    }
+#define WHOLE_NORM(dtype)                                                                  \
+    extern "C" __global__ void __launch_bounds__(1024)                                     \
+        nvllm_k_whole_norm_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
+        whole_norm<dtype>(p);                                                              \
     }
 
 KERNEL(1, bf16)
 KERNEL(1, f16)
 KERNEL(4, bf16)
 KERNEL(4, f16)
+WHOLE_NORM(bf16)
+WHOLE_NORM(f16)

@@ -247,12 +247,18 @@ impl Bench {
             (LARGE, 16, 8192, 64, None),
             (LARGE, 16, 8192, 64, Some(4096)),
             (LARGE, 16, 4096, 64, None),
+            (LARGE, 16, 1024, 64, None),
+            (LARGE, 16, 16_000, 64, Some(1024)),
+            (LARGE, 1, 1024, 64, None),
+            (LARGE, 1, 16_000, 64, Some(1024)),
         ] {
             let (batch, blocks) = batch_of(rows, 1, context, block_size);
             let spec = AttentionSpec { window, ..shape.attention() };
             let bytes =
                 (rows * (context - spec.window_start(context - 1)) * 2 * shape.kv_heads * shape.head_dim * 2) as f64;
-            let layers = ((400e6 / bytes) as usize).clamp(2, 28);
+            let held = (rows * context * 2 * shape.kv_heads * shape.head_dim * 2) as f64;
+            // More than the second-level cache holds, and not much more memory than a host fills in a second.
+            let layers = ((400e6 / bytes) as usize).min((2e9 / held) as usize).clamp(2, 28);
             let cache = self.cache(&shape, blocks, layers, block_size);
             self.cuda.set_windows([window]);
             let device_batch = self.staged(&batch);
@@ -283,6 +289,8 @@ impl Bench {
             (LARGE, 16, 1024, 1024, None),
             (LARGE, 4, 4096, 4096, None),
             (LARGE, 4, 4096, 4096, Some(1024)),
+            (LARGE, 4, 512, 1536, Some(1024)),
+            (LARGE, 4, 512, 16_000, Some(1024)),
         ] {
             let (batch, blocks) = batch_of(rows, new, context, 64);
             let cache = self.cache(&shape, blocks, 1, 64);

@@ -4,7 +4,7 @@ use super::pass_runner::PassRunner;
 use super::source::Source;
 use super::{Device, Loaded, ModelInfo, RunnerConfig};
 use crate::backend::KvShape;
-use crate::backend::cuda::{ContextGuard, Cuda, check_ordinal};
+use crate::backend::cuda::{ContextGuard, Cuda, check_ordinal, check_rotary};
 use crate::error::Result;
 use crate::model::spec::DecoderSpec;
 use std::ops::ControlFlow;
@@ -35,6 +35,7 @@ pub fn open(
     check_ordinal(index)?;
     let _context = ContextGuard::push()?;
     let open_backend = |spec: &DecoderSpec, kv_shape: &KvShape| {
+        spec.ropes.iter().try_for_each(|rope| check_rotary(rope.rotary(kv_shape.head_dim)))?;
         let mut cuda = Cuda::open_for(index, kv_shape, spec.attention().scores.heads, config.rounding)?;
         cuda.set_windows(spec.windows());
         Ok(cuda)

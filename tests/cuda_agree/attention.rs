@@ -26,6 +26,8 @@ const QWEN3: AttentionCase = AttentionCase {
     window: None,
     softcap: None,
 };
+/// To be given a head dimension by `of`.
+const OTHER_HEADS: AttentionCase = AttentionCase { rows: RAGGED, kv_heads: 4, ..QWEN3 };
 const RAGGED: &[(usize, usize)] =
     &[(0, 37), (64, 1), (63, 2), (100, 30), (0, 1), (5, 60), (1500, 1), (0, 129), (15, 1), (16, 1), (200, 130)];
 const DECODE: &[(usize, usize)] = &[(557, 1), (0, 1), (63, 1), (64, 1), (1, 1), (1999, 1), (300, 1)];
@@ -161,10 +163,45 @@ const ATTENTION: &[AttentionCase] = &[
         window: Some(31),
         ..QWEN3
     },
+    AttentionCase { name: "heads of 32, group of 1", heads: 3, kv_heads: 3, ..OTHER_HEADS }.of(32, 16),
+    AttentionCase { name: "heads of 32, group of 8", heads: 8, kv_heads: 1, rows: DECODE, ..OTHER_HEADS }.of(32, 64),
+    AttentionCase { name: "heads of 32, group of 16", kv_heads: 1, ..OTHER_HEADS }.of(32, 64),
+    AttentionCase { name: "heads of 48, group of 4", ..OTHER_HEADS }.of(48, 16),
+    AttentionCase { name: "heads of 48, group of 16", kv_heads: 1, ..OTHER_HEADS }.of(48, 64),
+    AttentionCase { name: "heads of 112, group of 4", ..OTHER_HEADS }.of(112, 16),
+    AttentionCase { name: "heads of 112, group of 16", kv_heads: 1, ..OTHER_HEADS }.of(112, 32),
+    AttentionCase { name: "heads of 160, group of 4", ..OTHER_HEADS }.of(160, 16),
+    AttentionCase { name: "heads of 160, group of 16", kv_heads: 1, ..OTHER_HEADS }.of(160, 64),
+    AttentionCase { name: "heads of 192, group of 4", ..OTHER_HEADS }.of(192, 16),
+    AttentionCase { name: "heads of 192, group of 16", kv_heads: 1, ..OTHER_HEADS }.of(192, 64),
+    AttentionCase { name: "a window, heads of 32", window: Some(50), ..OTHER_HEADS }.of(32, 16),
+    AttentionCase { name: "a window, heads of 48", window: Some(33), ..OTHER_HEADS }.of(48, 16),
+    AttentionCase { name: "a window, heads of 112", window: Some(70), ..OTHER_HEADS }.of(112, 64),
+    AttentionCase { name: "a window, heads of 160", window: Some(31), ..OTHER_HEADS }.of(160, 64),
+    AttentionCase { name: "a window, heads of 192", window: Some(33), ..OTHER_HEADS }.of(192, 32),
+    AttentionCase { name: "a softcap far above the scores", rows: RAGGED, softcap: Some(50.0), ..QWEN3 },
+    AttentionCase { name: "a softcap amid the scores", rows: RAGGED, softcap: Some(1.0), ..QWEN3 },
+    AttentionCase { name: "a softcap amid the scores, decode", rows: DECODE, softcap: Some(1.0), ..QWEN3 },
+    AttentionCase { name: "a softcap below the scores", rows: RAGGED, softcap: Some(0.25), ..QWEN3 },
+    AttentionCase { name: "a softcap, group of 16", rows: RAGGED, kv_heads: 1, softcap: Some(1.0), ..QWEN3 },
+    AttentionCase { name: "a softcap, heads of 64", softcap: Some(1.0), ..OTHER_HEADS }.of(64, 16),
+    AttentionCase { name: "a softcap, heads of 96", softcap: Some(1.0), ..OTHER_HEADS }.of(96, 16),
+    AttentionCase {
+        name: "a softcap and a window, heads of 256",
+        kv_heads: 8,
+        softcap: Some(1.0),
+        window: Some(90),
+        ..OTHER_HEADS
+    }
+    .of(256, 64),
     AttentionCase { name: "a long prompt", rows: &[(0, 700), (300, 400)], heads: 2, kv_heads: 1, ..QWEN3 },
 ];
 
 impl AttentionCase {
+    const fn of(self, head_dim: usize, block_size: usize) -> AttentionCase {
+        AttentionCase { head_dim, block_size, ..self }
+    }
+
     fn spec(&self) -> AttentionSpec {
         AttentionSpec {
             heads: self.heads,
@@ -209,6 +246,7 @@ impl AttentionInput {
 
     fn expected(&self, spec: &AttentionSpec) -> Vec<f64> {
         let (heads, scale) = (spec.heads, f64::from(spec.scale));
+        let cap = |score: f64| spec.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
         let KvShape { kv_heads, head_dim: d, block_size, .. } = self.shape;
         let (batch, cols) = (&self.scene.batch, (heads + 2 * kv_heads) * d);
         let mut out = Vec::new();
@@ -224,7 +262,9 @@ impl AttentionInput {
                         &self.keys_and_values[place * d..][..d]
                     };
                     let scores: Vec<f64> = (first..=batch.positions[token] as usize)
-                        .map(|j| query.iter().zip(part(j, 0)).map(|(&a, &b)| f64::from(a * b)).sum::<f64>() * scale)
+                        .map(
+                            |j| cap(query.iter().zip(part(j, 0)).map(|(&a, &b)| f64::from(a * b)).sum::<f64>() * scale),
+                        )
                         .collect();
                     let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                     let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
@@ -330,10 +370,25 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
     const PROMPT: &[(usize, usize)] = &[(0, 333)];
     on_device(|cuda, dtype| {
         cuda.set_rounding(Rounding::BatchInvariant);
-        let shapes =
-            [(16, 8, 128), (16, 1, 128), (5, 1, 128), (3, 3, 64), (6, 2, 80), (16, 2, 96), (4, 2, 256), (16, 1, 256)];
-        let windows = [None, Some(20), Some(150)];
-        for ((heads, kv_heads, head_dim), window) in shapes.iter().flat_map(|&shape| windows.map(|w| (shape, w))) {
+        let shapes = [
+            (16, 8, 128),
+            (16, 1, 128),
+            (5, 1, 128),
+            (3, 3, 64),
+            (6, 2, 80),
+            (16, 2, 96),
+            (4, 2, 256),
+            (16, 1, 256),
+            (8, 2, 32),
+            (4, 4, 48),
+            (16, 1, 112),
+            (6, 2, 160),
+            (16, 2, 192),
+        ];
+        let scores = [(None, None), (Some(20), None), (Some(150), None), (None, Some(1.0)), (Some(20), Some(1.0))];
+        for ((heads, kv_heads, head_dim), score) in shapes.iter().flat_map(|&shape| scores.map(|score| (shape, score)))
+        {
+            let (window, softcap) = score;
             cuda.set_windows([window]);
             let case = AttentionCase { rows: PROMPT, heads, kv_heads, head_dim, block_size: 32, ..QWEN3 };
             let input = AttentionInput::new(&case, dtype);
@@ -341,7 +396,7 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
             let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
             cache.fill(&input.bytes()).unwrap();
             let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
-            let spec = AttentionSpec { heads, scale: 0.1, window, softcap: None };
+            let spec = AttentionSpec { heads, scale: 0.1, window, softcap };
             let mut attended = |split: &[(usize, usize)]| {
                 let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
                 let (device_batch, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
@@ -355,7 +410,7 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
                 let wanted: Vec<f32> =
                     split.iter().flat_map(|&(a, b)| &together[a * out_cols..b * out_cols]).copied().collect();
                 let what = format!(
-                    "{heads} heads over {kv_heads} of {head_dim}, a window of {window:?}, {} rows, {dtype:?}",
+                    "{heads} heads over {kv_heads} of {head_dim}, {window:?}, {softcap:?}, {} rows, {dtype:?}",
                     split.len()
                 );
                 assert!(attended(split) == wanted, "{what}");

@@ -9,70 +9,163 @@ use nanovllm::backend::{
 use nanovllm::batch::{Batch, BlockCopy};
 use nanovllm::ops;
 
+/// What happens to queries and keys.
+#[derive(Clone, Copy, Debug)]
+struct Variant {
+    norm: Option<NormExtent>,
+    /// Numbers that turn of 16, and the pairs that they form.
+    rope: Option<(usize, Pairing)>,
+    has_temperature: bool,
+}
+
+const BEFORE: Option<NormExtent> = Some(NormExtent::Head(NormOrder::BeforeRope));
+const AFTER: Option<NormExtent> = Some(NormExtent::Head(NormOrder::AfterRope));
+const WHOLE: Option<NormExtent> = Some(NormExtent::Whole);
+const HALVES: Option<(usize, Pairing)> = Some((16, Pairing::Halves));
+const NEIGHBOURS: Option<(usize, Pairing)> = Some((16, Pairing::Neighbours));
+
+const VARIANTS: &[Variant] = &[
+    Variant { norm: None, rope: HALVES, has_temperature: false },
+    Variant { norm: BEFORE, rope: HALVES, has_temperature: false },
+    Variant { norm: AFTER, rope: HALVES, has_temperature: false },
+    Variant { norm: WHOLE, rope: HALVES, has_temperature: false },
+    Variant { norm: None, rope: HALVES, has_temperature: true },
+    Variant { norm: AFTER, rope: Some((4, Pairing::Halves)), has_temperature: true },
+    Variant { norm: BEFORE, rope: Some((12, Pairing::Halves)), has_temperature: false },
+    Variant { norm: None, rope: Some((8, Pairing::Halves)), has_temperature: false },
+    Variant { norm: None, rope: NEIGHBOURS, has_temperature: false },
+    Variant { norm: BEFORE, rope: NEIGHBOURS, has_temperature: true },
+    Variant { norm: AFTER, rope: Some((8, Pairing::Neighbours)), has_temperature: false },
+    Variant { norm: WHOLE, rope: Some((12, Pairing::Neighbours)), has_temperature: false },
+    Variant { norm: None, rope: None, has_temperature: false },
+    Variant { norm: BEFORE, rope: None, has_temperature: false },
+    Variant { norm: WHOLE, rope: None, has_temperature: true },
+];
+
+const EPS: f32 = 1e-6;
+const POSITIONS: usize = 400;
+
+/// The tables of one case, and what they make of a head.
+struct Tables {
+    variant: Variant,
+    /// Numbers that turn.
+    rotary: usize,
+    /// `[POSITIONS, rotary]`
+    rope: Vec<f32>,
+    /// Of queries and of keys.
+    norms: [Vec<f32>; 2],
+    /// `[POSITIONS]`
+    temperature: Vec<f32>,
+}
+
+impl Tables {
+    fn new(variant: Variant, heads: [usize; 2], d: usize, dtype: DType, random: &mut Random) -> Tables {
+        let rotary = variant.rope.map_or(0, |(of_16, _)| d * of_16 / 16);
+        let pairs = rotary / 2;
+        let rope = (0..POSITIONS).flat_map(|p| {
+            let angles = (0..pairs).map(move |i| p as f64 / 10_000f64.powf(i as f64 / pairs as f64));
+            let (c, s): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
+            [c, s].concat()
+        });
+        let is_whole = variant.norm == WHOLE;
+        let norms = heads.map(|heads| numbers(random, if is_whole { heads * d } else { d }, 1.5, dtype));
+        let temperature = (0..POSITIONS).map(|p| 1.0 + 0.1 * (1.0 + (p / 16) as f32).ln()).collect();
+        Tables { variant, rotary, rope: rope.collect(), norms, temperature }
+    }
+
+    /// All query heads (`part` 0) or all key heads (1) of a token at `position`.
+    fn apply(&self, v: &[f32], part: usize, d: usize, position: usize) -> Vec<f64> {
+        let mut v = wide(v);
+        let normalize = |v: &mut [f64]| {
+            let scale = 1.0 / (v.iter().map(|v| v * v).sum::<f64>() / v.len() as f64 + f64::from(EPS)).sqrt();
+            v.iter_mut().zip(&self.norms[part]).for_each(|(v, &w)| *v *= scale * f64::from(w));
+        };
+        if self.variant.norm == WHOLE {
+            normalize(&mut v);
+        }
+        for head in v.chunks_exact_mut(d) {
+            if self.variant.norm == BEFORE {
+                normalize(head);
+            }
+            if let Some((_, pairing)) = self.variant.rope {
+                let (table, pairs) = (&self.rope[position * self.rotary..][..self.rotary], self.rotary / 2);
+                for i in 0..pairs {
+                    let (a, b) = if pairing == Pairing::Halves { (i, i + pairs) } else { (2 * i, 2 * i + 1) };
+                    let (cos, sin) = (f64::from(table[i]), f64::from(table[i + pairs]));
+                    (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
+                }
+            }
+            if self.variant.norm == AFTER {
+                normalize(head);
+            }
+        }
+        if self.variant.has_temperature && part == 0 {
+            v.iter_mut().for_each(|v| *v *= f64::from(self.temperature[position]));
+        }
+        v
+    }
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn heads_are_normalized_rotated_and_cached() {
+    /// Few tokens and many have kernels of their own.
+    const ROWS: [&[(usize, usize)]; 2] = [&[(0, 40), (17, 1), (63, 3)], &[(0, 390), (17, 1)]];
     on_device(|cuda, dtype| {
-        for (heads, kv_heads, d, block_size) in
-            [(2, 1, 64, 16), (4, 2, 80, 32), (3, 3, 96, 64), (16, 8, 128, 64), (5, 1, 256, 256)]
+        let shapes = [
+            (2, 1, 64, 16),
+            (4, 2, 80, 32),
+            (3, 3, 96, 64),
+            (16, 8, 128, 64),
+            (5, 1, 256, 256),
+            (4, 4, 32, 16),
+            (6, 2, 48, 16),
+            (4, 1, 112, 16),
+            (8, 2, 160, 16),
+            (4, 2, 192, 64),
+        ];
+        for ((heads, kv_heads, d, block_size), variant) in
+            shapes.into_iter().flat_map(|s| VARIANTS.iter().map(move |v| (s, *v)))
         {
-            for has_norm in [false, true] {
-                let what = format!("{heads} heads, {kv_heads} kv heads of {d}, norm {has_norm}, {dtype:?}");
+            for rows in ROWS {
+                let what = format!("{heads} heads, {kv_heads} kv heads of {d}, {variant:?}, {dtype:?}");
                 let mut random = Random(4);
-                let scene = Scene::new(&[(0, 40), (17, 1), (63, 3)], block_size, &mut random);
+                let scene = Scene::new(rows, block_size, &mut random);
                 let (tokens, cols) = (scene.batch.tokens(), (heads + 2 * kv_heads) * d);
                 let values = numbers(&mut random, tokens * cols, 2.0, dtype);
-                let rope: Vec<f32> = (0..80)
-                    .flat_map(|p| {
-                        let angles = (0..d / 2).map(move |i| p as f64 / 10_000f64.powf(i as f64 / (d / 2) as f64));
-                        let (c, s): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
-                        [c, s].concat()
-                    })
-                    .collect();
-                let norms = [numbers(&mut random, d, 1.5, dtype), numbers(&mut random, d, 1.5, dtype)];
-                let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&norms[i], dtype)]).unwrap());
-                let extent = NormExtent::Head(NormOrder::BeforeRope);
-                let norm = has_norm.then_some(QkNormWeights { query: &query, key: &key, eps: 1e-6, extent });
+                let tables = Tables::new(variant, [heads, kv_heads], d, dtype, &mut random);
+                let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&tables.norms[i], dtype)]).unwrap());
                 let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, dtype };
                 let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
                 let size = scene.blocks * shape.block_bytes();
                 cache.fill(&vec![0xff; size]).unwrap();
                 let device_batch = staged(cuda, &scene.batch);
                 let mut qkv = filled(cuda, &values, cols);
-                let table = cuda.table(&rope).unwrap();
+                // A table is never empty.
+                let rope = if tables.rope.is_empty() { &[0.0][..] } else { &tables.rope };
+                let [rope, temperature] = [rope, &tables.temperature].map(|table| cuda.table(table).unwrap());
                 let spec = AttentionSpec { heads, scale: 1.0, window: None, softcap: None };
-                let rope_table = RopeTable { table: &table, rotary: d, pairing: Pairing::Halves };
-                let transform = QkNormRope { norm, rope: Some(rope_table), temperature: None };
+                let transform = QkNormRope {
+                    norm: variant.norm.map(|extent| QkNormWeights { query: &query, key: &key, eps: EPS, extent }),
+                    rope: variant.rope.map(|(_, pairing)| RopeTable { table: &rope, rotary: tables.rotary, pairing }),
+                    temperature: variant.has_temperature.then_some(&temperature),
+                };
                 ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &device_batch);
                 let (qkv, cached) = (cuda.read(&qkv).unwrap(), layer_values(&cache, 1));
 
-                let head_of = |token: usize, head: usize| -> Vec<f64> {
-                    let v = wide(&values[token * cols + head * d..][..d]);
-                    if head >= heads + kv_heads {
-                        return v;
-                    }
-                    let weights = if head < heads { &norms[0] } else { &norms[1] };
-                    let scale = 1.0 / (v.iter().map(|v| v * v).sum::<f64>() / d as f64 + 1e-6).sqrt();
-                    let v: Vec<f64> = match has_norm {
-                        true => v.iter().zip(weights).map(|(v, &w)| v * scale * f64::from(w)).collect(),
-                        false => v,
-                    };
-                    let table = &rope[scene.batch.positions[token] as usize * d..][..d];
-                    let (half, at) = (d / 2, |i: usize| f64::from(table[i]));
-                    let low = (0..half).map(|i| v[i] * at(i) - v[i + half] * at(i + half));
-                    low.chain((0..half).map(|i| v[i + half] * at(i) + v[i] * at(i + half))).collect()
-                };
                 let (mut computed, mut expected) = (Vec::new(), Vec::new());
                 let mut written = vec![false; cached.len()];
                 for token in 0..tokens {
-                    for head in 0..heads + 2 * kv_heads {
-                        expected.extend(head_of(token, head));
-                        if head < heads {
-                            computed.extend_from_slice(&qkv[token * cols + head * d..][..d]);
-                            continue;
-                        }
-                        let (kv, part) = ((head - heads) % kv_heads, (head - heads) / kv_heads);
-                        let slot = scene.batch.slots[token] as usize;
+                    let (row, position) = (&values[token * cols..][..cols], scene.batch.positions[token] as usize);
+                    let (queries, rest) = row.split_at(heads * d);
+                    let (keys, row_values) = rest.split_at(kv_heads * d);
+                    expected.extend(tables.apply(queries, 0, d, position));
+                    expected.extend(tables.apply(keys, 1, d, position));
+                    expected.extend(wide(row_values));
+                    computed.extend_from_slice(&qkv[token * cols..][..heads * d]);
+                    let slot = scene.batch.slots[token] as usize;
+                    for head in 0..2 * kv_heads {
+                        let (kv, part) = (head % kv_heads, head / kv_heads);
                         let place = ((slot / block_size * kv_heads + kv) * 2 + part) * block_size + slot % block_size;
                         computed.extend_from_slice(&cached[place * d..][..d]);
                         written[place * d..][..d].fill(true);

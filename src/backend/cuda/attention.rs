@@ -29,6 +29,7 @@ params! {
         block_size_log2: i32,
         stages: i32,
         scale_log2: f32,
+        tanh_scale: f32,
     }
 
     AttentionPrefillParams in "attention_prefill.cu" {
@@ -45,6 +46,7 @@ params! {
         block_size_log2: i32,
         window: i32,
         scale_log2: f32,
+        tanh_scale: f32,
     }
 }
 
@@ -59,11 +61,17 @@ struct Variant {
     prefill_keys: usize,
 }
 
-const VARIANTS: [Variant; 5] = [
+/// Two tiles of decode and their merge, and the tiles of prefill, fit in the 99 KB per thread block of compute capability 8.6.
+const VARIANTS: [Variant; 10] = [
+    Variant { head_dim: 32, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 48, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 64, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 80, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 96, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 112, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 128, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+    Variant { head_dim: 160, decode_warps: 2, tile_queries: 128, prefill_keys: 32 },
+    Variant { head_dim: 192, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
     Variant { head_dim: 256, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
 ];
 
@@ -71,7 +79,7 @@ fn variant(head_dim: usize) -> Result<&'static Variant> {
     VARIANTS.iter().find(|v| v.head_dim == head_dim).ok_or_else(|| Error::UnsupportedModel {
         setting: "head_dim",
         value: head_dim.to_string(),
-        supported: "64, 80, 96, 128 or 256 on CUDA",
+        supported: "32, 48, 64, 80, 96, 112, 128, 160, 192 or 256 on CUDA",
     })
 }
 
@@ -93,6 +101,23 @@ pub fn check(shape: &KvShape, heads: usize) -> Result<()> {
 fn tile_stride(head_dim: usize) -> usize {
     let chunks = head_dim / 8;
     8 * if head_dim.is_multiple_of(64) { chunks } else { chunks | 1 }
+}
+
+/// Shared memory for a tile of keys and values of a decode CTA.
+fn stage_bytes(warps: usize, head_dim: usize) -> usize {
+    warps * 2 * 16 * tile_stride(head_dim) * 2
+}
+
+/// Shared memory in which the warps of a decode CTA add up their parts.
+fn merge_bytes(warps: usize, group: usize, head_dim: usize) -> usize {
+    warps * group * (head_dim + 2) * 4
+}
+
+impl Variant {
+    /// Shared memory of a prefill CTA: its queries, and two stages of keys and values.
+    fn prefill_bytes(&self, queries: usize) -> usize {
+        (queries + 4 * self.prefill_keys) * tile_stride(self.head_dim) * 2
+    }
 }
 
 /// CTAs that share out the keys of rows with one new token: two per multiprocessor.
@@ -177,7 +202,7 @@ impl Prefill {
         let load = |kind: &str, queries: usize| {
             let name = format!("attention_{kind}_d{}_{}", shape.head_dim, suffix(shape.dtype));
             let kernel = Kernel::new(&module, &name)?;
-            let shared_bytes = (queries + 4 * variant.prefill_keys) * tile_stride(shape.head_dim) * 2;
+            let shared_bytes = variant.prefill_bytes(queries);
             kernel.allow_shared(shared_bytes)?;
             Ok((kernel, shared_bytes))
         };
@@ -203,23 +228,21 @@ impl Kernels {
         device_batch: &DeviceBatch,
     ) -> Result<()> {
         let shape = cache.shape;
-        if spec.softcap.is_some() {
-            let what = "a softcap of attention scores on CUDA: choose device CPU".to_owned();
-            return Err(Error::Unsupported { what });
-        }
         let group = spec.heads / shape.kv_heads;
         assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
         let (at, tiles, decode_at) =
             (device_batch.addresses(), device_batch.prefill_tiles(), device_batch.decode_plan(spec.window));
         let has_decode_rows = decode_at.plan.rows.len() > 1;
-        let scale_log2 = spec.scale * std::f32::consts::LOG2_E;
+        // With a softcap a score is multiplied in two steps: before the tanh and after it.
+        let (factor, tanh_scale) = spec.softcap.map_or((spec.scale, 0.0), |softcap| (softcap, spec.scale / softcap));
+        let scale_log2 = factor * std::f32::consts::LOG2_E;
         let block_size_log2 = shape.block_size.ilog2() as i32;
 
         let is_invariant = device.rounding == Rounding::BatchInvariant;
         if has_decode_rows && !is_invariant {
             let decode = &self.decode;
-            let merge = decode.warps * group * (shape.head_dim + 2) * 4;
-            let stage = decode.warps * 2 * 16 * tile_stride(shape.head_dim) * 2;
+            let merge = merge_bytes(decode.warps, group, shape.head_dim);
+            let stage = stage_bytes(decode.warps, shape.head_dim);
             let stages = ((decode.shared_bytes - merge.min(decode.shared_bytes)) / stage).clamp(2, 6);
             let params = AttentionDecodeParams {
                 out: out.storage.address(),
@@ -238,6 +261,7 @@ impl Kernels {
                 block_size_log2,
                 stages: stages as i32,
                 scale_log2,
+                tanh_scale,
             };
             let kernel = &decode.kernels[usize::from(group > 8)];
             // All CTAs are launched, so that a graph stays right when a later plan uses more of them.
@@ -260,6 +284,7 @@ impl Kernels {
                 block_size_log2,
                 window: spec.window.map_or(i32::MAX, |window| window.try_into().unwrap_or(i32::MAX)),
                 scale_log2,
+                tanh_scale,
             };
             if is_invariant && has_decode_rows {
                 // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
@@ -270,5 +295,25 @@ impl Kernels {
             prefill.kernel.launch(device.chaining, blocks, 128, prefill.shared_bytes, &params)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that compute capability 8.6 has for a thread block, the least of all that are supported; `Decode` leaves 256 of them
+    /// to variables of the kernels.
+    const SHARED_BYTES: usize = 99 * 1024 - 256;
+
+    #[test]
+    fn every_head_dimension_fits_the_shared_memory_of_every_gpu() {
+        for variant in &VARIANTS {
+            let Variant { head_dim, decode_warps, tile_queries, .. } = *variant;
+            let decode = 2 * stage_bytes(decode_warps, head_dim) + merge_bytes(decode_warps, GROUP_MAX, head_dim);
+            assert!(decode <= SHARED_BYTES, "heads of {head_dim}: {decode} bytes for decode");
+            let prefill = variant.prefill_bytes(tile_queries);
+            assert!(prefill <= SHARED_BYTES, "heads of {head_dim}: {prefill} bytes for prefill");
+        }
     }
 }

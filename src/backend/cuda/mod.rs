@@ -42,6 +42,7 @@ pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use linear::Route;
 pub use matrix::{Matrix, Vector};
+pub use rope_and_cache::check_rotary;
 pub use storage::{Storage, Tensor};
 
 use super::{

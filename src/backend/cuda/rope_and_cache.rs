@@ -26,6 +26,10 @@ params! {
         block_size: i32,
         stride: i32,
         eps: f32,
+        temperature: Address,
+        rotary: i32,
+        neighbours: i32,
+        norm_after: i32,
     }
 }
 
@@ -34,17 +38,47 @@ const HEADS_OF_A_WARP: usize = 4;
 /// Of a thread block.
 const WARPS_MAX: usize = 8;
 
+/// Threads of a thread block that normalizes the heads of a token together.
+const WHOLE_NORM_THREADS: usize = 256;
+
 /// One head per warp for few tokens, four for many.
-pub struct Kernels {
+struct Rotations {
     few: Kernel,
     many: Kernel,
+}
+
+pub struct Kernels {
+    /// Whole heads turn, in halves, normalized before or not at all.
+    common: Rotations,
+    /// What else a head may need.
+    variants: Rotations,
+    whole_norm: Kernel,
+}
+
+/// Refuses ropes that turn a number of numbers per head that the kernels do not know: they take two pairs at a time.
+pub fn check_rotary(rotary: usize) -> Result<()> {
+    match rotary.is_multiple_of(4) {
+        true => Ok(()),
+        false => Err(Error::UnsupportedModel {
+            setting: "partial_rotary_factor",
+            value: format!("{rotary} numbers of each head"),
+            supported: "a multiple of 4 numbers of each head on CUDA",
+        }),
+    }
 }
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module(fatbin!("rope_and_cache"))?;
         let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)));
-        Ok(Kernels { few: kernel("rope_and_cache_h1")?, many: kernel("rope_and_cache_h4")? })
+        Ok(Kernels {
+            common: Rotations { few: kernel("rope_and_cache_h1")?, many: kernel("rope_and_cache_h4")? },
+            variants: Rotations {
+                few: kernel("rope_and_cache_variants_h1")?,
+                many: kernel("rope_and_cache_variants_h4")?,
+            },
+            whole_norm: kernel("whole_norm")?,
+        })
     }
 
     pub fn run(
@@ -57,23 +91,19 @@ impl Kernels {
         device_batch: &DeviceBatch,
     ) -> Result<()> {
         let QkNormRope { norm, rope, temperature } = transform;
-        let is_known = |rope: &RopeTable<Vector>| {
-            rope.rotary == cache.shape.head_dim && rope.pairing == Pairing::Halves && temperature.is_none()
-        };
-        let is_before = |extent| extent == NormExtent::Head(NormOrder::BeforeRope);
-        let rope = rope.filter(is_known).filter(|_| norm.as_ref().is_none_or(|norm| is_before(norm.extent)));
-        let Some(rope) = rope else {
-            let what = "this transformation of queries and keys on CUDA: choose device CPU".to_owned();
-            return Err(Error::Unsupported { what });
-        };
+        let rotary = rope.as_ref().map_or(0, |r| r.rotary);
+        assert!(check_rotary(rotary).is_ok(), "{rotary} numbers turn, which an open engine has refused");
         let heads = spec.heads;
         let (shape, at) = (cache.shape, device_batch.addresses());
-        let params = RopeAndCacheParams {
+        let is_common = |rope: &RopeTable<Vector>| rope.rotary == shape.head_dim && rope.pairing == Pairing::Halves;
+        let is_after = norm.as_ref().is_some_and(|n| n.extent == NormExtent::Head(NormOrder::AfterRope));
+        let is_whole = norm.as_ref().is_some_and(|n| n.extent == NormExtent::Whole);
+        let mut params = RopeAndCacheParams {
             qkv: qkv.storage.address(),
             cache: cache.address,
             query_norm: norm.as_ref().map_or(0, |n| n.query.wide.address()),
             key_norm: norm.as_ref().map_or(0, |n| n.key.wide.address()),
-            rope: rope.table.wide.address(),
+            rope: rope.as_ref().map_or(0, |r| r.table.wide.address()),
             positions: at.positions,
             slots: at.slots,
             heads: heads as i32,
@@ -82,9 +112,19 @@ impl Kernels {
             block_size: shape.block_size as i32,
             stride: qkv.storage.stride() as i32,
             eps: norm.as_ref().map_or(0.0, |n| n.eps),
+            temperature: temperature.map_or(0, |t| t.wide.address()),
+            rotary: rotary as i32,
+            neighbours: i32::from(rope.as_ref().is_some_and(|r| r.pairing == Pairing::Neighbours)),
+            norm_after: i32::from(is_after),
         };
+        if is_whole {
+            let blocks = [qkv.rows(), 2, 1];
+            self.whole_norm.launch(device.chaining, blocks, WHOLE_NORM_THREADS, 0, &params)?;
+            (params.query_norm, params.key_norm) = (0, 0);
+        }
+        let is_common = rope.as_ref().is_some_and(is_common) && !is_after && temperature.is_none();
+        let Rotations { few, many } = if is_common { &self.common } else { &self.variants };
         let all = heads + 2 * shape.kv_heads;
-        let Kernels { few, many } = self;
         if device.rows_of_geometry(qkv.rows()) < 2 * device.facts().processors {
             return few.launch(device.chaining, [qkv.rows(), all.div_ceil(8), 1], 256, 0, &params);
         }
