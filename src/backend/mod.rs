@@ -21,6 +21,7 @@ mod host_matrix;
 mod host_vector;
 pub mod lock;
 mod model_file;
+mod norm;
 pub mod process;
 mod qk_norm_rope;
 pub mod thread;
@@ -33,6 +34,7 @@ pub use host_bytes::HostBytes;
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
 pub use model_file::{Loading, copy_file, map_file, read_file};
+pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
@@ -155,16 +157,15 @@ pub trait Backend: Send {
     fn copy_blocks(&mut self, cache: &mut Self::KvCache, device_batch: &Self::DeviceBatch);
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, device_batch: &Self::DeviceBatch);
-    /// See [`ops::rms_norm`](crate::ops::rms_norm).
-    fn rms_norm(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, weight: &Self::Vector, eps: f32);
-    /// See [`ops::add_rms_norm`](crate::ops::add_rms_norm).
-    fn add_rms_norm(
+    /// See [`ops::norm`](crate::ops::norm).
+    fn norm(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, norm: NormWeights<Self::Vector>);
+    /// See [`ops::add_norm`](crate::ops::add_norm).
+    fn add_norm(
         &mut self,
-        out: &mut Tensor<Self::Storage>,
         residual: &mut Tensor<Self::Storage>,
-        x: &Tensor<Self::Storage>,
-        weight: &Self::Vector,
-        eps: f32,
+        delta: &Tensor<Self::Storage>,
+        add: AddNorm<Self::Vector>,
+        next: Option<NextNorm<Tensor<Self::Storage>, Self::Vector>>,
     );
     /// See [`ops::linear`](crate::ops::linear).
     fn linear(

@@ -3,7 +3,7 @@
 //! A pass is cut where little is lost: after each layer, and within the head, whose matrix may weigh as much as many
 //! layers and is taken in slices of about one layer. Results do not depend on how long the caller waits between stages.
 
-use crate::backend::{Backend, Tensor};
+use crate::backend::{AddNorm, Backend, NextNorm, NormKind, NormWeights, Tensor};
 use crate::batch::BatchLimits;
 use crate::error::Result;
 use crate::model::attention::{Attention, AttentionScratch, Context, PositionTables};
@@ -177,20 +177,18 @@ impl<B: Backend> Decoder<B> {
         let Activations { residual, delta, normed, attention: attention_scratch, mlp: mlp_scratch, .. } =
             &mut self.activations;
         match index {
-            0 => ops::rms_norm(backend, normed, residual, &mixer_norm.weight, mixer_norm.eps),
-            _ => ops::add_rms_norm(backend, normed, residual, delta, &mixer_norm.weight, mixer_norm.eps),
+            0 => ops::norm(backend, normed, residual, mixer_norm.weights()),
+            _ => ops::add_norm(backend, residual, delta, AddNorm::PLAIN, Some(mixer_norm.next(normed))),
         }
         let context = Context { cache, tables: &self.tables, device_batch };
         attention.forward(backend, attention_scratch, context, delta, normed);
-        let Norm { weight, eps } = feed_forward_norm;
-        ops::add_rms_norm(backend, normed, residual, delta, weight, *eps);
+        ops::add_norm(backend, residual, delta, AddNorm::PLAIN, Some(feed_forward_norm.next(normed)));
         mlp.forward(backend, mlp_scratch, delta, normed);
     }
 
     fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
-        let Norm { weight, eps } = &self.final_norm;
-        ops::add_rms_norm(backend, normed, residual, delta, weight, *eps);
+        ops::add_norm(backend, residual, delta, AddNorm::PLAIN, Some(self.final_norm.next(normed)));
         ops::gather(backend, gathered, normed, device_batch);
         ops::keep_hidden_states(backend, device_batch, gathered);
         gathered.set_rows(B::batch(device_batch).samples());
@@ -224,6 +222,16 @@ impl<B: Backend> Decoder<B> {
     fn head_columns(&self, slice: usize) -> Range<usize> {
         let start = slice * self.head_slice;
         start..(start + self.head_slice).min(self.vocab())
+    }
+}
+
+impl<B: Backend> Norm<B> {
+    fn weights(&self) -> NormWeights<'_, B::Vector> {
+        NormWeights { weight: &self.weight, eps: self.eps, kind: NormKind::Rms }
+    }
+
+    fn next<'a>(&'a self, out: &'a mut Tensor<B::Storage>) -> NextNorm<'a, Tensor<B::Storage>, B::Vector> {
+        NextNorm { out, norm: self.weights() }
     }
 }
 

@@ -8,7 +8,7 @@
 //! device.rs, which knows no op. A launch that fails is remembered here, and reported by the next call that can answer with an error.
 #![allow(unsafe_code)]
 
-mod add_rms_norm;
+mod add_norm;
 mod attention;
 mod blas;
 mod bytes;
@@ -25,11 +25,11 @@ mod kv_cache;
 mod linear;
 mod logprobs;
 mod matrix;
+mod norm;
 mod params;
 mod plan;
 mod process_logits;
 mod product;
-mod rms_norm;
 mod rope_and_cache;
 mod sample;
 mod sampling_extras;
@@ -45,7 +45,8 @@ pub use matrix::{Matrix, Vector};
 pub use storage::{Storage, Tensor};
 
 use super::{
-    AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, QkNormRope, Rounding,
+    AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, NextNorm,
+    NormWeights, QkNormRope, Rounding,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
@@ -77,8 +78,8 @@ pub struct Cuda {
 struct Kernels {
     copy_blocks: copy_blocks::Kernels,
     embedding: embedding::Kernels,
-    rms_norm: rms_norm::Kernels,
-    add_rms_norm: add_rms_norm::Kernels,
+    norm: norm::Kernels,
+    add_norm: add_norm::Kernels,
     linear: linear::Kernels,
     rope_and_cache: rope_and_cache::Kernels,
     silu_mul: silu_mul::Kernels,
@@ -93,8 +94,8 @@ impl Kernels {
         Ok(Kernels {
             copy_blocks: copy_blocks::Kernels::new(device)?,
             embedding: embedding::Kernels::new(device)?,
-            rms_norm: rms_norm::Kernels::new(device)?,
-            add_rms_norm: add_rms_norm::Kernels::new(device)?,
+            norm: norm::Kernels::new(device)?,
+            add_norm: add_norm::Kernels::new(device)?,
             linear: linear::Kernels::new(device)?,
             rope_and_cache: rope_and_cache::Kernels::new(device)?,
             silu_mul: silu_mul::Kernels::new(device)?,
@@ -435,13 +436,19 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn rms_norm(&mut self, out: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) {
-        let result = self.kernels.rms_norm.run(&self.device, out, x, weight, eps);
+    fn norm(&mut self, out: &mut Tensor, x: &Tensor, norm: NormWeights<Vector>) {
+        let result = self.kernels.norm.run(&self.device, out, x, norm);
         self.remember(result);
     }
 
-    fn add_rms_norm(&mut self, out: &mut Tensor, residual: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) {
-        let result = self.kernels.add_rms_norm.run(&self.device, out, residual, x, weight, eps);
+    fn add_norm(
+        &mut self,
+        residual: &mut Tensor,
+        delta: &Tensor,
+        add: AddNorm<Vector>,
+        next: Option<NextNorm<Tensor, Vector>>,
+    ) {
+        let result = self.kernels.add_norm.run(&self.device, residual, delta, add, next);
         self.remember(result);
     }
 
