@@ -5,8 +5,8 @@
 
 use nanovllm::backend::cpu::{Cpu, Isa, Tensor};
 use nanovllm::backend::{
-    AddNorm, AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, KvShape, NextNorm, NormExtent, NormKind,
-    NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, KvShape, NextNorm, NormExtent,
+    NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
@@ -157,7 +157,7 @@ impl Layers {
             ops::add_norm(cpu, residual, delta, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }))
         });
         timed("linear gate_up", &mut || ops::linear(cpu, gate_up, normed, to_gate_up, None, 0..2 * INTERMEDIATE));
-        timed("silu_mul", &mut || ops::silu_mul(cpu, gated, gate_up));
+        timed("activate_mul", &mut || ops::activate_mul(cpu, gated, gate_up, Activation::Silu));
         timed("linear down", &mut || ops::linear(cpu, delta, gated, down, None, 0..HIDDEN));
     }
 }

@@ -4,8 +4,8 @@ use nanovllm::backend::cuda::{
     Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count,
 };
 use nanovllm::backend::{
-    AddNorm, AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvShape, NextNorm, NormExtent, NormKind,
-    NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvShape, NextNorm,
+    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
@@ -385,8 +385,10 @@ impl Bench {
                 });
             });
             self.line(&name("add_norm with a norm of delta"), us, 4.0 * row, 0.0);
-            let us = self.time(repeat, |c| (0..repeat).for_each(|_| ops::silu_mul(c, &mut gated, &gate_up)));
-            self.line(&name("silu_mul"), us, (6 * tokens * shape.width) as f64, 0.0);
+            let us = self.time(repeat, |c| {
+                (0..repeat).for_each(|_| ops::activate_mul(c, &mut gated, &gate_up, Activation::Silu))
+            });
+            self.line(&name("activate_mul"), us, (6 * tokens * shape.width) as f64, 0.0);
             let us = self.time(repeat, |c| {
                 for _ in 0..repeat {
                     let transform = transform(&norm, &rope, shape.head_dim);
@@ -539,7 +541,7 @@ impl Model {
             ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
-            ops::silu_mul(cuda, gated, gate_up);
+            ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
             ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
         }

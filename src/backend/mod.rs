@@ -9,6 +9,7 @@
 //! [`device_batches`](Backend::device_batches), used in turn. Where the device records graphs, a graph that was captured by
 //! [`capture_pass`](Backend::capture_pass) stands for the ops up to the logits.
 
+mod activation;
 mod attention_spec;
 mod coding;
 pub mod cpu;
@@ -26,6 +27,7 @@ pub mod process;
 mod qk_norm_rope;
 pub mod thread;
 
+pub use activation::Activation;
 pub use attention_spec::AttentionSpec;
 pub use coding::Coding;
 pub use device::{Defaults, DeviceMemory};
@@ -196,8 +198,13 @@ pub trait Backend: Send {
         layer: usize,
         device_batch: &Self::DeviceBatch,
     );
-    /// See [`ops::silu_mul`](crate::ops::silu_mul).
-    fn silu_mul(&mut self, out: &mut Tensor<Self::Storage>, gate_up: &Tensor<Self::Storage>);
+    /// See [`ops::activate_mul`](crate::ops::activate_mul).
+    fn activate_mul(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        gate_up: &Tensor<Self::Storage>,
+        activation: Activation,
+    );
     /// See [`ops::gather`](crate::ops::gather).
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, device_batch: &Self::DeviceBatch);
     /// See [`ops::keep_hidden_states`](crate::ops::keep_hidden_states).

@@ -1,6 +1,6 @@
 //! The gated MLP of a layer: `down(silu(gate(x)) * up(x))`.
 
-use crate::backend::{Backend, Tensor};
+use crate::backend::{Activation, Backend, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
 use crate::model::spec::GatedMlp;
@@ -55,7 +55,7 @@ impl<B: Backend> Mlp<B> {
         x: &Tensor<B::Storage>,
     ) {
         self.gate_up.forward(backend, &mut scratch.gate_up, x);
-        ops::silu_mul(backend, &mut scratch.gated, &scratch.gate_up);
+        ops::activate_mul(backend, &mut scratch.gated, &scratch.gate_up, Activation::Silu);
         self.down.forward(backend, out, &scratch.gated);
     }
 }

@@ -1,5 +1,6 @@
 //! The verbs that models are written in: a contract, a check of shapes, one call of the backend.
 
+mod activate_mul;
 mod add_norm;
 mod attention;
 mod copy_blocks;
@@ -12,8 +13,8 @@ mod norm;
 mod process_logits;
 mod rope_and_cache;
 mod sample;
-mod silu_mul;
 
+pub use activate_mul::activate_mul;
 pub use add_norm::add_norm;
 pub use attention::attention;
 pub use copy_blocks::copy_blocks;
@@ -26,4 +27,3 @@ pub use norm::norm;
 pub use process_logits::process_logits;
 pub use rope_and_cache::rope_and_cache;
 pub use sample::sample;
-pub use silu_mul::silu_mul;

@@ -5,7 +5,7 @@ use crate::scene::{
     wide,
 };
 use nanovllm::backend::cuda::{Cuda, Vector};
-use nanovllm::backend::{AddNorm, Backend, DType, NextNorm, NormKind, NormWeights};
+use nanovllm::backend::{Activation, AddNorm, Backend, DType, NextNorm, NormKind, NormWeights};
 use nanovllm::ops;
 
 const SHAPES: [(usize, usize); 6] = [(1, 8), (3, 40), (64, 1024), (5, 4096), (2, 12_288), (300, 256)];
@@ -120,12 +120,17 @@ fn gates_and_lookups_agree() {
             let mut random = Random(2);
             let gate_up = numbers(&mut random, tokens * 2 * hidden, 5.0, dtype);
             let (x, mut out) = (filled(cuda, &gate_up, 2 * hidden), poisoned(cuda, tokens, hidden));
-            ops::silu_mul(cuda, &mut out, &x);
-            let silu = |v: f32| f64::from(v) / (1.0 + (-f64::from(v)).exp());
-            let rows = gate_up.chunks_exact(2 * hidden);
-            let expected: Vec<f64> =
-                rows.flat_map(|row| (0..hidden).map(|i| silu(row[i]) * f64::from(row[hidden + i]))).collect();
-            assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &format!("silu_mul {what}"));
+            let rows = || gate_up.chunks_exact(2 * hidden);
+            for activation in [Activation::Silu, Activation::GeluTanh] {
+                ops::activate_mul(cuda, &mut out, &x, activation);
+                let activate = |v: f64| match activation {
+                    Activation::Silu => v / (1.0 + (-v).exp()),
+                    Activation::GeluTanh => v / 2.0 * (1.0 + (0.797_884_560_8 * (v + 0.044_715 * v.powi(3))).tanh()),
+                };
+                let activated = |row: &[f32], i: usize| activate(f64::from(row[i])) * f64::from(row[hidden + i]);
+                let expected: Vec<f64> = rows().flat_map(|row| (0..hidden).map(|i| activated(row, i))).collect();
+                assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &format!("{activation:?} {what}"));
+            }
 
             let table = numbers(&mut random, 50 * hidden, 1.0, dtype);
             let matrix = cuda.matrix(&[host_matrix(&table, [50, hidden], dtype)]).unwrap();

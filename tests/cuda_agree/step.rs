@@ -4,7 +4,8 @@ use crate::inputs::ended;
 use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
 use nanovllm::backend::{
-    AddNorm, AttentionSpec, Backend, DType, KvShape, NextNorm, NormKind, NormWeights, Pairing, QkNormRope, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, DType, KvShape, NextNorm, NormKind, NormWeights, Pairing, QkNormRope,
+    RopeTable,
 };
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
@@ -105,7 +106,7 @@ impl Model {
             ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }));
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * WIDTH);
-            ops::silu_mul(cuda, gated, gate_up);
+            ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
             ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }));
         }

@@ -5,6 +5,7 @@
 //! threads can change. That is what makes the engine's answers reproducible.
 #![allow(unsafe_code)]
 
+mod activate_mul;
 mod add_norm;
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -28,7 +29,6 @@ mod process_logits;
 mod rope_and_cache;
 mod rows;
 mod sample;
-mod silu_mul;
 
 pub use isa::Isa;
 pub use kv_cache::KvCache;
@@ -38,8 +38,8 @@ pub use pages::Pages;
 pub use pool::Pool;
 
 use super::{
-    AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, NextNorm,
-    NormWeights, QkNormRope,
+    Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
+    NextNorm, NormWeights, QkNormRope,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
 use crate::error::{Result, room};
@@ -51,6 +51,7 @@ use std::time::{Duration, Instant};
 /// The specifications: obvious loops over plain slices, which every backend is tested against.
 #[doc(hidden)]
 pub mod reference {
+    pub use super::activate_mul::reference as activate_mul;
     pub use super::add_norm::reference as add_norm;
     pub use super::attention::reference as attention;
     pub use super::copy_blocks::reference as copy_blocks;
@@ -62,7 +63,6 @@ pub mod reference {
     pub use super::process_logits::reference as process_logits;
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
-    pub use super::silu_mul::reference as silu_mul;
 }
 
 /// The CPU as a backend.
@@ -335,8 +335,8 @@ impl Backend for Cpu {
         attention::run(self, spec, out, qkv, cache, layer, device_batch);
     }
 
-    fn silu_mul(&mut self, out: &mut Tensor, gate_up: &Tensor) {
-        silu_mul::run(self, out, gate_up);
+    fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
+        activate_mul::run(self, out, gate_up, activation);
     }
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {

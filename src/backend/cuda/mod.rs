@@ -8,6 +8,7 @@
 //! device.rs, which knows no op. A launch that fails is remembered here, and reported by the next call that can answer with an error.
 #![allow(unsafe_code)]
 
+mod activate_mul;
 mod add_norm;
 mod attention;
 mod blas;
@@ -33,7 +34,6 @@ mod product;
 mod rope_and_cache;
 mod sample;
 mod sampling_extras;
-mod silu_mul;
 mod storage;
 
 pub use device_batch::DeviceBatch;
@@ -45,8 +45,8 @@ pub use matrix::{Matrix, Vector};
 pub use storage::{Storage, Tensor};
 
 use super::{
-    AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, NextNorm,
-    NormWeights, QkNormRope, Rounding,
+    Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
+    NextNorm, NormWeights, QkNormRope, Rounding,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
@@ -82,7 +82,7 @@ struct Kernels {
     add_norm: add_norm::Kernels,
     linear: linear::Kernels,
     rope_and_cache: rope_and_cache::Kernels,
-    silu_mul: silu_mul::Kernels,
+    activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
     process_logits: process_logits::Kernels,
     sample: sample::Kernels,
@@ -98,7 +98,7 @@ impl Kernels {
             add_norm: add_norm::Kernels::new(device)?,
             linear: linear::Kernels::new(device)?,
             rope_and_cache: rope_and_cache::Kernels::new(device)?,
-            silu_mul: silu_mul::Kernels::new(device)?,
+            activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
             process_logits: process_logits::Kernels::new(device)?,
             sample: sample::Kernels::new(device)?,
@@ -490,8 +490,8 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn silu_mul(&mut self, out: &mut Tensor, gate_up: &Tensor) {
-        let result = self.kernels.silu_mul.run(&self.device, out, gate_up);
+    fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
+        let result = self.kernels.activate_mul.run(&self.device, out, gate_up, activation);
         self.remember(result);
     }
 
