@@ -62,10 +62,14 @@ all_mutants() {
     mutant residual_scale_ignored_after_a_norm src/backend/cpu/add_norm.rs ops_agree \
         'normalize(lanes, residual, delta, post, |residual, v| *residual += scale * v)' \
         'normalize(lanes, residual, delta, post, |residual, v| *residual += v)'
+    mutant embedding_scale_ignored src/backend/cpu/embedding.rs ops_agree \
+        'out.iter_mut().for_each(|v| *v *= scale)' 'out.iter_mut().for_each(|_| ())'
     mutant silu_to_gelu src/backend/cpu/activate_mul.rs golden \
         'exp(lanes, minus)' 'exp(lanes, lanes.mul(minus, lanes.splat(1.702)))'
     mutant gelu_without_its_cube src/backend/cpu/activate_mul.rs ops_agree \
         '-0.071_354_82' '-0.0'
+    mutant softcap_not_divided src/backend/cpu/scale_logits.rs ops_agree \
+        'lanes.div(lanes.mul(v, scale), cap)' 'lanes.mul(v, scale)'
     mutant gqa_group_interleaved src/backend/cpu/attention/tile.rs golden \
         'let head = kv_head * call.group + (first + i) % call.group;' \
         'let head = kv_head + (first + i) % call.group * call.kv.kv_heads;'

@@ -26,5 +26,7 @@ mod process_logits;
 mod rope_and_cache;
 #[path = "ops_agree/sample.rs"]
 mod sample;
+#[path = "ops_agree/scale_logits.rs"]
+mod scale_logits;
 #[path = "ops_agree/scene.rs"]
 mod scene;

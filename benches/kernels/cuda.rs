@@ -531,7 +531,7 @@ impl Model {
     fn launch(&self, cuda: &mut Cuda, tensors: &mut [Tensor], cache: &mut KvCache, device_batch: &mut DeviceBatch) {
         let (shape, spec) = (&self.shape, self.shape.attention());
         let [residual, x, normed, qkv, attended, gate_up, gated, logits] = tensors else { unreachable!() };
-        ops::embedding(cuda, residual, &self.embedding, device_batch);
+        ops::embedding(cuda, residual, &self.embedding, 1.0, device_batch);
         ops::norm(cuda, normed, residual, rms(&self.norm));
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
             let transform = transform(&self.head_norm, &self.rope, shape.head_dim);

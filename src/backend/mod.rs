@@ -158,7 +158,13 @@ pub trait Backend: Send {
     /// See [`ops::copy_blocks`](crate::ops::copy_blocks).
     fn copy_blocks(&mut self, cache: &mut Self::KvCache, device_batch: &Self::DeviceBatch);
     /// See [`ops::embedding`](crate::ops::embedding).
-    fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, device_batch: &Self::DeviceBatch);
+    fn embedding(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        table: &Self::Matrix,
+        scale: f32,
+        device_batch: &Self::DeviceBatch,
+    );
     /// See [`ops::norm`](crate::ops::norm).
     fn norm(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, norm: NormWeights<Self::Vector>);
     /// See [`ops::add_norm`](crate::ops::add_norm).
@@ -209,6 +215,8 @@ pub trait Backend: Send {
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, device_batch: &Self::DeviceBatch);
     /// See [`ops::keep_hidden_states`](crate::ops::keep_hidden_states).
     fn keep_hidden_states(&mut self, device_batch: &mut Self::DeviceBatch, gathered: &Tensor<Self::Storage>);
+    /// See [`ops::scale_logits`](crate::ops::scale_logits).
+    fn scale_logits(&mut self, logits: &mut Tensor<Self::Storage>, scale: f32, softcap: Option<f32>);
     /// See [`ops::process_logits`](crate::ops::process_logits).
     fn process_logits(&mut self, device_batch: &mut Self::DeviceBatch, logits: &mut Tensor<Self::Storage>);
     /// See [`ops::sample`](crate::ops::sample).

@@ -169,7 +169,7 @@ impl<B: Backend> Decoder<B> {
     }
 
     fn embed(&mut self, backend: &mut B, device_batch: &B::DeviceBatch) {
-        ops::embedding(backend, &mut self.activations.residual, &self.embedding, device_batch);
+        ops::embedding(backend, &mut self.activations.residual, &self.embedding, 1.0, device_batch);
     }
 
     fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch, index: usize) {

@@ -13,6 +13,7 @@ mod norm;
 mod process_logits;
 mod rope_and_cache;
 mod sample;
+mod scale_logits;
 
 pub use activate_mul::activate_mul;
 pub use add_norm::add_norm;
@@ -27,3 +28,4 @@ pub use norm::norm;
 pub use process_logits::process_logits;
 pub use rope_and_cache::rope_and_cache;
 pub use sample::sample;
+pub use scale_logits::scale_logits;

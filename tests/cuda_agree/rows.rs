@@ -1,4 +1,4 @@
-//! Ops that treat each row by itself: norms, gates and lookups.
+//! Ops that treat each row by itself: norms, gates, lookups and scales.
 
 use crate::scene::{
     Random, Scene, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned, rounded, staged,
@@ -113,6 +113,24 @@ fn sums_with_the_stream_and_their_norms_agree() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn scaled_and_capped_logits_agree() {
+    on_device(|cuda, dtype| {
+        for (samples, vocab) in [(1, 1), (3, 1003), (64, 32_001), (256, 2048)] {
+            let numbers = numbers(&mut Random(5), samples * vocab, 60.0, dtype);
+            for (scale, softcap) in [(0.0625, None), (1.0, Some(30.0)), (-3.0, Some(5.0)), (1e-3, Some(30.0))] {
+                let mut logits = filled(cuda, &numbers, vocab);
+                ops::scale_logits(cuda, &mut logits, scale, softcap);
+                let cap = |v: f64| softcap.map_or(v, |cap: f32| f64::from(cap) * (v / f64::from(cap)).tanh());
+                let expected: Vec<f64> = numbers.iter().map(|&v| cap(f64::from(scale) * f64::from(v))).collect();
+                let what = format!("{scale}, {softcap:?}, {samples} x {vocab}, {dtype:?}");
+                assert_near(&cuda.read(&logits).unwrap(), &expected, bound(dtype), &what);
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn gates_and_lookups_agree() {
     on_device(|cuda, dtype| {
         for (tokens, hidden) in SHAPES {
@@ -137,7 +155,16 @@ fn gates_and_lookups_agree() {
             let scene = Scene::new(&[(0, tokens), (3, 2)], 16, &mut random);
             let device_batch = staged(cuda, &scene.batch);
             let mut out = poisoned(cuda, tokens + 2, hidden);
-            ops::embedding(cuda, &mut out, &matrix, &device_batch);
+            ops::embedding(cuda, &mut out, &matrix, 12.0, &device_batch);
+            let scaled: Vec<f32> = scene
+                .batch
+                .token_ids
+                .iter()
+                .flat_map(|&id| &table[id as usize * hidden..][..hidden])
+                .map(|v| rounded(v * 12.0, dtype))
+                .collect();
+            assert_eq!(cuda.read(&out).unwrap(), scaled, "scaled embedding {what}");
+            ops::embedding(cuda, &mut out, &matrix, 1.0, &device_batch);
             let ids = &scene.batch.token_ids;
             let expected: Vec<f32> =
                 ids.iter().flat_map(|&id| &table[id as usize * hidden..][..hidden]).copied().collect();

@@ -84,7 +84,7 @@ impl Model {
         };
         let [norm, rope] = &self.vectors[..] else { unreachable!() };
         let norm = NormWeights { weight: norm, eps: 1e-6, kind: NormKind::Rms };
-        ops::embedding(cuda, residual, embedding, &self.device_batch);
+        ops::embedding(cuda, residual, embedding, 1.0, &self.device_batch);
         ops::norm(cuda, normed, residual, norm);
         for layer in 0..6 {
             let spec = &SPECS[layer % 2];

@@ -29,6 +29,7 @@ mod process_logits;
 mod rope_and_cache;
 mod rows;
 mod sample;
+mod scale_logits;
 
 pub use isa::Isa;
 pub use kv_cache::KvCache;
@@ -63,6 +64,7 @@ pub mod reference {
     pub use super::process_logits::reference as process_logits;
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
+    pub use super::scale_logits::reference as scale_logits;
 }
 
 /// The CPU as a backend.
@@ -282,8 +284,8 @@ impl Backend for Cpu {
         copy_blocks::run(cache, device_batch);
     }
 
-    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
-        embedding::run(self, out, table, device_batch);
+    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, scale: f32, device_batch: &DeviceBatch) {
+        embedding::run(self, out, table, scale, device_batch);
     }
 
     fn norm(&mut self, out: &mut Tensor, x: &Tensor, norm: NormWeights<Box<[f32]>>) {
@@ -345,6 +347,10 @@ impl Backend for Cpu {
 
     fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {
         keep_hidden_states::run(device_batch, gathered);
+    }
+
+    fn scale_logits(&mut self, logits: &mut Tensor, scale: f32, softcap: Option<f32>) {
+        scale_logits::run(self, logits, scale, softcap);
     }
 
     fn process_logits(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {

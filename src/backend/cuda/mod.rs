@@ -34,6 +34,7 @@ mod product;
 mod rope_and_cache;
 mod sample;
 mod sampling_extras;
+mod scale_logits;
 mod storage;
 
 pub use device_batch::DeviceBatch;
@@ -84,6 +85,7 @@ struct Kernels {
     rope_and_cache: rope_and_cache::Kernels,
     activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
+    scale_logits: scale_logits::Kernels,
     process_logits: process_logits::Kernels,
     sample: sample::Kernels,
     logprobs: logprobs::Kernels,
@@ -100,6 +102,7 @@ impl Kernels {
             rope_and_cache: rope_and_cache::Kernels::new(device)?,
             activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
+            scale_logits: scale_logits::Kernels::new(device)?,
             process_logits: process_logits::Kernels::new(device)?,
             sample: sample::Kernels::new(device)?,
             logprobs: logprobs::Kernels::new(device)?,
@@ -431,8 +434,8 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
-        let result = self.kernels.embedding.run(&self.device, out, table, device_batch);
+    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, scale: f32, device_batch: &DeviceBatch) {
+        let result = self.kernels.embedding.run(&self.device, out, table, scale, device_batch);
         self.remember(result);
     }
 
@@ -502,6 +505,11 @@ impl Backend for Cuda {
 
     fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {
         let result = keep_hidden_states::run(&self.device, device_batch, gathered);
+        self.remember(result);
+    }
+
+    fn scale_logits(&mut self, logits: &mut Tensor, scale: f32, softcap: Option<f32>) {
+        let result = self.kernels.scale_logits.run(&self.device, logits, scale, softcap);
         self.remember(result);
     }
 
