@@ -46,7 +46,8 @@ all_mutants() {
     mutant bias_dropped src/model/linear.rs golden \
         'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
     mutant norms_swapped src/model/decoder.rs golden \
-        'Some(feed_forward_norm.next(normed))' 'Some(mixer_norm.next(normed))'
+        'ops::add_norm(backend, residual, delta, add, feed_forward_norms.next(normed));' \
+        'ops::add_norm(backend, residual, delta, add, mixer_norms.next(normed));'
     mutant query_and_key_norm_swapped src/model/attention.rs golden \
         'HeadNorm { query, key, eps: *eps }' 'HeadNorm { query: key, key: query, eps: *eps }'
     # The CPU's ops.
