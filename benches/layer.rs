@@ -5,8 +5,8 @@
 
 use nanovllm::backend::cpu::{Cpu, Isa, Tensor};
 use nanovllm::backend::{
-    AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, KvShape, NormExtent, NormOrder, Pairing, QkNormRope,
-    QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, KvShape, NextNorm, NormExtent,
+    NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
@@ -132,12 +132,15 @@ impl Layers {
         let Layers { cpu, device_batch, cache, rope, norm, head_norm, residual, delta, normed, .. } = self;
         let Layers { weights, qkv, attended, gate_up, gated, .. } = self;
         let [to_qkv, to_hidden, to_gate_up, down] = &weights[layer];
+        let norm = NormWeights { weight: &*norm, eps: EPS, kind: NormKind::Rms };
         let mut timed = |name, op: &mut dyn FnMut()| {
             let begun = Instant::now();
             op();
             note(name, begun.elapsed());
         };
-        timed("add_rms_norm", &mut || ops::add_rms_norm(cpu, normed, residual, delta, norm, EPS));
+        timed("add_norm", &mut || {
+            ops::add_norm(cpu, residual, delta, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }))
+        });
         timed("linear qkv", &mut || ops::linear(cpu, qkv, normed, to_qkv, None, 0..QKV));
         timed("rope_and_cache", &mut || {
             let extent = NormExtent::Head(NormOrder::BeforeRope);
@@ -150,9 +153,11 @@ impl Layers {
         });
         timed("attention", &mut || ops::attention(cpu, &SPEC, attended, qkv, cache, layer, device_batch));
         timed("linear output", &mut || ops::linear(cpu, delta, attended, to_hidden, None, 0..HIDDEN));
-        timed("add_rms_norm", &mut || ops::add_rms_norm(cpu, normed, residual, delta, norm, EPS));
+        timed("add_norm", &mut || {
+            ops::add_norm(cpu, residual, delta, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }))
+        });
         timed("linear gate_up", &mut || ops::linear(cpu, gate_up, normed, to_gate_up, None, 0..2 * INTERMEDIATE));
-        timed("silu_mul", &mut || ops::silu_mul(cpu, gated, gate_up));
+        timed("activate_mul", &mut || ops::activate_mul(cpu, gated, gate_up, Activation::Silu));
         timed("linear down", &mut || ops::linear(cpu, delta, gated, down, None, 0..HIDDEN));
     }
 }

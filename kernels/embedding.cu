@@ -12,6 +12,7 @@ struct EmbeddingParams {
     const uint32_t* sampled;    // [samples] of the pass before
     int hidden;                 // a multiple of 8
     int stride;                 // numbers from row to row of out
+    float scale;                // factor of each number
 };
 
 // Grid [tokens], block [128].
@@ -23,7 +24,17 @@ __device__ void embedding(const EmbeddingParams<T>& p) {
     if (token >> 31) token = p.sampled[token & 0x7fffffffu];
     const T* from = p.table + size_t(token) * p.hidden;
     T* to = p.out + size_t(blockIdx.x) * p.stride;
-    for (int i = threadIdx.x * 8; i < p.hidden; i += blockDim.x * 8) store_eight(to + i, load_eight(from + i));
+    for (int i = threadIdx.x * 8; i < p.hidden; i += blockDim.x * 8) {
+        Eight numbers = load_eight(from + i);
+        if (p.scale != 1.0f) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float2 v = widen2<T>(numbers.pair[j]);
+                numbers.pair[j] = narrow2<T>(v.x * p.scale, v.y * p.scale);
+            }
+        }
+        store_eight(to + i, numbers);
+    }
 }
 
 extern "C" __global__ void nvllm_k_embedding_bf16(const __grid_constant__ EmbeddingParams<bf16> p) {

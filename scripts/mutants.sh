@@ -46,16 +46,31 @@ all_mutants() {
     mutant bias_dropped src/model/linear.rs golden \
         'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
     mutant norms_swapped src/model/decoder.rs golden \
-        'let Norm { weight, eps } = feed_forward_norm;' 'let Norm { weight, eps } = mixer_norm;'
+        'ops::add_norm(backend, residual, delta, add, feed_forward_norms.next(normed));' \
+        'ops::add_norm(backend, residual, delta, add, mixer_norms.next(normed));'
     mutant query_and_key_norm_swapped src/model/attention.rs golden \
         'HeadNorm { query, key, eps: *eps }' 'HeadNorm { query: key, key: query, eps: *eps }'
     # The CPU's ops.
-    mutant reference_norm_eps src/backend/cpu/rms_norm.rs ops_agree \
-        'squares / hidden as f64 + f64::from(eps)' 'squares / hidden as f64 + 10.0 * f64::from(eps)'
-    mutant norm_mean_of_one_less src/backend/cpu/rms_norm.rs ops_agree \
-        'squares / x.len() as f32 + eps' 'squares / (x.len() - 1) as f32 + eps'
-    mutant silu_to_gelu src/backend/cpu/silu_mul.rs golden \
+    mutant reference_norm_eps src/backend/cpu/norm.rs ops_agree \
+        'squares / hidden as f64 + f64::from(norm.eps)' 'squares / hidden as f64 + 10.0 * f64::from(norm.eps)'
+    mutant norm_mean_of_one_less src/backend/cpu/norm.rs ops_agree \
+        'squares / len as f32 + eps' 'squares / (len - 1) as f32 + eps'
+    mutant layer_norm_keeps_the_mean src/backend/cpu/norm.rs ops_agree \
+        'put(out, (x - mean) * scale * weight)' 'put(out, x * scale * weight)'
+    mutant residual_scale_ignored src/backend/cpu/add_norm.rs ops_agree \
+        'residual.iter_mut().zip(delta).for_each(|(residual, v)| *residual += scale * v)' \
+        'residual.iter_mut().zip(delta).for_each(|(residual, v)| *residual += v)'
+    mutant residual_scale_ignored_after_a_norm src/backend/cpu/add_norm.rs ops_agree \
+        'normalize(lanes, residual, delta, post, |residual, v| *residual += scale * v)' \
+        'normalize(lanes, residual, delta, post, |residual, v| *residual += v)'
+    mutant embedding_scale_ignored src/backend/cpu/embedding.rs ops_agree \
+        'out.iter_mut().for_each(|v| *v *= scale)' 'out.iter_mut().for_each(|_| ())'
+    mutant silu_to_gelu src/backend/cpu/activate_mul.rs golden \
         'exp(lanes, minus)' 'exp(lanes, lanes.mul(minus, lanes.splat(1.702)))'
+    mutant gelu_without_its_cube src/backend/cpu/activate_mul.rs ops_agree \
+        '-0.071_354_82' '-0.0'
+    mutant softcap_not_divided src/backend/cpu/scale_logits.rs ops_agree \
+        'lanes.div(lanes.mul(v, scale), cap)' 'lanes.mul(v, scale)'
     mutant gqa_group_interleaved src/backend/cpu/attention/tile.rs golden \
         'let head = kv_head * call.group + (first + i) % call.group;' \
         'let head = kv_head + (first + i) % call.group * call.kv.kv_heads;'

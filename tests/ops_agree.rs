@@ -3,6 +3,8 @@
 //! Each op has one table of named cases, a row a case. Each case is run in every column: a backend in one of its ways to
 //! compute, that is each instruction set of this machine and one or two threads. A further backend is one more column.
 
+#[path = "ops_agree/activate_mul.rs"]
+mod activate_mul;
 #[path = "ops_agree/attention.rs"]
 mod attention;
 #[path = "ops_agree/column.rs"]
@@ -24,7 +26,7 @@ mod process_logits;
 mod rope_and_cache;
 #[path = "ops_agree/sample.rs"]
 mod sample;
+#[path = "ops_agree/scale_logits.rs"]
+mod scale_logits;
 #[path = "ops_agree/scene.rs"]
 mod scene;
-#[path = "ops_agree/silu_mul.rs"]
-mod silu_mul;

@@ -4,8 +4,8 @@ use nanovllm::backend::cuda::{
     Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count,
 };
 use nanovllm::backend::{
-    AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvShape, NormExtent, NormOrder, Pairing,
-    QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvShape, NextNorm,
+    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
@@ -114,6 +114,11 @@ fn random_matrix([rows, cols]: [usize; 2], seed: u64) -> HostMatrix {
 
 fn random_vector(len: usize, seed: u64) -> HostVector {
     HostVector::new(HostBytes::owned(Arc::from(noise(len, seed))), DTYPE.into(), len)
+}
+
+/// An RMS norm.
+fn rms(weight: &Vector) -> NormWeights<'_, Vector> {
+    NormWeights { weight, eps: 1e-6, kind: NormKind::Rms }
 }
 
 /// Rows of `new` tokens each that attend to `context`.
@@ -367,14 +372,31 @@ impl Bench {
             let name = |op: &str| format!("small {op} {} x {}", tokens, shape.name);
             let row = (2 * tokens * hidden) as f64;
 
-            let us = self.time(repeat, |c| (0..repeat).for_each(|_| ops::rms_norm(c, &mut out, &x, &weight, 1e-6)));
-            self.line(&name("rms_norm"), us, 2.0 * row, 0.0);
+            let us = self.time(repeat, |c| (0..repeat).for_each(|_| ops::norm(c, &mut out, &x, rms(&weight))));
+            self.line(&name("norm"), us, 2.0 * row, 0.0);
             let us = self.time(repeat, |c| {
-                (0..repeat).for_each(|_| ops::add_rms_norm(c, &mut out, &mut residual, &x, &weight, 1e-6));
+                (0..repeat).for_each(|_| {
+                    ops::add_norm(
+                        c,
+                        &mut residual,
+                        &x,
+                        AddNorm::PLAIN,
+                        Some(NextNorm { out: &mut out, norm: rms(&weight) }),
+                    )
+                });
             });
-            self.line(&name("add_rms_norm"), us, 4.0 * row, 0.0);
-            let us = self.time(repeat, |c| (0..repeat).for_each(|_| ops::silu_mul(c, &mut gated, &gate_up)));
-            self.line(&name("silu_mul"), us, (6 * tokens * shape.width) as f64, 0.0);
+            self.line(&name("add_norm"), us, 4.0 * row, 0.0);
+            let add = AddNorm { post: Some(rms(&weight)), scale: 1.0 };
+            let us = self.time(repeat, |c| {
+                (0..repeat).for_each(|_| {
+                    ops::add_norm(c, &mut residual, &x, add, Some(NextNorm { out: &mut out, norm: rms(&weight) }))
+                });
+            });
+            self.line(&name("add_norm with a norm of delta"), us, 4.0 * row, 0.0);
+            let us = self.time(repeat, |c| {
+                (0..repeat).for_each(|_| ops::activate_mul(c, &mut gated, &gate_up, Activation::Silu))
+            });
+            self.line(&name("activate_mul"), us, (6 * tokens * shape.width) as f64, 0.0);
             let us = self.time(repeat, |c| {
                 for _ in 0..repeat {
                     let transform = transform(&norm, &rope, shape.head_dim);
@@ -517,19 +539,19 @@ impl Model {
     fn launch(&self, cuda: &mut Cuda, tensors: &mut [Tensor], cache: &mut KvCache, device_batch: &mut DeviceBatch) {
         let (shape, spec) = (&self.shape, self.shape.attention());
         let [residual, x, normed, qkv, attended, gate_up, gated, logits] = tensors else { unreachable!() };
-        ops::embedding(cuda, residual, &self.embedding, device_batch);
-        ops::rms_norm(cuda, normed, residual, &self.norm, 1e-6);
+        ops::embedding(cuda, residual, &self.embedding, 1.0, device_batch);
+        ops::norm(cuda, normed, residual, rms(&self.norm));
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
             let transform = transform(&self.head_norm, &self.rope, shape.head_dim);
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
             ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, device_batch);
             ops::attention(cuda, &spec, attended, qkv, cache, index, device_batch);
             ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
-            ops::add_rms_norm(cuda, normed, residual, x, &self.norm, 1e-6);
+            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
-            ops::silu_mul(cuda, gated, gate_up);
+            ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
             ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
-            ops::add_rms_norm(cuda, normed, residual, x, &self.norm, 1e-6);
+            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
         }
         ops::linear(cuda, logits, normed, &self.embedding, None, 0..shape.vocab);
         ops::sample(cuda, device_batch, logits);

@@ -1,7 +1,20 @@
-// What the two norms share.
+// What `norm` and `add_norm` share: a row of a thread block in registers, and its normalization.
+//
+// Every normalization is `(v - mean) * factor * weight`, where an RMS norm has a mean of zero, which costs nothing.
 #pragma once
 
 #include "numbers.cuh"
+
+// Which normalization a kernel is compiled for. None: the kernel has no such norm.
+enum class Norm { None, Rms, Layer };
+
+// Groups of eight numbers that a thread keeps at most: rows of up to 64 numbers a thread.
+constexpr int KEPT = 8;
+
+// Where the thread's group `k` of eight numbers begins in a row.
+__device__ inline int group_start(int k) {
+    return (k * blockDim.x + threadIdx.x) * 8;
+}
 
 // The weights of a thread's first eight numbers, loaded before the kernels before have ended: in decode they come from memory, and
 // there is nothing else to wait for.
@@ -14,3 +27,60 @@ struct FirstWeights {
         for (int j = 0; j < 4; j++) pair[j] = i < hidden ? *reinterpret_cast<const float2*>(weight + i + 2 * j) : make_float2(0.0f, 0.0f);
     }
 };
+
+// What a row is normalized with.
+struct Moments {
+    float mean;    // 0 in an RMS norm
+    float factor;  // 1 / sqrt(mean square + eps), or 1 / sqrt(variance + eps)
+};
+
+// What a thread sums while it reads its row: squares for an RMS norm, the numbers themselves for a layer norm.
+template <Norm KIND>
+__device__ inline float first_sum(float sum, float2 v) {
+    if constexpr (KIND == Norm::Rms) sum += v.x * v.x + v.y * v.y;
+    if constexpr (KIND == Norm::Layer) sum += v.x + v.y;
+    return sum;
+}
+
+// The moments of the row that the thread block keeps, of whose numbers this thread has the first sum. A layer norm goes over the
+// registers a second time, because a variance that is computed from squares loses its digits where the mean is large. Uses the
+// calls FIRST_CALL and FIRST_CALL + 1 of block_sum.
+template <class T, Norm KIND, int FIRST_CALL>
+__device__ inline Moments moments(float sum, const Eight (&kept)[KEPT], int hidden, float eps) {
+    const float mean = block_sum<FIRST_CALL>(sum) / hidden;
+    if constexpr (KIND == Norm::Rms) return {0.0f, rsqrtf(mean + eps)};
+    float squares = 0.0f;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        if (group_start(k) >= hidden) break;
+        for (int j = 0; j < 4; j++) {
+            const float2 v = widen2<T>(kept[k].pair[j]);
+            squares += (v.x - mean) * (v.x - mean) + (v.y - mean) * (v.y - mean);
+        }
+    }
+    return {mean, rsqrtf(block_sum<FIRST_CALL + 1>(squares) / hidden + eps)};
+}
+
+// Pair `j` of group `k`, normalized.
+template <class T>
+__device__ inline float2 normalized(uint32_t pair, const Moments& m, const FirstWeights& first, const float* weight, int k, int j) {
+    const float2 v = widen2<T>(pair);
+    const float2 w = k == 0 ? first.pair[j] : *reinterpret_cast<const float2*>(weight + group_start(k) + 2 * j);
+    return make_float2((v.x - m.mean) * m.factor * w.x, (v.y - m.mean) * m.factor * w.y);
+}
+
+// Writes the kept row, normalized.
+template <class T>
+__device__ inline void store_normalized(T* out, Eight (&kept)[KEPT], const Moments& m, const FirstWeights& first, const float* weight,
+                                        int hidden) {
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = group_start(k);
+        if (i >= hidden) break;
+        for (int j = 0; j < 4; j++) {
+            const float2 v = normalized<T>(kept[k].pair[j], m, first, weight, k, j);
+            kept[k].pair[j] = narrow2<T>(v.x, v.y);
+        }
+        store_eight(out + i, kept[k]);
+    }
+}

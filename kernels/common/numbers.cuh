@@ -88,7 +88,9 @@ __device__ inline float warp_sum(float v) {
     return v;
 }
 
-// The sum over a thread block of whole warps, known to all its threads. Called once in a kernel.
+// The sum over a thread block of whole warps, known to all its threads. Each CALL has shared memory of its own, because no barrier
+// follows its reads: each number is used once in a kernel.
+template <int CALL = 0>
 __device__ inline float block_sum(float v) {
     __shared__ float of_warp[32];
     v = warp_sum(v);

@@ -9,6 +9,7 @@
 //! [`device_batches`](Backend::device_batches), used in turn. Where the device records graphs, a graph that was captured by
 //! [`capture_pass`](Backend::capture_pass) stands for the ops up to the logits.
 
+mod activation;
 mod attention_spec;
 mod coding;
 pub mod cpu;
@@ -21,10 +22,12 @@ mod host_matrix;
 mod host_vector;
 pub mod lock;
 mod model_file;
+mod norm;
 pub mod process;
 mod qk_norm_rope;
 pub mod thread;
 
+pub use activation::Activation;
 pub use attention_spec::AttentionSpec;
 pub use coding::Coding;
 pub use device::{Defaults, DeviceMemory};
@@ -33,6 +36,7 @@ pub use host_bytes::HostBytes;
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
 pub use model_file::{Loading, copy_file, map_file, read_file};
+pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
@@ -154,17 +158,22 @@ pub trait Backend: Send {
     /// See [`ops::copy_blocks`](crate::ops::copy_blocks).
     fn copy_blocks(&mut self, cache: &mut Self::KvCache, device_batch: &Self::DeviceBatch);
     /// See [`ops::embedding`](crate::ops::embedding).
-    fn embedding(&mut self, out: &mut Tensor<Self::Storage>, table: &Self::Matrix, device_batch: &Self::DeviceBatch);
-    /// See [`ops::rms_norm`](crate::ops::rms_norm).
-    fn rms_norm(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, weight: &Self::Vector, eps: f32);
-    /// See [`ops::add_rms_norm`](crate::ops::add_rms_norm).
-    fn add_rms_norm(
+    fn embedding(
         &mut self,
         out: &mut Tensor<Self::Storage>,
+        table: &Self::Matrix,
+        scale: f32,
+        device_batch: &Self::DeviceBatch,
+    );
+    /// See [`ops::norm`](crate::ops::norm).
+    fn norm(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, norm: NormWeights<Self::Vector>);
+    /// See [`ops::add_norm`](crate::ops::add_norm).
+    fn add_norm(
+        &mut self,
         residual: &mut Tensor<Self::Storage>,
-        x: &Tensor<Self::Storage>,
-        weight: &Self::Vector,
-        eps: f32,
+        delta: &Tensor<Self::Storage>,
+        add: AddNorm<Self::Vector>,
+        next: Option<NextNorm<Tensor<Self::Storage>, Self::Vector>>,
     );
     /// See [`ops::linear`](crate::ops::linear).
     fn linear(
@@ -195,12 +204,19 @@ pub trait Backend: Send {
         layer: usize,
         device_batch: &Self::DeviceBatch,
     );
-    /// See [`ops::silu_mul`](crate::ops::silu_mul).
-    fn silu_mul(&mut self, out: &mut Tensor<Self::Storage>, gate_up: &Tensor<Self::Storage>);
+    /// See [`ops::activate_mul`](crate::ops::activate_mul).
+    fn activate_mul(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        gate_up: &Tensor<Self::Storage>,
+        activation: Activation,
+    );
     /// See [`ops::gather`](crate::ops::gather).
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, device_batch: &Self::DeviceBatch);
     /// See [`ops::keep_hidden_states`](crate::ops::keep_hidden_states).
     fn keep_hidden_states(&mut self, device_batch: &mut Self::DeviceBatch, gathered: &Tensor<Self::Storage>);
+    /// See [`ops::scale_logits`](crate::ops::scale_logits).
+    fn scale_logits(&mut self, logits: &mut Tensor<Self::Storage>, scale: f32, softcap: Option<f32>);
     /// See [`ops::process_logits`](crate::ops::process_logits).
     fn process_logits(&mut self, device_batch: &mut Self::DeviceBatch, logits: &mut Tensor<Self::Storage>);
     /// See [`ops::sample`](crate::ops::sample).

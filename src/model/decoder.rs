@@ -3,13 +3,13 @@
 //! A pass is cut where little is lost: after each layer, and within the head, whose matrix may weigh as much as many
 //! layers and is taken in slices of about one layer. Results do not depend on how long the caller waits between stages.
 
-use crate::backend::{Backend, Tensor};
+use crate::backend::{AddNorm, Backend, NextNorm, Tensor};
 use crate::batch::BatchLimits;
 use crate::error::Result;
 use crate::model::attention::{Attention, AttentionScratch, Context, PositionTables};
 use crate::model::mlp::{Mlp, MlpScratch};
-use crate::model::names::NormNames;
-use crate::model::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, SublayerNorms};
+use crate::model::norm::{Norm, SublayerNorms};
+use crate::model::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order};
 use crate::model::weights::Weights;
 use crate::ops;
 use std::ops::Range;
@@ -21,10 +21,10 @@ const HEAD_SLICE_ALIGN: usize = 256;
 pub struct Decoder<B: Backend> {
     /// `[vocab, hidden]`
     embedding: B::Matrix,
+    embedding_scale: f32,
     layers: Vec<Layer<B>>,
     final_norm: Norm<B>,
-    /// `[vocab, hidden]`; `None` where the embedding table serves.
-    head: Option<B::Matrix>,
+    head: Head<B>,
     tables: PositionTables<B>,
     /// Columns of the head that one stage computes.
     head_slice: usize,
@@ -32,16 +32,19 @@ pub struct Decoder<B: Backend> {
 }
 
 struct Layer<B: Backend> {
-    mixer_norm: Norm<B>,
+    order: Order,
+    mixer_norms: SublayerNorms<B>,
     attention: Attention<B>,
-    feed_forward_norm: Norm<B>,
+    feed_forward_norms: SublayerNorms<B>,
     mlp: Mlp<B>,
+    residual_scale: f32,
 }
 
-struct Norm<B: Backend> {
-    /// `[hidden]`
-    weight: B::Vector,
-    eps: f32,
+struct Head<B: Backend> {
+    /// `[vocab, hidden]`; `None` where the embedding table serves.
+    weight: Option<B::Matrix>,
+    scale: f32,
+    softcap: Option<f32>,
 }
 
 struct Activations<B: Backend> {
@@ -84,7 +87,7 @@ impl<B: Backend> Decoder<B> {
         let layers = spec.layers.iter().enumerate();
         let layers: Result<Vec<_>> =
             layers.map(|(index, layer)| Layer::load(backend, layer, weights, index, spec.hidden)).collect();
-        let final_norm = backend.vector(&[weights.vector(names.final_norm, spec.hidden)?])?;
+        let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
         let head = match spec.head.weights {
             HeadWeights::Tied => None,
             HeadWeights::Own => Some(backend.matrix(&[weights.matrix(names.head, spec.vocab, spec.hidden)?])?),
@@ -98,9 +101,10 @@ impl<B: Backend> Decoder<B> {
         };
         Ok(Decoder {
             embedding,
+            embedding_scale: spec.embedding_scale,
             layers,
-            final_norm: Norm { weight: final_norm, eps: spec.final_norm.eps },
-            head,
+            final_norm,
+            head: Head { weight: head, scale: spec.head.scale, softcap: spec.head.softcap },
             tables: PositionTables::new(backend, spec, positions, limits.model_len)?,
             head_slice,
             activations: Activations::new(backend, spec, limits)?,
@@ -141,7 +145,7 @@ impl<B: Backend> Decoder<B> {
                     self.gather(backend, device_batch);
                 }
             }
-            Stage::Head(slice) => self.head(backend, self.head_columns(slice)),
+            Stage::Head(slice) => self.head(backend, slice),
             Stage::Sample => self.sample(backend, device_batch),
         }
     }
@@ -169,36 +173,58 @@ impl<B: Backend> Decoder<B> {
     }
 
     fn embed(&mut self, backend: &mut B, device_batch: &B::DeviceBatch) {
-        ops::embedding(backend, &mut self.activations.residual, &self.embedding, device_batch);
+        let residual = &mut self.activations.residual;
+        ops::embedding(backend, residual, &self.embedding, self.embedding_scale, device_batch);
     }
 
     fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch, index: usize) {
-        let Layer { mixer_norm, attention, feed_forward_norm, mlp } = &self.layers[index];
+        let (done, rest) = self.layers.split_at(index);
+        let Layer { order, mixer_norms, attention, feed_forward_norms, mlp, residual_scale } = &rest[0];
         let Activations { residual, delta, normed, attention: attention_scratch, mlp: mlp_scratch, .. } =
             &mut self.activations;
-        match index {
-            0 => ops::rms_norm(backend, normed, residual, &mixer_norm.weight, mixer_norm.eps),
-            _ => ops::add_rms_norm(backend, normed, residual, delta, &mixer_norm.weight, mixer_norm.eps),
+        match (done.last(), mixer_norms.before()) {
+            (Some(previous), _) => {
+                ops::add_norm(backend, residual, delta, previous.add_feed_forward(), mixer_norms.next(normed));
+            }
+            (None, Some(norm)) => ops::norm(backend, normed, residual, norm),
+            (None, None) => {}
         }
         let context = Context { cache, tables: &self.tables, device_batch };
-        attention.forward(backend, attention_scratch, context, delta, normed);
-        let Norm { weight, eps } = feed_forward_norm;
-        ops::add_rms_norm(backend, normed, residual, delta, weight, *eps);
-        mlp.forward(backend, mlp_scratch, delta, normed);
+        let read = if mixer_norms.before().is_some() { &*normed } else { &*residual };
+        attention.forward(backend, attention_scratch, context, delta, read);
+        let add = mixer_norms.add(*residual_scale);
+        let read = match order {
+            Order::Sequential => {
+                ops::add_norm(backend, residual, delta, add, feed_forward_norms.next(normed));
+                if feed_forward_norms.before().is_some() { normed } else { residual }
+            }
+            // The rows that the mixer read are still there.
+            Order::Parallel => {
+                ops::add_norm(backend, residual, delta, add, None);
+                normed
+            }
+        };
+        mlp.forward(backend, mlp_scratch, delta, read);
     }
 
     fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
-        let Norm { weight, eps } = &self.final_norm;
-        ops::add_rms_norm(backend, normed, residual, delta, weight, *eps);
+        let last = self.layers.last().expect("a decoder has layers");
+        let next = Some(NextNorm { out: &mut *normed, norm: self.final_norm.weights() });
+        ops::add_norm(backend, residual, delta, last.add_feed_forward(), next);
         ops::gather(backend, gathered, normed, device_batch);
         ops::keep_hidden_states(backend, device_batch, gathered);
         gathered.set_rows(B::batch(device_batch).samples());
     }
 
-    fn head(&mut self, backend: &mut B, columns: Range<usize>) {
+    fn head(&mut self, backend: &mut B, slice: usize) {
+        let (columns, is_last) = (self.head_columns(slice), slice + 1 == self.head_slices());
         let Activations { gathered, logits, .. } = &mut self.activations;
-        ops::linear(backend, logits, gathered, self.head.as_ref().unwrap_or(&self.embedding), None, columns);
+        let Head { weight, scale, softcap } = &self.head;
+        ops::linear(backend, logits, gathered, weight.as_ref().unwrap_or(&self.embedding), None, columns);
+        if is_last && (*scale != 1.0 || softcap.is_some()) {
+            ops::scale_logits(backend, logits, *scale, *softcap);
+        }
     }
 
     /// Chooses the tokens of a pass whose logits are there.
@@ -230,18 +256,23 @@ impl<B: Backend> Decoder<B> {
 impl<B: Backend> Layer<B> {
     fn load(backend: &B, spec: &LayerSpec, weights: &mut Weights, index: usize, hidden: usize) -> Result<Layer<B>> {
         let names = weights.names();
-        let norm = |weights: &mut Weights, names: &NormNames, norms: &SublayerNorms| -> Result<Norm<B>> {
-            let weight = backend.vector(&[weights.vector(&weights.names().in_layer(index, names.before), hidden)?])?;
-            Ok(Norm { weight, eps: norms.before.expect("the spec was checked").eps })
-        };
         let Mixer::Attention(attention) = &spec.mixer;
         let FeedForward::Dense(mlp) = &spec.feed_forward;
+        let norms =
+            |weights: &mut Weights, spec, names| SublayerNorms::load(backend, spec, weights, names, index, hidden);
         Ok(Layer {
-            mixer_norm: norm(weights, &names.mixer_norms, &spec.mixer_norms)?,
+            order: spec.order,
+            mixer_norms: norms(weights, &spec.mixer_norms, &names.mixer_norms)?,
             attention: Attention::load(backend, attention, weights, index, hidden)?,
-            feed_forward_norm: norm(weights, &names.feed_forward_norms, &spec.feed_forward_norms)?,
+            feed_forward_norms: norms(weights, &spec.feed_forward_norms, &names.feed_forward_norms)?,
             mlp: Mlp::load(backend, mlp, weights, index, hidden)?,
+            residual_scale: spec.residual_scale,
         })
+    }
+
+    /// How the output of the feed-forward part is added to the stream.
+    fn add_feed_forward(&self) -> AddNorm<'_, B::Vector> {
+        self.feed_forward_norms.add(self.residual_scale)
     }
 }
 
@@ -269,3 +300,6 @@ impl<B: Backend> Activations<B> {
         self.logits.set_rows(samples);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
-//! The gated MLP of a layer: `down(silu(gate(x)) * up(x))`.
+//! The gated MLP of a layer: `down(activation(gate(x)) * up(x))`.
 
-use crate::backend::{Backend, Tensor};
+use crate::backend::{Activation, Backend, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
 use crate::model::spec::GatedMlp;
@@ -10,6 +10,7 @@ use crate::ops;
 /// The MLP of one layer.
 pub struct Mlp<B: Backend> {
     gate_up: Linear<B>,
+    activation: Activation,
     down: Linear<B>,
 }
 
@@ -42,6 +43,7 @@ impl<B: Backend> Mlp<B> {
         let stacked = [(name(names.mlp.gate), spec.width), (name(names.mlp.up), spec.width)];
         Ok(Mlp {
             gate_up: Linear::load(backend, weights, hidden, &stacked, spec.bias)?,
+            activation: spec.activation,
             down: Linear::load(backend, weights, spec.width, &[(name(names.mlp.down), hidden)], spec.bias)?,
         })
     }
@@ -55,7 +57,7 @@ impl<B: Backend> Mlp<B> {
         x: &Tensor<B::Storage>,
     ) {
         self.gate_up.forward(backend, &mut scratch.gate_up, x);
-        ops::silu_mul(backend, &mut scratch.gated, &scratch.gate_up);
+        ops::activate_mul(backend, &mut scratch.gated, &scratch.gate_up, self.activation);
         self.down.forward(backend, out, &scratch.gated);
     }
 }

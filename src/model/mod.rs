@@ -12,6 +12,7 @@ mod fields;
 mod linear;
 mod mlp;
 pub mod names;
+mod norm;
 pub mod rope;
 mod settings;
 pub mod source;

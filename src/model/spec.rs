@@ -4,7 +4,7 @@
 //! functions that write such lists. Invariant: a spec that [`DecoderSpec::check`] accepted can be computed: the layers agree
 //! wherever they share memory, and every index leads somewhere.
 
-pub use crate::backend::NormOrder;
+pub use crate::backend::{Activation, NormKind, NormOrder};
 use crate::backend::{AttentionSpec, DType, KvShape};
 use crate::error::{Error, Result};
 use crate::model::rope::Rope;
@@ -80,15 +80,6 @@ pub struct Norm {
     pub weight: NormWeight,
 }
 
-/// The formula of a normalization of `x` with weights `w`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NormKind {
-    /// `x / sqrt(mean(x^2) + eps) * w`
-    Rms,
-    /// `(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w`
-    Layer,
-}
-
 /// How the weights of a norm are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormWeight {
@@ -142,15 +133,6 @@ pub struct GatedMlp {
     pub activation: Activation,
     /// Of all three projections.
     pub bias: Bias,
-}
-
-/// The activation of a gated MLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `v / (1 + exp(-v))`
-    Silu,
-    /// `v / 2 * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 v^3)))`
-    GeluTanh,
 }
 
 /// Whether queries and keys are normalized.
@@ -208,7 +190,8 @@ impl DecoderSpec {
     ///
     /// # Panics
     ///
-    /// If there is no layer, or an index leads nowhere: only a wrong family can cause it.
+    /// If there is no layer, an index leads nowhere, or a parallel layer has other norms than one before the mixer: only a wrong
+    /// family can cause it.
     pub fn check(&self) -> Result<()> {
         let (first, rest) = self.layers.split_first().expect("a decoder has layers");
         let attention = first.mixer.attention();
@@ -238,36 +221,25 @@ impl DecoderSpec {
             self.layers.iter().filter_map(|layer| layer.mixer.attention().rope).all(|rope| rope < self.ropes.len())
         );
         self.ropes.iter().try_for_each(|rope| rope.check(attention.head_dim))?;
+        assert!(self.layers.iter().all(|layer| match layer.order {
+            Order::Sequential => true,
+            // The feed-forward part reads the rows that the mixer read, and these are kept where they are normalized.
+            Order::Parallel => layer.mixer_norms.before.is_some() && layer.feed_forward_norms.is_none(),
+        }));
         self.refuse_what_no_op_computes()
     }
 
     /// Refuses what can be said and is not computed.
     fn refuse_what_no_op_computes(&self) -> Result<()> {
-        let refuse = |setting, value: String| Err(Error::UnsupportedModel { setting, value, supported: "not this" });
-        if self.embedding_scale != 1.0 {
-            return refuse("embedding_scale", self.embedding_scale.to_string());
-        }
-        if self.head.scale != 1.0 || self.head.softcap.is_some() {
-            return refuse("head", format!("{:?}", self.head));
-        }
         for layer in &self.layers {
-            let Mixer::Attention(attention) = &layer.mixer;
-            let FeedForward::Dense(mlp) = &layer.feed_forward;
-            if layer.order != Order::Sequential || layer.residual_scale != 1.0 {
-                return refuse("residual", format!("{:?}, {}", layer.order, layer.residual_scale));
-            }
-            for norms in [&layer.mixer_norms, &layer.feed_forward_norms] {
-                if norms.after.is_some() || norms.before.is_none_or(|norm| norm.kind != NormKind::Rms) {
-                    return refuse("norms", format!("{norms:?}"));
-                }
-            }
-            if mlp.activation != Activation::Silu {
-                return refuse("hidden_act", format!("{:?}", mlp.activation));
-            }
-            if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = attention.qk_norm
+            if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = layer.mixer.attention().qk_norm
                 && norm.kind != NormKind::Rms
             {
-                return refuse("qk_norm", format!("{norm:?}"));
+                return Err(Error::UnsupportedModel {
+                    setting: "the norm of queries and keys",
+                    value: format!("{:?}", norm.kind),
+                    supported: "an RMS norm",
+                });
             }
         }
         Ok(())
@@ -320,6 +292,13 @@ impl Norm {
 }
 
 impl SublayerNorms {
+    /// No norms.
+    pub const NONE: SublayerNorms = SublayerNorms { before: None, after: None };
+
+    fn is_none(&self) -> bool {
+        *self == SublayerNorms::NONE
+    }
+
     /// A norm before the sublayer and none after.
     pub fn before(norm: Norm) -> SublayerNorms {
         SublayerNorms { before: Some(norm), after: None }

@@ -1,6 +1,7 @@
 //! The verbs that models are written in: a contract, a check of shapes, one call of the backend.
 
-mod add_rms_norm;
+mod activate_mul;
+mod add_norm;
 mod attention;
 mod copy_blocks;
 mod embedding;
@@ -8,13 +9,14 @@ mod gather;
 mod keep_hidden_states;
 mod linear;
 mod logprobs;
+mod norm;
 mod process_logits;
-mod rms_norm;
 mod rope_and_cache;
 mod sample;
-mod silu_mul;
+mod scale_logits;
 
-pub use add_rms_norm::add_rms_norm;
+pub use activate_mul::activate_mul;
+pub use add_norm::add_norm;
 pub use attention::attention;
 pub use copy_blocks::copy_blocks;
 pub use embedding::embedding;
@@ -22,8 +24,8 @@ pub use gather::gather;
 pub use keep_hidden_states::keep_hidden_states;
 pub use linear::linear;
 pub use logprobs::logprobs;
+pub use norm::norm;
 pub use process_logits::process_logits;
-pub use rms_norm::rms_norm;
 pub use rope_and_cache::rope_and_cache;
 pub use sample::sample;
-pub use silu_mul::silu_mul;
+pub use scale_logits::scale_logits;

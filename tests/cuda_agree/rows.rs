@@ -1,42 +1,130 @@
-//! Ops that treat each row by itself: norms, gates and lookups.
+//! Ops that treat each row by itself: norms, gates, lookups and scales.
 
 use crate::scene::{
     Random, Scene, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned, rounded, staged,
+    wide,
 };
-use nanovllm::backend::Backend;
+use nanovllm::backend::cuda::{Cuda, Vector};
+use nanovllm::backend::{Activation, AddNorm, Backend, DType, NextNorm, NormKind, NormWeights};
 use nanovllm::ops;
 
 const SHAPES: [(usize, usize); 6] = [(1, 8), (3, 40), (64, 1024), (5, 4096), (2, 12_288), (300, 256)];
+
+const EPS: f32 = 1e-6;
+const POST_EPS: f32 = 1e-3;
+
+/// A normalization of each row, in f64.
+fn normalized(x: &[f64], weight: &[f32], kind: NormKind, eps: f32) -> Vec<f64> {
+    let mean = |v: &mut dyn Iterator<Item = f64>| v.sum::<f64>() / weight.len() as f64;
+    let rows = x.chunks_exact(weight.len()).flat_map(|row| {
+        let centre = if kind == NormKind::Layer { mean(&mut row.iter().copied()) } else { 0.0 };
+        let factor = 1.0 / (mean(&mut row.iter().map(|v| (v - centre).powi(2))) + f64::from(eps)).sqrt();
+        row.iter().zip(weight).map(move |(v, &w)| (v - centre) * factor * f64::from(w))
+    });
+    rows.collect()
+}
+
+/// Inputs of a norm on the device.
+struct Norms {
+    x: Vec<f32>,
+    y: Vec<f32>,
+    weights: [Vec<f32>; 2],
+    vectors: [Vector; 2],
+}
+
+impl Norms {
+    /// Numbers around `mean`, and two rows of weights.
+    fn new(cuda: &mut Cuda, [tokens, hidden]: [usize; 2], mean: f32, dtype: DType) -> Norms {
+        let mut random = Random(1);
+        let mut around = || -> Vec<f32> {
+            let numbers = random.numbers(tokens * hidden, 3.0);
+            numbers.into_iter().map(|v| rounded(v + mean, dtype)).collect()
+        };
+        let (x, y) = (around(), around());
+        let weights = [(); 2].map(|()| numbers(&mut random, hidden, 2.0, dtype));
+        let vectors = [0, 1].map(|i| cuda.vector(&[host_vector(&weights[i], dtype)]).unwrap());
+        Norms { x, y, weights, vectors }
+    }
+}
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn norms_agree() {
     on_device(|cuda, dtype| {
         for (tokens, hidden) in SHAPES {
-            let what = format!("{tokens} x {hidden}, {dtype:?}");
-            let mut random = Random(1);
-            let x = numbers(&mut random, tokens * hidden, 3.0, dtype);
-            let y = numbers(&mut random, tokens * hidden, 3.0, dtype);
-            let w = numbers(&mut random, hidden, 2.0, dtype);
-            let weight = cuda.vector(&[host_vector(&w, dtype)]).unwrap();
-            let norm = |x: &[f32]| -> Vec<f64> {
-                let rows = x.chunks_exact(hidden).flat_map(|row| {
-                    let mean = row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / hidden as f64;
-                    let scale = 1.0 / (mean + 1e-6).sqrt();
-                    row.iter().zip(&w).map(move |(&v, &w)| f64::from(v) * scale * f64::from(w))
-                });
-                rows.collect()
-            };
-            let (tx, mut out) = (filled(cuda, &x, hidden), poisoned(cuda, tokens, hidden));
-            ops::rms_norm(cuda, &mut out, &tx, &weight, 1e-6);
-            assert_near(&cuda.read(&out).unwrap(), &norm(&x), bound(dtype), &format!("rms_norm {what}"));
+            for (kind, mean) in [(NormKind::Rms, 0.0), (NormKind::Layer, 5.0)] {
+                let it = Norms::new(cuda, [tokens, hidden], mean, dtype);
+                let (x, mut out) = (filled(cuda, &it.x, hidden), poisoned(cuda, tokens, hidden));
+                ops::norm(cuda, &mut out, &x, NormWeights { weight: &it.vectors[0], eps: EPS, kind });
+                let expected = normalized(&wide(&it.x), &it.weights[0], kind, EPS);
+                let what = format!("{kind:?}, {tokens} x {hidden}, {dtype:?}");
+                assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &what);
+            }
+        }
+    });
+}
 
-            let mut residual = filled(cuda, &y, hidden);
-            let mut out = poisoned(cuda, tokens, hidden);
-            ops::add_rms_norm(cuda, &mut out, &mut residual, &tx, &weight, 1e-6);
-            let sum: Vec<f32> = x.iter().zip(&y).map(|(a, b)| rounded(a + b, dtype)).collect();
-            assert_eq!(cuda.read(&residual).unwrap(), sum, "residual {what}");
-            assert_near(&cuda.read(&out).unwrap(), &norm(&sum), bound(dtype), &format!("add_rms_norm {what}"));
+/// Everything that the stream may be added with, in every shape.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn sums_with_the_stream_and_their_norms_agree() {
+    let norms = [None, Some(NormKind::Rms), Some(NormKind::Layer)];
+    on_device(|cuda, dtype| {
+        for (tokens, hidden) in SHAPES {
+            let it = Norms::new(cuda, [tokens, hidden], 1.0, dtype);
+            for (post, next, scale) in norms
+                .iter()
+                .flat_map(|&a| norms.map(|b| (a, b)))
+                .flat_map(|(a, b)| [1.0, 0.22].map(|scale| (a, b, scale)))
+            {
+                let what = format!("{post:?}, {next:?}, {scale}, {tokens} x {hidden}, {dtype:?}");
+                let (x, mut residual) = (filled(cuda, &it.x, hidden), filled(cuda, &it.y, hidden));
+                let mut out = poisoned(cuda, tokens, hidden);
+                let [weight, post_weight] = &it.vectors;
+                let add =
+                    AddNorm { post: post.map(|kind| NormWeights { weight: post_weight, eps: POST_EPS, kind }), scale };
+                let norm = next.map(|kind| NextNorm { out: &mut out, norm: NormWeights { weight, eps: EPS, kind } });
+                ops::add_norm(cuda, &mut residual, &x, add, norm);
+
+                let delta = match post {
+                    None => wide(&it.x),
+                    Some(kind) => normalized(&wide(&it.x), &it.weights[1], kind, POST_EPS),
+                };
+                let sum = wide(&it.y).into_iter().zip(delta).map(|(y, v)| y + f64::from(scale) * v);
+                let sum: Vec<f64> = sum.collect();
+                let computed = cuda.read(&residual).unwrap();
+                assert_near(&computed, &sum, bound(dtype), &format!("residual {what}"));
+                if post.is_none() && scale == 1.0 {
+                    let exact: Vec<f32> = it.x.iter().zip(&it.y).map(|(a, b)| rounded(a + b, dtype)).collect();
+                    assert_eq!(computed, exact, "residual {what}");
+                }
+                match next {
+                    None => assert!(cuda.read(&out).unwrap().iter().all(|v| v.is_nan()), "{what}: out was written"),
+                    // The sum is normalized as it was rounded.
+                    Some(kind) => {
+                        let expected = normalized(&wide(&computed), &it.weights[0], kind, EPS);
+                        assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &format!("norm {what}"));
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn scaled_and_capped_logits_agree() {
+    on_device(|cuda, dtype| {
+        for (samples, vocab) in [(1, 1), (3, 1003), (64, 32_001), (256, 2048)] {
+            let numbers = numbers(&mut Random(5), samples * vocab, 60.0, dtype);
+            for (scale, softcap) in [(0.0625, None), (1.0, Some(30.0)), (-3.0, Some(5.0)), (1e-3, Some(30.0))] {
+                let mut logits = filled(cuda, &numbers, vocab);
+                ops::scale_logits(cuda, &mut logits, scale, softcap);
+                let cap = |v: f64| softcap.map_or(v, |cap: f32| f64::from(cap) * (v / f64::from(cap)).tanh());
+                let expected: Vec<f64> = numbers.iter().map(|&v| cap(f64::from(scale) * f64::from(v))).collect();
+                let what = format!("{scale}, {softcap:?}, {samples} x {vocab}, {dtype:?}");
+                assert_near(&cuda.read(&logits).unwrap(), &expected, bound(dtype), &what);
+            }
         }
     });
 }
@@ -50,19 +138,33 @@ fn gates_and_lookups_agree() {
             let mut random = Random(2);
             let gate_up = numbers(&mut random, tokens * 2 * hidden, 5.0, dtype);
             let (x, mut out) = (filled(cuda, &gate_up, 2 * hidden), poisoned(cuda, tokens, hidden));
-            ops::silu_mul(cuda, &mut out, &x);
-            let silu = |v: f32| f64::from(v) / (1.0 + (-f64::from(v)).exp());
-            let rows = gate_up.chunks_exact(2 * hidden);
-            let expected: Vec<f64> =
-                rows.flat_map(|row| (0..hidden).map(|i| silu(row[i]) * f64::from(row[hidden + i]))).collect();
-            assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &format!("silu_mul {what}"));
+            let rows = || gate_up.chunks_exact(2 * hidden);
+            for activation in [Activation::Silu, Activation::GeluTanh] {
+                ops::activate_mul(cuda, &mut out, &x, activation);
+                let activate = |v: f64| match activation {
+                    Activation::Silu => v / (1.0 + (-v).exp()),
+                    Activation::GeluTanh => v / 2.0 * (1.0 + (0.797_884_560_8 * (v + 0.044_715 * v.powi(3))).tanh()),
+                };
+                let activated = |row: &[f32], i: usize| activate(f64::from(row[i])) * f64::from(row[hidden + i]);
+                let expected: Vec<f64> = rows().flat_map(|row| (0..hidden).map(|i| activated(row, i))).collect();
+                assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &format!("{activation:?} {what}"));
+            }
 
             let table = numbers(&mut random, 50 * hidden, 1.0, dtype);
             let matrix = cuda.matrix(&[host_matrix(&table, [50, hidden], dtype)]).unwrap();
             let scene = Scene::new(&[(0, tokens), (3, 2)], 16, &mut random);
             let device_batch = staged(cuda, &scene.batch);
             let mut out = poisoned(cuda, tokens + 2, hidden);
-            ops::embedding(cuda, &mut out, &matrix, &device_batch);
+            ops::embedding(cuda, &mut out, &matrix, 12.0, &device_batch);
+            let scaled: Vec<f32> = scene
+                .batch
+                .token_ids
+                .iter()
+                .flat_map(|&id| &table[id as usize * hidden..][..hidden])
+                .map(|v| rounded(v * 12.0, dtype))
+                .collect();
+            assert_eq!(cuda.read(&out).unwrap(), scaled, "scaled embedding {what}");
+            ops::embedding(cuda, &mut out, &matrix, 1.0, &device_batch);
             let ids = &scene.batch.token_ids;
             let expected: Vec<f32> =
                 ids.iter().flat_map(|&id| &table[id as usize * hidden..][..hidden]).copied().collect();

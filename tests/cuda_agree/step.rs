@@ -3,7 +3,10 @@
 use crate::inputs::ended;
 use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
-use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Pairing, QkNormRope, RopeTable};
+use nanovllm::backend::{
+    Activation, AddNorm, AttentionSpec, Backend, DType, KvShape, NextNorm, NormKind, NormWeights, Pairing, QkNormRope,
+    RopeTable,
+};
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
 use nanovllm::ops;
@@ -80,8 +83,9 @@ impl Model {
             unreachable!()
         };
         let [norm, rope] = &self.vectors[..] else { unreachable!() };
-        ops::embedding(cuda, residual, embedding, &self.device_batch);
-        ops::rms_norm(cuda, normed, residual, norm, 1e-6);
+        let norm = NormWeights { weight: norm, eps: 1e-6, kind: NormKind::Rms };
+        ops::embedding(cuda, residual, embedding, 1.0, &self.device_batch);
+        ops::norm(cuda, normed, residual, norm);
         for layer in 0..6 {
             let spec = &SPECS[layer % 2];
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
@@ -100,11 +104,11 @@ impl Model {
             );
             ops::attention(cuda, spec, attended, qkv, &self.cache, 0, &self.device_batch);
             ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
-            ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
+            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }));
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * WIDTH);
-            ops::silu_mul(cuda, gated, gate_up);
+            ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
             ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
-            ops::add_rms_norm(cuda, normed, residual, x, norm, 1e-6);
+            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }));
         }
         ops::gather(cuda, last, normed, &self.device_batch);
         ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);

@@ -1,4 +1,4 @@
-//! `embedding` and `gather`, which copy: their bits must be equal.
+//! `embedding` and `gather`, which copy or multiply once: their bits must be equal.
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, uploaded};
@@ -13,6 +13,7 @@ struct Table {
     coding: Coding,
     /// Rows of each stacked part.
     parts: &'static [usize],
+    scale: f32,
 }
 
 struct Embedding;
@@ -20,17 +21,21 @@ struct Embedding;
 impl Op for Embedding {
     type Case = Table;
     const CASES: &'static [(&'static str, Table)] = &[
-        ("one token", Table { tokens: 1, hidden: 16, coding: Coding::Bf16, parts: &[1] }),
-        ("f32", Table { tokens: 9, hidden: 33, coding: Coding::F32, parts: &[97] }),
-        ("f16 in three parts", Table { tokens: 40, hidden: 24, coding: Coding::F16, parts: &[5, 1, 30] }),
-        ("bf16, shared among threads", Table { tokens: 70, hidden: 1024, coding: Coding::Bf16, parts: &[300] }),
+        ("one token", Table { tokens: 1, hidden: 16, coding: Coding::Bf16, parts: &[1], scale: 1.0 }),
+        ("f32", Table { tokens: 9, hidden: 33, coding: Coding::F32, parts: &[97], scale: 1.0 }),
+        ("f16 in three parts", Table { tokens: 40, hidden: 24, coding: Coding::F16, parts: &[5, 1, 30], scale: 1.0 }),
+        (
+            "bf16, shared among threads",
+            Table { tokens: 70, hidden: 1024, coding: Coding::Bf16, parts: &[300], scale: 1.0 },
+        ),
+        ("scaled", Table { tokens: 9, hidden: 33, coding: Coding::Bf16, parts: &[97], scale: 12.0 }),
     ];
     const BOUND: f64 = 0.0;
 
     fn expected(case: &Table) -> Vec<f32> {
         let (parts, batch) = table(case);
         let mut out = vec![f32::NAN; case.tokens * case.hidden];
-        reference::embedding(&mut out, &Matrix::new(&parts).unwrap(), &batch.token_ids);
+        reference::embedding(&mut out, &Matrix::new(&parts).unwrap(), case.scale, &batch.token_ids);
         out
     }
 
@@ -39,7 +44,7 @@ impl Op for Embedding {
         let table = backend.matrix(&parts).unwrap();
         let device_batch = uploaded(backend, &batch);
         let mut out = backend.poisoned(case.tokens, case.hidden);
-        ops::embedding(backend, &mut out, &table, &device_batch);
+        ops::embedding(backend, &mut out, &table, case.scale, &device_batch);
         backend.read(&out)
     }
 }

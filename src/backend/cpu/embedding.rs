@@ -6,14 +6,15 @@ use super::{Cpu, DeviceBatch, Matrix, Tensor};
 use crate::batch::TokenId;
 
 /// The specification.
-pub fn reference(out: &mut [f32], table: &Matrix, token_ids: &[TokenId]) {
+pub fn reference(out: &mut [f32], table: &Matrix, scale: f32, token_ids: &[TokenId]) {
     let values: Vec<f32> = table.parts().iter().flat_map(|part| part.to_f32()).collect();
     for (out, &token) in out.chunks_exact_mut(table.cols()).zip(token_ids) {
-        out.copy_from_slice(&values[token as usize * table.cols()..][..table.cols()]);
+        let row = &values[token as usize * table.cols()..][..table.cols()];
+        out.iter_mut().zip(row).for_each(|(out, v)| *out = v * scale);
     }
 }
 
-pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
+pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, scale: f32, device_batch: &DeviceBatch) {
     let hidden = table.cols();
     let tokens = &device_batch.batch.token_ids;
     let out = Disjoint::new(out.values_mut());
@@ -22,6 +23,9 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBat
             // SAFETY: the ranges of `for_rows` do not overlap, so neither do rows.
             let out = unsafe { out.part(row * hidden..(row + 1) * hidden) };
             decode_row(table, token as usize, out);
+            if scale != 1.0 {
+                out.iter_mut().for_each(|v| *v *= scale);
+            }
         }
     });
 }

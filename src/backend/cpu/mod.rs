@@ -5,7 +5,8 @@
 //! threads can change. That is what makes the engine's answers reproducible.
 #![allow(unsafe_code)]
 
-mod add_rms_norm;
+mod activate_mul;
+mod add_norm;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attention;
@@ -20,15 +21,15 @@ mod lanes;
 mod linear;
 mod logprobs;
 mod matrix;
+mod norm;
 mod number;
 mod pages;
 mod pool;
 mod process_logits;
-mod rms_norm;
 mod rope_and_cache;
 mod rows;
 mod sample;
-mod silu_mul;
+mod scale_logits;
 
 pub use isa::Isa;
 pub use kv_cache::KvCache;
@@ -37,7 +38,10 @@ pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
 
-use super::{AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, QkNormRope};
+use super::{
+    Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
+    NextNorm, NormWeights, QkNormRope,
+};
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
 use crate::error::{Result, room};
 use parking_lot::Mutex;
@@ -48,18 +52,19 @@ use std::time::{Duration, Instant};
 /// The specifications: obvious loops over plain slices, which every backend is tested against.
 #[doc(hidden)]
 pub mod reference {
-    pub use super::add_rms_norm::reference as add_rms_norm;
+    pub use super::activate_mul::reference as activate_mul;
+    pub use super::add_norm::reference as add_norm;
     pub use super::attention::reference as attention;
     pub use super::copy_blocks::reference as copy_blocks;
     pub use super::embedding::reference as embedding;
     pub use super::gather::reference as gather;
     pub use super::linear::reference as linear;
     pub use super::logprobs::reference as logprobs;
+    pub use super::norm::reference as norm;
     pub use super::process_logits::reference as process_logits;
-    pub use super::rms_norm::reference as rms_norm;
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
-    pub use super::silu_mul::reference as silu_mul;
+    pub use super::scale_logits::reference as scale_logits;
 }
 
 /// The CPU as a backend.
@@ -279,16 +284,22 @@ impl Backend for Cpu {
         copy_blocks::run(cache, device_batch);
     }
 
-    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
-        embedding::run(self, out, table, device_batch);
+    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, scale: f32, device_batch: &DeviceBatch) {
+        embedding::run(self, out, table, scale, device_batch);
     }
 
-    fn rms_norm(&mut self, out: &mut Tensor, x: &Tensor, weight: &Box<[f32]>, eps: f32) {
-        rms_norm::run(self, out, x, weight, eps);
+    fn norm(&mut self, out: &mut Tensor, x: &Tensor, norm: NormWeights<Box<[f32]>>) {
+        norm::run(self, out, x, norm);
     }
 
-    fn add_rms_norm(&mut self, out: &mut Tensor, residual: &mut Tensor, x: &Tensor, weight: &Box<[f32]>, eps: f32) {
-        add_rms_norm::run(self, out, residual, x, weight, eps);
+    fn add_norm(
+        &mut self,
+        residual: &mut Tensor,
+        delta: &Tensor,
+        add: AddNorm<Box<[f32]>>,
+        next: Option<NextNorm<Tensor, Box<[f32]>>>,
+    ) {
+        add_norm::run(self, residual, delta, add, next);
     }
 
     fn linear(
@@ -326,8 +337,8 @@ impl Backend for Cpu {
         attention::run(self, spec, out, qkv, cache, layer, device_batch);
     }
 
-    fn silu_mul(&mut self, out: &mut Tensor, gate_up: &Tensor) {
-        silu_mul::run(self, out, gate_up);
+    fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
+        activate_mul::run(self, out, gate_up, activation);
     }
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
@@ -336,6 +347,10 @@ impl Backend for Cpu {
 
     fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {
         keep_hidden_states::run(device_batch, gathered);
+    }
+
+    fn scale_logits(&mut self, logits: &mut Tensor, scale: f32, softcap: Option<f32>) {
+        scale_logits::run(self, logits, scale, softcap);
     }
 
     fn process_logits(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {

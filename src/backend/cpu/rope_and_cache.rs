@@ -6,9 +6,11 @@
 
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
-use super::rms_norm::inverse_rms;
+use super::norm::inverse_rms;
 use super::{Cpu, DeviceBatch, KvCache, Number, Tensor};
-use crate::backend::{AttentionSpec, DType, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
+use crate::backend::{
+    AttentionSpec, DType, KvShape, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, RopeTable,
+};
 use crate::batch::Batch;
 use half::{bf16, f16};
 
@@ -31,7 +33,7 @@ pub fn reference(
         for (v, weight, width) in [(queries, norm.query, widths[0]), (keys, norm.key, widths[1])] {
             assert_eq!(weight.len(), width);
             let x = v.to_vec();
-            super::rms_norm::reference(v, &x, weight, norm.eps);
+            super::norm::reference(v, &x, NormWeights { weight, eps: norm.eps, kind: NormKind::Rms });
         }
     };
     for (token, row) in qkv.chunks_exact_mut((heads + 2 * kv.kv_heads) * dim).enumerate() {

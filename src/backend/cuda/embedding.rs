@@ -10,7 +10,7 @@ use super::storage::Tensor;
 use crate::error::Result;
 
 params! {
-    EmbeddingParams in "embedding.cu" { out: Address, table: Address, token_ids: Address, sampled: Address, hidden: i32, stride: i32 }
+    EmbeddingParams in "embedding.cu" { out: Address, table: Address, token_ids: Address, sampled: Address, hidden: i32, stride: i32, scale: f32 }
 }
 
 /// The kernel.
@@ -21,7 +21,14 @@ impl Kernels {
         Ok(Kernels(device.kernel(fatbin!("embedding"), "embedding")?))
     }
 
-    pub fn run(&self, device: &Device, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) -> Result<()> {
+    pub fn run(
+        &self,
+        device: &Device,
+        out: &mut Tensor,
+        table: &Matrix,
+        scale: f32,
+        device_batch: &DeviceBatch,
+    ) -> Result<()> {
         let params = EmbeddingParams {
             out: out.storage.address(),
             table: table.memory.address(),
@@ -29,6 +36,7 @@ impl Kernels {
             sampled: device_batch.addresses().tokens,
             hidden: out.cols() as i32,
             stride: out.storage.stride() as i32,
+            scale,
         };
         self.0.launch(device.chaining, [out.rows(), 1, 1], 128, 0, &params)
     }

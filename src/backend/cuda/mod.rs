@@ -8,7 +8,8 @@
 //! device.rs, which knows no op. A launch that fails is remembered here, and reported by the next call that can answer with an error.
 #![allow(unsafe_code)]
 
-mod add_rms_norm;
+mod activate_mul;
+mod add_norm;
 mod attention;
 mod blas;
 mod bytes;
@@ -25,15 +26,15 @@ mod kv_cache;
 mod linear;
 mod logprobs;
 mod matrix;
+mod norm;
 mod params;
 mod plan;
 mod process_logits;
 mod product;
-mod rms_norm;
 mod rope_and_cache;
 mod sample;
 mod sampling_extras;
-mod silu_mul;
+mod scale_logits;
 mod storage;
 
 pub use device_batch::DeviceBatch;
@@ -46,7 +47,8 @@ pub use rope_and_cache::check_rotary;
 pub use storage::{Storage, Tensor};
 
 use super::{
-    AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape, QkNormRope, Rounding,
+    Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
+    NextNorm, NormWeights, QkNormRope, Rounding,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
@@ -78,12 +80,13 @@ pub struct Cuda {
 struct Kernels {
     copy_blocks: copy_blocks::Kernels,
     embedding: embedding::Kernels,
-    rms_norm: rms_norm::Kernels,
-    add_rms_norm: add_rms_norm::Kernels,
+    norm: norm::Kernels,
+    add_norm: add_norm::Kernels,
     linear: linear::Kernels,
     rope_and_cache: rope_and_cache::Kernels,
-    silu_mul: silu_mul::Kernels,
+    activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
+    scale_logits: scale_logits::Kernels,
     process_logits: process_logits::Kernels,
     sample: sample::Kernels,
     logprobs: logprobs::Kernels,
@@ -94,12 +97,13 @@ impl Kernels {
         Ok(Kernels {
             copy_blocks: copy_blocks::Kernels::new(device)?,
             embedding: embedding::Kernels::new(device)?,
-            rms_norm: rms_norm::Kernels::new(device)?,
-            add_rms_norm: add_rms_norm::Kernels::new(device)?,
+            norm: norm::Kernels::new(device)?,
+            add_norm: add_norm::Kernels::new(device)?,
             linear: linear::Kernels::new(device)?,
             rope_and_cache: rope_and_cache::Kernels::new(device)?,
-            silu_mul: silu_mul::Kernels::new(device)?,
+            activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
+            scale_logits: scale_logits::Kernels::new(device)?,
             process_logits: process_logits::Kernels::new(device)?,
             sample: sample::Kernels::new(device)?,
             logprobs: logprobs::Kernels::new(device)?,
@@ -431,18 +435,24 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, device_batch: &DeviceBatch) {
-        let result = self.kernels.embedding.run(&self.device, out, table, device_batch);
+    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, scale: f32, device_batch: &DeviceBatch) {
+        let result = self.kernels.embedding.run(&self.device, out, table, scale, device_batch);
         self.remember(result);
     }
 
-    fn rms_norm(&mut self, out: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) {
-        let result = self.kernels.rms_norm.run(&self.device, out, x, weight, eps);
+    fn norm(&mut self, out: &mut Tensor, x: &Tensor, norm: NormWeights<Vector>) {
+        let result = self.kernels.norm.run(&self.device, out, x, norm);
         self.remember(result);
     }
 
-    fn add_rms_norm(&mut self, out: &mut Tensor, residual: &mut Tensor, x: &Tensor, weight: &Vector, eps: f32) {
-        let result = self.kernels.add_rms_norm.run(&self.device, out, residual, x, weight, eps);
+    fn add_norm(
+        &mut self,
+        residual: &mut Tensor,
+        delta: &Tensor,
+        add: AddNorm<Vector>,
+        next: Option<NextNorm<Tensor, Vector>>,
+    ) {
+        let result = self.kernels.add_norm.run(&self.device, residual, delta, add, next);
         self.remember(result);
     }
 
@@ -484,8 +494,8 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn silu_mul(&mut self, out: &mut Tensor, gate_up: &Tensor) {
-        let result = self.kernels.silu_mul.run(&self.device, out, gate_up);
+    fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
+        let result = self.kernels.activate_mul.run(&self.device, out, gate_up, activation);
         self.remember(result);
     }
 
@@ -496,6 +506,11 @@ impl Backend for Cuda {
 
     fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {
         let result = keep_hidden_states::run(&self.device, device_batch, gathered);
+        self.remember(result);
+    }
+
+    fn scale_logits(&mut self, logits: &mut Tensor, scale: f32, softcap: Option<f32>) {
+        let result = self.kernels.scale_logits.run(&self.device, logits, scale, softcap);
         self.remember(result);
     }
 

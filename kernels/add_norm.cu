@@ -1,0 +1,89 @@
+// Adds to the residual stream and normalizes it. Contract: src/ops/add_norm.rs. Reference: src/backend/cpu/add_norm.rs.
+//
+// Memory-bound in prefill: reads residual and delta once, writes residual and out once. At the launch floor in decode. One
+// thread block per token. A norm of the delta is computed in f32 and not rounded before the sum; the sum is normalized as it was
+// rounded for the residual stream.
+#include "common/dependent_launch.cuh"
+#include "common/norm.cuh"
+
+template <class T>
+struct AddNormParams {
+    T* out;                    // [tokens, stride]   may be delta; only with a next norm
+    T* residual;               // [tokens, stride]
+    const T* delta;            // [tokens, stride]
+    const float* weight;       // [hidden] of the next norm
+    const float* post_weight;  // [hidden] of the norm of delta
+    int hidden;                // a multiple of 8, at most 64 a thread
+    int stride;                // numbers from row to row of out, residual and delta
+    float eps;                 // of the next norm
+    float post_eps;            // of the norm of delta
+    float scale;               // factor of what is added
+};
+
+// Grid [tokens], block [whole warps that take up to 64 numbers a thread]. POST normalizes delta, NEXT the sum.
+template <class T, Norm POST, Norm NEXT>
+__device__ void add_norm(const AddNormParams<T>& p) {
+    launch_dependents();
+    const FirstWeights first(p.weight, NEXT == Norm::None ? 0 : p.hidden);
+    const FirstWeights post_first(p.post_weight, POST == Norm::None ? 0 : p.hidden);
+    grid_dependency_wait();
+    const size_t row = size_t(blockIdx.x) * p.stride;
+
+    // With a norm of delta: delta first, then the sum. Without one: the sum at once.
+    Eight kept[KEPT], first_residual{};
+    Moments post{0.0f, 1.0f};
+    if constexpr (POST != Norm::None) {
+        if (group_start(0) < p.hidden) first_residual = load_eight(p.residual + row + group_start(0));
+        float sum = 0.0f;
+#pragma unroll
+        for (int k = 0; k < KEPT; k++) {
+            const int i = group_start(k);
+            if (i >= p.hidden) break;
+            kept[k] = load_eight(p.delta + row + i);
+            for (int j = 0; j < 4; j++) sum = first_sum<POST>(sum, widen2<T>(kept[k].pair[j]));
+        }
+        post = moments<T, POST, 0>(sum, kept, p.hidden, p.post_eps);
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = group_start(k);
+        if (i >= p.hidden) break;
+        const Eight residual = POST != Norm::None && k == 0 ? first_residual : load_eight(p.residual + row + i);
+        if constexpr (POST == Norm::None) kept[k] = load_eight(p.delta + row + i);
+        for (int j = 0; j < 4; j++) {
+            const float2 r = widen2<T>(residual.pair[j]);
+            float2 a = widen2<T>(kept[k].pair[j]);
+            if constexpr (POST != Norm::None) a = normalized<T>(kept[k].pair[j], post, post_first, p.post_weight, k, j);
+            // With a factor of 1 this is the sum, to the bit.
+            kept[k].pair[j] = narrow2<T>(fmaf(p.scale, a.x, r.x), fmaf(p.scale, a.y, r.y));
+            sum = first_sum<NEXT>(sum, widen2<T>(kept[k].pair[j]));
+        }
+        store_eight(p.residual + row + i, kept[k]);
+    }
+    if constexpr (NEXT != Norm::None) {
+        const Moments m = moments<T, NEXT, 2>(sum, kept, p.hidden, p.eps);
+        store_normalized(p.out + row, kept, m, first, p.weight, p.hidden);
+    }
+}
+
+#define KERNELS(BOUNDS, POST, NEXT, NAME)                                                                             \
+    extern "C" __global__ void BOUNDS nvllm_k_##NAME##_bf16(const __grid_constant__ AddNormParams<bf16> p) {          \
+        add_norm<bf16, Norm::POST, Norm::NEXT>(p);                                                                    \
+    }                                                                                                                 \
+    extern "C" __global__ void BOUNDS nvllm_k_##NAME##_f16(const __grid_constant__ AddNormParams<f16> p) {            \
+        add_norm<f16, Norm::POST, Norm::NEXT>(p);                                                                     \
+    }
+
+KERNELS(, None, None, add)
+KERNELS(, None, Rms, add_rms_norm)
+KERNELS(, None, Layer, add_layer_norm)
+
+// With two norms the compiler would take more registers than 1024 threads have.
+#define TWO_NORMS __launch_bounds__(1024)
+KERNELS(TWO_NORMS, Rms, None, rms_norm_add)
+KERNELS(TWO_NORMS, Rms, Rms, rms_norm_add_rms_norm)
+KERNELS(TWO_NORMS, Rms, Layer, rms_norm_add_layer_norm)
+KERNELS(TWO_NORMS, Layer, None, layer_norm_add)
+KERNELS(TWO_NORMS, Layer, Rms, layer_norm_add_rms_norm)
+KERNELS(TWO_NORMS, Layer, Layer, layer_norm_add_layer_norm)

@@ -1,0 +1,206 @@
+//! What a spec says of the stream is computed: a decoder with the weights of a small model and a changed spec, against loops in f64.
+
+use super::*;
+use crate::backend::cpu::{Cpu, Isa};
+use crate::backend::{DType, Loading};
+use crate::batch::{Batch, Sampling};
+use crate::model::description::Description;
+use crate::model::names::{LLAMA, Names, NormNames};
+use crate::model::source::Source;
+use crate::model::spec::{Activation, Norm, NormKind, NormWeight};
+use crate::model::spec::{SublayerNorms as Norms, *};
+use std::path::Path;
+
+/// A model whose attention has as many key heads as query heads.
+const MODEL: &str = "tests/golden/llama-f32-gqa1";
+const TOKEN: usize = 71;
+
+/// The two norms of a layer in other places.
+const BOTH_AROUND_MIXER: Names = Names {
+    mixer_norms: NormNames { before: "input_layernorm", after: "post_attention_layernorm" },
+    feed_forward_norms: NormNames { before: "", after: "" },
+    ..LLAMA
+};
+const BOTH_AFTER: Names = Names {
+    mixer_norms: NormNames { before: "", after: "input_layernorm" },
+    feed_forward_norms: NormNames { before: "", after: "post_attention_layernorm" },
+    ..LLAMA
+};
+const FOUR: Names = Names {
+    mixer_norms: NormNames { before: "input_layernorm", after: "post_attention_layernorm" },
+    feed_forward_norms: NormNames { before: "post_attention_layernorm", after: "input_layernorm" },
+    ..LLAMA
+};
+
+const RMS: Norm = Norm { kind: NormKind::Rms, eps: 1e-3, weight: NormWeight::Plain };
+const PLUS_ONE: Norm = Norm { kind: NormKind::Rms, eps: 1e-6, weight: NormWeight::PlusOne };
+const LAYER: Norm = Norm { kind: NormKind::Layer, eps: 1e-5, weight: NormWeight::Plain };
+
+fn weights(names: &'static Names) -> Weights {
+    let source = Source::open(Path::new(MODEL)).unwrap();
+    Weights::open(&source, names, None, Loading::Map, u64::MAX).unwrap()
+}
+
+/// Logits of one token at the beginning of a sequence.
+fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
+    let limits = BatchLimits { tokens: 1, rows: 1, model_len: 16, block_size: 16 };
+    let mut cpu = Cpu::new(1, isa);
+    let mut decoder = Decoder::load(&cpu, spec, &mut weights(names), &limits, 16).unwrap();
+    let mut cache = cpu.kv_cache(&spec.kv_shape(16, DType::F32), 1).unwrap();
+    let mut batch = Batch::with_limits(&limits);
+    batch.token_ids.push(TOKEN as u32);
+    batch.positions.push(0);
+    batch.slots.push(0);
+    batch.row_starts.push(1);
+    batch.context_lens.push(1);
+    batch.block_tables.push(0);
+    batch.sampled_tokens.push(0);
+    batch.sampling.push(Sampling::GREEDY);
+    let mut device_batch = cpu.device_batch(&limits).unwrap();
+    cpu.upload(&mut device_batch, &batch).unwrap();
+    decoder.begin(&mut cpu, &mut cache, &device_batch);
+    decoder.run_to_logits(&mut cpu, &mut cache, &mut device_batch);
+    decoder.logits().values().iter().map(|&v| f64::from(v)).collect()
+}
+
+/// The same in f64. Attention to a single position is its value.
+struct Naive<'a> {
+    spec: &'a DecoderSpec,
+    weights: Weights,
+}
+
+impl Naive<'_> {
+    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Vec<Vec<f64>> {
+        let numbers = self.weights.matrix(name, rows, cols).unwrap().to_f32();
+        numbers.chunks_exact(cols).map(|row| row.iter().map(|&v| f64::from(v)).collect()).collect()
+    }
+
+    fn product(&mut self, name: &str, rows: usize, x: &[f64]) -> Vec<f64> {
+        let matrix = self.matrix(name, rows, x.len());
+        matrix.iter().map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum()).collect()
+    }
+
+    fn norm(&mut self, spec: Option<Norm>, name: &str, x: &[f64]) -> Vec<f64> {
+        let Some(Norm { kind, eps, weight }) = spec else { return x.to_vec() };
+        let mean = |v: &mut dyn Iterator<Item = f64>| v.sum::<f64>() / x.len() as f64;
+        let centre = if kind == NormKind::Layer { mean(&mut x.iter().copied()) } else { 0.0 };
+        let divisor = (mean(&mut x.iter().map(|v| (v - centre).powi(2))) + f64::from(eps)).sqrt();
+        let add = if weight == NormWeight::PlusOne { 1.0 } else { 0.0 };
+        let weights = self.weights.vector(name, x.len()).unwrap().to_f32();
+        x.iter().zip(weights).map(|(v, w)| (v - centre) / divisor * (add + f64::from(w))).collect()
+    }
+
+    fn mlp(&mut self, layer: &str, mlp: &GatedMlp, x: &[f64]) -> Vec<f64> {
+        let [gate, up] = ["gate", "up"].map(|part| self.product(&format!("{layer}mlp.{part}_proj"), mlp.width, x));
+        let activate = |v: f64| match mlp.activation {
+            Activation::Silu => v / (1.0 + (-v).exp()),
+            Activation::GeluTanh => v / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (v + 0.044_715 * v.powi(3))).tanh()),
+        };
+        let gated: Vec<f64> = gate.into_iter().zip(up).map(|(gate, up)| activate(gate) * up).collect();
+        self.product(&format!("{layer}mlp.down_proj"), x.len(), &gated)
+    }
+
+    fn logits(mut self) -> Vec<f64> {
+        let (spec, names) = (self.spec, self.weights.names());
+        let embedding = self.matrix(names.embedding, spec.vocab, spec.hidden).swap_remove(TOKEN);
+        let mut x: Vec<f64> = embedding.into_iter().map(|v| v * f64::from(spec.embedding_scale)).collect();
+        for (index, layer) in spec.layers.iter().enumerate() {
+            let (at, scale) = (names.in_layer(index, ""), f64::from(layer.residual_scale));
+            let add = |x: &mut [f64], delta: Vec<f64>| x.iter_mut().zip(delta).for_each(|(x, v)| *x += scale * v);
+            let FeedForward::Dense(mlp) = &layer.feed_forward;
+            let (mixer_norms, mlp_norms) = (&layer.mixer_norms, &layer.feed_forward_norms);
+            let read = self.norm(mixer_norms.before, &format!("{at}{}", names.mixer_norms.before), &x);
+            let value = self.product(&format!("{at}self_attn.v_proj"), spec.attention().kv_width(), &read);
+            let mixed = self.product(&format!("{at}self_attn.o_proj"), spec.hidden, &value);
+            let mixed = self.norm(mixer_norms.after, &format!("{at}{}", names.mixer_norms.after), &mixed);
+            add(&mut x, mixed);
+            let read = match layer.order {
+                Order::Sequential => {
+                    self.norm(mlp_norms.before, &format!("{at}{}", names.feed_forward_norms.before), &x)
+                }
+                Order::Parallel => read,
+            };
+            let fed = self.mlp(&at, mlp, &read);
+            let fed = self.norm(mlp_norms.after, &format!("{at}{}", names.feed_forward_norms.after), &fed);
+            add(&mut x, fed);
+        }
+        let x = self.norm(Some(spec.final_norm), names.final_norm, &x);
+        let logits = self.product(names.head, spec.vocab, &x);
+        let scaled = logits.into_iter().map(|v| v * f64::from(spec.head.scale));
+        let capped = scaled.map(|v| spec.head.softcap.map_or(v, |cap| f64::from(cap) * (v / f64::from(cap)).tanh()));
+        capped.collect()
+    }
+}
+
+type Change = fn(&mut DecoderSpec);
+
+/// Sets the norms of all layers.
+fn around(spec: &mut DecoderSpec, mixer: [Option<Norm>; 2], feed_forward: [Option<Norm>; 2]) {
+    for layer in &mut spec.layers {
+        let norms = |[before, after]: [Option<Norm>; 2]| Norms { before, after };
+        (layer.mixer_norms, layer.feed_forward_norms) = (norms(mixer), norms(feed_forward));
+    }
+}
+
+const CASES: &[(&str, &Names, Change)] = &[
+    ("as the model says", &LLAMA, |_| ()),
+    ("an embedding scale", &LLAMA, |spec| spec.embedding_scale = 8.0),
+    ("a residual scale", &LLAMA, |spec| spec.layers.iter_mut().for_each(|layer| layer.residual_scale = 0.22)),
+    ("residual scales that differ", &LLAMA, |spec| spec.layers[1].residual_scale = 3.0),
+    ("a head scale", &LLAMA, |spec| spec.head.scale = 0.0625),
+    ("capped logits", &LLAMA, |spec| spec.head.softcap = Some(0.3)),
+    ("scaled and capped logits", &LLAMA, |spec| (spec.head.scale, spec.head.softcap) = (4.0, Some(1.5))),
+    ("weights stored less one", &LLAMA, |spec| {
+        spec.final_norm = PLUS_ONE;
+        around(spec, [Some(PLUS_ONE), None], [Some(PLUS_ONE), None]);
+    }),
+    ("layer norms", &LLAMA, |spec| {
+        spec.final_norm = LAYER;
+        around(spec, [Some(LAYER), None], [Some(LAYER), None]);
+    }),
+    ("four norms", &FOUR, |spec| around(spec, [Some(RMS), Some(RMS)], [Some(PLUS_ONE), Some(PLUS_ONE)])),
+    ("four norms, scaled", &FOUR, |spec| {
+        around(spec, [Some(RMS), Some(PLUS_ONE)], [Some(LAYER), Some(RMS)]);
+        spec.layers.iter_mut().for_each(|layer| layer.residual_scale = 0.5);
+    }),
+    ("norms after and none before", &BOTH_AFTER, |spec| around(spec, [None, Some(RMS)], [None, Some(RMS)])),
+    ("parallel order", &BOTH_AROUND_MIXER, |spec| {
+        around(spec, [Some(LAYER), Some(RMS)], [None, None]);
+        spec.final_norm = LAYER;
+        spec.layers.iter_mut().for_each(|layer| layer.order = Order::Parallel);
+    }),
+    ("GELU", &LLAMA, |spec| {
+        for layer in &mut spec.layers {
+            let FeedForward::Dense(mlp) = &mut layer.feed_forward;
+            mlp.activation = Activation::GeluTanh;
+        }
+    }),
+];
+
+#[test]
+fn the_stream_is_what_the_spec_says() {
+    let described = Description::read(&Source::open(Path::new(MODEL)).unwrap()).unwrap();
+    let plain = Naive { spec: &described.spec, weights: weights(&LLAMA) }.logits();
+    for (name, names, change) in CASES {
+        let mut spec = described.spec.clone();
+        change(&mut spec);
+        spec.check().unwrap();
+        let wanted = Naive { spec: &spec, weights: weights(names) }.logits();
+        let norm = wanted.iter().map(|v| v * v).sum::<f64>().sqrt();
+        let apart = |other: &[f64]| wanted.iter().zip(other).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / norm;
+        assert!(spec == described.spec || apart(&plain) > 1e-3, "{name}: the case changes nothing");
+        for isa in Isa::available() {
+            let apart = apart(&logits(&spec, names, *isa));
+            assert!(apart < 2e-6, "{name}, {isa:?}: {apart:.1e} apart");
+        }
+    }
+}
+
+#[test]
+#[should_panic]
+fn a_parallel_layer_without_a_norm_before_it_is_a_bug() {
+    let mut spec = Description::read(&Source::open(Path::new(MODEL)).unwrap()).unwrap().spec;
+    around(&mut spec, [None, None], [None, None]);
+    spec.layers[0].order = Order::Parallel;
+    let _ = spec.check();
+}

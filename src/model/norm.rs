@@ -1,0 +1,81 @@
+//! A norm of a model: its weights, as the ops take them.
+
+use crate::backend::{AddNorm, Backend, NextNorm, NormKind, NormWeights, Tensor};
+use crate::error::Result;
+use crate::model::names::NormNames;
+use crate::model::spec::{self, NormWeight};
+use crate::model::weights::Weights;
+
+/// A normalization with its weights.
+pub struct Norm<B: Backend> {
+    /// `[len]`
+    weight: B::Vector,
+    eps: f32,
+    kind: NormKind,
+}
+
+/// The norms around a sublayer.
+pub struct SublayerNorms<B: Backend> {
+    before: Option<Norm<B>>,
+    after: Option<Norm<B>>,
+}
+
+impl<B: Backend> Norm<B> {
+    /// The norm `name` of `len` numbers. Weights that are stored less one are completed here, in f32.
+    pub fn load(backend: &B, spec: &spec::Norm, weights: &mut Weights, name: &str, len: usize) -> Result<Norm<B>> {
+        let stored = weights.vector(name, len)?;
+        let weight = match spec.weight {
+            NormWeight::Plain => backend.vector(&[stored])?,
+            NormWeight::PlusOne => {
+                let mut weight = stored.to_f32();
+                weight.iter_mut().for_each(|w| *w += 1.0);
+                backend.table(&weight)?
+            }
+        };
+        Ok(Norm { weight, eps: spec.eps, kind: spec.kind })
+    }
+
+    /// What an op takes.
+    pub fn weights(&self) -> NormWeights<'_, B::Vector> {
+        NormWeights { weight: &self.weight, eps: self.eps, kind: self.kind }
+    }
+}
+
+impl<B: Backend> SublayerNorms<B> {
+    /// The norms around a sublayer of layer `layer`, which reads and adds to a stream of `hidden` numbers.
+    pub fn load(
+        backend: &B,
+        spec: &spec::SublayerNorms,
+        weights: &mut Weights,
+        names: &NormNames,
+        layer: usize,
+        hidden: usize,
+    ) -> Result<SublayerNorms<B>> {
+        let mut norm = |spec: &Option<spec::Norm>, name| match spec {
+            Some(spec) => {
+                let name = weights.names().in_layer(layer, name);
+                Norm::load(backend, spec, weights, &name, hidden).map(Some)
+            }
+            None => Ok(None),
+        };
+        Ok(SublayerNorms { before: norm(&spec.before, names.before)?, after: norm(&spec.after, names.after)? })
+    }
+
+    /// The norm of what the sublayer reads. `None`: it reads the stream.
+    pub fn before(&self) -> Option<NormWeights<'_, B::Vector>> {
+        self.before.as_ref().map(Norm::weights)
+    }
+
+    /// As [`before`](Self::before), with `normed` as what the sublayer reads.
+    pub fn next<'a>(
+        &'a self,
+        normed: &'a mut Tensor<B::Storage>,
+    ) -> Option<NextNorm<'a, Tensor<B::Storage>, B::Vector>> {
+        self.before().map(|norm| NextNorm { out: normed, norm })
+    }
+
+    /// How the sublayer's output is added to the stream.
+    pub fn add(&self, scale: f32) -> AddNorm<'_, B::Vector> {
+        AddNorm { post: self.after.as_ref().map(Norm::weights), scale }
+    }
+}
