@@ -33,7 +33,7 @@ all_mutants() {
     mutant tied_head_for_all src/model/standard.rs golden \
         '("tie_word_embeddings")? == Some(true)' '("tie_word_embeddings")?.is_some()'
     mutant rope_theta_ignored src/model/rope.rs golden \
-        'Some(theta) => theta,' 'Some(theta) => theta.min(10_000.0),'
+        '(Some(theta), _) | (None, Some(theta)) => theta,' '(Some(theta), _) | (None, Some(theta)) => theta.min(10_000.0),'
     mutant rope_linear_factor src/model/rope.rs golden \
         'plain.iter().map(|f| f / factor as f32)' 'plain.iter().map(|f| f / factor.sqrt() as f32)'
     mutant rope_llama3_blend_reversed src/model/rope.rs golden \
@@ -49,7 +49,8 @@ all_mutants() {
         'ops::add_norm(backend, residual, delta, add, feed_forward_norms.next(normed));' \
         'ops::add_norm(backend, residual, delta, add, mixer_norms.next(normed));'
     mutant query_and_key_norm_swapped src/model/attention.rs golden \
-        'HeadNorm { query, key, eps: *eps }' 'HeadNorm { query: key, key: query, eps: *eps }'
+        'query: load(parts.query_norm, query)?, key: load(parts.key_norm, key)?' \
+        'query: load(parts.key_norm, query)?, key: load(parts.query_norm, key)?'
     # The CPU's ops.
     mutant reference_norm_eps src/backend/cpu/norm.rs ops_agree \
         'squares / hidden as f64 + f64::from(norm.eps)' 'squares / hidden as f64 + 10.0 * f64::from(norm.eps)'
@@ -79,7 +80,20 @@ all_mutants() {
     mutant reference_gqa_group src/backend/cpu/attention/reference.rs ops_agree \
         'let kv_head = head / (heads / kv.kv_heads);' 'let kv_head = head % kv.kv_heads;'
     mutant rope_position_off_by_one src/backend/cpu/rope_and_cache.rs golden \
-        'self.rope[position as usize * dim..]' 'self.rope[(position as usize).saturating_sub(1) * dim..]'
+        'rope.table[position * rope.rotary..]' 'rope.table[position.saturating_sub(1) * rope.rotary..]'
+    mutant neighbours_reversed src/backend/cpu/rope_and_cache.rs ops_agree \
+        'for (([a, b], &cos), &sin)' 'for (([b, a], &cos), &sin)'
+    mutant temperature_of_keys src/backend/cpu/rope_and_cache.rs ops_agree \
+        'row[..self.queries].iter_mut()' 'row[..self.queries + self.keys].iter_mut()'
+    mutant norm_after_rope_is_before src/backend/cpu/rope_and_cache.rs ops_agree \
+        'if let Some((NormExtent::Head(NormOrder::BeforeRope), weight, eps)) = norm' \
+        'if let Some((NormExtent::Head(_), weight, eps)) = norm'
+    mutant reference_whole_norm_of_keys src/backend/cpu/rope_and_cache.rs ops_agree \
+        'normalize(queries, keys, NormExtent::Whole' 'normalize(queries, &mut [], NormExtent::Whole'
+    mutant softcap_without_scale src/backend/cpu/attention/tile.rs ops_agree \
+        'lanes.splat(scale / softcap)' 'lanes.splat(scale)'
+    mutant reference_softcap src/backend/cpu/attention/reference.rs ops_agree \
+        '(score / f64::from(cap)).tanh()' 'score.tanh()'
     # Sampling and what comes with it.
     mutant top_k_one_more src/backend/cpu/sample/mod.rs ops_agree \
         'scores.cut_at_count(lanes, sampling.top_k)' 'scores.cut_at_count(lanes, sampling.top_k + 1)'

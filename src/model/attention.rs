@@ -3,7 +3,7 @@
 use crate::backend::{AttentionSpec, Backend, NormExtent, Pairing, QkNormRope, QkNormWeights, RopeTable, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
-use crate::model::spec::{DecoderSpec, Mixer, Norm, NormWeight, QkNorm, SelfAttention, Temperature};
+use crate::model::spec::{DecoderSpec, Norm, NormWeight, QkNorm, SelfAttention, Temperature};
 use crate::model::weights::Weights;
 use crate::ops;
 
@@ -72,15 +72,11 @@ impl<B: Backend> PositionTables<B> {
             Ok(Rope { table, rotary: rope.rotary(head_dim), pairing: rope.pairing })
         });
         let ropes = ropes.collect::<Result<_>>()?;
-        let mut temperatures: Vec<(Temperature, B::Vector)> = Vec::new();
-        for layer in &spec.layers {
-            let Mixer::Attention(attention) = &layer.mixer;
-            let Some(temperature) = attention.temperature else { continue };
-            if temperatures.iter().all(|(other, _)| *other != temperature) {
-                temperatures.push((temperature, backend.table(&temperature.table(positions)?)?));
-            }
-        }
-        Ok(PositionTables { ropes, temperatures })
+        let temperatures = spec.temperatures().into_iter().map(|temperature| {
+            let factors = backend.table(&temperature.table(positions)?)?;
+            Ok((temperature, factors))
+        });
+        Ok(PositionTables { ropes, temperatures: temperatures.collect::<Result<_>>()? })
     }
 }
 

@@ -256,8 +256,8 @@ impl Rope {
             }
             RopeScaling::LongRope { ref short_factors, ref long_factors, attention_factor, original_positions } => {
                 let factors = if max_model_len > original_positions { long_factors } else { short_factors };
-                let scaled = factors.iter().enumerate().map(|(pair, &factor)| 1.0 / (factor as f32 * power(pair)));
-                (scaled.collect(), attention_factor as f32)
+                let divided = factors.iter().enumerate().map(|(pair, &factor)| 1.0 / (factor as f32 * power(pair)));
+                (divided.collect(), attention_factor as f32)
             }
         }
     }

@@ -260,6 +260,23 @@ impl DecoderSpec {
         self.layers.iter().map(|layer| layer.mixer.attention().scores.window)
     }
 
+    /// The temperatures of the layers, each once.
+    pub fn temperatures(&self) -> Vec<Temperature> {
+        let mut distinct = Vec::new();
+        for temperature in self.layers.iter().filter_map(|layer| layer.mixer.attention().temperature) {
+            if !distinct.contains(&temperature) {
+                distinct.push(temperature);
+            }
+        }
+        distinct
+    }
+
+    /// Numbers that the tables of ropes and temperatures have for each position.
+    pub fn numbers_per_position(&self) -> usize {
+        let head_dim = self.attention().head_dim;
+        self.ropes.iter().map(|rope| rope.rotary(head_dim)).sum::<usize>() + self.temperatures().len()
+    }
+
     /// The widest sliding window, if every layer has one.
     pub fn window(&self) -> Option<usize> {
         self.windows().try_fold(0, |widest, window| Some(window?.max(widest)))

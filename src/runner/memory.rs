@@ -55,6 +55,8 @@ pub struct HostMemory {
     pub free: Option<u64>,
     /// Bytes that the weights take of these.
     pub weights: u64,
+    /// Numbers per position of the decoder's tables.
+    pub table_cols: usize,
 }
 
 /// Blocks on the host that the budget holds. The cache is mapped and not touched, so what is not used costs nothing; the
@@ -72,13 +74,13 @@ pub fn host_kv_blocks(
         // The table has no more positions than the blocks have slots, of which there are fewer when it is paid for.
         let slots = left / shape.block_bytes() as u64 * limits.block_size as u64;
         let positions = slots.min(limits.model_len as u64);
-        left.saturating_sub(table_bytes(positions, shape.head_dim))
+        left.saturating_sub(table_bytes(positions, memory.table_cols))
     })
 }
 
 /// Refuses a table of rotary positions that memory does not hold.
-pub fn check_table(positions: usize, head_dim: usize, memory: &HostMemory) -> Result<()> {
-    let bytes = table_bytes(positions as u64, head_dim);
+pub fn check_table(positions: usize, memory: &HostMemory) -> Result<()> {
+    let bytes = table_bytes(positions as u64, memory.table_cols);
     // Weights that are mapped can be dropped, so they leave the table its room.
     match memory.free {
         Some(free) if free < bytes => {
@@ -88,9 +90,9 @@ pub fn check_table(positions: usize, head_dim: usize, memory: &HostMemory) -> Re
     }
 }
 
-/// Bytes of the cosines and sines of these positions.
-fn table_bytes(positions: u64, head_dim: usize) -> u64 {
-    positions * (head_dim * size_of::<f32>()) as u64
+/// Bytes of what the decoder's tables have for these positions.
+fn table_bytes(positions: u64, cols: usize) -> u64 {
+    positions * (cols * size_of::<f32>()) as u64
 }
 
 /// Blocks that the budget holds on a device with its own memory, once the weights are there. `reserved` bytes are what passes will
@@ -263,7 +265,13 @@ mod tests {
     fn on_the_host_the_weights_are_paid_for_first() {
         let (limits, shape) = sizes();
         let blocks = |free, weights| {
-            host_kv_blocks(KvBudget::MemoryShare(1.0), &limits, &shape, &HostMemory { free: Some(free), weights }, &CPU)
+            host_kv_blocks(
+                KvBudget::MemoryShare(1.0),
+                &limits,
+                &shape,
+                &HostMemory { free: Some(free), weights, table_cols: shape.head_dim },
+                &CPU,
+            )
         };
         assert_eq!(blocks(1 << 30, 0).ok(), Some(16));
         assert!(matches!(blocks(1 << 30, u64::MAX), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
@@ -276,7 +284,14 @@ mod tests {
         let block = shape.block_bytes() as u64;
         assert_eq!(block, 1024);
         let blocks = |free: u64, budget| {
-            host_kv_blocks(budget, &limits, &shape, &HostMemory { free: Some(free), weights: 0 }, &CPU).unwrap()
+            host_kv_blocks(
+                budget,
+                &limits,
+                &shape,
+                &HostMemory { free: Some(free), weights: 0, table_cols: shape.head_dim },
+                &CPU,
+            )
+            .unwrap()
         };
         // 100 blocks have 1600 slots, whose positions take 32 bytes each.
         assert_eq!(blocks(100 * block, KvBudget::MemoryShare(1.0)), 50);
@@ -285,9 +300,9 @@ mod tests {
 
     #[test]
     fn a_table_that_memory_does_not_hold_is_refused() {
-        let memory = HostMemory { free: Some(1 << 29), weights: 1 << 40 };
-        assert!(check_table(1 << 20, 128, &memory).is_ok());
-        match check_table((1 << 20) + 1, 128, &memory) {
+        let memory = HostMemory { free: Some(1 << 29), weights: 1 << 40, table_cols: 128 };
+        assert!(check_table(1 << 20, &memory).is_ok());
+        match check_table((1 << 20) + 1, &memory) {
             Err(Error::OutOfMemory { knob: "max_model_len", bytes, .. }) => assert_eq!(bytes, (1 << 29) + 512),
             other => panic!("{other:?}"),
         }

@@ -79,7 +79,7 @@ impl<B: Backend> PassRunner<B> {
         let mut weights = open_weights::<B>(source, model.names, config, free.unwrap_or(u64::MAX))?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let mut backend = open_backend(spec, &kv_shape)?;
-        let host = memory::HostMemory { free, weights: weights.total_bytes() };
+        let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
 
         // Cheap refusals come before the long part: a cache or a table that does not fit is known before any weight is read.
         let host_blocks = match backend.device_memory()? {
@@ -87,7 +87,7 @@ impl<B: Backend> PassRunner<B> {
             Some(_) => None,
         };
         let positions = host_blocks.map_or(limits.model_len, |blocks| limits.model_len.min(blocks * limits.block_size));
-        memory::check_table(positions, spec.attention().head_dim, &host)?;
+        memory::check_table(positions, &host)?;
 
         // Weights that are copied to a device are read by the copy, weights that stay where they are by the first pass.
         if host_blocks.is_none() {
