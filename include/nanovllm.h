@@ -80,7 +80,7 @@ typedef enum nvllm_status_code {
   NVLLM_ERR_BUSY = -3,
   // A bug in the library. Only nvllm_engine_free may still be called on this engine.
   NVLLM_ERR_PANIC = -4,
-  // There is no live request, pin or cached prefix as the one that was named.
+  // No live request, pin or cached prefix matches the arguments.
   NVLLM_ERR_NOT_FOUND = -5,
   // Not enough memory of the host or of the device, not enough KV cache, or no thread could be created.
   NVLLM_ERR_OUT_OF_MEMORY = -6,
@@ -489,7 +489,7 @@ typedef struct nvllm_request_options {
   // at most NVLLM_MAX_STRUCTURE_BYTES. Default NULL. If it is refused, the message says why. Compiled structures are
   // cached.
   const char *structure;
-  // NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options choose among the tokens that the
+  // NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options apply to the tokens that the
   // structure allows. The structure may end the completion before min_tokens if nothing can follow; stop strings, stop tokens and
   // max_tokens may end it before the structure is complete. A completion that cannot continue ends with
   // NVLLM_FINISH_ERROR. Needs a tokenizer.

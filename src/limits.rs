@@ -28,7 +28,7 @@ pub const STRUCTURE_COMPILE_MS: u64 = 2000;
 pub const MASK_MS: u64 = 500;
 /// Structures that are compiled at once per engine. One that was abandoned counts until its compilation has ended.
 pub const STRUCTURES_COMPILING: usize = 2;
-/// Levels of a JSON schema, one below another: those of its text and of everything that a `$ref` names. Compiling recurses.
+/// Nested levels of a JSON schema: those of its text and of everything that a `$ref` refers to. Compiling recurses.
 pub const SCHEMA_LEVELS: usize = 4096;
 /// Different names of properties, required ones included, in a JSON schema. The work grows with their square.
 pub const SCHEMA_NAMES: usize = 4096;
@@ -36,31 +36,31 @@ pub const SCHEMA_NAMES: usize = 4096;
 pub const SCHEMA_CONSTANTS: usize = 8192;
 /// Pairs of a pattern and another pattern or name of `patternProperties` in one object: each pair is compared.
 pub const SCHEMA_PATTERN_PAIRS: usize = 16384;
-/// Patterns and formats that one string of a JSON schema has to match together. The work doubles with each.
+/// Patterns and formats that one string of a JSON schema has to match at the same time. The work doubles with each.
 pub const SCHEMA_PATTERNS_TOGETHER: u64 = 12;
 /// Bytes of a regular expression, alone or in a schema or a grammar.
 pub const REGEX_BYTES: usize = 64 << 10;
 /// Parts of a regular expression; four letters count as one. All expressions of a schema or a grammar together may have four
 /// times as many. The work grows with their square.
 pub const REGEX_PARTS: u64 = 4096;
-/// Parts of a regular expression when its repetitions are written out, each letter being one. An answer may have to count them.
+/// Parts of a regular expression once its repetitions are expanded, where each letter is one. An answer may have to count them.
 pub const REGEX_WRITTEN_OUT: u64 = 20_000;
-/// `multipleOf` of a number of a JSON schema without its factors 2 and 5: the least common multiple, where several are to hold
-/// together. A lexer keeps every remainder apart.
+/// `multipleOf` of a number of a JSON schema without its factors 2 and 5: the least common multiple if several apply. The lexer
+/// has a state per remainder.
 pub const SCHEMA_MULTIPLE: u64 = 100_000;
-/// Subschemas of a JSON schema after each `$ref` in `allOf`, or beside other keywords, was replaced by what it names.
+/// Subschemas of a JSON schema after each `$ref` in `allOf`, or beside other keywords, was replaced by what it refers to.
 pub const SCHEMA_EXPANDED: u64 = 131_072;
 /// Rules and terminals of a Lark grammar. Compiling recurses along chains of them.
 pub const GRAMMAR_RULES: usize = 4096;
-/// Names in a terminal of a Lark grammar when each is replaced by what it stands for, as the compiler does.
+/// Names in a terminal of a Lark grammar once each is replaced by its definition, as the compiler does.
 pub const GRAMMAR_EXPANDED: u64 = 65_536;
-/// Terms that `&` joins in one terminal of a Lark grammar, in what it refers to as well. The work doubles with each.
+/// Terms that `&` joins in one terminal of a Lark grammar and in the terminals that it refers to. The work doubles with each.
 pub const GRAMMAR_TERMS_TOGETHER: u64 = 12;
 /// Expressions that the first transitions of a structure's lexer may create: about 100 ns and 6 to 50 bytes each.
 pub const STRUCTURE_START_FUEL: u64 = 1_500_000;
-/// Bytes that the tables of one compiled structure may take, by estimate.
+/// Estimated bytes of the tables of one compiled structure.
 pub const STRUCTURE_TABLE_BYTES: usize = 32 << 20;
-/// Bytes that the compiled structures take which an engine keeps for later requests, by estimate.
+/// Estimated bytes of the compiled structures that an engine keeps for later requests.
 pub const STRUCTURES_KEPT_BYTES: usize = 64 << 20;
 /// States that the lexer of one answer may reach, at one or two kilobytes each.
 pub const ANSWER_LEXER_STATES: usize = 10_000;
@@ -73,23 +73,24 @@ pub const MESSAGES_BYTES: usize = 16 << 20;
 pub const JSON_VALUES: usize = 1 << 18;
 /// Bytes of the chat templates of a model folder, all together.
 pub const TEMPLATE_BYTES: usize = 256 << 10;
-/// Words and signs between `{{` and `}}`, or between `{%` and `%}`, of a chat template.
+/// Identifiers, literals and operators between `{{` and `}}`, or between `{%` and `%}`, of a chat template.
 pub const TEMPLATE_TAG_TOKENS: usize = 2048;
 /// `elif` tags of a chat template.
 pub const TEMPLATE_ELIFS: usize = 512;
 /// Bytes of a constant that a chat template computes from constants, such as `"=" * 80`.
 pub const TEMPLATE_CONSTANT_BYTES: usize = 64 << 10;
-/// How deep the lists and dicts of a chat template may be nested.
+/// Levels of nested lists and dicts in a chat template.
 pub const TEMPLATE_VALUE_DEPTH: u32 = 256;
-/// Bytes of the values that a rendering holds at one time, besides [`TEMPLATE_BYTES_PER_INPUT`].
+/// Bytes of the values that a rendering holds at one time, in addition to those per byte of its messages and options.
 pub const TEMPLATE_VALUE_BYTES: u64 = 24 << 20;
 /// Bytes of values that a rendering may hold per byte of its messages and options.
 pub const TEMPLATE_BYTES_PER_INPUT: u64 = 12;
-/// Bytes that a rendering writes, captured text included, besides [`TEMPLATE_OUTPUT_PER_INPUT`].
+/// Bytes that a rendering writes, captured text included, in addition to those per byte of its messages and options.
 pub const TEMPLATE_OUTPUT_BYTES: u64 = 8 << 20;
 /// Bytes that a rendering may write per byte of its messages and options.
 pub const TEMPLATE_OUTPUT_PER_INPUT: u64 = 16;
-/// Work of a rendering, besides [`TEMPLATE_WORK_PER_INPUT`]: about a byte that is copied or compared. An operation counts 16.
+/// Work of a rendering, in addition to that per byte of its messages and options. One unit is about one byte that is copied or
+/// compared; an operation counts 16.
 pub const TEMPLATE_WORK: u64 = 44 << 20;
 /// Work of a rendering per byte of its messages and options.
 pub const TEMPLATE_WORK_PER_INPUT: u64 = 256;
@@ -97,8 +98,8 @@ pub const TEMPLATE_WORK_PER_INPUT: u64 = 256;
 pub const TEMPLATE_INSTRUCTIONS: u64 = 14_000_000;
 /// Chat templates of a model folder.
 pub const TEMPLATES: usize = 64;
-/// Seconds that a rendering may take, besides one per MiB of its messages and options. Only a machine that is far too slow for
-/// the other limits gets there.
+/// Seconds that a rendering may take, in addition to one per MiB of its messages and options. Only a machine that is far too slow for
+/// the other limits reaches it.
 pub const TEMPLATE_SECONDS: u64 = 5;
 /// Bytes of the reason that a chat template gives when it refuses.
 pub const TEMPLATE_REASON_BYTES: usize = 16 << 10;
@@ -119,7 +120,7 @@ pub const WEIGHT_HEADER_BYTES: u64 = 8 << 20;
 pub const TENSORS: usize = 1 << 16;
 /// Layers of a model. The largest of published models has 126.
 pub const LAYERS: usize = 1024;
-/// Query heads of a model, and so key and value heads.
+/// Query heads of a model, and therefore also key and value heads.
 pub const HEADS: usize = 1 << 14;
 /// Tokens of one sequence where max_model_len is not set and config.json says more.
 pub const UNASKED_MODEL_LEN: usize = 1 << 20;
@@ -128,7 +129,7 @@ pub const UNASKED_MODEL_LEN: usize = 1 << 20;
 pub const THREADS: usize = 4096;
 /// Tokens of one sequence, by `max_model_len`.
 pub const MODEL_LEN: usize = 1 << 28;
-/// Sequences that run at once, by `max_num_seqs`. Arrays are sized by it.
+/// Sequences that run at once, by `max_num_seqs`, which sizes arrays.
 pub const RUNNING_SEQUENCES: usize = 1 << 16;
 /// New tokens per pass, by `max_batched_tokens`.
 pub const PASS_TOKENS: usize = 1 << 20;
@@ -137,7 +138,7 @@ pub const BLOCK_TOKENS: usize = 1024;
 /// Entries of the block tables of a batch, 4 bytes each.
 pub const BLOCK_TABLE_ENTRIES: usize = 1 << 28;
 
-/// Tokens of a vocabulary, and what its ids are below. The largest of published models has 262,144.
+/// Tokens of a vocabulary. Each id is below this number. The largest of published models has 262,144.
 pub const TOKENS: usize = 1 << 20;
 /// Merges of a tokenizer. The largest of published models has 514,906.
 pub const MERGES: usize = 1 << 21;
@@ -149,7 +150,7 @@ pub const ADDED_TOKENS: usize = 1 << 14;
 pub const TOKEN_BYTES: usize = 4096;
 /// Bytes of the spelling of a token of a unigram model, whose trie is as deep as its tokens are long.
 pub const UNIGRAM_TOKEN_BYTES: usize = 128;
-/// Bytes of all spellings of a unigram model, each of which takes up to 350 in its trie.
+/// Bytes of all spellings of a unigram model. Each byte takes up to 350 bytes in its trie.
 pub const UNIGRAM_BYTES: usize = 2 << 20;
 /// Steps of a normalizer, a pre-tokenizer, a post-processor and a decoder together.
 pub const TOKENIZER_STEPS: usize = 64;
@@ -157,17 +158,17 @@ pub const TOKENIZER_STEPS: usize = 64;
 pub const TEMPLATE_TOKENS: usize = 256;
 /// Bytes of a regular expression in tokenizer.json.
 pub const PATTERN_BYTES: usize = 4096;
-/// How many bytes the normalizer and the pre-tokenizer may make of one.
+/// Bytes into which the normalizer and the pre-tokenizer may turn one byte.
 pub const TEXT_GROWTH: usize = 64;
-/// How many bytes the decoder may make of one.
+/// Bytes into which the decoder may turn one byte.
 pub const DECODER_GROWTH: usize = 4;
-/// Bytes of all added tokens, as the normalizer makes them.
+/// Bytes of all added tokens after normalization.
 pub const ADDED_BYTES: usize = 8 << 20;
-/// Bytes that the normalizer and the pre-tokenizer may make of one text.
+/// Bytes into which the normalizer and the pre-tokenizer may turn one text.
 pub const GROWN_TEXT_BYTES: usize = 192 << 20;
 /// Bytes of a text for a tokenizer whose patterns may take time with the square of a text's length.
 pub const SLOW_TEXT_BYTES: usize = 32 << 10;
-/// Bytes that are tokenized in one piece. A tokenizer takes some hundred bytes of memory for each.
+/// Bytes that are tokenized in one piece. A tokenizer needs some hundred bytes of memory per byte.
 pub const TEXT_PIECE_BYTES: usize = 4 << 20;
 
 /// Refuses a value above a limit. `field` names the value, and `name` the limit, as the header does.
@@ -179,7 +180,7 @@ pub fn at_most(field: &'static str, found: usize, limit: usize, name: &'static s
     if found > limit { Err(Error::Limit { field, found, limit, name }) } else { Ok(()) }
 }
 
-/// At least as many as there are values in a JSON text, each of which takes some hundred bytes however short it is written.
+/// An upper bound of the number of values in a JSON text. Each value takes some hundred bytes of memory, however short its text.
 pub fn json_values(text: &str) -> usize {
     let (mut values, mut in_string, mut is_escaped) = (0, false, false);
     for byte in text.bytes() {

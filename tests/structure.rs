@@ -376,7 +376,7 @@ fn a_structure_needs_a_tokenizer_that_tells_what_a_token_spells() {
     let tokenizer = Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap();
     let engine = Engine::with_tokenizer(load(shape(4, 80, 1)), limits, tokenizer);
     let refused = engine.handle().add_request(Prompt::Tokens(&[1]), params(regex("a"), 1)).unwrap_err();
-    assert!(refused.to_string().contains("what a single token spells"), "{refused}");
+    assert!(refused.to_string().contains("the text of a single token"), "{refused}");
 }
 
 #[test]

@@ -222,7 +222,7 @@ type RequestOptions struct {
 	// MaxStructureBytes. If it is refused, the message says why. Compiled structures are cached.
 	Structure string
 
-	// What Structure is. Default StructureNone. The other options choose among the tokens that the structure allows. The
+	// What Structure is. Default StructureNone. The other options apply to the tokens that the structure allows. The
 	// structure may end the completion before MinTokens if nothing can follow; stop strings, stop tokens and MaxTokens may
 	// end it before the structure is complete. A completion that cannot continue ends with FinishError. Needs a tokenizer.
 	StructureKind StructureKind

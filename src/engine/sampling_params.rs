@@ -276,10 +276,14 @@ impl SamplingParams {
                 return Err(Error::TokenOutOfRange { token, index, vocab_size });
             }
             if bias.is_nan() || bias == f32::INFINITY {
-                return Err(refusal("bias_values", bias, "finite numbers, or minus infinity for never"));
+                return Err(refusal("bias_values", bias, "a finite number, or minus infinity to exclude the token"));
             }
             if !tokens.insert(token) {
-                return Err(refusal("bias_tokens", format!("{token} twice"), "tokens that come once"));
+                return Err(refusal(
+                    "bias_tokens",
+                    format!("a list with token {token} twice"),
+                    "a list of distinct tokens",
+                ));
             }
         }
         Ok(())
@@ -328,11 +332,11 @@ mod tests {
             ("presence_penalty is NaN, but must be a finite number", |p| p.presence_penalty = f32::NAN),
             ("frequency_penalty is -inf, but", |p| p.frequency_penalty = f32::NEG_INFINITY),
             ("token 10 at index 1 is beyond the vocabulary", |p| p.logit_bias = vec![(9, 1.0), (10, 1.0)]),
-            ("bias_values is NaN, but must be finite numbers, or minus infinity", |p| {
+            ("bias_values is NaN, but must be a finite number, or minus infinity", |p| {
                 p.logit_bias = vec![(1, f32::NAN)]
             }),
             ("bias_values is inf, but", |p| p.logit_bias = vec![(1, f32::INFINITY)]),
-            ("bias_tokens is 3 twice, but", |p| p.logit_bias = vec![(3, 1.0), (4, 1.0), (3, 1.0)]),
+            ("bias_tokens is a list with token 3 twice, but", |p| p.logit_bias = vec![(3, 1.0), (4, 1.0), (3, 1.0)]),
             ("num_logprobs is 65, but must be at most 64", |p| p.num_logprobs = 65),
             ("num_prompt_logprobs is 4294967295, but", |p| p.num_prompt_logprobs = u32::MAX),
             ("num_stop is 129, but must be at most 128 (NVLLM_MAX_STOP_STRINGS)", |p| {

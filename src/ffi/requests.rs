@@ -140,7 +140,7 @@ pub struct nvllm_request_options {
     /// at most NVLLM_MAX_STRUCTURE_BYTES. Default NULL. If it is refused, the message says why. Compiled structures are
     /// cached.
     pub structure: *const c_char,
-    /// NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options choose among the tokens that the
+    /// NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options apply to the tokens that the
     /// structure allows. The structure may end the completion before min_tokens if nothing can follow; stop strings, stop tokens and
     /// max_tokens may end it before the structure is complete. A completion that cannot continue ends with
     /// NVLLM_FINISH_ERROR. Needs a tokenizer.

@@ -23,7 +23,7 @@ pub enum nvllm_status_code {
     NVLLM_ERR_BUSY = -3,
     /// A bug in the library. Only nvllm_engine_free may still be called on this engine.
     NVLLM_ERR_PANIC = -4,
-    /// There is no live request, pin or cached prefix as the one that was named.
+    /// No live request, pin or cached prefix matches the arguments.
     NVLLM_ERR_NOT_FOUND = -5,
     /// Not enough memory of the host or of the device, not enough KV cache, or no thread could be created.
     NVLLM_ERR_OUT_OF_MEMORY = -6,

@@ -164,10 +164,10 @@ struct request_options {
   /// max_model_len tokens needs, so that no request waits forever; beyond that the request is refused with
   /// NVLLM_ERR_OUT_OF_MEMORY.
   std::optional<bool> pin_prompt = {};
-  /// NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options choose among the tokens
-  /// that the structure allows. The structure may end the completion before min_tokens if nothing can follow; stop
-  /// strings, stop tokens and max_tokens may end it before the structure is complete. A completion that cannot continue
-  /// ends with NVLLM_FINISH_ERROR. Needs a tokenizer.
+  /// NVLLM_STRUCTURE_*: what `structure` is. Default NVLLM_STRUCTURE_NONE. The other options apply to the tokens that
+  /// the structure allows. The structure may end the completion before min_tokens if nothing can follow; stop strings,
+  /// stop tokens and max_tokens may end it before the structure is complete. A completion that cannot continue ends
+  /// with NVLLM_FINISH_ERROR. Needs a tokenizer.
   std::optional<nvllm::structure> structure_kind = {};
   /// The schema, expression or grammar that constrains the completion, of the kind structure_kind, at most
   /// NVLLM_MAX_STRUCTURE_BYTES. If it is refused, the message says why. Compiled structures are cached.

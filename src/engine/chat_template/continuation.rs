@@ -20,7 +20,7 @@ pub(super) struct Marked {
 /// Marks the end of `field` in the last message.
 pub(super) fn mark(messages: &mut [Map<String, Json>], field: &str) -> Result<Marked> {
     let wrong = |reason: String| Error::Json { what: "messages", reason };
-    let nothing = || wrong(format!("the last message has no text in \"{field}\" to go on with"));
+    let nothing = || wrong(format!("the last message has no text in \"{field}\" that could be continued"));
     let last = messages.last_mut().ok_or_else(nothing)?;
     match last.get(field) {
         Some(Json::String(text)) => {

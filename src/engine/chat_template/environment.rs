@@ -157,7 +157,9 @@ pub(super) fn failure(error: &Error) -> Failure {
     }
     if error.kind() == ErrorKind::OutOfFuel {
         let most = limits::TEMPLATE_INSTRUCTIONS;
-        return Failure::Exceeded(format!("the template ran more than {most} instructions: does it ever end?"));
+        return Failure::Exceeded(format!(
+            "the template ran more than {most} instructions, which is the limit: it may loop without end"
+        ));
     }
     Failure::Reason(shortened(error.to_string()))
 }

@@ -190,7 +190,10 @@ impl Meter {
             }
             None => {
                 self.work_left = 0;
-                Err(exceeded("the template does more work than its input is worth: does it ever end?".to_owned()))
+                Err(exceeded(
+                    "the template does more work than an input of this size may cause: it may loop without end"
+                        .to_owned(),
+                ))
             }
         }
     }
@@ -205,7 +208,7 @@ impl Meter {
             }
             None => {
                 self.output_left = 0;
-                Err(exceeded("the template writes more text than its input is worth".to_owned()))
+                Err(exceeded("the template writes more text than an input of this size may produce".to_owned()))
             }
         }
     }

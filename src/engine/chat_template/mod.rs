@@ -93,7 +93,7 @@ impl ChatTemplate {
     ///
     /// `options` is a JSON object or empty. `add_generation_prompt` is true unless it says otherwise (in transformers it is
     /// false). `tools` and `documents` are lists of objects. `continue_final_message` leaves the last message open for
-    /// the model to go on with. Any further entry is a variable of the template, such as `enable_thinking`.
+    /// the model to continue. Any further entry is a variable of the template, such as `enable_thinking`.
     ///
     /// A template is data that a model folder brings along, not code to be trusted: it runs on a thread of the library with a
     /// stack of its own, and its work, the bytes of its values, its output and its time are bounded ([`limits`]).
@@ -170,7 +170,7 @@ impl ChatTemplate {
                 Failure::Reason(reason) => Failed::Refused(reason),
                 Failure::Exceeded(reason) => Failed::Beyond(reason),
             }),
-            Err(panic) => Err(Failed::Beyond(format!("the template does what the template engine cannot: {panic}"))),
+            Err(panic) => Err(Failed::Beyond(format!("the template engine failed on this template: {panic}"))),
         }
     }
 }
@@ -340,16 +340,16 @@ mod tests {
             ("undefined", "{{ nothing.at_all }}", "undefined"),
             ("unknown filter", "{{ 'x' | nonesuch }}", "nonesuch"),
             ("not for JSON", "{{ nothing | tojson }}", "JSON"),
-            ("includes itself", "{% include 'default' %}", "stands for itself"),
+            ("includes itself", "{% include 'default' %}", "cannot load another one"),
             (
                 "a panic of the engine",
                 "{% if again %}{% for i in [1] %}{{ loop.cycle() }}{% endfor %}{% endif %}",
-                "cannot",
+                "the template engine failed",
             ),
             (
                 "never ends",
                 "{% if again %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}",
-                "ever end",
+                "loop without end",
             ),
             (
                 "holds itself",
@@ -372,10 +372,10 @@ mod tests {
             (
                 "never ends",
                 "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-                "ever end",
+                "loop without end",
             ),
             ("holds itself", "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "cannot be put into"),
-            ("panics", "{% for i in [1] %}{{ loop.cycle() }}{% endfor %}", "cannot"),
+            ("panics", "{% for i in [1] %}{{ loop.cycle() }}{% endfor %}", "the template engine failed"),
             ("a wide field", "{{ '%1000000000d' | format(1) }}", "more work"),
             ("a long chain", &format!("{{{{ 1{} }}}}", "+1".repeat(5_000)), "longer than"),
             ("a large constant", "{{ 'a' * 100000000 }}", "constant"),

@@ -88,7 +88,7 @@ pub(super) fn add_to(environment: &mut Environment) {
     environment
         .add_filter("=macro", |state: &mut State, value: Value| Meter::of(state).spend(MACRO_BYTES).map(|()| value));
     environment.add_filter("=include", |_: &mut State, _: &Value| -> Result<Value, Error> {
-        let reason = "a chat template stands for itself: include, import and extends find nothing";
+        let reason = "a chat template cannot load another one: include, import and extends are not supported";
         Err(Error::new(ErrorKind::TemplateNotFound, reason))
     });
 }

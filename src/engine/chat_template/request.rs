@@ -16,11 +16,11 @@ pub(super) struct Request {
 /// Bounds what a JSON text becomes in memory: a value takes some hundred bytes, however short it is written.
 fn check_size(what: &'static str, text: &str) -> Result<()> {
     if text.len() > limits::MESSAGES_BYTES {
-        let reason = format!("{} bytes, but at most {} are taken", text.len(), limits::MESSAGES_BYTES);
+        let reason = format!("it has {} bytes, but must have at most {}", text.len(), limits::MESSAGES_BYTES);
         return Err(Error::Json { what, reason });
     }
     if limits::json_values(text) > limits::JSON_VALUES {
-        let reason = format!("more than {} values", limits::JSON_VALUES);
+        let reason = format!("it has more than {} values, which is the limit", limits::JSON_VALUES);
         return Err(Error::Json { what, reason });
     }
     Ok(())
@@ -32,10 +32,10 @@ pub(super) fn parse_messages(messages: &str) -> Result<Vec<Map<String, Json>>> {
     let wrong = |reason: String| Error::Json { what: "messages", reason };
     let parsed = serde_json::from_str::<Json>(messages).map_err(|error| wrong(error.to_string()))?;
     let Json::Array(parsed) = parsed else {
-        return Err(wrong("an array of messages is wanted".to_string()));
+        return Err(wrong("it must be an array of messages".to_string()));
     };
     if parsed.is_empty() {
-        return Err(wrong("at least one message is wanted".to_string()));
+        return Err(wrong("it must contain at least one message".to_string()));
     }
     let mut checked = Vec::with_capacity(parsed.len());
     for (index, message) in parsed.into_iter().enumerate() {
@@ -72,7 +72,7 @@ pub(super) fn parse_options(options: &str) -> Result<Request> {
     } else {
         match serde_json::from_str(options).map_err(|error| wrong(error.to_string()))? {
             Json::Object(variables) => variables,
-            _ => return Err(wrong("an object is wanted".to_string())),
+            _ => return Err(wrong("it must be an object".to_string())),
         }
     };
     if variables.contains_key("messages") {

@@ -38,7 +38,9 @@ fn check_tokens(source: &str) -> Result<(), String> {
         elifs += usize::from(matches!(token, Token::Ident("elif")));
         if in_tag > limits::TEMPLATE_TAG_TOKENS {
             let (line, most) = (span.start_line, limits::TEMPLATE_TAG_TOKENS);
-            return Err(format!("the tag that ends in or after line {line} is longer than {most} words and signs"));
+            return Err(format!(
+                "the tag that ends in or after line {line} is longer than {most} identifiers, literals and operators"
+            ));
         }
         if elifs > limits::TEMPLATE_ELIFS {
             return Err(format!("the template has more than {} elif tags", limits::TEMPLATE_ELIFS));
@@ -159,7 +161,7 @@ impl Constants {
         self.work_left = self
             .work_left
             .checked_sub(found.work)
-            .ok_or_else(|| "the template has more constants to compute than any template needs".to_owned())?;
+            .ok_or_else(|| "the template has too many constant expressions".to_owned())?;
         Ok(found)
     }
 

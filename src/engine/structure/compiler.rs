@@ -60,7 +60,7 @@ impl Compiler {
         let Some(place) = Places::take(&self.places, deadline) else {
             let running = limits::STRUCTURES_COMPILING;
             let reason =
-                format!("{running} others are being compiled since {milliseconds} ms: add the request again later");
+                format!("{running} others have been compiling for {milliseconds} ms: add the request again later");
             return Err(structure.refusal(&reason));
         };
         let (factory, own) = (self.factory.clone(), structure.clone());

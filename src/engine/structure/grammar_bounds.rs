@@ -24,7 +24,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
         let limit = limits::GRAMMAR_EXPANDED;
         if is_terminal(name) && expanded(name, &rules, &mut written_out) > limit {
             return Err(format!(
-                "{name} names more than {limit} terms once its terminals are written out, which is the limit"
+                "{name} refers to more than {limit} terms once its terminals are expanded, which is the limit"
             ));
         }
         let terms = 1 + conjunctions(name, &rules, &mut known);

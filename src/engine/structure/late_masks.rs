@@ -279,7 +279,7 @@ impl Job {
         let outcome = matcher.map_or_else(|| self.compiled.matcher().map(Box::new), Ok).and_then(|mut matcher| {
             match &mut *self.state.lock() {
                 JobState::Runs(handle) => *handle = matcher.cancellation(),
-                _ => return Err("given up".to_owned()),
+                _ => return Err("it was abandoned".to_owned()),
             }
             let milliseconds = self.compiled.mask_ms() + self.tokens.len() as u64;
             let stop = matcher.cancellation().zip(Instant::now().checked_add(Duration::from_millis(milliseconds)));

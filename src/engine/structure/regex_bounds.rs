@@ -32,7 +32,7 @@ pub(super) fn parts(text: &str) -> Result<u64, String> {
     let weight = Parser::new().parse(text).map_or(unread, |tree| weigh(&tree));
     let parts = weight.as_it_stands.div_ceil(LETTERS);
     at_most(parts, limits::REGEX_PARTS, "parts")?;
-    at_most(weight.written_out, limits::REGEX_WRITTEN_OUT, "parts when its repetitions are written out")?;
+    at_most(weight.written_out, limits::REGEX_WRITTEN_OUT, "parts once its repetitions are expanded")?;
     Ok(parts)
 }
 
@@ -102,7 +102,7 @@ mod tests {
         let refused = parts(&"a*".repeat(20_000)).expect_err("20,000 stars");
         assert!(refused.contains("25000 parts") && refused.contains("4096"), "{refused}");
         let refused = parts("(a{1000}){1000}").expect_err("a million");
-        assert!(refused.contains("1001001 parts when") && refused.contains("20000"), "{refused}");
+        assert!(refused.contains("1001001 parts once") && refused.contains("20000"), "{refused}");
         assert!(parts("((((a{9}){9}){9}){9}){9}").is_err());
         let words: Vec<String> = (0..1000).map(|i| format!("word{i:04}")).collect();
         assert!(parts(&words.join("|")).is_ok());

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
 /// What is limited of `multipleOf`.
-const MULTIPLE: &str = "as multipleOf, alone or in common and without factors 2 and 5";
+const MULTIPLE: &str = "as the least common multiple of multipleOf, without factors 2 and 5";
 
 type Checked<T> = Result<T, String>;
 
@@ -196,7 +196,7 @@ fn check_levels(targets: &[&Value]) -> Checked<()> {
     for target in &targets[1..] {
         levels += known.get(&address(target)).copied().unwrap_or(1);
     }
-    at_most("levels with all that $ref names", levels, limits::SCHEMA_LEVELS as u64)
+    at_most("levels, those that $ref refers to included", levels, limits::SCHEMA_LEVELS as u64)
 }
 
 /// What multiplies where schemas are merged.

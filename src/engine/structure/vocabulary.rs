@@ -39,7 +39,7 @@ impl Vocabulary {
     /// The tokens of a model of `vocab_size` tokens.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Result<Vocabulary> {
         if tokenizer.token_bytes(0).is_none() {
-            let what = "structure: the tokenizer's decoder does not tell what a single token spells".to_owned();
+            let what = "structure: the tokenizer's decoder does not define the text of a single token".to_owned();
             return Err(Error::Unsupported { what });
         }
         let words: Vec<Vec<u8>> = (0..vocab_size as TokenId).map(|token| word(&tokenizer, token)).collect();

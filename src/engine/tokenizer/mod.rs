@@ -226,19 +226,19 @@ impl Tokenizer {
         if self.facts.speed == Speed::Unknown && bytes > limits::SLOW_TEXT_BYTES {
             let most = limits::SLOW_TEXT_BYTES;
             return refused(format!(
-                "the text has {bytes} bytes, but this tokenizer's patterns are for at most {most}"
+                "the text has {bytes} bytes, but at most {most} are accepted by a tokenizer with patterns such as this one's"
             ));
         }
         if bytes > limits::TEXT_PIECE_BYTES {
             let most = limits::TEXT_PIECE_BYTES;
             return refused(format!(
-                "the text has {bytes} bytes without a place where this tokenizer can cut it, but at most {most} are taken in one piece"
+                "the text has a piece of {bytes} bytes that this tokenizer cannot split, but at most {most} are accepted"
             ));
         }
         if bytes.saturating_mul(growth) > limits::GROWN_TEXT_BYTES {
             let most = limits::GROWN_TEXT_BYTES / growth;
             return refused(format!(
-                "the text has {bytes} bytes, but at most {most} are taken by this tokenizer, which may make {growth} of each"
+                "the text has {bytes} bytes, but at most {most} are accepted by this tokenizer, which may turn each into {growth}"
             ));
         }
         Ok(())

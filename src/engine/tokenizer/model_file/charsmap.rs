@@ -39,7 +39,7 @@ impl Walk<'_> {
     fn descend(&mut self, position: usize, len: usize) -> Result<(), String> {
         // A key of any bytes may be looked up: all of them must lie inside.
         if position | 0xFF >= self.trie.len() {
-            return Err("has a trie that leads out of itself".into());
+            return Err("has a trie whose offsets leave it".into());
         }
         for byte in 1..=0xFF {
             self.steps += 1;
@@ -53,13 +53,13 @@ impl Walk<'_> {
             }
             let next = at ^ offset(unit);
             if unit >> 8 & 1 == 1 {
-                let value = *self.trie.get(next).ok_or("has a trie that leads out of itself")?;
+                let value = *self.trie.get(next).ok_or("has a trie whose offsets leave it")?;
                 self.replace(len, (value & !(1 << 31)) as usize)?;
             }
             if len < KEY_BYTES_MAX {
                 self.descend(next, len + 1)?;
             } else if next | 0xFF >= self.trie.len() {
-                return Err("has a trie that leads out of itself".into());
+                return Err("has a trie whose offsets leave it".into());
             }
         }
         Ok(())

@@ -82,18 +82,21 @@ fn check_model(model: &ModelOutline) -> Result<(), String> {
     let longest = if vocabulary.form == Form::Scores { limits::UNIGRAM_TOKEN_BYTES } else { limits::TOKEN_BYTES };
     if vocabulary.longest > longest {
         return Err(format!(
-            "the vocabulary has a token of {} bytes, but at most {longest} are read",
+            "the vocabulary has a token of {} bytes, but at most {longest} are accepted",
             vocabulary.longest
         ));
     }
     if vocabulary.form == Form::Scores && vocabulary.bytes > limits::UNIGRAM_BYTES {
         let most = limits::UNIGRAM_BYTES;
-        return Err(format!("the vocabulary has {} bytes, but a unigram model at most {most}", vocabulary.bytes));
+        return Err(format!(
+            "the vocabulary has {} bytes, but that of a unigram model must have at most {most}",
+            vocabulary.bytes
+        ));
     }
     for (name, value) in &model.options {
         if let Some(text) = value.as_str().filter(|text| text.len() > OPTION_BYTES) {
             return Err(format!(
-                "{name:.60} of the model has {} bytes, but at most {OPTION_BYTES} are read",
+                "{name:.60} of the model has {} bytes, but at most {OPTION_BYTES} are accepted",
                 text.len()
             ));
         }
@@ -110,14 +113,14 @@ fn check_model(model: &ModelOutline) -> Result<(), String> {
 fn check_added(outline: &Outline) -> Result<(), String> {
     if outline.added.len() > limits::ADDED_TOKENS {
         let (tokens, most) = (outline.added.len(), limits::ADDED_TOKENS);
-        return Err(format!("added_tokens has {tokens} entries, but at most {most} are read"));
+        return Err(format!("added_tokens has {tokens} entries, but at most {most} are accepted"));
     }
     for token in outline.added.iter().filter_map(Value::as_object) {
         number(token, "id", 0, limits::TOKENS as u64 - 1).map_err(|reason| format!("added_tokens: {reason}"))?;
         let bytes = token.get("content").and_then(Value::as_str).map_or(0, str::len);
         if bytes > limits::TOKEN_BYTES {
             return Err(format!(
-                "added_tokens has a token of {bytes} bytes, but at most {} are read",
+                "added_tokens has a token of {bytes} bytes, but at most {} are accepted",
                 limits::TOKEN_BYTES
             ));
         }
@@ -149,8 +152,10 @@ impl Steps {
     /// `type` is read by them too.
     fn open<'a>(&mut self, step: &'a Value, list: &str, of: &str) -> Result<Option<Step<'a>>, String> {
         let most = limits::TOKENIZER_STEPS;
-        self.left =
-            self.left.checked_sub(1).ok_or_else(|| format!("{of} brings the tokenizer to more than {most} steps"))?;
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| format!("with {of}, the tokenizer has more than {most} steps, which is the limit"))?;
         let Some(fields) = step.as_object() else { return Ok(None) };
         let parts = fields.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         Ok(Some((fields, parts)))
@@ -161,7 +166,7 @@ impl Steps {
         *growth = growth.saturating_mul(factor.max(1));
         match *growth {
             growth if growth > limits::TEXT_GROWTH => {
-                Err(format!("{of} may make {growth} bytes of one, but at most {} are accepted", limits::TEXT_GROWTH))
+                Err(format!("{of} may turn one byte into {growth}, but at most {} are accepted", limits::TEXT_GROWTH))
             }
             _ => Ok(()),
         }
@@ -224,7 +229,10 @@ impl Steps {
         }
         for replaced in ["suffix", "pad_token", "word_delimiter_token", "prefix", "content"] {
             if let Some(text) = fields.get(replaced).and_then(Value::as_str).filter(|text| text.len() > OPTION_BYTES) {
-                return Err(format!("{OF}: {replaced} has {} bytes, but at most {OPTION_BYTES} are read", text.len()));
+                return Err(format!(
+                    "{OF}: {replaced} has {} bytes, but at most {OPTION_BYTES} are accepted",
+                    text.len()
+                ));
             }
         }
         let is_added_everywhere = |name| fields.get(name).and_then(Value::as_str) == Some("");
@@ -233,7 +241,7 @@ impl Steps {
         *growth = growth.saturating_mul(factor);
         if *growth > limits::DECODER_GROWTH {
             let most = limits::DECODER_GROWTH;
-            return Err(format!("{OF} may make {growth} bytes of one, but at most {most} are accepted"));
+            return Err(format!("{OF} may turn one byte into {growth}, but at most {most} are accepted"));
         }
         Ok(())
     }
@@ -261,7 +269,7 @@ impl Steps {
             (None, None) => return Ok(None),
         };
         match shortest {
-            0 => Err(format!("{of}: pattern may match nothing, but must match at least one character")),
+            0 => Err(format!("{of}: pattern may match the empty string, but must match at least one character")),
             _ => Ok(Some(shortest)),
         }
     }

@@ -71,7 +71,7 @@ pub fn read(json: &[u8]) -> Result<Outline, String> {
 type Left = Cell<usize>;
 
 fn twice<E: Error>(key: &str) -> E {
-    E::custom(format!("{key:.60} is there twice"))
+    E::custom(format!("{key:.60} occurs twice"))
 }
 
 struct Whole<'a>(&'a Left);

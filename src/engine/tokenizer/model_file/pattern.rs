@@ -38,7 +38,10 @@ const COPIES_MAX: usize = 256;
 pub fn read(pattern: &str) -> Result<Pattern, String> {
     let shown: String = pattern.chars().take(60).collect();
     if pattern.len() > PATTERN_BYTES {
-        return Err(format!("pattern {shown:?}… has {} bytes, but at most {PATTERN_BYTES} are read", pattern.len()));
+        return Err(format!(
+            "pattern {shown:?}… has {} bytes, but at most {PATTERN_BYTES} are accepted",
+            pattern.len()
+        ));
     }
     let parsed = contain(|| Expr::parse_tree(pattern).map_err(|error| error.to_string()));
     let tree = parsed.and_then(|tree| tree).map_err(|error| format!("pattern {shown:?}: {error}"))?;
