@@ -8,9 +8,10 @@ use std::path::Path;
 /// Random numbers that are made once and written again and again: a checkpoint must not be compressible, only random enough.
 const NOISE_BYTES: usize = 16 << 20;
 
-/// The sizes of a Qwen3 model.
+/// The sizes of a model.
 pub struct Shape {
     pub name: &'static str,
+    kind: Kind,
     layers: usize,
     hidden: usize,
     heads: usize,
@@ -21,9 +22,19 @@ pub struct Shape {
     is_tied: bool,
 }
 
-const SHAPES: [Shape; 3] = [
+/// Families whose tensors or settings differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Qwen3,
+    Llama,
+    Gemma3,
+    Phi3,
+}
+
+const SHAPES: [Shape; 6] = [
     Shape {
         name: "qwen3-0.6b",
+        kind: Kind::Qwen3,
         layers: 28,
         hidden: 1024,
         heads: 16,
@@ -35,6 +46,7 @@ const SHAPES: [Shape; 3] = [
     },
     Shape {
         name: "qwen3-8b",
+        kind: Kind::Qwen3,
         layers: 36,
         hidden: 4096,
         heads: 32,
@@ -46,6 +58,7 @@ const SHAPES: [Shape; 3] = [
     },
     Shape {
         name: "small",
+        kind: Kind::Qwen3,
         layers: 4,
         hidden: 256,
         heads: 4,
@@ -53,6 +66,42 @@ const SHAPES: [Shape; 3] = [
         head_dim: 64,
         intermediate: 768,
         vocab: 8192,
+        is_tied: true,
+    },
+    Shape {
+        name: "llama3-8b",
+        kind: Kind::Llama,
+        layers: 32,
+        hidden: 4096,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 128,
+        intermediate: 14336,
+        vocab: 128256,
+        is_tied: false,
+    },
+    Shape {
+        name: "gemma3-4b",
+        kind: Kind::Gemma3,
+        layers: 34,
+        hidden: 2560,
+        heads: 8,
+        kv_heads: 4,
+        head_dim: 256,
+        intermediate: 10240,
+        vocab: 262208,
+        is_tied: true,
+    },
+    Shape {
+        name: "phi4-mini",
+        kind: Kind::Phi3,
+        layers: 32,
+        hidden: 3072,
+        heads: 24,
+        kv_heads: 8,
+        head_dim: 128,
+        intermediate: 8192,
+        vocab: 200064,
         is_tied: true,
     },
 ];
@@ -81,38 +130,74 @@ impl Shape {
         self.layers * self.hidden * (attention + 3 * self.intermediate)
     }
 
+    /// Bytes of all weights, which a decode pass reads once.
+    pub fn weight_bytes(&self) -> usize {
+        let numbers = |(_, shape): (String, Vec<usize>)| shape.iter().product::<usize>();
+        2 * self.tensors().into_iter().map(numbers).sum::<usize>()
+    }
+
     fn config(&self) -> Value {
-        json!({
-            "architectures": ["Qwen3ForCausalLM"], "hidden_size": self.hidden, "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim,
-            "intermediate_size": self.intermediate, "vocab_size": self.vocab, "max_position_embeddings": 40960,
-            "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": self.is_tied, "hidden_act": "silu",
-            "bos_token_id": 1, "eos_token_id": 2
-        })
+        let mut config = json!({
+            "hidden_size": self.hidden, "num_hidden_layers": self.layers, "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim, "intermediate_size": self.intermediate,
+            "vocab_size": self.vocab, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": self.is_tied, "bos_token_id": 1, "eos_token_id": 2
+        });
+        let own = match self.kind {
+            Kind::Qwen3 => json!({"architectures": ["Qwen3ForCausalLM"], "rope_theta": 1e6, "hidden_act": "silu"}),
+            Kind::Llama => json!({"architectures": ["LlamaForCausalLM"], "rope_theta": 5e5, "hidden_act": "silu"}),
+            Kind::Gemma3 => json!({
+                "architectures": ["Gemma3ForCausalLM"], "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+                "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "hidden_activation": "gelu_pytorch_tanh",
+                "query_pre_attn_scalar": 256, "sliding_window": 1024, "sliding_window_pattern": 6
+            }),
+            Kind::Phi3 => json!({
+                "architectures": ["Phi3ForCausalLM"], "rope_theta": 1e4, "hidden_act": "silu",
+                "partial_rotary_factor": 0.75
+            }),
+        };
+        let (Value::Object(config_fields), Value::Object(own)) = (&mut config, own) else { unreachable!() };
+        config_fields.extend(own);
+        config
     }
 
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let (wide, narrow) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, self.hidden])];
-        for layer in 0..self.layers {
-            let parts = [
-                ("input_layernorm", vec![self.hidden]),
-                ("self_attn.q_proj", vec![wide, self.hidden]),
-                ("self_attn.k_proj", vec![narrow, self.hidden]),
-                ("self_attn.v_proj", vec![narrow, self.hidden]),
-                ("self_attn.q_norm", vec![self.head_dim]),
-                ("self_attn.k_norm", vec![self.head_dim]),
-                ("self_attn.o_proj", vec![self.hidden, wide]),
-                ("post_attention_layernorm", vec![self.hidden]),
-                ("mlp.gate_proj", vec![self.intermediate, self.hidden]),
-                ("mlp.up_proj", vec![self.intermediate, self.hidden]),
-                ("mlp.down_proj", vec![self.hidden, self.intermediate]),
-            ];
-            tensors.extend(parts.map(|(part, shape)| (format!("model.layers.{layer}.{part}.weight"), shape)));
+        let (hidden, width, head) = (self.hidden, self.intermediate, self.head_dim);
+        let mut parts = vec![
+            ("input_layernorm", vec![hidden]),
+            ("post_attention_layernorm", vec![hidden]),
+            ("self_attn.o_proj", vec![hidden, wide]),
+            ("mlp.down_proj", vec![hidden, width]),
+        ];
+        parts.extend(match self.kind {
+            Kind::Phi3 => vec![
+                ("self_attn.qkv_proj", vec![wide + 2 * narrow, hidden]),
+                ("mlp.gate_up_proj", vec![2 * width, hidden]),
+            ],
+            Kind::Qwen3 | Kind::Llama | Kind::Gemma3 => vec![
+                ("self_attn.q_proj", vec![wide, hidden]),
+                ("self_attn.k_proj", vec![narrow, hidden]),
+                ("self_attn.v_proj", vec![narrow, hidden]),
+                ("mlp.gate_proj", vec![width, hidden]),
+                ("mlp.up_proj", vec![width, hidden]),
+            ],
+        });
+        if matches!(self.kind, Kind::Qwen3 | Kind::Gemma3) {
+            parts.extend([("self_attn.q_norm", vec![head]), ("self_attn.k_norm", vec![head])]);
         }
-        tensors.push(("model.norm.weight".to_owned(), vec![self.hidden]));
+        if self.kind == Kind::Gemma3 {
+            parts.extend([("pre_feedforward_layernorm", vec![hidden]), ("post_feedforward_layernorm", vec![hidden])]);
+        }
+        let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, hidden])];
+        for layer in 0..self.layers {
+            tensors.extend(
+                parts.iter().map(|(part, shape)| (format!("model.layers.{layer}.{part}.weight"), shape.clone())),
+            );
+        }
+        tensors.push(("model.norm.weight".to_owned(), vec![hidden]));
         if !self.is_tied {
-            tensors.push(("lm_head.weight".to_owned(), vec![self.vocab, self.hidden]));
+            tensors.push(("lm_head.weight".to_owned(), vec![self.vocab, hidden]));
         }
         tensors
     }

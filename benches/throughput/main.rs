@@ -4,8 +4,8 @@
 //! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant] [max_batched_tokens]
 //! ```
 //!
-//! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b and 16.4 GB for qwen3-8b, unless it holds one
-//! already. Random weights take as long as trained ones if end tokens are ignored.
+//! Shapes are qwen3-0.6b, qwen3-8b, llama3-8b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint of the shape,
+//! 1.2 GB for qwen3-0.6b and 16.4 GB for qwen3-8b, unless it holds one already. Random weights take as long as trained ones if end tokens are ignored.
 
 #[path = "../decode/checkpoint.rs"]
 #[allow(dead_code)]
@@ -118,10 +118,11 @@ fn main() {
     for rows in BATCHES {
         let (step, host) = decode(&mut engine, rows);
         println!(
-            "decode, batch {rows:3}         {:9.3} ms a step, {:8.0} tok/s, host {:.0} us a step",
+            "decode, batch {rows:3}         {:9.3} ms per step, {:8.0} tok/s, host {:.0} us per step, weights at {:.0} GB/s",
             ms(step),
             rows as f64 / step.as_secs_f64(),
-            1e3 * ms(host)
+            1e3 * ms(host),
+            shape.weight_bytes() as f64 / step.as_secs_f64() / 1e9
         );
     }
     let times = (0..4).map(|_| {
