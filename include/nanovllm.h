@@ -590,8 +590,8 @@ typedef struct nvllm_output {
   const uint32_t *token_ids;
   // Length of `token_ids`.
   size_t num_token_ids;
-  // New text, UTF-8 and NUL-terminated. It consists of whole characters: a character whose bytes are not complete is held
-  // back, and so is text that may become a stop string.
+  // New text, UTF-8 and NUL-terminated. It continues the prompt, so a space at its beginning is kept. It consists of whole
+  // characters: a character whose bytes are not complete is held back, and so is text that may become a stop string.
   const char *text;
   // Length of `text` in bytes, without the NUL.
   size_t text_len;
