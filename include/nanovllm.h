@@ -514,7 +514,8 @@ nvllm_status nvllm_default_options(const nvllm_engine *engine,
                                    nvllm_error *error);
 
 // [any] Queues a prompt of prompt_len bytes. Special tokens that are spelled out in the text are parsed, as a chat template
-// requires. options may be NULL, and so may request_id, which receives the id. Ids start at 1 and are never reused.
+// requires. The tokens that the model's tokenizer adds to a text are added, unless the prompt begins with them. options may
+// be NULL, and so may request_id, which receives the id. Ids start at 1 and are never reused.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_add_request(nvllm_engine *engine,
                                const char *prompt,

@@ -177,6 +177,32 @@ fn a_restored_prefix_gives_the_same_text() {
 }
 
 #[test]
+fn a_prompt_that_begins_with_the_tokens_that_are_added_does_not_get_them_twice() {
+    let spelled = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Parse };
+    for &kind in KINDS {
+        let tokenizer = tokenizer(kind);
+        let before = tokenizer.added_before();
+        let begins_texts =
+            ["byte_level_bos", "byte_level_cases", "sentencepiece", "blocks_without_prefix", "blocks_first"];
+        assert_eq!(before.is_some(), begins_texts.contains(&kind), "{kind}: {before:?}");
+        let whole = before.clone().unwrap_or_default() + "Hello there";
+        let added = Encoding { added: AddedTokens::Add, ..spelled };
+        let mut engine = open(kind, 1);
+        let mut prompt_tokens = |text: &str| {
+            engine
+                .handle()
+                .add_request(Prompt::Text(text), SamplingParams { max_tokens: Some(1), ..params(1) })
+                .unwrap();
+            engine.step(Budget::OnePass).unwrap();
+            let output = engine.next_output().unwrap();
+            output.prompt_tokens as usize
+        };
+        assert_eq!(prompt_tokens(&whole), tokenizer.encode(&whole, spelled).unwrap().len(), "{kind}");
+        assert_eq!(prompt_tokens("Hello there"), tokenizer.encode("Hello there", added).unwrap().len(), "{kind}");
+    }
+}
+
+#[test]
 fn a_stop_string_ends_a_text_wherever_its_tokens_split_it() {
     for &kind in KINDS {
         let mut engine = open(kind, 1);
