@@ -514,7 +514,8 @@ nvllm_status nvllm_default_options(const nvllm_engine *engine,
                                    nvllm_error *error);
 
 // [any] Queues a prompt of prompt_len bytes. Special tokens that are spelled out in the text are parsed, as a chat template
-// requires. options may be NULL, and so may request_id, which receives the id. Ids start at 1 and are never reused.
+// requires. The tokens that the model's tokenizer adds to a text are added, unless the prompt begins with them. options may
+// be NULL, and so may request_id, which receives the id. Ids start at 1 and are never reused.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_add_request(nvllm_engine *engine,
                                const char *prompt,
@@ -590,8 +591,8 @@ typedef struct nvllm_output {
   const uint32_t *token_ids;
   // Length of `token_ids`.
   size_t num_token_ids;
-  // New text, UTF-8 and NUL-terminated. It consists of whole characters: a character whose bytes are not complete is held
-  // back, and so is text that may become a stop string.
+  // New text, UTF-8 and NUL-terminated. It continues the prompt, so a space at its beginning is kept. It consists of whole
+  // characters: a character whose bytes are not complete is held back, and so is text that may become a stop string.
   const char *text;
   // Length of `text` in bytes, without the NUL.
   size_t text_len;

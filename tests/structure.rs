@@ -275,7 +275,16 @@ fn a_grammar_may_ask_for_an_added_token_and_no_text_becomes_one() {
 fn every_kind_of_tokenizer_serves_also_when_the_model_has_more_tokens_or_fewer() {
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED };
     let folder = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text").join(name);
-    for name in ["byte_level", "byte_level_bos", "sentencepiece"] {
+    for name in [
+        "byte_level",
+        "byte_level_bos",
+        "byte_level_cases",
+        "byte_level_digits",
+        "sentencepiece",
+        "blocks_without_prefix",
+        "blocks_first",
+        "blocks_and_marks",
+    ] {
         let folder = folder(name);
         let known = Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap().vocab_size();
         for vocab in [known, known + 100, known - 40] {
@@ -312,6 +321,35 @@ fn every_kind_of_tokenizer_serves_also_when_the_model_has_more_tokens_or_fewer()
     add(regex("[a-z]{3}( [a-z]{2,9}){4}")).unwrap();
     let answer = run(&mut engine, Budget::OnePass).into_values().next().unwrap();
     assert_eq!((answer.text.split(' ').count(), &answer.finish[..]), (5, "Stop"), "{answer:?}");
+}
+
+#[test]
+fn a_structure_holds_from_the_first_byte_over_blocks_for_spaces_and_tokens_of_one_byte() {
+    let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED };
+    let folder = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text").join(name);
+    for name in ["byte_level_cases", "sentencepiece", "blocks_without_prefix", "blocks_first", "blocks_and_marks"] {
+        let tokenizer = Tokenizer::open(&Source::open(&folder(name)).unwrap()).unwrap().unwrap();
+        let vocab = tokenizer.vocab_size();
+        let mut engine = Engine::with_tokenizer(load(Shape { vocab, ..shape(8, 200, 1) }), limits, tokenizer);
+        for seed in 1..=8 {
+            // A character of three bytes that no token spells, between spaces.
+            let params = SamplingParams {
+                stop_tokens: vec![],
+                ..params(regex(" [a-z]{2} {2}\u{20ac}[\u{e9}\u{4e2d}] ?x"), seed)
+            };
+            engine.handle().add_request(Prompt::Tokens(&[300, 301, 302]), params).unwrap();
+        }
+        for answer in run(&mut engine, Budget::OnePass).values() {
+            let text: Vec<char> = answer.text.chars().collect();
+            assert_eq!(answer.finish, "Stop", "{name}: {answer:?}");
+            assert!(text[0] == ' ' && text[1..3].iter().all(char::is_ascii_lowercase), "{name}: {answer:?}");
+            assert!(
+                text[3..6] == [' ', ' ', '\u{20ac}'] && matches!(text[6], '\u{e9}' | '\u{4e2d}'),
+                "{name}: {answer:?}"
+            );
+            assert!(matches!(text[7..], ['x'] | [' ', 'x']), "{name}: {answer:?}");
+        }
+    }
 }
 
 // ---- what cannot be followed ----

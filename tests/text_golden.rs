@@ -91,6 +91,27 @@ fn a_stream_says_what_the_whole_decode_says_wherever_it_ends() {
 }
 
 #[test]
+fn a_stream_that_continues_a_text_adds_what_the_whole_decode_adds() {
+    let plain = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Text };
+    for (name, tokenizer, case) in tokenizers() {
+        // Without a table the stream does not know what it continues.
+        if tokenizer.token_bytes(0).is_none() {
+            continue;
+        }
+        let word = tokenizer.encode("word", plain).expect("tokens");
+        let before = tokenizer.decode(&word, SpecialTokens::Skip).expect("text");
+        for sequence in case["decoded"].as_array().expect("sequences") {
+            let ids = tokens(&sequence["tokens"]);
+            let (mut stream, mut text) = (TextStream::continuing(), before.clone());
+            ids.iter().for_each(|&token| stream.push(&tokenizer, token, &mut text));
+            stream.finish(&tokenizer, &mut text);
+            let whole = tokenizer.decode(&[&word[..], &ids].concat(), SpecialTokens::Skip).expect("text");
+            assert_eq!(text, whole, "{name}, {ids:?}");
+        }
+    }
+}
+
+#[test]
 fn a_stream_gives_every_character_with_the_token_that_completes_it() {
     for (name, tokenizer, case) in tokenizers() {
         for text in case["encoded"].as_array().expect("texts") {

@@ -62,7 +62,7 @@ impl EngineHandle {
     /// Checks a request, queues it and returns its id. A request that is refused leaves no trace.
     ///
     /// Ids start at 1 and rise. Text is tokenized here, on the caller's thread: special tokens that are spelled out become
-    /// tokens, and the tokens that begin and end a text are added unless it begins with the BOS token already.
+    /// tokens, and the tokens that begin and end a text are added unless it begins with them, or with the BOS token, already.
     ///
     /// # Errors
     ///

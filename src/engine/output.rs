@@ -19,7 +19,7 @@ pub struct Output {
     pub index: u32,
     /// New tokens.
     pub token_ids: Vec<TokenId>,
-    /// New text, whole characters only. The bytes of an incomplete character wait for the next tokens, and so does text that
+    /// New text, which continues the prompt, whole characters only. The bytes of an incomplete character wait for the next tokens, and so does text that
     /// may become a stop string.
     pub text: String,
     /// The embedding of a request with pooling, in its last output. `[hidden]`

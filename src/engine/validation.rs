@@ -22,8 +22,9 @@ pub(super) struct RequestValidator {
     info: ModelInfo,
     prefix_cache: PrefixCache,
     tokenizer: Option<Arc<Tokenizer>>,
-    /// The text of the BOS token: a prompt that begins with it does not get another one.
-    bos_text: Option<String>,
+    /// The BOS token, and the tokens that the tokenizer puts before a text, spelled out: a prompt that begins with either does not
+    /// get them again. Chat templates write them.
+    beginnings: Vec<String>,
     structures: Structures,
 }
 
@@ -42,16 +43,16 @@ impl RequestValidator {
             }
             known
         });
-        let bos_text = match (&text.tokenizer, info.bos_token) {
-            (Some(tokenizer), Some(bos)) => tokenizer.decode(&[bos], SpecialTokens::Keep).ok(),
-            _ => None,
-        };
+        let beginnings = text.tokenizer.as_deref().map_or(Vec::new(), |tokenizer| {
+            let bos = info.bos_token.and_then(|bos| tokenizer.decode(&[bos], SpecialTokens::Keep).ok());
+            bos.filter(|text| !text.is_empty()).into_iter().chain(tokenizer.added_before()).collect()
+        });
         RequestValidator {
             structures: Structures::new(text.tokenizer.clone(), vocab_size),
             info,
             prefix_cache: limits.prefix_cache,
             tokenizer: text.tokenizer.clone(),
-            bos_text: bos_text.filter(|text| !text.is_empty()),
+            beginnings,
         }
     }
 
@@ -157,9 +158,9 @@ impl RequestValidator {
     }
 
     fn encode(&self, text: &str) -> Result<Vec<TokenId>> {
-        let added = match &self.bos_text {
-            Some(bos) if text.starts_with(bos) => AddedTokens::Omit,
-            _ => AddedTokens::Add,
+        let added = match self.beginnings.iter().any(|beginning| text.starts_with(beginning)) {
+            true => AddedTokens::Omit,
+            false => AddedTokens::Add,
         };
         let encoding = Encoding { added, spelled: SpelledTokens::Parse };
         self.tokenizer()?.encode_within(text, encoding, self.info.limits.model_len)

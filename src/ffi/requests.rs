@@ -192,7 +192,8 @@ pub unsafe extern "C" fn nvllm_default_options(
 }
 
 /// [any] Queues a prompt of prompt_len bytes. Special tokens that are spelled out in the text are parsed, as a chat template
-/// requires. options may be NULL, and so may request_id, which receives the id. Ids start at 1 and are never reused.
+/// requires. The tokens that the model's tokenizer adds to a text are added, unless the prompt begins with them. options may
+/// be NULL, and so may request_id, which receives the id. Ids start at 1 and are never reused.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_add_request(

@@ -72,8 +72,8 @@ pub struct nvllm_output {
     pub token_ids: *const u32,
     /// Length of `token_ids`.
     pub num_token_ids: usize,
-    /// New text, UTF-8 and NUL-terminated. It consists of whole characters: a character whose bytes are not complete is held
-    /// back, and so is text that may become a stop string.
+    /// New text, UTF-8 and NUL-terminated. It continues the prompt, so a space at its beginning is kept. It consists of whole
+    /// characters: a character whose bytes are not complete is held back, and so is text that may become a stop string.
     pub text: *const c_char,
     /// Length of `text` in bytes, without the NUL.
     pub text_len: usize,

@@ -27,9 +27,9 @@ pub struct StopRule {
 }
 
 impl Detokenizer {
-    /// A text that has not begun.
+    /// The text of a completion, which continues the prompt.
     pub fn new(stop_strings: Option<Arc<StopSet>>) -> Detokenizer {
-        Detokenizer { stream: TextStream::default(), stop_strings: stop_strings.map(StopStrings::new) }
+        Detokenizer { stream: TextStream::continuing(), stop_strings: stop_strings.map(StopStrings::new) }
     }
 
     /// Appends the text of `token` to `out`; returns whether a stop string ends the text.

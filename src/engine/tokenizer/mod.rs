@@ -36,7 +36,7 @@ pub struct Tokenizer {
     text_only: AddedVocabulary,
     table: TokenTable,
     facts: Facts,
-    /// What stands around the tokens of a text; `None` where a text is not cut.
+    /// What stands around the tokens of a text; `None` where that is not the same for every text.
     frame: Option<Frame>,
 }
 
@@ -181,7 +181,9 @@ impl Tokenizer {
             });
         }
         let mut tokens = match &self.frame {
-            Some(frame) if text.len() > PIECE_BYTES => self.encode_in_pieces(text, encoding, frame, limit)?,
+            Some(frame) if text.len() > PIECE_BYTES && self.facts.cutting != Cutting::Nowhere => {
+                self.encode_in_pieces(text, encoding, frame, limit)?
+            }
             _ => {
                 self.check_length(text, 0, limit)?;
                 self.encode_piece(text, encoding)?
@@ -293,11 +295,8 @@ impl Tokenizer {
         pieces.into_encoding(None, 0, OffsetType::None)
     }
 
-    /// What the post-processor puts around a text, if the text can be cut and it is clear where the text stands.
+    /// What the post-processor puts around a text, if it is clear where the text stands.
     fn find_frame(&self) -> Option<Frame> {
-        if self.facts.cutting == Cutting::Nowhere {
-            return None;
-        }
         let tokens = |added| {
             let encoding = Encoding { added, spelled: SpelledTokens::Parse };
             self.encode_piece("a", encoding).ok().filter(|tokens| !tokens.is_empty())
@@ -331,6 +330,12 @@ impl Tokenizer {
         }
         stream.finish(self, &mut text);
         Ok(text)
+    }
+
+    /// The spelling of the tokens that [`AddedTokens::Add`] puts before a text; `None` when there are none.
+    pub fn added_before(&self) -> Option<String> {
+        let before = &self.frame.as_ref()?.before;
+        self.decode(before, SpecialTokens::Keep).ok().filter(|text| !text.is_empty())
     }
 
     fn decode_by_crate(&self, tokens: &[TokenId], special: SpecialTokens) -> Result<String> {
@@ -492,6 +497,29 @@ mod tests {
     }
 
     #[test]
+    fn the_tokens_before_a_text_are_spelled_together() {
+        let whole = std::fs::read_to_string(golden("byte_level").join("tokenizer.json")).expect("a committed file");
+        let mut whole: serde_json::Value = serde_json::from_str(&whole).expect("JSON");
+        assert_eq!(Tokenizer::from_json(whole.to_string().as_bytes()).expect("a tokenizer").added_before(), None);
+        let token = |name: &str| serde_json::json!({"SpecialToken": {"id": name, "type_id": 0}});
+        let text = serde_json::json!({"Sequence": {"id": "A", "type_id": 0}});
+        let ids =
+            |name: &str| serde_json::json!({"id": name, "ids": [open("byte_level").token_id(name)], "tokens": [name]});
+        whole["post_processor"] = serde_json::json!({
+            "type": "TemplateProcessing",
+            "single": [token("<|im_start|>"), token("<|endoftext|>"), text, token("<|im_end|>")],
+            "pair": [text, text],
+            "special_tokens": {
+                "<|im_start|>": ids("<|im_start|>"),
+                "<|endoftext|>": ids("<|endoftext|>"),
+                "<|im_end|>": ids("<|im_end|>"),
+            },
+        });
+        let tokenizer = Tokenizer::from_json(whole.to_string().as_bytes()).expect("a tokenizer");
+        assert_eq!(tokenizer.added_before().as_deref(), Some("<|im_start|><|endoftext|>"));
+    }
+
+    #[test]
     fn a_stream_keeps_an_unfinished_character_until_its_last_byte() {
         let tokenizer = open("sentencepiece");
         let byte = |byte: u8| tokenizer.token_id(&format!("<0x{byte:02X}>")).expect("a byte token");
@@ -535,7 +563,18 @@ mod tests {
             "1234567890",
             "▁▁<0x41>",
         ];
-        for name in ["byte_level", "byte_level_bos", "sentencepiece", "metaspace", "wordpiece"] {
+        for name in [
+            "byte_level",
+            "byte_level_bos",
+            "byte_level_cases",
+            "byte_level_digits",
+            "sentencepiece",
+            "blocks_without_prefix",
+            "blocks_first",
+            "blocks_and_marks",
+            "metaspace",
+            "wordpiece",
+        ] {
             let tokenizer = open(name);
             for text in texts {
                 for spelled in [SpelledTokens::Parse, SpelledTokens::Text] {

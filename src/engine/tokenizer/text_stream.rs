@@ -29,6 +29,12 @@ pub struct TextStream {
 }
 
 impl TextStream {
+    /// A text that continues another one, as a completion continues its prompt: a space that a decoder removes from the beginning
+    /// of a text is kept, so that every token leaves exactly its [`token_bytes`](Tokenizer::token_bytes).
+    pub fn continuing() -> TextStream {
+        TextStream { begun: true, ..TextStream::default() }
+    }
+
     /// Appends to `out` the whole characters that `token` completes; special tokens leave none.
     ///
     /// Allocates nothing but what `out` needs, if the decoder is byte-level or of the sentencepiece kind. With any other

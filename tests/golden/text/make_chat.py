@@ -106,7 +106,13 @@ OPTIONS = {
     "custom tools": {"custom_tools": [{"name": "f", "a": [[], {}, [{}], ""]}]},
     "documents": {"documents": [{"title": "A & B", "text": "x"}, {"title": "C", "text": ""}]},
     "continued": {"continue_final_message": True, "add_generation_prompt": False},
+    "controls": {"controls": {"citations": True, "length": "short"}, "documents": [{"b": "é", "a": 1}], **TOOLS},
+    "kept thoughts": {"skip_think": False, "enable_thinking": True},
 }
+
+# Templates in the manner of one family are rendered with the first of the options and with these.
+FAMILIES = ["system_first", "end_marks", "thinking_modes", "observations", "indicators", "preamble"]
+FAMILY_OPTIONS = ["plain", "tools", "no thinking", "documents", "controls", "kept thoughts"]
 
 # Every conversation is rendered with the first two; these options with the conversations named.
 FURTHER = {
@@ -116,6 +122,8 @@ FURTHER = {
     "tools for system": ["system", "call"],
     "custom tools": ["question"],
     "documents": ["question", "parts"],
+    "controls": ["question"],
+    "kept thoughts": ["thoughts", "reasoning"],
     "continued": ["two turns", "long", "lines", "thoughts", "parts", "null", "call", "reasoning"],
 }
 
@@ -145,7 +153,12 @@ def main():
     for template in sorted((HERE / "templates").glob("*.jinja")):
         with tempfile.TemporaryDirectory() as folder:
             tokenizer = load(folder, template)
+        is_family = template.stem in FAMILIES
         for option_name, options in OPTIONS.items():
+            if is_family and option_name not in FAMILY_OPTIONS:
+                continue
+            if not is_family and option_name in ("controls", "kept thoughts"):
+                continue
             for name in FURTHER.get(option_name, CONVERSATIONS):
                 case = {"template": template.stem, "conversation": name, "options": option_name}
                 cases.append(case | render(tokenizer, CONVERSATIONS[name], options))

@@ -125,7 +125,10 @@ mod tests {
         for (name, cutting) in [
             ("byte_level", Cutting::AtWordEnds),
             ("byte_level_bos", Cutting::AtWordEnds),
+            ("byte_level_cases", Cutting::Nowhere),
+            ("byte_level_digits", Cutting::Nowhere),
             ("sentencepiece", Cutting::Nowhere),
+            ("blocks_without_prefix", Cutting::Nowhere),
             ("metaspace", Cutting::Nowhere),
             ("wordpiece", Cutting::Nowhere),
         ] {

@@ -144,6 +144,8 @@ fn run(alternative: &Expr) -> Option<Run<'_>> {
     let mut found = Run { class: None, fails: Fails::Never };
     let mut looks_around = false;
     for (at, part) in parts.iter().enumerate() {
+        // A possessive run is a run that never gives back.
+        let part = if let Expr::AtomicGroup(child) = part { &**child } else { part };
         match part {
             Expr::Repeat { child, lo, hi, greedy: true } if *hi == usize::MAX && is_character(child) => {
                 match found.class {
@@ -174,7 +176,7 @@ fn is_short(expr: &Expr) -> bool {
     match expr {
         Expr::Empty | Expr::Any { .. } | Expr::Literal { .. } | Expr::Delegate { .. } => true,
         Expr::Concat(parts) | Expr::Alt(parts) => parts.iter().all(is_short),
-        Expr::Group(child) => is_short(child),
+        Expr::Group(child) | Expr::AtomicGroup(child) => is_short(child),
         Expr::Repeat { child, hi, .. } => *hi <= FEW && is_short(child),
         _ => false,
     }
@@ -205,11 +207,28 @@ mod tests {
     const LLAMA_3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+    const DEEPSEEK_3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
+    const SEED: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
+    const POSSESSIVE: &str =
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
+
     #[test]
     fn the_patterns_of_published_models_are_linear() {
-        for pattern in
-            [GPT_2, LLAMA_3, O200K, r"\s+", " {2,}", r"\p{N}{1,3}", r"[一-龥]+", " ", r"[\r\n]", r"\p{L}+|\p{P}+"]
-        {
+        for pattern in [
+            GPT_2,
+            LLAMA_3,
+            O200K,
+            DEEPSEEK_3,
+            SEED,
+            POSSESSIVE,
+            r"\s+",
+            " {2,}",
+            r"\p{N}{1,3}",
+            r"[一-龥]+",
+            " ",
+            r"[\r\n]",
+            r"\p{L}+|\p{P}+",
+        ] {
             let read = read(pattern).unwrap();
             assert_eq!(read.speed, Speed::Linear, "{pattern}");
             assert!(read.shortest > 0, "{pattern}");
