@@ -9,7 +9,7 @@ mod ceilings;
 
 use ceilings::{Unit, gflops, read_gbps};
 use nanovllm::backend::cpu::{Cpu, Isa, KvCache, Pool};
-use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape};
+use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Tensor};
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::hint::black_box;
@@ -69,16 +69,11 @@ fn main() {
             println!("{},{rows},{new},{context},{us:.1},{median:.1},{gb_s:.1},{gflop_s:.1},{window}", isa.name());
         }
         for pair in WINDOWED {
-            let [near, far] = pair.map(|(rows, new, context, window)| {
-                let (us, _) = measure(&mut cpu, &AttentionSpec { window, ..SPEC }, rows, new, context);
-                (us, new, context)
-            });
-            let ((near_us, new, near_context), (far_us, _, far_context)) = (near, far);
+            let (ratio, [near_us, far_us]) = compare(&mut cpu, pair);
+            let [(_, new, near, _), (_, _, far, _)] = *pair;
             println!(
-                "# {}, {new} new tokens, a window of 1024: {far_us:.1} us at {far_context}, {near_us:.1} us at {near_context}: \
-                 {:.2} times",
-                isa.name(),
-                far_us / near_us
+                "# {}, {new} new tokens, a window of 1024: {far_us:.1} us at {far}, {near_us:.1} us at {near}: {ratio:.2} times",
+                isa.name()
             );
         }
     }
@@ -86,44 +81,87 @@ fn main() {
 
 /// Microseconds of a layer: the least, and the median.
 fn measure(cpu: &mut Cpu, spec: &AttentionSpec, rows: usize, new: usize, context: usize) -> (f64, f64) {
-    let width = context.div_ceil(SHAPE.block_size);
-    let limits = BatchLimits { tokens: rows * new, rows, model_len: context, block_size: SHAPE.block_size };
-    let mut cache: KvCache = cpu.kv_cache(&SHAPE, rows * width).unwrap();
-    for layer in 0..LAYERS {
-        for (i, number) in cache.layer_mut::<half::bf16>(layer).iter_mut().enumerate() {
-            *number = half::bf16::from_bits(0x3f00 + (i * 7919 % 251) as u16);
-        }
-    }
-    let mut batch = Batch::with_limits(&limits);
-    for row in 0..rows {
-        // Blocks from all over the cache.
-        batch.block_tables.extend((0..width).map(|i| ((i * rows + row) * 769 % (rows * width)) as u32));
-        batch.positions.extend((context - new..context).map(|position| position as u32));
-        batch.token_ids.extend(std::iter::repeat_n(0, new));
-        batch.slots.extend(std::iter::repeat_n(0, new));
-        batch.row_starts.push(((row + 1) * new) as u32);
-        batch.context_lens.push(context as u32);
-        batch.sampled_tokens.push(batch.tokens() as u32 - 1);
-        batch.sampling.push(Sampling::GREEDY);
-    }
-    let mut device_batch = cpu.device_batch(&limits).unwrap();
-    cpu.upload(&mut device_batch, &batch).unwrap();
-    let mut qkv = cpu.tensor(rows * new, COLS).unwrap();
-    qkv.set_rows(rows * new);
-    qkv.values_mut().iter_mut().enumerate().for_each(|(i, v)| *v = (i * 31 % 97) as f32 / 97.0 - 0.5);
-    let mut out = cpu.tensor(rows * new, HEADS * SHAPE.head_dim).unwrap();
-    out.set_rows(rows * new);
-
+    let mut passes = Passes::new(cpu, rows, new, context);
     let mut times = Vec::new();
     let begin = Instant::now();
     while times.len() < 3 || (begin.elapsed().as_millis() < 700 && times.len() < 200) {
-        let pass = Instant::now();
-        for layer in 0..LAYERS {
-            ops::attention(cpu, spec, &mut out, &qkv, &cache, layer, &device_batch);
-        }
-        times.push(pass.elapsed().as_secs_f64() * 1e6 / LAYERS as f64);
+        times.push(passes.next(cpu, spec));
     }
-    black_box(out.values());
+    (least(&times), median(times))
+}
+
+/// How many times longer the second case takes than the first, and the least microseconds of both. They take turns, so that other
+/// processes disturb both alike.
+fn compare(cpu: &mut Cpu, cases: &[Case; 2]) -> (f64, [f64; 2]) {
+    let mut passes = cases.map(|(rows, new, context, _)| Passes::new(cpu, rows, new, context));
+    let specs = cases.map(|(_, _, _, window)| AttentionSpec { window, ..SPEC });
+    let mut times = [Vec::new(), Vec::new()];
+    let begin = Instant::now();
+    while times[0].len() < 5 || (begin.elapsed().as_millis() < 1500 && times[0].len() < 400) {
+        for i in [0, 1] {
+            times[i].push(passes[i].next(cpu, &specs[i]));
+        }
+    }
+    let ratios = times[0].iter().zip(&times[1]).map(|(near, far)| far / near).collect();
+    (median(ratios), [least(&times[0]), least(&times[1])])
+}
+
+fn least(times: &[f64]) -> f64 {
+    times.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
-    (times[0], times[times.len() / 2])
+    times[times.len() / 2]
+}
+
+/// What passes over one batch read and write.
+struct Passes {
+    cache: KvCache,
+    device_batch: <Cpu as Backend>::DeviceBatch,
+    qkv: Tensor<<Cpu as Backend>::Storage>,
+    out: Tensor<<Cpu as Backend>::Storage>,
+}
+
+impl Passes {
+    fn new(cpu: &mut Cpu, rows: usize, new: usize, context: usize) -> Passes {
+        let width = context.div_ceil(SHAPE.block_size);
+        let limits = BatchLimits { tokens: rows * new, rows, model_len: context, block_size: SHAPE.block_size };
+        let mut cache: KvCache = cpu.kv_cache(&SHAPE, rows * width).unwrap();
+        for layer in 0..LAYERS {
+            for (i, number) in cache.layer_mut::<half::bf16>(layer).iter_mut().enumerate() {
+                *number = half::bf16::from_bits(0x3f00 + (i * 7919 % 251) as u16);
+            }
+        }
+        let mut batch = Batch::with_limits(&limits);
+        for row in 0..rows {
+            // Blocks from all over the cache.
+            batch.block_tables.extend((0..width).map(|i| ((i * rows + row) * 769 % (rows * width)) as u32));
+            batch.positions.extend((context - new..context).map(|position| position as u32));
+            batch.token_ids.extend(std::iter::repeat_n(0, new));
+            batch.slots.extend(std::iter::repeat_n(0, new));
+            batch.row_starts.push(((row + 1) * new) as u32);
+            batch.context_lens.push(context as u32);
+            batch.sampled_tokens.push(batch.tokens() as u32 - 1);
+            batch.sampling.push(Sampling::GREEDY);
+        }
+        let mut device_batch = cpu.device_batch(&limits).unwrap();
+        cpu.upload(&mut device_batch, &batch).unwrap();
+        let mut qkv = cpu.tensor(rows * new, COLS).unwrap();
+        qkv.set_rows(rows * new);
+        qkv.values_mut().iter_mut().enumerate().for_each(|(i, v)| *v = (i * 31 % 97) as f32 / 97.0 - 0.5);
+        let mut out = cpu.tensor(rows * new, HEADS * SHAPE.head_dim).unwrap();
+        out.set_rows(rows * new);
+        Passes { cache, device_batch, qkv, out }
+    }
+
+    /// Microseconds of a layer in the next pass.
+    fn next(&mut self, cpu: &mut Cpu, spec: &AttentionSpec) -> f64 {
+        let begin = Instant::now();
+        for layer in 0..LAYERS {
+            ops::attention(cpu, spec, &mut self.out, &self.qkv, &self.cache, layer, &self.device_batch);
+        }
+        black_box(self.out.values());
+        begin.elapsed().as_secs_f64() * 1e6 / LAYERS as f64
+    }
 }
