@@ -1,9 +1,12 @@
 //! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, and the way out.
 
-use crate::backend::{AttentionSpec, Backend, NormExtent, Pairing, QkNormRope, QkNormWeights, RopeTable, Tensor};
+use crate::backend::{
+    AttentionSpec, Backend, NormExtent, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable, Tensor,
+};
 use crate::error::Result;
 use crate::model::linear::Linear;
-use crate::model::spec::{DecoderSpec, Norm, NormWeight, QkNorm, SelfAttention, Temperature};
+use crate::model::norm::Norm;
+use crate::model::spec::{DecoderSpec, QkNorm, SelfAttention, Temperature};
 use crate::model::weights::Weights;
 use crate::ops;
 
@@ -23,10 +26,9 @@ pub struct Attention<B: Backend> {
 /// Norms of queries and keys.
 struct Norms<B: Backend> {
     /// `[head_dim]`, or `[heads * head_dim]`
-    query: B::Vector,
+    query: Norm<B>,
     /// `[head_dim]`, or `[kv_heads * head_dim]`
-    key: B::Vector,
-    eps: f32,
+    key: Norm<B>,
     extent: NormExtent,
 }
 
@@ -89,16 +91,15 @@ impl<B: Backend> Norms<B> {
             QkNorm::Whole(norm) => (norm, NormExtent::Whole, spec.query_width(), spec.kv_width()),
         };
         let names = weights.names();
-        let mut load = |part, len| -> Result<B::Vector> {
-            let stored = weights.vector(&names.in_layer(layer, part), len)?;
-            match norm.weight {
-                NormWeight::Plain => backend.vector(&[stored]),
-                NormWeight::PlusOne => backend.table(&stored.to_f32().iter().map(|w| w + 1.0).collect::<Vec<_>>()),
-            }
-        };
-        let Norm { eps, .. } = norm;
+        let mut load = |part, len| Norm::load(backend, &norm, weights, &names.in_layer(layer, part), len);
         let parts = &names.attention;
-        Ok(Some(Norms { query: load(parts.query_norm, query)?, key: load(parts.key_norm, key)?, eps, extent }))
+        Ok(Some(Norms { query: load(parts.query_norm, query)?, key: load(parts.key_norm, key)?, extent }))
+    }
+
+    /// What the op takes.
+    fn weights(&self) -> QkNormWeights<'_, B::Vector> {
+        let NormWeights { weight: query, eps, .. } = self.query.weights();
+        QkNormWeights { query, key: self.key.weights().weight, eps, extent: self.extent }
     }
 }
 
@@ -154,16 +155,10 @@ impl<B: Backend> Attention<B> {
     ) {
         let Context { cache, tables, device_batch } = context;
         self.qkv.forward(backend, &mut scratch.qkv, x);
-        let norm = self.norms.as_ref();
         let rope = self.rope.map(|index| &tables.ropes[index]);
         let is_own = |(temperature, _): &&(Temperature, B::Vector)| self.temperature == Some(*temperature);
         let transform = QkNormRope {
-            norm: norm.map(|Norms { query, key, eps, extent }| QkNormWeights {
-                query,
-                key,
-                eps: *eps,
-                extent: *extent,
-            }),
+            norm: self.norms.as_ref().map(Norms::weights),
             rope: rope.map(|Rope { table, rotary, pairing }| RopeTable { table, rotary: *rotary, pairing: *pairing }),
             temperature: tables.temperatures.iter().find(is_own).map(|(_, factors)| factors),
         };
