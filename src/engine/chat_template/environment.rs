@@ -229,10 +229,15 @@ pub(super) fn string(value: &Value) -> Value {
     }
 }
 
-/// Whether a value has a length and items: in Python that is also true of strings and dicts.
+/// Whether a loop can walk a value: in Python that is not true of None.
+pub(super) fn is_iterable(value: &Value) -> bool {
+    value.kind() != ValueKind::None && minijinja::tests::is_iterable(value)
+}
+
+/// Whether a value has a length and items: in Python that is also true of strings and dicts, and in jinja2 of what is undefined.
 pub(super) fn is_sequence(value: &Value) -> bool {
     match value.kind() {
-        ValueKind::String | ValueKind::Seq | ValueKind::Map => true,
+        ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map => true,
         // A slice of a list is a list in Python, and lazy here.
         ValueKind::Iterable => value.len().is_some(),
         _ => false,

@@ -87,7 +87,7 @@ fn add_tests(environment: &mut Environment) {
     environment.add_test("float", tests::is_float);
     environment.add_test("string", tests::is_string);
     environment.add_test("sequence", super::environment::is_sequence);
-    environment.add_test("iterable", tests::is_iterable);
+    environment.add_test("iterable", super::environment::is_iterable);
     environment.add_test("mapping", tests::is_mapping);
     environment.add_test("true", tests::is_true);
     environment.add_test("false", tests::is_false);

@@ -55,6 +55,40 @@ impl Object for Items {
     }
 }
 
+/// The characters of a text. A loop over them knows how many there are, unlike one over the text itself.
+#[derive(Debug)]
+pub(super) struct Characters {
+    text: Arc<str>,
+    count: usize,
+}
+
+impl Characters {
+    pub fn new(text: Arc<str>) -> Characters {
+        let count = text.chars().count();
+        Characters { text, count }
+    }
+}
+
+impl Object for Characters {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        let (walked, mut at) = (Arc::clone(self), 0);
+        let characters = (0..self.count).map(move |_| {
+            let character = walked.text[at..].chars().next().expect("as many characters as were counted");
+            at += character.len_utf8();
+            Value::from(character)
+        });
+        Enumerator::Iter(Box::new(characters))
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.count)
+    }
+}
+
 /// What changes while it is held: it may be in a variable, but not in a list, a dict or a namespace, lest it hold itself.
 pub(super) enum Changing {
     Namespace(Mutex<BTreeMap<Arc<str>, Value>>),

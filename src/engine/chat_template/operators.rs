@@ -5,6 +5,7 @@
 //! slices with a negative step are those of Python.
 
 use super::meter::{ITEM_BYTES, Map, Meter, PAIR_BYTES, VALUE_BYTES, exceeded};
+use super::objects::Characters;
 use super::{costs, objects};
 use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
@@ -71,11 +72,10 @@ pub(super) fn add_to(environment: &mut Environment) {
     });
     environment.add_filter("=walked", |state: &mut State, value: Value| {
         // Its characters are counted when the loop begins; the keys of a namespace are copied.
-        let bytes = match value.as_str() {
-            Some(text) => text.len() as u64,
-            None => value.len().unwrap_or(0) as u64,
-        };
-        Meter::of(state).work(bytes.saturating_add(CALL)).map(|()| value)
+        let text = value.to_str();
+        let bytes = text.as_deref().map_or_else(|| value.len().unwrap_or(0), str::len) as u64;
+        Meter::of(state).work(bytes.saturating_add(CALL))?;
+        Ok::<_, Error>(text.map_or(value, |text| Value::from_object(Characters::new(text))))
     });
     environment.add_filter("=sifted", |state: &mut State, value: Value| {
         let items = value.as_str().map_or_else(|| value.len().unwrap_or(0), str::len) as u64;

@@ -110,8 +110,9 @@ OPTIONS = {
     "kept thoughts": {"skip_think": False, "enable_thinking": True},
 }
 
-# Templates in the manner of one family are rendered with the first of the options and with these.
-FAMILIES = ["system_first", "end_marks", "thinking_modes", "observations", "indicators", "preamble"]
+# Templates in the manner of one family are rendered with these options only, and "kinds" with these conversations.
+FAMILIES = ["kinds", "system_first", "end_marks", "thinking_modes", "observations", "indicators", "preamble"]
+KINDS = ["question", "unicode", "parts"]
 FAMILY_OPTIONS = ["plain", "tools", "no thinking", "documents", "controls", "kept thoughts"]
 
 # Every conversation is rendered with the first two; these options with the conversations named.
@@ -160,6 +161,8 @@ def main():
             if not is_family and option_name in ("controls", "kept thoughts"):
                 continue
             for name in FURTHER.get(option_name, CONVERSATIONS):
+                if template.stem == "kinds" and name not in KINDS:
+                    continue
                 case = {"template": template.stem, "conversation": name, "options": option_name}
                 cases.append(case | render(tokenizer, CONVERSATIONS[name], options))
     golden = {"conversations": CONVERSATIONS, "options": OPTIONS, "cases": cases}
