@@ -58,6 +58,11 @@ fn config() -> RunnerConfig {
     }
 }
 
+/// [`config`], with contexts as short as the name of a golden case says.
+fn config_of(name: &str) -> RunnerConfig {
+    RunnerConfig { max_model_len: driver::config_of(name).max_model_len, ..config() }
+}
+
 fn open(name: &str, config: &RunnerConfig) -> (PassRunner<Cuda>, BatchLimits) {
     let source = Source::open(&golden(name)).unwrap();
     let (runner, info) = runner::cuda::open(&source, config, 0, &mut |_| ControlFlow::Continue(()))
@@ -72,7 +77,8 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
         let own = dtype_of(name);
         for dtype in [DType::Bf16, DType::F16] {
             for launching in [Launching::Graphs, Launching::Eager] {
-                let (mut runner, limits) = open(name, &RunnerConfig { dtype: Some(dtype), launching, ..config() });
+                let (mut runner, limits) =
+                    open(name, &RunnerConfig { dtype: Some(dtype), launching, ..config_of(name) });
                 let reference = Reference::read(name);
                 let (rows, chosen) = follow(&mut runner, &limits, &reference);
                 // Weights that are rounded once more are further away.

@@ -5,7 +5,7 @@
 mod driver;
 mod reference;
 
-use driver::{config, dtype_of, golden, greedy, open};
+use driver::{config, config_of, dtype_of, golden, greedy, open};
 use nanovllm::backend::DType;
 use nanovllm::backend::cpu::Isa;
 use nanovllm::runner::RunnerConfig;
@@ -71,7 +71,7 @@ fn every_folder_is_a_case() {
 fn logits_are_those_of_transformers_at_every_step() {
     for &isa in Isa::available() {
         for name in CASES {
-            let (mut runner, info) = open(&golden(name), &config(), isa).unwrap();
+            let (mut runner, info) = open(&golden(name), &config_of(name), isa).unwrap();
             let reference = Reference::read(name);
             let limit = limit(dtype_of(name), isa);
             let (rows, _) = follow(&mut runner, &info.limits, &reference);
@@ -90,7 +90,7 @@ fn logits_are_those_of_transformers_at_every_step() {
 fn greedy_tokens_are_those_of_transformers_in_f32() {
     for &isa in Isa::available() {
         for name in CASES.iter().filter(|name| dtype_of(name) == DType::F32) {
-            let (mut runner, info) = open(&golden(name), &config(), isa).unwrap();
+            let (mut runner, info) = open(&golden(name), &config_of(name), isa).unwrap();
             let reference = Reference::read(name);
             let (tokens, _) = greedy(&mut runner, &info.limits, &reference.prompt, reference.tokens.len());
             assert_eq!(tokens, reference.tokens, "{name}, {isa:?}");
@@ -103,7 +103,7 @@ fn greedy_tokens_are_those_of_transformers_in_f32() {
 fn greedy_tokens_differ_from_transformers_in_half_precision_only_where_two_are_as_good() {
     for &isa in Isa::available() {
         for name in CASES.iter().filter(|name| dtype_of(name) != DType::F32) {
-            let (mut runner, info) = open(&golden(name), &config(), isa).unwrap();
+            let (mut runner, info) = open(&golden(name), &config_of(name), isa).unwrap();
             let reference = Reference::read(name);
             let (_, chosen) = follow(&mut runner, &info.limits, &reference);
             for (step, wanted) in reference.tokens.iter().enumerate() {

@@ -3,6 +3,7 @@
 use crate::backend::{AttentionSpec, Backend, NormExtent, Pairing, QkNormRope, QkNormWeights, RopeTable, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
+use crate::model::names::QkvNames;
 use crate::model::spec::{DecoderSpec, Norm, NormWeight, QkNorm, SelfAttention, Temperature};
 use crate::model::weights::Weights;
 use crate::ops;
@@ -131,7 +132,12 @@ impl<B: Backend> Attention<B> {
         let name = |part| names.in_layer(layer, part);
         let parts = &names.attention;
         let (wide, narrow) = (spec.query_width(), spec.kv_width());
-        let stacked = [(name(parts.query), wide), (name(parts.key), narrow), (name(parts.value), narrow)];
+        let stacked = match parts.qkv {
+            QkvNames::Separate { query, key, value } => {
+                vec![(name(query), wide), (name(key), narrow), (name(value), narrow)]
+            }
+            QkvNames::Fused(all) => vec![(name(all), wide + 2 * narrow)],
+        };
         Ok(Attention {
             layer,
             spec: spec.scores,
