@@ -38,6 +38,7 @@ const CASES: &[&str] = &[
     "qwen3-bf16-head128",
     "qwen3-bf16-head64-gqa16",
     "qwen3-f16-head256",
+    "seed_oss-bf16-out-bias",
 ];
 
 impl Logits for PassRunner<Cuda> {

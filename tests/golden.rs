@@ -41,6 +41,8 @@ const CASES: &[&str] = &[
     "qwen3-f32-untied-gqa8",
     "qwen3-f32-yarn",
     "qwen3-f32-yarn-mscale",
+    "seed_oss-bf16-out-bias",
+    "seed_oss-f32",
 ];
 
 /// How far logits of the CPU may be from the reference, as a share of their norm: a few times the greatest distance measured, so

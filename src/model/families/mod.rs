@@ -6,6 +6,7 @@ pub(in crate::model) mod llama;
 pub(in crate::model) mod mistral;
 pub(in crate::model) mod qwen2;
 pub(in crate::model) mod qwen3;
+pub(in crate::model) mod seed_oss;
 
 use crate::model::family::{Family, no_defaults};
 
@@ -15,4 +16,5 @@ pub const FAMILIES: &[&Family] = &[
     &mistral::FAMILY,
     &qwen2::FAMILY,
     &qwen3::FAMILY,
+    &seed_oss::FAMILY,
 ];
