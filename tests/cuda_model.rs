@@ -33,6 +33,7 @@ const CASES: &[&str] = &[
     "llama-f16-head64-llama3",
     "mistral-bf16-window24-head128",
     "mistral-f16-no-window",
+    "phi3-bf16-longrope-short96",
     "qwen2-bf16-head96-gqa7",
     "qwen2-f16-head128",
     "qwen3-bf16-head128",

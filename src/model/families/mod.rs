@@ -4,6 +4,7 @@
 
 pub(in crate::model) mod llama;
 pub(in crate::model) mod mistral;
+pub(in crate::model) mod phi3;
 pub(in crate::model) mod qwen2;
 pub(in crate::model) mod qwen3;
 pub(in crate::model) mod seed_oss;
@@ -16,5 +17,6 @@ pub const FAMILIES: &[&Family] = &[
     &mistral::FAMILY,
     &qwen2::FAMILY,
     &qwen3::FAMILY,
+    &phi3::FAMILY,
     &seed_oss::FAMILY,
 ];
