@@ -40,6 +40,7 @@ const CASES: &[&str] = &[
     "qwen3-bf16-head64-gqa16",
     "qwen3-f16-head256",
     "seed_oss-bf16-out-bias",
+    "smollm3-bf16-interval3",
 ];
 
 impl Logits for PassRunner<Cuda> {

@@ -47,6 +47,8 @@ const CASES: &[&str] = &[
     "qwen3-f32-yarn-mscale",
     "seed_oss-bf16-out-bias",
     "seed_oss-f32",
+    "smollm3-bf16-interval3",
+    "smollm3-f32-no-rope",
 ];
 
 /// How far logits of the CPU may be from the reference, as a share of their norm: a few times the greatest distance measured, so

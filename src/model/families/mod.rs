@@ -8,6 +8,7 @@ pub(in crate::model) mod phi3;
 pub(in crate::model) mod qwen2;
 pub(in crate::model) mod qwen3;
 pub(in crate::model) mod seed_oss;
+pub(in crate::model) mod smollm3;
 
 use crate::model::family::{Family, no_defaults};
 
@@ -18,5 +19,6 @@ pub const FAMILIES: &[&Family] = &[
     &qwen2::FAMILY,
     &qwen3::FAMILY,
     &phi3::FAMILY,
+    &smollm3::FAMILY,
     &seed_oss::FAMILY,
 ];
