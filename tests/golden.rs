@@ -21,6 +21,7 @@ const CASES: &[&str] = &[
     "llama-f32-gqa1",
     "llama-f32-linear-biased",
     "llama-f32-llama3",
+    "ministral3-f32-yarn",
     "mistral-bf16-window24-head128",
     "mistral-f16-no-window",
     "mistral-f32-eps3e-4-window11",

@@ -3,6 +3,7 @@
 //! To add one: `docs/adding-a-family.md`.
 
 pub(in crate::model) mod llama;
+pub(in crate::model) mod ministral3;
 pub(in crate::model) mod mistral;
 pub(in crate::model) mod phi3;
 pub(in crate::model) mod qwen2;
@@ -16,6 +17,7 @@ use crate::model::family::{Family, no_defaults};
 pub const FAMILIES: &[&Family] = &[
     &llama::FAMILY,
     &mistral::FAMILY,
+    &ministral3::FAMILY,
     &qwen2::FAMILY,
     &qwen3::FAMILY,
     &phi3::FAMILY,
