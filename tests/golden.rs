@@ -13,6 +13,8 @@ use reference::{Reference, distance, follow, lead};
 use std::fs;
 
 const CASES: &[&str] = &[
+    "granite-f16-tied",
+    "granite-f32",
     "llama-bf16-head80-gqa1",
     "llama-bf16-llama3-tied",
     "llama-bf16-sharded-gqa8",

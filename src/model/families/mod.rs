@@ -2,6 +2,7 @@
 //!
 //! To add one: `docs/adding-a-family.md`.
 
+pub(in crate::model) mod granite;
 pub(in crate::model) mod llama;
 pub(in crate::model) mod ministral3;
 pub(in crate::model) mod mistral;
@@ -22,5 +23,6 @@ pub const FAMILIES: &[&Family] = &[
     &qwen3::FAMILY,
     &phi3::FAMILY,
     &smollm3::FAMILY,
+    &granite::FAMILY,
     &seed_oss::FAMILY,
 ];
