@@ -29,6 +29,7 @@ use std::time::Duration;
 
 /// The golden checkpoints whose heads the kernels know.
 const CASES: &[&str] = &[
+    "ernie4_5-bf16-biased",
     "granite-f16-tied",
     "llama-bf16-head80-gqa1",
     "llama-f16-head64-llama3",

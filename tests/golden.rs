@@ -13,6 +13,8 @@ use reference::{Reference, distance, follow, lead};
 use std::fs;
 
 const CASES: &[&str] = &[
+    "ernie4_5-bf16-biased",
+    "ernie4_5-f32",
     "granite-f16-tied",
     "granite-f32",
     "llama-bf16-head80-gqa1",

@@ -2,6 +2,7 @@
 //!
 //! To add one: `docs/adding-a-family.md`.
 
+pub(in crate::model) mod ernie4_5;
 pub(in crate::model) mod granite;
 pub(in crate::model) mod llama;
 pub(in crate::model) mod ministral3;
@@ -25,4 +26,5 @@ pub const FAMILIES: &[&Family] = &[
     &smollm3::FAMILY,
     &granite::FAMILY,
     &seed_oss::FAMILY,
+    &ernie4_5::FAMILY,
 ];
