@@ -31,6 +31,7 @@ use std::time::Duration;
 const CASES: &[&str] = &[
     "ernie4_5-bf16-biased",
     "granite-f16-tied",
+    "hunyuan-bf16-alpha",
     "llama-bf16-head80-gqa1",
     "llama-f16-head64-llama3",
     "mistral-bf16-window24-head128",

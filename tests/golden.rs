@@ -17,6 +17,8 @@ const CASES: &[&str] = &[
     "ernie4_5-f32",
     "granite-f16-tied",
     "granite-f32",
+    "hunyuan-bf16-alpha",
+    "hunyuan-f32",
     "llama-bf16-head80-gqa1",
     "llama-bf16-llama3-tied",
     "llama-bf16-sharded-gqa8",

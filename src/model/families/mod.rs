@@ -4,6 +4,7 @@
 
 pub(in crate::model) mod ernie4_5;
 pub(in crate::model) mod granite;
+pub(in crate::model) mod hunyuan;
 pub(in crate::model) mod llama;
 pub(in crate::model) mod ministral3;
 pub(in crate::model) mod mistral;
@@ -27,4 +28,5 @@ pub const FAMILIES: &[&Family] = &[
     &granite::FAMILY,
     &seed_oss::FAMILY,
     &ernie4_5::FAMILY,
+    &hunyuan::FAMILY,
 ];
