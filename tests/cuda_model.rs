@@ -30,6 +30,7 @@ use std::time::Duration;
 /// The golden checkpoints whose heads the kernels know.
 const CASES: &[&str] = &[
     "ernie4_5-bf16-biased",
+    "gemma2-bf16-head64",
     "granite-f16-tied",
     "hunyuan-bf16-alpha",
     "llama-bf16-head80-gqa1",

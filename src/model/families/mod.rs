@@ -3,6 +3,7 @@
 //! To add one: `docs/adding-a-family.md`.
 
 pub(in crate::model) mod ernie4_5;
+pub(in crate::model) mod gemma2;
 pub(in crate::model) mod granite;
 pub(in crate::model) mod hunyuan;
 pub(in crate::model) mod llama;
@@ -29,4 +30,5 @@ pub const FAMILIES: &[&Family] = &[
     &seed_oss::FAMILY,
     &ernie4_5::FAMILY,
     &hunyuan::FAMILY,
+    &gemma2::FAMILY,
 ];
