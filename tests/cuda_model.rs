@@ -31,6 +31,7 @@ use std::time::Duration;
 const CASES: &[&str] = &[
     "ernie4_5-bf16-biased",
     "gemma2-bf16-head64",
+    "gemma3-bf16-old-keys",
     "granite-f16-tied",
     "hunyuan-bf16-alpha",
     "llama-bf16-head80-gqa1",

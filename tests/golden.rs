@@ -17,6 +17,8 @@ const CASES: &[&str] = &[
     "ernie4_5-f32",
     "gemma2-bf16-head64",
     "gemma2-f32",
+    "gemma3-bf16-old-keys",
+    "gemma3-f32",
     "granite-f16-tied",
     "granite-f32",
     "hunyuan-bf16-alpha",

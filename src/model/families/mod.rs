@@ -4,6 +4,7 @@
 
 pub(in crate::model) mod ernie4_5;
 pub(in crate::model) mod gemma2;
+pub(in crate::model) mod gemma3;
 pub(in crate::model) mod granite;
 pub(in crate::model) mod hunyuan;
 pub(in crate::model) mod llama;
@@ -31,4 +32,5 @@ pub const FAMILIES: &[&Family] = &[
     &ernie4_5::FAMILY,
     &hunyuan::FAMILY,
     &gemma2::FAMILY,
+    &gemma3::FAMILY,
 ];
