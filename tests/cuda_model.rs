@@ -38,6 +38,7 @@ const CASES: &[&str] = &[
     "llama-f16-head64-llama3",
     "mistral-bf16-window24-head128",
     "mistral-f16-no-window",
+    "olmo2-f16",
     "phi3-bf16-longrope-short96",
     "qwen2-bf16-head96-gqa7",
     "qwen2-f16-head128",

@@ -36,6 +36,8 @@ const CASES: &[&str] = &[
     "mistral-f16-no-window",
     "mistral-f32-eps3e-4-window11",
     "mistral-f32-window16",
+    "olmo2-f16",
+    "olmo2-f32",
     "phi3-bf16-longrope-short96",
     "phi3-f32-longrope-long",
     "phi3-f32-partial",

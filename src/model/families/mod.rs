@@ -10,6 +10,7 @@ pub(in crate::model) mod hunyuan;
 pub(in crate::model) mod llama;
 pub(in crate::model) mod ministral3;
 pub(in crate::model) mod mistral;
+pub(in crate::model) mod olmo2;
 pub(in crate::model) mod phi3;
 pub(in crate::model) mod qwen2;
 pub(in crate::model) mod qwen3;
@@ -33,4 +34,5 @@ pub const FAMILIES: &[&Family] = &[
     &hunyuan::FAMILY,
     &gemma2::FAMILY,
     &gemma3::FAMILY,
+    &olmo2::FAMILY,
 ];
