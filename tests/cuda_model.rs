@@ -39,6 +39,7 @@ const CASES: &[&str] = &[
     "mistral-bf16-window24-head128",
     "mistral-f16-no-window",
     "olmo2-f16",
+    "olmo3-bf16-old-keys",
     "phi3-bf16-longrope-short96",
     "qwen2-bf16-head96-gqa7",
     "qwen2-f16-head128",

@@ -38,6 +38,8 @@ const CASES: &[&str] = &[
     "mistral-f32-window16",
     "olmo2-f16",
     "olmo2-f32",
+    "olmo3-bf16-old-keys",
+    "olmo3-f32",
     "phi3-bf16-longrope-short96",
     "phi3-f32-longrope-long",
     "phi3-f32-partial",

@@ -11,6 +11,7 @@ pub(in crate::model) mod llama;
 pub(in crate::model) mod ministral3;
 pub(in crate::model) mod mistral;
 pub(in crate::model) mod olmo2;
+pub(in crate::model) mod olmo3;
 pub(in crate::model) mod phi3;
 pub(in crate::model) mod qwen2;
 pub(in crate::model) mod qwen3;
@@ -35,4 +36,5 @@ pub const FAMILIES: &[&Family] = &[
     &gemma2::FAMILY,
     &gemma3::FAMILY,
     &olmo2::FAMILY,
+    &olmo3::FAMILY,
 ];
