@@ -30,6 +30,7 @@ use std::time::Duration;
 /// The golden checkpoints whose heads the kernels know.
 const CASES: &[&str] = &[
     "ernie4_5-bf16-biased",
+    "exaone4-bf16-no-window",
     "gemma2-bf16-head64",
     "gemma3-bf16-old-keys",
     "granite-f16-tied",

@@ -15,6 +15,8 @@ use std::fs;
 const CASES: &[&str] = &[
     "ernie4_5-bf16-biased",
     "ernie4_5-f32",
+    "exaone4-bf16-no-window",
+    "exaone4-f32",
     "gemma2-bf16-head64",
     "gemma2-f32",
     "gemma3-bf16-old-keys",

@@ -3,6 +3,7 @@
 //! To add one: `docs/adding-a-family.md`.
 
 pub(in crate::model) mod ernie4_5;
+pub(in crate::model) mod exaone4;
 pub(in crate::model) mod gemma2;
 pub(in crate::model) mod gemma3;
 pub(in crate::model) mod granite;
@@ -37,4 +38,5 @@ pub const FAMILIES: &[&Family] = &[
     &gemma3::FAMILY,
     &olmo2::FAMILY,
     &olmo3::FAMILY,
+    &exaone4::FAMILY,
 ];
