@@ -33,6 +33,7 @@ const CASES: &[&str] = &[
     "exaone4-bf16-no-window",
     "gemma2-bf16-head64",
     "gemma3-bf16-old-keys",
+    "glm4-bf16-no-bias",
     "granite-f16-tied",
     "hunyuan-bf16-alpha",
     "llama-bf16-head80-gqa1",

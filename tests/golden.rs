@@ -21,6 +21,8 @@ const CASES: &[&str] = &[
     "gemma2-f32",
     "gemma3-bf16-old-keys",
     "gemma3-f32",
+    "glm4-bf16-no-bias",
+    "glm4-f32",
     "granite-f16-tied",
     "granite-f32",
     "hunyuan-bf16-alpha",

@@ -6,6 +6,7 @@ pub(in crate::model) mod ernie4_5;
 pub(in crate::model) mod exaone4;
 pub(in crate::model) mod gemma2;
 pub(in crate::model) mod gemma3;
+pub(in crate::model) mod glm4;
 pub(in crate::model) mod granite;
 pub(in crate::model) mod hunyuan;
 pub(in crate::model) mod llama;
@@ -39,4 +40,5 @@ pub const FAMILIES: &[&Family] = &[
     &olmo2::FAMILY,
     &olmo3::FAMILY,
     &exaone4::FAMILY,
+    &glm4::FAMILY,
 ];
