@@ -29,6 +29,7 @@ use std::time::Duration;
 
 /// The golden checkpoints whose heads the kernels know.
 const CASES: &[&str] = &[
+    "cohere2-f16-pattern3",
     "ernie4_5-bf16-biased",
     "exaone4-bf16-no-window",
     "gemma2-bf16-head64",

@@ -13,6 +13,8 @@ use reference::{Reference, distance, follow, lead};
 use std::fs;
 
 const CASES: &[&str] = &[
+    "cohere2-f16-pattern3",
+    "cohere2-f32",
     "ernie4_5-bf16-biased",
     "ernie4_5-f32",
     "exaone4-bf16-no-window",

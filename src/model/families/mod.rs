@@ -2,6 +2,7 @@
 //!
 //! To add one: `docs/adding-a-family.md`.
 
+pub(in crate::model) mod cohere2;
 pub(in crate::model) mod ernie4_5;
 pub(in crate::model) mod exaone4;
 pub(in crate::model) mod gemma2;
@@ -41,4 +42,5 @@ pub const FAMILIES: &[&Family] = &[
     &olmo3::FAMILY,
     &exaone4::FAMILY,
     &glm4::FAMILY,
+    &cohere2::FAMILY,
 ];
