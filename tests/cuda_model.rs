@@ -41,6 +41,7 @@ const CASES: &[&str] = &[
     "llama-f16-head64-llama3",
     "mistral-bf16-window24-head128",
     "mistral-f16-no-window",
+    "mistral3-bf16-wrapped-window16",
     "olmo2-f16",
     "olmo3-bf16-old-keys",
     "phi3-bf16-longrope-short96",

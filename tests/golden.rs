@@ -4,12 +4,14 @@
 
 mod driver;
 mod reference;
+mod scratch_folder;
 
 use driver::{config, config_of, dtype_of, golden, greedy, open};
 use nanovllm::backend::DType;
 use nanovllm::backend::cpu::Isa;
 use nanovllm::runner::RunnerConfig;
 use reference::{Reference, distance, follow, lead};
+use scratch_folder::Folder;
 use std::fs;
 
 const CASES: &[&str] = &[
@@ -23,6 +25,7 @@ const CASES: &[&str] = &[
     "gemma2-f32",
     "gemma3-bf16-old-keys",
     "gemma3-f32",
+    "gemma3-f32-wrapped",
     "glm4-bf16-no-bias",
     "glm4-f32",
     "granite-f16-tied",
@@ -42,6 +45,7 @@ const CASES: &[&str] = &[
     "mistral-f16-no-window",
     "mistral-f32-eps3e-4-window11",
     "mistral-f32-window16",
+    "mistral3-bf16-wrapped-window16",
     "olmo2-f16",
     "olmo2-f32",
     "olmo3-bf16-old-keys",
@@ -173,4 +177,28 @@ fn a_model_says_what_it_is() {
     let norms = 2 * (2 * 64 + 2 * 16) + 64;
     assert_eq!(info.num_parameters, (299 * 64 + 2 * layer + norms) as u64, "the tied table counts once");
     assert_eq!(info.kv_cache_bytes, (info.num_kv_blocks * 2 * 2 * 2 * 4 * 16 * 2) as u64);
+}
+
+/// A decoder among other parts is found where either form of such a checkpoint has it.
+#[test]
+fn a_wrapped_decoder_is_found_under_both_of_its_prefixes() {
+    let (old, new) = (("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head."));
+    for (name, (from, from_head), (to, to_head)) in
+        [("gemma3-f32-wrapped", old, new), ("mistral3-bf16-wrapped-window16", new, old)]
+    {
+        let folder = Folder::copy(name, "prefixes");
+        folder.edit_tensors(|tensors| {
+            let renamed = std::mem::take(tensors).into_iter().map(|(tensor, data)| match tensor.strip_prefix(from) {
+                Some(rest) => (format!("{to}{rest}"), data),
+                None => (tensor.replacen(from_head, to_head, 1), data),
+            });
+            *tensors = renamed.collect();
+        });
+        let reference = Reference::read(name);
+        let logits = |folder: &std::path::Path| {
+            let (mut runner, info) = open(folder, &config_of(name), Isa::Portable).unwrap();
+            greedy(&mut runner, &info.limits, &reference.prompt, 2).1
+        };
+        assert!(logits(&golden(name)) == logits(&folder.path), "{name}");
+    }
 }
