@@ -36,6 +36,7 @@ const CASES: &[&str] = &[
     "gemma3-bf16-old-keys",
     "glm4-bf16-no-bias",
     "granite-f16-tied",
+    "granitemoehybrid-bf16-no-rope",
     "hunyuan-bf16-alpha",
     "llama-bf16-head80-gqa1",
     "llama-f16-head64-llama3",

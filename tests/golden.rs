@@ -30,6 +30,8 @@ const CASES: &[&str] = &[
     "glm4-f32",
     "granite-f16-tied",
     "granite-f32",
+    "granitemoehybrid-bf16-no-rope",
+    "granitemoehybrid-f32",
     "hunyuan-bf16-alpha",
     "hunyuan-f32",
     "llama-bf16-head80-gqa1",

@@ -9,6 +9,7 @@ pub(in crate::model) mod gemma2;
 pub(in crate::model) mod gemma3;
 pub(in crate::model) mod glm4;
 pub(in crate::model) mod granite;
+pub(in crate::model) mod granite_hybrid;
 pub(in crate::model) mod hunyuan;
 pub(in crate::model) mod llama;
 pub(in crate::model) mod ministral3;
@@ -33,6 +34,7 @@ pub const FAMILIES: &[&Family] = &[
     &phi3::FAMILY,
     &smollm3::FAMILY,
     &granite::FAMILY,
+    &granite_hybrid::FAMILY,
     &seed_oss::FAMILY,
     &ernie4_5::FAMILY,
     &hunyuan::FAMILY,
