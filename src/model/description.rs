@@ -112,4 +112,8 @@ fn refuse_other_model_type(fields: Fields, class: Class) -> Result<()> {
 }
 
 #[cfg(test)]
+mod family_configs;
+#[cfg(test)]
+mod family_tests;
+#[cfg(test)]
 mod tests;
