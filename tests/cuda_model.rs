@@ -50,6 +50,7 @@ const CASES: &[&str] = &[
     "qwen2-f16-head128",
     "qwen3-bf16-head128",
     "qwen3-bf16-head64-gqa16",
+    "qwen3-bf16-reranker",
     "qwen3-f16-head256",
     "seed_oss-bf16-out-bias",
     "smollm3-bf16-interval3",
