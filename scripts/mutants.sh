@@ -42,6 +42,27 @@ all_mutants() {
         '(scaled.collect(), attention_factor as f32)' '(scaled.collect(), attention_factor.sqrt() as f32)'
     mutant window_one_longer src/backend/attention_spec.rs golden \
         '(position + 1).saturating_sub(window)' 'position.saturating_sub(window)'
+    # What the families say.
+    mutant window_pattern_shifted src/model/standard.rs golden \
+        '!(layer + 1).is_multiple_of(given.unwrap_or(interval))' '!layer.is_multiple_of(given.unwrap_or(interval))'
+    mutant score_scale_without_root src/model/standard.rs golden \
+        'fields.positive("query_pre_attn_scalar")?.sqrt()' 'fields.positive("query_pre_attn_scalar")?'
+    mutant gemma_ropes_swapped src/model/families/gemma3.rs golden \
+        'if window.is_some() { SLIDING } else { FULL }' 'if window.is_some() { FULL } else { SLIDING }'
+    mutant gemma_norms_plain src/model/families/gemma2.rs golden \
+        'Standard::read(fields)?.with_norms_plus_one()' 'Standard::read(fields)?'
+    mutant granite_residual_multiplier_ignored src/model/families/granite.rs golden \
+        'residual_scale: fields.factor("residual_multiplier")?' 'residual_scale: fields.factor("residual_multiplier")?.max(1.0)'
+    mutant granite_logits_multiplied src/model/families/granite.rs golden \
+        'scale: 1.0 / fields.factor("logits_scaling")?' 'scale: fields.factor("logits_scaling")?'
+    mutant ernie_rotates_halves src/model/families/ernie4_5.rs golden \
+        'Standard::read(fields)?.with_neighbours()' 'Standard::read(fields)?'
+    mutant hunyuan_norm_before_rope src/model/families/hunyuan.rs golden \
+        'order: NormOrder::AfterRope }' 'order: NormOrder::BeforeRope }'
+    mutant exaone_rotates_all_layers src/model/families/exaone4.rs golden \
+        'window.is_some() || !has_windows' 'window.is_some() || true'
+    mutant cohere_rotates_all_layers src/model/families/cohere2.rs golden \
+        'attention.rope.filter(|_| window.is_some())' 'attention.rope.filter(|_| window != Some(0))'
     # How the decoder is put together.
     mutant bias_dropped src/model/linear.rs golden \
         'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'

@@ -29,15 +29,31 @@ use std::time::Duration;
 
 /// The golden checkpoints whose heads the kernels know.
 const CASES: &[&str] = &[
+    "cohere2-f16-pattern3",
+    "ernie4_5-bf16-biased",
+    "exaone4-bf16-no-window",
+    "gemma2-bf16-head64",
+    "gemma3-bf16-old-keys",
+    "glm4-bf16-no-bias",
+    "granite-f16-tied",
+    "granitemoehybrid-bf16-no-rope",
+    "hunyuan-bf16-alpha",
     "llama-bf16-head80-gqa1",
     "llama-f16-head64-llama3",
     "mistral-bf16-window24-head128",
     "mistral-f16-no-window",
+    "mistral3-bf16-wrapped-window16",
+    "olmo2-f16",
+    "olmo3-bf16-old-keys",
+    "phi3-bf16-longrope-short96",
     "qwen2-bf16-head96-gqa7",
     "qwen2-f16-head128",
     "qwen3-bf16-head128",
     "qwen3-bf16-head64-gqa16",
+    "qwen3-bf16-reranker",
     "qwen3-f16-head256",
+    "seed_oss-bf16-out-bias",
+    "smollm3-bf16-interval3",
 ];
 
 impl Logits for PassRunner<Cuda> {
@@ -58,6 +74,11 @@ fn config() -> RunnerConfig {
     }
 }
 
+/// [`config`], with contexts as short as the name of a golden case says.
+fn config_of(name: &str) -> RunnerConfig {
+    RunnerConfig { max_model_len: driver::config_of(name).max_model_len, ..config() }
+}
+
 fn open(name: &str, config: &RunnerConfig) -> (PassRunner<Cuda>, BatchLimits) {
     let source = Source::open(&golden(name)).unwrap();
     let (runner, info) = runner::cuda::open(&source, config, 0, &mut |_| ControlFlow::Continue(()))
@@ -72,7 +93,8 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
         let own = dtype_of(name);
         for dtype in [DType::Bf16, DType::F16] {
             for launching in [Launching::Graphs, Launching::Eager] {
-                let (mut runner, limits) = open(name, &RunnerConfig { dtype: Some(dtype), launching, ..config() });
+                let (mut runner, limits) =
+                    open(name, &RunnerConfig { dtype: Some(dtype), launching, ..config_of(name) });
                 let reference = Reference::read(name);
                 let (rows, chosen) = follow(&mut runner, &limits, &reference);
                 // Weights that are rounded once more are further away.

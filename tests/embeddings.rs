@@ -56,6 +56,9 @@ fn embeddings_are_those_of_transformers() {
         ("qwen3-bf16-tied-gqa2", Some(DType::F32)),
         ("qwen3-f16-wide-heads", None),
         ("qwen3-f32-yarn", None),
+        ("qwen3-f32-embedding", None),
+        ("gemma3-f32-wrapped", None),
+        ("olmo2-f32", None),
     ];
     for (name, dtype) in cases {
         let reference = Reference::read(name);

@@ -149,6 +149,59 @@ fn refused_since() -> Vec<Case> {
     ]
 }
 
+/// Folders of families that version 0.1.0 did not know, whose configs contradict themselves or ask for something else.
+fn refused_of_families() -> Vec<Case> {
+    use Spoil::{Config, Tensors as Edit};
+    let config = |name, folder, field, value| Case { folder, ..config(name, field, value) };
+    let all = |name, folder, spoil| Case { folder, ..case(name, spoil, NVLLM_ERR_MODEL) };
+    vec![
+        config("windows without their size", "gemma3-f32", "sliding_window", json!(null)),
+        config("an activation that is not computed", "gemma3-f32", "hidden_activation", json!("gelu")),
+        config("fewer types than layers", "gemma3-f32", "layer_types", json!(["full_attention"])),
+        config("an unknown type of layer", "gemma3-f32", "layer_types", json!(vec!["linear_attention"; 6])),
+        config("attention in both directions", "gemma3-f32", "use_bidirectional_attention", json!(true)),
+        config("a cap of scores that the class has not", "gemma3-f32", "attn_logit_softcapping", json!(50.0)),
+        config("a pattern that layer_types contradicts", "exaone4-f32", "sliding_window_pattern", json!("LG")),
+        config("no description of the decoder", "gemma3-f32-wrapped", "text_config", json!(null)),
+        config("a decoder of an unknown family", "gemma3-f32-wrapped", "text_config", json!({"model_type": "gemma9"})),
+        config("a rope that the class does not compute", "phi3-f32-window16", "rope_scaling", json!({"type": "yarn"})),
+        config("rope parameters for no type of layer", "olmo3-f32", "rope_parameters", json!({"rope_theta": 1e4})),
+        config("parts one after the other", "cohere2-f32", "use_parallel_block", json!(false)),
+        config("an epsilon of nothing", "cohere2-f32", "layer_norm_eps", json!(0)),
+        config("a factor of nothing", "granite-f32", "residual_multiplier", json!(0)),
+        config("too few flags of rotation", "smollm3-f32-no-rope", "no_rope_layers", json!([1, 0])),
+        config(
+            "a temperature that is missing",
+            "ministral3-f32-yarn",
+            "rope_parameters",
+            json!({"rope_type": "default"}),
+        ),
+        all(
+            "a Gemma under the name of Qwen",
+            "gemma3-f32",
+            vec![Config("architectures", json!(["Qwen3ForCausalLM"])), Config("model_type", json!(null))],
+        ),
+        all(
+            "a norm that is missing",
+            "gemma2-f32",
+            vec![Edit(|all| drop(all.remove("model.layers.1.pre_feedforward_layernorm.weight")))],
+        ),
+        all(
+            "a fused projection of too few rows",
+            "phi3-f32-window16",
+            vec![Edit(|all| all.get_mut("model.layers.0.self_attn.qkv_proj.weight").unwrap().1 = vec![64, 128])],
+        ),
+        all(
+            "a projection that is fused twice",
+            "phi3-f32-window16",
+            vec![Edit(|all| {
+                let fused = all["model.layers.0.self_attn.qkv_proj.weight"].clone();
+                all.insert("model.layers.0.self_attn.q_proj.weight".into(), fused);
+            })],
+        ),
+    ]
+}
+
 impl Spoil {
     fn apply(&self, folder: &Folder) {
         match self {
@@ -181,6 +234,11 @@ fn a_refusal_keeps_its_status() {
 #[test]
 fn what_gave_wrong_tokens_is_refused_as_a_model() {
     check(refused_since());
+}
+
+#[test]
+fn a_family_refuses_what_it_does_not_compute_as_a_model() {
+    check(refused_of_families());
 }
 
 #[test]

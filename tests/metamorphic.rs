@@ -10,11 +10,18 @@ use nanovllm::runner::{Runner, RunnerConfig};
 use std::time::{Duration, Instant};
 
 /// One of each number type and family, so that every kernel's rounding is in it.
-const MODELS: &[&str] = &["qwen3-bf16-head128", "qwen2-f16-old-keys", "llama-f32-llama3", "mistral-f32-window16"];
+const MODELS: &[&str] = &[
+    "qwen3-bf16-head128",
+    "qwen2-f16-old-keys",
+    "llama-f32-llama3",
+    "mistral-f32-window16",
+    "gemma3-f32",
+    "cohere2-f32",
+];
 const TOKENS: usize = 12;
 
 fn prompt(len: usize, seed: u32) -> Vec<TokenId> {
-    (0..len as u32).map(|i| (i * 37 + seed * 11 + 5) % 97).collect()
+    (0..len as u32).map(|i| (i * 37 + seed * 11 + 5) % 89).collect()
 }
 
 /// Every model with every instruction set, and what a prompt of 70 tokens gives when it runs alone and whole.

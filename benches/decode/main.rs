@@ -8,6 +8,7 @@
 
 #[path = "../linear/ceilings.rs"]
 mod ceilings;
+#[allow(dead_code)] // the bench of throughput shares it
 mod checkpoint;
 #[path = "../../tests/driver/mod.rs"]
 mod driver;

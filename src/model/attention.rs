@@ -5,6 +5,7 @@ use crate::backend::{
 };
 use crate::error::Result;
 use crate::model::linear::Linear;
+use crate::model::names::QkvNames;
 use crate::model::norm::Norm;
 use crate::model::spec::{DecoderSpec, QkNorm, SelfAttention, Temperature};
 use crate::model::weights::Weights;
@@ -132,7 +133,12 @@ impl<B: Backend> Attention<B> {
         let name = |part| names.in_layer(layer, part);
         let parts = &names.attention;
         let (wide, narrow) = (spec.query_width(), spec.kv_width());
-        let stacked = [(name(parts.query), wide), (name(parts.key), narrow), (name(parts.value), narrow)];
+        let stacked = match parts.qkv {
+            QkvNames::Separate { query, key, value } => {
+                vec![(name(query), wide), (name(key), narrow), (name(value), narrow)]
+            }
+            QkvNames::Fused(all) => vec![(name(all), wide + 2 * narrow)],
+        };
         Ok(Attention {
             layer,
             spec: spec.scores,

@@ -6,7 +6,7 @@ use crate::batch::TokenId;
 use crate::error::{Error, Result};
 use crate::model::fields::Fields;
 use crate::model::source::{Source, SourceFile};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
 /// A config.json.
@@ -39,17 +39,63 @@ impl HfConfig {
             .map_err(|e| Error::ModelFile { path: path.into(), reason: format!("is not JSON: {e}") })?;
         let fields = Fields::new(path, &value)?;
         let architectures = architectures(fields)?;
-        refuse_quantization(fields)?;
-        let bos_token = fields.token_ids("bos_token_id")?.first().copied();
-        let eos_tokens = fields.token_ids("eos_token_id")?;
+        let text = fields.object(TEXT_CONFIG)?;
+        for fields in [Some(fields), text].into_iter().flatten() {
+            refuse_quantization(fields)?;
+        }
+        // What stands beside text_config is what the whole model was given.
+        let token_ids = |name| match (fields.token_ids(name)?, text) {
+            (ids, Some(text)) if ids.is_empty() => text.token_ids(name),
+            (ids, _) => Ok(ids),
+        };
+        let bos_token = token_ids("bos_token_id")?.first().copied();
+        let eos_tokens = token_ids("eos_token_id")?;
         Ok(HfConfig { path: path.into(), architectures, bos_token, eos_tokens, value })
     }
 
-    /// All fields, for the family to read.
+    /// Where the config is, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All fields.
     pub fn fields(&self) -> Fields<'_> {
         Fields::new(&self.path, &self.value).expect("parse found an object")
     }
+
+    /// The fields of a config that describes nothing but a decoder.
+    pub fn decoder(&self) -> Map<String, Value> {
+        self.value.as_object().expect("parse found an object").clone()
+    }
+
+    /// The fields of `text_config`, with those from beside it that hold for the whole model.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] if there is no `text_config`, or if only it says that the head is tied.
+    pub fn text_decoder(&self) -> Result<Map<String, Value>> {
+        let fields = self.fields();
+        let mut text = match fields.get(TEXT_CONFIG) {
+            Some(Value::Object(text)) => text.clone(),
+            _ => return Err(fields.refuse(format!("{TEXT_CONFIG} is missing, but must describe the decoder"))),
+        };
+        let tied = |value: Option<&Value>| value.and_then(Value::as_bool);
+        // The other way round the decoder has a head of its own, and it is missed if it is not there.
+        if tied(text.get(TIED)) == Some(true) && tied(fields.get(TIED)) == Some(false) {
+            return Err(fields.refuse(format!("{TIED} is false, but true in {TEXT_CONFIG}")));
+        }
+        for name in [TIED, "dtype", "torch_dtype"] {
+            if let Some(value) = fields.get(name) {
+                text.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+        Ok(text)
+    }
 }
+
+/// The object that describes the decoder of a model that has other parts too.
+const TEXT_CONFIG: &str = "text_config";
+const TIED: &str = "tie_word_embeddings";
 
 fn architectures(fields: Fields) -> Result<Vec<String>> {
     let names = match fields.get("architectures") {

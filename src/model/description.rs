@@ -5,20 +5,21 @@
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
 use crate::model::config::HfConfig;
-use crate::model::families::{self, Family};
-use crate::model::fields::Fields;
-use crate::model::names::Names;
+use crate::model::family::{self, Class, Family};
+use crate::model::fields::{Fields, Reads};
+use crate::model::names::Layout;
 use crate::model::settings;
 use crate::model::source::Source;
 use crate::model::spec::DecoderSpec;
+use serde_json::{Map, Value};
 
 /// A model, as its source describes it.
 #[derive(Debug)]
 pub struct Description {
     /// What is computed.
     pub spec: DecoderSpec,
-    /// What the tensors are called.
-    pub names: &'static Names,
+    /// What the tensors are called, and where they are.
+    pub layout: Layout,
     /// The token that begins a text.
     pub bos_token: Option<TokenId>,
     /// Tokens that end an answer.
@@ -38,27 +39,81 @@ impl Description {
     }
 
     fn of(config: HfConfig) -> Result<Description> {
-        let family = families::find(&config.architectures)?;
+        let (description, unread) = Description::and_unread(config)?;
+        settings::warn_unread(&unread);
+        Ok(description)
+    }
+
+    /// The description, and the fields of the config that nothing read and that are not known to be harmless.
+    fn and_unread(config: HfConfig) -> Result<(Description, Vec<String>)> {
+        let class = family::find(&config.architectures)?;
         let fields = config.fields();
-        refuse_contradiction(fields, family)?;
-        settings::refuse_unread(fields, family)?;
-        let spec = (family.spec)(fields)?;
+        refuse_other_model_type(fields, class)?;
+        let (family, decoder, mut unread) = match class {
+            Class::Decoder(family) => (family, config.decoder(), Vec::new()),
+            Class::Wrapper(wrapper) => {
+                let decoder = config.text_decoder()?;
+                let family = decoder_family(&config, class, wrapper.families)?;
+                let known = |name: &str, value: &Value| {
+                    ["text_config", "tie_word_embeddings"].contains(&name)
+                        || wrapper.harmless.contains(&name)
+                        || settings::is_harmless(name, value)
+                };
+                (family, decoder, fields.unread(&known))
+            }
+        };
+        let (spec, unread_by_family) = read_decoder(&config, family, decoder)?;
         spec.check()?;
-        Ok(Description { spec, names: family.names, bos_token: config.bos_token, eos_tokens: config.eos_tokens })
+        unread.extend(unread_by_family);
+        let layout = class.layout(family);
+        Ok((Description { spec, layout, bos_token: config.bos_token, eos_tokens: config.eos_tokens }, unread))
     }
 }
 
+/// The family that `text_config` names.
+fn decoder_family(config: &HfConfig, class: Class, families: &[&'static Family]) -> Result<&'static Family> {
+    let text = config.fields().object("text_config")?;
+    let named = text.map(|text| text.text("model_type")).transpose()?.flatten();
+    let Some(named) = named else { return Ok(families[0]) };
+    families.iter().find(|family| family.model_type == named).copied().ok_or_else(|| Error::UnsupportedModel {
+        setting: "model_type of text_config",
+        value: format!("{named:.60} in {}", class.name()),
+        supported: families[0].model_type,
+    })
+}
+
+/// What `family` makes of the fields of a decoder, and those that it did not read.
+fn read_decoder(
+    config: &HfConfig,
+    family: &Family,
+    mut decoder: Map<String, Value>,
+) -> Result<(DecoderSpec, Vec<String>)> {
+    let defaults = family.complete(&mut decoder);
+    let (reads, decoder) = (Reads::default(), Value::Object(decoder));
+    let fields = Fields::new(config.path(), &decoder)?.noting(&reads);
+    let spec = (family.spec)(fields)?;
+    settings::refuse_unread(fields, family)?;
+    let harmless = |name: &str, value: &Value| {
+        defaults.iter().any(|default| default == name) || settings::is_harmless(name, value)
+    };
+    Ok((spec, fields.unread(&harmless)))
+}
+
 /// Refuses a `model_type` of another family: whoever gave the model its class did not make it one of that class.
-fn refuse_contradiction(fields: Fields, family: &Family) -> Result<()> {
+fn refuse_other_model_type(fields: Fields, class: Class) -> Result<()> {
     match fields.text("model_type")? {
-        Some(found) if found != family.model_type => Err(Error::UnsupportedModel {
+        Some(found) if found != class.model_type() => Err(Error::UnsupportedModel {
             setting: "model_type",
-            value: format!("{found:.60} beside {}", family.class),
-            supported: family.model_type,
+            value: format!("{found:.60} beside {}", class.name()),
+            supported: class.model_type(),
         }),
         _ => Ok(()),
     }
 }
 
+#[cfg(test)]
+mod family_configs;
+#[cfg(test)]
+mod family_tests;
 #[cfg(test)]
 mod tests;

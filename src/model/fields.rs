@@ -4,6 +4,8 @@ use crate::error::{Error, Result};
 use crate::limits::STOP_TOKENS;
 use crate::model::spec::Bias;
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Whole numbers in a config are at most this. No model comes near, and sizes made of a few of them cannot overflow.
@@ -14,25 +16,65 @@ pub const COUNT_MAX: u64 = 1 << 24;
 pub struct Fields<'a> {
     path: &'a Path,
     object: &'a Map<String, Value>,
+    reads: Option<&'a Reads>,
 }
+
+/// The fields that were read, known by where their values lie in memory.
+#[derive(Debug, Default)]
+pub struct Reads(RefCell<HashSet<*const Value>>);
 
 impl<'a> Fields<'a> {
     /// The fields of `value`, which stands in the file at `path`.
     pub fn new(path: &'a Path, value: &'a Value) -> Result<Fields<'a>> {
         match value {
-            Value::Object(object) => Ok(Fields { path, object }),
+            Value::Object(object) => Ok(Fields { path, object, reads: None }),
             _ => Err(Error::ModelFile { path: path.into(), reason: "is not a JSON object".into() }),
         }
     }
 
-    /// The field, unless it is absent or `null`.
-    pub fn get(&self, name: &str) -> Option<&'a Value> {
-        self.object.get(name).filter(|v| !v.is_null())
+    /// The same fields, which note in `reads` what is read of them.
+    pub fn noting(self, reads: &'a Reads) -> Fields<'a> {
+        Fields { reads: Some(reads), ..self }
     }
 
-    /// Whether the field is not even `null`. For the few whose default is not what `null` means.
-    pub fn is_absent(&self, name: &str) -> bool {
-        !self.object.contains_key(name)
+    /// The field, unless it is absent or `null`.
+    pub fn get(&self, name: &str) -> Option<&'a Value> {
+        let value = self.object.get(name).filter(|v| !v.is_null())?;
+        if let Some(Reads(reads)) = self.reads {
+            reads.borrow_mut().insert(value);
+        }
+        Some(value)
+    }
+
+    /// Counts these fields as read: they have no effect.
+    pub fn pass_over(&self, names: &[&str]) {
+        for name in names {
+            self.get(name);
+        }
+    }
+
+    /// Whether the field is there and was read.
+    pub fn was_read(&self, name: &str) -> bool {
+        self.object.get(name).is_some_and(|value| self.noted(value))
+    }
+
+    /// The fields, those of inner objects included, that are there, were not read, and are not `harmless`. By name, with the names
+    /// of the objects that they are in before it.
+    pub fn unread(&self, harmless: &dyn Fn(&str, &Value) -> bool) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, value) in self.object.iter().filter(|(name, value)| !value.is_null() && !harmless(name, value)) {
+            if !self.noted(value) {
+                found.push(Fields::cut(name.clone()));
+            } else if let Value::Object(object) = value {
+                let inner = Fields { object, ..*self }.unread(harmless);
+                found.extend(inner.into_iter().map(|inner| format!("{}.{inner}", Fields::cut(name.clone()))));
+            }
+        }
+        found
+    }
+
+    fn noted(&self, value: &Value) -> bool {
+        self.reads.is_some_and(|Reads(reads)| reads.borrow().contains(&std::ptr::from_ref(value)))
     }
 
     /// All fields.
@@ -51,7 +93,10 @@ impl<'a> Fields<'a> {
 
     /// A value as a message shows it: a text without quotes, and not much of a long one.
     pub fn shown(value: &Value) -> String {
-        let mut shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Fields::cut(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+
+    fn cut(mut shown: String) -> String {
         if let Some((cut, _)) = shown.char_indices().nth(60) {
             shown.truncate(cut);
             shown.push('…');
@@ -67,7 +112,7 @@ impl<'a> Fields<'a> {
     pub fn object(&self, name: &str) -> Result<Option<Fields<'a>>> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let object = value.as_object().ok_or_else(|| self.wrong(name, value, "an object"))?;
-        Ok(Some(Fields { path: self.path, object }))
+        Ok(Some(Fields { object, ..*self }))
     }
 
     /// A string.
@@ -115,6 +160,27 @@ impl<'a> Fields<'a> {
         match value.as_f64() {
             Some(number) if number > 0.0 && number.is_finite() => Ok(Some(number)),
             _ => Err(self.wrong(name, value, "a number above 0")),
+        }
+    }
+
+    /// A number above 0 that must be there, in single precision.
+    pub fn factor(&self, name: &str) -> Result<f32> {
+        Ok(self.positive(name)? as f32)
+    }
+
+    /// Refuses a field that is there and says something else.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnsupportedModel`] for the other value, [`Error::ModelFile`] for a value that is neither.
+    pub fn must_be(&self, name: &'static str, wanted: bool) -> Result<()> {
+        match self.flag(name)? {
+            Some(found) if found != wanted => Err(Error::UnsupportedModel {
+                setting: name,
+                value: found.to_string(),
+                supported: if wanted { "true in a model of this class" } else { "false in a model of this class" },
+            }),
+            _ => Ok(()),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::backend::{Activation, Backend, Tensor};
 use crate::error::Result;
 use crate::model::linear::Linear;
+use crate::model::names::GateUpNames;
 use crate::model::spec::GatedMlp;
 use crate::model::weights::Weights;
 use crate::ops;
@@ -40,7 +41,10 @@ impl<B: Backend> Mlp<B> {
     pub fn load(backend: &B, spec: &GatedMlp, weights: &mut Weights, layer: usize, hidden: usize) -> Result<Mlp<B>> {
         let names = weights.names();
         let name = |part| names.in_layer(layer, part);
-        let stacked = [(name(names.mlp.gate), spec.width), (name(names.mlp.up), spec.width)];
+        let stacked = match names.mlp.gate_up {
+            GateUpNames::Separate { gate, up } => vec![(name(gate), spec.width), (name(up), spec.width)],
+            GateUpNames::Fused(both) => vec![(name(both), 2 * spec.width)],
+        };
         Ok(Mlp {
             gate_up: Linear::load(backend, weights, hidden, &stacked, spec.bias)?,
             activation: spec.activation,

@@ -6,8 +6,6 @@
 /// The names of a decoder's tensors.
 #[derive(Debug)]
 pub struct Names {
-    /// Stands before every name but the head's. A checkpoint of the bare decoder leaves it out.
-    pub prefix: &'static str,
     /// The embedding table.
     pub embedding: &'static str,
     /// Stands before the number of a layer.
@@ -27,7 +25,7 @@ pub struct Names {
 }
 
 /// The norms around a sublayer, behind the number of its layer. Empty where no model has one.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct NormNames {
     /// Of what the sublayer reads.
     pub before: &'static str,
@@ -36,14 +34,10 @@ pub struct NormNames {
 }
 
 /// The parts of attention, behind the number of its layer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct AttentionNames {
-    /// Projection to queries.
-    pub query: &'static str,
-    /// Projection to keys.
-    pub key: &'static str,
-    /// Projection to values.
-    pub value: &'static str,
+    /// Projections to queries, keys and values.
+    pub qkv: QkvNames,
     /// Projection out of attention.
     pub output: &'static str,
     /// Norm of queries.
@@ -52,36 +46,96 @@ pub struct AttentionNames {
     pub key_norm: &'static str,
 }
 
+/// The projections to queries, keys and values.
+#[derive(Clone, Copy, Debug)]
+pub enum QkvNames {
+    /// One tensor each.
+    Separate {
+        /// Projection to queries.
+        query: &'static str,
+        /// Projection to keys.
+        key: &'static str,
+        /// Projection to values.
+        value: &'static str,
+    },
+    /// One tensor, with the rows of queries, then of keys, then of values.
+    Fused(&'static str),
+}
+
 /// The parts of a gated MLP, behind the number of its layer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct MlpNames {
-    /// The projection that goes through the activation.
-    pub gate: &'static str,
-    /// The projection beside it.
-    pub up: &'static str,
+    /// The projections into the MLP.
+    pub gate_up: GateUpNames,
     /// The projection back.
     pub down: &'static str,
 }
 
+/// The projections into a gated MLP.
+#[derive(Clone, Copy, Debug)]
+pub enum GateUpNames {
+    /// One tensor each.
+    Separate {
+        /// The projection that goes through the activation.
+        gate: &'static str,
+        /// The projection beside it.
+        up: &'static str,
+    },
+    /// One tensor, with the rows of the gate first.
+    Fused(&'static str),
+}
+
 /// Llama's names in transformers, which most families share.
 pub const LLAMA: Names = Names {
-    prefix: "model.",
     embedding: "embed_tokens",
     layers: "layers.",
     mixer_norms: NormNames { before: "input_layernorm", after: "" },
     attention: AttentionNames {
-        query: "self_attn.q_proj",
-        key: "self_attn.k_proj",
-        value: "self_attn.v_proj",
+        qkv: QkvNames::Separate { query: "self_attn.q_proj", key: "self_attn.k_proj", value: "self_attn.v_proj" },
         output: "self_attn.o_proj",
         query_norm: "self_attn.q_norm",
         key_norm: "self_attn.k_norm",
     },
     feed_forward_norms: NormNames { before: "post_attention_layernorm", after: "" },
-    mlp: MlpNames { gate: "mlp.gate_proj", up: "mlp.up_proj", down: "mlp.down_proj" },
+    mlp: MlpNames {
+        gate_up: GateUpNames::Separate { gate: "mlp.gate_proj", up: "mlp.up_proj" },
+        down: "mlp.down_proj",
+    },
     final_norm: "norm",
     head: "lm_head",
 };
+
+/// One projection to queries, keys and values.
+pub const FUSED_QKV: QkvNames = QkvNames::Fused("self_attn.qkv_proj");
+
+/// One projection into the MLP.
+pub const FUSED_GATE_UP: GateUpNames = GateUpNames::Fused("mlp.gate_up_proj");
+
+/// OLMo 2's names of norms: the norms after the sublayers alone.
+pub const NORMS_AFTER: (NormNames, NormNames) = (
+    NormNames { before: "", after: "post_attention_layernorm" },
+    NormNames { before: "", after: "post_feedforward_layernorm" },
+);
+
+/// Where a decoder is among the tensors of a checkpoint: what stands before its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Before every name but the head's.
+    pub body: &'static str,
+    /// Before the name of the head.
+    pub head: &'static str,
+}
+
+/// Which tensors of a checkpoint a decoder reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// The names.
+    pub names: &'static Names,
+    /// Where they may be. The first that has an embedding table is read.
+    pub roots: &'static [Root],
+    /// Beginnings of the names of tensors that are known and left aside: towers of other modalities, predictors of further tokens.
+    pub ignored: &'static [&'static str],
+}
 
 impl Names {
     /// The name of `part` of layer `index`.

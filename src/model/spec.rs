@@ -316,6 +316,16 @@ impl SublayerNorms {
         *self == SublayerNorms::NONE
     }
 
+    /// A norm before the sublayer, and one like it after.
+    pub fn around(norm: Norm) -> SublayerNorms {
+        SublayerNorms { before: Some(norm), after: Some(norm) }
+    }
+
+    /// A norm after the sublayer and none before.
+    pub fn after(norm: Norm) -> SublayerNorms {
+        SublayerNorms { before: None, after: Some(norm) }
+    }
+
     /// A norm before the sublayer and none after.
     pub fn before(norm: Norm) -> SublayerNorms {
         SublayerNorms { before: Some(norm), after: None }

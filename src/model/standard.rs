@@ -2,37 +2,48 @@
 //!
 //! Every layer is the same: attention with grouped heads and one rotary embedding, then a gated MLP, each behind an RMS
 //! norm. A family reads this, changes what it does differently, and makes the list of layers of it.
+//!
+//! What several families do differently in the same way is read here too: windows in some of the layers, activations.
 
-use crate::backend::AttentionSpec;
-use crate::error::Result;
+use crate::backend::{AttentionSpec, Pairing};
+use crate::error::{Error, Result};
 use crate::limits;
 use crate::model::fields::Fields;
-use crate::model::rope::Rope;
+use crate::model::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
 use crate::model::spec::{
-    Activation, Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, Order, QkNorm,
-    SelfAttention, SublayerNorms,
+    Activation, Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order,
+    QkNorm, SelfAttention, SublayerNorms,
 };
+use serde_json::Value;
 
 /// The fields of config.json that the families share, checked. Where `null` or absence means a default, it is applied,
 /// except where the default depends on the family.
 pub struct Standard {
-    hidden: usize,
-    layers: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
     heads: usize,
     kv_heads: usize,
     head_dim: Option<usize>,
     intermediate: usize,
     vocab: usize,
     head: HeadWeights,
-    rope: Rope,
+    ropes: Vec<Rope>,
     max_positions: usize,
     /// Every norm of the model.
     pub norm: Norm,
 }
 
 impl Standard {
-    /// Reads the fields that the families share.
+    /// Reads the fields that the families share, of a family that rotates whole heads in every layer alike.
     pub fn read(fields: Fields) -> Result<Standard> {
+        let rope = Rope::from_config(fields, max_position_embeddings(fields)?)?;
+        Standard::with_ropes(fields, vec![rope])
+    }
+
+    /// Reads the fields that the families share, but for those of rotary embeddings.
+    pub fn with_ropes(fields: Fields, ropes: Vec<Rope>) -> Result<Standard> {
         let heads = fields.count_up_to("num_attention_heads", limits::HEADS)?;
         let kv_heads = fields.count_or_none("num_key_value_heads")?.unwrap_or(heads);
         if !heads.is_multiple_of(kv_heads) {
@@ -40,8 +51,8 @@ impl Standard {
                 "num_attention_heads is {heads}, but must be a multiple of num_key_value_heads, which is {kv_heads}"
             )));
         }
-        let max_position_embeddings = fields.count("max_position_embeddings")?;
-        let rope = Rope::from_config(fields, max_position_embeddings)?;
+        let max_position_embeddings = max_position_embeddings(fields)?;
+        let max_positions = ropes.iter().map(|rope| rope.scaling.max_positions(max_position_embeddings)).max();
         Ok(Standard {
             hidden: fields.count("hidden_size")?,
             layers: fields.count_up_to("num_hidden_layers", limits::LAYERS)?,
@@ -51,10 +62,23 @@ impl Standard {
             intermediate: fields.count("intermediate_size")?,
             vocab: fields.count("vocab_size")?,
             head: if fields.flag("tie_word_embeddings")? == Some(true) { HeadWeights::Tied } else { HeadWeights::Own },
-            max_positions: rope.scaling.max_positions(max_position_embeddings),
-            rope,
+            max_positions: max_positions.unwrap_or(max_position_embeddings),
+            ropes,
             norm: Norm::rms(fields.positive_or_none("rms_norm_eps")?.unwrap_or(1e-6) as f32),
         })
+    }
+
+    /// The same, with a rotation that turns neighbouring numbers of a head together.
+    pub fn with_neighbours(mut self) -> Standard {
+        for rope in &mut self.ropes {
+            rope.pairing = Pairing::Neighbours;
+        }
+        self
+    }
+
+    /// The same, with norms whose weights are stored less one.
+    pub fn with_norms_plus_one(self) -> Standard {
+        Standard { norm: Norm { weight: NormWeight::PlusOne, ..self.norm }, ..self }
     }
 
     /// `hidden_size / num_attention_heads`: the numbers per head of a family that leaves `head_dim` out.
@@ -87,25 +111,199 @@ impl Standard {
         GatedMlp { width: self.intermediate, activation: Activation::Silu, bias }
     }
 
-    /// A decoder in which every layer is this one.
-    pub fn decoder(self, attention: SelfAttention, mlp: GatedMlp) -> DecoderSpec {
-        let layer = LayerSpec {
+    /// The sliding window of each layer. Which layers have one is what `layer_types` says, or else `slides` of their index.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] if `layer_types` is no list with an entry per layer, or asks for a window and `sliding_window` is missing;
+    /// [`Error::UnsupportedModel`] for another type of layer.
+    pub fn windows(&self, fields: Fields, slides: impl Fn(usize) -> bool) -> Result<Vec<Option<usize>>> {
+        let window = fields.count_or_none("sliding_window")?;
+        let sliding = match layer_types(fields, self.layers)? {
+            Some(sliding) => sliding,
+            None => (0..self.layers).map(slides).collect(),
+        };
+        let of_layer = |(layer, slides)| match (slides, window) {
+            (true, None) => Err(fields.refuse(format!(
+                "sliding_window is missing, but layer {layer} has a window by layer_types or its default"
+            ))),
+            (true, window) => Ok(window),
+            (false, _) => Ok(None),
+        };
+        sliding.into_iter().enumerate().map(of_layer).collect()
+    }
+
+    /// As [`Standard::windows`], where every `interval`-th layer has none unless `sliding_window_pattern` says another interval.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Standard::windows`], and [`Error::ModelFile`] if `sliding_window_pattern` and `layer_types` disagree.
+    pub fn windows_by_pattern(&self, fields: Fields, interval: usize) -> Result<Vec<Option<usize>>> {
+        let given = pattern(fields)?;
+        let slides = |layer: usize| !(layer + 1).is_multiple_of(given.unwrap_or(interval));
+        let windows = self.windows(fields, slides)?;
+        let agrees = |(layer, window): (usize, &Option<usize>)| window.is_some() == slides(layer);
+        match given {
+            Some(given) if !windows.iter().enumerate().all(agrees) => {
+                Err(fields
+                    .refuse(format!("layer_types says something else than sliding_window_pattern, which is {given}")))
+            }
+            _ => Ok(windows),
+        }
+    }
+
+    /// A layer with a norm before each part.
+    pub fn layer(&self, attention: SelfAttention, mlp: GatedMlp) -> LayerSpec {
+        LayerSpec {
             order: Order::Sequential,
             mixer_norms: SublayerNorms::before(self.norm),
             mixer: Mixer::Attention(attention),
             feed_forward_norms: SublayerNorms::before(self.norm),
             feed_forward: FeedForward::Dense(mlp),
             residual_scale: 1.0,
-        };
+        }
+    }
+
+    /// A decoder in which every layer is this one.
+    pub fn decoder(self, attention: SelfAttention, mlp: GatedMlp) -> DecoderSpec {
+        let layers = vec![self.layer(attention, mlp); self.layers];
+        self.decoder_of(layers)
+    }
+
+    /// A decoder of these layers.
+    pub fn decoder_of(self, layers: Vec<LayerSpec>) -> DecoderSpec {
         DecoderSpec {
             hidden: self.hidden,
             vocab: self.vocab,
             embedding_scale: 1.0,
-            layers: vec![layer; self.layers],
+            layers,
             final_norm: self.norm,
             head: Head::plain(self.head),
-            ropes: vec![self.rope],
+            ropes: self.ropes,
             max_positions: self.max_positions,
         }
+    }
+}
+
+/// Indices of the ropes that [`ropes_by_layer_type`] gives.
+pub const SLIDING: usize = 0;
+/// See [`SLIDING`].
+pub const FULL: usize = 1;
+
+/// The rotary embedding of layers with a window, and that of layers without. `sliding_theta` is the base of the first where the config
+/// has none for it.
+pub fn ropes_by_layer_type(fields: Fields, sliding_theta: f64) -> Result<Vec<Rope>> {
+    let rope = |layers, theta| {
+        let defaults = RopeDefaults { theta, ..RopeDefaults::default() };
+        let found = PositionSettings::read_for(layers, fields, max_position_embeddings(fields)?, defaults)?;
+        whole_heads(refuse_temperature(found)?)
+    };
+    Ok(vec![rope(LayerType::Sliding, sliding_theta)?, rope(LayerType::Full, RopeDefaults::default().theta)?])
+}
+
+/// The object that describes the rotary embedding, under its older name or its newer.
+pub fn rope_fields(fields: Fields) -> Result<Option<Fields>> {
+    let old = fields.object("rope_scaling")?.filter(|scaling| scaling.iter().next().is_some());
+    Ok(old.or(fields.object("rope_parameters")?))
+}
+
+/// The rotary embedding of a family that may rotate a part of each head.
+pub fn partial_rope(fields: Fields) -> Result<Rope> {
+    let found = PositionSettings::read(fields, max_position_embeddings(fields)?, RopeDefaults::default())?;
+    refuse_temperature(found)
+}
+
+fn refuse_temperature(settings: PositionSettings) -> Result<Rope> {
+    match settings.temperature {
+        None => Ok(settings.rope),
+        Some(temperature) => Err(Error::UnsupportedModel {
+            setting: "llama_4_scaling_beta",
+            value: temperature.beta.to_string(),
+            supported: "absent or 0 in a model of this class",
+        }),
+    }
+}
+
+fn whole_heads(rope: Rope) -> Result<Rope> {
+    match rope.rotary_factor {
+        1.0 => Ok(rope),
+        part => Err(Error::UnsupportedModel {
+            setting: "partial_rotary_factor",
+            value: part.to_string(),
+            supported: "1 in a model of this class",
+        }),
+    }
+}
+
+/// Positions that the model was made for before scaling.
+pub fn max_position_embeddings(fields: Fields) -> Result<usize> {
+    fields.count("max_position_embeddings")
+}
+
+/// The scale of scores of a family that gives the number whose root they are divided by.
+pub fn score_scale(fields: Fields) -> Result<f32> {
+    Ok((1.0 / fields.positive("query_pre_attn_scalar")?.sqrt()) as f32)
+}
+
+/// The factor of embeddings of a family that multiplies them by the root of their width, rounded to the type of the checkpoint.
+pub fn embedding_scale(fields: Fields, hidden: usize) -> Result<f32> {
+    let exact = (hidden as f64).sqrt() as f32;
+    let dtype = match fields.text("dtype")? {
+        Some(dtype) => Some(dtype),
+        None => fields.text("torch_dtype")?,
+    };
+    Ok(match dtype {
+        Some("bfloat16") => half::bf16::from_f32(exact).to_f32(),
+        Some("float16") => half::f16::from_f32(exact).to_f32(),
+        _ => exact,
+    })
+}
+
+/// The activation that a field names.
+///
+/// # Errors
+///
+/// [`Error::UnsupportedModel`] for one that is not computed.
+pub fn activation(fields: Fields, name: &'static str) -> Result<Activation> {
+    match fields.text(name)? {
+        None | Some("silu") => Ok(Activation::Silu),
+        Some("gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
+        Some(other) => Err(Error::UnsupportedModel {
+            setting: name,
+            value: format!("{other:.60}"),
+            supported: "silu or gelu_pytorch_tanh",
+        }),
+    }
+}
+
+/// Which layers have a window, by `layer_types`.
+fn layer_types(fields: Fields, layers: usize) -> Result<Option<Vec<bool>>> {
+    let Some(value) = fields.get("layer_types") else { return Ok(None) };
+    let types = value.as_array().filter(|types| types.len() == layers).ok_or_else(|| {
+        fields.refuse(format!("layer_types must be a list with an entry for each of the {layers} layers"))
+    })?;
+    let slides = |kind: &Value| match kind.as_str() {
+        Some("sliding_attention") => Ok(true),
+        Some("full_attention") => Ok(false),
+        _ => Err(Error::UnsupportedModel {
+            setting: "layer_types",
+            value: Fields::shown(kind),
+            supported: "full_attention or sliding_attention",
+        }),
+    };
+    types.iter().map(slides).collect::<Result<_>>().map(Some)
+}
+
+/// The interval of the layers without a window: a number, or `L` for each layer with a window and `G` for the one without.
+fn pattern(fields: Fields) -> Result<Option<usize>> {
+    const NAME: &str = "sliding_window_pattern";
+    let Some(letters) = fields.get(NAME).and_then(Value::as_str) else { return fields.count_or_none(NAME) };
+    match letters.strip_suffix('G') {
+        Some(windows) if windows.bytes().all(|letter| letter == b'L') => Ok(Some(letters.len())),
+        _ => Err(Error::UnsupportedModel {
+            setting: NAME,
+            value: format!("{letters:.60}"),
+            supported: "a whole number, or L for layers with a window and then G for one without",
+        }),
     }
 }

@@ -5,7 +5,7 @@
 use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading};
 use crate::error::{Error, Result, filled};
 use crate::log::{self, Level};
-use crate::model::names::Names;
+use crate::model::names::{Layout, Names, Root};
 use crate::model::source::{Source, Tensors};
 use memmap2::MmapMut;
 use safetensors::Dtype;
@@ -22,9 +22,8 @@ pub struct Weights {
     tensors: Tensors,
     /// Names of the tensors that were taken.
     taken: HashSet<String>,
-    names: &'static Names,
-    /// Stands before the names of all tensors but the head's: that of `names`, or nothing.
-    prefix: &'static str,
+    layout: Layout,
+    root: Root,
     dtype: DType,
     parameters: u64,
     bytes: u64,
@@ -34,7 +33,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// The weights of `source`, in which the parts of the decoder are called by `names`. Matrices will be given as `dtype`;
+    /// The weights of `source`, in which `layout` says where the parts of the decoder are. Matrices will be given as `dtype`;
     /// `None` keeps the type of the embedding table. Files that are copied may take `free_bytes` of memory.
     ///
     /// # Errors
@@ -42,19 +41,21 @@ impl Weights {
     /// Those of [`Tensors::open`], and [`Error::TensorDtype`] for an embedding table of a type that is not read.
     pub fn open(
         source: &Source,
-        names: &'static Names,
+        layout: Layout,
         dtype: Option<DType>,
         loading: Loading,
         free_bytes: u64,
     ) -> Result<Weights> {
         let tensors = Tensors::open(source, loading, free_bytes)?;
-        // A checkpoint of the bare decoder, without its head, has no prefix.
-        let is_bare = tensors.get(&format!("{}.weight", names.embedding)).is_some();
+        let embedding = layout.names.embedding;
+        let has_embedding = |root: &&Root| tensors.get(&format!("{}{embedding}.weight", root.body)).is_some();
+        // Without an embedding table the decoder will say that it is missing where it should be first of all.
+        let root = *layout.roots.iter().find(has_embedding).unwrap_or(&layout.roots[0]);
         let mut weights = Weights {
             tensors,
             taken: HashSet::new(),
-            names,
-            prefix: if is_bare { "" } else { names.prefix },
+            layout,
+            root,
             dtype: DType::F32,
             parameters: 0,
             bytes: 0,
@@ -69,7 +70,7 @@ impl Weights {
     }
 
     fn stored_dtype(&self) -> Result<DType> {
-        let name = self.full_name(self.names.embedding, "weight");
+        let name = self.full_name(self.layout.names.embedding, "weight");
         match self.tensors.get(&name) {
             Some(tensor) => supported(&name, tensor.dtype).map(Coding::dtype),
             // The decoder will ask for this tensor and say that it is missing, with the shape it wants.
@@ -79,7 +80,7 @@ impl Weights {
 
     /// What the tensors are called.
     pub fn names(&self) -> &'static Names {
-        self.names
+        self.layout.names
     }
 
     /// Number type of the matrices, and of what is computed with them where a device has no other.
@@ -166,19 +167,23 @@ impl Weights {
 
     /// Whether a tensor belongs to a layer, or to the embedding, the last norm or the head.
     fn is_of_decoder(&self, name: &str) -> bool {
-        let Names { layers, embedding, final_norm, head, .. } = self.names;
+        let Names { layers, embedding, final_norm, head, .. } = self.layout.names;
         let is_part = |name: &str, part: &str| name.strip_prefix(part).is_some_and(|rest| rest.starts_with('.'));
         let in_body = |name: &str| name.starts_with(layers) || is_part(name, embedding) || is_part(name, final_norm);
-        name.strip_prefix(self.prefix).is_some_and(in_body) || is_part(name, head)
+        name.strip_prefix(self.root.body).is_some_and(in_body)
+            || name.strip_prefix(self.root.head).is_some_and(|name| is_part(name, head))
     }
 
-    /// Tensors that many checkpoints carry and no decoder reads: tables that are computed, a tied head stored once more.
+    /// Tensors that many checkpoints carry and no decoder reads: tables that are computed, a tied head stored once more, and what the
+    /// layout leaves aside.
     fn is_harmless(&self, name: &str) -> bool {
-        name.ends_with("rotary_emb.inv_freq") || name == self.full_name(self.names.head, "weight")
+        name.ends_with("rotary_emb.inv_freq")
+            || name == self.full_name(self.layout.names.head, "weight")
+            || self.layout.ignored.iter().any(|beginning| name.starts_with(beginning))
     }
 
     fn full_name(&self, name: &str, kind: &str) -> String {
-        let prefix = if name == self.names.head { "" } else { self.prefix };
+        let prefix = if name == self.layout.names.head { self.root.head } else { self.root.body };
         format!("{prefix}{name}.{kind}")
     }
 

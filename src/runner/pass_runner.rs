@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::log::{Level, log};
 use crate::model::decoder::{Decoder, Stage};
 use crate::model::description::Description;
-use crate::model::names::Names;
+use crate::model::names::Layout;
 use crate::model::source::Source;
 use crate::model::spec::DecoderSpec;
 use crate::model::weights::Weights;
@@ -76,7 +76,7 @@ impl<B: Backend> PassRunner<B> {
         let limits = memory::batch_limits(config, spec.max_positions, &B::DEFAULTS)?;
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
-        let mut weights = open_weights::<B>(source, model.names, config, free.unwrap_or(u64::MAX))?;
+        let mut weights = open_weights::<B>(source, model.layout, config, free.unwrap_or(u64::MAX))?;
         let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let mut backend = open_backend(spec, &kv_shape)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
@@ -132,11 +132,11 @@ impl<B: Backend> PassRunner<B> {
 /// The weights, in the number type in which the device keeps them.
 fn open_weights<B: Backend>(
     source: &Source,
-    names: &'static Names,
+    layout: Layout,
     config: &RunnerConfig,
     free_bytes: u64,
 ) -> Result<Weights> {
-    let weights = Weights::open(source, names, config.dtype, config.loading, free_bytes)?;
+    let weights = Weights::open(source, layout, config.dtype, config.loading, free_bytes)?;
     let (stored, dtype) = (weights.dtype(), B::weight_dtype(weights.dtype(), config.dtype)?);
     if dtype == stored {
         return Ok(weights);

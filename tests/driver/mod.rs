@@ -40,6 +40,12 @@ pub fn config() -> RunnerConfig {
     }
 }
 
+/// [`config`] for a golden case: the contexts of one whose name ends in `-short` and a number are as short as that.
+pub fn config_of(name: &str) -> RunnerConfig {
+    let shortest = name.rsplit_once("-short").map(|(_, len)| len.parse().unwrap());
+    RunnerConfig { max_model_len: shortest, ..config() }
+}
+
 /// A runner on the CPU that uses the instructions of `isa`.
 pub fn open(folder: &Path, config: &RunnerConfig, isa: Isa) -> Result<(PassRunner<Cpu>, ModelInfo)> {
     let cpu = Cpu::new(config.threads.unwrap_or(1), isa);

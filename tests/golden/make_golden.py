@@ -4,15 +4,16 @@
 Each case is a small random checkpoint in the Hugging Face layout, and `reference.safetensors` beside it:
 
     prompt  I32 [40]
-    tokens  I32 [64]         greedy tokens that follow the prompt
-    logits  F32 [64, vocab]  the logits that each of these tokens is the greatest of
+    tokens  I32 [n]         greedy tokens that follow the prompt: 64 in CASES, 48 in FAMILIES
+    logits  F32 [n, vocab]  the logits that each of these tokens is the greatest of
 
 and `embedding.safetensors`, for tests/embeddings.rs:
 
     last  F32 [hidden]  the hidden state of the prompt's last token, after the last norm
     mean  F32 [hidden]  the mean of all of the prompt
 
-`--embeddings` makes these alone, for the checkpoints that are there. `--case NAME` makes one case alone.
+`--embeddings` makes these alone, for the checkpoints that are there. `--case NAME...` makes the named
+cases alone.
 
 The references are computed by transformers in f32 on the checkpoint's own numbers, so that they say what exact
 arithmetic gives for weights that were rounded to bf16 or f16.
@@ -38,6 +39,7 @@ import sys
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
+import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, RepetitionPenaltyLogitsProcessor
@@ -49,6 +51,7 @@ HERE = pathlib.Path(__file__).parent
 PROMPT_TOKENS = 40
 LARGE_PROMPT_TOKENS = 300
 GREEDY_TOKENS = 64
+FAMILY_GREEDY_TOKENS = 48
 
 # What all cases share unless they say otherwise.
 BASE = dict(
@@ -209,46 +212,364 @@ CASES = {
 }
 
 
+# The other families. A model of two heads, as narrow as its family allows, so that two layers of every kind stay small. No multiplier,
+# epsilon, theta or scale is a default, and windows are shorter than the prompt.
+SMALL = dict(
+    vocab_size=90,
+    hidden_size=32,
+    intermediate_size=40,
+    num_hidden_layers=4,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    max_position_embeddings=256,
+    rms_norm_eps=3e-4,
+    tie_word_embeddings=False,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=None,
+)
+# Of families whose heads are `hidden_size / num_attention_heads` wide.
+SHARED = dict(SMALL, hidden_size=64, num_hidden_layers=2)
+S, F = "sliding_attention", "full_attention"
+
+
+def plain(theta, **more):
+    return dict(rope_type="default", rope_theta=theta, **more)
+
+
+def by_layer(sliding, full):
+    return {S: sliding, F: full}
+
+
+def longrope(pairs, original):
+    return dict(
+        rope_type="longrope", rope_theta=30000.0, original_max_position_embeddings=original,
+        short_factor=[round(1.0 + 0.05 * i, 2) for i in range(pairs)],
+        long_factor=[round(1.3 + 0.4 * i, 2) for i in range(pairs)],
+    )
+
+
+MINISTRAL_YARN = dict(
+    rope_type="yarn", rope_theta=50000.0, factor=4.0, original_max_position_embeddings=16, beta_fast=16.0, beta_slow=2.0,
+    mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3,
+)
+GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.11, residual_multiplier=0.6, logits_scaling=2.5)
+GEMMA2 = dict(
+    head_dim=32, query_pre_attn_scalar=20, sliding_window=16, attn_logit_softcapping=2.0, final_logit_softcapping=1.5,
+    tie_word_embeddings=True, hidden_activation="gelu_pytorch_tanh", rope_parameters=plain(20000.0),
+)
+GEMMA3 = dict(
+    head_dim=32, query_pre_attn_scalar=20, sliding_window=16, tie_word_embeddings=True, num_hidden_layers=6,
+    layer_types=[S, S, F] * 2, hidden_activation="gelu_pytorch_tanh",
+    rope_parameters=by_layer(plain(5000.0), dict(rope_type="linear", factor=4.0, rope_theta=200000.0)),
+)
+SIGLIP = dict(
+    model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+    image_size=8, patch_size=4,
+)
+PIXTRAL = dict(
+    model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
+    image_size=8, patch_size=4,
+)
+COHERE2 = dict(
+    layer_norm_eps=3e-4, logit_scale=0.3, tie_word_embeddings=True, sliding_window=16, num_hidden_layers=4,
+    layer_types=[S, F] * 2, rope_parameters=plain(20000.0),
+)
+
+# As CASES, with a seed for those that would repeat few tokens. New cases go to the end, because the place of a case is its seed.
+FAMILIES = {
+    "ministral3-f32-yarn": ("ministral3", "float32", dict(SMALL, head_dim=32, rope_parameters=MINISTRAL_YARN), {}),
+    "mistral3-bf16-wrapped-window16": (
+        "mistral3",
+        "bfloat16",
+        dict(
+            text_config=dict(
+                SMALL, model_type="ministral3", head_dim=48, sliding_window=16, rope_parameters=MINISTRAL_YARN,
+                num_hidden_layers=2,
+            ),
+            vision_config=PIXTRAL, tie_word_embeddings=False,
+        ),
+        dict(wrapped=("model.language_model.", "lm_head.")),
+    ),
+    "phi3-f32-partial": (
+        "phi3", "float32", dict(SHARED, rope_parameters=plain(20000.0, partial_rotary_factor=0.75)), dict(old_rope_keys=True),
+    ),
+    "phi3-f32-window16": ("phi3", "float32", dict(SHARED, sliding_window=16, rope_parameters=plain(20000.0)), {}),
+    "phi3-f32-longrope-long": (
+        "phi3",
+        "float32",
+        dict(
+            SHARED, tie_word_embeddings=True, original_max_position_embeddings=24,
+            rope_parameters=dict(longrope(12, 24), partial_rotary_factor=0.75),
+        ),
+        dict(old_rope_keys=True),
+    ),
+    # The engine reads short factors where max_model_len is not beyond the original length: the test opens it with 96.
+    "phi3-bf16-longrope-short96": (
+        "phi3",
+        "bfloat16",
+        dict(
+            SHARED, hidden_size=96, tie_word_embeddings=True, original_max_position_embeddings=96,
+            rope_parameters=dict(longrope(18, 96), partial_rotary_factor=0.75),
+        ),
+        dict(seed=2000),
+    ),
+    "smollm3-f32-no-rope": (
+        "smollm3",
+        "float32",
+        dict(SHARED, num_hidden_layers=4, no_rope_layers=[1, 0] * 2, tie_word_embeddings=True, rope_parameters=plain(50000.0)),
+        dict(seed=2001),
+    ),
+    "smollm3-bf16-interval3": (
+        "smollm3",
+        "bfloat16",
+        dict(
+            SHARED, num_hidden_layers=6, no_rope_layer_interval=3, use_sliding_window=True, sliding_window=16,
+            attention_bias=True, mlp_bias=True, rope_parameters=plain(50000.0),
+        ),
+        dict(seed=2004, absent=["no_rope_layers", "layer_types"]),
+    ),
+    "granite-f32": (
+        "granite",
+        "float32",
+        dict(SHARED, rope_parameters=plain(20000.0), attention_bias=True, mlp_bias=True) | GRANITE,
+        dict(seed=2000),
+    ),
+    "granite-f16-tied": (
+        "granite",
+        "float16",
+        dict(SHARED, hidden_size=128, tie_word_embeddings=True, rope_parameters=plain(20000.0)) | GRANITE,
+        dict(old_rope_keys=True),
+    ),
+    "seed_oss-f32": ("seed_oss", "float32", dict(SMALL, head_dim=32, rope_parameters=plain(20000.0)), dict(seed=2004)),
+    "seed_oss-bf16-out-bias": (
+        "seed_oss",
+        "bfloat16",
+        dict(SMALL, head_dim=64, attention_bias=False, attention_out_bias=True, mlp_bias=True, rope_parameters=plain(20000.0)),
+        {},
+    ),
+    "ernie4_5-f32": (
+        "ernie4_5", "float32", dict(SMALL, head_dim=32, tie_word_embeddings=True, rope_parameters=plain(20000.0)), {},
+    ),
+    "ernie4_5-bf16-biased": (
+        "ernie4_5", "bfloat16", dict(SMALL, head_dim=48, use_bias=True, rope_parameters=plain(20000.0)), {},
+    ),
+    "hunyuan-f32": (
+        "hunyuan_v1_dense", "float32", dict(SMALL, head_dim=32, attention_bias=True, rope_parameters=plain(20000.0)), dict(seed=2001),
+    ),
+    "hunyuan-bf16-alpha": (
+        "hunyuan_v1_dense",
+        "bfloat16",
+        dict(
+            SMALL, head_dim=64, tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="dynamic", rope_theta=20000.0, alpha=50.0, factor=1.0),
+        ),
+        dict(old_rope_keys=True),
+    ),
+    # As Qwen3-Embedding has it: the decoder without its head and without a prefix.
+    "qwen3-f32-embedding": (
+        "qwen3", "float32", dict(SMALL, head_dim=32, tie_word_embeddings=True, rope_parameters=plain(20000.0)), dict(bare=True),
+    ),
+    "qwen3-bf16-reranker": (
+        "qwen3", "bfloat16", dict(SMALL, head_dim=64, tie_word_embeddings=True, rope_parameters=plain(20000.0)), dict(seed=2000),
+    ),
+    "gemma2-f32": ("gemma2", "float32", dict(SMALL) | GEMMA2, {}),
+    "gemma2-bf16-head64": (
+        "gemma2", "bfloat16", dict(SMALL, hidden_size=48) | GEMMA2 | dict(head_dim=64), dict(seed=2002, absent=["layer_types"]),
+    ),
+    "gemma3-f32": ("gemma3_text", "float32", dict(SMALL, hidden_size=48) | GEMMA3, {}),
+    # As the first checkpoints have it.
+    "gemma3-bf16-old-keys": (
+        "gemma3_text",
+        "bfloat16",
+        dict(SMALL) | GEMMA3 | dict(head_dim=64, query_pre_attn_scalar=90),
+        dict(gemma3_keys=True),
+    ),
+    "gemma3-f32-wrapped": (
+        "gemma3",
+        "float32",
+        dict(
+            text_config=dict(SMALL) | GEMMA3, vision_config=SIGLIP, mm_tokens_per_image=1, tie_word_embeddings=True,
+            boi_token_index=85, eoi_token_index=86, image_token_index=200,
+        ),
+        dict(seed=2004, wrapped=("language_model.model.", "language_model.lm_head.")),
+    ),
+    "olmo2-f32": ("olmo2", "float32", dict(SHARED, attention_bias=True, rope_parameters=plain(20000.0)), {}),
+    "olmo2-f16": ("olmo2", "float16", dict(SHARED, hidden_size=96, rope_parameters=plain(20000.0)), dict(old_rope_keys=True)),
+    "olmo3-f32": (
+        "olmo3",
+        "float32",
+        dict(
+            SHARED, num_hidden_layers=4, sliding_window=16, layer_types=[S, F] * 2,
+            rope_parameters=by_layer(plain(20000.0), dict(YARN, rope_theta=20000.0)),
+        ),
+        {},
+    ),
+    "olmo3-bf16-old-keys": (
+        "olmo3",
+        "bfloat16",
+        dict(
+            SHARED, num_hidden_layers=8, sliding_window=16,
+            rope_parameters=by_layer(plain(500000.0), dict(YARN, rope_theta=500000.0)),
+        ),
+        # transformers reads a theta beside rope_scaling for the full layers alone: it is the default of the others too.
+        dict(olmo3_keys=True),
+    ),
+    "exaone4-f32": (
+        "exaone4",
+        "float32",
+        dict(
+            SMALL, head_dim=32, num_hidden_layers=6, sliding_window=16, sliding_window_pattern=3,
+            layer_types=[S, S, F] * 2, rope_parameters=dict(LLAMA3, rope_theta=20000.0),
+        ),
+        {},
+    ),
+    "exaone4-bf16-no-window": (
+        "exaone4",
+        "bfloat16",
+        dict(
+            SMALL, head_dim=64, num_hidden_layers=2, sliding_window=None, sliding_window_pattern=None, layer_types=[F] * 2,
+            tie_word_embeddings=True, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=2014),
+    ),
+    "glm4-f32": (
+        "glm4", "float32", dict(SMALL, head_dim=32, rope_parameters=plain(20000.0, partial_rotary_factor=0.5)), dict(seed=2001),
+    ),
+    "glm4-bf16-no-bias": (
+        "glm4",
+        "bfloat16",
+        dict(SMALL, head_dim=64, attention_bias=False, rope_parameters=plain(20000.0, partial_rotary_factor=0.25)),
+        dict(seed=2003, old_rope_keys=True),
+    ),
+    "cohere2-f32": ("cohere2", "float32", dict(SHARED) | COHERE2, {}),
+    "cohere2-f16-pattern3": (
+        "cohere2",
+        "float16",
+        dict(SHARED) | COHERE2 | dict(num_hidden_layers=6, layer_types=[S, S, F] * 2, attention_bias=True),
+        dict(pattern=3),
+    ),
+    "granitemoehybrid-f32": (
+        "granitemoehybrid",
+        "float32",
+        dict(
+            SHARED, shared_intermediate_size=40, num_local_experts=0, layer_types=[F] * 2, position_embedding_type="rope",
+            rope_parameters=plain(20000.0), mamba_n_heads=2,
+        ) | GRANITE,
+        # Infinity, which is no JSON.
+        dict(absent=["time_step_limit"]),
+    ),
+    "granitemoehybrid-bf16-no-rope": (
+        "granitemoehybrid",
+        "bfloat16",
+        dict(
+            SHARED, shared_intermediate_size=56, num_local_experts=0, layer_types=[F] * 2, tie_word_embeddings=True,
+            attention_bias=True, mamba_n_heads=2,
+        ) | GRANITE,
+        dict(seed=2000, absent=["time_step_limit"]),
+    ),
+}
+
+
+def class_of(config):
+    """The class that generates text."""
+    if hasattr(config, "text_config"):
+        return getattr(transformers, type(config).__name__.replace("Config", "ForConditionalGeneration"))
+    with torch.device("meta"):
+        return type(AutoModelForCausalLM.from_config(config))
+
+
 def weights(config, generator):
     """Random weights under which the network neither dies out nor repeats one token for ever."""
     with torch.device("meta"):
-        shapes = {name: p.shape for name, p in AutoModelForCausalLM.from_config(config).named_parameters()}
+        shapes = {name: p.shape for name, p in class_of(config)(config).named_parameters()}
+    # Gemma's norms scale by 1 + w, and its embeddings are multiplied by the square root of their width.
+    is_gemma = config.model_type.startswith("gemma")
+    one_less = 1 if is_gemma else 0
     state = {}
     for name, shape in shapes.items():
         noise = torch.randn(shape, generator=generator)
         # Sharper attention would magnify the rounding of keys beyond what trained models show: hence 0.7 and 0.8.
-        if name.endswith(("q_norm.weight", "k_norm.weight")):
-            state[name] = 0.7 + 0.2 * noise
+        if "vision" in name or "multi_modal" in name:
+            state[name] = noise
+        elif name.endswith(("q_norm.weight", "k_norm.weight", "query_layernorm.weight", "key_layernorm.weight")):
+            state[name] = 0.7 + 0.2 * noise - one_less
         elif name.endswith("norm.weight"):
-            state[name] = 1 + 0.2 * noise
+            state[name] = 1 + 0.2 * noise - one_less
         elif name.endswith("bias"):
             state[name] = 0.3 * noise
         elif name.endswith("embed_tokens.weight"):
             # A tied head likes the token it has just read: weak embeddings keep it from repeating that one for ever.
-            state[name] = (0.25 if config.tie_word_embeddings else 0.4) * noise
+            strength = 0.25 if config.tie_word_embeddings else 0.4
+            strength /= getattr(config, "embedding_multiplier", 1)
+            state[name] = (0.5 / shape[1] ** 0.5 if is_gemma else strength) * noise
         elif name.endswith("lm_head.weight"):
             state[name] = 3 * noise / shape[1] ** 0.5
         elif name.endswith(("q_proj.weight", "k_proj.weight")):
             state[name] = 0.8 * noise / shape[1] ** 0.5
-        elif name.endswith("_proj.weight"):
+        elif name.endswith(("_proj.weight", "_linear.weight")):
             state[name] = 1.2 * noise / shape[1] ** 0.5
         else:
             raise ValueError(f"no rule for {name}")
     return state
 
 
-def write_folder(folder, config, state, number_type, shards=1, old_rope_keys=False, absent=()):
+def with_old_rope_keys(written):
+    rope = dict(written.pop("rope_parameters"))
+    written["rope_theta"] = rope.pop("rope_theta")
+    if "partial_rotary_factor" in rope:
+        written["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+    kind = rope.pop("rope_type")
+    written["rope_scaling"] = None if kind == "default" else dict(rope, type=kind)
+
+
+def with_old_gemma3_keys(written):
+    ropes = written.pop("rope_parameters")
+    written["rope_local_base_freq"] = ropes[S]["rope_theta"]
+    full = dict(ropes[F])
+    written["rope_theta"] = full.pop("rope_theta")
+    written["rope_scaling"] = full
+    written["sliding_window_pattern"] = written.pop("layer_types").index(F) + 1
+
+
+def with_old_olmo3_keys(written):
+    full = dict(written.pop("rope_parameters")[F])
+    written["rope_theta"] = full.pop("rope_theta")
+    written["rope_scaling"] = full
+    del written["layer_types"]
+
+
+def write_folder(
+    folder, config, state, number_type, shards=1, old_rope_keys=False, gemma3_keys=False, olmo3_keys=False, absent=(),
+    pattern=None, bare=False, wrapped=None,
+):
     folder.mkdir(parents=True)
     written = config.to_dict()
-    written["architectures"] = [config.model_type.capitalize() + "ForCausalLM"]
+    written["architectures"] = [class_of(config).__name__]
     written["dtype"] = number_type
     for field in absent:
         del written[field]
     if old_rope_keys:
-        rope = dict(written.pop("rope_parameters"))
-        written["rope_theta"] = rope.pop("rope_theta")
-        kind = rope.pop("rope_type")
-        written["rope_scaling"] = None if kind == "default" else dict(rope, type=kind)
+        with_old_rope_keys(written)
+    if gemma3_keys:
+        with_old_gemma3_keys(written)
+    if olmo3_keys:
+        with_old_olmo3_keys(written)
+    if pattern is not None:
+        written["sliding_window_pattern"] = pattern
+        del written["layer_types"]
+    if bare:
+        state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
+    if wrapped is not None:
+        # Where the decoder and its head are: both have moved over time, and everything else has with them.
+        text, head = wrapped
+        names = {"model.language_model.": text, "lm_head.": head}
+        if text != "model.language_model.":
+            names["model."] = ""
+        def renamed(name):
+            found = next((prefix for prefix in names if name.startswith(prefix)), None)
+            return name if found is None else names[found] + name.removeprefix(found)
+        state = {renamed(name): tensor for name, tensor in state.items()}
     (folder / "config.json").write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
     names = sorted(state)
     if shards == 1:
@@ -266,14 +587,23 @@ def write_folder(folder, config, state, number_type, shards=1, old_rope_keys=Fal
     )
 
 
+def read_back(folder):
+    """What transformers makes of the folder."""
+    name = json.loads((folder / "config.json").read_text())["architectures"][0]
+    model, report = getattr(transformers, name).from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"], report
+    return model.eval()
+
+
 @torch.no_grad()
-def reference(folder, vocab, generator, prompt_tokens=PROMPT_TOKENS, device="cpu"):
+def reference(folder, vocab, generator, prompt_tokens=PROMPT_TOKENS, device="cpu", greedy_tokens=GREEDY_TOKENS):
     # Read back from disk, so that what transformers makes of the folder is what is compared.
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    model = model.to(device)
+    model = read_back(folder).to(device)
     prompt = torch.randint(0, vocab, (prompt_tokens,), generator=generator)
     sequence, logits = prompt.tolist(), []
-    for _ in range(GREEDY_TOKENS):
+    for _ in range(greedy_tokens):
         row = model(torch.tensor([sequence], device=device), logits_to_keep=1).logits[0, -1].cpu()
         logits.append(row)
         sequence.append(int(row.argmax()))
@@ -282,37 +612,46 @@ def reference(folder, vocab, generator, prompt_tokens=PROMPT_TOKENS, device="cpu
 
 @torch.no_grad()
 def write_embedding(folder, prompt):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    states = model.model(prompt.long()[None]).last_hidden_state[0]
+    states = read_back(folder).model(prompt.long()[None]).last_hidden_state[0]
     pooled = {"last": states[-1].clone(), "mean": states.double().mean(0).float()}
     save_file(pooled, folder / "embedding.safetensors")
 
 
 def embeddings():
-    for name in CASES:
+    for name in CASES | FAMILIES:
         write_embedding(HERE / name, load_file(HERE / name / "reference.safetensors")["prompt"])
 
 
-def main(only=None):
+def make(name, seed, case, greedy_tokens):
+    model_type, number_type, changes, layout = case
+    layout = dict(layout)
+    seed = layout.pop("seed", seed)
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    generator = torch.Generator().manual_seed(seed)
+    config = AutoConfig.for_model(model_type, **changes)
+    state = {k: v.to(getattr(torch, number_type)) for k, v in weights(config, generator).items()}
+    write_folder(folder, config, state, number_type, **layout)
+    vocab = config.get_text_config().vocab_size
+    prompt, tokens, logits = reference(folder, vocab, generator, greedy_tokens=greedy_tokens)
+    save_file(
+        {"prompt": prompt.int(), "tokens": tokens.int(), "logits": logits.contiguous()},
+        folder / "reference.safetensors",
+    )
+    write_embedding(folder, prompt)
+    top = logits.topk(2).values
+    gap = (top[:, 0] - top[:, 1]).min().item()
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    print(f"{name:30} {size:7} bytes, {len(set(tokens.tolist())):2} different tokens, smallest gap {gap:.4f}", flush=True)
+
+
+def main(only=()):
     for seed, (name, (model_type, number_type, changes, layout)) in enumerate(CASES.items()):
-        if only not in (None, name):
-            continue
-        folder = HERE / name
-        shutil.rmtree(folder, ignore_errors=True)
-        generator = torch.Generator().manual_seed(seed)
-        config = AutoConfig.for_model(model_type, **{**BASE, **changes})
-        state = {k: v.to(getattr(torch, number_type)) for k, v in weights(config, generator).items()}
-        write_folder(folder, config, state, number_type, **layout)
-        prompt, tokens, logits = reference(folder, config.vocab_size, generator)
-        save_file(
-            {"prompt": prompt.int(), "tokens": tokens.int(), "logits": logits.contiguous()},
-            folder / "reference.safetensors",
-        )
-        write_embedding(folder, prompt)
-        top = logits.topk(2).values
-        gap = (top[:, 0] - top[:, 1]).min().item()
-        size = sum(f.stat().st_size for f in folder.iterdir())
-        print(f"{name:26} {size:7} bytes, {len(set(tokens.tolist())):2} different tokens, smallest gap {gap:.4f}")
+        if not only or name in only:
+            make(name, seed, (model_type, number_type, {**BASE, **changes}, layout), GREEDY_TOKENS)
+    for place, (name, case) in enumerate(FAMILIES.items()):
+        if not only or name in only:
+            make(name, 1000 + place, case, FAMILY_GREEDY_TOKENS)
 
 
 # The checkpoints in f32, in which nothing is rounded, and how they are asked.
@@ -443,7 +782,7 @@ if __name__ == "__main__":
     elif sys.argv[1:] == ["--embeddings"]:
         embeddings()
     elif sys.argv[1:2] == ["--case"]:
-        main(sys.argv[2])
+        main(sys.argv[2:])
     else:
         main()
         asked()

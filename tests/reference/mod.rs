@@ -14,9 +14,9 @@ pub const HALF_PRECISION: f32 = 2e-2;
 /// What transformers says.
 pub struct Reference {
     pub prompt: Vec<TokenId>,
-    /// Greedy, after the prompt. `[64]`
+    /// Greedy, after the prompt. `[n]`
     pub tokens: Vec<TokenId>,
-    /// `[64, vocab]`
+    /// `[n, vocab]`
     pub logits: Vec<Vec<f32>>,
     /// How far its own logits in bf16 are from these; only large cases know. `[64]`
     pub bf16_apart: Vec<f32>,

@@ -5,7 +5,7 @@ use crate::backend::cpu::{Cpu, Isa};
 use crate::backend::{DType, Loading};
 use crate::batch::{Batch, Sampling};
 use crate::model::description::Description;
-use crate::model::names::{LLAMA, Names, NormNames};
+use crate::model::names::{LLAMA, Layout, Names, NormNames, Root};
 use crate::model::source::Source;
 use crate::model::spec::{Activation, Norm, NormKind, NormWeight};
 use crate::model::spec::{SublayerNorms as Norms, *};
@@ -38,7 +38,8 @@ const LAYER: Norm = Norm { kind: NormKind::Layer, eps: 1e-5, weight: NormWeight:
 
 fn weights(names: &'static Names) -> Weights {
     let source = Source::open(Path::new(MODEL)).unwrap();
-    Weights::open(&source, names, None, Loading::Map, u64::MAX).unwrap()
+    let roots = &[Root { body: "model.", head: "" }];
+    Weights::open(&source, Layout { names, roots, ignored: &[] }, None, Loading::Map, u64::MAX).unwrap()
 }
 
 /// Logits of one token at the beginning of a sequence.

@@ -1,14 +1,21 @@
 //! Llama 2 and 3: the standard decoder, whose biases the config may switch on.
 
-use super::Family;
+use super::{Family, no_defaults};
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::names;
 use crate::model::spec::{DecoderSpec, SelfAttention};
 use crate::model::standard::Standard;
 
-pub const FAMILY: Family =
-    Family { class: "LlamaForCausalLM", model_type: "llama", reads: &[], names: &names::LLAMA, spec };
+pub const FAMILY: Family = Family {
+    models: "Llama 2, 3, 3.1, 3.2, 3.3; SmolLM2; DeepSeek-R1-Distill-Llama",
+    classes: &["LlamaForCausalLM"],
+    model_type: "llama",
+    defaults: no_defaults,
+    ignores: &[],
+    names: &names::LLAMA,
+    spec,
+};
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;

@@ -7,24 +7,22 @@ use crate::model::fields::Fields;
 use crate::model::names;
 use crate::model::spec::{Bias, DecoderSpec, SelfAttention};
 use crate::model::standard::Standard;
-
-/// Tokens of the window where the config does not say. One that says `null` has no window.
-const WINDOW: usize = 4096;
+use serde_json::json;
 
 pub const FAMILY: Family = Family {
-    class: "MistralForCausalLM",
+    models: "Mistral 7B, Mistral Nemo, Mistral Small 3",
+    classes: &["MistralForCausalLM"],
     model_type: "mistral",
-    reads: &["sliding_window"],
+    // One that says `null` has no window.
+    defaults: || json!({"sliding_window": 4096}),
+    ignores: &[],
     names: &names::LLAMA,
     spec,
 };
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
-    let window = match fields.is_absent("sliding_window") {
-        true => Some(WINDOW),
-        false => fields.count_or_none("sliding_window")?,
-    };
+    let window = fields.count_or_none("sliding_window")?;
     let attention = standard.attention(standard.shared_width());
     let scores = AttentionSpec { window, ..attention.scores };
     let mlp = standard.mlp(Bias::None);

@@ -1,42 +1,48 @@
-//! The model families: one file each, which says how its config becomes a [`DecoderSpec`].
+//! The model families: one file each, which says how its config becomes a [`DecoderSpec`](crate::model::spec::DecoderSpec).
 //!
-//! To add one: a file with a [`Family`], its row in [`FAMILIES`], and a checkpoint in `tests/golden`.
+//! To add one: `docs/adding-a-family.md`.
 
-mod llama;
-mod mistral;
-mod qwen2;
-mod qwen3;
+pub(in crate::model) mod cohere2;
+pub(in crate::model) mod ernie4_5;
+pub(in crate::model) mod exaone4;
+pub(in crate::model) mod gemma2;
+pub(in crate::model) mod gemma3;
+pub(in crate::model) mod glm4;
+pub(in crate::model) mod granite;
+pub(in crate::model) mod granite_hybrid;
+pub(in crate::model) mod hunyuan;
+pub(in crate::model) mod llama;
+pub(in crate::model) mod ministral3;
+pub(in crate::model) mod mistral;
+pub(in crate::model) mod olmo2;
+pub(in crate::model) mod olmo3;
+pub(in crate::model) mod phi3;
+pub(in crate::model) mod qwen2;
+pub(in crate::model) mod qwen3;
+pub(in crate::model) mod seed_oss;
+pub(in crate::model) mod smollm3;
 
-use crate::error::{Error, Result};
-use crate::model::fields::Fields;
-use crate::model::names::Names;
-use crate::model::spec::DecoderSpec;
+use crate::model::family::{Family, no_defaults};
 
-/// Models that are described by the same fields and computed from the same tensors.
-pub struct Family {
-    /// What `architectures` of a config.json has to name.
-    pub class: &'static str,
-    /// What `model_type` has to be where it is given.
-    pub model_type: &'static str,
-    /// Settings of [`settings`](crate::model::settings) that `spec` reads or that change nothing in this class.
-    pub reads: &'static [&'static str],
-    /// What its tensors are called.
-    pub names: &'static Names,
-    /// Reads the fields of a config.json.
-    pub spec: fn(Fields) -> Result<DecoderSpec>,
-}
-
-const FAMILIES: &[&Family] = &[&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
-
-/// The family of a model whose config.json names these classes: the first of [`FAMILIES`] that knows one of them.
-///
-/// # Errors
-///
-/// [`Error::Architecture`] with the known classes when none is known.
-pub fn find(architectures: &[String]) -> Result<&'static Family> {
-    let is_named = |family: &&&Family| architectures.iter().any(|name| family.class == name);
-    FAMILIES.iter().find(is_named).copied().ok_or_else(|| Error::Architecture {
-        found: if architectures.is_empty() { "(none)".into() } else { architectures.join(", ") },
-        known: FAMILIES.iter().map(|family| family.class).collect(),
-    })
-}
+/// All families. An error that lists them keeps this order.
+pub const FAMILIES: &[&Family] = &[
+    &llama::FAMILY,
+    &mistral::FAMILY,
+    &ministral3::FAMILY,
+    &qwen2::FAMILY,
+    &qwen3::FAMILY,
+    &phi3::FAMILY,
+    &smollm3::FAMILY,
+    &granite::FAMILY,
+    &granite_hybrid::FAMILY,
+    &seed_oss::FAMILY,
+    &ernie4_5::FAMILY,
+    &hunyuan::FAMILY,
+    &gemma2::FAMILY,
+    &gemma3::FAMILY,
+    &olmo2::FAMILY,
+    &olmo3::FAMILY,
+    &exaone4::FAMILY,
+    &glm4::FAMILY,
+    &cohere2::FAMILY,
+];

@@ -1,6 +1,6 @@
 //! Qwen2 and Qwen2.5, dense: the standard decoder, whose queries, keys and values always have a bias.
 
-use super::Family;
+use super::{Family, no_defaults};
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::names;
@@ -8,10 +8,12 @@ use crate::model::spec::{Bias, DecoderSpec, SelfAttention};
 use crate::model::standard::Standard;
 
 pub const FAMILY: Family = Family {
-    class: "Qwen2ForCausalLM",
+    models: "Qwen2, Qwen2.5; DeepSeek-R1-Distill-Qwen",
+    classes: &["Qwen2ForCausalLM"],
     model_type: "qwen2",
+    defaults: no_defaults,
     // The window counts only with use_sliding_window, which is refused.
-    reads: &["sliding_window"],
+    ignores: &["sliding_window"],
     names: &names::LLAMA,
     spec,
 };

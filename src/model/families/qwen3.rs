@@ -1,6 +1,6 @@
 //! Qwen3, dense: the standard decoder with normalized queries and keys.
 
-use super::Family;
+use super::{Family, no_defaults};
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::names;
@@ -11,10 +11,12 @@ use crate::model::standard::Standard;
 const HEAD_DIM: usize = 128;
 
 pub const FAMILY: Family = Family {
-    class: "Qwen3ForCausalLM",
+    models: "Qwen3, Qwen3-Embedding, Qwen3-Reranker",
+    classes: &["Qwen3ForCausalLM"],
     model_type: "qwen3",
+    defaults: no_defaults,
     // The window counts only with use_sliding_window, which is refused.
-    reads: &["sliding_window"],
+    ignores: &["sliding_window"],
     names: &names::LLAMA,
     spec,
 };

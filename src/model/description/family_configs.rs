@@ -1,0 +1,298 @@
+//! Configs in the form of published models, for tests.
+
+use serde_json::{Value, json};
+
+/// `layer_types` of a pattern: `S` for a window, anything else for none.
+pub fn layers(pattern: &[&str], repeats: usize) -> Value {
+    let kind = |short: &&str| if *short == "S" { "sliding_attention" } else { "full_attention" };
+    json!(pattern.iter().map(kind).collect::<Vec<_>>().repeat(repeats))
+}
+
+/// Configs in the form that the folders of these models have.
+pub fn configs() -> Vec<(&'static str, Value)> {
+    vec![
+        (
+            "Phi-4",
+            json!({
+                "architectures": ["Phi3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "bos_token_id": 100257, "embd_pdrop": 0.0, "eos_token_id": 100265, "hidden_act": "silu",
+                "hidden_size": 5120, "initializer_range": 0.02, "intermediate_size": 17920,
+                "max_position_embeddings": 16384, "model_type": "phi3", "num_attention_heads": 40,
+                "num_hidden_layers": 40, "num_key_value_heads": 10, "original_max_position_embeddings": 16384,
+                "pad_token_id": 100349, "resid_pdrop": 0.0, "rms_norm_eps": 1e-05, "rope_scaling": null,
+                "rope_theta": 250000, "sliding_window": null, "tie_word_embeddings": false,
+                "torch_dtype": "bfloat16", "transformers_version": "4.47.0", "use_cache": true, "vocab_size": 100352
+            }),
+        ),
+        (
+            "Phi-4-mini",
+            json!({
+                "_name_or_path": "Phi-4-mini-instruct", "architectures": ["Phi3ForCausalLM"], "attention_bias": false,
+                "attention_dropout": 0.0, "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"},
+                "bos_token_id": 199999, "embd_pdrop": 0.0, "eos_token_id": 199999, "full_attn_mod": 1,
+                "hidden_act": "silu", "hidden_size": 3072, "initializer_range": 0.02, "intermediate_size": 8192,
+                "interpolate_factor": 1, "lm_head_bias": false, "max_position_embeddings": 131072, "mlp_bias": false,
+                "model_type": "phi3", "num_attention_heads": 24, "num_hidden_layers": 32, "num_key_value_heads": 8,
+                "original_max_position_embeddings": 4096, "pad_token_id": 199999, "partial_rotary_factor": 0.75,
+                "resid_pdrop": 0.0, "rms_norm_eps": 1e-05,
+                "rope_scaling": {"long_factor": vec![1.5; 48], "short_factor": vec![1.0; 48], "type": "longrope"},
+                "rope_theta": 10000.0, "sliding_window": 262144, "tie_word_embeddings": true,
+                "torch_dtype": "bfloat16", "transformers_version": "4.45.0", "use_cache": true, "vocab_size": 200064
+            }),
+        ),
+        (
+            "Phi-3-mini-4k",
+            json!({
+                "architectures": ["Phi3ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "embd_pdrop": 0.0,
+                "eos_token_id": 32000, "hidden_act": "silu", "hidden_size": 3072, "initializer_range": 0.02,
+                "intermediate_size": 8192, "max_position_embeddings": 4096, "model_type": "phi3",
+                "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+                "original_max_position_embeddings": 4096, "pad_token_id": 32000, "resid_pdrop": 0.0,
+                "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0, "sliding_window": 2047,
+                "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 32064
+            }),
+        ),
+        (
+            "SmolLM3-3B",
+            json!({
+                "architectures": ["SmolLM3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "bos_token_id": null, "eos_token_id": 128012, "hidden_act": "silu", "hidden_size": 2048,
+                "initializer_range": 0.02, "intermediate_size": 11008, "layer_types": layers(&["F"], 36),
+                "max_position_embeddings": 65536, "max_window_layers": 28, "mlp_bias": false, "model_type": "smollm3",
+                "no_rope_layer_interval": 4, "no_rope_layers": ([1, 1, 1, 0].repeat(9)), "num_attention_heads": 16,
+                "num_hidden_layers": 36, "num_key_value_heads": 4, "pad_token_id": 128004, "pretraining_tp": 2,
+                "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 5000000.0, "sliding_window": null,
+                "torch_dtype": "bfloat16", "transformers_version": "4.54.0.dev0", "use_cache": false,
+                "use_sliding_window": false, "vocab_size": 128256
+            }),
+        ),
+        (
+            "granite-3.3-2b",
+            json!({
+                "architectures": ["GraniteForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "attention_multiplier": 0.015625, "bos_token_id": 0, "embedding_multiplier": 12.0, "eos_token_id": 0,
+                "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192,
+                "logits_scaling": 8.0, "max_position_embeddings": 131072, "mlp_bias": false, "model_type": "granite",
+                "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "pad_token_id": 0,
+                "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000000.0,
+                "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 49159
+            }),
+        ),
+        (
+            "granite-4.0-micro",
+            json!({
+                "architectures": ["GraniteMoeHybridForCausalLM"], "attention_bias": false,
+                "attention_multiplier": 0.015625, "embedding_multiplier": 12,
+                "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 2560, "init_method": "mup",
+                "intermediate_size": 8192, "layer_types": (vec!["attention"; 40]),
+                "logits_scaling": 10, "mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4,
+                "mamba_d_head": 64, "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 80,
+                "mamba_proj_bias": false, "max_position_embeddings": 131072, "model_type": "granitemoehybrid",
+                "normalization_function": "rmsnorm", "num_attention_heads": 40, "num_experts_per_tok": 0,
+                "num_hidden_layers": 40, "num_key_value_heads": 8, "num_local_experts": 0,
+                "position_embedding_type": "rope",
+                "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000000,
+                "shared_intermediate_size": 8192, "tie_word_embeddings": true,
+                "torch_dtype": "bfloat16", "vocab_size": 100352
+            }),
+        ),
+        (
+            "Seed-OSS-36B",
+            json!({
+                "architectures": ["SeedOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.1,
+                "attention_out_bias": false, "bos_token_id": 0, "eos_token_id": 2, "head_dim": 128,
+                "hidden_act": "silu", "hidden_size": 5120, "initializer_range": 0.02, "intermediate_size": 27648,
+                "max_position_embeddings": 524288, "mlp_bias": false, "model_type": "seed_oss",
+                "num_attention_heads": 80, "num_hidden_layers": 64, "num_key_value_heads": 8, "pad_token_id": 1,
+                "residual_dropout": 0.1, "rms_norm_eps": 1e-06, "rope_scaling": {"rope_type": "default"},
+                "rope_theta": 10000000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true,
+                "vocab_size": 155136
+            }),
+        ),
+        (
+            "ERNIE-4.5-0.3B",
+            json!({
+                "architectures": ["Ernie4_5ForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "head_dim": 128,
+                "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 3072,
+                "max_position_embeddings": 131072, "model_type": "ernie4_5", "num_attention_heads": 16,
+                "num_hidden_layers": 18, "num_key_value_heads": 2, "pad_token_id": 0, "rms_norm_eps": 1e-05,
+                "rope_scaling": null, "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+                "use_bias": false, "use_cache": false, "vocab_size": 103424
+            }),
+        ),
+        (
+            "Hunyuan-1.8B",
+            json!({
+                "add_classification_head": false, "architectures": ["HunYuanDenseV1ForCausalLM"],
+                "attention_bias": false, "attention_dropout": 0.0, "attention_head_dim": 128, "bos_token_id": 1,
+                "enable_lm_head_fp32": true, "eod_token_id": 120020, "eos_token_id": 120020, "head_dim": 128,
+                "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 6144,
+                "max_position_embeddings": 32768, "mlp_bias": false, "model_type": "hunyuan_v1_dense",
+                "num_attention_heads": 16, "num_hidden_layers": 32, "num_key_value_heads": 4, "pad_token_id": 120002,
+                "pool_type": "last", "rms_norm_eps": 1e-05,
+                "rope_scaling": {"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
+                    "mscale_all_dim": 1.0, "type": "dynamic"},
+                "rope_theta": 10000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true,
+                "use_cla": false, "use_qk_norm": true, "vocab_size": 120818
+            }),
+        ),
+        (
+            "Ministral-3-8B",
+            json!({
+                "architectures": ["Mistral3ForConditionalGeneration"], "dtype": "bfloat16", "image_token_index": 10,
+                "model_type": "mistral3", "multimodal_projector_bias": false, "projector_hidden_act": "gelu",
+                "spatial_merge_size": 2,
+                "text_config": {
+                    "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+                    "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 262144,
+                    "model_type": "ministral3", "num_attention_heads": 32, "num_hidden_layers": 34,
+                    "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+                    "rope_parameters": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0,
+                        "llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0,
+                        "original_max_position_embeddings": 16384, "rope_theta": 1000000.0, "rope_type": "yarn",
+                        "type": "yarn"},
+                    "sliding_window": null, "tie_word_embeddings": false, "use_cache": true, "vocab_size": 131072
+                },
+                "transformers_version": "5.0.0.dev0", "vision_config": {"model_type": "pixtral", "hidden_size": 1024},
+                "vision_feature_layer": -1
+            }),
+        ),
+        (
+            "Mistral-Small-3.1-24B",
+            json!({
+                "architectures": ["Mistral3ForConditionalGeneration"], "image_token_index": 10,
+                "model_type": "mistral3", "multimodal_projector_bias": false, "projector_hidden_act": "gelu",
+                "spatial_merge_size": 2,
+                "text_config": {
+                    "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120,
+                    "initializer_range": 0.02, "intermediate_size": 32768, "max_position_embeddings": 131072,
+                    "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 40,
+                    "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 1000000000.0,
+                    "sliding_window": null, "use_cache": true, "vocab_size": 131072
+                },
+                "torch_dtype": "bfloat16", "vision_config": {"model_type": "pixtral"}, "vision_feature_layer": -1
+            }),
+        ),
+        (
+            "gemma-2-2b",
+            json!({
+                "architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid",
+                "eos_token_id": [1, 107], "final_logit_softcapping": 30.0, "head_dim": 256,
+                "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2304,
+                "initializer_range": 0.02, "intermediate_size": 9216, "max_position_embeddings": 8192,
+                "model_type": "gemma2", "num_attention_heads": 8, "num_hidden_layers": 26, "num_key_value_heads": 4,
+                "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+                "sliding_window": 4096, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 256000
+            }),
+        ),
+        (
+            "gemma-3-1b",
+            json!({
+                "architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "attn_logit_softcapping": null, "bos_token_id": 2, "cache_implementation": "hybrid",
+                "eos_token_id": [1, 106], "final_logit_softcapping": null, "head_dim": 256,
+                "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "initializer_range": 0.02,
+                "intermediate_size": 6912, "max_position_embeddings": 32768, "model_type": "gemma3_text",
+                "num_attention_heads": 4, "num_hidden_layers": 26, "num_key_value_heads": 1, "pad_token_id": 0,
+                "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000,
+                "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512, "sliding_window_pattern": 6,
+                "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 262144
+            }),
+        ),
+        (
+            "gemma-3-4b",
+            json!({
+                "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999,
+                "eoi_token_index": 256000, "eos_token_id": [1, 106], "image_token_index": 262144,
+                "initializer_range": 0.02, "mm_tokens_per_image": 256, "model_type": "gemma3",
+                "text_config": {
+                    "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+                    "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+                    "sliding_window": 1024
+                },
+                "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0",
+                "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model"}
+            }),
+        ),
+        (
+            "OLMo-2-1B",
+            json!({
+                "architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+                "intermediate_size": 8192, "max_position_embeddings": 4096, "model_type": "olmo2",
+                "num_attention_heads": 16, "num_hidden_layers": 16, "num_key_value_heads": 16, "pad_token_id": 100277,
+                "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false,
+                "torch_dtype": "float32", "use_cache": false, "vocab_size": 100352
+            }),
+        ),
+        (
+            "Olmo-3-7B",
+            json!({
+                "architectures": ["Olmo3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "dtype": "bfloat16", "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 4096,
+                "initializer_range": 0.02, "intermediate_size": 11008, "layer_types": layers(&["S", "S", "S", "F"], 8),
+                "max_position_embeddings": 65536, "model_type": "olmo3", "num_attention_heads": 32,
+                "num_hidden_layers": 32, "num_key_value_heads": 32, "pad_token_id": 100277, "rms_norm_eps": 1e-06,
+                "rope_scaling": {"attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0,
+                    "factor": 8.0, "original_max_position_embeddings": 8192, "rope_type": "yarn"},
+                "rope_theta": 500000, "sliding_window": 4096, "tie_word_embeddings": false, "use_cache": true,
+                "vocab_size": 100278
+            }),
+        ),
+        (
+            "EXAONE-4.0-32B",
+            json!({
+                "architectures": ["Exaone4ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+                "eos_token_id": 361, "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120,
+                "initializer_range": 0.02, "intermediate_size": 27392, "layer_types": layers(&["S", "S", "S", "F"], 16),
+                "max_position_embeddings": 131072, "model_type": "exaone4", "num_attention_heads": 40,
+                "num_hidden_layers": 64, "num_key_value_heads": 8, "pad_token_id": 0, "rms_norm_eps": 1e-05,
+                "rope_scaling": {"factor": 16.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                    "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+                "rope_theta": 1000000, "sliding_window": 4096, "sliding_window_pattern": "LLLG",
+                "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 102400
+            }),
+        ),
+        (
+            "EXAONE-4.0-1.2B",
+            json!({
+                "architectures": ["Exaone4ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+                "eos_token_id": 361, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
+                "initializer_range": 0.02, "intermediate_size": 4096, "layer_types": layers(&["F"], 30),
+                "max_position_embeddings": 65536, "model_type": "exaone4", "num_attention_heads": 32,
+                "num_hidden_layers": 30, "num_key_value_heads": 8, "pad_token_id": 0, "rms_norm_eps": 1e-05,
+                "rope_scaling": {"factor": 16.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                    "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+                "rope_theta": 1000000, "sliding_window": null, "sliding_window_pattern": null,
+                "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 102400
+            }),
+        ),
+        (
+            "GLM-4-9B-0414",
+            json!({
+                "architectures": ["Glm4ForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+                "eos_token_id": [151329, 151336, 151338], "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+                "initializer_range": 0.02, "intermediate_size": 13696, "max_position_embeddings": 32768,
+                "model_type": "glm4", "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2,
+                "pad_token_id": 151329, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+                "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 151552
+            }),
+        ),
+        (
+            "c4ai-command-r7b",
+            json!({
+                "architectures": ["Cohere2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "bos_token_id": 5, "cache_implementation": "hybrid", "eos_token_id": 255001, "head_dim": 128,
+                "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+                "layer_norm_eps": 1e-05, "layer_switch": 4, "logit_scale": 0.25, "max_position_embeddings": 8192,
+                "model_type": "cohere2", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+                "order_of_interleaved_layers": "local_attn_first", "pad_token_id": 0,
+                "position_embedding_type": "rope_gptj", "rope_scaling": null, "rope_theta": 50000, "rotary_pct": 1.0,
+                "sliding_window": 4096, "sliding_window_pattern": 4, "torch_dtype": "bfloat16", "use_cache": true,
+                "use_embedding_sharing": true, "use_gated_activation": true, "use_parallel_block": true,
+                "use_parallel_embedding": false, "use_qk_norm": false, "vocab_size": 256000
+            }),
+        ),
+    ]
+}

@@ -1,0 +1,328 @@
+//! What the families read in configs of the form that published models have, and what they refuse.
+
+use super::family_configs::{configs, layers};
+use super::*;
+use crate::backend::Pairing;
+use crate::model::rope::RopeScaling;
+use crate::model::spec::{
+    Activation, Bias, FeedForward, HeadWeights, LayerSpec, Mixer, NormKind, NormOrder, NormWeight, Order, QkNorm,
+    SelfAttention,
+};
+use serde_json::{Value, json};
+use std::path::Path;
+
+fn parse(config: &Value) -> Result<(Description, Vec<String>)> {
+    Description::and_unread(HfConfig::parse(Path::new("config.json"), config.to_string().as_bytes())?)
+}
+
+fn described(config: &Value) -> DecoderSpec {
+    parse(config).unwrap_or_else(|error| panic!("{}: {error}", config["architectures"])).0.spec
+}
+
+/// The config of `name` among [`configs`], with changes; `"(absent)"` removes a field.
+fn changed(name: &str, changes: Value) -> Value {
+    let mut config = configs().into_iter().find(|(found, _)| *found == name).unwrap().1;
+    for (name, value) in changes.as_object().unwrap() {
+        match value.as_str() {
+            Some("(absent)") => drop(config.as_object_mut().unwrap().remove(name)),
+            _ => config[name] = value.clone(),
+        }
+    }
+    config
+}
+
+fn attention(layer: &LayerSpec) -> &SelfAttention {
+    let Mixer::Attention(attention) = &layer.mixer;
+    attention
+}
+
+/// Whether each layer has a window, and whether it rotates.
+fn windows(spec: &DecoderSpec) -> Vec<(Option<usize>, Option<usize>)> {
+    spec.layers.iter().map(attention).map(|attention| (attention.scores.window, attention.rope)).collect()
+}
+
+#[test]
+fn no_field_of_a_published_config_is_left_unread() {
+    for (name, config) in configs() {
+        let (described, unread) = parse(&config).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(unread, Vec::<String>::new(), "{name}");
+        let decoder = config.get("text_config").unwrap_or(&config);
+        assert_eq!(described.spec.layers.len() as u64, decoder["num_hidden_layers"].as_u64().unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn a_field_that_nothing_reads_is_named() {
+    let config = changed("Phi-4", json!({"new_trick": 3, "rope_scaling": {"type": "default", "new_factor": 2.0}}));
+    let mut unread = parse(&config).unwrap().1;
+    unread.sort();
+    assert_eq!(unread, ["new_trick", "rope_scaling.new_factor"]);
+    let config = changed("gemma-3-4b", json!({"new_trick": {"of": "a wrapper"}}));
+    assert_eq!(parse(&config).unwrap().1, ["new_trick"]);
+    let config = changed("Phi-4", json!({"new_trick": null, "old_trick": {}, "other_bias": false}));
+    assert_eq!(parse(&config).unwrap().1, Vec::<String>::new(), "nothing is asked for");
+}
+
+#[test]
+fn phi_has_long_factors_and_windows() {
+    let spec = described(&changed("Phi-4-mini", json!({})));
+    let rope = &spec.ropes[0];
+    assert!(matches!(&rope.scaling, RopeScaling::LongRope { long_factors, .. } if long_factors.len() == 48));
+    assert_eq!((rope.rotary(128), spec.head.weights), (96, HeadWeights::Tied));
+    assert_eq!(windows(&spec), vec![(Some(262144), Some(0)); 32]);
+    assert_eq!(windows(&described(&changed("Phi-3-mini-4k", json!({})))), vec![(Some(2047), Some(0)); 32]);
+}
+
+#[test]
+fn smollm3_rotates_three_of_four_layers() {
+    let pattern = [(None, Some(0)), (None, Some(0)), (None, Some(0)), (None, None)].repeat(9);
+    assert_eq!(windows(&described(&changed("SmolLM3-3B", json!({})))), pattern);
+    let by_interval = json!({"no_rope_layers": "(absent)", "layer_types": "(absent)"});
+    assert_eq!(windows(&described(&changed("SmolLM3-3B", by_interval))), pattern);
+    assert_eq!(
+        described(&changed("SmolLM3-3B", json!({}))).head.weights,
+        HeadWeights::Tied,
+        "unless the config says other"
+    );
+}
+
+#[test]
+fn granite_has_four_factors() {
+    let spec = described(&changed("granite-3.3-2b", json!({})));
+    assert_eq!((spec.embedding_scale, spec.head.scale), (12.0, 0.125));
+    assert_eq!((spec.layers[7].residual_scale, attention(&spec.layers[7]).scores.scale), (0.22, 0.015625));
+    let four = described(&changed("granite-4.0-micro", json!({})));
+    assert_eq!((four.feed_forward_width(), attention(&four.layers[0]).rope), (8192, Some(0)));
+    for other in [json!("nope"), json!(null)] {
+        let four = described(&changed("granite-4.0-micro", json!({"position_embedding_type": other})));
+        assert_eq!(attention(&four.layers[0]).rope, None);
+    }
+}
+
+#[test]
+fn gemma_scales_by_one_more_than_its_norms_say() {
+    for (name, window) in [("gemma-2-2b", 4096), ("gemma-3-1b", 512), ("gemma-3-4b", 1024)] {
+        let spec = described(&changed(name, json!({})));
+        for norms in [spec.layers[0].mixer_norms, spec.layers[3].feed_forward_norms] {
+            for norm in [norms.before, norms.after, Some(spec.final_norm)] {
+                let norm = norm.unwrap_or_else(|| panic!("{name}: a norm is missing"));
+                assert_eq!((norm.kind, norm.weight), (NormKind::Rms, NormWeight::PlusOne), "{name}");
+            }
+        }
+        let FeedForward::Dense(mlp) = &spec.layers[0].feed_forward;
+        assert_eq!((mlp.activation, spec.head.weights), (Activation::GeluTanh, HeadWeights::Tied), "{name}");
+        assert_eq!(windows(&spec)[0].0, Some(window), "{name}");
+    }
+    let two = described(&changed("gemma-2-2b", json!({})));
+    assert_eq!((two.head.softcap, attention(&two.layers[0]).scores.softcap), (Some(30.0), Some(50.0)));
+    assert_eq!(windows(&two)[..2], [(Some(4096), Some(0)), (None, Some(0))]);
+    // The root of 2,304 is 48; that of 1,152 is 33.94, which bf16 has as 34.
+    assert_eq!((two.embedding_scale, described(&changed("gemma-3-1b", json!({}))).embedding_scale), (48.0, 34.0));
+}
+
+#[test]
+fn gemma_3_has_the_defaults_of_its_class_where_the_config_is_silent() {
+    let spec = described(&changed("gemma-3-4b", json!({})));
+    let first = attention(&spec.layers[0]);
+    assert_eq!((spec.vocab, spec.max_positions, first.scores.heads, first.kv_heads), (262208, 131072, 8, 4));
+    assert_eq!((first.head_dim, first.scores.scale, first.scores.softcap), (256, 1.0 / 16.0, None));
+    assert_eq!(windows(&spec)[4..7], [(Some(1024), Some(0)), (None, Some(1)), (Some(1024), Some(0))]);
+    assert_eq!((spec.ropes[0].theta, &spec.ropes[0].scaling), (1e4, &RopeScaling::None));
+    assert_eq!((spec.ropes[1].theta, &spec.ropes[1].scaling), (1e6, &RopeScaling::Linear { factor: 8.0 }));
+    assert!(
+        matches!(first.qk_norm, QkNorm::PerHead { order: NormOrder::BeforeRope, norm } if norm.weight == NormWeight::PlusOne)
+    );
+}
+
+#[test]
+fn olmo_normalizes_what_a_part_adds() {
+    for name in ["OLMo-2-1B", "Olmo-3-7B", "EXAONE-4.0-32B"] {
+        let spec = described(&changed(name, json!({})));
+        for layer in &spec.layers {
+            for norms in [layer.mixer_norms, layer.feed_forward_norms] {
+                assert_eq!((norms.before, norms.after), (None, Some(spec.final_norm)), "{name}");
+            }
+        }
+        let is_whole = matches!(attention(&spec.layers[0]).qk_norm, QkNorm::Whole(_));
+        assert_eq!(is_whole, name != "EXAONE-4.0-32B");
+    }
+    let three = described(&changed("Olmo-3-7B", json!({})));
+    assert_eq!(windows(&three)[2..5], [(Some(4096), Some(0)), (None, Some(1)), (Some(4096), Some(0))]);
+    assert_eq!((three.ropes[0].theta, &three.ropes[0].scaling), (5e5, &RopeScaling::None));
+    assert!(matches!(three.ropes[1].scaling, RopeScaling::Yarn { .. }));
+    let windowless = changed("Olmo-3-7B", json!({"layer_types": "(absent)"}));
+    assert_eq!(windows(&described(&windowless)), windows(&three), "the same by default");
+}
+
+#[test]
+fn exaone_rotates_layers_with_a_window_or_all() {
+    let large = windows(&described(&changed("EXAONE-4.0-32B", json!({}))));
+    assert_eq!(large, [(Some(4096), Some(0)), (Some(4096), Some(0)), (Some(4096), Some(0)), (None, None)].repeat(16));
+    for pattern in [json!("LLLG"), json!(4), json!("(absent)")] {
+        let changes = json!({"layer_types": "(absent)", "sliding_window_pattern": pattern});
+        assert_eq!(windows(&described(&changed("EXAONE-4.0-32B", changes))), large, "{pattern}");
+    }
+    assert_eq!(windows(&described(&changed("EXAONE-4.0-1.2B", json!({})))), vec![(None, Some(0)); 30]);
+}
+
+#[test]
+fn hunyuan_normalizes_after_a_rotation_whose_base_is_scaled_once() {
+    let spec = described(&changed("Hunyuan-1.8B", json!({})));
+    assert!(matches!(attention(&spec.layers[0]).qk_norm, QkNorm::PerHead { order: NormOrder::AfterRope, .. }));
+    let theta = 10_000.0 * 1000.0f64.powf(128.0 / 126.0);
+    assert_eq!((spec.ropes[0].theta, &spec.ropes[0].scaling), (theta, &RopeScaling::None));
+}
+
+#[test]
+fn glm_4_and_cohere_rotate_neighbours() {
+    let glm = described(&changed("GLM-4-9B-0414", json!({})));
+    assert_eq!((glm.ropes[0].rotary(128), glm.ropes[0].pairing), (64, Pairing::Neighbours));
+    assert_eq!((attention(&glm.layers[0]).qkv_bias, attention(&glm.layers[0]).output_bias), (Bias::Added, Bias::None));
+    let cohere = described(&changed("c4ai-command-r7b", json!({})));
+    assert_eq!((cohere.layers[0].order, cohere.final_norm.kind), (Order::Parallel, NormKind::Layer));
+    assert_eq!((cohere.head.scale, cohere.ropes[0].pairing), (0.25, Pairing::Neighbours));
+    assert_eq!(windows(&cohere)[2..4], [(Some(4096), Some(0)), (None, None)]);
+}
+
+#[test]
+fn a_wrapper_describes_its_decoder_in_text_config() {
+    let ministral = described(&changed("Ministral-3-8B", json!({})));
+    let temperature = attention(&ministral.layers[0]).temperature.unwrap();
+    assert_eq!((temperature.beta, temperature.original_positions), (0.1, 16384));
+    let (small, _) = parse(&changed("Mistral-Small-3.1-24B", json!({}))).unwrap();
+    assert_eq!((small.spec.head.weights, small.spec.layers.len()), (HeadWeights::Own, 40));
+    assert!(small.layout.roots.iter().all(|root| root.body.contains("language_model")));
+    let (gemma, _) = parse(&changed("gemma-3-4b", json!({}))).unwrap();
+    assert_eq!(gemma.eos_tokens, [1, 106], "beside text_config");
+}
+
+#[test]
+fn a_wrapper_that_contradicts_its_decoder_is_refused() {
+    let with_text = |name: &str, field: &str, value: Value| {
+        let mut config = changed(name, json!({}));
+        config["text_config"][field] = value;
+        config
+    };
+    let tied = with_text("gemma-3-4b", "tie_word_embeddings", json!(true));
+    assert!(parse(&tied).is_ok());
+    let mut untied = tied;
+    untied["tie_word_embeddings"] = json!(false);
+    let cases = [
+        ("tie_word_embeddings", untied),
+        ("model_type of text_config", with_text("gemma-3-4b", "model_type", json!("gemma2"))),
+        ("model_type of text_config", with_text("Ministral-3-8B", "model_type", json!("mistral4"))),
+        ("quantization_config", with_text("gemma-3-4b", "quantization_config", json!({"quant_method": "awq"}))),
+        ("text_config", changed("gemma-3-4b", json!({"text_config": "(absent)"}))),
+        ("model_type", changed("gemma-3-4b", json!({"model_type": "gemma3n"}))),
+    ];
+    for (wanted, config) in cases {
+        let message = parse(&config).unwrap_err().to_string();
+        assert!(message.contains(wanted), "{wanted}: {message}");
+    }
+}
+
+/// Each with the field that the message names.
+#[test]
+fn a_config_that_contradicts_itself_or_asks_for_something_else_is_refused() {
+    let all = [
+        ("gemma-2-2b", "hidden_activation", json!("gelu")),
+        ("gemma-3-1b", "hidden_activation", json!("relu")),
+        ("Phi-4", "hidden_act", json!("gelu_pytorch_tanh")),
+        ("GLM-4-9B-0414", "hidden_act", json!("gelu")),
+        ("gemma-2-2b", "sliding_window", json!(null)),
+        ("gemma-3-1b", "sliding_window", json!(null)),
+        ("Olmo-3-7B", "sliding_window", json!(null)),
+        ("c4ai-command-r7b", "sliding_window", json!(null)),
+        ("gemma-3-1b", "sliding_window", json!(0)),
+        ("Olmo-3-7B", "layer_types", layers(&["S", "F"], 15)),
+        ("Olmo-3-7B", "layer_types", json!(vec!["linear_attention"; 32])),
+        ("Olmo-3-7B", "layer_types", json!("full_attention")),
+        ("EXAONE-4.0-32B", "layer_types", layers(&["S", "F"], 32)),
+        ("EXAONE-4.0-32B", "sliding_window_pattern", json!("LLGL")),
+        ("EXAONE-4.0-32B", "sliding_window_pattern", json!(5)),
+        ("EXAONE-4.0-32B", "sliding_window_pattern", json!(0)),
+        ("EXAONE-4.0-1.2B", "sliding_window_pattern", json!(4)),
+        ("gemma-2-2b", "sliding_window_pattern", json!(3)),
+        ("gemma-2-2b", "use_bidirectional_attention", json!(true)),
+        ("gemma-3-1b", "use_bidirectional_attention", json!(true)),
+        ("gemma-3-1b", "attn_logit_softcapping", json!(50.0)),
+        ("gemma-3-1b", "final_logit_softcapping", json!(30.0)),
+        ("gemma-2-2b", "final_logit_softcapping", json!(-1.0)),
+        ("gemma-2-2b", "query_pre_attn_scalar", json!(0)),
+        ("granite-3.3-2b", "logits_scaling", json!(0.0)),
+        ("granite-3.3-2b", "residual_multiplier", json!("0.22")),
+        ("granite-3.3-2b", "num_local_experts", json!(40)),
+        ("granite-4.0-micro", "num_local_experts", json!(1)),
+        ("granite-4.0-micro", "num_local_experts", json!("(absent)")),
+        ("granite-4.0-micro", "layer_types", json!(["mamba", "attention"].repeat(20))),
+        ("granite-4.0-micro", "layer_types", json!(null)),
+        ("SmolLM3-3B", "no_rope_layers", json!([1, 1, 1, 0])),
+        ("SmolLM3-3B", "no_rope_layers", json!(vec![2; 36])),
+        ("SmolLM3-3B", "layer_types", layers(&["S", "F"], 18)),
+        ("SmolLM3-3B", "no_rope_layer_interval", json!(0)),
+        ("Phi-4", "rope_scaling", json!({"type": "yarn", "factor": 4.0})),
+        ("Phi-4-mini", "partial_rotary_factor", json!(0.5)),
+        ("Phi-4", "lm_head_bias", json!(true)),
+        ("Hunyuan-1.8B", "use_qk_norm", json!(false)),
+        ("Hunyuan-1.8B", "rope_scaling", json!({"type": "dynamic", "factor": 4.0})),
+        ("Hunyuan-1.8B", "use_cla", json!(true)),
+        ("Seed-OSS-36B", "partial_rotary_factor", json!(0.5)),
+        ("ERNIE-4.5-0.3B", "partial_rotary_factor", json!(0.5)),
+        ("GLM-4-9B-0414", "partial_rotary_factor", json!(1.5)),
+        ("c4ai-command-r7b", "use_parallel_block", json!(false)),
+        ("c4ai-command-r7b", "use_gated_activation", json!(false)),
+        ("c4ai-command-r7b", "use_qk_norm", json!(true)),
+        ("c4ai-command-r7b", "layer_norm_eps", json!(-1.0)),
+        ("c4ai-command-r7b", "order_of_interleaved_layers", json!("global_attn_first")),
+        ("OLMo-2-1B", "clip_qkv", json!(8.0)),
+        ("OLMo-2-1B", "sliding_window", json!(4096)),
+        ("OLMo-2-1B", "model_type", json!("olmo3")),
+        ("ERNIE-4.5-0.3B", "is_encoder_decoder", json!(true)),
+    ];
+    for (name, field, value) in all {
+        match parse(&changed(name, json!({field: value}))) {
+            Err(Error::UnsupportedModel { setting, .. }) => {
+                // A rope that does not fit its heads may say so by its factors.
+                let other = if field == "partial_rotary_factor" { "short_factor" } else { field };
+                assert!([field, other].contains(&setting), "{name}, {field}: {setting}");
+            }
+            Err(Error::ModelFile { reason, .. }) => assert!(reason.contains(field), "{name}, {field}: {reason}"),
+            other => panic!("{name}, {field} = {value}: {other:?}"),
+        }
+    }
+}
+
+/// The config of each, under the class of each other: what a relabelled checkpoint would be.
+#[test]
+fn a_model_under_the_class_of_another_family_is_refused() {
+    let decoders = || configs().into_iter().filter(|(_, config)| config.get("text_config").is_none());
+    for (name, config) in decoders() {
+        for (other, another) in decoders().filter(|(_, other)| other["architectures"] != config["architectures"]) {
+            let mut relabelled = config.clone();
+            relabelled["architectures"] = another["architectures"].clone();
+            assert!(parse(&relabelled).is_err(), "{name} as {other}");
+        }
+    }
+    // Without a model_type the fields tell: those that are a family's own.
+    for (name, class) in [
+        ("gemma-3-1b", "Qwen3ForCausalLM"),
+        ("gemma-3-1b", "Gemma2ForCausalLM"),
+        ("gemma-2-2b", "LlamaForCausalLM"),
+        ("granite-3.3-2b", "LlamaForCausalLM"),
+        ("granite-4.0-micro", "GraniteForCausalLM"),
+        ("granite-4.0-micro", "LlamaForCausalLM"),
+        ("SmolLM3-3B", "LlamaForCausalLM"),
+        ("Olmo-3-7B", "Olmo2ForCausalLM"),
+        ("Phi-3-mini-4k", "LlamaForCausalLM"),
+        ("EXAONE-4.0-32B", "Qwen3ForCausalLM"),
+        ("GLM-4-9B-0414", "LlamaForCausalLM"),
+        ("c4ai-command-r7b", "LlamaForCausalLM"),
+        ("Hunyuan-1.8B", "Qwen3ForCausalLM"),
+        ("Hunyuan-1.8B", "LlamaForCausalLM"),
+        ("Phi-4-mini", "LlamaForCausalLM"),
+    ] {
+        let relabelled = changed(name, json!({"architectures": [class], "model_type": "(absent)"}));
+        let refused = parse(&relabelled);
+        assert!(matches!(refused, Err(Error::UnsupportedModel { .. })), "{name} as {class}: {refused:?}");
+    }
+}

@@ -1,0 +1,47 @@
+//! Cohere 2 (Command R7B, Command A): one layer norm before both parts, which run side by side, windows in three of four layers, the fourth of
+//! which has no rotary embedding, and a factor of the logits.
+
+use super::Family;
+use crate::backend::AttentionSpec;
+use crate::error::Result;
+use crate::model::fields::Fields;
+use crate::model::names;
+use crate::model::spec::{Bias, DecoderSpec, Head, LayerSpec, Norm, NormKind, Order, SelfAttention, SublayerNorms};
+use crate::model::standard::Standard;
+use serde_json::json;
+
+pub const FAMILY: Family = Family {
+    models: "Command R7B, Command A",
+    classes: &["Cohere2ForCausalLM"],
+    model_type: "cohere2",
+    defaults: || json!({"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "sliding_window": 4096, "tie_word_embeddings": true}),
+    // The same as the pattern, the tied head and the rotation, for another program.
+    ignores: &["layer_switch", "use_embedding_sharing", "position_embedding_type", "rms_norm_eps"],
+    names: &names::LLAMA,
+    spec,
+};
+
+fn spec(fields: Fields) -> Result<DecoderSpec> {
+    for name in ["use_parallel_block", "use_gated_activation"] {
+        fields.must_be(name, true)?;
+    }
+    let standard = Standard::read(fields)?.with_neighbours();
+    let norm = Norm { kind: NormKind::Layer, eps: fields.factor("layer_norm_eps")?, ..standard.norm };
+    let bias = fields.bias("attention_bias")?;
+    let layer = |window: Option<usize>| {
+        let attention = standard.attention(standard.shared_width());
+        let scores = AttentionSpec { window, ..attention.scores };
+        let rope = attention.rope.filter(|_| window.is_some());
+        let attention = SelfAttention { scores, rope, qkv_bias: bias, output_bias: bias, ..attention };
+        LayerSpec {
+            order: Order::Parallel,
+            mixer_norms: SublayerNorms::before(norm),
+            feed_forward_norms: SublayerNorms::NONE,
+            ..standard.layer(attention, standard.mlp(Bias::None))
+        }
+    };
+    let layers = standard.windows_by_pattern(fields, 4)?.into_iter().map(layer).collect();
+    let decoder = standard.decoder_of(layers);
+    let head = Head { scale: fields.factor("logit_scale")?, ..decoder.head };
+    Ok(DecoderSpec { final_norm: norm, head, ..decoder })
+}

@@ -1,0 +1,49 @@
+//! EXAONE 4: norms after the parts instead of before them, normalized queries and keys, and in the larger models windows in three of four
+//! layers, the fourth of which has no rotary embedding.
+
+use super::{Family, olmo2};
+use crate::backend::AttentionSpec;
+use crate::error::Result;
+use crate::model::fields::Fields;
+use crate::model::spec::{Bias, DecoderSpec, LayerSpec, NormOrder, QkNorm, SelfAttention, SublayerNorms};
+use crate::model::standard::Standard;
+use serde_json::json;
+
+pub const FAMILY: Family = Family {
+    models: "EXAONE 4",
+    classes: &["Exaone4ForCausalLM"],
+    model_type: "exaone4",
+    defaults: || json!({"rms_norm_eps": 1e-5, "sliding_window": 4096, "num_key_value_heads": 32}),
+    ignores: &[],
+    names: &olmo2::NAMES,
+    spec,
+};
+
+fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let standard = Standard::read(fields)?;
+    let has_windows = fields.get("sliding_window").is_some();
+    // transformers writes 0 where there is no window.
+    let pattern = fields.get("sliding_window_pattern").filter(|pattern| pattern.as_u64() != Some(0));
+    if let (Some(pattern), false) = (pattern, has_windows) {
+        return Err(fields
+            .refuse(format!("sliding_window_pattern is {}, but sliding_window is missing", Fields::shown(pattern))));
+    }
+    let windows = match has_windows {
+        true => standard.windows_by_pattern(fields, 4)?,
+        false => standard.windows(fields, |_| false)?,
+    };
+    let norms = SublayerNorms::after(standard.norm);
+    let layer = |window: Option<usize>| {
+        let attention = standard.attention(standard.shared_width());
+        let attention = SelfAttention {
+            scores: AttentionSpec { window, ..attention.scores },
+            rope: attention.rope.filter(|_| window.is_some() || !has_windows),
+            qk_norm: QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope },
+            ..attention
+        };
+        let layer = standard.layer(attention, standard.mlp(Bias::None));
+        LayerSpec { mixer_norms: norms, feed_forward_norms: norms, ..layer }
+    };
+    let layers = windows.into_iter().map(layer).collect();
+    Ok(standard.decoder_of(layers))
+}

@@ -1,0 +1,39 @@
+//! GLM-4-0414: norms around both parts, a fused projection into the MLP, and a rotation of neighbouring numbers in half of each head.
+
+use super::Family;
+use crate::error::Result;
+use crate::model::fields::Fields;
+use crate::model::names::{FUSED_GATE_UP, LLAMA, MlpNames, Names, NormNames};
+use crate::model::spec::{Bias, DecoderSpec, LayerSpec, SelfAttention, SublayerNorms};
+use crate::model::standard::{Standard, partial_rope};
+use serde_json::json;
+
+pub const FAMILY: Family = Family {
+    models: "GLM-4-0414, GLM-Z1-0414",
+    classes: &["Glm4ForCausalLM"],
+    model_type: "glm4",
+    defaults: || {
+        json!({
+            "head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5,
+            "attention_bias": true
+        })
+    },
+    ignores: &[],
+    names: &Names {
+        mixer_norms: NormNames { before: "input_layernorm", after: "post_self_attn_layernorm" },
+        feed_forward_norms: NormNames { before: "post_attention_layernorm", after: "post_mlp_layernorm" },
+        mlp: MlpNames { gate_up: FUSED_GATE_UP, ..LLAMA.mlp },
+        ..LLAMA
+    },
+    spec,
+};
+
+fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let standard = Standard::with_ropes(fields, vec![partial_rope(fields)?])?.with_neighbours();
+    let norms = SublayerNorms::around(standard.norm);
+    let attention = standard.attention(standard.shared_width());
+    let attention = SelfAttention { qkv_bias: fields.bias("attention_bias")?, ..attention };
+    let layer = standard.layer(attention, standard.mlp(Bias::None));
+    let layers = vec![LayerSpec { mixer_norms: norms, feed_forward_norms: norms, ..layer }; standard.layers];
+    Ok(standard.decoder_of(layers))
+}

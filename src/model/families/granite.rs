@@ -1,0 +1,45 @@
+//! Granite 3, dense: the standard decoder with factors of the embeddings, of the scores, of what each part adds to the stream,
+//! and of the logits.
+
+use super::Family;
+use crate::backend::AttentionSpec;
+use crate::error::Result;
+use crate::model::fields::Fields;
+use crate::model::names;
+use crate::model::spec::{DecoderSpec, GatedMlp, Head, LayerSpec, SelfAttention};
+use crate::model::standard::Standard;
+use serde_json::{Value, json};
+
+pub const FAMILY: Family = Family {
+    models: "Granite 3, dense",
+    classes: &["GraniteForCausalLM"],
+    model_type: "granite",
+    defaults: factors,
+    ignores: &[],
+    names: &names::LLAMA,
+    spec,
+};
+
+/// Those of the class.
+pub fn factors() -> Value {
+    json!({"embedding_multiplier": 1.0, "attention_multiplier": 1.0, "residual_multiplier": 1.0, "logits_scaling": 1.0})
+}
+
+fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let standard = Standard::read(fields)?;
+    let mlp = standard.mlp(fields.bias("mlp_bias")?);
+    decoder(fields, standard, mlp, Some(0))
+}
+
+/// The decoder with its factors, of the dense models of both classes.
+pub fn decoder(fields: Fields, standard: Standard, mlp: GatedMlp, rope: Option<usize>) -> Result<DecoderSpec> {
+    let bias = fields.bias("attention_bias")?;
+    let attention = standard.attention(standard.shared_width());
+    let scores = AttentionSpec { scale: fields.factor("attention_multiplier")?, ..attention.scores };
+    let attention = SelfAttention { scores, rope, qkv_bias: bias, output_bias: bias, ..attention };
+    let layer = LayerSpec { residual_scale: fields.factor("residual_multiplier")?, ..standard.layer(attention, mlp) };
+    let layers = vec![layer; standard.layers];
+    let decoder = standard.decoder_of(layers);
+    let head = Head { scale: 1.0 / fields.factor("logits_scaling")?, ..decoder.head };
+    Ok(DecoderSpec { embedding_scale: fields.factor("embedding_multiplier")?, head, ..decoder })
+}

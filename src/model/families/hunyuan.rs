@@ -1,0 +1,60 @@
+//! Hunyuan, dense: the standard decoder, whose queries and keys are normalized after the rotation.
+
+use super::Family;
+use crate::backend::Pairing;
+use crate::error::Result;
+use crate::model::fields::Fields;
+use crate::model::names::{AttentionNames, LLAMA, Names};
+use crate::model::rope::{Rope, RopeScaling};
+use crate::model::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention};
+use crate::model::standard::{Standard, max_position_embeddings, rope_fields};
+use serde_json::json;
+
+pub const FAMILY: Family = Family {
+    models: "Hunyuan, dense",
+    classes: &["HunYuanDenseV1ForCausalLM"],
+    model_type: "hunyuan_v1_dense",
+    defaults: || json!({"rms_norm_eps": 1e-5, "rope_theta": 10000.0}),
+    ignores: &["attention_head_dim"],
+    names: &Names {
+        attention: AttentionNames {
+            query_norm: "self_attn.query_layernorm",
+            key_norm: "self_attn.key_layernorm",
+            ..LLAMA.attention
+        },
+        ..LLAMA
+    },
+    spec,
+};
+
+fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let standard = Standard::with_ropes(fields, vec![rope(fields)?])?;
+    fields.must_be("use_qk_norm", true)?;
+    let bias = fields.bias("attention_bias")?;
+    let attention = SelfAttention {
+        qk_norm: QkNorm::PerHead { norm: standard.norm, order: NormOrder::AfterRope },
+        qkv_bias: bias,
+        output_bias: bias,
+        ..standard.attention(standard.shared_width())
+    };
+    fields.must_be("mlp_bias", false)?;
+    let mlp = standard.mlp(Bias::None);
+    Ok(standard.decoder(attention, mlp))
+}
+
+/// Published models scale the base of the rotation by `alpha`, whatever the length of a context, and call that dynamic.
+fn rope(fields: Fields) -> Result<Rope> {
+    let plain = || Rope::from_config(fields, max_position_embeddings(fields)?);
+    let Some(scaling) = rope_fields(fields)?.filter(|rope| rope.get("alpha").is_some()) else { return plain() };
+    if ![scaling.text("rope_type")?, scaling.text("type")?].contains(&Some("dynamic")) {
+        return plain();
+    }
+    let head_dim = fields.count("head_dim")? as f64;
+    let base = scaling.positive_or_none("rope_theta")?.map_or_else(|| fields.positive("rope_theta"), Ok)?;
+    let theta = base * scaling.positive("alpha")?.powf(head_dim / (head_dim - 2.0));
+    if !(theta > 1.0 && theta < f32::MAX as f64) {
+        return Err(fields.refuse(format!("alpha makes a base of {theta} of rope_theta, which is {base}")));
+    }
+    scaling.pass_over(&["factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"]);
+    Ok(Rope { theta, scaling: RopeScaling::None, rotary_factor: 1.0, pairing: Pairing::Halves })
+}

@@ -1,0 +1,40 @@
+//! The README says which classes open: its table is made of [`FAMILIES`] and [`WRAPPERS`], and compared with them.
+
+use crate::model::families::FAMILIES;
+use crate::model::wrappers::WRAPPERS;
+use std::{env, fs};
+
+const BEGIN: &str = "<!-- Written by scripts/models.sh from src/model/families. -->\n";
+const END: &str = "<!-- End of what scripts/models.sh writes. -->";
+
+fn table() -> String {
+    let row = |classes: &[&str], models: &str| {
+        let classes: Vec<String> = classes.iter().map(|class| format!("`{class}`")).collect();
+        format!("| {} | {models} |\n", classes.join(", "))
+    };
+    let decoders = FAMILIES.iter().map(|family| row(family.classes, family.models));
+    let wrappers = WRAPPERS.iter().map(|wrapper| row(&[wrapper.class], wrapper.models));
+    ["| class in `config.json` | models |\n|---|---|\n".into()].into_iter().chain(decoders).chain(wrappers).collect()
+}
+
+#[test]
+fn the_readme_lists_the_classes_that_open() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let readme = fs::read_to_string(path).unwrap();
+    let (before, rest) = readme.split_once(BEGIN).expect("the table has a begin");
+    let (found, after) = rest.split_once(END).expect("the table has an end");
+    if env::var_os("NVLLM_WRITE_README").is_some() {
+        fs::write(path, format!("{before}{BEGIN}{}{END}{after}", table())).unwrap();
+    } else {
+        assert_eq!(found, table(), "scripts/models.sh writes what is wanted");
+    }
+}
+
+#[test]
+fn a_class_stands_for_one_family() {
+    let mut classes: Vec<&str> = super::classes().collect();
+    let count = classes.len();
+    classes.sort_unstable();
+    classes.dedup();
+    assert_eq!(classes.len(), count);
+}
