@@ -105,7 +105,7 @@ static void biases_that_make_no_sense(void) {
     float values[2];
     const char *word;
   } biases[] = {{"a token beyond the vocabulary", {5, UINT32_MAX}, {1, 1}, "token 4294967295 at index 1"},
-                {"a token twice", {5, 5}, {1, 2}, "bias_tokens is 5 twice"},
+                {"a token twice", {5, 5}, {1, 2}, "bias_tokens is a list with token 5 twice"},
                 {"a bias that is no number", {5, 6}, {1, NAN}, "bias_values is NaN"},
                 {"an infinite bias", {5, 6}, {INFINITY, 1}, "bias_values is inf"}};
   for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) {
