@@ -121,6 +121,33 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
     }
 }
 
+/// Layers of the model of a golden case.
+fn layers(name: &str) -> usize {
+    let config = std::fs::read(golden(name).join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    let text = config.get("text_config").unwrap_or(&config);
+    text["num_hidden_layers"].as_u64().unwrap() as usize
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
+    const LLAMA: &str = "llama-f16-head64-llama3";
+    let launches = |name: &str| {
+        let (runner, _) = open(name, &config_of(name));
+        runner.launches_of_decode().unwrap().expect("decode passes are graphs")
+    };
+    // Two norms, four products, rotation, attention, activation.
+    let per_layer = 9;
+    let besides = launches(LLAMA) - per_layer * layers(LLAMA);
+    for name in CASES {
+        let found = launches(name);
+        println!("{name}: {:.2} launches per layer", (found - besides) as f64 / layers(name) as f64);
+        // Scaled logits are one launch for the whole pass.
+        assert!(found <= besides + 1 + (per_layer + 2) * layers(name), "{name}: {found} launches");
+    }
+}
+
 /// At the sizes that the kernels are made for. In bf16 many layers round further away than 2 %, in transformers as here.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]

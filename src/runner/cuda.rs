@@ -51,6 +51,11 @@ impl PassRunner<Cuda> {
         self.logits().cols()
     }
 
+    /// Kernels that a decode pass of one row launches up to its logits. `None` where there are no graphs.
+    pub fn launches_of_decode(&self) -> Result<Option<usize>> {
+        self.graphs.smallest().map(|graph| graph.launches()).transpose()
+    }
+
     /// A copy of [`logits`](PassRunner::logits). `[samples, vocab]`
     pub fn read_logits(&self) -> Result<Vec<f32>> {
         self.backend.read(self.logits())

@@ -38,6 +38,11 @@ impl<B: Backend> Graphs<B> {
         Ok(Graphs { by_rows })
     }
 
+    /// The graph of the fewest rows, if there is one.
+    pub fn smallest(&self) -> Option<&B::Graph> {
+        self.by_rows.first().map(|(_, graph)| graph)
+    }
+
     /// The smallest graph that serves a batch. `None` for a batch that is not all decode.
     pub fn serving(&self, batch: &Batch) -> Option<&B::Graph> {
         let rows = batch.rows();

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// A decoder on one device.
 pub struct PassRunner<B: Backend> {
     /// Dropped first: they hold addresses of all that follows.
-    graphs: Graphs<B>,
+    pub(super) graphs: Graphs<B>,
     pub(super) backend: B,
     decoder: Decoder<B>,
     cache: B::KvCache,

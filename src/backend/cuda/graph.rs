@@ -13,6 +13,13 @@ pub struct PassGraph {
     pub(super) graph: Graph,
 }
 
+impl PassGraph {
+    /// As [`Graph::launches`].
+    pub fn launches(&self) -> Result<usize> {
+        self.graph.launches()
+    }
+}
+
 /// Launches that were captured.
 pub struct Graph {
     context: Arc<Context>,
@@ -40,6 +47,14 @@ impl Graph {
             check("cuGraphInstantiate", code)?;
         }
         Ok(graph)
+    }
+
+    /// Kernels that it launches.
+    pub fn launches(&self) -> Result<usize> {
+        let mut nodes = 0;
+        // SAFETY: the graph was captured; no place for nodes is given, so that only their number is written.
+        check("cuGraphGetNodes", unsafe { sys::cuGraphGetNodes(self.graph, ptr::null_mut(), &mut nodes) })?;
+        Ok(nodes)
     }
 
     /// Runs it once more, with what the buffers hold now.
