@@ -385,21 +385,23 @@ fn codes_of_quantized_weights_are_named_with_the_file_that_describes_them() {
 }
 
 #[test]
-fn surplus_tensors_are_a_warning_that_names_them() {
+fn surplus_tensors_and_fields_are_warnings_that_name_them() {
     let folder = Folder::copy(WHOLE, "surplus");
     folder.edit_tensors(|tensors| {
         let one = (Dtype::F32, vec![1], vec![0; 4]);
         tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".into(), one.clone());
         tensors.insert("vision_tower.layers.7.surplus.weight".into(), one);
     });
+    folder.edit_json("config.json", |config| config["new_trick"] = json!(3));
     log::set_max_level(Some(Level::Warn));
     open_with(&folder.path, &config()).unwrap();
     let messages: Vec<String> = std::iter::from_fn(log::pop).map(|(_, message)| message).collect();
     let of_this_folder = |message: &&String| message.contains(folder.path.to_str().unwrap());
     let warnings: Vec<&String> = messages.iter().filter(of_this_folder).collect();
-    assert_eq!(warnings.len(), 1, "{messages:?}");
-    assert!(warnings[0].contains("1 tensor"), "computed tables are no surplus: {}", warnings[0]);
-    assert!(warnings[0].contains("vision_tower.layers.7.surplus.weight"), "{}", warnings[0]);
+    assert_eq!(warnings.len(), 2, "{messages:?}");
+    assert!(warnings[0].ends_with("config.json: 1 fields are not read: new_trick"), "{}", warnings[0]);
+    assert!(warnings[1].contains("1 tensor"), "computed tables are no surplus: {}", warnings[1]);
+    assert!(warnings[1].contains("vision_tower.layers.7.surplus.weight"), "{}", warnings[1]);
 }
 
 #[test]

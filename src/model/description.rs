@@ -11,6 +11,7 @@ use crate::model::names::Layout;
 use crate::model::settings;
 use crate::model::source::Source;
 use crate::model::spec::DecoderSpec;
+use crate::model::wrappers::Wrapper;
 use serde_json::{Map, Value};
 
 /// A model, as its source describes it.
@@ -39,21 +40,23 @@ impl Description {
     }
 
     fn of(config: HfConfig) -> Result<Description> {
-        let (description, unread) = Description::and_unread(config)?;
-        settings::warn_unread(&unread);
+        let (description, unread) = Description::and_unread(&config)?;
+        settings::warn_unread(config.path(), &unread);
         Ok(description)
     }
 
     /// The description, and the fields of the config that nothing read and that are not known to be harmless.
-    fn and_unread(config: HfConfig) -> Result<(Description, Vec<String>)> {
+    fn and_unread(config: &HfConfig) -> Result<(Description, Vec<String>)> {
         let class = family::find(&config.architectures)?;
-        let fields = config.fields();
+        let reads = Reads::default();
+        let fields = config.fields().noting(&reads);
         refuse_other_model_type(fields, class)?;
         let (family, decoder, mut unread) = match class {
             Class::Decoder(family) => (family, config.decoder(), Vec::new()),
             Class::Wrapper(wrapper) => {
                 let decoder = config.text_decoder()?;
-                let family = decoder_family(&config, class, wrapper.families)?;
+                let family = decoder_family(config, wrapper)?;
+                settings::refuse_unread(fields, &[])?;
                 let known = |name: &str, value: &Value| {
                     ["text_config", "tie_word_embeddings"].contains(&name)
                         || wrapper.harmless.contains(&name)
@@ -62,23 +65,24 @@ impl Description {
                 (family, decoder, fields.unread(&known))
             }
         };
-        let (spec, unread_by_family) = read_decoder(&config, family, decoder)?;
+        let (spec, unread_by_family) = read_decoder(config, family, decoder)?;
         spec.check()?;
         unread.extend(unread_by_family);
         let layout = class.layout(family);
-        Ok((Description { spec, layout, bos_token: config.bos_token, eos_tokens: config.eos_tokens }, unread))
+        Ok((Description { spec, layout, bos_token: config.bos_token, eos_tokens: config.eos_tokens.clone() }, unread))
     }
 }
 
 /// The family that `text_config` names.
-fn decoder_family(config: &HfConfig, class: Class, families: &[&'static Family]) -> Result<&'static Family> {
+fn decoder_family(config: &HfConfig, wrapper: &Wrapper) -> Result<&'static Family> {
+    let families = wrapper.families;
     let text = config.fields().object("text_config")?;
     let named = text.map(|text| text.text("model_type")).transpose()?.flatten();
     let Some(named) = named else { return Ok(families[0]) };
     families.iter().find(|family| family.model_type == named).copied().ok_or_else(|| Error::UnsupportedModel {
         setting: "model_type of text_config",
-        value: format!("{named:.60} in {}", class.name()),
-        supported: families[0].model_type,
+        value: format!("{named:.60} in {}", wrapper.class),
+        supported: wrapper.decoders,
     })
 }
 
@@ -92,7 +96,7 @@ fn read_decoder(
     let (reads, decoder) = (Reads::default(), Value::Object(decoder));
     let fields = Fields::new(config.path(), &decoder)?.noting(&reads);
     let spec = (family.spec)(fields)?;
-    settings::refuse_unread(fields, family)?;
+    settings::refuse_unread(fields, family.ignores)?;
     let harmless = |name: &str, value: &Value| {
         defaults.iter().any(|default| default == name) || settings::is_harmless(name, value)
     };

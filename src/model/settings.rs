@@ -7,9 +7,9 @@
 
 use crate::error::{Error, Result};
 use crate::log::{self, Level};
-use crate::model::family::Family;
 use crate::model::fields::Fields;
 use serde_json::Value;
+use std::path::Path;
 
 /// Fields that a warning names; the rest are counted.
 const NAMED_IN_WARNING: usize = 20;
@@ -242,22 +242,22 @@ pub fn is_harmless(name: &str, value: &Value) -> bool {
 }
 
 /// Logs which fields nothing read.
-pub fn warn_unread(fields: &[String]) {
+pub fn warn_unread(path: &Path, fields: &[String]) {
     if fields.is_empty() {
         return;
     }
     let named = fields[..fields.len().min(NAMED_IN_WARNING)].join(", ");
     let more = if fields.len() > NAMED_IN_WARNING { ", …" } else { "" };
-    log::log(Level::Warn, format_args!("config.json: {} fields are not read: {named}{more}", fields.len()));
+    log::log(Level::Warn, format_args!("{}: {} fields are not read: {named}{more}", path.display(), fields.len()));
 }
 
-/// Refuses a setting that changes what is computed and that `family` did not read.
+/// Refuses a setting that changes what is computed, that was not read, and that is not among those that `ignores` passes over.
 ///
 /// # Errors
 ///
 /// [`Error::UnsupportedModel`] that names the setting, and [`Error::ModelFile`] for one of the wrong type.
-pub fn refuse_unread(fields: Fields, family: &Family) -> Result<()> {
-    fields.pass_over(family.ignores);
+pub fn refuse_unread(fields: Fields, ignores: &[&str]) -> Result<()> {
+    fields.pass_over(ignores);
     refuse_unread_of(fields, SETTINGS)?;
     for name in ["rope_parameters", "rope_scaling"] {
         if let Some(rope) = fields.object(name)? {

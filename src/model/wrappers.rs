@@ -17,6 +17,8 @@ pub struct Wrapper {
     pub model_type: &'static str,
     /// What `model_type` of `text_config` may name; the first where it names nothing.
     pub families: &'static [&'static Family],
+    /// The same, for messages.
+    pub decoders: &'static str,
     /// Where the decoder may be among the tensors.
     pub roots: &'static [Root],
     /// Beginnings of the names of the tensors of other parts.
@@ -32,6 +34,7 @@ pub const WRAPPERS: &[Wrapper] = &[
         models: "Gemma 3 4B, 12B and 27B, text only",
         model_type: "gemma3",
         families: &[&gemma3::FAMILY],
+        decoders: "gemma3_text",
         roots: ROOTS,
         ignored: IGNORED,
         harmless: HARMLESS,
@@ -41,6 +44,7 @@ pub const WRAPPERS: &[Wrapper] = &[
         models: "Mistral Small 3.1 and 3.2, Ministral 3, text only",
         model_type: "mistral3",
         families: &[&mistral::FAMILY, &ministral3::FAMILY],
+        decoders: "mistral or ministral3",
         roots: ROOTS,
         ignored: IGNORED,
         harmless: HARMLESS,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 fn parse(config: &Value) -> Result<(Description, Vec<String>)> {
-    Description::and_unread(HfConfig::parse(Path::new("config.json"), config.to_string().as_bytes())?)
+    Description::and_unread(&HfConfig::parse(Path::new("config.json"), config.to_string().as_bytes())?)
 }
 
 fn described(config: &Value) -> DecoderSpec {
@@ -49,6 +49,20 @@ fn no_field_of_a_published_config_is_left_unread() {
         let decoder = config.get("text_config").unwrap_or(&config);
         assert_eq!(described.spec.layers.len() as u64, decoder["num_hidden_layers"].as_u64().unwrap(), "{name}");
     }
+}
+
+/// transformers writes every field of a class, those of training and of generation included.
+#[test]
+fn no_field_that_transformers_writes_is_left_unread() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let configs = golden.read_dir().unwrap().map(|entry| entry.unwrap().path().join("config.json"));
+    let mut count = 0;
+    for path in configs.filter(|path| path.exists()) {
+        let config = HfConfig::parse(&path, &std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(Description::and_unread(&config).unwrap().1, Vec::<String>::new(), "{}", path.display());
+        count += 1;
+    }
+    assert!(count >= 60, "{count} checkpoints");
 }
 
 #[test]
@@ -214,11 +228,15 @@ fn a_wrapper_that_contradicts_its_decoder_is_refused() {
         ("quantization_config", with_text("gemma-3-4b", "quantization_config", json!({"quant_method": "awq"}))),
         ("text_config", changed("gemma-3-4b", json!({"text_config": "(absent)"}))),
         ("model_type", changed("gemma-3-4b", json!({"model_type": "gemma3n"}))),
+        ("sliding_window", changed("gemma-3-4b", json!({"sliding_window": 4096}))),
+        ("is_encoder_decoder", changed("gemma-3-4b", json!({"is_encoder_decoder": true}))),
     ];
     for (wanted, config) in cases {
         let message = parse(&config).unwrap_err().to_string();
         assert!(message.contains(wanted), "{wanted}: {message}");
     }
+    let unknown = parse(&with_text("Ministral-3-8B", "model_type", json!("mistral4"))).unwrap_err().to_string();
+    assert!(unknown.ends_with("it must be mistral or ministral3"), "{unknown}");
 }
 
 /// Each with the field that the message names.

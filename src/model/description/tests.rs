@@ -259,8 +259,9 @@ fn a_message_names_the_setting_its_value_and_what_is_read() {
 fn the_configs_of_published_models_are_read() {
     for (name, config) in published() {
         let parsed = HfConfig::parse(Path::new("config.json"), config.to_string().as_bytes());
-        let (described, unread) =
-            parsed.and_then(Description::and_unread).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (described, unread) = parsed
+            .and_then(|config| Description::and_unread(&config))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(unread, Vec::<String>::new(), "{name}");
         assert_eq!(described.spec.layers.len() as u64, config["num_hidden_layers"].as_u64().unwrap(), "{name}");
     }
