@@ -34,6 +34,8 @@ use std::time::Instant;
 const LARGE: usize = 64 << 10;
 /// Processor time after which a process is taken to hang.
 const CPU_MS: u64 = 5000;
+/// The same, of the time of the clock.
+const SECONDS_MAX: u32 = 120;
 const OUT_OF_MEMORY: i32 = -6;
 
 /// Containers, in whose name others allocate.
@@ -325,6 +327,9 @@ fn child(from: usize, number: u64) -> ! {
     };
     limit(libc::RLIMIT_CORE, 0);
     limit(libc::RLIMIT_CPU, CPU_MS / 1000);
+    // A process that waits for ever ends, too, and is reported.
+    // SAFETY: the alarm's default action ends this process.
+    unsafe { libc::alarm(SECONDS_MAX) };
     // SAFETY: what an aborting process prints is of no interest.
     unsafe {
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_WRONLY);
@@ -412,6 +417,10 @@ fn refuse_all(from: usize, runs: u64) -> Vec<String> {
 }
 
 fn main() {
+    // A stack trace that a crate records for an error holds a lock of the standard library, which its handler of failed allocations
+    // takes too: an allocation that fails there would block the process instead of aborting it.
+    // SAFETY: this process has one thread.
+    unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     let name = "every_allocation_may_fail";

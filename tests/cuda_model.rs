@@ -45,7 +45,7 @@ const CASES: &[&str] = &[
     "mistral3-bf16-wrapped-window16",
     "olmo2-f16",
     "olmo3-bf16-old-keys",
-    "phi3-bf16-longrope-short96",
+    "phi3-f16-longrope-short96",
     "qwen2-bf16-head96-gqa7",
     "qwen2-f16-head128",
     "qwen3-bf16-head128",
@@ -219,7 +219,7 @@ fn a_batch_invariant_row_depends_on_neither_batch_nor_chunks_nor_blocks_nor_grap
 /// Computes a row alone, among others, in chunks and kernel by kernel: its logits are at most `limit` apart.
 fn compare_rows(config: &RunnerConfig, limit: f32) {
     for name in CASES {
-        let prompt: Vec<TokenId> = (0..70).map(|i| (i * 37 + 5) % 97).collect();
+        let prompt: Vec<TokenId> = (0..70).map(|i| (i * 37 + 5) % 89).collect();
         let reference = Reference {
             prompt: prompt.clone(),
             tokens: (0..12).map(|i| 3 + i * 7 % 90).collect(),

@@ -52,7 +52,7 @@ const CASES: &[&str] = &[
     "olmo2-f32",
     "olmo3-bf16-old-keys",
     "olmo3-f32",
-    "phi3-bf16-longrope-short96",
+    "phi3-f16-longrope-short96",
     "phi3-f32-longrope-long",
     "phi3-f32-partial",
     "phi3-f32-window16",

@@ -11,7 +11,7 @@ use crate::model::decoder::Decoder;
 
 /// Graphs by the number of their rows, ascending.
 pub struct Graphs<B: Backend> {
-    by_rows: Vec<(usize, B::Graph)>,
+    pub(super) by_rows: Vec<(usize, B::Graph)>,
 }
 
 impl<B: Backend> Graphs<B> {
@@ -36,11 +36,6 @@ impl<B: Backend> Graphs<B> {
             by_rows.push((rows, graph));
         }
         Ok(Graphs { by_rows })
-    }
-
-    /// The graph of the fewest rows, if there is one.
-    pub fn smallest(&self) -> Option<&B::Graph> {
-        self.by_rows.first().map(|(_, graph)| graph)
     }
 
     /// The smallest graph that serves a batch. `None` for a batch that is not all decode.

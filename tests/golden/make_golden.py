@@ -305,9 +305,10 @@ FAMILIES = {
         dict(old_rope_keys=True),
     ),
     # The engine reads short factors where max_model_len is not beyond the original length: the test opens it with 96.
-    "phi3-bf16-longrope-short96": (
+    # bf16 is too coarse for its sharp attention: transformers itself is 4 % away from its f32.
+    "phi3-f16-longrope-short96": (
         "phi3",
-        "bfloat16",
+        "float16",
         dict(
             SHARED, hidden_size=96, tie_word_embeddings=True, original_max_position_embeddings=96,
             rope_parameters=dict(longrope(18, 96), partial_rotary_factor=0.75),
