@@ -887,7 +887,8 @@ typedef struct nvllm_stats {
   uint32_t waiting;
   // Blocks of the KV cache.
   uint32_t kv_blocks_total;
-  // Blocks of the KV cache that sequences use or that are pinned.
+  // Blocks of the KV cache that sequences use or that are pinned. If every layer of the model has a sliding window, a sequence
+  // releases the blocks before its window; if only some layers have one, it keeps all of its blocks.
   uint32_t kv_blocks_used;
   // Log messages that were dropped because no call took them, in the whole process.
   uint64_t log_messages_dropped;

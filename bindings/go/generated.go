@@ -330,7 +330,8 @@ type Stats struct {
 	// Blocks of the KV cache.
 	KVBlocksTotal int
 
-	// Blocks of the KV cache that sequences use or that are pinned.
+	// Blocks of the KV cache that sequences use or that are pinned. If every layer of the model has a sliding window, a
+	// sequence releases the blocks before its window; if only some layers have one, it keeps all of its blocks.
 	KVBlocksUsed int
 
 	// Log messages that were dropped because no call took them, in the whole process.

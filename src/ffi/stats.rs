@@ -39,7 +39,8 @@ pub struct nvllm_stats {
     pub waiting: u32,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u32,
-    /// Blocks of the KV cache that sequences use or that are pinned.
+    /// Blocks of the KV cache that sequences use or that are pinned. If every layer of the model has a sliding window, a sequence
+    /// releases the blocks before its window; if only some layers have one, it keeps all of its blocks.
     pub kv_blocks_used: u32,
     /// Log messages that were dropped because no call took them, in the whole process.
     pub log_messages_dropped: u64,
