@@ -284,9 +284,8 @@ impl BlockManager {
 
     /// Releases the blocks of a sequence, the last one first, so that it is reused before the first one.
     pub fn release(&mut self, table: &mut Vec<BlockId>) {
-        while let Some(block) = table.pop() {
-            self.let_go(block);
-        }
+        self.release_some(table);
+        table.clear();
     }
 
     /// Releases some blocks of a sequence, the last one first.

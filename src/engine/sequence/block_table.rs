@@ -160,7 +160,7 @@ impl BlockTable {
         debug_assert!(self.is_empty());
         let full = parent.computed / pool.block_size();
         self.blocks.extend_from_slice(&parent.blocks[..full]);
-        self.released = parent.released.min(full);
+        self.released = parent.released;
         pool.keep(&self.blocks[self.released..]);
         if let Some(&from) = parent.blocks.get(full) {
             let Some(to) = pool.take() else { return self.release(pool) };
