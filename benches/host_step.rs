@@ -54,6 +54,7 @@ impl Runner for IdleRunner {
 fn engine(rows: usize) -> Engine {
     let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16 };
     let info = ModelInfo {
+        num_ranks: 1,
         device: Device::Cpu,
         vocab_size: 1000,
         num_layers: 1,

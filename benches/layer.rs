@@ -146,6 +146,7 @@ impl Layers {
             let extent = NormExtent::Head(NormOrder::BeforeRope);
             let transform = QkNormRope {
                 norm: Some(QkNormWeights { query: &*head_norm, key: &*head_norm, eps: EPS, extent }),
+                whole: None,
                 rope: Some(RopeTable { table: &*rope, rotary: KV.head_dim, pairing: Pairing::Halves }),
                 temperature: None,
             };

@@ -286,6 +286,8 @@ pub enum Error {
         /// Why.
         reason: Box<Error>,
     },
+    /// Another rank of the engine has failed, and its error says more. The engine cannot be used any more.
+    RankLost,
     /// A progress callback cancelled the call.
     Cancelled,
 }
@@ -408,6 +410,12 @@ impl fmt::Display for Error {
                 write!(f, "{call} failed with code {code}; the engine cannot be used any more")
             }
             Error::PassLost { reason } => write!(f, "{reason}; a pass is lost, and the engine cannot be used any more"),
+            Error::RankLost => {
+                write!(
+                    f,
+                    "another rank of the engine failed, so that a pass is lost; the engine cannot be used any more"
+                )
+            }
             Error::Cancelled => write!(f, "cancelled by the progress callback"),
         }
     }

@@ -109,6 +109,8 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunne
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
         loading: Loading::Map,
+        ranks: 1,
+        sums: None,
     };
     let source = Source::open(folder).unwrap();
     runner::cpu::open(&source, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()

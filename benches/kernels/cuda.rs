@@ -497,10 +497,11 @@ impl Bench {
 }
 
 /// What Qwen3 does with queries and keys.
-fn transform<'a>(norm: &'a Vector, table: &'a Vector, head_dim: usize) -> QkNormRope<'a, Vector> {
+fn transform<'a>(norm: &'a Vector, table: &'a Vector, head_dim: usize) -> QkNormRope<'a, Vector, Tensor> {
     let extent = NormExtent::Head(NormOrder::BeforeRope);
     QkNormRope {
         norm: Some(QkNormWeights { query: norm, key: norm, eps: 1e-6, extent }),
+        whole: None,
         rope: Some(RopeTable { table, rotary: head_dim, pairing: Pairing::Halves }),
         temperature: None,
     }

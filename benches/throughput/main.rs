@@ -160,6 +160,8 @@ fn open(folder: &Path, launching: Launching, rounding: Rounding, max_batched_tok
         launching,
         rounding,
         loading: Loading::Map,
+        ranks: 1,
+        sums: None,
     };
     let Loaded { runner, info } = runner::load(&Source::open(folder)?, &config, &mut |_| ControlFlow::Continue(()))?;
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };

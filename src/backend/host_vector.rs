@@ -21,6 +21,16 @@ impl HostVector {
         HostVector { len, coding, bytes }
     }
 
+    /// Some of the numbers.
+    ///
+    /// # Panics
+    ///
+    /// If the range exceeds them.
+    pub fn part(&self, range: std::ops::Range<usize>) -> HostVector {
+        let bytes = self.coding.row_bytes(range.start)..self.coding.row_bytes(range.end);
+        HostVector { len: range.len(), coding: self.coding, bytes: self.bytes.slice(bytes) }
+    }
+
     /// The numbers.
     pub fn to_f32(&self) -> Vec<f32> {
         let mut numbers = vec![0.0; self.len];

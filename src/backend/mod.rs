@@ -23,6 +23,7 @@ mod host_vector;
 pub mod lock;
 mod model_file;
 mod norm;
+mod part;
 pub mod process;
 mod qk_norm_rope;
 pub mod thread;
@@ -37,7 +38,8 @@ pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
 pub use model_file::{Loading, copy_file, map_file, read_file};
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
-pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable};
+pub use part::Part;
+pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, WholeRows};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;
@@ -79,6 +81,9 @@ pub trait Backend: Send {
     /// With 1, an op has computed when its call returns: the runner computes a pass stage by stage while its caller waits.
     /// With more, an op launches and returns: the runner launches a pass whole when it is submitted.
     const DEPTH: usize;
+    /// Whether ranks divide sums among them where the caller does not ask for [`Rounding::BatchInvariant`]. Without it they divide only
+    /// what is computed apart, and every number of ranks gives the same bits.
+    const DIVIDES_SUMS: bool;
     /// Sizes that hold where the caller names none.
     const DEFAULTS: Defaults;
 
@@ -115,6 +120,9 @@ pub trait Backend: Send {
     fn kv_shape(cache: &Self::KvCache) -> KvShape;
     /// The batch as the host sees it.
     fn batch(device_batch: &Self::DeviceBatch) -> &Batch;
+
+    /// Ends every wait of other ranks for this one, which computes no further pass. Their passes end with an error.
+    fn abandon(&self);
 
     /// Copies a batch to the device: a pass begins. The pass that used `device_batch` before has been collected.
     fn upload(&mut self, device_batch: &mut Self::DeviceBatch, batch: &Batch) -> Result<()>;
@@ -189,7 +197,7 @@ pub trait Backend: Send {
         &mut self,
         spec: &AttentionSpec,
         qkv: &mut Tensor<Self::Storage>,
-        transform: QkNormRope<Self::Vector>,
+        transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
         cache: &mut Self::KvCache,
         layer: usize,
         device_batch: &Self::DeviceBatch,
@@ -210,6 +218,21 @@ pub trait Backend: Send {
         out: &mut Tensor<Self::Storage>,
         gate_up: &Tensor<Self::Storage>,
         activation: Activation,
+    );
+    /// See [`ops::join_columns`](crate::ops::join_columns).
+    fn join_columns(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        part: Option<Part<Tensor<Self::Storage>>>,
+        shares: &[Range<usize>],
+    );
+    /// See [`ops::reduce_add_norm`](crate::ops::reduce_add_norm).
+    fn reduce_add_norm(
+        &mut self,
+        residual: &mut Tensor<Self::Storage>,
+        share: &Tensor<Self::Storage>,
+        add: AddNorm<Self::Vector>,
+        next: Option<NextNorm<Tensor<Self::Storage>, Self::Vector>>,
     );
     /// See [`ops::gather`](crate::ops::gather).
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, device_batch: &Self::DeviceBatch);
@@ -248,6 +271,11 @@ impl<S> Tensor<S> {
     /// Numbers in a row.
     pub fn cols(&self) -> usize {
         self.cols
+    }
+
+    /// Rows that there is memory for.
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Sets the rows in use. What they hold is not defined until an op writes them.

@@ -3,19 +3,29 @@
 //! In this order: a norm of the whole width or of each head, the rotation, a norm of each head, the temperature of the queries.
 //! Each step is optional, and there is at most one norm.
 
-/// The steps between the projections and the dot products. `V` is a [`Backend::Vector`](super::Backend::Vector).
-pub struct QkNormRope<'a, V> {
+/// The steps between the projections and the dot products. `V` is a [`Backend::Vector`](super::Backend::Vector), `T` a tensor.
+pub struct QkNormRope<'a, V, T: ?Sized> {
     /// `None` where the model has no norm of queries and keys.
     pub norm: Option<QkNormWeights<'a, V>>,
+    /// What [`NormExtent::Whole`] takes its means over. `None` where this rank has all heads.
+    pub whole: Option<WholeRows<'a, T>>,
     /// `None` where the layer rotates nothing.
     pub rope: Option<RopeTable<'a, V>>,
     /// Factor of the queries at each position, after the rotation. `[positions]`
     pub temperature: Option<&'a V>,
 }
 
+/// The queries and keys of all ranks, as the projections made them.
+pub struct WholeRows<'a, T: ?Sized> {
+    /// `[tokens, query heads of the model * head_dim]`
+    pub queries: &'a T,
+    /// `[tokens, KV heads of the model * head_dim]`
+    pub keys: &'a T,
+}
+
 /// RMS normalization of queries and keys: `v / sqrt(mean(v^2) + eps) * weight`.
 pub struct QkNormWeights<'a, V> {
-    /// Weight for queries. `[head_dim]`, or `[heads * head_dim]` for [`NormExtent::Whole`]
+    /// Weight for queries. `[head_dim]`, or `[heads * head_dim]` for [`NormExtent::Whole`], of the heads of this rank
     pub query: &'a V,
     /// Weight for keys. `[head_dim]`, or `[kv_heads * head_dim]` for [`NormExtent::Whole`]
     pub key: &'a V,

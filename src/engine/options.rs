@@ -113,6 +113,8 @@ impl EngineOptions {
             launching: self.launching,
             rounding: self.rounding,
             loading: self.loading,
+            ranks: 1,
+            sums: None,
         })
     }
 }

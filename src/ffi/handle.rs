@@ -85,7 +85,8 @@ impl Handle {
     pub(super) fn work<T>(&self, call: impl FnOnce(&mut Work) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let mut work = self.work.try_lock().ok_or(Refusal::Busy)?;
         let answer = call(&mut work);
-        if let Err(Refusal::Engine(error @ (Error::Device { .. } | Error::PassLost { .. }))) = &answer {
+        if let Err(Refusal::Engine(error @ (Error::Device { .. } | Error::PassLost { .. } | Error::RankLost))) = &answer
+        {
             self.poison(status_of(error));
         }
         answer
@@ -251,6 +252,7 @@ mod tests {
             kv_cache_bytes: 0,
             num_kv_blocks: 4,
             limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
+            num_ranks: 1,
             kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 4, dtype: DType::F32 },
             window: None,
             fingerprint: 0,

@@ -107,7 +107,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::TensorShape { .. }
         | Error::UnreadTensor { .. }
         | Error::TensorDtype { .. } => NVLLM_ERR_MODEL,
-        Error::Device { .. } | Error::PassLost { .. } => NVLLM_ERR_DEVICE,
+        Error::Device { .. } | Error::PassLost { .. } | Error::RankLost => NVLLM_ERR_DEVICE,
         Error::Cancelled => NVLLM_ERR_CANCELLED,
     }
 }

@@ -1,15 +1,18 @@
 //! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, and the way out.
 
 use crate::backend::{
-    AttentionSpec, Backend, NormExtent, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable, Tensor,
+    AttentionSpec, Backend, NormExtent, NormWeights, Pairing, Part, QkNormRope, QkNormWeights, RopeTable, Tensor,
+    WholeRows,
 };
 use crate::error::Result;
-use crate::model::linear::Linear;
+use crate::model::linear::{Inputs, Linear, Projection};
 use crate::model::names::QkvNames;
 use crate::model::norm::Norm;
+use crate::model::shard::{Back, Sharding, columns_of};
 use crate::model::spec::{DecoderSpec, QkNorm, SelfAttention, Temperature};
 use crate::model::weights::Weights;
 use crate::ops;
+use std::ops::Range;
 
 /// The attention of one layer.
 pub struct Attention<B: Backend> {
@@ -48,12 +51,18 @@ struct Rope<B: Backend> {
     pairing: Pairing,
 }
 
-/// What attention writes on its way, shared by all layers.
+/// What attention writes on its way, shared by all layers. Widths are those of this rank's heads, unless they say otherwise.
 pub struct AttentionScratch<B: Backend> {
     /// `[tokens, (heads + 2 kv_heads) * head_dim]`
     qkv: Tensor<B::Storage>,
     /// `[tokens, heads * head_dim]`
     attended: Tensor<B::Storage>,
+    /// The same of all ranks, where the projection out of attention reads it whole.
+    all_attended: Option<Tensor<B::Storage>>,
+    /// Queries and keys of all ranks, where a norm takes its mean over them.
+    whole: Option<[Tensor<B::Storage>; 2]>,
+    /// Columns of the queries of each rank in the rows of all, and those of its keys. `[ranks]`
+    shares: [Vec<Range<usize>>; 2],
 }
 
 /// What attention reads besides the stream: the sequences of this pass and where their tokens are.
@@ -85,16 +94,31 @@ impl<B: Backend> PositionTables<B> {
 
 impl<B: Backend> Norms<B> {
     /// `None` where the spec has no norm of queries and keys.
-    fn load(backend: &B, spec: &SelfAttention, weights: &mut Weights, layer: usize) -> Result<Option<Norms<B>>> {
-        let (norm, extent, query, key) = match spec.qk_norm {
-            QkNorm::None => return Ok(None),
-            QkNorm::PerHead { norm, order } => (norm, NormExtent::Head(order), spec.head_dim, spec.head_dim),
-            QkNorm::Whole(norm) => (norm, NormExtent::Whole, spec.query_width(), spec.kv_width()),
-        };
+    fn load(
+        backend: &B,
+        spec: &SelfAttention,
+        sharding: &Sharding,
+        weights: &mut Weights,
+        layer: usize,
+    ) -> Result<Option<Norms<B>>> {
         let names = weights.names();
-        let mut load = |part, len| Norm::load(backend, &norm, weights, &names.in_layer(layer, part), len);
         let parts = &names.attention;
-        Ok(Some(Norms { query: load(parts.query_norm, query)?, key: load(parts.key_norm, key)?, extent }))
+        let mut load =
+            |norm, part, len, own| Norm::load_part(backend, norm, weights, &names.in_layer(layer, part), len, own);
+        let dim = spec.head_dim;
+        Ok(Some(match &spec.qk_norm {
+            QkNorm::None => return Ok(None),
+            QkNorm::PerHead { norm, order } => Norms {
+                query: load(norm, parts.query_norm, dim, 0..dim)?,
+                key: load(norm, parts.key_norm, dim, 0..dim)?,
+                extent: NormExtent::Head(*order),
+            },
+            QkNorm::Whole(norm) => Norms {
+                query: load(norm, parts.query_norm, spec.query_width(), columns_of(&sharding.own_heads(), dim))?,
+                key: load(norm, parts.key_norm, spec.kv_width(), columns_of(&sharding.own_kv_heads(), dim))?,
+                extent: NormExtent::Whole,
+            },
+        }))
     }
 
     /// What the op takes.
@@ -106,17 +130,33 @@ impl<B: Backend> Norms<B> {
 
 impl<B: Backend> AttentionScratch<B> {
     /// For passes of at most `tokens` tokens.
-    pub fn new(backend: &B, spec: &SelfAttention, tokens: usize) -> Result<AttentionScratch<B>> {
+    pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<AttentionScratch<B>> {
+        let attention = spec.attention();
+        let dim = attention.head_dim;
+        let queries = sharding.own_heads().len() * dim;
+        let keys = sharding.own_kv_heads().len() * dim;
+        let has_whole_norm =
+            spec.layers.iter().any(|layer| matches!(layer.mixer.attention().qk_norm, QkNorm::Whole(_)));
+        let tensor = |cols| backend.tensor(tokens, cols);
+        let whole = match has_whole_norm && !sharding.is_alone() {
+            true => Some([tensor(attention.query_width())?, tensor(attention.kv_width())?]),
+            false => None,
+        };
         Ok(AttentionScratch {
-            qkv: backend.tensor(tokens, spec.query_width() + 2 * spec.kv_width())?,
-            attended: backend.tensor(tokens, spec.query_width())?,
+            qkv: tensor(queries + 2 * keys)?,
+            attended: tensor(queries)?,
+            all_attended: sharding.gathers().then(|| tensor(attention.query_width())).transpose()?,
+            whole,
+            shares: [&sharding.heads, &sharding.kv_heads]
+                .map(|heads| heads.iter().map(|heads| columns_of(heads, dim)).collect()),
         })
     }
 
     /// Sets the tokens of this pass.
     pub fn set_rows(&mut self, tokens: usize) {
-        self.qkv.set_rows(tokens);
-        self.attended.set_rows(tokens);
+        let whole = self.whole.iter_mut().flatten();
+        let all = [&mut self.qkv, &mut self.attended].into_iter().chain(&mut self.all_attended).chain(whole);
+        all.for_each(|tensor| tensor.set_rows(tokens));
     }
 }
 
@@ -125,6 +165,7 @@ impl<B: Backend> Attention<B> {
     pub fn load(
         backend: &B,
         spec: &SelfAttention,
+        sharding: &Sharding,
         weights: &mut Weights,
         layer: usize,
         hidden: usize,
@@ -133,24 +174,36 @@ impl<B: Backend> Attention<B> {
         let name = |part| names.in_layer(layer, part);
         let parts = &names.attention;
         let (wide, narrow) = (spec.query_width(), spec.kv_width());
+        let queries = columns_of(&sharding.own_heads(), spec.head_dim);
+        let keys = columns_of(&sharding.own_kv_heads(), spec.head_dim);
         let stacked = match parts.qkv {
-            QkvNames::Separate { query, key, value } => {
-                vec![(name(query), wide), (name(key), narrow), (name(value), narrow)]
+            QkvNames::Separate { query, key, value } => vec![
+                Projection { name: name(query), outputs: wide, own: vec![queries.clone()] },
+                Projection { name: name(key), outputs: narrow, own: vec![keys.clone()] },
+                Projection { name: name(value), outputs: narrow, own: vec![keys.clone()] },
+            ],
+            QkvNames::Fused(all) => {
+                let at = |start: usize| start + keys.start..start + keys.end;
+                let own = vec![queries.clone(), at(wide), at(wide + narrow)];
+                vec![Projection { name: name(all), outputs: wide + 2 * narrow, own }]
             }
-            QkvNames::Fused(all) => vec![(name(all), wide + 2 * narrow)],
         };
+        let Back { inputs, outputs, adds_bias } = sharding.back(wide, queries);
+        let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
+        let inputs = Inputs { all: wide, own: inputs };
         Ok(Attention {
             layer,
-            spec: spec.scores,
-            qkv: Linear::load(backend, weights, hidden, &stacked, spec.qkv_bias)?,
-            norms: Norms::load(backend, spec, weights, layer)?,
+            spec: AttentionSpec { heads: sharding.own_heads().len(), ..spec.scores },
+            qkv: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.qkv_bias, true)?,
+            norms: Norms::load(backend, spec, sharding, weights, layer)?,
             rope: spec.rope,
             temperature: spec.temperature,
-            output: Linear::load(backend, weights, wide, &[(name(parts.output), hidden)], spec.output_bias)?,
+            output: Linear::load(backend, weights, inputs, &[output], spec.output_bias, adds_bias)?,
         })
     }
 
-    /// `out` and `x` are `[tokens, hidden]`. Keys and values of the new tokens are in the cache afterwards.
+    /// `x` is `[tokens, hidden]`, `out` is `[tokens, outputs]` of this rank. Keys and values of the new tokens are in the cache
+    /// afterwards.
     pub fn forward(
         &self,
         backend: &mut B,
@@ -160,16 +213,32 @@ impl<B: Backend> Attention<B> {
         x: &Tensor<B::Storage>,
     ) {
         let Context { cache, tables, device_batch } = context;
-        self.qkv.forward(backend, &mut scratch.qkv, x);
+        let AttentionScratch { qkv, attended, all_attended, whole, shares } = scratch;
+        self.qkv.forward(backend, qkv, x);
+        let is_whole = self.norms.as_ref().is_some_and(|norms| norms.extent == NormExtent::Whole);
+        let whole = whole.as_mut().filter(|_| is_whole).map(|[queries, keys]| {
+            let first_key = self.spec.heads * B::kv_shape(cache).head_dim;
+            ops::join_columns(backend, queries, Some(Part { x: qkv, first: 0 }), &shares[0]);
+            ops::join_columns(backend, keys, Some(Part { x: qkv, first: first_key }), &shares[1]);
+            WholeRows { queries: &*queries, keys: &*keys }
+        });
         let rope = self.rope.map(|index| &tables.ropes[index]);
         let is_own = |(temperature, _): &&(Temperature, B::Vector)| self.temperature == Some(*temperature);
         let transform = QkNormRope {
             norm: self.norms.as_ref().map(Norms::weights),
+            whole,
             rope: rope.map(|Rope { table, rotary, pairing }| RopeTable { table, rotary: *rotary, pairing: *pairing }),
             temperature: tables.temperatures.iter().find(is_own).map(|(_, factors)| factors),
         };
-        ops::rope_and_cache(backend, &self.spec, &mut scratch.qkv, transform, cache, self.layer, device_batch);
-        ops::attention(backend, &self.spec, &mut scratch.attended, &scratch.qkv, cache, self.layer, device_batch);
-        self.output.forward(backend, out, &scratch.attended);
+        ops::rope_and_cache(backend, &self.spec, qkv, transform, cache, self.layer, device_batch);
+        ops::attention(backend, &self.spec, attended, qkv, cache, self.layer, device_batch);
+        let attended = match all_attended {
+            Some(all) => {
+                ops::join_columns(backend, all, Some(Part { x: attended, first: 0 }), &shares[0]);
+                all
+            }
+            None => attended,
+        };
+        self.output.forward(backend, out, attended);
     }
 }

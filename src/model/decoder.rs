@@ -2,13 +2,17 @@
 //!
 //! A pass is cut where little is lost: after each layer, and within the head, whose matrix may weigh as much as many
 //! layers and is taken in slices of about one layer. Results do not depend on how long the caller waits between stages.
+//!
+//! Where several ranks compute a model together, each has a decoder of its own, and the streams of all are equal: what a sublayer
+//! computes is brought together, or summed, before it is added.
 
-use crate::backend::{AddNorm, Backend, NextNorm, Tensor};
+use crate::backend::{AddNorm, Backend, NextNorm, Part, Tensor};
 use crate::batch::BatchLimits;
 use crate::error::Result;
 use crate::model::attention::{Attention, AttentionScratch, Context, PositionTables};
 use crate::model::mlp::{Mlp, MlpScratch};
 use crate::model::norm::{Norm, SublayerNorms};
+use crate::model::shard::Sharding;
 use crate::model::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order};
 use crate::model::weights::Weights;
 use crate::ops;
@@ -26,6 +30,9 @@ pub struct Decoder<B: Backend> {
     final_norm: Norm<B>,
     head: Head<B>,
     tables: PositionTables<B>,
+    sharding: Sharding,
+    /// Whether this rank chooses tokens: one does where the host reads them, all do where the next pass reads them on the device.
+    samples: bool,
     /// Columns of the head that one stage computes.
     head_slice: usize,
     activations: Activations<B>,
@@ -41,7 +48,7 @@ struct Layer<B: Backend> {
 }
 
 struct Head<B: Backend> {
-    /// `[vocab, hidden]`; `None` where the embedding table serves.
+    /// `[tokens of this rank, hidden]`; `None` where the embedding table serves.
     weight: Option<B::Matrix>,
     scale: f32,
     softcap: Option<f32>,
@@ -52,6 +59,8 @@ struct Activations<B: Backend> {
     residual: Tensor<B::Storage>,
     /// What the last sublayer will add to it. `[tokens, hidden]`
     delta: Tensor<B::Storage>,
+    /// The columns of it that this rank computes, where ranks compute some each. `[tokens, columns]`
+    own_delta: Option<Tensor<B::Storage>>,
     /// What the next one reads. `[tokens, hidden]`
     normed: Tensor<B::Storage>,
     attention: AttentionScratch<B>,
@@ -60,6 +69,8 @@ struct Activations<B: Backend> {
     gathered: Tensor<B::Storage>,
     /// `[samples, vocab]`
     logits: Tensor<B::Storage>,
+    /// The columns of them that this rank computes with a matrix of its own. `[samples, columns]`
+    own_logits: Option<Tensor<B::Storage>>,
 }
 
 /// A part of a pass that is computed in one go.
@@ -74,10 +85,12 @@ pub enum Stage {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// Takes the weights that `spec` asks for, which must be all that the decoder's parts have, and memory for batches of up to `limits` over `positions` positions.
+    /// Takes the weights that `spec` asks for, which must be all that the decoder's parts have, and memory for batches of up to `limits`
+    /// over `positions` positions. Of the weights, it keeps those that `sharding` gives to this rank.
     pub fn load(
         backend: &B,
         spec: &DecoderSpec,
+        sharding: Sharding,
         weights: &mut Weights,
         limits: &BatchLimits,
         positions: usize,
@@ -86,11 +99,14 @@ impl<B: Backend> Decoder<B> {
         let embedding = backend.matrix(&[weights.matrix(names.embedding, spec.vocab, spec.hidden)?])?;
         let layers = spec.layers.iter().enumerate();
         let layers: Result<Vec<_>> =
-            layers.map(|(index, layer)| Layer::load(backend, layer, weights, index, spec.hidden)).collect();
+            layers.map(|(index, layer)| Layer::load(backend, layer, &sharding, weights, index, spec.hidden)).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
         let head = match spec.head.weights {
             HeadWeights::Tied => None,
-            HeadWeights::Own => Some(backend.matrix(&[weights.matrix(names.head, spec.vocab, spec.hidden)?])?),
+            HeadWeights::Own => {
+                let (shape, own) = ((spec.vocab, spec.hidden), [sharding.own_vocab()]);
+                Some(backend.matrix(&weights.matrix_parts(names.head, shape, &own, 0..spec.hidden)?)?)
+            }
         };
         let layers = layers?;
         weights.finish()?;
@@ -107,8 +123,15 @@ impl<B: Backend> Decoder<B> {
             head: Head { weight: head, scale: spec.head.scale, softcap: spec.head.softcap },
             tables: PositionTables::new(backend, spec, positions, limits.model_len)?,
             head_slice,
-            activations: Activations::new(backend, spec, limits)?,
+            activations: Activations::new(backend, spec, &sharding, limits)?,
+            samples: B::DEPTH > 1 || sharding.rank == 0,
+            sharding,
         })
+    }
+
+    /// Which part of the model it computes.
+    pub fn sharding(&self) -> &Sharding {
+        &self.sharding
     }
 
     /// The first stage of a pass.
@@ -123,7 +146,7 @@ impl<B: Backend> Decoder<B> {
             Stage::Layer(_) if B::batch(device_batch).samples() == 0 => None,
             Stage::Layer(_) => Some(Stage::Head(0)),
             Stage::Head(slice) if slice + 1 < self.head_slices() => Some(Stage::Head(slice + 1)),
-            Stage::Head(_) => Some(Stage::Sample),
+            Stage::Head(_) => self.samples.then_some(Stage::Sample),
             Stage::Sample => None,
         }
     }
@@ -180,38 +203,42 @@ impl<B: Backend> Decoder<B> {
     fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch, index: usize) {
         let (done, rest) = self.layers.split_at(index);
         let Layer { order, mixer_norms, attention, feed_forward_norms, mlp, residual_scale } = &rest[0];
-        let Activations { residual, delta, normed, attention: attention_scratch, mlp: mlp_scratch, .. } =
+        let sharding = &self.sharding;
+        let Activations { residual, delta, own_delta, normed, attention: attention_scratch, mlp: mlp_scratch, .. } =
             &mut self.activations;
         match (done.last(), mixer_norms.before()) {
             (Some(previous), _) => {
-                ops::add_norm(backend, residual, delta, previous.add_feed_forward(), mixer_norms.next(normed));
+                let add = previous.add_feed_forward();
+                add_norm(backend, sharding, residual, delta, add, mixer_norms.next(normed));
             }
             (None, Some(norm)) => ops::norm(backend, normed, residual, norm),
             (None, None) => {}
         }
         let context = Context { cache, tables: &self.tables, device_batch };
         let read = if mixer_norms.before().is_some() { &*normed } else { &*residual };
-        attention.forward(backend, attention_scratch, context, delta, read);
+        attention.forward(backend, attention_scratch, context, own_delta.as_mut().unwrap_or(delta), read);
+        join(backend, sharding, delta, own_delta);
         let add = mixer_norms.add(*residual_scale);
         let read = match order {
             Order::Sequential => {
-                ops::add_norm(backend, residual, delta, add, feed_forward_norms.next(normed));
+                add_norm(backend, sharding, residual, delta, add, feed_forward_norms.next(normed));
                 if feed_forward_norms.before().is_some() { normed } else { residual }
             }
             // The rows that the mixer read are still there.
             Order::Parallel => {
-                ops::add_norm(backend, residual, delta, add, None);
+                add_norm(backend, sharding, residual, delta, add, None);
                 normed
             }
         };
-        mlp.forward(backend, mlp_scratch, delta, read);
+        mlp.forward(backend, mlp_scratch, own_delta.as_mut().unwrap_or(delta), read);
+        join(backend, sharding, delta, own_delta);
     }
 
     fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
         let last = self.layers.last().expect("a decoder has layers");
         let next = Some(NextNorm { out: &mut *normed, norm: self.final_norm.weights() });
-        ops::add_norm(backend, residual, delta, last.add_feed_forward(), next);
+        add_norm(backend, &self.sharding, residual, delta, last.add_feed_forward(), next);
         ops::gather(backend, gathered, normed, device_batch);
         ops::keep_hidden_states(backend, device_batch, gathered);
         gathered.set_rows(B::batch(device_batch).samples());
@@ -219,9 +246,14 @@ impl<B: Backend> Decoder<B> {
 
     fn head(&mut self, backend: &mut B, slice: usize) {
         let (columns, is_last) = (self.head_columns(slice), slice + 1 == self.head_slices());
-        let Activations { gathered, logits, .. } = &mut self.activations;
+        let Activations { gathered, logits, own_logits, .. } = &mut self.activations;
         let Head { weight, scale, softcap } = &self.head;
-        ops::linear(backend, logits, gathered, weight.as_ref().unwrap_or(&self.embedding), None, columns);
+        let to = own_logits.as_mut().unwrap_or(logits);
+        ops::linear(backend, to, gathered, weight.as_ref().unwrap_or(&self.embedding), None, columns);
+        if is_last && !self.sharding.is_alone() {
+            let part = own_logits.as_ref().map(|x| Part { x, first: 0 });
+            ops::join_columns(backend, logits, part, &self.sharding.vocab);
+        }
         if is_last && (*scale != 1.0 || softcap.is_some()) {
             ops::scale_logits(backend, logits, *scale, *softcap);
         }
@@ -239,22 +271,55 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    fn vocab(&self) -> usize {
-        B::matrix_shape(&self.embedding).0
-    }
-
     fn head_slices(&self) -> usize {
-        self.vocab().div_ceil(self.head_slice)
+        self.sharding.own_vocab().len().div_ceil(self.head_slice)
     }
 
+    /// Columns of the matrix that serves as the head: all of one that this rank has to itself, or this rank's tokens of the embedding table.
     fn head_columns(&self, slice: usize) -> Range<usize> {
-        let start = slice * self.head_slice;
-        start..(start + self.head_slice).min(self.vocab())
+        let own = self.sharding.own_vocab();
+        let all = if self.head.weight.is_some() { 0..own.len() } else { own };
+        let start = all.start + slice * self.head_slice;
+        start..(start + self.head_slice).min(all.end)
+    }
+}
+
+/// Brings together what ranks computed of a sublayer's output, where each computed some of its columns.
+fn join<B: Backend>(
+    backend: &mut B,
+    sharding: &Sharding,
+    delta: &mut Tensor<B::Storage>,
+    own: &Option<Tensor<B::Storage>>,
+) {
+    if let Some(x) = own {
+        ops::join_columns(backend, delta, Some(Part { x, first: 0 }), &sharding.hidden);
+    }
+}
+
+/// Adds a sublayer's output to the stream, or the sum of what ranks computed of it.
+fn add_norm<B: Backend>(
+    backend: &mut B,
+    sharding: &Sharding,
+    residual: &mut Tensor<B::Storage>,
+    delta: &Tensor<B::Storage>,
+    add: AddNorm<B::Vector>,
+    next: Option<NextNorm<Tensor<B::Storage>, B::Vector>>,
+) {
+    match sharding.reduces() {
+        true => ops::reduce_add_norm(backend, residual, delta, add, next),
+        false => ops::add_norm(backend, residual, delta, add, next),
     }
 }
 
 impl<B: Backend> Layer<B> {
-    fn load(backend: &B, spec: &LayerSpec, weights: &mut Weights, index: usize, hidden: usize) -> Result<Layer<B>> {
+    fn load(
+        backend: &B,
+        spec: &LayerSpec,
+        sharding: &Sharding,
+        weights: &mut Weights,
+        index: usize,
+        hidden: usize,
+    ) -> Result<Layer<B>> {
         let names = weights.names();
         let Mixer::Attention(attention) = &spec.mixer;
         let FeedForward::Dense(mlp) = &spec.feed_forward;
@@ -263,9 +328,9 @@ impl<B: Backend> Layer<B> {
         Ok(Layer {
             order: spec.order,
             mixer_norms: norms(weights, &spec.mixer_norms, &names.mixer_norms)?,
-            attention: Attention::load(backend, attention, weights, index, hidden)?,
+            attention: Attention::load(backend, attention, sharding, weights, index, hidden)?,
             feed_forward_norms: norms(weights, &spec.feed_forward_norms, &names.feed_forward_norms)?,
-            mlp: Mlp::load(backend, mlp, weights, index, hidden)?,
+            mlp: Mlp::load(backend, mlp, sharding, weights, index, hidden)?,
             residual_scale: spec.residual_scale,
         })
     }
@@ -277,27 +342,34 @@ impl<B: Backend> Layer<B> {
 }
 
 impl<B: Backend> Activations<B> {
-    fn new(backend: &B, spec: &DecoderSpec, limits: &BatchLimits) -> Result<Activations<B>> {
+    fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, limits: &BatchLimits) -> Result<Activations<B>> {
         let stream = || backend.tensor(limits.tokens, spec.hidden);
+        let own_delta = || backend.tensor(limits.tokens, sharding.own_hidden().len());
+        let own_logits = || backend.tensor(limits.rows, sharding.own_vocab().len());
+        let has_own_head = spec.head.weights == HeadWeights::Own && !sharding.is_alone();
         Ok(Activations {
             residual: stream()?,
             delta: stream()?,
+            own_delta: sharding.gathers().then(own_delta).transpose()?,
             normed: stream()?,
-            attention: AttentionScratch::new(backend, spec.attention(), limits.tokens)?,
-            mlp: MlpScratch::new(backend, spec.feed_forward_width(), limits.tokens)?,
+            attention: AttentionScratch::new(backend, spec, sharding, limits.tokens)?,
+            mlp: MlpScratch::new(backend, spec.feed_forward_width(), sharding, limits.tokens)?,
             gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
+            own_logits: has_own_head.then(own_logits).transpose()?,
         })
     }
 
     fn set_rows(&mut self, tokens: usize, samples: usize, pooled_rows: usize) {
         self.residual.set_rows(tokens);
         self.delta.set_rows(tokens);
+        self.own_delta.iter_mut().for_each(|own| own.set_rows(tokens));
         self.normed.set_rows(tokens);
         self.attention.set_rows(tokens);
         self.mlp.set_rows(tokens);
         self.gathered.set_rows(samples + pooled_rows);
         self.logits.set_rows(samples);
+        self.own_logits.iter_mut().for_each(|own| own.set_rows(samples));
     }
 }
 

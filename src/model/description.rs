@@ -15,7 +15,7 @@ use crate::model::wrappers::Wrapper;
 use serde_json::{Map, Value};
 
 /// A model, as its source describes it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Description {
     /// What is computed.
     pub spec: DecoderSpec,

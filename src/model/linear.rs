@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::model::spec::Bias;
 use crate::model::weights::Weights;
 use crate::ops;
+use std::ops::Range;
 
 /// One or several projections of the same input, stacked along their outputs.
 pub struct Linear<B: Backend> {
@@ -14,24 +15,56 @@ pub struct Linear<B: Backend> {
     bias: Option<B::Vector>,
 }
 
+/// A projection as a model has it, and the part of it that is computed.
+pub struct Projection {
+    /// The name of the layer.
+    pub name: String,
+    /// Outputs of the whole.
+    pub outputs: usize,
+    /// Those that are computed, stacked in this order.
+    pub own: Vec<Range<usize>>,
+}
+
+/// The inputs of projections, and those of them that are there.
+#[derive(Clone)]
+pub struct Inputs {
+    /// Inputs of the whole.
+    pub all: usize,
+    /// Those that `x` has.
+    pub own: Range<usize>,
+}
+
+impl Inputs {
+    /// All of them.
+    pub fn all(all: usize) -> Inputs {
+        Inputs { all, own: 0..all }
+    }
+}
+
 impl<B: Backend> Linear<B> {
-    /// Stacks the projections `parts`, each a name and its number of outputs.
+    /// Stacks the projections `parts`. A rank that has some of the inputs computes a share of each sum; `adds_bias` says whether this
+    /// share contains the bias.
     pub fn load(
         backend: &B,
         weights: &mut Weights,
-        inputs: usize,
-        parts: &[(String, usize)],
+        inputs: Inputs,
+        parts: &[Projection],
         bias: Bias,
+        adds_bias: bool,
     ) -> Result<Linear<B>> {
-        let matrices: Result<Vec<_>> =
-            parts.iter().map(|(name, outputs)| weights.matrix(name, *outputs, inputs)).collect();
-        let weight = backend.matrix(&matrices?)?;
+        let mut matrices = Vec::new();
+        for Projection { name, outputs, own } in parts {
+            matrices.extend(weights.matrix_parts(name, (*outputs, inputs.all), own, inputs.own.clone())?);
+        }
+        let weight = backend.matrix(&matrices)?;
         let bias = match bias {
             Bias::None => None,
             Bias::Added => {
-                let vectors: Result<Vec<_>> =
-                    parts.iter().map(|(name, outputs)| weights.bias(name, *outputs)).collect();
-                Some(backend.vector(&vectors?)?)
+                let mut vectors = Vec::new();
+                for Projection { name, outputs, own } in parts {
+                    vectors.extend(weights.bias(name, *outputs, own)?);
+                }
+                adds_bias.then(|| backend.vector(&vectors)).transpose()?
             }
         };
         Ok(Linear { weight, bias })

@@ -1,12 +1,14 @@
 //! The gated MLP of a layer: `down(activation(gate(x)) * up(x))`.
 
-use crate::backend::{Activation, Backend, Tensor};
+use crate::backend::{Activation, Backend, Part, Tensor};
 use crate::error::Result;
-use crate::model::linear::Linear;
+use crate::model::linear::{Inputs, Linear, Projection};
 use crate::model::names::GateUpNames;
+use crate::model::shard::{Back, Sharding};
 use crate::model::spec::GatedMlp;
 use crate::model::weights::Weights;
 use crate::ops;
+use std::ops::Range;
 
 /// The MLP of one layer.
 pub struct Mlp<B: Backend> {
@@ -15,44 +17,71 @@ pub struct Mlp<B: Backend> {
     down: Linear<B>,
 }
 
-/// What the MLP writes on its way, shared by all layers.
+/// What the MLP writes on its way, shared by all layers. `width` is that of this rank's share.
 pub struct MlpScratch<B: Backend> {
     /// `[tokens, 2 * width]`
     gate_up: Tensor<B::Storage>,
     /// `[tokens, width]`
     gated: Tensor<B::Storage>,
+    /// The same of all ranks, where the last projection reads it whole.
+    all_gated: Option<Tensor<B::Storage>>,
+    /// Columns of each rank in the rows of all. `[ranks]`
+    shares: Vec<Range<usize>>,
 }
 
 impl<B: Backend> MlpScratch<B> {
-    /// For passes of at most `tokens` tokens through MLPs of this width.
-    pub fn new(backend: &B, width: usize, tokens: usize) -> Result<MlpScratch<B>> {
-        Ok(MlpScratch { gate_up: backend.tensor(tokens, 2 * width)?, gated: backend.tensor(tokens, width)? })
+    /// For passes of at most `tokens` tokens through MLPs of width `width`, that of all ranks.
+    pub fn new(backend: &B, width: usize, sharding: &Sharding, tokens: usize) -> Result<MlpScratch<B>> {
+        let own = sharding.own_width().len();
+        let tensor = |cols| backend.tensor(tokens, cols);
+        Ok(MlpScratch {
+            gate_up: tensor(2 * own)?,
+            gated: tensor(own)?,
+            all_gated: sharding.gathers().then(|| tensor(width)).transpose()?,
+            shares: sharding.width.clone(),
+        })
     }
 
     /// Sets the tokens of this pass.
     pub fn set_rows(&mut self, tokens: usize) {
-        self.gate_up.set_rows(tokens);
-        self.gated.set_rows(tokens);
+        let all = [&mut self.gate_up, &mut self.gated].into_iter().chain(&mut self.all_gated);
+        all.for_each(|tensor| tensor.set_rows(tokens));
     }
 }
 
 impl<B: Backend> Mlp<B> {
     /// The MLP of layer `layer`, whose input and output are `hidden` wide.
-    pub fn load(backend: &B, spec: &GatedMlp, weights: &mut Weights, layer: usize, hidden: usize) -> Result<Mlp<B>> {
+    pub fn load(
+        backend: &B,
+        spec: &GatedMlp,
+        sharding: &Sharding,
+        weights: &mut Weights,
+        layer: usize,
+        hidden: usize,
+    ) -> Result<Mlp<B>> {
         let names = weights.names();
         let name = |part| names.in_layer(layer, part);
+        let (width, own) = (spec.width, sharding.own_width());
         let stacked = match names.mlp.gate_up {
-            GateUpNames::Separate { gate, up } => vec![(name(gate), spec.width), (name(up), spec.width)],
-            GateUpNames::Fused(both) => vec![(name(both), 2 * spec.width)],
+            GateUpNames::Separate { gate, up } => {
+                [gate, up].map(|part| Projection { name: name(part), outputs: width, own: vec![own.clone()] }).into()
+            }
+            GateUpNames::Fused(both) => {
+                let own = vec![own.clone(), width + own.start..width + own.end];
+                vec![Projection { name: name(both), outputs: 2 * width, own }]
+            }
         };
+        let Back { inputs, outputs, adds_bias } = sharding.back(width, own);
+        let down = Projection { name: name(names.mlp.down), outputs: hidden, own: vec![outputs] };
+        let inputs = Inputs { all: width, own: inputs };
         Ok(Mlp {
-            gate_up: Linear::load(backend, weights, hidden, &stacked, spec.bias)?,
+            gate_up: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.bias, true)?,
             activation: spec.activation,
-            down: Linear::load(backend, weights, spec.width, &[(name(names.mlp.down), hidden)], spec.bias)?,
+            down: Linear::load(backend, weights, inputs, &[down], spec.bias, adds_bias)?,
         })
     }
 
-    /// `out` and `x` are `[tokens, hidden]`.
+    /// `x` is `[tokens, hidden]`, `out` is `[tokens, outputs]` of this rank.
     pub fn forward(
         &self,
         backend: &mut B,
@@ -60,8 +89,16 @@ impl<B: Backend> Mlp<B> {
         out: &mut Tensor<B::Storage>,
         x: &Tensor<B::Storage>,
     ) {
-        self.gate_up.forward(backend, &mut scratch.gate_up, x);
-        ops::activate_mul(backend, &mut scratch.gated, &scratch.gate_up, self.activation);
-        self.down.forward(backend, out, &scratch.gated);
+        let MlpScratch { gate_up, gated, all_gated, shares } = scratch;
+        self.gate_up.forward(backend, gate_up, x);
+        ops::activate_mul(backend, gated, gate_up, self.activation);
+        let gated = match all_gated {
+            Some(all) => {
+                ops::join_columns(backend, all, Some(Part { x: gated, first: 0 }), shares);
+                all
+            }
+            None => gated,
+        };
+        self.down.forward(backend, out, gated);
     }
 }

@@ -16,6 +16,7 @@ pub mod names;
 mod norm;
 pub mod rope;
 mod settings;
+pub mod shard;
 pub mod source;
 pub mod spec;
 mod standard;

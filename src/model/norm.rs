@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::model::names::NormNames;
 use crate::model::spec::{self, NormWeight};
 use crate::model::weights::Weights;
+use std::ops::Range;
 
 /// A normalization with its weights.
 pub struct Norm<B: Backend> {
@@ -21,9 +22,21 @@ pub struct SublayerNorms<B: Backend> {
 }
 
 impl<B: Backend> Norm<B> {
-    /// The norm `name` of `len` numbers. Weights that are stored less one are completed here, in f32.
+    /// The norm `name` of `len` numbers.
     pub fn load(backend: &B, spec: &spec::Norm, weights: &mut Weights, name: &str, len: usize) -> Result<Norm<B>> {
-        let stored = weights.vector(name, len)?;
+        Norm::load_part(backend, spec, weights, name, len, 0..len)
+    }
+
+    /// The weights `part` of the norm `name` of `len` numbers. Weights that are stored less one are completed here, in f32.
+    pub fn load_part(
+        backend: &B,
+        spec: &spec::Norm,
+        weights: &mut Weights,
+        name: &str,
+        len: usize,
+        part: Range<usize>,
+    ) -> Result<Norm<B>> {
+        let stored = weights.vector(name, len, part)?;
         let weight = match spec.weight {
             NormWeight::Plain => backend.vector(&[stored])?,
             NormWeight::PlusOne => {

@@ -340,7 +340,8 @@ impl Head {
 }
 
 impl Mixer {
-    fn attention(&self) -> &SelfAttention {
+    /// The attention of the layer.
+    pub fn attention(&self) -> &SelfAttention {
         let Mixer::Attention(attention) = self;
         attention
     }

@@ -10,14 +10,15 @@ use crate::model::source::{Source, Tensors};
 use memmap2::MmapMut;
 use safetensors::Dtype;
 use std::collections::HashSet;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Tensors that a warning names; the rest are counted.
 const NAMED_IN_WARNING: usize = 5;
 
-/// The tensors of a source, by the names that a decoder's parts have in it.
+/// The tensors of a source, by the names that a decoder's parts have in it. Copies share the files.
+#[derive(Clone)]
 pub struct Weights {
     tensors: Tensors,
     /// Names of the tensors that were taken.
@@ -120,27 +121,46 @@ impl Weights {
 
     /// The matrix `name`, `[rows, cols]`, as [`Weights::dtype`].
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<HostMatrix> {
-        let (bytes, coding) = self.take(self.full_name(name, "weight"), &[rows, cols])?;
+        let all = 0..rows;
+        let parts = self.matrix_parts(name, (rows, cols), std::slice::from_ref(&all), 0..cols)?;
+        Ok(parts.into_iter().next().expect("one part was asked for"))
+    }
+
+    /// Parts of the matrix `name`, whose shape is `shape`: one for each range of `rows`, each with the columns `cols`. As
+    /// [`Weights::dtype`]; what no part has is not read.
+    pub fn matrix_parts(
+        &mut self,
+        name: &str,
+        shape: (usize, usize),
+        rows: &[Range<usize>],
+        cols: Range<usize>,
+    ) -> Result<Vec<HostMatrix>> {
+        let (bytes, coding) = self.take(self.full_name(name, "weight"), &[shape.0, shape.1])?;
+        let whole = HostMatrix::new(bytes, coding, shape.0, shape.1);
         let wanted = Coding::from(self.dtype);
-        let bytes = if coding == wanted { bytes } else { convert(&bytes, coding, wanted, cols)? };
-        self.bytes += bytes.len() as u64;
-        Ok(HostMatrix::new(bytes, wanted, rows, cols))
+        let part = |rows: &Range<usize>| {
+            let part = whole.rows(rows.clone()).columns(cols.clone());
+            if coding == wanted { Ok(part) } else { convert(&part, wanted) }
+        };
+        self.bytes += rows.iter().map(|rows| rows.len() * wanted.row_bytes(cols.len())).sum::<usize>() as u64;
+        rows.iter().map(part).collect()
     }
 
-    /// The weights of the norm `name`, `[len]`, in the type they are stored in.
-    pub fn vector(&mut self, name: &str, len: usize) -> Result<HostVector> {
-        self.small(self.full_name(name, "weight"), len)
+    /// The numbers `part` of the weights of the norm `name`, `[len]`, in the type they are stored in.
+    pub fn vector(&mut self, name: &str, len: usize, part: Range<usize>) -> Result<HostVector> {
+        Ok(self.small(self.full_name(name, "weight"), len, &[part])?.remove(0))
     }
 
-    /// The bias of the linear layer `name`, `[len]`, in the type it is stored in.
-    pub fn bias(&mut self, name: &str, len: usize) -> Result<HostVector> {
-        self.small(self.full_name(name, "bias"), len)
+    /// Parts of the bias of the linear layer `name`, `[len]`, in the type it is stored in.
+    pub fn bias(&mut self, name: &str, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
+        self.small(self.full_name(name, "bias"), len, parts)
     }
 
-    fn small(&mut self, name: String, len: usize) -> Result<HostVector> {
+    fn small(&mut self, name: String, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
         let (bytes, coding) = self.take(name, &[len])?;
-        self.bytes += (len * size_of::<f32>()) as u64;
-        Ok(HostVector::new(bytes, coding, len))
+        let whole = HostVector::new(bytes, coding, len);
+        self.bytes += parts.iter().map(|part| part.len() * size_of::<f32>()).sum::<usize>() as u64;
+        Ok(parts.iter().map(|part| whole.part(part.clone())).collect())
     }
 
     /// Refuses tensors that nobody took although they belong to a part of the decoder, and warns about the others: towers of
@@ -227,9 +247,11 @@ fn supported(name: &str, dtype: Dtype) -> Result<Coding> {
 }
 
 /// The same numbers in another coding, rounded to nearest even. `[rows, cols]`
-fn convert(bytes: &[u8], from: Coding, to: Coding, cols: usize) -> Result<HostBytes> {
+fn convert(matrix: &HostMatrix, to: Coding) -> Result<HostMatrix> {
+    let (packed, from, (rows, cols)) = (matrix.packed()?, matrix.coding(), matrix.shape());
+    let bytes = packed.contiguous().expect("packed above");
     let row_bytes = from.row_bytes(cols).max(1);
-    let len = bytes.len() / row_bytes * to.row_bytes(cols);
+    let len = rows * to.row_bytes(cols);
     let refused = |_| Error::OutOfMemory { what: "converted weights", bytes: len as u64, knob: "dtype conversion" };
     let mut map = MmapMut::map_anon(len).map_err(refused)?;
     let mut numbers = filled(0.0, cols, "a row of converted weights", "dtype conversion")?;
@@ -237,5 +259,6 @@ fn convert(bytes: &[u8], from: Coding, to: Coding, cols: usize) -> Result<HostBy
         from.decode(row, &mut numbers);
         to.encode(numbers.iter().copied(), to_row);
     }
-    Ok(HostBytes::mapped(Arc::new(map.make_read_only().map_err(refused)?), 0..len))
+    let converted = HostBytes::mapped(Arc::new(map.make_read_only().map_err(refused)?), 0..len);
+    Ok(HostMatrix::new(converted, to, rows, cols))
 }

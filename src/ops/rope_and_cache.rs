@@ -3,7 +3,7 @@
 //! Per token, for each query and key head `v` of its row in `qkv`, in this order, each step where `transform` has it:
 //!
 //! 1. `v = v / rms(v) * weight`, where `rms` goes over the head ([`NormOrder::BeforeRope`]) or over all query heads, or all key
-//!    heads, of the token ([`NormExtent::Whole`]);
+//!    heads, of the token ([`NormExtent::Whole`]), those of other ranks included, which `transform.whole` has;
 //! 2. `v[a], v[b] = v[a] * cos[i] - v[b] * sin[i], v[b] * cos[i] + v[a] * sin[i]` for `i < rotary / 2`, with the cosines and sines
 //!    of the token's position; [`Pairing`] says which numbers `a` and `b` are pair `i`, and those from `rotary` on pass;
 //! 3. `v = v / rms(v) * weight` over the head ([`NormOrder::AfterRope`]);
@@ -15,7 +15,7 @@
 //! [`NormOrder::AfterRope`]: crate::backend::NormOrder::AfterRope
 //! [`Pairing`]: crate::backend::Pairing
 
-use crate::backend::{AttentionSpec, Backend, NormExtent, QkNormRope, Tensor};
+use crate::backend::{AttentionSpec, Backend, NormExtent, QkNormRope, Tensor, WholeRows};
 
 /// | tensor | shape |
 /// |--------|-------|
@@ -23,6 +23,7 @@ use crate::backend::{AttentionSpec, Backend, NormExtent, QkNormRope, Tensor};
 /// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]` |
 /// | `transform.rope` | `[positions, rotary]`: `rotary / 2` cosines, then as many sines |
 /// | `transform.norm` | each weight `[head_dim]`; for a norm of the whole width `[spec.heads * head_dim]` and `[kv_heads * head_dim]` |
+/// | `transform.whole` | `[tokens, query width]` and `[tokens, key width]` of all ranks |
 /// | `transform.temperature` | `[positions]` |
 ///
 /// Of `spec`, the number of heads is read.
@@ -34,7 +35,7 @@ pub fn rope_and_cache<B: Backend>(
     backend: &mut B,
     spec: &AttentionSpec,
     qkv: &mut Tensor<B::Storage>,
-    transform: QkNormRope<B::Vector>,
+    transform: QkNormRope<B::Vector, Tensor<B::Storage>>,
     cache: &mut B::KvCache,
     layer: usize,
     device_batch: &B::DeviceBatch,
@@ -43,7 +44,11 @@ pub fn rope_and_cache<B: Backend>(
     let batch = B::batch(device_batch);
     assert!(layer < kv.layers);
     assert_eq!((qkv.rows(), qkv.cols()), (batch.tokens(), (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
-    let QkNormRope { norm, rope, temperature } = &transform;
+    let QkNormRope { norm, whole, rope, temperature } = &transform;
+    if let Some(WholeRows { queries, keys }) = whole {
+        assert_eq!((queries.rows(), keys.rows()), (qkv.rows(), qkv.rows()));
+        assert!(queries.cols() >= spec.heads * kv.head_dim && keys.cols() >= kv.kv_heads * kv.head_dim);
+    }
     if let Some(norm) = norm {
         let (query, key) = match norm.extent {
             NormExtent::Head(_) => (1, 1),

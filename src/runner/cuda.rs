@@ -1,11 +1,14 @@
 //! An NVIDIA GPU as a device.
 
+use super::checkpoint::Checkpoint;
+use super::meeting::Seat;
 use super::pass_runner::PassRunner;
 use super::source::Source;
 use super::{Device, Loaded, ModelInfo, RunnerConfig};
 use crate::backend::KvShape;
 use crate::backend::cuda::{ContextGuard, Cuda, check_ordinal, check_rotary};
 use crate::error::Result;
+use crate::model::shard::Sharding;
 use crate::model::spec::DecoderSpec;
 use std::ops::ControlFlow;
 
@@ -34,13 +37,15 @@ pub fn open(
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
     check_ordinal(index)?;
     let _context = ContextGuard::push()?;
-    let open_backend = |spec: &DecoderSpec, kv_shape: &KvShape| {
+    let open_backend = |spec: &DecoderSpec, sharding: &Sharding, kv_shape: &KvShape| {
         spec.ropes.iter().try_for_each(|rope| check_rotary(rope.rotary(kv_shape.head_dim)))?;
-        let mut cuda = Cuda::open_for(index, kv_shape, spec.attention().scores.heads, config.rounding)?;
+        let mut cuda = Cuda::open_for(index, kv_shape, sharding.own_heads().len(), config.rounding)?;
         cuda.set_windows(spec.windows());
         Ok(cuda)
     };
-    let (mut runner, info) = PassRunner::open(source, config, Device::Cuda { index }, open_backend, progress)?;
+    let checkpoint = Checkpoint::open::<Cuda>(source, config)?;
+    let (seat, device) = (Seat::alone(), Device::Cuda { index });
+    let (mut runner, info) = PassRunner::open(checkpoint, config, device, &seat, open_backend, progress)?;
     runner.backend.settle();
     Ok((runner, info))
 }

@@ -4,6 +4,7 @@ use crate::backend::{Defaults, DeviceMemory, KvShape};
 use crate::batch::BatchLimits;
 use crate::error::{Error, Result};
 use crate::limits::{BLOCK_TABLE_ENTRIES, BLOCK_TOKENS, PASS_TOKENS, RUNNING_SEQUENCES, UNASKED_MODEL_LEN};
+use crate::model::shard::Sharding;
 use crate::runner::{KvBudget, RunnerConfig};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,24 @@ fn check(field: &'static str, value: usize, max: usize, wanted: &'static str) ->
     }
 }
 
+/// Bytes of one block over all layers.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockBytes {
+    /// Of one rank: the one that has most of it.
+    pub of_rank: u64,
+    /// Of all ranks together.
+    pub of_all: u64,
+}
+
+impl BlockBytes {
+    /// The blocks of a model whose KV cache is `whole`.
+    pub fn new(sharding: &Sharding, whole: &KvShape) -> BlockBytes {
+        let of_rank = |rank| sharding.kv_shape(rank, whole).block_bytes() as u64;
+        let all = (0..sharding.ranks).map(of_rank);
+        BlockBytes { of_rank: all.clone().max().unwrap_or(0), of_all: all.sum() }
+    }
+}
+
 /// What the host has to offer.
 pub struct HostMemory {
     /// Bytes that nobody held before the model was opened; `None` where the system does not say.
@@ -64,15 +83,15 @@ pub struct HostMemory {
 pub fn host_kv_blocks(
     budget: KvBudget,
     limits: &BatchLimits,
-    shape: &KvShape,
+    block: BlockBytes,
     memory: &HostMemory,
     defaults: &Defaults,
 ) -> Result<usize> {
-    blocks_in(budget, limits, shape, |share| {
+    blocks_in(budget, limits, block.of_all, block.of_all, |share| {
         let held = (memory.free.unwrap_or(0) as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
         let left = held.saturating_sub(memory.weights);
         // The table has no more positions than the blocks have slots, of which there are fewer when it is paid for.
-        let slots = left / shape.block_bytes() as u64 * limits.block_size as u64;
+        let slots = left / block.of_all * limits.block_size as u64;
         let positions = slots.min(limits.model_len as u64);
         left.saturating_sub(table_bytes(positions, memory.table_cols))
     })
@@ -100,30 +119,31 @@ fn table_bytes(positions: u64, cols: usize) -> u64 {
 pub fn device_kv_blocks(
     budget: KvBudget,
     limits: &BatchLimits,
-    shape: &KvShape,
+    block: BlockBytes,
     memory: &DeviceMemory,
     reserved: u64,
     defaults: &Defaults,
 ) -> Result<usize> {
-    blocks_in(budget, limits, shape, |share| {
+    blocks_in(budget, limits, block.of_all, block.of_rank, |share| {
         let granted = (memory.total as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
         granted.saturating_sub(memory.total - memory.free).saturating_sub(reserved)
     })
 }
 
-/// Blocks in the bytes of a budget, or in what `bytes_of_share` makes of a share.
+/// Blocks in the bytes of a budget, of which each block takes `bytes_of_all`, or in what `bytes_of_share` makes of a share, of which
+/// each block takes `bytes_of_one`.
 fn blocks_in(
     budget: KvBudget,
     limits: &BatchLimits,
-    shape: &KvShape,
+    bytes_of_all: u64,
+    bytes_of_one: u64,
     bytes_of_share: impl FnOnce(Option<f32>) -> u64,
 ) -> Result<usize> {
-    let block_bytes = shape.block_bytes() as u64;
     let all_sequences = (limits.rows * limits.table_width()) as u64;
-    let (bytes, useful) = match budget {
-        KvBudget::Bytes(bytes) => (bytes, u64::MAX),
-        KvBudget::MemoryShare(share) => (bytes_of_share(Some(share)), all_sequences),
-        KvBudget::Default => (bytes_of_share(None), all_sequences),
+    let (bytes, block_bytes, useful) = match budget {
+        KvBudget::Bytes(bytes) => (bytes, bytes_of_all, u64::MAX),
+        KvBudget::MemoryShare(share) => (bytes_of_share(Some(share)), bytes_of_one, all_sequences),
+        KvBudget::Default => (bytes_of_share(None), bytes_of_one, all_sequences),
     };
     // A slot, `block * block_size + offset`, is a u32.
     let addressable = u64::from(u32::MAX) / limits.block_size as u64;
@@ -189,7 +209,14 @@ mod tests {
             launching: Launching::Graphs,
             rounding: Rounding::Fastest,
             loading: Loading::Map,
+            ranks: 1,
+            sums: None,
         }
+    }
+
+    fn bytes_of(shape: &KvShape) -> BlockBytes {
+        let bytes = shape.block_bytes() as u64;
+        BlockBytes { of_rank: bytes, of_all: bytes }
     }
 
     #[test]
@@ -241,7 +268,7 @@ mod tests {
     fn a_budget_in_bytes_is_used_whole() {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
-        let blocks = |bytes| blocks_in(KvBudget::Bytes(bytes), &limits, &shape, |_| 0);
+        let blocks = |bytes| blocks_in(KvBudget::Bytes(bytes), &limits, block, block, |_| 0);
         assert_eq!(blocks(10 * block + block / 2).ok(), Some(10));
         assert_eq!(blocks(1000 * block).ok(), Some(1000));
         match blocks(block - 1) {
@@ -255,7 +282,7 @@ mod tests {
     fn a_share_of_memory_takes_no_more_than_is_useful() {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
-        let blocks = |left| blocks_in(KvBudget::MemoryShare(0.5), &limits, &shape, move |_| left);
+        let blocks = |left| blocks_in(KvBudget::MemoryShare(0.5), &limits, block, block, move |_| left);
         assert_eq!(blocks(7 * block).ok(), Some(7));
         assert_eq!(blocks(2000 * block).ok(), Some(16), "4 rows of 4 blocks");
         assert!(matches!(blocks(0), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
@@ -268,7 +295,7 @@ mod tests {
             host_kv_blocks(
                 KvBudget::MemoryShare(1.0),
                 &limits,
-                &shape,
+                bytes_of(&shape),
                 &HostMemory { free: Some(free), weights, table_cols: shape.head_dim },
                 &CPU,
             )
@@ -287,7 +314,7 @@ mod tests {
             host_kv_blocks(
                 budget,
                 &limits,
-                &shape,
+                bytes_of(&shape),
                 &HostMemory { free: Some(free), weights: 0, table_cols: shape.head_dim },
                 &CPU,
             )
@@ -322,7 +349,7 @@ mod tests {
         let blocks = |budget, held: u64, reserved: u64| {
             let memory = DeviceMemory { free: (20 - held) * block, total: 20 * block };
             let defaults = Defaults { memory_share: 0.9, ..CPU };
-            device_kv_blocks(budget, &limits, &shape, &memory, reserved * block, &defaults).ok()
+            device_kv_blocks(budget, &limits, bytes_of(&shape), &memory, reserved * block, &defaults).ok()
         };
         assert_eq!(blocks(KvBudget::MemoryShare(0.5), 3, 2), Some(5));
         assert_eq!(blocks(KvBudget::Default, 3, 2), Some(12), "a little less than 0.9 of 20, less 5");

@@ -3,6 +3,7 @@
 //! One [`PassRunner`](pass_runner::PassRunner) drives every device: what differs between devices lies behind
 //! [`Backend`](crate::backend::Backend). A device has a variant of [`Device`] and a module here that opens its backend.
 
+mod checkpoint;
 pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
@@ -10,7 +11,9 @@ pub mod cuda;
 #[path = "no_cuda.rs"]
 mod cuda;
 mod graphs;
+mod meeting;
 mod memory;
+pub mod parallel;
 pub mod pass_runner;
 
 use crate::backend::{DType, KvShape};
@@ -19,6 +22,7 @@ use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::description::Description;
+pub use crate::model::shard::Sums;
 pub use crate::model::source;
 use crate::model::weights::Weights;
 use source::Source;
@@ -65,6 +69,7 @@ pub trait Runner: Send {
 }
 
 /// What a runner is opened with, resolved and checked by the engine.
+#[derive(Clone)]
 pub struct RunnerConfig {
     /// Which device computes.
     pub device: Device,
@@ -88,6 +93,10 @@ pub struct RunnerConfig {
     pub rounding: Rounding,
     /// How the weights come into memory.
     pub loading: Loading,
+    /// How many ranks compute the model together, at least 1.
+    pub ranks: usize,
+    /// How sums are divided among ranks; `None` as the device does it by itself. For tests.
+    pub sums: Option<Sums>,
 }
 
 /// Where to compute.
@@ -161,8 +170,10 @@ pub struct ModelInfo {
     pub num_kv_blocks: usize,
     /// The largest batch, by which all buffers are sized.
     pub limits: BatchLimits,
-    /// Form of the KV cache.
+    /// Form of the KV cache, that of all ranks together.
     pub kv_shape: KvShape,
+    /// How many ranks compute the model together.
+    pub num_ranks: usize,
     /// Tokens that a token attends to at most, itself included, if every layer has a sliding window: that of the widest one.
     pub window: Option<usize>,
     /// Stands for the decoder and its weights: models that differ have different ones.
@@ -192,6 +203,7 @@ impl ModelInfo {
             num_kv_blocks: blocks,
             limits,
             kv_shape: *kv_shape,
+            num_ranks: 1,
             window: spec.window(),
             // The debug format names every field of the spec, also those that a later version adds.
             fingerprint: weights.fingerprint(&format!("{spec:?}")),

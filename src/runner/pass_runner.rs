@@ -6,18 +6,16 @@
 //!
 //! Invariant: passes `collected..submitted` are in flight, and pass `n` has slot `n % B::DEPTH` of `passes`.
 
+use super::checkpoint::Checkpoint;
 use super::graphs::{self, Graphs};
+use super::meeting::Seat;
 use super::{Device, Launching, ModelInfo, Runner, RunnerConfig, memory};
-use crate::backend::{Backend, KvShape, Tensor};
+use crate::backend::{Backend, KvShape, Rounding, Tensor};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;
-use crate::log::{Level, log};
 use crate::model::decoder::{Decoder, Stage};
-use crate::model::description::Description;
-use crate::model::names::Layout;
-use crate::model::source::Source;
+use crate::model::shard::{Sharding, Sums};
 use crate::model::spec::DecoderSpec;
-use crate::model::weights::Weights;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -61,44 +59,53 @@ struct StageCosts {
 }
 
 impl<B: Backend> PassRunner<B> {
-    /// Loads the model of `source`. `progress` is called with a fraction from 0 to 1; `Break` cancels.
+    /// Loads what the rank of `seat` computes of a model. `progress` is called with a fraction from 0 to 1; `Break` cancels.
     ///
-    /// `open_backend` opens `device`, once it is known what it must compute and over which KV cache.
+    /// `open_backend` opens `device`, once it is known which part of the model it must compute and over which KV cache. All ranks of a
+    /// meeting call this at the same time, with equal checkpoints and configurations.
     pub fn open(
-        source: &Source,
+        checkpoint: Checkpoint,
         config: &RunnerConfig,
         device: Device,
-        open_backend: impl FnOnce(&DecoderSpec, &KvShape) -> Result<B>,
+        seat: &Seat,
+        open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvShape) -> Result<B>,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(PassRunner<B>, ModelInfo)> {
-        let model = Description::read(source)?;
+        let Checkpoint { model, limits, free, mut weights } = checkpoint;
         let spec = &model.spec;
-        let limits = memory::batch_limits(config, spec.max_positions, &B::DEFAULTS)?;
-        // What is free is asked before weights are copied, so that a share of it is the same however they come.
-        let free = memory::free_host_bytes();
-        let mut weights = open_weights::<B>(source, model.layout, config, free.unwrap_or(u64::MAX))?;
-        let kv_shape = spec.kv_shape(limits.block_size, weights.dtype());
-        let mut backend = open_backend(spec, &kv_shape)?;
+        let sums = match config.rounding {
+            Rounding::Fastest if B::DIVIDES_SUMS => Sums::Reduced,
+            _ => Sums::Gathered,
+        };
+        let sums = config.sums.unwrap_or(sums);
+        let sharding = Sharding::new(spec, seat.rank, seat.ranks, sums)?;
+        let whole_shape = spec.kv_shape(limits.block_size, weights.dtype());
+        let kv_shape = sharding.kv_shape(seat.rank, &whole_shape);
+        let block_bytes = memory::BlockBytes::new(&sharding, &whole_shape);
+        let mut backend = open_backend(spec, &sharding, &kv_shape)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
 
         // Cheap refusals come before the long part: a cache or a table that does not fit is known before any weight is read.
         let host_blocks = match backend.device_memory()? {
-            None => Some(memory::host_kv_blocks(config.kv_budget, &limits, &kv_shape, &host, &B::DEFAULTS)?),
+            None => Some(memory::host_kv_blocks(config.kv_budget, &limits, block_bytes, &host, &B::DEFAULTS)?),
             Some(_) => None,
         };
         let positions = host_blocks.map_or(limits.model_len, |blocks| limits.model_len.min(blocks * limits.block_size));
         memory::check_table(positions, &host)?;
 
-        // Weights that are copied to a device are read by the copy, weights that stay where they are by the first pass.
-        if host_blocks.is_none() {
+        // Weights that are copied to a device are read by the copy, weights that stay where they are by the first pass. One rank brings
+        // them into memory for all.
+        if host_blocks.is_none() && seat.rank == 0 {
             weights.warm(progress)?;
         }
-        let mut decoder = Decoder::load(&backend, spec, &mut weights, &limits, positions)?;
+        let mut decoder = Decoder::load(&backend, spec, sharding, &mut weights, &limits, positions)?;
         let mut batches = backend.device_batches(&limits)?;
         let sizes = match config.launching {
             Launching::Graphs => graphs::sizes(limits.rows),
             Launching::Eager => Vec::new(),
         };
+        // From here on ranks wait for each other on their devices: none may be missing.
+        let weight_bytes = seat.agree(weights.bytes())?.into_iter().sum();
         let blocks = match host_blocks {
             Some(blocks) => blocks,
             None => {
@@ -106,20 +113,43 @@ impl<B: Backend> PassRunner<B> {
                 let reserved = warm_up(&sizes, &mut backend, &mut decoder, &mut provisional, &mut batches[0], &limits)?;
                 drop(provisional);
                 let memory = backend.device_memory()?.unwrap_or_default();
-                memory::device_kv_blocks(config.kv_budget, &limits, &kv_shape, &memory, reserved, &B::DEFAULTS)?
+                memory::device_kv_blocks(config.kv_budget, &limits, block_bytes, &memory, reserved, &B::DEFAULTS)?
             }
         };
+        let blocks = seat.agree(blocks as u64)?.into_iter().min().map_or(0, |blocks| blocks as usize);
         let mut cache = backend.kv_cache(&kv_shape, blocks)?;
+        seat.agree(0)?;
         let graphs = Graphs::capture(&sizes, &mut backend, &mut decoder, &mut cache, &mut batches[0], &limits)?;
-        if host_blocks.is_some() {
+        if host_blocks.is_some() && seat.rank == 0 {
             weights.warm(progress)?;
         }
+        seat.agree(0)?;
 
-        let info = ModelInfo::new(&model, &weights, &kv_shape, blocks, limits, device);
+        let info = ModelInfo {
+            weight_bytes,
+            kv_cache_bytes: blocks as u64 * block_bytes.of_all,
+            num_ranks: seat.ranks,
+            ..ModelInfo::new(&model, &weights, &whole_shape, blocks, limits, device)
+        };
         let passes = batches.into_iter().map(Pass::new).collect();
         let (submitted, collected, pass_time, context) = (0, 0, Duration::ZERO, None);
         let runner = PassRunner { graphs, backend, decoder, cache, passes, submitted, collected, pass_time, context };
         Ok((runner, info))
+    }
+
+    /// Which part of the model this rank computes.
+    pub fn sharding(&self) -> &Sharding {
+        self.decoder.sharding()
+    }
+
+    /// The KV cache of this rank.
+    pub fn kv_shape(&self) -> KvShape {
+        B::kv_shape(&self.cache)
+    }
+
+    /// As [`Backend::abandon`].
+    pub fn abandon(&self) {
+        self.backend.abandon();
     }
 
     /// The logits of the last pass that sampled, once it was collected. `[samples, vocab]`, where the samples of a pass that was a
@@ -127,22 +157,6 @@ impl<B: Backend> PassRunner<B> {
     pub fn logits(&self) -> &Tensor<B::Storage> {
         self.decoder.logits()
     }
-}
-
-/// The weights, in the number type in which the device keeps them.
-fn open_weights<B: Backend>(
-    source: &Source,
-    layout: Layout,
-    config: &RunnerConfig,
-    free_bytes: u64,
-) -> Result<Weights> {
-    let weights = Weights::open(source, layout, config.dtype, config.loading, free_bytes)?;
-    let (stored, dtype) = (weights.dtype(), B::weight_dtype(weights.dtype(), config.dtype)?);
-    if dtype == stored {
-        return Ok(weights);
-    }
-    log(Level::Info, format_args!("the model is stored in {stored:?} and computed in {dtype:?}"));
-    Ok(weights.converted(dtype))
 }
 
 /// Runs the largest pass there can be, so that the driver and its libraries load what they need. Returns the bytes of device

@@ -147,6 +147,7 @@ fn heads_are_normalized_rotated_and_cached() {
                 let spec = AttentionSpec { heads, scale: 1.0, window: None, softcap: None };
                 let transform = QkNormRope {
                     norm: variant.norm.map(|extent| QkNormWeights { query: &query, key: &key, eps: EPS, extent }),
+                    whole: None,
                     rope: variant.rope.map(|(_, pairing)| RopeTable { table: &rope, rotary: tables.rotary, pairing }),
                     temperature: variant.has_temperature.then_some(&temperature),
                 };

@@ -95,6 +95,7 @@ impl Model {
                 qkv,
                 QkNormRope {
                     norm: None,
+                    whole: None,
                     rope: Some(RopeTable { table: rope, rotary: HEAD_DIM, pairing: Pairing::Halves }),
                     temperature: None,
                 },

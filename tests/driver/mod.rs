@@ -37,6 +37,8 @@ pub fn config() -> RunnerConfig {
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
         loading: Loading::Map,
+        ranks: 1,
+        sums: None,
     }
 }
 

@@ -80,6 +80,7 @@ pub fn load(shape: Shape) -> Loaded {
         logits: Vec::with_capacity(vocab),
     });
     let info = ModelInfo {
+        num_ranks: 1,
         device: Device::Cpu,
         vocab_size: vocab,
         num_layers: shape.stages,

@@ -136,7 +136,7 @@ impl Op for Attention {
         let scene = Scene::new(case, 6);
         let mut cache = KvCache::new(&scene.shape, scene.sequences.blocks).unwrap();
         let (batch, mut qkv) = scene.all();
-        let transform = QkNormRope { norm: None, rope: None, temperature: None };
+        let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None };
         reference::rope_and_cache(&scene.spec, &mut qkv, transform, &mut cache, 0, &batch);
         let (batch, qkv) = scene.part(&scene.rows);
         let mut out = vec![f32::NAN; batch.tokens() * case.heads * case.head_dim];
@@ -218,7 +218,7 @@ impl Scene {
         let device_batch = uploaded(backend, &batch);
         let mut cache = backend.kv_cache(&self.shape, self.sequences.blocks).unwrap();
         let mut qkv = backend.filled(&qkv, self.cols());
-        let transform = QkNormRope { norm: None, rope: None, temperature: None };
+        let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None };
         ops::rope_and_cache(backend, &self.spec, &mut qkv, transform, &mut cache, 0, &device_batch);
         cache
     }

@@ -61,10 +61,11 @@ impl Rope {
 
 impl Case {
     /// `vectors` are the norms of queries and keys, the table and the temperatures.
-    fn transform<'a, V>(&self, vectors: &'a [V; 4]) -> QkNormRope<'a, V> {
+    fn transform<'a, V, T: ?Sized>(&self, vectors: &'a [V; 4]) -> QkNormRope<'a, V, T> {
         let [query, key, table, temperature] = vectors;
         QkNormRope {
             norm: self.norm.map(|extent| QkNormWeights { query, key, eps: EPS, extent }),
+            whole: None,
             rope: self.rope.map(|rope| RopeTable {
                 table,
                 rotary: rope.rotary(),

@@ -22,6 +22,11 @@ impl<'a, T> Disjoint<'a, T> {
         Disjoint { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
+    /// Where the slice begins.
+    pub fn start(&self) -> *mut T {
+        self.start
+    }
+
     /// One thread's part.
     ///
     /// # Safety

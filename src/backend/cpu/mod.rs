@@ -15,6 +15,7 @@ mod disjoint;
 mod embedding;
 mod gather;
 mod isa;
+mod join_columns;
 mod keep_hidden_states;
 mod kv_cache;
 mod lanes;
@@ -26,10 +27,12 @@ mod number;
 mod pages;
 mod pool;
 mod process_logits;
+mod reduce_add_norm;
 mod rope_and_cache;
 mod rows;
 mod sample;
 mod scale_logits;
+mod team;
 
 pub use isa::Isa;
 pub use kv_cache::KvCache;
@@ -37,16 +40,18 @@ pub use matrix::Matrix;
 pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
+pub use team::{Member, Team};
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
-    NextNorm, NormWeights, QkNormRope,
+    NextNorm, NormWeights, Part, QkNormRope,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
-use crate::error::{Result, room};
+use crate::error::{Error, Result, room};
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The specifications: obvious loops over plain slices, which every backend is tested against.
@@ -58,10 +63,12 @@ pub mod reference {
     pub use super::copy_blocks::reference as copy_blocks;
     pub use super::embedding::reference as embedding;
     pub use super::gather::reference as gather;
+    pub use super::join_columns::reference as join_columns;
     pub use super::linear::reference as linear;
     pub use super::logprobs::reference as logprobs;
     pub use super::norm::reference as norm;
     pub use super::process_logits::reference as process_logits;
+    pub use super::reduce_add_norm::reference as sum_of_shares;
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
     pub use super::scale_logits::reference as scale_logits;
@@ -73,6 +80,12 @@ pub struct Cpu {
     isa: Isa,
     /// Grows with the tensors that are made when the engine opens.
     scratch: Mutex<linear::Scratch>,
+    /// This rank's place, where several compute a model together.
+    member: Option<Member>,
+    /// Whether the team broke up during an exchange of this pass.
+    is_lost: AtomicBool,
+    /// For sums that are divided among ranks.
+    sum_of_shares: Option<Tensor>,
     /// For attention, a part for each thread.
     #[cfg(target_arch = "x86_64")]
     work: Vec<attention::Work>,
@@ -110,6 +123,30 @@ impl Cpu {
             pool,
             isa,
             scratch: Mutex::default(),
+            member: None,
+            is_lost: AtomicBool::new(false),
+            sum_of_shares: None,
+        }
+    }
+
+    /// As [`new`](Cpu::new), for one of the ranks that compute a model together.
+    pub fn in_team(threads: usize, isa: Isa, member: Member) -> Cpu {
+        Cpu { member: Some(member), ..Cpu::new(threads, isa) }
+    }
+
+    /// This rank's place.
+    ///
+    /// # Panics
+    ///
+    /// If it has none: a model on one rank exchanges nothing.
+    fn member(&self) -> &Member {
+        self.member.as_ref().expect("one of several ranks")
+    }
+
+    /// Remembers whether an exchange took place.
+    fn note_exchange(&self, passed: bool) {
+        if !passed {
+            self.is_lost.store(true, Ordering::Relaxed);
         }
     }
 
@@ -151,6 +188,7 @@ impl Backend for Cpu {
     type ContextGuard = ();
 
     const DEPTH: usize = 1;
+    const DIVIDES_SUMS: bool = false;
     const DEFAULTS: Defaults = Defaults {
         // Small blocks share more of a prompt's prefix and waste less at a sequence's end. The CPU reads keys and values through
         // its caches whatever the block, so it gains nothing from larger ones.
@@ -229,9 +267,16 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn abandon(&self) {
+        self.member.iter().for_each(Member::abandon);
+    }
+
     /// The last op has put its results where `results` reads them.
     fn finish(&mut self, _device_batch: &mut DeviceBatch) -> Result<()> {
-        Ok(())
+        match *self.is_lost.get_mut() {
+            true => Err(Error::RankLost),
+            false => Ok(()),
+        }
     }
 
     fn poll(&mut self, _device_batch: &mut DeviceBatch, _deadline: Option<Instant>) -> Result<bool> {
@@ -317,7 +362,7 @@ impl Backend for Cpu {
         &mut self,
         spec: &AttentionSpec,
         qkv: &mut Tensor,
-        transform: QkNormRope<Box<[f32]>>,
+        transform: QkNormRope<Box<[f32]>, Tensor>,
         cache: &mut KvCache,
         layer: usize,
         device_batch: &DeviceBatch,
@@ -339,6 +384,20 @@ impl Backend for Cpu {
 
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
         activate_mul::run(self, out, gate_up, activation);
+    }
+
+    fn join_columns(&mut self, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Range<usize>]) {
+        join_columns::run(self, out, part, shares);
+    }
+
+    fn reduce_add_norm(
+        &mut self,
+        residual: &mut Tensor,
+        share: &Tensor,
+        add: AddNorm<Box<[f32]>>,
+        next: Option<NextNorm<Tensor, Box<[f32]>>>,
+    ) {
+        reduce_add_norm::run(self, residual, share, add, next);
     }
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {

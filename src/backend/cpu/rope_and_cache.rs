@@ -18,12 +18,12 @@ use half::{bf16, f16};
 pub fn reference(
     spec: &AttentionSpec,
     qkv: &mut [f32],
-    transform: QkNormRope<Box<[f32]>>,
+    transform: QkNormRope<Box<[f32]>, [f32]>,
     cache: &mut KvCache,
     layer: usize,
     batch: &Batch,
 ) {
-    let QkNormRope { norm, rope, temperature } = transform;
+    let QkNormRope { norm, whole, rope, temperature } = transform;
     let heads = spec.heads;
     let kv = cache.shape();
     let dim = kv.head_dim;
@@ -36,11 +36,28 @@ pub fn reference(
             super::norm::reference(v, &x, NormWeights { weight, eps: norm.eps, kind: NormKind::Rms });
         }
     };
+    // A norm of all heads of a token, of which these are some.
+    let normalize_of_whole = |v: &mut [f32], whole: &[f32], weight: &[f32], eps: f32| {
+        let squares: f64 = whole.iter().map(|&v| f64::from(v) * f64::from(v)).sum();
+        let divisor = (squares / whole.len() as f64 + f64::from(eps)).sqrt();
+        v.iter_mut().zip(weight).for_each(|(v, &weight)| *v = (f64::from(*v) / divisor * f64::from(weight)) as f32);
+    };
+    let tokens = batch.positions.len();
     for (token, row) in qkv.chunks_exact_mut((heads + 2 * kv.kv_heads) * dim).enumerate() {
         let position = batch.positions[token] as usize;
         let (queries, rest) = row.split_at_mut(heads * dim);
         let keys = &mut rest[..kv.kv_heads * dim];
-        normalize(queries, keys, NormExtent::Whole, [heads * dim, kv.kv_heads * dim]);
+        match (&whole, &norm) {
+            (Some(whole), Some(norm)) if norm.extent == NormExtent::Whole => {
+                for (v, whole, weight) in
+                    [(&mut *queries, whole.queries, norm.query), (&mut *keys, whole.keys, norm.key)]
+                {
+                    let width = whole.len() / tokens;
+                    normalize_of_whole(v, &whole[token * width..][..width], weight, norm.eps);
+                }
+            }
+            _ => normalize(queries, keys, NormExtent::Whole, [heads * dim, kv.kv_heads * dim]),
+        }
         normalize(queries, keys, NormExtent::Head(NormOrder::BeforeRope), [dim, dim]);
         if let Some(RopeTable { table, rotary, pairing }) = rope {
             let (cos, sin) = table[position * rotary..][..rotary].split_at(rotary / 2);
@@ -81,7 +98,7 @@ pub fn run(
     cpu: &Cpu,
     spec: &AttentionSpec,
     qkv: &mut Tensor,
-    transform: QkNormRope<Box<[f32]>>,
+    transform: QkNormRope<Box<[f32]>, Tensor>,
     cache: &mut KvCache,
     layer: usize,
     device_batch: &DeviceBatch,
@@ -92,10 +109,13 @@ pub fn run(
     let all = Disjoint::new(qkv.values_mut());
     cpu.for_rows(rows, cols, &|rows| {
         let positions = &device_batch.batch.positions[rows.clone()];
+        let whole = transform.whole.as_ref().map(|whole| {
+            [whole.queries, whole.keys].map(|x| (&x.values()[rows.start * x.cols()..rows.end * x.cols()], x.cols()))
+        });
         // SAFETY: the ranges of `for_rows` do not overlap.
         let qkv = unsafe { all.part(rows.start * cols..rows.end * cols) };
         let transform = &transform;
-        dispatch(cpu.isa, Transform { qkv, cols, queries, keys, head_dim: kv.head_dim, transform, positions });
+        dispatch(cpu.isa, Transform { qkv, cols, queries, keys, head_dim: kv.head_dim, transform, whole, positions });
     });
     let qkv = qkv.values();
     match kv.dtype {
@@ -114,25 +134,29 @@ struct Transform<'a> {
     /// Numbers of all its key heads.
     keys: usize,
     head_dim: usize,
-    transform: &'a QkNormRope<'a, Box<[f32]>>,
+    transform: &'a QkNormRope<'a, Box<[f32]>, Tensor>,
+    /// The rows of [`QkNormRope::whole`] and their widths, queries first.
+    whole: Option<[(&'a [f32], usize); 2]>,
     positions: &'a [u32],
 }
 
 impl Kernel for Transform<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let QkNormRope { norm, rope, temperature } = self.transform;
-        for (row, &position) in self.qkv.chunks_exact_mut(self.cols).zip(self.positions) {
+        let QkNormRope { norm, rope, temperature, .. } = self.transform;
+        for (token, (row, &position)) in self.qkv.chunks_exact_mut(self.cols).zip(self.positions).enumerate() {
             let position = position as usize;
+            let whole = self.whole.map(|parts| parts.map(|(rows, width)| &rows[token * width..][..width]));
             let (queries, rest) = row.split_at_mut(self.queries);
             let parts = [
-                (queries, norm.as_ref().map(|n| &**n.query)),
-                (&mut rest[..self.keys], norm.as_ref().map(|n| &**n.key)),
+                (queries, norm.as_ref().map(|n| &**n.query), whole.map(|[queries, _]| queries)),
+                (&mut rest[..self.keys], norm.as_ref().map(|n| &**n.key), whole.map(|[_, keys]| keys)),
             ];
-            for (part, weight) in parts {
+            for (part, weight, whole) in parts {
                 let norm = norm.as_ref().zip(weight).map(|(norm, weight)| (norm.extent, weight, norm.eps));
                 if let Some((NormExtent::Whole, weight, eps)) = norm {
-                    normalize(lanes, part, weight, eps);
+                    let scale = inverse_rms(lanes, whole.unwrap_or(part), eps);
+                    part.iter_mut().zip(weight).for_each(|(v, weight)| *v = *v * scale * weight);
                 }
                 for v in part.chunks_exact_mut(self.head_dim) {
                     if let Some((NormExtent::Head(NormOrder::BeforeRope), weight, eps)) = norm {

@@ -48,7 +48,7 @@ pub use storage::{Storage, Tensor};
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
-    NextNorm, NormWeights, QkNormRope, Rounding,
+    NextNorm, NormWeights, Part, QkNormRope, Rounding,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
@@ -284,6 +284,7 @@ impl Backend for Cuda {
     type ContextGuard = ContextGuard;
 
     const DEPTH: usize = 2;
+    const DIVIDES_SUMS: bool = true;
     const DEFAULTS: Defaults = Defaults {
         // The attention kernels read a tile of 64 tokens at a time.
         block_size: 64,
@@ -364,6 +365,8 @@ impl Backend for Cuda {
     fn batch(device_batch: &DeviceBatch) -> &Batch {
         device_batch.batch()
     }
+
+    fn abandon(&self) {}
 
     fn upload(&mut self, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
         self.stage(device_batch, batch, Padding::None)
@@ -465,7 +468,7 @@ impl Backend for Cuda {
         &mut self,
         spec: &AttentionSpec,
         qkv: &mut Tensor,
-        transform: QkNormRope<Vector>,
+        transform: QkNormRope<Vector, Tensor>,
         cache: &mut KvCache,
         layer: usize,
         device_batch: &DeviceBatch,
@@ -497,6 +500,20 @@ impl Backend for Cuda {
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
         let result = self.kernels.activate_mul.run(&self.device, out, gate_up, activation);
         self.remember(result);
+    }
+
+    fn join_columns(&mut self, _out: &mut Tensor, _part: Option<Part<Tensor>>, _shares: &[Range<usize>]) {
+        self.remember(Err(Error::RankLost));
+    }
+
+    fn reduce_add_norm(
+        &mut self,
+        _residual: &mut Tensor,
+        _share: &Tensor,
+        _add: AddNorm<Vector>,
+        _next: Option<NextNorm<Tensor, Vector>>,
+    ) {
+        self.remember(Err(Error::RankLost));
     }
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {

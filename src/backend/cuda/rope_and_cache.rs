@@ -86,11 +86,11 @@ impl Kernels {
         device: &Device,
         spec: &AttentionSpec,
         qkv: &mut Tensor,
-        transform: QkNormRope<Vector>,
+        transform: QkNormRope<Vector, Tensor>,
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let QkNormRope { norm, rope, temperature } = transform;
+        let QkNormRope { norm, rope, temperature, .. } = transform;
         let rotary = rope.as_ref().map_or(0, |r| r.rotary);
         assert!(check_rotary(rotary).is_ok(), "{rotary} numbers turn, which an open engine has refused");
         let heads = spec.heads;

@@ -6,6 +6,7 @@ use crate::backend::{DType, Loading};
 use crate::batch::{Batch, Sampling};
 use crate::model::description::Description;
 use crate::model::names::{LLAMA, Layout, Names, NormNames, Root};
+use crate::model::shard::{Sharding, Sums};
 use crate::model::source::Source;
 use crate::model::spec::{Activation, Norm, NormKind, NormWeight};
 use crate::model::spec::{SublayerNorms as Norms, *};
@@ -46,7 +47,8 @@ fn weights(names: &'static Names) -> Weights {
 fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
     let limits = BatchLimits { tokens: 1, rows: 1, model_len: 16, block_size: 16 };
     let mut cpu = Cpu::new(1, isa);
-    let mut decoder = Decoder::load(&cpu, spec, &mut weights(names), &limits, 16).unwrap();
+    let sharding = Sharding::new(spec, 0, 1, Sums::Gathered).unwrap();
+    let mut decoder = Decoder::load(&cpu, spec, sharding, &mut weights(names), &limits, 16).unwrap();
     let mut cache = cpu.kv_cache(&spec.kv_shape(16, DType::F32), 1).unwrap();
     let mut batch = Batch::with_limits(&limits);
     batch.token_ids.push(TOKEN as u32);
@@ -87,7 +89,7 @@ impl Naive<'_> {
         let centre = if kind == NormKind::Layer { mean(&mut x.iter().copied()) } else { 0.0 };
         let divisor = (mean(&mut x.iter().map(|v| (v - centre).powi(2))) + f64::from(eps)).sqrt();
         let add = if weight == NormWeight::PlusOne { 1.0 } else { 0.0 };
-        let weights = self.weights.vector(name, x.len()).unwrap().to_f32();
+        let weights = self.weights.vector(name, x.len(), 0..x.len()).unwrap().to_f32();
         x.iter().zip(weights).map(|(v, w)| (v - centre) / divisor * (add + f64::from(w))).collect()
     }
 

@@ -21,13 +21,15 @@ const WARM_BYTES: usize = 32 << 20;
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 64;
 
-/// All tensors of a source.
+/// All tensors of a source. Copies share the files.
+#[derive(Clone)]
 pub struct Tensors {
     files: Vec<Arc<Mmap>>,
     by_name: BTreeMap<String, Tensor>,
 }
 
 /// A tensor, before anything is known of what it is for.
+#[derive(Clone)]
 pub struct Tensor {
     file: usize,
     range: Range<usize>,

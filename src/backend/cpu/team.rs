@@ -1,0 +1,297 @@
+//! How do ranks on one host bring together what each computed?
+//!
+//! Each rank shows where its numbers lie, waits until all have, copies what the others show, and waits until all have copied. Between
+//! the two waits nobody writes what is shown. Invariant: a member that has passed the first wait of an exchange reaches the second
+//! one, whatever happens, so that memory which is shown stays valid until nobody reads it.
+#![allow(unsafe_code)]
+
+use crate::backend::lock::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a rank spins for the others before it sleeps: as the threads of a pool.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// The ranks of one process.
+pub struct Team {
+    shown: Box<[Shown]>,
+    /// All have shown. Passed by nobody once the team is broken.
+    arrival: Barrier,
+    /// All have copied.
+    departure: Barrier,
+}
+
+/// The place of one rank in its team. The team is broken when it is dropped.
+pub struct Member {
+    team: Arc<Team>,
+    rank: usize,
+}
+
+/// Where a rank's numbers lie: written before the arrival, read between arrival and departure.
+#[derive(Default)]
+struct Shown {
+    start: AtomicPtr<f32>,
+    stride: AtomicUsize,
+}
+
+/// Rows of another rank, or of this one.
+#[derive(Clone, Copy)]
+pub struct Rows {
+    start: *const f32,
+    stride: usize,
+}
+
+// SAFETY: the rows are read while nobody writes them: see `Member::exchange`.
+unsafe impl Send for Rows {}
+// SAFETY: as above.
+unsafe impl Sync for Rows {}
+
+impl Team {
+    /// A team of `ranks` members, in the order of ranks.
+    pub fn of(ranks: usize) -> Vec<Member> {
+        let team = Arc::new(Team {
+            shown: (0..ranks).map(|_| Shown::default()).collect(),
+            arrival: Barrier::new(ranks),
+            departure: Barrier::new(ranks),
+        });
+        (0..ranks).map(|rank| Member { team: team.clone(), rank }).collect()
+    }
+}
+
+impl Member {
+    /// This member's rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Ranks of the team.
+    pub fn ranks(&self) -> usize {
+        self.team.shown.len()
+    }
+
+    /// Shows the rows at `start`, and calls `copy` once every rank shows its own, with a function that gives those of a rank.
+    ///
+    /// `false`, without a call, if the team is broken: results are not defined from then on.
+    ///
+    /// # Safety
+    ///
+    /// What `copy` reads of a rank must be what that rank may let others read: valid rows that it does not write meanwhile.
+    #[must_use]
+    pub unsafe fn exchange(&self, start: *const f32, stride: usize, copy: impl FnOnce(&dyn Fn(usize) -> Rows)) -> bool {
+        let own = &self.team.shown[self.rank];
+        own.start.store(start.cast_mut(), Ordering::Relaxed);
+        own.stride.store(stride, Ordering::Relaxed);
+        if !self.team.arrival.wait() {
+            return false;
+        }
+        let departs = Departs(self);
+        copy(&|rank| {
+            let Shown { start, stride } = &self.team.shown[rank];
+            Rows { start: start.load(Ordering::Relaxed), stride: stride.load(Ordering::Relaxed) }
+        });
+        drop(departs);
+        true
+    }
+
+    /// Lets every member through that waits or will wait: the team exchanges nothing any more.
+    pub fn abandon(&self) {
+        self.team.arrival.break_up();
+    }
+
+    /// Whether a member has [left](Self::abandon).
+    pub fn is_broken(&self) -> bool {
+        self.team.arrival.is_broken()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// Waits for the departure of all, also when a copy panics.
+struct Departs<'a>(&'a Member);
+
+impl Drop for Departs<'_> {
+    fn drop(&mut self) {
+        let everybody = self.0.team.departure.wait();
+        debug_assert!(everybody, "nobody breaks the departure");
+    }
+}
+
+impl Rows {
+    /// The first `len` numbers of row `row`.
+    ///
+    /// # Safety
+    ///
+    /// They must be there, and nobody may write them.
+    pub unsafe fn part<'a>(self, row: usize, len: usize) -> &'a [f32] {
+        // SAFETY: the caller's.
+        unsafe { std::slice::from_raw_parts(self.start.add(row * self.stride), len) }
+    }
+}
+
+/// Where as many threads wait for each other as there are ranks, again and again.
+struct Barrier {
+    ranks: u64,
+    /// `round << 32 | arrived << 1 | BROKEN`
+    state: State,
+    sleepers: AtomicUsize,
+    sleep: Mutex<()>,
+    told: Condvar,
+}
+
+/// Alone on its cache line, because every rank writes it.
+#[repr(align(128))]
+struct State(AtomicU64);
+
+const BROKEN: u64 = 1;
+const ARRIVED: u64 = 2;
+const ROUND: u64 = 1 << 32;
+
+impl Barrier {
+    fn new(ranks: usize) -> Barrier {
+        Barrier {
+            ranks: ranks as u64,
+            state: State(AtomicU64::new(0)),
+            sleepers: AtomicUsize::new(0),
+            sleep: Mutex::new(()),
+            told: Condvar::new(),
+        }
+    }
+
+    /// Waits for all ranks; what they did before is visible afterwards. `false` if the barrier was broken before all had come: then
+    /// no rank passes this round.
+    fn wait(&self) -> bool {
+        let state = &self.state.0;
+        let mut seen = state.load(Ordering::SeqCst);
+        let round = loop {
+            if seen & BROKEN != 0 {
+                return false;
+            }
+            let round = seen / ROUND;
+            let is_last = (seen % ROUND) / ARRIVED + 1 == self.ranks;
+            let next = if is_last { (round + 1) % ROUND * ROUND } else { seen + ARRIVED };
+            match state.compare_exchange_weak(seen, next, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) if is_last => {
+                    self.tell();
+                    return true;
+                }
+                Ok(_) => break round,
+                Err(now) => seen = now,
+            }
+        };
+        let waits = || {
+            let now = state.load(Ordering::SeqCst);
+            now / ROUND == round && now & BROKEN == 0
+        };
+        if !spin_while(waits) {
+            let mut lock = self.sleep.lock();
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            // Either the last rank sees the sleeper and tells it, or the sleeper sees the new round.
+            while waits() {
+                lock = self.told.wait(lock);
+            }
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        }
+        // No rank arrives at a broken barrier, so that the round tells whether all had come.
+        state.load(Ordering::SeqCst) / ROUND != round
+    }
+
+    fn break_up(&self) {
+        self.state.0.fetch_or(BROKEN, Ordering::SeqCst);
+        self.tell();
+    }
+
+    fn is_broken(&self) -> bool {
+        self.state.0.load(Ordering::SeqCst) & BROKEN != 0
+    }
+
+    fn tell(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _lock = self.sleep.lock();
+            self.told.notify_all();
+        }
+    }
+}
+
+/// Spins while `condition` holds, for [`SPIN`] at most; tells whether it has ceased to hold.
+fn spin_while(condition: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    loop {
+        for _ in 0..16 {
+            if !condition() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if begin.elapsed() >= SPIN {
+            return false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// What `member` reads of all ranks when it shows `own`. `None` if the team is broken.
+    fn read(member: &Member, own: &[f32; 2]) -> Option<Vec<f32>> {
+        let mut read = Vec::new();
+        // SAFETY: every rank shows one row of two numbers, and writes it after the exchange only.
+        let passed = unsafe {
+            member.exchange(own.as_ptr(), 2, |rows| {
+                (0..member.ranks()).for_each(|rank| read.extend_from_slice(rows(rank).part(0, 2)));
+            })
+        };
+        passed.then_some(read)
+    }
+
+    #[test]
+    fn every_rank_reads_what_all_show_in_every_exchange() {
+        for ranks in [1, 2, 3, 5] {
+            let exchanges = if ranks == 2 { 20_000 } else { 500 };
+            thread::scope(|scope| {
+                for member in Team::of(ranks) {
+                    scope.spawn(move || {
+                        let mut own = [0.0; 2];
+                        for exchange in 0..exchanges {
+                            own = [exchange as f32, own[1] + member.rank() as f32];
+                            let wanted: Vec<f32> =
+                                (0..ranks).flat_map(|rank| [exchange as f32, (rank * (exchange + 1)) as f32]).collect();
+                            assert_eq!(read(&member, &own), Some(wanted));
+                            if (exchange + member.rank()) % 97 == 0 {
+                                thread::sleep(Duration::from_micros(50));
+                            }
+                        }
+                        // A member that leaves breaks the team, so that all wait until the last exchange is over.
+                        let _ = read(&member, &own);
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_member_that_leaves_lets_the_others_through() {
+        for exchanges in 0..20 {
+            thread::scope(|scope| {
+                for member in Team::of(3) {
+                    scope.spawn(move || {
+                        for exchange in 0..exchanges {
+                            if member.rank() == 1 && exchange + 1 == exchanges {
+                                return;
+                            }
+                            let passed = read(&member, &[0.0; 2]).is_some();
+                            assert!(passed || member.is_broken());
+                        }
+                        assert!(exchanges == 0 || read(&member, &[0.0; 2]).is_none());
+                    });
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Which part of a model does each rank compute?
+//!
+//! Ranks compute a pass together: each has some of the heads, of the columns of the feed-forward part and of the vocabulary, and all of
+//! the residual stream. Invariant: the shares of the ranks are consecutive and not empty, and together they cover everything; only KV
+//! heads may be in several shares, where there are fewer of them than ranks.
+
+use crate::backend::KvShape;
+use crate::error::{Error, Result};
+use crate::model::spec::DecoderSpec;
+use std::ops::Range;
+
+/// How the two projections back into the residual stream are divided among ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sums {
+    /// By their inputs, as Megatron-LM does: each rank has a share of every sum, and the shares are added in the order of ranks. Two
+    /// exchanges per layer.
+    Reduced,
+    /// By their outputs: no sum is divided, so that every number has the bits that one rank alone computes. Four exchanges per layer.
+    Gathered,
+}
+
+/// Which part of a model each rank computes, and which rank this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sharding {
+    /// This rank, below `ranks`.
+    pub rank: usize,
+    /// How many there are.
+    pub ranks: usize,
+    /// How the projections back into the stream are divided.
+    pub sums: Sums,
+    /// Query heads of each rank. `[ranks]`
+    pub heads: Vec<Range<usize>>,
+    /// KV heads that these read. Ranks that share a KV head each compute it. `[ranks]`
+    pub kv_heads: Vec<Range<usize>>,
+    /// Columns of the feed-forward part. `[ranks]`
+    pub width: Vec<Range<usize>>,
+    /// Outputs of the projections back into the stream, for [`Sums::Gathered`]. `[ranks]`
+    pub hidden: Vec<Range<usize>>,
+    /// Tokens whose logits are computed. `[ranks]`
+    pub vocab: Vec<Range<usize>>,
+}
+
+/// What a rank takes of a projection back into the residual stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Back {
+    /// Columns of the matrix.
+    pub inputs: Range<usize>,
+    /// Rows of the matrix.
+    pub outputs: Range<usize>,
+    /// Whether the bias is part of what it computes.
+    pub adds_bias: bool,
+}
+
+/// Shares of columns are multiples of the first of these of which there are enough: whole tiles of a kernel, whole vectors of a
+/// device, single columns.
+const UNITS: [usize; 3] = [64, 8, 1];
+
+impl Sharding {
+    /// The parts of a model for `ranks` ranks, as rank `rank` sees them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] where there are more ranks than query heads.
+    pub fn new(spec: &DecoderSpec, rank: usize, ranks: usize, sums: Sums) -> Result<Sharding> {
+        assert!(rank < ranks);
+        let attention = spec.attention();
+        let (heads, kv_heads) = (attention.scores.heads, attention.kv_heads);
+        if ranks > heads || ranks > spec.feed_forward_width().min(spec.hidden).min(spec.vocab) {
+            return Err(Error::Option {
+                field: "tensor_parallel_size",
+                value: format!("{ranks}, and the model has {heads} query heads"),
+                wanted: "at most the number of query heads",
+            });
+        }
+        let kv_heads = deal_kv_heads(kv_heads, ranks);
+        let heads = deal_heads(heads / attention.kv_heads, &kv_heads);
+        Ok(Sharding {
+            rank,
+            ranks,
+            sums,
+            heads,
+            kv_heads,
+            width: deal_units(spec.feed_forward_width(), ranks),
+            hidden: deal_units(spec.hidden, ranks),
+            vocab: deal_units(spec.vocab, ranks),
+        })
+    }
+
+    /// Whether this rank computes the whole model.
+    pub fn is_alone(&self) -> bool {
+        self.ranks == 1
+    }
+
+    /// A projection back into the stream that reads `inputs.len()` columns, of which this rank computes `own`: the inputs and the
+    /// outputs that it takes, and whether it adds the bias.
+    pub fn back(&self, inputs: usize, own: Range<usize>) -> Back {
+        match (self.is_alone(), self.sums) {
+            (true, _) => Back { inputs: 0..inputs, outputs: 0..self.stream(), adds_bias: true },
+            (false, Sums::Reduced) => Back { inputs: own, outputs: 0..self.stream(), adds_bias: self.rank == 0 },
+            (false, Sums::Gathered) => Back { inputs: 0..inputs, outputs: self.own_hidden(), adds_bias: true },
+        }
+    }
+
+    /// Whether what other ranks computed is brought together before each projection back into the stream, and after it.
+    pub fn gathers(&self) -> bool {
+        !self.is_alone() && self.sums == Sums::Gathered
+    }
+
+    /// Whether the projections back into the stream give shares of sums.
+    pub fn reduces(&self) -> bool {
+        !self.is_alone() && self.sums == Sums::Reduced
+    }
+
+    /// Width of the residual stream.
+    fn stream(&self) -> usize {
+        self.hidden.last().map_or(0, |last| last.end)
+    }
+
+    /// Query heads of this rank.
+    pub fn own_heads(&self) -> Range<usize> {
+        self.heads[self.rank].clone()
+    }
+
+    /// KV heads of this rank.
+    pub fn own_kv_heads(&self) -> Range<usize> {
+        self.kv_heads[self.rank].clone()
+    }
+
+    /// Columns of the feed-forward part of this rank.
+    pub fn own_width(&self) -> Range<usize> {
+        self.width[self.rank].clone()
+    }
+
+    /// Columns of the stream that this rank computes where sums are not divided.
+    pub fn own_hidden(&self) -> Range<usize> {
+        self.hidden[self.rank].clone()
+    }
+
+    /// Tokens whose logits this rank computes.
+    pub fn own_vocab(&self) -> Range<usize> {
+        self.vocab[self.rank].clone()
+    }
+
+    /// The KV cache of rank `rank`, where that of the model is `whole`.
+    pub fn kv_shape(&self, rank: usize, whole: &KvShape) -> KvShape {
+        KvShape { kv_heads: self.kv_heads[rank].len(), ..*whole }
+    }
+
+    /// The first rank that has KV head `head`.
+    pub fn first_with_kv_head(&self, head: usize) -> usize {
+        self.kv_heads.iter().position(|heads| heads.contains(&head)).expect("every head has a rank")
+    }
+}
+
+/// Columns of heads of `head_dim` numbers.
+pub fn columns_of(heads: &Range<usize>, head_dim: usize) -> Range<usize> {
+    heads.start * head_dim..heads.end * head_dim
+}
+
+/// `items` in `parts` consecutive ranges whose lengths differ by one at most, the longer ones first.
+fn deal(items: usize, parts: usize) -> Vec<Range<usize>> {
+    let (each, longer) = (items / parts, items % parts);
+    let start = |part: usize| part * each + part.min(longer);
+    (0..parts).map(|part| start(part)..start(part + 1)).collect()
+}
+
+/// As [`deal`], in the largest of [`UNITS`] of which every part gets one. The last unit may be shorter.
+fn deal_units(items: usize, parts: usize) -> Vec<Range<usize>> {
+    let unit = UNITS.into_iter().find(|unit| items.div_ceil(*unit) >= parts).unwrap_or(1);
+    let whole = deal(items.div_ceil(unit), parts);
+    whole.into_iter().map(|units| units.start * unit..(units.end * unit).min(items)).collect()
+}
+
+/// KV heads of each rank: whole heads where there are enough, else one each, which neighbours share.
+fn deal_kv_heads(kv_heads: usize, ranks: usize) -> Vec<Range<usize>> {
+    if ranks <= kv_heads {
+        return deal(kv_heads, ranks);
+    }
+    let sharers = deal(ranks, kv_heads);
+    sharers.iter().enumerate().flat_map(|(head, ranks)| ranks.clone().map(move |_| head..head + 1)).collect()
+}
+
+/// Query heads of each rank, `group` for each KV head. Ranks that share a KV head divide its query heads.
+fn deal_heads(group: usize, kv_heads: &[Range<usize>]) -> Vec<Range<usize>> {
+    let share = |(rank, own): (usize, &Range<usize>)| {
+        let first = kv_heads.iter().position(|heads| heads == own).unwrap_or(rank);
+        let sharers = kv_heads.iter().filter(|heads| *heads == own).count();
+        let dealt = &deal(own.len() * group, sharers)[rank - first];
+        own.start * group + dealt.start..own.start * group + dealt.end
+    };
+    kv_heads.iter().enumerate().map(share).collect()
+}

@@ -1,0 +1,402 @@
+//! How do several ranks compute one model in one process?
+//!
+//! Each rank is a [`PassRunner`] for a device of its own, and computes the same batches in the same order. The caller's thread is rank 0;
+//! the others have threads, named `nvllm-rank-N`, that take orders from a queue. Ranks meet on their devices, in the ops that exchange
+//! numbers; no thread waits for another within a pass.
+//!
+//! Invariant: every rank gets the same orders in the same order. A rank that fails says so to the [meeting](super::meeting), releases the
+//! others from their waits, and the engine ends with its error.
+
+use super::meeting::{Failure, Seat};
+use super::pass_runner::PassRunner;
+use super::{ModelInfo, Runner};
+use crate::backend::lock::{Condvar, Mutex};
+use crate::backend::thread::{STACK_BYTES, spawn};
+use crate::backend::{Backend, KvShape};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
+use crate::error::{Error, Result, filled};
+use crate::model::shard::Sharding;
+use std::collections::VecDeque;
+use std::iter::once;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{JoinHandle, yield_now};
+use std::time::{Duration, Instant};
+
+/// Copies of a batch on their way to other ranks: one more than passes that may be in flight.
+const BATCHES: usize = 3;
+
+/// How long a rank spins for its next order before it sleeps: longer than a caller needs between two passes of a decoding engine.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// How often the caller looks whether the rank that it waits for has failed.
+const CHECK: Duration = Duration::from_millis(20);
+
+/// All ranks of an engine, of which the caller's thread is the first.
+pub struct ParallelRunner<B: Backend + 'static> {
+    first: PassRunner<B>,
+    others: Vec<Other>,
+    seat: Seat,
+    sharding: Sharding,
+    kv_shape: KvShape,
+    /// Batches that the other ranks copy from. One that only this runner holds is free.
+    batches: [Arc<Batch>; BATCHES],
+}
+
+/// Another rank's thread.
+struct Other {
+    orders: Arc<Orders>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a rank is told to do.
+enum Order {
+    Submit(Arc<Batch>),
+    Read { blocks: Arc<[BlockId]>, answer: SyncSender<Vec<u8>> },
+    Write { blocks: Arc<[BlockId]>, from: Vec<u8> },
+    End,
+}
+
+/// A queue of orders for one rank.
+#[derive(Default)]
+struct Orders {
+    queue: Mutex<VecDeque<Order>>,
+    told: Condvar,
+}
+
+impl Orders {
+    fn give(&self, order: Order) {
+        self.queue.lock().push_back(order);
+        self.told.notify_all();
+    }
+
+    fn take(&self) -> Order {
+        let begun = Instant::now();
+        while begun.elapsed() < SPIN {
+            if let Some(order) = self.queue.try_lock().and_then(|mut queue| queue.pop_front()) {
+                return order;
+            }
+            std::hint::spin_loop();
+        }
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(order) = queue.pop_front() {
+                return order;
+            }
+            queue = self.told.wait(queue);
+        }
+    }
+}
+
+impl<B: Backend + 'static> ParallelRunner<B> {
+    /// Opens a rank on each of `seats`: the first on the calling thread, the others on threads of their own.
+    ///
+    /// `open` opens the runner of one rank. It meets the others at the same points as these.
+    ///
+    /// # Errors
+    ///
+    /// That of the first rank that failed.
+    pub fn open(
+        seats: Vec<Seat>,
+        open: impl Fn(&Seat, &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<(PassRunner<B>, ModelInfo)>
+        + Send
+        + Sync
+        + 'static,
+        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+    ) -> Result<(ParallelRunner<B>, ModelInfo)> {
+        let open = Arc::new(open);
+        let (seat, rest) = seats.split_first().expect("an engine has a rank");
+        let mut others: Vec<Other> = Vec::with_capacity(rest.len());
+        for other in rest {
+            match Other::start(other.clone(), open.clone()) {
+                Ok(other) => others.push(other),
+                Err(refusal) => {
+                    seat.fail(Failure::Error(refusal));
+                    break;
+                }
+            }
+        }
+        let opened = catch_unwind(AssertUnwindSafe(|| open(seat, progress)));
+        let opened = match opened {
+            Ok(Ok(opened)) => opened,
+            failed => {
+                seat.fail(match failed {
+                    Ok(Err(error)) => Failure::Error(error),
+                    Err(panic) => Failure::Panic(panic),
+                    Ok(Ok(_)) => unreachable!("matched above"),
+                });
+                others.iter_mut().for_each(Other::end);
+                return Err(first_failure(seat));
+            }
+        };
+        let (first, info) = opened;
+        let batches = match batches(&info.limits) {
+            Ok(batches) => batches,
+            Err(error) => {
+                first.abandon();
+                others.iter_mut().for_each(Other::end);
+                return Err(error);
+            }
+        };
+        let (sharding, kv_shape) = (first.sharding().clone(), info.kv_shape);
+        Ok((ParallelRunner { first, others, seat: seat.clone(), sharding, kv_shape, batches }, info))
+    }
+
+    /// The first rank, for tests.
+    pub fn first(&self) -> &PassRunner<B> {
+        &self.first
+    }
+
+    /// A copy of `batch` that all ranks may read.
+    fn share(&mut self, batch: &Batch) -> Result<Arc<Batch>> {
+        loop {
+            for slot in &mut self.batches {
+                if let Some(free) = Arc::get_mut(slot) {
+                    free.clone_from(batch);
+                    return Ok(slot.clone());
+                }
+            }
+            // A rank is as many passes behind as there are copies.
+            self.check()?;
+            yield_now();
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.seat.is_broken() { Err(first_failure(&self.seat)) } else { Ok(()) }
+    }
+
+    fn tell(&self, order: impl Fn() -> Order) {
+        self.others.iter().for_each(|other| other.orders.give(order()));
+    }
+
+    /// Waits for what a rank reads.
+    fn answer(&self, read: &Receiver<Vec<u8>>) -> Result<Vec<u8>> {
+        loop {
+            match read.recv_timeout(CHECK) {
+                Ok(bytes) => return Ok(bytes),
+                // The thread of a rank that failed answers nothing.
+                Err(_) => self.check()?,
+            }
+        }
+    }
+
+    /// Bytes of one KV head of a block in a layer, keys and values.
+    fn head_bytes(&self) -> usize {
+        let KvShape { block_size, head_dim, dtype, .. } = self.kv_shape;
+        2 * block_size * head_dim * dtype.bytes()
+    }
+
+    /// Calls `copy(place in the bytes of all ranks, place in those of rank `rank`, length)` for each run of heads that `rank` has.
+    fn for_heads(
+        &self,
+        rank: usize,
+        blocks: usize,
+        heads: impl Fn(usize) -> bool,
+        mut copy: impl FnMut(usize, usize, usize),
+    ) {
+        let (own, len) = (&self.sharding.kv_heads[rank], self.head_bytes());
+        for layer in 0..blocks * self.kv_shape.layers {
+            for (index, head) in own.clone().enumerate().filter(|&(_, head)| heads(head)) {
+                copy((layer * self.kv_shape.kv_heads + head) * len, (layer * own.len() + index) * len, len);
+            }
+        }
+    }
+
+    fn block_bytes(&self, rank: usize) -> usize {
+        self.sharding.kv_shape(rank, &self.kv_shape).block_bytes()
+    }
+}
+
+fn batches(limits: &BatchLimits) -> Result<[Arc<Batch>; BATCHES]> {
+    let batch = || Batch::within(limits).map(Arc::new);
+    Ok([batch()?, batch()?, batch()?])
+}
+
+/// The error of the first rank that failed. A panic goes on here.
+fn first_failure(seat: &Seat) -> Error {
+    match seat.take_failure() {
+        Some(Failure::Error(error)) => error,
+        Some(Failure::Panic(panic)) => resume_unwind(panic),
+        None => Error::RankLost,
+    }
+}
+
+impl<B: Backend + 'static> Runner for ParallelRunner<B> {
+    fn submit(&mut self, batch: &Batch) -> Result<()> {
+        let shared = self.share(batch)?;
+        self.tell(|| Order::Submit(shared.clone()));
+        drop(shared);
+        self.first.submit(batch).map_err(|error| self.reason(error))
+    }
+
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
+        let seat = self.seat.clone();
+        match self.first.collect(deadline) {
+            Ok(_) if seat.is_broken() => Err(first_failure(&seat)),
+            Err(error) => Err(match seat.take_failure() {
+                Some(Failure::Error(first)) => first,
+                Some(Failure::Panic(panic)) => resume_unwind(panic),
+                None => error,
+            }),
+            sampled => sampled,
+        }
+    }
+
+    fn depth(&self) -> usize {
+        self.first.depth()
+    }
+
+    fn stages(&self) -> usize {
+        self.first.stages()
+    }
+
+    fn pass_time(&self) -> Duration {
+        self.first.pass_time()
+    }
+
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        let shared: Arc<[BlockId]> = blocks.into();
+        let read = |other: &Other| -> Receiver<Vec<u8>> {
+            let (answer, read) = sync_channel(1);
+            other.orders.give(Order::Read { blocks: shared.clone(), answer });
+            read
+        };
+        let others: Vec<_> = self.others.iter().map(read).collect();
+        let mut own = buffer(blocks.len() * self.block_bytes(0))?;
+        self.first.read_blocks(blocks, &mut own)?;
+        let others = others.iter().map(|read| self.answer(read));
+        for (rank, bytes) in once(Ok(own)).chain(others).enumerate() {
+            let bytes = bytes?;
+            let is_first = |head| self.sharding.first_with_kv_head(head) == rank;
+            self.for_heads(rank, blocks.len(), is_first, |all, own, len| {
+                to[all..all + len].copy_from_slice(&bytes[own..own + len]);
+            });
+        }
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        let shared: Arc<[BlockId]> = blocks.into();
+        for rank in (0..self.sharding.ranks).rev() {
+            let mut own = buffer(blocks.len() * self.block_bytes(rank))?;
+            self.for_heads(
+                rank,
+                blocks.len(),
+                |_| true,
+                |all, at, len| {
+                    own[at..at + len].copy_from_slice(&from[all..all + len]);
+                },
+            );
+            match rank {
+                0 => self.first.write_blocks(blocks, &own)?,
+                _ => self.others[rank - 1].orders.give(Order::Write { blocks: shared.clone(), from: own }),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend + 'static> ParallelRunner<B> {
+    /// The reason why the first rank failed, where it is another rank.
+    fn reason(&self, error: Error) -> Error {
+        self.first.abandon();
+        self.seat.fail(Failure::Error(error));
+        first_failure(&self.seat)
+    }
+}
+
+fn buffer(bytes: usize) -> Result<Vec<u8>> {
+    filled(0, bytes, "the keys and values of a rank", "the length of the prefix")
+}
+
+impl<B: Backend + 'static> Drop for ParallelRunner<B> {
+    fn drop(&mut self) {
+        // A pass that the first rank has not finished is waited for by the others.
+        self.first.abandon();
+        self.others.iter_mut().for_each(Other::end);
+    }
+}
+
+impl Other {
+    fn start<B: Backend + 'static>(
+        seat: Seat,
+        open: Arc<
+            impl Fn(&Seat, &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<(PassRunner<B>, ModelInfo)>
+            + Send
+            + Sync
+            + 'static,
+        >,
+    ) -> Result<Other> {
+        let orders = Arc::new(Orders::default());
+        // As many as can be in the queue at once: a pass per shared batch and one to be given.
+        orders.queue.lock().reserve(2 * BATCHES);
+        let taken = orders.clone();
+        let rank = seat.rank;
+        let live = move || {
+            let lived = catch_unwind(AssertUnwindSafe(|| {
+                let (mut runner, _) = open(&seat, &mut |_| ControlFlow::Continue(()))?;
+                drop(open);
+                let served = catch_unwind(AssertUnwindSafe(|| serve(&mut runner, &taken)));
+                // Said before the others are released, so that they find the reason.
+                let failure = match served {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(Failure::Error(error)),
+                    Err(panic) => Some(Failure::Panic(panic)),
+                };
+                failure.into_iter().for_each(|failure| seat.fail(failure));
+                runner.abandon();
+                Ok(())
+            }));
+            match lived {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => seat.fail(Failure::Error(error)),
+                Err(panic) => seat.fail(Failure::Panic(panic)),
+            }
+        };
+        let thread = spawn(&format!("rank-{rank}"), STACK_BYTES, live)?;
+        Ok(Other { orders, thread: Some(thread) })
+    }
+
+    /// Ends the thread after the orders that it has.
+    fn end(&mut self) {
+        self.orders.give(Order::End);
+        if let Some(thread) = self.thread.take() {
+            // It catches its panics, so it ends in peace.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A rank's life: it computes what it is told to, until it is told to end.
+fn serve<B: Backend>(runner: &mut PassRunner<B>, orders: &Orders) -> Result<()> {
+    let mut in_flight = 0;
+    loop {
+        match orders.take() {
+            Order::Submit(batch) => {
+                if in_flight == B::DEPTH {
+                    runner.collect(None)?;
+                    in_flight -= 1;
+                }
+                runner.submit(&batch)?;
+                drop(batch);
+                in_flight += 1;
+                // A backend that computes in the call computes now, not when the next pass comes.
+                if B::DEPTH == 1 {
+                    runner.collect(None)?;
+                    in_flight -= 1;
+                }
+            }
+            Order::Read { blocks, answer } => {
+                let mut bytes = buffer(blocks.len() * runner.kv_shape().block_bytes())?;
+                runner.read_blocks(&blocks, &mut bytes)?;
+                // The caller has given up if nobody takes it.
+                let _ = answer.send(bytes);
+            }
+            Order::Write { blocks, from } => runner.write_blocks(&blocks, &from)?,
+            Order::End => return Ok(()),
+        }
+    }
+}
