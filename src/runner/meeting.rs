@@ -66,6 +66,10 @@ impl Seat {
     pub fn agree(&self, value: u64) -> Result<Vec<u64>> {
         let Meeting { ranks, state, changed } = &*self.meeting;
         let mut state = state.lock();
+        // Ranks that waited have left, so that no round is complete any more.
+        if state.is_broken {
+            return Err(Error::RankLost);
+        }
         let round = state.round;
         state.values[self.rank] = value;
         state.arrived += 1;
