@@ -277,17 +277,20 @@ typedef struct nvllm_engine_config {
   uint32_t kv_block_size;
   // 0 or 1: whether prompts share the KV blocks of common prefixes. Default 1.
   uint32_t enable_prefix_cache;
-  // Size of the KV cache in bytes. Default 0: determined by memory_utilization.
+  // Size of the KV cache in bytes, that of all ranks together. Default 0: determined by memory_utilization.
   uint64_t kv_cache_bytes;
   // Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
   // Default 0: by device (CPU: 0.5, CUDA: 0.9).
   float memory_utilization;
-  // Number of GPUs that share the work. Default 1, which is all that this build supports.
+  // Number of ranks that compute the model together: GPUs, or on the CPU groups of threads, each bound to one NUMA node where
+  // there are several. At most the number of query heads of the model. Default 1.
+  //
+  // On the CPU, every number of ranks gives the same bits; on CUDA if batch_invariant is 1.
   uint32_t tensor_parallel_size;
   // 0 or 1: whether CUDA graphs are disabled. No effect on the CPU. Default 0.
   uint32_t enforce_eager;
-  // 0 or 1: whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they
-  // always are; on CUDA it selects slower kernels. Default 0.
+  // 0 or 1: whether the logits of a request are the same bit for bit whatever else is in the batch, and on however many
+  // GPUs of one kind. On the CPU they always are; on CUDA it selects slower kernels. Default 0.
   uint32_t batch_invariant;
   // Seed of the requests that have none. Default 0: drawn from the system.
   uint64_t seed;
@@ -297,6 +300,23 @@ typedef struct nvllm_engine_config {
   void *progress_user_data;
   // NVLLM_LOAD_*: how the weights are loaded into memory. Default NVLLM_LOAD_MAP.
   int32_t load_mode;
+  // The GPU of each rank of this process, as device_index counts them, each at most once. NULL takes device_index and those after
+  // it. Default NULL.
+  const int32_t *device_indices;
+  // Number of entries in device_indices: that of the ranks of this process, or 0 with NULL. Default 0.
+  uint32_t num_device_indices;
+  // Number of processes that compute the model together, each opened with the same options except process_index and those of
+  // its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. Default 0:
+  // this one alone.
+  uint32_t num_processes;
+  // Which of them this is, from 0. Process 0 leads: requests go to it alone. The others follow: their nvllm_step serves.
+  // Default 0.
+  uint32_t process_index;
+  // Time in milliseconds that another rank or process may be silent before the engine ends with an error. Default 0: 10000.
+  uint32_t peer_timeout_ms;
+  // Where process 0 listens and the others find it: "host:port", or "unix:" and a path. Required with several processes.
+  // Default NULL.
+  const char *rendezvous;
 } nvllm_engine_config;
 
 // Properties of a loaded model and of the engine that runs it.
@@ -333,6 +353,10 @@ typedef struct nvllm_model_info {
   uint32_t max_num_seqs;
   // Maximum number of new tokens per forward pass.
   uint32_t max_batched_tokens;
+  // Number of ranks that compute the model together, in all processes.
+  uint32_t tensor_parallel_size;
+  // Which of the processes this is, from 0.
+  uint32_t process_index;
 } nvllm_model_info;
 
 // [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.

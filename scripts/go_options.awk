@@ -12,10 +12,10 @@ function go_name(name,   parts, count, i, out) {
 
 # Flags that are on by default are negated, because the zero value of a field is its default.
 function is_negated(struct, field) { return is_flag(struct, field) && default_of(struct, field) == "1" }
-function is_time(struct, field) { return field ~ /_us$/ && type[struct, field] == "uint64_t" && !(field in renamed) }
+function is_time(struct, field) { return !(field in renamed) && (field ~ /_us$/ && type[struct, field] == "uint64_t" || field ~ /_ms$/) }
 function field_name(struct, field) {
     if (is_negated(struct, field)) { sub(/^enable_/, "no_", field); return go_name(field) }
-    if (is_time(struct, field)) sub(/_us$/, "", field)
+    if (is_time(struct, field)) sub(/_[um]s$/, "", field)
     return go_name(field)
 }
 
@@ -60,7 +60,10 @@ function write_struct(struct, name,   i, field, text, shown) {
         if (field in hidden || go_type(struct, field) == "") continue
         text = field in described ? described[field] : doc[struct, field]
         if (is_flag(struct, field)) { sub(/^0 or 1: /, "", text); sub(/[ \n]Default[ \n][01]\./, "", text) }
-        if (is_time(struct, field)) sub(/[ \n]in[ \n]microseconds/, "", text)
+        if (is_time(struct, field)) {
+            sub(/[ \n]in[ \n](micro|milli)seconds/, "", text)
+            sub(/Default 0: 10000/, "Default: 10 seconds", text)
+        }
         if (shown++) print ""
         print wrapped(go_text(text), "\t//")
         print "\t" field_name(struct, field) " " go_type(struct, field)
@@ -77,7 +80,7 @@ function write_assignment(struct, self, name,   i, field, value) {
         value = self "." field_name(struct, field)
         if (is_negated(struct, field)) print "\tif " value " {\n\t\tnative." field " = 0\n\t}"
         else if (is_flag(struct, field)) print "\tnative." field " = flag(" value ")"
-        else if (is_time(struct, field)) print "\tset(&native." field ", max(0, " value ".Microseconds()))"
+        else if (is_time(struct, field)) print "\tset(&native." field ", max(0, " value (field ~ /_ms$/ ? ".Milliseconds()))" : ".Microseconds()))")
         else print "\tset(&native." field ", " value ")"
     }
     print "}\n"
@@ -93,6 +96,10 @@ function write_check(struct, self, name,   i, field, call, signed) {
         if (!is_scalar(struct, field) || field in hidden || field in by_hand || field in typed || is_flag(struct, field)) continue
         if (type[struct, field] !~ /int32_t/) continue
         signed = type[struct, field] == "int32_t"
+        if (is_time(struct, field)) {
+            print "\t\tinRange(\"" field_name(struct, field) "\", int(" "c." field_name(struct, field) ".Milliseconds())),"
+            continue
+        }
         if (!signed && enum_of(struct, field)) continue
         print "\t\t" (signed ? "inSignedRange" : "inRange") "(\"" field_name(struct, field) "\", int(" self "." field_name(struct, field) ")),"
     }

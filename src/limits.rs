@@ -125,6 +125,9 @@ pub const HEADS: usize = 1 << 14;
 /// Tokens of one sequence where max_model_len is not set and config.json says more.
 pub const UNASKED_MODEL_LEN: usize = 1 << 20;
 
+/// Ranks that compute one model together, by `tensor_parallel_size`.
+pub const RANKS: usize = 1024;
+
 /// Threads that compute for one engine, by `num_threads`.
 pub const THREADS: usize = 4096;
 /// Tokens of one sequence, by `max_model_len`.

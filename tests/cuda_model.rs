@@ -238,7 +238,7 @@ fn compare_rows(config: &RunnerConfig, limit: f32) {
         };
         let (mut alone, limits) = open(name, config);
         let (rows, _) = follow(&mut alone, &limits, &reference);
-        let (mut eager, _) = open(name, &RunnerConfig { launching: Launching::Eager, ..*config });
+        let (mut eager, _) = open(name, &RunnerConfig { launching: Launching::Eager, ..config.clone() });
         let (eager_rows, _) = follow(&mut eager, &limits, &reference);
         check(name, "eager", &rows, &eager_rows, limit);
         for (neighbours, watched) in [(1, 0), (16, 5), (63, 40)] {

@@ -110,6 +110,8 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunne
         rounding: Rounding::Fastest,
         loading: Loading::Map,
         ranks: 1,
+        devices: Vec::new(),
+        peer_timeout: Duration::from_secs(10),
         sums: None,
     };
     let source = Source::open(folder).unwrap();

@@ -161,6 +161,8 @@ fn open(folder: &Path, launching: Launching, rounding: Rounding, max_batched_tok
         rounding,
         loading: Loading::Map,
         ranks: 1,
+        devices: Vec::new(),
+        peer_timeout: Duration::from_secs(10),
         sums: None,
     };
     let Loaded { runner, info } = runner::load(&Source::open(folder)?, &config, &mut |_| ControlFlow::Continue(()))?;

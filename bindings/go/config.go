@@ -3,7 +3,10 @@ package nanovllm
 // #include <nanovllm.h>
 import "C"
 
-import "unsafe"
+import (
+	"cmp"
+	"unsafe"
+)
 
 // A Device says where an engine computes.
 type Device int
@@ -38,13 +41,13 @@ const (
 
 // check refuses values that the fields of the C API cannot represent.
 func (c *Config) check() error {
-	if err := withoutNUL("ModelPath", c.ModelPath); err != nil {
+	if err := cmp.Or(withoutNUL("ModelPath", c.ModelPath), withoutNUL("Rendezvous", c.Rendezvous)); err != nil {
 		return err
 	}
 	return c.checkRanges()
 }
 
-// native returns the struct of the C API, without the path.
+// native returns the struct of the C API, without what it points to.
 func (c *Config) native() C.nvllm_engine_config {
 	var config C.nvllm_engine_config
 	C.nvllm_engine_config_init(&config, C.sizeof_nvllm_engine_config)
@@ -81,9 +84,11 @@ type ModelInfo struct {
 	NumKVBlocks      int    // number of blocks of the KV cache
 	KVBlockSize      int    // tokens per block
 	Device           Device // DeviceCPU or DeviceCUDA, whichever DeviceAuto chose
-	DeviceIndex      int    // index of the GPU
+	DeviceIndex      int    // index of the GPU, of the first rank where there are several
 	MaxNumSeqs       int    // maximum number of sequences that run at once
 	MaxBatchedTokens int    // maximum number of new tokens per forward pass
+	TensorParallel   int    // number of ranks that compute the model together, in all processes
+	ProcessIndex     int    // which of the processes this is
 }
 
 // ModelInfo returns the properties of the model.
@@ -117,6 +122,8 @@ func (e *Engine) ModelInfo() (ModelInfo, error) {
 		DeviceIndex:      int(info.device_index),
 		MaxNumSeqs:       int(info.max_num_seqs),
 		MaxBatchedTokens: int(info.max_batched_tokens),
+		TensorParallel:   int(info.tensor_parallel_size),
+		ProcessIndex:     int(info.process_index),
 	}, nil
 }
 

@@ -49,6 +49,16 @@ func New(config Config) (*Engine, error) {
 	native := config.native()
 	native.model_path = C.CString(config.ModelPath)
 	defer C.free(unsafe.Pointer(native.model_path))
+	if config.Rendezvous != "" {
+		native.rendezvous = C.CString(config.Rendezvous)
+		defer C.free(unsafe.Pointer(native.rendezvous))
+	}
+	if indices := config.DeviceIndices; len(indices) > 0 {
+		// A struct that C reads must not point to memory of Go.
+		memory := C.CBytes(unsafe.Slice((*byte)(unsafe.Pointer(&indices[0])), len(indices)*int(unsafe.Sizeof(indices[0]))))
+		defer C.free(memory)
+		native.device_indices, native.num_device_indices = (*C.int32_t)(memory), C.uint32_t(len(indices))
+	}
 	var opened *C.nvllm_engine
 	var failed C.nvllm_error
 	if status := C.nvllm_engine_new(&native, &opened, &failed); status != C.NVLLM_OK {

@@ -47,21 +47,23 @@ type Config struct {
 	// Whether the prefix cache is off, so that prompts share no KV blocks of common prefixes.
 	NoPrefixCache bool
 
-	// Size of the KV cache in bytes. Default 0: determined by MemoryUtilization.
+	// Size of the KV cache in bytes, that of all ranks together. Default 0: determined by MemoryUtilization.
 	KVCacheBytes uint64
 
 	// Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
 	// Default 0: by device (CPU: 0.5, CUDA: 0.9).
 	MemoryUtilization float64
 
-	// Number of GPUs that share the work. Default 1, which is all that this build supports.
+	// Number of ranks that compute the model together: GPUs, or on the CPU groups of threads, each bound to one NUMA node
+	// where there are several. At most the number of query heads of the model. Default 1. On the CPU, every number of
+	// ranks gives the same bits; on CUDA if BatchInvariant is 1.
 	TensorParallel int
 
 	// Whether CUDA graphs are disabled. No effect on the CPU.
 	EnforceEager bool
 
-	// Whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they always are;
-	// on CUDA it selects slower kernels.
+	// Whether the logits of a request are the same bit for bit whatever else is in the batch, and on however many GPUs of
+	// one kind. On the CPU they always are; on CUDA it selects slower kernels.
 	BatchInvariant bool
 
 	// Seed of the requests that have none. Default 0: drawn from the system.
@@ -69,6 +71,25 @@ type Config struct {
 
 	// How the weights are loaded into memory. Default LoadMap.
 	LoadMode LoadMode
+
+	// The GPU of each rank of this process, as DeviceIndex counts them, each at most once. NULL takes DeviceIndex and
+	// those after it.
+	DeviceIndices []int32
+
+	// Number of processes that compute the model together, each opened with the same options except ProcessIndex and those
+	// of its devices and threads. TensorParallel counts the ranks of all of them, and is a multiple. Default 0: this one
+	// alone.
+	NumProcesses int
+
+	// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others follow: their nvllm_step serves.
+	// Default 0.
+	ProcessIndex int
+
+	// Time that another rank or process may be silent before the engine ends with an error. Default: 10 seconds.
+	PeerTimeout time.Duration
+
+	// Where process 0 listens and the others find it: "host:port", or "unix:" and a path. Required with several processes.
+	Rendezvous string
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -91,6 +112,9 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	native.batch_invariant = flag(c.BatchInvariant)
 	set(&native.seed, c.Seed)
 	set(&native.load_mode, c.LoadMode)
+	set(&native.num_processes, c.NumProcesses)
+	set(&native.process_index, c.ProcessIndex)
+	set(&native.peer_timeout_ms, max(0, c.PeerTimeout.Milliseconds()))
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.
@@ -106,6 +130,9 @@ func (c *Config) checkRanges() error {
 		inRange("KVBlockSize", int(c.KVBlockSize)),
 		inRange("TensorParallel", int(c.TensorParallel)),
 		inSignedRange("LoadMode", int(c.LoadMode)),
+		inRange("NumProcesses", int(c.NumProcesses)),
+		inRange("ProcessIndex", int(c.ProcessIndex)),
+		inRange("PeerTimeout", int(c.PeerTimeout.Milliseconds())),
 	)
 }
 

@@ -4,10 +4,11 @@
 
 use crate::backend::DType;
 use crate::error::{Error, Result};
-use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RUNNING_SEQUENCES, THREADS};
+use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCES, THREADS};
 use crate::runner::{Device, KvBudget, Launching, Loading, Rounding, RunnerConfig};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The options of an engine. `None` is the default.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +46,28 @@ pub struct EngineOptions {
     pub seed: Option<u64>,
     /// How the weights are loaded into memory.
     pub loading: Loading,
+    /// Ranks that compute the model together, in all processes.
+    pub tensor_parallel_size: usize,
+    /// The GPU of each rank of this process. Empty: the device's and those after it.
+    pub devices: Vec<usize>,
+    /// The processes that compute the model together; `None` is this one alone.
+    pub processes: Option<Processes>,
+    /// How long another rank or process may be silent; `None` is [`PEER_TIMEOUT`].
+    pub peer_timeout: Option<Duration>,
+}
+
+/// How long another rank or process may be silent, where nobody says otherwise.
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The processes that compute a model together, and which of them this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Processes {
+    /// How many there are, at least 2.
+    pub count: usize,
+    /// This one. The first leads, the others follow.
+    pub index: usize,
+    /// Where the first listens: "host:port", or "unix:" and a path.
+    pub rendezvous: String,
 }
 
 impl EngineOptions {
@@ -67,6 +90,10 @@ impl EngineOptions {
             rounding: Rounding::Fastest,
             seed: None,
             loading: Loading::Map,
+            tensor_parallel_size: 1,
+            devices: Vec::new(),
+            processes: None,
+            peer_timeout: None,
         }
     }
 }
@@ -97,6 +124,7 @@ impl EngineOptions {
         if let Some(share) = self.memory_utilization.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
             return Err(refusal("memory_utilization", share, "above 0 and at most 1"));
         }
+        self.check_ranks()?;
         Ok(RunnerConfig {
             device: self.device,
             dtype: self.dtype,
@@ -113,9 +141,39 @@ impl EngineOptions {
             launching: self.launching,
             rounding: self.rounding,
             loading: self.loading,
-            ranks: 1,
+            ranks: self.tensor_parallel_size,
+            devices: self.devices.clone(),
+            peer_timeout: self.peer_timeout.unwrap_or(PEER_TIMEOUT),
             sums: None,
         })
+    }
+
+    /// Checks who computes. The number of query heads is checked when the model is known.
+    fn check_ranks(&self) -> Result<()> {
+        let (ranks, devices) = (self.tensor_parallel_size, &self.devices);
+        if !(1..=RANKS).contains(&ranks) {
+            return Err(refusal("tensor_parallel_size", ranks, "from 1 to 1024, or 0 for 1"));
+        }
+        if let Some(Processes { count, .. }) = &self.processes {
+            let what = format!("num_processes is {count}, but this build computes in one process");
+            return Err(Error::Unsupported { what });
+        }
+        if devices.is_empty() {
+            return Ok(());
+        }
+        if self.device == Device::Cpu {
+            return Err(refusal("num_device_indices", devices.len(), "0 on the CPU"));
+        }
+        if devices.len() != ranks {
+            let found = format!("{}, with {ranks} ranks", devices.len());
+            return Err(refusal("num_device_indices", found, "the number of ranks of this process, or 0"));
+        }
+        match devices.iter().enumerate().find(|(at, device)| devices[..*at].contains(device)) {
+            Some((_, twice)) => {
+                Err(refusal("device_indices", format!("{twice} twice"), "a GPU of its own for each rank"))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -166,6 +224,13 @@ mod tests {
             ("memory_utilization is 0, but", |o| o.memory_utilization = Some(0.0)),
             ("memory_utilization is 1.5, but", |o| o.memory_utilization = Some(1.5)),
             ("memory_utilization is NaN, but", |o| o.memory_utilization = Some(f32::NAN)),
+            ("tensor_parallel_size is 0, but must be from 1 to 1024", |o| o.tensor_parallel_size = 0),
+            ("tensor_parallel_size is 1025, but", |o| o.tensor_parallel_size = 1025),
+            ("num_device_indices is 1, but must be 0 on the CPU", |o| (o.device, o.devices) = (Device::Cpu, vec![0])),
+            ("num_device_indices is 2, with 1 ranks, but must be the number of ranks", |o| o.devices = vec![0, 1]),
+            ("device_indices is 3 twice, but must be a GPU of its own", |o| {
+                (o.tensor_parallel_size, o.devices) = (3, vec![3, 1, 3]);
+            }),
         ];
         for (message, spoil) in CASES {
             let mut options = EngineOptions::new("model");

@@ -9,7 +9,7 @@ use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use crate::backend::DType;
 use crate::engine::Engine;
-use crate::engine::options::{EngineOptions, PrefixCache};
+use crate::engine::options::{EngineOptions, PrefixCache, Processes};
 use crate::error::Error;
 use crate::runner::{Device, Launching, Loading, ModelInfo, Rounding};
 use std::ffi::{c_char, c_void};
@@ -17,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// An engine. Created by nvllm_engine_new, destroyed by nvllm_engine_free.
 pub struct nvllm_engine(pub(super) Handle);
@@ -95,17 +96,20 @@ pub struct nvllm_engine_config {
     pub kv_block_size: u32,
     /// 0 or 1: whether prompts share the KV blocks of common prefixes. Default 1.
     pub enable_prefix_cache: u32,
-    /// Size of the KV cache in bytes. Default 0: determined by memory_utilization.
+    /// Size of the KV cache in bytes, that of all ranks together. Default 0: determined by memory_utilization.
     pub kv_cache_bytes: u64,
     /// Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
     /// Default 0: by device (CPU: 0.5, CUDA: 0.9).
     pub memory_utilization: f32,
-    /// Number of GPUs that share the work. Default 1, which is all that this build supports.
+    /// Number of ranks that compute the model together: GPUs, or on the CPU groups of threads, each bound to one NUMA node where
+    /// there are several. At most the number of query heads of the model. Default 1.
+    ///
+    /// On the CPU, every number of ranks gives the same bits; on CUDA if batch_invariant is 1.
     pub tensor_parallel_size: u32,
     /// 0 or 1: whether CUDA graphs are disabled. No effect on the CPU. Default 0.
     pub enforce_eager: u32,
-    /// 0 or 1: whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they
-    /// always are; on CUDA it selects slower kernels. Default 0.
+    /// 0 or 1: whether the logits of a request are the same bit for bit whatever else is in the batch, and on however many
+    /// GPUs of one kind. On the CPU they always are; on CUDA it selects slower kernels. Default 0.
     pub batch_invariant: u32,
     /// Seed of the requests that have none. Default 0: drawn from the system.
     pub seed: u64,
@@ -115,6 +119,23 @@ pub struct nvllm_engine_config {
     pub progress_user_data: *mut c_void,
     /// NVLLM_LOAD_*: how the weights are loaded into memory. Default NVLLM_LOAD_MAP.
     pub load_mode: i32,
+    /// The GPU of each rank of this process, as device_index counts them, each at most once. NULL takes device_index and those after
+    /// it. Default NULL.
+    pub device_indices: *const i32,
+    /// Number of entries in device_indices: that of the ranks of this process, or 0 with NULL. Default 0.
+    pub num_device_indices: u32,
+    /// Number of processes that compute the model together, each opened with the same options except process_index and those of
+    /// its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. Default 0:
+    /// this one alone.
+    pub num_processes: u32,
+    /// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others follow: their nvllm_step serves.
+    /// Default 0.
+    pub process_index: u32,
+    /// Time in milliseconds that another rank or process may be silent before the engine ends with an error. Default 0: 10000.
+    pub peer_timeout_ms: u32,
+    /// Where process 0 listens and the others find it: "host:port", or "unix:" and a path. Required with several processes.
+    /// Default NULL.
+    pub rendezvous: *const c_char,
 }
 
 /// Properties of a loaded model and of the engine that runs it.
@@ -153,6 +174,10 @@ pub struct nvllm_model_info {
     pub max_num_seqs: u32,
     /// Maximum number of new tokens per forward pass.
     pub max_batched_tokens: u32,
+    /// Number of ranks that compute the model together, in all processes.
+    pub tensor_parallel_size: u32,
+    /// Which of the processes this is, from 0.
+    pub process_index: u32,
 }
 
 /// [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.
@@ -220,7 +245,8 @@ pub unsafe extern "C" fn nvllm_engine_model_info(
     })
 }
 
-// SAFETY: repr(C), struct_size first; integers, floats, pointers and a nullable function pointer.
+// SAFETY: repr(C), struct_size first; integers, floats, pointers and a nullable function pointer. The field after load_mode does not
+// begin in what was padding at the end of the struct.
 unsafe impl Versioned for nvllm_engine_config {
     const NAME: &'static str = "nvllm_engine_config";
 }
@@ -253,6 +279,12 @@ impl nvllm_engine_config {
         progress: None,
         progress_user_data: std::ptr::null_mut(),
         load_mode: nvllm_load_mode::NVLLM_LOAD_MAP as i32,
+        device_indices: std::ptr::null(),
+        num_device_indices: 0,
+        num_processes: 0,
+        process_index: 0,
+        peer_timeout_ms: 0,
+        rendezvous: std::ptr::null(),
     };
 
     /// The engine's view of this.
@@ -260,11 +292,6 @@ impl nvllm_engine_config {
         // SAFETY: the header asks for NULL or a NUL-terminated string.
         let path = unsafe { memory::c_text("model_path", self.model_path)? };
         let device = self.device()?;
-        if self.tensor_parallel_size > 1 {
-            let what =
-                format!("tensor_parallel_size is {}, but this build computes on one device", self.tensor_parallel_size);
-            return Err(Error::Unsupported { what }.into());
-        }
         Ok(EngineOptions {
             model_path: PathBuf::from(path),
             device,
@@ -291,7 +318,47 @@ impl nvllm_engine_config {
             },
             seed: Some(self.seed).filter(|&seed| seed != 0),
             loading: self.loading()?,
+            tensor_parallel_size: given(self.tensor_parallel_size).unwrap_or(1),
+            devices: self.devices()?,
+            processes: self.processes()?,
+            peer_timeout: given(self.peer_timeout_ms).map(|ms| Duration::from_millis(ms as u64)),
         })
+    }
+
+    fn devices(&self) -> Result<Vec<usize>, Refusal> {
+        // SAFETY: the header asks for NULL or as many entries as it says.
+        let indices =
+            unsafe { memory::slice("device_indices", self.device_indices, self.num_device_indices as usize)? };
+        let index = |&index: &i32| {
+            let refused = |_| Error::Option {
+                field: "device_indices",
+                value: index.to_string(),
+                wanted: "indices of GPUs, at least 0",
+            };
+            usize::try_from(index).map_err(refused)
+        };
+        Ok(indices.iter().map(index).collect::<Result<_, _>>()?)
+    }
+
+    fn processes(&self) -> Result<Option<Processes>, Refusal> {
+        let rendezvous = match self.rendezvous.is_null() {
+            true => None,
+            // SAFETY: not NULL, and the header asks for a NUL-terminated string.
+            false => Some(unsafe { memory::c_text("rendezvous", self.rendezvous)? }),
+        };
+        let (count, index) = (self.num_processes.max(1) as usize, self.process_index as usize);
+        if index >= count {
+            let wanted = "less than num_processes";
+            return Err(Error::Option { field: "process_index", value: index.to_string(), wanted }.into());
+        }
+        match (count, rendezvous) {
+            (1, _) => Ok(None),
+            (_, Some(rendezvous)) => Ok(Some(Processes { count, index, rendezvous: rendezvous.to_owned() })),
+            (_, None) => {
+                let wanted = "\"host:port\" or \"unix:path\" with several processes";
+                Err(Error::Option { field: "rendezvous", value: "NULL".to_owned(), wanted }.into())
+            }
+        }
     }
 
     fn device(&self) -> Result<Device, Error> {
@@ -367,6 +434,8 @@ impl From<&ModelInfo> for nvllm_model_info {
             device_index: index as i32,
             max_num_seqs: count(info.limits.rows),
             max_batched_tokens: count(info.limits.tokens),
+            tensor_parallel_size: count(info.num_ranks),
+            process_index: 0,
         }
     }
 }

@@ -193,6 +193,7 @@ mod tests {
     use crate::backend::cpu::Cpu;
     use crate::backend::{Backend, DType};
     use crate::runner::{Device, Launching, Loading, Rounding};
+    use std::time::Duration;
 
     const CPU: Defaults = Cpu::DEFAULTS;
 
@@ -210,6 +211,8 @@ mod tests {
             rounding: Rounding::Fastest,
             loading: Loading::Map,
             ranks: 1,
+            devices: Vec::new(),
+            peer_timeout: Duration::from_secs(10),
             sums: None,
         }
     }

@@ -95,6 +95,10 @@ pub struct RunnerConfig {
     pub loading: Loading,
     /// How many ranks compute the model together, at least 1.
     pub ranks: usize,
+    /// The GPU of each rank. Empty: that of `device` and those after it.
+    pub devices: Vec<usize>,
+    /// How long a rank may wait for another one.
+    pub peer_timeout: Duration,
     /// How sums are divided among ranks; `None` as the device does it by itself. For tests.
     pub sums: Option<Sums>,
 }

@@ -30,6 +30,8 @@ static void init_sets_the_documented_defaults(void) {
   CHECK(config.enable_prefix_cache == 1 && config.tensor_parallel_size == 1, "ones");
   CHECK(config.num_threads == 0 && config.max_model_len == 0 && config.seed == 0, "zeros");
   CHECK(config.memory_utilization == 0.0f && config.kv_cache_bytes == 0, "memory");
+  CHECK(config.device_indices == NULL && config.num_device_indices == 0, "devices");
+  CHECK(config.num_processes == 0 && config.process_index == 0 && config.rendezvous == NULL, "processes");
 
   nvllm_request_options options;
   memset(&options, 0xff, sizeof options);
@@ -97,7 +99,19 @@ static void bad_configs_say_what_is_wrong(void) {
   WITH(batch_invariant, 2, NVLLM_ERR_INVALID_ARGUMENT, "batch_invariant");
   WITH(load_mode, 2, NVLLM_ERR_INVALID_ARGUMENT, "load_mode");
   WITH(load_mode, -1, NVLLM_ERR_INVALID_ARGUMENT, "load_mode");
-  WITH(tensor_parallel_size, 2, NVLLM_ERR_UNSUPPORTED, "tensor_parallel_size");
+  WITH(tensor_parallel_size, 1025, NVLLM_ERR_INVALID_ARGUMENT, "tensor_parallel_size");
+  WITH(num_device_indices, 1, NVLLM_ERR_INVALID_ARGUMENT, "device_indices");
+  const int32_t negative = -1, two[] = {0, 0};
+  good.num_device_indices = 1;
+  WITH(device_indices, &negative, NVLLM_ERR_INVALID_ARGUMENT, "device_indices");
+  good.num_device_indices = 2;
+  WITH(device_indices, two, NVLLM_ERR_INVALID_ARGUMENT, "num_device_indices");
+  good.tensor_parallel_size = 2;
+  WITH(device_indices, two, NVLLM_ERR_INVALID_ARGUMENT, "0 twice");
+  good.num_device_indices = 0;
+  good.tensor_parallel_size = 1;
+  WITH(process_index, 1, NVLLM_ERR_INVALID_ARGUMENT, "process_index");
+  WITH(num_processes, 2, NVLLM_ERR_INVALID_ARGUMENT, "rendezvous");
   WITH(memory_utilization, 1.5f, NVLLM_ERR_INVALID_ARGUMENT, "memory_utilization");
   WITH(memory_utilization, -0.5f, NVLLM_ERR_INVALID_ARGUMENT, "memory_utilization");
   WITH(memory_utilization, NAN, NVLLM_ERR_INVALID_ARGUMENT, "memory_utilization");

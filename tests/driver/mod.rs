@@ -12,6 +12,7 @@ use nanovllm::runner::source::Source;
 use nanovllm::runner::{self, Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The repository: where cargo says it is, or where it was built when a test runs without cargo.
 pub fn root() -> PathBuf {
@@ -38,6 +39,8 @@ pub fn config() -> RunnerConfig {
         rounding: Rounding::Fastest,
         loading: Loading::Map,
         ranks: 1,
+        devices: Vec::new(),
+        peer_timeout: Duration::from_secs(10),
         sums: None,
     }
 }

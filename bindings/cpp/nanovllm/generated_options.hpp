@@ -66,17 +66,19 @@ struct engine_options {
   std::optional<uint32_t> kv_block_size = {};
   /// Whether prompts share the KV blocks of common prefixes. Default true.
   std::optional<bool> enable_prefix_cache = {};
-  /// Size of the KV cache in bytes. Default 0: determined by memory_utilization.
+  /// Size of the KV cache in bytes, that of all ranks together. Default 0: determined by memory_utilization.
   std::optional<uint64_t> kv_cache_bytes = {};
   /// Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
   /// Default 0: by device (CPU: 0.5, CUDA: 0.9).
   std::optional<float> memory_utilization = {};
-  /// Number of GPUs that share the work. Default 1, which is all that this build supports.
+  /// Number of ranks that compute the model together: GPUs, or on the CPU groups of threads, each bound to one NUMA
+  /// node where there are several. At most the number of query heads of the model. Default 1. On the CPU, every number
+  /// of ranks gives the same bits; on CUDA if batch_invariant is 1.
   std::optional<uint32_t> tensor_parallel_size = {};
   /// Whether CUDA graphs are disabled. No effect on the CPU. Default false.
   std::optional<bool> enforce_eager = {};
-  /// Whether the logits of a request are the same bit for bit whatever else is in the batch. On the CPU they always
-  /// are; on CUDA it selects slower kernels. Default false.
+  /// Whether the logits of a request are the same bit for bit whatever else is in the batch, and on however many GPUs
+  /// of one kind. On the CPU they always are; on CUDA it selects slower kernels. Default false.
   std::optional<bool> batch_invariant = {};
   /// Seed of the requests that have none. Default 0: drawn from the system.
   std::optional<uint64_t> seed = {};
@@ -84,6 +86,22 @@ struct engine_options {
   std::function<bool(float)> progress = {};
   /// NVLLM_LOAD_*: how the weights are loaded into memory. Default NVLLM_LOAD_MAP.
   std::optional<nvllm::load_mode> load_mode = {};
+  /// The GPU of each rank of this process, as device_index counts them, each at most once. NULL takes device_index and
+  /// those after it.
+  std::vector<int32_t> device_indices = {};
+  /// Number of processes that compute the model together, each opened with the same options except process_index and
+  /// those of its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. Default
+  /// 0: this one alone.
+  std::optional<uint32_t> num_processes = {};
+  /// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others follow: their nvllm_step
+  /// serves. Default 0.
+  std::optional<uint32_t> process_index = {};
+  /// Time in milliseconds that another rank or process may be silent before the engine ends with an error. Default 0:
+  /// 10000.
+  std::optional<uint32_t> peer_timeout_ms = {};
+  /// Where process 0 listens and the others find it: "host:port", or "unix:" and a path. Required with several
+  /// processes.
+  std::string rendezvous = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
@@ -199,6 +217,9 @@ inline void assign_scalars(nvllm_engine_config& native, const engine_options& op
   assign(native.batch_invariant, options.batch_invariant);
   assign(native.seed, options.seed);
   assign(native.load_mode, options.load_mode);
+  assign(native.num_processes, options.num_processes);
+  assign(native.process_index, options.process_index);
+  assign(native.peer_timeout_ms, options.peer_timeout_ms);
 }
 
 /// Sets the numbers that `options` has, and leaves the others and every pointer as they are.

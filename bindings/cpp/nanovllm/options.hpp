@@ -40,6 +40,7 @@ inline bool has_nul(const std::string& text) { return text.find('\0') != std::st
 
 /// The name of the field whose text contains a NUL; NULL if there is none.
 inline const char* field_with_nul(const engine_options& options) {
+  if (has_nul(options.rendezvous)) return "rendezvous";
   return has_nul(options.model_path) ? "model_path" : nullptr;
 }
 inline const char* field_with_nul(const request_options& options) {
@@ -53,6 +54,9 @@ inline nvllm_engine_config native(const engine_options& options) {
   nvllm_engine_config_init(&config, sizeof config);
   assign_scalars(config, options);
   config.model_path = options.model_path.c_str();
+  if (!options.device_indices.empty()) config.device_indices = options.device_indices.data();
+  config.num_device_indices = static_cast<uint32_t>(options.device_indices.size());
+  if (!options.rendezvous.empty()) config.rendezvous = options.rendezvous.c_str();
   return config;
 }
 
