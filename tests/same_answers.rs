@@ -47,7 +47,7 @@ fn an_answer_depends_on_its_request_alone() {
     assert_ne!(wanted[2], wanted[14], "the same words sampled in two requests: the random numbers differ");
     assert_eq!(wanted[6], wanted[10], "and greedy they do not");
 
-    let variants: [Variant; 8] = [
+    let variants: [Variant; 11] = [
         ("one sequence at a time", |o| o.max_num_seqs = Some(1)),
         ("three sequences at a time", |o| o.max_num_seqs = Some(3)),
         ("prompts cut into single tokens", |o| (o.max_num_seqs, o.max_batched_tokens) = (Some(1), Some(1))),
@@ -56,6 +56,9 @@ fn an_answer_depends_on_its_request_alone() {
         ("no prefix cache", |o| o.prefix_cache = PrefixCache::Off),
         ("blocks of one token", |o| o.kv_block_size = Some(1)),
         ("one thread", |o| o.num_threads = Some(1)),
+        ("two ranks", |o| o.tensor_parallel_size = 2),
+        ("three ranks, two of which share a KV head", |o| o.tensor_parallel_size = 3),
+        ("four ranks", |o| (o.tensor_parallel_size, o.max_batched_tokens) = (4, Some(64))),
     ];
     for (name, change) in variants {
         let mut options = options();
