@@ -190,3 +190,6 @@ fn deal_heads(group: usize, kv_heads: &[Range<usize>]) -> Vec<Range<usize>> {
     };
     kv_heads.iter().enumerate().map(share).collect()
 }
+
+#[cfg(test)]
+mod tests;
