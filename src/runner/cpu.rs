@@ -6,7 +6,7 @@ use super::parallel::ParallelRunner;
 use super::pass_runner::PassRunner;
 use super::source::Source;
 use super::{Device, Loaded, ModelInfo, RunnerConfig};
-use crate::backend::cpu::{Cpu, Isa, Team};
+use crate::backend::cpu::{Cpu, Isa, Node, Nodes, Team};
 use crate::backend::lock::Mutex;
 use crate::error::Result;
 use crate::model::shard::{Sharding, Sums};
@@ -51,11 +51,17 @@ pub fn open_ranks(
     let checkpoint = Checkpoint::open::<Cpu>(source, config)?;
     // Refused before any thread is started.
     Sharding::new(&checkpoint.model.spec, 0, config.ranks, Sums::Gathered)?;
+    let nodes = Nodes::detect();
     let members: Vec<_> = Team::of(config.ranks).into_iter().map(Some).collect();
     let (members, seats, config) = (Mutex::new(members), Seat::of(config.ranks), config.clone());
     let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
         let member = members.lock()[seat.rank].take().expect("each rank opens once");
-        let cpu = Cpu::in_team(threads_of(seat.rank, seat.ranks, threads), isa, member);
+        let node = nodes.of_rank(seat.rank, seat.ranks);
+        // The first rank has the caller's thread, which stays where its host wants it.
+        if seat.rank > 0 {
+            node.into_iter().for_each(Node::bind_this_thread);
+        }
+        let cpu = Cpu::in_team(threads_of(seat.rank, seat.ranks, threads), isa, member, node);
         PassRunner::open(checkpoint.clone(), &config, Device::Cpu, seat, |_, _, _| Ok(cpu), progress)
     };
     ParallelRunner::open(seats, open, progress)

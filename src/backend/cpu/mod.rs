@@ -22,6 +22,7 @@ mod lanes;
 mod linear;
 mod logprobs;
 mod matrix;
+mod nodes;
 mod norm;
 mod number;
 mod pages;
@@ -37,6 +38,7 @@ mod team;
 pub use isa::Isa;
 pub use kv_cache::KvCache;
 pub use matrix::Matrix;
+pub use nodes::{Node, Nodes};
 pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
@@ -82,6 +84,8 @@ pub struct Cpu {
     scratch: Mutex<linear::Scratch>,
     /// This rank's place, where several compute a model together.
     member: Option<Member>,
+    /// Where its threads run.
+    node: Option<Node>,
     /// Whether the team broke up during an exchange of this pass.
     is_lost: AtomicBool,
     /// For sums that are divided among ranks.
@@ -115,8 +119,12 @@ impl Cpu {
     ///
     /// If this machine lacks the instruction set: [`Isa::detect`] and [`Isa::available`] name those it has.
     pub fn new(threads: usize, isa: Isa) -> Cpu {
+        Cpu::on_node(threads, isa, None)
+    }
+
+    fn on_node(threads: usize, isa: Isa, node: Option<&Node>) -> Cpu {
         assert!(Isa::available().contains(&isa), "this machine has no {isa:?}");
-        let pool = Pool::new(threads);
+        let pool = Pool::on_node(threads, node);
         Cpu {
             #[cfg(target_arch = "x86_64")]
             work: attention::Work::new(isa, pool.threads()),
@@ -124,14 +132,15 @@ impl Cpu {
             isa,
             scratch: Mutex::default(),
             member: None,
+            node: node.cloned(),
             is_lost: AtomicBool::new(false),
             sum_of_shares: None,
         }
     }
 
-    /// As [`new`](Cpu::new), for one of the ranks that compute a model together.
-    pub fn in_team(threads: usize, isa: Isa, member: Member) -> Cpu {
-        Cpu { member: Some(member), ..Cpu::new(threads, isa) }
+    /// As [`new`](Cpu::new), for one of the ranks that compute a model together, on a node of its own where there are several.
+    pub fn in_team(threads: usize, isa: Isa, member: Member, node: Option<&Node>) -> Cpu {
+        Cpu { member: Some(member), ..Cpu::on_node(threads, isa, node) }
     }
 
     /// This rank's place.
@@ -220,6 +229,9 @@ impl Backend for Cpu {
     }
 
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
+        if let Some(node) = &self.node {
+            parts.iter().filter_map(HostMatrix::contiguous).for_each(|bytes| node.populate(bytes));
+        }
         Matrix::new(parts)
     }
 

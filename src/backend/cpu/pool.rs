@@ -9,6 +9,7 @@
 //! as another process is busy.
 #![allow(unsafe_code)]
 
+use super::nodes::Node;
 use crate::backend::lock::{Condvar, Mutex};
 use crate::backend::thread::{STACK_BYTES, spawn};
 use crate::log::{self, Level};
@@ -78,6 +79,11 @@ impl Pool {
     ///
     /// The threads block all signals, so that the host's handlers never run on them.
     pub fn new(threads: usize) -> Pool {
+        Pool::on_node(threads, None)
+    }
+
+    /// As [`new`](Pool::new), with threads that run on `node`, but for the caller's.
+    pub fn on_node(threads: usize, node: Option<&Node>) -> Pool {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
             cursor: Cursor(AtomicUsize::new(0)),
@@ -90,8 +96,12 @@ impl Pool {
         });
         let mut workers = Vec::with_capacity(threads.saturating_sub(1));
         for thread in 1..threads {
-            let shared = shared.clone();
-            match spawn(&format!("cpu-{thread}"), STACK_BYTES, move || shared.serve(thread)) {
+            let (shared, node) = (shared.clone(), node.cloned());
+            let serve = move || {
+                node.iter().for_each(Node::bind_this_thread);
+                shared.serve(thread);
+            };
+            match spawn(&format!("cpu-{thread}"), STACK_BYTES, serve) {
                 Ok(worker) => workers.push(worker),
                 Err(refusal) => {
                     log::log(
