@@ -1,18 +1,25 @@
 //! A step that only decodes allocates nothing on the host: memory is found when requests begin to run.
 
+mod driver;
 mod fake_runner;
 
 use fake_runner::{Shape, load};
 use nanovllm::batch::{BatchLimits, TokenId};
-use nanovllm::engine::options::PrefixCache;
+use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
+use nanovllm::runner::Device;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
+
+/// Calls of all threads.
+static ALLOCATIONS_OF_ALL: AtomicU64 = AtomicU64::new(0);
 
 /// The system's allocator, counting the calls of each thread.
 struct Counting;
@@ -21,6 +28,7 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        ALLOCATIONS_OF_ALL.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
@@ -50,6 +58,33 @@ fn a_hundred_steady_steps_allocate_nothing() {
         // Until each of the tokens has come in each answer, the list of those that have come grows.
         steady_steps(depth, &asking, 600);
     }
+    steady_steps_of_ranks();
+}
+
+/// Two ranks of a model, whose threads are counted too.
+fn steady_steps_of_ranks() {
+    let mut options = EngineOptions::new(driver::golden("qwen2-f16-old-keys"));
+    options.device = Device::Cpu;
+    (options.num_threads, options.tensor_parallel_size) = (Some(2), 2);
+    (options.kv_block_size, options.kv_cache_bytes) = (Some(64), Some(4 << 20));
+    let mut engine = Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let params = SamplingParams { eos: Eos::Ignored, temperature: 1.0, num_logprobs: 2, ..SamplingParams::default() };
+    for request in 0..8 {
+        let prompt: Vec<TokenId> = (0..5 + request).collect();
+        engine.handle().add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();
+    }
+    let mut tokens = 0;
+    let mut poll = |steps| {
+        for _ in 0..steps {
+            engine.step(Budget::OnePass).unwrap();
+            while let Some(output) = engine.next_output() {
+                tokens += output.token_ids.len();
+            }
+        }
+        (ALLOCATIONS_OF_ALL.load(Ordering::Relaxed), tokens)
+    };
+    let (before, tokens) = poll(20);
+    assert_eq!(poll(30), (before, tokens + 30 * 8), "allocations and tokens of 30 steps");
 }
 
 /// With `depth` passes in flight, after `warm_up` steps.

@@ -400,3 +400,6 @@ fn serve<B: Backend>(runner: &mut PassRunner<B>, orders: &Orders) -> Result<()> 
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

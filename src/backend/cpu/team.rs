@@ -26,6 +26,9 @@ pub struct Team {
 pub struct Member {
     team: Arc<Team>,
     rank: usize,
+    /// Exchanges that take place before one panics.
+    #[cfg(test)]
+    pub sound_exchanges: AtomicUsize,
 }
 
 /// Where a rank's numbers lie: written before the arrival, read between arrival and departure.
@@ -55,7 +58,13 @@ impl Team {
             arrival: Barrier::new(ranks),
             departure: Barrier::new(ranks),
         });
-        (0..ranks).map(|rank| Member { team: team.clone(), rank }).collect()
+        let member = |rank| Member {
+            team: team.clone(),
+            rank,
+            #[cfg(test)]
+            sound_exchanges: AtomicUsize::new(usize::MAX),
+        };
+        (0..ranks).map(member).collect()
     }
 }
 
@@ -79,6 +88,8 @@ impl Member {
     /// What `copy` reads of a rank must be what that rank may let others read: valid rows that it does not write meanwhile.
     #[must_use]
     pub unsafe fn exchange(&self, start: *const f32, stride: usize, copy: impl FnOnce(&dyn Fn(usize) -> Rows)) -> bool {
+        #[cfg(test)]
+        assert!(self.sound_exchanges.fetch_sub(1, Ordering::Relaxed) > 0, "an exchange that a test forbids");
         let own = &self.team.shown[self.rank];
         own.start.store(start.cast_mut(), Ordering::Relaxed);
         own.stride.store(stride, Ordering::Relaxed);
