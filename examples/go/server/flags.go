@@ -193,7 +193,8 @@ func separated(into *[]string) func(string) error {
 	}
 }
 
-// open opens the engines one after another: each takes its part of the memory that is free then. If one cannot be opened, none is.
+// open opens the engines one after another, so that those on one GPU see what the earlier ones have taken. If one cannot be opened, none
+// is.
 func open(configs []nanovllm.Config) (engines []*nanovllm.Engine, err error) {
 	for i, config := range configs {
 		engine, err := nanovllm.New(config)

@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,6 +48,26 @@ func TestEnginesHaveTheOptionsOfTheFlagsAndTheirOwn(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(parsed.engines, c.want) {
 			t.Errorf("%s: %+v %v", c.args, parsed, err)
 		}
+	}
+}
+
+func TestTheCommandsOfTheManualAreParsed(t *testing.T) {
+	manual, err := os.ReadFile("../../../docs/scaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var engines []int
+	for _, found := range regexp.MustCompile(`(?m)^server (-.*)$`).FindAllSubmatch(manual, -1) {
+		var told bytes.Buffer
+		parsed, err := parse(strings.Fields(string(found[1])), &told)
+		if err != nil {
+			t.Errorf("%s: %s", found[1], told.String())
+			continue
+		}
+		engines = append(engines, len(parsed.engines))
+	}
+	if !slices.Equal(engines, []int{4, 2, 2}) {
+		t.Errorf("the commands open %v engines", engines)
 	}
 }
 

@@ -11,7 +11,7 @@ const (
 	chunkBytes  = 256     // of a prompt that is text
 	chunkTokens = 64      // of a prompt that is tokens
 	maxChunks   = 1 << 12 // per prompt
-	maxPrefixes = 1 << 16 // in the table, which takes at most about 10 MB
+	maxPrefixes = 1 << 16 // in the table, which takes at most about 7 MB
 )
 
 // unavailable is the load of a replica that takes no prompt.
