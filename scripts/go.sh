@@ -1,5 +1,5 @@
 #!/bin/bash
-# Checks the Go binding and the Go server with an installed library.
+# Checks the Go binding, the Go server and its manifests with an installed library.
 #   go.sh BUILD_DIR
 #
 # The library is installed into BUILD_DIR/go-prefix, where pkg-config finds it, shared and static. If there is no Go of the
@@ -84,6 +84,13 @@ echo "== the server"
     go vet .
     go test -count=1 .
     go build -o "$work/server" .
+)
+
+echo "== the manifests"
+(
+    cd examples/go/server/kubernetes
+    go vet .
+    go test -count=1 .
 )
 
 echo "== the server and the Python client"

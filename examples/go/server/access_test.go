@@ -137,6 +137,7 @@ func TestAnAddressBeyondLoopbackNeedsAKey(t *testing.T) {
 		"a time below 0":                   {writeTimeout: -1},
 		"less for all bodies than for one": {maxBodiesBytes: 1},
 		"a body larger than all may be":    {maxBodyBytes: 1 << 40},
+		"a skew below 0":                   {maxSkew: -1},
 	} {
 		if _, err := newServer(nil, senseless); err == nil {
 			t.Errorf("%s is taken", name)

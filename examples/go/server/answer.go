@@ -81,15 +81,10 @@ func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	asked := j.asked
 	j.asked = nil
-	streams := make([]<-chan nanovllm.Delta, len(asked.prompts))
+	streams := make([]routedStream, len(asked.prompts))
 	for i, p := range asked.prompts {
 		var err error
-		if p.tokens != nil {
-			streams[i], err = s.engine.StreamTokens(ctx, p.tokens, asked.options)
-		} else {
-			streams[i], err = s.engine.Stream(ctx, p.text, asked.options)
-		}
-		if err != nil {
+		if streams[i], err = s.pool.stream(ctx, p, asked.options); err != nil {
 			cancel()
 			return nil, err
 		}
@@ -100,7 +95,8 @@ func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 		open.Add(1)
 		go func() {
 			defer open.Done()
-			for delta := range stream {
+			for delta := range stream.deltas {
+				delta.Err = stream.on.explain(delta.Err)
 				select {
 				case merged <- news{choice: i*j.choices + delta.Index, Delta: delta}:
 				case <-ctx.Done():

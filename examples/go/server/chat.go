@@ -100,7 +100,7 @@ func (s *server) chatPrompt(request *chatRequest) (string, error) {
 		}
 		variables["tools"] = tools
 	}
-	return s.engine.ApplyChatTemplate(messages, variables)
+	return s.pool.engine().ApplyChatTemplate(messages, variables)
 }
 
 // flattenContent joins a content that is a list of texts; the templates of text models accept only one text.

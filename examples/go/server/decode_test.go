@@ -236,7 +236,7 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = engine.Close() })
-	s, err := newServer(engine, settings{name: "demo", pooling: nanovllm.PoolingLast, clientPriority: true})
+	s, err := newServer([]*nanovllm.Engine{engine}, settings{name: "demo", pooling: nanovllm.PoolingLast, clientPriority: true})
 	if err != nil {
 		f.Fatal(err)
 	}

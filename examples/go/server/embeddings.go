@@ -77,7 +77,7 @@ func (s *server) embeddingJob(body []byte) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := s.engine.ModelInfo()
+	info, err := s.pool.engine().ModelInfo()
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func requestText(path, body string) string {
 
 func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
 	listener := newPipeListener()
-	s := startAt(t, listener, demoConfig(), settings{writeTimeout: 20 * time.Millisecond}, time.Second)
+	s := startAt(t, listener, []nanovllm.Config{demoConfig()}, settings{writeTimeout: 20 * time.Millisecond}, time.Second)
 	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n" }
 	cases := []struct{ name, request string }{
 		{"a stream", requestText("/v1/chat/completions", endlessChat+`}`)},
@@ -104,7 +104,7 @@ func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
 
 func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	listener := newPipeListener()
-	startAt(t, listener, demoConfig(), settings{bodyTimeout: 200 * time.Millisecond}, time.Second)
+	startAt(t, listener, []nanovllm.Config{demoConfig()}, settings{bodyTimeout: 200 * time.Millisecond}, time.Second)
 	client, _ := listener.dial()
 	defer client.Close()
 	whole := requestText("/v1/chat/completions", primesChat+`}`)

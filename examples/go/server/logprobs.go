@@ -33,7 +33,7 @@ const noToken = 1<<32 - 1
 
 // spell converts a token to text.
 func (s *server) spell(token uint32, logprob float32) (spelled, error) {
-	text, err := s.engine.Detokenize([]uint32{token}, nanovllm.ParseSpecial)
+	text, err := s.pool.engine().Detokenize([]uint32{token}, nanovllm.ParseSpecial)
 	if err != nil {
 		return spelled{}, err
 	}

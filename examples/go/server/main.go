@@ -3,6 +3,11 @@
 //
 //	go run . -model ../../../models/demo -addr localhost:8000
 //
+// Several engines can serve the model: -devices 0,1 opens one on each GPU, and -engine, which may be repeated, opens one with options of
+// its own. A prompt goes to the engine that was given the longest prefix of it last, unless its load is too high, else to the one with the
+// least load. An engine that fails is taken out, and the server ends when none is left. docs/scaling.md says when this is the way to
+// scale.
+//
 // Without a key it serves this machine only: it listens on loopback, requires a Host header that names loopback, and rejects POST
 // requests from pages of other origins. To serve other machines, set NANOVLLM_API_KEY and put a proxy with TLS in front. /health,
 // /metrics and the page need no key.
@@ -22,103 +27,62 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"libnanovllm/bindings/go"
 )
 
 func main() {
-	var config nanovllm.Config
-	var settings settings
-	flag.StringVar(&config.ModelPath, "model", "", "model `folder`; required")
-	flag.IntVar(&config.NumThreads, "threads", 0, "threads that compute; 0 = all cores")
-	flag.IntVar(&config.MaxModelLen, "max-model-len", 0, "tokens of one sequence; 0 = the model's maximum")
-	flag.IntVar(&config.MaxNumSeqs, "max-num-seqs", 0, "sequences that run at once; 0 = default of the device")
-	flag.IntVar(&config.MaxQueue, "max-queue", 512, "requests that may wait before 429 is answered; 0 = no limit")
-	flag.StringVar(&settings.name, "name", "", "the model's name in the API; default the name of its folder")
-	flag.StringVar(&settings.apiKey, "api-key", os.Getenv("NANOVLLM_API_KEY"),
-		"what clients must send; default $NANOVLLM_API_KEY, empty = nothing")
-	flag.BoolVar(&settings.allowNoKey, "allow-no-key", false, "listen beyond loopback without a key: whoever reaches the address may use the model")
-	flag.Func("hosts", "other `names` of this server in Host headers, as HOST:PORT,…; asked for on loopback without a key", list(&settings.hosts))
-	flag.Func("origins", "other `origins` whose pages may use this server, as https://HOST,…; asked for on loopback without a key", list(&settings.origins))
-	flag.BoolVar(&settings.clientPriority, "client-priority", false, "let requests say their priority")
-	flag.Int64Var(&settings.maxBodyBytes, "max-body", defaults.maxBodyBytes, "largest request in `bytes`")
-	flag.Int64Var(&settings.maxBodiesBytes, "max-bodies", defaults.maxBodiesBytes,
-		"`bytes` of all requests above 64 KiB that are read at once, before 503 is answered")
-	flag.IntVar(&settings.maxRequests, "max-requests", defaults.maxRequests,
-		"requests that are answered at once before 503 is answered; there may be twice as many connections")
-	flag.DurationVar(&settings.bodyTimeout, "body-timeout", defaults.bodyTimeout, "longest time for a request to arrive")
-	flag.DurationVar(&settings.writeTimeout, "write-timeout", defaults.writeTimeout,
-		"longest time for a client to take an answer, or one event of a stream")
-	flag.DurationVar(&settings.requestTimeout, "request-timeout", 10*time.Minute, "longest time for one request")
-	pooling := flag.String("pooling", "last", "what an embedding is: \"last\" or \"mean\" of the tokens' states")
-	addr := flag.String("addr", "localhost:8000", "where to listen")
-	drain := flag.Duration("drain", 30*time.Second, "longest time to end requests after SIGTERM")
-	flag.Parse()
-	known := map[string]nanovllm.Pooling{"last": nanovllm.PoolingLast, "mean": nanovllm.PoolingMean}
-	settings.pooling = known[*pooling]
-	if config.ModelPath == "" || settings.pooling == nanovllm.PoolingNone {
-		flag.Usage()
+	command, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
 		os.Exit(2)
 	}
-	if settings.name == "" {
-		folder, err := filepath.Abs(config.ModelPath)
-		if err != nil {
-			log.Fatal(err)
-		}
-		settings.name = filepath.Base(folder)
-	}
-
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// A second signal has its default effect: it ends the process.
 	context.AfterFunc(ctx, stop)
-	if err := serve(ctx, config, settings, *addr, *drain); err != nil {
+	if err := serve(ctx, command); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// list parses a flag with texts that are separated by commas.
-func list(into *[]string) func(string) error {
-	return func(text string) error {
-		*into = strings.Split(text, ",")
-		return nil
-	}
-}
-
 // serve serves until ctx ends, then completes the accepted requests.
-func serve(ctx context.Context, config nanovllm.Config, settings settings, addr string, drain time.Duration) error {
-	if err := settings.checkAddress(addr); err != nil {
+func serve(ctx context.Context, command *command) error {
+	if err := command.settings.checkAddress(command.addr); err != nil {
 		return err
 	}
-	engine, err := nanovllm.New(config)
+	engines, err := open(command.engines)
 	if err != nil {
 		return err
 	}
-	defer engine.Close()
-	s, err := newServer(engine, settings)
+	defer closeAll(engines)
+	s, err := newServer(engines, command.settings)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", addr)
+	listener, err := net.Listen("tcp", command.addr)
 	if err != nil {
 		return err
 	}
-	log.Printf("serving %s at http://%s", settings.name, listener.Addr())
-	return s.run(ctx, listener, drain)
+	if len(engines) > 1 {
+		for _, r := range s.pool.replicas {
+			log.Printf("engine %s computes on %s", r.name, r.device)
+		}
+	}
+	log.Printf("serving %s at http://%s", s.name, listener.Addr())
+	return s.run(ctx, listener, command.drain)
 }
 
-// run serves on a listener until ctx ends or the engine fails.
+// run serves on a listener until ctx ends or the last engine has failed.
 func (s *server) run(ctx context.Context, listener net.Listener, drain time.Duration) error {
-	// The engine outlives ctx by the time that requests need to complete.
+	// The engines outlive ctx by the time that requests need to complete.
 	stepping, stopStepping := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStepping()
 	engineEnded := make(chan error, 1)
-	go func() { engineEnded <- s.engine.Run(stepping) }()
+	go func() { engineEnded <- s.pool.run(stepping) }()
 
 	// Requests end with the context answering, which outlives ctx by the time to drain.
 	answering, endRequests := context.WithCancel(context.WithoutCancel(ctx))
@@ -128,10 +92,14 @@ func (s *server) run(ctx context.Context, listener net.Listener, drain time.Dura
 	go func() { webEnded <- web.Serve(listener) }()
 
 	var failed error
+	lastWrites := min(s.writeTimeout, 2*time.Second)
 	select {
 	case failed = <-engineEnded:
-		// So do its streams, with its error.
-		s.gate.close()
+		// All streams end now with the error of their engine, which their clients receive before endRequests.
+		select {
+		case <-s.gate.close():
+		case <-time.After(lastWrites):
+		}
 	case err := <-webEnded:
 		return err
 	case <-ctx.Done():
@@ -139,7 +107,7 @@ func (s *server) run(ctx context.Context, listener net.Listener, drain time.Dura
 	}
 	endRequests()
 	// Responses that are complete are still written, within a short time.
-	limit, cancel := context.WithTimeout(context.Background(), min(s.writeTimeout, 2*time.Second))
+	limit, cancel := context.WithTimeout(context.Background(), lastWrites)
 	defer cancel()
 	if err := web.Shutdown(limit); err != nil {
 		_ = web.Close()
@@ -154,7 +122,7 @@ func (s *server) run(ctx context.Context, listener net.Listener, drain time.Dura
 	return nil
 }
 
-// drain refuses new requests and waits for those that are being answered. It returns the engine's error if that fails meanwhile.
+// drain refuses new requests and waits for those that are being answered. It returns the error of the last engine if that fails meanwhile.
 func (s *server) drain(web *http.Server, atMost time.Duration, engineEnded <-chan error) error {
 	answered := s.gate.close()
 	web.SetKeepAlivesEnabled(false)

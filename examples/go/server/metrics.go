@@ -1,24 +1,15 @@
 package main
 
 import (
-	"errors"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	names "github.com/prometheus/common/model"
-
-	"libnanovllm/bindings/go"
 )
 
-// metrics are the metrics of /metrics: of HTTP, of the process, and of the engine.
+// metrics are the metrics of /metrics: of HTTP, of the process, and of the engines.
 type metrics struct {
 	told     prometheus.Gatherers
 	requests *prometheus.CounterVec
@@ -26,10 +17,11 @@ type metrics struct {
 	duration prometheus.Histogram
 }
 
-func newMetrics(engine *nanovllm.Engine) *metrics {
+func newMetrics(pool *pool, aliases []alias) (*metrics, error) {
 	registry := prometheus.NewRegistry()
+	engines := engineMetrics{pool: pool, aliases: aliases}
 	m := &metrics{
-		told: prometheus.Gatherers{registry, engineMetrics{engine}},
+		told: prometheus.Gatherers{registry, engines},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nanovllm_http_requests_total", Help: "Requests to /v1, by path and status."}, []string{"path", "code"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -40,7 +32,24 @@ func newMetrics(engine *nanovllm.Engine) *metrics {
 	}
 	registry.MustRegister(m.requests, m.inFlight, m.duration,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return m
+	for _, r := range pool.replicas {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "nanovllm_engine_up", Help: "1 while the engine works, 0 after it has failed.",
+			ConstLabels: prometheus.Labels{"engine": r.name, "device": r.device}}, func() float64 {
+			if r.load() == unavailable {
+				return 0
+			}
+			return 1
+		}))
+	}
+	if len(pool.replicas) > 1 {
+		routed := prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nanovllm_engine_routed_total", Help: "Prompts that an engine was given, for its cached prefix or for its load."},
+			[]string{"engine", "reason"})
+		registry.MustRegister(routed)
+		pool.routed = func(on *replica, why reason) { routed.WithLabelValues(on.name, string(why)).Inc() }
+	}
+	return m, engines.checkAliases()
 }
 
 func (m *metrics) handler() http.Handler {
@@ -80,20 +89,3 @@ func (r *statusRecorder) WriteHeader(status int) {
 
 // Unwrap lets http.ResponseController flush.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-// engineMetrics are the engine's own metrics, which it reports in Prometheus' text format.
-type engineMetrics struct{ engine *nanovllm.Engine }
-
-// Gather parses the text of the engine. A closed engine reports nothing.
-func (e engineMetrics) Gather() ([]*dto.MetricFamily, error) {
-	text, err := e.engine.MetricsText()
-	if errors.Is(err, nanovllm.ErrClosed) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	parser := expfmt.NewTextParser(names.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	return slices.Collect(maps.Values(families)), err
-}

@@ -19,6 +19,8 @@ type settings struct {
 	hosts, origins []string // besides those of loopback, if there is no key
 	clientPriority bool
 	pooling        nanovllm.Pooling // of embeddings
+	maxSkew        int              // by which the load of an engine that has cached a prefix may exceed the least load
+	metricAliases  []alias
 
 	// Zero selects the default.
 	maxBodyBytes   int64         // of one request
@@ -46,16 +48,19 @@ func (s *settings) check() error {
 	if least := min(s.maxBodyBytes, int64(s.maxRequests), int64(s.bodyTimeout), int64(s.writeTimeout)); least < 0 {
 		return errors.New("-max-body, -max-requests, -body-timeout and -write-timeout must not be below 0")
 	}
+	if s.maxSkew < 0 {
+		return fmt.Errorf("-max-skew is %d, but it must not be below 0", s.maxSkew)
+	}
 	if s.maxBodiesBytes < s.maxBodyBytes {
 		return fmt.Errorf("-max-bodies is %d, but one request may have -max-body %d bytes", s.maxBodiesBytes, s.maxBodyBytes)
 	}
 	return nil
 }
 
-// A server serves an engine over HTTP.
+// A server serves a model over HTTP.
 type server struct {
 	settings
-	engine      *nanovllm.Engine
+	pool        *pool
 	recommended nanovllm.RequestOptions // by the model; a request replaces single values
 	started     time.Time
 	metrics     *metrics
@@ -63,7 +68,8 @@ type server struct {
 	intake      *intake
 }
 
-func newServer(engine *nanovllm.Engine, settings settings) (*server, error) {
+// newServer serves engines that have the same model.
+func newServer(engines []*nanovllm.Engine, settings settings) (*server, error) {
 	settings.setDefaults()
 	if err := settings.check(); err != nil {
 		return nil, err
@@ -73,11 +79,19 @@ func newServer(engine *nanovllm.Engine, settings settings) (*server, error) {
 			return nil, err
 		}
 	}
-	recommended, err := engine.DefaultOptions()
+	pool, err := newPool(engines, settings.maxSkew)
 	if err != nil {
 		return nil, err
 	}
-	return &server{settings: settings, engine: engine, recommended: recommended, started: time.Now(), metrics: newMetrics(engine),
+	recommended, err := pool.engine().DefaultOptions()
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := newMetrics(pool, settings.metricAliases)
+	if err != nil {
+		return nil, err
+	}
+	return &server{settings: settings, pool: pool, recommended: recommended, started: time.Now(), metrics: metrics,
 		gate: newGate(settings.maxRequests), intake: newIntake(settings.maxBodiesBytes)}, nil
 }
 
@@ -116,17 +130,26 @@ func (s *server) limited(next http.Handler) http.Handler {
 	})
 }
 
-// health answers 200 while the server accepts new requests.
+// health answers 200 while the server accepts new requests, also if only some of its engines work.
 func (s *server) health(w http.ResponseWriter, _ *http.Request) {
 	if s.gate.isClosed() {
 		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "draining"})
 		return
 	}
-	if _, err := s.engine.Stats(); err != nil {
-		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": err.Error()})
-		return
+	switch working := s.pool.working(); {
+	case len(working) == len(s.pool.replicas):
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	case len(working) > 0:
+		failures := map[string]string{}
+		for _, r := range s.pool.replicas {
+			if failure := r.failed(); failure != nil {
+				failures[r.name] = failure.Error()
+			}
+		}
+		writeJSON(w, http.StatusOK, map[string]any{"status": "degraded", "failed_engines": failures})
+	default:
+		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": s.pool.replicas[0].failed().Error()})
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // A model is one entry of /v1/models.
@@ -139,7 +162,7 @@ type model struct {
 }
 
 func (s *server) model() (model, error) {
-	info, err := s.engine.ModelInfo()
+	info, err := s.pool.engine().ModelInfo()
 	return model{ID: s.name, Object: "model", Created: s.started.Unix(), OwnedBy: "libnanovllm", MaxModelLen: info.MaxModelLen}, err
 }
 

@@ -37,10 +37,12 @@ func demoConfig() nanovllm.Config {
 // A service is a server on loopback, as main starts it.
 type service struct {
 	*server
-	url   string
-	stop  context.CancelFunc
-	ended chan error
-	end   error // how it ends
+	engines []*nanovllm.Engine
+	engine  *nanovllm.Engine // the first
+	url     string
+	stop    context.CancelFunc
+	ended   chan error
+	end     error // how it ends
 }
 
 func start(t *testing.T, config nanovllm.Config, s settings, drain time.Duration) *service {
@@ -49,12 +51,12 @@ func start(t *testing.T, config nanovllm.Config, s settings, drain time.Duration
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startAt(t, listener, config, s, drain)
+	return startAt(t, listener, []nanovllm.Config{config}, s, drain)
 }
 
-func startAt(t *testing.T, listener net.Listener, config nanovllm.Config, s settings, drain time.Duration) *service {
+func startAt(t *testing.T, listener net.Listener, configs []nanovllm.Config, s settings, drain time.Duration) *service {
 	t.Helper()
-	engine, err := nanovllm.New(config)
+	engines, err := open(configs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,19 +67,20 @@ func startAt(t *testing.T, listener net.Listener, config nanovllm.Config, s sett
 	if s.maxBodyBytes == 0 {
 		s.maxBodyBytes = 1 << 20
 	}
-	made, err := newServer(engine, s)
+	made, err := newServer(engines, s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	running := &service{server: made, url: "http://" + listener.Addr().String(), stop: stop, ended: make(chan error, 1)}
+	running := &service{server: made, engines: engines, engine: engines[0], url: "http://" + listener.Addr().String(), stop: stop,
+		ended: make(chan error, 1)}
 	go func() { running.ended <- made.run(ctx, listener, drain) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-running.ended; !errors.Is(err, running.end) {
 			t.Errorf("the server ended with %v", err)
 		}
-		_ = engine.Close()
+		closeAll(engines)
 	})
 	return running
 }
@@ -298,7 +301,7 @@ func TestMetricsOutliveTheEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newServer(engine, settings{})
+	s, err := newServer([]*nanovllm.Engine{engine}, settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

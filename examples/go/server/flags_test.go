@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"libnanovllm/bindings/go"
+)
+
+func TestEnginesHaveTheOptionsOfTheFlagsAndTheirOwn(t *testing.T) {
+	base := nanovllm.Config{ModelPath: "m", MaxQueue: 512}
+	with := func(change func(c *nanovllm.Config)) nanovllm.Config {
+		made := base
+		change(&made)
+		return made
+	}
+	gpu := func(index int) nanovllm.Config {
+		return with(func(c *nanovllm.Config) { c.Device, c.DeviceIndex = nanovllm.DeviceCUDA, index })
+	}
+	cases := []struct {
+		args string
+		want []nanovllm.Config
+	}{
+		{"", []nanovllm.Config{base}},
+		{"-device cpu", []nanovllm.Config{with(func(c *nanovllm.Config) { c.Device = nanovllm.DeviceCPU })}},
+		{"-device auto", []nanovllm.Config{with(func(c *nanovllm.Config) { c.Device = nanovllm.DeviceAuto })}},
+		{"-device cuda:3", []nanovllm.Config{gpu(3)}},
+		{"-device 3 -engine device=cpu", []nanovllm.Config{with(func(c *nanovllm.Config) { c.Device = nanovllm.DeviceCPU })}},
+		{"-devices 0,1", []nanovllm.Config{gpu(0), gpu(1)}},
+		{"-engine device=1 -engine device=cuda", []nanovllm.Config{gpu(1), gpu(0)}},
+		{"-engine threads=2,device=cpu -threads 4 -engine max-num-seqs=8 -max-model-len 100 -engine tensor-parallel-size=2,max-queue=0,kv-cache-bytes=99",
+			[]nanovllm.Config{
+				with(func(c *nanovllm.Config) { c.NumThreads, c.MaxModelLen, c.Device = 2, 100, nanovllm.DeviceCPU }),
+				with(func(c *nanovllm.Config) { c.NumThreads, c.MaxModelLen, c.MaxNumSeqs = 4, 100, 8 }),
+				with(func(c *nanovllm.Config) {
+					c.NumThreads, c.MaxModelLen, c.TensorParallel, c.MaxQueue, c.KVCacheBytes = 4, 100, 2, 0, 99
+				}),
+			}},
+	}
+	for _, c := range cases {
+		var told bytes.Buffer
+		parsed, err := parse(append([]string{"-model", "m"}, strings.Fields(c.args)...), &told)
+		if err != nil || !reflect.DeepEqual(parsed.engines, c.want) {
+			t.Errorf("%s: %+v %v", c.args, parsed, err)
+		}
+	}
+}
+
+func TestTheCommandsOfTheManualAreParsed(t *testing.T) {
+	manual, err := os.ReadFile("../../../docs/scaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var engines []int
+	for _, found := range regexp.MustCompile(`(?m)^server (-.*)$`).FindAllSubmatch(manual, -1) {
+		var told bytes.Buffer
+		parsed, err := parse(strings.Fields(string(found[1])), &told)
+		if err != nil {
+			t.Errorf("%s: %s", found[1], told.String())
+			continue
+		}
+		engines = append(engines, len(parsed.engines))
+	}
+	if !slices.Equal(engines, []int{4, 2, 2}) {
+		t.Errorf("the commands open %v engines", engines)
+	}
+}
+
+func TestFlagsThatCannotBeAreRefused(t *testing.T) {
+	cases := []struct{ args, message string }{
+		{"-threads 1", "-model is required"},
+		{"-model m -device gpu", `not "gpu"`},
+		{"-model m -device cuda:-1", `not "cuda:-1"`},
+		{"-model m -device cuda:4294967296", `not "cuda:4294967296"`},
+		{"-model m -devices 0,", `not ""`},
+		{"-model m -devices 0 -engine device=1", "exclude each other"},
+		{"-model m -engine model=other", `"model=other" is not NAME=VALUE with a NAME of device, `},
+		{"-model m -engine max-model-len=5", `"max-model-len=5" is not NAME=VALUE`},
+		{"-model m -engine threads", `"threads" is not NAME=VALUE`},
+		{"-model m -engine threads=x", "-engine threads=x: threads=x: "},
+		{"-model m -metric-aliases a", `"a" is not NAME=ALIAS`},
+		{"-model m -pooling first", `-pooling is "first"`},
+		{"-model m more", `"more" is not a flag`},
+	}
+	for _, c := range cases {
+		var told bytes.Buffer
+		if _, err := parse(strings.Fields(c.args), &told); err == nil || !strings.Contains(told.String(), c.message) {
+			t.Errorf("%s: %v, and it says %s", c.args, err, told.String())
+		}
+	}
+}
