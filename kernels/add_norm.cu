@@ -3,8 +3,8 @@
 // Memory-bound in prefill: reads residual and delta once, writes residual and out once. At the launch floor in decode. One
 // thread block per token. A norm of the delta is computed in f32 and not rounded before the sum; the sum is normalized as it was
 // rounded for the residual stream.
+#include "common/add_norm.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/norm.cuh"
 
 template <class T>
 struct AddNormParams {
@@ -28,43 +28,7 @@ __device__ void add_norm(const AddNormParams<T>& p) {
     const FirstWeights post_first(p.post_weight, POST == Norm::None ? 0 : p.hidden);
     grid_dependency_wait();
     const size_t row = size_t(blockIdx.x) * p.stride;
-
-    // With a norm of delta: delta first, then the sum. Without one: the sum at once.
-    Eight kept[KEPT], first_residual{};
-    Moments post{0.0f, 1.0f};
-    if constexpr (POST != Norm::None) {
-        if (group_start(0) < p.hidden) first_residual = load_eight(p.residual + row + group_start(0));
-        float sum = 0.0f;
-#pragma unroll
-        for (int k = 0; k < KEPT; k++) {
-            const int i = group_start(k);
-            if (i >= p.hidden) break;
-            kept[k] = load_eight(p.delta + row + i);
-            for (int j = 0; j < 4; j++) sum = first_sum<POST>(sum, widen2<T>(kept[k].pair[j]));
-        }
-        post = moments<T, POST, 0>(sum, kept, p.hidden, p.post_eps);
-    }
-    float sum = 0.0f;
-#pragma unroll
-    for (int k = 0; k < KEPT; k++) {
-        const int i = group_start(k);
-        if (i >= p.hidden) break;
-        const Eight residual = POST != Norm::None && k == 0 ? first_residual : load_eight(p.residual + row + i);
-        if constexpr (POST == Norm::None) kept[k] = load_eight(p.delta + row + i);
-        for (int j = 0; j < 4; j++) {
-            const float2 r = widen2<T>(residual.pair[j]);
-            float2 a = widen2<T>(kept[k].pair[j]);
-            if constexpr (POST != Norm::None) a = normalized<T>(kept[k].pair[j], post, post_first, p.post_weight, k, j);
-            // With a factor of 1 this is the sum, to the bit.
-            kept[k].pair[j] = narrow2<T>(fmaf(p.scale, a.x, r.x), fmaf(p.scale, a.y, r.y));
-            sum = first_sum<NEXT>(sum, widen2<T>(kept[k].pair[j]));
-        }
-        store_eight(p.residual + row + i, kept[k]);
-    }
-    if constexpr (NEXT != Norm::None) {
-        const Moments m = moments<T, NEXT, 2>(sum, kept, p.hidden, p.eps);
-        store_normalized(p.out + row, kept, m, first, p.weight, p.hidden);
-    }
+    add_norm_row<T, POST, NEXT, KEPT>(p, row, first, post_first, [&](int, int i) { return load_eight(p.delta + row + i); });
 }
 
 #define KERNELS(BOUNDS, POST, NEXT, NAME)                                                                             \

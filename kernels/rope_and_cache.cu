@@ -28,6 +28,11 @@ struct RopeAndCacheParams {
     int rotary;                // numbers of a head that turn, a multiple of 4; 0 turns nothing
     int neighbours;            // 1: pairs (2i, 2i + 1); 0: pairs (i, i + rotary / 2)
     int norm_after;            // 1: heads are normalized after the rotation
+    // What follows is read by whole_norm alone.
+    const T* whole_queries;    // [tokens, whole_query_width] of all ranks, null where this rank has all heads
+    const T* whole_keys;       // [tokens, whole_key_width], likewise
+    int whole_query_width;
+    int whole_key_width;
 };
 
 enum class Variants {
@@ -194,18 +199,22 @@ __device__ void whole_norm(const RopeAndCacheParams<T>& p) {
     const int queries = p.heads * p.head_dim, width = is_query ? queries : p.kv_heads * p.head_dim;
     const float* weight = is_query ? p.query_norm : p.key_norm;
     T* x = p.qkv + size_t(blockIdx.x) * p.stride + (is_query ? 0 : queries);
+    // What the mean is taken over: the heads of all ranks, in the order of one that has them all.
+    const T* joined = is_query ? p.whole_queries : p.whole_keys;
+    const int whole_width = !joined ? width : is_query ? p.whole_query_width : p.whole_key_width;
+    const T* whole = joined ? joined + size_t(blockIdx.x) * whole_width : x;
     grid_dependency_wait();
 
     float squares = 0.0f;
-    for (int i = threadIdx.x * 8; i < width; i += blockDim.x * 8) {
-        const Eight v = load_eight(x + i);
+    for (int i = threadIdx.x * 8; i < whole_width; i += blockDim.x * 8) {
+        const Eight v = load_eight(whole + i);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const float2 pair = widen2<T>(v.pair[j]);
             squares += pair.x * pair.x + pair.y * pair.y;
         }
     }
-    const float scale = rsqrtf(block_sum(squares) / width + p.eps);
+    const float scale = rsqrtf(block_sum(squares) / whole_width + p.eps);
     for (int i = threadIdx.x * 8; i < width; i += blockDim.x * 8) {
         Eight v = load_eight(x + i);
 #pragma unroll

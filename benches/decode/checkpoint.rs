@@ -31,7 +31,7 @@ enum Kind {
     Phi3,
 }
 
-const SHAPES: [Shape; 6] = [
+const SHAPES: [Shape; 7] = [
     Shape {
         name: "qwen3-0.6b",
         kind: Kind::Qwen3,
@@ -53,6 +53,18 @@ const SHAPES: [Shape; 6] = [
         kv_heads: 8,
         head_dim: 128,
         intermediate: 12288,
+        vocab: 151936,
+        is_tied: false,
+    },
+    Shape {
+        name: "qwen3-32b",
+        kind: Kind::Qwen3,
+        layers: 64,
+        hidden: 5120,
+        heads: 64,
+        kv_heads: 8,
+        head_dim: 128,
+        intermediate: 25600,
         vocab: 151936,
         is_tied: false,
     },

@@ -1,11 +1,12 @@
 //! Throughput of the engine on a GPU, from requests to tokens.
 //!
 //! ```text
-//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant] [max_batched_tokens]
+//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant] [max_batched_tokens] [ranks]
 //! ```
 //!
-//! Shapes are qwen3-0.6b, qwen3-8b, llama3-8b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint of the shape,
-//! 1.2 GB for qwen3-0.6b and 16.4 GB for qwen3-8b, unless it holds one already. Random weights take as long as trained ones if end tokens are ignored.
+//! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, llama3-8b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint of the
+//! shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b and 65.5 GB for qwen3-32b, unless it holds one already. `max_batched_tokens` 0 is
+//! the default, and `ranks` GPUs compute together. Random weights take as long as trained ones if end tokens are ignored.
 
 #[path = "../decode/checkpoint.rs"]
 #[allow(dead_code)]
@@ -83,10 +84,28 @@ fn main() {
         Some("invariant") => (Launching::Graphs, Rounding::BatchInvariant),
         _ => (Launching::Graphs, Rounding::Fastest),
     };
-    let max_batched_tokens = given.next().map(|tokens| tokens.parse().unwrap());
+    let max_batched_tokens = given.next().map(|tokens| tokens.parse().unwrap()).filter(|&tokens| tokens > 0);
+    let ranks = given.next().map_or(1, |ranks| ranks.parse().unwrap());
     checkpoint::write_if_absent(&shape, &folder);
-    println!("{}, {launching:?}, {rounding:?}", shape.name);
-    let open = |folder: &Path| open(folder, launching, rounding, max_batched_tokens);
+    println!("{}, {launching:?}, {rounding:?}, {ranks} GPUs", shape.name);
+    let config = RunnerConfig {
+        device: Device::Cuda { index: 0 },
+        dtype: None,
+        threads: None,
+        max_model_len: Some(4096),
+        max_num_seqs: None,
+        max_batched_tokens,
+        kv_block_size: None,
+        kv_budget: KvBudget::Default,
+        launching,
+        rounding,
+        loading: Loading::Map,
+        ranks,
+        devices: Vec::new(),
+        peer_timeout: Duration::from_secs(10),
+        sums: None,
+    };
+    let open = |folder: &Path| open(folder, &config);
 
     for _ in 0..2 {
         let begun = Instant::now();
@@ -147,25 +166,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn open(folder: &Path, launching: Launching, rounding: Rounding, max_batched_tokens: Option<usize>) -> Result<Engine> {
-    let config = RunnerConfig {
-        device: Device::Cuda { index: 0 },
-        dtype: None,
-        threads: None,
-        max_model_len: Some(4096),
-        max_num_seqs: None,
-        max_batched_tokens,
-        kv_block_size: None,
-        kv_budget: KvBudget::Default,
-        launching,
-        rounding,
-        loading: Loading::Map,
-        ranks: 1,
-        devices: Vec::new(),
-        peer_timeout: Duration::from_secs(10),
-        sums: None,
-    };
-    let Loaded { runner, info } = runner::load(&Source::open(folder)?, &config, &mut |_| ControlFlow::Continue(()))?;
+fn open(folder: &Path, config: &RunnerConfig) -> Result<Engine> {
+    let Loaded { runner, info } = runner::load(&Source::open(folder)?, config, &mut |_| ControlFlow::Continue(()))?;
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };
     Ok(Engine::with_runner(Loaded { runner: Box::new(Timed(runner)), info }, limits))
 }

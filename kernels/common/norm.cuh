@@ -1,6 +1,7 @@
-// What `norm` and `add_norm` share: a row of a thread block in registers, and its normalization.
+// What `norm`, `add_norm` and `reduce_add_norm` share: a row of a thread block in registers, and its normalization.
 //
-// Every normalization is `(v - mean) * factor * weight`, where an RMS norm has a mean of zero, which costs nothing.
+// Every normalization is `(v - mean) * factor * weight`, where an RMS norm has a mean of zero, which costs nothing. A row is kept as
+// it is stored, in groups of Eight, or in f32, in groups of WideEight.
 #pragma once
 
 #include "numbers.cuh"
@@ -10,6 +11,21 @@ enum class Norm { None, Rms, Layer };
 
 // Groups of eight numbers that a thread keeps at most: rows of up to 64 numbers a thread.
 constexpr int KEPT = 8;
+
+// Eight numbers in f32, for sums that are not rounded.
+struct WideEight {
+    float2 pair[4];
+};
+
+// A pair in f32, however it is kept.
+template <class T>
+__device__ inline float2 in_f32(uint32_t pair) {
+    return widen2<T>(pair);
+}
+template <class T>
+__device__ inline float2 in_f32(float2 pair) {
+    return pair;
+}
 
 // Where the thread's group `k` of eight numbers begins in a row.
 __device__ inline int group_start(int k) {
@@ -45,16 +61,16 @@ __device__ inline float first_sum(float sum, float2 v) {
 // The moments of the row that the thread block keeps, of whose numbers this thread has the first sum. A layer norm goes over the
 // registers a second time, because a variance that is computed from squares loses its digits where the mean is large. Uses the
 // calls FIRST_CALL and FIRST_CALL + 1 of block_sum.
-template <class T, Norm KIND, int FIRST_CALL>
-__device__ inline Moments moments(float sum, const Eight (&kept)[KEPT], int hidden, float eps) {
+template <class T, Norm KIND, int FIRST_CALL, class Group, int GROUPS>
+__device__ inline Moments moments(float sum, const Group (&kept)[GROUPS], int hidden, float eps) {
     const float mean = block_sum<FIRST_CALL>(sum) / hidden;
     if constexpr (KIND == Norm::Rms) return {0.0f, rsqrtf(mean + eps)};
     float squares = 0.0f;
 #pragma unroll
-    for (int k = 0; k < KEPT; k++) {
+    for (int k = 0; k < GROUPS; k++) {
         if (group_start(k) >= hidden) break;
         for (int j = 0; j < 4; j++) {
-            const float2 v = widen2<T>(kept[k].pair[j]);
+            const float2 v = in_f32<T>(kept[k].pair[j]);
             squares += (v.x - mean) * (v.x - mean) + (v.y - mean) * (v.y - mean);
         }
     }
@@ -62,19 +78,19 @@ __device__ inline Moments moments(float sum, const Eight (&kept)[KEPT], int hidd
 }
 
 // Pair `j` of group `k`, normalized.
-template <class T>
-__device__ inline float2 normalized(uint32_t pair, const Moments& m, const FirstWeights& first, const float* weight, int k, int j) {
-    const float2 v = widen2<T>(pair);
+template <class T, class Pair>
+__device__ inline float2 normalized(Pair pair, const Moments& m, const FirstWeights& first, const float* weight, int k, int j) {
+    const float2 v = in_f32<T>(pair);
     const float2 w = k == 0 ? first.pair[j] : *reinterpret_cast<const float2*>(weight + group_start(k) + 2 * j);
     return make_float2((v.x - m.mean) * m.factor * w.x, (v.y - m.mean) * m.factor * w.y);
 }
 
 // Writes the kept row, normalized.
-template <class T>
-__device__ inline void store_normalized(T* out, Eight (&kept)[KEPT], const Moments& m, const FirstWeights& first, const float* weight,
+template <class T, int GROUPS>
+__device__ inline void store_normalized(T* out, Eight (&kept)[GROUPS], const Moments& m, const FirstWeights& first, const float* weight,
                                         int hidden) {
 #pragma unroll
-    for (int k = 0; k < KEPT; k++) {
+    for (int k = 0; k < GROUPS; k++) {
         const int i = group_start(k);
         if (i >= hidden) break;
         for (int j = 0; j < 4; j++) {

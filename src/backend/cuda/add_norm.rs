@@ -26,7 +26,7 @@ params! {
 }
 
 /// The norms that a kernel is compiled for, as its name spells them before and after `add`.
-const NORMS: [(Option<NormKind>, &str, &str); 3] = [
+pub const NORMS: [(Option<NormKind>, &str, &str); 3] = [
     (None, "", ""),
     (Some(NormKind::Rms), "rms_norm_", "_rms_norm"),
     (Some(NormKind::Layer), "layer_norm_", "_layer_norm"),

@@ -63,6 +63,7 @@ struct HiddenStates {
 /// Offsets in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
+    exchanges: usize,
     token_ids: usize,
     positions: usize,
     slots: usize,
@@ -107,6 +108,7 @@ impl Layout {
             at
         };
         Layout {
+            exchanges: place(4),
             token_ids: place(4 * tokens),
             positions: place(4 * tokens),
             slots: place(4 * tokens),
@@ -134,6 +136,7 @@ impl Layout {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // named as in `Batch` and `Plan`
 pub struct Addresses {
+    pub exchanges: Address,
     pub token_ids: Address,
     pub positions: Address,
     pub slots: Address,
@@ -250,8 +253,18 @@ impl DeviceBatch {
         PlacedDecodePlan { plan, counts: place(within.counts), rows: place(within.rows), ctas: place(within.ctas) }
     }
 
-    /// Copies and plans a batch, and begins its upload.
-    pub fn stage(&mut self, batch: &Batch, padding: Padding, geometry: &Geometry) -> Result<()> {
+    /// Whether [`stage`](Self::stage) will allocate memory for this batch.
+    pub fn must_grow(&self, batch: &Batch) -> bool {
+        self.extras.must_grow(batch)
+    }
+
+    /// Whether [`keep_hidden_states`](Self::keep_hidden_states) allocates no memory.
+    pub fn has_room_for_hidden_states(&self) -> bool {
+        self.batch.pooled_rows() == 0 || self.hidden_states.raw.is_some()
+    }
+
+    /// Copies and plans a batch, and begins its upload. Ranks have made `exchanges` exchanges before it.
+    pub fn stage(&mut self, batch: &Batch, padding: Padding, geometry: &Geometry, exchanges: u32) -> Result<()> {
         self.uploaded.wait()?;
         self.batch.clone_from(batch);
         self.samples = batch.samples();
@@ -266,6 +279,7 @@ impl DeviceBatch {
         let plans = (self.plan.decode.len(), DecodeLayout::new(batch.rows(), self.ctas));
         self.layout = Layout::new(batch.tokens(), batch.rows(), asked, plans, tiles, table_entries);
         let (to, at) = (self.host.bytes_mut(), &self.layout);
+        put(to, at.exchanges, &[exchanges]);
         put(to, at.token_ids, &batch.token_ids);
         put(to, at.positions, &batch.positions);
         put(to, at.slots, &batch.slots);
@@ -384,6 +398,7 @@ impl DeviceBatch {
         let place = |offset: usize| device + offset as u64;
         let (scratch, rows) = (self.scratch.address(), self.limits.rows as u64);
         Addresses {
+            exchanges: place(layout.exchanges),
             token_ids: place(layout.token_ids),
             positions: place(layout.positions),
             slots: place(layout.slots),

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 /// An address in device memory.
 pub type Address = sys::CUdeviceptr;
@@ -71,6 +71,11 @@ impl Context {
     /// What the kernels' geometry depends on.
     pub fn facts(&self) -> Facts {
         self.facts
+    }
+
+    /// The device.
+    pub fn device(&self) -> sys::CUdevice {
+        self.device
     }
 
     /// The stream on which everything runs.
@@ -369,6 +374,18 @@ impl Pinned {
         // SAFETY: `bytes` were allocated above.
         unsafe { ptr::write_bytes(pinned.start, 0, bytes) };
         Ok(pinned)
+    }
+
+    /// Where devices find it, which is where the host does.
+    pub fn address(&self) -> Address {
+        self.start as Address
+    }
+
+    /// Its first word, which host and devices may write at any time.
+    pub fn word(&self) -> &AtomicU32 {
+        assert!(self.bytes >= size_of::<AtomicU32>());
+        // SAFETY: allocated by `zeroed` and large enough by the line above; the driver aligns it to pages.
+        unsafe { AtomicU32::from_ptr(self.start.cast()) }
     }
 
     /// Its bytes. The caller has waited for whatever the device writes there.

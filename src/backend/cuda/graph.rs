@@ -11,6 +11,8 @@ pub struct PassGraph {
     /// Rows of the padded batch.
     pub(super) rows: usize,
     pub(super) graph: Graph,
+    /// Exchanges with other ranks.
+    pub(super) exchanges: u32,
 }
 
 impl PassGraph {

@@ -107,6 +107,18 @@ impl Kernel {
         check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(self.function, attribute, bytes as i32) })
     }
 
+    /// Thread blocks of `threads` that the device holds at once.
+    pub fn one_wave(&self, threads: usize) -> Result<usize> {
+        let context = &self.module.context;
+        context.make_current()?;
+        let mut blocks = 0;
+        // SAFETY: the function lives as long as its module, the out-pointer is a live local.
+        let code =
+            unsafe { sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.function, threads as i32, 0) };
+        check("cuOccupancyMaxActiveBlocksPerMultiprocessor", code)?;
+        Ok((blocks.max(0) as usize * context.facts().processors).max(1))
+    }
+
     /// Launches a grid of `blocks` thread blocks of `threads` with `shared` bytes of dynamic shared memory.
     ///
     /// `params` is the kernel's parameter struct: a test compares each with its CUDA twin. An empty grid launches nothing.

@@ -18,8 +18,10 @@ mod device;
 mod device_batch;
 mod driver;
 mod embedding;
+mod exchange;
 mod gather;
 mod graph;
+mod join_columns;
 mod keep_hidden_states;
 mod kernels;
 mod kv_cache;
@@ -28,9 +30,12 @@ mod logprobs;
 mod matrix;
 mod norm;
 mod params;
+mod peers;
 mod plan;
 mod process_logits;
 mod product;
+mod ranks;
+mod reduce_add_norm;
 mod rope_and_cache;
 mod sample;
 mod sampling_extras;
@@ -43,6 +48,7 @@ pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use linear::Route;
 pub use matrix::{Matrix, Vector};
+pub use peers::{Fault, Member, Peers};
 pub use rope_and_cache::check_rotary;
 pub use storage::{Storage, Tensor};
 
@@ -56,11 +62,13 @@ use cudarc::driver::sys;
 use device::Device;
 use device_batch::Padding;
 use driver::Context;
+use exchange::Exchanges;
 use kv_cache::KvBlocks;
 use parking_lot::Mutex;
 use plan::Geometry;
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,6 +81,8 @@ pub struct Cuda {
     windows: Vec<Option<usize>>,
     /// The first launch that failed: call and code.
     failure: Option<(&'static str, i32)>,
+    /// Where this is one of several ranks.
+    exchanges: Option<Exchanges>,
     device: Device,
 }
 
@@ -90,6 +100,8 @@ struct Kernels {
     process_logits: process_logits::Kernels,
     sample: sample::Kernels,
     logprobs: logprobs::Kernels,
+    join_columns: join_columns::Kernels,
+    reduce_add_norm: reduce_add_norm::Kernels,
 }
 
 impl Kernels {
@@ -107,6 +119,8 @@ impl Kernels {
             process_logits: process_logits::Kernels::new(device)?,
             sample: sample::Kernels::new(device)?,
             logprobs: logprobs::Kernels::new(device)?,
+            join_columns: join_columns::Kernels::new(device)?,
+            reduce_add_norm: reduce_add_norm::Kernels::new(device)?,
         })
     }
 }
@@ -132,10 +146,13 @@ impl KvCache {
 impl Cuda {
     /// Opens device `ordinal` for weights, activations and caches in `dtype`.
     pub fn open(ordinal: usize, dtype: DType) -> Result<Cuda> {
+        Cuda::in_context(Context::open(ordinal)?, dtype)
+    }
+
+    fn in_context(context: Arc<Context>, dtype: DType) -> Result<Cuda> {
         if dtype == DType::F32 {
             return Err(Error::Unsupported { what: "F32 on CUDA: choose BF16 or F16, or device CPU".to_owned() });
         }
-        let context = Context::open(ordinal)?;
         let device = Device {
             chaining: if context.facts().capability >= 90 { Chaining::DependentLaunch } else { Chaining::Strict },
             dtype,
@@ -144,21 +161,14 @@ impl Cuda {
             context,
         };
         let kernels = Kernels::new(&device)?;
-        Ok(Cuda { kernels, staging: Mutex::new(None), windows: vec![None], failure: None, device })
+        let staging = Mutex::new(None);
+        Ok(Cuda { kernels, staging, windows: vec![None], failure: None, exchanges: None, device })
     }
 
-    /// Opens device `ordinal` for a model with a KV cache of this shape, and `heads` query heads over it. Weights and activations
-    /// are in the type of the cache.
-    ///
-    /// # Errors
-    ///
-    /// Also for shapes that the kernels do not know.
-    pub fn open_for(ordinal: usize, shape: &KvShape, heads: usize, rounding: Rounding) -> Result<Cuda> {
-        let mut cuda = Cuda::open(ordinal, shape.dtype)?;
-        KvBlocks::check(shape, cuda.device.dtype)?;
-        attention::check(shape, heads)?;
-        cuda.set_rounding(rounding);
-        Ok(cuda)
+    /// Refuses a model whose KV cache has this shape, and `heads` query heads over it, if the kernels do not know such heads.
+    pub fn check_heads(shape: &KvShape, heads: usize) -> Result<()> {
+        KvBlocks::check(shape, shape.dtype)?;
+        attention::check(shape, heads)
     }
 
     /// Names the sliding windows of all layers, `None` for layers without one; before the first call there are none. A batch serves
@@ -238,7 +248,14 @@ impl Cuda {
     fn stage(&mut self, device_batch: &mut DeviceBatch, batch: &Batch, padding: Padding) -> Result<()> {
         self.failed()?;
         self.device.context.make_current()?;
-        device_batch.stage(batch, padding, &self.device.geometry.get())
+        let (geometry, launched) = (self.device.geometry.get(), self.exchanges.as_ref().map_or(0, Exchanges::launched));
+        match device_batch.must_grow(batch) {
+            true => self.together(|_| device_batch.stage(batch, padding, &geometry, launched))?,
+            false => device_batch.stage(batch, padding, &geometry, launched)?,
+        }
+        let before = device_batch.addresses().exchanges;
+        self.exchanges.iter_mut().for_each(|exchanges| exchanges.begin_pass(before));
+        Ok(())
     }
 
     /// The rows in use of a tensor, once they are computed. `[rows, cols]`
@@ -258,7 +275,11 @@ impl Cuda {
     }
 
     fn failed(&self) -> Result<()> {
-        self.failure.map_or(Ok(()), |(call, code)| Err(Error::Device { call, code }))
+        match self.failure {
+            Some((call, code)) => Err(Error::Device { call, code }),
+            None if self.is_lost() => Err(Error::RankLost),
+            None => Ok(()),
+        }
     }
 
     fn remember(&mut self, result: Result<()>) {
@@ -366,7 +387,9 @@ impl Backend for Cuda {
         device_batch.batch()
     }
 
-    fn abandon(&self) {}
+    fn abandon(&self) {
+        self.exchanges.iter().for_each(|exchanges| exchanges.member().peers().break_up());
+    }
 
     fn upload(&mut self, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
         self.stage(device_batch, batch, Padding::None)
@@ -389,6 +412,8 @@ impl Backend for Cuda {
         }
         self.device.context.make_current()?;
         device_batch.arrive()?;
+        // A kernel that gave up left results that are not defined.
+        self.failed()?;
         Ok(true)
     }
 
@@ -410,9 +435,14 @@ impl Backend for Cuda {
         self.stage(device_batch, batch, Padding::To { rows })?;
         // Matrix products of new sizes are timed, which cannot be recorded.
         launches(self, device_batch);
-        self.synchronize()?;
-        let graph = self.capture(|cuda| launches(cuda, device_batch))?;
-        Ok(Some(PassGraph { rows, graph }))
+        let (graph, exchanges) = self.together(|cuda| {
+            let begun = cuda.exchanges.as_mut().map(Exchanges::begin_recording);
+            cuda.synchronize()?;
+            let graph = cuda.capture(|cuda| launches(cuda, device_batch))?;
+            let recorded = cuda.exchanges.as_mut().zip(begun).map(|(exchanges, begun)| exchanges.end_recording(begun));
+            Ok((graph, recorded.unwrap_or(0)))
+        })?;
+        Ok(Some(PassGraph { rows, graph, exchanges }))
     }
 
     fn upload_padded(&mut self, graph: &PassGraph, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
@@ -420,17 +450,21 @@ impl Backend for Cuda {
     }
 
     fn launch_graph(&mut self, graph: &PassGraph) -> Result<()> {
-        graph.graph.launch()
+        let takes_part = match &mut self.exchanges {
+            Some(exchanges) => exchanges.next_recorded(graph.exchanges)?,
+            None => true,
+        };
+        if takes_part { graph.graph.launch() } else { Ok(()) }
     }
 
     fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
         self.failed()?;
-        cache.blocks.read_blocks(&self.device.context, blocks, to)
+        self.together(|cuda| cache.blocks.read_blocks(&cuda.device.context, blocks, to))
     }
 
     fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         self.failed()?;
-        cache.blocks.write_blocks(&self.device.context, blocks, from)
+        self.together(|cuda| cache.blocks.write_blocks(&cuda.device.context, blocks, from))
     }
 
     fn copy_blocks(&mut self, cache: &mut KvCache, device_batch: &DeviceBatch) {
@@ -502,18 +536,22 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn join_columns(&mut self, _out: &mut Tensor, _part: Option<Part<Tensor>>, _shares: &[Range<usize>]) {
-        self.remember(Err(Error::RankLost));
+    fn join_columns(&mut self, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Range<usize>]) {
+        let exchanges = self.exchanges.as_mut().expect("one of several ranks");
+        let result = self.kernels.join_columns.run(&self.device, exchanges, out, part, shares);
+        self.remember(result);
     }
 
     fn reduce_add_norm(
         &mut self,
-        _residual: &mut Tensor,
-        _share: &Tensor,
-        _add: AddNorm<Vector>,
-        _next: Option<NextNorm<Tensor, Vector>>,
+        residual: &mut Tensor,
+        share: &Tensor,
+        add: AddNorm<Vector>,
+        next: Option<NextNorm<Tensor, Vector>>,
     ) {
-        self.remember(Err(Error::RankLost));
+        let exchanges = self.exchanges.as_mut().expect("one of several ranks");
+        let result = self.kernels.reduce_add_norm.run(&self.device, exchanges, residual, share, add, next);
+        self.remember(result);
     }
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
@@ -522,7 +560,10 @@ impl Backend for Cuda {
     }
 
     fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {
-        let result = keep_hidden_states::run(&self.device, device_batch, gathered);
+        let result = match device_batch.has_room_for_hidden_states() {
+            true => keep_hidden_states::run(&self.device, device_batch, gathered),
+            false => self.together(|cuda| keep_hidden_states::run(&cuda.device, device_batch, gathered)),
+        };
         self.remember(result);
     }
 

@@ -41,6 +41,7 @@ pub(crate) use params;
 #[cfg(test)]
 pub mod twin {
     use super::Params;
+    use crate::backend::cuda::exchange::Exchange as ExchangeParams;
 
     /// Compares the layout of `P` with that of its twin in `kernels/<file>`.
     pub fn compare<P: Params>(file: &str, name: &str) {
@@ -50,14 +51,16 @@ pub mod twin {
         assert_eq!((fields, size), (ours, size_of::<P>()), "{name} in {file}");
     }
 
-    /// Size and alignment of a C type, which are the same for all that kernels take.
-    fn bytes_of(c_type: &str) -> usize {
+    /// Size and alignment of a C type.
+    fn bytes_of(c_type: &str) -> (usize, usize) {
         if c_type.contains('*') {
-            return 8;
+            return (8, 8);
         }
         match c_type.trim_start_matches("const ").trim() {
-            "int" | "uint32_t" | "float" => 4,
-            "uint64_t" | "long long" => 8,
+            "int" | "uint32_t" | "float" => (4, 4),
+            "uint64_t" | "long long" => (8, 8),
+            // Compared with its own twin in the file that declares it.
+            "Exchange" => (size_of::<ExchangeParams>(), align_of::<ExchangeParams>()),
             other => panic!("a type that no parameter struct has used so far: {other}"),
         }
     }
@@ -72,20 +75,23 @@ pub mod twin {
             if declaration.trim_start().starts_with("//") {
                 continue;
             }
-            let (c_type, field) = declaration.trim().rsplit_once([' ', '*']).expect("a type and a name");
-            let bytes = bytes_of(&declaration[..declaration.len() - field.len()]);
-            let _ = c_type;
-            let offset = end.next_multiple_of(bytes);
+            let (_, field) = declaration.trim().rsplit_once([' ', '*']).expect("a type and a name");
+            let (bytes, alignment) = bytes_of(&declaration[..declaration.len() - field.len()]);
+            let (field, count) = match field.split_once('[') {
+                Some((field, count)) => (field, count.trim_end_matches(']').parse().expect("a number of elements")),
+                None => (field, 1),
+            };
+            let offset = end.next_multiple_of(alignment);
             fields.push((field.to_owned(), offset));
-            (end, align) = (offset + bytes, align.max(bytes));
+            (end, align) = (offset + bytes * count, align.max(alignment));
         }
         (fields, end.next_multiple_of(align))
     }
 
     #[test]
     fn the_layout_reader_pads_as_a_compiler_does() {
-        let source = "struct S {\n int a;  // x; y\n const float* b;\n // c;\n uint32_t d;\n};";
-        let expected = vec![("a".to_owned(), 0), ("b".to_owned(), 8), ("d".to_owned(), 16)];
-        assert_eq!(layout(source, "S"), (expected, 24));
+        let source = "struct S {\n int a;  // x; y\n const float* b;\n // c;\n int d[3];\n uint32_t e;\n};";
+        let expected = [("a", 0), ("b", 8), ("d", 16), ("e", 28)].map(|(name, at)| (name.to_owned(), at));
+        assert_eq!(layout(source, "S"), (expected.to_vec(), 32));
     }
 }

@@ -30,6 +30,10 @@ params! {
         rotary: i32,
         neighbours: i32,
         norm_after: i32,
+        whole_queries: Address,
+        whole_keys: Address,
+        whole_query_width: i32,
+        whole_key_width: i32,
     }
 }
 
@@ -90,7 +94,7 @@ impl Kernels {
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let QkNormRope { norm, rope, temperature, .. } = transform;
+        let QkNormRope { norm, whole, rope, temperature } = transform;
         let rotary = rope.as_ref().map_or(0, |r| r.rotary);
         assert!(check_rotary(rotary).is_ok(), "{rotary} numbers turn, which an open engine has refused");
         let heads = spec.heads;
@@ -116,6 +120,10 @@ impl Kernels {
             rotary: rotary as i32,
             neighbours: i32::from(rope.as_ref().is_some_and(|r| r.pairing == Pairing::Neighbours)),
             norm_after: i32::from(is_after),
+            whole_queries: whole.as_ref().map_or(0, |w| w.queries.storage.address()),
+            whole_keys: whole.as_ref().map_or(0, |w| w.keys.storage.address()),
+            whole_query_width: whole.as_ref().map_or(0, |w| w.queries.storage.stride() as i32),
+            whole_key_width: whole.as_ref().map_or(0, |w| w.keys.storage.stride() as i32),
         };
         if is_whole {
             let blocks = [qkv.rows(), 2, 1];

@@ -65,11 +65,16 @@ impl SamplingExtras {
         })
     }
 
+    /// Whether [`stage`](Self::stage) will allocate memory for this batch.
+    pub fn must_grow(&self, batch: &Batch) -> bool {
+        places(batch).1.end > self.host.bytes().len()
+    }
+
     /// Begins the upload. The one before has ended, and all that read it was launched.
     pub fn stage(&mut self, batch: &Batch) -> Result<()> {
-        self.masks = size_of_val(&batch.adjustments[..]).next_multiple_of(64);
-        self.copies = (self.masks + size_of_val(&batch.masks[..])).next_multiple_of(64);
-        let bytes = self.copies + size_of_val(&batch.copies[..]);
+        let (masks, copies) = places(batch);
+        let bytes = copies.end;
+        (self.masks, self.copies) = (masks, copies.start);
         if bytes > self.host.bytes().len() {
             let room = 2 * bytes;
             let host = Pinned::zeroed(&self.context, room, "adjustments and masks in pinned memory", KNOB)?;
@@ -124,6 +129,13 @@ impl SamplingExtras {
     pub fn logprob_addresses(&self, samples: usize) -> [Address; 3] {
         LogprobLayout::ranges(samples).map(|range| self.logprobs.address() + range.start as u64)
     }
+}
+
+/// Where the masks of a batch begin, and where its copies lie, in bytes.
+fn places(batch: &Batch) -> (usize, Range<usize>) {
+    let masks = size_of_val(&batch.adjustments[..]).next_multiple_of(64);
+    let copies = (masks + size_of_val(&batch.masks[..])).next_multiple_of(64);
+    (masks, copies..copies + size_of_val(&batch.copies[..]))
 }
 
 /// Room for a number of two bytes for each adjustment.

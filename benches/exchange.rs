@@ -1,0 +1,138 @@
+//! What an exchange between two GPUs costs.
+//!
+//! ```text
+//! cargo bench --bench exchange
+//! ```
+//!
+//! Each line is the time per exchange in a graph of many, behind each other as in a decode pass.
+
+#[cfg(nvllm_cuda)]
+fn main() {
+    cuda::main();
+}
+
+#[cfg(not(nvllm_cuda))]
+fn main() {
+    eprintln!("built without CUDA: nothing is timed");
+}
+
+#[cfg(nvllm_cuda)]
+mod cuda {
+    use nanovllm::backend::cuda::{Cuda, EventKind, Peers, Tensor, Vector, device_count};
+    use nanovllm::backend::{AddNorm, Backend, DType, NextNorm, NormKind, NormWeights};
+    use nanovllm::ops;
+    use std::ops::Range;
+    use std::thread;
+    use std::time::Duration;
+
+    const DEVICES: [usize; 2] = [0, 1];
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const HIDDEN: usize = 4096;
+    const REPEATS: usize = 7;
+
+    /// What is timed.
+    #[derive(Clone, Copy)]
+    enum Op {
+        /// The sum over ranks, added and normalized.
+        Reduce,
+        /// The same without another rank.
+        AddNorm,
+        /// Halves of rows joined in place.
+        Join,
+    }
+
+    struct Tensors {
+        residual: Tensor,
+        x: [Tensor; 2],
+        weight: Vector,
+        shares: [Range<usize>; 2],
+    }
+
+    pub fn main() {
+        if device_count().unwrap_or(0) < 2 {
+            eprintln!("fewer than two CUDA devices: nothing is timed");
+            return;
+        }
+        println!(
+            "{:>10} {:>6}  {:>22}  {:>12}  {:>22}",
+            "bytes", "rows", "reduce + add + norm", "add + norm", "join in place"
+        );
+        for rows in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192] {
+            let bytes = 2 * rows * HIDDEN;
+            let [reduce, alone, join] = [Op::Reduce, Op::AddNorm, Op::Join].map(|op| time(op, rows));
+            let rate = |seconds: f64, bytes: usize| bytes as f64 / seconds / 1e9;
+            println!(
+                "{bytes:>10} {rows:>6}  {:>8.2} us {:>5.0} GB/s  {:>9.2} us  {:>8.2} us {:>5.0} GB/s",
+                1e6 * reduce,
+                rate(reduce, bytes),
+                1e6 * alone,
+                1e6 * join,
+                rate(join, bytes / 2)
+            );
+        }
+    }
+
+    /// Seconds per launch on the slower rank.
+    fn time(op: Op, rows: usize) -> f64 {
+        let launches = if rows <= 256 { 72 } else { 8 };
+        let members = Peers::open(&DEVICES, PATIENCE).expect("two GPUs that reach each other");
+        thread::scope(|scope| {
+            let ranks: Vec<_> = members
+                .into_iter()
+                .map(|member| {
+                    scope.spawn(move || {
+                        let mut cuda = Cuda::open_member(member, DType::Bf16).expect("the device opens");
+                        let tensor = || {
+                            let mut tensor = cuda.tensor(rows, HIDDEN).expect("there is memory");
+                            tensor.set_rows(rows);
+                            tensor
+                        };
+                        let (residual, x) = (tensor(), [tensor(), tensor()]);
+                        let weight = cuda.table(&[1.0; HIDDEN]).expect("there is memory");
+                        let mut tensors = Tensors { residual, x, weight, shares: [0..HIDDEN / 2, HIDDEN / 2..HIDDEN] };
+                        let graph = cuda.capture(|cuda| launch(cuda, op, &mut tensors, launches)).expect("a graph");
+                        let [begun, ended] = [0, 1].map(|_| cuda.event(EventKind::Timing).expect("an event"));
+                        let mut best = f64::INFINITY;
+                        for _ in 0..REPEATS {
+                            cuda.synchronize().expect("no rank fails");
+                            cuda.meet().expect("no rank fails");
+                            // Ranks begin together on the device, too: the first launch takes the difference.
+                            graph.launch().expect("a launch");
+                            begun.record().expect("an event");
+                            for _ in 0..4 {
+                                graph.launch().expect("a launch");
+                            }
+                            ended.record().expect("an event");
+                            cuda.synchronize().expect("no rank fails");
+                            let milliseconds = begun.milliseconds_to(&ended).expect("both were reached");
+                            best = best.min(f64::from(milliseconds) / 1e3 / (4 * launches) as f64);
+                        }
+                        cuda.meet().expect("no rank fails");
+                        best
+                    })
+                })
+                .collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).fold(0.0, f64::max)
+        })
+    }
+
+    fn launch(cuda: &mut Cuda, op: Op, tensors: &mut Tensors, launches: usize) {
+        let Tensors { residual, x, weight, shares } = tensors;
+        for i in 0..launches {
+            let [a, b] = x;
+            let (from, to) = if i % 2 == 0 { (a, b) } else { (b, a) };
+            let norm = NormWeights { weight: &*weight, eps: 1e-6, kind: NormKind::Rms };
+            match op {
+                Op::Reduce => {
+                    let next = Some(NextNorm { out: to, norm });
+                    ops::reduce_add_norm(cuda, residual, from, AddNorm::PLAIN, next);
+                }
+                Op::AddNorm => {
+                    let next = Some(NextNorm { out: to, norm });
+                    ops::add_norm(cuda, residual, from, AddNorm::PLAIN, next);
+                }
+                Op::Join => ops::join_columns(cuda, from, None, shares),
+            }
+        }
+    }
+}

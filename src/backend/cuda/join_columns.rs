@@ -1,0 +1,92 @@
+//! See `ops/join_columns.rs` for the contract, `kernels/join_columns.cu` for the work.
+
+use super::device::Device;
+use super::driver::Address;
+use super::exchange::{Exchange, Exchanges};
+use super::kernels::{Kernel, fatbin};
+use super::params::params;
+use super::peers::MAX_RANKS;
+use super::storage::Tensor;
+use crate::backend::Part;
+use crate::error::Result;
+use std::ops::Range;
+
+params! {
+    JoinColumnsParams in "join_columns.cu" {
+        exchange: Exchange,
+        out: Address,
+        part: Address,
+        rows: i32,
+        units: i32,
+        out_stride: i32,
+        part_stride: i32,
+        is_in_place: i32,
+        starts: [i32; MAX_RANKS],
+        lengths: [i32; MAX_RANKS],
+    }
+}
+
+const THREADS: usize = 512;
+/// Numbers that a thread moves at once, and their bytes.
+const UNIT: usize = 8;
+const UNIT_BYTES: usize = 16;
+
+pub struct Kernels {
+    join: Kernel,
+    one_wave: usize,
+}
+
+impl Kernels {
+    pub fn new(device: &Device) -> Result<Kernels> {
+        let join = Kernel::new(&device.module(fatbin!("join_columns"))?, "join_columns")?;
+        let one_wave = join.one_wave(THREADS)?;
+        Ok(Kernels { join, one_wave })
+    }
+
+    pub fn run(
+        &self,
+        device: &Device,
+        exchanges: &mut Exchanges,
+        out: &mut Tensor,
+        part: Option<Part<Tensor>>,
+        shares: &[Range<usize>],
+    ) -> Result<()> {
+        let rank = exchanges.member().rank();
+        assert_eq!(shares.len(), exchanges.member().ranks());
+        let own = &shares[rank];
+        let (start, part_stride) = match &part {
+            Some(Part { x, first }) => {
+                assert!(first + own.len() <= x.cols());
+                (x.storage.address() + 2 * *first as u64, x.storage.stride())
+            }
+            None => (out.storage.address() + 2 * own.start as u64, out.storage.stride()),
+        };
+        let units = shares.iter().map(|share| share.len().div_ceil(UNIT)).max().unwrap_or(1);
+        let rows_max = exchanges.member().sender_bytes() / (units * UNIT_BYTES);
+        assert!(rows_max > 0, "a row of {units} times {UNIT_BYTES} bytes in a slot");
+        let of_ranks = |number: fn(&Range<usize>) -> usize| {
+            let mut numbers = [0; MAX_RANKS];
+            numbers.iter_mut().zip(shares).for_each(|(to, share)| *to = number(share) as i32);
+            numbers
+        };
+        for first in (0..out.rows()).step_by(rows_max) {
+            let rows = rows_max.min(out.rows() - first);
+            let Some(exchange) = exchanges.next()? else { return Ok(()) };
+            let params = JoinColumnsParams {
+                exchange,
+                out: out.storage.address() + (2 * first * out.storage.stride()) as u64,
+                part: start + (2 * first * part_stride) as u64,
+                rows: rows as i32,
+                units: units as i32,
+                out_stride: out.storage.stride() as i32,
+                part_stride: part_stride as i32,
+                is_in_place: i32::from(part.is_none()),
+                starts: of_ranks(|share| share.start),
+                lengths: of_ranks(Range::len),
+            };
+            let blocks = (rows * units).div_ceil(THREADS).min(self.one_wave);
+            self.join.launch(device.chaining, [blocks, 1, 1], THREADS, 0, &params)?;
+        }
+        Ok(())
+    }
+}

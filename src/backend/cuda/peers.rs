@@ -1,0 +1,402 @@
+//! How do the GPUs of one engine reach each other's memory, and how does a rank learn that another one has failed?
+//!
+//! Each rank has a region that every rank may write: physical memory of its own device, mapped for all of them at one address. Other
+//! memory of the devices stays their own: `cuCtxEnablePeerAccess` would map all of it, and make every later allocation wait for the peers.
+//!
+//! Invariant: no region is unmapped before every rank has dropped its [`Member`] and every stream is idle. A member that is dropped
+//! breaks the team: kernels that wait for its rank give up, and so do threads.
+
+use super::driver::{Address, Context, Pinned, check};
+use crate::backend::lock::{Condvar, Mutex};
+use crate::error::{Error, Result};
+use cudarc::driver::sys;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Ranks at most, as `kernels/common/exchange.cuh` says.
+pub const MAX_RANKS: usize = 8;
+
+/// Bytes of a region, unless a device maps memory in larger pieces. Two slots of this, divided among the senders, hold 2,048 rows of
+/// 4,096 numbers with two ranks.
+const REGION_BYTES: usize = 64 << 20;
+
+/// All bits set: the state of a word that nobody has sent.
+const EMPTY: u32 = u32::MAX;
+
+/// How long a thread waits for the others in [`Member::meet`] at least.
+const MEETING: Duration = Duration::from_secs(60);
+
+/// What the ranks of an engine share.
+pub struct Peers {
+    regions: Regions,
+    /// One word, which is not 0 once the team is broken.
+    broken: Pinned,
+    barrier: Barrier,
+    faults: Vec<AtomicU64>,
+    patience: Duration,
+    /// Dropped last: all that is above needs them.
+    contexts: Vec<Arc<Context>>,
+}
+
+/// The place of one rank among its peers. The team is broken when it is dropped.
+pub struct Member {
+    peers: Arc<Peers>,
+    rank: usize,
+}
+
+/// What a test lets a rank do instead of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It launches nothing, now and later, and says nothing.
+    Silence,
+    /// The launch fails.
+    Error,
+    /// The thread panics.
+    Panic,
+}
+
+// SAFETY: the word of `broken` is reached by atomic accesses alone, and the rest locks or does not change.
+unsafe impl Sync for Peers {}
+
+impl Peers {
+    /// Opens the devices `ordinals`, one for each rank, and maps memory for what they send each other. A kernel waits for another rank
+    /// for at most `patience`.
+    ///
+    /// # Errors
+    ///
+    /// Where a device does not exist or is named twice, where devices differ or cannot reach each other, and where there is no memory.
+    pub fn open(ordinals: &[usize], patience: Duration) -> Result<Vec<Member>> {
+        let ranks = ordinals.len();
+        if ranks > MAX_RANKS {
+            return Err(Error::Option {
+                field: "tensor_parallel_size",
+                value: ranks.to_string(),
+                wanted: "at most 8 on CUDA",
+            });
+        }
+        for (index, ordinal) in ordinals.iter().enumerate() {
+            if ordinals[..index].contains(ordinal) {
+                return Err(Error::Option {
+                    field: "device_indices",
+                    value: format!("{ordinals:?}"),
+                    wanted: "each GPU once: a GPU serves one rank",
+                });
+            }
+        }
+        let contexts = ordinals.iter().map(|&ordinal| Context::open(ordinal)).collect::<Result<Vec<_>>>()?;
+        check_alike(ordinals, &contexts)?;
+        let regions = Regions::map(ordinals, &contexts)?;
+        let peers = Arc::new(Peers {
+            regions,
+            broken: Pinned::zeroed(&contexts[0], 4, "pinned memory", "locked memory limits")?,
+            barrier: Barrier::new(ranks),
+            faults: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
+            patience,
+            contexts,
+        });
+        Ok((0..ranks).map(|rank| Member { peers: peers.clone(), rank }).collect())
+    }
+
+    /// Whether a rank has failed or left, or a kernel has waited for too long.
+    pub fn is_broken(&self) -> bool {
+        self.broken.word().load(Ordering::SeqCst) != 0
+    }
+
+    /// Ends all waits of kernels and threads, now and later.
+    pub fn break_up(&self) {
+        self.broken.word().store(1, Ordering::SeqCst);
+        self.barrier.break_up();
+    }
+
+    /// Lets rank `rank` do `fault` at the exchange that follows `exchanges` others from now on.
+    #[doc(hidden)]
+    pub fn inject(&self, rank: usize, exchanges: u32, fault: Fault) {
+        self.faults[rank].store((u64::from(exchanges) + 1) << 2 | (fault as u64 + 1), Ordering::SeqCst);
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.break_up();
+        // Kernels of any rank may write to any region. Each context answers for its stream.
+        for context in &self.contexts {
+            let _ = context.synchronize();
+        }
+    }
+}
+
+impl Member {
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many there are.
+    pub fn ranks(&self) -> usize {
+        self.peers.contexts.len()
+    }
+
+    /// The device of this rank.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.peers.contexts[self.rank]
+    }
+
+    /// What this rank shares with the others.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
+    /// Where the regions of all ranks begin, one after the other.
+    pub fn regions(&self) -> Address {
+        self.peers.regions.start
+    }
+
+    /// Bytes that one rank can send to another one in an exchange: `[2 slots][ranks]` of them are in each region.
+    pub fn sender_bytes(&self) -> usize {
+        self.peers.regions.bytes / 2 / self.ranks() / 16 * 16
+    }
+
+    /// Where a kernel finds whether the team is broken.
+    pub fn broken(&self) -> Address {
+        self.peers.broken.address()
+    }
+
+    /// How long a kernel waits for another rank.
+    pub fn patience(&self) -> Duration {
+        self.peers.patience
+    }
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RankLost`] if one has failed, or does not come.
+    pub fn meet(&self) -> Result<()> {
+        match self.peers.barrier.wait(self.peers.patience.max(MEETING)) {
+            true => Ok(()),
+            false => {
+                self.peers.break_up();
+                Err(Error::RankLost)
+            }
+        }
+    }
+
+    /// The fault that is due at this exchange.
+    pub fn fault(&self) -> Option<Fault> {
+        let due = &self.peers.faults[self.rank];
+        let (left, fault) = match due.load(Ordering::Relaxed) {
+            0 => return None,
+            due => (due >> 2, due & 3),
+        };
+        if left > 1 {
+            due.store((left - 1) << 2 | fault, Ordering::Relaxed);
+            return None;
+        }
+        [Fault::Silence, Fault::Error, Fault::Panic].into_iter().find(|known| *known as u64 + 1 == fault)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.peers.break_up();
+    }
+}
+
+/// Refuses devices that are not of one kind, or do not reach each other.
+fn check_alike(ordinals: &[usize], contexts: &[Arc<Context>]) -> Result<()> {
+    for (a, first) in ordinals.iter().zip(contexts) {
+        for (b, second) in ordinals.iter().zip(contexts).filter(|(b, _)| *b != a) {
+            let (own, other) = (first.facts().capability, second.facts().capability);
+            if own != other {
+                let what = format!(
+                    "GPUs {a} and {b} have compute capability {}.{} and {}.{}: ranks compute on equal GPUs, so name others \
+                     or reduce tensor_parallel_size",
+                    own / 10,
+                    own % 10,
+                    other / 10,
+                    other % 10
+                );
+                return Err(Error::Unsupported { what });
+            }
+            let mut reaches = 0;
+            // SAFETY: both devices were opened, the out-pointer is a live local.
+            let code = unsafe { sys::cuDeviceCanAccessPeer(&mut reaches, first.device(), second.device()) };
+            check("cuDeviceCanAccessPeer", code)?;
+            if reaches == 0 {
+                let what = format!(
+                    "GPU {a} cannot access the memory of GPU {b}: name GPUs that are connected, or set tensor_parallel_size \
+                     to 1"
+                );
+                return Err(Error::Unsupported { what });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The regions of all ranks, at one range of addresses that every device of the engine knows.
+struct Regions {
+    start: Address,
+    /// Of one region.
+    bytes: usize,
+    ranks: usize,
+    /// Regions that are mapped, from the first on.
+    mapped: usize,
+}
+
+impl Regions {
+    fn map(ordinals: &[usize], contexts: &[Arc<Context>]) -> Result<Regions> {
+        let access = |ordinal: &usize| sys::CUmemAccessDesc {
+            location: location(*ordinal),
+            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        let accesses: Vec<sys::CUmemAccessDesc> = ordinals.iter().map(access).collect();
+        let mut bytes = REGION_BYTES;
+        for &ordinal in ordinals {
+            let (mut granularity, properties) = (0, properties(ordinal));
+            let flags = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+            // SAFETY: the properties and the out-pointer are live locals.
+            let code = unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &properties, flags) };
+            check("cuMemGetAllocationGranularity", code)?;
+            bytes = bytes.next_multiple_of(granularity.max(1));
+        }
+        let mut start = 0;
+        let ranks = ordinals.len();
+        // SAFETY: the out-pointer is a live local.
+        let code = unsafe { sys::cuMemAddressReserve(&mut start, bytes * ranks, 0, 0, 0) };
+        check("cuMemAddressReserve", code)?;
+        let mut regions = Regions { start, bytes, ranks, mapped: 0 };
+        for (rank, (&ordinal, context)) in ordinals.iter().zip(contexts).enumerate() {
+            context.make_current()?;
+            let (mut handle, properties) = (0, properties(ordinal));
+            let at = start + (rank * bytes) as u64;
+            // SAFETY: the properties and the out-pointer are live locals. The range was reserved above and nothing is mapped there; the
+            // mapping keeps the memory, whose handle is released here on every path.
+            unsafe {
+                match sys::cuMemCreate(&mut handle, bytes, &properties, 0) {
+                    sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                        let what = "memory that the GPUs exchange through";
+                        return Err(Error::OutOfMemory { what, bytes: bytes as u64, knob: "tensor_parallel_size" });
+                    }
+                    code => check("cuMemCreate", code)?,
+                }
+                let mapped = check("cuMemMap", sys::cuMemMap(at, bytes, 0, handle, 0));
+                let released = check("cuMemRelease", sys::cuMemRelease(handle));
+                mapped?;
+                regions.mapped = rank + 1;
+                released?;
+                check("cuMemSetAccess", sys::cuMemSetAccess(at, bytes, accesses.as_ptr(), accesses.len()))?;
+                check("cuMemsetD32Async", sys::cuMemsetD32Async(at, EMPTY, bytes / 4, context.stream()))?;
+            }
+            context.synchronize()?;
+        }
+        Ok(regions)
+    }
+}
+
+impl Drop for Regions {
+    fn drop(&mut self) {
+        // SAFETY: mapped and reserved by `map`. `Peers` has waited for all streams; where `map` fails, nothing was launched.
+        unsafe {
+            for rank in 0..self.mapped {
+                let _ = sys::cuMemUnmap(self.start + (rank * self.bytes) as u64, self.bytes);
+            }
+            let _ = sys::cuMemAddressFree(self.start, self.bytes * self.ranks);
+        }
+    }
+}
+
+fn location(ordinal: usize) -> sys::CUmemLocation {
+    sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: ordinal as i32 }
+}
+
+/// Physical memory of device `ordinal`.
+fn properties(ordinal: usize) -> sys::CUmemAllocationProp {
+    // SAFETY: a struct of integers and a pointer, for which zero means none.
+    let none: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    sys::CUmemAllocationProp {
+        type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        location: location(ordinal),
+        ..none
+    }
+}
+
+/// Where the threads of all ranks wait for each other.
+struct Barrier {
+    ranks: usize,
+    state: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    round: u64,
+    arrived: usize,
+    is_broken: bool,
+}
+
+impl Barrier {
+    fn new(ranks: usize) -> Barrier {
+        Barrier { ranks, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// `false` if the barrier is broken, or another rank does not come within `patience`.
+    fn wait(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = self.state.lock();
+        if state.is_broken {
+            return false;
+        }
+        let round = state.round;
+        state.arrived += 1;
+        if state.arrived == self.ranks {
+            (state.arrived, state.round) = (0, round + 1);
+            self.changed.notify_all();
+        }
+        // A round that is complete stands, even if a rank has failed since.
+        while state.round == round {
+            if state.is_broken {
+                return false;
+            }
+            let (next, is_late) = self.changed.wait_until(state, deadline);
+            state = next;
+            if is_late && state.round == round {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn break_up(&self) {
+        self.state.lock().is_broken = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn threads_meet_until_the_barrier_is_broken_or_one_does_not_come() {
+        let barrier = Barrier::new(3);
+        thread::scope(|scope| {
+            for rank in 0..3 {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        assert!(barrier.wait(MEETING));
+                    }
+                    match rank {
+                        0 => barrier.break_up(),
+                        _ => assert!(!barrier.wait(MEETING)),
+                    }
+                });
+            }
+        });
+        assert!(!barrier.wait(MEETING));
+        assert!(!Barrier::new(2).wait(Duration::from_millis(5)));
+    }
+}

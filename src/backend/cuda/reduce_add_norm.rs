@@ -1,0 +1,119 @@
+//! See `ops/reduce_add_norm.rs` for the contract, `kernels/reduce_add_norm.cu` for the work.
+
+use super::add_norm::NORMS;
+use super::device::Device;
+use super::driver::Address;
+use super::exchange::{Exchange, Exchanges};
+use super::kernels::{Kernel, fatbin, suffix};
+use super::matrix::Vector;
+use super::params::params;
+use super::storage::Tensor;
+use crate::backend::{AddNorm, NextNorm, NormWeights};
+use crate::error::Result;
+use std::cell::Cell;
+
+params! {
+    ReduceAddNormParams in "reduce_add_norm.cu" {
+        exchange: Exchange,
+        out: Address,
+        residual: Address,
+        share: Address,
+        weight: Address,
+        post_weight: Address,
+        rows: i32,
+        hidden: i32,
+        stride: i32,
+        eps: f32,
+        post_eps: f32,
+        scale: f32,
+    }
+}
+
+const THREADS_MAX: usize = 1024;
+
+/// Groups of eight numbers that a thread of a kernel takes at most.
+const GROUPS: [usize; 2] = [1, 8];
+
+/// The kernel of each norm of the sum, each norm of the stream and each number of groups. `[3 * 3 * 2]`
+pub struct Kernels(Vec<OneWave>);
+
+/// A kernel whose thread blocks wait for other ranks, so that all of them must be on the device at once.
+struct OneWave {
+    kernel: Kernel,
+    /// Threads of the last launch, and how many blocks of as many fit the device.
+    known: Cell<(usize, usize)>,
+}
+
+impl OneWave {
+    fn blocks(&self, threads: usize) -> Result<usize> {
+        if self.known.get().0 != threads {
+            self.known.set((threads, self.kernel.one_wave(threads)?));
+        }
+        Ok(self.known.get().1)
+    }
+}
+
+/// Threads that take a row of `hidden` numbers. They do not depend on the number of rows, so that no bit of a row does.
+fn threads(hidden: usize) -> usize {
+    (hidden / 8).next_multiple_of(32).min(THREADS_MAX)
+}
+
+impl Kernels {
+    pub fn new(device: &Device) -> Result<Kernels> {
+        let module = device.module(fatbin!("reduce_add_norm"))?;
+        let kernel = |(post, next, groups): (&str, &str, usize)| {
+            let name = format!("{post}reduce_add{next}_g{groups}_{}", suffix(device.dtype));
+            Ok(OneWave { kernel: Kernel::new(&module, &name)?, known: Cell::new((0, 0)) })
+        };
+        let pairs = NORMS.iter().flat_map(|(_, post, _)| NORMS.iter().map(move |(_, _, next)| (*post, *next)));
+        let names = pairs.flat_map(|(post, next)| GROUPS.map(|groups| (post, next, groups)));
+        Ok(Kernels(names.map(kernel).collect::<Result<_>>()?))
+    }
+
+    pub fn run(
+        &self,
+        device: &Device,
+        exchanges: &mut Exchanges,
+        residual: &mut Tensor,
+        share: &Tensor,
+        add: AddNorm<Vector>,
+        next: Option<NextNorm<Tensor, Vector>>,
+    ) -> Result<()> {
+        let (hidden, stride) = (share.cols(), share.storage.stride());
+        let threads = threads(hidden);
+        let groups = hidden.div_ceil(8 * threads);
+        assert!(hidden.is_multiple_of(8) && groups <= GROUPS[1], "rows of {hidden} numbers");
+        let (out, next) = next.map(|next| (next.out, next.norm)).unzip();
+        let address = |norm: Option<NormWeights<Vector>>| norm.map_or(0, |norm| norm.weight.wide.address());
+        let eps = |norm: Option<NormWeights<Vector>>| norm.map_or(0.0, |norm| norm.eps);
+        let index = |norm: Option<NormWeights<Vector>>| {
+            let kind = norm.map(|norm| norm.kind);
+            NORMS.iter().position(|(known, ..)| *known == kind).expect("all norms are listed")
+        };
+        let variant = NORMS.len() * index(add.post) + index(next);
+        let kernel = &self.0[GROUPS.len() * variant + usize::from(groups > GROUPS[0])];
+        let one_wave = kernel.blocks(threads)?;
+        let rows_max = exchanges.member().sender_bytes() / (2 * hidden);
+        for first in (0..share.rows()).step_by(rows_max) {
+            let rows = rows_max.min(share.rows() - first);
+            let Some(exchange) = exchanges.next()? else { return Ok(()) };
+            let skipped = (2 * first * stride) as u64;
+            let params = ReduceAddNormParams {
+                exchange,
+                out: out.as_ref().map_or(0, |out| out.storage.address() + skipped),
+                residual: residual.storage.address() + skipped,
+                share: share.storage.address() + skipped,
+                weight: address(next),
+                post_weight: address(add.post),
+                rows: rows as i32,
+                hidden: hidden as i32,
+                stride: stride as i32,
+                eps: eps(next),
+                post_eps: eps(add.post),
+                scale: add.scale,
+            };
+            kernel.kernel.launch(device.chaining, [rows.min(one_wave), 1, 1], threads, 0, &params)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Several GPUs as the ranks of one engine: their exchanges, whole models, and what happens when a rank fails.
+//!
+//! The tests need two GPUs, so they are ignored unless `--include-ignored` asks for them. Each ends the process when it takes too long:
+//! a rank that waits for another one for ever must not hold up the others.
+#![cfg(nvllm_cuda)]
+
+#[path = "../demo/mod.rs"]
+mod demo;
+#[path = "../driver/mod.rs"]
+mod driver;
+mod exchanges;
+mod faults;
+#[path = "../inputs/mod.rs"]
+#[allow(dead_code)]
+mod inputs;
+mod models;
+#[path = "../reference/mod.rs"]
+mod reference;
+#[path = "../cuda_agree/scene.rs"]
+#[allow(dead_code)]
+mod scene;
+mod state;
+
+use nanovllm::backend::DType;
+use nanovllm::backend::cuda::{Cuda, Peers};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+/// The GPUs of two ranks.
+const DEVICES: [usize; 2] = [0, 1];
+
+/// How long a rank waits for the other one in an exchange.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Ends the process if `test` takes longer than `limit`.
+fn within<R>(limit: Duration, test: impl FnOnce() -> R) -> R {
+    let (ended, ends) = channel::<()>();
+    let name = thread::current().name().unwrap_or("a test").to_owned();
+    thread::spawn(move || {
+        if let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(limit) {
+            eprintln!("{name} takes longer than {limit:?}: a rank waits for ever");
+            std::process::exit(3);
+        }
+    });
+    let result = test();
+    drop(ended);
+    result
+}
+
+/// What each of two ranks computes, in the order of ranks.
+fn on_ranks<R: Send>(dtype: DType, compute: impl Fn(usize, &mut Cuda) -> R + Sync) -> Vec<R> {
+    let members = Peers::open(&DEVICES, PATIENCE).unwrap();
+    thread::scope(|scope| {
+        let ranks: Vec<_> = members
+            .into_iter()
+            .map(|member| {
+                let compute = &compute;
+                scope.spawn(move || {
+                    let rank = member.rank();
+                    let mut cuda = Cuda::open_member(member, dtype).unwrap();
+                    let computed = compute(rank, &mut cuda);
+                    // A member that leaves breaks the team.
+                    cuda.synchronize().unwrap();
+                    cuda.meet().unwrap();
+                    computed
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
