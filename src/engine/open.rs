@@ -35,11 +35,11 @@ impl Engine {
             seed: options.seed.unwrap_or_else(random_seed),
         };
         let (loaded, text) = (loaded?, text?);
-        let ModelInfo { num_parameters, num_kv_blocks, limits: sizes, .. } = &loaded.info;
+        let ModelInfo { num_parameters, num_kv_blocks, limits: sizes, num_ranks, .. } = &loaded.info;
         log(
             Level::Info,
             format_args!(
-                "opened {}: {num_parameters} parameters, {num_kv_blocks} KV blocks of {} tokens, sequences up to {}",
+                "opened {}: {num_parameters} parameters, {num_kv_blocks} KV blocks of {} tokens, sequences up to {}, ranks: {num_ranks}",
                 source.path().display(),
                 sizes.block_size,
                 sizes.model_len
