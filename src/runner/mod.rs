@@ -15,6 +15,7 @@ mod meeting;
 mod memory;
 pub mod parallel;
 pub mod pass_runner;
+pub mod wire;
 
 use crate::backend::{DType, KvShape};
 pub use crate::backend::{Loading, Rounding};
