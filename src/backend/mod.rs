@@ -26,6 +26,7 @@ mod norm;
 mod part;
 pub mod process;
 mod qk_norm_rope;
+pub mod socket;
 pub mod thread;
 
 pub use activation::Activation;

@@ -50,7 +50,8 @@ impl BatchBounds {
             ("adjustments", rows.saturating_mul(self.vocab_size)),
             ("words of masks", rows.saturating_mul(self.mask_words())),
             ("pooled rows", self.limits.pooled_rows()),
-            ("copies of blocks", self.num_blocks),
+            // Each goes to a block of a sequence that runs.
+            ("copies of blocks", self.num_blocks.min(rows.saturating_mul(self.limits.table_width()))),
         ]
     }
 
@@ -69,6 +70,12 @@ fn bytes_of(lengths: &[usize; LENGTHS]) -> usize {
     [(words, 4), (samples, SAMPLING_BYTES), (adjustments, ADJUSTMENT_BYTES), (copies, COPY_BYTES)]
         .into_iter()
         .fold(0, |sum: usize, (count, bytes)| sum.saturating_add(count.saturating_mul(bytes)))
+}
+
+/// Bytes of the largest batch that changes no logits.
+pub fn bytes_of_plain(limits: &BatchLimits) -> usize {
+    let BatchLimits { tokens, rows, .. } = *limits;
+    bytes_of(&[tokens, rows, limits.table_width(), rows, 0, 0, limits.pooled_rows(), rows])
 }
 
 /// Appends `batch` to `to`, which allocates nothing once it has held a batch as large.

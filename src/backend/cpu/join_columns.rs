@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::disjoint::Disjoint;
-use super::team::Rows;
+use super::team::{Extent, Rows};
 use super::{Cpu, Tensor};
 use crate::backend::Part;
 use std::ops::Range;
@@ -48,7 +48,8 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Ra
             });
         }
     };
+    let extent = Extent { rows, width: &|rank| shares[rank].len() };
     // SAFETY: the rows at `start` are borrowed for the call, and are not written before it returns.
-    let passed = unsafe { member.exchange(start, stride, copy) };
+    let passed = unsafe { member.exchange(Rows::new(start, stride), extent, copy) };
     cpu.note_exchange(passed);
 }

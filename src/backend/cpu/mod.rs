@@ -29,6 +29,7 @@ mod pages;
 mod pool;
 mod process_logits;
 mod reduce_add_norm;
+mod remote;
 mod rope_and_cache;
 mod rows;
 mod sample;
@@ -42,6 +43,7 @@ pub use nodes::{Node, Nodes};
 pub use number::Number;
 pub use pages::Pages;
 pub use pool::Pool;
+pub use remote::Links;
 pub use team::{Member, Team};
 
 use super::{
@@ -225,6 +227,8 @@ impl Backend for Cpu {
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
         linear::fit(&mut self.scratch.lock(), &self.pool, self.isa, capacity, cols)?;
+        // It may be one that ranks fill together.
+        self.member.iter().try_for_each(|member| member.reserve(capacity * cols))?;
         Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
     }
 

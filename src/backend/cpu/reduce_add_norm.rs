@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::disjoint::Disjoint;
-use super::team::Rows;
+use super::team::{Extent, Rows};
 use super::{Cpu, Tensor, add_norm};
 use crate::backend::{AddNorm, Backend, NextNorm};
 
@@ -49,8 +49,9 @@ pub fn run(
             });
         }
     };
+    let (own, extent) = (Rows::new(share.values().as_ptr(), hidden), Extent { rows, width: &|_| hidden });
     // SAFETY: the share is borrowed for the call, and nobody writes it.
-    let passed = unsafe { member.exchange(share.values().as_ptr(), hidden, add_up) };
+    let passed = unsafe { member.exchange(own, extent, add_up) };
     cpu.note_exchange(passed);
     add_norm::run(cpu, residual, &sum, add, next);
     cpu.sum_of_shares = Some(sum);

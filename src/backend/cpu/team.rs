@@ -1,11 +1,15 @@
 //! How do ranks on one host bring together what each computed?
 //!
 //! Each rank shows where its numbers lie, waits until all have, copies what the others show, and waits until all have copied. Between
-//! the two waits nobody writes what is shown. Invariant: a member that has passed the first wait of an exchange reaches the second
-//! one, whatever happens, so that memory which is shown stays valid until nobody reads it.
+//! the two waits nobody writes what is shown. Where other processes have ranks of the team, one member exchanges the numbers of all ranks
+//! here for those of the others in between, and all wait for it. Invariant: a member that has passed the first wait of an exchange
+//! reaches the last one, whatever happens, so that memory which is shown stays valid until nobody reads it.
 #![allow(unsafe_code)]
 
+use super::remote::{Links, Remote};
 use crate::backend::lock::{Condvar, Mutex};
+use crate::error::Result;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,13 +17,21 @@ use std::time::{Duration, Instant};
 /// How long a rank spins for the others before it sleeps: as the threads of a pool.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// The ranks of one process.
+/// The ranks of one process, and how those of others are reached.
 pub struct Team {
+    /// All ranks, also those of other processes.
+    ranks: usize,
+    /// Those of this process.
+    own: Range<usize>,
+    /// Where the ranks of this process show their numbers. `[own]`
     shown: Box<[Shown]>,
     /// All have shown. Passed by nobody once the team is broken.
     arrival: Barrier,
+    /// The numbers of other processes are there, or lost.
+    delivery: Barrier,
     /// All have copied.
     departure: Barrier,
+    remote: Option<Remote>,
 }
 
 /// The place of one rank in its team. The team is broken when it is dropped.
@@ -53,10 +65,23 @@ unsafe impl Sync for Rows {}
 impl Team {
     /// A team of `ranks` members, in the order of ranks.
     pub fn of(ranks: usize) -> Vec<Member> {
+        Team::members(ranks, 0..ranks, None)
+    }
+
+    /// The members `own` of a team of `ranks`, of which other processes have the rest.
+    pub fn spanning(ranks: usize, own: Range<usize>, links: Links) -> Vec<Member> {
+        Team::members(ranks, own.clone(), Some(Remote::new(ranks, own, links)))
+    }
+
+    fn members(ranks: usize, own: Range<usize>, remote: Option<Remote>) -> Vec<Member> {
         let team = Arc::new(Team {
-            shown: (0..ranks).map(|_| Shown::default()).collect(),
-            arrival: Barrier::new(ranks),
-            departure: Barrier::new(ranks),
+            ranks,
+            shown: own.clone().map(|_| Shown::default()).collect(),
+            arrival: Barrier::new(own.len()),
+            delivery: Barrier::new(own.len()),
+            departure: Barrier::new(own.len()),
+            own: own.clone(),
+            remote,
         });
         let member = |rank| Member {
             team: team.clone(),
@@ -64,8 +89,23 @@ impl Team {
             #[cfg(test)]
             sound_exchanges: AtomicUsize::new(usize::MAX),
         };
-        (0..ranks).map(member).collect()
+        own.map(member).collect()
     }
+
+    /// What the rank `rank` of this process shows.
+    fn shown(&self, rank: usize) -> Rows {
+        let Shown { start, stride } = &self.shown[rank - self.own.start];
+        Rows { start: start.load(Ordering::Relaxed), stride: stride.load(Ordering::Relaxed) }
+    }
+}
+
+/// What ranks show each other in an exchange.
+#[derive(Clone, Copy)]
+pub struct Extent<'a> {
+    /// Rows of each rank.
+    pub rows: usize,
+    /// Numbers in a row of a rank.
+    pub width: &'a dyn Fn(usize) -> usize,
 }
 
 impl Member {
@@ -76,31 +116,63 @@ impl Member {
 
     /// Ranks of the team.
     pub fn ranks(&self) -> usize {
-        self.team.shown.len()
+        self.team.ranks
     }
 
-    /// Shows the rows at `start`, and calls `copy` once every rank shows its own, with a function that gives those of a rank.
+    /// Makes room for exchanges of `numbers` numbers, of all ranks together.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory).
+    pub fn reserve(&self, numbers: usize) -> Result<()> {
+        self.team.remote.as_ref().map_or(Ok(()), |remote| remote.reserve(numbers))
+    }
+
+    /// Shows `own`, and calls `copy` once every rank shows its own, with a function that gives those of a rank.
     ///
     /// `false`, without a call, if the team is broken: results are not defined from then on.
     ///
     /// # Safety
     ///
-    /// What `copy` reads of a rank must be what that rank may let others read: valid rows that it does not write meanwhile.
+    /// What `copy` reads of a rank must be what that rank may let others read, and so must all that `extent` says: valid rows that it
+    /// does not write meanwhile.
     #[must_use]
-    pub unsafe fn exchange(&self, start: *const f32, stride: usize, copy: impl FnOnce(&dyn Fn(usize) -> Rows)) -> bool {
+    pub unsafe fn exchange(&self, own: Rows, extent: Extent, copy: impl FnOnce(&dyn Fn(usize) -> Rows)) -> bool {
         #[cfg(test)]
         assert!(self.sound_exchanges.fetch_sub(1, Ordering::Relaxed) > 0, "an exchange that a test forbids");
-        let own = &self.team.shown[self.rank];
-        own.start.store(start.cast_mut(), Ordering::Relaxed);
-        own.stride.store(stride, Ordering::Relaxed);
-        if !self.team.arrival.wait() {
+        let team = &*self.team;
+        let shown = &team.shown[self.rank - team.own.start];
+        shown.start.store(own.start.cast_mut(), Ordering::Relaxed);
+        shown.stride.store(own.stride, Ordering::Relaxed);
+        if !team.arrival.wait() {
             return false;
         }
-        let departs = Departs(self);
-        copy(&|rank| {
-            let Shown { start, stride } = &self.team.shown[rank];
-            Rows { start: start.load(Ordering::Relaxed), stride: stride.load(Ordering::Relaxed) }
+        let Some(remote) = &team.remote else {
+            let departs = Passes(&team.departure);
+            copy(&|rank| team.shown(rank));
+            drop(departs);
+            return true;
+        };
+        let delivers = Passes(&team.delivery);
+        if self.rank == team.own.start {
+            // SAFETY: the caller's, and every rank here waits for the delivery.
+            let is_whole = remote.deliver(extent, |rank, row, len| unsafe { team.shown(rank).part(row, len) });
+            if !is_whole {
+                self.abandon();
+            }
+        }
+        drop(delivers);
+        // What was lost stays lost: nobody arrives at the next exchange.
+        let Some(numbers) = remote.delivered() else { return false };
+        let departs = Passes(&team.departure);
+        copy(&|rank| match team.own.contains(&rank) {
+            true => team.shown(rank),
+            false => {
+                let (start, stride) = (extent.start(rank), (extent.width)(rank));
+                Rows { start: numbers[start..].as_ptr(), stride }
+            }
         });
+        drop(numbers);
         drop(departs);
         true
     }
@@ -108,11 +180,19 @@ impl Member {
     /// Lets every member through that waits or will wait: the team exchanges nothing any more.
     pub fn abandon(&self) {
         self.team.arrival.break_up();
+        self.team.remote.iter().for_each(Remote::shut_down);
     }
 
     /// Whether a member has [left](Self::abandon).
     pub fn is_broken(&self) -> bool {
         self.team.arrival.is_broken()
+    }
+}
+
+impl Extent<'_> {
+    /// Where the numbers of a rank begin among those of all ranks. `[rank][rows][width]`
+    pub fn start(&self, rank: usize) -> usize {
+        (0..rank).map(|before| self.rows * (self.width)(before)).sum()
     }
 }
 
@@ -122,17 +202,22 @@ impl Drop for Member {
     }
 }
 
-/// Waits for the departure of all, also when a copy panics.
-struct Departs<'a>(&'a Member);
+/// Waits at a barrier that nobody breaks, also when what comes before panics.
+struct Passes<'a>(&'a Barrier);
 
-impl Drop for Departs<'_> {
+impl Drop for Passes<'_> {
     fn drop(&mut self) {
-        let everybody = self.0.team.departure.wait();
-        debug_assert!(everybody, "nobody breaks the departure");
+        let everybody = self.0.wait();
+        debug_assert!(everybody, "nobody breaks it");
     }
 }
 
 impl Rows {
+    /// Rows at `start`, of which each begins `stride` numbers after the one before.
+    pub fn new(start: *const f32, stride: usize) -> Rows {
+        Rows { start, stride }
+    }
+
     /// The first `len` numbers of row `row`.
     ///
     /// # Safety
@@ -247,6 +332,8 @@ fn spin_while(condition: impl Fn() -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::socket::Stream;
+    use std::os::unix::net::UnixStream;
     use std::thread;
 
     /// What `member` reads of all ranks when it shows `own`. `None` if the team is broken.
@@ -254,7 +341,7 @@ mod tests {
         let mut read = Vec::new();
         // SAFETY: every rank shows one row of two numbers, and writes it after the exchange only.
         let passed = unsafe {
-            member.exchange(own.as_ptr(), 2, |rows| {
+            member.exchange(Rows::new(own.as_ptr(), 2), Extent { rows: 1, width: &|_| 2 }, |rows| {
                 (0..member.ranks()).for_each(|rank| read.extend_from_slice(rows(rank).part(0, 2)));
             })
         };
@@ -300,6 +387,66 @@ mod tests {
                             assert!(passed || member.is_broken());
                         }
                         assert!(exchanges == 0 || read(&member, &[0.0; 2]).is_none());
+                    });
+                }
+            });
+        }
+    }
+
+    /// Connected streams.
+    fn streams() -> (Arc<Stream>, Arc<Stream>) {
+        let (here, there) = UnixStream::pair().unwrap();
+        (Arc::new(here.into()), Arc::new(there.into()))
+    }
+
+    /// A team of `processes` times `each` ranks, as each process sees it.
+    fn teams(processes: usize, each: usize) -> Vec<Vec<Member>> {
+        let ranks = processes * each;
+        let own = |process: usize| process * each..(process + 1) * each;
+        let (mut links, mut teams) = (Vec::new(), Vec::new());
+        for process in 1..processes {
+            let (here, there) = streams();
+            links.push((own(process), here));
+            teams.push(Team::spanning(ranks, own(process), Links::Leader(there)));
+        }
+        teams.insert(0, Team::spanning(ranks, own(0), Links::Followers(links)));
+        teams
+    }
+
+    #[test]
+    fn processes_read_what_the_ranks_of_all_show() {
+        for (processes, each) in [(2, 1), (3, 1), (2, 2), (3, 3)] {
+            let ranks = processes * each;
+            thread::scope(|scope| {
+                for member in teams(processes, each).into_iter().flatten() {
+                    scope.spawn(move || {
+                        for exchange in 0..500 {
+                            let own = [exchange as f32, member.rank() as f32];
+                            let wanted: Vec<f32> = (0..ranks).flat_map(|rank| [exchange as f32, rank as f32]).collect();
+                            assert_eq!(read(&member, &own), Some(wanted));
+                        }
+                        let _ = read(&member, &[0.0; 2]);
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_member_that_leaves_lets_those_of_other_processes_through() {
+        for leaver in 0..6 {
+            thread::scope(|scope| {
+                for member in teams(3, 2).into_iter().flatten() {
+                    scope.spawn(move || {
+                        for exchange in 0.. {
+                            if member.rank() == leaver && exchange == 20 {
+                                return;
+                            }
+                            if read(&member, &[0.0; 2]).is_none() {
+                                assert!(member.is_broken());
+                                return;
+                            }
+                        }
                     });
                 }
             });
