@@ -55,6 +55,7 @@ fn engine(rows: usize) -> Engine {
     let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16 };
     let info = ModelInfo {
         num_ranks: 1,
+        process: 0,
         device: Device::Cpu,
         vocab_size: 1000,
         num_layers: 1,

@@ -72,6 +72,8 @@ typedef enum nvllm_status_code {
   NVLLM_OK = 0,
   // nvllm_poll_output: no output is waiting.
   NVLLM_NO_OUTPUT = 1,
+  // nvllm_step of a follower: process 0 has freed its engine. Free this one.
+  NVLLM_CLOSED = 2,
   // An argument or an option is invalid. The message names it, its value, and what is accepted.
   NVLLM_ERR_INVALID_ARGUMENT = -1,
   // The buffer is too small. The required size was stored.
@@ -99,6 +101,9 @@ typedef enum nvllm_status_code {
   NVLLM_ERR_QUEUE_FULL = -12,
   // The prompt leaves no room for a completion within max_model_len.
   NVLLM_ERR_CONTEXT_LENGTH = -13,
+  // Another process of the engine is gone, was silent for peer_timeout_ms, or was opened with another model or other options; the
+  // message says which. Only nvllm_engine_free may still be called on this engine.
+  NVLLM_ERR_PEER = -14,
 } nvllm_status_code;
 
 // The result of a call: 0 is success, a positive value is a condition, a negative value is an error. The values are those
@@ -309,13 +314,13 @@ typedef struct nvllm_engine_config {
   // its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. Default 0:
   // this one alone.
   uint32_t num_processes;
-  // Which of them this is, from 0. Process 0 leads: requests go to it alone. The others follow: their nvllm_step serves.
-  // Default 0.
+  // Which of them this is, from 0. Process 0 leads: requests go to it alone. In the others nvllm_step computes what process 0
+  // schedules, and functions about requests, completions and cached prefixes return NVLLM_ERR_UNSUPPORTED. Default 0.
   uint32_t process_index;
   // Time in milliseconds that another rank or process may be silent before the engine ends with an error. Default 0: 10000.
   uint32_t peer_timeout_ms;
-  // Where process 0 listens and the others find it: "host:port", or "unix:" and a path. Required with several processes.
-  // Default NULL.
+  // Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are neither
+  // encrypted nor authenticated: use a private network. Required with several processes. Default NULL.
   const char *rendezvous;
 } nvllm_engine_config;
 
@@ -365,6 +370,10 @@ void nvllm_engine_config_init(struct nvllm_engine_config *config,
                               size_t struct_size);
 
 // [any] Opens an engine on a model folder, and stores it in *engine. Most of the time is spent reading the files.
+//
+// With several processes it returns when all have opened theirs: process 0 waits for the others, and they for it, for at most ten
+// minutes. progress is called about ten times per second meanwhile. NVLLM_ERR_PEER if a process does not come, fails, or was opened
+// with another model or other options.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_engine_new(const nvllm_engine_config *config,
                               nvllm_engine **engine,
@@ -676,6 +685,11 @@ typedef int32_t (*nvllm_output_fn)(const nvllm_output *output, void *user_data);
 // microseconds have passed, and then returns, even in the middle of a pass, which the next call continues: on the CPU a
 // pass is interrupted between two layers. It runs as many passes as fit. result may be NULL. Returns immediately when there
 // is nothing to do.
+//
+// In a process that follows (process_index above 0) it computes what process 0 schedules: with budget_us = 0 it waits for a pass and
+// returns when that has ended; with a greater budget it returns when the budget is spent, or later if a pass waits for another process.
+// NVLLM_CLOSED if process 0 has freed its engine. num_iterations counts the passes. Call it again and again: while it is not called,
+// all processes wait.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_step(nvllm_engine *engine,
                         uint64_t budget_us,

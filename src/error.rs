@@ -288,6 +288,14 @@ pub enum Error {
     },
     /// Another rank of the engine has failed, and its error says more. The engine cannot be used any more.
     RankLost,
+    /// Another process of the engine cannot be worked with: it is gone, silent, or was opened otherwise. The engine cannot be used any
+    /// more.
+    Peer {
+        /// Which process.
+        process: usize,
+        /// What is wrong with it, and the option that matters if there is one.
+        reason: String,
+    },
     /// A progress callback cancelled the call.
     Cancelled,
 }
@@ -416,6 +424,7 @@ impl fmt::Display for Error {
                     "another rank of the engine failed, so that a pass is lost; the engine cannot be used any more"
                 )
             }
+            Error::Peer { process, reason } => write!(f, "process {process}: {reason}"),
             Error::Cancelled => write!(f, "cancelled by the progress callback"),
         }
     }

@@ -112,6 +112,7 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunne
         ranks: 1,
         devices: Vec::new(),
         peer_timeout: Duration::from_secs(10),
+        processes: None,
         sums: None,
     };
     let source = Source::open(folder).unwrap();

@@ -103,6 +103,7 @@ fn main() {
         ranks,
         devices: Vec::new(),
         peer_timeout: Duration::from_secs(10),
+        processes: None,
         sums: None,
     };
     let open = |folder: &Path| open(folder, &config);

@@ -39,7 +39,13 @@ type Engine struct {
 	closed chan struct{}
 
 	inbox inbox
+
+	// Of a process that follows: how long a call of Run serves before it looks at its context. Else 0.
+	serveTime time.Duration
 }
+
+// serveTime of a process that follows.
+const serveTime = 100 * time.Millisecond
 
 // New opens a model folder. Most of the time is spent reading the files.
 func New(config Config) (*Engine, error) {
@@ -65,6 +71,9 @@ func New(config Config) (*Engine, error) {
 		return nil, errorOf(status, &failed)
 	}
 	e := &Engine{native: opened, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	if config.ProcessIndex > 0 {
+		e.serveTime = serveTime
+	}
 	// Destroys an engine that was not closed. It cannot run during a call, because a call keeps e reachable.
 	e.cleanup = runtime.AddCleanup(e, func(native *C.nvllm_engine) { C.nvllm_engine_free(native) }, opened)
 	return e, nil
@@ -208,6 +217,9 @@ type StepResult struct {
 
 // Step runs forward passes. Without a budget it runs exactly one; with a budget it works until that time has passed, and may
 // return in the middle of a pass, which the next call continues. It returns immediately when there is nothing to do.
+//
+// In a process that follows (Config.ProcessIndex above 0), it computes what process 0 schedules: without a budget it waits for a pass.
+// [Closed] when process 0 has closed its engine.
 func (e *Engine) Step(budget time.Duration) (StepResult, error) {
 	if !e.stepper.TryLock() {
 		return StepResult{}, busy()
@@ -229,6 +241,9 @@ func (e *Engine) step(budget time.Duration) (StepResult, error) {
 	var failed C.nvllm_error
 	done := C.nvllm_step_result{struct_size: C.sizeof_nvllm_step_result}
 	if status := C.nvllm_step(e.native, C.uint64_t(micros), &done, &failed); status != C.NVLLM_OK {
+		if status == C.NVLLM_CLOSED {
+			return StepResult{}, &Error{Status: Closed, Message: "process 0 has closed its engine"}
+		}
 		return StepResult{}, errorOf(status, &failed)
 	}
 	return StepResult{

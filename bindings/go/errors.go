@@ -27,7 +27,12 @@ const (
 	ErrUnsupported     Status = C.NVLLM_ERR_UNSUPPORTED      // not in this build, or not for this model
 	ErrQueueFull       Status = C.NVLLM_ERR_QUEUE_FULL       // the queue is full, by Config.MaxQueue or MaxQueuedCompletions
 	ErrContextLength   Status = C.NVLLM_ERR_CONTEXT_LENGTH   // the prompt leaves no room for a completion
+	ErrPeer            Status = C.NVLLM_ERR_PEER             // another process is gone, silent, or opened otherwise; the engine can only be closed
 )
+
+// Closed is the error of [Engine.Step] and [Engine.Run] in a process that follows, when process 0 has closed its engine: there will be no
+// more passes.
+const Closed Status = C.NVLLM_CLOSED
 
 // ErrClosed is returned by methods after [Engine.Close].
 var ErrClosed = errors.New("nanovllm: the engine is closed")

@@ -81,14 +81,15 @@ type Config struct {
 	// alone.
 	NumProcesses int
 
-	// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others follow: their nvllm_step serves.
-	// Default 0.
+	// Which of them this is, from 0. Process 0 leads: requests go to it alone. In the others nvllm_step computes what
+	// process 0 schedules, and functions about requests, completions and cached prefixes return ErrUnsupported. Default 0.
 	ProcessIndex int
 
 	// Time that another rank or process may be silent before the engine ends with an error. Default: 10 seconds.
 	PeerTimeout time.Duration
 
-	// Where process 0 listens and the others find it: "host:port", or "unix:" and a path. Required with several processes.
+	// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are
+	// neither encrypted nor authenticated: use a private network. Required with several processes.
 	Rendezvous string
 }
 

@@ -11,6 +11,8 @@ import (
 //	go engine.Run(ctx)
 //
 // When it ends, so do all streams, with the same error.
+//
+// In a process that follows, it computes what process 0 schedules, and ends with [Closed] when process 0 has closed its engine.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.stepper.TryLock() {
 		return busy()
@@ -29,9 +31,12 @@ func (e *Engine) run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		done, err := e.step(0)
+		done, err := e.step(e.serveTime)
 		if err != nil {
 			return err
+		}
+		if e.serveTime > 0 {
+			continue
 		}
 		if err := e.poll(); err != nil {
 			return err

@@ -85,6 +85,7 @@ impl EngineHandle {
 
     /// [`add_request`](Self::add_request) with options that several prompts may share.
     pub(super) fn add_checked(&self, prompt: Prompt, options: Arc<CheckedParams>, added_at: Instant) -> Result<u64> {
+        self.check_leads()?;
         let prompt = self.validator.tokenize(prompt)?;
         let limit = self.validator.token_limit(&prompt, &options.params)?;
         // A structure is not worth compiling for a request that cannot be queued.
@@ -102,7 +103,20 @@ impl EngineHandle {
     ///
     /// [`Error::UnknownRequest`] when it has ended, was cancelled before, or never was.
     pub fn cancel(&self, request_id: u64) -> Result<()> {
+        self.check_leads()?;
         self.inbox.lock().cancel(request_id)
+    }
+
+    /// Refuses what concerns requests where another process takes them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`].
+    pub fn check_leads(&self) -> Result<()> {
+        match self.model_info().process {
+            0 => Ok(()),
+            process => Err(Error::Unsupported { what: format!("process {process} follows: requests go to process 0") }),
+        }
     }
 
     /// The key of a request that has not ended.
@@ -117,6 +131,7 @@ impl EngineHandle {
     ///
     /// [`Error::UnknownPin`] when it was released before, was not to be pinned, or ended before its prompt was computed.
     pub fn release_prefix(&self, request_id: u64) -> Result<()> {
+        self.check_leads()?;
         self.inbox.lock().release(request_id)
     }
 

@@ -12,6 +12,7 @@ pub mod beam_search;
 mod block_manager;
 pub mod chat_template;
 mod deadlines;
+pub mod follower;
 mod generate;
 mod generation_config;
 mod handle;
@@ -43,6 +44,7 @@ use crate::batch::{Batch, TokenId};
 use crate::error::{Error, Result, room};
 use crate::runner::{Loaded, Runner};
 use deadlines::Deadlines;
+use follower::FollowerEngine;
 use handle::TextFiles;
 use inbox::{Cancel, Intake};
 use options::PrefixCache;
@@ -95,6 +97,14 @@ pub enum Budget {
     OnePass,
     /// Runs until the time is spent, and may return in the middle of a pass. Runs at least one stage of a pass.
     Time(Duration),
+}
+
+/// An engine that was opened.
+pub enum Opened {
+    /// It takes requests.
+    Leader(Box<Engine>),
+    /// It computes what process 0 schedules.
+    Follower(Box<FollowerEngine>),
 }
 
 /// Host-side settings that no runner needs to know.
@@ -182,7 +192,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] and [`Error::PassLost`]: a pass was not computed, and the engine cannot be used any more.
+    /// [`Error::Device`], [`Error::Peer`] and [`Error::PassLost`]: a pass was not computed, and the engine cannot be used any more.
     pub fn step(&mut self, budget: Budget) -> Result<StepReport> {
         self.work(budget, &mut |outputs, _| outputs.keep_fresh())
     }
@@ -383,7 +393,7 @@ impl Engine {
 /// the sample index by which each sequence finds its awaited token in the pass before.
 fn pass_lost(reason: Error) -> Error {
     match reason {
-        Error::Device { .. } => reason,
+        Error::Device { .. } | Error::Peer { .. } => reason,
         _ => Error::PassLost { reason: Box::new(reason) },
     }
 }

@@ -1,19 +1,38 @@
 //! Opening an engine on a model folder.
 
 use super::chat_template::ChatTemplate;
+use super::follower::FollowerEngine;
 use super::generation_config::GenerationConfig;
 use super::handle::TextFiles;
 use super::options::EngineOptions;
 use super::tokenizer::Tokenizer;
-use super::{Engine, EngineLimits};
+use super::{Engine, EngineLimits, Opened};
 use crate::backend::thread;
 use crate::error::Result;
 use crate::log::{Level, log};
 use crate::runner::source::Source;
-use crate::runner::{self, ModelInfo};
+use crate::runner::{self, Device, ModelInfo};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+impl Opened {
+    /// Loads a model folder: an engine that takes requests, or one that follows process 0 if `options` name another process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::open`].
+    pub fn new(options: &EngineOptions, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Opened> {
+        if !options.follows() {
+            return Ok(Opened::Leader(Box::new(Engine::open(options, progress)?)));
+        }
+        let config = options.runner_config()?;
+        let load = |source: &Source| runner::follow(source, &config, progress);
+        let ((follower, info), text) = open(options, config.device, load)?;
+        log_opened(options, &info);
+        Ok(Opened::Follower(Box::new(FollowerEngine::new(follower, info, limits(options), text))))
+    }
+}
 
 impl Engine {
     /// Loads a model folder. `progress` is called on the calling thread with a fraction from 0 to 1, and may cancel.
@@ -21,32 +40,49 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::Option`] for settings that make no sense, [`Error::Io`] and [`Error::ModelFile`] for files that cannot be
-    /// read or understood, [`Error::NoThread`], [`Error::Cancelled`], and what [`runner::load`] refuses.
+    /// read or understood, [`Error::NoThread`], [`Error::Cancelled`], [`Error::Peer`] for other processes that did not join, and what
+    /// [`runner::load`] refuses.
+    ///
+    /// # Panics
+    ///
+    /// If `options` name a process that follows: [`Opened::new`] opens that.
     pub fn open(options: &EngineOptions, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Engine> {
+        assert!(!options.follows(), "process 0 leads");
         let config = options.runner_config()?;
-        runner::check_device(config.device)?;
-        let source = Source::open(&options.model_path)?;
-        // A large tokenizer takes as long as mapping the weights, so they are opened side by side.
-        let (text, loaded) =
-            thread::beside("text", || open_text_files(&source), || runner::load(&source, &config, progress))?;
-        let limits = EngineLimits {
-            max_queue: options.max_queue,
-            prefix_cache: options.prefix_cache,
-            seed: options.seed.unwrap_or_else(random_seed),
-        };
-        let (loaded, text) = (loaded?, text?);
-        let ModelInfo { num_parameters, num_kv_blocks, limits: sizes, num_ranks, .. } = &loaded.info;
-        log(
-            Level::Info,
-            format_args!(
-                "opened {}: {num_parameters} parameters, {num_kv_blocks} KV blocks of {} tokens, sequences up to {}, ranks: {num_ranks}",
-                source.path().display(),
-                sizes.block_size,
-                sizes.model_len
-            ),
-        );
-        Engine::assemble(loaded, limits, text)
+        let (loaded, text) = open(options, config.device, |source| runner::load(source, &config, progress))?;
+        log_opened(options, &loaded.info);
+        Engine::assemble(loaded, limits(options), text)
     }
+}
+
+/// Opens the files of a model folder, and loads its model by `load`.
+fn open<T>(options: &EngineOptions, device: Device, load: impl FnOnce(&Source) -> Result<T>) -> Result<(T, TextFiles)> {
+    runner::check_device(device)?;
+    let source = Source::open(&options.model_path)?;
+    // A large tokenizer takes as long as mapping the weights, so they are opened side by side.
+    let (text, loaded) = thread::beside("text", || open_text_files(&source), || load(&source))?;
+    Ok((loaded?, text?))
+}
+
+fn limits(options: &EngineOptions) -> EngineLimits {
+    EngineLimits {
+        max_queue: options.max_queue,
+        prefix_cache: options.prefix_cache,
+        seed: options.seed.unwrap_or_else(random_seed),
+    }
+}
+
+fn log_opened(options: &EngineOptions, info: &ModelInfo) {
+    let ModelInfo { num_parameters, num_kv_blocks, limits: sizes, num_ranks, .. } = info;
+    log(
+        Level::Info,
+        format_args!(
+            "opened {}: {num_parameters} parameters, {num_kv_blocks} KV blocks of {} tokens, sequences up to {}, ranks: {num_ranks}",
+            options.model_path.display(),
+            sizes.block_size,
+            sizes.model_len
+        ),
+    );
 }
 
 fn open_text_files(source: &Source) -> Result<TextFiles> {

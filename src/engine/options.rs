@@ -5,7 +5,7 @@
 use crate::backend::DType;
 use crate::error::{Error, Result};
 use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCES, THREADS};
-use crate::runner::{Device, KvBudget, Launching, Loading, Rounding, RunnerConfig};
+use crate::runner::{Device, KvBudget, Launching, Loading, Processes, Rounding, RunnerConfig};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,17 +59,6 @@ pub struct EngineOptions {
 /// How long another rank or process may be silent, where nobody says otherwise.
 pub const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The processes that compute a model together, and which of them this is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Processes {
-    /// How many there are, at least 2.
-    pub count: usize,
-    /// This one. The first leads, the others follow.
-    pub index: usize,
-    /// Where the first listens: "host:port", or "unix:" and a path.
-    pub rendezvous: String,
-}
-
 impl EngineOptions {
     /// The defaults for a model folder.
     pub fn new(model_path: impl Into<PathBuf>) -> EngineOptions {
@@ -99,6 +88,11 @@ impl EngineOptions {
 }
 
 impl EngineOptions {
+    /// Whether another process schedules what this one computes.
+    pub(super) fn follows(&self) -> bool {
+        self.processes.as_ref().is_some_and(|processes| processes.index > 0)
+    }
+
     /// Checks the options and resolves them to what the runner needs to know.
     pub(super) fn runner_config(&self) -> Result<RunnerConfig> {
         let counts: [(_, _, RangeInclusive<usize>, _); 6] = [
@@ -144,6 +138,7 @@ impl EngineOptions {
             ranks: self.tensor_parallel_size,
             devices: self.devices.clone(),
             peer_timeout: self.peer_timeout.unwrap_or(PEER_TIMEOUT),
+            processes: self.processes.clone(),
             sums: None,
         })
     }
@@ -154,18 +149,22 @@ impl EngineOptions {
         if !(1..=RANKS).contains(&ranks) {
             return Err(refusal("tensor_parallel_size", ranks, "from 1 to 1024, or 0 for 1"));
         }
-        if let Some(Processes { count, .. }) = &self.processes {
-            let what = format!("num_processes is {count}, but this build computes in one process");
-            return Err(Error::Unsupported { what });
-        }
+        let here = match &self.processes {
+            None => ranks,
+            Some(Processes { count, .. }) if ranks % count == 0 => ranks / count,
+            Some(Processes { count, .. }) => {
+                let found = format!("{ranks}, with {count} processes");
+                return Err(refusal("tensor_parallel_size", found, "a multiple of num_processes"));
+            }
+        };
         if devices.is_empty() {
             return Ok(());
         }
         if self.device == Device::Cpu {
             return Err(refusal("num_device_indices", devices.len(), "0 on the CPU"));
         }
-        if devices.len() != ranks {
-            let found = format!("{}, with {ranks} ranks", devices.len());
+        if devices.len() != here {
+            let found = format!("{}, with {here} ranks", devices.len());
             return Err(refusal("num_device_indices", found, "the number of ranks of this process, or 0"));
         }
         match devices.iter().enumerate().find(|(at, device)| devices[..*at].contains(device)) {
@@ -193,6 +192,7 @@ pub enum PrefixCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::socket::Address;
 
     #[test]
     fn the_defaults_are_accepted_and_leave_sizes_to_the_runner() {
@@ -206,6 +206,11 @@ mod tests {
         let mut options = EngineOptions::new("model");
         (options.kv_cache_bytes, options.memory_utilization) = (Some(4096), Some(0.9));
         assert_eq!(options.runner_config().unwrap().kv_budget, KvBudget::Bytes(4096));
+    }
+
+    fn processes(count: usize) -> Option<Processes> {
+        let rendezvous = Address::parse("rendezvous", "unix:/tmp/rendezvous").unwrap();
+        Some(Processes { count, index: 0, rendezvous })
     }
 
     #[test]
@@ -226,6 +231,12 @@ mod tests {
             ("memory_utilization is NaN, but", |o| o.memory_utilization = Some(f32::NAN)),
             ("tensor_parallel_size is 0, but must be from 1 to 1024", |o| o.tensor_parallel_size = 0),
             ("tensor_parallel_size is 1025, but", |o| o.tensor_parallel_size = 1025),
+            ("tensor_parallel_size is 3, with 2 processes, but must be a multiple of num_processes", |o| {
+                (o.tensor_parallel_size, o.processes) = (3, processes(2));
+            }),
+            ("num_device_indices is 4, with 2 ranks, but must be the number of ranks", |o| {
+                (o.tensor_parallel_size, o.processes, o.devices) = (4, processes(2), vec![0, 1, 2, 3]);
+            }),
             ("num_device_indices is 1, but must be 0 on the CPU", |o| (o.device, o.devices) = (Device::Cpu, vec![0])),
             ("num_device_indices is 2, with 1 ranks, but must be the number of ranks", |o| o.devices = vec![0, 1]),
             ("device_indices is 3 twice, but must be a GPU of its own", |o| {

@@ -8,10 +8,11 @@ use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
 use crate::backend::DType;
-use crate::engine::Engine;
-use crate::engine::options::{EngineOptions, PrefixCache, Processes};
+use crate::backend::socket::Address;
+use crate::engine::Opened;
+use crate::engine::options::{EngineOptions, PrefixCache};
 use crate::error::Error;
-use crate::runner::{Device, Launching, Loading, ModelInfo, Rounding};
+use crate::runner::{Device, Launching, Loading, ModelInfo, Processes, Rounding};
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
@@ -128,13 +129,13 @@ pub struct nvllm_engine_config {
     /// its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. Default 0:
     /// this one alone.
     pub num_processes: u32,
-    /// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others follow: their nvllm_step serves.
-    /// Default 0.
+    /// Which of them this is, from 0. Process 0 leads: requests go to it alone. In the others nvllm_step computes what process 0
+    /// schedules, and functions about requests, completions and cached prefixes return NVLLM_ERR_UNSUPPORTED. Default 0.
     pub process_index: u32,
     /// Time in milliseconds that another rank or process may be silent before the engine ends with an error. Default 0: 10000.
     pub peer_timeout_ms: u32,
-    /// Where process 0 listens and the others find it: "host:port", or "unix:" and a path. Required with several processes.
-    /// Default NULL.
+    /// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are neither
+    /// encrypted nor authenticated: use a private network. Required with several processes. Default NULL.
     pub rendezvous: *const c_char,
 }
 
@@ -190,6 +191,10 @@ pub unsafe extern "C" fn nvllm_engine_config_init(config: *mut nvllm_engine_conf
 }
 
 /// [any] Opens an engine on a model folder, and stores it in *engine. Most of the time is spent reading the files.
+///
+/// With several processes it returns when all have opened theirs: process 0 waits for the others, and they for it, for at most ten
+/// minutes. progress is called about ten times per second meanwhile. NVLLM_ERR_PEER if a process does not come, fails, or was opened
+/// with another model or other options.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_engine_new(
@@ -203,7 +208,7 @@ pub unsafe extern "C" fn nvllm_engine_new(
         // SAFETY: the header asks for struct_size bytes; NULL was refused above.
         let config = unsafe { memory::read(config, nvllm_engine_config::DEFAULT)? };
         let options = config.options()?;
-        let opened = Engine::open(&options, &mut |fraction| match config.progress {
+        let opened = Opened::new(&options, &mut |fraction| match config.progress {
             // SAFETY: the host gave the function with this type, to be called inside this call.
             Some(progress) if unsafe { progress(fraction, config.progress_user_data) } != 0 => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
@@ -353,9 +358,12 @@ impl nvllm_engine_config {
         }
         match (count, rendezvous) {
             (1, _) => Ok(None),
-            (_, Some(rendezvous)) => Ok(Some(Processes { count, index, rendezvous: rendezvous.to_owned() })),
+            (_, Some(rendezvous)) => {
+                let rendezvous = Address::parse("rendezvous", rendezvous)?;
+                Ok(Some(Processes { count, index, rendezvous }))
+            }
             (_, None) => {
-                let wanted = "\"host:port\" or \"unix:path\" with several processes";
+                let wanted = "\"host:port\" or \"unix:/path\" with several processes";
                 Err(Error::Option { field: "rendezvous", value: "NULL".to_owned(), wanted }.into())
             }
         }
@@ -435,7 +443,7 @@ impl From<&ModelInfo> for nvllm_model_info {
             max_num_seqs: count(info.limits.rows),
             max_batched_tokens: count(info.limits.tokens),
             tensor_parallel_size: count(info.num_ranks),
-            process_index: 0,
+            process_index: count(info.process),
         }
     }
 }

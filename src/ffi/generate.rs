@@ -273,7 +273,7 @@ unsafe fn generate(
         };
         let mut push = work.push.map(|push| push.sink(engine));
         let others = push.as_mut().map(|push| push as &mut Sink);
-        let outputs = work.engine.generate_each(&asked, &mut ask, others, &mut progress)?;
+        let outputs = work.engine()?.generate_each(&asked, &mut ask, others, &mut progress)?;
         if cancelled { Err(Error::Cancelled.into()) } else { Ok(outputs) }
     })?;
 

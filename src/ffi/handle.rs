@@ -9,7 +9,8 @@ use super::guard;
 use super::refusal::{Refusal, status_of};
 use super::status::nvllm_status_code::{self, *};
 use super::stepping::{Shown, nvllm_output_fn};
-use crate::engine::{Engine, EngineHandle};
+use crate::engine::follower::FollowerEngine;
+use crate::engine::{Engine, EngineHandle, Opened};
 use crate::error::Error;
 use parking_lot::Mutex;
 use std::ffi::c_void;
@@ -34,11 +35,30 @@ pub(super) struct Handle {
 
 /// What [one] functions work on.
 pub(super) struct Work {
-    pub(super) engine: Engine,
+    pub(super) opened: Opened,
     /// Where outputs are pushed to; `None` leaves them for polling.
     pub(super) push: Option<Push>,
     /// Memory of the output that was polled last.
     pub(super) polled: Shown,
+}
+
+impl Work {
+    /// The engine that requests are for.
+    ///
+    /// # Errors
+    ///
+    /// Where another process takes them.
+    pub(super) fn engine(&mut self) -> Result<&mut Engine, Refusal> {
+        match &mut self.opened {
+            Opened::Leader(engine) => Ok(engine),
+            Opened::Follower(follower) => Err(refusal_of_requests(follower)),
+        }
+    }
+}
+
+fn refusal_of_requests(follower: &FollowerEngine) -> Refusal {
+    let refused = follower.handle().check_leads().expect_err("a follower takes no requests");
+    Refusal::Engine(refused)
 }
 
 /// The host's output callback.
@@ -65,10 +85,14 @@ unsafe impl Send for HostPointer {}
 
 impl Handle {
     /// The entrance of a new engine.
-    pub(super) fn new(engine: Engine) -> Handle {
+    pub(super) fn new(opened: Opened) -> Handle {
+        let handle = match &opened {
+            Opened::Leader(engine) => engine.handle(),
+            Opened::Follower(follower) => follower.handle(),
+        };
         Handle {
-            handle: Arc::clone(engine.handle()),
-            work: Mutex::new(Work { engine, push: None, polled: Shown::default() }),
+            handle: Arc::clone(handle),
+            work: Mutex::new(Work { opened, push: None, polled: Shown::default() }),
             poison: AtomicI32::new(0),
             freed: AtomicBool::new(false),
             process: guard::process(),
@@ -81,11 +105,12 @@ impl Handle {
         &self.handle
     }
 
-    /// Runs a [one] call, or answers that another one is inside. A device failure or a lost pass poisons the engine.
+    /// Runs a [one] call, or answers that another one is inside. A device failure, a lost pass or a lost process poisons the engine.
     pub(super) fn work<T>(&self, call: impl FnOnce(&mut Work) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let mut work = self.work.try_lock().ok_or(Refusal::Busy)?;
         let answer = call(&mut work);
-        if let Err(Refusal::Engine(error @ (Error::Device { .. } | Error::PassLost { .. } | Error::RankLost))) = &answer
+        if let Err(Refusal::Engine(error)) = &answer
+            && matches!(error, Error::Device { .. } | Error::PassLost { .. } | Error::RankLost | Error::Peer { .. })
         {
             self.poison(status_of(error));
         }
@@ -108,6 +133,7 @@ impl Handle {
         match self.poison.load(Ordering::Acquire) {
             0 => Ok(()),
             poison if poison == NVLLM_ERR_DEVICE as i32 => Err(Refusal::Poisoned(NVLLM_ERR_DEVICE)),
+            poison if poison == NVLLM_ERR_PEER as i32 => Err(Refusal::Poisoned(NVLLM_ERR_PEER)),
             _ => Err(Refusal::Poisoned(NVLLM_ERR_PANIC)),
         }
     }
@@ -253,12 +279,14 @@ mod tests {
             num_kv_blocks: 4,
             limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
             num_ranks: 1,
+            process: 0,
             kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 4, dtype: DType::F32 },
             window: None,
             fingerprint: 0,
         };
         let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };
-        into_pointer(Handle::new(Engine::with_runner(Loaded { runner: Box::new(runner), info }, limits)))
+        let engine = Engine::with_runner(Loaded { runner: Box::new(runner), info }, limits);
+        into_pointer(Handle::new(Opened::Leader(Box::new(engine))))
     }
 
     /// What each call of the C API answers to an engine whose pass was lost.

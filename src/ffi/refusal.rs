@@ -108,6 +108,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::UnreadTensor { .. }
         | Error::TensorDtype { .. } => NVLLM_ERR_MODEL,
         Error::Device { .. } | Error::PassLost { .. } | Error::RankLost => NVLLM_ERR_DEVICE,
+        Error::Peer { .. } => NVLLM_ERR_PEER,
         Error::Cancelled => NVLLM_ERR_CANCELLED,
     }
 }
@@ -144,6 +145,9 @@ impl fmt::Display for Refusal {
                     f,
                     "an earlier call lost a pass or the device: only nvllm_engine_free may be called on this engine"
                 )
+            }
+            Refusal::Poisoned(NVLLM_ERR_PEER) => {
+                write!(f, "an earlier call lost another process: only nvllm_engine_free may be called on this engine")
             }
             Refusal::Poisoned(_) => {
                 write!(

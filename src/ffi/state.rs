@@ -30,7 +30,7 @@ pub unsafe extern "C" fn nvllm_reset_prefix_cache(
         // SAFETY: the header asks for NULL or a live engine.
         let engine = unsafe { visit(engine)? };
         engine.work(|work| {
-            work.engine.reset_prefix_cache();
+            work.engine()?.reset_prefix_cache();
             Ok(NVLLM_OK)
         })
     })
@@ -73,8 +73,9 @@ pub unsafe extern "C" fn nvllm_save_prefix(
         };
         check_place("saved_tokens", saved_tokens)?;
         let saved = engine.work(|work| {
-            let prefix = work.engine.find_prefix(tokens, cache_salt)?;
-            work.engine.save_prefix(&prefix, buffer.room(prefix.bytes())?)?;
+            let engine = work.engine()?;
+            let prefix = engine.find_prefix(tokens, cache_salt)?;
+            engine.save_prefix(&prefix, buffer.room(prefix.bytes())?)?;
             Ok(prefix.tokens())
         })?;
         // SAFETY: aligned by the check above; the header asks for NULL or a place for the number.
@@ -102,7 +103,7 @@ pub unsafe extern "C" fn nvllm_restore_prefix(
         // SAFETY: the header asks for NULL or a live engine, and for num_bytes bytes.
         let (engine, bytes) = unsafe { (visit(engine)?, memory::slice("bytes", bytes, num_bytes)?) };
         check_place("restored_tokens", restored_tokens)?;
-        let restored = engine.work(|work| Ok(work.engine.restore_prefix(bytes)?))?;
+        let restored = engine.work(|work| Ok(work.engine()?.restore_prefix(bytes)?))?;
         // SAFETY: aligned by the check above; the header asks for NULL or a place for the number.
         unsafe { store(restored_tokens, restored) };
         Ok(NVLLM_OK)
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn nvllm_fork(
         check_place("new_request_id", new_request_id)?;
         // SAFETY: the header asks for NULL or options of struct_size bytes.
         let params = unsafe { sampling_params(engine.handle(), options)? };
-        let id = engine.work(|work| Ok(work.engine.fork(request_id, index, params)?))?;
+        let id = engine.work(|work| Ok(work.engine()?.fork(request_id, index, params)?))?;
         // SAFETY: aligned by the check above; the header asks for NULL or a place for the id.
         unsafe { store(new_request_id, id) };
         Ok(NVLLM_OK)

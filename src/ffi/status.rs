@@ -15,6 +15,8 @@ pub enum nvllm_status_code {
     NVLLM_OK = 0,
     /// nvllm_poll_output: no output is waiting.
     NVLLM_NO_OUTPUT = 1,
+    /// nvllm_step of a follower: process 0 has freed its engine. Free this one.
+    NVLLM_CLOSED = 2,
     /// An argument or an option is invalid. The message names it, its value, and what is accepted.
     NVLLM_ERR_INVALID_ARGUMENT = -1,
     /// The buffer is too small. The required size was stored.
@@ -42,6 +44,9 @@ pub enum nvllm_status_code {
     NVLLM_ERR_QUEUE_FULL = -12,
     /// The prompt leaves no room for a completion within max_model_len.
     NVLLM_ERR_CONTEXT_LENGTH = -13,
+    /// Another process of the engine is gone, was silent for peer_timeout_ms, or was opened with another model or other options; the
+    /// message says which. Only nvllm_engine_free may still be called on this engine.
+    NVLLM_ERR_PEER = -14,
 }
 
 /// Why a call failed. Owned by the caller; its size is fixed at 512 bytes. It needs no initialization: every call that takes
@@ -65,6 +70,7 @@ pub extern "C" fn nvllm_status_name(status: nvllm_status) -> *const c_char {
     let codes = [
         (NVLLM_OK, c"NVLLM_OK"),
         (NVLLM_NO_OUTPUT, c"NVLLM_NO_OUTPUT"),
+        (NVLLM_CLOSED, c"NVLLM_CLOSED"),
         (NVLLM_ERR_INVALID_ARGUMENT, c"NVLLM_ERR_INVALID_ARGUMENT"),
         (NVLLM_ERR_BUFFER_TOO_SMALL, c"NVLLM_ERR_BUFFER_TOO_SMALL"),
         (NVLLM_ERR_BUSY, c"NVLLM_ERR_BUSY"),
@@ -78,6 +84,7 @@ pub extern "C" fn nvllm_status_name(status: nvllm_status) -> *const c_char {
         (NVLLM_ERR_UNSUPPORTED, c"NVLLM_ERR_UNSUPPORTED"),
         (NVLLM_ERR_QUEUE_FULL, c"NVLLM_ERR_QUEUE_FULL"),
         (NVLLM_ERR_CONTEXT_LENGTH, c"NVLLM_ERR_CONTEXT_LENGTH"),
+        (NVLLM_ERR_PEER, c"NVLLM_ERR_PEER"),
     ];
     let found = codes.iter().find(|(code, _)| *code as nvllm_status == status);
     found.map_or(c"unknown status", |(_, name)| name).as_ptr()

@@ -6,11 +6,12 @@ use super::guard::{guard, guard_value};
 use super::handle::{Handle, Push, visit};
 use super::memory::{Place, Versioned};
 use super::refusal::{Refusal, status_of};
-use super::status::nvllm_status_code::{NVLLM_NO_OUTPUT, NVLLM_OK};
+use super::status::nvllm_status_code::{NVLLM_CLOSED, NVLLM_NO_OUTPUT, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
-use crate::engine::Budget;
+use crate::engine::follower::FollowerReport;
 use crate::engine::logprobs::Logprobs;
 use crate::engine::output::{Finish, Output, StepReport};
+use crate::engine::{Budget, Opened};
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
@@ -133,6 +134,11 @@ pub type nvllm_output_fn = Option<unsafe extern "C" fn(output: *const nvllm_outp
 /// microseconds have passed, and then returns, even in the middle of a pass, which the next call continues: on the CPU a
 /// pass is interrupted between two layers. It runs as many passes as fit. result may be NULL. Returns immediately when there
 /// is nothing to do.
+///
+/// In a process that follows (process_index above 0) it computes what process 0 schedules: with budget_us = 0 it waits for a pass and
+/// returns when that has ended; with a greater budget it returns when the budget is spent, or later if a pass waits for another process.
+/// NVLLM_CLOSED if process 0 has freed its engine. num_iterations counts the passes. Call it again and again: while it is not called,
+/// all processes wait.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_step(
@@ -149,14 +155,23 @@ pub unsafe extern "C" fn nvllm_step(
             0 => Budget::OnePass,
             _ => Budget::Time(Duration::from_micros(budget_us)),
         };
-        let report = engine.work(|work| {
-            let Some(push) = work.push else { return Ok(work.engine.step(budget)?) };
-            Ok(work.engine.step_with(budget, &mut push.sink(&engine))?)
+        let (report, status) = engine.work(|work| match &mut work.opened {
+            Opened::Follower(follower) => {
+                let FollowerReport { step, is_closed } = follower.step(budget)?;
+                Ok((step, if is_closed { NVLLM_CLOSED } else { NVLLM_OK }))
+            }
+            Opened::Leader(leader) => {
+                let report = match work.push {
+                    None => leader.step(budget)?,
+                    Some(push) => leader.step_with(budget, &mut push.sink(&engine))?,
+                };
+                Ok((report, NVLLM_OK))
+            }
         })?;
         if let Some(result) = result {
             result.write(report.into());
         }
-        Ok(NVLLM_OK)
+        Ok(status)
     })
 }
 
@@ -183,12 +198,15 @@ pub unsafe extern "C" fn nvllm_poll_output(
         let output = NonNull::new(output).ok_or(Refusal::Null("output"))?;
         // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
         let (engine, place) = unsafe { (visit(engine)?, Place::new(output)?) };
-        engine.work(|work| match work.engine.next_output() {
-            None => Ok(NVLLM_NO_OUTPUT),
-            Some(output) => {
-                place.write(*work.polled.fill(output));
-                Ok(NVLLM_OK)
-            }
+        engine.work(|work| match &mut work.opened {
+            Opened::Follower(_) => Ok(NVLLM_NO_OUTPUT),
+            Opened::Leader(leader) => match leader.next_output() {
+                None => Ok(NVLLM_NO_OUTPUT),
+                Some(output) => {
+                    place.write(*work.polled.fill(output));
+                    Ok(NVLLM_OK)
+                }
+            },
         })
     })
 }

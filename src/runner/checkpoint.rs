@@ -2,7 +2,10 @@
 //!
 //! It is read once; ranks take copies, which share the files.
 
-use super::{RunnerConfig, memory};
+use super::parallel::SENT_BYTES;
+use super::rendezvous::Facts;
+use super::wire::BatchBounds;
+use super::{RunnerConfig, fingerprint, memory};
 use crate::backend::Backend;
 use crate::batch::BatchLimits;
 use crate::error::Result;
@@ -38,5 +41,28 @@ impl Checkpoint {
         }
         log(Level::Info, format_args!("the model is stored in {stored:?} and computed in {dtype:?}"));
         Ok(Checkpoint { model, limits, free, weights: weights.converted(dtype) })
+    }
+
+    /// What processes that compute this model together must have in common, besides their device.
+    pub fn facts(&self, processes: usize, ranks: usize) -> Facts {
+        let BatchLimits { tokens, rows, model_len, block_size } = self.limits;
+        Facts::default()
+            .with("library version", env!("CARGO_PKG_VERSION"))
+            .with("model fingerprint", format_args!("{:016x}", fingerprint(&self.model, &self.weights)))
+            .with("num_processes", processes)
+            .with("tensor_parallel_size", ranks)
+            .with("dtype", format_args!("{:?}", self.weights.dtype()))
+            .with("max_model_len", model_len)
+            .with("max_num_seqs", rows)
+            .with("max_batched_tokens", tokens)
+            .with("kv_block_size", block_size)
+    }
+
+    /// Bytes of the largest frame between processes: that of a batch, or of as much of a saved prefix as is sent at once.
+    pub fn frame_bytes(&self) -> usize {
+        let (limits, vocab_size) = (self.limits, self.model.spec.vocab);
+        let batch = BatchBounds { limits, num_blocks: usize::MAX, vocab_size, depth: 1 }.max_bytes();
+        let block = self.model.spec.kv_shape(limits.block_size, self.weights.dtype()).block_bytes();
+        batch.max(2 * SENT_BYTES.max(block)).min(u32::MAX as usize)
     }
 }

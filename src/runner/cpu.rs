@@ -1,12 +1,15 @@
 //! The CPU as a device: threads of this process.
 
 use super::checkpoint::Checkpoint;
+use super::follower::Follower;
 use super::meeting::Seat;
 use super::parallel::ParallelRunner;
 use super::pass_runner::PassRunner;
+use super::peers::{Connection, Group, Peers};
+use super::rendezvous::{self, Processes};
 use super::source::Source;
 use super::{Device, Loaded, ModelInfo, RunnerConfig};
-use crate::backend::cpu::{Cpu, Isa, Node, Nodes, Team};
+use crate::backend::cpu::{Cpu, Isa, Links, Node, Nodes, Team};
 use crate::backend::lock::Mutex;
 use crate::error::Result;
 use crate::model::shard::{Sharding, Sums};
@@ -20,13 +23,27 @@ pub fn load(
     config: &RunnerConfig,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
-    let threads = config.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
+    let (threads, isa) = (threads(config), Isa::detect()?);
     if config.ranks > 1 {
-        let (runner, info) = open_ranks(source, config, threads, Isa::detect()?, progress)?;
+        let (runner, info) = open_ranks(source, config, threads, isa, progress)?;
         return Ok(Loaded { runner: Box::new(runner), info });
     }
-    let (runner, info) = open(source, config, Cpu::new(threads, Isa::detect()?), progress)?;
+    let (runner, info) = open(source, config, Cpu::new(threads, isa), progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
+}
+
+/// Loads the ranks of this process, which follows another one.
+pub fn follow(
+    source: &Source,
+    config: &RunnerConfig,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<(Follower, ModelInfo)> {
+    let (runner, info) = open_ranks(source, config, threads(config), Isa::detect()?, progress)?;
+    Ok((runner.into_follower(&info)?, info))
+}
+
+fn threads(config: &RunnerConfig) -> usize {
+    config.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 /// Loads the model of `source` for a CPU that is there already.
@@ -40,7 +57,7 @@ pub fn open(
     PassRunner::open(checkpoint, config, Device::Cpu, &Seat::alone(), |_, _, _| Ok(cpu), progress)
 }
 
-/// Loads the model of `source` for `config.ranks` ranks that share `threads` threads.
+/// Loads the model of `source` for the ranks of this process, of `config.ranks`, which share `threads` threads.
 pub fn open_ranks(
     source: &Source,
     config: &RunnerConfig,
@@ -49,22 +66,60 @@ pub fn open_ranks(
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(ParallelRunner<Cpu>, ModelInfo)> {
     let checkpoint = Checkpoint::open::<Cpu>(source, config)?;
-    // Refused before any thread is started.
+    // Refused before any thread is started, and before any process is waited for.
     Sharding::new(&checkpoint.model.spec, 0, config.ranks, Sums::Gathered)?;
     let nodes = Nodes::detect();
-    let members: Vec<_> = Team::of(config.ranks).into_iter().map(Some).collect();
-    let (members, seats, config) = (Mutex::new(members), Seat::of(config.ranks), config.clone());
+    let group = config.processes.as_ref().map(|processes| meet(processes, config, &checkpoint, isa, progress));
+    let group = group.transpose()?;
+    let (members, seats) = match group {
+        None => (Team::of(config.ranks), Seat::of(config.ranks)),
+        Some(group) => {
+            let place = group.peers().place();
+            let members = Team::spanning(place.ranks, place.ranks_of(place.process), links(group.peers()));
+            (members, Seat::spanning(group))
+        }
+    };
+    let members: Vec<_> = members.into_iter().map(Some).collect();
+    let (members, config) = (Mutex::new(members), config.clone());
     let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
-        let member = members.lock()[seat.rank].take().expect("each rank opens once");
-        let node = nodes.of_rank(seat.rank, seat.ranks);
+        let (at, ranks) = (seat.rank - seat.own().start, seat.own().len());
+        let member = members.lock()[at].take().expect("each rank opens once");
+        let node = nodes.of_rank(at, ranks);
         // The first rank has the caller's thread, which stays where its host wants it.
-        if seat.rank > 0 {
+        if !seat.is_first() {
             node.into_iter().for_each(Node::bind_this_thread);
         }
-        let cpu = Cpu::in_team(threads_of(seat.rank, seat.ranks, threads), isa, member, node);
+        let cpu = Cpu::in_team(threads_of(at, ranks, threads), isa, member, node);
         PassRunner::open(checkpoint.clone(), &config, Device::Cpu, seat, |_, _, _| Ok(cpu), progress)
     };
     ParallelRunner::open(seats, open, progress)
+}
+
+/// Connects this process with the others, which must have the same model and options, and processors that compute the same bits.
+fn meet(
+    processes: &Processes,
+    config: &RunnerConfig,
+    checkpoint: &Checkpoint,
+    isa: Isa,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Group> {
+    let facts = checkpoint
+        .facts(processes.count, config.ranks)
+        .with("device", "the CPU")
+        .with("instruction set (NVLLM_CPU_ISA)", isa.name());
+    rendezvous::meet(processes, config.ranks, config.peer_timeout, &facts, checkpoint.frame_bytes(), progress)
+}
+
+/// The streams to other processes on which numbers travel.
+fn links(peers: &Peers) -> Links {
+    let data = |connection: &Connection| connection.data.clone();
+    match peers.place().process {
+        0 => {
+            let ranks = |connection: &Connection| peers.place().ranks_of(connection.process);
+            Links::Followers(peers.connections().iter().map(|other| (ranks(other), data(other))).collect())
+        }
+        _ => Links::Leader(data(&peers.connections()[0])),
+    }
 }
 
 /// Threads of a rank: all have as many, but for the remainder, and at least one.

@@ -1,16 +1,22 @@
 //! Where do the ranks of an engine agree on something while they open?
 //!
+//! The ranks of a process meet here; the last of them to come exchanges what they said with the other processes, if there are any.
 //! Invariant: a rank that fails breaks the meeting, and every other rank learns it at its next call, so that no rank waits for one that
 //! will not come.
 
+use super::peers::{Group, Peers};
 use crate::backend::lock::{Condvar, Mutex};
 use crate::error::{Error, Result};
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Where ranks meet.
 pub struct Meeting {
-    ranks: usize,
+    /// The ranks of this process.
+    own: Range<usize>,
+    /// The other processes, if there are any.
+    group: Option<Group>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -19,9 +25,9 @@ pub struct Meeting {
 struct State {
     round: usize,
     arrived: usize,
-    /// What the ranks of this round said. `[ranks]`
+    /// What the ranks of this process said in this round. `[own]`
     values: Vec<u64>,
-    /// What the ranks of the last complete round said. `[ranks]`
+    /// What all ranks said in the last complete round. `[ranks]`
     agreed: Vec<u64>,
     is_broken: bool,
     failure: Option<Failure>,
@@ -48,9 +54,44 @@ pub struct Seat {
 impl Seat {
     /// The seats of a new meeting, in the order of ranks.
     pub fn of(ranks: usize) -> Vec<Seat> {
-        let state = State { values: vec![0; ranks], agreed: vec![0; ranks], ..State::default() };
-        let meeting = Arc::new(Meeting { ranks, state: Mutex::new(state), changed: Condvar::new() });
-        (0..ranks).map(|rank| Seat { rank, ranks, meeting: meeting.clone() }).collect()
+        Seat::with_group(ranks, 0..ranks, None)
+    }
+
+    /// The seats of this process, in the order of ranks. The group is closed when the last of them is dropped.
+    pub fn spanning(group: Group) -> Vec<Seat> {
+        let place = group.peers().place();
+        Seat::with_group(place.ranks, place.ranks_of(place.process), Some(group))
+    }
+
+    fn with_group(ranks: usize, own: Range<usize>, group: Option<Group>) -> Vec<Seat> {
+        let state = State { values: vec![0; own.len()], ..State::default() };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let meeting = Arc::new(Meeting { own: own.clone(), group, state, changed });
+        own.map(|rank| Seat { rank, ranks, meeting: meeting.clone() }).collect()
+    }
+
+    /// This process.
+    pub fn process(&self) -> usize {
+        self.peers().map_or(0, |peers| peers.place().process)
+    }
+
+    /// The other processes, if there are any.
+    pub fn group(&self) -> Option<&Group> {
+        self.meeting.group.as_ref()
+    }
+
+    fn peers(&self) -> Option<&Arc<Peers>> {
+        self.group().map(Group::peers)
+    }
+
+    /// The ranks of this process.
+    pub fn own(&self) -> Range<usize> {
+        self.meeting.own.clone()
+    }
+
+    /// Whether this rank is the first of its process.
+    pub fn is_first(&self) -> bool {
+        self.rank == self.meeting.own.start
     }
 
     /// The seat of a rank that computes alone.
@@ -62,19 +103,30 @@ impl Seat {
     ///
     /// # Errors
     ///
-    /// [`Error::RankLost`] if a rank has failed.
+    /// [`Error::RankLost`] if a rank has failed, [`Error::Peer`] if a process has.
     pub fn agree(&self, value: u64) -> Result<Vec<u64>> {
-        let Meeting { ranks, state, changed } = &*self.meeting;
-        let mut state = state.lock();
+        let Meeting { own, state: held, changed, .. } = &*self.meeting;
+        let mut state = held.lock();
         // Ranks that waited have left, so that no round is complete any more.
         if state.is_broken {
             return Err(Error::RankLost);
         }
         let round = state.round;
-        state.values[self.rank] = value;
+        state.values[self.rank - own.start] = value;
         state.arrived += 1;
-        if state.arrived == *ranks {
-            state.agreed = state.values.clone();
+        if state.arrived == own.len() {
+            let values = state.values.clone();
+            let agreed = match self.peers() {
+                None => values,
+                Some(peers) => {
+                    drop(state);
+                    let agreed = peers.agree(round as u64, &values);
+                    let agreed = agreed.inspect_err(|_| self.fail(Failure::Error(Error::RankLost)))?;
+                    state = held.lock();
+                    agreed
+                }
+            };
+            state.agreed = agreed;
             (state.arrived, state.round) = (0, round + 1);
             changed.notify_all();
         }
@@ -88,26 +140,36 @@ impl Seat {
         Ok(state.agreed.clone())
     }
 
-    /// Says that this rank has failed. The first failure is kept.
+    /// Says that this rank has failed. The first failure is kept, and told to other processes.
     pub fn fail(&self, failure: Failure) {
         let Meeting { state, changed, .. } = &*self.meeting;
+        // That another rank or process is lost says nothing about the reason.
+        let is_own = !matches!(failure, Failure::Error(Error::RankLost | Error::Peer { .. }));
+        let reason = match &failure {
+            Failure::Error(error) => error.to_string(),
+            Failure::Panic(_) => "a bug in the library stopped it".to_owned(),
+        };
         let mut state = state.lock();
         state.is_broken = true;
-        // That another rank is lost says nothing about the reason.
-        if state.failure.is_none() && !matches!(failure, Failure::Error(Error::RankLost)) {
+        if state.failure.is_none() && is_own {
             state.failure = Some(failure);
         }
         changed.notify_all();
+        drop(state);
+        if let Some(peers) = self.peers().filter(|_| is_own) {
+            peers.fail(peers.place().process, &reason);
+        }
     }
 
-    /// Whether a rank has failed.
+    /// Whether a rank or a process has failed.
     pub fn is_broken(&self) -> bool {
-        self.meeting.state.lock().is_broken
+        self.meeting.state.lock().is_broken || self.peers().is_some_and(|peers| peers.error().is_some())
     }
 
-    /// The first failure, unless it was taken before.
+    /// The first failure of a rank of this process, unless it was taken before; else that of a process, if there are several.
     pub fn take_failure(&self) -> Option<Failure> {
-        self.meeting.state.lock().failure.take()
+        let own = self.meeting.state.lock().failure.take();
+        own.or_else(|| self.peers()?.loss().map(Failure::Error))
     }
 }
 

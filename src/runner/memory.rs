@@ -7,6 +7,7 @@ use crate::limits::{BLOCK_TABLE_ENTRIES, BLOCK_TOKENS, PASS_TOKENS, RUNNING_SEQU
 use crate::model::shard::Sharding;
 use crate::runner::{KvBudget, RunnerConfig};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Device memory that is left alone besides what was measured: a driver takes some for each kernel when it first runs.
@@ -55,16 +56,19 @@ fn check(field: &'static str, value: usize, max: usize, wanted: &'static str) ->
 pub struct BlockBytes {
     /// Of one rank: the one that has most of it.
     pub of_rank: u64,
+    /// Of the ranks of this process together.
+    pub of_process: u64,
     /// Of all ranks together.
     pub of_all: u64,
 }
 
 impl BlockBytes {
-    /// The blocks of a model whose KV cache is `whole`.
-    pub fn new(sharding: &Sharding, whole: &KvShape) -> BlockBytes {
+    /// The blocks of a model whose KV cache is `whole`, of which `own` are the ranks of this process.
+    pub fn new(sharding: &Sharding, own: Range<usize>, whole: &KvShape) -> BlockBytes {
         let of_rank = |rank| sharding.kv_shape(rank, whole).block_bytes() as u64;
         let all = (0..sharding.ranks).map(of_rank);
-        BlockBytes { of_rank: all.clone().max().unwrap_or(0), of_all: all.sum() }
+        let of_process = own.map(of_rank).sum();
+        BlockBytes { of_rank: all.clone().max().unwrap_or(0), of_process, of_all: all.sum() }
     }
 }
 
@@ -87,11 +91,11 @@ pub fn host_kv_blocks(
     memory: &HostMemory,
     defaults: &Defaults,
 ) -> Result<usize> {
-    blocks_in(budget, limits, block.of_all, block.of_all, |share| {
+    blocks_in(budget, limits, block.of_all, block.of_process, |share| {
         let held = (memory.free.unwrap_or(0) as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
         let left = held.saturating_sub(memory.weights);
         // The table has no more positions than the blocks have slots, of which there are fewer when it is paid for.
-        let slots = left / block.of_all * limits.block_size as u64;
+        let slots = left / block.of_process * limits.block_size as u64;
         let positions = slots.min(limits.model_len as u64);
         left.saturating_sub(table_bytes(positions, memory.table_cols))
     })
@@ -213,13 +217,14 @@ mod tests {
             ranks: 1,
             devices: Vec::new(),
             peer_timeout: Duration::from_secs(10),
+            processes: None,
             sums: None,
         }
     }
 
     fn bytes_of(shape: &KvShape) -> BlockBytes {
         let bytes = shape.block_bytes() as u64;
-        BlockBytes { of_rank: bytes, of_all: bytes }
+        BlockBytes { of_rank: bytes, of_process: bytes, of_all: bytes }
     }
 
     #[test]

@@ -10,11 +10,16 @@ pub mod cuda;
 #[cfg(not(nvllm_cuda))]
 #[path = "no_cuda.rs"]
 mod cuda;
+pub mod follower;
+mod frame;
 mod graphs;
+mod leader;
 mod meeting;
 mod memory;
 pub mod parallel;
 pub mod pass_runner;
+mod peers;
+mod rendezvous;
 pub mod wire;
 
 use crate::backend::{DType, KvShape};
@@ -26,6 +31,8 @@ use crate::model::description::Description;
 pub use crate::model::shard::Sums;
 pub use crate::model::source;
 use crate::model::weights::Weights;
+use follower::Follower;
+pub use rendezvous::Processes;
 use source::Source;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -62,7 +69,8 @@ pub trait Runner: Send {
     fn pass_time(&self) -> Duration;
 
     /// Copies the keys and values of blocks that are full and of no pass that has not been collected.
-    /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`
+    /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`; the runner of a follower has the heads of its own ranks alone, rank after
+    /// rank in this form.
     fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()>;
 
     /// Sets the keys and values of blocks that nobody reads, after what the passes in flight may write to them. The same form.
@@ -98,8 +106,10 @@ pub struct RunnerConfig {
     pub ranks: usize,
     /// The GPU of each rank. Empty: that of `device` and those after it.
     pub devices: Vec<usize>,
-    /// How long a rank may wait for another one.
+    /// How long another rank or process may be silent.
     pub peer_timeout: Duration,
+    /// The processes that have the ranks, as many each; `None` is this one alone.
+    pub processes: Option<Processes>,
     /// How sums are divided among ranks; `None` as the device does it by itself. For tests.
     pub sums: Option<Sums>,
 }
@@ -179,6 +189,8 @@ pub struct ModelInfo {
     pub kv_shape: KvShape,
     /// How many ranks compute the model together.
     pub num_ranks: usize,
+    /// Which of the processes that compute it this is.
+    pub process: usize,
     /// Tokens that a token attends to at most, itself included, if every layer has a sliding window: that of the widest one.
     pub window: Option<usize>,
     /// Stands for the decoder and its weights: models that differ have different ones.
@@ -209,11 +221,17 @@ impl ModelInfo {
             limits,
             kv_shape: *kv_shape,
             num_ranks: 1,
+            process: 0,
             window: spec.window(),
-            // The debug format names every field of the spec, also those that a later version adds.
-            fingerprint: weights.fingerprint(&format!("{spec:?}")),
+            fingerprint: fingerprint(model, weights),
         }
     }
+}
+
+/// Stands for the decoder and its weights: models that differ have different ones.
+fn fingerprint(model: &Description, weights: &Weights) -> u64 {
+    // The debug format names every field of the spec, also those that a later version adds.
+    weights.fingerprint(&format!("{:?}", model.spec))
 }
 
 /// Whether this build and this machine have a device of that kind, so that a device that is missing is refused before anything is loaded.
@@ -230,6 +248,10 @@ pub fn load(
     config: &RunnerConfig,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
+    if config.processes.is_some() {
+        check_processes(config.device)?;
+        return cpu::load(source, config, progress);
+    }
     match config.device {
         Device::Cpu => cpu::load(source, config, progress),
         Device::Cuda { index } => cuda::load(source, config, index, progress),
@@ -241,5 +263,33 @@ pub fn load(
             }
             loaded => loaded,
         },
+    }
+}
+
+/// Loads what this process computes of the model of `source`, which another process schedules.
+///
+/// # Errors
+///
+/// As [`load`], and [`Error::Unsupported`] where the device cannot follow.
+pub fn follow(
+    source: &Source,
+    config: &RunnerConfig,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<(Follower, ModelInfo)> {
+    check_processes(config.device)?;
+    cpu::follow(source, config, progress)
+}
+
+/// Refuses a device that exchanges nothing with other processes.
+fn check_processes(device: Device) -> Result<()> {
+    match device {
+        Device::Cpu => Ok(()),
+        // Whoever has a GPU does not expect to wait for the CPU.
+        Device::Auto { index } if cuda::check(index).is_err() => Ok(()),
+        Device::Auto { .. } | Device::Cuda { .. } => Err(Error::Unsupported {
+            what: "several processes compute on the CPU alone, because GPUs of different processes need NCCL, which this build does not use: \
+                   set device to NVLLM_DEVICE_CPU, or use the GPUs of one process (tensor_parallel_size, device_indices)"
+                .to_owned(),
+        }),
     }
 }

@@ -1,14 +1,19 @@
-//! How do several ranks compute one model in one process?
+//! How do several ranks compute one model?
 //!
 //! Each rank is a [`PassRunner`] for a device of its own, and computes the same batches in the same order. The caller's thread is rank 0;
 //! the others have threads, named `nvllm-rank-N`, that take orders from a queue. Ranks meet on their devices, in the ops that exchange
-//! numbers; no thread waits for another within a pass.
+//! numbers; no thread waits for another within a pass. Ranks of other processes get their orders from the [leader](super::leader): there,
+//! a runner like this one computes them for a [follower](super::follower).
 //!
 //! Invariant: every rank gets the same orders in the same order. A rank that fails says so to the [meeting](super::meeting), releases the
 //! others from their waits, and the engine ends with its error.
 
+use super::follower::Follower;
+use super::leader::Leader;
 use super::meeting::{Failure, Seat};
 use super::pass_runner::PassRunner;
+use super::peers::Group;
+use super::wire::BatchBounds;
 use super::{ModelInfo, Runner};
 use crate::backend::lock::{Condvar, Mutex};
 use crate::backend::thread::{STACK_BYTES, spawn};
@@ -17,8 +22,8 @@ use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result, filled};
 use crate::model::shard::Sharding;
 use std::collections::VecDeque;
-use std::iter::once;
 use std::ops::ControlFlow;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -34,7 +39,10 @@ const SPIN: Duration = Duration::from_micros(50);
 /// How often the caller looks whether the rank that it waits for has failed.
 const CHECK: Duration = Duration::from_millis(20);
 
-/// All ranks of an engine, of which the caller's thread is the first.
+/// Bytes of keys and values that are sent to another process at once, or one block.
+pub const SENT_BYTES: usize = 8 << 20;
+
+/// The ranks of this process, of which the caller's thread is the first, and those of other processes if it leads.
 pub struct ParallelRunner<B: Backend + 'static> {
     first: PassRunner<B>,
     others: Vec<Other>,
@@ -43,6 +51,8 @@ pub struct ParallelRunner<B: Backend + 'static> {
     kv_shape: KvShape,
     /// Batches that the other ranks copy from. One that only this runner holds is free.
     batches: [Arc<Batch>; BATCHES],
+    /// Tells other processes what to compute, where this one leads several.
+    leader: Option<Leader>,
 }
 
 /// Another rank's thread.
@@ -91,8 +101,7 @@ impl Orders {
 }
 
 impl<B: Backend + 'static> ParallelRunner<B> {
-    /// Opens a rank on each of `seats`: the first on the calling thread, the others on threads of their own.
-    ///
+    /// Opens a rank on each of `seats`, those of this process: the first on the calling thread, the others on threads of their own.
     /// `open` opens the runner of one rank. It meets the others at the same points as these.
     ///
     /// # Errors
@@ -132,16 +141,45 @@ impl<B: Backend + 'static> ParallelRunner<B> {
             }
         };
         let (first, info) = opened;
-        let batches = match batches(&info.limits) {
-            Ok(batches) => batches,
-            Err(error) => {
+        let leads = seat.group().filter(|_| seat.process() == 0);
+        let leader = leads.map(|group| Leader::new(group.peers().clone(), &info.limits)).transpose();
+        let (batches, leader) = match (batches(&info.limits), leader) {
+            (Ok(batches), Ok(leader)) => (batches, leader),
+            (Err(error), _) | (_, Err(error)) => {
                 first.abandon();
                 others.iter_mut().for_each(Other::end);
                 return Err(error);
             }
         };
         let (sharding, kv_shape) = (first.sharding().clone(), info.kv_shape);
-        Ok((ParallelRunner { first, others, seat: seat.clone(), sharding, kv_shape, batches }, info))
+        Ok((ParallelRunner { first, others, seat: seat.clone(), sharding, kv_shape, batches, leader }, info))
+    }
+
+    /// Bytes of one block over all ranks of this process.
+    fn own_block_bytes(&self) -> usize {
+        self.own().map(|rank| self.block_bytes(rank)).sum()
+    }
+
+    /// A follower that computes with this runner.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`].
+    ///
+    /// # Panics
+    ///
+    /// If there are no other processes.
+    pub fn into_follower(self, info: &ModelInfo) -> Result<Follower> {
+        let peers = self.seat.group().expect("a follower has a leader").peers().clone();
+        let ModelInfo { limits, num_kv_blocks: num_blocks, vocab_size, .. } = *info;
+        let bounds = BatchBounds { limits, num_blocks, vocab_size, depth: B::DEPTH };
+        let block_bytes = self.own_block_bytes();
+        Follower::new(Box::new(self), peers, bounds, block_bytes)
+    }
+
+    /// The ranks of this process.
+    fn own(&self) -> Range<usize> {
+        self.seat.rank..self.seat.rank + 1 + self.others.len()
     }
 
     /// The first rank, for tests.
@@ -227,6 +265,10 @@ fn first_failure(seat: &Seat) -> Error {
 impl<B: Backend + 'static> Runner for ParallelRunner<B> {
     fn submit(&mut self, batch: &Batch) -> Result<()> {
         let shared = self.share(batch)?;
+        if let Some(leader) = &mut self.leader {
+            // Whoever is farther away is told first.
+            leader.submit(batch)?;
+        }
         self.tell(|| Order::Submit(shared.clone()));
         drop(shared);
         self.first.submit(batch).map_err(|error| self.reason(error))
@@ -258,6 +300,67 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
     }
 
     fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        if self.seat.process() > 0 {
+            return self.read_own(blocks, to);
+        }
+        let (all, own) = (self.kv_shape.block_bytes(), self.own());
+        for (blocks, to) in self.sent(blocks).zip(to.chunks_mut(self.blocks_at_once() * all)) {
+            if let Some(leader) = &mut self.leader {
+                leader.read(blocks)?;
+            }
+            let mut bytes = buffer(blocks.len() * self.own_block_bytes())?;
+            self.read_own(blocks, &mut bytes)?;
+            self.place_heads(own.clone(), blocks.len(), &bytes, to);
+            for (at, ranks) in self.others_ranks().enumerate() {
+                let len = blocks.len() * ranks.clone().map(|rank| self.block_bytes(rank)).sum::<usize>();
+                let leader = self.leader.as_mut().expect("there are ranks of other processes");
+                let bytes = leader.blocks(at, len)?;
+                self.place_heads(ranks, blocks.len(), &bytes, to);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        if self.seat.process() > 0 {
+            return self.write_own(blocks, from);
+        }
+        let (all, own) = (self.kv_shape.block_bytes(), self.own());
+        for (blocks, from) in self.sent(blocks).zip(from.chunks(self.blocks_at_once() * all)) {
+            for (at, ranks) in self.others_ranks().enumerate() {
+                let bytes = self.heads(ranks, blocks.len(), from)?;
+                let leader = self.leader.as_mut().expect("there are ranks of other processes");
+                leader.write(at, blocks, |to| to.extend_from_slice(&bytes))?;
+            }
+            let bytes = self.heads(own.clone(), blocks.len(), from)?;
+            self.write_own(blocks, &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Keys and values of blocks, divided among ranks.
+impl<B: Backend + 'static> ParallelRunner<B> {
+    /// The ranks of each other process.
+    fn others_ranks(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
+        let place = self.seat.group().map(|group| group.peers().place());
+        place.into_iter().flat_map(|place| (1..place.processes).map(move |process| place.ranks_of(process)))
+    }
+
+    /// Blocks that are read or written at once: all, unless other processes are asked.
+    fn blocks_at_once(&self) -> usize {
+        match self.leader {
+            Some(_) => (SENT_BYTES / self.kv_shape.block_bytes()).max(1),
+            None => usize::MAX / self.kv_shape.block_bytes(),
+        }
+    }
+
+    fn sent<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = &'a [BlockId]> + use<'a, B> {
+        blocks.chunks(self.blocks_at_once())
+    }
+
+    /// Reads the heads of the ranks of this process, rank after rank.
+    fn read_own(&mut self, blocks: &[BlockId], mut to: &mut [u8]) -> Result<()> {
         let shared: Arc<[BlockId]> = blocks.into();
         let read = |other: &Other| -> Receiver<Vec<u8>> {
             let (answer, read) = sync_channel(1);
@@ -265,37 +368,51 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
             read
         };
         let others: Vec<_> = self.others.iter().map(read).collect();
-        let mut own = buffer(blocks.len() * self.block_bytes(0))?;
-        self.first.read_blocks(blocks, &mut own)?;
-        let others = others.iter().map(|read| self.answer(read));
-        for (rank, bytes) in once(Ok(own)).chain(others).enumerate() {
-            let bytes = bytes?;
-            let is_first = |head| self.sharding.first_with_kv_head(head) == rank;
-            self.for_heads(rank, blocks.len(), is_first, |all, own, len| {
-                to[all..all + len].copy_from_slice(&bytes[own..own + len]);
-            });
+        let own = blocks.len() * self.block_bytes(self.seat.rank);
+        self.first.read_blocks(blocks, to.split_off_mut(..own).expect("room for each rank"))?;
+        for read in &others {
+            let bytes = self.answer(read)?;
+            to.split_off_mut(..bytes.len()).expect("room for each rank").copy_from_slice(&bytes);
         }
         Ok(())
     }
 
-    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+    /// Writes the heads of the ranks of this process, rank after rank.
+    fn write_own(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         let shared: Arc<[BlockId]> = blocks.into();
-        for rank in (0..self.sharding.ranks).rev() {
-            let mut own = buffer(blocks.len() * self.block_bytes(rank))?;
-            self.for_heads(
-                rank,
-                blocks.len(),
-                |_| true,
-                |all, at, len| {
-                    own[at..at + len].copy_from_slice(&from[all..all + len]);
-                },
-            );
-            match rank {
-                0 => self.first.write_blocks(blocks, &own)?,
-                _ => self.others[rank - 1].orders.give(Order::Write { blocks: shared.clone(), from: own }),
-            }
+        let (own, mut rest) = from.split_at(blocks.len() * self.block_bytes(self.seat.rank));
+        for (rank, other) in (self.seat.rank + 1..).zip(&self.others) {
+            let (theirs, after) = rest.split_at(blocks.len() * self.block_bytes(rank));
+            let mut bytes = buffer(theirs.len())?;
+            bytes.copy_from_slice(theirs);
+            other.orders.give(Order::Write { blocks: shared.clone(), from: bytes });
+            rest = after;
         }
-        Ok(())
+        self.first.write_blocks(blocks, own)
+    }
+
+    /// Copies what `ranks` read to its place among all heads. A head that several ranks have comes from the first.
+    fn place_heads(&self, ranks: Range<usize>, blocks: usize, mut bytes: &[u8], to: &mut [u8]) {
+        for rank in ranks {
+            let (own, after) = bytes.split_at(blocks * self.block_bytes(rank));
+            let is_first = |head| self.sharding.first_with_kv_head(head) == rank;
+            self.for_heads(rank, blocks, is_first, |all, at, len| {
+                to[all..all + len].copy_from_slice(&own[at..at + len]);
+            });
+            bytes = after;
+        }
+    }
+
+    /// The heads of `ranks`, rank after rank, out of all heads.
+    fn heads(&self, ranks: Range<usize>, blocks: usize, from: &[u8]) -> Result<Vec<u8>> {
+        let mut bytes = buffer(blocks * ranks.clone().map(|rank| self.block_bytes(rank)).sum::<usize>())?;
+        let mut rest = &mut bytes[..];
+        for rank in ranks {
+            let own = rest.split_off_mut(..blocks * self.block_bytes(rank)).expect("room for each rank");
+            let copy = |all: usize, at: usize, len: usize| own[at..at + len].copy_from_slice(&from[all..all + len]);
+            self.for_heads(rank, blocks, |_| true, copy);
+        }
+        Ok(bytes)
     }
 }
 
@@ -314,6 +431,8 @@ fn buffer(bytes: usize) -> Result<Vec<u8>> {
 
 impl<B: Backend + 'static> Drop for ParallelRunner<B> {
     fn drop(&mut self) {
+        // Other processes learn that the engine is closed before they miss the rest of a pass.
+        self.seat.group().into_iter().for_each(Group::close);
         // A pass that the first rank has not finished is waited for by the others.
         self.first.abandon();
         self.others.iter_mut().for_each(Other::end);

@@ -81,7 +81,7 @@ impl<B: Backend> PassRunner<B> {
         let sharding = Sharding::new(spec, seat.rank, seat.ranks, sums)?;
         let whole_shape = spec.kv_shape(limits.block_size, weights.dtype());
         let kv_shape = sharding.kv_shape(seat.rank, &whole_shape);
-        let block_bytes = memory::BlockBytes::new(&sharding, &whole_shape);
+        let block_bytes = memory::BlockBytes::new(&sharding, seat.own(), &whole_shape);
         let mut backend = open_backend(spec, &sharding, &kv_shape)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
 
@@ -93,9 +93,9 @@ impl<B: Backend> PassRunner<B> {
         let positions = host_blocks.map_or(limits.model_len, |blocks| limits.model_len.min(blocks * limits.block_size));
         memory::check_table(positions, &host)?;
 
-        // Weights that are copied to a device are read by the copy, weights that stay where they are by the first pass. One rank brings
-        // them into memory for all.
-        if host_blocks.is_none() && seat.rank == 0 {
+        // Weights that are copied to a device are read by the copy, weights that stay where they are by the first pass. One rank of
+        // a process brings them into memory for all.
+        if host_blocks.is_none() && seat.is_first() {
             weights.warm(progress)?;
         }
         let mut decoder = Decoder::load(&backend, spec, sharding, &mut weights, &limits, positions)?;
@@ -120,7 +120,7 @@ impl<B: Backend> PassRunner<B> {
         let mut cache = backend.kv_cache(&kv_shape, blocks)?;
         seat.agree(0)?;
         let graphs = Graphs::capture(&sizes, &mut backend, &mut decoder, &mut cache, &mut batches[0], &limits)?;
-        if host_blocks.is_some() && seat.rank == 0 {
+        if host_blocks.is_some() && seat.is_first() {
             weights.warm(progress)?;
         }
         seat.agree(0)?;
@@ -129,6 +129,7 @@ impl<B: Backend> PassRunner<B> {
             weight_bytes,
             kv_cache_bytes: blocks as u64 * block_bytes.of_all,
             num_ranks: seat.ranks,
+            process: seat.process(),
             ..ModelInfo::new(&model, &weights, &whole_shape, blocks, limits, device)
         };
         let passes = batches.into_iter().map(Pass::new).collect();

@@ -13,7 +13,7 @@ static void versions_agree(void) {
 }
 
 static void every_status_has_a_name(void) {
-  for (nvllm_status status = NVLLM_ERR_CONTEXT_LENGTH; status <= NVLLM_NO_OUTPUT; status++) {
+  for (nvllm_status status = NVLLM_ERR_PEER; status <= NVLLM_CLOSED; status++) {
     CHECK(strncmp(nvllm_status_name(status), "NVLLM_", 6) == 0, "%d", status);
   }
   CHECK(strcmp(nvllm_status_name(NVLLM_ERR_BUSY), "NVLLM_ERR_BUSY") == 0, "%s", nvllm_status_name(NVLLM_ERR_BUSY));
@@ -111,7 +111,15 @@ static void bad_configs_say_what_is_wrong(void) {
   good.num_device_indices = 0;
   good.tensor_parallel_size = 1;
   WITH(process_index, 1, NVLLM_ERR_INVALID_ARGUMENT, "process_index");
-  WITH(num_processes, 2, NVLLM_ERR_INVALID_ARGUMENT, "rendezvous");
+  WITH(num_processes, 2, NVLLM_ERR_INVALID_ARGUMENT, "rendezvous is NULL, but must be \"host:port\" or \"unix:/path\"");
+  good.num_processes = 2;
+  WITH(process_index, 2, NVLLM_ERR_INVALID_ARGUMENT, "process_index is 2, but must be less than num_processes");
+  WITH(rendezvous, "nowhere", NVLLM_ERR_INVALID_ARGUMENT, "rendezvous is \"nowhere\", but must be \"host:port\"");
+  good.rendezvous = "unix:/nonexistent/rendezvous";
+  WITH(tensor_parallel_size, 3, NVLLM_ERR_INVALID_ARGUMENT,
+       "tensor_parallel_size is 3, with 2 processes, but must be a multiple of num_processes");
+  good.rendezvous = NULL;
+  good.num_processes = 0;
   WITH(memory_utilization, 1.5f, NVLLM_ERR_INVALID_ARGUMENT, "memory_utilization");
   WITH(memory_utilization, -0.5f, NVLLM_ERR_INVALID_ARGUMENT, "memory_utilization");
   WITH(memory_utilization, NAN, NVLLM_ERR_INVALID_ARGUMENT, "memory_utilization");

@@ -56,6 +56,7 @@ pub fn config(name: &str) -> RunnerConfig {
         kv_budget: KvBudget::Bytes(64 << 20),
         max_model_len: driver::config_of(name).max_model_len,
         peer_timeout: PATIENCE,
+        processes: None,
         ..driver::config()
     }
 }

@@ -41,6 +41,7 @@ pub fn config() -> RunnerConfig {
         ranks: 1,
         devices: Vec::new(),
         peer_timeout: Duration::from_secs(10),
+        processes: None,
         sums: None,
     }
 }

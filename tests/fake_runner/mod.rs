@@ -81,6 +81,7 @@ pub fn load(shape: Shape) -> Loaded {
     });
     let info = ModelInfo {
         num_ranks: 1,
+        process: 0,
         device: Device::Cpu,
         vocab_size: vocab,
         num_layers: shape.stages,

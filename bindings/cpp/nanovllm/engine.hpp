@@ -234,8 +234,23 @@ class engine {
     uint64_t budget_us = budget.count() < 0 ? 1 : static_cast<uint64_t>(budget.count());
     nvllm_status status = nvllm_step(native(), budget_us, &done, &error);
     detail::rethrow(state_->thrown);
+    if (status == NVLLM_CLOSED)
+      return detail::fail<nvllm_step_result>(detail::failure_of(status, "process 0 has closed its engine"));
     if (status != NVLLM_OK) return detail::fail<nvllm_step_result>(detail::failure_of(error));
     return done;
+  }
+
+  /// [one] In a process that follows (process_index above 0): computes what process 0 schedules, as step() does. Whether there may be
+  /// more; false once process 0 has closed its engine.
+  returned<bool> serve(std::chrono::microseconds budget = std::chrono::microseconds(0)) {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<bool>(refusal());
+    nvllm_error error;
+    uint64_t budget_us = budget.count() < 0 ? 1 : static_cast<uint64_t>(budget.count());
+    nvllm_status status = nvllm_step(native(), budget_us, nullptr, &error);
+    detail::rethrow(state_->thrown);
+    if (status < 0) return detail::fail<bool>(detail::failure_of(error));
+    return status != NVLLM_CLOSED;
   }
 
   /// [any] Whether no request is waiting or running and no output is waiting to be polled.

@@ -38,6 +38,7 @@ fn config() -> RunnerConfig {
         loading: Loading::Map,
         ranks: RANKS,
         devices: Vec::new(),
+        processes: None,
         peer_timeout: Duration::from_secs(10),
         sums: None,
     }

@@ -1,0 +1,152 @@
+//! How does a process compute what another one schedules?
+//!
+//! Its host calls [`serve`](Follower::serve), again and again, and each call computes what the leader has sent meanwhile: no thread of
+//! the library does a host's work. Invariant: orders are carried out in the order in which the leader gave them, and what they say is
+//! checked before anything is computed.
+
+use super::Runner;
+use super::frame::{Kind, write_frame};
+use super::peers::{Next, Order, Peers};
+use super::wire::{BatchBounds, BatchDecoder};
+use crate::batch::{Batch, BlockId};
+use crate::error::{Error, Result, filled};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The ranks of a process that follows.
+pub struct Follower {
+    runner: Box<dyn Runner>,
+    peers: Arc<Peers>,
+    decoder: BatchDecoder,
+    batch: Batch,
+    /// Blocks of the KV cache, and bytes of one, over all ranks of this process.
+    num_blocks: usize,
+    block_bytes: usize,
+    /// A pass has begun and not ended.
+    is_busy: bool,
+}
+
+/// What a call did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Passes that ended.
+    pub passes: u32,
+    /// Whether the leader has closed its engine: there will be no more.
+    pub is_closed: bool,
+}
+
+impl Follower {
+    /// Serves with `runner`, which computes all ranks of this process, of which a block takes `block_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`].
+    pub fn new(
+        runner: Box<dyn Runner>,
+        peers: Arc<Peers>,
+        bounds: BatchBounds,
+        block_bytes: usize,
+    ) -> Result<Follower> {
+        let (decoder, batch) = (BatchDecoder::new(bounds), Batch::within(&bounds.limits)?);
+        Ok(Follower { runner, peers, decoder, batch, num_blocks: bounds.num_blocks, block_bytes, is_busy: false })
+    }
+
+    /// Computes what the leader asks for until `deadline`; without one, until the next pass has ended or the leader has closed its engine.
+    /// A pass may be left in the middle, and the next call continues it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Peer`], and the error of a rank of this process. The follower cannot be used any more.
+    pub fn serve(&mut self, deadline: Option<Instant>) -> Result<Served> {
+        self.peers.serve();
+        let mut served = Served::default();
+        let ended = self.serve_until(deadline, &mut served);
+        self.peers.leave(self.is_busy);
+        match ended {
+            // A leader that closes its engine in the middle of a pass ends it.
+            Err(_) if self.peers.is_closed() => Ok(Served { is_closed: true, ..served }),
+            ended => ended.map(|()| served),
+        }
+    }
+
+    fn serve_until(&mut self, deadline: Option<Instant>, served: &mut Served) -> Result<()> {
+        loop {
+            if self.is_busy {
+                if self.runner.collect(deadline)?.is_none() {
+                    return Ok(());
+                }
+                self.is_busy = false;
+                served.passes += 1;
+                if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
+                    return Ok(());
+                }
+            }
+            match self.peers.next_order(deadline)? {
+                Next::Order(order) => self.carry_out(order)?,
+                Next::DeadlineFirst => return Ok(()),
+                Next::Closed => {
+                    served.is_closed = true;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, Order { head, payload }: Order) -> Result<()> {
+        let carried_out = match head.kind {
+            Kind::Batch => self.submit(&payload),
+            Kind::Read => self.read(&payload),
+            _ => self.write(&payload, head.number),
+        };
+        self.peers.recycle(payload);
+        carried_out
+    }
+
+    fn submit(&mut self, payload: &[u8]) -> Result<()> {
+        if let Err(reason) = self.decoder.decode(payload, &mut self.batch) {
+            return Err(self.refuse(format!("sent a batch that cannot be computed: {reason}")));
+        }
+        self.runner.submit(&self.batch)?;
+        self.is_busy = true;
+        Ok(())
+    }
+
+    fn read(&mut self, payload: &[u8]) -> Result<()> {
+        let blocks = self.blocks(payload)?;
+        let mut bytes = filled(0, blocks.len() * self.block_bytes, "keys and values", "the length of the prefix")?;
+        self.runner.read_blocks(&blocks, &mut bytes)?;
+        self.answer(Kind::Blocks, &bytes)
+    }
+
+    fn write(&mut self, payload: &[u8], count: u64) -> Result<()> {
+        let is_whole = |count: usize| payload.len() / (4 + self.block_bytes) == count;
+        let count = usize::try_from(count).ok().filter(|count| is_whole(*count));
+        let Some((blocks, from)) = count.and_then(|count| payload.split_at_checked(4 * count)) else {
+            return Err(self.refuse("sent other keys and values than those of its blocks".to_owned()));
+        };
+        let blocks = self.blocks(blocks)?;
+        if from.len() != blocks.len() * self.block_bytes {
+            return Err(self.refuse("sent other keys and values than those of its blocks".to_owned()));
+        }
+        self.runner.write_blocks(&blocks, from)?;
+        self.answer(Kind::Written, &[])
+    }
+
+    fn blocks(&self, payload: &[u8]) -> Result<Vec<BlockId>> {
+        let (blocks, rest) = payload.as_chunks();
+        let blocks: Vec<BlockId> = blocks.iter().map(|block| BlockId::from_le_bytes(*block)).collect();
+        let is_valid = rest.is_empty() && blocks.iter().all(|block| (*block as usize) < self.num_blocks);
+        if is_valid { Ok(blocks) } else { Err(self.refuse("named blocks that do not exist".to_owned())) }
+    }
+
+    fn answer(&self, kind: Kind, bytes: &[u8]) -> Result<()> {
+        let mut frame = Vec::new();
+        write_frame(&mut frame, kind, 0, |to| to.extend(bytes));
+        self.peers.send(0, &frame)
+    }
+
+    fn refuse(&self, reason: String) -> Error {
+        self.peers.fail(0, &reason);
+        Error::Peer { process: 0, reason }
+    }
+}

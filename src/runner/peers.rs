@@ -1,0 +1,545 @@
+//! Are the other processes of an engine alive, and what do they say?
+//!
+//! The leader is connected with every follower, a follower with the leader alone. One thread, `nvllm-peers`, takes whatever comes,
+//! sends a sign of life now and then, and misses those of others. Invariant: the first failure is kept, everybody who waits here leaves,
+//! and every stream is shut down, so that nobody waits for numbers that will not come.
+
+use super::frame::{FrameReader, Head, Kind, printable, put_values, values, write_frame};
+use crate::backend::lock::{Condvar, Mutex, MutexGuard};
+use crate::backend::socket::{ReadableSet, Stream, wait_writable};
+use crate::backend::thread::{STACK_BYTES, spawn};
+use crate::error::{Error, Result};
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Orders of the leader that a follower keeps. A leader waits for the answer to most of them, and for the numbers of a pass.
+const ORDERS: usize = 64;
+
+/// Characters of a reason.
+pub const REASON_CHARS: usize = 400;
+
+/// How long whoever lost a stream waits for the reason, which may come on another one.
+const REASON_TIME: Duration = Duration::from_secs(1);
+
+/// Between two looks at whether somebody who waits for room in a stream has a reason to leave.
+const CHECK: Duration = Duration::from_millis(20);
+
+/// Which process this is, and who computes where: the ranks of a process are consecutive, and all processes have as many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// This process.
+    pub process: usize,
+    /// How many there are.
+    pub processes: usize,
+    /// Ranks of all of them.
+    pub ranks: usize,
+}
+
+impl Place {
+    /// Ranks of each process.
+    pub fn ranks_each(&self) -> usize {
+        self.ranks / self.processes
+    }
+
+    /// The ranks of process `process`.
+    pub fn ranks_of(&self, process: usize) -> std::ops::Range<usize> {
+        process * self.ranks_each()..(process + 1) * self.ranks_each()
+    }
+}
+
+/// Another process, and the two streams to it.
+pub struct Connection {
+    /// Which one.
+    pub process: usize,
+    /// Frames.
+    pub control: Stream,
+    /// Numbers of passes, see [`crate::backend::cpu::Team`].
+    pub data: Arc<Stream>,
+    /// Held while a frame is sent. Set once one was sent in part and given up: nothing can follow it.
+    is_torn: Mutex<bool>,
+}
+
+impl Connection {
+    /// A connection with `process`.
+    pub fn new(process: usize, control: Stream, data: Stream) -> Connection {
+        Connection { process, control, data: Arc::new(data), is_torn: Mutex::new(false) }
+    }
+}
+
+/// The other processes.
+pub struct Peers {
+    place: Place,
+    connections: Vec<Connection>,
+    timeout: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What came from other processes and was not taken yet.
+#[derive(Default)]
+struct State {
+    /// Of each connection: the round of a meeting and the values. `[connections]`
+    agreed: Vec<Option<(u64, Vec<u64>)>>,
+    /// Of each connection: what it answered to an order. `[connections]`
+    answers: Vec<Option<Vec<u8>>>,
+    /// From the leader.
+    orders: VecDeque<Order>,
+    /// Memory of payloads to be used again.
+    spare: Vec<Vec<u8>>,
+    /// Of a follower: since when no call of the host serves, and since when there is something to serve.
+    away_since: Option<Instant>,
+    work_since: Option<Instant>,
+    failure: Option<(usize, String)>,
+    /// The leader has closed its engine.
+    is_closed: bool,
+    /// This process closes its own.
+    is_over: bool,
+}
+
+/// What the leader asks of a follower.
+pub struct Order {
+    /// [`Kind::Batch`], [`Kind::Read`] or [`Kind::Write`], and the number of its frame.
+    pub head: Head,
+    /// Its payload, to be [given back](Peers::recycle).
+    pub payload: Vec<u8>,
+}
+
+/// How a follower's wait for an order ends.
+pub enum Next {
+    /// With one.
+    Order(Order),
+    /// The deadline came first.
+    DeadlineFirst,
+    /// The leader has closed its engine.
+    Closed,
+}
+
+/// The peers of this process and their thread, which ends when this is dropped.
+pub struct Group {
+    peers: Arc<Peers>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Group {
+    /// Begins to listen to `connections`, whose payloads have at most `max_bytes`.
+    pub fn new(place: Place, connections: Vec<Connection>, timeout: Duration, max_bytes: usize) -> Result<Group> {
+        let count = connections.len();
+        let none = |_| None;
+        let state = State {
+            agreed: (0..count).map(none).collect(),
+            answers: (0..count).map(|_| None).collect(),
+            orders: VecDeque::with_capacity(ORDERS),
+            away_since: Some(Instant::now()),
+            ..State::default()
+        };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let peers = Arc::new(Peers { place, connections, timeout, state, changed });
+        let listener = peers.clone();
+        let listen = move || {
+            let listened = catch_unwind(AssertUnwindSafe(|| listener.listen(max_bytes)));
+            if listened.is_err() {
+                listener
+                    .fail(listener.place.process, "a bug in the library ended the thread that listens to the others");
+            }
+        };
+        let thread = spawn("peers", STACK_BYTES, listen)?;
+        Ok(Group { peers, thread: Some(thread) })
+    }
+
+    /// The peers.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
+    /// Tells the other processes that this one closes its engine.
+    pub fn close(&self) {
+        self.peers.close();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.peers.close();
+        if let Some(thread) = self.thread.take() {
+            // It catches its panics, so it ends in peace.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Peers {
+    /// Which process this is.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The connections: of the leader with each follower in their order, of a follower with the leader.
+    pub fn connections(&self) -> &[Connection] {
+        &self.connections
+    }
+
+    /// Brings together what the ranks of all processes say in round `round`: `own` is that of the ranks here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Peer`].
+    pub fn agree(&self, round: u64, own: &[u64]) -> Result<Vec<u64>> {
+        let mut frame = Vec::new();
+        if self.place.process > 0 {
+            write_frame(&mut frame, Kind::Agree, round, |to| put_values(to, own));
+            self.send(0, &frame)?;
+            return self.take_agreed(0, round);
+        }
+        let mut all = own.to_vec();
+        for at in 0..self.connections.len() {
+            all.extend(self.take_agreed(at, round)?);
+        }
+        write_frame(&mut frame, Kind::Agreed, round, |to| put_values(to, &all));
+        self.broadcast(&frame)?;
+        Ok(all)
+    }
+
+    fn take_agreed(&self, at: usize, round: u64) -> Result<Vec<u64>> {
+        let (found, values) = self.wait(|state| state.agreed[at].take())?;
+        if found != round {
+            self.fail(self.connections[at].process, "takes part in another round of a meeting");
+            return Err(self.error().expect("it has just failed"));
+        }
+        Ok(values)
+    }
+
+    /// Sends a frame to all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Peer`].
+    pub fn broadcast(&self, frame: &[u8]) -> Result<()> {
+        (0..self.connections.len()).try_for_each(|at| self.send(at, frame))
+    }
+
+    /// Sends a frame on connection `at`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Peer`].
+    pub fn send(&self, at: usize, frame: &[u8]) -> Result<()> {
+        let Connection { process, control, is_torn, .. } = &self.connections[at];
+        let mut is_torn = is_torn.lock();
+        let mut left = frame;
+        while !left.is_empty() {
+            if let Some(error) = self.error() {
+                *is_torn |= left.len() < frame.len();
+                return Err(error);
+            }
+            match control.try_send(left) {
+                Ok(bytes) => left = &left[bytes..],
+                // A process that takes nothing is found silent by the thread that listens.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => drop(wait_writable(control, CHECK)),
+                Err(error) => {
+                    *is_torn = true;
+                    drop(is_torn);
+                    // The other side may have said why before it closed.
+                    let reason = || format!("the connection was lost: {error}");
+                    return Err(self.loss().unwrap_or_else(|| {
+                        self.fail(*process, &reason());
+                        Error::Peer { process: *process, reason: reason() }
+                    }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for what connection `at` answers to an order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Peer`].
+    pub fn answer(&self, at: usize) -> Result<Vec<u8>> {
+        self.wait(|state| state.answers[at].take())
+    }
+
+    /// Waits for an order of the leader, at most until `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Peer`].
+    pub fn next_order(&self, deadline: Option<Instant>) -> Result<Next> {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_closed {
+                return Ok(Next::Closed);
+            }
+            if let Some(error) = error_of(&state) {
+                return Err(error);
+            }
+            if let Some(order) = state.orders.pop_front() {
+                return Ok(Next::Order(order));
+            }
+            state = match deadline {
+                None => self.changed.wait(state),
+                Some(deadline) => match self.changed.wait_until(state, deadline) {
+                    (state, false) => state,
+                    (_, true) => return Ok(Next::DeadlineFirst),
+                },
+            };
+        }
+    }
+
+    /// Gives memory of a payload back.
+    pub fn recycle(&self, payload: Vec<u8>) {
+        let mut state = self.state.lock();
+        if state.spare.len() < ORDERS {
+            state.spare.push(payload);
+        }
+    }
+
+    /// Says that a call of the host begins to serve.
+    pub fn serve(&self) {
+        self.state.lock().away_since = None;
+    }
+
+    /// Says that it returns. `is_busy`: a pass is not computed to its end.
+    pub fn leave(&self, is_busy: bool) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        state.away_since = Some(now);
+        state.work_since = (is_busy || !state.orders.is_empty()).then_some(now);
+    }
+
+    /// Whether the leader has closed its engine.
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
+    /// The failure that ended the work of all processes.
+    pub fn error(&self) -> Option<Error> {
+        error_of(&self.state.lock())
+    }
+
+    /// Why a stream was lost: waits a moment for the reason. `None` where there is none, and where the leader closed its engine.
+    pub fn loss(&self) -> Option<Error> {
+        let deadline = Instant::now() + REASON_TIME;
+        let mut state = self.state.lock();
+        while error_of(&state).is_none() && !state.is_closed {
+            let (again, is_late) = self.changed.wait_until(state, deadline);
+            state = again;
+            if is_late {
+                break;
+            }
+        }
+        error_of(&state).filter(|_| !state.is_closed)
+    }
+
+    /// Waits for something that other processes send.
+    fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(taken) = take(&mut state) {
+                return Ok(taken);
+            }
+            if let Some(error) = error_of(&state) {
+                return Err(error);
+            }
+            state = self.changed.wait(state);
+        }
+    }
+
+    /// Ends the work of all processes, because `process` cannot go on. The first reason is kept, and told to the others.
+    pub fn fail(&self, process: usize, reason: &str) {
+        let mut state = self.state.lock();
+        if state.failure.is_some() || state.is_closed || state.is_over {
+            return;
+        }
+        state.failure = Some((process, reason.to_owned()));
+        self.tell(state);
+        let mut frame = Vec::new();
+        let reason = printable(reason.as_bytes(), REASON_CHARS);
+        write_frame(&mut frame, Kind::Failed, process as u64, |to| to.extend(reason.as_bytes()));
+        self.say_last(&frame);
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock();
+        if state.is_over {
+            return;
+        }
+        let is_alive = state.failure.is_none() && !state.is_closed;
+        state.is_over = true;
+        self.tell(state);
+        if is_alive {
+            let mut frame = Vec::new();
+            match self.place.process {
+                0 => write_frame(&mut frame, Kind::End, 0, |_| ()),
+                process => {
+                    let reason = b"its engine was freed";
+                    write_frame(&mut frame, Kind::Failed, process as u64, |to| to.extend(reason));
+                }
+            }
+            self.say_last(&frame);
+        } else {
+            self.shut_down();
+        }
+    }
+
+    fn tell(&self, state: MutexGuard<State>) {
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Sends a last frame where there is room for it, and ends all streams.
+    fn say_last(&self, frame: &[u8]) {
+        for connection in &self.connections {
+            let mut is_torn = connection.is_torn.lock();
+            if !*is_torn {
+                // Whoever cannot be told finds its streams shut down.
+                let _ = connection.control.try_send(frame);
+                *is_torn = true;
+            }
+        }
+        self.shut_down();
+    }
+
+    fn shut_down(&self) {
+        for connection in &self.connections {
+            connection.data.shutdown();
+            connection.control.shutdown();
+        }
+    }
+}
+
+/// The failure as an error; that of this process itself is another error for who caused it.
+fn error_of(state: &State) -> Option<Error> {
+    state.failure.as_ref().map(|(process, reason)| Error::Peer { process: *process, reason: reason.clone() })
+}
+
+/// One connection, as the thread that listens sees it.
+struct Heard {
+    reader: FrameReader,
+    last: Instant,
+}
+
+/// The thread that listens.
+impl Peers {
+    fn listen(&self, max_bytes: usize) {
+        // Several signs of life within the time after which a process counts as dead.
+        let interval = (self.timeout / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        let mut alive = Vec::new();
+        write_frame(&mut alive, Kind::Alive, 0, |_| ());
+        let mut readable = ReadableSet::new(self.connections.iter().map(|connection| connection.control.as_raw_fd()));
+        let begun = Instant::now();
+        let mut heard: Vec<Heard> =
+            self.connections.iter().map(|_| Heard { reader: FrameReader::new(max_bytes), last: begun }).collect();
+        let mut said = begun;
+        loop {
+            readable.wait(interval.saturating_sub(said.elapsed()));
+            for (at, heard) in heard.iter_mut().enumerate() {
+                if let Err(reason) = self.hear(at, heard) {
+                    self.fail(self.connections[at].process, &reason);
+                }
+            }
+            let now = Instant::now();
+            for (connection, heard) in self.connections.iter().zip(&heard) {
+                if now - heard.last > self.timeout {
+                    let ms = self.timeout.as_millis();
+                    self.fail(connection.process, &format!("no sign of life for {ms} ms (peer_timeout_ms)"));
+                }
+            }
+            self.check_host(now);
+            {
+                let state = self.state.lock();
+                if state.is_over || state.is_closed || state.failure.is_some() {
+                    return;
+                }
+            }
+            if now - said >= interval {
+                said = now;
+                self.connections.iter().for_each(|connection| say_alive(connection, &alive));
+            }
+        }
+    }
+
+    /// A follower whose host does not call nvllm_step holds up all processes.
+    fn check_host(&self, now: Instant) {
+        let state = self.state.lock();
+        let (Some(away), Some(work)) = (state.away_since, state.work_since) else { return };
+        if now.saturating_duration_since(away.max(work)) > self.timeout {
+            drop(state);
+            let ms = self.timeout.as_millis();
+            let reason = format!("a pass waits, but nvllm_step was not called for {ms} ms (peer_timeout_ms)");
+            self.fail(self.place.process, &reason);
+        }
+    }
+
+    /// Takes what has come on connection `at`.
+    fn hear(&self, at: usize, heard: &mut Heard) -> std::result::Result<(), String> {
+        let Connection { control, .. } = &self.connections[at];
+        loop {
+            match heard.reader.read(control) {
+                Ok(None) => return Ok(()),
+                Ok(Some(head)) => {
+                    heard.last = Instant::now();
+                    self.take(at, head, &mut heard.reader)?;
+                }
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return Err("has ended, or has closed the connection".to_owned());
+                }
+                Err(error) if error.kind() == ErrorKind::InvalidData => return Err(error.to_string()),
+                Err(error) => return Err(format!("the connection was lost: {error}")),
+            }
+        }
+    }
+
+    fn take(&self, at: usize, head: Head, reader: &mut FrameReader) -> std::result::Result<(), String> {
+        let Place { process, ranks, .. } = self.place;
+        let leads = process == 0;
+        let mut state = self.state.lock();
+        match head.kind {
+            Kind::Alive => return Ok(()),
+            Kind::Failed => {
+                drop(state);
+                let failed = usize::try_from(head.number).unwrap_or(usize::MAX);
+                self.fail(failed, &printable(reader.payload(), REASON_CHARS));
+                return Ok(());
+            }
+            Kind::End if !leads => state.is_closed = true,
+            Kind::Agree | Kind::Agreed if (head.kind == Kind::Agree) == leads => {
+                let count = if leads { self.place.ranks_each() } else { ranks };
+                let values = values(reader.payload(), count).ok_or("sent other values than those of its ranks")?;
+                if state.agreed[at].replace((head.number, values)).is_some() {
+                    return Err("sent values before others were agreed on".to_owned());
+                }
+            }
+            Kind::Blocks | Kind::Written if leads => {
+                if state.answers[at].replace(reader.take_payload(Vec::new())).is_some() {
+                    return Err("sent an answer that nobody waits for".to_owned());
+                }
+            }
+            Kind::Batch | Kind::Read | Kind::Write if !leads => {
+                if state.orders.len() == ORDERS {
+                    return Err(format!("sent more than {ORDERS} orders ahead"));
+                }
+                let spare = state.spare.pop().unwrap_or_default();
+                state.orders.push_back(Order { head, payload: reader.take_payload(spare) });
+                state.work_since.get_or_insert_with(Instant::now);
+            }
+            kind => return Err(format!("sent a frame {kind:?} out of place")),
+        }
+        self.tell(state);
+        Ok(())
+    }
+}
+
+/// Sends a sign of life, unless another frame is being sent, which is one too.
+fn say_alive(connection: &Connection, frame: &[u8]) {
+    let Some(mut is_torn) = connection.is_torn.try_lock() else { return };
+    if !*is_torn && wait_writable(&connection.control, Duration::ZERO) {
+        // Where there is room, there is room for a frame without a payload.
+        *is_torn = connection.control.try_send(frame).is_ok_and(|sent| sent < frame.len());
+    }
+}

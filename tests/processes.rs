@@ -1,0 +1,367 @@
+//! Processes that compute one model together give the answers of one, and none of them waits for another that is gone.
+
+#[path = "processes/child.rs"]
+mod child;
+mod driver;
+mod random_requests;
+
+use child::{Options, Process};
+use driver::golden;
+use nanovllm::backend::socket::Address;
+use nanovllm::batch::TokenId;
+use nanovllm::engine::options::EngineOptions;
+use nanovllm::engine::sampling_params::{Pinning, Pooling, SamplingParams};
+use nanovllm::engine::{Budget, Engine, Prompt};
+use nanovllm::runner::{Device, Processes};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+const MODEL: &str = "qwen3-f32-untied-gqa8";
+/// How long a process may be silent in these tests, and what they grant the machine besides.
+const TIMEOUT: Duration = Duration::from_millis(1500);
+const BOUND: Duration = Duration::from_secs(3);
+
+/// Not a test of its own: what the processes of the other tests do.
+#[test]
+#[ignore = "the other tests run it in processes of their own"]
+fn a_process_of_the_other_tests() {
+    child::live();
+}
+
+fn unix(name: &str) -> String {
+    format!("unix:{}", std::env::temp_dir().join(format!("nvllm-{name}-{}", std::process::id())).display())
+}
+
+fn tcp() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn options(index: u32, processes: u32, ranks: u32, rendezvous: &str) -> Options {
+    Options {
+        model: golden(MODEL).to_str().unwrap().to_owned(),
+        index,
+        processes,
+        ranks,
+        rendezvous: rendezvous.to_owned(),
+        timeout_ms: TIMEOUT.as_millis() as u32,
+        max_num_seqs: 8,
+    }
+}
+
+/// Processes whose engines are open, the leader first.
+fn open(processes: u32, ranks: u32, rendezvous: &str) -> Vec<Process> {
+    let options = (0..processes).map(|index| options(index, processes, ranks, rendezvous));
+    let mut started: Vec<_> = options.map(|options| Process::start(&options)).collect();
+    started.iter_mut().for_each(|process| process.tell("open"));
+    started.iter_mut().for_each(|process| assert_eq!(process.answer(), "0"));
+    started
+}
+
+/// What one process answers to a request for so many tokens.
+fn alone(tokens: u32) -> String {
+    let mut process = Process::start(&options(0, 0, 1, ""));
+    assert_eq!(process.ask("open"), "0");
+    assert_eq!(process.ask(&format!("add {tokens}")), "0");
+    process.ask("run")
+}
+
+#[test]
+fn two_and_three_processes_give_the_tokens_of_one_over_unix_sockets_and_tcp() {
+    let wanted = alone(12);
+    for (processes, ranks) in [(2, 2), (3, 3), (2, 4)] {
+        for rendezvous in [unix(&format!("tokens-{ranks}")), tcp()] {
+            let mut all = open(processes, ranks, &rendezvous);
+            let refused = format!("process 1 of {ranks} ranks: -11 process 1 follows: requests go to process 0");
+            assert_eq!(all[1].ask("index"), refused);
+            all[1..].iter_mut().for_each(|follower| follower.tell("serve"));
+            for _ in 0..2 {
+                assert_eq!(all[0].ask("add 12"), "0");
+                assert_eq!(all[0].ask("run"), wanted, "{processes} processes and {ranks} ranks at {rendezvous}");
+            }
+            assert_eq!(all[0].ask("free"), "freed");
+            for mut follower in all.split_off(1) {
+                assert_eq!(follower.answer(), "2", "NVLLM_CLOSED");
+                assert_eq!(follower.ask("step"), "2", "and so it stays");
+                assert!(follower.end().success());
+            }
+            assert!(all.remove(0).end().success());
+        }
+    }
+}
+
+/// Requests of many kinds, and everything that the answers to them say.
+fn answers(engine: &mut Engine, budget: Budget) -> Vec<BTreeMap<u32, String>> {
+    let mut runner = TestRunner::deterministic();
+    let strategy = (random_requests::prompts(), random_requests::params());
+    let mut requests: Vec<(Vec<TokenId>, SamplingParams)> =
+        (0..16).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect();
+    requests.retain(|(prompt, _)| !prompt.is_empty());
+    let long: Vec<TokenId> = (0..60).map(|i| 1 + i * i % 23).collect();
+    let logprobs = SamplingParams { num_logprobs: 4, num_prompt_logprobs: 3, ..SamplingParams::default() };
+    requests.push((long.clone(), logprobs));
+    requests.push((long, SamplingParams { pooling: Pooling::Mean, ..SamplingParams::default() }));
+    let handle = engine.handle().clone();
+    for (tag, (prompt, params)) in requests.iter().enumerate() {
+        let max_tokens = Some(params.max_tokens.unwrap_or(8).min(8));
+        let min_tokens = params.min_tokens.min(8);
+        let params =
+            SamplingParams { tag: tag as u64, max_tokens, min_tokens, pinning: Pinning::Evictable, ..params.clone() };
+        handle.add_request(Prompt::Tokens(prompt), params).unwrap();
+    }
+    let mut said = vec![BTreeMap::<u32, String>::new(); requests.len()];
+    while !handle.is_finished() {
+        engine.step(budget).unwrap();
+        while let Some(output) = engine.next_output() {
+            *said[output.tag as usize].entry(output.index).or_default() += &format!(
+                "{:?} {:?} {:?} {:?} {:?}\n",
+                output.token_ids, output.embedding, output.finish, output.logprobs, output.prompt_logprobs
+            );
+        }
+    }
+    assert!(said.iter().all(|said| !said.is_empty()));
+    said
+}
+
+#[test]
+fn requests_of_many_kinds_and_saved_prefixes_are_those_of_one_process_bit_for_bit() {
+    let leader = |processes: usize, ranks: usize, rendezvous: &str| {
+        let mut options = EngineOptions::new(golden(MODEL));
+        (options.device, options.num_threads) = (Device::Cpu, Some(1));
+        (options.kv_block_size, options.kv_cache_bytes) = (Some(4), Some(16 << 20));
+        (options.seed, options.max_num_seqs) = (Some(3), Some(8));
+        options.tensor_parallel_size = ranks;
+        options.peer_timeout = Some(TIMEOUT);
+        if processes > 1 {
+            let rendezvous = Address::parse("rendezvous", rendezvous).unwrap();
+            options.processes = Some(Processes { count: processes, index: 0, rendezvous });
+        }
+        Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap()
+    };
+    let prompt: Vec<TokenId> = (0..60).map(|i| 1 + i * i % 23).collect();
+    let save = |engine: &mut Engine| {
+        let prefix = engine.find_prefix(&prompt, 0).unwrap();
+        let mut bytes = vec![0; prefix.bytes()];
+        engine.save_prefix(&prefix, &mut bytes).unwrap();
+        bytes
+    };
+    let mut one = leader(1, 1, "");
+    let wanted = answers(&mut one, Budget::OnePass);
+    let saved = save(&mut one);
+    for (processes, ranks, budget, serve) in [
+        (2, 2, Budget::OnePass, "serve"),
+        (3, 3, Budget::Time(Duration::from_micros(300)), "serve 500"),
+        (2, 6, Budget::Time(Duration::ZERO), "serve 1"),
+    ] {
+        let rendezvous = unix(&format!("kinds-{ranks}"));
+        let mut followers: Vec<_> =
+            (1..processes).map(|index| Process::start(&options(index, processes, ranks, &rendezvous))).collect();
+        followers.iter_mut().for_each(|follower| follower.tell("open"));
+        let mut engine = leader(processes as usize, ranks as usize, &rendezvous);
+        for follower in &mut followers {
+            assert_eq!(follower.answer(), "0");
+            follower.tell(serve);
+        }
+        assert_eq!(engine.restore_prefix(&saved).unwrap(), 60);
+        assert!(save(&mut engine) == saved, "{ranks} ranks save other bytes than they restored");
+        engine.reset_prefix_cache();
+        let found = answers(&mut engine, budget);
+        for (request, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+            assert_eq!(found, wanted, "{processes} processes, {ranks} ranks, request {request}");
+        }
+        assert!(save(&mut engine) == saved, "{ranks} ranks save other bytes");
+        drop(engine);
+        for mut follower in followers {
+            assert_eq!(follower.answer(), "2", "NVLLM_CLOSED");
+        }
+    }
+}
+
+/// Two processes that compute one pass after the other.
+fn in_the_middle(name: &str) -> (Process, Process) {
+    let mut all = open(2, 2, &unix(name));
+    let mut follower = all.remove(1);
+    let mut leader = all.remove(0);
+    follower.tell("serve");
+    leader.tell("run-on");
+    std::thread::sleep(Duration::from_millis(100));
+    (leader, follower)
+}
+
+/// The answer of a process that has lost another one, which must come within a bound; afterwards it opens another engine.
+fn answer_to_a_loss(mut process: Process) -> String {
+    let begun = Instant::now();
+    let answer = process.answer();
+    assert!(begun.elapsed() < BOUND, "{answer} after {:?}", begun.elapsed());
+    assert!(answer.starts_with("-14 "), "{answer}");
+    assert_eq!(
+        process.ask("step"),
+        "-14 an earlier call lost another process: only nvllm_engine_free may be called on this engine"
+    );
+    assert_eq!(process.ask("free"), "freed");
+    assert_eq!(process.ask("open-alone"), "0");
+    assert_eq!(process.ask("add 2"), "0");
+    assert!(process.ask("run").starts_with('['));
+    assert!(process.end().success());
+    answer
+}
+
+#[test]
+fn a_follower_that_is_killed_ends_the_leaders_engine() {
+    let (leader, follower) = in_the_middle("kill-follower");
+    follower.signal(libc::SIGKILL);
+    assert_eq!(answer_to_a_loss(leader), "-14 process 1: has ended, or has closed the connection");
+}
+
+#[test]
+fn a_leader_that_is_killed_ends_the_followers_engine() {
+    let (leader, follower) = in_the_middle("kill-leader");
+    leader.signal(libc::SIGKILL);
+    assert_eq!(answer_to_a_loss(follower), "-14 process 0: has ended, or has closed the connection");
+}
+
+#[test]
+fn a_follower_that_is_stopped_ends_the_leaders_engine() {
+    let (leader, follower) = in_the_middle("stop-follower");
+    follower.signal(libc::SIGSTOP);
+    assert_eq!(answer_to_a_loss(leader), "-14 process 1: no sign of life for 1500 ms (peer_timeout_ms)");
+    follower.signal(libc::SIGCONT);
+    let answer = answer_to_a_loss(follower);
+    assert!(answer.starts_with("-14 process "), "{answer}");
+}
+
+#[test]
+fn a_leader_that_is_stopped_ends_the_followers_engine() {
+    let (leader, follower) = in_the_middle("stop-leader");
+    leader.signal(libc::SIGSTOP);
+    assert_eq!(answer_to_a_loss(follower), "-14 process 0: no sign of life for 1500 ms (peer_timeout_ms)");
+}
+
+#[test]
+fn a_third_process_learns_which_one_was_lost() {
+    let mut all = open(3, 3, &unix("third"));
+    all[1..].iter_mut().for_each(|follower| follower.tell("serve"));
+    all[1].signal(libc::SIGKILL);
+    assert_eq!(all[2].answer(), "-14 process 1: has ended, or has closed the connection");
+    assert_eq!(all[0].ask("add 2"), "0");
+    assert_eq!(all[0].ask("run"), "-14 process 1: has ended, or has closed the connection");
+}
+
+#[test]
+fn a_host_that_does_not_step_is_named() {
+    let mut all = open(2, 2, &unix("no-step"));
+    assert_eq!(all[0].ask("add 2"), "0");
+    all[0].tell("run");
+    let reason = "-14 process 1: a pass waits, but nvllm_step was not called for 1500 ms (peer_timeout_ms)";
+    assert_eq!(answer_to_a_loss(all.remove(0)), reason);
+    assert_eq!(all[0].ask("step"), reason);
+}
+
+#[test]
+fn a_leader_may_pause_and_may_close_in_the_middle_of_a_pass() {
+    let mut all = open(2, 2, &unix("pause"));
+    all[1].tell("serve");
+    assert_eq!(all[0].ask("add 4"), "0");
+    // The first call with a time ends within a pass.
+    assert_eq!(all[0].ask("step 1"), "0");
+    std::thread::sleep(TIMEOUT + TIMEOUT / 2);
+    assert_eq!(all[0].ask("run"), alone(4));
+    assert_eq!(all[0].ask("add 4"), "0");
+    assert_eq!(all[0].ask("step 1"), "0");
+    assert_eq!(all[0].ask("free"), "freed");
+    assert_eq!(all[1].answer(), "2", "NVLLM_CLOSED");
+}
+
+#[test]
+fn a_follower_that_frees_its_engine_is_named() {
+    let mut all = open(2, 2, &unix("freed"));
+    assert_eq!(all[1].ask("step 1000"), "0", "nothing comes, and the time is spent");
+    assert_eq!(all[1].ask("free"), "freed");
+    assert_eq!(all[0].ask("add 2"), "0");
+    assert_eq!(all[0].ask("run"), "-14 process 1: its engine was freed");
+}
+
+#[test]
+fn strangers_at_the_rendezvous_keep_nobody_from_joining() {
+    let rendezvous = tcp();
+    let mut leader = Process::start(&options(0, 2, 2, &rendezvous));
+    leader.tell("open");
+    let connect = || loop {
+        match TcpStream::connect(&rendezvous) {
+            Ok(stream) => return stream,
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n"[..], &[0; 4096], &[0xff; 64]] {
+        let mut stream = connect();
+        // The leader may close before all of it is sent.
+        let _ = stream.write_all(garbage);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    let silent: Vec<_> = (0..100).map(|_| connect()).collect();
+    let mut follower = Process::start(&options(1, 2, 2, &rendezvous));
+    assert_eq!(follower.ask("open"), "0");
+    assert_eq!(leader.answer(), "0");
+    follower.tell("serve");
+    drop(silent);
+    assert_eq!(leader.ask("add 5"), "0");
+    assert_eq!(leader.ask("run"), alone(5));
+}
+
+/// What a leader and a follower answer that do not fit together.
+fn refusals(name: &str, change: impl Fn(&mut Options)) -> [String; 2] {
+    let rendezvous = unix(name);
+    let mut other = options(1, 2, 2, &rendezvous);
+    change(&mut other);
+    let (mut leader, mut follower) = (Process::start(&options(0, 2, 2, &rendezvous)), Process::start(&other));
+    leader.tell("open");
+    follower.tell("open");
+    [leader.answer(), follower.answer()]
+}
+
+#[test]
+fn processes_that_were_opened_otherwise_refuse_each_other_with_the_reason() {
+    let fix = "open all processes with the same model and options";
+    let reason = format!("-14 process 1: its max_num_seqs is 7, but that of process 0 is 8: {fix}");
+    assert_eq!(refusals("other-options", |options| options.max_num_seqs = 7), [reason.clone(), reason]);
+
+    let reason = format!("-14 process 1: its tensor_parallel_size is 4, but that of process 0 is 2: {fix}");
+    assert_eq!(refusals("other-ranks", |options| options.ranks = 4), [reason.clone(), reason]);
+
+    let other = golden("qwen3-f32-eps3e-4-biased").to_str().unwrap().to_owned();
+    let [leader, follower] = refusals("other-model", |options| options.model = other.clone());
+    assert!(leader.starts_with("-14 process 1: its model fingerprint is ") && leader.ends_with(fix), "{leader}");
+    assert_eq!(leader, follower);
+}
+
+#[test]
+fn a_process_of_another_version_is_refused_with_the_reason() {
+    let rendezvous = tcp();
+    let mut leader = Process::start(&options(0, 2, 2, &rendezvous));
+    leader.tell("open");
+    let mut stream = loop {
+        match TcpStream::connect(&rendezvous) {
+            Ok(stream) => break stream,
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    // Length, kind and number of a hello; the magic bytes, a connection for frames, and process 1.
+    let payload = [&b"nvllm-tp"[..], &[0; 4], &1u32.to_le_bytes(), b"library version=0.0.9\n"].concat();
+    let hello = [&(payload.len() as u32).to_le_bytes()[..], &1u32.to_le_bytes(), &[0; 8], &payload].concat();
+    stream.write_all(&hello).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let reason = format!(
+        "its library version is 0.0.9, but that of process 0 is {version}: open all processes with the same model and options"
+    );
+    assert_eq!(String::from_utf8_lossy(&answer[16..]), reason);
+    assert_eq!(leader.answer(), format!("-14 process 1: {reason}"));
+    assert_eq!(leader.ask("open-alone"), "0", "the process can go on");
+}
