@@ -1,6 +1,7 @@
 //! The targets: each knows its corpus, how inputs are made, and which calls take them.
 
 mod api;
+mod batches;
 mod folders;
 mod json;
 mod lark;
@@ -22,5 +23,6 @@ pub fn all() -> Vec<Box<dyn Target>> {
     all.push(Box::new(messages::Messages));
     all.extend(structures::targets());
     all.push(Box::new(prefixes::Prefixes));
+    all.push(Box::new(batches::Batches));
     all
 }
