@@ -50,6 +50,7 @@ fn options(index: u32, processes: u32, ranks: u32, rendezvous: &str) -> Options 
         rendezvous: rendezvous.to_owned(),
         timeout_ms: TIMEOUT.as_millis() as u32,
         max_num_seqs: 8,
+        kv_cache_bytes: 0,
     }
 }
 
@@ -338,6 +339,13 @@ fn processes_that_were_opened_otherwise_refuse_each_other_with_the_reason() {
     let [leader, follower] = refusals("other-model", |options| options.model = other.clone());
     assert!(leader.starts_with("-14 process 1: its model fingerprint is ") && leader.ends_with(fix), "{leader}");
     assert_eq!(leader, follower);
+}
+
+#[test]
+fn a_process_that_cannot_load_its_part_keeps_no_other_waiting() {
+    let [leader, follower] = refusals("no-room", |options| options.kv_cache_bytes = 100);
+    assert!(follower.starts_with("-6 the KV cache may take 100 bytes, but one block takes"), "{follower}");
+    assert_eq!(leader, format!("-14 process 1: {}", &follower[3..]));
 }
 
 #[test]

@@ -4,11 +4,12 @@ mod driver;
 mod fake_runner;
 
 use fake_runner::{Shape, load};
+use nanovllm::backend::socket::Address;
 use nanovllm::batch::{BatchLimits, TokenId};
 use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
-use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
-use nanovllm::runner::Device;
+use nanovllm::engine::{Budget, Engine, EngineLimits, Opened, Prompt};
+use nanovllm::runner::{Device, Processes};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -58,16 +59,40 @@ fn a_hundred_steady_steps_allocate_nothing() {
         // Until each of the tokens has come in each answer, the list of those that have come grows.
         steady_steps(depth, &asking, 600);
     }
-    steady_steps_of_ranks();
+    steady_steps_of_ranks(&options());
+    steady_steps_of_processes();
 }
 
-/// Two ranks of a model, whose threads are counted too.
-fn steady_steps_of_ranks() {
+fn options() -> EngineOptions {
     let mut options = EngineOptions::new(driver::golden("qwen2-f16-old-keys"));
     options.device = Device::Cpu;
     (options.num_threads, options.tensor_parallel_size) = (Some(2), 2);
     (options.kv_block_size, options.kv_cache_bytes) = (Some(64), Some(4 << 20));
-    let mut engine = Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    options
+}
+
+/// A leader and a follower, which are processes elsewhere and threads here, so that both are counted.
+fn steady_steps_of_processes() {
+    let path = std::env::temp_dir().join(format!("nvllm-steady-{}", std::process::id()));
+    let rendezvous = Address::parse("rendezvous", &format!("unix:{}", path.display())).unwrap();
+    let of_process = |index| {
+        let processes = Some(Processes { count: 2, index, rendezvous: rendezvous.clone() });
+        EngineOptions { processes, ..options() }
+    };
+    let (leader, follower) = (of_process(0), of_process(1));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let opened = Opened::new(&follower, &mut |_| ControlFlow::Continue(())).unwrap();
+            let Opened::Follower(mut engine) = opened else { panic!("process 1 follows") };
+            while !engine.step(Budget::OnePass).unwrap().is_closed {}
+        });
+        steady_steps_of_ranks(&leader);
+    });
+}
+
+/// Two ranks of a model, whose threads are counted too.
+fn steady_steps_of_ranks(options: &EngineOptions) {
+    let mut engine = Engine::open(options, &mut |_| ControlFlow::Continue(())).unwrap();
     let params = SamplingParams { eos: Eos::Ignored, temperature: 1.0, num_logprobs: 2, ..SamplingParams::default() };
     for request in 0..8 {
         let prompt: Vec<TokenId> = (0..5 + request).collect();

@@ -85,7 +85,8 @@ type Config struct {
 	// process 0 schedules, and functions about requests, completions and cached prefixes return ErrUnsupported. Default 0.
 	ProcessIndex int
 
-	// Time that another rank or process may be silent before the engine ends with an error. Default: 10 seconds.
+	// Time that another rank or process may be silent before the engine ends with an error; at least 100 with several
+	// processes. Default: 10 seconds.
 	PeerTimeout time.Duration
 
 	// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are

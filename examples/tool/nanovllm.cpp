@@ -1,31 +1,76 @@
 // The installed program: some of the examples under one name.
 //
-//   nanovllm generate|chat|bench|version ...
+//   nanovllm [OPTION...] generate|chat|bench|worker|place|version ...
+#include <nanovllm.h>
+
 #include <cstring>
 #include <iostream>
-#include <nanovllm.hpp>
+
+#include "parallel.hpp"
 
 // The examples' own main functions, renamed where they are compiled for this program.
 extern "C" int generate_main(int argc, char** argv);
 int chat_main(int argc, char** argv);
 int bench_main(int argc, char** argv);
+// See parallel.cpp.
+extern "C" nvllm_status tool_engine_new(const nvllm_engine_config* config, nvllm_engine** engine, nvllm_error* error);
 
 namespace {
 
 constexpr char usage[] =
-    "usage: nanovllm COMMAND ...\n"
+    "usage: nanovllm [OPTION...] COMMAND ...\n"
     "  generate [--max-tokens N] [--temperature T] [--threads N] MODEL_FOLDER PROMPT...\n"
     "           answers each prompt, all at once\n"
     "  chat [--system TEXT] MODEL_FOLDER\n"
     "           a conversation; /reset begins anew, /quit ends\n"
     "  bench [--threads N] [--prompt N] [--answer N] MODEL_FOLDER\n"
     "           how fast a model is here\n"
+    "  worker MODEL_FOLDER\n"
+    "           computes what process 0 schedules, until that ends\n"
+    "  place    which process this is\n"
     "  version  what the library is, and what it found on this machine\n"
-    "A model folder is one as Hugging Face lays it out.\n";
+    "A model folder is one as Hugging Face lays it out.\n"
+    "options, before the command:\n"
+    "  --tensor-parallel-size N   ranks that compute the model together, in all processes\n"
+    "  --device cpu|cuda          where they compute\n"
+    "  --devices I,J,...          the GPUs of the ranks of this process\n"
+    "  --num-processes N --process-index I --rendezvous HOST:PORT|unix:/PATH\n"
+    "                             which process this is, and where process 0 listens\n"
+    "  --peer-timeout-ms N        how long another process may be silent\n"
+    "  --distributed              which process this is, from torchrun, Open MPI, Slurm or LeaderWorkerSet\n"
+    "All processes get the same command line but for --process-index: process 0 runs the command, the others serve it.\n";
 
 int version_main(int, char**) {
-  std::cout << nvllm::build_info() << '\n';
+  std::cout << nvllm_build_info() << '\n';
   return 0;
+}
+
+int place_main(int, char**) {
+  const parallel_options& options = parallel();
+  if (options.processes < 2) {
+    std::cout << "one process alone\n";
+    return 0;
+  }
+  std::cout << "process " << options.index << " of " << options.processes << " meets the others at " << options.rendezvous;
+  if (options.launcher != nullptr) std::cout << " (" << options.launcher << ")";
+  std::cout << '\n';
+  return 0;
+}
+
+int worker_main(int argc, char** argv) {
+  if (argc != 2 || parallel().index == 0) {
+    std::cerr << "usage: nanovllm --num-processes N --process-index I --rendezvous A worker MODEL_FOLDER, with I above 0\n";
+    return 2;
+  }
+  nvllm_engine_config config;
+  nvllm_engine_config_init(&config, sizeof config);
+  config.model_path = argv[1];
+  nvllm_engine* engine;
+  nvllm_error error;
+  // It serves, and returns only if it cannot.
+  tool_engine_new(&config, &engine, &error);
+  std::cerr << error.message << '\n';
+  return 1;
 }
 
 struct command {
@@ -33,11 +78,19 @@ struct command {
   int (*run)(int argc, char** argv);
 };
 constexpr command commands[] = {
-    {"generate", generate_main}, {"chat", chat_main}, {"bench", bench_main}, {"version", version_main}};
+    {"generate", generate_main}, {"chat", chat_main},   {"bench", bench_main},
+    {"worker", worker_main},     {"place", place_main}, {"version", version_main}};
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  int taken = take_parallel_options(argc - 1, argv + 1);
+  if (taken < 0) {
+    std::cerr << usage;
+    return 2;
+  }
+  argc -= taken;
+  argv += taken;
   const char* wanted = argc > 1 ? argv[1] : "";
   for (const command& known : commands)
     if (std::strcmp(known.name, wanted) == 0) return known.run(argc - 1, argv + 1);

@@ -157,6 +157,12 @@ impl EngineOptions {
                 return Err(refusal("tensor_parallel_size", found, "a multiple of num_processes"));
             }
         };
+        // Signs of life come several times within it, from threads that may have to wait for a processor.
+        let short = self.peer_timeout.filter(|timeout| self.processes.is_some() && timeout.as_millis() < 100);
+        if let Some(timeout) = short {
+            let wanted = "at least 100 with several processes, or 0 for 10000";
+            return Err(refusal("peer_timeout_ms", timeout.as_millis(), wanted));
+        }
         if devices.is_empty() {
             return Ok(());
         }
@@ -233,6 +239,10 @@ mod tests {
             ("tensor_parallel_size is 1025, but", |o| o.tensor_parallel_size = 1025),
             ("tensor_parallel_size is 3, with 2 processes, but must be a multiple of num_processes", |o| {
                 (o.tensor_parallel_size, o.processes) = (3, processes(2));
+            }),
+            ("peer_timeout_ms is 99, but must be at least 100 with several processes", |o| {
+                (o.tensor_parallel_size, o.processes) = (2, processes(2));
+                o.peer_timeout = Some(Duration::from_millis(99));
             }),
             ("num_device_indices is 4, with 2 ranks, but must be the number of ranks", |o| {
                 (o.tensor_parallel_size, o.processes, o.devices) = (4, processes(2), vec![0, 1, 2, 3]);

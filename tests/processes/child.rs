@@ -33,6 +33,7 @@ pub struct Options {
     pub rendezvous: String,
     pub timeout_ms: u32,
     pub max_num_seqs: u32,
+    pub kv_cache_bytes: u64,
 }
 
 /// A child, and what it says.
@@ -171,7 +172,7 @@ fn open(options: &Options, engine: &mut *mut nvllm_engine) -> String {
     config.device = nvllm_device::NVLLM_DEVICE_CPU as i32;
     config.num_threads = 1;
     config.kv_block_size = 4;
-    config.kv_cache_bytes = 16 << 20;
+    config.kv_cache_bytes = if options.kv_cache_bytes > 0 { options.kv_cache_bytes } else { 16 << 20 };
     config.seed = 3;
     config.max_num_seqs = options.max_num_seqs;
     config.tensor_parallel_size = options.ranks;

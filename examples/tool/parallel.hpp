@@ -1,0 +1,22 @@
+// The options of the program that say on which devices, and in which processes, a model is computed. They hold for all commands.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// What the command line and the launcher say.
+struct parallel_options {
+  int32_t device = -1;  // NVLLM_DEVICE_*, or -1
+  uint32_t tensor_parallel_size = 0;
+  std::vector<int32_t> devices;
+  uint32_t processes = 0, index = 0, peer_timeout_ms = 0;
+  std::string rendezvous;
+  const char* launcher = nullptr;
+};
+
+/// Takes the options from the front of the arguments. Returns how many arguments they are, or -1 after a message.
+int take_parallel_options(int argc, char** argv);
+
+/// The options that were taken.
+const parallel_options& parallel();

@@ -1,0 +1,67 @@
+#!/bin/sh
+# The program in several processes: what each launcher says in the environment, and the answer that one process gives.
+#   distributed.sh NANOVLLM MODEL_FOLDER
+set -eu
+tool=$1 model=$2
+failures=0
+fails() {
+    echo "distributed.sh: $1" >&2
+    failures=$((failures + 1))
+}
+wants() { # NAME PATTERN TEXT
+    printf '%s\n' "$3" | grep -q -- "$2" || fails "$1: no $2 in: $3"
+}
+place() { # VARIABLE=VALUE...
+    env -i "$@" "$tool" --distributed place 2>&1 || true
+}
+
+wants "torchrun, first" "^process 0 of 2 meets the others at 0.0.0.0:29511 (torchrun)$" \
+    "$(place RANK=0 WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=29510)"
+wants "torchrun, second" "^process 1 of 2 meets the others at node0:29511 (torchrun)$" \
+    "$(place RANK=1 WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=29510 SLURM_PROCID=7 SLURM_NTASKS=9)"
+wants "torchrun, one host" "^process 0 of 2 meets the others at localhost:29511 (torchrun)$" \
+    "$(place RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29510)"
+wants "torchrun, IPv6" "^process 1 of 2 meets the others at \[fd00::1\]:29511 (torchrun)$" \
+    "$(place RANK=1 WORLD_SIZE=2 MASTER_ADDR=fd00::1 MASTER_PORT=29510)"
+wants "Open MPI" "^process 3 of 4 meets the others at 127.0.0.1:29501 (Open MPI)$" \
+    "$(place OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=4)"
+wants "Open MPI, two hosts" "Open MPI does not say where process 0 runs: use --rendezvous" \
+    "$(place OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2)"
+for list in "node[03-05,7],other" "node03,node04" "node[03,05]" "node03"; do
+    wants "Slurm, $list" "^process 1 of 3 meets the others at node03:29501 (Slurm)$" \
+        "$(place SLURM_PROCID=1 SLURM_NTASKS=3 "SLURM_STEP_NODELIST=$list" SLURM_JOB_NODELIST=wrong)"
+done
+wants "LeaderWorkerSet" "^process 1 of 2 meets the others at nanovllm-0.nanovllm.default:29501 (LeaderWorkerSet)$" \
+    "$(place LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2 LWS_LEADER_ADDRESS=nanovllm-0.nanovllm.default)"
+wants "nobody" "no variables of torchrun, Open MPI, Slurm or LeaderWorkerSet" "$(place HOME=/)"
+
+# The same command line in every process. The answer is that of one.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+question="list all prime numbers within 100"
+wanted=$("$tool" generate --temperature 0 "$model" "$question" 2>/dev/null)
+run() { # INDEX OPTION...
+    index=$1
+    shift
+    "$tool" --device cpu --num-processes 2 --process-index "$index" --rendezvous "unix:$folder/rendezvous" "$@"
+}
+run 1 --tensor-parallel-size 4 worker "$model" >"$folder/follower" 2>&1 &
+found=$(run 0 --tensor-parallel-size 4 generate --temperature 0 "$model" "$question" 2>/dev/null) || fails "generate in two processes"
+wait $! || fails "a worker: $(cat "$folder/follower")"
+test "$found" = "$wanted" || fails "two processes say '$found', one says '$wanted'"
+
+port=$((20000 + $$ % 20000))
+started="MASTER_ADDR=127.0.0.1 MASTER_PORT=$port WORLD_SIZE=2"
+env $started RANK=1 "$tool" --device cpu --distributed generate --temperature 0 "$model" "$question" >"$folder/follower" 2>&1 &
+found=$(env $started RANK=0 "$tool" --device cpu --distributed generate --temperature 0 "$model" "$question" 2>/dev/null) ||
+    fails "generate as torchrun starts it"
+wait $! || fails "a follower: $(cat "$folder/follower")"
+test "$found" = "$wanted" || fails "torchrun's processes say '$found', one says '$wanted'"
+test -s "$folder/follower" && fails "a follower says: $(cat "$folder/follower")"
+
+said=$("$tool" --process-index 0 worker "$model" 2>&1) && fails "a worker that leads is no failure"
+wants "a worker that leads" "usage: nanovllm .* worker MODEL_FOLDER, with I above 0" "$said"
+said=$("$tool" --processes 2 version 2>&1) && fails "an unknown option is no failure"
+wants "an unknown option" "^--processes: unknown" "$said"
+
+exit "$failures"
