@@ -1,5 +1,6 @@
 // Ownership, requests, outputs, callbacks, text: nanovllm.hpp with exceptions, as C++17 sees it.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -445,6 +446,29 @@ TEST(State, PrefixesArePinnedSavedRestoredAndForked) {
   saved.pop_back();
   EXPECT_EQ(status_of([&] { there.restore_prefix(saved); }), NVLLM_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([&] { there.fork(1, greedy(1)); }), NVLLM_ERR_NOT_FOUND);
+}
+
+TEST(Processes, AFollowerServesUntilTheLeaderIsGone) {
+  // Two processes elsewhere; two threads here.
+  nvllm::engine_options options = demo_options();
+  options.device = nvllm::device::cpu;
+  options.tensor_parallel_size = 2;
+  options.num_processes = 2;
+  options.rendezvous = "unix:" + testing::TempDir() + "nvllm-rendezvous-" + std::to_string(getpid());
+  int served = 0;
+  std::thread worker([&, options]() mutable {
+    options.process_index = 1;
+    nvllm::engine follower(options);
+    EXPECT_EQ(status_of([&] { follower.add_tokens(std::vector<uint32_t>{1, 2}); }), NVLLM_ERR_UNSUPPORTED);
+    while (follower.serve()) served++;
+    EXPECT_EQ(status_of([&] { follower.step(); }), NVLLM_CLOSED);
+  });
+  {
+    nvllm::engine leader(options);
+    EXPECT_EQ(leader.generate({primes_prompt(leader)}, greedy(64))[0].text(), primes);
+  }
+  worker.join();
+  EXPECT_GT(served, 8);
 }
 
 TEST(Output, AnEmbeddingIsCopied) {
