@@ -81,12 +81,13 @@ type Config struct {
 	// alone.
 	NumProcesses int
 
-	// Which of them this is, from 0. Process 0 leads: requests go to it alone. In the others nvllm_step computes what
-	// process 0 schedules, and functions about requests, completions and cached prefixes return ErrUnsupported. Default 0.
+	// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what
+	// process 0 schedules, and their functions about requests, completions and cached prefixes return ErrUnsupported.
+	// Default 0.
 	ProcessIndex int
 
-	// Time that another rank or process may be silent before the engine ends with an error; at least 100 with several
-	// processes. Default: 10 seconds.
+	// Time that another rank or process may be silent before the engine ends with an error; at least 100 milliseconds with
+	// several processes. Default: 10 seconds.
 	PeerTimeout time.Duration
 
 	// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are

@@ -13,7 +13,7 @@ import (
 // Two processes elsewhere; two goroutines here.
 func TestAFollowerServesUntilTheLeaderIsClosed(t *testing.T) {
 	config := demoConfig()
-	config.Device, config.TensorParallelSize, config.NumProcesses = nanovllm.DeviceCPU, 2, 2
+	config.Device, config.TensorParallel, config.NumProcesses = nanovllm.DeviceCPU, 2, 2
 	config.Rendezvous = "unix:" + filepath.Join(t.TempDir(), "rendezvous")
 	ended := make(chan error, 1)
 	go func() {

@@ -129,11 +129,11 @@ pub struct nvllm_engine_config {
     /// its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. Default 0:
     /// this one alone.
     pub num_processes: u32,
-    /// Which of them this is, from 0. Process 0 leads: requests go to it alone. In the others nvllm_step computes what process 0
-    /// schedules, and functions about requests, completions and cached prefixes return NVLLM_ERR_UNSUPPORTED. Default 0.
+    /// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what process 0
+    /// schedules, and their functions about requests, completions and cached prefixes return NVLLM_ERR_UNSUPPORTED. Default 0.
     pub process_index: u32,
-    /// Time in milliseconds that another rank or process may be silent before the engine ends with an error; at least 100 with
-    /// several processes. Default 0: 10000.
+    /// Time in milliseconds that another rank or process may be silent before the engine ends with an error; at least 100
+    /// milliseconds with several processes. Default 0: 10000.
     pub peer_timeout_ms: u32,
     /// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are neither
     /// encrypted nor authenticated: use a private network. Required with several processes. Default NULL.

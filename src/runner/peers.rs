@@ -413,7 +413,7 @@ impl Peers {
     }
 }
 
-/// The failure as an error; that of this process itself is another error for who caused it.
+/// The failure, if there is one.
 fn error_of(state: &State) -> Option<Error> {
     state.failure.as_ref().map(|(process, reason)| Error::Peer { process: *process, reason: reason.clone() })
 }

@@ -53,6 +53,8 @@ impl Remote {
     /// is lost.
     pub fn deliver<'a>(&self, extent: Extent, part: impl Fn(usize, usize, usize) -> &'a [f32]) -> bool {
         let mut numbers = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
+        // Until all is there, so that the ranks here are not misled if this panics.
+        self.is_lost.store(true, Ordering::Release);
         let len = extent.start(self.ranks);
         if numbers.len() < len {
             numbers.resize(len, 0.0);
@@ -77,9 +79,7 @@ impl Remote {
                     })
             }
         };
-        if !is_whole {
-            self.is_lost.store(true, Ordering::Release);
-        }
+        self.is_lost.store(!is_whole, Ordering::Release);
         is_whole
     }
 
