@@ -48,12 +48,13 @@ mod cuda {
         (8192, HIDDEN),
     ];
     const REPEATS: usize = 7;
+    const AHEAD: [usize; 6] = [0, 1, 2, 3, 4, 1000];
 
     /// What is timed.
     #[derive(Clone, Copy)]
     enum Op {
-        /// The sum over ranks, added and normalized.
-        Reduce,
+        /// The sum over ranks, added and normalized. With as many rows ahead as the backend chooses, or as many as it says.
+        Reduce(Option<usize>),
         /// The same without another rank.
         AddNorm,
         /// Equal shares of rows joined in place.
@@ -75,7 +76,10 @@ mod cuda {
         }
         let given: Vec<usize> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
         let counts = if given.is_empty() { vec![2, 4, 8] } else { given };
-        counts.into_iter().filter(|&ranks| ranks <= shown).for_each(table);
+        for ranks in counts.into_iter().filter(|&ranks| ranks <= shown) {
+            table(ranks);
+            rows_ahead(ranks);
+        }
     }
 
     /// The times of exchanges between `ranks` GPUs.
@@ -87,7 +91,8 @@ mod cuda {
         );
         for (rows, hidden) in SIZES {
             let bytes = 2 * rows * hidden;
-            let [reduce, alone, join] = [Op::Reduce, Op::AddNorm, Op::Join].map(|op| time(op, ranks, rows, hidden));
+            let [reduce, alone, join] =
+                [Op::Reduce(None), Op::AddNorm, Op::Join].map(|op| time(op, ranks, rows, hidden));
             let rate = |seconds: f64, bytes: usize| bytes as f64 / seconds / 1e9;
             println!(
                 "{bytes:>10} {rows:>6}  {:>8.2} us {:>5.0} GB/s  {:>9.2} us  {:>8.2} us {:>5.0} GB/s",
@@ -97,6 +102,16 @@ mod cuda {
                 1e6 * join,
                 rate(join, bytes / ranks)
             );
+        }
+    }
+
+    /// What rows ahead do for sums of many rows. With more than a launch has, a thread block sends all of them first.
+    fn rows_ahead(ranks: usize) {
+        println!("{ranks} ranks, rows ahead: microseconds of reduce + add + norm");
+        println!("{:>6} {}", "rows", AHEAD.map(|rows| format!("{rows:>9}")).concat());
+        for rows in [512, 1024, 2048, 4096, 8192] {
+            let times = AHEAD.map(|ahead| format!("{:>9.2}", 1e6 * time(Op::Reduce(Some(ahead)), ranks, rows, HIDDEN)));
+            println!("{rows:>6} {}", times.concat());
         }
     }
 
@@ -111,6 +126,9 @@ mod cuda {
                 .map(|member| {
                     scope.spawn(move || {
                         let mut cuda = Cuda::open_member(member, DType::Bf16).expect("the device opens");
+                        if let Op::Reduce(Some(rows)) = op {
+                            cuda.set_rows_ahead(rows);
+                        }
                         let tensor = || {
                             let mut tensor = cuda.tensor(rows, hidden).expect("there is memory");
                             tensor.set_rows(rows);
@@ -154,7 +172,7 @@ mod cuda {
             let (from, to) = if i % 2 == 0 { (a, b) } else { (b, a) };
             let norm = NormWeights { weight: &*weight, eps: 1e-6, kind: NormKind::Rms };
             match op {
-                Op::Reduce => {
+                Op::Reduce(_) => {
                     let next = Some(NextNorm { out: to, norm });
                     ops::reduce_add_norm(cuda, residual, from, AddNorm::PLAIN, next);
                 }

@@ -30,6 +30,12 @@ impl Cuda {
         self.exchanges.as_ref().map(|exchanges| exchanges.member().peers().clone())
     }
 
+    /// Chooses how many rows of a sum over ranks a thread block sends before it waits for one, for a bench.
+    #[doc(hidden)]
+    pub fn set_rows_ahead(&mut self, rows: usize) {
+        self.kernels.reduce_add_norm.ahead = rows;
+    }
+
     /// Does what may wait for all devices of the process: allocate and free memory, above all pinned memory, and instantiate graphs. A
     /// kernel of another rank that waits for this one would never end, so all ranks come here at the same point of the same pass, wait
     /// for what they launched, and meet before and after.
