@@ -1,7 +1,8 @@
 //! Times each CUDA kernel at the shapes of Qwen3-0.6B and Qwen3-8B, compared with the ceilings of the machine.
 //!
 //! Each figure is the median of several replays of a graph that contains the op many times with different weights or layers, so
-//! that neither launch times nor the L2 cache distort it. `kernels [filter]` runs the lines whose name contains the filter.
+//! that neither launch times nor the L2 cache distort it. `kernels [filter] [shape]` runs the lines whose name contains the filter, for
+//! a shape that is named: 0.6B, 8B, 32B, or what one of several ranks computes, such as 8B/2, 32B/4 and 70B/2.
 #[cfg(nvllm_cuda)]
 #[path = "kernels/cuda.rs"]
 mod cuda;

@@ -3,7 +3,8 @@
 //
 // Bound by the latency of the link in decode and by its throughput in prefill. Every rank sends its share of all rows to every other one
 // and sums all shares itself, in the order of ranks: all ranks get the same bits. One thread block per row, as long as the grid fits the
-// device; beyond that a thread block has several.
+// device; beyond that a thread block has several, and pushes some of them before it takes the first, so that the link and the memory are
+// busy at the same time.
 #include "common/add_norm.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/exchange.cuh"
@@ -19,6 +20,7 @@ struct ReduceAddNormParams {
     int rows;                  // that fit sender_bytes
     int hidden;                // a multiple of 8
     int stride;                // numbers from row to row of out, residual and share
+    int ahead;                 // rows that a thread block pushes before it takes one, besides that one
     float eps;                 // of the next norm
     float post_eps;            // of the norm of the sum
     float scale;               // factor of what is added
@@ -35,26 +37,38 @@ __device__ void reduce_add_norm(const ReduceAddNormParams<T>& p) {
     const FirstWeights post_first(p.post_weight, POST == Norm::None ? 0 : p.hidden);
     grid_dependency_wait();
 
-    for (int row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    const auto push_row = [&](int row) {
 #pragma unroll
         for (int k = 0; k < GROUPS; k++) {
             const int i = group_start(k);
             if (i >= p.hidden) break;
             const Eight v = not_empty(load_eight(p.share + size_t(row) * p.stride + i));
             const size_t at = (size_t(row) * p.hidden + i) * sizeof(T);
+#pragma unroll 1
             for (int to = 0; to < e.ranks; to++) {
                 if (to != e.rank) push(slot_of(e, parity, to, e.rank) + at, v);
             }
         }
-    }
+    };
+    const int step = gridDim.x;
+    int next = blockIdx.x;
+    for (int i = 0; i < p.ahead && next < p.rows; i++, next += step) push_row(next);
     Wait wait;
-    for (int row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    for (int row = blockIdx.x; row < p.rows; row += step, next += step) {
+        if (next < p.rows) push_row(next);
         const auto sum_of_shares = [&](int, int i) {
             const Eight own = load_eight(p.share + size_t(row) * p.stride + i);
             const size_t at = (size_t(row) * p.hidden + i) * sizeof(T);
+            uint8_t* const slots = slot_of(e, parity, e.rank, 0) + at;
+            const auto first_look = [&](int from) { return from == e.rank ? own : look(slots + from * e.sender_bytes); };
             WideEight sum;
+            // The next rank is looked at before this one is waited for: a look is a trip to the second-level cache.
+            Eight ahead = first_look(0);
+#pragma unroll 1
             for (int from = 0; from < e.ranks; from++) {
-                const Eight v = from == e.rank ? own : take(slot_of(e, parity, e.rank, from) + at, e, wait);
+                Eight v = ahead;
+                if (from + 1 < e.ranks) ahead = first_look(from + 1);
+                if (from != e.rank) v = take(slots + from * e.sender_bytes, v, e, wait);
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
                     const float2 a = widen2<T>(v.pair[j]);
@@ -65,7 +79,7 @@ __device__ void reduce_add_norm(const ReduceAddNormParams<T>& p) {
         };
         add_norm_row<T, POST, NEXT, GROUPS>(p, size_t(row) * p.stride, first, post_first, sum_of_shares);
         // The sums over the thread block have one place each.
-        if (row + gridDim.x < p.rows) __syncthreads();
+        if (row + step < p.rows) __syncthreads();
     }
 }
 

@@ -1,53 +1,75 @@
 //! The protocol by which GPUs exchange rows (`kernels/common/exchange.cuh`), as a model of which every order of events is tried.
 //!
-//! Each rank pushes a word into its place of a slot of every other rank, takes the words of the others from its own slot, and leaves
-//! EMPTY behind. A word that was pushed arrives at any later time, and two for one place in the order in which they were pushed. A rank
-//! begins an exchange when it has ended the one before.
+//! Each rank has a word in each row of an exchange. It pushes the word of a row into its place of a slot of every other rank, takes the
+//! words of the others from its own slot, and leaves EMPTY behind. It pushes some rows further than it takes. A word that was pushed
+//! arrives at any later time, and two for one place in the order in which they were pushed. A rank begins an exchange when it has ended the
+//! one before.
 
 use std::collections::HashSet;
 
-const RANKS: usize = 3;
-const EXCHANGES: u8 = 5;
+const RANKS_MAX: usize = 3;
+const ROWS_MAX: usize = 3;
 const EMPTY: u8 = 0;
 
-/// The protocol, and two ways to spoil it.
+/// The protocol at some size, and three ways to spoil it.
 #[derive(Clone, Copy)]
 struct Protocol {
+    ranks: usize,
+    exchanges: u8,
+    rows: usize,
+    /// Rows that a rank pushes before it takes the first one, besides that one.
+    ahead: usize,
+    /// Whether a rank pushes a row before it takes it, or afterwards.
+    pushes_first: bool,
     slots: u8,
-    /// Whether a rank leaves EMPTY behind before its exchange ends, or after the pushes of the next one.
+    /// Whether a rank leaves EMPTY behind before its exchange ends, or after the first pushes of the next one.
     clears_at_once: bool,
 }
 
-/// A step of one rank in an exchange.
+/// Three ranks, each of which has one row.
+const ONE_ROW: Protocol =
+    Protocol { ranks: 3, exchanges: 5, rows: 1, ahead: 0, pushes_first: true, slots: 2, clears_at_once: true };
+
+/// A step of one rank in an exchange: of a row, towards or from another rank.
 #[derive(Clone, Copy)]
 enum Step {
-    Push(usize),
-    Take(usize),
+    Push(usize, usize),
+    Take(usize, usize),
     /// In the slot of this exchange, or of the one before.
-    Clear(usize, u8),
+    Clear(usize, usize, u8),
 }
 
 #[derive(Clone, Hash, PartialEq, Eq)]
 struct State {
     /// Exchange and step of each rank.
-    at: [(u8, u8); RANKS],
-    /// What lies in each place, and what is on its way to it, first what arrives first. `[to][slot][from]`
-    places: [[[u8; RANKS]; 2]; RANKS],
-    flying: [[[[u8; 2]; RANKS]; 2]; RANKS],
+    at: [(u8, u8); RANKS_MAX],
+    /// What lies in each place, and what is on its way to it, first what arrives first. `[to][slot][row][from]`
+    places: [[[[u8; RANKS_MAX]; ROWS_MAX]; 2]; RANKS_MAX],
+    flying: [[[[[u8; 2]; RANKS_MAX]; ROWS_MAX]; 2]; RANKS_MAX],
 }
 
 impl Protocol {
     /// What rank `rank` does in exchange `exchange`.
     fn steps(&self, rank: usize, exchange: u8) -> Vec<Step> {
-        let others = || (0..RANKS).filter(move |other| *other != rank);
-        let mut steps: Vec<Step> = others().map(Step::Push).collect();
-        if !self.clears_at_once && exchange > 0 {
-            steps.extend(others().map(|other| Step::Clear(other, 1)));
-        }
-        for other in others() {
-            steps.push(Step::Take(other));
-            if self.clears_at_once {
-                steps.push(Step::Clear(other, 0));
+        let others = || (0..self.ranks).filter(move |other| *other != rank);
+        let push = |row: usize| others().filter(move |_| row < self.rows).map(move |other| Step::Push(row, other));
+        let mut steps: Vec<Step> = (0..self.ahead).flat_map(push).collect();
+        for row in 0..self.rows {
+            if self.pushes_first {
+                steps.extend(push(row + self.ahead));
+            }
+            if row == 0 && !self.clears_at_once && exchange > 0 {
+                let rows = 0..self.rows;
+                steps.extend(rows.flat_map(|row| others().map(move |other| Step::Clear(row, other, 1))));
+            }
+            for other in others() {
+                steps.push(Step::Take(row, other));
+                if self.clears_at_once {
+                    steps.push(Step::Clear(row, other, 0));
+                }
+            }
+            if !self.pushes_first {
+                steps.extend(push(row + self.ahead));
             }
         }
         steps
@@ -60,23 +82,23 @@ impl Protocol {
     /// The state after the next step of `rank`. `None` where it waits or has ended.
     fn step(&self, state: &State, rank: usize) -> Result<Option<State>, String> {
         let (exchange, index) = state.at[rank];
-        if exchange == EXCHANGES {
+        if exchange == self.exchanges {
             return Ok(None);
         }
         let steps = self.steps(rank, exchange);
         let mut next = state.clone();
         match steps[usize::from(index)] {
-            Step::Push(to) => {
-                let flying = &mut next.flying[to][self.slot(exchange)][rank];
+            Step::Push(row, to) => {
+                let flying = &mut next.flying[to][self.slot(exchange)][row][rank];
                 let Some(free) = flying.iter_mut().find(|word| **word == EMPTY) else { return Ok(None) };
                 *free = exchange + 1;
             }
-            Step::Take(from) => match state.places[rank][self.slot(exchange)][from] {
+            Step::Take(row, from) => match state.places[rank][self.slot(exchange)][row][from] {
                 EMPTY => return Ok(None),
                 word if word == exchange + 1 => {}
                 word => return Err(format!("rank {rank} found the word of exchange {} in {exchange}", word - 1)),
             },
-            Step::Clear(from, before) => next.places[rank][self.slot(exchange - before)][from] = EMPTY,
+            Step::Clear(row, from, before) => next.places[rank][self.slot(exchange - before)][row][from] = EMPTY,
         }
         next.at[rank] = match usize::from(index) + 1 == steps.len() {
             true => (exchange + 1, 0),
@@ -87,28 +109,28 @@ impl Protocol {
 
     /// Tries every order. The number of states, or what went wrong in one of them.
     fn explore(&self) -> Result<usize, String> {
-        let begin = State { at: [(0, 0); RANKS], places: Default::default(), flying: Default::default() };
+        let begin = State { at: [(0, 0); RANKS_MAX], places: Default::default(), flying: Default::default() };
         let mut seen = HashSet::from([begin.clone()]);
         let mut open = vec![begin];
         while let Some(state) = open.pop() {
             let mut after = Vec::new();
-            for rank in 0..RANKS {
+            for rank in 0..self.ranks {
                 after.extend(self.step(&state, rank)?);
             }
-            for to in 0..RANKS {
-                for slot in 0..2 {
-                    for from in 0..RANKS {
-                        let [first, second] = state.flying[to][slot][from];
-                        if first != EMPTY {
-                            let mut next = state.clone();
-                            next.places[to][slot][from] = first;
-                            next.flying[to][slot][from] = [second, EMPTY];
-                            after.push(next);
-                        }
+            let slots = (0..self.ranks).flat_map(|to| (0..2).map(move |slot| (to, slot)));
+            let rows = slots.flat_map(|(to, slot)| (0..self.rows).map(move |row| (to, slot, row)));
+            for (to, slot, row) in rows {
+                for from in 0..self.ranks {
+                    let [first, second] = state.flying[to][slot][row][from];
+                    if first != EMPTY {
+                        let mut next = state.clone();
+                        next.places[to][slot][row][from] = first;
+                        next.flying[to][slot][row][from] = [second, EMPTY];
+                        after.push(next);
                     }
                 }
             }
-            let has_ended = state.at.iter().all(|(exchange, _)| *exchange == EXCHANGES);
+            let has_ended = state.at[..self.ranks].iter().all(|(exchange, _)| *exchange == self.exchanges);
             if after.is_empty() && !has_ended {
                 return Err(format!("all ranks wait: {:?}", state.at));
             }
@@ -120,18 +142,34 @@ impl Protocol {
 
 #[test]
 fn every_order_of_events_brings_each_word_to_its_exchange() {
-    let states = Protocol { slots: 2, clears_at_once: true }.explore().unwrap();
+    let states = ONE_ROW.explore().unwrap();
     assert!(states > 10_000, "{states} states");
 }
 
 #[test]
+fn rows_may_be_pushed_any_number_of_rows_before_they_are_taken() {
+    for ahead in 0..=3 {
+        let states = Protocol { ranks: 2, exchanges: 4, rows: 3, ahead, ..ONE_ROW }.explore().unwrap();
+        assert!(states > 100, "{states} states");
+    }
+    let states = Protocol { exchanges: 2, rows: 2, ahead: 1, ..ONE_ROW }.explore().unwrap();
+    assert!(states > 10_000, "{states} states");
+}
+
+#[test]
+fn ranks_that_take_a_row_before_they_push_it_wait_for_ever() {
+    let error = Protocol { rows: 2, pushes_first: false, ..ONE_ROW }.explore().unwrap_err();
+    assert!(error.contains("all ranks wait"), "{error}");
+}
+
+#[test]
 fn one_slot_is_too_few() {
-    let error = Protocol { slots: 1, clears_at_once: true }.explore().unwrap_err();
+    let error = Protocol { slots: 1, ..ONE_ROW }.explore().unwrap_err();
     assert!(error.contains("found the word of exchange") || error.contains("all ranks wait"), "{error}");
 }
 
 #[test]
 fn a_word_that_is_cleared_after_the_next_pushes_is_lost() {
-    let error = Protocol { slots: 2, clears_at_once: false }.explore().unwrap_err();
+    let error = Protocol { clears_at_once: false, ..ONE_ROW }.explore().unwrap_err();
     assert!(error.contains("found the word of exchange") || error.contains("all ranks wait"), "{error}");
 }

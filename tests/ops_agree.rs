@@ -14,6 +14,8 @@ mod copy_blocks;
 #[path = "ops_agree/gather.rs"]
 mod gather;
 mod inputs;
+#[path = "ops_agree/join_columns.rs"]
+mod join_columns;
 #[path = "ops_agree/linear.rs"]
 mod linear;
 #[path = "ops_agree/logprobs.rs"]
@@ -22,6 +24,10 @@ mod logprobs;
 mod norm;
 #[path = "ops_agree/process_logits.rs"]
 mod process_logits;
+#[path = "ops_agree/ranks.rs"]
+mod ranks;
+#[path = "ops_agree/reduce_add_norm.rs"]
+mod reduce_add_norm;
 #[path = "ops_agree/rope_and_cache.rs"]
 mod rope_and_cache;
 #[path = "ops_agree/sample.rs"]

@@ -1,5 +1,7 @@
 //! The rows of the table.
 
+mod shapes;
+
 use nanovllm::backend::cuda::{
     Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count,
 };
@@ -9,58 +11,16 @@ use nanovllm::backend::{
 };
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
+use shapes::{LARGE, SHAPES, SMALL, Shape};
 use std::sync::Arc;
 
 const DTYPE: DType = DType::Bf16;
 
-/// Weights of a model, and its heads.
-#[derive(Clone, Copy)]
-struct Shape {
-    name: &'static str,
-    layers: usize,
-    hidden: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    width: usize,
-    vocab: usize,
-}
-
-const SMALL: Shape = Shape {
-    name: "0.6B",
-    layers: 28,
-    hidden: 1024,
-    heads: 16,
-    kv_heads: 8,
-    head_dim: 128,
-    width: 3072,
-    vocab: 151_936,
-};
-const LARGE: Shape = Shape { name: "8B", layers: 36, hidden: 4096, heads: 32, width: 12_288, ..SMALL };
-
-impl Shape {
-    fn attention(&self) -> AttentionSpec {
-        AttentionSpec { heads: self.heads, scale: 0.088, window: None, softcap: None }
-    }
-
-    fn qkv(&self) -> usize {
-        (self.heads + 2 * self.kv_heads) * self.head_dim
-    }
-
-    fn linears(&self) -> [(&'static str, usize, usize); 4] {
-        let attended = self.heads * self.head_dim;
-        [
-            ("qkv", self.qkv(), self.hidden),
-            ("out", self.hidden, attended),
-            ("gate_up", 2 * self.width, self.hidden),
-            ("down", self.hidden, self.width),
-        ]
-    }
-}
-
 struct Bench {
     cuda: Cuda,
     filter: String,
+    /// The shape that was named, instead of those that the table has.
+    shape: Option<Shape>,
     read_bytes_s: f64,
     flops_s: f64,
 }
@@ -70,9 +30,11 @@ pub fn main() {
         eprintln!("no CUDA device: nothing is timed");
         return;
     }
-    let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    let mut given = std::env::args().skip(1).filter(|a| !a.starts_with('-'));
+    let filter = given.next().unwrap_or_default();
+    let shape = given.next().map(|name| SHAPES.into_iter().find(|shape| shape.name == name).expect("a known shape"));
     let cuda = Cuda::open(0, DTYPE).expect("the device opens");
-    let mut bench = Bench { cuda, filter, read_bytes_s: 4.6e12, flops_s: 790e12 };
+    let mut bench = Bench { cuda, filter, shape, read_bytes_s: 4.6e12, flops_s: 790e12 };
     bench.ceilings();
     for (name, section) in [
         ("decode", Bench::decode_attention as fn(&mut Bench)),
@@ -151,6 +113,10 @@ fn batch_of(rows: usize, new: usize, context: usize, block_size: usize) -> (Batc
 }
 
 impl Bench {
+    fn shapes(&self) -> Vec<Shape> {
+        self.shape.map_or(vec![SMALL, LARGE], |shape| vec![shape])
+    }
+
     fn tensor(&mut self, rows: usize, cols: usize) -> Tensor {
         let mut tensor = self.cuda.tensor(rows, cols).unwrap();
         tensor.set_rows(rows);
@@ -236,7 +202,7 @@ impl Bench {
     }
 
     fn decode_attention(&mut self) {
-        for (shape, rows, context, block_size, window) in [
+        let table = [
             (SMALL, 256, 558, 64, None),
             (SMALL, 128, 1000, 64, None),
             (SMALL, 64, 512, 64, None),
@@ -256,7 +222,9 @@ impl Bench {
             (LARGE, 16, 16_000, 64, Some(1024)),
             (LARGE, 1, 1024, 64, None),
             (LARGE, 1, 16_000, 64, Some(1024)),
-        ] {
+        ];
+        let named = |shape| [1, 8, 16, 32, 64, 128, 256].map(|rows| (shape, rows, 512, 64, None)).to_vec();
+        for (shape, rows, context, block_size, window) in self.shape.map_or(table.to_vec(), named) {
             let (batch, blocks) = batch_of(rows, 1, context, block_size);
             let spec = AttentionSpec { window, ..shape.attention() };
             let bytes =
@@ -317,7 +285,7 @@ impl Bench {
     }
 
     fn linears(&mut self) {
-        for shape in [SMALL, LARGE] {
+        for shape in self.shapes() {
             let head = ("lm_head", shape.vocab, shape.hidden);
             for (name, n, k) in shape.linears().into_iter().chain([head]) {
                 let weights = self.weights(n, k, 400 << 20);
@@ -355,7 +323,9 @@ impl Bench {
     }
 
     fn small(&mut self) {
-        for (shape, tokens) in [(SMALL, 1), (SMALL, 256), (SMALL, 16_384), (LARGE, 256), (LARGE, 16_384)] {
+        let table = [(SMALL, 1), (SMALL, 256), (SMALL, 16_384), (LARGE, 256), (LARGE, 16_384)];
+        let named = |shape| [1, 16, 64, 256, 8192].map(|tokens| (shape, tokens)).to_vec();
+        for (shape, tokens) in self.shape.map_or(table.to_vec(), named) {
             let hidden = shape.hidden;
             let repeat = 20;
             let weight = self.cuda.vector(&[random_vector(hidden, 1)]).unwrap();
@@ -408,7 +378,7 @@ impl Bench {
     }
 
     fn sampling(&mut self) {
-        for samples in [1, 16, 256] {
+        for samples in [1, 16, 64, 256] {
             let logits = self.tensor(samples, SMALL.vocab);
             let warm = Sampling { temperature: 0.6, seed: 3, ..Sampling::GREEDY };
             for (name, sampling) in [
@@ -460,9 +430,9 @@ impl Bench {
 
     /// A whole decode step, op by op as a model runs it, inside one graph.
     fn steps(&mut self) {
-        for shape in [SMALL, LARGE] {
+        for shape in self.shapes() {
             let model = Model::new(self, shape);
-            for (rows, context) in [(1, 512), (8, 512), (32, 512), (64, 512), (256, 558)] {
+            for (rows, context) in [(1, 512), (8, 512), (16, 512), (32, 512), (64, 512), (128, 512), (256, 558)] {
                 let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let cache_shape = KvShape {
                     layers: shape.layers,
@@ -484,13 +454,28 @@ impl Bench {
                     shape.vocab,
                 ];
                 let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| self.tensor(rows, cols)).collect();
-                for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
+                for (chaining, route) in [
+                    (Chaining::Strict, Route::Auto),
+                    (Chaining::DependentLaunch, Route::Auto),
+                    (Chaining::DependentLaunch, Route::Stream),
+                    (Chaining::DependentLaunch, Route::Blas),
+                ] {
+                    if route == Route::Stream && rows > 64 {
+                        continue;
+                    }
                     self.cuda.set_chaining(chaining);
+                    self.cuda.set_route(route);
                     let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
                     let weights = model.bytes(&shape);
                     let kv = (rows * context * 2 * shape.kv_heads * shape.head_dim * 2 * shape.layers) as f64;
-                    self.line(&format!("step {} {rows} x {context}, {chaining:?}", shape.name), us, weights + kv, 0.0);
+                    self.line(
+                        &format!("step {} {rows} x {context}, {chaining:?}, {route:?}", shape.name),
+                        us,
+                        weights + kv,
+                        0.0,
+                    );
                 }
+                self.cuda.set_route(Route::Auto);
             }
         }
     }

@@ -1,12 +1,13 @@
 //! Throughput of the engine on a GPU, from requests to tokens.
 //!
 //! ```text
-//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant] [max_batched_tokens] [ranks]
+//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered] [max_batched_tokens] [ranks ...]
 //! ```
 //!
-//! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, llama3-8b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint of the
-//! shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b and 65.5 GB for qwen3-32b, unless it holds one already. `max_batched_tokens` 0 is
-//! the default, and `ranks` GPUs compute together. Random weights take as long as trained ones if end tokens are ignored.
+//! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, llama3-8b, llama3-70b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint
+//! of the shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b, 65.5 GB for qwen3-32b and 141 GB for llama3-70b, unless it holds one
+//! already. `gathered` divides projections by outputs where ranks would divide sums. `max_batched_tokens` 0 is the default. For each number
+//! of `ranks`, as many GPUs compute together. Random weights take as long as trained ones if end tokens are ignored.
 
 #[path = "../decode/checkpoint.rs"]
 #[allow(dead_code)]
@@ -18,8 +19,9 @@ use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
 use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::error::Result;
+use nanovllm::log::{self, Level};
 use nanovllm::runner::source::Source;
-use nanovllm::runner::{self, Device, KvBudget, Launching, Loaded, Loading, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::{self, Device, KvBudget, Launching, Loaded, Loading, Rounding, Runner, RunnerConfig, Sums};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -79,16 +81,33 @@ fn main() {
     let shape = Shape::named(&given.next().unwrap_or("qwen3-0.6b".into()));
     let folder =
         given.next().map_or_else(|| std::env::temp_dir().join(format!("nanovllm-{}", shape.name)), PathBuf::from);
-    let (launching, rounding) = match given.next().as_deref() {
+    let mode = given.next();
+    let (launching, rounding) = match mode.as_deref() {
         Some("eager") => (Launching::Eager, Rounding::Fastest),
         Some("invariant") => (Launching::Graphs, Rounding::BatchInvariant),
         _ => (Launching::Graphs, Rounding::Fastest),
     };
+    let sums = (mode.as_deref() == Some("gathered")).then_some(Sums::Gathered);
     let max_batched_tokens = given.next().map(|tokens| tokens.parse().unwrap()).filter(|&tokens| tokens > 0);
-    let ranks = given.next().map_or(1, |ranks| ranks.parse().unwrap());
+    let ranks: Vec<usize> = given.map(|ranks| ranks.parse().unwrap()).collect();
+    let begun = Instant::now();
     checkpoint::write_if_absent(&shape, &folder);
-    println!("{}, {launching:?}, {rounding:?}, {ranks} GPUs", shape.name);
-    let config = RunnerConfig {
+    println!("checkpoint after          {:9.0} ms", ms(begun.elapsed()));
+    for ranks in if ranks.is_empty() { vec![1] } else { ranks } {
+        println!("{}, {launching:?}, {rounding:?}, {ranks} GPUs{}", shape.name, sums.map_or("", |_| ", gathered"));
+        let config = config(launching, rounding, max_batched_tokens, ranks, sums);
+        measure(&shape, &folder, &config);
+    }
+}
+
+fn config(
+    launching: Launching,
+    rounding: Rounding,
+    max_batched_tokens: Option<usize>,
+    ranks: usize,
+    sums: Option<Sums>,
+) -> RunnerConfig {
+    RunnerConfig {
         device: Device::Cuda { index: 0 },
         dtype: None,
         threads: None,
@@ -104,13 +123,17 @@ fn main() {
         devices: Vec::new(),
         peer_timeout: Duration::from_secs(10),
         processes: None,
-        sums: None,
-    };
-    let open = |folder: &Path| open(folder, &config);
+        sums,
+    }
+}
+
+fn measure(shape: &Shape, folder: &Path, config: &RunnerConfig) {
+    let open = |folder: &Path| open(folder, config);
+    log::set_max_level(Some(Level::Debug));
 
     for _ in 0..2 {
         let begun = Instant::now();
-        let mut engine = match open(&folder) {
+        let mut engine = match open(folder) {
             Ok(engine) => engine,
             Err(error) => {
                 println!("{error}");
@@ -121,9 +144,13 @@ fn main() {
         add(&mut engine, 1, 128, 1);
         finish(&mut engine);
         println!("open / to first token     {:9.0} ms / {:.0} ms", ms(opened), ms(begun.elapsed()));
+        while let Some((_, message)) = log::pop() {
+            println!("    {message}");
+        }
     }
+    log::set_max_level(None);
 
-    let mut engine = open(&folder).unwrap();
+    let mut engine = open(folder).unwrap();
     let info = engine.handle().model_info();
     println!("KV cache                  {:9} blocks, {:.1} GB", info.num_kv_blocks, info.kv_cache_bytes as f64 / 1e9);
     for prompt in [128, 1024] {

@@ -8,9 +8,11 @@
 // needed the data of every other rank. That rank pushed these after its exchange c had ended, clears included: a kernel of this file
 // pushes after `grid_dependency_wait`.
 //
-// Two rules keep the wait short and finite. A grid fits the device at once, and a thread block pushes everything before it waits for
-// anything, so that no thread block which waits keeps one that pushes from starting. And whoever waits looks at `broken`, which any rank
-// sets when it fails, and at the clock.
+// Two rules keep the wait short and finite. A grid fits the device at once, so that no thread block which waits keeps one that pushes from
+// starting, and a thread block pushes a row before it waits for it. It may push any number of rows further first: a wait for a row ends when
+// all ranks have pushed that row, and what comes before a push in its thread block is waits for earlier rows only. So by induction
+// over the rows each is pushed, and no wait lasts for ever. And whoever waits looks at `broken`, which any rank sets when it fails, and
+// at the clock.
 #pragma once
 
 #include "numbers.cuh"
@@ -77,17 +79,26 @@ __device__ inline bool gives_up(const Exchange& e, Wait& wait) {
     return true;
 }
 
-// Waits for what was sent to `from`, and leaves EMPTY behind. Where a rank is lost the result is not defined.
-__device__ inline Eight take(uint8_t* from, const Exchange& e, Wait& wait) {
+// What lies in `from` now.
+__device__ inline Eight look(const uint8_t* from) {
     Eight v;
-    while (true) {
-        asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.pair[0]), "=r"(v.pair[1]), "=r"(v.pair[2]), "=r"(v.pair[3])
-                     : "l"(from)
-                     : "memory");
-        if (v.pair[0] != EMPTY && v.pair[1] != EMPTY && v.pair[2] != EMPTY && v.pair[3] != EMPTY) break;
+    asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.pair[0]), "=r"(v.pair[1]), "=r"(v.pair[2]), "=r"(v.pair[3])
+                 : "l"(from)
+                 : "memory");
+    return v;
+}
+
+// Waits for what was sent to `from`, where `v` was the first look at it, and leaves EMPTY behind. Where a rank is lost the result is not
+// defined.
+__device__ inline Eight take(uint8_t* from, Eight v, const Exchange& e, Wait& wait) {
+    while (v.pair[0] == EMPTY || v.pair[1] == EMPTY || v.pair[2] == EMPTY || v.pair[3] == EMPTY) {
         if (wait.is_lost || (++wait.polls % 1024 == 0 && (wait.is_lost = gives_up(e, wait)))) return v;
+        v = look(from);
     }
     *reinterpret_cast<Eight*>(from) = Eight{{EMPTY, EMPTY, EMPTY, EMPTY}};
     return v;
+}
+__device__ inline Eight take(uint8_t* from, const Exchange& e, Wait& wait) {
+    return take(from, look(from), e, wait);
 }

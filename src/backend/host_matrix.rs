@@ -83,6 +83,15 @@ impl HostMatrix {
         (*stride == self.row_bytes() || self.rows <= 1).then_some(bytes)
     }
 
+    /// Its bytes in order, in pieces as long as the layout allows: all rows at once where they follow each other, else row by row.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (whole, rows) = match self.contiguous() {
+            Some(bytes) => (Some(bytes), 0),
+            None => (None, self.rows),
+        };
+        whole.into_iter().chain((0..rows).map(|row| self.row(row)))
+    }
+
     /// The same matrix with rows that follow each other: copied if they do not.
     ///
     /// # Errors
@@ -158,6 +167,7 @@ mod tests {
                 let packed = part.packed().unwrap();
                 assert_eq!(packed.contiguous().unwrap().len(), coding.row_bytes(cols.len()) * rows.len());
                 assert_eq!(packed.to_f32(), part.to_f32());
+                assert_eq!(part.pieces().collect::<Vec<_>>().concat(), packed.contiguous().unwrap());
             }
         }
     }

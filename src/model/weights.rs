@@ -115,8 +115,8 @@ impl Weights {
     }
 
     /// As [`Tensors::warm`].
-    pub fn warm(&self, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<()> {
-        self.tensors.warm(progress)
+    pub fn warm(&self, rank: usize, ranks: usize, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<()> {
+        self.tensors.warm(rank, ranks, progress)
     }
 
     /// The matrix `name`, `[rows, cols]`, as [`Weights::dtype`].

@@ -13,6 +13,7 @@ use super::{Device, Launching, ModelInfo, Runner, RunnerConfig, memory};
 use crate::backend::{Backend, KvShape, Rounding, Tensor};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::Result;
+use crate::log::{Level, log};
 use crate::model::decoder::{Decoder, Stage};
 use crate::model::shard::{Sharding, Sums};
 use crate::model::spec::DecoderSpec;
@@ -93,19 +94,24 @@ impl<B: Backend> PassRunner<B> {
         let positions = host_blocks.map_or(limits.model_len, |blocks| limits.model_len.min(blocks * limits.block_size));
         memory::check_table(positions, &host)?;
 
-        // Weights that are copied to a device are read by the copy, weights that stay where they are by the first pass. One rank of
-        // a process brings them into memory for all.
-        if host_blocks.is_none() && seat.is_first() {
-            weights.warm(progress)?;
+        // Weights that are copied to a device are read by the copy, and each rank brings a share of them into memory. Weights that stay
+        // where they are, which the first pass reads, are brought by one rank for all.
+        let begun = Instant::now();
+        if host_blocks.is_none() {
+            let own = seat.own();
+            weights.warm(seat.rank - own.start, own.len(), progress)?;
         }
+        let warm = Instant::now();
         let mut decoder = Decoder::load(&backend, spec, sharding, &mut weights, &limits, positions)?;
         let mut batches = backend.device_batches(&limits)?;
         let sizes = match config.launching {
             Launching::Graphs => graphs::sizes(limits.rows),
             Launching::Eager => Vec::new(),
         };
+        let loaded = Instant::now();
         // From here on ranks wait for each other on their devices: none may be missing.
         let weight_bytes = seat.agree(weights.bytes())?.into_iter().sum();
+        let met = Instant::now();
         let blocks = match host_blocks {
             Some(blocks) => blocks,
             None => {
@@ -119,11 +125,26 @@ impl<B: Backend> PassRunner<B> {
         let blocks = seat.agree(blocks as u64)?.into_iter().min().map_or(0, |blocks| blocks as usize);
         let mut cache = backend.kv_cache(&kv_shape, blocks)?;
         seat.agree(0)?;
+        let warmed_up = Instant::now();
         let graphs = Graphs::capture(&sizes, &mut backend, &mut decoder, &mut cache, &mut batches[0], &limits)?;
         if host_blocks.is_some() && seat.is_first() {
-            weights.warm(progress)?;
+            weights.warm(0, 1, progress)?;
         }
         seat.agree(0)?;
+        let ms = |from: Instant, to: Instant| (to - from).as_millis();
+        log(
+            Level::Debug,
+            format_args!(
+                "rank {} opened: {} ms reading weights, {} ms loading them, {} ms waiting for other ranks, {} ms in the largest pass, \
+                 {} ms capturing graphs",
+                seat.rank,
+                ms(begun, warm),
+                ms(warm, loaded),
+                ms(loaded, met),
+                ms(met, warmed_up),
+                ms(warmed_up, Instant::now())
+            ),
+        );
 
         let info = ModelInfo {
             weight_bytes,

@@ -126,6 +126,7 @@ int cuModuleLoadData(void **module, const void *image) { (void)image; MAKE(modul
 int cuModuleUnload(void *module) { RELEASE(module); }
 int cuModuleGetFunction(void **function, void *module, const char *name) { (void)name; ANSWER(*function = module); }
 int cuFuncSetAttribute(void *function, int attribute, int value) { (void)function; (void)attribute; (void)value; ANSWER(); }
+int cuFuncLoad(void *function) { (void)function; ANSWER(); }
 int cuLaunchKernelEx(const void *config, void *function, void **arguments, void **extra) {
   (void)config;
   (void)function;

@@ -1,7 +1,7 @@
 //! The GPU that ops launch on, and what chooses between their kernels.
 
 use super::driver::{Context, Facts};
-use super::kernels::{Chaining, Kernel, Module, suffix};
+use super::kernels::{Chaining, Kernel, KernelLoading, Module, suffix};
 use super::plan::Geometry;
 use crate::backend::{DType, Rounding};
 use crate::error::Result;
@@ -15,6 +15,8 @@ pub struct Device {
     pub dtype: DType,
     /// How kernels follow each other.
     pub chaining: Chaining,
+    /// When kernels are brought to the device: before the first exchange where this is one of several ranks.
+    pub kernel_loading: KernelLoading,
     /// What the results of a row may depend on.
     pub rounding: Rounding,
     /// How attention is cut, known once a KV cache was made.
@@ -33,7 +35,7 @@ impl Device {
 
     /// Loads a [`fatbin!`](super::kernels::fatbin).
     pub fn module(&self, fatbin: &'static [u8]) -> Result<Arc<Module>> {
-        Module::load(&self.context, fatbin)
+        Module::load(&self.context, fatbin, self.kernel_loading)
     }
 
     /// The kernel `nvllm_k_<name>_<dtype>`, alone of its file.

@@ -27,6 +27,16 @@ pub(crate) use fatbin;
 pub struct Module {
     context: Arc<Context>,
     module: sys::CUmodule,
+    loading: KernelLoading,
+}
+
+/// When the driver brings a kernel to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelLoading {
+    /// At its first launch, unless the driver is told otherwise.
+    AtFirstLaunch,
+    /// At once: a driver that loads a kernel may wait for what runs, and hold up other threads meanwhile.
+    AtOnce,
 }
 
 // SAFETY: a driver handle, see `Context`.
@@ -36,7 +46,7 @@ unsafe impl Sync for Module {}
 
 impl Module {
     /// Loads the code for this device's architecture from a [`fatbin!`].
-    pub fn load(context: &Arc<Context>, fatbin: &'static [u8]) -> Result<Arc<Module>> {
+    pub fn load(context: &Arc<Context>, fatbin: &'static [u8], loading: KernelLoading) -> Result<Arc<Module>> {
         context.make_current()?;
         let mut module = ptr::null_mut();
         // SAFETY: the image is a whole fatbin, aligned by `Aligned`, and the out-pointer is a live local.
@@ -53,7 +63,7 @@ impl Module {
             }
             code => check("cuModuleLoadData", code)?,
         }
-        Ok(Arc::new(Module { context: context.clone(), module }))
+        Ok(Arc::new(Module { context: context.clone(), module, loading }))
     }
 }
 
@@ -97,6 +107,10 @@ impl Kernel {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
         // SAFETY: the function lives as long as its module.
         check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(function, attribute, 100) })?;
+        if module.loading == KernelLoading::AtOnce {
+            // SAFETY: as above.
+            check("cuFuncLoad", unsafe { sys::cuFuncLoad(function) })?;
+        }
         Ok(Kernel { module: module.clone(), function })
     }
 

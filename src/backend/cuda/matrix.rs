@@ -36,7 +36,7 @@ impl Matrix {
         let memory = Memory::new(context, rows * cols * dtype.bytes(), "weights on the device", KNOB)?;
         let mut offset = 0;
         for part in parts {
-            offset += staging.upload(&memory, offset, &part.packed()?, dtype)?;
+            offset += staging.upload(&memory, offset, part, dtype)?;
         }
         Ok(Matrix { memory, rows, cols })
     }
@@ -110,22 +110,37 @@ impl Staging {
         Ok(Staging { buffers: [buffer()?, buffer()?], next: 0 })
     }
 
-    /// Brings a matrix, whose rows follow each other, to `offset` of `to` and returns its bytes there. The last copies may still
-    /// be under way.
+    /// Brings a matrix to `offset` of `to`, its rows behind each other, and returns its bytes there. Rows that lie apart on the host are
+    /// packed in the pinned buffers. The last copies may still be under way.
     fn upload(&mut self, to: &Memory, offset: usize, matrix: &HostMatrix, dtype: DType) -> Result<usize> {
-        let mut done = 0;
-        let numbers = Staging::BYTES / 4;
-        let (bytes, coding) = (matrix.contiguous().expect("a packed matrix"), matrix.coding());
-        for chunk in bytes.chunks(coding.row_bytes(numbers)) {
-            let (pinned, event) = &mut self.buffers[self.next];
-            self.next ^= 1;
-            event.wait()?;
-            let bytes = convert(pinned.bytes_mut(), chunk, coding, dtype);
-            pinned.upload(0..bytes, to, offset + done)?;
-            event.record()?;
-            done += bytes;
+        let coding = matrix.coding();
+        let (mut done, mut filled) = (0, 0);
+        for piece in matrix.pieces() {
+            for chunk in piece.chunks(coding.row_bytes(Staging::BYTES / 4)) {
+                if filled + chunk.len() / coding.row_bytes(1) * dtype.bytes() > Staging::BYTES {
+                    self.send(filled, to, offset + done)?;
+                    (done, filled) = (done + filled, 0);
+                }
+                let (pinned, event) = &mut self.buffers[self.next];
+                if filled == 0 {
+                    event.wait()?;
+                }
+                filled += convert(&mut pinned.bytes_mut()[filled..], chunk, coding, dtype);
+            }
         }
-        Ok(done)
+        self.send(filled, to, offset + done)?;
+        Ok(done + filled)
+    }
+
+    /// Begins the copy of the first `bytes` of the buffer that was filled, and turns to the other one.
+    fn send(&mut self, bytes: usize, to: &Memory, offset: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (pinned, event) = &self.buffers[self.next];
+        self.next ^= 1;
+        pinned.upload(0..bytes, to, offset)?;
+        event.record()
     }
 }
 

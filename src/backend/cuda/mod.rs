@@ -63,6 +63,7 @@ use device::Device;
 use device_batch::Padding;
 use driver::Context;
 use exchange::Exchanges;
+use kernels::KernelLoading;
 use kv_cache::KvBlocks;
 use parking_lot::Mutex;
 use plan::Geometry;
@@ -146,16 +147,17 @@ impl KvCache {
 impl Cuda {
     /// Opens device `ordinal` for weights, activations and caches in `dtype`.
     pub fn open(ordinal: usize, dtype: DType) -> Result<Cuda> {
-        Cuda::in_context(Context::open(ordinal)?, dtype)
+        Cuda::in_context(Context::open(ordinal)?, dtype, KernelLoading::AtFirstLaunch)
     }
 
-    fn in_context(context: Arc<Context>, dtype: DType) -> Result<Cuda> {
+    fn in_context(context: Arc<Context>, dtype: DType, kernel_loading: KernelLoading) -> Result<Cuda> {
         if dtype == DType::F32 {
             return Err(Error::Unsupported { what: "F32 on CUDA: choose BF16 or F16, or device CPU".to_owned() });
         }
         let device = Device {
             chaining: if context.facts().capability >= 90 { Chaining::DependentLaunch } else { Chaining::Strict },
             dtype,
+            kernel_loading,
             rounding: Rounding::Fastest,
             geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1 }),
             context,

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 /// Ranks at most, as `kernels/common/exchange.cuh` says.
 pub const MAX_RANKS: usize = 8;
 
-/// Bytes of a region, unless a device maps memory in larger pieces. Two slots of this, divided among the senders, hold 2,048 rows of
-/// 4,096 numbers with two ranks.
-const REGION_BYTES: usize = 64 << 20;
+/// Bytes of a region, unless a device maps memory in larger pieces. Two slots of this, divided among the senders, hold 4,096 rows of
+/// 4,096 numbers with two ranks: an exchange of a full batch of 8,192 tokens is two launches. Each GPU of an engine has one.
+const REGION_BYTES: usize = 128 << 20;
 
 /// All bits set: the state of a word that nobody has sent.
 const EMPTY: u32 = u32::MAX;

@@ -1,6 +1,7 @@
 //! A GPU as one of several ranks: how it joins the others, and what it does together with them.
 
 use super::exchange::Exchanges;
+use super::kernels::KernelLoading;
 use super::peers::{Member, Peers};
 use super::{Cuda, Tensor};
 use crate::backend::{Backend, DType};
@@ -17,7 +18,7 @@ impl Cuda {
     /// exchanges that show whether the devices really reach each other.
     pub fn open_member(member: Member, dtype: DType) -> Result<Cuda> {
         let context = member.context().clone();
-        let mut cuda = Cuda::in_context(context, dtype)?;
+        let mut cuda = Cuda::in_context(context, dtype, KernelLoading::AtOnce)?;
         cuda.exchanges = Some(Exchanges::new(member)?);
         cuda.check_exchange()?;
         Ok(cuda)
@@ -27,6 +28,12 @@ impl Cuda {
     #[doc(hidden)]
     pub fn peers(&self) -> Option<Arc<Peers>> {
         self.exchanges.as_ref().map(|exchanges| exchanges.member().peers().clone())
+    }
+
+    /// Chooses how many rows of a sum over ranks a thread block sends before it waits for one, for a bench.
+    #[doc(hidden)]
+    pub fn set_rows_ahead(&mut self, rows: usize) {
+        self.kernels.reduce_add_norm.ahead = rows;
     }
 
     /// Does what may wait for all devices of the process: allocate and free memory, above all pinned memory, and instantiate graphs. A

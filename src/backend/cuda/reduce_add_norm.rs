@@ -23,6 +23,7 @@ params! {
         rows: i32,
         hidden: i32,
         stride: i32,
+        ahead: i32,
         eps: f32,
         post_eps: f32,
         scale: f32,
@@ -34,8 +35,15 @@ const THREADS_MAX: usize = 1024;
 /// Groups of eight numbers that a thread of a kernel takes at most.
 const GROUPS: [usize; 2] = [1, 8];
 
-/// The kernel of each norm of the sum, each norm of the stream and each number of groups. `[3 * 3 * 2]`
-pub struct Kernels(Vec<OneWave>);
+/// Rows that a thread block pushes before it takes one, besides that one.
+const AHEAD: usize = 2;
+
+pub struct Kernels {
+    /// The kernel of each norm of the sum, each norm of the stream and each number of groups. `[3 * 3 * 2]`
+    kernels: Vec<OneWave>,
+    /// As [`AHEAD`], for a bench that tries others. Any number gives the same bits.
+    pub ahead: usize,
+}
 
 /// A kernel whose thread blocks wait for other ranks, so that all of them must be on the device at once.
 struct OneWave {
@@ -67,7 +75,7 @@ impl Kernels {
         };
         let pairs = NORMS.iter().flat_map(|(_, post, _)| NORMS.iter().map(move |(_, _, next)| (*post, *next)));
         let names = pairs.flat_map(|(post, next)| GROUPS.map(|groups| (post, next, groups)));
-        Ok(Kernels(names.map(kernel).collect::<Result<_>>()?))
+        Ok(Kernels { kernels: names.map(kernel).collect::<Result<_>>()?, ahead: AHEAD })
     }
 
     pub fn run(
@@ -91,7 +99,7 @@ impl Kernels {
             NORMS.iter().position(|(known, ..)| *known == kind).expect("all norms are listed")
         };
         let variant = NORMS.len() * index(add.post) + index(next);
-        let kernel = &self.0[GROUPS.len() * variant + usize::from(groups > GROUPS[0])];
+        let kernel = &self.kernels[GROUPS.len() * variant + usize::from(groups > GROUPS[0])];
         let one_wave = kernel.blocks(threads)?;
         let rows_max = exchanges.member().sender_bytes() / (2 * hidden);
         for first in (0..share.rows()).step_by(rows_max) {
@@ -108,6 +116,7 @@ impl Kernels {
                 rows: rows as i32,
                 hidden: hidden as i32,
                 stride: stride as i32,
+                ahead: self.ahead as i32,
                 eps: eps(next),
                 post_eps: eps(add.post),
                 scale: add.scale,

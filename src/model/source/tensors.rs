@@ -97,19 +97,22 @@ impl Tensors {
         XxHash3_64::oneshot(&seen)
     }
 
-    /// Brings the files into memory, so that the first pass does not wait for the disk page by page.
+    /// Brings the files into memory, so that the first pass does not wait for the disk page by page: of `ranks` equal shares that of
+    /// rank `rank`.
     ///
     /// # Errors
     ///
     /// [`Error::Cancelled`] when `progress` says stop.
-    pub fn warm(&self, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<()> {
+    pub fn warm(&self, rank: usize, ranks: usize, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<()> {
         let total: usize = self.files.iter().map(|file| file.len()).sum();
-        let mut done = 0;
+        let (mut done, mut chunks) = (0, 0);
         for file in &self.files {
             for start in (0..file.len()).step_by(WARM_BYTES) {
                 let len = WARM_BYTES.min(file.len() - start);
-                populate(file, start, len);
-                done += len;
+                if chunks % ranks == rank {
+                    populate(file, start, len);
+                }
+                (done, chunks) = (done + len, chunks + 1);
                 if progress(done as f32 / total as f32).is_break() {
                     return Err(Error::Cancelled);
                 }
