@@ -25,6 +25,7 @@ mod join_columns;
 mod keep_hidden_states;
 mod kernels;
 mod kv_cache;
+mod library;
 mod linear;
 mod logprobs;
 mod matrix;
