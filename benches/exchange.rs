@@ -4,7 +4,7 @@
 //! cargo bench --bench exchange
 //! ```
 //!
-//! Each line is the time per exchange in a graph of many, behind each other as in a decode pass.
+//! Each line is the time per exchange in a graph of many, behind each other as in a decode pass, by memory of the other GPU and by NCCL.
 
 #[cfg(nvllm_cuda)]
 fn main() {
@@ -18,7 +18,7 @@ fn main() {
 
 #[cfg(nvllm_cuda)]
 mod cuda {
-    use nanovllm::backend::cuda::{Cuda, EventKind, Peers, Tensor, Vector, device_count};
+    use nanovllm::backend::cuda::{Cuda, EventKind, Peers, Tensor, Transport, Vector, device_count};
     use nanovllm::backend::{AddNorm, Backend, DType, NextNorm, NormKind, NormWeights};
     use nanovllm::ops;
     use std::ops::Range;
@@ -54,28 +54,32 @@ mod cuda {
             return;
         }
         println!(
-            "{:>10} {:>6}  {:>22}  {:>12}  {:>22}",
-            "bytes", "rows", "reduce + add + norm", "add + norm", "join in place"
+            "{:>10} {:>6}  {:>22}  {:>12}  {:>22}  {:>12}  {:>12}",
+            "bytes", "rows", "reduce + add + norm", "add + norm", "join in place", "NCCL reduce", "NCCL join"
         );
         for rows in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192] {
             let bytes = 2 * rows * HIDDEN;
-            let [reduce, alone, join] = [Op::Reduce, Op::AddNorm, Op::Join].map(|op| time(op, rows));
+            let [reduce, alone, join] =
+                [Op::Reduce, Op::AddNorm, Op::Join].map(|op| time(Transport::PeerMemory, op, rows));
+            let [nccl_reduce, nccl_join] = [Op::Reduce, Op::Join].map(|op| time(Transport::Nccl, op, rows));
             let rate = |seconds: f64, bytes: usize| bytes as f64 / seconds / 1e9;
             println!(
-                "{bytes:>10} {rows:>6}  {:>8.2} us {:>5.0} GB/s  {:>9.2} us  {:>8.2} us {:>5.0} GB/s",
+                "{bytes:>10} {rows:>6}  {:>8.2} us {:>5.0} GB/s  {:>9.2} us  {:>8.2} us {:>5.0} GB/s  {:>9.2} us  {:>9.2} us",
                 1e6 * reduce,
                 rate(reduce, bytes),
                 1e6 * alone,
                 1e6 * join,
-                rate(join, bytes / 2)
+                rate(join, bytes / 2),
+                1e6 * nccl_reduce,
+                1e6 * nccl_join
             );
         }
     }
 
     /// Seconds per launch on the slower rank.
-    fn time(op: Op, rows: usize) -> f64 {
+    fn time(transport: Transport, op: Op, rows: usize) -> f64 {
         let launches = if rows <= 256 { 72 } else { 8 };
-        let members = Peers::open(&DEVICES, PATIENCE).expect("two GPUs that reach each other");
+        let members = Peers::open_by(Some(transport), &DEVICES, PATIENCE).expect("two GPUs");
         thread::scope(|scope| {
             let ranks: Vec<_> = members
                 .into_iter()
@@ -90,6 +94,10 @@ mod cuda {
                         let (residual, x) = (tensor(), [tensor(), tensor()]);
                         let weight = cuda.table(&[1.0; HIDDEN]).expect("there is memory");
                         let mut tensors = Tensors { residual, x, weight, shares: [0..HIDDEN / 2, HIDDEN / 2..HIDDEN] };
+                        // NCCL connects in the first exchange of each kind.
+                        launch(&mut cuda, op, &mut tensors, 2);
+                        cuda.synchronize().expect("no rank fails");
+                        cuda.meet().expect("no rank fails");
                         let graph = cuda.capture(|cuda| launch(cuda, op, &mut tensors, launches)).expect("a graph");
                         let [begun, ended] = [0, 1].map(|_| cuda.event(EventKind::Timing).expect("an event"));
                         let mut best = f64::INFINITY;

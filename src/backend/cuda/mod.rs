@@ -29,6 +29,7 @@ mod library;
 mod linear;
 mod logprobs;
 mod matrix;
+mod nccl;
 mod norm;
 mod params;
 mod peers;
@@ -49,7 +50,7 @@ pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use linear::Route;
 pub use matrix::{Matrix, Vector};
-pub use peers::{Fault, Member, Peers};
+pub use peers::{Fault, Member, Peers, Transport};
 pub use rope_and_cache::check_rotary;
 pub use storage::{Storage, Tensor};
 
