@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Without arguments: 2, 4 and 8 ranks, as far as there are GPUs. Each line is the time per exchange in a graph of many, behind each other
-//! as in a decode pass; `bytes` are those of the rows, and the rates are what each rank sends to each other one.
+//! as in a decode pass, by memory of the other GPUs and by NCCL; `bytes` are those of the rows, and the rates are what each rank sends to
+//! each other one.
 
 #[cfg(nvllm_cuda)]
 fn main() {
@@ -19,7 +20,7 @@ fn main() {
 
 #[cfg(nvllm_cuda)]
 mod cuda {
-    use nanovllm::backend::cuda::{Cuda, EventKind, Peers, Tensor, Vector, device_count};
+    use nanovllm::backend::cuda::{Cuda, EventKind, Peers, Tensor, Transport, Vector, device_count};
     use nanovllm::backend::{AddNorm, Backend, DType, NextNorm, NormKind, NormWeights};
     use nanovllm::ops;
     use std::ops::Range;
@@ -48,13 +49,12 @@ mod cuda {
         (8192, HIDDEN),
     ];
     const REPEATS: usize = 7;
-    const AHEAD: [usize; 6] = [0, 1, 2, 3, 4, 1000];
 
     /// What is timed.
     #[derive(Clone, Copy)]
     enum Op {
-        /// The sum over ranks, added and normalized. With as many rows ahead as the backend chooses, or as many as it says.
-        Reduce(Option<usize>),
+        /// The sum over ranks, added and normalized.
+        Reduce,
         /// The same without another rank.
         AddNorm,
         /// Equal shares of rows joined in place.
@@ -78,7 +78,6 @@ mod cuda {
         let counts = if given.is_empty() { vec![2, 4, 8] } else { given };
         for ranks in counts.into_iter().filter(|&ranks| ranks <= shown) {
             table(ranks);
-            rows_ahead(ranks);
         }
     }
 
@@ -86,16 +85,22 @@ mod cuda {
     fn table(ranks: usize) {
         println!("{ranks} ranks");
         println!(
-            "{:>10} {:>6}  {:>22}  {:>12}  {:>22}",
-            "bytes", "rows", "reduce + add + norm", "add + norm", "join in place"
+            "{:>10} {:>6}  {:>22}  {:>12}  {:>22}  {:>12}  {:>12}",
+            "bytes", "rows", "reduce + add + norm", "add + norm", "join in place", "NCCL reduce", "NCCL join"
         );
         for (rows, hidden) in SIZES {
             let bytes = 2 * rows * hidden;
             let [reduce, alone, join] =
-                [Op::Reduce(None), Op::AddNorm, Op::Join].map(|op| time(op, ranks, rows, hidden));
+                [Op::Reduce, Op::AddNorm, Op::Join].map(|op| time(Transport::PeerMemory, op, ranks, rows, hidden));
+            // A communicator takes a second to open.
+            let by_nccl = [2, 64, 1024, 8192].contains(&rows);
+            let [nccl_reduce, nccl_join] = [Op::Reduce, Op::Join].map(|op| match by_nccl {
+                true => format!("{:.2} us", 1e6 * time(Transport::Nccl, op, ranks, rows, hidden)),
+                false => "-".to_owned(),
+            });
             let rate = |seconds: f64, bytes: usize| bytes as f64 / seconds / 1e9;
             println!(
-                "{bytes:>10} {rows:>6}  {:>8.2} us {:>5.0} GB/s  {:>9.2} us  {:>8.2} us {:>5.0} GB/s",
+                "{bytes:>10} {rows:>6}  {:>8.2} us {:>5.0} GB/s  {:>9.2} us  {:>8.2} us {:>5.0} GB/s  {nccl_reduce:>12}  {nccl_join:>12}",
                 1e6 * reduce,
                 rate(reduce, bytes),
                 1e6 * alone,
@@ -105,30 +110,17 @@ mod cuda {
         }
     }
 
-    /// What rows ahead do for sums of many rows. With more than a launch has, a thread block sends all of them first.
-    fn rows_ahead(ranks: usize) {
-        println!("{ranks} ranks, rows ahead: microseconds of reduce + add + norm");
-        println!("{:>6} {}", "rows", AHEAD.map(|rows| format!("{rows:>9}")).concat());
-        for rows in [512, 1024, 2048, 4096, 8192] {
-            let times = AHEAD.map(|ahead| format!("{:>9.2}", 1e6 * time(Op::Reduce(Some(ahead)), ranks, rows, HIDDEN)));
-            println!("{rows:>6} {}", times.concat());
-        }
-    }
-
     /// Seconds per launch on the slower rank.
-    fn time(op: Op, ranks: usize, rows: usize, hidden: usize) -> f64 {
+    fn time(transport: Transport, op: Op, ranks: usize, rows: usize, hidden: usize) -> f64 {
         let launches = if rows <= 256 { 72 } else { 8 };
         let devices: Vec<usize> = (0..ranks).collect();
-        let members = Peers::open(&devices, PATIENCE).expect("GPUs that reach each other");
+        let members = Peers::open_by(Some(transport), &devices, PATIENCE).expect("GPUs that reach each other");
         thread::scope(|scope| {
             let ranks: Vec<_> = members
                 .into_iter()
                 .map(|member| {
                     scope.spawn(move || {
                         let mut cuda = Cuda::open_member(member, DType::Bf16).expect("the device opens");
-                        if let Op::Reduce(Some(rows)) = op {
-                            cuda.set_rows_ahead(rows);
-                        }
                         let tensor = || {
                             let mut tensor = cuda.tensor(rows, hidden).expect("there is memory");
                             tensor.set_rows(rows);
@@ -139,6 +131,10 @@ mod cuda {
                         let share = hidden / ranks;
                         let shares = (0..ranks).map(|rank| rank * share..(rank + 1) * share).collect();
                         let mut tensors = Tensors { residual, x, weight, shares };
+                        // NCCL connects in the first exchange of each kind.
+                        launch(&mut cuda, op, &mut tensors, 2);
+                        cuda.synchronize().expect("no rank fails");
+                        cuda.meet().expect("no rank fails");
                         let graph = cuda.capture(|cuda| launch(cuda, op, &mut tensors, launches)).expect("a graph");
                         let [begun, ended] = [0, 1].map(|_| cuda.event(EventKind::Timing).expect("an event"));
                         let mut best = f64::INFINITY;
@@ -172,7 +168,7 @@ mod cuda {
             let (from, to) = if i % 2 == 0 { (a, b) } else { (b, a) };
             let norm = NormWeights { weight: &*weight, eps: 1e-6, kind: NormKind::Rms };
             match op {
-                Op::Reduce(_) => {
+                Op::Reduce => {
                     let next = Some(NextNorm { out: to, norm });
                     ops::reduce_add_norm(cuda, residual, from, AddNorm::PLAIN, next);
                 }

@@ -72,3 +72,50 @@ extern "C" __global__ void __launch_bounds__(512) nvllm_k_join_columns(const __g
         }
     }
 }
+
+// The same where NCCL carries the columns: one kernel packs those of this rank, NCCL gathers the packs of all ranks, and another kernel
+// puts them into their places.
+struct GatheredColumnsParams {
+    uint16_t* out;         // [rows, out_stride]
+    const uint16_t* part;  // [rows, part_stride], from the rank's first column on
+    uint16_t* gathered;    // [ranks][rows][units][8]
+    uint32_t* ended;       // exchanges that have ended, in host memory
+    int rows;
+    int units;             // groups of eight columns of the widest share
+    int out_stride;        // numbers from row to row of out
+    int part_stride;       // numbers from row to row of part
+    int is_in_place;       // 1: part lies in out
+    int rank;
+    int ranks;
+    int starts[8];         // first column of each rank's share
+    int lengths[8];        // its columns
+};
+
+// Grid [any], block [any].
+extern "C" __global__ void __launch_bounds__(512) nvllm_k_pack_columns(const __grid_constant__ GatheredColumnsParams p) {
+    grid_dependency_wait();
+    const int own = p.lengths[p.rank], own_units = (own + 7) / 8;
+    uint16_t* pack = p.gathered + size_t(p.rank) * p.rows * p.units * 8;
+    for (int unit = blockIdx.x * blockDim.x + threadIdx.x; unit < p.rows * own_units; unit += gridDim.x * blockDim.x) {
+        const int row = unit / own_units, group = unit % own_units;
+        const Eight v = load_columns(p.part + size_t(row) * p.part_stride + group * 8, own - group * 8);
+        store_eight(pack + (size_t(row) * p.units + group) * 8, v);
+    }
+}
+
+// Grid [any], block [any].
+extern "C" __global__ void __launch_bounds__(512) nvllm_k_place_columns(const __grid_constant__ GatheredColumnsParams p) {
+    grid_dependency_wait();
+    const int first = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
+    if (first == 0) *reinterpret_cast<volatile uint32_t*>(p.ended) += 1;
+    for (int from = 0; from < p.ranks; from++) {
+        if (from == p.rank && p.is_in_place) continue;
+        const int length = p.lengths[from], units = (length + 7) / 8;
+        const uint16_t* pack = p.gathered + size_t(from) * p.rows * p.units * 8;
+        for (int unit = first; unit < p.rows * units; unit += threads) {
+            const int row = unit / units, group = unit % units;
+            const Eight v = load_eight(pack + (size_t(row) * p.units + group) * 8);
+            store_columns(p.out + size_t(row) * p.out_stride + p.starts[from] + group * 8, length - group * 8, v);
+        }
+    }
+}

@@ -7,7 +7,7 @@ use super::pass_runner::PassRunner;
 use super::source::Source;
 use super::{Device, Loaded, ModelInfo, RunnerConfig};
 use crate::backend::KvShape;
-use crate::backend::cuda::{ContextGuard, Cuda, Member, Peers, check_ordinal, check_rotary, device_count};
+use crate::backend::cuda::{ContextGuard, Cuda, Member, Peers, Transport, check_ordinal, check_rotary, device_count};
 use crate::backend::lock::Mutex;
 use crate::error::{Error, Result};
 use crate::model::shard::{Sharding, Sums};
@@ -62,12 +62,24 @@ pub fn open_ranks(
     devices: &[usize],
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(ParallelRunner<Cuda>, ModelInfo)> {
+    open_ranks_by(None, source, config, devices, progress)
+}
+
+/// As [`open_ranks`], by the way of exchange that a test names.
+#[doc(hidden)]
+pub fn open_ranks_by(
+    transport: Option<Transport>,
+    source: &Source,
+    config: &RunnerConfig,
+    devices: &[usize],
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<(ParallelRunner<Cuda>, ModelInfo)> {
     check_devices(devices)?;
     let _context = ContextGuard::push()?;
     let checkpoint = Checkpoint::open::<Cuda>(source, config)?;
     // Refused before any thread is started.
     Sharding::new(&checkpoint.model.spec, 0, devices.len(), Sums::Gathered)?;
-    let members: Vec<_> = Peers::open(devices, config.peer_timeout)?.into_iter().map(Some).collect();
+    let members: Vec<_> = Peers::open_by(transport, devices, config.peer_timeout)?.into_iter().map(Some).collect();
     let (members, seats, config) = (Mutex::new(members), Seat::of(devices.len()), config.clone());
     let devices = devices.to_vec();
     let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {

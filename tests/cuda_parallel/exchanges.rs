@@ -1,9 +1,9 @@
 //! The two ops in which ranks exchange rows, against their references on the CPU.
 
 use crate::scene::{DTYPES, Random, assert_near, bound, filled, host_vector, numbers, poisoned, rounded, wide};
-use crate::{on_ranks, within};
+use crate::{on_ranks, on_ranks_by, within};
 use nanovllm::backend::cpu::reference;
-use nanovllm::backend::cuda::{Chaining, Cuda, Tensor};
+use nanovllm::backend::cuda::{Chaining, Cuda, Tensor, Transport};
 use nanovllm::backend::{AddNorm, Backend, DType, NextNorm, NormKind, NormWeights, Part};
 use nanovllm::ops;
 use std::ops::Range;
@@ -48,7 +48,7 @@ impl Rows {
 }
 
 /// Stream and normalized stream after an op, as bits.
-type Found = (Vec<u32>, Vec<u32>);
+pub type Found = (Vec<u32>, Vec<u32>);
 
 fn reduced(
     cuda: &mut Cuda,
@@ -138,6 +138,12 @@ fn sums_over_ranks_agree_and_are_equal_on_all_ranks_and_in_all_runs() {
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn sums_over_ranks_agree_with_every_norm() {
+    agree_with_every_norm(None);
+}
+
+/// What the ranks computed, the same on both.
+pub fn agree_with_every_norm(transport: Option<Transport>) -> Vec<Vec<Found>> {
+    let mut computed = Vec::new();
     let norms = [None, Some(NormKind::Rms), Some(NormKind::Layer)];
     let cases: Vec<_> = norms
         .iter()
@@ -148,7 +154,7 @@ fn sums_over_ranks_agree_with_every_norm() {
         for shape in [[1, 1024], [33, 2560], [700, 4096], [3, 10240]] {
             within(LIMIT, || {
                 let it = Rows::new(shape, dtype);
-                let found = on_ranks(dtype, |rank, cuda| -> Vec<Found> {
+                let found = on_ranks_by(transport, dtype, |rank, cuda| -> Vec<Found> {
                     cases.iter().map(|&case| reduced(cuda, rank, &it, case, dtype)).collect()
                 });
                 for (i, &case) in cases.iter().enumerate() {
@@ -156,9 +162,11 @@ fn sums_over_ranks_agree_with_every_norm() {
                     assert!(found[0][i] == found[1][i], "{what}: ranks differ");
                     check_sums(&found[0][i], &it, case, dtype, &what);
                 }
+                computed.extend(found.into_iter().take(1));
             });
         }
     }
+    computed
 }
 
 /// Columns of a tensor, and which of them each rank has: where its part begins, unless the columns are in their places.
@@ -187,9 +195,13 @@ fn joined_cases() -> Vec<Joined> {
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn columns_of_all_ranks_arrive_as_they_are() {
+    arrive_as_they_are(None, &[1, 2, 33, 250, 4096]);
+}
+
+pub fn arrive_as_they_are(transport: Option<Transport>, numbers_of_rows: &[usize]) {
     for dtype in DTYPES {
         for case in joined_cases() {
-            for rows in [1, 2, 33, 250, 4096] {
+            for &rows in numbers_of_rows {
                 if rows * case.cols > 40_000_000 {
                     continue;
                 }
@@ -206,7 +218,7 @@ fn columns_of_all_ranks_arrive_as_they_are() {
                             _ => {}
                         }
                     }
-                    let found = on_ranks(dtype, |rank, cuda| join(cuda, rank, rows, &case, &values));
+                    let found = on_ranks_by(transport, dtype, |rank, cuda| join(cuda, rank, rows, &case, &values));
                     let what = format!("{rows} rows of {}, shares {:?}, {dtype:?}", case.cols, case.shares);
                     assert!(found[0].0 == found[1].0, "{what}: ranks differ");
                     assert!(found[0] == found[1], "{what}: ranks differ in the second run");
@@ -269,13 +281,19 @@ fn join(cuda: &mut Cuda, rank: usize, rows: usize, case: &Joined, values: &[f32]
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn a_chain_of_exchanges_has_the_same_bits_strict_by_dependent_launch_and_as_a_graph() {
+    chain(None);
+}
+
+/// What the ranks computed, the same on both and in all runs.
+pub fn chain(transport: Option<Transport>) -> Vec<Found> {
+    let mut computed = Vec::new();
     const HIDDEN: usize = 1024;
     const CHAIN: usize = 64;
     for dtype in DTYPES {
         for rows in [1, 5, 64, 700] {
             within(LIMIT, || {
                 let it = Rows::new([rows, HIDDEN], dtype);
-                let found = on_ranks(dtype, |rank, cuda| -> Vec<Found> {
+                let found = on_ranks_by(transport, dtype, |rank, cuda| -> Vec<Found> {
                     let mut residual = filled(cuda, &it.stream, HIDDEN);
                     let mut x = [0, 1].map(|_| filled(cuda, &it.shares[rank], HIDDEN));
                     let weight = cuda.vector(&[host_vector(&it.weights[0], dtype)]).unwrap();
@@ -319,7 +337,9 @@ fn a_chain_of_exchanges_has_the_same_bits_strict_by_dependent_launch_and_as_a_gr
                     assert!(*of_first == found[1][run], "{rows} rows, {dtype:?}, run {run}: ranks differ");
                     assert!(*of_first == found[0][0], "{rows} rows, {dtype:?}, run {run}");
                 }
+                computed.push(found[0][0].clone());
             });
         }
     }
+    computed
 }

@@ -1,9 +1,9 @@
 //! A rank that fails: the engine ends with its error within the time that ranks wait, and another engine opens afterwards.
 
 use crate::driver::{Sequence, golden, greedy, pass};
-use crate::models::{config, together};
+use crate::models::{config, together, together_by};
 use crate::{DEVICES, PATIENCE, within};
-use nanovllm::backend::cuda::{Cuda, Fault};
+use nanovllm::backend::cuda::{Cuda, Fault, Transport};
 use nanovllm::batch::{Batch, TokenId};
 use nanovllm::error::Error;
 use nanovllm::runner::parallel::ParallelRunner;
@@ -49,16 +49,21 @@ fn run_until_it_fails(runner: &mut ParallelRunner<Cuda>, config: &RunnerConfig) 
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn a_rank_that_fails_ends_the_engine_in_time_and_another_one_opens() {
+    end_in_time(None, &[0, 1, 7]);
+}
+
+/// Ranks that fail after each of `numbers` exchanges.
+pub fn end_in_time(transport: Option<Transport>, numbers: &[u32]) {
     let mut wanted = None;
     for launching in [Launching::Graphs, Launching::Eager] {
         for (rank, fault) in
             [(1, Fault::Silence), (1, Fault::Error), (0, Fault::Error), (1, Fault::Panic), (0, Fault::Panic)]
         {
-            for exchanges in [0, 1, 7] {
+            for &exchanges in numbers {
                 within(Duration::from_secs(60), || {
                     let what = format!("{launching:?}, rank {rank}, {fault:?} after {exchanges}");
                     let config = RunnerConfig { launching, max_num_seqs: Some(2), ..config(NAME) };
-                    let (mut runner, limits) = together(NAME, &config);
+                    let (mut runner, limits) = together_by(transport, NAME, &config);
                     let found = greedy(&mut runner, &limits, &PROMPT, 3).0;
                     assert_eq!(*wanted.get_or_insert(found.clone()), found, "{what}");
                     runner.first().peers().unwrap().inject(rank, exchanges, fault);
@@ -84,10 +89,14 @@ fn a_rank_that_fails_ends_the_engine_in_time_and_another_one_opens() {
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn an_engine_goes_with_passes_in_flight() {
+    go_with_passes_in_flight(None);
+}
+
+pub fn go_with_passes_in_flight(transport: Option<Transport>) {
     for _ in 0..5 {
         within(Duration::from_secs(60), || {
             let config = config(NAME);
-            let (mut runner, limits) = together(NAME, &config);
+            let (mut runner, limits) = together_by(transport, NAME, &config);
             let mut batch = Batch::with_limits(&limits);
             let mut sequence = Sequence::new(&PROMPT, 0..limits.table_width() as u32);
             let pending = sequence.pending();

@@ -14,6 +14,7 @@ mod faults;
 #[allow(dead_code)]
 mod inputs;
 mod models;
+mod nccl;
 #[path = "../reference/mod.rs"]
 mod reference;
 #[path = "../cuda_agree/scene.rs"]
@@ -22,7 +23,7 @@ mod scene;
 mod state;
 
 use nanovllm::backend::DType;
-use nanovllm::backend::cuda::{Cuda, Peers};
+use nanovllm::backend::cuda::{Cuda, Member, Peers, Transport};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -48,9 +49,23 @@ fn within<R>(limit: Duration, test: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What each of two ranks computes, in the order of ranks.
+/// What each of two ranks computes, in the order of ranks, by the transport that the GPUs have.
 fn on_ranks<R: Send>(dtype: DType, compute: impl Fn(usize, &mut Cuda) -> R + Sync) -> Vec<R> {
-    let members = Peers::open(&DEVICES, PATIENCE).unwrap();
+    on_ranks_by(None, dtype, compute)
+}
+
+/// The same, by one transport.
+fn on_ranks_by<R: Send>(
+    transport: Option<Transport>,
+    dtype: DType,
+    compute: impl Fn(usize, &mut Cuda) -> R + Sync,
+) -> Vec<R> {
+    let members = Peers::open_by(transport, &DEVICES, PATIENCE).unwrap();
+    compute_on(members, dtype, compute)
+}
+
+/// The same, by ranks that are to open.
+fn compute_on<R: Send>(members: Vec<Member>, dtype: DType, compute: impl Fn(usize, &mut Cuda) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let ranks: Vec<_> = members
             .into_iter()

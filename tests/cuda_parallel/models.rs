@@ -4,7 +4,7 @@ use crate::driver::{self, Logits, Sequence, dtype_of, golden, greedy, pass};
 use crate::reference::{HALF_PRECISION, Reference, distance, follow};
 use crate::{DEVICES, PATIENCE, within};
 use nanovllm::backend::DType;
-use nanovllm::backend::cuda::Cuda;
+use nanovllm::backend::cuda::{Cuda, Transport};
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::runner::parallel::ParallelRunner;
 use nanovllm::runner::pass_runner::PassRunner;
@@ -69,9 +69,18 @@ pub fn alone(name: &str, config: &RunnerConfig) -> (PassRunner<Cuda>, BatchLimit
 }
 
 pub fn together(name: &str, config: &RunnerConfig) -> (ParallelRunner<Cuda>, BatchLimits) {
+    together_by(None, name, config)
+}
+
+pub fn together_by(
+    transport: Option<Transport>,
+    name: &str,
+    config: &RunnerConfig,
+) -> (ParallelRunner<Cuda>, BatchLimits) {
     let source = Source::open(&golden(name)).unwrap();
     let config = RunnerConfig { ranks: DEVICES.len(), ..config.clone() };
-    let (runner, info) = runner::cuda::open_ranks(&source, &config, &DEVICES, &mut |_| ControlFlow::Continue(()))
+    let proceed = &mut |_| ControlFlow::Continue(());
+    let (runner, info) = runner::cuda::open_ranks_by(transport, &source, &config, &DEVICES, proceed)
         .unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(info.num_ranks, 2);
     (runner, info.limits)
@@ -94,12 +103,16 @@ fn reference() -> Reference {
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn two_gpus_compute_nearly_what_one_computes_and_the_same_in_every_run() {
-    for name in CASES {
+    compute_nearly_what_one_computes(None, CASES);
+}
+
+pub fn compute_nearly_what_one_computes(transport: Option<Transport>, cases: &[&str]) {
+    for name in cases {
         within(LIMIT, || {
             let config = config(name);
             let (mut one, limits) = alone(name, &config);
             let (wanted, _) = follow(&mut one, &limits, &reference());
-            let (mut two, limits) = together(name, &config);
+            let (mut two, limits) = together_by(transport, name, &config);
             let (found, _) = follow(&mut two, &limits, &reference());
             let apart = wanted.iter().zip(&found).map(|(a, b)| distance(b, a)).fold(0.0, f32::max);
             println!("{name}: logits at most {apart:.5} of their norm apart");
@@ -114,11 +127,15 @@ fn two_gpus_compute_nearly_what_one_computes_and_the_same_in_every_run() {
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn a_batch_invariant_row_has_the_same_bits_on_one_and_on_two_gpus() {
-    for name in CASES {
+    have_the_bits_of_one(None, CASES);
+}
+
+pub fn have_the_bits_of_one(transport: Option<Transport>, cases: &[&str]) {
+    for name in cases {
         within(LIMIT, || {
             let config = RunnerConfig { rounding: Rounding::BatchInvariant, ..config(name) };
             let (mut one, limits) = alone(name, &config);
-            let (mut two, _) = together(name, &config);
+            let (mut two, _) = together_by(transport, name, &config);
             let (wanted, _) = follow(&mut one, &limits, &reference());
             let (found, _) = follow(&mut two, &limits, &reference());
             for (step, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
@@ -157,12 +174,17 @@ fn a_batch_invariant_row_has_the_same_bits_on_one_and_on_two_gpus() {
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn graphs_compute_nearly_what_launches_compute_on_two_gpus() {
-    for name in ["qwen3-bf16-head128", "olmo2-f16", "gemma2-bf16-head64"] {
+    compute_by_graphs(None, &["qwen3-bf16-head128", "olmo2-f16", "gemma2-bf16-head64"]);
+}
+
+pub fn compute_by_graphs(transport: Option<Transport>, cases: &[&str]) {
+    for name in cases {
         for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
             within(LIMIT, || {
                 let config = RunnerConfig { rounding, ..config(name) };
-                let (mut graphs, limits) = together(name, &config);
-                let (mut eager, _) = together(name, &RunnerConfig { launching: Launching::Eager, ..config.clone() });
+                let (mut graphs, limits) = together_by(transport, name, &config);
+                let (mut eager, _) =
+                    together_by(transport, name, &RunnerConfig { launching: Launching::Eager, ..config.clone() });
                 let (wanted, _) = follow(&mut graphs, &limits, &reference());
                 let (found, _) = follow(&mut eager, &limits, &reference());
                 let apart = wanted.iter().zip(&found).map(|(a, b)| distance(b, a)).fold(0.0, f32::max);
@@ -176,19 +198,24 @@ fn graphs_compute_nearly_what_launches_compute_on_two_gpus() {
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn engines_on_two_gpus_come_and_go_and_leave_the_devices_as_they_were() {
+    come_and_go(None, 20);
+}
+
+/// As many engines as `engines`. Memory is free again as after the fifth.
+pub fn come_and_go(transport: Option<Transport>, engines: usize) {
     let probes = DEVICES.map(|device| Cuda::open(device, DType::Bf16).unwrap());
     let name = "qwen3-bf16-head128";
     let config = RunnerConfig { max_num_seqs: Some(4), ..config(name) };
     let mut wanted = None;
     let mut free = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..engines {
         within(LIMIT, || {
-            let (mut first, limits) = together(name, &config);
+            let (mut first, limits) = together_by(transport, name, &config);
             let found = greedy(&mut first, &limits, &prompt(20), 6);
             assert!(*wanted.get_or_insert(found.clone()) == found, "a later engine computes the same");
             drop(first);
             free.push([probes[0].memory().unwrap().0, probes[1].memory().unwrap().0]);
         });
     }
-    assert_eq!(free[4], free[19], "free bytes after each: {free:?}");
+    assert_eq!(free[4], free[engines - 1], "free bytes after each: {free:?}");
 }

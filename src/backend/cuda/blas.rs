@@ -5,15 +5,15 @@
 //! each shape and the fastest is kept. Shapes that come later take the library's first suggestion.
 
 use super::driver::{Context, Event, EventKind, Memory};
+use super::library;
 use super::product::LinearParams;
 use crate::backend::DType;
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use cudarc::cublaslt::sys as lt;
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 
@@ -89,46 +89,13 @@ fn check(call: &'static str, status: lt::cublasStatus_t) -> Result<()> {
     }
 }
 
-/// Folders that may hold the library besides those the loader knows.
-fn folders() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = std::env::var_os("NVLLM_CUDA_LIB_DIR").map(PathBuf::from).into_iter().collect();
-    let mut roots = Vec::new();
-    if let Some(environment) = std::env::var_os("VIRTUAL_ENV") {
-        roots.push(PathBuf::from(environment).join("lib"));
-    }
-    if let Some(home) = std::env::var_os("HOME") {
-        roots.push(PathBuf::from(home).join(".local/lib"));
-    }
-    roots.extend(["/usr/local/lib", "/usr/lib"].map(PathBuf::from));
-    for root in roots {
-        for python in std::fs::read_dir(root).into_iter().flatten().flatten() {
-            for packages in ["site-packages", "dist-packages"] {
-                folders.push(python.path().join(packages).join("nvidia/cu13/lib"));
-            }
-        }
-    }
-    folders
-}
-
 /// Whether cuBLASLt can be opened by its soname, after opening it by its path where that is needed.
 fn is_present() -> bool {
     // SAFETY: opens libraries, whose start-up code is NVIDIA's; nothing is called yet.
     unsafe {
-        if lt::is_culib_present() {
-            return true;
-        }
-        for folder in folders() {
-            let path = folder.join(SONAME);
-            if !path.is_file() {
-                continue;
-            }
-            let Ok(path) = CString::new(path.into_os_string().into_encoded_bytes()) else { continue };
-            if !libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() && lt::is_culib_present() {
-                return true;
-            }
-        }
+        lt::is_culib_present()
+            || library::open(SONAME, "NVLLM_CUDA_LIB_DIR", "nvidia/cu13/lib").is_some() && lt::is_culib_present()
     }
-    false
 }
 
 impl Blas {

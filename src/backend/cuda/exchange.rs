@@ -5,6 +5,7 @@
 //! the device counts. Invariant: ranks launch the same exchanges in the same order.
 
 use super::driver::{Address, Memory};
+use super::nccl::Nccl;
 use super::params::params;
 use super::peers::{Fault, Member};
 use crate::error::{Error, Result};
@@ -25,6 +26,8 @@ params! {
 
 /// What a rank knows of its exchanges.
 pub struct Exchanges {
+    /// Where they go by NCCL.
+    nccl: Option<Nccl>,
     member: Member,
     /// A word that is 0: exchanges before a pass that was not uploaded.
     _none: Memory,
@@ -41,7 +44,17 @@ impl Exchanges {
     pub fn new(member: Member) -> Result<Exchanges> {
         let none = Memory::zeroed(member.context(), 4, "a counter on the device", "memory_utilization")?;
         let before = none.address();
-        Ok(Exchanges { member, _none: none, before, first: 0, next: 0 })
+        Ok(Exchanges { nccl: None, member, _none: none, before, first: 0, next: 0 })
+    }
+
+    /// Exchanges by NCCL from now on.
+    pub fn set_nccl(&mut self, nccl: Nccl) {
+        self.nccl = Some(nccl);
+    }
+
+    /// Where they go by NCCL.
+    pub fn nccl(&self) -> Option<&Nccl> {
+        self.nccl.as_ref()
     }
 
     /// Whose they are.
@@ -81,6 +94,7 @@ impl Exchanges {
             }
         }
         self.next = self.next.wrapping_add(recorded);
+        self.nccl.iter().for_each(|nccl| nccl.add_launched(recorded));
         Ok(true)
     }
 
@@ -93,6 +107,13 @@ impl Exchanges {
             }
             Some(Fault::Panic) => panic!("an injected fault"),
         }
+    }
+
+    /// Takes part in the next exchange by NCCL. `false` where a test silences this rank.
+    pub fn next_by_nccl(&mut self) -> Result<bool> {
+        let takes_part = !self.is_silent()?;
+        self.next = self.next.wrapping_add(u32::from(takes_part));
+        Ok(takes_part)
     }
 
     /// Takes part in the next exchange: what its kernel needs. `None` where a test silences this rank.

@@ -1,17 +1,22 @@
-//! How do the GPUs of one engine reach each other's memory, and how does a rank learn that another one has failed?
+//! How do the GPUs of one engine reach each other, and how does a rank learn that another one has failed?
 //!
-//! Each rank has a region that every rank may write: physical memory of its own device, mapped for all of them at one address. Other
-//! memory of the devices stays their own: `cuCtxEnablePeerAccess` would map all of it, and make every later allocation wait for the peers.
+//! Where every GPU reaches the memory of every other one, each rank has a region that every rank may write: physical memory of its own
+//! device, mapped for all of them at one address. Other memory of the devices stays their own: `cuCtxEnablePeerAccess` would map all of
+//! it, and make every later allocation wait for the peers.
+//! Elsewhere, and where access is promised but does not work, NCCL carries the rows (`nccl.rs`).
 //!
 //! Invariant: no region is unmapped before every rank has dropped its [`Member`] and every stream is idle. A member that is dropped
 //! breaks the team: kernels that wait for its rank give up, and so do threads.
 
 use super::driver::{Address, Context, Pinned, check};
+use super::nccl::{Library, UniqueId};
 use crate::backend::lock::{Condvar, Mutex};
 use crate::error::{Error, Result};
+use crate::log::{Level, log};
 use cudarc::driver::sys;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 /// Ranks at most, as `kernels/common/exchange.cuh` says.
@@ -27,16 +32,40 @@ const EMPTY: u32 = u32::MAX;
 /// How long a thread waits for the others in [`Member::meet`] at least.
 const MEETING: Duration = Duration::from_secs(60);
 
+/// How long the end of an engine waits for the communicators of NCCL to end.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// By which way ranks exchange rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Kernels write into the memory of the other GPUs.
+    PeerMemory,
+    /// NCCL, by whatever the GPUs have in common.
+    Nccl,
+}
+
 /// What the ranks of an engine share.
 pub struct Peers {
-    regions: Regions,
-    /// One word, which is not 0 once the team is broken.
-    broken: Pinned,
-    barrier: Barrier,
+    /// `None` where ranks exchange by NCCL.
+    regions: Option<Regions>,
+    /// Whether some rank did not get what others wrote into its region.
+    is_memory_refused: AtomicBool,
+    /// By which ranks find each other, while they open.
+    nccl_id: Mutex<Option<UniqueId>>,
+    /// Threads that watch over communicators of NCCL.
+    watches: Mutex<Vec<JoinHandle<()>>>,
+    team: Arc<Team>,
     faults: Vec<AtomicU64>,
     patience: Duration,
     /// Dropped last: all that is above needs them.
     contexts: Vec<Arc<Context>>,
+}
+
+/// Whether the ranks still compute together.
+pub struct Team {
+    /// One word, which is not 0 once the team is broken.
+    broken: Pinned,
+    barrier: Barrier,
 }
 
 /// The place of one rank among its peers. The team is broken when it is dropped.
@@ -57,16 +86,36 @@ pub enum Fault {
 }
 
 // SAFETY: the word of `broken` is reached by atomic accesses alone, and the rest locks or does not change.
-unsafe impl Sync for Peers {}
+unsafe impl Sync for Team {}
+
+impl Team {
+    /// Whether a rank has failed or left, or a kernel has waited for too long.
+    pub fn is_broken(&self) -> bool {
+        self.broken.word().load(Ordering::SeqCst) != 0
+    }
+
+    /// Ends all waits of kernels and threads, now and later.
+    pub fn break_up(&self) {
+        self.broken.word().store(1, Ordering::SeqCst);
+        self.barrier.break_up();
+    }
+}
 
 impl Peers {
     /// Opens the devices `ordinals`, one for each rank, and maps memory for what they send each other. A kernel waits for another rank
-    /// for at most `patience`.
+    /// for at most `patience`. Where a device cannot reach the memory of another one, ranks exchange by NCCL.
     ///
     /// # Errors
     ///
-    /// Where a device does not exist or is named twice, where devices differ or cannot reach each other, and where there is no memory.
+    /// Where a device does not exist or is named twice, where devices differ, where they cannot reach each other's memory and there is no
+    /// NCCL, and where there is no memory.
     pub fn open(ordinals: &[usize], patience: Duration) -> Result<Vec<Member>> {
+        Peers::open_by(None, ordinals, patience)
+    }
+
+    /// The same, by the way that a test names.
+    #[doc(hidden)]
+    pub fn open_by(transport: Option<Transport>, ordinals: &[usize], patience: Duration) -> Result<Vec<Member>> {
         let ranks = ordinals.len();
         if ranks > MAX_RANKS {
             return Err(Error::Option {
@@ -86,11 +135,20 @@ impl Peers {
         }
         let contexts = ordinals.iter().map(|&ordinal| Context::open(ordinal)).collect::<Result<Vec<_>>>()?;
         check_alike(ordinals, &contexts)?;
-        let regions = Regions::map(ordinals, &contexts)?;
+        let regions = match transport.map_or_else(|| choose(ordinals, &contexts), Ok)? {
+            Transport::PeerMemory => Some(Regions::map(ordinals, &contexts)?),
+            Transport::Nccl => {
+                Library::get().map_err(|what| Error::Unsupported { what: what.to_owned() })?;
+                None
+            }
+        };
+        let broken = Pinned::zeroed(&contexts[0], 4, "pinned memory", "locked memory limits")?;
         let peers = Arc::new(Peers {
             regions,
-            broken: Pinned::zeroed(&contexts[0], 4, "pinned memory", "locked memory limits")?,
-            barrier: Barrier::new(ranks),
+            is_memory_refused: AtomicBool::new(false),
+            nccl_id: Mutex::default(),
+            watches: Mutex::default(),
+            team: Arc::new(Team { broken, barrier: Barrier::new(ranks) }),
             faults: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
             patience,
             contexts,
@@ -98,15 +156,32 @@ impl Peers {
         Ok((0..ranks).map(|rank| Member { peers: peers.clone(), rank }).collect())
     }
 
-    /// Whether a rank has failed or left, or a kernel has waited for too long.
-    pub fn is_broken(&self) -> bool {
-        self.broken.word().load(Ordering::SeqCst) != 0
+    /// Whether they still compute together.
+    pub fn team(&self) -> &Arc<Team> {
+        &self.team
     }
 
-    /// Ends all waits of kernels and threads, now and later.
+    /// By which way they exchange rows.
+    pub fn transport(&self) -> Transport {
+        match self.regions.is_some() && !self.is_memory_refused.load(Ordering::SeqCst) {
+            true => Transport::PeerMemory,
+            false => Transport::Nccl,
+        }
+    }
+
+    /// As [`Team::is_broken`].
+    pub fn is_broken(&self) -> bool {
+        self.team.is_broken()
+    }
+
+    /// As [`Team::break_up`].
     pub fn break_up(&self) {
-        self.broken.word().store(1, Ordering::SeqCst);
-        self.barrier.break_up();
+        self.team.break_up();
+    }
+
+    /// Keeps a thread that ends once the team is broken.
+    pub fn keep(&self, watch: JoinHandle<()>) {
+        self.watches.lock().push(watch);
     }
 
     /// Lets rank `rank` do `fault` at the exchange that follows `exchanges` others from now on.
@@ -122,6 +197,16 @@ impl Drop for Peers {
         // Kernels of any rank may write to any region. Each context answers for its stream.
         for context in &self.contexts {
             let _ = context.synchronize();
+        }
+        let deadline = Instant::now() + ENDING;
+        for watch in self.watches.lock().drain(..) {
+            while !watch.is_finished() && Instant::now() < deadline {
+                sleep(Duration::from_millis(1));
+            }
+            // A thread that hangs in the library keeps what it uses.
+            if watch.is_finished() {
+                let _ = watch.join();
+            }
         }
     }
 }
@@ -147,19 +232,19 @@ impl Member {
         &self.peers
     }
 
-    /// Where the regions of all ranks begin, one after the other.
+    /// Where the regions of all ranks begin, one after the other. 0 where there are none.
     pub fn regions(&self) -> Address {
-        self.peers.regions.start
+        self.peers.regions.as_ref().map_or(0, |regions| regions.start)
     }
 
-    /// Bytes that one rank can send to another one in an exchange: `[2 slots][ranks]` of them are in each region.
+    /// Bytes that one rank can send to another one in an exchange by memory: `[2 slots][ranks]` of them are in each region.
     pub fn sender_bytes(&self) -> usize {
-        self.peers.regions.bytes / 2 / self.ranks() / 16 * 16
+        self.peers.regions.as_ref().map_or(0, |regions| regions.bytes / 2 / self.ranks() / 16 * 16)
     }
 
     /// Where a kernel finds whether the team is broken.
     pub fn broken(&self) -> Address {
-        self.peers.broken.address()
+        self.peers.team.broken.address()
     }
 
     /// How long a kernel waits for another rank.
@@ -173,13 +258,51 @@ impl Member {
     ///
     /// [`Error::RankLost`] if one has failed, or does not come.
     pub fn meet(&self) -> Result<()> {
-        match self.peers.barrier.wait(self.peers.patience.max(MEETING)) {
+        match self.peers.team.barrier.wait(self.peers.patience.max(MEETING)) {
             true => Ok(()),
             false => {
                 self.peers.break_up();
                 Err(Error::RankLost)
             }
         }
+    }
+
+    /// The name by which the ranks find each other in NCCL, which rank 0 makes. All ranks call it at the same time.
+    pub fn nccl_id(&self, library: &Library) -> Result<UniqueId> {
+        if self.rank == 0 {
+            *self.peers.nccl_id.lock() = Some(library.unique_id()?);
+        }
+        self.meet()?;
+        let id = *self.peers.nccl_id.lock();
+        id.ok_or(Error::RankLost)
+    }
+
+    /// Agrees with the other ranks whether the regions serve, as `is_whole` says of this one's. All ranks call it at the same time, with
+    /// idle streams. Where they do not, waits of kernels that were given up and injected faults are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// As [`meet`](Self::meet).
+    pub fn agree_on_memory(&self, is_whole: bool) -> Result<bool> {
+        if !is_whole {
+            self.peers.is_memory_refused.store(true, Ordering::SeqCst);
+        }
+        self.meet()?;
+        if self.peers.transport() == Transport::PeerMemory {
+            return Ok(true);
+        }
+        if self.rank == 0 {
+            // A rank that fails meanwhile has broken the barrier, too.
+            self.peers.team.broken.word().store(0, Ordering::SeqCst);
+            self.peers.faults.iter().for_each(|fault| fault.store(0, Ordering::SeqCst));
+        }
+        self.meet()?;
+        Ok(false)
+    }
+
+    /// Whether no other rank has failed or left. A kernel may have given up its wait.
+    pub fn is_whole(&self) -> bool {
+        !self.peers.team.barrier.state.lock().is_broken
     }
 
     /// The fault that is due at this exchange.
@@ -203,36 +326,56 @@ impl Drop for Member {
     }
 }
 
-/// Refuses devices that are not of one kind, or do not reach each other.
+/// Refuses devices that are not of one kind.
 fn check_alike(ordinals: &[usize], contexts: &[Arc<Context>]) -> Result<()> {
-    for (a, first) in ordinals.iter().zip(contexts) {
-        for (b, second) in ordinals.iter().zip(contexts).filter(|(b, _)| *b != a) {
-            let (own, other) = (first.facts().capability, second.facts().capability);
-            if own != other {
-                let what = format!(
-                    "GPUs {a} and {b} have compute capability {}.{} and {}.{}: ranks compute on equal GPUs, so name others \
-                     or reduce tensor_parallel_size",
-                    own / 10,
-                    own % 10,
-                    other / 10,
-                    other % 10
-                );
-                return Err(Error::Unsupported { what });
-            }
-            let mut reaches = 0;
-            // SAFETY: both devices were opened, the out-pointer is a live local.
-            let code = unsafe { sys::cuDeviceCanAccessPeer(&mut reaches, first.device(), second.device()) };
-            check("cuDeviceCanAccessPeer", code)?;
-            if reaches == 0 {
-                let what = format!(
-                    "GPU {a} cannot access the memory of GPU {b}: name GPUs that are connected, or set tensor_parallel_size \
-                     to 1"
-                );
-                return Err(Error::Unsupported { what });
-            }
+    for (a, b) in pairs(ordinals.len()) {
+        let (own, other) = (contexts[a].facts().capability, contexts[b].facts().capability);
+        if own != other {
+            let what = format!(
+                "GPUs {} and {} have compute capability {}.{} and {}.{}: ranks compute on equal GPUs, so name others \
+                 or reduce tensor_parallel_size",
+                ordinals[a],
+                ordinals[b],
+                own / 10,
+                own % 10,
+                other / 10,
+                other % 10
+            );
+            return Err(Error::Unsupported { what });
         }
     }
     Ok(())
+}
+
+/// Memory where every device says that it reaches the memory of every other one, or else NCCL.
+fn choose(ordinals: &[usize], contexts: &[Arc<Context>]) -> Result<Transport> {
+    for (a, b) in pairs(ordinals.len()) {
+        let mut reaches = 0;
+        // SAFETY: both devices were opened, the out-pointer is a live local.
+        let code = unsafe { sys::cuDeviceCanAccessPeer(&mut reaches, contexts[a].device(), contexts[b].device()) };
+        check("cuDeviceCanAccessPeer", code)?;
+        if reaches != 0 {
+            continue;
+        }
+        let (a, b) = (ordinals[a], ordinals[b]);
+        if let Err(missing) = Library::get() {
+            return Err(Error::Unsupported {
+                what: without_nccl(&format!("GPU {a} cannot access the memory of GPU {b}"), missing),
+            });
+        }
+        log(Level::Info, format_args!("GPU {a} cannot access the memory of GPU {b}: ranks exchange by NCCL"));
+        return Ok(Transport::Nccl);
+    }
+    Ok(Transport::PeerMemory)
+}
+
+/// The message where ranks need NCCL for the reason `why`, which is `missing`.
+pub fn without_nccl(why: &str, missing: &str) -> String {
+    format!("{why}, and {missing}: install nvidia-nccl-cu13 or libnccl2, or set tensor_parallel_size to 1")
+}
+
+fn pairs(ranks: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..ranks).flat_map(move |a| (0..ranks).filter(move |&b| b != a).map(move |b| (a, b)))
 }
 
 /// The regions of all ranks, at one range of addresses that every device of the engine knows.

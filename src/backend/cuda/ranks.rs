@@ -2,38 +2,75 @@
 
 use super::exchange::Exchanges;
 use super::kernels::KernelLoading;
-use super::peers::{Member, Peers};
+use super::nccl::{Library, Nccl};
+use super::peers::{Member, Peers, Transport, without_nccl};
 use super::{Cuda, Tensor};
 use crate::backend::{Backend, DType};
 use crate::error::{Error, Result};
+use crate::log::{Level, log};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Columns that each rank sends in the check of [`Cuda::open_member`]: 1 KiB.
 const CHECKED: usize = 512;
 
+/// Why ranks exchange by NCCL although the driver shows peer access.
+const MEMORY_FAILS: &str = "what a GPU writes into the memory of another one does not arrive, although the driver says that it \
+                            can (check the IOMMU and PCIe ACS settings)";
+
 impl Cuda {
     /// Opens the device of `member` for weights, activations and caches in `dtype`. All members call it at the same time: it ends with
-    /// exchanges that show whether the devices really reach each other.
+    /// exchanges that show whether the devices really reach each other's memory. Where they do not, ranks exchange by NCCL.
     pub fn open_member(member: Member, dtype: DType) -> Result<Cuda> {
         let context = member.context().clone();
         let mut cuda = Cuda::in_context(context, dtype, KernelLoading::AtOnce)?;
         cuda.exchanges = Some(Exchanges::new(member)?);
-        cuda.check_exchange()?;
-        Ok(cuda)
+        if cuda.transport() == Some(Transport::PeerMemory) {
+            let is_whole = cuda.check_exchange()?;
+            if cuda.member(|member| member.agree_on_memory(is_whole))? {
+                return Ok(cuda);
+            }
+            if cuda.member(Member::rank) == 0 {
+                log(Level::Warn, format_args!("{MEMORY_FAILS}: ranks exchange by NCCL"));
+            }
+        }
+        cuda.join_nccl()?;
+        match cuda.check_exchange()? {
+            true => cuda.meet().map(|()| cuda),
+            false => {
+                let what = "the GPUs do not get what NCCL sends: see what it says with NCCL_DEBUG=INFO, or set \
+                            tensor_parallel_size to 1";
+                Err(Error::Unsupported { what: what.to_owned() })
+            }
+        }
+    }
+
+    /// By which way this rank exchanges rows with the others.
+    #[doc(hidden)]
+    pub fn transport(&self) -> Option<Transport> {
+        self.exchanges.as_ref().map(|exchanges| exchanges.member().peers().transport())
+    }
+
+    fn member<R>(&self, ask: impl FnOnce(&Member) -> R) -> R {
+        ask(self.exchanges.as_ref().expect("one of several ranks").member())
+    }
+
+    /// Makes this rank's communicator of NCCL, together with the other ranks.
+    fn join_nccl(&mut self) -> Result<()> {
+        let exchanges = self.exchanges.as_mut().expect("one of several ranks");
+        let member = exchanges.member();
+        let library =
+            Library::get().map_err(|missing| Error::Unsupported { what: without_nccl(MEMORY_FAILS, missing) })?;
+        let id = member.nccl_id(library)?;
+        let nccl = Nccl::open(library, member, id)?;
+        exchanges.set_nccl(nccl);
+        Ok(())
     }
 
     /// What this rank shares with the others, for tests.
     #[doc(hidden)]
     pub fn peers(&self) -> Option<Arc<Peers>> {
         self.exchanges.as_ref().map(|exchanges| exchanges.member().peers().clone())
-    }
-
-    /// Chooses how many rows of a sum over ranks a thread block sends before it waits for one, for a bench.
-    #[doc(hidden)]
-    pub fn set_rows_ahead(&mut self, rows: usize) {
-        self.kernels.reduce_add_norm.ahead = rows;
     }
 
     /// Does what may wait for all devices of the process: allocate and free memory, above all pinned memory, and instantiate graphs. A
@@ -64,10 +101,10 @@ impl Cuda {
         self.exchanges.as_ref().is_some_and(|exchanges| exchanges.member().peers().is_broken())
     }
 
-    /// Sends a pattern to all ranks and looks at what came, in both slots. Drivers are known to promise access that does not work.
-    fn check_exchange(&mut self) -> Result<()> {
-        let Some(exchanges) = &self.exchanges else { return Ok(()) };
-        let (rank, ranks) = (exchanges.member().rank(), exchanges.member().ranks());
+    /// Sends a pattern to all ranks and looks at what came, in both slots: `false` where it is not what was sent, or does not come while a
+    /// kernel waits. Drivers are known to promise access that does not work.
+    fn check_exchange(&mut self) -> Result<bool> {
+        let (rank, ranks) = self.member(|member| (member.rank(), member.ranks()));
         let shares: Vec<Range<usize>> = (0..ranks).map(|rank| rank * CHECKED..(rank + 1) * CHECKED).collect();
         let pattern =
             |round: usize, rank: usize| (0..CHECKED).map(move |i| (1 + (i + 7 * rank + 3 * round) % 100) as f32);
@@ -81,28 +118,19 @@ impl Cuda {
             rounds.push(out);
         }
         self.meet()?;
-        let (begun, patience) = (Instant::now(), self.exchanges.as_ref().map(|it| it.member().patience()));
         for out in &mut rounds {
             self.join_columns(out, None, &shares);
         }
-        let arrived = |cuda: &Cuda, round: usize| -> Result<bool> {
-            let found = cuda.read(&rounds[round])?;
-            Ok((0..ranks).flat_map(|rank| pattern(round, rank)).eq(found))
-        };
-        for round in 0..rounds.len() {
-            let is_whole = match arrived(self, round) {
-                // A rank that failed while it opened has an error of its own. One that is silent has waited as long itself.
-                Err(Error::RankLost) if patience.is_some_and(|patience| begun.elapsed() >= patience) => false,
-                arrived => arrived?,
+        let mut is_whole = true;
+        for (round, out) in rounds.iter().enumerate() {
+            is_whole &= match self.read(out) {
+                Ok(found) => (0..ranks).flat_map(|rank| pattern(round, rank)).eq(found),
+                // A kernel gave up. A rank that failed while it opened has an error of its own.
+                Err(Error::RankLost) if self.member(Member::is_whole) => false,
+                Err(error) => return Err(error),
             };
-            if !is_whole {
-                let what = format!(
-                    "rank {rank} did not get what the GPUs of the other ranks wrote into its memory, although the driver \
-                     says that they can: check the IOMMU and PCIe ACS settings, or set tensor_parallel_size to 1"
-                );
-                return Err(Error::Unsupported { what });
-            }
         }
-        self.meet()
+        self.device.context.synchronize()?;
+        Ok(is_whole)
     }
 }

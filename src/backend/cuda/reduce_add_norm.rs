@@ -1,10 +1,11 @@
-//! See `ops/reduce_add_norm.rs` for the contract, `kernels/reduce_add_norm.cu` for the work.
+//! See `ops/reduce_add_norm.rs` for the contract, `kernels/reduce_add_norm.cu` for the work, and `kernels/sum_add_norm.cu` for the work
+//! where NCCL gathers the shares.
 
 use super::add_norm::NORMS;
 use super::device::Device;
 use super::driver::Address;
 use super::exchange::{Exchange, Exchanges};
-use super::kernels::{Kernel, fatbin, suffix};
+use super::kernels::{Chaining, Kernel, fatbin, suffix};
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
@@ -23,7 +24,21 @@ params! {
         rows: i32,
         hidden: i32,
         stride: i32,
-        ahead: i32,
+        eps: f32,
+        post_eps: f32,
+        scale: f32,
+    }
+    SumAddNormParams in "sum_add_norm.cu" {
+        out: Address,
+        residual: Address,
+        shares: Address,
+        weight: Address,
+        post_weight: Address,
+        ended: Address,
+        rows: i32,
+        ranks: i32,
+        hidden: i32,
+        stride: i32,
         eps: f32,
         post_eps: f32,
         scale: f32,
@@ -35,14 +50,11 @@ const THREADS_MAX: usize = 1024;
 /// Groups of eight numbers that a thread of a kernel takes at most.
 const GROUPS: [usize; 2] = [1, 8];
 
-/// Rows that a thread block pushes before it takes one, besides that one.
-const AHEAD: usize = 2;
-
 pub struct Kernels {
     /// The kernel of each norm of the sum, each norm of the stream and each number of groups. `[3 * 3 * 2]`
-    kernels: Vec<OneWave>,
-    /// As [`AHEAD`], for a bench that tries others. Any number gives the same bits.
-    pub ahead: usize,
+    reduce: Vec<OneWave>,
+    /// For shares that NCCL has gathered: of each norm of the sum and each norm of the stream. `[3 * 3]`
+    sum: Vec<Kernel>,
 }
 
 /// A kernel whose thread blocks wait for other ranks, so that all of them must be on the device at once.
@@ -74,8 +86,11 @@ impl Kernels {
             Ok(OneWave { kernel: Kernel::new(&module, &name)?, known: Cell::new((0, 0)) })
         };
         let pairs = NORMS.iter().flat_map(|(_, post, _)| NORMS.iter().map(move |(_, _, next)| (*post, *next)));
-        let names = pairs.flat_map(|(post, next)| GROUPS.map(|groups| (post, next, groups)));
-        Ok(Kernels { kernels: names.map(kernel).collect::<Result<_>>()?, ahead: AHEAD })
+        let names = pairs.clone().flat_map(|(post, next)| GROUPS.map(|groups| (post, next, groups)));
+        let reduce = names.map(kernel).collect::<Result<_>>()?;
+        let module = device.module(fatbin!("sum_add_norm"))?;
+        let kernel = |(post, next)| Kernel::new(&module, &format!("{post}sum_add{next}_{}", suffix(device.dtype)));
+        Ok(Kernels { reduce, sum: pairs.map(kernel).collect::<Result<_>>()? })
     }
 
     pub fn run(
@@ -99,7 +114,25 @@ impl Kernels {
             NORMS.iter().position(|(known, ..)| *known == kind).expect("all norms are listed")
         };
         let variant = NORMS.len() * index(add.post) + index(next);
-        let kernel = &self.kernels[GROUPS.len() * variant + usize::from(groups > GROUPS[0])];
+        if exchanges.nccl().is_some() {
+            let params = SumAddNormParams {
+                out: out.as_ref().map_or(0, |out| out.storage.address()),
+                residual: residual.storage.address(),
+                shares: 0,
+                weight: address(next),
+                post_weight: address(add.post),
+                ended: 0,
+                rows: share.rows() as i32,
+                ranks: exchanges.member().ranks() as i32,
+                hidden: hidden as i32,
+                stride: stride as i32,
+                eps: eps(next),
+                post_eps: eps(add.post),
+                scale: add.scale,
+            };
+            return gather_and_sum(&self.sum[variant], threads, exchanges, share.storage.address(), params);
+        }
+        let kernel = &self.reduce[GROUPS.len() * variant + usize::from(groups > GROUPS[0])];
         let one_wave = kernel.blocks(threads)?;
         let rows_max = exchanges.member().sender_bytes() / (2 * hidden);
         for first in (0..share.rows()).step_by(rows_max) {
@@ -116,7 +149,6 @@ impl Kernels {
                 rows: rows as i32,
                 hidden: hidden as i32,
                 stride: stride as i32,
-                ahead: self.ahead as i32,
                 eps: eps(next),
                 post_eps: eps(add.post),
                 scale: add.scale,
@@ -125,4 +157,38 @@ impl Kernels {
         }
         Ok(())
     }
+}
+
+/// Sums over ranks whose shares lie from `share` on, by NCCL: as many exchanges as `params.rows` need. What depends on the exchange is
+/// filled in here.
+fn gather_and_sum(
+    kernel: &Kernel,
+    threads: usize,
+    exchanges: &mut Exchanges,
+    share: Address,
+    params: SumAddNormParams,
+) -> Result<()> {
+    let row_bytes = 2 * params.stride as usize;
+    let (all, rows_max) =
+        (params.rows as usize, exchanges.nccl().expect("the caller looked").sender_bytes() / row_bytes);
+    assert!(rows_max > 0, "a row of {row_bytes} bytes");
+    for first in (0..all).step_by(rows_max) {
+        if !exchanges.next_by_nccl()? {
+            return Ok(());
+        }
+        let nccl = exchanges.nccl().expect("the caller looked");
+        let (rows, skipped) = (rows_max.min(all - first), (first * row_bytes) as u64);
+        nccl.all_gather(share + skipped, rows * row_bytes)?;
+        let params = SumAddNormParams {
+            out: if params.out == 0 { 0 } else { params.out + skipped },
+            residual: params.residual + skipped,
+            shares: nccl.gathered(),
+            ended: nccl.ended(),
+            rows: rows as i32,
+            ..params
+        };
+        // Whatever NCCL launched last, it has ended.
+        kernel.launch(Chaining::Strict, [rows, 1, 1], threads, 0, &params)?;
+    }
+    Ok(())
 }
