@@ -127,6 +127,12 @@ int cuModuleUnload(void *module) { RELEASE(module); }
 int cuModuleGetFunction(void **function, void *module, const char *name) { (void)name; ANSWER(*function = module); }
 int cuFuncSetAttribute(void *function, int attribute, int value) { (void)function; (void)attribute; (void)value; ANSWER(); }
 int cuFuncLoad(void *function) { (void)function; ANSWER(); }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t shared_bytes) {
+  (void)function;
+  (void)threads;
+  (void)shared_bytes;
+  ANSWER(*blocks = 1);
+}
 int cuLaunchKernelEx(const void *config, void *function, void **arguments, void **extra) {
   (void)config;
   (void)function;
