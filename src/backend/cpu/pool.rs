@@ -275,7 +275,7 @@ impl Shared {
 }
 
 /// Spins while `condition` holds, for [`SPIN`] at most; tells whether it has ceased to hold.
-fn spin_while(condition: impl Fn() -> bool) -> bool {
+pub(super) fn spin_while(condition: impl Fn() -> bool) -> bool {
     let begin = Instant::now();
     loop {
         for _ in 0..16 {

@@ -6,16 +6,13 @@
 //! reaches the last one, whatever happens, so that memory which is shown stays valid until nobody reads it.
 #![allow(unsafe_code)]
 
+use super::pool::spin_while;
 use super::remote::{Links, Remote};
 use crate::backend::lock::{Condvar, Mutex};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-/// How long a rank spins for the others before it sleeps: as the threads of a pool.
-const SPIN: Duration = Duration::from_micros(20);
 
 /// The ranks of one process, and how those of others are reached.
 pub struct Team {
@@ -313,28 +310,13 @@ impl Barrier {
     }
 }
 
-/// Spins while `condition` holds, for [`SPIN`] at most; tells whether it has ceased to hold.
-fn spin_while(condition: impl Fn() -> bool) -> bool {
-    let begin = Instant::now();
-    loop {
-        for _ in 0..16 {
-            if !condition() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        if begin.elapsed() >= SPIN {
-            return false;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::socket::Stream;
     use std::os::unix::net::UnixStream;
     use std::thread;
+    use std::time::Duration;
 
     /// What `member` reads of all ranks when it shows `own`. `None` if the team is broken.
     fn read(member: &Member, own: &[f32; 2]) -> Option<Vec<f32>> {
