@@ -3,9 +3,11 @@
 //! Parts are views: rows for an expert, a stacked projection or a rank that holds some of the outputs, columns for a rank that holds some of
 //! the inputs. Invariant: row `r` of each plane lies at `r * stride` and is as long as the coding says.
 
-use super::{Coding, HostBytes};
-use crate::error::{Result, room};
+use super::{Coding, HostBytes, ScaledRow};
+use crate::error::{Error, Result, filled, room};
+use memmap2::MmapMut;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A matrix as it lies in a model file or in a part of one. `[rows, cols]`
 #[derive(Clone, Debug)]
@@ -16,10 +18,12 @@ pub struct HostMatrix {
     planes: Planes,
 }
 
-/// What a coding keeps of each row. Those with scales of their own have a plane for them.
+/// What a coding keeps of each row. The planes that it does not have are empty.
 #[derive(Clone, Debug)]
 struct Planes {
     codes: Plane,
+    scales: Plane,
+    zeros: Plane,
 }
 
 /// Rows of bytes, of any alignment.
@@ -31,15 +35,40 @@ struct Plane {
 }
 
 impl HostMatrix {
-    /// A matrix whose rows follow each other.
+    /// A matrix whose rows follow each other, in a coding that has all of a row in one place.
     ///
     /// # Panics
     ///
     /// If the number of bytes does not fit: whoever read the file's header checks that.
     pub fn new(codes: HostBytes, coding: Coding, rows: usize, cols: usize) -> HostMatrix {
-        let stride = coding.row_bytes(cols);
-        assert_eq!(codes.len(), rows * stride);
-        HostMatrix { rows, cols, coding, planes: Planes { codes: Plane { bytes: codes, stride } } }
+        let nothing = || codes.slice(0..0);
+        let (scales, zeros) = (nothing(), nothing());
+        HostMatrix::scaled(codes, scales, zeros, coding, rows, cols)
+    }
+
+    /// As [`HostMatrix::new`], with the scales and zeros of a coding that has them in planes of their own. `zeros` is empty where it has none.
+    ///
+    /// # Panics
+    ///
+    /// As there.
+    pub fn scaled(
+        codes: HostBytes,
+        scales: HostBytes,
+        zeros: HostBytes,
+        coding: Coding,
+        rows: usize,
+        cols: usize,
+    ) -> HostMatrix {
+        let plane = |bytes: HostBytes, stride: usize| {
+            assert_eq!(bytes.len(), rows * stride);
+            Plane { bytes, stride }
+        };
+        let planes = Planes {
+            codes: plane(codes, coding.row_bytes(cols)),
+            scales: plane(scales, coding.scale_bytes(cols)),
+            zeros: plane(zeros, coding.zero_bytes(cols)),
+        };
+        HostMatrix { rows, cols, coding, planes }
     }
 
     /// Rows and columns.
@@ -59,8 +88,7 @@ impl HostMatrix {
     /// If the range exceeds the rows.
     pub fn rows(&self, range: Range<usize>) -> HostMatrix {
         assert!(range.start <= range.end && range.end <= self.rows);
-        let codes = self.planes.codes.part(range.clone(), 0..self.row_bytes());
-        HostMatrix { rows: range.len(), planes: Planes { codes }, ..*self }
+        self.part(range, 0..self.cols)
     }
 
     /// Some of the columns.
@@ -72,52 +100,132 @@ impl HostMatrix {
         let group = self.coding.group();
         assert!(range.start <= range.end && range.end <= self.cols);
         assert!(range.start.is_multiple_of(group) && (range.end.is_multiple_of(group) || range.end == self.cols));
-        let bytes = self.coding.row_bytes(range.start)..self.coding.row_bytes(range.end);
-        let codes = self.planes.codes.part(0..self.rows, bytes);
-        HostMatrix { cols: range.len(), planes: Planes { codes }, ..*self }
+        self.part(0..self.rows, range)
     }
 
-    /// The bytes of all rows, where these follow each other.
+    fn part(&self, rows: Range<usize>, cols: Range<usize>) -> HostMatrix {
+        let Planes { codes, scales, zeros } = &self.planes;
+        let part = |plane: &Plane, bytes: &dyn Fn(usize) -> usize| {
+            // The last group of a row may be shorter, and one group may be the whole row.
+            let (start, len) =
+                if cols.start == 0 { (0, bytes(cols.end)) } else { (bytes(cols.start), bytes(cols.len())) };
+            let start = start.min(bytes(self.cols) - len);
+            plane.part(rows.clone(), start..start + len)
+        };
+        let planes = Planes {
+            codes: part(codes, &|cols| self.coding.row_bytes(cols)),
+            scales: part(scales, &|cols| self.coding.scale_bytes(cols)),
+            zeros: part(zeros, &|cols| self.coding.zero_bytes(cols)),
+        };
+        HostMatrix { rows: rows.len(), cols: cols.len(), coding: self.coding, planes }
+    }
+
+    /// The bytes of all rows, where these follow each other and are all that the coding has.
     pub fn contiguous(&self) -> Option<&[u8]> {
-        let Plane { bytes, stride } = &self.planes.codes;
-        (*stride == self.row_bytes() || self.rows <= 1).then_some(bytes)
+        let Planes { codes, scales, zeros } = &self.planes;
+        let alone = scales.stride == 0 && zeros.stride == 0;
+        codes.contiguous(self.rows, self.row_bytes()).filter(|_| alone)
     }
 
-    /// Its bytes in order, in pieces as long as the layout allows: all rows at once where they follow each other, else row by row.
+    /// Codes, scales and zeros of all rows, where the rows of each plane follow each other.
+    pub fn planes(&self) -> Option<ScaledRow<'_>> {
+        let Planes { codes, scales, zeros } = &self.planes;
+        Some(ScaledRow {
+            codes: codes.contiguous(self.rows, self.row_bytes())?,
+            scales: scales.contiguous(self.rows, self.coding.scale_bytes(self.cols))?,
+            zeros: zeros.contiguous(self.rows, self.coding.zero_bytes(self.cols))?,
+        })
+    }
+
+    /// The bytes of a [plain](Coding::is_plain) matrix in order, in pieces as long as the layout allows: all rows at once where they follow
+    /// each other, else row by row.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let (whole, rows) = match self.contiguous() {
             Some(bytes) => (Some(bytes), 0),
             None => (None, self.rows),
         };
-        whole.into_iter().chain((0..rows).map(|row| self.row(row)))
+        whole.into_iter().chain((0..rows).map(|row| self.row(row).codes))
     }
 
-    /// The same matrix with rows that follow each other: copied if they do not.
+    /// The same matrix with rows that follow each other in each plane: copied if they do not.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room for the copy.
+    /// [`Error::OutOfMemory`] when there is no room for the copy.
     pub fn packed(&self) -> Result<HostMatrix> {
-        if self.contiguous().is_some() {
+        if self.planes().is_some() {
             return Ok(self.clone());
         }
-        let mut bytes = room(self.rows * self.row_bytes(), "a part of a weight matrix", "the size of the model")?;
-        (0..self.rows).for_each(|row| bytes.extend_from_slice(self.row(row)));
-        Ok(HostMatrix::new(HostBytes::owned(bytes.into()), self.coding, self.rows, self.cols))
+        let copy = |plane: &Plane, row_bytes: usize| -> Result<HostBytes> {
+            let mut bytes = room(self.rows * row_bytes, "a part of a weight matrix", "the size of the model")?;
+            (0..self.rows).for_each(|row| bytes.extend_from_slice(plane.row(row, row_bytes)));
+            Ok(HostBytes::owned(bytes.into()))
+        };
+        let (Planes { codes, scales, zeros }, coding, cols) = (&self.planes, self.coding, self.cols);
+        Ok(HostMatrix::scaled(
+            copy(codes, coding.row_bytes(cols))?,
+            copy(scales, coding.scale_bytes(cols))?,
+            copy(zeros, coding.zero_bytes(cols))?,
+            coding,
+            self.rows,
+            cols,
+        ))
+    }
+
+    /// The same numbers in a [plain](Coding::is_plain) coding, rounded to nearest even; itself if it has that coding.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] when there is no room for the copy.
+    pub fn converted(&self, to: Coding) -> Result<HostMatrix> {
+        if self.coding == to {
+            return Ok(self.clone());
+        }
+        let row_bytes = to.row_bytes(self.cols);
+        let len = self.rows * row_bytes;
+        let refused = |_| Error::OutOfMemory { what: "converted weights", bytes: len as u64, knob: "dtype conversion" };
+        let mut map = MmapMut::map_anon(len).map_err(refused)?;
+        let mut numbers = filled(0.0, self.cols, "a row of converted weights", "dtype conversion")?;
+        for (row, to_row) in map.chunks_exact_mut(row_bytes.max(1)).enumerate() {
+            self.decode_row(row, &mut numbers);
+            to.encode(numbers.iter().copied(), to_row);
+        }
+        let converted = HostBytes::mapped(Arc::new(map.make_read_only().map_err(refused)?), 0..len);
+        Ok(HostMatrix::new(converted, to, self.rows, self.cols))
+    }
+
+    /// Bytes of all its planes.
+    pub fn bytes(&self) -> usize {
+        let (coding, cols) = (self.coding, self.cols);
+        self.rows * (coding.row_bytes(cols) + coding.scale_bytes(cols) + coding.zero_bytes(cols))
     }
 
     /// Its numbers: the specification of what a backend multiplies with. `[rows, cols]`
     pub fn to_f32(&self) -> Vec<f32> {
         let mut numbers = vec![0.0; self.rows * self.cols];
         for (row, numbers) in numbers.chunks_exact_mut(self.cols.max(1)).enumerate() {
-            self.coding.decode(self.row(row), numbers);
+            self.decode_row(row, numbers);
         }
         numbers
     }
 
-    fn row(&self, row: usize) -> &[u8] {
-        let Plane { bytes, stride } = &self.planes.codes;
-        &bytes[row * stride..][..self.row_bytes()]
+    /// The numbers of row `row`. `[cols]`
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row, or `numbers` has another length.
+    pub fn decode_row(&self, row: usize, numbers: &mut [f32]) {
+        assert_eq!(numbers.len(), self.cols);
+        self.coding.decode_row(self.row(row), numbers);
+    }
+
+    fn row(&self, row: usize) -> ScaledRow<'_> {
+        let (Planes { codes, scales, zeros }, coding, cols) = (&self.planes, self.coding, self.cols);
+        ScaledRow {
+            codes: codes.row(row, coding.row_bytes(cols)),
+            scales: scales.row(row, coding.scale_bytes(cols)),
+            zeros: zeros.row(row, coding.zero_bytes(cols)),
+        }
     }
 
     fn row_bytes(&self) -> usize {
@@ -126,6 +234,16 @@ impl HostMatrix {
 }
 
 impl Plane {
+    /// `row_bytes` bytes of row `row`.
+    fn row(&self, row: usize, row_bytes: usize) -> &[u8] {
+        &self.bytes[row * self.stride..][..row_bytes]
+    }
+
+    /// The bytes of `rows` rows of `row_bytes`, where these follow each other.
+    fn contiguous(&self, rows: usize, row_bytes: usize) -> Option<&[u8]> {
+        (self.stride == row_bytes || rows <= 1).then_some(&*self.bytes)
+    }
+
     /// The bytes at `bytes` of each of `rows`.
     fn part(&self, rows: Range<usize>, bytes: Range<usize>) -> Plane {
         let end = if rows.is_empty() { 0 } else { (rows.end - 1) * self.stride + bytes.end };

@@ -31,7 +31,7 @@ pub mod thread;
 
 pub use activation::Activation;
 pub use attention_spec::AttentionSpec;
-pub use coding::Coding;
+pub use coding::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e4m3, scale_and_min};
 pub use device::{Defaults, DeviceMemory};
 pub use dtype::DType;
 pub use host_bytes::HostBytes;

@@ -3,16 +3,14 @@
 //! Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
 use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading};
-use crate::error::{Error, Result, filled};
+use crate::error::{Error, Result};
 use crate::log::{self, Level};
 use crate::model::names::{Layout, Names, Root};
 use crate::model::source::{Source, Tensors};
-use memmap2::MmapMut;
 use safetensors::Dtype;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Tensors that a warning names; the rest are counted.
 const NAMED_IN_WARNING: usize = 5;
@@ -140,7 +138,7 @@ impl Weights {
         let wanted = Coding::from(self.dtype);
         let part = |rows: &Range<usize>| {
             let part = whole.rows(rows.clone()).columns(cols.clone());
-            if coding == wanted { Ok(part) } else { convert(&part, wanted) }
+            part.converted(wanted)
         };
         self.bytes += rows.iter().map(|rows| rows.len() * wanted.row_bytes(cols.len())).sum::<usize>() as u64;
         rows.iter().map(part).collect()
@@ -244,21 +242,4 @@ fn supported(name: &str, dtype: Dtype) -> Result<Coding> {
         Dtype::BF16 => Ok(Coding::Bf16),
         other => Err(Error::TensorDtype { name: name.into(), found: other.to_string() }),
     }
-}
-
-/// The same numbers in another coding, rounded to nearest even. `[rows, cols]`
-fn convert(matrix: &HostMatrix, to: Coding) -> Result<HostMatrix> {
-    let (packed, from, (rows, cols)) = (matrix.packed()?, matrix.coding(), matrix.shape());
-    let bytes = packed.contiguous().expect("packed above");
-    let row_bytes = from.row_bytes(cols).max(1);
-    let len = rows * to.row_bytes(cols);
-    let refused = |_| Error::OutOfMemory { what: "converted weights", bytes: len as u64, knob: "dtype conversion" };
-    let mut map = MmapMut::map_anon(len).map_err(refused)?;
-    let mut numbers = filled(0.0, cols, "a row of converted weights", "dtype conversion")?;
-    for (to_row, row) in map.chunks_exact_mut(to.row_bytes(cols).max(1)).zip(bytes.chunks_exact(row_bytes)) {
-        from.decode(row, &mut numbers);
-        to.encode(numbers.iter().copied(), to_row);
-    }
-    let converted = HostBytes::mapped(Arc::new(map.make_read_only().map_err(refused)?), 0..len);
-    Ok(HostMatrix::new(converted, to, rows, cols))
 }

@@ -3,12 +3,18 @@
 //! A coded matrix *is* a matrix of real numbers, those that [`Coding::decode`] gives. A backend may hold it in any form, as long as its
 //! products are those of these numbers, within the tolerance of its arithmetic. Nothing above the backends depends on a coding.
 
+mod block;
 mod float;
+mod scaled;
+
+pub use block::{Block, IQ4, scale_and_min};
+pub use scaled::{Codes, E2M1, Scaled, ScaledRow, Scales, from_e4m3};
 
 use super::DType;
+use std::fmt;
 
 /// How numbers are written. A row of a matrix is coded by itself, in groups of [`Coding::group`] numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// IEEE single precision, little-endian.
     F32,
@@ -16,6 +22,10 @@ pub enum Coding {
     F16,
     /// The upper halves of single precision numbers, little-endian.
     Bf16,
+    /// Blocks of a GGUF file, which hold codes and scales.
+    Block(Block),
+    /// Codes, with their scales in a plane of their own.
+    Scaled(Scaled),
 }
 
 impl Coding {
@@ -23,37 +33,81 @@ impl Coding {
     pub fn group(self) -> usize {
         match self {
             Coding::F32 | Coding::F16 | Coding::Bf16 => 1,
+            Coding::Block(block) => block.numbers(),
+            Coding::Scaled(scaled) => scaled.cut(),
         }
     }
 
-    /// Bytes of a row of `cols` numbers, a multiple of [`Coding::group`].
+    /// Bytes of a row of `cols` numbers, without scales that lie apart. `cols` is a multiple of [`Coding::group`]; the last group of scaled
+    /// codes may be shorter.
     pub fn row_bytes(self, cols: usize) -> usize {
         match self {
             Coding::F32 => cols * 4,
             Coding::F16 | Coding::Bf16 => cols * 2,
+            Coding::Block(block) => cols / block.numbers() * block.bytes(),
+            Coding::Scaled(scaled) => scaled.codes.row_bytes(cols),
         }
     }
 
-    /// The numbers that `bytes`, a row or a part of one, stand for. This is the specification.
+    /// Bytes of the scales of a row of `cols` numbers that lie apart from the codes.
+    pub fn scale_bytes(self, cols: usize) -> usize {
+        match self {
+            Coding::Scaled(scaled) => scaled.groups(cols) * scaled.scales.bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the zeros of a row of `cols` numbers.
+    pub fn zero_bytes(self, cols: usize) -> usize {
+        match self {
+            Coding::Scaled(scaled) if scaled.zeros => scaled.groups(cols),
+            _ => 0,
+        }
+    }
+
+    /// Whether numbers are written as they are, without scales.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Coding::F32 | Coding::F16 | Coding::Bf16)
+    }
+
+    /// The numbers that `row`, a row or a part of one, stands for. This is the specification.
     ///
     /// # Panics
     ///
     /// If the lengths do not fit.
-    pub fn decode(self, bytes: &[u8], numbers: &mut [f32]) {
-        assert_eq!(bytes.len(), self.row_bytes(numbers.len()));
+    pub fn decode_row(self, row: ScaledRow, numbers: &mut [f32]) {
+        let cols = numbers.len();
+        assert_eq!(row.codes.len(), self.row_bytes(cols));
+        assert_eq!((row.scales.len(), row.zeros.len()), (self.scale_bytes(cols), self.zero_bytes(cols)));
         match self {
-            Coding::F32 => float::read(bytes, numbers, f32::from_le_bytes),
-            Coding::F16 => float::read(bytes, numbers, float::from_f16),
-            Coding::Bf16 => float::read(bytes, numbers, float::from_bf16),
+            Coding::F32 => float::read(row.codes, numbers, f32::from_le_bytes),
+            Coding::F16 => float::read(row.codes, numbers, float::from_f16),
+            Coding::Bf16 => float::read(row.codes, numbers, float::from_bf16),
+            Coding::Block(block) => block.decode(row.codes, numbers),
+            Coding::Scaled(scaled) => scaled.decode(row, numbers),
         }
     }
 
+    /// As [`Coding::decode_row`], for a coding whose scales, if there are any, lie among the codes.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths do not fit, or the scales lie apart.
+    pub fn decode(self, bytes: &[u8], numbers: &mut [f32]) {
+        self.decode_row(ScaledRow { codes: bytes, scales: &[], zeros: &[] }, numbers);
+    }
+
     /// The nearest that can be written to `numbers`, the even one of two. `bytes` has room for all of them.
+    ///
+    /// # Panics
+    ///
+    /// If the coding is not [plain](Coding::is_plain).
     pub fn encode(self, numbers: impl IntoIterator<Item = f32>, bytes: &mut [u8]) {
         match self {
             Coding::F32 => float::write(numbers, bytes, f32::to_le_bytes),
             Coding::F16 => float::write(numbers, bytes, float::to_f16),
             Coding::Bf16 => float::write(numbers, bytes, float::to_bf16),
+            Coding::Block(_) | Coding::Scaled(_) => panic!("{self} has no nearest number"),
         }
     }
 
@@ -62,7 +116,28 @@ impl Coding {
         match self {
             Coding::F32 => DType::F32,
             Coding::F16 => DType::F16,
-            Coding::Bf16 => DType::Bf16,
+            Coding::Bf16 | Coding::Block(_) | Coding::Scaled(_) => DType::Bf16,
+        }
+    }
+}
+
+/// What people call it.
+impl fmt::Display for Coding {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Coding::F32 => f.write_str("F32"),
+            Coding::F16 => f.write_str("F16"),
+            Coding::Bf16 => f.write_str("BF16"),
+            Coding::Block(block) => f.write_str(block.name()),
+            Coding::Scaled(Scaled { codes, group, .. }) => {
+                f.write_str(match codes {
+                    Codes::U4 => "INT4",
+                    Codes::U8 | Codes::I8 => "INT8",
+                    Codes::E4m3 => "FP8 E4M3",
+                    Codes::E2m1 => "FP4 E2M1",
+                })?;
+                if *group == Scaled::ROW { f.write_str(" per row") } else { write!(f, " in groups of {group}") }
+            }
         }
     }
 }

@@ -30,7 +30,11 @@ impl Matrix {
     pub fn new(parts: &[HostMatrix]) -> Result<Matrix> {
         let (_, cols) = parts[0].shape();
         assert!(parts.iter().all(|part| part.shape().1 == cols));
-        let parts = parts.iter().map(HostMatrix::packed).collect::<Result<Vec<_>>>()?;
+        let plain = |part: &HostMatrix| match part.coding().is_plain() {
+            true => part.packed(),
+            false => part.converted(Coding::Bf16),
+        };
+        let parts = parts.iter().map(plain).collect::<Result<Vec<_>>>()?;
         Ok(Matrix { rows: parts.iter().map(|part| part.shape().0).sum(), cols, parts })
     }
 

@@ -113,6 +113,9 @@ impl Staging {
     /// Brings a matrix to `offset` of `to`, its rows behind each other, and returns its bytes there. Rows that lie apart on the host are
     /// packed in the pinned buffers. The last copies may still be under way.
     fn upload(&mut self, to: &Memory, offset: usize, matrix: &HostMatrix, dtype: DType) -> Result<usize> {
+        if !matrix.coding().is_plain() {
+            return self.upload(to, offset, &matrix.converted(Coding::from(dtype))?, dtype);
+        }
         let coding = matrix.coding();
         let (mut done, mut filled) = (0, 0);
         for piece in matrix.pieces() {
@@ -161,6 +164,7 @@ fn convert(out: &mut [u8], chunk: &[u8], from: Coding, to: DType) -> usize {
         Coding::Bf16 => {
             pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(bf16::from_le_bytes([b[0], b[1]]).to_f32(), to)))
         }
+        Coding::Block(_) | Coding::Scaled(_) => unreachable!("converted before"),
     }
     chunk.len() / from.row_bytes(1) * 2
 }

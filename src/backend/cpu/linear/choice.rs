@@ -21,6 +21,7 @@ pub fn choose(isa: Isa, coding: Coding) -> &'static Kernels {
         (Isa::Avx512, Coding::Bf16) => &avx512::BF16,
         (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, Coding::F16) => &avx512::F16,
         (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, Coding::F32) => &avx512::F32,
+        (_, Coding::Block(_) | Coding::Scaled(_)) => unreachable!("a matrix holds plain numbers"),
     }
 }
 
@@ -31,5 +32,6 @@ pub fn choose(_: Isa, coding: Coding) -> &'static Kernels {
         Coding::Bf16 => &portable::BF16,
         Coding::F16 => &portable::F16,
         Coding::F32 => &portable::F32,
+        Coding::Block(_) | Coding::Scaled(_) => unreachable!("a matrix holds plain numbers"),
     }
 }
