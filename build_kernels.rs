@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Compute capabilities that get machine code; the last one gets PTX too, for later devices.
+/// Compute capabilities that get machine code. One of them gets PTX too, for the devices between and after them.
 const ARCHS: &str = "80,86,89,90,100,120";
 
 /// Compiles the kernels into `OUT_DIR` and tells cargo whether they are there.
@@ -60,11 +60,16 @@ fn find_nvcc() -> Option<PathBuf> {
 
 fn flags() -> Vec<String> {
     let archs = env::var("NVLLM_CUDA_ARCHS").unwrap_or_else(|_| ARCHS.to_owned());
-    let archs: Vec<&str> = archs.split(',').map(str::trim).collect();
+    let number = |arch: &str| arch.parse().unwrap_or_else(|_| panic!("NVLLM_CUDA_ARCHS: {arch:?} is not like 90"));
+    let mut archs: Vec<u32> = archs.split(',').map(|arch| number(arch.trim())).collect();
+    archs.sort_unstable();
+    archs.dedup();
+    // A device compiles PTX of its own capability or an earlier one: the first that has all that the kernels use serves the most.
+    let ptx = archs.iter().rev().find(|arch| **arch <= 90).or(archs.first());
     let mut flags: Vec<String> =
         ["-fatbin", "-std=c++17", "-O3", "--compress-mode=size"].iter().map(|f| f.to_string()).collect();
     flags.extend(archs.iter().map(|arch| format!("-gencode=arch=compute_{arch},code=sm_{arch}")));
-    flags.extend(archs.last().map(|arch| format!("-gencode=arch=compute_{arch},code=compute_{arch}")));
+    flags.extend(ptx.map(|arch| format!("-gencode=arch=compute_{arch},code=compute_{arch}")));
     flags
 }
 

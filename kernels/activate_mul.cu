@@ -21,14 +21,14 @@ struct GeluTanh {
     __device__ static float activate(float v) { return v / (1.0f + __expf(-v * (1.5957691f + 0.07135481f * v * v))); }
 };
 
-// Grid [width / 2048 rounded up, tokens], block [256].
+// Grid [tokens, width / 2048 rounded up], block [256]: only the first dimension has room for 65,536 and more.
 template <class T, class ACTIVATION>
 __device__ void activate_mul(const ActivateMulParams<T>& p) {
     launch_dependents();
     grid_dependency_wait();
-    const int i = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    const int i = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     if (i >= p.width) return;
-    const T* row = p.gate_up + size_t(blockIdx.y) * 2 * p.width;
+    const T* row = p.gate_up + size_t(blockIdx.x) * 2 * p.width;
     const Eight gate = load_eight(row + i), up = load_eight(row + p.width + i);
     Eight out;
 #pragma unroll
@@ -36,7 +36,7 @@ __device__ void activate_mul(const ActivateMulParams<T>& p) {
         const float2 g = widen2<T>(gate.pair[j]), u = widen2<T>(up.pair[j]);
         out.pair[j] = narrow2<T>(ACTIVATION::activate(g.x) * u.x, ACTIVATION::activate(g.y) * u.y);
     }
-    store_eight(p.out + size_t(blockIdx.y) * p.width + i, out);
+    store_eight(p.out + size_t(blockIdx.x) * p.width + i, out);
 }
 
 #define KERNELS(ACTIVATION, NAME)                                                                           \

@@ -13,18 +13,18 @@
 
 constexpr float NEVER = -INFINITY;
 
-// Finds the greatest logit of each row. Grid [splits, samples], block [256].
+// Finds the greatest logit of each row. Grid [samples * splits], block [256].
 template <class T>
 __device__ void sample_argmax(const SampleParams<T>& p) {
     launch_dependents();
     grid_dependency_wait();
-    const int sample = blockIdx.y;
+    const int sample = blockIdx.x / p.splits, split = blockIdx.x % p.splits;
     const Sampling s = p.sampling[sample];
     if (s.forced != NO_TOKEN) return;
     const Row<T> row(p, s, sample);
     uint64_t best = 0;
     float best_logit = NEVER;
-    row.each_eight(blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x, [&](uint32_t first, const Eight& eight) {
+    row.each_eight(split * blockDim.x + threadIdx.x, p.splits * blockDim.x, [&](uint32_t first, const Eight& eight) {
         float logit[8], greatest = NAN;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
@@ -110,25 +110,25 @@ __device__ uint64_t gumbel_argmax(const Row<T>& row, const Sampling& s, float gr
     return best;
 }
 
-// Chooses each token from the greatest logits. Grid [splits, samples] in clusters of splits, block [1024], shared [17 / 4 window bytes].
+// Chooses each token from the greatest logits. Grid [samples * splits] in clusters of splits, block [1024], shared [17 / 4 window bytes].
 template <class T>
 __device__ void sample_choose(const SampleParams<T>& p) {
     extern __shared__ __align__(16) uint8_t shared[];
     launch_dependents();
-    const int sample = blockIdx.y;
+    const int sample = blockIdx.x / p.splits, split = blockIdx.x % p.splits;
     const Sampling s = p.sampling[sample];
     const Row<T> row(p, s, sample);
     const bool has_top_k = s.top_k > 0 && s.top_k < p.vocab, has_top_p = s.top_p < 1.0f;
     // Those who find a cut choose alone: the others do not know it.
     const bool is_cut = s.temperature > 0.0f && s.forced == NO_TOKEN && (has_top_k || has_top_p);
-    const int chosen_by = is_cut ? cluster_size() : gridDim.x;
-    if (is_cut && blockIdx.x < chosen_by) Histogram<T>::empty(shared, p.window);
+    const int chosen_by = is_cut ? cluster_size() : p.splits;
+    if (is_cut && split < chosen_by) Histogram<T>::empty(shared, p.window);
     grid_dependency_wait();
     const uint64_t argmax = __ldcg(reinterpret_cast<const unsigned long long*>(p.argmax + sample));
     const float greatest = argmax ? value_of(argmax) : NEVER;
     const bool is_greedy = s.temperature == 0.0f || isinf(greatest);  // a forced token has no argmax
     uint64_t best = 0;
-    if (!is_greedy && blockIdx.x < chosen_by) {
+    if (!is_greedy && split < chosen_by) {
         uint32_t limit = KEEP_ALL;
         if (is_cut) {
             Histogram<T> histogram(row, s, greatest, shared, p.window);
@@ -137,13 +137,13 @@ __device__ void sample_choose(const SampleParams<T>& p) {
         }
         if (s.min_p > 0.0f) limit = min(limit, __float_as_uint(exact_ln(s.min_p)) & 0x7fffffffu);
         const float bound = noise_of(s, token_of(argmax));
-        best = gumbel_argmax(row, s, greatest, bound, limit, blockIdx.x * blockDim.x + threadIdx.x, chosen_by * blockDim.x);
+        best = gumbel_argmax(row, s, greatest, bound, limit, split * blockDim.x + threadIdx.x, chosen_by * blockDim.x);
         best = block_max(best);
     }
     if (threadIdx.x == 0) {
         if (!is_greedy && best > 0) atomicMax(reinterpret_cast<unsigned long long*>(p.gumbel_argmax + sample), best);
         __threadfence();
-        if (atomicAdd(p.arrived + sample, 1) == gridDim.x - 1) {
+        if (atomicAdd(p.arrived + sample, 1) == p.splits - 1) {
             __threadfence();
             const uint64_t noisy = __ldcg(reinterpret_cast<const unsigned long long*>(p.gumbel_argmax + sample));
             const uint64_t chosen = is_greedy || noisy == 0 ? argmax : noisy;

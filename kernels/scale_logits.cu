@@ -13,14 +13,14 @@ struct ScaleLogitsParams {
     float softcap;  // 0: logits are not capped
 };
 
-// Grid [vocab / 2048 rounded up, samples], block [256]. What pads a row is scaled too.
+// Grid [samples, vocab / 2048 rounded up], block [256]. What pads a row is scaled too.
 template <class T>
 __device__ void scale_logits(const ScaleLogitsParams<T>& p) {
     launch_dependents();
     grid_dependency_wait();
-    const int i = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    const int i = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     if (i >= p.vocab) return;
-    T* at = p.logits + size_t(blockIdx.y) * p.stride + i;
+    T* at = p.logits + size_t(blockIdx.x) * p.stride + i;
     Eight logits = load_eight(at);
 #pragma unroll
     for (int j = 0; j < 4; j++) {

@@ -18,6 +18,7 @@ struct SampleParams {
     int vocab;
     int stride;  // numbers from row to row of logits, a multiple of 8
     int window;  // counters in shared memory, a multiple of 128, at most 65536
+    int splits;  // thread blocks of a sample, a multiple of a cluster
 };
 
 // Two numbers of 16 bits as two whole numbers in their order. NaNs lie outside of both infinities.

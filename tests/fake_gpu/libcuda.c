@@ -126,6 +126,7 @@ int cuModuleLoadData(void **module, const void *image) { (void)image; MAKE(modul
 int cuModuleUnload(void *module) { RELEASE(module); }
 int cuModuleGetFunction(void **function, void *module, const char *name) { (void)name; ANSWER(*function = module); }
 int cuFuncSetAttribute(void *function, int attribute, int value) { (void)function; (void)attribute; (void)value; ANSWER(); }
+int cuFuncGetAttribute(int *value, int attribute, void *function) { (void)attribute; (void)function; *value = 90; ANSWER(); }
 int cuFuncLoad(void *function) { (void)function; ANSWER(); }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t shared_bytes) {
   (void)function;

@@ -35,6 +35,6 @@ impl Kernels {
             Activation::Silu => &self.silu,
             Activation::GeluTanh => &self.gelu_tanh,
         };
-        kernel.launch(device.chaining, [width.div_ceil(2048), out.rows(), 1], 256, 0, &params)
+        kernel.launch(device.chaining, [out.rows(), width.div_ceil(2048), 1], 256, 0, &params)
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes at an address that the driver can read words from.
 #[repr(C, align(16))]
@@ -28,6 +28,9 @@ pub struct Module {
     context: Arc<Context>,
     module: sys::CUmodule,
     loading: KernelLoading,
+    /// Whether its kernels wait for those before them: what `__CUDA_ARCH__` was when they were compiled, which for code that the driver
+    /// made from PTX is less than the device has.
+    waits: OnceLock<bool>,
 }
 
 /// When the driver brings a kernel to the device.
@@ -63,7 +66,7 @@ impl Module {
             }
             code => check("cuModuleLoadData", code)?,
         }
-        Ok(Arc::new(Module { context: context.clone(), module, loading }))
+        Ok(Arc::new(Module { context: context.clone(), module, loading, waits: OnceLock::new() }))
     }
 }
 
@@ -75,13 +78,17 @@ impl Drop for Module {
     }
 }
 
+/// The first compute capability with programmatic dependent launch.
+pub const DEPENDENT_LAUNCH: i32 = 90;
+
 /// How a kernel follows the one before it on the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chaining {
     /// It begins when that one has ended.
     Strict,
     /// Programmatic dependent launch: it may begin while that one runs, and waits where it needs its results
-    /// (`kernels/common/dependent_launch.cuh`). From compute capability 9.0 on.
+    /// (`kernels/common/dependent_launch.cuh`). From compute capability 9.0 on, for kernels that were compiled for it; others are launched as
+    /// [`Chaining::Strict`].
     DependentLaunch,
 }
 
@@ -107,6 +114,12 @@ impl Kernel {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
         // SAFETY: the function lives as long as its module.
         check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(function, attribute, 100) })?;
+        if module.waits.get().is_none() {
+            let (mut ptx_version, attribute) = (0, sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION);
+            // SAFETY: as above; the out-pointer is a live local.
+            check("cuFuncGetAttribute", unsafe { sys::cuFuncGetAttribute(&mut ptx_version, attribute, function) })?;
+            let _ = module.waits.set(ptx_version >= DEPENDENT_LAUNCH);
+        }
         if module.loading == KernelLoading::AtOnce {
             // SAFETY: as above.
             check("cuFuncLoad", unsafe { sys::cuFuncLoad(function) })?;
@@ -164,6 +177,8 @@ impl Kernel {
         }
         let context = &self.module.context;
         context.make_current()?;
+        let waits = self.module.waits.get().is_some_and(|waits| *waits);
+        let chaining = if waits { chaining } else { Chaining::Strict };
         let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
         let chained = attribute(
             sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,

@@ -157,7 +157,11 @@ impl Cuda {
             return Err(Error::Unsupported { what: "F32 on CUDA: choose BF16 or F16, or device CPU".to_owned() });
         }
         let device = Device {
-            chaining: if context.facts().capability >= 90 { Chaining::DependentLaunch } else { Chaining::Strict },
+            chaining: if context.facts().capability >= kernels::DEPENDENT_LAUNCH {
+                Chaining::DependentLaunch
+            } else {
+                Chaining::Strict
+            },
             dtype,
             kernel_loading,
             rounding: Rounding::Fastest,

@@ -20,6 +20,7 @@ params! {
         vocab: i32,
         stride: i32,
         window: i32,
+        splits: i32,
     }
 }
 
@@ -57,7 +58,7 @@ impl Kernels {
 
     pub fn run(&self, device: &Device, device_batch: &DeviceBatch, logits: &Tensor) -> Result<()> {
         let (at, facts) = (device_batch.addresses(), device.facts());
-        let params = SampleParams {
+        let mut params = SampleParams {
             tokens: at.tokens,
             logits: logits.storage.address(),
             sampling: at.sampling,
@@ -68,6 +69,7 @@ impl Kernels {
             vocab: logits.cols() as i32,
             stride: logits.storage.stride() as i32,
             window: self.window as i32,
+            splits: 0,
         };
         let samples = device_batch.samples();
         // As many thread blocks as fill the device, but each thread should find a few numbers to look at.
@@ -75,15 +77,17 @@ impl Kernels {
             let useful = logits.cols().div_ceil(8 * threads).max(1);
             (fill * facts.processors).div_ceil(samples.max(1)).clamp(1, useful)
         };
-        let blocks = [splits(ARGMAX_THREADS, 8), samples, 1];
-        self.argmax.launch(device.chaining, blocks, ARGMAX_THREADS, 0, &params)?;
+        let blocks = splits(ARGMAX_THREADS, 8);
+        params.splits = blocks as i32;
+        self.argmax.launch(device.chaining, [blocks * samples, 1, 1], ARGMAX_THREADS, 0, &params)?;
 
         let blocks = splits(CHOOSE_THREADS, 1);
         // An eighth of the device is left out, as clusters do not fill it to the last multiprocessor.
         let fits = (facts.processors - facts.processors / 8) / samples.max(1);
         let cluster = if facts.capability < 90 { 1 } else { 1 << fits.min(blocks).clamp(1, CLUSTER_MAX).ilog2() };
-        let blocks = [blocks / cluster * cluster, samples, 1];
+        let blocks = blocks / cluster * cluster;
+        params.splits = blocks as i32;
         let shared = self.shared_bytes();
-        self.choose.launch_clusters(device.chaining, blocks, cluster, CHOOSE_THREADS, shared, &params)
+        self.choose.launch_clusters(device.chaining, [blocks * samples, 1, 1], cluster, CHOOSE_THREADS, shared, &params)
     }
 }

@@ -28,6 +28,6 @@ impl Kernels {
             scale,
             softcap: softcap.unwrap_or(0.0),
         };
-        self.0.launch(device.chaining, [vocab.div_ceil(2048), logits.rows(), 1], 256, 0, &params)
+        self.0.launch(device.chaining, [logits.rows(), vocab.div_ceil(2048), 1], 256, 0, &params)
     }
 }
