@@ -7,6 +7,8 @@
 mod activate_mul;
 #[path = "ops_agree/attention.rs"]
 mod attention;
+#[path = "ops_agree/coded.rs"]
+mod coded;
 #[path = "ops_agree/column.rs"]
 mod column;
 #[path = "ops_agree/copy_blocks.rs"]

@@ -77,7 +77,7 @@ fn inputs(case: &Case, coding: Coding) -> Inputs {
 }
 
 /// A matrix of `rows` rows. Its bytes begin at an odd address, as they may in a file.
-fn matrix(numbers: &[f32], coding: Coding, rows: usize) -> HostMatrix {
+pub fn matrix(numbers: &[f32], coding: Coding, rows: usize) -> HostMatrix {
     let len = coding.row_bytes(numbers.len());
     let mut map = memmap2::MmapMut::map_anon(len + 1).unwrap();
     coding.encode(numbers.iter().copied(), &mut map[1..]);
@@ -168,7 +168,7 @@ fn linear_on_bf16_activations_differs_only_by_the_order_of_the_sum() {
     agrees::<Exact>();
 }
 
-fn assert_same_bits(found: &[f32], wanted: &[f32], what: &str) {
+pub fn assert_same_bits(found: &[f32], wanted: &[f32], what: &str) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     let differs = found.iter().zip(wanted).position(|(a, b)| a.to_bits() != b.to_bits());
     assert_eq!(differs, None, "{what}: the first number with other bits");

@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::disjoint::Disjoint;
+use super::matrix::Segment;
 use super::{Cpu, DeviceBatch, Matrix, Tensor};
+use crate::backend::ScaledRow;
 use crate::batch::TokenId;
 
 /// The specification.
@@ -34,5 +36,6 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, scale: f32, device_batch
 fn decode_row(table: &Matrix, row: usize, out: &mut [f32]) {
     let (coding, _) = table.runs(row..row + 1).next().expect("the engine refuses a token beyond the vocabulary");
     let segment = table.segments(row..row + 1).next().expect("it is in a run");
-    coding.decode(segment.bytes, out);
+    let Segment { bytes: codes, scales, zeros, .. } = segment;
+    coding.decode_row(ScaledRow { codes, scales, zeros }, out);
 }

@@ -1,6 +1,7 @@
 //! Weights of a linear layer, read where they lie in the mapped file.
 
-use crate::backend::{Coding, HostMatrix};
+use super::linear;
+use crate::backend::{Coding, HostMatrix, ScaledRow};
 use crate::error::Result;
 use std::iter;
 use std::ops::Range;
@@ -17,12 +18,16 @@ pub struct Matrix {
 pub(in crate::backend::cpu) struct Segment<'a> {
     /// Which rows of the matrix.
     pub rows: Range<usize>,
-    /// Their numbers, coded, of any alignment. `[rows, cols]`
+    /// Their numbers, or the codes of these, of any alignment. `[rows, cols]`
     pub bytes: &'a [u8],
+    /// The scales of these rows, where they lie apart. `[rows, groups]`
+    pub scales: &'a [u8],
+    /// The zeros of these rows, where they have some. `[rows, groups]`
+    pub zeros: &'a [u8],
 }
 
 impl Matrix {
-    /// Stacks `parts`, which share the number of columns.
+    /// Stacks `parts`, which share the number of columns. A part in a coding that the kernels do not read is kept as bf16 numbers.
     ///
     /// # Panics
     ///
@@ -30,11 +35,11 @@ impl Matrix {
     pub fn new(parts: &[HostMatrix]) -> Result<Matrix> {
         let (_, cols) = parts[0].shape();
         assert!(parts.iter().all(|part| part.shape().1 == cols));
-        let plain = |part: &HostMatrix| match part.coding().is_plain() {
+        let readable = |part: &HostMatrix| match linear::reads(part.coding(), cols) {
             true => part.packed(),
             false => part.converted(Coding::Bf16),
         };
-        let parts = parts.iter().map(plain).collect::<Result<Vec<_>>>()?;
+        let parts = parts.iter().map(readable).collect::<Result<Vec<_>>>()?;
         Ok(Matrix { rows: parts.iter().map(|part| part.shape().0).sum(), cols, parts })
     }
 
@@ -76,10 +81,16 @@ impl Matrix {
         self.ranges().filter_map(move |(part, all)| {
             let rows = range.start.max(all.start)..range.end.min(all.end);
             (!rows.is_empty()).then(|| {
-                let row_bytes = part.coding().row_bytes(self.cols);
-                let bytes = part.contiguous().expect("packed when the matrix was made");
+                let (coding, cols) = (part.coding(), self.cols);
+                let ScaledRow { codes, scales, zeros } = part.planes().expect("packed when the matrix was made");
+                let within = |bytes: &'_ [u8], row_bytes: usize| -> Range<usize> {
+                    debug_assert_eq!(bytes.len(), all.len() * row_bytes);
+                    (rows.start - all.start) * row_bytes..(rows.end - all.start) * row_bytes
+                };
                 Segment {
-                    bytes: &bytes[(rows.start - all.start) * row_bytes..(rows.end - all.start) * row_bytes],
+                    bytes: &codes[within(codes, coding.row_bytes(cols))],
+                    scales: &scales[within(scales, coding.scale_bytes(cols))],
+                    zeros: &zeros[within(zeros, coding.zero_bytes(cols))],
                     rows,
                 }
             })

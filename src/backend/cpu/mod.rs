@@ -234,7 +234,8 @@ impl Backend for Cpu {
 
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
         if let Some(node) = &self.node {
-            parts.iter().filter_map(HostMatrix::contiguous).for_each(|bytes| node.populate(bytes));
+            let planes = parts.iter().filter_map(HostMatrix::planes);
+            planes.flat_map(|part| [part.codes, part.scales, part.zeros]).for_each(|bytes| node.populate(bytes));
         }
         Matrix::new(parts)
     }

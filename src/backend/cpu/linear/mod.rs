@@ -6,8 +6,12 @@
 //! The weights are read from memory once a call, where they lie in the file. Only `x` is rewritten, into the order in which a
 //! kernel reads it ([`pack`]). Threads share the columns; [`tiles`] walks a thread's columns for all instruction sets
 //! except AMX, which has a loop of its own.
+//!
+//! Weights in a coding with scales are decoded on the way to the kernels, slice by slice ([`decode`]).
+#![allow(unsafe_code)]
 
 mod choice;
+mod decode;
 mod kernels;
 mod pack;
 mod portable;
@@ -23,6 +27,7 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512bf16;
 
+pub use decode::reads;
 pub use pack::Scratch;
 pub use reference::reference;
 
@@ -52,12 +57,10 @@ struct Call<'a> {
 pub fn fit(scratch: &mut Scratch, pool: &Pool, isa: Isa, rows: usize, cols: usize) -> Result<()> {
     let staged = match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Amx => pool.threads() * amx::staged_numbers(cols),
-        _ => 0,
+        Isa::Amx => amx::staged_numbers(cols).max(tiles::DECODED_NUMBERS),
+        _ => tiles::DECODED_NUMBERS,
     };
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = pool;
-    scratch.fit(rows, cols, staged)
+    scratch.fit(rows, cols, pool.threads() * staged)
 }
 
 /// Computes the columns of `out` in `columns`.
@@ -80,10 +83,17 @@ fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32
     if (isa, call.coding) == (Isa::Amx, Coding::Bf16) {
         return amx::run(pool, scratch, call, x, columns);
     }
-    let kernels = choice::choose(isa, call.coding);
-    let packed = scratch.pack(pool, kernels.order, x, call.tokens, call.weight.cols());
-    let chunk = tiles::chunk_columns(call.row_bytes, columns.len(), pool.threads(), kernels.panel);
-    for_columns(pool, columns, chunk, &|_, range, later| tiles::run(call, kernels, packed, range, later));
+    let route = choice::choose(isa, call.coding);
+    let Scratch { x: packed, staged } = scratch;
+    let packed = pack::pack(pool, packed, route.kernels.order, x, call.tokens, call.weight.cols());
+    let chunk = tiles::chunk_columns(call.row_bytes, columns.len(), pool.threads(), route.kernels.panel);
+    let staged = Disjoint::new(staged);
+    for_columns(pool, columns, chunk, &|thread, range, later| {
+        let decoded = thread * tiles::DECODED_NUMBERS..(thread + 1) * tiles::DECODED_NUMBERS;
+        // SAFETY: no two calls with the same thread overlap.
+        let decoded = unsafe { staged.part(decoded) };
+        tiles::run(call, route, packed, decoded, range, later);
+    });
 }
 
 /// Calls `work(thread, range, later)` until the ranges, of `chunk` columns each, have covered `columns`. The thread will

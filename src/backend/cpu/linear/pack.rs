@@ -16,7 +16,7 @@ const CHUNK_NUMBERS: usize = 16 << 10;
 #[derive(Default)]
 pub struct Scratch {
     pub(super) x: Pages<f32>,
-    /// Weights, rewritten, a part for each thread; only AMX needs it.
+    /// Weights, decoded or rewritten, a part for each thread.
     pub(super) staged: Pages<f32>,
 }
 
@@ -46,35 +46,39 @@ impl Scratch {
         if numbers > self.x.len() {
             self.x = Pages::zeroed(numbers, "the scratch of linear layers", "max_batched_tokens")?.in_large_pages();
         }
-        #[cfg(target_arch = "x86_64")]
         if staged > self.staged.len() {
             self.staged = Pages::zeroed(staged, "the scratch of linear layers", "num_threads")?.in_large_pages();
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = staged;
         Ok(())
     }
+}
 
-    /// Rewrites `x`. `[tokens, inputs]`
-    ///
-    /// # Panics
-    ///
-    /// If it does not fit: every tensor of an engine is made through [`Cpu`](super::super::Cpu), which calls [`fit`](super::fit).
-    pub fn pack(&mut self, pool: &Pool, order: Order, x: &[f32], tokens: usize, inputs: usize) -> Packed<'_> {
-        let steps = inputs.div_ceil(STEP);
-        let numbers = tokens * steps * STEP;
-        assert!(numbers <= self.x.len(), "scratch for {} numbers, x has {numbers}", self.x.len());
-        let packed = &mut self.x[..numbers];
-        let rows = Rows { x, tokens, inputs, steps };
-        match order {
-            Order::Straight => rows.pack(pool, packed, |to, from| *to = *from),
-            Order::EvenOdd(8) => rows.pack(pool, packed, even_odd::<8>),
-            Order::EvenOdd(_) => rows.pack(pool, packed, even_odd::<16>),
-            Order::Bf16 => rows.pack(pool, bytemuck::cast_slice_mut(packed), |to, from| *to = from.map(round_to_bf16)),
-        }
-        let bytes = &bytemuck::cast_slice(packed)[..numbers * order.bytes()];
-        Packed { bytes, steps, number_bytes: order.bytes() }
+/// Rewrites `x` into `scratch`. `[tokens, inputs]`
+///
+/// # Panics
+///
+/// If it does not fit: every tensor of an engine is made through [`Cpu`](super::super::Cpu), which calls [`fit`](super::fit).
+pub fn pack<'a>(
+    pool: &Pool,
+    scratch: &'a mut [f32],
+    order: Order,
+    x: &[f32],
+    tokens: usize,
+    inputs: usize,
+) -> Packed<'a> {
+    let steps = inputs.div_ceil(STEP);
+    let numbers = tokens * steps * STEP;
+    assert!(numbers <= scratch.len(), "scratch for {} numbers, x has {numbers}", scratch.len());
+    let packed = &mut scratch[..numbers];
+    let rows = Rows { x, tokens, inputs, steps };
+    match order {
+        Order::Straight => rows.pack(pool, packed, |to, from| *to = *from),
+        Order::EvenOdd(8) => rows.pack(pool, packed, even_odd::<8>),
+        Order::EvenOdd(_) => rows.pack(pool, packed, even_odd::<16>),
+        Order::Bf16 => rows.pack(pool, bytemuck::cast_slice_mut(packed), |to, from| *to = from.map(round_to_bf16)),
     }
+    let bytes = &bytemuck::cast_slice(packed)[..numbers * order.bytes()];
+    Packed { bytes, steps, number_bytes: order.bytes() }
 }
 
 struct Rows<'a> {
@@ -118,7 +122,7 @@ impl Rows<'_> {
 }
 
 /// In groups of `2 * LANES`: the even ones, then the odd ones.
-fn even_odd<const LANES: usize>(to: &mut [f32; STEP], from: &[f32; STEP]) {
+pub(super) fn even_odd<const LANES: usize>(to: &mut [f32; STEP], from: &[f32; STEP]) {
     for (to, from) in to.chunks_exact_mut(2 * LANES).zip(from.chunks_exact(2 * LANES)) {
         for i in 0..LANES {
             to[i] = from[2 * i];
@@ -145,7 +149,7 @@ mod tests {
         let (pool, mut scratch) = (Pool::new(2), Scratch::default());
         scratch.fit(tokens, inputs, 0).unwrap();
         scratch.x.fill(f32::NAN);
-        let packed = scratch.pack(&pool, order, &x, tokens, inputs);
+        let packed = pack(&pool, &mut scratch.x, order, &x, tokens, inputs);
         let all = (0..tokens).step_by(TILE_ROWS);
         let bytes = all.flat_map(|row| packed.tile(row, TILE_ROWS.min(tokens - row), 0, packed.steps).to_vec());
         (bytes.collect(), x)

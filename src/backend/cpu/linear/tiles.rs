@@ -12,8 +12,11 @@
 #![allow(unsafe_code)]
 
 use super::Call;
+use super::choice::Route;
+use super::decode::decode;
 use super::kernels::{Kernels, STEP, Sums, TILE_COLUMNS, TILE_ROWS, Tile};
 use super::pack::Packed;
+use crate::backend::ScaledRow;
 use crate::backend::cpu::matrix::Segment;
 use std::ops::Range;
 
@@ -23,6 +26,12 @@ const FEW_ROWS: usize = 16;
 
 /// How many narrow panels make a wide one.
 const WIDE: usize = 4;
+
+/// Numbers of 32 bits in which a thread decodes a slice of a panel.
+pub const DECODED_NUMBERS: usize = TILE_COLUMNS * WIDE * COLUMN_BYTES / 4;
+
+/// Bytes of a decoded column of a slice: with a line of the cache more than a page, columns do not compete for the same places of a cache.
+const COLUMN_BYTES: usize = 4096 + 64;
 
 /// How far ahead of their use weights are asked for, at least. A thread on Zen 4 that alone would read 25 GB/s decodes at 15
 /// with 12 KiB, 21 to 23 with 32 KiB and less again with 128 KiB.
@@ -39,15 +48,21 @@ pub fn chunk_columns(row_bytes: usize, columns: usize, threads: usize, panel: us
 }
 
 /// Computes the columns of `range` for all rows of `x`. This thread will probably take the columns of `later` next.
-pub fn run(call: &Call, kernels: &Kernels, x: Packed, range: Range<usize>, later: Range<usize>) {
+///
+/// `decoded` has room for [`DECODED_NUMBERS`].
+pub fn run(call: &Call, route: Route, x: Packed, decoded: &mut [f32], range: Range<usize>, later: Range<usize>) {
     for (segment, following) in call.segments(range, later) {
-        let walk = Walk { call, kernels, x, segment: &segment, following, inputs: call.weight.cols() };
+        let walk = Walk { call, route, x, segment: &segment, following, inputs: call.weight.cols() };
         let width = walk.panel_columns();
         for start in (0..segment.rows.len()).step_by(width) {
             let panel = start..segment.rows.len().min(start + width);
             // A matrix without inputs has one empty slice, so that the bias is written.
             for slice in 0..walk.slices() {
-                walk.panel_slice(panel.clone(), slice);
+                let weights = match route.is_decoded {
+                    true => walk.decoded(panel.clone(), slice, bytemuck::cast_slice_mut(decoded)),
+                    false => walk.in_place(panel.start, slice),
+                };
+                walk.panel_slice(panel.clone(), slice, weights);
             }
         }
     }
@@ -56,7 +71,7 @@ pub fn run(call: &Call, kernels: &Kernels, x: Packed, range: Range<usize>, later
 /// A segment of weights, and what it is multiplied with.
 struct Walk<'a> {
     call: &'a Call<'a>,
-    kernels: &'a Kernels,
+    route: Route,
     x: Packed<'a>,
     segment: &'a Segment<'a>,
     /// Weights that are probably read after the segment's.
@@ -64,19 +79,59 @@ struct Walk<'a> {
     inputs: usize,
 }
 
+/// Weights of a slice of a panel.
+#[derive(Clone, Copy)]
+struct Weights {
+    /// Those of the first column.
+    at: *const u8,
+    /// Bytes from one column's to the next one's.
+    row_bytes: usize,
+}
+
 impl Walk<'_> {
+    fn kernels(&self) -> &'static Kernels {
+        self.route.kernels
+    }
+
     fn panel_columns(&self) -> usize {
-        if self.call.tokens <= FEW_ROWS { self.kernels.panel } else { self.kernels.panel * WIDE }
+        if self.call.tokens <= FEW_ROWS { self.kernels().panel } else { self.kernels().panel * WIDE }
     }
 
     fn slices(&self) -> usize {
-        self.inputs.div_ceil(self.kernels.slice).max(1)
+        self.inputs.div_ceil(self.kernels().slice).max(1)
     }
 
-    /// The weights of `column` of the segment from slice `slice` on.
-    fn weight(&self, column: usize, slice: usize) -> *const u8 {
-        let offset = self.call.coding.row_bytes(slice * self.kernels.slice);
-        self.segment.bytes[column * self.call.row_bytes + offset..].as_ptr()
+    /// Which inputs slice `slice` has.
+    fn inputs_of(&self, slice: usize) -> Range<usize> {
+        let first = slice * self.kernels().slice;
+        first..self.inputs.min(first + self.kernels().slice)
+    }
+
+    /// The weights of slice `slice` from `column` of the segment on, where they lie.
+    fn in_place(&self, column: usize, slice: usize) -> Weights {
+        let (Call { coding, row_bytes, .. }, first) = (self.call, self.inputs_of(slice).start);
+        let at = self.segment.bytes[column * row_bytes + coding.row_bytes(first)..].as_ptr();
+        Weights { at, row_bytes: *row_bytes }
+    }
+
+    /// The weights of slice `slice` of `panel`, decoded into `room`.
+    fn decoded(&self, panel: Range<usize>, slice: usize, room: &mut [u8]) -> Weights {
+        let (coding, order, inputs) = (self.call.coding, self.kernels().order, self.inputs_of(slice));
+        let rows = panel.map(|column| self.row(column));
+        for (row, to) in rows.zip(room.as_chunks_mut::<COLUMN_BYTES>().0) {
+            decode(coding, order, row, inputs.start, &mut to[..inputs.len() * order.bytes()]);
+        }
+        Weights { at: room.as_ptr(), row_bytes: COLUMN_BYTES }
+    }
+
+    /// The weights of `column` of the segment.
+    fn row(&self, column: usize) -> ScaledRow<'_> {
+        let (Segment { bytes, scales, zeros, rows }, row) = (self.segment, column..column + 1);
+        let of = |bytes: &'_ [u8]| {
+            let row_bytes = bytes.len() / rows.len();
+            row.start * row_bytes..row.end * row_bytes
+        };
+        ScaledRow { codes: &bytes[of(bytes)], scales: &scales[of(scales)], zeros: &zeros[of(zeros)] }
     }
 
     /// Where the weights lie that are asked for during slice `slice` of `panel`; `None` where nothing follows.
@@ -85,7 +140,7 @@ impl Walk<'_> {
     fn ahead(&self, panel: &Range<usize>, slice: usize) -> Option<*const u8> {
         let Call { coding, row_bytes, .. } = self.call;
         let panel_bytes = (self.panel_columns() * row_bytes).max(1);
-        let slice_bytes = coding.row_bytes(self.kernels.slice);
+        let slice_bytes = coding.row_bytes(self.kernels().slice);
         let at =
             panel.start * row_bytes + AHEAD_BYTES.next_multiple_of(panel_bytes) + panel.len() * slice * slice_bytes;
         let following = || self.following.get(at - self.segment.bytes.len()..);
@@ -94,17 +149,18 @@ impl Walk<'_> {
     }
 
     /// Adds slice `slice` of `k` to the columns of `panel`, for all rows.
-    fn panel_slice(&self, panel: Range<usize>, slice: usize) {
+    fn panel_slice(&self, panel: Range<usize>, slice: usize, weights: Weights) {
         let mut ahead = self.ahead(&panel, slice);
         let tokens = self.call.tokens;
         for first in (0..tokens).step_by(TILE_ROWS) {
             let rows = TILE_ROWS.min(tokens - first);
-            let (wide, kernel) = self.kernels.wide[rows - 1];
+            let (wide, kernel) = self.kernels().wide[rows - 1];
             let mut column = panel.start;
             while column < panel.end {
                 let (columns, kernel) =
-                    if panel.end - column >= wide { (wide, kernel) } else { (1, self.kernels.narrow[rows - 1]) };
-                let mut tile = self.tile(first, rows, column, slice);
+                    if panel.end - column >= wide { (wide, kernel) } else { (1, self.kernels().narrow[rows - 1]) };
+                let at = weights.at.wrapping_add((column - panel.start) * weights.row_bytes);
+                let mut tile = self.tile(first, rows, slice, Weights { at, ..weights });
                 if let Some(start) = ahead {
                     // Each tile asks for its share of what it takes.
                     let share = tile.steps * tile.ahead_step * columns / tokens.div_ceil(TILE_ROWS);
@@ -123,21 +179,19 @@ impl Walk<'_> {
         }
     }
 
-    /// The tile of `rows` rows from `row` on and the columns from `column` on; it fetches nothing ahead.
-    fn tile(&self, row: usize, rows: usize, column: usize, slice: usize) -> Tile {
-        let inputs = (self.inputs - slice * self.kernels.slice).min(self.kernels.slice);
-        let weight = self.weight(column, slice);
-        let row_bytes = self.call.row_bytes;
+    /// The tile of `rows` rows from `row` on and columns whose weights are `weights`; it fetches nothing ahead.
+    fn tile(&self, row: usize, rows: usize, slice: usize, weights: Weights) -> Tile {
+        let inputs = self.inputs_of(slice);
         Tile {
-            x: self.x.tile(row, rows, slice * self.kernels.slice / STEP, inputs.div_ceil(STEP)).as_ptr(),
-            weight,
-            row_bytes,
-            steps: inputs / STEP,
-            tail: inputs % STEP,
+            x: self.x.tile(row, rows, inputs.start / STEP, inputs.len().div_ceil(STEP)).as_ptr(),
+            weight: weights.at,
+            row_bytes: weights.row_bytes,
+            steps: inputs.len() / STEP,
+            tail: inputs.len() % STEP,
             // What is read anyway costs nothing to fetch.
-            ahead: weight,
-            ahead_stride: row_bytes,
-            ahead_step: self.call.coding.row_bytes(STEP),
+            ahead: weights.at,
+            ahead_stride: weights.row_bytes,
+            ahead_step: self.call.coding.row_bytes(inputs.len() / STEP * STEP).div_ceil((inputs.len() / STEP).max(1)),
         }
     }
 

@@ -1,0 +1,273 @@
+//! `linear` with weights in codings with scales: a coded matrix is the matrix of the numbers that it stands for.
+
+use crate::column::{Column, Op, agrees};
+use crate::linear::{assert_same_bits, matrix};
+use crate::scene::{Random, uploaded};
+use half::f16;
+use nanovllm::backend::cpu::{Cpu, Isa, Matrix, reference};
+use nanovllm::backend::{Backend, Block, Codes, Coding, HostBytes, HostMatrix, Scaled, Scales};
+use nanovllm::batch::Batch;
+use nanovllm::ops;
+use std::ops::Range;
+
+/// Every block, and each kind of codes, scales, groups and zeros.
+pub fn codings() -> Vec<Coding> {
+    let scaled = |codes, scales, group, zeros| Coding::Scaled(Scaled { codes, scales, group, zeros });
+    let blocks = Block::ALL.map(Coding::Block);
+    let scaled = [
+        scaled(Codes::U4, Scales::F16, 128, true),
+        scaled(Codes::U4, Scales::Bf16, 32, false),
+        scaled(Codes::U4, Scales::F32, 64, false),
+        scaled(Codes::U4, Scales::F16, 1024, false),
+        scaled(Codes::U8, Scales::F16, 128, true),
+        scaled(Codes::U8, Scales::F32, Scaled::ROW, false),
+        scaled(Codes::I8, Scales::F16, 32, false),
+        scaled(Codes::I8, Scales::Bf16, Scaled::ROW, false),
+        scaled(Codes::I8, Scales::F32, 256, true),
+        scaled(Codes::E4m3, Scales::F32, 128, false),
+        scaled(Codes::E4m3, Scales::Bf16, Scaled::ROW, false),
+        scaled(Codes::E2m1, Scales::E8m0, 32, false),
+        scaled(Codes::E2m1, Scales::F16, 64, true),
+        // A group that kernels do not know.
+        scaled(Codes::U4, Scales::F16, 96, false),
+    ];
+    blocks.into_iter().chain(scaled).collect()
+}
+
+/// Random codes with scales near 1/100. All planes begin at odd addresses, as they may in a file.
+pub fn random_matrix(random: &mut Random, coding: Coding, rows: usize, cols: usize) -> HostMatrix {
+    let bytes = |random: &mut Random, len: usize| -> Vec<u8> { (0..len).map(|_| random.below(256) as u8).collect() };
+    let mut codes = bytes(random, rows * coding.row_bytes(cols));
+    let zeros: Vec<u8> = bytes(random, rows * coding.zero_bytes(cols)).iter().map(|byte| byte & 15).collect();
+    let mut scales = Vec::new();
+    match coding {
+        Coding::Block(block) => {
+            let halves: &[usize] = match block {
+                Block::Q4_1 | Block::Q5_1 | Block::Q4K | Block::Q5K => &[0, 2],
+                Block::Q6K => &[208],
+                _ => &[0],
+            };
+            for block in codes.chunks_exact_mut(block.bytes()) {
+                for &at in halves {
+                    let half = f16::from_f32(random.numbers(1, 0.01)[0] + 0.005);
+                    block[at..at + 2].copy_from_slice(&half.to_le_bytes());
+                }
+            }
+        }
+        Coding::Scaled(scaled) => {
+            for _ in 0..rows * scaled.groups(cols) {
+                let scale = random.numbers(1, 0.01)[0] + 0.005;
+                match scaled.scales {
+                    Scales::F32 => scales.extend(scale.to_le_bytes()),
+                    Scales::F16 => scales.extend(f16::from_f32(scale).to_le_bytes()),
+                    Scales::Bf16 => scales.extend(half::bf16::from_f32(scale).to_le_bytes()),
+                    Scales::E8m0 => scales.push(118 + random.below(4) as u8),
+                }
+            }
+            if scaled.codes == Codes::E4m3 {
+                // No infinities and NaNs.
+                codes.iter_mut().for_each(|code| *code = if *code & 0x7f == 0x7f { 0x40 } else { *code });
+            }
+        }
+        _ => unreachable!("plain"),
+    }
+    let odd = |bytes: Vec<u8>| {
+        let len = bytes.len();
+        let bytes: Vec<u8> = std::iter::once(0).chain(bytes).collect();
+        HostBytes::owned(bytes.into()).slice(1..len + 1)
+    };
+    HostMatrix::scaled(odd(codes), odd(scales), odd(zeros), coding, rows, cols)
+}
+
+struct Case {
+    tokens: usize,
+    inputs: usize,
+    /// Outputs of each stacked part.
+    parts: &'static [usize],
+    /// Which outputs are computed.
+    columns: Range<usize>,
+}
+
+/// Multiples of 256, which all blocks divide, and of a group of 96.
+const CASES: &[(&str, Case)] = &[
+    ("one token", Case { tokens: 1, inputs: 768, parts: &[48], columns: 0..48 }),
+    ("two tokens", Case { tokens: 2, inputs: 768, parts: &[31], columns: 0..31 }),
+    ("three tokens, two slices", Case { tokens: 3, inputs: 1536, parts: &[25], columns: 0..25 }),
+    ("decode batch of 5, some columns", Case { tokens: 5, inputs: 768, parts: &[17, 40], columns: 13..50 }),
+    ("decode batch of 17", Case { tokens: 17, inputs: 2304, parts: &[20], columns: 0..20 }),
+    ("decode batch of 34, odd outputs", Case { tokens: 34, inputs: 768, parts: &[33, 1, 7], columns: 0..41 }),
+    ("prefill", Case { tokens: 70, inputs: 1536, parts: &[50, 30], columns: 2..79 }),
+];
+
+fn parts(case: &Case, coding: Coding) -> (Vec<f32>, Vec<HostMatrix>) {
+    let mut random = Random(21);
+    let parts = case.parts.iter().map(|&rows| random_matrix(&mut random, coding, rows, case.inputs)).collect();
+    (random.numbers(case.tokens * case.inputs, 1.0), parts)
+}
+
+/// `[tokens, columns]`
+fn multiplied<B: Column>(backend: &mut B, x: &[f32], parts: &[HostMatrix], columns: Range<usize>) -> Vec<f32> {
+    let (_, inputs) = parts[0].shape();
+    let outputs: usize = parts.iter().map(|part| part.shape().0).sum();
+    let weight = backend.matrix(parts).unwrap();
+    let mut out = backend.poisoned(x.len() / inputs, outputs);
+    let x = backend.filled(x, inputs);
+    ops::linear(backend, &mut out, &x, &weight, None, columns.clone());
+    let out = backend.read(&out);
+    for row in out.chunks_exact(outputs) {
+        let outside = (0..outputs).filter(|n| !columns.contains(n));
+        assert!(outside.into_iter().all(|n| row[n].is_nan()), "a column that was not asked for was written");
+    }
+    out.chunks_exact(outputs).flat_map(|row| row[columns.clone()].to_vec()).collect()
+}
+
+struct Coded;
+
+impl Op for Coded {
+    type Case = Case;
+    const CASES: &'static [(&'static str, Case)] = CASES;
+    const BOUND: f64 = 5e-3;
+
+    fn expected(case: &Case) -> Vec<f32> {
+        let results = codings().into_iter().flat_map(|coding| {
+            let (x, parts) = parts(case, coding);
+            let outputs: usize = case.parts.iter().sum();
+            let mut out = vec![0.0; case.tokens * outputs];
+            // Of their numbers: a backend may keep some codings as other numbers.
+            let numbers: Vec<_> = parts.iter().map(|part| part.converted(Coding::F32).unwrap()).collect();
+            reference::linear(&mut out, &x, &Matrix::new(&numbers).unwrap(), None, case.columns.clone());
+            let columns = case.columns.clone();
+            out.chunks_exact(outputs).flat_map(|row| row[columns.clone()].to_vec()).collect::<Vec<_>>()
+        });
+        results.collect()
+    }
+
+    fn computed<B: Column>(backend: &mut B, case: &Case) -> Vec<f32> {
+        let results = codings().into_iter().flat_map(|coding| {
+            let (x, parts) = parts(case, coding);
+            multiplied(backend, &x, &parts, case.columns.clone())
+        });
+        results.collect()
+    }
+}
+
+#[test]
+fn products_with_coded_weights_agree_with_their_specification() {
+    agrees::<Coded>();
+}
+
+/// What the products are bit for bit: those of the plain numbers that the instruction set multiplies.
+#[test]
+fn products_with_coded_weights_have_the_bits_of_those_with_their_numbers() {
+    for isa in Isa::available() {
+        let plain = if *isa >= Isa::Avx512Bf16 { Coding::Bf16 } else { Coding::F32 };
+        for coding in codings() {
+            for (name, case) in CASES {
+                let (x, parts) = parts(case, coding);
+                let found = multiplied(&mut Cpu::new(2, *isa), &x, &parts, case.columns.clone());
+                let known = !matches!(coding, Coding::Scaled(Scaled { group: 96, .. }));
+                let plain = if known { plain } else { Coding::Bf16 };
+                let numbers = |part: &HostMatrix| matrix(&part.to_f32(), plain, part.shape().0);
+                let parts: Vec<_> = parts.iter().map(numbers).collect();
+                let wanted = multiplied(&mut Cpu::new(2, *isa), &x, &parts, case.columns.clone());
+                assert_same_bits(&found, &wanted, &format!("{isa:?}, {coding:?}, {name}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_whatever_rows_are_beside_it() {
+    let case = Case { tokens: 150, inputs: 1536, parts: &[61, 38], columns: 0..99 };
+    for isa in Isa::available().iter().filter(|isa| **isa != Isa::Portable) {
+        for coding in codings() {
+            let (x, parts) = parts(&case, coding);
+            let whole = multiplied(&mut Cpu::new(2, *isa), &x, &parts, case.columns.clone());
+            for (threads, rows) in [(1, 150), (3, 150), (1, 1), (2, 2), (3, 5), (2, 16), (1, 33)] {
+                let cpu = &mut Cpu::new(threads, *isa);
+                for first in (0..case.tokens.min(4 * rows)).step_by(rows) {
+                    let last = case.tokens.min(first + rows);
+                    let part =
+                        multiplied(cpu, &x[first * case.inputs..last * case.inputs], &parts, case.columns.clone());
+                    let what = format!("{isa:?}, {coding:?}, {threads} threads, rows {first}..{last}");
+                    assert_same_bits(&part, &whole[first * 99..last * 99], &what);
+                }
+            }
+        }
+    }
+}
+
+/// A stack of a file with mixed types: a part's columns have the bits that they have where it is alone.
+#[test]
+fn a_stack_of_coded_parts_has_the_bits_of_its_parts() {
+    let int4 = Coding::Scaled(Scaled { codes: Codes::U4, scales: Scales::F16, group: 128, zeros: true });
+    let codings = [Coding::Block(Block::Q4K), Coding::Block(Block::Q6K), Coding::Bf16, int4, Coding::Block(Block::Q4K)];
+    let (rows, inputs) = (70, 768);
+    let mut random = Random(31);
+    let parts = codings.map(|coding| match coding.is_plain() {
+        true => matrix(&random.numbers(rows * inputs, 1.0), coding, rows),
+        false => random_matrix(&mut random, coding, rows, inputs),
+    });
+    for isa in Isa::available() {
+        let cpu = &mut Cpu::new(2, *isa);
+        for tokens in [1, 5, 40] {
+            let x = random.numbers(tokens * inputs, 1.0);
+            let alone: Vec<_> =
+                parts.iter().map(|part| multiplied(cpu, &x, std::slice::from_ref(part), 0..rows)).collect();
+            for columns in [0..5 * rows, 33..345, 140..210] {
+                let together = multiplied(cpu, &x, &parts, columns.clone());
+                for (token, out) in together.chunks_exact(columns.len()).enumerate() {
+                    let wanted: Vec<f32> =
+                        columns.clone().map(|column| alone[column / rows][token * rows + column % rows]).collect();
+                    assert_same_bits(out, &wanted, &format!("{isa:?}, {tokens} tokens, token {token}, {columns:?}"));
+                }
+            }
+        }
+    }
+}
+
+/// A rank holds some of the rows or some of the columns of a matrix.
+#[test]
+fn parts_of_a_coded_matrix_have_the_bits_of_a_matrix_of_their_own() {
+    let (rows, inputs) = (40, 1536);
+    let mut random = Random(41);
+    for coding in codings() {
+        let whole = random_matrix(&mut random, coding, rows, inputs);
+        let half = (inputs / 2).next_multiple_of(coding.group());
+        let view = whole.columns(half..inputs).rows(7..29);
+        let numbers = matrix(&view.to_f32(), Coding::F32, 22);
+        let x = random.numbers(3 * (inputs - half), 1.0);
+        let outputs = 0..22;
+        if half == inputs {
+            continue;
+        }
+        let found = multiplied(&mut Cpu::new(2, Isa::Portable), &x, std::slice::from_ref(&view), outputs.clone());
+        let wanted = match coding {
+            Coding::Scaled(Scaled { group: 96, .. }) => view.converted(Coding::Bf16).unwrap(),
+            _ => numbers,
+        };
+        let wanted = multiplied(&mut Cpu::new(2, Isa::Portable), &x, &[wanted], outputs);
+        assert_same_bits(&found, &wanted, &format!("{coding:?}"));
+    }
+}
+
+#[test]
+fn rows_of_a_coded_table_are_its_numbers() {
+    let (rows, cols) = (31, 768);
+    let mut random = Random(51);
+    for coding in codings() {
+        let table = random_matrix(&mut random, coding, rows, cols);
+        let batch = Batch { token_ids: vec![0, 30, 7, 7], ..Batch::default() };
+        let cpu = &mut Cpu::new(2, Isa::Portable);
+        let weight = cpu.matrix(std::slice::from_ref(&table)).unwrap();
+        let (device_batch, mut out) = (uploaded(cpu, &batch), cpu.poisoned(batch.token_ids.len(), cols));
+        ops::embedding(cpu, &mut out, &weight, 1.0, &device_batch);
+        let kept = weight.parts()[0].to_f32();
+        let wanted: Vec<f32> =
+            batch.token_ids.iter().flat_map(|&row| kept[row as usize * cols..][..cols].to_vec()).collect();
+        assert_same_bits(&cpu.read(&out), &wanted, &format!("{coding:?}"));
+        if !matches!(coding, Coding::Scaled(Scaled { group: 96, .. })) {
+            assert_same_bits(&kept, &table.to_f32(), &format!("{coding:?}"));
+        }
+    }
+}
