@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go install package package-check bench fuzz soak tsan mutants
+.PHONY: help demo test lint header kernels gpu go python install package package-check bench fuzz soak tsan mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ gpu: ## Build the tests and benches for a machine with a GPU, where benches/gpu.
 
 go: ## Check the Go binding and server, with Go from its module proxy if there is none
 	scripts/go.sh $(BUILD)
+
+python: ## Build a Python wheel with the library inside, and run its tests in an environment of its own
+	scripts/python.sh $(BUILD)
 
 package: ## Build Debian packages under BUILD
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

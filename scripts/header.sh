@@ -9,7 +9,8 @@ set -eu
 cd "$(dirname "$0")/.."
 header=include/nanovllm.h
 generated="$header docs/reference.md docs/security.md tests/capi/abi.h
-    bindings/cpp/nanovllm/generated_options.hpp bindings/go/generated.go kernels/common/batch.cuh"
+    bindings/cpp/nanovllm/generated_options.hpp bindings/go/generated.go bindings/python/src/nanovllm/_abi.py
+    kernels/common/batch.cuh"
 sections="status version limits logging engine requests stepping generate state text stats"
 
 wanted="cbindgen 0.29.4"
@@ -87,6 +88,7 @@ write() {
     tests/capi/abi.h) $from_header -v baseline="$1" -f scripts/abi.awk "$new/$header" ;;
     bindings/cpp/*) $from_header -f scripts/cpp_options.awk "$new/$header" ;;
     bindings/go/*) $from_header -f scripts/go_options.awk "$new/$header" ;;
+    bindings/python/*) $from_header -f scripts/python_abi.awk "$new/$header" ;;
     kernels/common/batch.cuh) write_kernel_structs ;;
     esac
 }

@@ -1,0 +1,546 @@
+# Generated from nanovllm.h by scripts/header.sh. Do not edit: change src/ffi, then run make header.
+"""The C API: structs, values and functions."""
+
+from collections.abc import Sequence
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int32,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from enum import IntEnum
+from typing import TypedDict
+
+
+class Status(IntEnum):
+    """The values of nvllm_status."""
+
+    #: Success.
+    OK = 0
+    #: nvllm_poll_output: no output is waiting.
+    NO_OUTPUT = 1
+    #: nvllm_step of a follower: process 0 has freed its engine. Free this one.
+    CLOSED = 2
+    #: An argument or an option is invalid. The message names it, its value, and what is accepted.
+    ERR_INVALID_ARGUMENT = -1
+    #: The buffer is too small. The required size was stored.
+    ERR_BUFFER_TOO_SMALL = -2
+    #: A [one] function was called while another one ran on the same engine.
+    ERR_BUSY = -3
+    #: A bug in the library. Only nvllm_engine_free may still be called on this engine.
+    ERR_PANIC = -4
+    #: No live request, pin or cached prefix matches the arguments.
+    ERR_NOT_FOUND = -5
+    #: Not enough memory of the host or of the device, not enough KV cache, or no thread could be created.
+    ERR_OUT_OF_MEMORY = -6
+    #: A file could not be read. native_code is errno.
+    ERR_IO = -7
+    #: The model files are corrupt or of a kind that is not supported.
+    ERR_MODEL = -8
+    #: A device call failed, or there was no memory for a forward pass. native_code is the device's error code, or 0.
+    #: Only nvllm_engine_free may still be called on this engine.
+    ERR_DEVICE = -9
+    #: A progress callback cancelled the call.
+    ERR_CANCELLED = -10
+    #: Not supported by this build, or not for this model.
+    ERR_UNSUPPORTED = -11
+    #: The queue is full, by max_queue or NVLLM_MAX_QUEUED_COMPLETIONS. Step, then try again.
+    ERR_QUEUE_FULL = -12
+    #: The prompt leaves no room for a completion within max_model_len.
+    ERR_CONTEXT_LENGTH = -13
+    #: Another process of the engine is gone, was silent for peer_timeout_ms, or was opened with another model or other
+    #: options; the message says which. Only nvllm_engine_free may still be called on this engine.
+    ERR_PEER = -14
+
+
+class LogLevel(IntEnum):
+    """Severity of a message."""
+
+    #: Nothing is logged.
+    OFF = 0
+    #: Something failed.
+    ERROR = 1
+    #: Something is unexpected, but work continues.
+    WARN = 2
+    #: A milestone, such as a loaded model.
+    INFO = 3
+    #: Detail for debugging the library.
+    DEBUG = 4
+
+
+class Device(IntEnum):
+    """Where an engine computes."""
+
+    #: An NVIDIA GPU if the library has kernels for it and for the model and finds a driver, else the CPU.
+    AUTO = 0
+    #: Threads of this process.
+    CPU = 1
+    #: An NVIDIA GPU.
+    CUDA = 2
+
+
+class DType(IntEnum):
+    """Data types of weights and KV cache."""
+
+    #: The data type of the model's files.
+    AUTO = 0
+    #: IEEE 754, 32 bits.
+    F32 = 1
+    #: IEEE 754, 16 bits.
+    F16 = 2
+    #: bfloat16: the upper 16 bits of an F32.
+    BF16 = 3
+
+
+class LoadMode(IntEnum):
+    """How the weights of a model are loaded into memory."""
+
+    #: The files are mapped, so that engines and processes share their pages. On the CPU the mapping is used until the
+    #: engine is freed, unless dtype asks for a conversion; on CUDA until nvllm_engine_new returns. If another program
+    #: writes into a file, the weights change. If a file is truncated, reading a weight beyond its end raises SIGBUS,
+    #: which ends the process: replace the files of a model by renaming new ones over them, or choose NVLLM_LOAD_READ.
+    MAP = 0
+    #: The files are copied into memory of the library, so that later changes to them have no effect. The copy is not
+    #: shared between processes, and the system cannot evict it. NVLLM_ERR_OUT_OF_MEMORY if the weights do not fit into
+    #: free memory, NVLLM_ERR_IO if a file is truncated during the copy.
+    READ = 1
+
+
+class Pooling(IntEnum):
+    """How the final hidden states of a prompt, after the model's last norm, become an embedding."""
+
+    #: No embedding: the request generates.
+    NONE = 0
+    #: The hidden state of the last token.
+    LAST = 1
+    #: The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which holds no hidden
+    #: states.
+    MEAN = 2
+
+
+class StructureKind(IntEnum):
+    """Kinds of structured output."""
+
+    #: None: the completion is unconstrained.
+    NONE = 0
+    #: A JSON schema, which the completion satisfies. {} accepts any JSON.
+    JSON_SCHEMA = 1
+    #: A regular expression in the syntax of Rust, which matches the whole completion.
+    REGEX = 2
+    #: A context-free grammar in llguidance's dialect of Lark. Its first rule is named start.
+    LARK = 3
+
+
+class Finish(IntEnum):
+    """Why a completion ended."""
+
+    #: It has not ended.
+    NONE = 0
+    #: An EOS token, a stop token or a stop string.
+    STOP = 1
+    #: max_tokens, max_model_len, or the size of the KV cache.
+    LENGTH = 2
+    #: nvllm_cancel, or a callback.
+    CANCELLED = 3
+    #: An error: see status and error_message.
+    ERROR = 4
+    #: max_wait_us: it never ran.
+    EXPIRED = 5
+
+
+class TokenizeFlags(IntEnum):
+    """Flags of nvllm_tokenize and nvllm_detokenize."""
+
+    #: Add the tokens that begin and end a text, as the model's tokenizer does. No effect in nvllm_detokenize.
+    ADD_SPECIAL = 1
+    #: Parse the spelling of a special token, such as <|im_end|>, as that token; nvllm_detokenize spells it out. Without
+    #: this flag the spelling stays text, so that a user's text cannot forge a turn, and nvllm_detokenize omits special
+    #: tokens.
+    PARSE_SPECIAL = 2
+
+nvllm_log_fn = CFUNCTYPE(None, c_int32, c_char_p, c_size_t, c_void_p)
+nvllm_progress_fn = CFUNCTYPE(c_int32, c_float, c_void_p)
+
+
+class nvllm_error(Structure):
+    _fields_ = [
+        ("status", c_int32),
+        ("native_code", c_int32),
+        ("message", c_char * 504),
+    ]
+
+
+class nvllm_engine_config(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("model_path", c_char_p),
+        ("device", c_int32),
+        ("device_index", c_int32),
+        ("dtype", c_int32),
+        ("num_threads", c_uint32),
+        ("max_model_len", c_uint32),
+        ("max_num_seqs", c_uint32),
+        ("max_batched_tokens", c_uint32),
+        ("max_queue", c_uint32),
+        ("kv_block_size", c_uint32),
+        ("enable_prefix_cache", c_uint32),
+        ("kv_cache_bytes", c_uint64),
+        ("memory_utilization", c_float),
+        ("tensor_parallel_size", c_uint32),
+        ("enforce_eager", c_uint32),
+        ("batch_invariant", c_uint32),
+        ("seed", c_uint64),
+        ("progress", nvllm_progress_fn),
+        ("progress_user_data", c_void_p),
+        ("load_mode", c_int32),
+        ("device_indices", POINTER(c_int32)),
+        ("num_device_indices", c_uint32),
+        ("num_processes", c_uint32),
+        ("process_index", c_uint32),
+        ("peer_timeout_ms", c_uint32),
+        ("rendezvous", c_char_p),
+    ]
+
+
+class nvllm_model_info(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("vocab_size", c_uint32),
+        ("max_model_len", c_uint32),
+        ("num_layers", c_uint32),
+        ("hidden_size", c_uint32),
+        ("bos_token", c_uint32),
+        ("eos_token", c_uint32),
+        ("num_parameters", c_uint64),
+        ("weight_bytes", c_uint64),
+        ("kv_cache_bytes", c_uint64),
+        ("num_kv_blocks", c_uint32),
+        ("kv_block_size", c_uint32),
+        ("device", c_int32),
+        ("device_index", c_int32),
+        ("max_num_seqs", c_uint32),
+        ("max_batched_tokens", c_uint32),
+        ("tensor_parallel_size", c_uint32),
+        ("process_index", c_uint32),
+    ]
+
+
+class nvllm_request_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tag", c_uint64),
+        ("max_tokens", c_uint32),
+        ("min_tokens", c_uint32),
+        ("temperature", c_float),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("top_k", c_uint32),
+        ("repetition_penalty", c_float),
+        ("presence_penalty", c_float),
+        ("frequency_penalty", c_float),
+        ("seed", c_uint64),
+        ("ignore_eos", c_uint32),
+        ("priority", c_int32),
+        ("stop", POINTER(c_char_p)),
+        ("num_stop", c_size_t),
+        ("stop_tokens", POINTER(c_uint32)),
+        ("num_stop_tokens", c_size_t),
+        ("bias_tokens", POINTER(c_uint32)),
+        ("bias_values", POINTER(c_float)),
+        ("num_bias", c_size_t),
+        ("num_logprobs", c_uint32),
+        ("n", c_uint32),
+        ("beam_width", c_uint32),
+        ("length_penalty", c_float),
+        ("include_stop", c_uint32),
+        ("max_wait_us", c_uint64),
+        ("cache_salt", c_uint64),
+        ("pin_prompt", c_uint32),
+        ("pooling", c_uint32),
+        ("num_prompt_logprobs", c_uint32),
+        ("early_stopping", c_uint32),
+        ("structure", c_char_p),
+        ("structure_kind", c_int32),
+    ]
+
+
+class nvllm_step_result(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("num_outputs", c_uint32),
+        ("num_running", c_uint32),
+        ("num_waiting", c_uint32),
+        ("num_iterations", c_uint32),
+        ("in_flight", c_uint32),
+        ("prefill_tokens", c_uint32),
+        ("decode_tokens", c_uint32),
+        ("elapsed_us", c_uint64),
+    ]
+
+
+class nvllm_output(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("request_id", c_uint64),
+        ("tag", c_uint64),
+        ("token_ids", POINTER(c_uint32)),
+        ("num_token_ids", c_size_t),
+        ("text", POINTER(c_char)),
+        ("text_len", c_size_t),
+        ("index", c_uint32),
+        ("finish_reason", c_int32),
+        ("status", c_int32),
+        ("prompt_tokens", c_uint32),
+        ("cached_tokens", c_uint32),
+        ("completion_tokens", c_uint32),
+        ("time_to_first_token_us", c_uint64),
+        ("logprobs", POINTER(c_float)),
+        ("top_tokens", POINTER(c_uint32)),
+        ("top_logprobs", POINTER(c_float)),
+        ("cumulative_logprob", c_float),
+        ("error_message", c_char_p),
+        ("embedding", POINTER(c_float)),
+        ("embedding_len", c_size_t),
+        ("num_logprobs", c_uint32),
+        ("num_prompt_logprobs", c_uint32),
+        ("prompt_logprobs", POINTER(c_float)),
+        ("prompt_top_tokens", POINTER(c_uint32)),
+        ("prompt_top_logprobs", POINTER(c_float)),
+        ("score", c_float),
+    ]
+
+
+class nvllm_progress(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("finished", c_size_t),
+        ("total", c_size_t),
+        ("prefill_tokens_per_s", c_double),
+        ("decode_tokens_per_s", c_double),
+        ("elapsed_us", c_uint64),
+    ]
+
+
+class nvllm_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("steps", c_uint64),
+        ("prompt_tokens", c_uint64),
+        ("cached_tokens", c_uint64),
+        ("generated_tokens", c_uint64),
+        ("preemptions", c_uint64),
+        ("step_time_us", c_uint64),
+        ("running", c_uint32),
+        ("waiting", c_uint32),
+        ("kv_blocks_total", c_uint32),
+        ("kv_blocks_used", c_uint32),
+        ("log_messages_dropped", c_uint64),
+        ("prefix_cache_queries", c_uint64),
+        ("prefix_cache_hits", c_uint64),
+        ("prefix_cache_evictions", c_uint64),
+        ("kv_blocks_pinned", c_uint32),
+    ]
+
+
+nvllm_output_fn = CFUNCTYPE(c_int32, POINTER(nvllm_output), c_void_p)
+nvllm_generate_progress_fn = CFUNCTYPE(c_int32, POINTER(nvllm_progress), c_void_p)
+
+#: Name, result and parameters of each function.
+FUNCTIONS = [
+    ("nvllm_status_name", c_char_p, [c_int32]),
+    ("nvllm_version", c_char_p, []),
+    ("nvllm_abi_version", c_uint32, []),
+    ("nvllm_build_info", c_char_p, []),
+    ("nvllm_set_log_callback", None, [nvllm_log_fn, c_void_p, c_int32]),
+    ("nvllm_engine_config_init", None, [POINTER(nvllm_engine_config), c_size_t]),
+    ("nvllm_engine_new", c_int32, [POINTER(nvllm_engine_config), POINTER(c_void_p), POINTER(nvllm_error)]),
+    ("nvllm_engine_free", None, [c_void_p]),
+    ("nvllm_engine_model_info", c_int32, [c_void_p, POINTER(nvllm_model_info), POINTER(nvllm_error)]),
+    ("nvllm_request_options_init", None, [POINTER(nvllm_request_options), c_size_t]),
+    ("nvllm_default_options", c_int32, [c_void_p, POINTER(nvllm_request_options), POINTER(nvllm_error)]),
+    ("nvllm_add_request", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
+    ("nvllm_add_request_tokens", c_int32, [c_void_p, POINTER(c_uint32), c_size_t, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
+    ("nvllm_cancel", c_int32, [c_void_p, c_uint64]),
+    ("nvllm_step", c_int32, [c_void_p, c_uint64, POINTER(nvllm_step_result), POINTER(nvllm_error)]),
+    ("nvllm_is_finished", c_int32, [c_void_p]),
+    ("nvllm_poll_output", c_int32, [c_void_p, POINTER(nvllm_output), POINTER(nvllm_error)]),
+    ("nvllm_set_output_callback", c_int32, [c_void_p, nvllm_output_fn, c_void_p, POINTER(nvllm_error)]),
+    ("nvllm_generate", c_int32, [c_void_p, POINTER(c_char_p), POINTER(c_size_t), c_size_t, POINTER(POINTER(nvllm_request_options)), c_size_t, nvllm_generate_progress_fn, c_void_p, POINTER(c_void_p), POINTER(nvllm_error)]),
+    ("nvllm_generate_tokens", c_int32, [c_void_p, POINTER(POINTER(c_uint32)), POINTER(c_size_t), c_size_t, POINTER(POINTER(nvllm_request_options)), c_size_t, nvllm_generate_progress_fn, c_void_p, POINTER(c_void_p), POINTER(nvllm_error)]),
+    ("nvllm_result_count", c_size_t, [c_void_p]),
+    ("nvllm_result_get", c_int32, [c_void_p, c_size_t, POINTER(nvllm_output)]),
+    ("nvllm_result_free", None, [c_void_p]),
+    ("nvllm_reset_prefix_cache", c_int32, [c_void_p, POINTER(nvllm_error)]),
+    ("nvllm_release_prefix", c_int32, [c_void_p, c_uint64]),
+    ("nvllm_save_prefix", c_int32, [c_void_p, POINTER(c_uint32), c_size_t, c_uint64, POINTER(c_uint8), c_size_t, POINTER(c_size_t), POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_restore_prefix", c_int32, [c_void_p, POINTER(c_uint8), c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_fork", c_int32, [c_void_p, c_uint64, c_uint32, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
+    ("nvllm_tokenize", c_int32, [c_void_p, c_char_p, c_size_t, c_uint32, POINTER(c_uint32), c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_detokenize", c_int32, [c_void_p, POINTER(c_uint32), c_size_t, c_uint32, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_apply_chat_template", c_int32, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_get_stats", c_int32, [c_void_p, POINTER(nvllm_stats), POINTER(nvllm_error)]),
+    ("nvllm_metrics_text", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
+]
+
+
+class EngineConfig(TypedDict, total=False):
+    """Options of an engine."""
+
+    #: NVLLM_DEVICE_*: where the engine computes. Default NVLLM_DEVICE_AUTO.
+    device: Device | str
+    #: Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
+    device_index: int
+    #: NVLLM_DTYPE_*: data type of the weights and the KV cache. Default NVLLM_DTYPE_AUTO.
+    dtype: DType | str
+    #: Number of CPU threads that compute, the calling thread included. Default 0: one per core.
+    num_threads: int
+    #: Maximum length of a sequence in tokens, prompt and completion together. Default 0: the model's maximum, but at
+    #: most 1048576.
+    max_model_len: int
+    #: Maximum number of sequences that run at once; others wait. Default 0: by device.
+    max_num_seqs: int
+    #: Maximum number of new tokens per forward pass. Default 0: by device.
+    max_batched_tokens: int
+    #: Maximum number of waiting requests, where each of their completions counts. A request whose n is greater can
+    #: never be queued, and is refused. Default 0: NVLLM_MAX_QUEUED_COMPLETIONS.
+    max_queue: int
+    #: Tokens per KV block: a power of two, at most 1024. Default 0: by device.
+    kv_block_size: int
+    #: 0 or 1: whether prompts share the KV blocks of common prefixes. Default 1.
+    enable_prefix_cache: bool
+    #: Size of the KV cache in bytes, that of all ranks together. Default 0: determined by memory_utilization.
+    kv_cache_bytes: int
+    #: Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
+    #: Default 0: by device (CPU: 0.5, CUDA: 0.9).
+    memory_utilization: float
+    #: Number of ranks that compute the model together: GPUs, or on the CPU groups of threads, each bound to one NUMA
+    #: node where there are several. At most the number of query heads of the model. Default 1. On the CPU, every number
+    #: of ranks gives the same bits; on CUDA if batch_invariant is 1.
+    tensor_parallel_size: int
+    #: 0 or 1: whether CUDA graphs are disabled. No effect on the CPU. Default 0.
+    enforce_eager: bool
+    #: 0 or 1: whether the logits of a request are the same bit for bit whatever else is in the batch, and on however
+    #: many GPUs of one kind. On the CPU they always are; on CUDA it selects slower kernels. Default 0.
+    batch_invariant: bool
+    #: Seed of the requests that have none. Default 0: drawn from the system.
+    seed: int
+    #: NVLLM_LOAD_*: how the weights are loaded into memory. Default NVLLM_LOAD_MAP.
+    load_mode: LoadMode | str
+    #: The GPU of each rank of this process, as device_index counts them, each at most once. NULL takes device_index and
+    #: those after it.
+    device_indices: Sequence[int]
+    #: Number of processes that compute the model together, each opened with the same options except process_index and
+    #: those of its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple.
+    #: Default 0: this one alone.
+    num_processes: int
+    #: Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what
+    #: process 0 schedules, and their functions about requests, completions and cached prefixes return
+    #: NVLLM_ERR_UNSUPPORTED. Default 0.
+    process_index: int
+    #: Time in milliseconds that another rank or process may be silent before the engine ends with an error; at least
+    #: 100 milliseconds with several processes. Default 0: 10000.
+    peer_timeout_ms: int
+    #: Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are
+    #: neither encrypted nor authenticated: use a private network. Required with several processes.
+    rendezvous: str
+
+
+class RequestOptions(TypedDict, total=False):
+    """Options of a request, by their names in the C API."""
+
+    #: Returned in every output: an index, a pointer, a handle. Default 0.
+    tag: int
+    #: Maximum number of tokens to generate, at least 1. Default UINT32_MAX: limited by max_model_len and the KV cache
+    #: only.
+    max_tokens: int
+    #: Number of tokens before which no EOS token, stop token or end of a stop string may occur. Default 0.
+    min_tokens: int
+    #: Sampling temperature. Default 0: always the most likely token. Greater values increase randomness.
+    temperature: float
+    #: Nucleus sampling: sample from the most likely tokens whose probabilities sum to this value, above 0 and at most
+    #: 1. Default 1: all tokens.
+    top_p: float
+    #: Drop tokens whose probability is below this fraction of that of the most likely one, from 0 to 1. Default 0: drop
+    #: none.
+    min_p: float
+    #: Sample from this many of the most likely tokens. Default 0: all tokens.
+    top_k: int
+    #: Divides the positive logits, and multiplies the negative logits, of tokens that occur in the prompt or the
+    #: completion. A finite number above 0, where more than 1 discourages repetition. Default 1: off. As in
+    #: transformers.
+    repetition_penalty: float
+    #: Subtracted from the logit of each token that occurs in the completion. Any finite number. Default 0. As in the
+    #: OpenAI API.
+    presence_penalty: float
+    #: Subtracted from the logit of a token once per occurrence in the completion. Any finite number. Default 0. As in
+    #: the OpenAI API.
+    frequency_penalty: float
+    #: Seed of the request's own random stream: the same seed, prompt and options give the same completion. Default 0:
+    #: derived from the engine's seed and the request's id.
+    seed: int
+    #: 0 or 1: whether EOS tokens are treated as ordinary tokens. Default 0.
+    ignore_eos: bool
+    #: Requests with a higher priority run first. Default 0.
+    priority: int
+    #: Stop strings. The completion ends when its text contains one; the text ends before the first one to be complete,
+    #: even if that is inside a token. The tokens that spell the string stay in the output. Needs a tokenizer.
+    stop: Sequence[str]
+    #: Tokens that end the completion, in addition to EOS.
+    stop_tokens: Sequence[int]
+    #: If not 0, outputs contain the log-probability of each token, and those of this many most likely tokens, at most
+    #: 64. They are the model's own, before penalties, biases, temperature and filters. Default 0.
+    num_logprobs: int
+    #: Number of completions of this prompt, from 1 to NVLLM_MAX_COMPLETIONS. Default 1. They share the KV blocks of the
+    #: prompt, which is computed once. Each has its own outputs, which differ by index. Completion i samples as a
+    #: request with seed + i does.
+    n: int
+    #: Number of beams of a beam search. Default 0: sampling. From 2, the n best results are returned as completions 0
+    #: to n-1, best first, all at the end. As num_beams in transformers. At most 32, and at most 64 / (1 + number of EOS
+    #: tokens). Cannot be combined with temperature, penalties, biases, stop strings or num_logprobs.
+    beam_width: int
+    #: Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of
+    #: this value. More than 0 favours long results. Any finite number. Default 1.
+    length_penalty: float
+    #: 0 or 1: whether the output includes the token that stopped the completion, or the stop string in its text.
+    #: Default 0.
+    include_stop: bool
+    #: Time in microseconds that the request may wait until it first runs. The first step after that ends it with
+    #: NVLLM_FINISH_EXPIRED. Default 0: no limit.
+    max_wait_us: int
+    #: Requests with different salts share no KV blocks, so that no tenant can infer another one's prompts from timing.
+    #: Default 0, which is a salt like any other.
+    cache_salt: int
+    #: 0 or 1: whether the full KV blocks of the prompt stay in the prefix cache after the request has ended, until
+    #: nvllm_release_prefix. Default 0. Pinned blocks may take at most the KV cache minus what one sequence of
+    #: max_model_len tokens needs, so that no request waits forever; beyond that the request is refused with
+    #: NVLLM_ERR_OUT_OF_MEMORY.
+    pin_prompt: bool
+    #: NVLLM_POOLING_*: how the prompt becomes an embedding. Default NVLLM_POOLING_NONE. With any other value the
+    #: request generates nothing, and its only output has the embedding and NVLLM_FINISH_STOP; n must be 1, beam_width
+    #: must be 0, and options of generation are ignored.
+    pooling: Pooling | str
+    #: As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
+    #: than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per
+    #: pass. Default 0.
+    num_prompt_logprobs: int
+    #: Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length,
+    #: cannot rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any
+    #: length. Default 0. As in transformers with False, True and "never".
+    early_stopping: int
+    #: The schema, expression or grammar that constrains the completion, of the kind structure_kind, at most
+    #: NVLLM_MAX_STRUCTURE_BYTES. If it is refused, the message says why. Compiled structures are cached.
+    structure: str
+    #: NVLLM_STRUCTURE_*: what structure is. Default NVLLM_STRUCTURE_NONE. The other options apply to the tokens that
+    #: the structure allows. The structure may end the completion before min_tokens if nothing can follow; stop strings,
+    #: stop tokens and max_tokens may end it before the structure is complete. A completion that cannot continue ends
+    #: with NVLLM_FINISH_ERROR. Needs a tokenizer.
+    structure_kind: StructureKind | str

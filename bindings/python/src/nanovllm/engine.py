@@ -1,0 +1,398 @@
+"""The engine: a model, its tokenizer, its KV cache and a scheduler, stepped by its caller.
+
+Methods that step (`step`, `poll`, `generate`, `stream` and what touches cached prefixes) are for one thread at a time. `add_request`, `cancel` and
+those that only ask may be called from any thread meanwhile: the library releases nothing but the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast, sizeof
+from dataclasses import dataclass
+from typing import Any, Callable, Optional, Union
+
+from . import _abi
+from ._abi import Status, TokenizeFlags
+from ._library import library
+from .errors import Error, call, name_of
+from .options import Native, engine_config
+from .output import Output
+
+#: Text, which the model's tokenizer reads, or tokens.
+Prompt = Union[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a call of `Engine.step` has done."""
+
+    running: int
+    waiting: int
+    #: Forward passes that have begun and not finished.
+    in_flight: int
+    prefill_tokens: int
+    decode_tokens: int
+    #: Seconds.
+    elapsed: float
+    #: Whether process 0 has closed its engine, which this one follows.
+    closed: bool = False
+
+
+class Engine:
+    """An open model. Close it, or use it in a `with` statement."""
+
+    def __init__(
+        self, model_path: str, *, progress: Optional[Callable[[float], Any]] = None, **config: Any
+    ) -> None:
+        """Opens `model_path`. Other options are those of nvllm_engine_config, `EngineConfig`; enumerations may be given by name, such as
+        device="cpu".
+
+        `progress` receives the fraction of the model that is loaded; what it raises ends the opening, and is raised again.
+        """
+        self._native: Optional[int] = None
+        self._streams: dict[int, deque[Output]] = {}
+        self._unclaimed: deque[Output] = deque()
+        native = engine_config(model_path, config)
+        raised: list[BaseException] = []
+
+        def report(fraction: float, _: Any) -> int:
+            try:
+                if progress is not None:
+                    progress(fraction)
+                return 0
+            except BaseException as error:
+                raised.append(error)
+                return 1
+
+        callback = _abi.nvllm_progress_fn(report)
+        native.struct.progress = callback
+        made = c_void_p()
+        try:
+            call(library.nvllm_engine_new, byref(native.struct), byref(made))
+        except Error:
+            if raised:
+                raise raised[0] from None
+            raise
+        self._native = made.value
+
+    def close(self) -> None:
+        """Frees the engine and ends its requests. Closing twice does nothing."""
+        native, self._native = self._native, None
+        if native is not None:
+            library.nvllm_engine_free(native)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_native", None) is not None:
+            self.close()
+
+    @property
+    def _handle(self) -> int:
+        if self._native is None:
+            raise ValueError("the engine is closed")
+        return self._native
+
+    # ---- what there is ----
+
+    def model_info(self) -> dict[str, int]:
+        """Properties of the model and of the engine, by their names in nvllm_model_info."""
+        return self._struct(library.nvllm_engine_model_info, _abi.nvllm_model_info())
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the engine opened, and gauges of now, by their names in nvllm_stats."""
+        return self._struct(library.nvllm_get_stats, _abi.nvllm_stats())
+
+    def metrics_text(self) -> str:
+        """The same for Prometheus."""
+        return self._text(lambda *buffer: call(library.nvllm_metrics_text, self._handle, *buffer))
+
+    def default_options(self) -> dict[str, Any]:
+        """Options that requests have where none are given: those that the model recommends."""
+        native = _abi.nvllm_request_options()
+        library.nvllm_request_options_init(byref(native), sizeof(native))
+        call(library.nvllm_default_options, self._handle, byref(native))
+        numbers = {name: getattr(native, name) for name, _ in native._fields_ if not name.startswith("num_stop")}
+        return {name: value for name, value in numbers.items() if isinstance(value, (int, float)) and name != "struct_size"}
+
+    def _struct(self, function: Any, struct: Any) -> dict[str, int]:
+        struct.struct_size = sizeof(struct)
+        call(function, self._handle, byref(struct))
+        return {name: getattr(struct, name) for name, _ in struct._fields_ if name != "struct_size"}
+
+    # ---- requests ----
+
+    def add_request(self, prompt: Prompt, **options: Any) -> int:
+        """Queues a prompt and returns the id of its request. Its outputs come from `poll`.
+
+        Options are those of nvllm_request_options, `RequestOptions`, and logit_bias, a dict from tokens to numbers. What is not given is as in
+        `default_options`.
+        """
+        native = self._options(options)
+        pointer = byref(native.struct) if native else None
+        request = c_uint64()
+        if isinstance(prompt, str):
+            text = prompt.encode()
+            call(library.nvllm_add_request, self._handle, text, len(text), pointer, byref(request))
+        else:
+            tokens = _tokens(prompt)
+            call(library.nvllm_add_request_tokens, self._handle, tokens, len(tokens), pointer, byref(request))
+        return request.value
+
+    def fork(self, request_id: int, index: int = 0, **options: Any) -> int:
+        """Adds a request whose prompt is the whole current text of a live one, and returns its id."""
+        native = self._options(options)
+        request = c_uint64()
+        pointer = byref(native.struct) if native else None
+        call(library.nvllm_fork, self._handle, request_id, index, pointer, byref(request))
+        return request.value
+
+    def cancel(self, request_id: int) -> bool:
+        """Ends a request; its last output has Finish.CANCELLED. False if it has ended before."""
+        return self._found(library.nvllm_cancel(self._handle, request_id))
+
+    def release_prefix(self, request_id: int) -> bool:
+        """Releases the prompt that a request pinned by pin_prompt. False if there is none."""
+        return self._found(library.nvllm_release_prefix(self._handle, request_id))
+
+    @staticmethod
+    def _found(status: int) -> bool:
+        if status < 0 and status != Status.ERR_NOT_FOUND:
+            raise Error(status, name_of(status))
+        return status == Status.OK
+
+    def _options(self, options: Mapping[str, Any]) -> Optional[Native]:
+        if not options:
+            return None
+        native = Native(_abi.nvllm_request_options())
+        library.nvllm_request_options_init(byref(native.struct), sizeof(native.struct))
+        call(library.nvllm_default_options, self._handle, byref(native.struct))
+        native.assign(options, "a request")
+        return native
+
+    # ---- stepping ----
+
+    def step(self, budget: Optional[float] = None) -> Step:
+        """Computes for about `budget` seconds, or one forward pass. Outputs then come from `poll`."""
+        result = _abi.nvllm_step_result(struct_size=sizeof(_abi.nvllm_step_result))
+        micros = 0 if budget is None else max(1, round(budget * 1e6))
+        status = call(library.nvllm_step, self._handle, micros, byref(result))
+        return Step(
+            running=result.num_running,
+            waiting=result.num_waiting,
+            in_flight=result.in_flight,
+            prefill_tokens=result.prefill_tokens,
+            decode_tokens=result.decode_tokens,
+            elapsed=result.elapsed_us / 1e6,
+            closed=status == Status.CLOSED,
+        )
+
+    def poll(self) -> Optional[Output]:
+        """The next output of a request of `add_request` or `fork`, or None."""
+        if self._unclaimed:
+            return self._unclaimed.popleft()
+        while (output := self._poll()) is not None:
+            stream = self._streams.get(output.request_id)
+            if stream is None:
+                return output
+            stream.append(output)
+        return None
+
+    def _poll(self) -> Optional[Output]:
+        native = _abi.nvllm_output(struct_size=sizeof(_abi.nvllm_output))
+        if call(library.nvllm_poll_output, self._handle, byref(native)) == Status.NO_OUTPUT:
+            return None
+        return Output._copied(native)
+
+    def is_finished(self) -> bool:
+        """Whether no request is waiting or running, and no output is waiting to be polled."""
+        return not self._unclaimed and bool(library.nvllm_is_finished(self._handle))
+
+    def stream(self, prompt: Prompt, **options: Any) -> Iterator[Output]:
+        """Yields the outputs of a prompt, and steps the engine for them. Several streams may be read by turns; leaving one early cancels its
+        request.
+        """
+        request = self.add_request(prompt, **options)
+        own = self._streams.setdefault(request, deque())
+        left = options.get("n", 1) or 1
+        try:
+            while left > 0:
+                while not own:
+                    self.step()
+                    self._deal()
+                output = own.popleft()
+                left -= output.finished
+                yield output
+        finally:
+            del self._streams[request]
+            if left > 0 and self._native is not None:
+                self.cancel(request)
+
+    def _deal(self) -> None:
+        while (output := self._poll()) is not None:
+            self._streams.get(output.request_id, self._unclaimed).append(output)
+
+    def generate(
+        self,
+        prompts: Union[Prompt, Sequence[Prompt]],
+        *,
+        progress: Optional[Callable[[int, int], Any]] = None,
+        each: Optional[Sequence[Mapping[str, Any]]] = None,
+        **options: Any,
+    ) -> list[Output]:
+        """Generates for all prompts in one call, and returns the completions in the order of the prompts, as many per prompt as its `n`.
+
+        `options` hold for all prompts, or `each` has those of every prompt. `progress(finished, total)` is called after every step; what it
+        raises ends the call. A prompt that cannot run has a completion with Finish.ERROR, and the others continue.
+        """
+        if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+            prompts = [prompts]  # type: ignore[list-item]
+        if each is not None and options:
+            raise TypeError("options are given for all prompts and for each of them")
+        if each is not None and len(each) != len(prompts):
+            raise ValueError(f"there are {len(prompts)} prompts, and options for {len(each)}")
+        natives = [self._options(one) for one in (each if each is not None else [options])]
+        Options = POINTER(_abi.nvllm_request_options)
+        pointers = (Options * len(natives))(*[ctypes.pointer(n.struct) if n else Options() for n in natives])
+        raised: list[BaseException] = []
+
+        def report(native: Any, _: Any) -> int:
+            # Python runs its handlers of signals here, so that an interrupt ends the call.
+            try:
+                if progress is not None:
+                    progress(native.contents.finished, native.contents.total)
+                return 0
+            except BaseException as error:
+                raised.append(error)
+                return 1
+
+        callback = _abi.nvllm_generate_progress_fn(report)
+        count, made = len(prompts), c_void_p()
+        function, texts, lengths = _prompts(prompts)
+        try:
+            call(function, self._handle, texts, lengths, count, pointers, len(natives), callback, None, byref(made))
+        except Error:
+            if raised:
+                raise raised[0] from None
+            raise
+        try:
+            return [self._result(made, index) for index in range(library.nvllm_result_count(made))]
+        finally:
+            library.nvllm_result_free(made)
+
+    @staticmethod
+    def _result(made: c_void_p, index: int) -> Output:
+        native = _abi.nvllm_output(struct_size=sizeof(_abi.nvllm_output))
+        status = library.nvllm_result_get(made, index, byref(native))
+        if status != Status.OK:
+            raise Error(status, "a completion has no result")
+        return Output._copied(native)
+
+    # ---- text ----
+
+    def tokenize(self, text: str, *, special: bool = True, parse_special: bool = False) -> list[int]:
+        """The tokens of a text. `special` adds the tokens that begin and end a text; `parse_special` reads the spelling of a special token as
+        that token.
+        """
+        encoded = text.encode()
+        flags = special * TokenizeFlags.ADD_SPECIAL | parse_special * TokenizeFlags.PARSE_SPECIAL
+        needed = c_size_t()
+        tokens = (c_uint32 * (len(encoded) + 8))()
+        while True:
+            failed = _abi.nvllm_error()
+            status = library.nvllm_tokenize(
+                self._handle, encoded, len(encoded), flags, tokens, len(tokens), byref(needed), byref(failed)
+            )
+            if status != Status.ERR_BUFFER_TOO_SMALL:
+                break
+            tokens = (c_uint32 * needed.value)()
+        if status < 0:
+            raise Error(status, failed.message.decode("utf-8", "replace"), failed.native_code)
+        return tokens[: needed.value]
+
+    def detokenize(self, tokens: Iterable[int], *, special: bool = False) -> str:
+        """The text of tokens; `special` spells special tokens out."""
+        array = _tokens(tokens)
+        flags = special * TokenizeFlags.PARSE_SPECIAL
+        return self._text(lambda *buffer: call(library.nvllm_detokenize, self._handle, array, len(array), flags, *buffer))
+
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+        """The prompt of a conversation. `variables` are add_generation_prompt, tools, documents and those of the template."""
+        said, given = json.dumps(messages).encode(), json.dumps(variables).encode()
+        return self._text(
+            lambda *buffer: call(
+                library.nvllm_apply_chat_template, self._handle, said, len(said), given, len(given), *buffer
+            )
+        )
+
+    @staticmethod
+    def _text(fill: Callable[..., int]) -> str:
+        capacity, needed = 16 << 10, c_size_t()
+        while True:
+            buffer = ctypes.create_string_buffer(capacity)
+            try:
+                fill(buffer, capacity, byref(needed))
+            except Error as error:
+                if error.status != Status.ERR_BUFFER_TOO_SMALL or needed.value <= capacity:
+                    raise
+                capacity = needed.value
+                continue
+            # The size includes the NUL.
+            return buffer.raw[: needed.value].rstrip(b"\0").decode("utf-8")
+
+    # ---- cached prefixes ----
+
+    def reset_prefix_cache(self) -> None:
+        """Forgets all prefixes that no request uses and none pins."""
+        call(library.nvllm_reset_prefix_cache, self._handle)
+
+    def save_prefix(self, tokens: Iterable[int], *, cache_salt: int = 0) -> tuple[bytes, int]:
+        """The keys and values of a cached prefix as bytes, and how many of its tokens they cover."""
+        array = _tokens(tokens)
+        needed, saved = c_size_t(), c_size_t()
+        buffer = (c_uint8 * 0)()
+        while True:
+            try:
+                arguments = (array, len(array), cache_salt, buffer, len(buffer), byref(needed), byref(saved))
+                call(library.nvllm_save_prefix, self._handle, *arguments)
+                return bytes(memoryview(buffer)[: needed.value]), saved.value
+            except Error as error:
+                if error.status != Status.ERR_BUFFER_TOO_SMALL:
+                    raise
+            buffer = (c_uint8 * needed.value)()
+
+    def restore_prefix(self, saved: bytes) -> int:
+        """Puts a saved prefix into the prefix cache, and returns how many tokens it covers."""
+        restored = c_size_t()
+        array = (c_uint8 * len(saved)).from_buffer_copy(saved)
+        call(library.nvllm_restore_prefix, self._handle, array, len(saved), byref(restored))
+        return restored.value
+
+
+def _tokens(tokens: Iterable[int]) -> Any:
+    values = list(tokens)
+    for value in values:
+        if not 0 <= value < 1 << 32:
+            raise ValueError(f"{value} is no token")
+    return (c_uint32 * len(values))(*values)
+
+
+def _prompts(prompts: Sequence[Prompt]) -> tuple[Any, Any, Any]:
+    """The function that takes these prompts, the prompts, and their lengths."""
+    if all(isinstance(prompt, str) for prompt in prompts):
+        texts = [prompt.encode() for prompt in prompts]  # type: ignore[union-attr]
+        return library.nvllm_generate, (c_char_p * len(texts))(*texts), (c_size_t * len(texts))(*map(len, texts))
+    if any(isinstance(prompt, str) for prompt in prompts):
+        raise TypeError("prompts are all texts or all tokens")
+    arrays = [_tokens(prompt) for prompt in prompts]  # type: ignore[arg-type]
+    pointers = [cast(array, POINTER(c_uint32)) for array in arrays]
+    made = (POINTER(c_uint32) * len(arrays))(*pointers)
+    made.kept = arrays  # type: ignore[attr-defined]
+    return library.nvllm_generate_tokens, made, (c_size_t * len(arrays))(*map(len, arrays))

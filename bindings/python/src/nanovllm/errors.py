@@ -1,0 +1,37 @@
+"""Why did a call fail?"""
+
+from __future__ import annotations
+
+from ctypes import byref
+
+from . import _abi
+from ._abi import Status
+from ._library import library
+
+
+class Error(Exception):
+    """A call failed. The message says what was wanted, what was found, and which option changes it."""
+
+    def __init__(self, status: int, message: str, native_code: int = 0):
+        super().__init__(message)
+        #: A member of `Status`, or a number that this package does not know.
+        self.status = Status(status) if status in Status._value2member_map_ else status
+        #: errno or the error code of the device, or 0.
+        self.native_code = native_code
+
+    def __reduce__(self):
+        return Error, (int(self.status), str(self), self.native_code)
+
+
+def call(function, *arguments) -> int:
+    """Calls a function whose last parameter is an nvllm_error, and returns its status if that is no error."""
+    failed = _abi.nvllm_error()
+    status = function(*arguments, byref(failed))
+    if status < 0:
+        raise Error(status, failed.message.decode("utf-8", "replace"), failed.native_code)
+    return status
+
+
+def name_of(status: int) -> str:
+    """The name of a status, such as "NVLLM_ERR_BUSY"."""
+    return library.nvllm_status_name(status).decode()

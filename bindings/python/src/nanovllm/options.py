@@ -1,0 +1,106 @@
+"""How do the options of a Python caller become those of the C API?"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from ctypes import POINTER, c_char_p, c_float, c_uint32, cast, sizeof
+from enum import IntEnum
+from typing import Any
+
+from . import _abi
+
+#: Options whose numbers have names: "cpu" is Device.CPU.
+_ENUMS: dict[str, type[IntEnum]] = {
+    "device": _abi.Device,
+    "dtype": _abi.DType,
+    "load_mode": _abi.LoadMode,
+    "pooling": _abi.Pooling,
+    "structure_kind": _abi.StructureKind,
+}
+#: Arrays: the field of their length, and the type of their numbers.
+_ARRAYS = {
+    "stop_tokens": ("num_stop_tokens", c_uint32),
+    "device_indices": ("num_device_indices", ctypes.c_int32),
+}
+
+
+class Native:
+    """A struct of options, and what its pointers lead to."""
+
+    def __init__(self, struct: ctypes.Structure):
+        self.struct = struct
+        self._kept: list[Any] = []
+
+    def assign(self, options: Mapping[str, Any], kind: str) -> None:
+        """Sets fields by their names.
+
+        Raises TypeError for a name that there is not and ValueError for a value that its field cannot hold.
+        """
+        fields = dict(self.struct._fields_)
+        for name, value in options.items():
+            if name == "logit_bias":
+                self._array("bias_tokens", c_uint32, list(value.keys()))
+                self.struct.num_bias = self._array("bias_values", c_float, list(value.values()))
+            elif name == "stop":
+                texts = [value] if isinstance(value, str) else value
+                self.struct.num_stop = self._array("stop", c_char_p, [encoded(text, name) for text in texts])
+            elif name in _ARRAYS:
+                count, of = _ARRAYS[name]
+                setattr(self.struct, count, self._array(name, of, [integer(number, of, name) for number in value]))
+            elif name not in fields or name == "struct_size" or name.startswith(("num_stop", "num_bias", "bias_")):
+                raise TypeError(f"{name!r} is not an option of {kind}")
+            else:
+                setattr(self.struct, name, self._value(fields[name], name, value))
+
+    def _value(self, field: Any, name: str, value: Any) -> Any:
+        if name in _ENUMS:
+            value = member(_ENUMS[name], value, name)
+        if field is c_char_p:
+            value = None if value is None else encoded(value, name)
+            self._kept.append(value)
+            return value
+        return float(value) if field is c_float else integer(value, field, name)
+
+    def _array(self, name: str, of: Any, values: list[Any]) -> int:
+        array = (of * len(values))(*values)
+        self._kept.append((array, values))
+        setattr(self.struct, name, cast(array, POINTER(of)) if values else None)
+        return len(values)
+
+
+def member(enum: type[IntEnum], value: Any, name: str) -> int:
+    """The number of a member of `enum`, given as one, as its name in any case, or as a number."""
+    if not isinstance(value, str):
+        return int(value)
+    try:
+        return enum[value.upper()]
+    except KeyError:
+        names = ", ".join(one.name.lower() for one in enum)
+        raise ValueError(f"{name} is {value!r}, but must be one of {names}") from None
+
+
+def integer(value: Any, of: Any, name: str) -> int:
+    """`value`, if a field of type `of` holds it: ctypes would drop the upper bits."""
+    number = int(value)
+    if number != value or of(number).value != number:
+        raise ValueError(f"{name} is {value!r}, which {of.__name__[2:]} does not hold")
+    return number
+
+
+def encoded(text: str, name: str) -> bytes:
+    """UTF-8 that C reads up to its NUL."""
+    if "\0" in text:
+        raise ValueError(f"{name} has a NUL character, and the C API ends texts at one")
+    return text.encode()
+
+
+def engine_config(model_path: str, options: Mapping[str, Any]) -> Native:
+    from ._library import library
+
+    native = Native(_abi.nvllm_engine_config())
+    library.nvllm_engine_config_init(native.struct, sizeof(native.struct))
+    if "progress_user_data" in options or "progress" in options:
+        raise TypeError("progress is a parameter of its own")
+    native.assign({**options, "model_path": model_path}, "an engine")
+    return native

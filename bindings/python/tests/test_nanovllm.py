@@ -1,0 +1,300 @@
+"""The binding with the demo model. NANOVLLM_MODEL is its folder."""
+
+import asyncio
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import unittest
+from pathlib import Path
+
+import nanovllm
+from nanovllm import AsyncEngine, Engine, Error, Finish, Status
+
+MODEL = os.environ.get("NANOVLLM_MODEL") or str(Path(__file__).parents[3] / "models/demo")
+PRIMES = "list all prime numbers within 100"
+
+
+def opened(**config):
+    return Engine(MODEL, device="cpu", num_threads=1, **config)
+
+
+def prompt(engine, text):
+    return engine.apply_chat_template([{"role": "user", "content": text}])
+
+
+class Generating(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = opened()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.engine.close()
+
+    def test_all_ways_give_the_same_tokens(self):
+        engine, asked = self.engine, prompt(self.engine, PRIMES)
+        (whole,) = engine.generate(asked, temperature=0, max_tokens=40)
+        self.assertEqual(whole.finish_reason, Finish.LENGTH)
+        self.assertEqual(whole.completion_tokens, 40)
+        self.assertIn("2", whole.text)
+
+        streamed = list(engine.stream(asked, temperature=0, max_tokens=40))
+        self.assertEqual([token for output in streamed for token in output.token_ids], whole.token_ids)
+        self.assertEqual("".join(output.text for output in streamed), whole.text)
+        self.assertTrue(streamed[-1].finished)
+
+        (from_tokens,) = engine.generate(engine.tokenize(asked, parse_special=True), temperature=0, max_tokens=40)
+        self.assertEqual(from_tokens.token_ids, whole.token_ids)
+        self.assertEqual(engine.detokenize(whole.token_ids), whole.text)
+
+        request = engine.add_request(asked, temperature=0, max_tokens=40, tag=7)
+        tokens = []
+        while not engine.is_finished():
+            step = engine.step(0.01)
+            self.assertGreater(step.elapsed, 0)
+            while (output := engine.poll()) is not None:
+                self.assertEqual((output.request_id, output.tag), (request, 7))
+                tokens += output.token_ids
+        self.assertEqual(tokens, whole.token_ids)
+
+    def test_streams_are_read_by_turns_beside_requests(self):
+        engine, asked = self.engine, prompt(self.engine, PRIMES)
+        alone = engine.generate([asked, "Hello"], temperature=0, max_tokens=12)
+        other = engine.add_request("Hello", temperature=0, max_tokens=12)
+        texts = [[], []]
+        streams = [engine.stream(text, temperature=0, max_tokens=12) for text in (asked, "Hello")]
+        running = list(enumerate(streams))
+        while running:
+            for place, stream in list(running):
+                try:
+                    texts[place] += next(stream).token_ids
+                except StopIteration:
+                    running.remove((place, stream))
+        self.assertEqual(texts, [one.token_ids for one in alone])
+        polled = []
+        while (output := engine.poll()) is not None:
+            self.assertEqual(output.request_id, other)
+            polled += output.token_ids
+        self.assertEqual(polled, alone[1].token_ids)
+
+    def test_a_stream_that_is_left_cancels_its_request(self):
+        stream = self.engine.stream("Hello", max_tokens=1000, ignore_eos=True)
+        next(stream)
+        stream.close()
+        while not self.engine.is_finished():
+            self.engine.step()
+            while (output := self.engine.poll()) is not None:
+                last = output
+        self.assertEqual(last.finish_reason, Finish.CANCELLED)
+
+    def test_options(self):
+        engine = self.engine
+        (two, three) = engine.generate(
+            ["Hello", "Hello"], each=[{"temperature": 0, "max_tokens": 2}, {"temperature": 0, "max_tokens": 3}]
+        )
+        self.assertEqual((two.completion_tokens, three.completion_tokens), (2, 3))
+        first = two.token_ids[0]
+        (biased,) = engine.generate("Hello", temperature=0, max_tokens=1, logit_bias={first: float("-inf")})
+        self.assertNotEqual(biased.token_ids[0], first)
+        (stopped,) = engine.generate("Hello", temperature=0, max_tokens=3, stop_tokens=[first])
+        self.assertEqual(stopped.finish_reason, Finish.STOP)
+        (told,) = engine.generate("Hello", temperature=0, max_tokens=2, num_logprobs=3, num_prompt_logprobs=1)
+        self.assertEqual([len(told.logprobs), len(told.top_logprobs), len(told.top_logprobs[0])], [2, 2, 3])
+        self.assertEqual(told.top_logprobs[0][0][0], told.token_ids[0])
+        self.assertEqual(len(told.prompt_logprobs), told.prompt_tokens - 1)
+        (digits,) = engine.generate("Hello", temperature=0, max_tokens=8, structure="[0-9]{3}", structure_kind="regex")
+        self.assertRegex(digits.text, r"^[0-9]{3}$")
+        (pooled,) = engine.generate("Hello", pooling="mean")
+        self.assertEqual(len(pooled.embedding), engine.model_info()["hidden_size"])
+        several = engine.generate("Hello", n=3, max_tokens=2, temperature=1.0, seed=5)
+        self.assertEqual([output.index for output in several], [0, 1, 2])
+        self.assertAlmostEqual(engine.default_options()["top_p"], 0.95, places=6)
+
+    def test_what_is_wrong_is_said(self):
+        engine = self.engine
+        for options, error, text in [
+            ({"temperatur": 1}, TypeError, "'temperatur' is not an option of a request"),
+            ({"num_stop": 1}, TypeError, "is not an option"),
+            ({"max_tokens": -1}, ValueError, "max_tokens is -1"),
+            ({"max_tokens": 1 << 32}, ValueError, "does not hold"),
+            ({"pooling": "sum"}, ValueError, "must be one of none, last, mean"),
+            ({"stop": ["a\0b"]}, ValueError, "NUL"),
+            ({"top_p": 3.0}, Error, "top_p"),
+        ]:
+            with self.assertRaises(error, msg=str(options)) as caught:
+                engine.add_request("Hello", **options)
+            self.assertIn(text, str(caught.exception))
+        with self.assertRaises(Error) as caught:
+            engine.add_request([1 << 31])
+        self.assertEqual(caught.exception.status, Status.ERR_INVALID_ARGUMENT)
+        again = pickle.loads(pickle.dumps(caught.exception))
+        self.assertEqual((again.status, str(again)), (caught.exception.status, str(caught.exception)))
+        with self.assertRaises(ValueError):
+            engine.add_request([-1])
+        with self.assertRaises(TypeError):
+            engine.generate(["Hello", [1, 2]])
+        with self.assertRaises(ValueError):
+            engine.generate(["Hello"], each=[])
+        self.assertFalse(engine.cancel(1 << 60))
+
+    def test_a_progress_that_raises_ends_the_call(self):
+        def stop(finished, total):
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.engine.generate(["Hello"] * 3, max_tokens=500, ignore_eos=True, progress=stop)
+        self.assertEqual(self.engine.generate([], max_tokens=2), [])
+
+    def test_prefixes_and_forks(self):
+        engine = self.engine
+        tokens = engine.tokenize(prompt(engine, PRIMES) * 8, parse_special=True)
+        engine.generate(tokens, temperature=0, max_tokens=1)
+        saved, covered = engine.save_prefix(tokens)
+        self.assertGreater(covered, 0)
+        engine.reset_prefix_cache()
+        self.assertEqual(engine.restore_prefix(saved), covered)
+        (hit,) = engine.generate(tokens, temperature=0, max_tokens=1)
+        self.assertGreaterEqual(hit.cached_tokens, covered)
+        with self.assertRaises(Error):
+            engine.restore_prefix(saved[:-1])
+        request = engine.add_request("Hello", temperature=0, max_tokens=20, ignore_eos=True)
+        for _ in range(4):
+            engine.step()
+        fork = engine.fork(request, temperature=0, max_tokens=3, ignore_eos=True)
+        ended = set()
+        while len(ended) < 2:
+            engine.step()
+            while (output := engine.poll()) is not None:
+                ended |= {output.request_id} if output.finished else set()
+        self.assertEqual(ended, {request, fork})
+
+    def test_statistics(self):
+        self.assertGreater(self.engine.stats()["kv_blocks_total"], 0)
+        self.assertIn("nanovllm_", self.engine.metrics_text())
+        self.assertIn("cpu", str(nanovllm.build_info()).lower())
+        self.assertRegex(nanovllm.version(), r"^\d+\.\d+\.\d+$")
+
+
+class Opening(unittest.TestCase):
+    def test_errors(self):
+        with self.assertRaises(Error) as caught:
+            Engine("/nonexistent")
+        self.assertEqual(caught.exception.status, Status.ERR_IO)
+        with self.assertRaises(TypeError):
+            Engine(MODEL, gpu=1)
+        with self.assertRaises(ValueError):
+            Engine(MODEL, device="tpu")
+
+    def test_progress(self):
+        seen = []
+        opened(progress=seen.append).close()
+        self.assertEqual(seen[-1], 1.0)
+
+        def refuse(_):
+            raise RuntimeError("no")
+
+        with self.assertRaisesRegex(RuntimeError, "no"):
+            opened(progress=refuse)
+
+    def test_a_closed_engine(self):
+        engine = opened()
+        with engine:
+            pass
+        engine.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            engine.add_request("Hello")
+
+    def test_messages(self):
+        seen = []
+        nanovllm.log_to(lambda level, message: seen.append((level, message)))
+        try:
+            opened().close()
+        finally:
+            nanovllm.log_to(None)
+        self.assertTrue(any("demo" in message or "blocks" in message for _, message in seen), seen)
+        count = len(seen)
+        opened().close()
+        self.assertEqual(len(seen), count)
+
+    def test_a_library_that_is_not_there(self):
+        environment = {**os.environ, "NANOVLLM_LIBRARY": "/nonexistent.so"}
+        run = subprocess.run([sys.executable, "-c", "import nanovllm"], env=environment, capture_output=True, text=True)
+        self.assertIn("set NANOVLLM_LIBRARY to its path", run.stderr)
+
+
+class Asynchronous(unittest.IsolatedAsyncioTestCase):
+    async def test_tasks_share_an_engine(self):
+        async with AsyncEngine(opened()) as engine:
+            (alone,) = await engine.generate("Hello", temperature=0, max_tokens=16)
+            together = await asyncio.gather(
+                *(engine.generate("Hello", temperature=0, max_tokens=16) for _ in range(20))
+            )
+            for (one,) in together:
+                self.assertEqual((one.token_ids, one.text), (alone.token_ids, alone.text))
+
+    async def test_leaving_and_cancelling(self):
+        async with AsyncEngine(opened()) as engine:
+            async for _ in engine.stream("Hello", max_tokens=4000, ignore_eos=True):
+                break
+
+            async def read():
+                async for _ in engine.stream("Hello", max_tokens=4000, ignore_eos=True):
+                    pass
+
+            task = asyncio.create_task(read())
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            for _ in range(100):
+                if engine.engine.is_finished():
+                    break
+                await asyncio.sleep(0.05)
+            self.assertTrue(engine.engine.is_finished())
+
+    async def test_closing_ends_streams(self):
+        engine = AsyncEngine(opened())
+
+        async def read():
+            async for _ in engine.stream("Hello", max_tokens=4000, ignore_eos=True):
+                pass
+
+        task = asyncio.create_task(read())
+        await asyncio.sleep(0.1)
+        await asyncio.get_running_loop().run_in_executor(None, engine.close)
+        with self.assertRaisesRegex(ValueError, "closed"):
+            await task
+        with self.assertRaisesRegex(ValueError, "closed"):
+            await engine.generate("Hello")
+
+    async def test_a_wrong_option_is_an_error_of_its_request_alone(self):
+        async with AsyncEngine(opened()) as engine:
+            with self.assertRaises(Error):
+                await engine.generate("Hello", top_p=7.0)
+            (fine,) = await engine.generate("Hello", max_tokens=2)
+            self.assertEqual(fine.completion_tokens, 2)
+
+
+class Threads(unittest.TestCase):
+    def test_requests_come_from_any_thread(self):
+        with opened() as engine:
+            ids = []
+            threads = [
+                threading.Thread(target=lambda: ids.append(engine.add_request("Hello", max_tokens=4))) for _ in range(8)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            ended = set()
+            while not engine.is_finished():
+                engine.step()
+                while (output := engine.poll()) is not None:
+                    ended |= {output.request_id} if output.finished else set()
+            self.assertEqual(ended, set(ids))
+
+
+if __name__ == "__main__":
+    unittest.main()
