@@ -116,6 +116,12 @@ pub const TOKENIZER_FILE_BYTES: u64 = 64 << 20;
 pub const WEIGHT_FILES: usize = 1024;
 /// Bytes of the header of a file of weights, which names its tensors.
 pub const WEIGHT_HEADER_BYTES: u64 = 8 << 20;
+/// Bytes of the header of a GGUF file, which has the vocabulary and the merges of its tokenizer.
+pub const GGUF_HEADER_BYTES: u64 = 128 << 20;
+/// Keys of a GGUF file.
+pub const GGUF_KEYS: usize = 4096;
+/// Bytes of a key, and of the name of a tensor, of a GGUF file.
+pub const GGUF_NAME_BYTES: usize = 65_535;
 /// Tensors of a model.
 pub const TENSORS: usize = 1 << 16;
 /// Layers of a model. The largest of published models has 126.

@@ -37,7 +37,7 @@ pub use dtype::DType;
 pub use host_bytes::HostBytes;
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
-pub use model_file::{Loading, copy_file, map_file, read_file};
+pub use model_file::{Loading, copy_file, map_file, read_file, read_part};
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, WholeRows};

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use memmap2::{Mmap, MmapMut};
 use std::fs::{File, FileType, OpenOptions, metadata};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -49,6 +49,22 @@ pub fn read_file(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
         len if len > bytes_max => Err(too_long(len)),
         _ => Ok(Some(bytes)),
     }
+}
+
+/// At most `bytes_max` bytes of a file from byte `start`, fewer where it ends before, and the length of the file.
+///
+/// # Errors
+///
+/// [`Error::Io`] and [`Error::ModelFile`], as [`read_file`].
+pub fn read_part(path: &Path, start: u64, bytes_max: u64) -> Result<(Vec<u8>, u64)> {
+    let (mut file, len) = open(path)?;
+    let refused = |source| Error::Io { path: path.into(), source };
+    let room = bytes_max.min(len.saturating_sub(start)) as usize;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(room).map_err(|_| refused(ErrorKind::OutOfMemory.into()))?;
+    file.seek(SeekFrom::Start(start)).map_err(refused)?;
+    file.take(room as u64).read_to_end(&mut bytes).map_err(refused)?;
+    Ok((bytes, len))
 }
 
 /// Maps a file, read-only.
@@ -163,6 +179,17 @@ mod tests {
         assert_eq!(reason(read_file(&path, 6)), "has 7 bytes, but at most 6 are read");
         assert_eq!(read_file(&folder.0.join("nothing"), 6).unwrap(), None);
         assert_eq!(read_file(&folder.write("empty", b""), 0).unwrap(), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_part_of_a_file_ends_where_the_file_ends() {
+        let folder = Folder::new("part");
+        let path = folder.write("text", b"seven b");
+        let part = |start, most| read_part(&path, start, most).unwrap();
+        assert_eq!(part(0, 3), (b"sev".to_vec(), 7));
+        assert_eq!(part(5, 3), (b" b".to_vec(), 7));
+        assert_eq!(part(9, 3), (Vec::new(), 7));
+        assert!(matches!(read_part(&folder.0.join("nothing"), 0, 1), Err(Error::Io { .. })));
     }
 
     #[test]

@@ -112,7 +112,13 @@ mod tests {
         assert!(missing.starts_with("/no/such/folder: "), "{missing}");
         let file = std::env::current_exe().unwrap();
         let not_a_folder = refusal(&EngineOptions::new(&file));
-        assert_eq!(not_a_folder, format!("{}: is a file, but must be a model folder", file.display()));
+        assert_eq!(
+            not_a_folder,
+            format!(
+                "{}: is neither a model folder nor a GGUF file, which begins with the letters GGUF",
+                file.display()
+            )
+        );
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! What config.json says of every model, whatever its family: which classes it is, and which tokens begin and end a text.
+//! What the config says of every model, whatever its family: which classes it is, and which tokens begin and end a text.
 //!
 //! The fields that describe the decoder are read by the family, through [`Fields`].
 
 use crate::batch::TokenId;
 use crate::error::{Error, Result};
 use crate::model::fields::Fields;
+use crate::model::gguf::{self, Stored, Translated};
 use crate::model::source::{Source, SourceFile};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// A config.json.
-#[derive(Debug)]
+/// A config.json, or what a GGUF file says in its place.
 pub struct HfConfig {
     path: PathBuf,
     value: Value,
@@ -20,6 +20,8 @@ pub struct HfConfig {
     pub bos_token: Option<TokenId>,
     /// Tokens that end an answer.
     pub eos_tokens: Vec<TokenId>,
+    /// What is different in the tensors of a GGUF file.
+    pub gguf: Option<Stored>,
 }
 
 impl HfConfig {
@@ -30,13 +32,25 @@ impl HfConfig {
     /// [`Error::Io`] and [`Error::ModelFile`] when there is no config that can be read, [`Error::UnsupportedModel`] for quantized
     /// weights.
     pub fn read(source: &Source) -> Result<HfConfig> {
-        let SourceFile { path, bytes } = source.config()?;
-        HfConfig::parse(&path, &bytes)
+        match source {
+            Source::Folder(folder) => {
+                let SourceFile { path, bytes } = folder.config()?;
+                HfConfig::parse(&path, &bytes)
+            }
+            Source::Gguf(file) => {
+                let Translated { config, stored } = gguf::translate(file)?;
+                Ok(HfConfig { gguf: Some(stored), ..HfConfig::of(file.path(), Value::Object(config))? })
+            }
+        }
     }
 
     pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<HfConfig> {
         let value: Value = serde_json::from_slice(bytes)
             .map_err(|e| Error::ModelFile { path: path.into(), reason: format!("is not JSON: {e}") })?;
+        HfConfig::of(path, value)
+    }
+
+    fn of(path: &Path, value: Value) -> Result<HfConfig> {
         let fields = Fields::new(path, &value)?;
         let architectures = architectures(fields)?;
         let text = fields.object(TEXT_CONFIG)?;
@@ -50,7 +64,7 @@ impl HfConfig {
         };
         let bos_token = token_ids("bos_token_id")?.first().copied();
         let eos_tokens = token_ids("eos_token_id")?;
-        Ok(HfConfig { path: path.into(), architectures, bos_token, eos_tokens, value })
+        Ok(HfConfig { path: path.into(), architectures, bos_token, eos_tokens, value, gguf: None })
     }
 
     /// Where the config is, for messages.

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::config::HfConfig;
 use crate::model::family::{self, Class, Family};
 use crate::model::fields::{Fields, Reads};
+use crate::model::gguf;
 use crate::model::names::Layout;
 use crate::model::settings;
 use crate::model::source::Source;
@@ -36,12 +37,19 @@ impl Description {
     /// cannot be read or says what no model is; [`Error::Architecture`] and
     /// [`Error::UnsupportedModel`] for a model that this library does not compute.
     pub fn read(source: &Source) -> Result<Description> {
-        Description::of(HfConfig::read(source)?)
+        let described = HfConfig::read(source).and_then(Description::of);
+        match source {
+            Source::Folder(_) => described,
+            Source::Gguf(file) => described.map_err(|error| gguf::in_file(file, error)),
+        }
     }
 
     fn of(config: HfConfig) -> Result<Description> {
         let (description, unread) = Description::and_unread(&config)?;
-        settings::warn_unread(config.path(), &unread);
+        // Of a GGUF file, the translation names the keys that nothing read.
+        if config.gguf.is_none() {
+            settings::warn_unread(config.path(), &unread);
+        }
         Ok(description)
     }
 
@@ -68,7 +76,10 @@ impl Description {
         let (spec, unread_by_family) = read_decoder(config, family, decoder)?;
         spec.check()?;
         unread.extend(unread_by_family);
-        let layout = class.layout(family);
+        let (spec, layout) = match &config.gguf {
+            None => (spec, class.layout(family)),
+            Some(stored) => (stored.spec(spec), stored.layout()),
+        };
         Ok((Description { spec, layout, bos_token: config.bos_token, eos_tokens: config.eos_tokens.clone() }, unread))
     }
 }

@@ -1,6 +1,6 @@
 //! Decoder models, described as data and computed by one decoder.
 //!
-//! A [`source::Source`] brings a model, [`config`] reads what it says, [`families`] turn it into a [`spec::DecoderSpec`], [`weights`] finds the
+//! A [`source::Source`] brings a model, [`config`] reads what it says ([`gguf`] translates what a GGUF file says into the same), [`families`] turn it into a [`spec::DecoderSpec`], [`weights`] finds the
 //! tensors by the [`names`] of the family, and [`decoder`] computes. No family has code of its own in the forward pass.
 
 mod attention;
@@ -10,6 +10,7 @@ pub mod description;
 mod families;
 mod family;
 mod fields;
+mod gguf;
 mod linear;
 mod mlp;
 pub mod names;

@@ -4,7 +4,7 @@
 //! `.bias`, which the loader adds.
 
 /// The names of a decoder's tensors.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Names {
     /// The embedding table.
     pub embedding: &'static str,

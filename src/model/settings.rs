@@ -15,7 +15,7 @@ use std::path::Path;
 const NAMED_IN_WARNING: usize = 20;
 
 /// Under which values a setting changes nothing, besides `null` and absence.
-enum Neutral {
+pub enum Neutral {
     /// None.
     Absence,
     /// `false`.
@@ -267,7 +267,12 @@ pub fn refuse_unread(fields: Fields, ignores: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn refuse_unread_of(fields: Fields, settings: &[(&'static str, Neutral)]) -> Result<()> {
+/// Refuses a setting of a list that was not read and has an effect.
+///
+/// # Errors
+///
+/// As [`refuse_unread`].
+pub fn refuse_unread_of(fields: Fields, settings: &[(&'static str, Neutral)]) -> Result<()> {
     for (name, neutral) in settings {
         if fields.was_read(name) {
             continue;

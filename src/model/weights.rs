@@ -6,7 +6,8 @@ use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading};
 use crate::error::{Error, Result};
 use crate::log::{self, Level};
 use crate::model::names::{Layout, Names, Root};
-use crate::model::source::{Source, Tensors};
+use crate::model::source::gguf::GgmlType;
+use crate::model::source::{Source, TensorType, Tensors};
 use safetensors::Dtype;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
@@ -71,7 +72,7 @@ impl Weights {
     fn stored_dtype(&self) -> Result<DType> {
         let name = self.full_name(self.layout.names.embedding, "weight");
         match self.tensors.get(&name) {
-            Some(tensor) => supported(&name, tensor.dtype).map(Coding::dtype),
+            Some(tensor) => supported(&name, tensor.kind).map(Coding::dtype),
             // The decoder will ask for this tensor and say that it is missing, with the shape it wants.
             None => Ok(DType::F32),
         }
@@ -209,13 +210,13 @@ impl Weights {
     /// where the decoder looks for weights.
     fn missing(&self, name: String, shape: &[usize]) -> Error {
         let codes = name.strip_suffix("weight").map(|module| format!("{module}qweight"));
-        let coded = codes.and_then(|codes| Some((self.tensors.get(&codes)?.dtype, codes)));
-        let Some((dtype, codes)) = coded else {
+        let coded = codes.and_then(|codes| Some((self.tensors.get(&codes)?.kind, codes)));
+        let Some((kind, codes)) = coded else {
             return Error::MissingTensor { name, shape: shape.into() };
         };
         let found = match self.quantization_file {
-            Some(file) => format!("{dtype}, codes of quantized weights that {file} describes"),
-            None => format!("{dtype}, codes of quantized weights"),
+            Some(file) => format!("{kind}, codes of quantized weights that {file} describes"),
+            None => format!("{kind}, codes of quantized weights"),
         };
         Error::TensorDtype { name: codes, found }
     }
@@ -227,7 +228,7 @@ impl Weights {
         if tensor.shape != shape {
             return Err(Error::TensorShape { name, found: tensor.shape.clone(), wanted: shape.into() });
         }
-        let coding = supported(&name, tensor.dtype)?;
+        let coding = supported(&name, tensor.kind)?;
         let bytes = self.tensors.bytes(tensor);
         self.parameters += shape.iter().product::<usize>() as u64;
         self.taken.insert(name);
@@ -235,11 +236,12 @@ impl Weights {
     }
 }
 
-fn supported(name: &str, dtype: Dtype) -> Result<Coding> {
-    match dtype {
-        Dtype::F32 => Ok(Coding::F32),
-        Dtype::F16 => Ok(Coding::F16),
-        Dtype::BF16 => Ok(Coding::Bf16),
+fn supported(name: &str, kind: TensorType) -> Result<Coding> {
+    use TensorType::{Ggml, Safetensors};
+    match kind {
+        Safetensors(Dtype::F32) | Ggml(GgmlType { id: GgmlType::F32, .. }) => Ok(Coding::F32),
+        Safetensors(Dtype::F16) | Ggml(GgmlType { id: GgmlType::F16, .. }) => Ok(Coding::F16),
+        Safetensors(Dtype::BF16) | Ggml(GgmlType { id: GgmlType::BF16, .. }) => Ok(Coding::Bf16),
         other => Err(Error::TensorDtype { name: name.into(), found: other.to_string() }),
     }
 }

@@ -1,36 +1,35 @@
 //! Where does a model come from, and what does it bring?
 //!
-//! A [`Source`] gives the config, the tensors by name, the tokenizer, the chat templates and the generation config. Today it is a folder as
-//! Hugging Face has it. Invariant: nothing else knows a file of the model by its name, and every file is read up to its limit.
+//! A [`Source`] gives the config, the tensors by name, the tokenizer, the chat templates and the generation config: it is a folder as
+//! Hugging Face has it, or a GGUF file. Invariant: nothing else knows a file of the model by its name, and every file is read up to its
+//! limit.
 
 mod chat_templates;
+mod folder;
+pub mod gguf;
 mod tensors;
 mod weight_index;
 
 pub use chat_templates::{ChatTemplates, DEFAULT_TEMPLATE};
-pub use tensors::{Tensor, Tensors};
+pub use folder::ModelFolder;
+pub use tensors::{Tensor, TensorType, Tensors};
 
 use crate::backend::read_file;
 use crate::error::{Error, Result};
 use crate::limits;
+use gguf::Gguf;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
 
-/// Where AutoGPTQ and AutoAWQ describe what they did to the weights, unless config.json does.
-const QUANTIZATION: [&str; 2] = ["quantize_config.json", "quant_config.json"];
-
-/// Entries of a folder that are looked at for a message.
-const ENTRIES_MAX: usize = 1024;
-
-/// A model folder as Hugging Face has it.
-pub struct Source {
-    folder: PathBuf,
+/// Where a model comes from.
+pub enum Source {
+    /// A folder as Hugging Face has it.
+    Folder(ModelFolder),
+    /// A GGUF file, or the first of the parts of one. Files of Hugging Face's beside it that are about text win over what it says.
+    Gguf(Box<Gguf>),
 }
 
 /// A file of a source, for messages, and what is in it.
@@ -42,94 +41,62 @@ pub struct SourceFile {
 }
 
 impl Source {
-    /// The model at `path`. No file is read.
+    /// The model at `path`. No file of a folder is read, and the headers of a GGUF file.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where there is nothing, and [`Error::ModelFile`] where there is no folder.
+    /// [`Error::Io`] where there is nothing, and those of [`Gguf::open`] where there is no folder.
     pub fn open(path: &Path) -> Result<Source> {
         let facts = fs::metadata(path).map_err(|source| Error::Io { path: path.into(), source })?;
         if facts.is_dir() {
-            return Ok(Source { folder: path.into() });
+            return Ok(Source::Folder(ModelFolder::new(path)));
         }
-        let reason = match is_gguf(path) {
-            true => {
-                "is a GGUF file, but must be a model folder as Hugging Face has it, with config.json and *.safetensors"
-            }
-            false => "is a file, but must be a model folder",
-        };
-        Err(Error::ModelFile { path: path.into(), reason: reason.into() })
+        Ok(Source::Gguf(Box::new(Gguf::open(path)?)))
     }
 
     /// Where the model is.
     pub fn path(&self) -> &Path {
-        &self.folder
+        match self {
+            Source::Folder(folder) => folder.path(),
+            Source::Gguf(file) => file.path(),
+        }
     }
 
-    /// config.json.
+    /// The folder with the files that are about text.
+    fn text_folder(&self) -> &Path {
+        match self {
+            Source::Folder(folder) => folder.path(),
+            Source::Gguf(file) => file.path().parent().unwrap_or(Path::new("")),
+        }
+    }
+
+    /// tokenizer.json, if the model has one.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is missing, no regular file or too long.
-    pub fn config(&self) -> Result<SourceFile> {
-        let config = self.file(CONFIG, limits::CONFIG_FILE_BYTES)?;
-        config.ok_or_else(|| {
-            let reason = match self.gguf() {
-                Some(name) => format!(
-                    "is missing from the model folder, which holds {name}: GGUF files are not read, only folders with config.json and *.safetensors"
-                ),
-                None => "is missing from the model folder".into(),
-            };
-            Error::ModelFile { path: self.folder.join(CONFIG), reason }
-        })
-    }
-
-    /// tokenizer.json, if the model has one. Errors as [`Source::config`].
+    /// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is no regular file or too long, and for a tokenizer of a
+    /// GGUF file that is not known.
     pub fn tokenizer(&self) -> Result<Option<SourceFile>> {
-        self.file(TOKENIZER, limits::TOKENIZER_FILE_BYTES)
+        file(self.text_folder(), TOKENIZER, limits::TOKENIZER_FILE_BYTES)
     }
 
-    /// generation_config.json, if the model has one. Errors as [`Source::config`].
+    /// generation_config.json, if the model has one. Errors as [`Source::tokenizer`].
     pub fn generation_config(&self) -> Result<Option<SourceFile>> {
-        self.file(GENERATION_CONFIG, limits::CONFIG_FILE_BYTES)
+        file(self.text_folder(), GENERATION_CONFIG, limits::CONFIG_FILE_BYTES)
     }
 
-    /// The file that describes quantized weights, where config.json does not.
+    /// The file that describes quantized weights, where the config does not.
     pub fn quantization_file(&self) -> Option<&'static str> {
-        QUANTIZATION.into_iter().find(|name| self.folder.join(name).exists())
-    }
-
-    /// The safetensors files.
-    fn weight_files(&self) -> Result<Vec<PathBuf>> {
-        let single = self.folder.join(SINGLE);
-        if single.exists() {
-            return Ok(vec![single]);
-        }
-        let Some(SourceFile { path, bytes }) = self.file(INDEX, limits::INDEX_FILE_BYTES)? else {
-            let reason = format!("has neither {SINGLE} nor {INDEX}");
-            return Err(Error::ModelFile { path: self.folder.clone(), reason });
-        };
-        let names = weight_index::file_names(&bytes).map_err(|reason| Error::ModelFile { path, reason })?;
-        let paths: Vec<PathBuf> = names.iter().map(|name| self.folder.join(name)).collect();
-        match paths.iter().find(|path| !path.exists()) {
-            Some(path) => {
-                Err(Error::ModelFile { path: path.clone(), reason: format!("is missing, but {INDEX} names it") })
-            }
-            None => Ok(paths),
+        match self {
+            Source::Folder(folder) => folder.quantization_file(),
+            Source::Gguf(_) => None,
         }
     }
+}
 
-    fn file(&self, name: &str, bytes_max: u64) -> Result<Option<SourceFile>> {
-        let path = self.folder.join(name);
-        Ok(read_file(&path, bytes_max)?.map(|bytes| SourceFile { path, bytes }))
-    }
-
-    /// The name of a GGUF file in the folder.
-    fn gguf(&self) -> Option<String> {
-        let entries = fs::read_dir(&self.folder).ok()?.take(ENTRIES_MAX).flatten();
-        let names = entries.map(|entry| entry.path()).filter(|path| is_gguf(path));
-        names.min().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-    }
+fn file(folder: &Path, name: &str, bytes_max: u64) -> Result<Option<SourceFile>> {
+    let path = folder.join(name);
+    Ok(read_file(&path, bytes_max)?.map(|bytes| SourceFile { path, bytes }))
 }
 
 fn is_gguf(path: &Path) -> bool {

@@ -1,12 +1,14 @@
-//! The tensors of a model folder: one or several safetensors files, mapped or copied into memory, and read where they lie.
+//! The tensors of a model: one or several safetensors or GGUF files, mapped or copied into memory, and read where they lie.
 
 use super::Source;
+use super::gguf::{self, GgmlType};
 use crate::backend::{HostBytes, Loading, copy_file, map_file};
 use crate::error::{Error, Result};
 use crate::limits;
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 use std::hint::black_box;
 use std::io::Write;
 use std::ops::{ControlFlow, Range};
@@ -33,10 +35,28 @@ pub struct Tensors {
 pub struct Tensor {
     file: usize,
     range: Range<usize>,
-    /// Number type as the file spells it.
-    pub dtype: Dtype,
+    /// How its numbers are written.
+    pub kind: TensorType,
     /// Length of each axis.
     pub shape: Vec<usize>,
+}
+
+/// How the numbers of a tensor are written, as its file spells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorType {
+    /// In a safetensors file.
+    Safetensors(Dtype),
+    /// In a GGUF file.
+    Ggml(GgmlType),
+}
+
+impl Display for TensorType {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            TensorType::Safetensors(dtype) => dtype.fmt(f),
+            TensorType::Ggml(kind) => kind.fmt(f),
+        }
+    }
 }
 
 impl Tensors {
@@ -49,13 +69,27 @@ impl Tensors {
     pub fn open(source: &Source, loading: Loading, free_bytes: u64) -> Result<Tensors> {
         let mut tensors = Tensors { files: Vec::new(), by_name: BTreeMap::new() };
         let mut left = free_bytes;
-        for path in source.weight_files()? {
+        let mut open = |path: &Path| {
             let file = match loading {
-                Loading::Map => map_file(&path)?,
-                Loading::Read => copy_file(&path, left)?,
+                Loading::Map => map_file(path)?,
+                Loading::Read => copy_file(path, left)?,
             };
             left = left.saturating_sub(file.len() as u64);
-            tensors.add(&path, file)?;
+            Ok(file)
+        };
+        match source {
+            Source::Folder(folder) => {
+                for path in folder.weight_files()? {
+                    let file = open(&path)?;
+                    tensors.add_safetensors(&path, file)?;
+                }
+            }
+            Source::Gguf(model) => {
+                for path in model.parts() {
+                    let file = open(path)?;
+                    tensors.add_gguf(path, file)?;
+                }
+            }
         }
         Ok(tensors)
     }
@@ -85,8 +119,8 @@ impl Tensors {
     /// To hash every byte would take as long as to read the files. A model that was trained further differs nearly everywhere.
     pub fn fingerprint(&self, spec: &str) -> u64 {
         let mut seen = spec.as_bytes().to_vec();
-        for (name, Tensor { file, range, dtype, shape }) in &self.by_name {
-            write!(seen, "\n{name} {dtype} {shape:?} ").expect("a vector takes all");
+        for (name, Tensor { file, range, kind, shape }) in &self.by_name {
+            write!(seen, "\n{name} {kind} {shape:?} ").expect("a vector takes all");
             let bytes = &self.files[*file][range.clone()];
             let sample = bytes.len().min(SAMPLE_BYTES);
             for i in 0..SAMPLES {
@@ -121,8 +155,33 @@ impl Tensors {
         Ok(())
     }
 
-    /// Reads the header of a file.
-    fn add(&mut self, path: &Path, map: Arc<Mmap>) -> Result<()> {
+    /// Reads the header of a GGUF file. It was read when the source was opened, but the file may be another one by now.
+    fn add_gguf(&mut self, path: &Path, map: Arc<Mmap>) -> Result<()> {
+        for (name, tensor) in gguf::tensors_of(path, &map)? {
+            let gguf::TensorInfo { kind, shape, range } = tensor;
+            let tensor = Tensor { file: self.files.len(), range, kind: TensorType::Ggml(kind), shape };
+            self.insert(path, name, tensor)?;
+        }
+        self.files.push(map);
+        Ok(())
+    }
+
+    fn insert(&mut self, path: &Path, name: String, tensor: Tensor) -> Result<()> {
+        let refuse = |reason| Error::ModelFile { path: path.into(), reason };
+        if let Some(name) = self.by_name.get_key_value(&name).map(|(name, _)| name) {
+            return Err(refuse(format!("holds tensor {name:.60}, as another file of the model does")));
+        }
+        self.by_name.insert(name, tensor);
+        match limits::TENSORS {
+            most if self.by_name.len() > most => {
+                Err(refuse(format!("brings the model to more than {most} tensors, the most that are read")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the header of a safetensors file.
+    fn add_safetensors(&mut self, path: &Path, map: Arc<Mmap>) -> Result<()> {
         let refuse = |reason| Error::ModelFile { path: path.into(), reason };
         // The length that the file claims bounds the memory that its header takes when it is parsed.
         let claimed = map.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -137,16 +196,9 @@ impl Tensors {
         for (name, info) in metadata.tensors() {
             let (start, end) = info.data_offsets;
             let range = data_start + start..data_start + end;
-            let tensor = Tensor { file: self.files.len(), range, dtype: info.dtype, shape: info.shape.clone() };
-            if self.by_name.insert(name.clone(), tensor).is_some() {
-                return Err(refuse(format!("holds tensor {name:.60}, as another file of the model does")));
-            }
-            if self.by_name.len() > limits::TENSORS {
-                return Err(refuse(format!(
-                    "brings the model to more than {} tensors, the most that are read",
-                    limits::TENSORS
-                )));
-            }
+            let kind = TensorType::Safetensors(info.dtype);
+            let tensor = Tensor { file: self.files.len(), range, kind, shape: info.shape.clone() };
+            self.insert(path, name, tensor)?;
         }
         self.files.push(map);
         Ok(())

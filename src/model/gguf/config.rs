@@ -1,0 +1,169 @@
+//! The config of a model while it is made of the keys and tensors of its GGUF file.
+
+use super::{dtype_name, rope};
+use crate::error::Result;
+use crate::limits;
+use crate::model::family::Family;
+use crate::model::fields::Fields;
+use crate::model::source::gguf::Gguf;
+use serde_json::{Map, Value, json};
+
+/// Fields of a config.json, and what they are made of.
+pub struct Config<'a> {
+    file: &'a Gguf,
+    /// The keys of the architecture, without its name.
+    pub keys: Fields<'a>,
+    fields: Map<String, Value>,
+}
+
+impl<'a> Config<'a> {
+    pub fn new(file: &'a Gguf, keys: Fields<'a>) -> Config<'a> {
+        Config { file, keys, fields: Map::new() }
+    }
+
+    /// All fields.
+    pub fn finish(self) -> Map<String, Value> {
+        self.fields
+    }
+
+    /// Sets a field.
+    pub fn set(&mut self, field: &str, value: impl Into<Value>) {
+        self.fields.insert(field.into(), value.into());
+    }
+
+    /// The description of the rotary embedding.
+    pub fn rope_scaling(&mut self) -> &mut Map<String, Value> {
+        let rope = self.fields.entry("rope_scaling").or_insert_with(|| json!({"rope_type": "default"}));
+        rope.as_object_mut().expect("it is an object wherever it is set")
+    }
+
+    /// Sets a field to the value of a key that is there and above 0.
+    pub fn copy(&mut self, key: &str, field: &str) -> Result<()> {
+        if let Some(number) = self.positive(key)? {
+            self.set(field, number);
+        }
+        Ok(())
+    }
+
+    /// The value of a key that is there and not 0, which stands for nothing in these files.
+    pub fn positive(&self, key: &str) -> Result<Option<f64>> {
+        match self.keys.get(key).and_then(Value::as_f64) {
+            Some(0.0) => Ok(None),
+            _ => self.keys.positive_or_none(key),
+        }
+    }
+
+    /// Whether the first layer has a tensor.
+    pub fn has(&self, part: &str) -> bool {
+        self.file.tensor(&format!("blk.0.{part}")).is_some()
+    }
+
+    /// Sets a field to whether the first layer has one of these tensors.
+    pub fn set_bias(&mut self, field: &str, parts: &[&str]) {
+        let has_bias = parts.iter().any(|part| self.has(part));
+        self.set(field, has_bias);
+    }
+
+    /// The numbers of a small tensor, as JSON.
+    pub fn small_tensor(&self, name: &str) -> Result<Option<Value>> {
+        let numbers = self.file.small_tensor(name, limits::LAYERS)?;
+        Ok(numbers.map(|numbers| numbers.into_iter().map(f64::from).collect::<Vec<_>>().into()))
+    }
+
+    /// A count that may be given for each layer, but has to be the same in all.
+    fn count_of_layers(&self, key: &str) -> Result<Option<usize>> {
+        let Some(list) = self.keys.get(key).and_then(Value::as_array) else { return self.keys.count_or_none(key) };
+        let first = list.first().and_then(Value::as_u64).filter(|&count| count > 0);
+        match first.filter(|_| list.iter().all(|count| *count == list[0])) {
+            Some(count) => Ok(Some(count as usize)),
+            None => Err(self.keys.refuse(format!(
+                "{key} is {}, but must be the same number above 0 in every layer",
+                Fields::shown(&Value::from(list.as_slice()))
+            ))),
+        }
+    }
+
+    fn needed<T>(&self, key: &str, value: Option<T>) -> Result<T> {
+        value.ok_or_else(|| self.keys.refuse(format!("{key} is missing")))
+    }
+
+    /// Number of layers.
+    pub fn layers(&self) -> Result<usize> {
+        self.keys.count_up_to("block_count", limits::LAYERS)
+    }
+
+    /// Query heads.
+    fn heads(&self) -> Result<usize> {
+        self.needed("attention.head_count", self.count_of_layers("attention.head_count")?)
+    }
+
+    /// Numbers per head.
+    pub fn head_dim(&self) -> Result<usize> {
+        match self.keys.count_or_none("attention.key_length")? {
+            Some(head_dim) => Ok(head_dim),
+            None => self.shared_width(),
+        }
+    }
+
+    /// The width of the stream divided by the query heads.
+    pub fn shared_width(&self) -> Result<usize> {
+        Ok(self.keys.count("embedding_length")? / self.heads()?)
+    }
+
+    /// Sets the fields that all families have.
+    pub fn read_shared(&mut self, family: &Family) -> Result<()> {
+        let (layers, heads, head_dim) = (self.layers()?, self.heads()?, self.head_dim()?);
+        let kv_heads = self.count_of_layers("attention.head_count_kv")?.unwrap_or(heads);
+        if let Some(other) = self.keys.count_or_none("attention.value_length")?.filter(|&len| len != head_dim) {
+            return Err(self
+                .keys
+                .refuse(format!("attention.value_length is {other}, but must be that of keys, which is {head_dim}")));
+        }
+        let Some(embedding) = self.file.tensor("token_embd.weight") else {
+            return Err(self.keys.refuse("tensor token_embd.weight is missing".into()));
+        };
+        self.set("architectures", json!([family.classes[0]]));
+        self.set("vocab_size", embedding.shape[0]);
+        self.set("dtype", dtype_name(embedding.kind));
+        self.set("hidden_size", self.keys.count("embedding_length")?);
+        self.set("num_hidden_layers", layers);
+        self.set("num_attention_heads", heads);
+        self.set("num_key_value_heads", kv_heads);
+        self.set("head_dim", head_dim);
+        let width = self.count_of_layers("feed_forward_length")?;
+        self.set("intermediate_size", self.needed("feed_forward_length", width)?);
+        self.set("max_position_embeddings", self.keys.count("context_length")?);
+        self.set("tie_word_embeddings", self.file.tensor("output.weight").is_none());
+        self.copy("attention.layer_norm_rms_epsilon", "rms_norm_eps")?;
+        self.copy("final_logit_softcapping", "final_logit_softcapping")?;
+        rope::read(self)
+    }
+
+    /// Sets which layers have a window: all but every `interval`-th, unless the file says others.
+    pub fn read_windows(&mut self, interval: u64) -> Result<()> {
+        const PATTERN: &str = "attention.sliding_window_pattern";
+        let window = self.positive("attention.sliding_window")?;
+        let layers = self.layers()?;
+        let slides: Vec<bool> = match self.keys.get(PATTERN) {
+            Some(Value::Array(list)) => {
+                let flags = list.iter().map(Value::as_bool).collect::<Option<Vec<_>>>();
+                flags.filter(|flags| flags.len() == layers).ok_or_else(|| {
+                    self.keys.refuse(format!("{PATTERN} must be true or false for each of the {layers} layers"))
+                })?
+            }
+            given => {
+                let interval = match given {
+                    Some(value) => value.as_u64().ok_or_else(|| {
+                        self.keys.refuse(format!("{PATTERN} is {}, but must be a whole number", Fields::shown(value)))
+                    })?,
+                    None => interval,
+                };
+                (0..layers as u64).map(|layer| interval > 1 && layer % interval < interval - 1).collect()
+            }
+        };
+        let kind = |slides: &bool| if *slides && window.is_some() { "sliding_attention" } else { "full_attention" };
+        self.set("layer_types", slides.iter().map(kind).collect::<Vec<_>>());
+        self.set("sliding_window", window.map(|window| window as u64));
+        Ok(())
+    }
+}

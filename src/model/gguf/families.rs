@@ -1,0 +1,251 @@
+//! The families in GGUF files: which architecture names them, and which keys they have besides those that all share.
+
+use super::config::Config;
+use super::names::{self, GgufNames};
+use crate::error::Result;
+use crate::model::families::{
+    cohere2, ernie4_5, exaone4, gemma2, gemma3, glm4, granite, hunyuan, llama, ministral3, mistral, olmo2, olmo3, phi3,
+    qwen2, qwen3, seed_oss, smollm3,
+};
+use crate::model::family::Family;
+use serde_json::{Value, json};
+
+/// How GGUF files describe models of a family.
+pub struct GgufFamily {
+    /// The family of a folder with the same model.
+    pub family: &'static Family,
+    /// `general.architecture`
+    pub architecture: &'static str,
+    /// A key that only these models of their architecture have, with a value other than 0.
+    pub mark: Option<&'static str>,
+    /// What its tensors are called.
+    pub names: &'static GgufNames,
+    /// In which order the rows of queries and keys are.
+    pub rotation: Rotation,
+    /// Keys that change nothing in this architecture, whatever they are.
+    pub ignores: &'static [&'static str],
+    /// Sets the fields of a config that [`Config::read_shared`] does not set.
+    pub fields: fn(&mut Config) -> Result<()>,
+}
+
+/// In which order a conversion writes the rows of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// As they are in a folder.
+    AsInFolder,
+    /// So that the two numbers that turn together are neighbours.
+    Neighbours,
+}
+
+const PLAIN: GgufFamily = GgufFamily {
+    family: &llama::FAMILY,
+    architecture: "",
+    mark: None,
+    names: &names::LLAMA,
+    rotation: Rotation::AsInFolder,
+    ignores: &[],
+    fields: biases,
+};
+
+/// All families. Of those with one architecture, the first whose mark a file has describes it.
+pub const FAMILIES: &[GgufFamily] = &[
+    GgufFamily { architecture: "llama", rotation: Rotation::Neighbours, ..PLAIN },
+    GgufFamily {
+        family: &ministral3::FAMILY,
+        architecture: "mistral3",
+        mark: Some("attention.temperature_scale"),
+        rotation: Rotation::Neighbours,
+        fields: ministral3_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &mistral::FAMILY,
+        architecture: "mistral3",
+        rotation: Rotation::Neighbours,
+        fields: mistral_fields,
+        ..PLAIN
+    },
+    GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2", fields: nothing, ..PLAIN },
+    GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3", ..PLAIN },
+    GgufFamily { family: &phi3::FAMILY, architecture: "phi3", names: &names::PHI3, fields: phi3_fields, ..PLAIN },
+    GgufFamily { family: &smollm3::FAMILY, architecture: "smollm3", rotation: Rotation::Neighbours, ..PLAIN },
+    GgufFamily {
+        family: &granite::FAMILY,
+        architecture: "granite",
+        rotation: Rotation::Neighbours,
+        // Granite 4, dense, has the keys of the recurrent layers and of the experts that it lacks.
+        ignores: &[
+            "expert_shared_feed_forward_length",
+            "ssm.conv_kernel",
+            "ssm.inner_size",
+            "ssm.state_size",
+            "ssm.time_step_rank",
+            "ssm.group_count",
+        ],
+        fields: granite_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &seed_oss::FAMILY,
+        architecture: "seed_oss",
+        names: &names::SEED_OSS,
+        fields: seed_oss_fields,
+        ..PLAIN
+    },
+    GgufFamily { family: &ernie4_5::FAMILY, architecture: "ernie4_5", fields: ernie_fields, ..PLAIN },
+    GgufFamily { family: &hunyuan::FAMILY, architecture: "hunyuan-dense", fields: biases_of_attention, ..PLAIN },
+    GgufFamily {
+        family: &gemma2::FAMILY,
+        architecture: "gemma2",
+        names: &names::GEMMA2,
+        fields: gemma2_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &gemma3::FAMILY,
+        architecture: "gemma3",
+        names: &names::GEMMA2,
+        fields: gemma3_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &olmo3::FAMILY,
+        architecture: "olmo2",
+        mark: Some("attention.sliding_window"),
+        names: &names::OLMO2,
+        fields: olmo3_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &olmo2::FAMILY,
+        architecture: "olmo2",
+        names: &names::OLMO2,
+        fields: biases_of_attention,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &exaone4::FAMILY,
+        architecture: "exaone4",
+        names: &names::OLMO2,
+        fields: exaone4_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &glm4::FAMILY,
+        architecture: "glm4",
+        names: &names::GLM4,
+        fields: biases_of_attention,
+        ..PLAIN
+    },
+    GgufFamily { family: &cohere2::FAMILY, architecture: "cohere2", fields: cohere2_fields, ..PLAIN },
+];
+
+/// Tensors that only a model with biases has.
+const QKV_BIASES: &[&str] = &["attn_q.bias", "attn_qkv.bias"];
+
+fn nothing(_: &mut Config) -> Result<()> {
+    Ok(())
+}
+
+fn biases_of_attention(config: &mut Config) -> Result<()> {
+    config.set_bias("attention_bias", QKV_BIASES);
+    Ok(())
+}
+
+fn biases(config: &mut Config) -> Result<()> {
+    config.set_bias("mlp_bias", &["ffn_down.bias"]);
+    biases_of_attention(config)
+}
+
+fn mistral_fields(config: &mut Config) -> Result<()> {
+    config.set("sliding_window", Value::Null);
+    Ok(())
+}
+
+fn ministral3_fields(config: &mut Config) -> Result<()> {
+    let beta = config.keys.positive("attention.temperature_scale")?;
+    let original = config.keys.count("rope.scaling.original_context_length")?;
+    let rope = config.rope_scaling();
+    rope.insert("llama_4_scaling_beta".into(), json!(beta));
+    rope.insert("original_max_position_embeddings".into(), json!(original));
+    Ok(())
+}
+
+fn phi3_fields(config: &mut Config) -> Result<()> {
+    if let Some(original) = config.keys.count_or_none("rope.scaling.original_context_length")? {
+        config.set("original_max_position_embeddings", original);
+    }
+    let window = config.positive("attention.sliding_window")?;
+    config.set("sliding_window", window.map(|window| window as u64));
+    Ok(())
+}
+
+fn granite_fields(config: &mut Config) -> Result<()> {
+    for (key, field) in [
+        ("embedding_scale", "embedding_multiplier"),
+        ("residual_scale", "residual_multiplier"),
+        ("logit_scale", "logits_scaling"),
+    ] {
+        config.copy(key, field)?;
+    }
+    let scale = match config.positive("attention.scale")? {
+        Some(scale) => scale,
+        None => 1.0 / (config.head_dim()? as f64).sqrt(),
+    };
+    config.set("attention_multiplier", scale);
+    biases(config)
+}
+
+fn seed_oss_fields(config: &mut Config) -> Result<()> {
+    config.set_bias("attention_out_bias", &["attn_output.bias"]);
+    biases(config)
+}
+
+fn ernie_fields(config: &mut Config) -> Result<()> {
+    config.set_bias("use_bias", QKV_BIASES);
+    Ok(())
+}
+
+/// Scores are divided by the root of the width of a head, except in the 27B models, which llama.cpp knows by their layers as well.
+fn gemma_scores(config: &mut Config, layers_of_27b: usize) -> Result<()> {
+    let width = if config.layers()? == layers_of_27b { config.shared_width()? } else { config.head_dim()? };
+    config.set("query_pre_attn_scalar", width);
+    Ok(())
+}
+
+fn gemma2_fields(config: &mut Config) -> Result<()> {
+    config.copy("attn_logit_softcapping", "attn_logit_softcapping")?;
+    if config.keys.get("attention.sliding_window").is_none() {
+        return Err(config.keys.refuse("attention.sliding_window is missing".into()));
+    }
+    config.read_windows(2)?;
+    gemma_scores(config, 46)
+}
+
+fn gemma3_fields(config: &mut Config) -> Result<()> {
+    config.read_windows(6)?;
+    let theta = config.keys.positive_or_none("rope.freq_base_swa")?.unwrap_or(10_000.0);
+    config.set("rope_local_base_freq", theta);
+    gemma_scores(config, 62)
+}
+
+fn olmo3_fields(config: &mut Config) -> Result<()> {
+    config.read_windows(4)?;
+    let theta = match config.keys.positive_or_none("rope.freq_base_swa")? {
+        Some(theta) => theta,
+        None => config.keys.positive("rope.freq_base")?,
+    };
+    config.set("rope_local_base_freq", theta);
+    biases_of_attention(config)
+}
+
+fn exaone4_fields(config: &mut Config) -> Result<()> {
+    config.read_windows(4)
+}
+
+fn cohere2_fields(config: &mut Config) -> Result<()> {
+    config.copy("attention.layer_norm_epsilon", "layer_norm_eps")?;
+    config.copy("logit_scale", "logit_scale")?;
+    config.read_windows(4)?;
+    biases_of_attention(config)
+}

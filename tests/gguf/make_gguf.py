@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Makes the files of tests/gguf.rs from the checkpoints of tests/golden, with llama.cpp's own conversion.
+
+A case is a checkpoint of tests/golden, whose config.json may be edited first because GGUF cannot express everything that
+it says. Two files say what the conversion writes:
+
+    NAME.gguf   the header alone: metadata and the descriptions of the tensors, without their data
+    NAME.json   the checkpoint, the edits, and for each tensor how its data follow from the tensors of the checkpoint
+
+The second is found by trying, and compared with the data that the conversion writes: it repeats no weights, so that the files stay
+small. The test puts both together again.
+
+Written with llama.cpp 0c1e57098 (the sources of llama-cpp-python 0.3.36), torch 2.15.0 and transformers 5.23.0:
+`python3 tests/gguf/make_gguf.py PATH_OF_LLAMA_CPP [NAME...]`.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+GOLDEN = HERE.parent / "golden"
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
+
+import gguf
+import numpy
+import torch
+from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
+from safetensors.torch import load_file
+
+# Gemma's scores are scaled by the width of a head, whatever the config says, the pattern of its windows is fixed, and so is the base of
+# Gemma 2's rotation.
+GEMMA2 = dict(query_pre_attn_scalar=32, rope_parameters=dict(rope_theta=10000.0))
+GEMMA3 = dict(query_pre_attn_scalar=32, layer_types=["sliding_attention"] * 5 + ["full_attention"])
+
+# name -> (checkpoint, edits of its config, how the conversion is asked)
+CASES = {
+    "llama-f32": ("llama-f32-gqa1", {}, {}),
+    "llama-f32-llama3": ("llama-f32-llama3", {}, {}),
+    "llama-bf16-llama3-tied": ("llama-bf16-llama3-tied", {}, {}),
+    "llama-f32-biased": ("llama-f32-linear-biased", {}, {}),
+    "llama-f32-fused": ("llama-f32-eps3e-4-mlp-biased", {}, dict(fuse_qkv=True)),
+    "llama-f16": ("llama-f16-head64-llama3", {}, {}),
+    "mistral-f16": ("mistral-f16-no-window", {}, {}),
+    "qwen2-f32": ("qwen2-f32-eps1e-5-theta1e6", {}, {}),
+    "qwen2-bf16": ("qwen2-bf16-gqa4", {}, {}),
+    "qwen2-f16-tied": ("qwen2-f32-tied-sharded", {}, {}),
+    "qwen3-f32-yarn": ("qwen3-f32-yarn", {}, {}),
+    "qwen3-bf16-tied": ("qwen3-bf16-tied-gqa2", {}, {}),
+    "qwen3-f16-wide": ("qwen3-f16-wide-heads", {}, {}),
+    "qwen3-f32-embedding": ("qwen3-f32-embedding", {}, {}),
+    "qwen3-f32-fused": ("qwen3-f32-eps3e-4-biased", {}, dict(fuse_qkv=True)),
+    "phi3-f32-partial": ("phi3-f32-partial", dict(original_max_position_embeddings=256), {}),
+    "phi3-f32-longrope": ("phi3-f32-longrope-long", {}, {}),
+    "phi3-f16-longrope-short96": ("phi3-f16-longrope-short96", {}, {}),
+    "gemma2-f32": ("gemma2-f32", GEMMA2, {}),
+    "gemma2-bf16": ("gemma2-bf16-head64", dict(GEMMA2, query_pre_attn_scalar=64), {}),
+    "gemma3-f32": ("gemma3-f32", GEMMA3, {}),
+    "gemma3-bf16": ("gemma3-bf16-old-keys", dict(query_pre_attn_scalar=64, sliding_window_pattern=6), {}),
+    "mistral3-bf16": ("mistral3-bf16-wrapped-window16", dict(text_config=dict(sliding_window=None)), {}),
+    "ministral3-f32": ("ministral3-f32-yarn", {}, {}),
+    "smollm3-f32": ("smollm3-f32-no-rope", dict(no_rope_layers=[1, 1, 1, 0]), {}),
+    "granite-f32": ("granite-f32", {}, {}),
+    "granite-f16": ("granite-f16-tied", {}, {}),
+    "granitemoehybrid-f32": ("granitemoehybrid-f32", dict(layer_types=["attention"] * 2, num_experts_per_tok=None), {}),
+    "seed_oss-f32": ("seed_oss-f32", {}, {}),
+    "seed_oss-bf16": ("seed_oss-bf16-out-bias", {}, {}),
+    "ernie4_5-f32": ("ernie4_5-f32", {}, {}),
+    "ernie4_5-bf16": ("ernie4_5-bf16-biased", {}, {}),
+    "hunyuan-f32": ("hunyuan-f32", {}, {}),
+    "hunyuan-bf16-alpha": (
+        "hunyuan-bf16-alpha", dict(rope_theta=10000.0, max_position_embeddings=262144), {},
+    ),
+    "olmo2-f32": ("olmo2-f32", {}, {}),
+    "olmo2-f16": ("olmo2-f16", {}, {}),
+    "olmo3-f32": ("olmo3-f32", {}, {}),
+    "olmo3-bf16": ("olmo3-bf16-old-keys", {}, {}),
+    "exaone4-f32": ("exaone4-f32", {}, {}),
+    "exaone4-bf16": ("exaone4-bf16-no-window", {}, {}),
+    "glm4-f32": ("glm4-f32", {}, {}),
+    "glm4-bf16": ("glm4-bf16-no-bias", {}, {}),
+    "cohere2-f32": ("cohere2-f32", dict(layer_types=["sliding_attention"] * 3 + ["full_attention"], rotary_pct=1.0), {}),
+}
+
+TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16", "bfloat16": "MOSTLY_BF16"}
+
+
+def edited(config, edits):
+    for name, value in edits.items():
+        if isinstance(value, dict) and isinstance(config.get(name), dict):
+            edited(config[name], value)
+        else:
+            config[name] = value
+    return config
+
+
+def convert(folder, out, number_type, options):
+    with torch.inference_mode():
+        hparams = ModelBase.load_hparams(folder, False)
+        model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+        # These checkpoints have no tokenizer. Gemma 3 asks it how many rows of the embedding there are.
+        rows = hparams.get("text_config", hparams)["vocab_size"]
+        for a_class in model_class.__mro__:
+            for name in ("set_vocab", "_set_vocab_gpt2"):
+                if name in vars(a_class):
+                    setattr(a_class, name, lambda self: None)
+        model_class._create_vocab_sentencepiece = lambda self: ([b""] * rows, [], [])
+        (folder / "tokenizer.model").touch()
+        model = model_class(folder, getattr(gguf.LlamaFileType, TYPES[number_type]), out, model_name="a model", **options)
+        model.write()
+
+
+def permuted(weight, heads):
+    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def number_bytes(tensor, kind):
+    """What a tensor is in the file."""
+    to = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[kind]
+    return tensor.to(to).contiguous().flatten().view(torch.uint8).numpy().tobytes()
+
+
+def recipe(name, data, kind, state, config):
+    """How the bytes of a tensor follow from the checkpoint."""
+    heads = [config["num_attention_heads"], config["num_key_value_heads"]]
+    for source, tensor in state.items():
+        if tensor.numel() * {"F32": 4, "F16": 2, "BF16": 2}[kind] == len(data):
+            if number_bytes(tensor, kind) == data:
+                return dict(rows=[[source, "whole"]])
+            if number_bytes(tensor.float() + 1, kind) == data:
+                return dict(rows=[[source, "plus one"]])
+            for count in heads:
+                if tensor.shape[0] % (2 * count) == 0 and number_bytes(permuted(tensor, count), kind) == data:
+                    return dict(rows=[[source, f"permuted {count}"]])
+        if tensor.shape[0] % 2 == 0 and tensor.numel() * {"F32": 2, "F16": 1, "BF16": 1}[kind] == len(data):
+            for half, part in enumerate(tensor.chunk(2)):
+                if number_bytes(part, kind) == data:
+                    return dict(rows=[[source, ["first half", "second half"][half]]])
+    if ".attn_qkv." in name:
+        layer, ending = name.split(".")[1], name.split(".")[-1]
+        parts = []
+        for part, count in zip("qkv", [heads[0], heads[1], 0]):
+            source = next(s for s in state if s.endswith(f"layers.{layer}.self_attn.{part}_proj.{ending}"))
+            whole, turned = state[source], permuted(state[source], count) if count else None
+            if number_bytes(whole, kind) in data:
+                parts.append([source, "whole"])
+            else:
+                assert number_bytes(turned, kind) in data, name
+                parts.append([source, f"permuted {count}"])
+        return dict(rows=parts)
+    assert kind == "F32" and len(data) <= 1024, f"{name} comes from nowhere"
+    return dict(numbers=[float(number) for number in numpy.frombuffer(data, "<f4")])
+
+
+def make(name, folder, edits, options):
+    config = edited(json.loads((GOLDEN / folder / "config.json").read_text()), edits)
+    text = config.get("text_config", config)
+    state = {}
+    for file in sorted((GOLDEN / folder).glob("model*.safetensors")):
+        state.update(load_file(file))
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        copy = scratch / "model"
+        shutil.copytree(GOLDEN / folder, copy, ignore=lambda _, names: [n for n in names if n[:3] in ("ref", "emb")])
+        (copy / "config.json").write_text(json.dumps(config))
+        kind = name.split("-")[1]
+        number_type = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[kind]
+        convert(copy, scratch / "out.gguf", number_type, options)
+        reader = gguf.GGUFReader(scratch / "out.gguf")
+        tensors = [
+            dict(
+                name=tensor.name, offset=int(tensor.data_offset) - int(reader.data_offset), type=tensor.tensor_type.name,
+                **recipe(tensor.name, tensor.data.tobytes(), tensor.tensor_type.name, state, text),
+            )
+            for tensor in reader.tensors
+        ]
+        (HERE / f"{name}.gguf").write_bytes((scratch / "out.gguf").read_bytes()[: int(reader.data_offset)])
+    written = ",\n".join("  " + json.dumps(tensor) for tensor in tensors)
+    (HERE / f"{name}.json").write_text(
+        f'{{"folder": {json.dumps(folder)}, "config": {json.dumps(edits)}, "tensors": [\n{written}\n]}}\n'
+    )
+
+
+for name, (folder, edits, options) in CASES.items():
+    if not sys.argv[2:] or name in sys.argv[2:]:
+        try:
+            make(name, folder, edits, options)
+        except Exception as error:
+            print(f"{name}: {type(error).__name__}: {error}", flush=True)
+            if sys.argv[2:]:
+                raise

@@ -1,0 +1,115 @@
+//! GGUF files that tests open: headers that llama.cpp's conversion wrote, with the weights of a golden folder behind them.
+#![allow(dead_code)]
+
+use crate::driver::{golden, root};
+use half::{bf16, f16};
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+/// A GGUF file that is gone when the test ends, unless `NVLLM_TEST_KEEP` is set.
+pub struct GgufFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The golden folder with its weights.
+    pub folder: String,
+    /// What the config of that folder has to say for both to be the same model.
+    pub config: Value,
+}
+
+/// Rows of numbers.
+type Matrix = (usize, Vec<f32>);
+
+impl GgufFile {
+    /// The names of the files, in order.
+    pub fn names() -> Vec<String> {
+        let entries = fs::read_dir(root().join("tests/gguf")).unwrap().map(|entry| entry.unwrap().path());
+        let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+        let mut names: Vec<String> = files.map(|path| path.file_stem().unwrap().to_str().unwrap().into()).collect();
+        names.sort();
+        names
+    }
+
+    /// Writes the file `name` for the test `test`.
+    pub fn assemble(name: &str, test: &str) -> GgufFile {
+        let path = |ending: &str| root().join("tests/gguf").join(format!("{name}.{ending}"));
+        let recipe: Value = serde_json::from_slice(&fs::read(path("json")).unwrap()).unwrap();
+        let folder = recipe["folder"].as_str().unwrap();
+        let weights = weights(folder);
+        let mut bytes = fs::read(path("gguf")).unwrap();
+        let start = bytes.len();
+        for tensor in recipe["tensors"].as_array().unwrap() {
+            bytes.resize(start + tensor["offset"].as_u64().unwrap() as usize, 0);
+            let numbers: Vec<f32> = match &tensor["rows"] {
+                Value::Array(parts) => parts.iter().flat_map(|part| part_of(&weights, part)).collect(),
+                _ => tensor["numbers"].as_array().unwrap().iter().map(|n| n.as_f64().unwrap() as f32).collect(),
+            };
+            for number in numbers {
+                match tensor["type"].as_str().unwrap() {
+                    "F32" => bytes.extend(number.to_le_bytes()),
+                    "F16" => bytes.extend(f16::from_f32(number).to_le_bytes()),
+                    "BF16" => bytes.extend(bf16::from_f32(number).to_le_bytes()),
+                    other => panic!("{other}"),
+                }
+            }
+        }
+        let scratch = std::env::temp_dir().join(format!("nanovllm-gguf-{test}-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&scratch);
+        fs::create_dir_all(&scratch).unwrap();
+        let path = scratch.join("model.gguf");
+        fs::write(&path, bytes).unwrap();
+        GgufFile { path, folder: folder.into(), config: recipe["config"].clone() }
+    }
+}
+
+impl Drop for GgufFile {
+    fn drop(&mut self) {
+        if std::env::var_os("NVLLM_TEST_KEEP").is_none() {
+            let _ = fs::remove_dir_all(self.path.parent().unwrap());
+        }
+    }
+}
+
+/// The numbers of a part of a tensor.
+fn part_of(weights: &BTreeMap<String, Matrix>, part: &Value) -> Vec<f32> {
+    let (rows, numbers) = &weights[part[0].as_str().unwrap()];
+    let cols = numbers.len() / rows;
+    match part[1].as_str().unwrap() {
+        "whole" => numbers.clone(),
+        "plus one" => numbers.iter().map(|number| number + 1.0).collect(),
+        "first half" => numbers[..numbers.len() / 2].to_vec(),
+        "second half" => numbers[numbers.len() / 2..].to_vec(),
+        // Row `i` of the first half of a head, then row `i` of its second half.
+        permuted => {
+            let head = rows / permuted.strip_prefix("permuted ").unwrap().parse::<usize>().unwrap();
+            let source = |row: usize| row / head * head + row % 2 * (head / 2) + row % head / 2;
+            (0..*rows).flat_map(|row| &numbers[source(row) * cols..][..cols]).copied().collect()
+        }
+    }
+}
+
+fn weights(folder: &str) -> BTreeMap<String, Matrix> {
+    let entries = fs::read_dir(golden(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let is_weights = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("model") && name.ends_with(".safetensors")
+    };
+    let mut weights = BTreeMap::new();
+    for path in entries.filter(is_weights) {
+        let bytes = fs::read(path).unwrap();
+        for (name, view) in SafeTensors::deserialize(&bytes).unwrap().iter() {
+            let data = view.data();
+            let numbers = match view.dtype() {
+                Dtype::F32 => data.as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect(),
+                Dtype::F16 => data.as_chunks().0.iter().map(|&number| f16::from_le_bytes(number).to_f32()).collect(),
+                Dtype::BF16 => data.as_chunks().0.iter().map(|&number| bf16::from_le_bytes(number).to_f32()).collect(),
+                other => panic!("{other}"),
+            };
+            weights.insert(name.to_owned(), (view.shape()[0], numbers));
+        }
+    }
+    weights
+}
