@@ -390,7 +390,10 @@ impl fmt::Display for Error {
                 write!(f, "tensor {name} has shape {found:?}, but config.json implies {wanted:?}")
             }
             Error::TensorDtype { name, found } => {
-                write!(f, "tensor {name} has type {found}, but only BF16, F16 and F32 are supported")
+                write!(
+                    f,
+                    "tensor {name} has type {found}, but only BF16, F16 and F32 are supported, and Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, IQ4_NL and IQ4_XS in GGUF files"
+                )
             }
             Error::UnreadTensor { name, others } => {
                 let more =

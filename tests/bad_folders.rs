@@ -55,21 +55,17 @@ fn a_path_that_leads_nowhere() {
 
 #[test]
 fn a_path_to_a_file() {
-    assert_file(refusal(&golden(WHOLE).join("config.json")), "config.json", "is a file, but must be a model folder");
+    assert_file(refusal(&golden(WHOLE).join("config.json")), "config.json", "is neither a model folder nor a GGUF file");
 }
 
 #[test]
-fn a_gguf_file_is_told_from_a_folder() {
+fn a_gguf_file_in_a_folder_is_pointed_at() {
     let folder = Folder::copy(WHOLE, "gguf");
     fs::write(folder.file("model-Q4_K_M.GGUF"), "GGUF").unwrap();
-    assert_file(
-        refusal(&folder.file("model-Q4_K_M.GGUF")),
-        "model-Q4_K_M.GGUF",
-        "is a GGUF file, but must be a model folder",
-    );
     assert!(open_with(&folder.path, &config()).is_ok(), "one beside the model is left alone");
     fs::remove_file(folder.file("config.json")).unwrap();
-    let words = "is missing from the model folder, which holds model-Q4_K_M.GGUF: GGUF files are not read";
+    let words =
+        "is missing from the model folder, which holds model-Q4_K_M.GGUF: give the path of that file to open it";
     assert_file(refusal(&folder.path), "config.json", words);
 }
 

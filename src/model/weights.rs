@@ -6,7 +6,6 @@ use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading};
 use crate::error::{Error, Result};
 use crate::log::{self, Level};
 use crate::model::names::{Layout, Names, Root};
-use crate::model::source::gguf::GgmlType;
 use crate::model::source::{Source, TensorType, Tensors};
 use safetensors::Dtype;
 use std::collections::HashSet;
@@ -118,7 +117,7 @@ impl Weights {
         self.tensors.warm(rank, ranks, progress)
     }
 
-    /// The matrix `name`, `[rows, cols]`, as [`Weights::dtype`].
+    /// The matrix `name`, `[rows, cols]`, as [`Weights::dtype`] or as codes.
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<HostMatrix> {
         let all = 0..rows;
         let parts = self.matrix_parts(name, (rows, cols), std::slice::from_ref(&all), 0..cols)?;
@@ -126,7 +125,7 @@ impl Weights {
     }
 
     /// Parts of the matrix `name`, whose shape is `shape`: one for each range of `rows`, each with the columns `cols`. As
-    /// [`Weights::dtype`]; what no part has is not read.
+    /// [`Weights::dtype`], or as the codes that the file has; what no part has is not read.
     pub fn matrix_parts(
         &mut self,
         name: &str,
@@ -137,12 +136,20 @@ impl Weights {
         let (bytes, coding) = self.take(self.full_name(name, "weight"), &[shape.0, shape.1])?;
         let whole = HostMatrix::new(bytes, coding, shape.0, shape.1);
         let wanted = Coding::from(self.dtype);
+        // Codes stay codes, unless the columns are cut within a group of them.
+        let is_cut = |col: usize| col.is_multiple_of(coding.group()) || col == shape.1;
+        let stays = !coding.is_plain() && is_cut(cols.start) && is_cut(cols.end);
         let part = |rows: &Range<usize>| {
-            let part = whole.rows(rows.clone()).columns(cols.clone());
-            part.converted(wanted)
+            let rows = whole.rows(rows.clone());
+            match (coding.is_plain(), stays) {
+                (true, _) => rows.columns(cols.clone()).converted(wanted),
+                (false, true) => Ok(rows.columns(cols.clone())),
+                (false, false) => Ok(rows.converted(wanted)?.columns(cols.clone())),
+            }
         };
-        self.bytes += rows.iter().map(|rows| rows.len() * wanted.row_bytes(cols.len())).sum::<usize>() as u64;
-        rows.iter().map(part).collect()
+        let parts: Vec<HostMatrix> = rows.iter().map(part).collect::<Result<_>>()?;
+        self.bytes += parts.iter().map(HostMatrix::bytes).sum::<usize>() as u64;
+        Ok(parts)
     }
 
     /// The numbers `part` of the weights of the norm `name`, `[len]`, in the type they are stored in.
@@ -156,7 +163,11 @@ impl Weights {
     }
 
     fn small(&mut self, name: String, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
-        let (bytes, coding) = self.take(name, &[len])?;
+        let (bytes, coding) = self.take(name.clone(), &[len])?;
+        if !coding.is_plain() {
+            let found = format!("{coding}, which only matrices may have");
+            return Err(Error::TensorDtype { name, found });
+        }
         let whole = HostVector::new(bytes, coding, len);
         self.bytes += parts.iter().map(|part| part.len() * size_of::<f32>()).sum::<usize>() as u64;
         Ok(parts.iter().map(|part| whole.part(part.clone())).collect())
@@ -237,11 +248,12 @@ impl Weights {
 }
 
 fn supported(name: &str, kind: TensorType) -> Result<Coding> {
-    use TensorType::{Ggml, Safetensors};
-    match kind {
-        Safetensors(Dtype::F32) | Ggml(GgmlType { id: GgmlType::F32, .. }) => Ok(Coding::F32),
-        Safetensors(Dtype::F16) | Ggml(GgmlType { id: GgmlType::F16, .. }) => Ok(Coding::F16),
-        Safetensors(Dtype::BF16) | Ggml(GgmlType { id: GgmlType::BF16, .. }) => Ok(Coding::Bf16),
-        other => Err(Error::TensorDtype { name: name.into(), found: other.to_string() }),
-    }
+    let coding = match kind {
+        TensorType::Safetensors(Dtype::F32) => Some(Coding::F32),
+        TensorType::Safetensors(Dtype::F16) => Some(Coding::F16),
+        TensorType::Safetensors(Dtype::BF16) => Some(Coding::Bf16),
+        TensorType::Safetensors(_) => None,
+        TensorType::Ggml(kind) => kind.coding(),
+    };
+    coding.ok_or_else(|| Error::TensorDtype { name: name.into(), found: kind.to_string() })
 }

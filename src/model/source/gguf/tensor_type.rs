@@ -1,5 +1,6 @@
 //! The types of tensors that GGUF files name by a number.
 
+use crate::backend::{Block, Coding};
 use std::fmt::{self, Display, Formatter};
 
 /// How the numbers of a tensor of a GGUF file are written.
@@ -58,21 +59,39 @@ const fn of(id: u32, name: &'static str, block: usize, block_bytes: usize) -> Gg
 }
 
 impl GgmlType {
-    /// IEEE single precision.
-    pub const F32: u32 = 0;
-    /// IEEE half precision.
-    pub const F16: u32 = 1;
-    /// The upper halves of single precision numbers.
-    pub const BF16: u32 = 30;
-
     /// The type that `id` stands for.
     pub fn find(id: u32) -> Option<GgmlType> {
         TYPES.iter().find(|known| known.id == id).copied()
+    }
+
+    /// What these numbers are as weights; `None` if weights of this type are not read.
+    pub fn coding(self) -> Option<Coding> {
+        match self.name {
+            "F32" => Some(Coding::F32),
+            "F16" => Some(Coding::F16),
+            "BF16" => Some(Coding::Bf16),
+            name => Block::ALL.into_iter().find(|block| block.name() == name).map(Coding::Block),
+        }
     }
 }
 
 impl Display for GgmlType {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         f.write_str(self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_has_the_blocks_of_its_coding() {
+        for kind in TYPES {
+            let Some(coding) = kind.coding() else { continue };
+            assert_eq!((kind.block, kind.block_bytes), (coding.group(), coding.row_bytes(coding.group())), "{kind}");
+            assert_eq!(kind.to_string(), coding.to_string());
+        }
+        assert_eq!(TYPES.iter().filter(|kind| kind.coding().is_some()).count(), 3 + Block::ALL.len());
     }
 }
