@@ -136,7 +136,18 @@ impl<'a> Config<'a> {
         self.set("tie_word_embeddings", self.file.tensor("output.weight").is_none());
         self.copy("attention.layer_norm_rms_epsilon", "rms_norm_eps")?;
         self.copy("final_logit_softcapping", "final_logit_softcapping")?;
+        self.read_tokens()?;
         rope::read(self)
+    }
+
+    /// Sets which tokens begin a text and end a completion.
+    fn read_tokens(&mut self) -> Result<()> {
+        let Some(vocabulary) = self.file.vocabulary()? else { return Ok(()) };
+        let (file, header) = (self.file, self.file.header());
+        let begin = vocabulary.id(header, "bos").map_err(|reason| file.wrong(reason))?;
+        self.set("bos_token_id", begin);
+        self.set("eos_token_id", vocabulary.ends(header).map_err(|reason| file.wrong(reason))?);
+        Ok(())
     }
 
     /// Sets which layers have a window: all but every `interval`-th, unless the file says others.

@@ -12,6 +12,7 @@ mod names;
 mod rope;
 mod settings;
 
+use crate::backend::{Coding, Pairing};
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::model::fields::{Fields, Reads};
@@ -108,7 +109,7 @@ impl Stored {
     /// together are neighbours: for each head, row `i` of both halves before the next.
     pub fn spec(&self, mut spec: DecoderSpec) -> DecoderSpec {
         if let Rotation::Neighbours = self.family.rotation {
-            spec.ropes.iter_mut().for_each(|rope| rope.pairing = crate::backend::Pairing::Neighbours);
+            spec.ropes.iter_mut().for_each(|rope| rope.pairing = Pairing::Neighbours);
         }
         let complete = |norm: &mut Norm| norm.weight = NormWeight::Plain;
         complete(&mut spec.final_norm);
@@ -128,10 +129,10 @@ impl Stored {
 
 /// What transformers calls a type of tensors that are not quantized.
 fn dtype_name(kind: GgmlType) -> Option<&'static str> {
-    match kind.id {
-        GgmlType::F32 => Some("float32"),
-        GgmlType::F16 => Some("float16"),
-        GgmlType::BF16 => Some("bfloat16"),
+    match kind.coding() {
+        Some(Coding::F32) => Some("float32"),
+        Some(Coding::F16) => Some("float16"),
+        Some(Coding::Bf16) => Some("bfloat16"),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! The chat templates of a model folder, and the special tokens that they know.
 
 use super::Source;
+use super::gguf::Gguf;
 use crate::backend::read_file;
 use crate::error::{Error, Result};
 use crate::limits::{self, json_values};
@@ -30,25 +31,34 @@ impl Source {
     /// The chat templates, if the model has any.
     ///
     /// As in transformers, chat_template.jinja and the files of additional_chat_templates win over `chat_template` in
-    /// tokenizer_config.json, which is one template or a list of named ones.
+    /// tokenizer_config.json, which is one template or a list of named ones. Those of a GGUF file are read where none of these is beside it.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] when a file cannot be read, [`Error::ModelFile`] when it is not what it should be, and for templates beyond
     /// [`limits::TEMPLATES`] and [`limits::TEMPLATE_BYTES`].
     pub fn chat_templates(&self) -> Result<Option<ChatTemplates>> {
-        let config_path = self.path().join("tokenizer_config.json");
+        let folder = self.text_folder();
+        let config_path = folder.join("tokenizer_config.json");
         let config = read_json(&config_path)?;
-        let mut templates = template_files(self.path())?;
+        let mut templates = template_files(folder)?;
         if templates.is_empty() {
             templates = templates_of_config(&config_path, &config)?;
         }
+        let mut of_gguf = BTreeMap::new();
+        if let Source::Gguf(file) = self {
+            if templates.is_empty() {
+                templates = templates_of_gguf(file)?;
+            }
+            of_gguf = named_tokens_of_gguf(file)?;
+        }
         let Some((path, _)) = templates.values().next() else { return Ok(None) };
-        let older_map = read_json(&self.path().join("special_tokens_map.json"))?;
-        let named_tokens = NAMED_TOKENS
-            .into_iter()
-            .filter_map(|name| Some((name, token_text(&config, name).or_else(|| token_text(&older_map, name))?)))
-            .collect();
+        let older_map = read_json(&folder.join("special_tokens_map.json"))?;
+        let text_of = |name| {
+            let in_files = token_text(&config, name).or_else(|| token_text(&older_map, name));
+            Some((name, in_files.or_else(|| of_gguf.get(name).cloned())?))
+        };
+        let named_tokens = NAMED_TOKENS.into_iter().filter_map(text_of).collect();
         let bytes: usize = templates.values().map(|(_, text)| text.len()).sum();
         if bytes > limits::TEMPLATE_BYTES || templates.len() > limits::TEMPLATES {
             let (most, most_bytes) = (limits::TEMPLATES, limits::TEMPLATE_BYTES);
@@ -102,6 +112,43 @@ fn templates_of_config(path: &Path, config: &Json) -> Result<Templates> {
             reason: "chat_template is neither a string nor a list of named templates".to_string(),
         }),
     }
+}
+
+/// `tokenizer.chat_template`, and `tokenizer.chat_template.NAME` for those with a name.
+fn templates_of_gguf(file: &Gguf) -> Result<Templates> {
+    const KEY: &str = "tokenizer.chat_template";
+    let header = file.header();
+    let mut templates = Templates::new();
+    for key in header.keys() {
+        let name = match key.strip_prefix(KEY) {
+            Some("") => DEFAULT_TEMPLATE,
+            Some(rest) if rest.starts_with('.') => &rest[1..],
+            _ => continue,
+        };
+        if let Some(source) = header.text(key).map_err(|reason| file.wrong(reason))? {
+            templates.insert(name.to_string(), (file.path().to_path_buf(), source.to_string()));
+        }
+    }
+    Ok(templates)
+}
+
+/// Special tokens by the names that templates have for them.
+fn named_tokens_of_gguf(file: &Gguf) -> Result<BTreeMap<&'static str, String>> {
+    let Some(vocabulary) = file.vocabulary()? else { return Ok(BTreeMap::new()) };
+    let names = [
+        ("bos_token", "bos"),
+        ("eos_token", "eos"),
+        ("unk_token", "unknown"),
+        ("sep_token", "seperator"),
+        ("pad_token", "padding"),
+    ];
+    let mut tokens = BTreeMap::new();
+    for (name, key) in names {
+        if let Some(id) = vocabulary.id(file.header(), key).map_err(|reason| file.wrong(reason))? {
+            tokens.insert(name, vocabulary.tokens[id].to_string());
+        }
+    }
+    Ok(tokens)
 }
 
 /// A special token's text, given as a string or as `{"content": …}`.

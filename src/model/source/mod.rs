@@ -77,12 +77,28 @@ impl Source {
     /// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is no regular file or too long, and for a tokenizer of a
     /// GGUF file that is not known.
     pub fn tokenizer(&self) -> Result<Option<SourceFile>> {
-        file(self.text_folder(), TOKENIZER, limits::TOKENIZER_FILE_BYTES)
+        self.text_file(TOKENIZER, limits::TOKENIZER_FILE_BYTES, Gguf::tokenizer_json)
     }
 
     /// generation_config.json, if the model has one. Errors as [`Source::tokenizer`].
     pub fn generation_config(&self) -> Result<Option<SourceFile>> {
-        file(self.text_folder(), GENERATION_CONFIG, limits::CONFIG_FILE_BYTES)
+        self.text_file(GENERATION_CONFIG, limits::CONFIG_FILE_BYTES, Gguf::generation_config_json)
+    }
+
+    /// A file of the folder, or what a GGUF file says in its place.
+    fn text_file(
+        &self,
+        name: &str,
+        bytes_max: u64,
+        of_gguf: impl Fn(&Gguf) -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<SourceFile>> {
+        match (file(self.text_folder(), name, bytes_max)?, self) {
+            (None, Source::Gguf(file)) => {
+                let bytes = of_gguf(file)?;
+                Ok(bytes.map(|bytes| SourceFile { path: file.path().into(), bytes }))
+            }
+            (found, _) => Ok(found),
+        }
     }
 
     /// The file that describes quantized weights, where the config does not.

@@ -6,13 +6,16 @@
 
 mod cursor;
 mod header;
+mod sampling;
 mod tensor_type;
+mod tokenizer;
 mod value;
 
 pub use header::{Header, TensorInfo};
 pub use tensor_type::GgmlType;
+pub use tokenizer::Vocabulary;
 
-use crate::backend::read_part;
+use crate::backend::{Coding, read_part};
 use crate::error::{Error, Result};
 use crate::limits;
 use cursor::Stop;
@@ -125,7 +128,7 @@ impl Gguf {
         let [len] = shape[..] else {
             return Err(wrong(path, format!("tensor {name} has shape {shape:?}, but must have one axis")));
         };
-        if kind.id != GgmlType::F32 || len > most {
+        if kind.coding() != Some(Coding::F32) || len > most {
             let reason =
                 format!("tensor {name} is {len} numbers of type {kind}, but must be at most {most} of type F32");
             return Err(wrong(path, reason));
@@ -136,6 +139,33 @@ impl Gguf {
             true => Ok(Some(numbers.iter().copied().map(f32::from_le_bytes).collect())),
             false => Err(wrong(path, format!("ends within tensor {name}"))),
         }
+    }
+
+    /// The tokenizer as a tokenizer.json; `None` if the file has none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] for one that is wrong or not known.
+    pub fn tokenizer_json(&self) -> Result<Option<Vec<u8>>> {
+        tokenizer::json(&self.header).map_err(|reason| self.wrong(reason))
+    }
+
+    /// The recommended sampling as a generation_config.json; `None` if the file recommends none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] for what is no number.
+    pub fn generation_config_json(&self) -> Result<Option<Vec<u8>>> {
+        sampling::json(&self.header).map_err(|reason| self.wrong(reason))
+    }
+
+    /// The vocabulary; `None` if the file has none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] for one that is wrong.
+    pub fn vocabulary(&self) -> Result<Option<Vocabulary<'_>>> {
+        Vocabulary::read(&self.header).map_err(|reason| self.wrong(reason))
     }
 
     /// An error that says what is wrong with the file that was given.
