@@ -55,7 +55,11 @@ fn a_path_that_leads_nowhere() {
 
 #[test]
 fn a_path_to_a_file() {
-    assert_file(refusal(&golden(WHOLE).join("config.json")), "config.json", "is neither a model folder nor a GGUF file");
+    assert_file(
+        refusal(&golden(WHOLE).join("config.json")),
+        "config.json",
+        "is neither a model folder nor a GGUF file",
+    );
 }
 
 #[test]

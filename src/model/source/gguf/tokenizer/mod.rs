@@ -47,6 +47,9 @@ pub fn json(header: &Header) -> Result<Option<Vec<u8>>, String> {
     document.write(&vocabulary).map(Some)
 }
 
+/// Two tokens whose union is a token.
+type Merge<'a> = (Cow<'a, str>, Cow<'a, str>);
+
 /// What a tokenizer.json has besides its added tokens.
 struct Document<'a> {
     normalizer: Value,
@@ -57,7 +60,7 @@ struct Document<'a> {
     model: Value,
     /// Spellings that are not those of the file, by id.
     spelled: HashMap<usize, Cow<'a, str>>,
-    merges: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    merges: Vec<Merge<'a>>,
 }
 
 fn byte_level<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result<Document<'a>, String> {
@@ -110,7 +113,7 @@ fn sentence_piece<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result
 }
 
 /// The merges that a file has: two spellings with a space between, of which the first may begin with one.
-fn given_merges<'a>(header: &'a Header) -> Result<Option<Vec<(Cow<'a, str>, Cow<'a, str>)>>, String> {
+fn given_merges<'a>(header: &'a Header) -> Result<Option<Vec<Merge<'a>>>, String> {
     let Some(merges) = header.strings("tokenizer.ggml.merges", limits::MERGES)? else { return Ok(None) };
     let pair = |bytes: &'a [u8]| {
         let text = std::str::from_utf8(bytes).ok()?;
@@ -127,7 +130,7 @@ fn merges_of_scores<'a>(
     header: &Header,
     vocabulary: &Vocabulary<'a>,
     spelled: &HashMap<usize, Cow<str>>,
-) -> Result<Vec<(Cow<'a, str>, Cow<'a, str>)>, String> {
+) -> Result<Vec<Merge<'a>>, String> {
     let scores = header.numbers("tokenizer.ggml.scores", limits::TOKENS)?;
     let scores = scores.ok_or("tokenizer.ggml.merges and tokenizer.ggml.scores are missing")?;
     if scores.len() < vocabulary.tokens.len() || scores.iter().any(|score| score.is_nan()) {
