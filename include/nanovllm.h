@@ -253,12 +253,16 @@ typedef int32_t (*nvllm_progress_fn)(float fraction, void *user_data);
 
 // Options of an engine. nvllm_engine_config_init sets the defaults; only model_path has none.
 //
-// The files of the model folder are untrusted data: they are checked and bounded when the engine opens, and only regular
+// The files of the model are untrusted data: they are checked and bounded when the engine opens, and only regular
 // files are opened. By default the weights are mapped; load_mode describes the consequences.
 typedef struct nvllm_engine_config {
   // sizeof(nvllm_engine_config), set by nvllm_engine_config_init.
   size_t struct_size;
-  // Path of the model folder, in the layout of Hugging Face, NUL-terminated UTF-8. Required.
+  // Path of the model: a folder in the layout of Hugging Face, or a GGUF file, of which the first part is given if it is split.
+  // NUL-terminated UTF-8. Required.
+  //
+  // Of a GGUF file, a tokenizer.json, tokenizer_config.json, chat_template.jinja or generation_config.json in the same folder is read
+  // instead of what the file says about the same.
   const char *model_path;
   // NVLLM_DEVICE_*: where the engine computes. Default NVLLM_DEVICE_AUTO.
   int32_t device;

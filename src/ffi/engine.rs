@@ -66,14 +66,18 @@ pub type nvllm_progress_fn = Option<unsafe extern "C" fn(fraction: f32, user_dat
 
 /// Options of an engine. nvllm_engine_config_init sets the defaults; only model_path has none.
 ///
-/// The files of the model folder are untrusted data: they are checked and bounded when the engine opens, and only regular
+/// The files of the model are untrusted data: they are checked and bounded when the engine opens, and only regular
 /// files are opened. By default the weights are mapped; load_mode describes the consequences.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_engine_config {
     /// sizeof(nvllm_engine_config), set by nvllm_engine_config_init.
     pub struct_size: usize,
-    /// Path of the model folder, in the layout of Hugging Face, NUL-terminated UTF-8. Required.
+    /// Path of the model: a folder in the layout of Hugging Face, or a GGUF file, of which the first part is given if it is split.
+    /// NUL-terminated UTF-8. Required.
+    ///
+    /// Of a GGUF file, a tokenizer.json, tokenizer_config.json, chat_template.jinja or generation_config.json in the same folder is read
+    /// instead of what the file says about the same.
     pub model_path: *const c_char,
     /// NVLLM_DEVICE_*: where the engine computes. Default NVLLM_DEVICE_AUTO.
     pub device: i32,
