@@ -43,6 +43,7 @@ mod sample;
 mod sampling_extras;
 mod scale_logits;
 mod storage;
+mod team;
 
 pub use device_batch::DeviceBatch;
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};

@@ -10,7 +10,7 @@
 
 use super::driver::{Address, Context, Memory, Pinned};
 use super::library;
-use super::peers::{Member, Team};
+use super::team::Team;
 use crate::backend::lock::Mutex;
 use crate::backend::thread::{STACK_BYTES, spawn};
 use crate::error::{Error, Result};
@@ -201,7 +201,6 @@ struct Shared {
     /// `None` once it is aborted. Calls are made under the lock.
     comm: Mutex<Option<Handle>>,
     team: Arc<Team>,
-    patience: Duration,
     /// Exchanges that were launched, and those that have ended. Both wrap.
     launched: AtomicU32,
     ended: Pinned,
@@ -218,19 +217,24 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Shared {}
 
 impl Nccl {
-    /// Makes the communicator of `rank` on this thread, together with the other ranks, and the thread that watches over it.
+    /// Makes the communicator of rank `rank` of `ranks` for the device of `context` on this thread, together with the other ranks, and
+    /// the thread that watches over it.
     ///
     /// # Errors
     ///
     /// What the library says, and [`Error::RankLost`] where another rank has failed or does not come within a minute.
-    pub fn open(library: &'static Library, member: &Member, id: UniqueId) -> Result<Nccl> {
-        let (context, rank, ranks) = (member.context(), member.rank(), member.ranks());
+    pub fn open(
+        library: &'static Library,
+        id: UniqueId,
+        (rank, ranks): (usize, usize),
+        context: &Arc<Context>,
+        team: &Arc<Team>,
+    ) -> Result<Nccl> {
         let gathered = Memory::new(context, GATHERED_BYTES, "memory that NCCL gathers in", "memory_utilization")?;
         let shared = Arc::new(Shared {
             library,
             comm: Mutex::new(None),
-            team: member.peers().team().clone(),
-            patience: member.patience(),
+            team: team.clone(),
             launched: AtomicU32::new(0),
             ended: Pinned::zeroed(context, 4, "pinned memory", "locked memory limits")?,
         });
@@ -245,13 +249,13 @@ impl Nccl {
         *shared.comm.lock() = Some(Handle(comm));
         let watched = shared.clone();
         match spawn(&format!("nccl-{rank}"), STACK_BYTES, move || watched.watch()) {
-            Ok(watch) => member.peers().keep(watch),
+            Ok(watch) => team.keep(watch),
             Err(error) => {
                 shared.abort();
                 return Err(error);
             }
         }
-        shared.settled("ncclCommInitRankConfig", code, OPENING.max(shared.patience))?;
+        shared.settled("ncclCommInitRankConfig", code, OPENING.max(shared.team.patience()))?;
         if shared.team.is_broken() {
             return Err(Error::RankLost);
         }
@@ -304,7 +308,7 @@ impl Nccl {
             },
             None => return Ok(()),
         };
-        shared.settled("ncclAllGather", code, shared.patience)
+        shared.settled("ncclAllGather", code, shared.team.patience())
     }
 
     /// Counts exchanges that a graph launches.
@@ -360,7 +364,7 @@ impl Shared {
                 Some((before, since)) if before == ended => Some((before, since)),
                 _ => Some((ended, Instant::now())),
             };
-            if stands.is_some_and(|(_, since)| since.elapsed() >= self.patience) {
+            if stands.is_some_and(|(_, since)| since.elapsed() >= self.team.patience()) {
                 self.team.break_up();
             }
             sleep(CHECK);

@@ -1,4 +1,4 @@
-//! How do the GPUs of one engine reach each other, and how does a rank learn that another one has failed?
+//! How do the GPUs of one engine reach each other?
 //!
 //! Where every GPU reaches the memory of every other one, each rank has a region that every rank may write: physical memory of its own
 //! device, mapped for all of them at one address. Other memory of the devices stays their own: `cuCtxEnablePeerAccess` would map all of
@@ -6,18 +6,18 @@
 //! Elsewhere, and where access is promised but does not work, NCCL carries the rows (`nccl.rs`).
 //!
 //! Invariant: no region is unmapped before every rank has dropped its [`Member`] and every stream is idle. A member that is dropped
-//! breaks the team: kernels that wait for its rank give up, and so do threads.
+//! breaks the [team](super::team): kernels that wait for its rank give up, and so do threads.
 
-use super::driver::{Address, Context, Pinned, check};
+use super::driver::{Address, Context, check};
 use super::nccl::{Library, UniqueId};
-use crate::backend::lock::{Condvar, Mutex};
+use super::team::Team;
+use crate::backend::lock::Mutex;
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use cudarc::driver::sys;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{JoinHandle, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Ranks at most, as `kernels/common/exchange.cuh` says.
 pub const MAX_RANKS: usize = 8;
@@ -28,12 +28,6 @@ const REGION_BYTES: usize = 128 << 20;
 
 /// All bits set: the state of a word that nobody has sent.
 const EMPTY: u32 = u32::MAX;
-
-/// How long a thread waits for the others in [`Member::meet`] at least.
-const MEETING: Duration = Duration::from_secs(60);
-
-/// How long the end of an engine waits for the communicators of NCCL to end.
-const ENDING: Duration = Duration::from_secs(5);
 
 /// By which way ranks exchange rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,20 +46,10 @@ pub struct Peers {
     is_memory_refused: AtomicBool,
     /// By which ranks find each other, while they open.
     nccl_id: Mutex<Option<UniqueId>>,
-    /// Threads that watch over communicators of NCCL.
-    watches: Mutex<Vec<JoinHandle<()>>>,
     team: Arc<Team>,
     faults: Vec<AtomicU64>,
-    patience: Duration,
     /// Dropped last: all that is above needs them.
     contexts: Vec<Arc<Context>>,
-}
-
-/// Whether the ranks still compute together.
-pub struct Team {
-    /// One word, which is not 0 once the team is broken.
-    broken: Pinned,
-    barrier: Barrier,
 }
 
 /// The place of one rank among its peers. The team is broken when it is dropped.
@@ -83,22 +67,6 @@ pub enum Fault {
     Error,
     /// The thread panics.
     Panic,
-}
-
-// SAFETY: the word of `broken` is reached by atomic accesses alone, and the rest locks or does not change.
-unsafe impl Sync for Team {}
-
-impl Team {
-    /// Whether a rank has failed or left, or a kernel has waited for too long.
-    pub fn is_broken(&self) -> bool {
-        self.broken.word().load(Ordering::SeqCst) != 0
-    }
-
-    /// Ends all waits of kernels and threads, now and later.
-    pub fn break_up(&self) {
-        self.broken.word().store(1, Ordering::SeqCst);
-        self.barrier.break_up();
-    }
 }
 
 impl Peers {
@@ -142,15 +110,13 @@ impl Peers {
                 None
             }
         };
-        let broken = Pinned::zeroed(&contexts[0], 4, "pinned memory", "locked memory limits")?;
+        let team = Arc::new(Team::new(&contexts[0], ranks, patience)?);
         let peers = Arc::new(Peers {
             regions,
             is_memory_refused: AtomicBool::new(false),
             nccl_id: Mutex::default(),
-            watches: Mutex::default(),
-            team: Arc::new(Team { broken, barrier: Barrier::new(ranks) }),
+            team,
             faults: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
-            patience,
             contexts,
         });
         Ok((0..ranks).map(|rank| Member { peers: peers.clone(), rank }).collect())
@@ -179,11 +145,6 @@ impl Peers {
         self.team.break_up();
     }
 
-    /// Keeps a thread that ends once the team is broken.
-    pub fn keep(&self, watch: JoinHandle<()>) {
-        self.watches.lock().push(watch);
-    }
-
     /// Lets rank `rank` do `fault` at the exchange that follows `exchanges` others from now on.
     #[doc(hidden)]
     pub fn inject(&self, rank: usize, exchanges: u32, fault: Fault) {
@@ -198,16 +159,7 @@ impl Drop for Peers {
         for context in &self.contexts {
             let _ = context.synchronize();
         }
-        let deadline = Instant::now() + ENDING;
-        for watch in self.watches.lock().drain(..) {
-            while !watch.is_finished() && Instant::now() < deadline {
-                sleep(Duration::from_millis(1));
-            }
-            // A thread that hangs in the library keeps what it uses.
-            if watch.is_finished() {
-                let _ = watch.join();
-            }
-        }
+        self.team.end_watches();
     }
 }
 
@@ -244,12 +196,12 @@ impl Member {
 
     /// Where a kernel finds whether the team is broken.
     pub fn broken(&self) -> Address {
-        self.peers.team.broken.address()
+        self.peers.team.broken()
     }
 
     /// How long a kernel waits for another rank.
     pub fn patience(&self) -> Duration {
-        self.peers.patience
+        self.peers.team.patience()
     }
 
     /// Waits until all ranks are here.
@@ -258,13 +210,7 @@ impl Member {
     ///
     /// [`Error::RankLost`] if one has failed, or does not come.
     pub fn meet(&self) -> Result<()> {
-        match self.peers.team.barrier.wait(self.peers.patience.max(MEETING)) {
-            true => Ok(()),
-            false => {
-                self.peers.break_up();
-                Err(Error::RankLost)
-            }
-        }
+        self.peers.team.meet()
     }
 
     /// The name by which the ranks find each other in NCCL, which rank 0 makes. All ranks call it at the same time.
@@ -292,8 +238,7 @@ impl Member {
             return Ok(true);
         }
         if self.rank == 0 {
-            // A rank that fails meanwhile has broken the barrier, too.
-            self.peers.team.broken.word().store(0, Ordering::SeqCst);
+            self.peers.team.forget_waits();
             self.peers.faults.iter().for_each(|fault| fault.store(0, Ordering::SeqCst));
         }
         self.meet()?;
@@ -302,7 +247,7 @@ impl Member {
 
     /// Whether no other rank has failed or left. A kernel may have given up its wait.
     pub fn is_whole(&self) -> bool {
-        !self.peers.team.barrier.state.lock().is_broken
+        self.peers.team.is_whole()
     }
 
     /// The fault that is due at this exchange.
@@ -462,84 +407,5 @@ fn properties(ordinal: usize) -> sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
         location: location(ordinal),
         ..none
-    }
-}
-
-/// Where the threads of all ranks wait for each other.
-struct Barrier {
-    ranks: usize,
-    state: Mutex<Waiting>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Waiting {
-    round: u64,
-    arrived: usize,
-    is_broken: bool,
-}
-
-impl Barrier {
-    fn new(ranks: usize) -> Barrier {
-        Barrier { ranks, state: Mutex::default(), changed: Condvar::new() }
-    }
-
-    /// `false` if the barrier is broken, or another rank does not come within `patience`.
-    fn wait(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
-        let mut state = self.state.lock();
-        if state.is_broken {
-            return false;
-        }
-        let round = state.round;
-        state.arrived += 1;
-        if state.arrived == self.ranks {
-            (state.arrived, state.round) = (0, round + 1);
-            self.changed.notify_all();
-        }
-        // A round that is complete stands, even if a rank has failed since.
-        while state.round == round {
-            if state.is_broken {
-                return false;
-            }
-            let (next, is_late) = self.changed.wait_until(state, deadline);
-            state = next;
-            if is_late && state.round == round {
-                return false;
-            }
-        }
-        true
-    }
-
-    fn break_up(&self) {
-        self.state.lock().is_broken = true;
-        self.changed.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread;
-
-    #[test]
-    fn threads_meet_until_the_barrier_is_broken_or_one_does_not_come() {
-        let barrier = Barrier::new(3);
-        thread::scope(|scope| {
-            for rank in 0..3 {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    for _ in 0..200 {
-                        assert!(barrier.wait(MEETING));
-                    }
-                    match rank {
-                        0 => barrier.break_up(),
-                        _ => assert!(!barrier.wait(MEETING)),
-                    }
-                });
-            }
-        });
-        assert!(!barrier.wait(MEETING));
-        assert!(!Barrier::new(2).wait(Duration::from_millis(5)));
     }
 }

@@ -62,7 +62,8 @@ impl Cuda {
         let library =
             Library::get().map_err(|missing| Error::Unsupported { what: without_nccl(MEMORY_FAILS, missing) })?;
         let id = member.nccl_id(library)?;
-        let nccl = Nccl::open(library, member, id)?;
+        let place = (member.rank(), member.ranks());
+        let nccl = Nccl::open(library, id, place, member.context(), member.peers().team())?;
         exchanges.set_nccl(nccl);
         Ok(())
     }
