@@ -14,6 +14,9 @@ use crate::model::description::Description;
 use crate::model::source::Source;
 use crate::model::weights::Weights;
 
+/// What processes say to each other, raised whenever a frame or a batch changes its form: builds of one version may differ.
+const PROTOCOL: u32 = 2;
+
 /// A model that is about to be loaded.
 #[derive(Clone)]
 pub struct Checkpoint {
@@ -48,6 +51,7 @@ impl Checkpoint {
         let BatchLimits { tokens, rows, model_len, block_size } = self.limits;
         Facts::default()
             .with("library version", env!("CARGO_PKG_VERSION"))
+            .with("protocol", PROTOCOL)
             .with("model fingerprint", format_args!("{:016x}", fingerprint(&self.model, &self.weights)))
             .with("num_processes", processes)
             .with("tensor_parallel_size", ranks)

@@ -107,7 +107,9 @@ fn meet(
         .facts(processes.count, config.ranks)
         .with("device", "the CPU")
         .with("instruction set (NVLLM_CPU_ISA)", isa.name());
-    rendezvous::meet(processes, config.ranks, config.peer_timeout, &facts, checkpoint.frame_bytes(), progress)
+    let (timeout, max_bytes) = (config.peer_timeout, checkpoint.frame_bytes());
+    let met = rendezvous::meet(processes, config.ranks, timeout, &facts, max_bytes, &|| Ok(Vec::new()), progress);
+    met.map(|(group, _)| group)
 }
 
 /// The streams to other processes on which numbers travel.

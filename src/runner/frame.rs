@@ -11,7 +11,7 @@ use std::io::{Error as IoError, ErrorKind, Result as IoResult};
 pub enum Kind {
     /// A follower introduces itself on a new connection: see [`super::rendezvous`].
     Hello = 1,
-    /// All have joined.
+    /// All have joined. What process 0 lets them know: see [`super::rendezvous::meet`].
     Welcome = 2,
     /// A follower's values in round `number` of a meeting. `[ranks of the process]`, 8 bytes each
     Agree = 3,

@@ -1,8 +1,9 @@
 //! How do the processes of an engine find each other?
 //!
 //! Process 0 listens at an address that all know; every other process connects twice, for frames and for numbers of passes, and
-//! introduces itself on each connection. Whoever else connects is ignored. Invariant: processes work together only if all facts are the
-//! same, and a process that is refused learns why, as does the one that refuses it.
+//! introduces itself on each connection. Whoever else connects is ignored. Once all are there, process 0 welcomes the others, with what its
+//! device lets them know. Invariant: processes work together only if all facts are the same, and a process that is refused learns why, as
+//! does the one that refuses it.
 
 use super::frame::{FrameReader, Kind, printable, write_frame};
 use super::peers::{Connection, Group, Place, REASON_CHARS};
@@ -32,7 +33,7 @@ pub struct Facts(Vec<(&'static str, String)>);
 
 /// First bytes of a hello.
 const MAGIC: [u8; 8] = *b"nvllm-tp";
-/// Bytes of a hello, at most.
+/// Bytes of a hello, and of a welcome, at most.
 const HELLO_BYTES: usize = 4096;
 /// What a connection is for.
 const CONTROL: u32 = 0;
@@ -78,26 +79,34 @@ impl Facts {
     }
 }
 
-/// Connects this process with the others. Returns when all are there; `progress` is called meanwhile, and `Break` cancels.
+/// Connects this process with the others. Returns when all are there, with what process 0 lets all of them know; `progress` is called
+/// meanwhile, and `Break` cancels.
+///
+/// `greet` is called in process 0 alone, when all have joined: it returns at most 4,096 bytes.
 ///
 /// # Errors
 ///
-/// [`Error::Peer`], [`Error::Cancelled`], and [`Error::Io`] where process 0 cannot listen.
+/// [`Error::Peer`], [`Error::Cancelled`], [`Error::Io`] where process 0 cannot listen, and in process 0 what `greet` says.
 pub fn meet(
     processes: &Processes,
     ranks: usize,
     timeout: Duration,
     facts: &Facts,
     max_bytes: usize,
+    greet: &dyn Fn() -> Result<Vec<u8>>,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
-) -> Result<Group> {
+) -> Result<(Group, Vec<u8>)> {
     let Processes { count, index, rendezvous } = processes;
-    let connections = match index {
-        0 => Reception::new(*count, rendezvous, facts)?.receive_all(progress)?,
-        _ => vec![join(*index, rendezvous, facts, progress)?],
+    let (connections, greeting) = match index {
+        0 => Reception::new(*count, rendezvous, facts)?.receive_all(greet, progress)?,
+        _ => {
+            let (connection, greeting) = join(*index, rendezvous, facts, progress)?;
+            (vec![connection], greeting)
+        }
     };
     connections.iter().for_each(|connection| connection.control.set_user_timeout(timeout));
-    Group::new(Place { process: *index, processes: *count, ranks }, connections, timeout, max_bytes)
+    let group = Group::new(Place { process: *index, processes: *count, ranks }, connections, timeout, max_bytes)?;
+    Ok((group, greeting))
 }
 
 /// Where process 0 waits for the others.
@@ -131,7 +140,11 @@ impl<'a> Reception<'a> {
         Ok(Reception { listener, facts, strangers: Vec::new(), joined })
     }
 
-    fn receive_all(mut self, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Vec<Connection>> {
+    fn receive_all(
+        mut self,
+        greet: &dyn Fn() -> Result<Vec<u8>>,
+        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+    ) -> Result<(Vec<Connection>, Vec<u8>)> {
         let begun = Instant::now();
         let mut told = None;
         while let Some(missing) = self.missing() {
@@ -160,8 +173,10 @@ impl<'a> Reception<'a> {
             self.hear_strangers()?;
             self.forget_the_gone();
         }
+        let greeting = greet().inspect_err(|error| self.refuse_all(0, &error.to_string()))?;
+        assert!(greeting.len() <= HELLO_BYTES, "a greeting of {} bytes", greeting.len());
         let mut welcome = Vec::new();
-        write_frame(&mut welcome, Kind::Welcome, 0, |_| ());
+        write_frame(&mut welcome, Kind::Welcome, 0, |to| to.extend(&greeting));
         let mut connections = Vec::new();
         for (at, joined) in self.joined.into_iter().enumerate() {
             let (Some(control), Some(data)) = (joined.control, joined.data) else { unreachable!("nobody is missing") };
@@ -169,7 +184,7 @@ impl<'a> Reception<'a> {
             let _ = control.try_send(&welcome);
             connections.push(Connection::new(at + 1, control, data));
         }
-        Ok(connections)
+        Ok((connections, greeting))
     }
 
     /// The first process that has not joined.
@@ -250,19 +265,19 @@ fn ignore(reason: &str) {
     log(Level::Warn, format_args!("a connection to the rendezvous was ignored: {}", printable(reason.as_bytes(), 200)));
 }
 
-/// Connects with process 0.
+/// Connects with process 0. Returns its greeting, too.
 fn join(
     process: usize,
     address: &Address,
     facts: &Facts,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
-) -> Result<Connection> {
+) -> Result<(Connection, Vec<u8>)> {
     let begun = Instant::now();
     let mut refusal = String::new();
     while begun.elapsed() < JOIN_TIME {
         match introduce(process, address, facts) {
             Ok((control, data)) => match await_welcome(&control, begun, progress)? {
-                Answer::Welcome => return Ok(Connection::new(0, control, data)),
+                Answer::Welcome(greeting) => return Ok((Connection::new(0, control, data), greeting)),
                 Answer::Closed => refusal = "the connection was closed".to_owned(),
             },
             Err(error) => refusal = error.to_string(),
@@ -286,7 +301,8 @@ fn introduce(process: usize, address: &Address, facts: &Facts) -> IoResult<(Stre
 }
 
 enum Answer {
-    Welcome,
+    /// With the greeting.
+    Welcome(Vec<u8>),
     /// Whoever listens there has closed the connection.
     Closed,
 }
@@ -298,7 +314,7 @@ fn await_welcome(control: &Stream, begun: Instant, progress: &mut dyn FnMut(f32)
         readable.wait(TICK);
         match reader.read(control) {
             Ok(None) => {}
-            Ok(Some(head)) if head.kind == Kind::Welcome => return Ok(Answer::Welcome),
+            Ok(Some(head)) if head.kind == Kind::Welcome => return Ok(Answer::Welcome(reader.payload().to_vec())),
             Ok(Some(head)) if head.kind == Kind::Failed => {
                 let process = usize::try_from(head.number).unwrap_or(usize::MAX);
                 return Err(Error::Peer { process, reason: printable(reader.payload(), REASON_CHARS) });
@@ -360,7 +376,13 @@ mod tests {
     }
 
     fn meet_with(processes: &Processes, facts: &Facts) -> Result<Group> {
-        meet(processes, 2 * processes.count, TIMEOUT, facts, 1 << 20, &mut |_| ControlFlow::Continue(()))
+        let greet = || Ok(b"welcome".to_vec());
+        let proceed = &mut |_| ControlFlow::Continue(());
+        let met = meet(processes, 2 * processes.count, TIMEOUT, facts, 1 << 20, &greet, proceed);
+        met.map(|(group, greeting)| {
+            assert_eq!(greeting, b"welcome");
+            group
+        })
     }
 
     #[test]
@@ -394,6 +416,25 @@ mod tests {
                 scope.spawn(move || {
                     let refused = meet_with(&processes("facts", 2, index), &facts(rows)).err();
                     assert_eq!(refused.expect("they differ").to_string(), reason);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_leader_that_cannot_greet_tells_the_others_why() {
+        let greet = || Err(Error::Unsupported { what: "no library".to_owned() });
+        thread::scope(|scope| {
+            for index in 0..2 {
+                scope.spawn(move || {
+                    let all = processes("greet", 2, index);
+                    let proceed = &mut |_| ControlFlow::Continue(());
+                    let refused = meet(&all, 2, TIMEOUT, &facts(8), 1 << 20, &greet, proceed).err();
+                    let refused = refused.expect("there is no greeting").to_string();
+                    assert!(
+                        refused.starts_with(["", "process 0: "][index]) && refused.contains("no library"),
+                        "{refused}"
+                    );
                 });
             }
         });
@@ -439,7 +480,7 @@ mod tests {
         for index in [0, 1] {
             let all = processes("cancel", 2, index);
             let mut calls = 0;
-            let cancelled = meet(&all, 2, TIMEOUT, &facts(8), 1 << 20, &mut |_| {
+            let cancelled = meet(&all, 2, TIMEOUT, &facts(8), 1 << 20, &|| Ok(Vec::new()), &mut |_| {
                 calls += 1;
                 if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
