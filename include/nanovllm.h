@@ -315,8 +315,8 @@ typedef struct nvllm_engine_config {
   // Number of entries in device_indices: that of the ranks of this process, or 0 with NULL. Default 0.
   uint32_t num_device_indices;
   // Number of processes that compute the model together, each opened with the same options except process_index and those of
-  // its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. Default 0:
-  // this one alone.
+  // its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. GPUs of several processes
+  // exchange through NCCL 2.18 or later, which must be installed: NVLLM_ERR_UNSUPPORTED without it. Default 0: this one alone.
   uint32_t num_processes;
   // Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what process 0
   // schedules, and their functions about requests, completions and cached prefixes return NVLLM_ERR_UNSUPPORTED. Default 0.

@@ -1,21 +1,20 @@
 //! Processes that compute one model together give the answers of one, and none of them waits for another that is gone.
 
+#[path = "processes/answers.rs"]
+mod answers;
 #[path = "processes/child.rs"]
 mod child;
 mod driver;
 mod random_requests;
 
+use answers::answers;
 use child::{Options, Process};
 use driver::golden;
 use nanovllm::backend::socket::Address;
 use nanovllm::batch::TokenId;
 use nanovllm::engine::options::EngineOptions;
-use nanovllm::engine::sampling_params::{Pinning, Pooling, SamplingParams};
-use nanovllm::engine::{Budget, Engine, Prompt};
+use nanovllm::engine::{Budget, Engine};
 use nanovllm::runner::{Device, Processes};
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::TestRunner;
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
@@ -50,7 +49,7 @@ fn options(index: u32, processes: u32, ranks: u32, rendezvous: &str) -> Options 
         rendezvous: rendezvous.to_owned(),
         timeout_ms: TIMEOUT.as_millis() as u32,
         max_num_seqs: 8,
-        kv_cache_bytes: 0,
+        ..Options::default()
     }
 }
 
@@ -93,39 +92,6 @@ fn two_and_three_processes_give_the_tokens_of_one_over_unix_sockets_and_tcp() {
             assert!(all.remove(0).end().success());
         }
     }
-}
-
-/// Requests of many kinds, and everything that the answers to them say.
-fn answers(engine: &mut Engine, budget: Budget) -> Vec<BTreeMap<u32, String>> {
-    let mut runner = TestRunner::deterministic();
-    let strategy = (random_requests::prompts(), random_requests::params());
-    let mut requests: Vec<(Vec<TokenId>, SamplingParams)> =
-        (0..16).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect();
-    requests.retain(|(prompt, _)| !prompt.is_empty());
-    let long: Vec<TokenId> = (0..60).map(|i| 1 + i * i % 23).collect();
-    let logprobs = SamplingParams { num_logprobs: 4, num_prompt_logprobs: 3, ..SamplingParams::default() };
-    requests.push((long.clone(), logprobs));
-    requests.push((long, SamplingParams { pooling: Pooling::Mean, ..SamplingParams::default() }));
-    let handle = engine.handle().clone();
-    for (tag, (prompt, params)) in requests.iter().enumerate() {
-        let max_tokens = Some(params.max_tokens.unwrap_or(8).min(8));
-        let min_tokens = params.min_tokens.min(8);
-        let params =
-            SamplingParams { tag: tag as u64, max_tokens, min_tokens, pinning: Pinning::Evictable, ..params.clone() };
-        handle.add_request(Prompt::Tokens(prompt), params).unwrap();
-    }
-    let mut said = vec![BTreeMap::<u32, String>::new(); requests.len()];
-    while !handle.is_finished() {
-        engine.step(budget).unwrap();
-        while let Some(output) = engine.next_output() {
-            *said[output.tag as usize].entry(output.index).or_default() += &format!(
-                "{:?} {:?} {:?} {:?} {:?}\n",
-                output.token_ids, output.embedding, output.finish, output.logprobs, output.prompt_logprobs
-            );
-        }
-    }
-    assert!(said.iter().all(|said| !said.is_empty()));
-    said
 }
 
 #[test]

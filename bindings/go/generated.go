@@ -79,8 +79,9 @@ type Config struct {
 	DeviceIndices []int32
 
 	// Number of processes that compute the model together, each opened with the same options except ProcessIndex and those
-	// of its devices and threads. TensorParallel counts the ranks of all of them, and is a multiple. Default 0: this one
-	// alone.
+	// of its devices and threads. TensorParallel counts the ranks of all of them, and is a multiple. GPUs of several
+	// processes exchange through NCCL 2.18 or later, which must be installed: ErrUnsupported without it. Default 0: this
+	// one alone.
 	NumProcesses int
 
 	// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what

@@ -1,19 +1,29 @@
 //! An NVIDIA GPU as a device.
 
 use super::checkpoint::Checkpoint;
+use super::follower::Follower;
 use super::meeting::Seat;
 use super::parallel::ParallelRunner;
 use super::pass_runner::PassRunner;
+use super::peers::Group;
+use super::rendezvous::{self, Processes};
 use super::source::Source;
-use super::{Device, Loaded, ModelInfo, RunnerConfig};
-use crate::backend::KvShape;
-use crate::backend::cuda::{ContextGuard, Cuda, Member, Peers, Transport, check_ordinal, check_rotary, device_count};
+use super::{Device, Launching, Loaded, ModelInfo, RunnerConfig};
+use crate::backend::cuda::{
+    ContextGuard, Cuda, Member, Peers, Transport, UniqueId, check_ordinal, check_rotary, device_count, nccl_version,
+};
 use crate::backend::lock::Mutex;
+use crate::backend::{KvShape, Rounding};
 use crate::error::{Error, Result};
 use crate::model::shard::{Sharding, Sums};
 use crate::model::spec::DecoderSpec;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How much longer than [`peer_timeout`](RunnerConfig::peer_timeout) an exchange with another process may stand still, at most. A process
+/// that is missed by its signs of life has a name, which an exchange does not know.
+const LONGER: Duration = Duration::from_secs(2);
 
 /// Refuses a device that the driver does not show.
 pub fn check(index: usize) -> Result<()> {
@@ -27,14 +37,33 @@ pub fn load(
     index: usize,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
-    let named = Some(config.devices.clone()).filter(|devices| !devices.is_empty());
-    let devices = named.unwrap_or_else(|| (index..index + config.ranks).collect());
-    if devices.len() > 1 {
+    let devices = devices(config, index);
+    if devices.len() > 1 || config.processes.is_some() {
         let (runner, info) = open_ranks(source, config, &devices, progress)?;
         return Ok(Loaded { runner: Box::new(runner), info });
     }
     let (runner, info) = open(source, config, devices[0], progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
+}
+
+/// Loads the ranks of this process, which follows another one.
+pub fn follow(
+    source: &Source,
+    config: &RunnerConfig,
+    index: usize,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<(Follower, ModelInfo)> {
+    let (runner, info) = open_ranks(source, config, &devices(config, index), progress)?;
+    Ok((runner.into_follower(&info)?, info))
+}
+
+/// The GPU of each rank of this process.
+fn devices(config: &RunnerConfig, index: usize) -> Vec<usize> {
+    let here = config.ranks / config.processes.as_ref().map_or(1, |processes| processes.count);
+    match config.devices.is_empty() {
+        true => (index..index + here).collect(),
+        false => config.devices.clone(),
+    }
 }
 
 /// As [`load`] on one device, with the runner's own type.
@@ -50,8 +79,8 @@ pub fn open(
     open_rank(checkpoint, config, index, None, &Seat::alone(), progress)
 }
 
-/// Loads the model of `source` for one rank on each of `devices`. A rank that waits for another one longer than
-/// [`peer_timeout`](RunnerConfig::peer_timeout) gives up.
+/// Loads the model of `source` for one rank on each of `devices`, which are all ranks, or those of this process. A rank that waits for
+/// another one longer than [`peer_timeout`](RunnerConfig::peer_timeout) gives up.
 ///
 /// # Errors
 ///
@@ -74,30 +103,94 @@ pub fn open_ranks_by(
     devices: &[usize],
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(ParallelRunner<Cuda>, ModelInfo)> {
-    check_devices(devices)?;
+    let ranks = config.processes.as_ref().map_or(devices.len(), |_| config.ranks);
+    check_devices(devices, ranks)?;
     let _context = ContextGuard::push()?;
+    let (members, processes) = match &config.processes {
+        None => (None, None),
+        // Opened before anything is loaded, and before any process is waited for.
+        Some(processes) => {
+            let patience = config.peer_timeout + config.peer_timeout.min(LONGER);
+            let members = Peers::open_some(devices, processes.index * devices.len(), ranks, patience)?;
+            (Some(members), Some(processes))
+        }
+    };
     let checkpoint = Checkpoint::open::<Cuda>(source, config)?;
     // Refused before any thread is started.
-    Sharding::new(&checkpoint.model.spec, 0, devices.len(), Sums::Gathered)?;
-    let members: Vec<_> = Peers::open_by(transport, devices, config.peer_timeout)?.into_iter().map(Some).collect();
-    let (members, seats, config) = (Mutex::new(members), Seat::of(devices.len()), config.clone());
+    Sharding::new(&checkpoint.model.spec, 0, ranks, Sums::Gathered)?;
+    let (members, seats) = match members.zip(processes) {
+        None => (Peers::open_by(transport, devices, config.peer_timeout)?, Seat::of(ranks)),
+        Some((members, processes)) => {
+            let group = meet(processes, config, &checkpoint, &members[0], progress)?;
+            (members, Seat::spanning(group))
+        }
+    };
+    let members: Vec<_> = members.into_iter().map(Some).collect();
+    let (members, config) = (Mutex::new(members), config.clone());
     let devices = devices.to_vec();
     let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
-        let member = members.lock()[seat.rank].take().expect("each rank opens once");
-        open_rank(checkpoint.clone(), &config, devices[seat.rank], Some(member), seat, progress)
+        let at = seat.rank - seat.own().start;
+        let member = members.lock()[at].take().expect("each rank opens once");
+        open_rank(checkpoint.clone(), &config, devices[at], Some(member), seat, progress)
     };
     ParallelRunner::open(seats, open, progress)
 }
 
+/// Connects this process with the others, which must have the same model and options, and GPUs of one kind. `member` is one of its ranks.
+fn meet(
+    processes: &Processes,
+    config: &RunnerConfig,
+    checkpoint: &Checkpoint,
+    member: &Member,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Group> {
+    let is_set = |is_set: bool| u32::from(is_set);
+    let facts = checkpoint
+        .facts(processes.count, config.ranks)
+        .with("device", "CUDA")
+        .with("compute capability", member.capability())
+        .with("NCCL release", nccl_version())
+        .with("batch_invariant", is_set(config.rounding == Rounding::BatchInvariant))
+        .with("enforce_eager", is_set(config.launching == Launching::Eager));
+    let (timeout, max_bytes) = (config.peer_timeout, checkpoint.frame_bytes());
+    // Made when all are there, because it stands for a thread of NCCL that waits for them.
+    let greet = || UniqueId::new().map(|id| id.as_bytes().to_vec());
+    let (group, greeting) = rendezvous::meet(processes, config.ranks, timeout, &facts, max_bytes, &greet, progress)?;
+    let Some(id) = UniqueId::from_bytes(&greeting) else {
+        let reason = format!("welcomed the others with {} bytes, which are no name of NCCL", greeting.len());
+        group.peers().fail(0, &reason);
+        return Err(Error::Peer { process: 0, reason });
+    };
+    member.peers().find_by(id);
+    // Whoever has lost another process does not wait for its GPUs.
+    let team = member.peers().team().clone();
+    group.peers().at_end(move || team.break_up());
+    Ok(group)
+}
+
+/// Refuses a GPU that a rank of another process has, too. All ranks call it at the same time.
+fn check_own(member: &Member, index: usize, seat: &Seat) -> Result<()> {
+    let gpu = member.gpu()?;
+    let ranks_with_it = seat.agree(gpu)?.into_iter().filter(|other| *other == gpu).count();
+    match ranks_with_it {
+        1 => Ok(()),
+        _ => Err(Error::Option {
+            field: "device_indices",
+            value: format!("GPU {index}, which another process of the engine has, too"),
+            wanted: "a GPU of its own for each rank",
+        }),
+    }
+}
+
 /// Refuses devices that the driver does not show. Devices that are missing are no reason to compute on the CPU: a caller who asks for
 /// several ranks on a machine with a GPU would not expect it.
-fn check_devices(devices: &[usize]) -> Result<()> {
+fn check_devices(devices: &[usize], ranks: usize) -> Result<()> {
     match device_count()? {
         0 => check_ordinal(devices[0]),
         shown if devices.iter().all(|&device| device < shown) => Ok(()),
         shown => Err(Error::Option {
             field: "tensor_parallel_size",
-            value: format!("{}, for which GPUs {devices:?} are needed, and the driver shows {shown}", devices.len()),
+            value: format!("{ranks}, for which GPUs {devices:?} are needed, and the driver shows {shown}"),
             wanted: "at most the number of GPUs",
         }),
     }
@@ -113,6 +206,9 @@ fn open_rank(
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
     let open_backend = |spec: &DecoderSpec, sharding: &Sharding, kv_shape: &KvShape| {
         spec.ropes.iter().try_for_each(|rope| check_rotary(rope.rotary(kv_shape.head_dim)))?;
+        if let Some(member) = member.as_ref().filter(|_| seat.group().is_some()) {
+            check_own(member, index, seat)?;
+        }
         let mut cuda = match member {
             Some(member) => Cuda::open_member(member, kv_shape.dtype)?,
             None => Cuda::open(index, kv_shape.dtype)?,

@@ -11,7 +11,10 @@ use super::wire::{BatchBounds, BatchDecoder};
 use crate::batch::{Batch, BlockId};
 use crate::error::{Error, Result, filled};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a follower waits for a further pass before it looks at the one in flight again, on a device that computes beside the host.
+const BETWEEN: Duration = Duration::from_micros(100);
 
 /// The ranks of a process that follows.
 pub struct Follower {
@@ -22,8 +25,8 @@ pub struct Follower {
     /// Blocks of the KV cache, and bytes of one, over all ranks of this process.
     num_blocks: usize,
     block_bytes: usize,
-    /// A pass has begun and not ended.
-    is_busy: bool,
+    /// Passes that have begun and not ended.
+    in_flight: usize,
 }
 
 /// What a call did.
@@ -48,7 +51,7 @@ impl Follower {
         block_bytes: usize,
     ) -> Result<Follower> {
         let (decoder, batch) = (BatchDecoder::new(bounds), Batch::within(&bounds.limits)?);
-        Ok(Follower { runner, peers, decoder, batch, num_blocks: bounds.num_blocks, block_bytes, is_busy: false })
+        Ok(Follower { runner, peers, decoder, batch, num_blocks: bounds.num_blocks, block_bytes, in_flight: 0 })
     }
 
     /// Computes what the leader asks for until `deadline`; without one, until the next pass has ended or the leader has closed its engine.
@@ -61,7 +64,7 @@ impl Follower {
         self.peers.serve();
         let mut served = Served::default();
         let ended = self.serve_until(deadline, &mut served);
-        self.peers.leave(self.is_busy);
+        self.peers.leave(self.in_flight > 0);
         match ended {
             // A leader that closes its engine in the middle of a pass ends it.
             Err(_) if self.peers.is_closed() => Ok(Served { is_closed: true, ..served }),
@@ -71,23 +74,35 @@ impl Follower {
 
     fn serve_until(&mut self, deadline: Option<Instant>, served: &mut Served) -> Result<()> {
         loop {
-            if self.is_busy {
-                if self.runner.collect(deadline)?.is_none() {
-                    return Ok(());
-                }
-                self.is_busy = false;
-                served.passes += 1;
-                if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
-                    return Ok(());
+            let deadline_of_order = match self.in_flight {
+                0 => deadline,
+                _ => Some(Instant::now() + BETWEEN),
+            };
+            if self.in_flight < self.runner.depth() {
+                match self.peers.next_order(deadline_of_order)? {
+                    Next::Order(order) => {
+                        self.carry_out(order)?;
+                        continue;
+                    }
+                    Next::DeadlineFirst if self.in_flight == 0 => return Ok(()),
+                    Next::DeadlineFirst => {}
+                    Next::Closed => {
+                        served.is_closed = true;
+                        return Ok(());
+                    }
                 }
             }
-            match self.peers.next_order(deadline)? {
-                Next::Order(order) => self.carry_out(order)?,
-                Next::DeadlineFirst => return Ok(()),
-                Next::Closed => {
-                    served.is_closed = true;
+            // While a further pass may come, the one in flight is only looked at.
+            let until = if self.in_flight < self.runner.depth() { Some(Instant::now()) } else { deadline };
+            let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if self.runner.collect(until)?.is_some() {
+                self.in_flight -= 1;
+                served.passes += 1;
+                if deadline.is_none() || is_late() {
                     return Ok(());
                 }
+            } else if is_late() {
+                return Ok(());
             }
         }
     }
@@ -107,7 +122,7 @@ impl Follower {
             return Err(self.refuse(format!("sent a batch that cannot be computed: {reason}")));
         }
         self.runner.submit(&self.batch)?;
-        self.is_busy = true;
+        self.in_flight += 1;
         Ok(())
     }
 

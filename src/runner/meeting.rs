@@ -4,7 +4,7 @@
 //! Invariant: a rank that fails breaks the meeting, and every other rank learns it at its next call, so that no rank waits for one that
 //! will not come.
 
-use super::peers::{Group, Peers};
+use super::peers::{Group, Peers, Place};
 use crate::backend::lock::{Condvar, Mutex};
 use crate::error::{Error, Result};
 use std::any::Any;
@@ -159,6 +159,15 @@ impl Seat {
         if let Some(peers) = self.peers().filter(|_| is_own) {
             peers.fail(peers.place().process, &reason);
         }
+    }
+
+    /// What became of a rank that is lost for no [failure](Self::take_failure) that is known here: GPUs of several processes wait for each
+    /// other, and do not know for which one.
+    pub fn lost(&self) -> Error {
+        let Some(peers) = self.peers() else { return Error::RankLost };
+        let Place { process, .. } = peers.place();
+        peers.fail(process, "its ranks waited in vain for those of another process (peer_timeout_ms)");
+        peers.error().unwrap_or(Error::RankLost)
     }
 
     /// Whether a rank or a process has failed.

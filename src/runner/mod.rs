@@ -248,11 +248,11 @@ pub fn load(
     config: &RunnerConfig,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
-    if config.processes.is_some() {
-        check_processes(config.device)?;
-        return cpu::load(source, config, progress);
-    }
-    match config.device {
+    let device = match config.processes {
+        Some(_) => device_of_processes(config),
+        None => config.device,
+    };
+    match device {
         Device::Cpu => cpu::load(source, config, progress),
         Device::Cuda { index } => cuda::load(source, config, index, progress),
         Device::Auto { .. } if config.dtype == Some(DType::F32) => cpu::load(source, config, progress),
@@ -270,26 +270,26 @@ pub fn load(
 ///
 /// # Errors
 ///
-/// As [`load`], and [`Error::Unsupported`] where the device cannot follow.
+/// As [`load`].
 pub fn follow(
     source: &Source,
     config: &RunnerConfig,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(Follower, ModelInfo)> {
-    check_processes(config.device)?;
-    cpu::follow(source, config, progress)
+    match device_of_processes(config) {
+        Device::Cuda { index } => cuda::follow(source, config, index, progress),
+        Device::Cpu | Device::Auto { .. } => cpu::follow(source, config, progress),
+    }
 }
 
-/// Refuses a device that exchanges nothing with other processes.
-fn check_processes(device: Device) -> Result<()> {
-    match device {
-        Device::Cpu => Ok(()),
-        // Whoever has a GPU does not expect to wait for the CPU.
-        Device::Auto { index } if cuda::check(index).is_err() => Ok(()),
-        Device::Auto { .. } | Device::Cuda { .. } => Err(Error::Unsupported {
-            what: "several processes compute on the CPU alone, because GPUs of different processes need NCCL, which this build does not use: \
-                   set device to NVLLM_DEVICE_CPU, or use the GPUs of one process (tensor_parallel_size, device_indices)"
-                .to_owned(),
-        }),
+/// Where the ranks of one of several processes compute: a GPU if there is one. What turns out later does not change it, because the other
+/// processes would not follow.
+fn device_of_processes(config: &RunnerConfig) -> Device {
+    match config.device {
+        Device::Auto { index } if config.dtype != Some(DType::F32) && cuda::check(index).is_ok() => {
+            Device::Cuda { index }
+        }
+        Device::Auto { .. } => Device::Cpu,
+        named => named,
     }
 }

@@ -1,7 +1,8 @@
 //! What `cuda.rs` answers in a build without the CUDA backend.
 
+use super::follower::Follower;
 use super::source::Source;
-use super::{Loaded, RunnerConfig};
+use super::{Loaded, ModelInfo, RunnerConfig};
 use crate::error::{Error, Result};
 use std::ops::ControlFlow;
 
@@ -18,5 +19,15 @@ pub fn load(
     index: usize,
     _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
+    check(index).map(|()| unreachable!("there is no device"))
+}
+
+/// Refuses every device.
+pub fn follow(
+    _source: &Source,
+    _config: &RunnerConfig,
+    index: usize,
+    _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<(Follower, ModelInfo)> {
     check(index).map(|()| unreachable!("there is no device"))
 }

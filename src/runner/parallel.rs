@@ -258,8 +258,14 @@ fn first_failure(seat: &Seat) -> Error {
     match seat.take_failure() {
         Some(Failure::Error(error)) => error,
         Some(Failure::Panic(panic)) => resume_unwind(panic),
-        None => Error::RankLost,
+        None => seat.lost(),
     }
+}
+
+/// What to tell the caller, whose own rank has failed with `error`: the first failure of all ranks, which other processes learn, too.
+fn failure_of(seat: &Seat, error: Error) -> Error {
+    seat.fail(Failure::Error(error));
+    first_failure(seat)
 }
 
 impl<B: Backend + 'static> Runner for ParallelRunner<B> {
@@ -278,11 +284,7 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
         let seat = self.seat.clone();
         match self.first.collect(deadline) {
             Ok(_) if seat.is_broken() => Err(first_failure(&seat)),
-            Err(error) => Err(match seat.take_failure() {
-                Some(Failure::Error(first)) => first,
-                Some(Failure::Panic(panic)) => resume_unwind(panic),
-                None => error,
-            }),
+            Err(error) => Err(failure_of(&seat, error)),
             sampled => sampled,
         }
     }
@@ -420,8 +422,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     /// The reason why the first rank failed, where it is another rank.
     fn reason(&self, error: Error) -> Error {
         self.first.abandon();
-        self.seat.fail(Failure::Error(error));
-        first_failure(&self.seat)
+        failure_of(&self.seat, error)
     }
 }
 

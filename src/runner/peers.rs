@@ -78,6 +78,8 @@ pub struct Peers {
     timeout: Duration,
     state: Mutex<State>,
     changed: Condvar,
+    /// Called once the work of all processes has ended: see [`Peers::at_end`].
+    at_end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// What came from other processes and was not taken yet.
@@ -138,7 +140,7 @@ impl Group {
             ..State::default()
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let peers = Arc::new(Peers { place, connections, timeout, state, changed });
+        let peers = Arc::new(Peers { place, connections, timeout, state, changed, at_end: Mutex::new(None) });
         let listener = peers.clone();
         let listen = move || {
             let listened = catch_unwind(AssertUnwindSafe(|| listener.listen(max_bytes)));
@@ -181,6 +183,24 @@ impl Peers {
     /// The connections: of the leader with each follower in their order, of a follower with the leader.
     pub fn connections(&self) -> &[Connection] {
         &self.connections
+    }
+
+    /// Lets `end` be called once, by any thread, as soon as a process has failed, the leader has closed its engine, or this process closes its
+    /// own: waits that nothing here knows of end there. At once, if that is so already.
+    pub fn at_end(&self, end: impl FnOnce() + Send + 'static) {
+        *self.at_end.lock() = Some(Box::new(end));
+        let is_over = {
+            let state = self.state.lock();
+            state.failure.is_some() || state.is_closed || state.is_over
+        };
+        if is_over {
+            self.end();
+        }
+    }
+
+    fn end(&self) {
+        let end = self.at_end.lock().take();
+        end.into_iter().for_each(|end| end());
     }
 
     /// Brings together what the ranks of all processes say in round `round`: `own` is that of the ranks here.
@@ -362,6 +382,7 @@ impl Peers {
         let reason = printable(reason.as_bytes(), REASON_CHARS);
         write_frame(&mut frame, Kind::Failed, process as u64, |to| to.extend(reason.as_bytes()));
         self.say_last(&frame);
+        self.end();
     }
 
     fn close(&self) {
@@ -385,6 +406,7 @@ impl Peers {
         } else {
             self.shut_down();
         }
+        self.end();
     }
 
     fn tell(&self, state: MutexGuard<State>) {
@@ -530,7 +552,11 @@ impl Peers {
             }
             kind => return Err(format!("sent a frame {kind:?} out of place")),
         }
+        let is_closed = state.is_closed;
         self.tell(state);
+        if is_closed {
+            self.end();
+        }
         Ok(())
     }
 }

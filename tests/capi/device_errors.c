@@ -138,6 +138,29 @@ static void fail_each_call(int32_t device, long calls, int code, enum kind kind)
   }
 }
 
+static int cancel(float fraction, void *context) {
+  (void)fraction, (void)context;
+  return 1;
+}
+
+/* GPUs of several processes need NCCL, which is looked for before anything is loaded. Where there is one, nobody else comes. */
+static void open_one_of_two_processes(void) {
+  nvllm_engine *engine = NULL;
+  nvllm_engine_config config;
+  nvllm_engine_config_init(&config, sizeof config);
+  config.model_path = folder;
+  config.device = NVLLM_DEVICE_CUDA;
+  config.tensor_parallel_size = 2;
+  config.num_processes = 2;
+  config.rendezvous = "127.0.0.1:0";
+  config.progress = cancel;
+  fake_gpu_fail(0, 0, 0);
+  nvllm_status status = nvllm_engine_new(&config, &engine, &error);
+  CHECK(status == NVLLM_ERR_CANCELLED || (status == NVLLM_ERR_UNSUPPORTED && strstr(error.message, "install nvidia-nccl-cu13") != NULL),
+        "%s: %s", nvllm_status_name(status), error.message);
+  CHECK(engine == NULL && fake_gpu_live() == 0, "%ld of the device's things are left", fake_gpu_live());
+}
+
 int main(int argc, char **argv) {
   folder = model_folder(argc, argv);
   if (strstr(nvllm_build_info(), "\"cuda\"") == NULL) {
@@ -147,6 +170,7 @@ int main(int argc, char **argv) {
   /* Memory of one engine serves the next: fresh pages of the system cost more than all else here. */
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  open_one_of_two_processes();
   struct course whole = run(NVLLM_DEVICE_CUDA, 0, 0, 0);
   CHECK(whole.opened == NVLLM_OK && whole.first == NVLLM_OK && whole.device == NVLLM_DEVICE_CUDA, "%s, %s: %s",
         nvllm_status_name(whole.opened), nvllm_status_name(whole.first), error.message);

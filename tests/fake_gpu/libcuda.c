@@ -76,6 +76,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   }
   ANSWER(*value = number);
 }
+int cuDeviceGetUuid_v2(void *uuid, int device) { ANSWER(memset(uuid, device + 1, 16)); }
 
 static char primary;
 static void *current;

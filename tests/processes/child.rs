@@ -34,6 +34,9 @@ pub struct Options {
     pub timeout_ms: u32,
     pub max_num_seqs: u32,
     pub kv_cache_bytes: u64,
+    /// The GPU that computes; `None` is the CPU.
+    pub gpu: Option<i32>,
+    pub batch_invariant: bool,
 }
 
 /// A child, and what it says.
@@ -121,7 +124,8 @@ pub fn live() {
         let answer = match order {
             "open" => open(&options, &mut engine),
             "open-alone" => {
-                let alone = Options { ranks: 1, ..Options { model: options.model.clone(), ..Options::default() } };
+                let Options { model, gpu, batch_invariant, .. } = options.clone();
+                let alone = Options { model, gpu, batch_invariant, ranks: 1, ..Options::default() };
                 open(&alone, &mut engine)
             }
             "serve" => serve(engine, number),
@@ -170,8 +174,13 @@ fn open(options: &Options, engine: &mut *mut nvllm_engine) -> String {
     };
     config.model_path = path.as_ptr();
     config.device = nvllm_device::NVLLM_DEVICE_CPU as i32;
-    config.num_threads = 1;
     config.kv_block_size = 4;
+    if let Some(gpu) = options.gpu {
+        config.device = nvllm_device::NVLLM_DEVICE_CUDA as i32;
+        (config.device_index, config.kv_block_size) = (gpu, 16);
+    }
+    config.batch_invariant = u32::from(options.batch_invariant);
+    config.num_threads = 1;
     config.kv_cache_bytes = if options.kv_cache_bytes > 0 { options.kv_cache_bytes } else { 16 << 20 };
     config.seed = 3;
     config.max_num_seqs = options.max_num_seqs;

@@ -93,8 +93,9 @@ struct engine_options {
   /// those after it.
   std::vector<int32_t> device_indices = {};
   /// Number of processes that compute the model together, each opened with the same options except process_index and
-  /// those of its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. Default
-  /// 0: this one alone.
+  /// those of its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. GPUs of
+  /// several processes exchange through NCCL 2.18 or later, which must be installed: NVLLM_ERR_UNSUPPORTED without it.
+  /// Default 0: this one alone.
   std::optional<uint32_t> num_processes = {};
   /// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what
   /// process 0 schedules, and their functions about requests, completions and cached prefixes return

@@ -83,6 +83,15 @@ impl Context {
         self.stream
     }
 
+    /// Stands for this GPU among those of all hosts.
+    pub fn identity(&self) -> Result<u64> {
+        let mut uuid = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: the device was opened, the out-pointer is a live local.
+        check("cuDeviceGetUuid", unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, self.device) })?;
+        let half = |from: usize| u64::from_le_bytes(std::array::from_fn(|at| uuid.bytes[from + at] as u8));
+        Ok(half(0) ^ half(8))
+    }
+
     /// Makes later calls of this thread mean this device.
     pub fn make_current(&self) -> Result<()> {
         // SAFETY: the context is retained for as long as `self` lives.

@@ -51,9 +51,11 @@ pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use linear::Route;
 pub use matrix::{Matrix, Vector};
+pub use nccl::{UniqueId, nccl_version};
 pub use peers::{Fault, Member, Peers, Transport};
 pub use rope_and_cache::check_rotary;
 pub use storage::{Storage, Tensor};
+pub use team::Team;
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,

@@ -1,4 +1,5 @@
-//! How do ranks exchange rows where their GPUs cannot reach each other's memory? NCCL carries the bytes, and kernels of our own compute.
+//! How do ranks exchange rows where their GPUs cannot reach each other's memory, and between processes? NCCL carries the bytes, and kernels
+//! of our own compute.
 //!
 //! The library is opened when it is needed, and found as cuBLASLt is. Every rank makes a communicator on its own thread. One op is used,
 //! an all-gather of bytes, so that NCCL does no arithmetic and every number has the bits that it has by memory of the peers.
@@ -56,6 +57,32 @@ type Comm = *mut c_void;
 #[derive(Clone, Copy)]
 pub struct UniqueId([u8; 128]);
 
+impl UniqueId {
+    /// A new one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where there is no NCCL, and what the library says.
+    pub fn new() -> Result<UniqueId> {
+        Library::get().map_err(|what| Error::Unsupported { what: what.to_owned() })?.unique_id()
+    }
+
+    /// One that was made in another process. `None` if `bytes` have another length.
+    pub fn from_bytes(bytes: &[u8]) -> Option<UniqueId> {
+        bytes.try_into().ok().map(UniqueId)
+    }
+
+    /// Its bytes, for other processes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The release of NCCL that was found, as in 22703. 0 without one.
+pub fn nccl_version() -> i32 {
+    Library::get().map_or(0, |library| library.version)
+}
+
 /// `ncclConfig_t` of release 2.18.
 #[repr(C)]
 struct Config {
@@ -89,6 +116,7 @@ impl Config {
 
 /// The functions of the library. It is never closed.
 pub struct Library {
+    version: c_int,
     get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
     comm_init_rank_config: unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int, *mut Config) -> c_int,
     comm_get_async_error: unsafe extern "C" fn(Comm, *mut c_int) -> c_int,
@@ -132,10 +160,11 @@ impl Library {
         };
         // SAFETY: the functions of these names have these types since the oldest release that has all of them; nccl.h declares them, and
         // the oldest release is checked below.
-        let (library, get_version) = unsafe {
+        let (mut library, get_version) = unsafe {
             use std::mem::transmute;
             let get_version: unsafe extern "C" fn(*mut c_int) -> c_int = transmute(symbol(c"ncclGetVersion")?);
             let library = Library {
+                version: 0,
                 get_unique_id: transmute::<*mut c_void, unsafe extern "C" fn(*mut UniqueId) -> c_int>(symbol(
                     c"ncclGetUniqueId",
                 )?),
@@ -157,9 +186,9 @@ impl Library {
             };
             (library, get_version)
         };
-        let mut version = 0;
         // SAFETY: the out-pointer is a live local.
-        let code = unsafe { get_version(&mut version) };
+        let code = unsafe { get_version(&mut library.version) };
+        let version = library.version;
         match code == SUCCESS && version >= OLDEST {
             true => Ok(library),
             false => Err(format!("{soname} is NCCL {version}: {OLDEST} (2.18.1) or later is needed")),

@@ -3,7 +3,7 @@
 //! Where every GPU reaches the memory of every other one, each rank has a region that every rank may write: physical memory of its own
 //! device, mapped for all of them at one address. Other memory of the devices stays their own: `cuCtxEnablePeerAccess` would map all of
 //! it, and make every later allocation wait for the peers.
-//! Elsewhere, and where access is promised but does not work, NCCL carries the rows (`nccl.rs`).
+//! Elsewhere, where access is promised but does not work, and with several processes, NCCL carries the rows (`nccl.rs`).
 //!
 //! Invariant: no region is unmapped before every rank has dropped its [`Member`] and every stream is idle. A member that is dropped
 //! breaks the [team](super::team): kernels that wait for its rank give up, and so do threads.
@@ -38,13 +38,16 @@ pub enum Transport {
     Nccl,
 }
 
-/// What the ranks of an engine share.
+/// What the ranks of this process share.
 pub struct Peers {
+    /// The first of them, and how many ranks there are in all processes.
+    first: usize,
+    ranks: usize,
     /// `None` where ranks exchange by NCCL.
     regions: Option<Regions>,
     /// Whether some rank did not get what others wrote into its region.
     is_memory_refused: AtomicBool,
-    /// By which ranks find each other, while they open.
+    /// By which ranks find each other, while they open. Of several processes, one makes it for all.
     nccl_id: Mutex<Option<UniqueId>>,
     team: Arc<Team>,
     faults: Vec<AtomicU64>,
@@ -84,25 +87,7 @@ impl Peers {
     /// The same, by the way that a test names.
     #[doc(hidden)]
     pub fn open_by(transport: Option<Transport>, ordinals: &[usize], patience: Duration) -> Result<Vec<Member>> {
-        let ranks = ordinals.len();
-        if ranks > MAX_RANKS {
-            return Err(Error::Option {
-                field: "tensor_parallel_size",
-                value: ranks.to_string(),
-                wanted: "at most 8 on CUDA",
-            });
-        }
-        for (index, ordinal) in ordinals.iter().enumerate() {
-            if ordinals[..index].contains(ordinal) {
-                return Err(Error::Option {
-                    field: "device_indices",
-                    value: format!("{ordinals:?}"),
-                    wanted: "each GPU once: a GPU serves one rank",
-                });
-            }
-        }
-        let contexts = ordinals.iter().map(|&ordinal| Context::open(ordinal)).collect::<Result<Vec<_>>>()?;
-        check_alike(ordinals, &contexts)?;
+        let contexts = open_devices(ordinals, ordinals.len())?;
         let regions = match transport.map_or_else(|| choose(ordinals, &contexts), Ok)? {
             Transport::PeerMemory => Some(Regions::map(ordinals, &contexts)?),
             Transport::Nccl => {
@@ -110,16 +95,49 @@ impl Peers {
                 None
             }
         };
-        let team = Arc::new(Team::new(&contexts[0], ranks, patience)?);
+        Peers::of(contexts, 0, ordinals.len(), regions, patience)
+    }
+
+    /// Opens the devices `ordinals` for as many ranks, from `first` on, of `ranks` in several processes. All of them exchange by NCCL: what
+    /// [`find_by`](Self::find_by) gets must be known before they open.
+    ///
+    /// # Errors
+    ///
+    /// Where a device does not exist or is named twice, where devices differ, and where there is no NCCL.
+    pub fn open_some(ordinals: &[usize], first: usize, ranks: usize, patience: Duration) -> Result<Vec<Member>> {
+        Library::get().map_err(|missing| Error::Unsupported {
+            what: format!(
+                "GPUs of several processes exchange by NCCL, and {missing}: install nvidia-nccl-cu13 or libnccl2, or use the GPUs of one \
+                 process (tensor_parallel_size, device_indices)"
+            ),
+        })?;
+        Peers::of(open_devices(ordinals, ranks)?, first, ranks, None, patience)
+    }
+
+    fn of(
+        contexts: Vec<Arc<Context>>,
+        first: usize,
+        ranks: usize,
+        regions: Option<Regions>,
+        patience: Duration,
+    ) -> Result<Vec<Member>> {
+        let own = first..first + contexts.len();
         let peers = Arc::new(Peers {
+            first,
+            ranks,
             regions,
             is_memory_refused: AtomicBool::new(false),
             nccl_id: Mutex::default(),
-            team,
-            faults: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
+            team: Arc::new(Team::new(&contexts[0], contexts.len(), patience)?),
+            faults: contexts.iter().map(|_| AtomicU64::new(0)).collect(),
             contexts,
         });
-        Ok((0..ranks).map(|rank| Member { peers: peers.clone(), rank }).collect())
+        Ok(own.map(|rank| Member { peers: peers.clone(), rank }).collect())
+    }
+
+    /// The name by which the ranks of all processes find each other in NCCL, which one process makes.
+    pub fn find_by(&self, id: UniqueId) {
+        *self.nccl_id.lock() = Some(id);
     }
 
     /// Whether they still compute together.
@@ -148,7 +166,7 @@ impl Peers {
     /// Lets rank `rank` do `fault` at the exchange that follows `exchanges` others from now on.
     #[doc(hidden)]
     pub fn inject(&self, rank: usize, exchanges: u32, fault: Fault) {
-        self.faults[rank].store((u64::from(exchanges) + 1) << 2 | (fault as u64 + 1), Ordering::SeqCst);
+        self.faults[rank - self.first].store((u64::from(exchanges) + 1) << 2 | (fault as u64 + 1), Ordering::SeqCst);
     }
 }
 
@@ -164,22 +182,41 @@ impl Drop for Peers {
 }
 
 impl Member {
-    /// This rank.
+    /// This rank, among those of all processes.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many there are.
+    /// How many there are in all processes.
     pub fn ranks(&self) -> usize {
-        self.peers.contexts.len()
+        self.peers.ranks
+    }
+
+    /// Its place among the ranks of this process.
+    fn own(&self) -> usize {
+        self.rank - self.peers.first
     }
 
     /// The device of this rank.
     pub fn context(&self) -> &Arc<Context> {
-        &self.peers.contexts[self.rank]
+        &self.peers.contexts[self.own()]
     }
 
-    /// What this rank shares with the others.
+    /// Compute capability of the device, as in 90.
+    pub fn capability(&self) -> i32 {
+        self.context().facts().capability
+    }
+
+    /// Stands for the GPU of this rank among those of all hosts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`].
+    pub fn gpu(&self) -> Result<u64> {
+        self.context().identity()
+    }
+
+    /// What this rank shares with the others of its process.
     pub fn peers(&self) -> &Arc<Peers> {
         &self.peers
     }
@@ -204,7 +241,7 @@ impl Member {
         self.peers.team.patience()
     }
 
-    /// Waits until all ranks are here.
+    /// Waits until all ranks of this process are here.
     ///
     /// # Errors
     ///
@@ -213,10 +250,11 @@ impl Member {
         self.peers.team.meet()
     }
 
-    /// The name by which the ranks find each other in NCCL, which rank 0 makes. All ranks call it at the same time.
+    /// The name by which the ranks find each other in NCCL, which the first of them makes unless it [came](Peers::find_by) from another
+    /// process. All ranks of this process call it at the same time.
     pub fn nccl_id(&self, library: &Library) -> Result<UniqueId> {
-        if self.rank == 0 {
-            *self.peers.nccl_id.lock() = Some(library.unique_id()?);
+        if self.own() == 0 && self.peers.nccl_id.lock().is_none() {
+            self.peers.find_by(library.unique_id()?);
         }
         self.meet()?;
         let id = *self.peers.nccl_id.lock();
@@ -237,7 +275,7 @@ impl Member {
         if self.peers.transport() == Transport::PeerMemory {
             return Ok(true);
         }
-        if self.rank == 0 {
+        if self.own() == 0 {
             self.peers.team.forget_waits();
             self.peers.faults.iter().for_each(|fault| fault.store(0, Ordering::SeqCst));
         }
@@ -252,7 +290,7 @@ impl Member {
 
     /// The fault that is due at this exchange.
     pub fn fault(&self) -> Option<Fault> {
-        let due = &self.peers.faults[self.rank];
+        let due = &self.peers.faults[self.own()];
         let (left, fault) = match due.load(Ordering::Relaxed) {
             0 => return None,
             due => (due >> 2, due & 3),
@@ -269,6 +307,29 @@ impl Drop for Member {
     fn drop(&mut self) {
         self.peers.break_up();
     }
+}
+
+/// The devices `ordinals`, for some of `ranks` ranks.
+fn open_devices(ordinals: &[usize], ranks: usize) -> Result<Vec<Arc<Context>>> {
+    if ranks > MAX_RANKS {
+        return Err(Error::Option {
+            field: "tensor_parallel_size",
+            value: ranks.to_string(),
+            wanted: "at most 8 on CUDA",
+        });
+    }
+    for (index, ordinal) in ordinals.iter().enumerate() {
+        if ordinals[..index].contains(ordinal) {
+            return Err(Error::Option {
+                field: "device_indices",
+                value: format!("{ordinals:?}"),
+                wanted: "each GPU once: a GPU serves one rank",
+            });
+        }
+    }
+    let contexts = ordinals.iter().map(|&ordinal| Context::open(ordinal)).collect::<Result<Vec<_>>>()?;
+    check_alike(ordinals, &contexts)?;
+    Ok(contexts)
 }
 
 /// Refuses devices that are not of one kind.
