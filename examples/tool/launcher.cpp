@@ -37,33 +37,33 @@ std::string job_place::rendezvous() const {
 }
 
 std::optional<job_place> find_place(const environment& variable) {
-  auto place = [&](const char* launcher, const char* size, const char* index) -> std::optional<job_place> {
+  auto place = [&](const char* launcher, const char* size, const char* index, const char* local_index) -> std::optional<job_place> {
     auto processes = number(variable(size)), which = number(variable(index));
     if (!processes || !which) return std::nullopt;
-    return job_place{launcher, *processes, *which, "", default_port};
+    return job_place{launcher, *processes, *which, "", default_port, number(variable(local_index)).value_or(0)};
   };
   auto text = [&](const char* name) -> std::string {
     const char* value = variable(name);
     return value == nullptr ? "" : value;
   };
-  if (auto found = place("torchrun", "WORLD_SIZE", "RANK")) {
+  if (auto found = place("torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK")) {
     found->host = text("MASTER_ADDR");
     // The port itself belongs to torchrun, whose own store may listen there.
     if (auto port = number(variable("MASTER_PORT"))) found->port = *port + 1;
     return found;
   }
-  if (auto found = place("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")) {
+  if (auto found = place("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")) {
     // It names no host; if all processes are on this one, none is needed.
     auto here = number(variable("OMPI_COMM_WORLD_LOCAL_SIZE"));
     if (here && *here == found->processes) found->host = "127.0.0.1";
     return found;
   }
-  if (auto found = place("Slurm", "SLURM_NTASKS", "SLURM_PROCID")) {
+  if (auto found = place("Slurm", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")) {
     std::string hosts = text("SLURM_STEP_NODELIST");
     found->host = first_host(hosts.empty() ? variable("SLURM_JOB_NODELIST") : hosts.c_str());
     return found;
   }
-  if (auto found = place("LeaderWorkerSet", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX")) {
+  if (auto found = place("LeaderWorkerSet", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "")) {
     found->host = text("LWS_LEADER_ADDRESS");
     return found;
   }

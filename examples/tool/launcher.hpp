@@ -14,6 +14,8 @@ struct job_place {
   /// Where process 0 runs; empty if the launcher does not say.
   std::string host;
   uint32_t port;
+  /// Which of the job's processes on its host this is; 0 if the launcher does not say.
+  uint32_t local_index = 0;
 
   /// The address for nvllm_engine_config::rendezvous; empty without a host. Process 0 listens on all interfaces, because the name by
   /// which others know its host may not be one of its own interfaces; except on a host by itself.

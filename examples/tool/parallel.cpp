@@ -56,6 +56,7 @@ bool ask_launcher() {
   options.launcher = place->launcher;
   options.processes = place->processes;
   options.index = place->index;
+  options.local_index = place->local_index;
   if (options.rendezvous.empty()) options.rendezvous = place->rendezvous();
   if (options.rendezvous.empty() && options.processes > 1) {
     std::fprintf(stderr, "--distributed: %s does not say where process 0 runs: use --rendezvous\n", place->launcher);
@@ -93,6 +94,9 @@ extern "C" nvllm_status tool_engine_new(const nvllm_engine_config* wanted, nvllm
   nvllm_engine_config config = *wanted;
   if (options.device >= 0) config.device = options.device;
   config.tensor_parallel_size = options.tensor_parallel_size;
+  // Processes of one host have the GPUs one after the other.
+  uint32_t ranks_here = options.tensor_parallel_size / std::max(options.processes, 1u);
+  if (config.device != NVLLM_DEVICE_CPU) config.device_index += static_cast<int32_t>(options.local_index * ranks_here);
   config.device_indices = options.devices.empty() ? nullptr : options.devices.data();
   config.num_device_indices = static_cast<uint32_t>(options.devices.size());
   config.num_processes = options.processes;

@@ -10,7 +10,7 @@ struct parallel_options {
   int32_t device = -1;  // NVLLM_DEVICE_*, or -1
   uint32_t tensor_parallel_size = 0;
   std::vector<int32_t> devices;
-  uint32_t processes = 0, index = 0, peer_timeout_ms = 0;
+  uint32_t processes = 0, index = 0, local_index = 0, peer_timeout_ms = 0;
   std::string rendezvous;
   const char* launcher = nullptr;
 };
