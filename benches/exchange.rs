@@ -20,7 +20,7 @@ fn main() {
 
 #[cfg(nvllm_cuda)]
 mod cuda {
-    use nanovllm::backend::cuda::{Cuda, EventKind, Peers, Tensor, Transport, Vector, device_count};
+    use nanovllm::backend::cuda::{AllReduce, Cuda, EventKind, Peers, Tensor, Transport, Vector, device_count};
     use nanovllm::backend::{AddNorm, Backend, DType, NextNorm, NormKind, NormWeights};
     use nanovllm::ops;
     use std::ops::Range;
@@ -53,8 +53,8 @@ mod cuda {
     /// What is timed.
     #[derive(Clone, Copy)]
     enum Op {
-        /// The sum over ranks, added and normalized.
-        Reduce,
+        /// The sum over ranks, added and normalized, by an algorithm if ranks exchange by memory.
+        Reduce(AllReduce),
         /// The same without another rank.
         AddNorm,
         /// Equal shares of rows joined in place.
@@ -85,24 +85,33 @@ mod cuda {
     fn table(ranks: usize) {
         println!("{ranks} ranks");
         println!(
-            "{:>10} {:>6}  {:>22}  {:>12}  {:>22}  {:>12}  {:>12}",
-            "bytes", "rows", "reduce + add + norm", "add + norm", "join in place", "NCCL reduce", "NCCL join"
+            "{:>10} {:>6}  {:>22}  {:>22}  {:>12}  {:>22}  {:>12}  {:>12}",
+            "bytes",
+            "rows",
+            "reduce + add + norm",
+            "the same in two steps",
+            "add + norm",
+            "join in place",
+            "NCCL reduce",
+            "NCCL join"
         );
         for (rows, hidden) in SIZES {
             let bytes = 2 * rows * hidden;
-            let [reduce, alone, join] =
-                [Op::Reduce, Op::AddNorm, Op::Join].map(|op| time(Transport::PeerMemory, op, ranks, rows, hidden));
+            let ops = [Op::Reduce(AllReduce::OneShot), Op::Reduce(AllReduce::TwoShot), Op::AddNorm, Op::Join];
+            let [reduce, two_shot, alone, join] = ops.map(|op| time(Transport::PeerMemory, op, ranks, rows, hidden));
             // A communicator takes a second to open.
             let by_nccl = [2, 64, 1024, 8192].contains(&rows);
-            let [nccl_reduce, nccl_join] = [Op::Reduce, Op::Join].map(|op| match by_nccl {
+            let [nccl_reduce, nccl_join] = [Op::Reduce(AllReduce::OneShot), Op::Join].map(|op| match by_nccl {
                 true => format!("{:.2} us", 1e6 * time(Transport::Nccl, op, ranks, rows, hidden)),
                 false => "-".to_owned(),
             });
             let rate = |seconds: f64, bytes: usize| bytes as f64 / seconds / 1e9;
             println!(
-                "{bytes:>10} {rows:>6}  {:>8.2} us {:>5.0} GB/s  {:>9.2} us  {:>8.2} us {:>5.0} GB/s  {nccl_reduce:>12}  {nccl_join:>12}",
+                "{bytes:>10} {rows:>6}  {:>8.2} us {:>5.0} GB/s  {:>8.2} us {:>5.0} GB/s  {:>9.2} us  {:>8.2} us {:>5.0} GB/s  {nccl_reduce:>12}  {nccl_join:>12}",
                 1e6 * reduce,
                 rate(reduce, bytes),
+                1e6 * two_shot,
+                rate(two_shot, 2 * bytes / ranks),
                 1e6 * alone,
                 1e6 * join,
                 rate(join, bytes / ranks)
@@ -168,7 +177,8 @@ mod cuda {
             let (from, to) = if i % 2 == 0 { (a, b) } else { (b, a) };
             let norm = NormWeights { weight: &*weight, eps: 1e-6, kind: NormKind::Rms };
             match op {
-                Op::Reduce => {
+                Op::Reduce(all_reduce) => {
+                    cuda.set_all_reduce(Some(all_reduce));
                     let next = Some(NextNorm { out: to, norm });
                     ops::reduce_add_norm(cuda, residual, from, AddNorm::PLAIN, next);
                 }

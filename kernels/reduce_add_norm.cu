@@ -4,26 +4,9 @@
 // Bound by the latency of the link in decode and by its throughput in prefill. Every rank sends its share of all rows to every other one
 // and sums all shares itself, in the order of ranks: all ranks get the same bits. One thread block per row, as long as the grid fits the
 // device; beyond that a thread block has several, and pushes each before it takes it: while it waits, other thread blocks push. Pushing
-// further ahead is slower: one H200 of two, 8192 rows of 4096 numbers, 199 us with no row ahead, 210 with 2, 294 with all.
-#include "common/add_norm.cuh"
-#include "common/dependent_launch.cuh"
-#include "common/exchange.cuh"
-
-template <class T>
-struct ReduceAddNormParams {
-    Exchange exchange;
-    T* out;                    // [rows, stride]   only with a next norm
-    T* residual;               // [rows, stride]
-    const T* share;            // [rows, stride]   may be out
-    const float* weight;       // [hidden] of the next norm
-    const float* post_weight;  // [hidden] of the norm of the sum
-    int rows;                  // that fit sender_bytes
-    int hidden;                // a multiple of 8
-    int stride;                // numbers from row to row of out, residual and share
-    float eps;                 // of the next norm
-    float post_eps;            // of the norm of the sum
-    float scale;               // factor of what is added
-};
+// further ahead is slower: one H200 of two, 8192 rows of 4096 numbers, 199 us with no row ahead, 210 with 2, 294 with all. For many rows on
+// more than two GPUs reduce_add_norm_two_shot.cu sends fewer bytes.
+#include "common/reduce_add_norm.cuh"
 
 // Grid [at most rows], block [whole warps that take up to 8 * GROUPS numbers a thread]. POST normalizes the sum of the shares, NEXT the
 // stream.
@@ -52,38 +35,12 @@ __device__ void reduce_add_norm(const ReduceAddNormParams<T>& p) {
     Wait wait;
     for (int row = blockIdx.x; row < p.rows; row += gridDim.x) {
         push_row(row);
-        const auto sum_of_shares = [&](int, int i) {
+        const auto sum = [&](int, int i) {
             const Eight own = load_eight(p.share + size_t(row) * p.stride + i);
             const size_t at = (size_t(row) * p.hidden + i) * sizeof(T);
-            uint8_t* const slots = slot_of(e, parity, e.rank, 0) + at;
-            const auto first_look = [&](int from) { return from == e.rank ? own : look(slots + from * e.sender_bytes); };
-            WideEight sum;
-            if (e.ranks == 2) {
-                const int other = 1 - e.rank;
-                const Eight v = take(slots + other * e.sender_bytes, e, wait), &a = e.rank == 0 ? own : v, &b = e.rank == 0 ? v : own;
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const float2 x = widen2<T>(a.pair[j]), y = widen2<T>(b.pair[j]);
-                    sum.pair[j] = make_float2(x.x + y.x, x.y + y.y);
-                }
-                return sum;
-            }
-            // The next rank is looked at before this one is waited for: a look is a trip to the second-level cache.
-            Eight ahead = first_look(0);
-#pragma unroll 1
-            for (int from = 0; from < e.ranks; from++) {
-                Eight v = ahead;
-                if (from + 1 < e.ranks) ahead = first_look(from + 1);
-                if (from != e.rank) v = take(slots + from * e.sender_bytes, v, e, wait);
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const float2 a = widen2<T>(v.pair[j]);
-                    sum.pair[j] = from == 0 ? a : make_float2(sum.pair[j].x + a.x, sum.pair[j].y + a.y);
-                }
-            }
-            return sum;
+            return sum_of_shares<T>(e, parity, own, at, wait);
         };
-        add_norm_row<T, POST, NEXT, GROUPS>(p, size_t(row) * p.stride, first, post_first, sum_of_shares);
+        add_norm_row<T, POST, NEXT, GROUPS>(p, size_t(row) * p.stride, first, post_first, sum);
         // The sums over the thread block have one place each.
         if (row + int(gridDim.x) < p.rows) __syncthreads();
     }

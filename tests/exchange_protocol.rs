@@ -1,7 +1,8 @@
 //! The protocol by which GPUs exchange rows (`kernels/common/exchange.cuh`), as a model of which every order of events is tried.
 //!
 //! Each rank has a word in each row of an exchange. It pushes the word of a row into its place of a slot of every other rank, takes the
-//! words of the others from its own slot, and leaves EMPTY behind. It pushes some rows further than it takes. A word that was pushed
+//! words of the others from its own slot, and leaves EMPTY behind. It pushes some rows further than it takes. In two steps, a rank pushes
+//! the word of a row to the row's owner alone, who takes the words of all, and then pushes one to each. A word that was pushed
 //! arrives at any later time, and two for one place in the order in which they were pushed. A rank begins an exchange when it has ended the
 //! one before.
 
@@ -17,6 +18,8 @@ struct Protocol {
     ranks: usize,
     exchanges: u8,
     rows: usize,
+    /// Whether exchanges go in two steps: none, all, or every other one.
+    two_shot: TwoShot,
     /// Rows that a rank pushes before it takes the first one, besides that one.
     ahead: usize,
     /// Whether a rank pushes a row before it takes it, or afterwards.
@@ -26,9 +29,25 @@ struct Protocol {
     clears_at_once: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TwoShot {
+    Never,
+    Always,
+    /// With this parity.
+    EveryOther(u8),
+}
+
 /// Three ranks, each of which has one row.
-const ONE_ROW: Protocol =
-    Protocol { ranks: 3, exchanges: 5, rows: 1, ahead: 0, pushes_first: true, slots: 2, clears_at_once: true };
+const ONE_ROW: Protocol = Protocol {
+    ranks: 3,
+    exchanges: 5,
+    rows: 1,
+    two_shot: TwoShot::Never,
+    ahead: 0,
+    pushes_first: true,
+    slots: 2,
+    clears_at_once: true,
+};
 
 /// A step of one rank in an exchange: of a row, towards or from another rank.
 #[derive(Clone, Copy)]
@@ -52,6 +71,15 @@ impl Protocol {
     /// What rank `rank` does in exchange `exchange`.
     fn steps(&self, rank: usize, exchange: u8) -> Vec<Step> {
         let others = || (0..self.ranks).filter(move |other| *other != rank);
+        let in_two_steps = match self.two_shot {
+            TwoShot::Never => false,
+            TwoShot::Always => true,
+            // Two after the other, so that each slot is used by both in turn.
+            TwoShot::EveryOther(parity) => exchange / 2 % 2 == parity,
+        };
+        if in_two_steps {
+            return (0..self.rows).flat_map(|row| self.two_steps(rank, row)).collect();
+        }
         let push = |row: usize| others().filter(move |_| row < self.rows).map(move |other| Step::Push(row, other));
         let mut steps: Vec<Step> = (0..self.ahead).flat_map(push).collect();
         for row in 0..self.rows {
@@ -73,6 +101,18 @@ impl Protocol {
             }
         }
         steps
+    }
+
+    /// What rank `rank` does with a row that has an owner.
+    fn two_steps(&self, rank: usize, row: usize) -> Vec<Step> {
+        let others = || (0..self.ranks).filter(move |other| *other != rank);
+        let take = |from: usize| [Step::Take(row, from), Step::Clear(row, from, 0)];
+        let owner = row % self.ranks;
+        match (owner == rank, self.pushes_first) {
+            (true, _) => others().flat_map(take).chain(others().map(|to| Step::Push(row, to))).collect(),
+            (false, true) => [Step::Push(row, owner)].into_iter().chain(take(owner)).collect(),
+            (false, false) => take(owner).into_iter().chain([Step::Push(row, owner)]).collect(),
+        }
     }
 
     fn slot(&self, exchange: u8) -> usize {
@@ -172,4 +212,22 @@ fn one_slot_is_too_few() {
 fn a_word_that_is_cleared_after_the_next_pushes_is_lost() {
     let error = Protocol { clears_at_once: false, ..ONE_ROW }.explore().unwrap_err();
     assert!(error.contains("found the word of exchange") || error.contains("all ranks wait"), "{error}");
+}
+
+#[test]
+fn rows_that_go_to_an_owner_and_come_back_arrive_in_every_order_also_between_exchanges_in_one_step() {
+    for two_shot in [TwoShot::Always, TwoShot::EveryOther(0), TwoShot::EveryOther(1)] {
+        let one_row = Protocol { two_shot, ..ONE_ROW };
+        // With fewer rows than ranks, some ranks own nothing and hear from the owner alone.
+        for protocol in
+            [one_row, Protocol { exchanges: 3, rows: 2, ..one_row }, Protocol { ranks: 2, rows: 3, ..one_row }]
+        {
+            let states = protocol.explore().unwrap();
+            assert!(states > 100, "{states} states");
+        }
+        let error = Protocol { slots: 1, ..one_row }.explore().err();
+        assert!(two_shot == TwoShot::Always || error.is_some(), "one slot is enough");
+        let error = Protocol { pushes_first: false, ..one_row }.explore().unwrap_err();
+        assert!(error.contains("all ranks wait"), "{error}");
+    }
 }

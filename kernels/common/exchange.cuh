@@ -5,13 +5,14 @@
 // it waits for is EMPTY: the data are their own flags. The reader leaves EMPTY behind, for the exchange after the next one.
 //
 // Two slots suffice. A rank pushes into a slot again in exchange c + 2, which it begins when its exchange c + 1 has ended, for which it
-// needed the data of every other rank. That rank pushed these after its exchange c had ended, clears included: a kernel of this file
+// needed the data of every other rank: a share, or a sum that was made of it. That rank pushed these after its exchange c had ended, clears included: a kernel of this file
 // pushes after `grid_dependency_wait`.
 //
 // Two rules keep the wait short and finite. A grid fits the device at once, so that no thread block which waits keeps one that pushes from
 // starting, and a thread block pushes a row before it waits for it. It may push any number of rows further first: a wait for a row ends when
 // all ranks have pushed that row, and what comes before a push in its thread block is waits for earlier rows only. So by induction
-// over the rows each is pushed, and no wait lasts for ever. And whoever waits looks at `broken`, which any rank sets when it fails, and
+// over the rows each is pushed, and no wait lasts for ever. Where a row goes to its owner and comes back summed, the owner's push comes
+// after its wait for the shares of that row, which all others push before they wait for it: the same induction. And whoever waits looks at `broken`, which any rank sets when it fails, and
 // at the clock.
 #pragma once
 

@@ -3,11 +3,15 @@
 use crate::scene::{DTYPES, Random, assert_near, bound, filled, host_vector, numbers, poisoned, rounded, wide};
 use crate::{on_ranks, on_ranks_by, within};
 use nanovllm::backend::cpu::reference;
-use nanovllm::backend::cuda::{Chaining, Cuda, Tensor, Transport};
+use nanovllm::backend::cuda::{AllReduce, Chaining, Cuda, Tensor, Transport};
 use nanovllm::backend::{AddNorm, Backend, DType, NextNorm, NormKind, NormWeights, Part};
 use nanovllm::ops;
 use std::ops::Range;
 use std::time::Duration;
+
+/// Each algorithm twice, after itself and after the other one.
+const ALGORITHMS: [Option<AllReduce>; 5] =
+    [None, Some(AllReduce::TwoShot), Some(AllReduce::TwoShot), Some(AllReduce::OneShot), Some(AllReduce::TwoShot)];
 
 const EPS: f32 = 1e-5;
 const POST_EPS: f32 = 1e-3;
@@ -125,10 +129,18 @@ fn sums_over_ranks_agree_and_are_equal_on_all_ranks_and_in_all_runs() {
             within(LIMIT, || {
                 let it = Rows::new(shape, dtype);
                 let case = (None, rms, 1.0);
-                let found = on_ranks(dtype, |rank, cuda| [0, 1].map(|_| reduced(cuda, rank, &it, case, dtype)));
+                let found = on_ranks(dtype, |rank, cuda| {
+                    ALGORITHMS.map(|all_reduce| {
+                        cuda.set_all_reduce(all_reduce);
+                        reduced(cuda, rank, &it, case, dtype)
+                    })
+                });
                 let what = format!("{shape:?}, {dtype:?}");
                 assert!(found[0][0] == found[1][0], "{what}: ranks differ");
-                assert!(found.iter().all(|runs| runs[0] == runs[1]), "{what}: runs differ");
+                for (run, all_reduce) in ALGORITHMS.iter().enumerate() {
+                    let is_equal = found.iter().all(|runs| runs[run] == runs[0]);
+                    assert!(is_equal, "{what}: run {run}, by {all_reduce:?}, differs");
+                }
                 check_sums(&found[0][0], &it, case, dtype, &what);
             });
         }
@@ -155,7 +167,13 @@ pub fn agree_with_every_norm(transport: Option<Transport>) -> Vec<Vec<Found>> {
             within(LIMIT, || {
                 let it = Rows::new(shape, dtype);
                 let found = on_ranks_by(transport, dtype, |rank, cuda| -> Vec<Found> {
-                    cases.iter().map(|&case| reduced(cuda, rank, &it, case, dtype)).collect()
+                    let mut by = |all_reduce| {
+                        cuda.set_all_reduce(Some(all_reduce));
+                        cases.iter().map(|&case| reduced(cuda, rank, &it, case, dtype)).collect::<Vec<_>>()
+                    };
+                    let [one_shot, two_shot] = [AllReduce::OneShot, AllReduce::TwoShot].map(&mut by);
+                    assert!(one_shot == two_shot, "{shape:?}, {dtype:?}: the algorithms differ");
+                    one_shot
                 });
                 for (i, &case) in cases.iter().enumerate() {
                     let what = format!("{case:?}, {shape:?}, {dtype:?}");
@@ -299,16 +317,20 @@ pub fn chain(transport: Option<Transport>) -> Vec<Found> {
                     let weight = cuda.vector(&[host_vector(&it.weights[0], dtype)]).unwrap();
                     let shares = [0..512, 512..1024];
                     let mut found = Vec::new();
-                    let launch = |cuda: &mut Cuda, residual: &mut Tensor, x: &mut [Tensor; 2]| {
-                        for i in 0..CHAIN / 2 {
-                            let [a, b] = x;
-                            let (from, to) = if i % 2 == 0 { (a, b) } else { (b, a) };
-                            let norm = NormWeights { weight: &weight, eps: EPS, kind: NormKind::Rms };
-                            let next = Some(NextNorm { out: &mut *to, norm });
-                            ops::reduce_add_norm(cuda, residual, from, AddNorm::PLAIN, next);
-                            ops::join_columns(cuda, to, None, &shares);
-                        }
-                    };
+                    // Runs differ in the algorithm, and the last ones mix both in one graph.
+                    let launch =
+                        |cuda: &mut Cuda, residual: &mut Tensor, x: &mut [Tensor; 2], two_shot: fn(usize) -> bool| {
+                            for i in 0..CHAIN / 2 {
+                                let all_reduce = if two_shot(i) { AllReduce::TwoShot } else { AllReduce::OneShot };
+                                cuda.set_all_reduce(Some(all_reduce));
+                                let [a, b] = x;
+                                let (from, to) = if i % 2 == 0 { (a, b) } else { (b, a) };
+                                let norm = NormWeights { weight: &weight, eps: EPS, kind: NormKind::Rms };
+                                let next = Some(NextNorm { out: &mut *to, norm });
+                                ops::reduce_add_norm(cuda, residual, from, AddNorm::PLAIN, next);
+                                ops::join_columns(cuda, to, None, &shares);
+                            }
+                        };
                     let mut note = |cuda: &mut Cuda, residual: &Tensor, x: &[Tensor; 2]| {
                         found.push((bits(cuda.read(residual).unwrap()), bits(cuda.read(&x[0]).unwrap())));
                     };
@@ -317,20 +339,23 @@ pub fn chain(transport: Option<Transport>) -> Vec<Found> {
                         x.iter_mut().for_each(|x| cuda.write(x, &it.shares[rank]).unwrap());
                         cuda.meet().unwrap();
                     };
-                    for chaining in [Chaining::Strict, Chaining::DependentLaunch, Chaining::DependentLaunch] {
-                        cuda.set_chaining(chaining);
-                        reset(cuda, &mut residual, &mut x);
-                        launch(cuda, &mut residual, &mut x);
-                        note(cuda, &residual, &x);
+                    let algorithms: [fn(usize) -> bool; 3] = [|_| false, |_| true, |i| i % 3 != 1];
+                    for two_shot in algorithms {
+                        for chaining in [Chaining::Strict, Chaining::DependentLaunch, Chaining::DependentLaunch] {
+                            cuda.set_chaining(chaining);
+                            reset(cuda, &mut residual, &mut x);
+                            launch(cuda, &mut residual, &mut x, two_shot);
+                            note(cuda, &residual, &x);
+                        }
+                        cuda.meet().unwrap();
+                        let graph = cuda.capture(|cuda| launch(cuda, &mut residual, &mut x, two_shot)).unwrap();
+                        for _ in 0..20 {
+                            reset(cuda, &mut residual, &mut x);
+                            graph.launch().unwrap();
+                            note(cuda, &residual, &x);
+                        }
+                        cuda.meet().unwrap();
                     }
-                    cuda.meet().unwrap();
-                    let graph = cuda.capture(|cuda| launch(cuda, &mut residual, &mut x)).unwrap();
-                    for _ in 0..20 {
-                        reset(cuda, &mut residual, &mut x);
-                        graph.launch().unwrap();
-                        note(cuda, &residual, &x);
-                    }
-                    cuda.meet().unwrap();
                     found
                 });
                 for (run, of_first) in found[0].iter().enumerate() {

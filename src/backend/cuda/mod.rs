@@ -53,6 +53,7 @@ pub use linear::Route;
 pub use matrix::{Matrix, Vector};
 pub use nccl::{UniqueId, nccl_version};
 pub use peers::{Fault, Member, Peers, Transport};
+pub use reduce_add_norm::AllReduce;
 pub use rope_and_cache::check_rotary;
 pub use storage::{Storage, Tensor};
 pub use team::Team;
@@ -201,6 +202,12 @@ impl Cuda {
     /// Chooses which code computes linear layers.
     pub fn set_route(&mut self, route: Route) {
         self.kernels.linear.route = route;
+    }
+
+    /// Chooses how ranks sum their shares; `None` by size, as without this call. Without effect by NCCL. All ranks choose alike.
+    #[doc(hidden)]
+    pub fn set_all_reduce(&mut self, all_reduce: Option<AllReduce>) {
+        self.kernels.reduce_add_norm.all_reduce = all_reduce;
     }
 
     /// Ends the timing of matrix products: later sizes take the library's first suggestion, so that no pass waits for a choice.

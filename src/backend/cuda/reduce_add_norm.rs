@@ -1,5 +1,5 @@
-//! See `ops/reduce_add_norm.rs` for the contract, `kernels/reduce_add_norm.cu` for the work, and `kernels/sum_add_norm.cu` for the work
-//! where NCCL gathers the shares.
+//! See `ops/reduce_add_norm.rs` for the contract, `kernels/reduce_add_norm.cu` and `reduce_add_norm_two_shot.cu` for the work, and
+//! `kernels/sum_add_norm.cu` for the work where NCCL gathers the shares.
 
 use super::add_norm::NORMS;
 use super::device::Device;
@@ -14,7 +14,7 @@ use crate::error::Result;
 use std::cell::Cell;
 
 params! {
-    ReduceAddNormParams in "reduce_add_norm.cu" {
+    ReduceAddNormParams in "common/reduce_add_norm.cuh" {
         exchange: Exchange,
         out: Address,
         residual: Address,
@@ -50,9 +50,39 @@ const THREADS_MAX: usize = 1024;
 /// Groups of eight numbers that a thread of a kernel takes at most.
 const GROUPS: [usize; 2] = [1, 8];
 
+/// From how many ranks on an exchange may be done in two steps. With two ranks both algorithms send as many bytes.
+const TWO_SHOT_RANKS: usize = 3;
+
+/// Bytes from which on two steps are faster, as each rank would send them in one. Computed and not measured on more than two GPUs: in two
+/// steps a rank sends 2 / ranks of these bytes, at about 300 GB/s, and waits for one trip more, of about 1.5 us; with four ranks that is
+/// equal at 0.9 MB, and with eight at 0.6 MB.
+const TWO_SHOT_BYTES: usize = 1 << 20;
+
+/// How ranks that write each other's memory sum their shares. Both give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllReduce {
+    /// Each rank sends its share to all others, and sums all rows.
+    OneShot,
+    /// Each row has an owner, who sums the shares and sends the others the result.
+    TwoShot,
+}
+
+impl AllReduce {
+    /// That of an exchange of `rows` of `hidden` numbers of two bytes. Equal on all ranks.
+    fn of(ranks: usize, rows: usize, hidden: usize) -> AllReduce {
+        match ranks >= TWO_SHOT_RANKS && (ranks - 1) * rows * hidden * 2 >= TWO_SHOT_BYTES {
+            true => AllReduce::TwoShot,
+            false => AllReduce::OneShot,
+        }
+    }
+}
+
 pub struct Kernels {
+    /// The algorithm that a test or a bench names. `None`: by size.
+    pub all_reduce: Option<AllReduce>,
     /// The kernel of each norm of the sum, each norm of the stream and each number of groups. `[3 * 3 * 2]`
-    reduce: Vec<OneWave>,
+    one_shot: Vec<OneWave>,
+    two_shot: Vec<OneWave>,
     /// For shares that NCCL has gathered: of each norm of the sum and each norm of the stream. `[3 * 3]`
     sum: Vec<Kernel>,
 }
@@ -80,17 +110,21 @@ fn threads(hidden: usize) -> usize {
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        let module = device.module(fatbin!("reduce_add_norm"))?;
-        let kernel = |(post, next, groups): (&str, &str, usize)| {
-            let name = format!("{post}reduce_add{next}_g{groups}_{}", suffix(device.dtype));
-            Ok(OneWave { kernel: Kernel::new(&module, &name)?, known: Cell::new((0, 0)) })
-        };
         let pairs = NORMS.iter().flat_map(|(_, post, _)| NORMS.iter().map(move |(_, _, next)| (*post, *next)));
         let names = pairs.clone().flat_map(|(post, next)| GROUPS.map(|groups| (post, next, groups)));
-        let reduce = names.map(kernel).collect::<Result<_>>()?;
+        let kernels = |fatbin, algorithm| {
+            let module = device.module(fatbin)?;
+            let kernel = |(post, next, groups): (&str, &str, usize)| {
+                let name = format!("{post}reduce_add{next}{algorithm}_g{groups}_{}", suffix(device.dtype));
+                Ok(OneWave { kernel: Kernel::new(&module, &name)?, known: Cell::new((0, 0)) })
+            };
+            names.clone().map(kernel).collect::<Result<Vec<_>>>()
+        };
+        let one_shot = kernels(fatbin!("reduce_add_norm"), "")?;
+        let two_shot = kernels(fatbin!("reduce_add_norm_two_shot"), "_two_shot")?;
         let module = device.module(fatbin!("sum_add_norm"))?;
         let kernel = |(post, next)| Kernel::new(&module, &format!("{post}sum_add{next}_{}", suffix(device.dtype)));
-        Ok(Kernels { reduce, sum: pairs.map(kernel).collect::<Result<_>>()? })
+        Ok(Kernels { all_reduce: None, one_shot, two_shot, sum: pairs.map(kernel).collect::<Result<_>>()? })
     }
 
     pub fn run(
@@ -132,11 +166,16 @@ impl Kernels {
             };
             return gather_and_sum(&self.sum[variant], threads, exchanges, share.storage.address(), params);
         }
-        let kernel = &self.reduce[GROUPS.len() * variant + usize::from(groups > GROUPS[0])];
-        let one_wave = kernel.blocks(threads)?;
+        let index = GROUPS.len() * variant + usize::from(groups > GROUPS[0]);
         let rows_max = exchanges.member().sender_bytes() / (2 * hidden);
         for first in (0..share.rows()).step_by(rows_max) {
             let rows = rows_max.min(share.rows() - first);
+            let all_reduce = AllReduce::of(exchanges.member().ranks(), rows, hidden);
+            let kernel = match self.all_reduce.unwrap_or(all_reduce) {
+                AllReduce::OneShot => &self.one_shot[index],
+                AllReduce::TwoShot => &self.two_shot[index],
+            };
+            let one_wave = kernel.blocks(threads)?;
             let Some(exchange) = exchanges.next()? else { return Ok(()) };
             let skipped = (2 * first * stride) as u64;
             let params = ReduceAddNormParams {
@@ -191,4 +230,20 @@ fn gather_and_sum(
         kernel.launch(Chaining::Strict, [rows, 1, 1], threads, 0, &params)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_rows_of_more_than_two_ranks_are_summed_in_two_steps() {
+        use AllReduce::{OneShot, TwoShot};
+        for (ranks, rows, wanted) in
+            [(2, 1, OneShot), (2, 8192, OneShot), (4, 1, OneShot), (4, 42, OneShot), (4, 43, TwoShot)]
+        {
+            assert_eq!(AllReduce::of(ranks, rows, 4096), wanted, "{ranks} ranks, {rows} rows");
+        }
+        assert_eq!([18, 19].map(|rows| AllReduce::of(8, rows, 4096)), [OneShot, TwoShot]);
+    }
 }
