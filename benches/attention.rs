@@ -9,7 +9,7 @@ mod ceilings;
 
 use ceilings::{Unit, gflops, read_gbps};
 use nanovllm::backend::cpu::{Cpu, Isa, KvCache, Pool};
-use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Tensor};
+use nanovllm::backend::{AttentionSpec, Backend, DType, KvFormat, KvShape, Tensor};
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
 use std::hint::black_box;
@@ -17,7 +17,8 @@ use std::time::Instant;
 
 const LAYERS: usize = 8;
 const HEADS: usize = 16;
-const SHAPE: KvShape = KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, dtype: DType::Bf16 };
+const SHAPE: KvShape =
+    KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
 const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None };
 const COLS: usize = (HEADS + 2 * SHAPE.kv_heads) * SHAPE.head_dim;
 

@@ -2,7 +2,7 @@
 //!
 //! Prints the median of many steps for several batch sizes. The goal is 100 us at 256 rows.
 
-use nanovllm::backend::{DType, KvShape};
+use nanovllm::backend::{DType, KvFormat, KvShape};
 use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
@@ -67,7 +67,7 @@ fn engine(rows: usize) -> Engine {
         kv_cache_bytes: 0,
         num_kv_blocks: 40_000,
         limits,
-        kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 16, dtype: DType::F32 },
+        kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 16, format: KvFormat::Plain(DType::F32) },
         window: None,
         fingerprint: 0,
     };

@@ -5,8 +5,8 @@
 
 use nanovllm::backend::cpu::{Cpu, Isa, Tensor};
 use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, KvShape, NextNorm, NormExtent,
-    NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, KvFormat, KvShape, NextNorm,
+    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::{Batch, BatchLimits, Sampling};
 use nanovllm::ops;
@@ -16,7 +16,8 @@ const LAYERS: usize = 8;
 const HIDDEN: usize = 1024;
 const HEADS: usize = 16;
 const INTERMEDIATE: usize = 3072;
-const KV: KvShape = KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, dtype: DType::Bf16 };
+const KV: KvShape =
+    KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
 const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None };
 const QUERY: usize = HEADS * KV.head_dim;
 const QKV: usize = QUERY + 2 * KV.kv_heads * KV.head_dim;

@@ -232,6 +232,15 @@ typedef enum nvllm_dtype {
   NVLLM_DTYPE_BF16 = 3,
 } nvllm_dtype;
 
+// How keys and values are stored in the KV cache.
+typedef enum nvllm_kv_cache_dtype {
+  // In the data type of the weights.
+  NVLLM_KV_CACHE_AUTO = 0,
+  // As 8-bit integers, with a 16-bit scale per token, layer and KV head for the key, and one for the value. A head of 128 numbers
+  // takes 130 bytes instead of 256. Each number is off by at most 1/254 of the greatest one that shares its scale.
+  NVLLM_KV_CACHE_INT8 = 1,
+} nvllm_kv_cache_dtype;
+
 // How the weights of a model are loaded into memory.
 typedef enum nvllm_load_mode {
   // The files are mapped, so that engines and processes share their pages. On the CPU the mapping is used until the
@@ -268,7 +277,7 @@ typedef struct nvllm_engine_config {
   int32_t device;
   // Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
   int32_t device_index;
-  // NVLLM_DTYPE_*: data type of the weights and the KV cache. Default NVLLM_DTYPE_AUTO.
+  // NVLLM_DTYPE_*: data type of the weights, and of the KV cache unless kv_cache_dtype says otherwise. Default NVLLM_DTYPE_AUTO.
   int32_t dtype;
   // Number of CPU threads that compute, the calling thread included. Default 0: one per core.
   uint32_t num_threads;
@@ -327,6 +336,9 @@ typedef struct nvllm_engine_config {
   // Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are neither
   // encrypted nor authenticated: use a private network. Required with several processes. Default NULL.
   const char *rendezvous;
+  // NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with the value of
+  // the one that saved it. Default NVLLM_KV_CACHE_AUTO.
+  int32_t kv_cache_dtype;
 } nvllm_engine_config;
 
 // Properties of a loaded model and of the engine that runs it.
@@ -367,6 +379,10 @@ typedef struct nvllm_model_info {
   uint32_t tensor_parallel_size;
   // Which of the processes this is, from 0.
   uint32_t process_index;
+  // NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache.
+  int32_t kv_cache_dtype;
+  // Size of the KV cache per token in bytes: keys and values of all layers and KV heads, scales included.
+  uint32_t kv_token_bytes;
 } nvllm_model_info;
 
 // [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.

@@ -6,7 +6,7 @@ use driver::{Sequence, config, golden, greedy, logits, open, pass};
 use nanovllm::backend::cpu::{Cpu, Isa};
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::runner::pass_runner::PassRunner;
-use nanovllm::runner::{KvBudget, Runner, RunnerConfig};
+use nanovllm::runner::{KvBudget, KvCacheDtype, Runner, RunnerConfig};
 use std::time::{Duration, Instant};
 
 /// One of each number type and family, so that every kernel's rounding is in it.
@@ -29,14 +29,16 @@ fn roomy() -> RunnerConfig {
     RunnerConfig { kv_budget: KvBudget::Bytes(64 << 20), ..config() }
 }
 
-/// Every model with every instruction set, and what a prompt of 70 tokens gives when it runs alone and whole.
+/// Every model with every instruction set and KV cache, and what a prompt of 70 tokens gives when it runs alone and whole.
 fn for_each_model(mut check: impl FnMut(&str, &mut PassRunner<Cpu>, &BatchLimits, &[TokenId], &[Vec<f32>])) {
-    for &isa in Isa::available() {
-        for name in MODELS {
-            let (mut runner, info) = open(&golden(name), &roomy(), isa).unwrap();
-            let (tokens, rows) = greedy(&mut runner, &info.limits, &prompt(70, 0), TOKENS);
-            check(&format!("{name}, {isa:?}"), &mut runner, &info.limits, &tokens, &rows);
-        }
+    let kinds = MODELS.iter().flat_map(|name| [KvCacheDtype::Auto, KvCacheDtype::Int8].map(|format| (name, format)));
+    for (&isa, (name, kv_cache_dtype)) in
+        Isa::available().iter().flat_map(|isa| kinds.clone().map(move |kind| (isa, kind)))
+    {
+        let config = RunnerConfig { kv_cache_dtype, ..roomy() };
+        let (mut runner, info) = open(&golden(name), &config, isa).unwrap();
+        let (tokens, rows) = greedy(&mut runner, &info.limits, &prompt(70, 0), TOKENS);
+        check(&format!("{name}, {isa:?}, {kv_cache_dtype:?}"), &mut runner, &info.limits, &tokens, &rows);
     }
 }
 

@@ -13,7 +13,7 @@ use nanovllm::engine::sampling_params::{Pinning, Pooling, SamplingParams};
 use nanovllm::engine::structure::Structure;
 use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::error::Error;
-use nanovllm::runner::Device;
+use nanovllm::runner::{Device, KvCacheDtype};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use std::collections::BTreeMap;
@@ -93,8 +93,10 @@ fn answers(engine: &mut Engine, budget: Budget) -> Vec<BTreeMap<u32, String>> {
 #[test]
 fn requests_of_every_kind_get_the_answers_of_one_rank_bit_for_bit() {
     let mut preempted = 0;
-    for &(name, heads) in MODELS {
-        let mut alone = open(&golden(name), 1, |_| ());
+    let int8: &[_] = &[("llama-bf16-sharded-gqa8", 8), ("qwen2-f16-old-keys", 4), ("gemma3-f32", 2)];
+    let plain = MODELS.iter().map(|model| (model, KvCacheDtype::Auto));
+    for (&(name, heads), format) in plain.chain(int8.iter().map(|model| (model, KvCacheDtype::Int8))) {
+        let mut alone = open(&golden(name), 1, |o| o.kv_cache_dtype = format);
         let info = alone.handle().model_info().clone();
         let wanted = answers(&mut alone, Budget::OnePass);
         // Bytes of the 40 blocks that hold the longest request and little more, where two ranks may share a KV head.
@@ -108,10 +110,13 @@ fn requests_of_every_kind_get_the_answers_of_one_rank_bit_for_bit() {
             (heads, &|o| o.max_num_seqs = Some(3), Budget::Time(Duration::ZERO)),
         ];
         for (ranks, change, budget) in cases {
-            let mut engine = open(&golden(name), ranks, change);
+            let mut engine = open(&golden(name), ranks, |options| {
+                options.kv_cache_dtype = format;
+                change(options);
+            });
             let found = answers(&mut engine, budget);
             for (request, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
-                assert_eq!(found, wanted, "{name} on {ranks} ranks, request {request}");
+                assert_eq!(found, wanted, "{name} on {ranks} ranks, {format:?}, request {request}");
             }
             preempted += usize::from(engine.handle().stats().preemptions > 0);
         }
@@ -154,15 +159,17 @@ fn a_prefix_that_was_saved_on_some_ranks_is_restored_on_others() {
         engine.save_prefix(&prefix, &mut bytes).unwrap();
         bytes
     };
-    for &(name, heads) in MODELS {
-        let mut alone = open(&golden(name), 1, |_| ());
+    let formats = || [KvCacheDtype::Auto, KvCacheDtype::Int8];
+    for (&(name, heads), format) in MODELS.iter().flat_map(|model| formats().map(|format| (model, format))) {
+        let of_format = |options: &mut EngineOptions| options.kv_cache_dtype = format;
+        let mut alone = open(&golden(name), 1, of_format);
         let (wanted, _) = ask(&mut alone);
         let saved = save(&mut alone);
         for ranks in [2, heads.min(3), heads] {
-            let mut together = open(&golden(name), ranks, |_| ());
+            let mut together = open(&golden(name), ranks, of_format);
             assert_eq!(together.restore_prefix(&saved).unwrap(), 40);
             // The last token of a prompt is always computed, and its block with it.
-            assert_eq!(ask(&mut together), (wanted.clone(), 36), "{name} on {ranks} ranks");
+            assert_eq!(ask(&mut together), (wanted.clone(), 36), "{name} on {ranks} ranks, {format:?}");
             assert!(save(&mut together) == saved, "{name}: {ranks} ranks save other bytes");
         }
     }

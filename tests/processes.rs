@@ -298,6 +298,9 @@ fn processes_that_were_opened_otherwise_refuse_each_other_with_the_reason() {
     let reason = format!("-14 process 1: its max_num_seqs is 7, but that of process 0 is 8: {fix}");
     assert_eq!(refusals("other-options", |options| options.max_num_seqs = 7), [reason.clone(), reason]);
 
+    let reason = format!("-14 process 1: its kv_cache_dtype is int8, but that of process 0 is f32: {fix}");
+    assert_eq!(refusals("other-kv-cache", |options| options.kv_cache_dtype = 1), [reason.clone(), reason]);
+
     let reason = format!("-14 process 1: its tensor_parallel_size is 4, but that of process 0 is 2: {fix}");
     assert_eq!(refusals("other-ranks", |options| options.ranks = 4), [reason.clone(), reason]);
 

@@ -5,14 +5,14 @@
 
 mod demo;
 
-use demo::{BLOCK_SIZE, TOKEN_BYTES};
+use demo::{BLOCK_SIZE, INT8_TOKEN_BYTES, TOKEN_BYTES};
 use nanovllm::batch::TokenId;
 use nanovllm::engine::Budget;
 use nanovllm::engine::beam_search::{BeamParams, EarlyStopping};
 use nanovllm::engine::options::{EngineOptions, PrefixCache};
 use nanovllm::engine::output::Stats;
 use nanovllm::engine::sampling_params::SamplingParams;
-use nanovllm::runner::Device;
+use nanovllm::runner::{Device, KvCacheDtype};
 use std::time::Duration;
 
 /// A way to set an engine up, and its name.
@@ -34,6 +34,10 @@ fn params(i: usize) -> SamplingParams {
 }
 
 const BEAMS: BeamParams = BeamParams { width: 3, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
+
+fn int8() -> EngineOptions {
+    EngineOptions { kv_cache_dtype: KvCacheDtype::Int8, ..options() }
+}
 
 fn answers(options: &EngineOptions, budget: Budget) -> (Vec<Vec<TokenId>>, Stats) {
     demo::answers(options, budget, params)
@@ -60,26 +64,30 @@ fn an_answer_depends_on_its_request_alone() {
         ("three ranks, two of which share a KV head", |o| o.tensor_parallel_size = 3),
         ("four ranks", |o| (o.tensor_parallel_size, o.max_batched_tokens) = (4, Some(64))),
     ];
-    for (name, change) in variants {
-        let mut options = options();
-        change(&mut options);
-        let (found, _) = answers(&options, Budget::OnePass);
-        assert_eq!(found, wanted, "{name}");
+    let (wanted_of_int8, _) = answers(&int8(), Budget::OnePass);
+    for (format, wanted) in [(options(), wanted), (int8(), wanted_of_int8)] {
+        for (name, change) in variants {
+            let mut options = format.clone();
+            change(&mut options);
+            let (found, _) = answers(&options, Budget::OnePass);
+            assert_eq!(found, wanted, "{name}, {:?}", options.kv_cache_dtype);
+        }
     }
 }
 
 #[test]
 fn preempted_sequences_give_the_same_answers() {
-    let (wanted, _) = answers(&options(), Budget::OnePass);
-    // They hold about five answers.
-    let mut tight = options();
-    tight.kv_cache_bytes = Some(40 * BLOCK_SIZE as u64 * TOKEN_BYTES);
-    for cache in [PrefixCache::On, PrefixCache::Off] {
-        tight.prefix_cache = cache;
+    let formats = [(options(), TOKEN_BYTES), (int8(), INT8_TOKEN_BYTES)];
+    let caches = || [PrefixCache::On, PrefixCache::Off];
+    for ((roomy, token_bytes), cache) in formats.iter().flat_map(|format| caches().map(|cache| (format, cache))) {
+        let (wanted, _) = answers(roomy, Budget::OnePass);
+        // They hold about five answers.
+        let kv_cache_bytes = Some(40 * BLOCK_SIZE as u64 * token_bytes);
+        let tight = EngineOptions { kv_cache_bytes, prefix_cache: cache, ..roomy.clone() };
         let (found, stats) = answers(&tight, Budget::OnePass);
         assert_eq!(stats.kv_blocks_total, 40);
         assert!(stats.preemptions > 0, "the pool is too small for all that run");
-        assert_eq!(found, wanted, "{cache:?}");
+        assert_eq!(found, wanted, "{cache:?}, {:?}", roomy.kv_cache_dtype);
     }
 }
 

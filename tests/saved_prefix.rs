@@ -167,7 +167,7 @@ fn damaged_bytes_are_refused_with_the_reason() {
         let expected = match at {
             0..8 => "beginning",
             8..12 => "version",
-            12..16 => "number type",
+            12..16 => "KV cache format",
             16..20 => "number of layers",
             20..24 => "number of KV heads",
             24..28 => "size of a head",

@@ -21,7 +21,9 @@ use nanovllm::backend::map_file;
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
-use nanovllm::runner::{self, Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::{
+    self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig,
+};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -114,6 +116,7 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunne
         peer_timeout: Duration::from_secs(10),
         processes: None,
         sums: None,
+        kv_cache_dtype: KvCacheDtype::Auto,
     };
     let source = Source::open(folder).unwrap();
     runner::cpu::open(&source, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()

@@ -195,7 +195,8 @@ impl Bench {
     }
 
     fn cache(&mut self, shape: &Shape, blocks: usize, layers: usize, block_size: usize) -> KvCache {
-        let shape = KvShape { layers, kv_heads: shape.kv_heads, head_dim: shape.head_dim, block_size, dtype: DTYPE };
+        let shape =
+            KvShape { layers, kv_heads: shape.kv_heads, head_dim: shape.head_dim, block_size, format: DTYPE.into() };
         let mut cache = self.cuda.kv_cache(&shape, blocks).unwrap();
         cache.fill(&noise(blocks * shape.block_bytes() / 2, 9)).unwrap();
         cache
@@ -439,7 +440,7 @@ impl Bench {
                     kv_heads: shape.kv_heads,
                     head_dim: shape.head_dim,
                     block_size: 64,
-                    dtype: DTYPE,
+                    format: DTYPE.into(),
                 };
                 let mut cache = self.cuda.kv_cache(&cache_shape, blocks).unwrap();
                 let mut device_batch = self.staged(&batch);

@@ -1,12 +1,12 @@
 //! Throughput of the engine on a GPU, from requests to tokens.
 //!
 //! ```text
-//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered] [max_batched_tokens] [ranks ...]
+//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered|int8] [max_batched_tokens] [ranks ...]
 //! ```
 //!
 //! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, llama3-8b, llama3-70b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint
 //! of the shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b, 65.5 GB for qwen3-32b and 141 GB for llama3-70b, unless it holds one
-//! already. `gathered` divides projections by outputs where ranks would divide sums. `max_batched_tokens` 0 is the default. For each number
+//! already. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `max_batched_tokens` 0 is the default. For each number
 //! of `ranks`, as many GPUs compute together. Random weights take as long as trained ones if end tokens are ignored.
 
 #[path = "../decode/checkpoint.rs"]
@@ -21,7 +21,9 @@ use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
 use nanovllm::error::Result;
 use nanovllm::log::{self, Level};
 use nanovllm::runner::source::Source;
-use nanovllm::runner::{self, Device, KvBudget, Launching, Loaded, Loading, Rounding, Runner, RunnerConfig, Sums};
+use nanovllm::runner::{
+    self, Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, Rounding, Runner, RunnerConfig, Sums,
+};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -87,6 +89,10 @@ fn main() {
         Some("invariant") => (Launching::Graphs, Rounding::BatchInvariant),
         _ => (Launching::Graphs, Rounding::Fastest),
     };
+    let kv_cache_dtype = match mode.as_deref() {
+        Some("int8") => KvCacheDtype::Int8,
+        _ => KvCacheDtype::Auto,
+    };
     let sums = (mode.as_deref() == Some("gathered")).then_some(Sums::Gathered);
     let max_batched_tokens = given.next().map(|tokens| tokens.parse().unwrap()).filter(|&tokens| tokens > 0);
     let ranks: Vec<usize> = given.map(|ranks| ranks.parse().unwrap()).collect();
@@ -94,8 +100,12 @@ fn main() {
     checkpoint::write_if_absent(&shape, &folder);
     println!("checkpoint after          {:9.0} ms", ms(begun.elapsed()));
     for ranks in if ranks.is_empty() { vec![1] } else { ranks } {
-        println!("{}, {launching:?}, {rounding:?}, {ranks} GPUs{}", shape.name, sums.map_or("", |_| ", gathered"));
-        let config = config(launching, rounding, max_batched_tokens, ranks, sums);
+        println!(
+            "{}, {launching:?}, {rounding:?}, KV cache {kv_cache_dtype:?}, {ranks} GPUs{}",
+            shape.name,
+            sums.map_or("", |_| ", gathered")
+        );
+        let config = RunnerConfig { kv_cache_dtype, ..config(launching, rounding, max_batched_tokens, ranks, sums) };
         measure(&shape, &folder, &config);
     }
 }
@@ -124,6 +134,7 @@ fn config(
         peer_timeout: Duration::from_secs(10),
         processes: None,
         sums,
+        kv_cache_dtype: KvCacheDtype::Auto,
     }
 }
 

@@ -19,7 +19,7 @@ const (
 	DeviceAuto // an NVIDIA GPU if the library has kernels for it and for the model, else the CPU
 )
 
-// A DType is a data type of weights and KV cache.
+// A DType is a data type of weights, and of a KV cache that says nothing else.
 type DType int
 
 // The data types.
@@ -28,6 +28,15 @@ const (
 	DTypeF32  DType = C.NVLLM_DTYPE_F32
 	DTypeF16  DType = C.NVLLM_DTYPE_F16
 	DTypeBF16 DType = C.NVLLM_DTYPE_BF16
+)
+
+// A KVCacheDType says how keys and values are stored in the KV cache.
+type KVCacheDType int
+
+// The data types of the KV cache.
+const (
+	KVCacheAuto KVCacheDType = C.NVLLM_KV_CACHE_AUTO // that of the weights
+	KVCacheInt8 KVCacheDType = C.NVLLM_KV_CACHE_INT8 // integers of 8 bits with scales: about half the memory
 )
 
 // A LoadMode says how the weights of a model are loaded into memory.
@@ -72,23 +81,25 @@ func flag(on bool) C.uint32_t {
 
 // ModelInfo has the properties of a loaded model and of the engine that runs it.
 type ModelInfo struct {
-	VocabSize        int    // rows of the embedding table
-	MaxModelLen      int    // tokens per sequence, prompt and completion together
-	NumLayers        int    //
-	HiddenSize       int    // width of the residual stream
-	BOSToken         int    // -1 if there is none
-	EOSToken         int    // the first of the tokens that end a completion; -1 if there is none
-	NumParameters    uint64 // number of weights; shared ones count once
-	WeightBytes      uint64 // size of the weights in bytes
-	KVCacheBytes     uint64 // size of the KV cache in bytes
-	NumKVBlocks      int    // number of blocks of the KV cache
-	KVBlockSize      int    // tokens per block
-	Device           Device // DeviceCPU or DeviceCUDA, whichever DeviceAuto chose
-	DeviceIndex      int    // index of the GPU, of the first rank where there are several
-	MaxNumSeqs       int    // maximum number of sequences that run at once
-	MaxBatchedTokens int    // maximum number of new tokens per forward pass
-	TensorParallel   int    // number of ranks that compute the model together, in all processes
-	ProcessIndex     int    // which of the processes this is
+	VocabSize        int          // rows of the embedding table
+	MaxModelLen      int          // tokens per sequence, prompt and completion together
+	NumLayers        int          //
+	HiddenSize       int          // width of the residual stream
+	BOSToken         int          // -1 if there is none
+	EOSToken         int          // the first of the tokens that end a completion; -1 if there is none
+	NumParameters    uint64       // number of weights; shared ones count once
+	WeightBytes      uint64       // size of the weights in bytes
+	KVCacheBytes     uint64       // size of the KV cache in bytes
+	NumKVBlocks      int          // number of blocks of the KV cache
+	KVBlockSize      int          // tokens per block
+	Device           Device       // DeviceCPU or DeviceCUDA, whichever DeviceAuto chose
+	DeviceIndex      int          // index of the GPU, of the first rank where there are several
+	MaxNumSeqs       int          // maximum number of sequences that run at once
+	MaxBatchedTokens int          // maximum number of new tokens per forward pass
+	TensorParallel   int          // number of ranks that compute the model together, in all processes
+	ProcessIndex     int          // which of the processes this is
+	KVCacheDType     KVCacheDType // how keys and values are stored
+	KVTokenBytes     int          // size of the KV cache per token in bytes
 }
 
 // ModelInfo returns the properties of the model.
@@ -124,6 +135,8 @@ func (e *Engine) ModelInfo() (ModelInfo, error) {
 		MaxBatchedTokens: int(info.max_batched_tokens),
 		TensorParallel:   int(info.tensor_parallel_size),
 		ProcessIndex:     int(info.process_index),
+		KVCacheDType:     KVCacheDType(info.kv_cache_dtype),
+		KVTokenBytes:     int(info.kv_token_bytes),
 	}, nil
 }
 

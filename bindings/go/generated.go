@@ -23,7 +23,7 @@ type Config struct {
 	// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
 	DeviceIndex int
 
-	// Data type of the weights and the KV cache. Default DTypeAuto.
+	// Data type of the weights, and of the KV cache unless KVCacheDType says otherwise. Default DTypeAuto.
 	DType DType
 
 	// Number of CPU threads that compute, the calling thread included. Default 0: one per core.
@@ -96,6 +96,10 @@ type Config struct {
 	// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are
 	// neither encrypted nor authenticated: use a private network. Required with several processes.
 	Rendezvous string
+
+	// How keys and values are stored in the KV cache. A prefix can be restored only by an engine with the value of the one
+	// that saved it. Default KVCacheAuto.
+	KVCacheDType KVCacheDType
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -121,6 +125,7 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	set(&native.num_processes, c.NumProcesses)
 	set(&native.process_index, c.ProcessIndex)
 	set(&native.peer_timeout_ms, max(0, c.PeerTimeout.Milliseconds()))
+	set(&native.kv_cache_dtype, c.KVCacheDType)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.
@@ -139,6 +144,7 @@ func (c *Config) checkRanges() error {
 		inRange("NumProcesses", int(c.NumProcesses)),
 		inRange("ProcessIndex", int(c.ProcessIndex)),
 		inRange("PeerTimeout", int(c.PeerTimeout.Milliseconds())),
+		inSignedRange("KVCacheDType", int(c.KVCacheDType)),
 	)
 }
 

@@ -101,10 +101,11 @@ speed measure(nvllm::engine& engine, prompts& source, uint32_t requests, uint32_
 void report(const arguments& wanted) {
   nvllm::engine engine({.model_path = wanted.model, .num_threads = wanted.threads});
   nvllm_model_info model = engine.model_info();
-  std::printf("%.1f million parameters, %.2f GB of weights, on %s; %.2f GB of KV cache for %u tokens\n",
+  std::printf("%.1f million parameters, %.2f GB of weights, on %s; %.2f GB of %sKV cache for %u tokens\n",
               static_cast<double>(model.num_parameters) / 1e6, static_cast<double>(model.weight_bytes) / 1e9,
               model.device == NVLLM_DEVICE_CUDA ? "the GPU" : "the CPU",
-              static_cast<double>(model.kv_cache_bytes) / 1e9, model.num_kv_blocks * model.kv_block_size);
+              static_cast<double>(model.kv_cache_bytes) / 1e9,
+              model.kv_cache_dtype == NVLLM_KV_CACHE_INT8 ? "int8 " : "", model.num_kv_blocks * model.kv_block_size);
   prompts source(model.vocab_size);
   measure(engine, source, 1, 16, 4);  // the first pass is slower than the others
 

@@ -33,6 +33,7 @@ constexpr char usage[] =
     "options, before the command:\n"
     "  --tensor-parallel-size N   ranks that compute the model together, in all processes\n"
     "  --device cpu|cuda          where they compute\n"
+    "  --kv-cache-dtype auto|int8 how keys and values are stored\n"
     "  --devices I,J,...          the GPUs of the ranks of this process\n"
     "  --num-processes N --process-index I --rendezvous HOST:PORT|unix:/PATH\n"
     "                             which process this is, and where process 0 listens\n"

@@ -35,8 +35,14 @@ bool read_device(std::string_view text) {
   return options.device >= 0;
 }
 
+bool read_kv_cache_dtype(std::string_view text) {
+  options.kv_cache_dtype = text == "int8" ? NVLLM_KV_CACHE_INT8 : NVLLM_KV_CACHE_AUTO;
+  return text == "int8" || text == "auto";
+}
+
 bool take(std::string_view name, std::string_view value) {
   if (name == "--device") return read_device(value);
+  if (name == "--kv-cache-dtype") return read_kv_cache_dtype(value);
   if (name == "--devices") return read_devices(value);
   if (name == "--tensor-parallel-size") return read(value, options.tensor_parallel_size);
   if (name == "--num-processes") return read(value, options.processes);
@@ -93,6 +99,7 @@ int take_parallel_options(int argc, char** argv) {
 extern "C" nvllm_status tool_engine_new(const nvllm_engine_config* wanted, nvllm_engine** engine, nvllm_error* error) {
   nvllm_engine_config config = *wanted;
   if (options.device >= 0) config.device = options.device;
+  config.kv_cache_dtype = options.kv_cache_dtype;
   config.tensor_parallel_size = options.tensor_parallel_size;
   // Processes of one host have the GPUs one after the other.
   uint32_t ranks_here = options.tensor_parallel_size / std::max(options.processes, 1u);

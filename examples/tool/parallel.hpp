@@ -1,4 +1,4 @@
-// The options of the program that say on which devices, and in which processes, a model is computed. They hold for all commands.
+// The options of the program that say how, on which devices, and in which processes, a model is computed. They hold for all commands.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 /// What the command line and the launcher say.
 struct parallel_options {
-  int32_t device = -1;  // NVLLM_DEVICE_*, or -1
+  int32_t device = -1;         // NVLLM_DEVICE_*, or -1
+  int32_t kv_cache_dtype = 0;  // NVLLM_KV_CACHE_*
   uint32_t tensor_parallel_size = 0;
   std::vector<int32_t> devices;
   uint32_t processes = 0, index = 0, local_index = 0, peer_timeout_ms = 0;

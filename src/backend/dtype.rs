@@ -13,7 +13,7 @@ pub enum DType {
 
 impl DType {
     /// Bytes of one number.
-    pub fn bytes(self) -> usize {
+    pub const fn bytes(self) -> usize {
         match self {
             DType::F32 => 4,
             DType::F16 | DType::Bf16 => 2,

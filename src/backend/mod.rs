@@ -20,6 +20,7 @@ mod dtype;
 mod host_bytes;
 mod host_matrix;
 mod host_vector;
+mod kv_shape;
 pub mod lock;
 mod model_file;
 mod norm;
@@ -37,6 +38,7 @@ pub use dtype::DType;
 pub use host_bytes::HostBytes;
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
+pub use kv_shape::{KvCacheDtype, KvFormat, KvShape};
 pub use model_file::{Loading, copy_file, map_file, read_file, read_part};
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
@@ -67,7 +69,7 @@ pub trait Backend: Send {
     type Matrix: Send;
     /// Norm weights, a bias or a table, in f32. `[len]`
     type Vector: Send;
-    /// Keys and values of all layers. Per layer `[block][kv_head][K|V][block_size][head_dim]`
+    /// Keys and values of all layers. Per layer `[block][kv_head]`, each as [`KvFormat`] says
     type KvCache: Send;
     /// A batch where the device can read it, and the tokens sampled for it.
     type DeviceBatch: Send;
@@ -159,7 +161,7 @@ pub trait Backend: Send {
     fn launch_graph(&mut self, graph: &Self::Graph) -> Result<()>;
 
     /// Copies blocks out of a cache: their keys and values as all that was launched before leaves them.
-    /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`
+    /// `[blocks][layer][kv_head]`, each as [`KvFormat`] says.
     fn read_blocks(&mut self, cache: &Self::KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()>;
     /// Copies blocks into a cache, after all that was launched before. The same form.
     fn write_blocks(&mut self, cache: &mut Self::KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()>;
@@ -287,27 +289,5 @@ impl<S> Tensor<S> {
     pub fn set_rows(&mut self, rows: usize) {
         assert!(rows <= self.capacity, "{rows} rows in a tensor made for {}", self.capacity);
         self.rows = rows;
-    }
-}
-
-/// The shape of a KV cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KvShape {
-    /// Layers of the model.
-    pub layers: usize,
-    /// Heads that keys and values have.
-    pub kv_heads: usize,
-    /// Numbers in a head.
-    pub head_dim: usize,
-    /// Tokens of a block.
-    pub block_size: usize,
-    /// Number type of keys and values.
-    pub dtype: DType,
-}
-
-impl KvShape {
-    /// Bytes of one block over all layers, keys and values.
-    pub fn block_bytes(&self) -> usize {
-        2 * self.layers * self.kv_heads * self.block_size * self.head_dim * self.dtype.bytes()
     }
 }

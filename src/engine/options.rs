@@ -5,7 +5,7 @@
 use crate::backend::DType;
 use crate::error::{Error, Result};
 use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCES, THREADS};
-use crate::runner::{Device, KvBudget, Launching, Loading, Processes, Rounding, RunnerConfig};
+use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, Loading, Processes, Rounding, RunnerConfig};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct EngineOptions {
     pub model_path: PathBuf,
     /// The device that computes.
     pub device: Device,
-    /// Data type of the weights and the KV cache; `None` keeps that of the files.
+    /// Data type of the weights, and of the KV cache where `kv_cache_dtype` does not say otherwise; `None` keeps that of the files.
     pub dtype: Option<DType>,
     /// Number of threads that compute, the caller's included; `None` is one per core.
     pub num_threads: Option<usize>,
@@ -54,6 +54,8 @@ pub struct EngineOptions {
     pub processes: Option<Processes>,
     /// How long another rank or process may be silent; `None` is [`PEER_TIMEOUT`].
     pub peer_timeout: Option<Duration>,
+    /// Encoding of keys and values in the KV cache.
+    pub kv_cache_dtype: KvCacheDtype,
 }
 
 /// How long another rank or process may be silent, where nobody says otherwise.
@@ -83,6 +85,7 @@ impl EngineOptions {
             devices: Vec::new(),
             processes: None,
             peer_timeout: None,
+            kv_cache_dtype: KvCacheDtype::Auto,
         }
     }
 }
@@ -122,6 +125,7 @@ impl EngineOptions {
         Ok(RunnerConfig {
             device: self.device,
             dtype: self.dtype,
+            kv_cache_dtype: self.kv_cache_dtype,
             threads: self.num_threads,
             max_model_len: self.max_model_len,
             max_num_seqs: self.max_num_seqs,

@@ -6,14 +6,14 @@
 //! |----|-------|-|
 //! | 0  | 8 | `NVLLM_KV` |
 //! | 8  | 4 | version, 1 |
-//! | 12 | 4 | number type of keys and values: 1 f32, 2 f16, 3 bf16 |
+//! | 12 | 4 | format of keys and values: 1 f32, 2 f16, 3 bf16, 4 int8 with scales |
 //! | 16 | 16 | layers, heads of keys and values, numbers in a head, tokens of a block |
 //! | 32 | 8 | fingerprint of decoder and weights |
 //! | 40 | 8 | cache_salt |
 //! | 48 | 8 | blocks |
 //! | 56 | 8 | XXH3 of all other bytes |
 //!
-//! The tokens follow, and then the blocks, `[blocks][layer][kv_head][K|V][block_size][head_dim]`: the same layout on every
+//! The tokens follow, and then the blocks, `[blocks][layer][kv_head]`, each in the layout of its [`KvFormat`]: the same on every
 //! device. The checksum detects damage and not intent: whoever can write such bytes can make the model say anything.
 
 use super::block_manager::PrefixId;
@@ -21,7 +21,7 @@ use super::inbox::Intake;
 use super::options::PrefixCache;
 use super::sampling_params::SamplingParams;
 use super::{Engine, Prompt};
-use crate::backend::{DType, KvShape};
+use crate::backend::{DType, KvFormat, KvShape};
 use crate::batch::{BlockId, TokenId};
 use crate::error::{Error, Result};
 use crate::runner::ModelInfo;
@@ -169,18 +169,22 @@ struct Header {
     blocks: u64,
 }
 
+/// The formats of keys and values, in the order of their numbers from 1.
+const FORMATS: [KvFormat; 4] =
+    [KvFormat::Plain(DType::F32), KvFormat::Plain(DType::F16), KvFormat::Plain(DType::Bf16), KvFormat::Int8];
+
+/// Which number of a shape is the format.
+const FORMAT: usize = 0;
+
 /// What the numbers of a shape are, in the header's order.
-const SHAPE: [&str; 5] = ["number type", "number of layers", "number of KV heads", "size of a head", "kv_block_size"];
+const SHAPE: [&str; 5] =
+    ["KV cache format", "number of layers", "number of KV heads", "size of a head", "kv_block_size"];
 
 impl Header {
     fn new(info: &ModelInfo, salt: u64, blocks: u64) -> Header {
-        let KvShape { layers, kv_heads, head_dim, block_size, dtype } = info.kv_shape;
-        let dtype = match dtype {
-            DType::F32 => 1,
-            DType::F16 => 2,
-            DType::Bf16 => 3,
-        };
-        let shape = [dtype, layers as u32, kv_heads as u32, head_dim as u32, block_size as u32];
+        let KvShape { layers, kv_heads, head_dim, block_size, format } = info.kv_shape;
+        let format = 1 + FORMATS.iter().position(|&known| known == format).expect("every format is listed");
+        let shape = [format as u32, layers as u32, kv_heads as u32, head_dim as u32, block_size as u32];
         Header { shape, fingerprint: info.fingerprint, salt, blocks }
     }
 
@@ -215,6 +219,12 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
     let here = Header::new(info, long(40), blocks);
     for (i, wanted) in here.shape.into_iter().enumerate() {
         let found = word(12 + 4 * i);
+        if found != wanted && i == FORMAT {
+            let name = |number: u32| FORMATS.get(number.wrapping_sub(1) as usize).map(|format| format.name());
+            let found = name(found).map_or_else(|| format!("number {found}"), str::to_owned);
+            let wanted = name(wanted).unwrap_or_default();
+            return refuse(SHAPE[i], found, format!("{wanted}, as in this engine: set kv_cache_dtype or dtype"));
+        }
         if found != wanted {
             return refuse(SHAPE[i], found.to_string(), format!("{wanted}, as in this engine"));
         }

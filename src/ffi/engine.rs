@@ -7,12 +7,12 @@ use super::memory::{self, Place, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
-use crate::backend::DType;
 use crate::backend::socket::Address;
+use crate::backend::{DType, KvFormat};
 use crate::engine::Opened;
 use crate::engine::options::{EngineOptions, PrefixCache};
 use crate::error::Error;
-use crate::runner::{Device, Launching, Loading, ModelInfo, Processes, Rounding};
+use crate::runner::{Device, KvCacheDtype, Launching, Loading, ModelInfo, Processes, Rounding};
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
@@ -45,6 +45,16 @@ pub enum nvllm_dtype {
     NVLLM_DTYPE_F16 = 2,
     /// bfloat16: the upper 16 bits of an F32.
     NVLLM_DTYPE_BF16 = 3,
+}
+
+/// How keys and values are stored in the KV cache.
+#[repr(C)]
+pub enum nvllm_kv_cache_dtype {
+    /// In the data type of the weights.
+    NVLLM_KV_CACHE_AUTO = 0,
+    /// As 8-bit integers, with a 16-bit scale per token, layer and KV head for the key, and one for the value. A head of 128 numbers
+    /// takes 130 bytes instead of 256. Each number is off by at most 1/254 of the greatest one that shares its scale.
+    NVLLM_KV_CACHE_INT8 = 1,
 }
 
 /// How the weights of a model are loaded into memory.
@@ -83,7 +93,7 @@ pub struct nvllm_engine_config {
     pub device: i32,
     /// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
     pub device_index: i32,
-    /// NVLLM_DTYPE_*: data type of the weights and the KV cache. Default NVLLM_DTYPE_AUTO.
+    /// NVLLM_DTYPE_*: data type of the weights, and of the KV cache unless kv_cache_dtype says otherwise. Default NVLLM_DTYPE_AUTO.
     pub dtype: i32,
     /// Number of CPU threads that compute, the calling thread included. Default 0: one per core.
     pub num_threads: u32,
@@ -142,6 +152,9 @@ pub struct nvllm_engine_config {
     /// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are neither
     /// encrypted nor authenticated: use a private network. Required with several processes. Default NULL.
     pub rendezvous: *const c_char,
+    /// NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with the value of
+    /// the one that saved it. Default NVLLM_KV_CACHE_AUTO.
+    pub kv_cache_dtype: i32,
 }
 
 /// Properties of a loaded model and of the engine that runs it.
@@ -184,6 +197,10 @@ pub struct nvllm_model_info {
     pub tensor_parallel_size: u32,
     /// Which of the processes this is, from 0.
     pub process_index: u32,
+    /// NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache.
+    pub kv_cache_dtype: i32,
+    /// Size of the KV cache per token in bytes: keys and values of all layers and KV heads, scales included.
+    pub kv_token_bytes: u32,
 }
 
 /// [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.
@@ -255,8 +272,8 @@ pub unsafe extern "C" fn nvllm_engine_model_info(
     })
 }
 
-// SAFETY: repr(C), struct_size first; integers, floats, pointers and a nullable function pointer. The field after load_mode does not
-// begin in what was padding at the end of the struct.
+// SAFETY: repr(C), struct_size first; integers, floats, pointers and a nullable function pointer. The fields after load_mode and
+// kv_cache_dtype do not begin in what was padding at the end of the struct.
 unsafe impl Versioned for nvllm_engine_config {
     const NAME: &'static str = "nvllm_engine_config";
 }
@@ -295,6 +312,7 @@ impl nvllm_engine_config {
         process_index: 0,
         peer_timeout_ms: 0,
         rendezvous: std::ptr::null(),
+        kv_cache_dtype: nvllm_kv_cache_dtype::NVLLM_KV_CACHE_AUTO as i32,
     };
 
     /// The engine's view of this.
@@ -332,6 +350,7 @@ impl nvllm_engine_config {
             devices: self.devices()?,
             processes: self.processes()?,
             peer_timeout: given(self.peer_timeout_ms).map(|ms| Duration::from_millis(ms as u64)),
+            kv_cache_dtype: self.kv_cache_dtype()?,
         })
     }
 
@@ -407,6 +426,19 @@ impl nvllm_engine_config {
         }
     }
 
+    fn kv_cache_dtype(&self) -> Result<KvCacheDtype, Error> {
+        const AUTO: i32 = nvllm_kv_cache_dtype::NVLLM_KV_CACHE_AUTO as i32;
+        const INT8: i32 = nvllm_kv_cache_dtype::NVLLM_KV_CACHE_INT8 as i32;
+        match self.kv_cache_dtype {
+            AUTO => Ok(KvCacheDtype::Auto),
+            INT8 => Ok(KvCacheDtype::Int8),
+            other => {
+                let wanted = "one of NVLLM_KV_CACHE_*, 0 (the data type of the weights) or 1 (int8)";
+                Err(Error::Option { field: "kv_cache_dtype", value: other.to_string(), wanted })
+            }
+        }
+    }
+
     fn dtype(&self) -> Result<Option<DType>, Error> {
         const AUTO: i32 = nvllm_dtype::NVLLM_DTYPE_AUTO as i32;
         const F32: i32 = nvllm_dtype::NVLLM_DTYPE_F32 as i32;
@@ -430,6 +462,10 @@ impl From<&ModelInfo> for nvllm_model_info {
             Device::Cuda { index } => (nvllm_device::NVLLM_DEVICE_CUDA, index),
             Device::Cpu | Device::Auto { .. } => (nvllm_device::NVLLM_DEVICE_CPU, 0),
         };
+        let kv_cache_dtype = match info.kv_shape.format {
+            KvFormat::Plain(_) => nvllm_kv_cache_dtype::NVLLM_KV_CACHE_AUTO,
+            KvFormat::Int8 => nvllm_kv_cache_dtype::NVLLM_KV_CACHE_INT8,
+        };
         nvllm_model_info {
             struct_size: size_of::<nvllm_model_info>(),
             vocab_size: count(info.vocab_size),
@@ -449,6 +485,8 @@ impl From<&ModelInfo> for nvllm_model_info {
             max_batched_tokens: count(info.limits.tokens),
             tensor_parallel_size: count(info.num_ranks),
             process_index: count(info.process),
+            kv_cache_dtype: kv_cache_dtype as i32,
+            kv_token_bytes: count(info.kv_shape.token_bytes()),
         }
     }
 }

@@ -207,7 +207,7 @@ mod tests {
     use super::super::stats::{nvllm_get_stats, nvllm_stats};
     use super::super::stepping::{nvllm_is_finished, nvllm_output, nvllm_poll_output, nvllm_step};
     use super::*;
-    use crate::backend::{DType, KvShape};
+    use crate::backend::{DType, KvFormat, KvShape};
     use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
     use crate::engine::EngineLimits;
     use crate::engine::options::PrefixCache;
@@ -280,7 +280,13 @@ mod tests {
             limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
             num_ranks: 1,
             process: 0,
-            kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 4, dtype: DType::F32 },
+            kv_shape: KvShape {
+                layers: 1,
+                kv_heads: 1,
+                head_dim: 1,
+                block_size: 4,
+                format: KvFormat::Plain(DType::F32),
+            },
             window: None,
             fingerprint: 0,
         };

@@ -5,7 +5,7 @@
 //! wherever they share memory, and every index leads somewhere.
 
 pub use crate::backend::{Activation, NormKind, NormOrder};
-use crate::backend::{AttentionSpec, DType, KvShape};
+use crate::backend::{AttentionSpec, KvFormat, KvShape};
 use crate::error::{Error, Result};
 use crate::model::rope::Rope;
 pub use crate::model::rope::Temperature;
@@ -288,9 +288,9 @@ impl DecoderSpec {
     }
 
     /// The KV cache that this model needs.
-    pub fn kv_shape(&self, block_size: usize, dtype: DType) -> KvShape {
+    pub fn kv_shape(&self, block_size: usize, format: KvFormat) -> KvShape {
         let SelfAttention { kv_heads, head_dim, .. } = *self.attention();
-        KvShape { layers: self.layers.len(), kv_heads, head_dim, block_size, dtype }
+        KvShape { layers: self.layers.len(), kv_heads, head_dim, block_size, format }
     }
 }
 

@@ -6,7 +6,7 @@ use super::parallel::SENT_BYTES;
 use super::rendezvous::Facts;
 use super::wire::BatchBounds;
 use super::{RunnerConfig, fingerprint, memory};
-use crate::backend::Backend;
+use crate::backend::{Backend, KvFormat};
 use crate::batch::BatchLimits;
 use crate::error::Result;
 use crate::log::{Level, log};
@@ -26,6 +26,8 @@ pub struct Checkpoint {
     pub limits: BatchLimits,
     /// Bytes that the host had free before anything was loaded.
     pub free: Option<u64>,
+    /// How keys and values are encoded.
+    pub kv_format: KvFormat,
     /// The weights, in the number type in which the device keeps them. None is taken yet.
     pub weights: Weights,
 }
@@ -39,11 +41,12 @@ impl Checkpoint {
         let free = memory::free_host_bytes();
         let weights = Weights::open(source, model.layout, config.dtype, config.loading, free.unwrap_or(u64::MAX))?;
         let (stored, dtype) = (weights.dtype(), B::weight_dtype(weights.dtype(), config.dtype)?);
+        let kv_format = config.kv_cache_dtype.format(dtype);
         if dtype == stored {
-            return Ok(Checkpoint { model, limits, free, weights });
+            return Ok(Checkpoint { model, limits, free, kv_format, weights });
         }
         log(Level::Info, format_args!("the model is stored in {stored:?} and computed in {dtype:?}"));
-        Ok(Checkpoint { model, limits, free, weights: weights.converted(dtype) })
+        Ok(Checkpoint { model, limits, free, kv_format, weights: weights.converted(dtype) })
     }
 
     /// What processes that compute this model together must have in common, besides their device.
@@ -56,6 +59,7 @@ impl Checkpoint {
             .with("num_processes", processes)
             .with("tensor_parallel_size", ranks)
             .with("dtype", format_args!("{:?}", self.weights.dtype()))
+            .with("kv_cache_dtype", self.kv_format.name())
             .with("max_model_len", model_len)
             .with("max_num_seqs", rows)
             .with("max_batched_tokens", tokens)
@@ -66,7 +70,7 @@ impl Checkpoint {
     pub fn frame_bytes(&self) -> usize {
         let (limits, vocab_size) = (self.limits, self.model.spec.vocab);
         let batch = BatchBounds { limits, num_blocks: usize::MAX, vocab_size, depth: 1 }.max_bytes();
-        let block = self.model.spec.kv_shape(limits.block_size, self.weights.dtype()).block_bytes();
+        let block = self.model.spec.kv_shape(limits.block_size, self.kv_format).block_bytes();
         batch.max(2 * SENT_BYTES.max(block)).min(u32::MAX as usize)
     }
 }

@@ -204,16 +204,17 @@ fn open_rank(
     seat: &Seat,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
+    let dtype = checkpoint.weights.dtype();
     let open_backend = |spec: &DecoderSpec, sharding: &Sharding, kv_shape: &KvShape| {
         spec.ropes.iter().try_for_each(|rope| check_rotary(rope.rotary(kv_shape.head_dim)))?;
         if let Some(member) = member.as_ref().filter(|_| seat.group().is_some()) {
             check_own(member, index, seat)?;
         }
         let mut cuda = match member {
-            Some(member) => Cuda::open_member(member, kv_shape.dtype)?,
-            None => Cuda::open(index, kv_shape.dtype)?,
+            Some(member) => Cuda::open_member(member, dtype)?,
+            None => Cuda::open(index, dtype)?,
         };
-        Cuda::check_heads(kv_shape, sharding.own_heads().len())?;
+        cuda.check_heads(kv_shape, sharding.own_heads().len())?;
         cuda.set_rounding(config.rounding);
         cuda.set_windows(spec.windows());
         Ok(cuda)

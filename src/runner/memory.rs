@@ -195,8 +195,8 @@ fn free_in_cgroup(mount: &Path, group: &Path) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::backend::cpu::Cpu;
-    use crate::backend::{Backend, DType};
-    use crate::runner::{Device, Launching, Loading, Rounding};
+    use crate::backend::{Backend, DType, KvFormat};
+    use crate::runner::{Device, KvCacheDtype, Launching, Loading, Rounding};
     use std::time::Duration;
 
     const CPU: Defaults = Cpu::DEFAULTS;
@@ -219,6 +219,7 @@ mod tests {
             peer_timeout: Duration::from_secs(10),
             processes: None,
             sums: None,
+            kv_cache_dtype: KvCacheDtype::Auto,
         }
     }
 
@@ -269,7 +270,7 @@ mod tests {
 
     fn sizes() -> (BatchLimits, KvShape) {
         let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16 };
-        (limits, KvShape { layers: 2, kv_heads: 1, head_dim: 8, block_size: 16, dtype: DType::Bf16 })
+        (limits, KvShape { layers: 2, kv_heads: 1, head_dim: 8, block_size: 16, format: KvFormat::Plain(DType::Bf16) })
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod rendezvous;
 pub mod wire;
 
 use crate::backend::{DType, KvShape};
-pub use crate::backend::{Loading, Rounding};
+pub use crate::backend::{KvCacheDtype, Loading, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
@@ -69,7 +69,7 @@ pub trait Runner: Send {
     fn pass_time(&self) -> Duration;
 
     /// Copies the keys and values of blocks that are full and of no pass that has not been collected.
-    /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`; the runner of a follower has the heads of its own ranks alone, rank after
+    /// `[blocks][layer][kv_head]`, each as [`KvFormat`](crate::backend::KvFormat) says; the runner of a follower has the heads of its own ranks alone, rank after
     /// rank in this form.
     fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()>;
 
@@ -82,8 +82,10 @@ pub trait Runner: Send {
 pub struct RunnerConfig {
     /// Which device computes.
     pub device: Device,
-    /// Number type of weights and KV cache; `None` keeps the file's.
+    /// Number type of weights, and of a KV cache of numbers; `None` keeps the file's.
     pub dtype: Option<DType>,
+    /// Encoding of keys and values.
+    pub kv_cache_dtype: KvCacheDtype,
     /// Threads that compute, the caller's included; `None` takes all cores.
     pub threads: Option<usize>,
     /// Tokens of one sequence; `None` takes the model's maximum.

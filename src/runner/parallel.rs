@@ -223,8 +223,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
 
     /// Bytes of one KV head of a block in a layer, keys and values.
     fn head_bytes(&self) -> usize {
-        let KvShape { block_size, head_dim, dtype, .. } = self.kv_shape;
-        2 * block_size * head_dim * dtype.bytes()
+        self.kv_shape.head_bytes()
     }
 
     /// Calls `copy(place in the bytes of all ranks, place in those of rank `rank`, length)` for each run of heads that `rank` has.

@@ -72,7 +72,7 @@ impl<B: Backend> PassRunner<B> {
         open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvShape) -> Result<B>,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(PassRunner<B>, ModelInfo)> {
-        let Checkpoint { model, limits, free, mut weights } = checkpoint;
+        let Checkpoint { model, limits, free, kv_format, mut weights } = checkpoint;
         let spec = &model.spec;
         let sums = match config.rounding {
             Rounding::Fastest if B::DIVIDES_SUMS => Sums::Reduced,
@@ -80,7 +80,7 @@ impl<B: Backend> PassRunner<B> {
         };
         let sums = config.sums.unwrap_or(sums);
         let sharding = Sharding::new(spec, seat.rank, seat.ranks, sums)?;
-        let whole_shape = spec.kv_shape(limits.block_size, weights.dtype());
+        let whole_shape = spec.kv_shape(limits.block_size, kv_format);
         let kv_shape = sharding.kv_shape(seat.rank, &whole_shape);
         let block_bytes = memory::BlockBytes::new(&sharding, seat.own(), &whole_shape);
         let mut backend = open_backend(spec, &sharding, &kv_shape)?;

@@ -99,6 +99,8 @@ static void bad_configs_say_what_is_wrong(void) {
   WITH(batch_invariant, 2, NVLLM_ERR_INVALID_ARGUMENT, "batch_invariant");
   WITH(load_mode, 2, NVLLM_ERR_INVALID_ARGUMENT, "load_mode");
   WITH(load_mode, -1, NVLLM_ERR_INVALID_ARGUMENT, "load_mode");
+  WITH(kv_cache_dtype, 2, NVLLM_ERR_INVALID_ARGUMENT, "kv_cache_dtype");
+  WITH(kv_cache_dtype, -1, NVLLM_ERR_INVALID_ARGUMENT, "kv_cache_dtype");
   WITH(tensor_parallel_size, 1025, NVLLM_ERR_INVALID_ARGUMENT, "tensor_parallel_size");
   WITH(num_device_indices, 1, NVLLM_ERR_INVALID_ARGUMENT, "device_indices");
   const int32_t negative = -1, two[] = {0, 0};

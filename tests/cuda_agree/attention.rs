@@ -214,6 +214,7 @@ impl AttentionCase {
 
 /// What attention reads: a cache of random numbers, and queries.
 struct AttentionInput {
+    dtype: DType,
     scene: Scene,
     shape: KvShape,
     keys_and_values: Vec<f32>,
@@ -225,7 +226,7 @@ impl AttentionInput {
         let mut random = Random(5);
         let scene = Scene::new(case.rows, case.block_size, &mut random);
         let AttentionCase { heads, kv_heads, head_dim, block_size, .. } = *case;
-        let shape = KvShape { layers: 1, kv_heads, head_dim, block_size, dtype };
+        let shape = KvShape { layers: 1, kv_heads, head_dim, block_size, format: dtype.into() };
         // What no token attends to is NaN.
         let spec = case.spec();
         let mut keys_and_values = vec![f32::NAN; scene.blocks * shape.block_bytes() / 2];
@@ -241,7 +242,7 @@ impl AttentionInput {
             }
         }
         let qkv = numbers(&mut random, scene.batch.tokens() * (heads + 2 * kv_heads) * head_dim, 1.5, dtype);
-        AttentionInput { scene, shape, keys_and_values, qkv }
+        AttentionInput { dtype, scene, shape, keys_and_values, qkv }
     }
 
     fn expected(&self, spec: &AttentionSpec) -> Vec<f64> {
@@ -281,7 +282,7 @@ impl AttentionInput {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        coded(&self.keys_and_values, self.shape.dtype)
+        coded(&self.keys_and_values, self.dtype)
     }
 }
 

@@ -135,7 +135,7 @@ fn heads_are_normalized_rotated_and_cached() {
                 let values = numbers(&mut random, tokens * cols, 2.0, dtype);
                 let tables = Tables::new(variant, [heads, kv_heads], d, dtype, &mut random);
                 let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&tables.norms[i], dtype)]).unwrap());
-                let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, dtype };
+                let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, format: dtype.into() };
                 let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
                 let size = scene.blocks * shape.block_bytes();
                 cache.fill(&vec![0xff; size]).unwrap();
@@ -152,7 +152,7 @@ fn heads_are_normalized_rotated_and_cached() {
                     temperature: variant.has_temperature.then_some(&temperature),
                 };
                 ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &device_batch);
-                let (qkv, cached) = (cuda.read(&qkv).unwrap(), layer_values(&cache, 1));
+                let (qkv, cached) = (cuda.read(&qkv).unwrap(), layer_values(&cache, 1, dtype));
 
                 let (mut computed, mut expected) = (Vec::new(), Vec::new());
                 let mut written = vec![false; cached.len()];
@@ -174,18 +174,21 @@ fn heads_are_normalized_rotated_and_cached() {
                 }
                 assert_near(&computed, &expected, bound(dtype), &what);
                 assert!(cached.iter().zip(written).all(|(v, w)| w || v.is_nan()), "{what}: a foreign slot was written");
-                assert!(layer_values(&cache, 0).iter().all(|v| v.is_nan()), "{what}: a foreign layer was written");
+                assert!(
+                    layer_values(&cache, 0, dtype).iter().all(|v| v.is_nan()),
+                    "{what}: a foreign layer was written"
+                );
             }
         }
     });
 }
 
-fn layer_values(cache: &KvCache, layer: usize) -> Vec<f32> {
+fn layer_values(cache: &KvCache, layer: usize, dtype: DType) -> Vec<f32> {
     let (bytes, shape) = (cache.bytes().unwrap(), Cuda::kv_shape(cache));
     let layer_bytes = bytes.len() / shape.layers;
     let numbers = bytes[layer * layer_bytes..][..layer_bytes].chunks_exact(2);
     numbers
-        .map(|b| match shape.dtype {
+        .map(|b| match dtype {
             DType::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
             _ => f16::from_le_bytes([b[0], b[1]]).to_f32(),
         })
@@ -196,7 +199,7 @@ fn layer_values(cache: &KvCache, layer: usize) -> Vec<f32> {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn blocks_are_copied_in_every_layer() {
     on_device(|cuda, dtype| {
-        let shape = KvShape { layers: 3, kv_heads: 2, head_dim: 64, block_size: 16, dtype };
+        let shape = KvShape { layers: 3, kv_heads: 2, head_dim: 64, block_size: 16, format: dtype.into() };
         let mut cache = cuda.kv_cache(&shape, 8).unwrap();
         let bytes: Vec<u8> = (0..8 * shape.block_bytes()).map(|i| (i * 7 + i / 251) as u8).collect();
         cache.fill(&bytes).unwrap();

@@ -4,8 +4,8 @@ use crate::inputs::ended;
 use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
 use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, KvShape, NextNorm, NormKind, NormWeights, Pairing, QkNormRope,
-    RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, DType, KvFormat, KvShape, NextNorm, NormKind, NormWeights, Pairing,
+    QkNormRope, RopeTable,
 };
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
@@ -37,7 +37,7 @@ impl Model {
     fn new(cuda: &mut Cuda, rows: &[(usize, usize)], dtype: DType) -> Model {
         let mut random = Random(6);
         let scene = Scene::new(rows, 16, &mut random);
-        let shape = KvShape { layers: 1, kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, dtype };
+        let shape = KvShape { layers: 1, kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, format: dtype.into() };
         let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
         let cached = numbers(&mut random, scene.blocks * shape.block_bytes() / 2, 1.0, dtype);
         cache.fill(&coded(&cached, dtype)).unwrap();
@@ -200,7 +200,7 @@ fn opening_and_freeing_twenty_times_leaves_the_device_as_it_was() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn memory_that_is_not_there_is_an_error_with_facts() {
     on_device(|cuda, dtype| {
-        let shape = KvShape { layers: 64, kv_heads: 64, head_dim: 128, block_size: 64, dtype };
+        let shape = KvShape { layers: 64, kv_heads: 64, head_dim: 128, block_size: 64, format: dtype.into() };
         let error = cuda.kv_cache(&shape, 1 << 20).err().expect("no device holds that");
         let Error::OutOfMemory { bytes, knob, .. } = error else { panic!("{error}") };
         assert_eq!((bytes, knob), (shape.block_bytes() as u64 * (1 << 20), "kv_cache_bytes"));
@@ -214,12 +214,12 @@ fn memory_that_is_not_there_is_an_error_with_facts() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn what_the_kernels_do_not_know_is_refused_when_the_model_loads() {
     on_device(|cuda, dtype| {
-        let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 128, block_size: 64, dtype };
+        let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 128, block_size: 64, format: dtype.into() };
         for (what, shape) in [
             ("heads of 72", KvShape { head_dim: 72, ..shape }),
             ("blocks of 8", KvShape { block_size: 8, ..shape }),
             ("blocks of 48", KvShape { block_size: 48, ..shape }),
-            ("another number type", KvShape { dtype: DType::F32, ..shape }),
+            ("another number type", KvShape { format: KvFormat::Plain(DType::F32), ..shape }),
         ] {
             assert!(cuda.kv_cache(&shape, 1).is_err(), "{what}");
         }

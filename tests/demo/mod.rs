@@ -16,6 +16,8 @@ pub const QUESTIONS: usize = 64;
 pub const BLOCK_SIZE: usize = 16;
 /// Bytes of a token's keys and values: 6 layers, 2 heads of 64 numbers of 2 bytes, keys and values.
 pub const TOKEN_BYTES: u64 = 3072;
+/// The same in int8: numbers of one byte, and a scale of two for each head.
+pub const INT8_TOKEN_BYTES: u64 = 6 * 2 * 2 * 66;
 
 /// A small engine whose KV cache holds all questions.
 pub fn options(device: Device) -> EngineOptions {

@@ -9,7 +9,9 @@ use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
 use nanovllm::error::Result;
 use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
-use nanovllm::runner::{self, Device, KvBudget, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::{
+    self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig,
+};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,6 +45,7 @@ pub fn config() -> RunnerConfig {
         peer_timeout: Duration::from_secs(10),
         processes: None,
         sums: None,
+        kv_cache_dtype: KvCacheDtype::Auto,
     }
 }
 

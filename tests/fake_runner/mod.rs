@@ -9,7 +9,7 @@
 pub mod beams;
 pub mod oracle;
 
-use nanovllm::backend::{DType, KvShape};
+use nanovllm::backend::{DType, KvFormat, KvShape};
 use nanovllm::batch::{
     Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_TOKEN, Sampled, Sampling, TokenId,
 };
@@ -94,7 +94,13 @@ pub fn load(shape: Shape) -> Loaded {
         num_kv_blocks: blocks,
         limits,
         // One number of eight bytes a slot.
-        kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: limits.block_size, dtype: DType::F32 },
+        kv_shape: KvShape {
+            layers: 1,
+            kv_heads: 1,
+            head_dim: 1,
+            block_size: limits.block_size,
+            format: KvFormat::Plain(DType::F32),
+        },
         window: shape.window,
         fingerprint: vocab as u64,
     };

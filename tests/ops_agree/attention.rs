@@ -3,7 +3,7 @@
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, uploaded};
 use nanovllm::backend::cpu::{Cpu, Isa, KvCache, reference};
-use nanovllm::backend::{AttentionSpec, DType, KvShape, QkNormRope};
+use nanovllm::backend::{AttentionSpec, DType, KvFormat, KvShape, QkNormRope};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
 
@@ -15,7 +15,7 @@ struct Case {
     kv_heads: usize,
     head_dim: usize,
     block_size: usize,
-    dtype: DType,
+    format: KvFormat,
     window: Option<usize>,
     softcap: Option<f32>,
     /// Greatest absolute value of queries and keys.
@@ -28,17 +28,19 @@ const SMALL: Case = Case {
     kv_heads: 1,
     head_dim: 16,
     block_size: 16,
-    dtype: DType::F32,
+    format: KvFormat::Plain(DType::F32),
     window: None,
     softcap: None,
     size: 1.0,
 };
 
 /// Qwen3-0.6B.
-const QWEN3: Case = Case { heads: 16, kv_heads: 8, head_dim: 128, dtype: DType::Bf16, ..SMALL };
+const QWEN3: Case = Case { heads: 16, kv_heads: 8, head_dim: 128, format: KvFormat::Plain(DType::Bf16), ..SMALL };
 
 /// Keys and values that a device of bf16 products takes.
-const BF16: Case = Case { rows: RAGGED, dtype: DType::Bf16, ..SMALL };
+const BF16: Case = Case { rows: RAGGED, format: KvFormat::Plain(DType::Bf16), ..SMALL };
+
+const INT8: Case = Case { rows: RAGGED, format: KvFormat::Int8, ..SMALL };
 
 const RAGGED_CASE: Case = Case { rows: RAGGED, ..SMALL };
 
@@ -55,22 +57,22 @@ impl Op for Attention {
         ("decode batch", Case { rows: &[(3, 1), (63, 1), (64, 1), (200, 1)], ..SMALL }),
         ("a prompt over several steps of keys", Case { rows: &[(0, 150)], ..SMALL }),
         ("ragged prefill", Case { rows: RAGGED, ..SMALL }),
-        ("ragged prefill, f16", Case { rows: RAGGED, dtype: DType::F16, ..SMALL }),
-        ("ragged prefill, bf16", Case { rows: RAGGED, dtype: DType::Bf16, ..SMALL }),
+        ("ragged prefill, f16", Case { rows: RAGGED, format: KvFormat::Plain(DType::F16), ..SMALL }),
+        ("ragged prefill, bf16", Case { rows: RAGGED, format: KvFormat::Plain(DType::Bf16), ..SMALL }),
         ("blocks of one token", Case { rows: RAGGED, block_size: 1, ..SMALL }),
-        ("blocks of 7 tokens", Case { rows: RAGGED, block_size: 7, dtype: DType::Bf16, ..SMALL }),
+        ("blocks of 7 tokens", Case { rows: RAGGED, block_size: 7, format: KvFormat::Plain(DType::Bf16), ..SMALL }),
         ("blocks of 256 tokens", Case { rows: RAGGED, block_size: 256, ..SMALL }),
         ("a key and value head for each query head", Case { rows: RAGGED, heads: 3, kv_heads: 3, ..SMALL }),
         ("groups of 3", Case { rows: RAGGED, heads: 6, kv_heads: 2, ..SMALL }),
-        ("groups of 4", Case { rows: RAGGED, heads: 8, kv_heads: 2, dtype: DType::Bf16, ..SMALL }),
+        ("groups of 4", Case { rows: RAGGED, heads: 8, kv_heads: 2, format: KvFormat::Plain(DType::Bf16), ..SMALL }),
         ("groups of 8", Case { rows: RAGGED, heads: 8, kv_heads: 1, ..SMALL }),
-        ("groups of 16", Case { rows: RAGGED, heads: 16, kv_heads: 1, dtype: DType::Bf16, ..SMALL }),
+        ("groups of 16", Case { rows: RAGGED, heads: 16, kv_heads: 1, format: KvFormat::Plain(DType::Bf16), ..SMALL }),
         ("groups larger than a tile", Case { rows: &[(0, 3), (70, 1)], heads: 64, kv_heads: 1, ..SMALL }),
         ("heads of 8", Case { rows: RAGGED, head_dim: 8, ..SMALL }),
-        ("heads of 24", Case { rows: RAGGED, head_dim: 24, dtype: DType::F16, ..SMALL }),
+        ("heads of 24", Case { rows: RAGGED, head_dim: 24, format: KvFormat::Plain(DType::F16), ..SMALL }),
         ("heads of 64", Case { rows: RAGGED, head_dim: 64, ..SMALL }),
-        ("heads of 72", Case { rows: RAGGED, head_dim: 72, dtype: DType::Bf16, ..SMALL }),
-        ("heads of 80", Case { rows: RAGGED, head_dim: 80, dtype: DType::Bf16, ..SMALL }),
+        ("heads of 72", Case { rows: RAGGED, head_dim: 72, format: KvFormat::Plain(DType::Bf16), ..SMALL }),
+        ("heads of 80", Case { rows: RAGGED, head_dim: 80, format: KvFormat::Plain(DType::Bf16), ..SMALL }),
         ("heads of 256", Case { rows: RAGGED, head_dim: 256, ..SMALL }),
         ("heads of 32, groups larger than a tile, bf16", Case { heads: 80, head_dim: 32, ..BF16 }),
         ("heads of 64, groups of 7, bf16", Case { heads: 14, kv_heads: 2, head_dim: 64, ..BF16 }),
@@ -78,7 +80,10 @@ impl Op for Attention {
         ("heads of 256, bf16", Case { head_dim: 256, ..BF16 }),
         ("scores of a dozen, bf16", Case { head_dim: 64, size: 2.5, ..BF16 }),
         ("heads of 6, fewer than lanes", Case { rows: RAGGED, head_dim: 6, ..SMALL }),
-        ("heads of 30, no multiple of lanes", Case { rows: RAGGED, head_dim: 30, dtype: DType::Bf16, ..SMALL }),
+        (
+            "heads of 30, no multiple of lanes",
+            Case { rows: RAGGED, head_dim: 30, format: KvFormat::Plain(DType::Bf16), ..SMALL },
+        ),
         ("scores so large that one key takes all", Case { rows: RAGGED, size: 200.0, ..SMALL }),
         ("scores of nearly nothing", Case { rows: RAGGED, size: 1e-20, ..SMALL }),
         ("a window of one token", Case { window: Some(1), ..RAGGED_CASE }),
@@ -101,7 +106,7 @@ impl Op for Attention {
         ("a window, groups of 3", Case { heads: 6, kv_heads: 2, window: Some(33), ..RAGGED_CASE }),
         (
             "a window, groups of 7, f16",
-            Case { heads: 14, kv_heads: 2, dtype: DType::F16, window: Some(33), ..RAGGED_CASE },
+            Case { heads: 14, kv_heads: 2, format: KvFormat::Plain(DType::F16), window: Some(33), ..RAGGED_CASE },
         ),
         ("a window, groups of 16, bf16", Case { heads: 16, window: Some(33), ..BF16 }),
         ("a window, heads of 30, no multiple of lanes", Case { head_dim: 30, window: Some(33), ..RAGGED_CASE }),
@@ -111,7 +116,10 @@ impl Op for Attention {
         ("a softcap far above the scores", Case { softcap: Some(50.0), ..RAGGED_CASE }),
         ("a softcap far above the scores, bf16", Case { softcap: Some(50.0), ..BF16 }),
         ("a softcap amid the scores", Case { softcap: Some(0.75), size: 2.0, ..RAGGED_CASE }),
-        ("a softcap amid the scores, f16", Case { softcap: Some(0.75), size: 2.0, dtype: DType::F16, ..RAGGED_CASE }),
+        (
+            "a softcap amid the scores, f16",
+            Case { softcap: Some(0.75), size: 2.0, format: KvFormat::Plain(DType::F16), ..RAGGED_CASE },
+        ),
         ("a softcap amid the scores, bf16", Case { softcap: Some(0.75), size: 2.0, ..BF16 }),
         ("a softcap far below the scores", Case { softcap: Some(3.0), size: 30.0, ..RAGGED_CASE }),
         ("a softcap far below the scores, bf16", Case { softcap: Some(3.0), size: 4.0, head_dim: 64, ..BF16 }),
@@ -126,6 +134,35 @@ impl Op for Attention {
             "Gemma 2 9B, bf16",
             Case { heads: 16, kv_heads: 8, head_dim: 256, softcap: Some(50.0), size: 4.0, window: Some(40), ..BF16 },
         ),
+        ("int8", INT8),
+        ("int8, one token that sees itself alone", Case { rows: &[(0, 1)], ..INT8 }),
+        ("int8, decode", Case { rows: DECODE, ..INT8 }),
+        ("int8, blocks of one token", Case { block_size: 1, ..INT8 }),
+        ("int8, blocks of 7 tokens", Case { block_size: 7, head_dim: 64, ..INT8 }),
+        ("int8, blocks of 256 tokens", Case { block_size: 256, ..INT8 }),
+        ("int8, heads of 6, fewer than lanes", Case { head_dim: 6, ..INT8 }),
+        ("int8, heads of 30, no multiple of lanes", Case { head_dim: 30, ..INT8 }),
+        ("int8, heads of 32, groups larger than a tile", Case { heads: 80, head_dim: 32, ..INT8 }),
+        ("int8, heads of 64, groups of 7", Case { heads: 14, kv_heads: 2, head_dim: 64, ..INT8 }),
+        ("int8, heads of 80", Case { head_dim: 80, ..INT8 }),
+        ("int8, heads of 256", Case { head_dim: 256, ..INT8 }),
+        ("int8, a key and value head for each query head", Case { heads: 3, kv_heads: 3, head_dim: 32, ..INT8 }),
+        ("int8, scores of a dozen", Case { head_dim: 64, size: 2.5, ..INT8 }),
+        ("int8, scores of nearly nothing", Case { head_dim: 64, size: 1e-15, ..INT8 }),
+        ("int8, a window of one token", Case { head_dim: 32, window: Some(1), ..INT8 }),
+        ("int8, a window, groups of 16", Case { heads: 16, head_dim: 32, window: Some(33), ..INT8 }),
+        ("int8, a window that a chunk crosses", Case { rows: &[(150, 150)], head_dim: 32, window: Some(90), ..INT8 }),
+        ("int8, a window, heads of 30", Case { head_dim: 30, window: Some(65), ..INT8 }),
+        ("int8, a softcap amid the scores", Case { softcap: Some(0.75), size: 2.0, head_dim: 32, ..INT8 }),
+        (
+            "int8, a softcap and a window, heads of 24",
+            Case { softcap: Some(2.0), size: 2.0, head_dim: 24, window: Some(33), ..INT8 },
+        ),
+        (
+            "int8, decode of Qwen3-0.6B",
+            Case { rows: &[(511, 1), (130, 1), (64, 1), (0, 1)], format: KvFormat::Int8, ..QWEN3 },
+        ),
+        ("int8, prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], format: KvFormat::Int8, ..QWEN3 }),
         ("decode of Qwen3-0.6B", Case { rows: &[(511, 1), (130, 1), (64, 1), (0, 1)], ..QWEN3 }),
         ("prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], ..QWEN3 }),
     ];
@@ -180,7 +217,7 @@ impl Scene {
                 kv_heads: case.kv_heads,
                 head_dim: case.head_dim,
                 block_size: case.block_size,
-                dtype: case.dtype,
+                format: case.format,
             },
             spec: AttentionSpec {
                 heads: case.heads,
@@ -240,11 +277,14 @@ fn attention_agrees_with_its_specification() {
 }
 
 /// A prompt of 100 tokens, beside which another row may stand.
-const PROMPT: Case = Case { rows: &[(0, 100), (20, 50)], heads: 6, kv_heads: 2, dtype: DType::Bf16, ..SMALL };
+const PROMPT: Case =
+    Case { rows: &[(0, 100), (20, 50)], heads: 6, kv_heads: 2, format: KvFormat::Plain(DType::Bf16), ..SMALL };
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
+
+const FORMATS: [KvFormat; 2] = [KvFormat::Plain(DType::Bf16), KvFormat::Int8];
 
 /// Whole context, a window within a step of keys, and one over several steps.
 const WINDOWS: [Option<usize>; 3] = [None, Some(9), Some(70)];
@@ -252,11 +292,9 @@ const WINDOWS: [Option<usize>; 3] = [None, Some(9), Some(70)];
 #[test]
 fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
     let cases = WINDOWS.iter().flat_map(|&window| {
-        [(16, None), (20, None), (128, None), (20, Some(0.5)), (128, Some(0.5))].map(|(head_dim, softcap)| Case {
-            head_dim,
-            window,
-            softcap,
-            ..PROMPT
+        let sizes = [(16, None), (20, None), (128, None), (20, Some(0.5)), (128, Some(0.5))];
+        sizes.into_iter().flat_map(move |(head_dim, softcap)| {
+            FORMATS.map(|format| Case { head_dim, window, softcap, format, ..PROMPT })
         })
     });
     for (isa, case) in cases.flat_map(|case| Isa::available().iter().map(move |isa| (*isa, case.clone()))) {
@@ -276,8 +314,8 @@ fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
                 cut.extend_from_slice(&scene.attend(cpu, &cache, &[scene.rows[1], row])[50 * width..]);
                 assert_eq!(cut.len(), (before + row.new) * width);
             }
-            let Case { head_dim, window, softcap, .. } = case;
-            let what = format!("{isa:?}, heads of {head_dim}, {window:?}, {softcap:?}, chunks of {chunk}");
+            let Case { head_dim, window, softcap, format, .. } = case;
+            let what = format!("{isa:?}, {format:?}, heads of {head_dim}, {window:?}, {softcap:?}, chunks of {chunk}");
             assert_eq!(bits(&whole), bits(&cut), "{what}");
         }
     }
@@ -285,13 +323,15 @@ fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
 
 #[test]
 fn a_token_gets_the_same_bits_for_every_block_size() {
-    for (isa, window) in Isa::available().iter().flat_map(|isa| WINDOWS.map(|window| (*isa, window))) {
+    let kinds = || WINDOWS.iter().flat_map(|&window| FORMATS.map(|format| (window, format)));
+    for (isa, (window, format)) in Isa::available().iter().flat_map(|isa| kinds().map(move |kind| (*isa, kind))) {
         let outputs = [1, 3, 16, 256].map(|block_size| {
-            let (cpu, scene) = (&mut Cpu::new(1, isa), Scene::new(&Case { block_size, window, ..PROMPT }, 1));
+            let case = Case { block_size, window, format, head_dim: 32, ..PROMPT };
+            let (cpu, scene) = (&mut Cpu::new(1, isa), Scene::new(&case, 1));
             let cache = scene.fill(cpu);
             bits(&scene.attend(cpu, &cache, &scene.rows))
         });
-        assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]), "{isa:?}, a window of {window:?}");
+        assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]), "{isa:?}, {format:?}, a window of {window:?}");
     }
 }
 
@@ -309,9 +349,10 @@ fn a_window_longer_than_the_context_changes_no_bit() {
 
 #[test]
 fn what_later_tokens_foreign_blocks_and_tokens_before_the_window_hold_never_matters() {
-    for (isa, window) in Isa::available().iter().flat_map(|isa| WINDOWS.map(|window| (isa, window))) {
+    let kinds = || WINDOWS.iter().flat_map(|&window| FORMATS.map(|format| (window, format)));
+    for (isa, (window, format)) in Isa::available().iter().flat_map(|isa| kinds().map(move |kind| (isa, kind))) {
         let cpu = &mut Cpu::new(1, *isa);
-        let scene = Scene::new(&Case { window, ..PROMPT }, 1);
+        let scene = Scene::new(&Case { window, format, head_dim: 32, ..PROMPT }, 1);
         let mut cache = scene.fill(cpu);
         let early = Row { sequence: 0, before: 10, new: 30 };
         let clean = scene.attend(cpu, &cache, &[early]);
@@ -320,8 +361,19 @@ fn what_later_tokens_foreign_blocks_and_tokens_before_the_window_hold_never_matt
         let seen: std::collections::HashSet<usize> = batch.slots.iter().map(|&slot| slot as usize).collect();
         for slot in (0..scene.sequences.blocks * scene.shape.block_size).filter(|slot| !seen.contains(slot)) {
             for head in 0..scene.shape.kv_heads {
-                for at in [scene.shape.key_at(slot, head), scene.shape.value_at(slot, head)] {
-                    cache.layer_mut::<half::bf16>(0)[at..at + scene.shape.head_dim].fill(half::bf16::NAN);
+                let shape = &scene.shape;
+                match shape.format {
+                    KvFormat::Plain(_) => {
+                        for at in [shape.key_at(slot, head), shape.value_at(slot, head)] {
+                            cache.layer_mut::<half::bf16>(0)[at..at + shape.head_dim].fill(half::bf16::NAN);
+                        }
+                    }
+                    KvFormat::Int8 => {
+                        for at in [shape.key_scale_at(slot, head), shape.value_scale_at(slot, head)] {
+                            // The bytes of a bf16 that is no number.
+                            cache.layer_mut::<i8>(0)[at..at + 2].fill(-1);
+                        }
+                    }
                 }
             }
         }

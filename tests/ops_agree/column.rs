@@ -1,7 +1,7 @@
 //! The columns of the tables: backends, and how a test reads and writes their memory.
 
-use nanovllm::backend::cpu::{Cpu, Isa, KvCache, Number};
-use nanovllm::backend::{Backend, DType, Tensor};
+use nanovllm::backend::cpu::{Cpu, Isa, KvCache, KvNumber, Number};
+use nanovllm::backend::{Backend, DType, KvFormat, Tensor};
 
 /// A backend whose memory a test can see.
 pub trait Column: Backend {
@@ -9,7 +9,7 @@ pub trait Column: Backend {
     fn write(&mut self, tensor: &mut Tensor<Self::Storage>, values: &[f32]);
     /// The rows in use. `[rows, cols]`
     fn read(&mut self, tensor: &Tensor<Self::Storage>) -> Vec<f32>;
-    /// Fills one layer of a cache. `[block][kv_head][K|V][block_size][head_dim]`
+    /// Fills one layer of a cache. `[block][kv_head][K|V][block_size][head_dim]`, and with int8 bytes of scales behind each head.
     fn write_cache(&mut self, cache: &mut Self::KvCache, layer: usize, values: &[f32]);
     /// One layer of a cache. `[block][kv_head][K|V][block_size][head_dim]`
     fn read_cache(&mut self, cache: &Self::KvCache, layer: usize) -> Vec<f32>;
@@ -42,10 +42,14 @@ impl Column for Cpu {
         fn fill<T: Number>(numbers: &mut [T], values: &[f32]) {
             numbers.iter_mut().zip(values).for_each(|(number, &value)| *number = T::from_f32(value));
         }
-        match cache.shape().dtype {
-            DType::F32 => fill(cache.layer_mut::<f32>(layer), values),
-            DType::F16 => fill(cache.layer_mut::<half::f16>(layer), values),
-            DType::Bf16 => fill(cache.layer_mut::<half::bf16>(layer), values),
+        match cache.shape().format {
+            KvFormat::Plain(DType::F32) => fill(cache.layer_mut::<f32>(layer), values),
+            KvFormat::Plain(DType::F16) => fill(cache.layer_mut::<half::f16>(layer), values),
+            KvFormat::Plain(DType::Bf16) => fill(cache.layer_mut::<half::bf16>(layer), values),
+            KvFormat::Int8 => {
+                let bytes = cache.layer_mut::<i8>(layer).iter_mut();
+                bytes.zip(values).for_each(|(byte, &value)| *byte = value as i8);
+            }
         }
     }
 
@@ -54,12 +58,16 @@ impl Column for Cpu {
     }
 }
 
-/// One layer of a cache in host memory.
+/// One layer of a cache in host memory. With int8 these are the integers, and each scale as two bytes.
 pub fn cache_values(cache: &KvCache, layer: usize) -> Vec<f32> {
-    match cache.shape().dtype {
-        DType::F32 => cache.layer::<f32>(layer).to_vec(),
-        DType::F16 => cache.layer::<half::f16>(layer).iter().map(|&v| Number::to_f32(v)).collect(),
-        DType::Bf16 => cache.layer::<half::bf16>(layer).iter().map(|&v| Number::to_f32(v)).collect(),
+    fn values<T: KvNumber>(numbers: &[T]) -> Vec<f32> {
+        numbers.iter().map(|&number| number.to_f32()).collect()
+    }
+    match cache.shape().format {
+        KvFormat::Plain(DType::F32) => values(cache.layer::<f32>(layer)),
+        KvFormat::Plain(DType::F16) => values(cache.layer::<half::f16>(layer)),
+        KvFormat::Plain(DType::Bf16) => values(cache.layer::<half::bf16>(layer)),
+        KvFormat::Int8 => values(cache.layer::<i8>(layer)),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::column::{Column, Op, agrees};
 use crate::scene::uploaded;
 use nanovllm::backend::cpu::reference;
-use nanovllm::backend::{DType, KvShape};
+use nanovllm::backend::{DType, KvFormat, KvShape};
 use nanovllm::batch::{Batch, BlockCopy};
 use nanovllm::ops;
 
@@ -14,7 +14,8 @@ struct Copies {
     pairs: &'static [(u32, u32)],
 }
 
-const SHAPE: KvShape = KvShape { layers: 3, kv_heads: 2, head_dim: 6, block_size: 5, dtype: DType::F32 };
+const SHAPE: KvShape =
+    KvShape { layers: 3, kv_heads: 2, head_dim: 6, block_size: 5, format: KvFormat::Plain(DType::F32) };
 
 struct CopyBlocks;
 
@@ -24,11 +25,23 @@ impl Op for CopyBlocks {
         ("one block", Copies { shape: SHAPE, blocks: 2, pairs: &[(1, 0)] }),
         ("to several places", Copies { shape: SHAPE, blocks: 7, pairs: &[(2, 6), (2, 0), (5, 1)] }),
         ("nothing", Copies { shape: SHAPE, blocks: 2, pairs: &[] }),
-        ("bf16", Copies { shape: KvShape { dtype: DType::Bf16, ..SHAPE }, blocks: 4, pairs: &[(0, 3), (1, 2)] }),
+        (
+            "bf16",
+            Copies {
+                shape: KvShape { format: KvFormat::Plain(DType::Bf16), ..SHAPE },
+                blocks: 4,
+                pairs: &[(0, 3), (1, 2)],
+            },
+        ),
         (
             "f16, one layer",
-            Copies { shape: KvShape { dtype: DType::F16, layers: 1, ..SHAPE }, blocks: 3, pairs: &[(2, 1)] },
+            Copies {
+                shape: KvShape { format: KvFormat::Plain(DType::F16), layers: 1, ..SHAPE },
+                blocks: 3,
+                pairs: &[(2, 1)],
+            },
         ),
+        ("int8", Copies { shape: KvShape { format: KvFormat::Int8, ..SHAPE }, blocks: 4, pairs: &[(0, 3), (1, 2)] }),
     ];
     const BOUND: f64 = 0.0;
 
@@ -58,12 +71,12 @@ impl Op for CopyBlocks {
 }
 
 fn block_numbers(shape: &KvShape) -> usize {
-    shape.block_bytes() / shape.layers / shape.dtype.bytes()
+    shape.block_bytes() / shape.layers / shape.format.number_bytes()
 }
 
-/// A whole number that bf16 holds.
+/// A whole number that bf16 and int8 hold.
 fn number(layer: usize, at: usize) -> f32 {
-    ((layer * 101 + at * 7) % 251) as f32
+    ((layer * 101 + at * 7) % 127) as f32
 }
 
 fn copies(case: &Copies) -> Vec<BlockCopy> {

@@ -4,7 +4,7 @@ use crate::column::{Column, Op, agrees, cache_values};
 use crate::scene::{Random, Row, Sequences, uploaded};
 use nanovllm::backend::cpu::{KvCache, reference};
 use nanovllm::backend::{
-    AttentionSpec, DType, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    AttentionSpec, DType, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::Batch;
 use nanovllm::ops;
@@ -16,7 +16,7 @@ struct Case {
     kv_heads: usize,
     head_dim: usize,
     block_size: usize,
-    dtype: DType,
+    format: KvFormat,
     norm: Option<NormExtent>,
     rope: Option<Rope>,
     temperature: Temperature,
@@ -46,7 +46,7 @@ const RAGGED: Case = Case {
     kv_heads: 2,
     head_dim: 24,
     block_size: 5,
-    dtype: DType::F32,
+    format: KvFormat::Plain(DType::F32),
     norm: None,
     rope: Some(Rope::Halves(24)),
     temperature: Temperature::None,
@@ -125,10 +125,24 @@ fn prepare(case: &Case) -> Prepared {
             kv_heads: case.kv_heads,
             head_dim: case.head_dim,
             block_size: case.block_size,
-            dtype: case.dtype,
+            format: case.format,
         },
         blocks: sequences.blocks,
     }
+}
+
+/// The keys and values of a cache, in the order of their slots and heads.
+fn keys_and_values(cache: &[f32], shape: &KvShape, blocks: usize) -> Vec<f32> {
+    let scale_at = |at: usize| match shape.format {
+        KvFormat::Plain(_) => 1.0,
+        KvFormat::Int8 => half::bf16::from_ne_bytes([cache[at] as i8 as u8, cache[at + 1] as i8 as u8]).to_f32(),
+    };
+    let places = (0..blocks * shape.block_size).flat_map(|slot| (0..shape.kv_heads).map(move |head| (slot, head)));
+    let vectors = places.flat_map(|(slot, head)| {
+        let key = (shape.key_at(slot, head), shape.key_scale_at(slot, head));
+        [key, (shape.value_at(slot, head), shape.value_scale_at(slot, head))]
+    });
+    vectors.flat_map(|(at, scale)| cache[at..at + shape.head_dim].iter().map(move |v| v * scale_at(scale))).collect()
 }
 
 /// The queries of each token, and then the cache. What an op leaves in the place of keys and values is its own affair.
@@ -157,7 +171,7 @@ impl Op for RopeAndCache {
                 ..RAGGED
             },
         ),
-        ("ragged prefill, f16", Case { dtype: DType::F16, ..RAGGED }),
+        ("ragged prefill, f16", Case { format: KvFormat::Plain(DType::F16), ..RAGGED }),
         (
             "a head that is no multiple of 8",
             Case {
@@ -166,7 +180,7 @@ impl Op for RopeAndCache {
                 kv_heads: 1,
                 head_dim: 10,
                 block_size: 1,
-                dtype: DType::Bf16,
+                format: KvFormat::Plain(DType::Bf16),
                 norm: BEFORE,
                 rope: Some(Rope::Halves(10)),
                 ..RAGGED
@@ -180,7 +194,31 @@ impl Op for RopeAndCache {
                 kv_heads: 8,
                 head_dim: 128,
                 block_size: 16,
-                dtype: DType::Bf16,
+                format: KvFormat::Plain(DType::Bf16),
+                norm: BEFORE,
+                rope: Some(Rope::Halves(128)),
+                ..RAGGED
+            },
+        ),
+        ("int8", Case { format: KvFormat::Int8, ..RAGGED }),
+        ("int8, normalized before", Case { format: KvFormat::Int8, norm: BEFORE, ..RAGGED }),
+        (
+            "int8, neighbours, normalized after",
+            Case { format: KvFormat::Int8, rope: Some(Rope::Neighbours(12)), norm: AFTER, ..RAGGED },
+        ),
+        (
+            "int8, heads of 10, blocks of one token",
+            Case { head_dim: 10, rope: Some(Rope::Halves(10)), block_size: 1, format: KvFormat::Int8, ..RAGGED },
+        ),
+        (
+            "int8, prefill of Qwen3-0.6B",
+            Case {
+                rows: &[(0, 70), (100, 1)],
+                heads: 16,
+                kv_heads: 8,
+                head_dim: 128,
+                block_size: 16,
+                format: KvFormat::Int8,
                 norm: BEFORE,
                 rope: Some(Rope::Halves(128)),
                 ..RAGGED
@@ -195,7 +233,7 @@ impl Op for RopeAndCache {
         ("neighbours", Case { rope: Some(Rope::Neighbours(24)), ..RAGGED }),
         (
             "neighbours, bf16, normalized before",
-            Case { rope: Some(Rope::Neighbours(24)), dtype: DType::Bf16, norm: BEFORE, ..RAGGED },
+            Case { rope: Some(Rope::Neighbours(24)), format: KvFormat::Plain(DType::Bf16), norm: BEFORE, ..RAGGED },
         ),
         ("half of each head, neighbours", Case { rope: Some(Rope::Neighbours(12)), ..RAGGED }),
         (
@@ -203,7 +241,10 @@ impl Op for RopeAndCache {
             Case { rope: Some(Rope::Neighbours(2)), norm: AFTER, ..RAGGED },
         ),
         ("no rotation", Case { rope: None, ..RAGGED }),
-        ("no rotation, f16, normalized", Case { rope: None, norm: BEFORE, dtype: DType::F16, ..RAGGED }),
+        (
+            "no rotation, f16, normalized",
+            Case { rope: None, norm: BEFORE, format: KvFormat::Plain(DType::F16), ..RAGGED },
+        ),
         ("no rotation, whole width", Case { rope: None, norm: WHOLE, ..RAGGED }),
         ("normalized after", Case { norm: AFTER, ..RAGGED }),
         ("half of each head, normalized after", Case { rope: Some(Rope::Halves(12)), norm: AFTER, ..RAGGED }),
@@ -224,7 +265,7 @@ impl Op for RopeAndCache {
         let mut cache = KvCache::new(&shape, blocks).unwrap();
         let vectors = [query_norm, key_norm, rope, temperature].map(Vec::into_boxed_slice);
         reference::rope_and_cache(&spec, &mut qkv, case.transform(&vectors), &mut cache, LAYER, &batch);
-        queries_and_cache(&qkv, cache_values(&cache, LAYER), case)
+        queries_and_cache(&qkv, keys_and_values(&cache_values(&cache, LAYER), &shape, blocks), case)
     }
 
     fn computed<B: Column>(backend: &mut B, case: &Case) -> Vec<f32> {
@@ -239,7 +280,7 @@ impl Op for RopeAndCache {
         for other in [0, 2] {
             assert!(backend.read_cache(&cache, other).iter().all(|&v| v == 0.0), "layer {other} was touched");
         }
-        let cache = backend.read_cache(&cache, LAYER);
+        let cache = keys_and_values(&backend.read_cache(&cache, LAYER), &prepared.shape, prepared.blocks);
         queries_and_cache(&backend.read(&qkv), cache, case)
     }
 }

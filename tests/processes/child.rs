@@ -37,6 +37,7 @@ pub struct Options {
     /// The GPU that computes; `None` is the CPU.
     pub gpu: Option<i32>,
     pub batch_invariant: bool,
+    pub kv_cache_dtype: i32,
 }
 
 /// A child, and what it says.
@@ -183,6 +184,7 @@ fn open(options: &Options, engine: &mut *mut nvllm_engine) -> String {
     config.num_threads = 1;
     config.kv_cache_bytes = if options.kv_cache_bytes > 0 { options.kv_cache_bytes } else { 16 << 20 };
     config.seed = 3;
+    config.kv_cache_dtype = options.kv_cache_dtype;
     config.max_num_seqs = options.max_num_seqs;
     config.tensor_parallel_size = options.ranks;
     config.num_processes = options.processes;

@@ -25,6 +25,12 @@ enum class load_mode : int32_t {
   read = NVLLM_LOAD_READ,
 };
 
+/// How keys and values are stored in the KV cache.
+enum class kv_cache_dtype : int32_t {
+  automatic = NVLLM_KV_CACHE_AUTO,
+  int8 = NVLLM_KV_CACHE_INT8,
+};
+
 /// How the final hidden states of a prompt, after the model's last norm, become an embedding.
 enum class pooling : uint32_t {
   none = NVLLM_POOLING_NONE,
@@ -51,7 +57,8 @@ struct engine_options {
   std::optional<nvllm::device> device = {};
   /// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
   std::optional<int32_t> device_index = {};
-  /// NVLLM_DTYPE_*: data type of the weights and the KV cache. Default NVLLM_DTYPE_AUTO.
+  /// NVLLM_DTYPE_*: data type of the weights, and of the KV cache unless kv_cache_dtype says otherwise. Default
+  /// NVLLM_DTYPE_AUTO.
   std::optional<nvllm::dtype> dtype = {};
   /// Number of CPU threads that compute, the calling thread included. Default 0: one per core.
   std::optional<uint32_t> num_threads = {};
@@ -107,6 +114,9 @@ struct engine_options {
   /// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are
   /// neither encrypted nor authenticated: use a private network. Required with several processes.
   std::string rendezvous = {};
+  /// NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with
+  /// the value of the one that saved it. Default NVLLM_KV_CACHE_AUTO.
+  std::optional<nvllm::kv_cache_dtype> kv_cache_dtype = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
@@ -225,6 +235,7 @@ inline void assign_scalars(nvllm_engine_config& native, const engine_options& op
   assign(native.num_processes, options.num_processes);
   assign(native.process_index, options.process_index);
   assign(native.peer_timeout_ms, options.peer_timeout_ms);
+  assign(native.kv_cache_dtype, options.kv_cache_dtype);
 }
 
 /// Sets the numbers that `options` has, and leaves the others and every pointer as they are.

@@ -132,6 +132,9 @@ func engineFlags(flags *flag.FlagSet, config *nanovllm.Config) {
 		"requests that may wait, per engine, before 429 is answered; 0 = no limit")
 	flags.Uint64Var(&config.KVCacheBytes, "kv-cache-bytes", config.KVCacheBytes,
 		"`bytes` of the KV cache, per engine; 0 = a part of the memory of the device")
+	flags.Func("kv-cache-dtype", "how keys and values are stored, per engine: auto (as the weights) or int8; default auto", func(text string) error {
+		return parseKVCacheDType(config, text)
+	})
 }
 
 // engineOptions are the names of the flags of engineFlags.
@@ -170,6 +173,16 @@ func parseDevice(config *nanovllm.Config, text string) error {
 		return fmt.Errorf("a device is auto, cpu, cuda, or the index of a GPU, as 1 or cuda:1, not %q", text)
 	}
 	config.Device, config.DeviceIndex = nanovllm.DeviceCUDA, int(index)
+	return nil
+}
+
+func parseKVCacheDType(config *nanovllm.Config, text string) error {
+	named := map[string]nanovllm.KVCacheDType{"auto": nanovllm.KVCacheAuto, "int8": nanovllm.KVCacheInt8}
+	dtype, isNamed := named[text]
+	if !isNamed {
+		return fmt.Errorf("a KV cache is auto or int8, not %q", text)
+	}
+	config.KVCacheDType = dtype
 	return nil
 }
 

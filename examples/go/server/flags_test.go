@@ -31,6 +31,10 @@ func TestEnginesHaveTheOptionsOfTheFlagsAndTheirOwn(t *testing.T) {
 		{"-device auto", []nanovllm.Config{with(func(c *nanovllm.Config) { c.Device = nanovllm.DeviceAuto })}},
 		{"-device cuda:3", []nanovllm.Config{gpu(3)}},
 		{"-device 3 -engine device=cpu", []nanovllm.Config{with(func(c *nanovllm.Config) { c.Device = nanovllm.DeviceCPU })}},
+		{"-kv-cache-dtype int8 -engine device=cpu -engine kv-cache-dtype=auto", []nanovllm.Config{
+			with(func(c *nanovllm.Config) { c.KVCacheDType, c.Device = nanovllm.KVCacheInt8, nanovllm.DeviceCPU }),
+			base,
+		}},
 		{"-devices 0,1", []nanovllm.Config{gpu(0), gpu(1)}},
 		{"-engine device=1 -engine device=cuda", []nanovllm.Config{gpu(1), gpu(0)}},
 		{"-engine threads=2,device=cpu -threads 4 -engine max-num-seqs=8 -max-model-len 100 -engine tensor-parallel-size=2,max-queue=0,kv-cache-bytes=99",

@@ -1,12 +1,12 @@
 //! Keys and values of all layers, in blocks.
 
-use super::{Number, Pages};
+use super::{KvNumber, Pages};
 use crate::backend::KvShape;
 use crate::batch::BlockId;
 use crate::error::Result;
 use std::ops::Range;
 
-/// Per layer `[block][kv_head][K|V][block_size][head_dim]`, layers one after another.
+/// Per layer `[block][kv_head]`, each as [`KvFormat`](crate::backend::KvFormat) says; layers one after another.
 pub struct KvCache {
     shape: KvShape,
     bytes: Pages<u8>,
@@ -27,7 +27,8 @@ impl KvCache {
         self.shape
     }
 
-    /// Copies blocks out, one after the other with all their layers. `[blocks][layer][kv_head][K|V][block_size][head_dim]`
+    /// Copies blocks out, one after the other with all their layers. `[blocks][layer][kv_head]`, each as
+    /// [`KvFormat`](crate::backend::KvFormat) says.
     ///
     /// # Panics
     ///
@@ -66,13 +67,13 @@ impl KvCache {
         })
     }
 
-    /// One layer. `[block][kv_head][K|V][block_size][head_dim]`
+    /// One layer, in which [`KvShape`] says where numbers and scales lie.
     ///
     /// # Panics
     ///
     /// If `T` is not the number type of the shape.
-    pub fn layer<T: Number>(&self, layer: usize) -> &[T] {
-        assert_eq!(T::DTYPE, self.shape.dtype);
+    pub fn layer<T: KvNumber>(&self, layer: usize) -> &[T] {
+        assert_eq!(T::FORMAT, self.shape.format);
         bytemuck::cast_slice(&self.bytes[layer * self.layer_bytes..][..self.layer_bytes])
     }
 
@@ -86,58 +87,20 @@ impl KvCache {
     /// # Panics
     ///
     /// If `T` is not the number type of the shape.
-    pub fn layer_mut<T: Number>(&mut self, layer: usize) -> &mut [T] {
-        assert_eq!(T::DTYPE, self.shape.dtype);
+    pub fn layer_mut<T: KvNumber>(&mut self, layer: usize) -> &mut [T] {
+        assert_eq!(T::FORMAT, self.shape.format);
         bytemuck::cast_slice_mut(&mut self.bytes[layer * self.layer_bytes..][..self.layer_bytes])
-    }
-}
-
-/// Where a head's key or value of one token begins, as an index into the numbers of a layer.
-impl KvShape {
-    /// The key at `slot`, which is `block * block_size + offset`.
-    pub fn key_at(&self, slot: usize, kv_head: usize) -> usize {
-        let (block, offset) = (slot / self.block_size, slot % self.block_size);
-        (2 * (block * self.kv_heads + kv_head) * self.block_size + offset) * self.head_dim
-    }
-
-    /// The value at `slot`.
-    pub fn value_at(&self, slot: usize, kv_head: usize) -> usize {
-        self.key_at(slot, kv_head) + self.block_size * self.head_dim
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::DType;
+    use crate::backend::{DType, KvFormat};
     use half::bf16;
 
-    const SHAPE: KvShape = KvShape { layers: 3, kv_heads: 2, head_dim: 6, block_size: 5, dtype: DType::Bf16 };
-
-    #[test]
-    fn every_number_of_a_layer_belongs_to_one_key_or_value() {
-        let blocks = 4;
-        let mut owners = vec![0; SHAPE.block_bytes() / SHAPE.layers / SHAPE.dtype.bytes() * blocks];
-        for slot in 0..blocks * SHAPE.block_size {
-            for head in 0..SHAPE.kv_heads {
-                for at in [SHAPE.key_at(slot, head), SHAPE.value_at(slot, head)] {
-                    owners[at..at + SHAPE.head_dim].iter_mut().for_each(|n| *n += 1);
-                }
-            }
-        }
-        assert!(owners.iter().all(|&n| n == 1), "{owners:?}");
-    }
-
-    #[test]
-    fn the_layout_is_block_then_head_then_key_or_value_then_offset() {
-        // [block][kv_head][K|V][block_size][head_dim] = [_][2][2][5][6]
-        assert_eq!(SHAPE.key_at(0, 0), 0);
-        assert_eq!(SHAPE.key_at(1, 0), 6);
-        assert_eq!(SHAPE.value_at(0, 0), 30);
-        assert_eq!(SHAPE.key_at(0, 1), 60);
-        assert_eq!(SHAPE.key_at(5, 0), 120);
-        assert_eq!(SHAPE.value_at(7, 1), 120 + 60 + 30 + 12);
-    }
+    const SHAPE: KvShape =
+        KvShape { layers: 3, kv_heads: 2, head_dim: 6, block_size: 5, format: KvFormat::Plain(DType::Bf16) };
 
     #[test]
     fn layers_do_not_overlap() {

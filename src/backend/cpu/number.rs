@@ -2,17 +2,17 @@
 #![allow(unsafe_code)]
 
 use super::lanes::Lanes;
-use crate::backend::DType;
+use crate::backend::{DType, KvFormat};
 use bytemuck::Pod;
 use half::{bf16, f16};
 
-/// A number type of keys and values.
-pub trait Number: Pod + Send + Sync {
-    /// Its name.
-    const DTYPE: DType;
+/// What a KV cache holds: numbers, or integers with scales.
+pub trait KvNumber: Pod + Send + Sync {
+    /// The format of such a cache.
+    const FORMAT: KvFormat;
+    /// Whether each key and each value has a scale.
+    const IS_SCALED: bool = Self::FORMAT.scale_bytes() > 0;
 
-    /// The nearest number of this type, the even one of two.
-    fn from_f32(value: f32) -> Self;
     /// The same number.
     fn to_f32(self) -> f32;
     /// A vector of them.
@@ -23,13 +23,36 @@ pub trait Number: Pod + Send + Sync {
     unsafe fn load<L: Lanes>(lanes: L, from: *const Self) -> L::V;
 }
 
-impl Number for f32 {
-    const DTYPE: DType = DType::F32;
+/// A number type that stands for itself.
+pub trait Number: KvNumber {
+    /// The nearest number of this type, the even one of two.
+    fn from_f32(value: f32) -> Self;
+}
 
+impl KvNumber for i8 {
+    const FORMAT: KvFormat = KvFormat::Int8;
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from(self)
+    }
+
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(lanes: L, from: *const i8) -> L::V {
+        // SAFETY: the caller's promise.
+        unsafe { lanes.load_i8(from) }
+    }
+}
+
+impl Number for f32 {
     #[inline(always)]
     fn from_f32(value: f32) -> f32 {
         value
     }
+}
+
+impl KvNumber for f32 {
+    const FORMAT: KvFormat = KvFormat::Plain(DType::F32);
 
     #[inline(always)]
     fn to_f32(self) -> f32 {
@@ -44,12 +67,14 @@ impl Number for f32 {
 }
 
 impl Number for f16 {
-    const DTYPE: DType = DType::F16;
-
     #[inline(always)]
     fn from_f32(value: f32) -> f16 {
         f16::from_f32(value)
     }
+}
+
+impl KvNumber for f16 {
+    const FORMAT: KvFormat = KvFormat::Plain(DType::F16);
 
     #[inline(always)]
     fn to_f32(self) -> f32 {
@@ -64,8 +89,6 @@ impl Number for f16 {
 }
 
 impl Number for bf16 {
-    const DTYPE: DType = DType::Bf16;
-
     /// Without the branches of `bf16::from_f32`, so that a loop over it becomes vector instructions.
     #[inline(always)]
     fn from_f32(value: f32) -> bf16 {
@@ -75,6 +98,10 @@ impl Number for bf16 {
         let bits = if value.is_nan() { bits | 0x0040_0000 } else { rounded };
         bf16::from_bits((bits >> 16) as u16)
     }
+}
+
+impl KvNumber for bf16 {
+    const FORMAT: KvFormat = KvFormat::Plain(DType::Bf16);
 
     #[inline(always)]
     fn to_f32(self) -> f32 {
@@ -101,7 +128,7 @@ mod tests {
         for value in edges.into_iter().chain(spread).chain([nan_of_low_bits, f32::from_bits(u32::MAX)]) {
             let ours = <bf16 as Number>::from_f32(value);
             assert_eq!(ours.to_bits(), bf16::from_f32(value).to_bits(), "{value} {:08x}", value.to_bits());
-            assert!(Number::to_f32(ours).is_nan() == value.is_nan());
+            assert!(KvNumber::to_f32(ours).is_nan() == value.is_nan());
         }
     }
 }

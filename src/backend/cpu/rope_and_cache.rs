@@ -7,12 +7,14 @@
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
 use super::norm::inverse_rms;
-use super::{Cpu, DeviceBatch, KvCache, Number, Tensor};
+use super::{Cpu, DeviceBatch, KvCache, KvNumber, Number, Tensor, int8};
 use crate::backend::{
-    AttentionSpec, DType, KvShape, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, RopeTable,
+    AttentionSpec, DType, KvFormat, KvShape, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope,
+    RopeTable,
 };
 use crate::batch::Batch;
 use half::{bf16, f16};
+use std::ops::Range;
 
 /// The specification.
 pub fn reference(
@@ -79,10 +81,19 @@ pub fn reference(
         for kv_head in 0..kv.kv_heads {
             let key = &row[(heads + kv_head) * dim..][..dim];
             let value = &row[(heads + kv.kv_heads + kv_head) * dim..][..dim];
-            match kv.dtype {
-                DType::F32 => store::<f32>(cache.layer_mut(layer), &kv, slot, kv_head, key, value),
-                DType::F16 => store::<f16>(cache.layer_mut(layer), &kv, slot, kv_head, key, value),
-                DType::Bf16 => store::<bf16>(cache.layer_mut(layer), &kv, slot, kv_head, key, value),
+            match kv.format {
+                KvFormat::Plain(DType::F32) => store::<f32>(cache.layer_mut(layer), &kv, slot, kv_head, key, value),
+                KvFormat::Plain(DType::F16) => store::<f16>(cache.layer_mut(layer), &kv, slot, kv_head, key, value),
+                KvFormat::Plain(DType::Bf16) => store::<bf16>(cache.layer_mut(layer), &kv, slot, kv_head, key, value),
+                KvFormat::Int8 => {
+                    let numbers = [kv.key_at(slot, kv_head), kv.value_at(slot, kv_head)];
+                    let scales = [kv.key_scale_at(slot, kv_head), kv.value_scale_at(slot, kv_head)];
+                    for ((at, scale_at), from) in numbers.into_iter().zip(scales).zip([key, value]) {
+                        let layer = cache.layer_mut(layer);
+                        let scale = int8::reference(from, &mut layer[at..at + dim]);
+                        layer[scale_at..][..int8::SCALE_BYTES].copy_from_slice(&scale);
+                    }
+                }
             }
         }
     }
@@ -118,10 +129,11 @@ pub fn run(
         dispatch(cpu.isa, Transform { qkv, cols, queries, keys, head_dim: kv.head_dim, transform, whole, positions });
     });
     let qkv = qkv.values();
-    match kv.dtype {
-        DType::F32 => store_all::<f32>(cpu, qkv, cols, cache, layer, device_batch),
-        DType::F16 => store_all::<f16>(cpu, qkv, cols, cache, layer, device_batch),
-        DType::Bf16 => store_all::<bf16>(cpu, qkv, cols, cache, layer, device_batch),
+    match kv.format {
+        KvFormat::Plain(DType::F32) => store_all::<f32>(cpu, qkv, cols, cache, layer, device_batch),
+        KvFormat::Plain(DType::F16) => store_all::<f16>(cpu, qkv, cols, cache, layer, device_batch),
+        KvFormat::Plain(DType::Bf16) => store_all::<bf16>(cpu, qkv, cols, cache, layer, device_batch),
+        KvFormat::Int8 => store_all::<i8>(cpu, qkv, cols, cache, layer, device_batch),
     }
 }
 
@@ -203,7 +215,7 @@ fn rotate(v: &mut [f32], rope: &RopeTable<Box<[f32]>>, position: usize) {
 }
 
 /// Stores the keys and values of all tokens. `qkv` is `[tokens, cols]`
-fn store_all<T: Number>(
+fn store_all<T: Stored>(
     cpu: &Cpu,
     qkv: &[f32],
     cols: usize,
@@ -212,14 +224,45 @@ fn store_all<T: Number>(
     device_batch: &DeviceBatch,
 ) {
     let kv = cache.shape();
-    let dim = kv.head_dim;
     let slots = &device_batch.batch.slots;
     let layer = Disjoint::new(cache.layer_mut::<T>(layer));
-    cpu.for_rows(kv.kv_heads, 2 * slots.len() * dim, &|kv_heads| {
+    cpu.for_rows(kv.kv_heads, 2 * slots.len() * kv.head_dim, &|kv_heads| {
         for kv_head in kv_heads {
             dispatch(cpu.isa, Store { qkv, cols, layer, kv, kv_head, slots });
         }
     });
+}
+
+/// What keys and values are stored as.
+trait Stored: KvNumber {
+    /// Where the scale that begins at byte `at` of a layer is, as a range of numbers: empty where there is none.
+    fn scale(at: usize) -> Range<usize>;
+    /// Writes a key or a value, and its scale.
+    fn store(from: &[f32], to: &mut [Self], scale: &mut [Self]);
+}
+
+impl<T: Number> Stored for T {
+    #[inline(always)]
+    fn scale(_at: usize) -> Range<usize> {
+        0..0
+    }
+
+    #[inline(always)]
+    fn store(from: &[f32], to: &mut [T], _scale: &mut [T]) {
+        to.iter_mut().zip(from).for_each(|(to, &v)| *to = T::from_f32(v));
+    }
+}
+
+impl Stored for i8 {
+    #[inline(always)]
+    fn scale(at: usize) -> Range<usize> {
+        at..at + int8::SCALE_BYTES
+    }
+
+    #[inline(always)]
+    fn store(from: &[f32], to: &mut [i8], scale: &mut [i8]) {
+        scale.copy_from_slice(&int8::quantize(from, to));
+    }
 }
 
 /// Stores one head of all tokens.
@@ -232,21 +275,23 @@ struct Store<'a, T> {
     slots: &'a [u32],
 }
 
-impl<T: Number> Kernel for Store<'_, T> {
+impl<T: Stored> Kernel for Store<'_, T> {
     #[inline(always)]
     fn run<L: Lanes>(self, _lanes: L) {
-        let dim = self.kv.head_dim;
-        for (row, &slot) in self.qkv.chunks_exact(self.cols).zip(self.slots) {
-            let keys = self.cols - 2 * self.kv.kv_heads * dim;
-            let key = &row[keys + self.kv_head * dim..][..dim];
-            let value = &row[keys + (self.kv.kv_heads + self.kv_head) * dim..][..dim];
+        let Store { qkv, cols, layer, kv, kv_head, slots } = self;
+        let dim = kv.head_dim;
+        for (row, &slot) in qkv.chunks_exact(cols).zip(slots) {
+            let keys = cols - 2 * kv.kv_heads * dim;
+            let key = &row[keys + kv_head * dim..][..dim];
+            let value = &row[keys + (kv.kv_heads + kv_head) * dim..][..dim];
             let slot = slot as usize;
-            for (at, from) in [(self.kv.key_at(slot, self.kv_head), key), (self.kv.value_at(slot, self.kv_head), value)]
-            {
-                // SAFETY: the places of different heads never overlap, `for_rows` gives each head to one call, and
-                // the part before this one is dropped.
-                let to = unsafe { self.layer.part(at..at + dim) };
-                to.iter_mut().zip(from).for_each(|(to, &v)| *to = T::from_f32(v));
+            let numbers = [kv.key_at(slot, kv_head), kv.value_at(slot, kv_head)];
+            let scales = [kv.key_scale_at(slot, kv_head), kv.value_scale_at(slot, kv_head)];
+            for ((at, scale_at), from) in numbers.into_iter().zip(scales).zip([key, value]) {
+                // SAFETY: the places of different heads never overlap, nor do numbers and scales; `for_rows` gives each head to one
+                // call, and the parts before these are dropped.
+                let (to, scale) = unsafe { (layer.part(at..at + dim), layer.part(T::scale(scale_at))) };
+                T::store(from, to, scale);
             }
         }
     }

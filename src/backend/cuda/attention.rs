@@ -160,7 +160,7 @@ impl Decode {
     fn new(device: &Device, shape: &KvShape) -> Result<Decode> {
         let (d, variant) = (shape.head_dim, variant(shape.head_dim)?);
         let module = device.module(fatbin!("attention_decode"))?;
-        let dtype = suffix(shape.dtype);
+        let dtype = suffix(device.dtype);
         let kernels = [
             Kernel::new(&module, &format!("attention_decode_d{d}_g8_{dtype}"))?,
             Kernel::new(&module, &format!("attention_decode_d{d}_g16_{dtype}"))?,
@@ -200,7 +200,7 @@ impl Prefill {
         let variant = variant(shape.head_dim)?;
         let module = device.module(fatbin!("attention_prefill"))?;
         let load = |kind: &str, queries: usize| {
-            let name = format!("attention_{kind}_d{}_{}", shape.head_dim, suffix(shape.dtype));
+            let name = format!("attention_{kind}_d{}_{}", shape.head_dim, suffix(device.dtype));
             let kernel = Kernel::new(&module, &name)?;
             let shared_bytes = variant.prefill_bytes(queries);
             kernel.allow_shared(shared_bytes)?;

@@ -1,19 +1,19 @@
 //! Keys and values of all layers on the device.
 
 use super::driver::{Address, Context, Memory, Pinned};
-use crate::backend::{DType, KvShape};
+use crate::backend::{DType, KvFormat, KvShape};
 use crate::batch::BlockId;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// Per layer `[block][kv_head][K|V][block_size][head_dim]`, layers one after another.
+/// Per layer `[block][kv_head]`, each as [`KvFormat`] says; layers one after another.
 pub struct KvBlocks {
     shape: KvShape,
     memory: Memory,
     layer_bytes: usize,
 }
 
-/// Keys and values of one layer. `[block][kv_head][K|V][block_size][head_dim]`
+/// Keys and values of one layer. `[block][kv_head]`, each as [`KvFormat`] says
 #[derive(Clone, Copy)]
 pub struct CacheLayer {
     pub address: Address,
@@ -33,9 +33,10 @@ fn staging_bytes(part: usize, bytes: usize) -> usize {
 impl KvBlocks {
     /// Whether the kernels know such a cache.
     pub fn check(shape: &KvShape, dtype: DType) -> Result<()> {
-        if shape.dtype != dtype {
+        if shape.format != KvFormat::Plain(dtype) {
+            let (format, weights) = (shape.format.name(), KvFormat::Plain(dtype).name());
             return Err(Error::Unsupported {
-                what: format!("a KV cache in {:?} with weights in {dtype:?}: on CUDA both have one type", shape.dtype),
+                what: format!("a KV cache in {format} with weights in {weights}: on CUDA both have one type"),
             });
         }
         if !shape.block_size.is_power_of_two() || !(16..=256).contains(&shape.block_size) {
@@ -62,7 +63,7 @@ impl KvBlocks {
     }
 
     /// Copies blocks out, one after the other with all their layers, once all that was launched has ended.
-    /// `[blocks][layer][kv_head][K|V][block_size][head_dim]`
+    /// `[blocks][layer][kv_head]`, each as [`KvFormat`] says.
     ///
     /// # Panics
     ///

@@ -178,8 +178,8 @@ impl Cuda {
     }
 
     /// Refuses a model whose KV cache has this shape, and `heads` query heads over it, if the kernels do not know such heads.
-    pub fn check_heads(shape: &KvShape, heads: usize) -> Result<()> {
-        KvBlocks::check(shape, shape.dtype)?;
+    pub fn check_heads(&self, shape: &KvShape, heads: usize) -> Result<()> {
+        KvBlocks::check(shape, self.device.dtype)?;
         attention::check(shape, heads)
     }
 

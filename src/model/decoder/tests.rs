@@ -49,7 +49,7 @@ fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
     let mut cpu = Cpu::new(1, isa);
     let sharding = Sharding::new(spec, 0, 1, Sums::Gathered).unwrap();
     let mut decoder = Decoder::load(&cpu, spec, sharding, &mut weights(names), &limits, 16).unwrap();
-    let mut cache = cpu.kv_cache(&spec.kv_shape(16, DType::F32), 1).unwrap();
+    let mut cache = cpu.kv_cache(&spec.kv_shape(16, DType::F32.into()), 1).unwrap();
     let mut batch = Batch::with_limits(&limits);
     batch.token_ids.push(TOKEN as u32);
     batch.positions.push(0);

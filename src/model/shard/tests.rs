@@ -1,7 +1,7 @@
 //! Every share of every way to divide a model.
 
 use super::*;
-use crate::backend::DType;
+use crate::backend::{DType, KvFormat};
 use crate::model::description::Description;
 use crate::model::source::Source;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn shares_are_as_even_as_whole_heads_and_units_allow() {
 
 #[test]
 fn a_rank_caches_its_own_kv_heads() {
-    let whole = KvShape { layers: 2, kv_heads: 4, head_dim: 16, block_size: 4, dtype: DType::F16 };
+    let whole = KvShape { layers: 2, kv_heads: 4, head_dim: 16, block_size: 4, format: KvFormat::Plain(DType::F16) };
     let sharding = Sharding::new(&spec(28, 4, 512, 512), 0, 6, Sums::Gathered).unwrap();
     let heads: Vec<usize> = (0..6).map(|rank| sharding.kv_shape(rank, &whole).kv_heads).collect();
     assert_eq!(heads, [1; 6]);

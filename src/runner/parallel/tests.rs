@@ -5,7 +5,7 @@ use crate::backend::cpu::{Cpu, Isa, Team};
 use crate::backend::{DType, Loading, Rounding};
 use crate::runner::checkpoint::Checkpoint;
 use crate::runner::source::Source;
-use crate::runner::{Device, KvBudget, Launching, RunnerConfig};
+use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, RunnerConfig};
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
@@ -41,6 +41,7 @@ fn config() -> RunnerConfig {
         processes: None,
         peer_timeout: Duration::from_secs(10),
         sums: None,
+        kv_cache_dtype: KvCacheDtype::Auto,
     }
 }
 

@@ -8,7 +8,7 @@ use nanovllm::batch::{Adjustment, Batch, BlockCopy, NO_MASK, NO_TOKEN, Sampling}
 use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
 use nanovllm::runner::wire::{BatchBounds, BatchDecoder, encode};
-use nanovllm::runner::{self, Device, KvBudget, Launching, Loading, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::{self, Device, KvBudget, KvCacheDtype, Launching, Loading, Rounding, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -137,6 +137,7 @@ impl Target for Batches {
             peer_timeout: Duration::from_secs(10),
             processes: None,
             sums: None,
+            kv_cache_dtype: KvCacheDtype::Auto,
         };
         let source = Source::open(&root().join("tests/golden/qwen3-f32-untied-gqa8")).unwrap();
         let cpu = Cpu::new(1, Isa::detect().unwrap());

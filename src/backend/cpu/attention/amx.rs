@@ -1,4 +1,4 @@
-//! Attention by AMX, for keys and values in bf16.
+//! Attention by AMX, for keys and values in bf16 and in int8, whose integers are exact in bf16.
 //!
 //! Queries and weights are f32, tiles are bf16: each number is taken apart into an upper part and what is left of it, which
 //! are multiplied one after the other. The two keep 16 bits, so that no more is lost than in the sums of f32.
@@ -19,8 +19,8 @@ use crate::backend::cpu::amx::{
 };
 use crate::backend::cpu::disjoint::Disjoint;
 use crate::backend::cpu::lanes::{Kernel, Lanes, dispatch, exp, tanh};
-use crate::backend::cpu::{Isa, Number, Pool};
-use crate::backend::{AttentionSpec, KvShape};
+use crate::backend::cpu::{Isa, KvNumber, Number, Pool};
+use crate::backend::{AttentionSpec, KvFormat, KvShape};
 use half::bf16;
 use std::ops::Range;
 
@@ -53,6 +53,9 @@ pub struct Work {
     /// `[block][16 numbers][query][number]`
     outs: [[[f32; EDGE]; EDGE]; BLOCKS * DIM / EDGE],
     softmax: [Softmax; BLOCKS],
+    /// Of the keys and the values of a step, where they have any.
+    key_scales: [f32; KEY_STEP],
+    value_scales: [f32; KEY_STEP],
 }
 
 /// Where the softmax of 16 queries stands.
@@ -98,11 +101,33 @@ impl Work {
 
 /// Whether heads of this shape can be taken.
 pub fn serves(isa: Isa, kv: &KvShape) -> bool {
-    isa == Isa::Amx && kv.dtype == bf16::DTYPE && kv.head_dim.is_multiple_of(STEP) && kv.head_dim <= DIM
+    let is_exact = [bf16::FORMAT, KvFormat::Int8].contains(&kv.format);
+    isa == Isa::Amx && is_exact && kv.head_dim.is_multiple_of(STEP) && kv.head_dim <= DIM
 }
 
-/// Computes `tiles` tiles of work, `chunk` at a time.
-pub fn run(pool: &Pool, work: &mut [Work], call: &Call<bf16>, tiles: usize, chunk: usize) {
+/// Numbers that bf16 holds exactly.
+pub trait Staged: KvNumber {
+    /// The same number.
+    fn to_bf16(self) -> bf16;
+}
+
+impl Staged for bf16 {
+    #[inline(always)]
+    fn to_bf16(self) -> bf16 {
+        self
+    }
+}
+
+impl Staged for i8 {
+    #[inline(always)]
+    fn to_bf16(self) -> bf16 {
+        bf16::from_bits((f32::from(self).to_bits() >> 16) as u16)
+    }
+}
+
+/// Computes all tiles of work.
+pub fn run<T: Staged>(pool: &Pool, work: &mut [Work], call: &Call<T>) {
+    let (tiles, chunk) = call.sharing();
     let work = Disjoint::new(work);
     pool.for_each(tiles, chunk, &|thread, tiles| {
         // SAFETY: no two calls with the same thread overlap.
@@ -112,13 +137,13 @@ pub fn run(pool: &Pool, work: &mut [Work], call: &Call<bf16>, tiles: usize, chun
     });
 }
 
-struct Tiles<'a> {
+struct Tiles<'a, T> {
     work: &'a mut Work,
-    call: &'a Call<'a, bf16>,
+    call: &'a Call<'a, T>,
     tiles: Range<usize>,
 }
 
-impl Kernel for Tiles<'_> {
+impl<T: Staged> Kernel for Tiles<'_, T> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
         assert_eq!(L::N, EDGE, "AMX includes AVX-512");
@@ -131,7 +156,7 @@ impl Kernel for Tiles<'_> {
 
 /// Computes tile `tile` of a row for one key and value head.
 #[inline(always)]
-fn attend<L: Lanes>(lanes: L, work: &mut Work, call: &Call<bf16>, row: usize, kv_head: usize, tile: usize) {
+fn attend<L: Lanes, T: Staged>(lanes: L, work: &mut Work, call: &Call<T>, row: usize, kv_head: usize, tile: usize) {
     let dim = call.kv.head_dim;
     let tokens = call.batch.row(row);
     let first = tile * TILE_QUERIES;
@@ -154,18 +179,22 @@ fn attend<L: Lanes>(lanes: L, work: &mut Work, call: &Call<bf16>, row: usize, kv
     }
     for start in (begin..longest).step_by(KEY_STEP) {
         stage(work, &keys, &values, dim);
+        if T::IS_SCALED {
+            work.key_scales = call.scales(row, kv_head, start, longest, 0);
+            work.value_scales = call.scales(row, kv_head, start, longest, value);
+        }
         keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
         values = call.rows(row, kv_head, start + KEY_STEP, longest, value);
         if blocks == 1 {
             // There is too little to compute to wait for memory.
-            for line in keys.iter().chain(&values).flat_map(|row| row.chunks(LINE_BYTES / size_of::<bf16>())) {
+            for line in keys.iter().chain(&values).flat_map(|row| row.chunks(LINE_BYTES / size_of::<T>())) {
                 lanes.prefetch(line.as_ptr());
             }
         }
         for block in 0..blocks {
             if work.softmax[block].attends(start) {
-                score(lanes, work, block, dim, start, call.spec);
-                weigh(lanes, work, block);
+                score::<L, T>(lanes, work, block, dim, start, call.spec);
+                weigh::<L, T>(lanes, work, block);
                 accumulate(lanes, work, block, dim);
             }
         }
@@ -185,7 +214,7 @@ fn attend<L: Lanes>(lanes: L, work: &mut Work, call: &Call<bf16>, row: usize, kv
 
 /// Takes queries apart, and clears their outputs.
 #[inline(always)]
-fn gather(work: &mut Work, call: &Call<bf16>, queries: usize, place: impl Fn(usize) -> (usize, usize)) {
+fn gather<T: KvNumber>(work: &mut Work, call: &Call<T>, queries: usize, place: impl Fn(usize) -> (usize, usize)) {
     let dim = call.kv.head_dim;
     let (steps, groups) = (dim / STEP, dim / EDGE);
     let cols = (call.spec.heads + 2 * call.kv.kv_heads) * dim;
@@ -228,23 +257,22 @@ fn taken_apart(number: f32) -> [u16; 2] {
 
 /// Puts the keys and values of a step into order; rows that are empty become zero.
 #[inline(always)]
-fn stage<'a>(work: &mut Work, keys: &[&'a [bf16]; KEY_STEP], values: &[&'a [bf16]; KEY_STEP], dim: usize) {
+fn stage<T: Staged>(work: &mut Work, keys: &[&[T]; KEY_STEP], values: &[&[T]; KEY_STEP], dim: usize) {
     for (to, key) in work.keys.chunks_exact_mut(dim).zip(keys) {
         if key.is_empty() {
             to.fill(bf16::ZERO);
         } else {
-            to.copy_from_slice(key);
+            to.iter_mut().zip(*key).for_each(|(to, number)| *to = number.to_bf16());
         }
     }
-    static NOTHING: [bf16; DIM] = [bf16::ZERO; DIM];
+    let nothing = [T::zeroed(); DIM];
     for (pair, rows) in values.as_chunks::<2>().0.iter().enumerate() {
-        let or_nothing = |row: &'a [bf16]| if row.is_empty() { &NOTHING[..dim] } else { row };
-        let (first, second) = (or_nothing(rows[0]), or_nothing(rows[1]));
+        let [first, second] = [0, 1].map(|i| if rows[i].is_empty() { &nothing[..dim] } else { rows[i] });
         let numbers = first.as_chunks::<EDGE>().0.iter().zip(second.as_chunks::<EDGE>().0);
         for (group, (first, second)) in numbers.enumerate() {
             let to = &mut work.values[group * KEY_TILES + pair / EDGE][pair % EDGE];
             for ((to, first), second) in to.iter_mut().zip(first).zip(second) {
-                *to = u32::from(first.to_bits()) | u32::from(second.to_bits()) << 16;
+                *to = u32::from(first.to_bf16().to_bits()) | u32::from(second.to_bf16().to_bits()) << 16;
             }
         }
     }
@@ -252,8 +280,15 @@ fn stage<'a>(work: &mut Work, keys: &[&'a [bf16]; KEY_STEP], values: &[&'a [bf16
 
 /// Scores the keys of a step for a block of queries, and finds the greatest so far.
 #[inline(always)]
-fn score<L: Lanes>(lanes: L, work: &mut Work, block: usize, dim: usize, start: usize, spec: &AttentionSpec) {
-    let Work { queries, keys, scores, sums, softmax, .. } = work;
+fn score<L: Lanes, T: KvNumber>(
+    lanes: L,
+    work: &mut Work,
+    block: usize,
+    dim: usize,
+    start: usize,
+    spec: &AttentionSpec,
+) {
+    let Work { queries, keys, scores, sums, softmax, key_scales, .. } = work;
     let steps = dim / STEP;
     let queries = &queries[block * 2 * steps..][..2 * steps];
     let softmax = &mut softmax[block];
@@ -295,7 +330,11 @@ fn score<L: Lanes>(lanes: L, work: &mut Work, block: usize, dim: usize, start: u
             let position = lanes.splat((start + half * 2 * EDGE + key) as f32);
             // SAFETY: as above.
             unsafe {
-                let mut score = lanes.mul(lanes.add(lanes.load(upper), lanes.load(rest)), lanes.splat(scale));
+                let mut score = lanes.add(lanes.load(upper), lanes.load(rest));
+                if T::IS_SCALED {
+                    score = lanes.mul(score, lanes.splat(key_scales[half * 2 * EDGE + key]));
+                }
+                score = lanes.mul(score, lanes.splat(scale));
                 if let Some(softcap) = softcap {
                     score = lanes.mul(tanh(lanes, score), softcap);
                 }
@@ -320,8 +359,8 @@ fn score<L: Lanes>(lanes: L, work: &mut Work, block: usize, dim: usize, start: u
 
 /// Turns the scores of a step into weights, taken apart.
 #[inline(always)]
-fn weigh<L: Lanes>(lanes: L, work: &mut Work, block: usize) {
-    let Work { scores, weights, softmax, .. } = work;
+fn weigh<L: Lanes, T: KvNumber>(lanes: L, work: &mut Work, block: usize) {
+    let Work { scores, weights, softmax, value_scales, .. } = work;
     let softmax = &mut softmax[block];
     // SAFETY: vectors have 16 numbers by `Tiles::run`, as these arrays have.
     let greatest = unsafe { lanes.load(softmax.greatest.as_ptr()) };
@@ -339,6 +378,11 @@ fn weigh<L: Lanes>(lanes: L, work: &mut Work, block: usize) {
                 let score = unsafe { lanes.load(scores[i].as_ptr()) };
                 let weight = exp(lanes, lanes.sub(score, base));
                 totals[i] = lanes.add(totals[i], weight);
+                let weight = if T::IS_SCALED {
+                    lanes.mul(weight, lanes.splat(value_scales[tile * STEP + quad * 4 + i]))
+                } else {
+                    weight
+                };
                 uppers[i] = lanes.and(lanes.to_bits(weight), upper_bits);
                 rests[i] = rounded(lanes, lanes.sub(weight, lanes.with_bits(uppers[i])));
             }

@@ -7,7 +7,7 @@
 
 use super::KEY_STEP;
 use super::query::Query;
-use crate::backend::cpu::Number;
+use crate::backend::cpu::KvNumber;
 use crate::backend::cpu::lanes::Lanes;
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ fn next_few<L: Lanes>(left: usize) -> usize {
 /// `dim` numbers must be readable at each query, and as many rounded up to whole vectors at each key, those beyond `dim`
 /// being zero.
 #[inline(always)]
-pub unsafe fn score<L: Lanes, T: Number>(
+pub unsafe fn score<L: Lanes, T: KvNumber>(
     lanes: L,
     queries: &[Query],
     keys: &[&[T]],
@@ -65,7 +65,7 @@ pub unsafe fn score<L: Lanes, T: Number>(
 
 /// [`score`] for `Q` queries.
 #[inline(always)]
-unsafe fn score_few<L: Lanes, T: Number, const Q: usize>(
+unsafe fn score_few<L: Lanes, T: KvNumber, const Q: usize>(
     lanes: L,
     queries: &[Query],
     keys: &[&[T]],
@@ -107,7 +107,7 @@ fn prefetch<L: Lanes, T>(lanes: L, row: &[T]) {
 
 /// Products of each query with each key, summed over all vectors but not over lanes.
 #[inline(always)]
-unsafe fn dots<L: Lanes, T: Number, const Q: usize, const K: usize>(
+unsafe fn dots<L: Lanes, T: KvNumber, const Q: usize, const K: usize>(
     lanes: L,
     queries: [*const f32; Q],
     keys: [*const T; K],
@@ -161,7 +161,7 @@ pub struct Values<'a, T> {
 ///
 /// `dim` numbers must be writable at each output, and as many rounded up to whole vectors readable at each value.
 #[inline(always)]
-pub unsafe fn accumulate<L: Lanes, T: Number>(
+pub unsafe fn accumulate<L: Lanes, T: KvNumber>(
     lanes: L,
     queries: &mut [Query],
     dim: usize,
@@ -212,7 +212,7 @@ pub unsafe fn accumulate<L: Lanes, T: Number>(
 
 /// [`accumulate`] for one query and the values `range`, where there are any.
 #[inline(always)]
-unsafe fn accumulate_alone<L: Lanes, T: Number>(
+unsafe fn accumulate_alone<L: Lanes, T: KvNumber>(
     lanes: L,
     query: &mut Query,
     values: &[&[T]],
@@ -230,7 +230,7 @@ unsafe fn accumulate_alone<L: Lanes, T: Number>(
 
 /// [`accumulate`] for `Q` queries that see all of `values`.
 #[inline(always)]
-unsafe fn accumulate_few<L: Lanes, T: Number, const Q: usize>(
+unsafe fn accumulate_few<L: Lanes, T: KvNumber, const Q: usize>(
     lanes: L,
     queries: &mut [Query],
     values: &[&[T]],
@@ -296,7 +296,7 @@ unsafe fn load_out<L: Lanes, const Q: usize, const C: usize>(
 
 /// `sums * rescale`, plus the weighted values in the order of their positions.
 #[inline(always)]
-unsafe fn add_values<L: Lanes, T: Number, const Q: usize, const C: usize>(
+unsafe fn add_values<L: Lanes, T: KvNumber, const Q: usize, const C: usize>(
     lanes: L,
     mut sums: [[L::V; C]; Q],
     rescale: [f32; Q],

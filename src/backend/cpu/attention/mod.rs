@@ -8,7 +8,10 @@
 //! position in an order that the tile cannot change, so the output of a token has the same bits in a prompt, in a chunk of
 //! it, and as a decode step; and for every block size.
 //!
-//! AMX has a loop of its own for keys and values in bf16.
+//! Keys and values with scales are taken as the integers that they are stored as: the scale of a key multiplies its scores, and that of
+//! a value its weights, once the softmax has summed them.
+//!
+//! AMX has a loop of its own for keys and values in bf16 and in int8.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -24,8 +27,8 @@ pub use reference::reference;
 
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
-use super::{Cpu, DeviceBatch, KvCache, Number, Tensor};
-use crate::backend::{AttentionSpec, DType, KvShape};
+use super::{Cpu, DeviceBatch, KvCache, KvNumber, Tensor, int8};
+use crate::backend::{AttentionSpec, DType, KvFormat, KvShape};
 use crate::batch::Batch;
 use half::{bf16, f16};
 use std::ops::Range;
@@ -51,14 +54,21 @@ pub fn run(
     #[cfg(target_arch = "x86_64")]
     if amx::serves(cpu.isa, &cache.shape()) {
         let Cpu { pool, work, .. } = cpu;
-        let call = Call::<bf16>::new(spec, out, qkv, cache, layer, device_batch, amx::TILE_QUERIES);
-        let (tiles, chunk) = call.sharing();
-        return amx::run(pool, work, &call, tiles, chunk);
+        let queries = amx::TILE_QUERIES;
+        return match cache.shape().format {
+            KvFormat::Plain(_) => {
+                amx::run::<bf16>(pool, work, &Call::new(spec, out, qkv, cache, layer, device_batch, queries));
+            }
+            KvFormat::Int8 => {
+                amx::run::<i8>(pool, work, &Call::new(spec, out, qkv, cache, layer, device_batch, queries))
+            }
+        };
     }
-    match cache.shape().dtype {
-        DType::F32 => share_out::<f32>(cpu, spec, out, qkv, cache, layer, device_batch),
-        DType::F16 => share_out::<f16>(cpu, spec, out, qkv, cache, layer, device_batch),
-        DType::Bf16 => share_out::<bf16>(cpu, spec, out, qkv, cache, layer, device_batch),
+    match cache.shape().format {
+        KvFormat::Plain(DType::F32) => share_out::<f32>(cpu, spec, out, qkv, cache, layer, device_batch),
+        KvFormat::Plain(DType::F16) => share_out::<f16>(cpu, spec, out, qkv, cache, layer, device_batch),
+        KvFormat::Plain(DType::Bf16) => share_out::<bf16>(cpu, spec, out, qkv, cache, layer, device_batch),
+        KvFormat::Int8 => share_out::<i8>(cpu, spec, out, qkv, cache, layer, device_batch),
     }
 }
 
@@ -68,7 +78,7 @@ struct Call<'a, T> {
     out: Disjoint<'a, f32>,
     /// `[tokens, (heads + 2 kv_heads) * head_dim]`
     qkv: &'a [f32],
-    /// `[block][kv_head][K|V][block_size][head_dim]`
+    /// `[block][kv_head]`, each as [`KvFormat`] says
     layer: &'a [T],
     kv: KvShape,
     spec: &'a AttentionSpec,
@@ -79,7 +89,7 @@ struct Call<'a, T> {
     tile_queries: usize,
 }
 
-impl<'a, T: Number> Call<'a, T> {
+impl<'a, T: KvNumber> Call<'a, T> {
     fn new(
         spec: &'a AttentionSpec,
         out: &'a mut Tensor,
@@ -148,9 +158,30 @@ impl<'a, T: Number> Call<'a, T> {
         }
         rows
     }
+
+    /// The scales of the keys, or of the values, whose rows [`rows`](Self::rows) gives. Beyond the first `longest` positions, zeros.
+    #[inline(always)]
+    fn scales(&self, row: usize, kv_head: usize, start: usize, longest: usize, part: usize) -> [f32; KEY_STEP] {
+        let (kv, table) = (&self.kv, self.batch.block_table(row));
+        let bytes: &[i8] = bytemuck::cast_slice(self.layer);
+        let part = if part == 0 { 0 } else { kv.value_scale_at(0, 0) - kv.key_scale_at(0, 0) };
+        let mut scales = [0.0; KEY_STEP];
+        let mut left = longest.saturating_sub(start).min(KEY_STEP);
+        let mut rest = &mut scales[..left];
+        let (mut block, mut offset) = (start / kv.block_size, start % kv.block_size);
+        while left > 0 {
+            let run = left.min(kv.block_size - offset);
+            let first = kv.key_scale_at(table[block] as usize * kv.block_size + offset, kv_head) + part;
+            let (these, others) = rest.split_at_mut(run);
+            let stored = bytes[first..first + run * int8::SCALE_BYTES].as_chunks().0;
+            these.iter_mut().zip(stored).for_each(|(scale, &stored)| *scale = int8::scale_of(stored));
+            (rest, left, block, offset) = (others, left - run, block + 1, 0);
+        }
+        scales
+    }
 }
 
-fn share_out<T: Number>(
+fn share_out<T: KvNumber>(
     cpu: &Cpu,
     spec: &AttentionSpec,
     out: &mut Tensor,
@@ -170,7 +201,7 @@ struct Tiles<'a, T> {
     tiles: Range<usize>,
 }
 
-impl<T: Number> Kernel for Tiles<'_, T> {
+impl<T: KvNumber> Kernel for Tiles<'_, T> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
         let mut scratch = tile::Scratch::new();

@@ -5,7 +5,7 @@ use super::inner::{Values, accumulate, score};
 use super::query::Query;
 use super::{Call, KEY_STEP, TILE_QUERIES};
 use crate::backend::AttentionSpec;
-use crate::backend::cpu::Number;
+use crate::backend::cpu::KvNumber;
 use crate::backend::cpu::lanes::{Lanes, exp, tanh};
 
 /// Numbers of keys or values that stand converted to f32 at a time: half of a small first-level cache.
@@ -35,7 +35,7 @@ impl Scratch {
 
 /// Computes tile `tile` of a row for one key and value head.
 #[inline(always)]
-pub fn attend<L: Lanes, T: Number>(
+pub fn attend<L: Lanes, T: KvNumber>(
     lanes: L,
     scratch: &mut Scratch,
     call: &Call<T>,
@@ -70,8 +70,14 @@ pub fn attend<L: Lanes, T: Number>(
             // SAFETY: as above, and a head is whole vectors here.
             unsafe { score(lanes, queries, &keys[..len], dim, weights, 0, &values[..len]) };
         }
+        if T::IS_SCALED {
+            multiply(&mut weights[..queries.len()], &call.scales(row, kv_head, start, longest, 0));
+        }
         for (query, weights) in queries.iter_mut().zip(&mut *weights) {
             weigh(lanes, query, weights, start, call.spec);
+        }
+        if T::IS_SCALED {
+            multiply(&mut weights[..queries.len()], &call.scales(row, kv_head, start, longest, value));
         }
         keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
         if convert {
@@ -125,7 +131,7 @@ fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: 
 
 /// Converts rows into `to`, `padded` numbers each, zeros beyond their end.
 #[inline(always)]
-fn to_f32<'a, L: Lanes, T: Number>(lanes: L, to: &'a mut [f32], from: &[&[T]], padded: usize) -> Rows<'a> {
+fn to_f32<'a, L: Lanes, T: KvNumber>(lanes: L, to: &'a mut [f32], from: &[&[T]], padded: usize) -> Rows<'a> {
     for (to, from) in to.chunks_exact_mut(padded).zip(from) {
         let whole = from.len() / L::N * L::N;
         for i in (0..whole).step_by(L::N) {
@@ -138,6 +144,14 @@ fn to_f32<'a, L: Lanes, T: Number>(lanes: L, to: &'a mut [f32], from: &[&[T]], p
     let mut rows = Rows { rows: [&[]; KEY_STEP], len: from.len() };
     rows.rows.iter_mut().zip(to.chunks_exact(padded)).for_each(|(row, to)| *row = to);
     rows
+}
+
+/// Multiplies scores by the scales of their keys, or weights by those of their values. What a query does not attend to may become NaN.
+#[inline(always)]
+fn multiply(weights: &mut [[f32; KEY_STEP]], scales: &[f32; KEY_STEP]) {
+    for weights in weights {
+        weights.iter_mut().zip(scales).for_each(|(weight, scale)| *weight *= scale);
+    }
 }
 
 /// A few rows of f32.

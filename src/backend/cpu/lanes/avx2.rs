@@ -62,6 +62,12 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> __m256 {
+        // SAFETY: token, and the caller's promise of 8 bytes.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))) }
+    }
+
+    #[inline(always)]
     unsafe fn load_first(self, from: *const f32, len: usize) -> __m256 {
         // SAFETY: token; a masked lane is not read, and the caller promises the others.
         unsafe { _mm256_maskload_ps(from, first(len)) }

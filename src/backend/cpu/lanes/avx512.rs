@@ -67,6 +67,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> __m512 {
+        // SAFETY: token, and the caller's promise of 16 bytes.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
+    }
+
+    #[inline(always)]
     unsafe fn load_first(self, from: *const f32, len: usize) -> __m512 {
         // SAFETY: token; a masked lane is not read, and the caller promises the others.
         unsafe { _mm512_maskz_loadu_ps(first(len), from) }

@@ -66,6 +66,12 @@ pub trait Lanes: Copy {
     ///
     /// They must be readable.
     unsafe fn load_bf16(self, from: *const bf16) -> Self::V;
+    /// The `N` integers at `from`, as numbers.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable.
+    unsafe fn load_i8(self, from: *const i8) -> Self::V;
     /// The first `len` of `N` numbers at `from`, and zeros.
     ///
     /// # Safety

@@ -40,6 +40,12 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> [f32; 4] {
+        // SAFETY: as in `load`.
+        unsafe { from.cast::<[i8; 4]>().read_unaligned() }.map(f32::from)
+    }
+
+    #[inline(always)]
     unsafe fn load_first(self, from: *const f32, len: usize) -> [f32; 4] {
         let mut v = [0.0; 4];
         // SAFETY: the caller promises that `len` numbers are there and less than 4.
