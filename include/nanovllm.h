@@ -237,7 +237,7 @@ typedef enum nvllm_kv_cache_dtype {
   // In the data type of the weights.
   NVLLM_KV_CACHE_AUTO = 0,
   // As 8-bit integers, with a 16-bit scale per token, layer and KV head for the key, and one for the value. A head of 128 numbers
-  // takes 130 bytes instead of 256. Each number is off by at most 1/254 of the greatest one that shares its scale.
+  // takes 130 bytes instead of 256. Each number is off by at most 0.4 % of the greatest one that shares its scale.
   NVLLM_KV_CACHE_INT8 = 1,
 } nvllm_kv_cache_dtype;
 

@@ -9,10 +9,18 @@
 // tensor cores, transposed: scores [16 tokens, 8 heads] = K Q^T, then out [head_dim, 8 heads] += V^T P^T, so that a group of up to
 // 8 query heads fills one fragment. Where a (row, KV head) is split over several CTAs, each leaves a partial result, and the CTA
 // that comes last adds them up in the order of the CTAs: the sum does not depend on which one that is.
+//
+// Keys and values in int8 are half the bytes. A fragment is loaded as bytes and widened in registers, exactly. The numbers of a head
+// stand in the order in which the bytes come: lane l has four consecutive numbers of a key, and queries are loaded to match; of a value
+// it has an even and an odd one, so that rows l / 4 and l / 4 + 8 of the output are neighbours. The scale of a key multiplies its scores,
+// that of a value its weights, after they were summed.
 #include "common/dependent_launch.cuh"
+#include "common/kv_int8.cuh"
 #include "common/plan.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
+
+#include <type_traits>
 
 // Where a CTA begins on the line, and how far it goes.
 struct DecodeCta {
@@ -31,7 +39,7 @@ template <class T>
 struct AttentionDecodeParams {
     T* out;                         // [tokens, heads * head_dim]
     const T* qkv;                   // [tokens, qkv_stride]
-    const T* cache;                 // one layer: [block][kv_head][K|V][block_size][head_dim]
+    const T* cache;                 // one layer: [block][kv_head][K|V][block_size][head_dim], or the bytes of an int8 cache
     float* partials;                // [CTAs, 2, group, head_dim]
     float2* partial_sums;           // [CTAs, 2, group]: maximum and sum of the softmax
     uint32_t* arrived;              // [CTAs], zero between launches: of the split that begins in that CTA
@@ -103,11 +111,16 @@ __device__ inline void store_shares(T* to, const float4& sum, float total) {
     *reinterpret_cast<uint2*>(to) = make_uint2(narrow2<T>(sum.x / total, sum.y / total), narrow2<T>(sum.z / total, sum.w / total));
 }
 
-// Grid [CTAs], block [32 * WARPS], shared [stages * WARPS * 2 * 16 rows + WARPS * group * (head_dim + 2) * 4 bytes].
-template <class T, int D, int NT, int WARPS>
+// Grid [CTAs], block [32 * WARPS], shared [stages * WARPS * STAGE numbers + WARPS * group * (head_dim + 2) * 4 bytes].
+template <class T, int D, int NT, int WARPS, Kv KV>
 __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
-    using Rows = Tile<D>;
-    constexpr int SLICE = 16 * Rows::STRIDE * 8;  // numbers of 16 keys, or 16 values
+    constexpr bool IS_INT8 = KV == Kv::INT8;
+    using Rows = Tile<D, IS_INT8 ? 1 : 2>;
+    using Number = std::conditional_t<IS_INT8, int8_t, T>;
+    constexpr int CHUNK = 16 / sizeof(Number);     // numbers
+    constexpr int SLICE = 16 * Rows::STRIDE * CHUNK;  // numbers of 16 keys, or 16 values
+    // Numbers of keys and values, and the scales of both.
+    constexpr int STAGE = 2 * SLICE + (IS_INT8 ? 2 * 16 * 2 : 0);
     constexpr int TILE_TOKENS = 16 * WARPS;
     constexpr int STEPS = D / 16;
     extern __shared__ __align__(128) uint8_t shared[];
@@ -125,9 +138,9 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int matrix = lane / 8;
-    T* ring = reinterpret_cast<T*>(shared) + warp * p.stages * 2 * SLICE;
-    float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * 2 * SLICE * sizeof(T));  // [WARPS, group, D]
-    float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);                           // [WARPS, group]
+    Number* ring = reinterpret_cast<Number*>(shared) + warp * p.stages * STAGE;
+    float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * STAGE * sizeof(Number));  // [WARPS, group, D]
+    float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);                            // [WARPS, group]
 
     Cursor load{work.entry, work.kv_head, work.tile, work.tiles};
     load.set_row({work.token, work.row, work.context_len, work.window_start, work.tiles_before}, TILE_TOKENS);
@@ -154,18 +167,31 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                     is_waiting = false;
                 }
                 const size_t head = size_t(block) * p.kv_heads + load.kv_head;
-                const T* keys = p.cache + (((head * 2) << p.block_size_log2) + (token & block_mask)) * D;
-                const T* values = keys + (size_t(D) << p.block_size_log2);
-                const uint32_t to = shared_address(ring + stage * 2 * SLICE);
+                const Number* of_head = reinterpret_cast<const Number*>(p.cache);
+                const Number* keys;
+                if constexpr (IS_INT8) {
+                    of_head += head * int8_head_bytes(p.block_size_log2, D);
+                    keys = of_head + (token & block_mask) * D;
+                } else {
+                    keys = of_head + (((head * 2) << p.block_size_log2) + (token & block_mask)) * D;
+                }
+                const Number* values = keys + (size_t(D) << p.block_size_log2);
+                const uint32_t to = shared_address(ring + stage * STAGE);
 #pragma unroll
                 for (int i = lane; i < 16 * Rows::CHUNKS; i += 32) {
                     const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
                     const bool is_attended = row >= before && row < valid;
                     const int bytes = is_attended ? 16 : 0;
-                    const int from = is_attended ? row * D + chunk * 8 : 0;
+                    const int from = is_attended ? row * D + chunk * CHUNK : 0;
                     const uint32_t at = to + Rows::at(row, chunk) * 16;
                     copy_async(at, keys + from, bytes);
-                    copy_async(at + SLICE * sizeof(T), values + from, bytes);
+                    copy_async(at + SLICE * sizeof(Number), values + from, bytes);
+                }
+                // Those of tokens that are not attended to come along, and are masked.
+                if (IS_INT8 && lane < 4) {
+                    const Number* scales = of_head + (size_t(2 * D) << p.block_size_log2) + (token & block_mask) * 2;
+                    const Number* from = scales + (lane >= 2 ? size_t(2) << p.block_size_log2 : 0) + lane % 2 * 16;
+                    copy_async(to + 2 * SLICE + lane * 16, from);
                 }
             }
             load.left--;
@@ -189,11 +215,13 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             const int head = n * 8 + lane / 4;
-            const T* q = p.qkv + size_t(cursor.at.token) * p.qkv_stride + (cursor.kv_head * p.group + head) * D + lane % 4 * 2;
+            const T* q = p.qkv + size_t(cursor.at.token) * p.qkv_stride + (cursor.kv_head * p.group + head) * D +
+                         lane % 4 * (IS_INT8 ? 4 : 2);
+            constexpr int SECOND = IS_INT8 ? 2 : 8;
 #pragma unroll
             for (int k = 0; k < STEPS; k++) {
                 query[k][n][0] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16) : 0;
-                query[k][n][1] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16 + 8) : 0;
+                query[k][n][1] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16 + SECOND) : 0;
             }
         }
         float out[STEPS][NT][4] = {};
@@ -209,15 +237,49 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             // Of the 16 keys of this warp, those from `before` to `valid` are attended to.
             const int before = int(cursor.at.window_start) - token, valid = int(cursor.at.context_len) - token;
             if (valid > 0 && before < 16) {
-                const uint32_t keys = shared_address(ring + stage * 2 * SLICE);
-                const uint32_t values = keys + SLICE * sizeof(T);
+                const uint32_t keys = shared_address(ring + stage * STAGE);
+                const uint32_t values = keys + SLICE * sizeof(Number);
                 float score[NT][4] = {};
+                // Of the values of rows lane / 4 and lane / 4 + 8.
+                float value_scale[2];
+                if constexpr (IS_INT8) {
 #pragma unroll
-                for (int k = 0; k < STEPS; k++) {
-                    uint32_t key[4];
-                    load_matrices(key, keys + Rows::at((matrix & 1) * 8 + lane % 8, 2 * k + (matrix >> 1)) * 16);
+                    for (int pair = 0; pair < STEPS; pair += 2) {
+                        uint32_t bytes[4];  // [step of the pair][half of the tokens]
+                        const int chunk = min(pair + (matrix >> 1), STEPS - 1);
+                        load_matrices(bytes, keys + Rows::at((matrix & 1) * 8 + lane % 8, chunk) * 16);
 #pragma unroll
-                    for (int n = 0; n < NT; n++) mma<T>(score[n], key, query[k][n][0], query[k][n][1]);
+                        for (int step = 0; step < 2 && pair + step < STEPS; step++) {
+                            const uint32_t first = bytes[2 * step], second = bytes[2 * step + 1];
+                            const uint32_t key[4] = {widen_bytes<T, 0, 1>(first), widen_bytes<T, 0, 1>(second),
+                                                     widen_bytes<T, 2, 3>(first), widen_bytes<T, 2, 3>(second)};
+#pragma unroll
+                            for (int n = 0; n < NT; n++) {
+                                mma<T>(score[n], key, query[pair + step][n][0], query[pair + step][n][1]);
+                            }
+                        }
+                    }
+                    const bf16* scales = reinterpret_cast<const bf16*>(ring + stage * STAGE + 2 * SLICE);  // [K|V][16]
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        const int row = lane / 4 + 8 * h;
+                        const float key_scale = widen(scales[row]);
+                        // The weight of a token that is not attended to is 0, its scale any number or none.
+                        value_scale[h] = row < valid && row >= before ? widen(scales[16 + row]) : 0.0f;
+#pragma unroll
+                        for (int n = 0; n < NT; n++) {
+                            score[n][2 * h] *= key_scale;
+                            score[n][2 * h + 1] *= key_scale;
+                        }
+                    }
+                } else {
+#pragma unroll
+                    for (int k = 0; k < STEPS; k++) {
+                        uint32_t key[4];
+                        load_matrices(key, keys + Rows::at((matrix & 1) * 8 + lane % 8, 2 * k + (matrix >> 1)) * 16);
+#pragma unroll
+                        for (int n = 0; n < NT; n++) mma<T>(score[n], key, query[k][n][0], query[k][n][1]);
+                    }
                 }
                 if (p.tanh_scale != 0.0f) {
 #pragma unroll
@@ -248,15 +310,36 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                             out[k][n][h + 2] *= keep;
                         }
                     }
+                    if constexpr (IS_INT8) {
+#pragma unroll
+                        for (int i = 0; i < 4; i++) score[n][i] *= value_scale[i / 2];
+                    }
                     weight[n][0] = transpose_matrix(narrow2<T>(score[n][0], score[n][1]));
                     weight[n][1] = transpose_matrix(narrow2<T>(score[n][2], score[n][3]));
                 }
+                if constexpr (IS_INT8) {
 #pragma unroll
-                for (int k = 0; k < STEPS; k++) {
-                    uint32_t value[4];
-                    load_matrices_transposed(value, values + Rows::at((matrix >> 1) * 8 + lane % 8, 2 * k + (matrix & 1)) * 16);
+                    for (int pair = 0; pair < STEPS; pair += 2) {
+                        uint32_t bytes[4];  // [step of the pair][half of the tokens]: an even and an odd number of two tokens
+                        const int chunk = min(pair + (matrix >> 1), STEPS - 1);
+                        load_matrices_transposed(bytes, values + Rows::at((matrix & 1) * 8 + lane % 8, chunk) * 16);
 #pragma unroll
-                    for (int n = 0; n < NT; n++) mma<T>(out[k][n], value, weight[n][0], weight[n][1]);
+                        for (int step = 0; step < 2 && pair + step < STEPS; step++) {
+                            const uint32_t first = bytes[2 * step], second = bytes[2 * step + 1];
+                            const uint32_t value[4] = {widen_bytes<T, 0, 2>(first), widen_bytes<T, 1, 3>(first),
+                                                       widen_bytes<T, 0, 2>(second), widen_bytes<T, 1, 3>(second)};
+#pragma unroll
+                            for (int n = 0; n < NT; n++) mma<T>(out[pair + step][n], value, weight[n][0], weight[n][1]);
+                        }
+                    }
+                } else {
+#pragma unroll
+                    for (int k = 0; k < STEPS; k++) {
+                        uint32_t value[4];
+                        load_matrices_transposed(value, values + Rows::at((matrix >> 1) * 8 + lane % 8, 2 * k + (matrix & 1)) * 16);
+#pragma unroll
+                        for (int n = 0; n < NT; n++) mma<T>(out[k][n], value, weight[n][0], weight[n][1]);
+                    }
                 }
             }
             stage = stage + 1 == p.stages ? 0 : stage + 1;
@@ -271,11 +354,12 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
                 for (int lanes = 4; lanes < 32; lanes *= 2) sum[n][h] += __shfl_xor_sync(0xffffffffu, sum[n][h], lanes);
                 if (head >= p.group) continue;
-                float* to = merge + (warp * p.group + head) * D + lane / 4;
+                float* to = merge + (warp * p.group + head) * D + lane / 4 * (IS_INT8 ? 2 : 1);
+                constexpr int SECOND = IS_INT8 ? 1 : 8;
 #pragma unroll
                 for (int k = 0; k < STEPS; k++) {
                     to[k * 16] = out[k][n][h];
-                    to[k * 16 + 8] = out[k][n][h + 2];
+                    to[k * 16 + SECOND] = out[k][n][h + 2];
                 }
                 if (lane < 4) merge_sums[warp * p.group + head] = make_float2(highest[n][h], sum[n][h]);
             }
@@ -370,7 +454,11 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #define KERNEL(dim, group, tiles, warps, dtype)                                                                      \
     extern "C" __global__ void __launch_bounds__(32 * warps)                                                         \
         nvllm_k_attention_decode_d##dim##_g##group##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
-        attention_decode<dtype, dim, tiles, warps>(p);                                                               \
+        attention_decode<dtype, dim, tiles, warps, Kv::PLAIN>(p);                                                    \
+    }                                                                                                                \
+    extern "C" __global__ void __launch_bounds__(32 * warps)                                                         \
+        nvllm_k_attention_decode_d##dim##_g##group##_##dtype##_int8(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
+        attention_decode<dtype, dim, tiles, warps, Kv::INT8>(p);                                                     \
     }
 #define KERNELS(dim, warps)        \
     KERNEL(dim, 8, 1, warps, bf16) \

@@ -8,7 +8,11 @@
 // What a query gets depends on it and the keys before it alone: they come in tiles that begin at fixed positions, from the tile on
 // that the window of the first query begins in, and a masked key changes no bit. So for batch-invariant results rows with one new token take this way too, with the query heads of a KV head in
 // place of queries of several tokens.
+//
+// Keys and values in int8 arrive as bytes, and are widened once per thread block to a tile of numbers, exactly: what follows is the same
+// for both, but that the scale of a key multiplies its scores, and that of a value its weights, after they were summed.
 #include "common/dependent_launch.cuh"
+#include "common/kv_int8.cuh"
 #include "common/plan.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
@@ -25,7 +29,7 @@ template <class T>
 struct AttentionPrefillParams {
     T* out;                        // [tokens, heads * head_dim]
     const T* qkv;                  // [tokens, qkv_stride]
-    const T* cache;                // one layer: [block][kv_head][K|V][block_size][head_dim]
+    const T* cache;                // one layer: [block][kv_head][K|V][block_size][head_dim], or the bytes of an int8 cache
     const PrefillTile* tiles;      // [tiles], the longest contexts first
     const DecodeRow* rows;         // [rows with one new token]
     const uint32_t* counts;        // [3], of which the second is how many rows these are, and the last is table_width
@@ -45,14 +49,16 @@ enum class Queries {
     HEADS,   // that share a KV head, of one token
 };
 
-// Grid [heads, tiles] or [KV heads, rows], block [32 * WARPS], shared [(16 * WARPS * MT + 4 * KV) rows].
-template <class T, int D, Queries OF, int WARPS, int MT, int KV>
+// Grid [heads, tiles] or [KV heads, rows], block [32 * WARPS], shared [(16 * WARPS * MT + 4 * KV) rows], or with int8
+// [(16 * WARPS * MT + 2 * KV) rows + 2 * KV * (head_dim + 6) bytes].
+template <class T, int D, Queries OF, int WARPS, int MT, int KV, Kv FORMAT>
 __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     using Rows = Tile<D>;
     constexpr int THREADS = 32 * WARPS;
     constexpr int QUERIES = 16 * WARPS * MT;
     constexpr int STEPS = D / 16;
     constexpr int SLICE = KV * Rows::STRIDE * 8;  // numbers of a tile of keys, or of values
+    constexpr bool IS_INT8 = FORMAT == Kv::INT8;
     extern __shared__ __align__(128) uint8_t shared[];
 
     launch_dependents();
@@ -73,14 +79,63 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     const auto head_of = [&](int row) { return head + (OF == Queries::TOKENS ? 0 : row); };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, matrix = lane / 8;
     T* queries = reinterpret_cast<T*>(shared);
-    T* ring = queries + QUERIES * Rows::STRIDE * 8;  // [2 stages][K|V]
+    T* ring = queries + QUERIES * Rows::STRIDE * 8;  // [2 stages][K|V], with int8 one stage, and then
+    uint8_t* bytes = reinterpret_cast<uint8_t*>(ring + 2 * SLICE);           // [K|V][KV][D], the next tile
+    bf16* stored_scales = reinterpret_cast<bf16*>(bytes + 2 * KV * D);       // [K|V][KV], the next tile's
+    float* scales = reinterpret_cast<float*>(stored_scales + 2 * KV);        // [K|V][KV]
     const uint32_t block_mask = (1u << p.block_size_log2) - 1;
     const int context = tile.position + tile.tokens;
     // First positions that the first and the last query attend to.
     const int window_start = max(0, int(tile.position) + 1 - p.window), last_window_start = max(0, context - p.window);
     const uint32_t* table = p.block_tables + size_t(tile.row) * p.counts[2];
 
+    // Copies the bytes of a tile.
+    auto issue_bytes = [&](int first) {
+        const uint8_t* cache = reinterpret_cast<const uint8_t*>(p.cache);
+        const size_t head_bytes = int8_head_bytes(p.block_size_log2, D);
+        const auto of_head = [&](int token) { return (size_t(table[token >> p.block_size_log2]) * p.kv_heads + kv_head) * head_bytes; };
+        const auto is_attended = [&](int token) { return token >= window_start && token < context; };
+#pragma unroll
+        for (int i = threadIdx.x; i < KV * (D / 16); i += THREADS) {
+            const int row = i / (D / 16), chunk = i % (D / 16);
+            const int token = first + row, size = is_attended(token) ? 16 : 0;
+            const uint8_t* key = cache + (size ? of_head(token) + (token & block_mask) * D + chunk * 16 : 0);
+            copy_async(shared_address(bytes) + i * 16, key, size);
+            copy_async(shared_address(bytes) + KV * D + i * 16, key + (size ? size_t(D) << p.block_size_log2 : 0), size);
+        }
+        // Eight scales lie together. Those of tokens that are not attended to come along with those of others.
+        for (int i = threadIdx.x; i < KV / 8; i += THREADS) {
+            const int token = first + i * 8;
+            const int size = token < context && token + 8 > window_start ? 16 : 0;
+            const uint8_t* key = cache + (size ? of_head(token) + (size_t(2 * D) << p.block_size_log2) + (token & block_mask) * 2 : 0);
+            copy_async(shared_address(stored_scales) + i * 16, key, size);
+            copy_async(shared_address(stored_scales) + KV * 2 + i * 16, key + (size ? size_t(2) << p.block_size_log2 : 0), size);
+        }
+        commit_copies();
+    };
+    // Makes numbers of the bytes of the tile that begins at `first`.
+    auto widen_tile = [&](int first) {
+#pragma unroll
+        for (int i = threadIdx.x; i < 2 * KV * (D / 16); i += THREADS) {
+            const int row = i / (D / 16), chunk = i % (D / 16);  // rows of values follow those of keys
+            Eight numbers[2];
+            widen_sixteen<T>(reinterpret_cast<const uint4*>(bytes)[i], numbers[0], numbers[1]);
+            T* to = ring + row / KV * SLICE;
+#pragma unroll
+            for (int half = 0; half < 2; half++) store_eight(to + Rows::at(row % KV, 2 * chunk + half) * 8, numbers[half]);
+        }
+        for (int i = threadIdx.x; i < 2 * KV; i += THREADS) {
+            const int token = first + i % KV;
+            // The weight of a token that nobody attends to is 0, its scale any number or none.
+            scales[i] = token >= window_start && token < context ? widen(stored_scales[i]) : 0.0f;
+        }
+    };
+
     auto issue = [&](int first, int stage) {
+        if constexpr (IS_INT8) {
+            issue_bytes(first);
+            return;
+        }
         const uint32_t to = shared_address(ring + stage * 2 * SLICE);
 #pragma unroll
         for (int i = threadIdx.x; i < KV * Rows::CHUNKS; i += THREADS) {
@@ -115,8 +170,12 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     for (int first = begin; first < context; first += KV, stage ^= 1) {
         wait_for_copies<0>();
         __syncthreads();
+        if constexpr (IS_INT8) {
+            widen_tile(first);
+            __syncthreads();
+        }
         if (first + KV < context) issue(first + KV, stage ^ 1);
-        const uint32_t keys = shared_address(ring + stage * 2 * SLICE);
+        const uint32_t keys = shared_address(ring + (IS_INT8 ? 0 : stage * 2 * SLICE));
         const uint32_t values = keys + SLICE * sizeof(T);
 
         float score[MT][KV / 8][4] = {};
@@ -140,6 +199,19 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
             }
         }
 
+        if constexpr (IS_INT8) {
+#pragma unroll
+            for (int n = 0; n < KV / 8; n++) {
+                const float2 scale = *reinterpret_cast<const float2*>(scales + n * 8 + lane % 4 * 2);
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    score[m][n][0] *= scale.x;
+                    score[m][n][1] *= scale.y;
+                    score[m][n][2] *= scale.x;
+                    score[m][n][3] *= scale.y;
+                }
+            }
+        }
         const bool is_masked = first + KV > int(tile.position);
         const bool is_masked_before = first < last_window_start;
 #pragma unroll
@@ -196,6 +268,19 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
             }
         }
 
+        if constexpr (IS_INT8) {
+#pragma unroll
+            for (int n = 0; n < KV / 8; n++) {
+                const float2 scale = *reinterpret_cast<const float2*>(scales + KV + n * 8 + lane % 4 * 2);
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    score[m][n][0] *= scale.x;
+                    score[m][n][1] *= scale.y;
+                    score[m][n][2] *= scale.x;
+                    score[m][n][3] *= scale.y;
+                }
+            }
+        }
 #pragma unroll
         for (int k = 0; k < KV / 16; k++) {
             uint32_t weight[MT][4];
@@ -241,11 +326,19 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
 #define KERNEL(dim, queries, keys, dtype)                                                                          \
     extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
         nvllm_k_attention_prefill_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {      \
-        attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys>(p);                                       \
+        attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys, Kv::PLAIN>(p);                            \
+    }                                                                                                              \
+    extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
+        nvllm_k_attention_prefill_d##dim##_##dtype##_int8(const __grid_constant__ AttentionPrefillParams<dtype> p) { \
+        attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys, Kv::INT8>(p);                             \
+    }                                                                                                              \
+    extern "C" __global__ void __launch_bounds__(32)                                                               \
+        nvllm_k_attention_invariant_d##dim##_##dtype##_int8(const __grid_constant__ AttentionPrefillParams<dtype> p) { \
+        attention_prefill<dtype, dim, Queries::HEADS, 1, 1, keys, Kv::INT8>(p);                                    \
     }                                                                                                              \
     extern "C" __global__ void __launch_bounds__(32)                                                               \
         nvllm_k_attention_invariant_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {    \
-        attention_prefill<dtype, dim, Queries::HEADS, 1, 1, keys>(p);                                              \
+        attention_prefill<dtype, dim, Queries::HEADS, 1, 1, keys, Kv::PLAIN>(p);                                   \
     }
 #define KERNELS(dim, queries, keys)  \
     KERNEL(dim, queries, keys, bf16) \

@@ -1,17 +1,19 @@
 // Normalizes and rotates queries and keys, stores keys and values. Contract: src/ops/rope_and_cache.rs. Reference:
 // src/backend/cpu/rope_and_cache.rs.
 //
-// Memory-bound in prefill: reads qkv once, writes queries, keys and values once. At the launch floor in decode.
+// Memory-bound in prefill: reads qkv once, writes queries, keys and values once. At the launch floor in decode. Keys and values in
+// int8 are rounded from f32, before they would be rounded to T.
 //
 // Two kernels: one for what most models do (whole heads turn, in halves, normalized before or not at all), and one for every other
 // variant of a head, which reads from its parameters where the numbers of a pair are. A norm over all heads is a third one, before.
 #include "common/dependent_launch.cuh"
+#include "common/kv_int8.cuh"
 #include "common/numbers.cuh"
 
 template <class T>
 struct RopeAndCacheParams {
     T* qkv;                     // [tokens, stride]: heads queries, kv_heads keys, kv_heads values
-    T* cache;                   // [block][kv_head][K|V][block_size][head_dim]
+    T* cache;                   // [block][kv_head][K|V][block_size][head_dim], or the bytes of an int8 cache
     const float* query_norm;    // [head_dim], null where heads are not normalized
     const float* key_norm;      // [head_dim], likewise
     const float* rope;          // [positions, head_dim]: cosines, then sines
@@ -49,7 +51,7 @@ __device__ inline void turn(float2& a, float2& b, float2 cosine, float2 sine) {
 
 // One head a warp finds more warps for few tokens; four share the load of the rope and keep more loads under way.
 // Grid [tokens, splits], block [32 * warps], where splits * warps * HEADS is at least heads + 2 kv_heads.
-template <class T, int HEADS, Variants OF>
+template <class T, int HEADS, Variants OF, Kv KV>
 __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
     constexpr int PAIRS = 2;  // a lane holds up to 2 x 2 numbers of each half of a head
     constexpr bool IS_VARIANT = OF == Variants::ALL;
@@ -116,6 +118,7 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
 
     T* row = p.qkv + token * p.stride;
     uint32_t low_pair[HEADS][PAIRS], high_pair[HEADS][PAIRS];
+    float2 low_wide[PAIRS], high_wide[PAIRS];  // of a key or value that becomes int8
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
         const int head = first + h * stride;
@@ -171,7 +174,43 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
                 }
                 low_pair[h][k] = narrow2<T>(a.x, a.y);
                 high_pair[h][k] = narrow2<T>(b.x, b.y);
+                if (KV == Kv::INT8) {
+                    low_wide[k] = a;
+                    high_wide[k] = b;
+                }
             }
+        }
+        if (KV == Kv::INT8 && !is_query) {
+            uint32_t greatest = 0;
+            const auto add = [&](float v) { greatest = max(greatest, __float_as_uint(v) & 0x7fffffffu); };
+#pragma unroll
+            for (int k = 0; k < PAIRS; k++) {
+                if (k * 64 + lane * 2 >= half) break;
+                if (is_value) {
+                    low_wide[k] = widen2<T>(low_pair[h][k]);
+                    high_wide[k] = widen2<T>(high_pair[h][k]);
+                }
+                add(low_wide[k].x);
+                add(low_wide[k].y);
+                add(high_wide[k].x);
+                add(high_wide[k].y);
+            }
+            const bf16 scale = int8_scale(__reduce_max_sync(0xffffffffu, greatest));
+            const float inverse = int8_inverse(scale);
+            const int kv_head = is_value ? head - p.heads - p.kv_heads : head - p.heads;
+            const size_t place = size_t(slot / p.block_size) * p.kv_heads + kv_head;
+            const int offset = (is_value ? p.block_size : 0) + slot % p.block_size;
+            signed char* of_head = reinterpret_cast<signed char*>(p.cache) + place * 2 * p.block_size * (p.head_dim + 2);
+            signed char* to = of_head + size_t(offset) * p.head_dim;
+#pragma unroll
+            for (int k = 0; k < PAIRS; k++) {
+                const int i = k * 64 + lane * 2;
+                if (i >= half) break;
+                *reinterpret_cast<char2*>(to + low_at(i)) = int8_pair(low_wide[k], inverse);
+                *reinterpret_cast<char2*>(to + high_at(i)) = int8_pair(high_wide[k], inverse);
+            }
+            if (lane == 0) reinterpret_cast<bf16*>(of_head + 2 * p.block_size * p.head_dim)[offset] = scale;
+            continue;
         }
 
         T* to = row + head * p.head_dim;
@@ -229,11 +268,19 @@ __device__ void whole_norm(const RopeAndCacheParams<T>& p) {
 #define KERNEL(heads, dtype)                                                                                     \
     extern "C" __global__ void __launch_bounds__(1024)                                                           \
         nvllm_k_rope_and_cache_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) {         \
-        rope_and_cache<dtype, heads, Variants::NONE>(p);                                                         \
+        rope_and_cache<dtype, heads, Variants::NONE, Kv::PLAIN>(p);                                              \
+    }                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(1024)                                                           \
+        nvllm_k_rope_and_cache_h##heads##_##dtype##_int8(const __grid_constant__ RopeAndCacheParams<dtype> p) {  \
+        rope_and_cache<dtype, heads, Variants::NONE, Kv::INT8>(p);                                               \
+    }                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(1024)                                                           \
+        nvllm_k_rope_and_cache_variants_h##heads##_##dtype##_int8(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
+        rope_and_cache<dtype, heads, Variants::ALL, Kv::INT8>(p);                                                \
     }                                                                                                            \
     extern "C" __global__ void __launch_bounds__(1024)                                                           \
         nvllm_k_rope_and_cache_variants_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
-        rope_and_cache<dtype, heads, Variants::ALL>(p);                                                          \
+        rope_and_cache<dtype, heads, Variants::ALL, Kv::PLAIN>(p);                                               \
     }
 #define WHOLE_NORM(dtype)                                                                  \
     extern "C" __global__ void __launch_bounds__(1024)                                     \

@@ -113,6 +113,12 @@ all_mutants() {
         'normalize(queries, keys, NormExtent::Whole' 'normalize(queries, &mut [], NormExtent::Whole'
     mutant softcap_without_scale src/backend/cpu/attention/tile.rs ops_agree \
         'lanes.splat(scale / softcap)' 'lanes.splat(scale)'
+    mutant int8_scale_of_the_key_for_the_value src/backend/cpu/attention/tile.rs ops_agree \
+        'call.scales(row, kv_head, start, longest, value)' 'call.scales(row, kv_head, start, longest, 0)'
+    mutant reference_int8_without_scale src/backend/cpu/attention/reference.rs ops_agree \
+        'f64::from(int8::scale_of(stored))' 'f64::from(int8::scale_of(stored)).signum()'
+    mutant int8_of_half_the_range src/backend/cpu/int8.rs kv_cache_int8 \
+        'const GREATEST: f32 = 127.0;' 'const GREATEST: f32 = 7.0;'
     mutant reference_softcap src/backend/cpu/attention/reference.rs ops_agree \
         '(score / f64::from(cap)).tanh()' 'score.tanh()'
     # Sampling and what comes with it.

@@ -21,7 +21,7 @@ use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::error::Error;
 use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
-use nanovllm::runner::{self, Device, KvBudget, Launching, Rounding, RunnerConfig};
+use nanovllm::runner::{self, Device, KvBudget, KvCacheDtype, Launching, Rounding, RunnerConfig};
 use reference::{HALF_PRECISION, Reference, distance, follow, lead};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -131,6 +131,23 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
     }
 }
 
+/// Half precision and int8 together: tests/kv_cache_int8.rs allows 6e-2 for the latter.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn logits_with_keys_and_values_in_int8_are_near_those_of_transformers() {
+    const LIMIT: f32 = 8e-2;
+    for (name, launching) in CASES.iter().flat_map(|name| [Launching::Graphs, Launching::Eager].map(|how| (name, how)))
+    {
+        let config = RunnerConfig { kv_cache_dtype: KvCacheDtype::Int8, launching, ..config_of(name) };
+        let (mut runner, limits) = open(name, &config);
+        let reference = Reference::read(name);
+        let (rows, _) = follow(&mut runner, &limits, &reference);
+        let furthest = rows.iter().zip(&reference.logits).map(|(a, b)| distance(a, b)).fold(0.0, f32::max);
+        println!("{name}, int8, {launching:?}: logits at most {furthest:.5} of their norm apart");
+        assert!(furthest <= LIMIT, "{name}, {launching:?}: {furthest} apart");
+    }
+}
+
 /// Layers of the model of a golden case.
 fn layers(name: &str) -> usize {
     let config = std::fs::read(golden(name).join("config.json")).unwrap();
@@ -224,6 +241,13 @@ fn a_row_hardly_depends_on_batch_chunks_blocks_or_graphs() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_batch_invariant_row_depends_on_neither_batch_nor_chunks_nor_blocks_nor_graphs() {
     compare_rows(&RunnerConfig { rounding: Rounding::BatchInvariant, ..config() }, 0.0);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_batch_invariant_row_over_keys_and_values_in_int8_depends_on_itself_alone() {
+    let int8 = RunnerConfig { kv_cache_dtype: KvCacheDtype::Int8, ..config() };
+    compare_rows(&RunnerConfig { rounding: Rounding::BatchInvariant, ..int8 }, 0.0);
 }
 
 /// Computes a row alone, among others, in chunks and kernel by kernel: its logits are at most `limit` apart.

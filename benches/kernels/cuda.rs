@@ -6,7 +6,7 @@ use nanovllm::backend::cuda::{
     Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count,
 };
 use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvShape, NextNorm,
+    Activation, AddNorm, AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvFormat, KvShape, NextNorm,
     NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
@@ -15,6 +15,8 @@ use shapes::{LARGE, SHAPES, SMALL, Shape};
 use std::sync::Arc;
 
 const DTYPE: DType = DType::Bf16;
+/// Of KV caches.
+const FORMATS: [KvFormat; 2] = [KvFormat::Plain(DTYPE), KvFormat::Int8];
 
 struct Bench {
     cuda: Cuda,
@@ -194,10 +196,8 @@ impl Bench {
         self.cuda.set_route(Route::Auto);
     }
 
-    fn cache(&mut self, shape: &Shape, blocks: usize, layers: usize, block_size: usize) -> KvCache {
-        let shape =
-            KvShape { layers, kv_heads: shape.kv_heads, head_dim: shape.head_dim, block_size, format: DTYPE.into() };
-        let mut cache = self.cuda.kv_cache(&shape, blocks).unwrap();
+    fn cache(&mut self, shape: &KvShape, blocks: usize) -> KvCache {
+        let mut cache = self.cuda.kv_cache(shape, blocks).unwrap();
         cache.fill(&noise(blocks * shape.block_bytes() / 2, 9)).unwrap();
         cache
     }
@@ -225,15 +225,19 @@ impl Bench {
             (LARGE, 1, 16_000, 64, Some(1024)),
         ];
         let named = |shape| [1, 8, 16, 32, 64, 128, 256].map(|rows| (shape, rows, 512, 64, None)).to_vec();
-        for (shape, rows, context, block_size, window) in self.shape.map_or(table.to_vec(), named) {
+        let cases = self.shape.map_or(table.to_vec(), named);
+        for ((shape, rows, context, block_size, window), format) in
+            cases.into_iter().flat_map(|case| FORMATS.map(|format| (case, format)))
+        {
             let (batch, blocks) = batch_of(rows, 1, context, block_size);
             let spec = AttentionSpec { window, ..shape.attention() };
-            let bytes =
-                (rows * (context - spec.window_start(context - 1)) * 2 * shape.kv_heads * shape.head_dim * 2) as f64;
-            let held = (rows * context * 2 * shape.kv_heads * shape.head_dim * 2) as f64;
+            let (kv_heads, head_dim) = (shape.kv_heads, shape.head_dim);
+            let kv = KvShape { layers: 1, kv_heads, head_dim, block_size, format };
+            let bytes = (rows * (context - spec.window_start(context - 1)) * kv.token_bytes()) as f64;
+            let held = (rows * context * kv.token_bytes()) as f64;
             // More than the second-level cache holds, and not much more memory than a host fills in a second.
             let layers = ((400e6 / bytes) as usize).min((2e9 / held) as usize).clamp(2, 28);
-            let cache = self.cache(&shape, blocks, layers, block_size);
+            let cache = self.cache(&KvShape { layers, ..kv }, blocks);
             self.cuda.set_windows([window]);
             let device_batch = self.staged(&batch);
             let (qkv, mut out) = (self.tensor(rows, shape.qkv()), self.tensor(rows, shape.heads * shape.head_dim));
@@ -245,9 +249,10 @@ impl Bench {
                     }
                 });
                 let name = format!(
-                    "decode {} {rows} x {context}{}, blocks of {block_size}, {chaining:?}",
+                    "decode {} {rows} x {context}{}, blocks of {block_size}, {}, {chaining:?}",
                     shape.name,
-                    within(window)
+                    within(window),
+                    format.name()
                 );
                 self.line(&name, us, bytes, 0.0);
             }
@@ -255,7 +260,7 @@ impl Bench {
     }
 
     fn prefill_attention(&mut self) {
-        for (shape, rows, new, context, window) in [
+        let cases = [
             (SMALL, 16, 512, 512, None),
             (SMALL, 16, 1024, 1024, None),
             (SMALL, 4, 4096, 4096, None),
@@ -265,9 +270,13 @@ impl Bench {
             (LARGE, 4, 4096, 4096, Some(1024)),
             (LARGE, 4, 512, 1536, Some(1024)),
             (LARGE, 4, 512, 16_000, Some(1024)),
-        ] {
+        ];
+        for ((shape, rows, new, context, window), format) in
+            cases.into_iter().flat_map(|case| FORMATS.map(|format| (case, format)))
+        {
             let (batch, blocks) = batch_of(rows, new, context, 64);
-            let cache = self.cache(&shape, blocks, 1, 64);
+            let (kv_heads, head_dim) = (shape.kv_heads, shape.head_dim);
+            let cache = self.cache(&KvShape { layers: 1, kv_heads, head_dim, block_size: 64, format }, blocks);
             let spec = AttentionSpec { window, ..shape.attention() };
             self.cuda.set_windows([window]);
             let device_batch = self.staged(&batch);
@@ -281,7 +290,9 @@ impl Bench {
             let attended = |position| position + 1 - spec.window_start(position);
             let pairs: usize = rows * (context - new..context).map(attended).sum::<usize>();
             let flops = (4 * pairs * shape.heads * shape.head_dim) as f64;
-            self.line(&format!("prefill {} {rows} x {new} of {context}{}", shape.name, within(window)), us, 0.0, flops);
+            let name =
+                format!("prefill {} {rows} x {new} of {context}{}, {}", shape.name, within(window), format.name());
+            self.line(&name, us, 0.0, flops);
         }
     }
 
@@ -338,7 +349,9 @@ impl Bench {
             let mut qkv = self.tensor(tokens, shape.qkv());
             let rows = if tokens > 1024 { 16 } else { tokens };
             let (batch, blocks) = batch_of(rows, tokens / rows, 1024, 64);
-            let mut cache = self.cache(&shape, blocks, 1, 64);
+            let (kv_heads, head_dim) = (shape.kv_heads, shape.head_dim);
+            let kv = KvShape { layers: 1, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+            let mut cache = self.cache(&kv, blocks);
             let device_batch = self.staged(&batch);
             let name = |op: &str| format!("small {op} {} x {}", tokens, shape.name);
             let row = (2 * tokens * hidden) as f64;

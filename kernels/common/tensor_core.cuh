@@ -65,13 +65,13 @@ __device__ inline void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// Where the eight numbers `chunk` of row `row` lie in a tile of rows of `D` numbers, in units of eight numbers, such
-// that eight rows of one chunk lie in eight different bank groups: swizzled where a row is a multiple of 128 bytes, padded to an
-// odd number of chunks elsewhere.
-template <int D>
+// Where chunk `chunk` of row `row` lies in a tile of rows of `D` numbers of `BYTES` bytes, in chunks of 16 bytes, such that eight rows
+// of one chunk lie in eight different bank groups: swizzled where a row is a multiple of 128 bytes, padded to an odd number of chunks
+// elsewhere.
+template <int D, int BYTES = 2>
 struct Tile {
-    static constexpr int CHUNKS = D / 8;
-    static constexpr bool SWIZZLED = D % 64 == 0;
+    static constexpr int CHUNKS = D * BYTES / 16;
+    static constexpr bool SWIZZLED = CHUNKS % 8 == 0;
     static constexpr int STRIDE = SWIZZLED ? CHUNKS : (CHUNKS | 1);
     static __device__ int at(int row, int chunk) {
         return row * STRIDE + (SWIZZLED ? chunk ^ (row & 7) : chunk);

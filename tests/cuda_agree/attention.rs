@@ -1,7 +1,9 @@
 //! `attention`: decode, prefill and both at once, with and without a sliding window.
 
-use crate::scene::{Random, Scene, assert_near, bound, coded, filled, numbers, on_device, poisoned, staged};
-use nanovllm::backend::{AttentionSpec, Backend, DType, KvShape, Rounding};
+use crate::scene::{
+    Random, Scene, assert_near, bound, coded, filled, formats, numbers, on_device, poisoned, quantized, staged,
+};
+use nanovllm::backend::{AttentionSpec, Backend, DType, KvFormat, KvShape, Rounding};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
 
@@ -214,35 +216,56 @@ impl AttentionCase {
 
 /// What attention reads: a cache of random numbers, and queries.
 struct AttentionInput {
-    dtype: DType,
     scene: Scene,
     shape: KvShape,
+    /// The numbers that the cache holds, as a plain one has them.
     keys_and_values: Vec<f32>,
+    /// What the cache holds.
+    bytes: Vec<u8>,
     qkv: Vec<f32>,
 }
 
 impl AttentionInput {
-    fn new(case: &AttentionCase, dtype: DType) -> AttentionInput {
+    fn new(case: &AttentionCase, dtype: DType, format: KvFormat) -> AttentionInput {
         let mut random = Random(5);
         let scene = Scene::new(case.rows, case.block_size, &mut random);
         let AttentionCase { heads, kv_heads, head_dim, block_size, .. } = *case;
-        let shape = KvShape { layers: 1, kv_heads, head_dim, block_size, format: dtype.into() };
+        let shape = KvShape { layers: 1, kv_heads, head_dim, block_size, format };
         // What no token attends to is NaN.
         let spec = case.spec();
-        let mut keys_and_values = vec![f32::NAN; scene.blocks * shape.block_bytes() / 2];
+        // With int8 by the bits of scales that are no numbers.
+        let mut int8 = vec![0xff; scene.blocks * shape.block_bytes()];
+        let mut keys_and_values = vec![f32::NAN; scene.blocks * 2 * kv_heads * block_size * head_dim];
         for (row, &context) in scene.batch.context_lens.iter().enumerate() {
             let first = spec.window_start(scene.batch.positions[scene.batch.row(row).start] as usize);
             for position in first..context as usize {
                 for plane in 0..2 * kv_heads {
                     let slot = scene.slot(row, position);
                     let place = (slot / block_size * 2 * kv_heads + plane) * block_size + slot % block_size;
-                    let numbers = numbers(&mut random, head_dim, 1.5, dtype);
+                    let mut numbers = numbers(&mut random, head_dim, 1.5, dtype);
+                    if format == KvFormat::Int8 {
+                        let (integers, scale) = quantized(&numbers);
+                        let (head, is_value) = (plane / 2, plane % 2 == 1);
+                        let (at, scale_at) = match is_value {
+                            false => (shape.key_at(slot, head), shape.key_scale_at(slot, head)),
+                            true => (shape.value_at(slot, head), shape.value_scale_at(slot, head)),
+                        };
+                        for (i, &integer) in integers.iter().enumerate() {
+                            int8[at + i] = integer as u8;
+                            numbers[i] = f32::from(integer) * scale.to_f32();
+                        }
+                        int8[scale_at..scale_at + 2].copy_from_slice(&scale.to_le_bytes());
+                    }
                     keys_and_values[place * head_dim..][..head_dim].copy_from_slice(&numbers);
                 }
             }
         }
         let qkv = numbers(&mut random, scene.batch.tokens() * (heads + 2 * kv_heads) * head_dim, 1.5, dtype);
-        AttentionInput { dtype, scene, shape, keys_and_values, qkv }
+        let bytes = match format {
+            KvFormat::Plain(_) => coded(&keys_and_values, dtype),
+            KvFormat::Int8 => int8,
+        };
+        AttentionInput { scene, shape, keys_and_values, bytes, qkv }
     }
 
     fn expected(&self, spec: &AttentionSpec) -> Vec<f64> {
@@ -280,45 +303,38 @@ impl AttentionInput {
         }
         out
     }
-
-    fn bytes(&self) -> Vec<u8> {
-        coded(&self.keys_and_values, self.dtype)
-    }
 }
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn attention_agrees() {
     on_device(|cuda, dtype| {
-        let both = [Rounding::Fastest, Rounding::BatchInvariant];
-        for (case, rounding) in ATTENTION.iter().flat_map(|case| both.map(|rounding| (case, rounding))) {
+        for (case, format) in ATTENTION.iter().flat_map(|case| formats(dtype).map(|format| (case, format))) {
             let spec = case.spec();
-            cuda.set_rounding(rounding);
             cuda.set_windows([spec.window]);
-            let input = AttentionInput::new(case, dtype);
+            let input = AttentionInput::new(case, dtype, format);
             let KvShape { kv_heads, head_dim: d, .. } = input.shape;
             let batch = &input.scene.batch;
             let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
-            cache.fill(&input.bytes()).unwrap();
+            cache.fill(&input.bytes).unwrap();
             let device_batch = staged(cuda, batch);
             let qkv = filled(cuda, &input.qkv, (case.heads + 2 * kv_heads) * d);
             let expected = input.expected(&spec);
-            let mut first = Vec::new();
-            // Twice: the counts of arrivals must be as they were.
-            for round in 0..2 {
-                let mut out = poisoned(cuda, batch.tokens(), case.heads * d);
-                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
-                let out = cuda.read(&out).unwrap();
-                assert_near(
-                    &out,
-                    &expected,
-                    bound(dtype),
-                    &format!("{}, {dtype:?}, {rounding:?}, round {round}", case.name),
-                );
-                if round == 0 {
-                    first = out;
-                } else {
-                    assert_eq!(first, out, "{}: the same launch gave other bits", case.name);
+            for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
+                cuda.set_rounding(rounding);
+                let what = format!("{}, {dtype:?}, {format:?}, {rounding:?}", case.name);
+                let mut first = Vec::new();
+                // Twice: the counts of arrivals must be as they were.
+                for round in 0..2 {
+                    let mut out = poisoned(cuda, batch.tokens(), case.heads * d);
+                    ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
+                    let out = cuda.read(&out).unwrap();
+                    assert_near(&out, &expected, bound(dtype), &format!("{what}, round {round}"));
+                    if round == 0 {
+                        first = out;
+                    } else {
+                        assert_eq!(first, out, "{what}: the same launch gave other bits");
+                    }
                 }
             }
         }
@@ -331,12 +347,13 @@ fn layers_with_different_windows_share_a_step() {
     on_device(|cuda, dtype| {
         let windows = [Some(100), None, Some(1), Some(64)];
         cuda.set_windows(windows);
-        for rows in [DECODE, RAGGED] {
+        for (rows, format) in [DECODE, RAGGED].into_iter().flat_map(|rows| formats(dtype).map(|format| (rows, format)))
+        {
             let case = AttentionCase { rows, ..QWEN3 };
-            let input = AttentionInput::new(&case, dtype);
+            let input = AttentionInput::new(&case, dtype, format);
             let batch = &input.scene.batch;
             let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
-            cache.fill(&input.bytes()).unwrap();
+            cache.fill(&input.bytes).unwrap();
             let (device_batch, cols) = (staged(cuda, batch), input.qkv.len() / batch.tokens());
             let qkv = filled(cuda, &input.qkv, cols);
             // Back and forth: one plan must leave the counts of arrivals as the next one expects them.
@@ -344,7 +361,7 @@ fn layers_with_different_windows_share_a_step() {
                 let spec = AttentionSpec { window, ..case.spec() };
                 let mut out = poisoned(cuda, batch.tokens(), case.heads * case.head_dim);
                 ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
-                let what = format!("{} rows, a window of {window:?}, {dtype:?}", rows.len());
+                let what = format!("{} rows, a window of {window:?}, {dtype:?}, {format:?}", rows.len());
                 assert_near(&cuda.read(&out).unwrap(), &input.expected(&spec), bound(dtype), &what);
             }
         }
@@ -387,15 +404,17 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
             (16, 2, 192),
         ];
         let scores = [(None, None), (Some(20), None), (Some(150), None), (None, Some(1.0)), (Some(20), Some(1.0))];
-        for ((heads, kv_heads, head_dim), score) in shapes.iter().flat_map(|&shape| scores.map(|score| (shape, score)))
+        let kinds = || scores.into_iter().flat_map(|score| formats(dtype).map(|format| (score, format)));
+        for ((heads, kv_heads, head_dim), kind) in
+            shapes.iter().flat_map(|&shape| kinds().map(move |kind| (shape, kind)))
         {
-            let (window, softcap) = score;
+            let ((window, softcap), format) = kind;
             cuda.set_windows([window]);
             let case = AttentionCase { rows: PROMPT, heads, kv_heads, head_dim, block_size: 32, ..QWEN3 };
-            let input = AttentionInput::new(&case, dtype);
+            let input = AttentionInput::new(&case, dtype, format);
             let whole = &input.scene.batch;
             let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
-            cache.fill(&input.bytes()).unwrap();
+            cache.fill(&input.bytes).unwrap();
             let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
             let spec = AttentionSpec { heads, scale: 0.1, window, softcap };
             let mut attended = |split: &[(usize, usize)]| {
@@ -411,7 +430,7 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
                 let wanted: Vec<f32> =
                     split.iter().flat_map(|&(a, b)| &together[a * out_cols..b * out_cols]).copied().collect();
                 let what = format!(
-                    "{heads} heads over {kv_heads} of {head_dim}, {window:?}, {softcap:?}, {} rows, {dtype:?}",
+                    "{heads} heads over {kv_heads} of {head_dim}, {window:?}, {softcap:?}, {} rows, {dtype:?}, {format:?}",
                     split.len()
                 );
                 assert!(attended(split) == wanted, "{what}");

@@ -1,10 +1,11 @@
 //! `rope_and_cache`, and the copies of blocks.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, host_vector, numbers, on_device, staged, wide};
+use crate::scene::{Random, Scene, assert_near, bound, filled, formats, host_vector, numbers, on_device, staged, wide};
 use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, KvCache};
 use nanovllm::backend::{
-    AttentionSpec, Backend, DType, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    AttentionSpec, Backend, DType, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
+    RopeTable,
 };
 use nanovllm::batch::{Batch, BlockCopy};
 use nanovllm::ops;
@@ -127,15 +128,15 @@ fn heads_are_normalized_rotated_and_cached() {
         for ((heads, kv_heads, d, block_size), variant) in
             shapes.into_iter().flat_map(|s| VARIANTS.iter().map(move |v| (s, *v)))
         {
-            for rows in ROWS {
-                let what = format!("{heads} heads, {kv_heads} kv heads of {d}, {variant:?}, {dtype:?}");
+            for (rows, format) in ROWS.into_iter().flat_map(|rows| formats(dtype).map(|format| (rows, format))) {
+                let what = format!("{heads} heads, {kv_heads} kv heads of {d}, {variant:?}, {dtype:?}, {format:?}");
                 let mut random = Random(4);
                 let scene = Scene::new(rows, block_size, &mut random);
                 let (tokens, cols) = (scene.batch.tokens(), (heads + 2 * kv_heads) * d);
                 let values = numbers(&mut random, tokens * cols, 2.0, dtype);
                 let tables = Tables::new(variant, [heads, kv_heads], d, dtype, &mut random);
                 let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&tables.norms[i], dtype)]).unwrap());
-                let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, format: dtype.into() };
+                let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, format };
                 let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
                 let size = scene.blocks * shape.block_bytes();
                 cache.fill(&vec![0xff; size]).unwrap();
@@ -172,7 +173,9 @@ fn heads_are_normalized_rotated_and_cached() {
                         written[place * d..][..d].fill(true);
                     }
                 }
-                assert_near(&computed, &expected, bound(dtype), &what);
+                // Integers are off by up to half a step, of which the greatest number of a head has 127.
+                let bound = if format == KvFormat::Int8 { 1.2e-2 } else { bound(dtype) };
+                assert_near(&computed, &expected, bound, &what);
                 assert!(cached.iter().zip(written).all(|(v, w)| w || v.is_nan()), "{what}: a foreign slot was written");
                 assert!(
                     layer_values(&cache, 0, dtype).iter().all(|v| v.is_nan()),
@@ -183,16 +186,28 @@ fn heads_are_normalized_rotated_and_cached() {
     });
 }
 
+/// One layer as numbers, in the order of a plain cache.
 fn layer_values(cache: &KvCache, layer: usize, dtype: DType) -> Vec<f32> {
     let (bytes, shape) = (cache.bytes().unwrap(), Cuda::kv_shape(cache));
     let layer_bytes = bytes.len() / shape.layers;
-    let numbers = bytes[layer * layer_bytes..][..layer_bytes].chunks_exact(2);
-    numbers
-        .map(|b| match dtype {
-            DType::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
-            _ => f16::from_le_bytes([b[0], b[1]]).to_f32(),
-        })
-        .collect()
+    let layer = &bytes[layer * layer_bytes..][..layer_bytes];
+    if shape.format == KvFormat::Int8 {
+        return int8_values(layer, &shape);
+    }
+    let number = |b: &[u8]| match dtype {
+        DType::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+        _ => f16::from_le_bytes([b[0], b[1]]).to_f32(),
+    };
+    layer.chunks_exact(2).map(number).collect()
+}
+
+fn int8_values(layer: &[u8], shape: &KvShape) -> Vec<f32> {
+    let (scales, d) = (2 * shape.block_size, shape.head_dim);
+    let heads = layer.chunks_exact(shape.head_bytes()).map(|head| head.split_at(scales * d));
+    let number =
+        |integer: u8, scale: &[u8]| f32::from(integer as i8) * bf16::from_le_bytes([scale[0], scale[1]]).to_f32();
+    let vectors = heads.flat_map(|(integers, scales)| integers.chunks_exact(d).zip(scales.chunks_exact(2)));
+    vectors.flat_map(|(integers, scale)| integers.iter().map(move |&integer| number(integer, scale))).collect()
 }
 
 #[test]

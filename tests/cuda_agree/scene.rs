@@ -3,12 +3,24 @@
 pub use crate::inputs::{Random, limits};
 use half::{bf16, f16};
 use nanovllm::backend::cuda::{Cuda, DeviceBatch, Tensor};
-use nanovllm::backend::{Backend, Coding, DType, HostBytes, HostMatrix, HostVector};
+use nanovllm::backend::{Backend, Coding, DType, HostBytes, HostMatrix, HostVector, KvFormat};
 use nanovllm::batch::{Batch, Sampling};
 
 /// The greatest `|computed - expected| / |expected|`, as vectors.
 pub fn bound(dtype: DType) -> f64 {
     if dtype == DType::Bf16 { 6e-3 } else { 1.5e-3 }
+}
+
+/// The formats of a KV cache on a device that computes in `dtype`.
+pub fn formats(dtype: DType) -> [KvFormat; 2] {
+    [dtype.into(), KvFormat::Int8]
+}
+
+/// Keys or values of a token and head as a cache in int8 has them: integers, and the scale as a number.
+pub fn quantized(values: &[f32]) -> (Vec<i8>, bf16) {
+    let scale = bf16::from_f32(values.iter().fold(0.0f32, |greatest, v| greatest.max(v.abs())) / 127.0);
+    let inverse = 1.0 / scale.to_f32();
+    (values.iter().map(|v| (v * inverse).round_ties_even() as i8).collect(), scale)
 }
 
 pub const DTYPES: [DType; 2] = [DType::Bf16, DType::F16];

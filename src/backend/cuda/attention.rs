@@ -3,12 +3,12 @@
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::{Address, Context, Memory};
-use super::kernels::{Kernel, fatbin, suffix};
+use super::kernels::{Kernel, cache_suffix, fatbin};
 use super::kv_cache::CacheLayer;
 use super::params::params;
 use super::plan::Geometry;
 use super::storage::Tensor;
-use crate::backend::{AttentionSpec, KvShape, Rounding};
+use crate::backend::{AttentionSpec, KvFormat, KvShape, Rounding};
 use crate::error::{Error, Result};
 
 params! {
@@ -97,15 +97,15 @@ pub fn check(shape: &KvShape, heads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Numbers from row to row of a tile in shared memory: `Tile` in tensor_core.cuh.
-fn tile_stride(head_dim: usize) -> usize {
-    let chunks = head_dim / 8;
-    8 * if head_dim.is_multiple_of(64) { chunks } else { chunks | 1 }
+/// Bytes from row to row of a tile in shared memory: `Tile` in tensor_core.cuh.
+fn row_bytes(head_dim: usize, number_bytes: usize) -> usize {
+    let chunks = head_dim * number_bytes / 16;
+    16 * if chunks.is_multiple_of(8) { chunks } else { chunks | 1 }
 }
 
 /// Shared memory for a tile of keys and values of a decode CTA.
-fn stage_bytes(warps: usize, head_dim: usize) -> usize {
-    warps * 2 * 16 * tile_stride(head_dim) * 2
+fn stage_bytes(warps: usize, head_dim: usize, format: KvFormat) -> usize {
+    warps * 2 * 16 * (row_bytes(head_dim, format.number_bytes()) + format.scale_bytes())
 }
 
 /// Shared memory in which the warps of a decode CTA add up their parts.
@@ -114,9 +114,15 @@ fn merge_bytes(warps: usize, group: usize, head_dim: usize) -> usize {
 }
 
 impl Variant {
-    /// Shared memory of a prefill CTA: its queries, and two stages of keys and values.
-    fn prefill_bytes(&self, queries: usize) -> usize {
-        (queries + 4 * self.prefill_keys) * tile_stride(self.head_dim) * 2
+    /// Shared memory of a prefill CTA: its queries and two stages of keys and values, or one of numbers and one of bytes, with
+    /// scales as they are stored and in f32.
+    fn prefill_bytes(&self, queries: usize, format: KvFormat) -> usize {
+        let (row, keys_and_values) = (row_bytes(self.head_dim, 2), 2 * self.prefill_keys);
+        let next = match format {
+            KvFormat::Plain(_) => row,
+            KvFormat::Int8 => self.head_dim + format.scale_bytes() + 4,
+        };
+        queries * row + keys_and_values * (row + next)
     }
 }
 
@@ -160,10 +166,10 @@ impl Decode {
     fn new(device: &Device, shape: &KvShape) -> Result<Decode> {
         let (d, variant) = (shape.head_dim, variant(shape.head_dim)?);
         let module = device.module(fatbin!("attention_decode"))?;
-        let dtype = suffix(device.dtype);
+        let types = cache_suffix(device.dtype, shape.format);
         let kernels = [
-            Kernel::new(&module, &format!("attention_decode_d{d}_g8_{dtype}"))?,
-            Kernel::new(&module, &format!("attention_decode_d{d}_g16_{dtype}"))?,
+            Kernel::new(&module, &format!("attention_decode_d{d}_g8_{types}"))?,
+            Kernel::new(&module, &format!("attention_decode_d{d}_g16_{types}"))?,
         ];
         let context = &device.context;
         let facts = device.facts();
@@ -200,9 +206,9 @@ impl Prefill {
         let variant = variant(shape.head_dim)?;
         let module = device.module(fatbin!("attention_prefill"))?;
         let load = |kind: &str, queries: usize| {
-            let name = format!("attention_{kind}_d{}_{}", shape.head_dim, suffix(device.dtype));
+            let name = format!("attention_{kind}_d{}_{}", shape.head_dim, cache_suffix(device.dtype, shape.format));
             let kernel = Kernel::new(&module, &name)?;
-            let shared_bytes = variant.prefill_bytes(queries);
+            let shared_bytes = variant.prefill_bytes(queries, shape.format);
             kernel.allow_shared(shared_bytes)?;
             Ok((kernel, shared_bytes))
         };
@@ -242,7 +248,7 @@ impl Kernels {
         if has_decode_rows && !is_invariant {
             let decode = &self.decode;
             let merge = merge_bytes(decode.warps, group, shape.head_dim);
-            let stage = stage_bytes(decode.warps, shape.head_dim);
+            let stage = stage_bytes(decode.warps, shape.head_dim, shape.format);
             let stages = ((decode.shared_bytes - merge.min(decode.shared_bytes)) / stage).clamp(2, 6);
             let params = AttentionDecodeParams {
                 out: out.storage.address(),
@@ -301,6 +307,7 @@ impl Kernels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::DType;
 
     /// Bytes that compute capability 8.6 has for a thread block, the least of all that are supported; `Decode` leaves 256 of them
     /// to variables of the kernels.
@@ -308,12 +315,14 @@ mod tests {
 
     #[test]
     fn every_head_dimension_fits_the_shared_memory_of_every_gpu() {
-        for variant in &VARIANTS {
+        let formats = [KvFormat::Plain(DType::Bf16), KvFormat::Int8];
+        for (variant, format) in VARIANTS.iter().flat_map(|variant| formats.map(|format| (variant, format))) {
             let Variant { head_dim, decode_warps, tile_queries, .. } = *variant;
-            let decode = 2 * stage_bytes(decode_warps, head_dim) + merge_bytes(decode_warps, GROUP_MAX, head_dim);
-            assert!(decode <= SHARED_BYTES, "heads of {head_dim}: {decode} bytes for decode");
-            let prefill = variant.prefill_bytes(tile_queries);
-            assert!(prefill <= SHARED_BYTES, "heads of {head_dim}: {prefill} bytes for prefill");
+            let merge = merge_bytes(decode_warps, GROUP_MAX, head_dim);
+            let decode = 2 * stage_bytes(decode_warps, head_dim, format) + merge;
+            assert!(decode <= SHARED_BYTES, "heads of {head_dim}, {format:?}: {decode} bytes for decode");
+            let prefill = variant.prefill_bytes(tile_queries, format);
+            assert!(prefill <= SHARED_BYTES, "heads of {head_dim}, {format:?}: {prefill} bytes for prefill");
         }
     }
 }

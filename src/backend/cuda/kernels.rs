@@ -2,7 +2,7 @@
 
 use super::driver::{Context, check};
 use super::params::Params;
-use crate::backend::DType;
+use crate::backend::{DType, KvFormat};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
@@ -218,5 +218,13 @@ pub fn suffix(dtype: DType) -> &'static str {
     match dtype {
         DType::Bf16 => "bf16",
         DType::F16 | DType::F32 => "f16",
+    }
+}
+
+/// How the names of kernels end that compute in `dtype` and read or write a KV cache of `format`.
+pub fn cache_suffix(dtype: DType, format: KvFormat) -> String {
+    match format {
+        KvFormat::Plain(_) => suffix(dtype).to_owned(),
+        KvFormat::Int8 => format!("{}_int8", suffix(dtype)),
     }
 }

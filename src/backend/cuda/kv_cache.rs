@@ -33,10 +33,12 @@ fn staging_bytes(part: usize, bytes: usize) -> usize {
 impl KvBlocks {
     /// Whether the kernels know such a cache.
     pub fn check(shape: &KvShape, dtype: DType) -> Result<()> {
-        if shape.format != KvFormat::Plain(dtype) {
+        if shape.format != KvFormat::Int8 && shape.format != KvFormat::Plain(dtype) {
             let (format, weights) = (shape.format.name(), KvFormat::Plain(dtype).name());
             return Err(Error::Unsupported {
-                what: format!("a KV cache in {format} with weights in {weights}: on CUDA both have one type"),
+                what: format!(
+                    "a KV cache in {format} with weights in {weights}: on CUDA both have one type, or the cache is in int8"
+                ),
             });
         }
         if !shape.block_size.is_power_of_two() || !(16..=256).contains(&shape.block_size) {

@@ -3,12 +3,12 @@
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::Address;
-use super::kernels::{Kernel, fatbin, suffix};
+use super::kernels::{Kernel, cache_suffix, fatbin, suffix};
 use super::kv_cache::CacheLayer;
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
-use crate::backend::{AttentionSpec, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
+use crate::backend::{AttentionSpec, KvFormat, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
 use crate::error::{Error, Result};
 
 params! {
@@ -51,11 +51,17 @@ struct Rotations {
     many: Kernel,
 }
 
-pub struct Kernels {
+/// The kernels for one format of the cache.
+struct Stores {
     /// Whole heads turn, in halves, normalized before or not at all.
     common: Rotations,
     /// What else a head may need.
     variants: Rotations,
+}
+
+pub struct Kernels {
+    plain: Stores,
+    int8: Stores,
     whole_norm: Kernel,
 }
 
@@ -74,14 +80,20 @@ pub fn check_rotary(rotary: usize) -> Result<()> {
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module(fatbin!("rope_and_cache"))?;
-        let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)));
+        let stores = |format| {
+            let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", cache_suffix(device.dtype, format)));
+            Ok(Stores {
+                common: Rotations { few: kernel("rope_and_cache_h1")?, many: kernel("rope_and_cache_h4")? },
+                variants: Rotations {
+                    few: kernel("rope_and_cache_variants_h1")?,
+                    many: kernel("rope_and_cache_variants_h4")?,
+                },
+            })
+        };
         Ok(Kernels {
-            common: Rotations { few: kernel("rope_and_cache_h1")?, many: kernel("rope_and_cache_h4")? },
-            variants: Rotations {
-                few: kernel("rope_and_cache_variants_h1")?,
-                many: kernel("rope_and_cache_variants_h4")?,
-            },
-            whole_norm: kernel("whole_norm")?,
+            plain: stores(KvFormat::Plain(device.dtype))?,
+            int8: stores(KvFormat::Int8)?,
+            whole_norm: Kernel::new(&module, &format!("whole_norm_{}", suffix(device.dtype)))?,
         })
     }
 
@@ -131,7 +143,11 @@ impl Kernels {
             (params.query_norm, params.key_norm) = (0, 0);
         }
         let is_common = rope.as_ref().is_some_and(is_common) && !is_after && temperature.is_none();
-        let Rotations { few, many } = if is_common { &self.common } else { &self.variants };
+        let stores = match shape.format {
+            KvFormat::Plain(_) => &self.plain,
+            KvFormat::Int8 => &self.int8,
+        };
+        let Rotations { few, many } = if is_common { &stores.common } else { &stores.variants };
         let all = heads + 2 * shape.kv_heads;
         if device.rows_of_geometry(qkv.rows()) < 2 * device.facts().processors {
             return few.launch(device.chaining, [qkv.rows(), all.div_ceil(8), 1], 256, 0, &params);
