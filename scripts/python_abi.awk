@@ -35,12 +35,11 @@ function parameters(text,   count, parts, i, out) {
 }
 
 # The name of a value without what all values of its enumeration begin with.
-function short_name(enum, value,   prefix) {
-    prefix = enum == "nvllm_status_code" ? "NVLLM_" : toupper(enum) "_"
-    if (enum == "nvllm_log_level") prefix = "NVLLM_LOG_"
-    if (enum == "nvllm_load_mode") prefix = "NVLLM_LOAD_"
-    if (enum ~ /_flags?$/) sub(/_FLAGS?_$/, "_", prefix)
-    return index(value, prefix) == 1 ? substr(value, length(prefix) + 1) : substr(value, 7)
+function short_name(enum, value,   prefix, i) {
+    prefix = value
+    for (i = 1; i <= num_values[enum]; i++) while (index(values[enum, i], prefix) != 1) prefix = substr(prefix, 1, length(prefix) - 1)
+    sub(/[^_]*$/, "", prefix)
+    return substr(value, length(prefix) + 1)
 }
 function class_name(enum,   parts, count, i, out) {
     if (enum == "nvllm_status_code") return "Status"

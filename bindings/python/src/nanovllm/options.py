@@ -14,6 +14,7 @@ from . import _abi
 _ENUMS: dict[str, type[IntEnum]] = {
     "device": _abi.Device,
     "dtype": _abi.DType,
+    "kv_cache_dtype": _abi.KvCacheDtype,
     "load_mode": _abi.LoadMode,
     "pooling": _abi.Pooling,
     "structure_kind": _abi.StructureKind,
