@@ -182,6 +182,11 @@ fn attend<L: Lanes, T: Staged>(lanes: L, work: &mut Work, call: &Call<T>, row: u
         if T::IS_SCALED {
             work.key_scales = call.scales(row, kv_head, start, longest, 0);
             work.value_scales = call.scales(row, kv_head, start, longest, value);
+            if start == begin {
+                for scales in [&mut work.key_scales, &mut work.value_scales] {
+                    scales[..earliest - begin].fill(0.0);
+                }
+            }
         }
         keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
         values = call.rows(row, kv_head, start + KEY_STEP, longest, value);
