@@ -122,6 +122,8 @@ pub const GGUF_HEADER_BYTES: u64 = 128 << 20;
 pub const GGUF_KEYS: usize = 4096;
 /// Bytes of a key, and of the name of a tensor, of a GGUF file.
 pub const GGUF_NAME_BYTES: usize = 65_535;
+/// Bytes of all tokens of a GGUF file that has scores instead of merges, which are rebuilt.
+pub const GGUF_PIECE_BYTES: usize = 16 << 20;
 /// Tensors of a model.
 pub const TENSORS: usize = 1 << 16;
 /// Layers of a model. The largest of published models has 126.

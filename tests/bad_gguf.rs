@@ -287,6 +287,13 @@ const MODELS: &[(&str, Spoil, &str)] = &[
         "rope.scaling.type is dynamic, which is not supported: it must be none, linear, yarn or longrope",
     ),
     (
+        "a factor of cosines alone",
+        |file| {
+            file.set("llama.rope.scaling.attn_factor", Value::F32(2.0));
+        },
+        "rope.scaling.attn_factor is 2, which is not supported: it must be 1 without yarn",
+    ),
+    (
         "factors of a longer rotation",
         |file| {
             file.tensor("rope_freqs.weight", &[9], &[1.0; 9]);
@@ -466,131 +473,4 @@ fn parts_that_do_not_belong_together_are_refused() {
     fs::remove_file(&paths[1]).unwrap();
     let missing = refusal(&paths[0]);
     assert!(missing.starts_with(&paths[1].display().to_string()), "{missing}");
-}
-
-const TOKENIZERS: &[(&str, Spoil, &str)] = &[
-    (
-        "a model of another kind",
-        |file| {
-            file.set("tokenizer.ggml.model", "t5");
-        },
-        "tokenizer.ggml.model is t5, but gpt2 and llama are read: put the model's tokenizer.json beside the file",
-    ),
-    (
-        "an unknown split",
-        |file| {
-            file.set("tokenizer.ggml.pre", "default");
-        },
-        "tokenizer.ggml.pre is default, which is not known: put the model's tokenizer.json beside the file",
-    ),
-    (
-        "no tokens",
-        |file| {
-            file.without("tokenizer.ggml.tokens");
-        },
-        "tokenizer.ggml.tokens is missing",
-    ),
-    (
-        "no merges",
-        |file| {
-            file.without("tokenizer.ggml.merges");
-        },
-        "tokenizer.ggml.merges is missing",
-    ),
-    (
-        "tokens that are numbers",
-        |file| {
-            file.set("tokenizer.ggml.tokens", Value::I32s(vec![1, 2]));
-        },
-        "key tokenizer.ggml.tokens must be an array of strings",
-    ),
-    (
-        "a token that is no text",
-        |file| {
-            file.set("tokenizer.ggml.tokens", Value::Texts(vec![b"a".to_vec(), vec![0xff]]));
-        },
-        "token 1 of tokenizer.ggml.tokens is not UTF-8",
-    ),
-    (
-        "a token twice",
-        |file| {
-            file.set("tokenizer.ggml.tokens", Value::Texts(vec![b"a".to_vec(), b"b".to_vec(), b"a".to_vec()]));
-        },
-        "tokens 0 and 2 of tokenizer.ggml.tokens are both \"a\"",
-    ),
-    (
-        "fewer types than tokens",
-        |file| {
-            file.set("tokenizer.ggml.token_type", Value::I32s(vec![1]));
-        },
-        "tokenizer.ggml.token_type has 1 entries, but there are 3 tokens",
-    ),
-    (
-        "a merge of one token",
-        |file| {
-            file.set("tokenizer.ggml.merges", Value::Texts(vec![b"a b".to_vec(), b"ab".to_vec()]));
-        },
-        "entry 1 of tokenizer.ggml.merges is no pair of tokens",
-    ),
-    (
-        "a merge of no tokens",
-        |file| {
-            file.set("tokenizer.ggml.merges", Value::Texts(vec![b"x y".to_vec()]));
-        },
-        "not a tokenizer: ",
-    ),
-    (
-        "a token longer than any",
-        |file| {
-            file.set("tokenizer.ggml.tokens", Value::Texts(vec![vec![b'a'; 5000], b"b".to_vec(), b"ab".to_vec()]));
-        },
-        "the vocabulary has a token of 5000 bytes, but at most 4096 are accepted",
-    ),
-    (
-        "a text that begins with nothing",
-        |file| {
-            file.set("tokenizer.ggml.add_bos_token", Value::Flag(true));
-        },
-        "tokenizer.ggml.bos_token_id is missing, but begins or ends every text",
-    ),
-    (
-        "a flag that is none",
-        |file| {
-            file.set("tokenizer.ggml.add_bos_token", Value::U32(1));
-        },
-        "key tokenizer.ggml.add_bos_token must be true or false",
-    ),
-    (
-        "scores that are missing",
-        |file| {
-            file.set("tokenizer.ggml.model", "llama").without("tokenizer.ggml.merges");
-        },
-        "tokenizer.ggml.merges and tokenizer.ggml.scores are missing",
-    ),
-    (
-        "scores that are none",
-        |file| {
-            file.set("tokenizer.ggml.model", "llama").without("tokenizer.ggml.merges");
-            file.set("tokenizer.ggml.scores", Value::F32s(vec![0.0, f32::NAN, 0.0]));
-        },
-        "tokenizer.ggml.scores must have a number for each of the 3 tokens",
-    ),
-];
-
-#[test]
-fn a_tokenizer_that_is_not_known_is_refused() {
-    let scratch = Scratch::new("tokenizers");
-    for (name, spoil, words) in TOKENIZERS {
-        let mut file = Writer::new();
-        let texts = |texts: &[&str]| Value::Texts(texts.iter().map(|text| text.as_bytes().to_vec()).collect());
-        file.set("tokenizer.ggml.model", "gpt2")
-            .set("tokenizer.ggml.pre", "qwen2")
-            .set("tokenizer.ggml.tokens", texts(&["a", "b", "ab"]))
-            .set("tokenizer.ggml.merges", texts(&["a b"]));
-        spoil(&mut file);
-        let path = scratch.write("model.gguf", &file.bytes());
-        let opened = Source::open(&path).and_then(|source| nanovllm::engine::tokenizer::Tokenizer::open(&source));
-        let error = opened.err().unwrap_or_else(|| panic!("{name} opened")).to_string();
-        assert!(error.starts_with(&path.display().to_string()) && error.contains(words), "{name}: {error}");
-    }
 }

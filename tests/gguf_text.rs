@@ -307,6 +307,19 @@ fn runs_of_spaces_are_tokens_of_the_model() {
 }
 
 #[test]
+fn control_tokens_of_phi_3_take_the_white_space_behind_them() {
+    let mut file = file_of("sentencepiece", "llama", "default");
+    file.set("tokenizer.ggml.add_bos_token", Value::Flag(false));
+    let scratch = Scratch::new("phi3");
+    let encoding = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Parse };
+    let encode = |file: &Writer, text: &str| open(&scratch.source(file)).encode(text, encoding).unwrap();
+    assert_ne!(encode(&file, "</s> \n a"), encode(&file, "</s>a"));
+    file.set("general.architecture", "phi3");
+    assert_eq!(encode(&file, "</s> \n a"), encode(&file, "</s>a"));
+    assert_ne!(encode(&file, "<s> \n a"), encode(&file, "<s>a"));
+}
+
+#[test]
 fn what_is_beside_the_file_wins() {
     let scratch = Scratch::new("beside");
     let mut file = file_of("byte_level", "gpt2", "a-name-of-nobody");
@@ -375,4 +388,133 @@ fn recommended_sampling_counts_as_in_generation_config() {
     assert_eq!(recommended(&[("temp", 0.0), ("top_k", 20.0)])["do_sample"], false);
     assert_eq!(recommended(&[("top_k", -1.0)]), json!({"do_sample": true, "top_k": 0}));
     assert_eq!(recommended(&[]), Json::Null);
+}
+
+/// How a tokenizer is spoiled, and what is said of it.
+type Spoil = fn(&mut Writer);
+
+const BAD: &[(&str, Spoil, &str)] = &[
+    (
+        "a model of another kind",
+        |file| {
+            file.set("tokenizer.ggml.model", "t5");
+        },
+        "tokenizer.ggml.model is t5, but gpt2 and llama are read: put the model's tokenizer.json beside the file",
+    ),
+    (
+        "an unknown split",
+        |file| {
+            file.set("tokenizer.ggml.pre", "default");
+        },
+        "tokenizer.ggml.pre is default, which is not known: put the model's tokenizer.json beside the file",
+    ),
+    (
+        "no tokens",
+        |file| {
+            file.without("tokenizer.ggml.tokens");
+        },
+        "tokenizer.ggml.tokens is missing",
+    ),
+    (
+        "no merges",
+        |file| {
+            file.without("tokenizer.ggml.merges");
+        },
+        "tokenizer.ggml.merges is missing",
+    ),
+    (
+        "tokens that are numbers",
+        |file| {
+            file.set("tokenizer.ggml.tokens", Value::I32s(vec![1, 2]));
+        },
+        "key tokenizer.ggml.tokens must be an array of strings",
+    ),
+    (
+        "a token that is no text",
+        |file| {
+            file.set("tokenizer.ggml.tokens", Value::Texts(vec![b"a".to_vec(), vec![0xff]]));
+        },
+        "token 1 of tokenizer.ggml.tokens is not UTF-8",
+    ),
+    (
+        "a token twice",
+        |file| {
+            file.set("tokenizer.ggml.tokens", Value::Texts(vec![b"a".to_vec(), b"b".to_vec(), b"a".to_vec()]));
+        },
+        "tokens 0 and 2 of tokenizer.ggml.tokens are both \"a\"",
+    ),
+    (
+        "fewer types than tokens",
+        |file| {
+            file.set("tokenizer.ggml.token_type", Value::I32s(vec![1]));
+        },
+        "tokenizer.ggml.token_type has 1 entries, but there are 3 tokens",
+    ),
+    (
+        "a merge of one token",
+        |file| {
+            file.set("tokenizer.ggml.merges", Value::Texts(vec![b"a b".to_vec(), b"ab".to_vec()]));
+        },
+        "entry 1 of tokenizer.ggml.merges is no pair of tokens",
+    ),
+    (
+        "a merge of no tokens",
+        |file| {
+            file.set("tokenizer.ggml.merges", Value::Texts(vec![b"x y".to_vec()]));
+        },
+        "not a tokenizer: ",
+    ),
+    (
+        "a token longer than any",
+        |file| {
+            file.set("tokenizer.ggml.tokens", Value::Texts(vec![vec![b'a'; 5000], b"b".to_vec(), b"ab".to_vec()]));
+        },
+        "the vocabulary has a token of 5000 bytes, but at most 4096 are accepted",
+    ),
+    (
+        "a text that begins with nothing",
+        |file| {
+            file.set("tokenizer.ggml.add_bos_token", Value::Flag(true));
+        },
+        "tokenizer.ggml.bos_token_id is missing, but begins or ends every text",
+    ),
+    (
+        "a flag that is none",
+        |file| {
+            file.set("tokenizer.ggml.add_bos_token", Value::U32(1));
+        },
+        "key tokenizer.ggml.add_bos_token must be true or false",
+    ),
+    (
+        "scores that are missing",
+        |file| {
+            file.set("tokenizer.ggml.model", "llama").without("tokenizer.ggml.merges");
+        },
+        "tokenizer.ggml.merges and tokenizer.ggml.scores are missing",
+    ),
+    (
+        "scores that are none",
+        |file| {
+            file.set("tokenizer.ggml.model", "llama").without("tokenizer.ggml.merges");
+            file.set("tokenizer.ggml.scores", Value::F32s(vec![0.0, f32::NAN, 0.0]));
+        },
+        "tokenizer.ggml.scores must have a number for each of the 3 tokens",
+    ),
+];
+
+#[test]
+fn a_tokenizer_that_is_not_known_is_refused() {
+    let scratch = Scratch::new("bad");
+    for (name, spoil, words) in BAD {
+        let mut file = Writer::new();
+        let texts = |texts: &[&str]| Value::Texts(texts.iter().map(|text| text.as_bytes().to_vec()).collect());
+        file.set("tokenizer.ggml.model", "gpt2")
+            .set("tokenizer.ggml.pre", "qwen2")
+            .set("tokenizer.ggml.tokens", texts(&["a", "b", "ab"]))
+            .set("tokenizer.ggml.merges", texts(&["a b"]));
+        spoil(&mut file);
+        let source = scratch.source(&file);
+        let error = Tokenizer::open(&source).err().unwrap_or_else(|| panic!("{name} opened")).to_string();
+        assert!(error.starts_with(&source.path().display().to_string()) && error.contains(words), "{name}: {error}");
+    }
 }

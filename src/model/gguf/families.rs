@@ -181,6 +181,8 @@ fn phi3_fields(config: &mut Config) -> Result<()> {
 }
 
 fn granite_fields(config: &mut Config) -> Result<()> {
+    // Where it is false, llama.cpp does not rotate.
+    config.keys.must_be("rope.scaling.finetuned", true)?;
     for (key, field) in [
         ("embedding_scale", "embedding_multiplier"),
         ("residual_scale", "residual_multiplier"),

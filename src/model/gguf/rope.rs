@@ -41,6 +41,13 @@ pub fn read(config: &mut Config) -> Result<()> {
         None => match (kind, factor) {
             (Some("yarn"), Some(factor)) => yarn(config, factor, original, attention_factor)?,
             (Some("yarn"), None) => return Err(keys.refuse("rope.scaling.factor is missing".into())),
+            _ if attention_factor.is_some_and(|factor| factor != 1.0) => {
+                return Err(Error::UnsupportedModel {
+                    setting: "rope.scaling.attn_factor",
+                    value: attention_factor.unwrap_or(1.0).to_string(),
+                    supported: "1 without yarn and without factors of frequencies",
+                });
+            }
             (None | Some("linear"), Some(factor)) if factor != 1.0 => json!({"rope_type": "linear", "factor": factor}),
             (None | Some("none" | "linear" | "longrope"), _) => return Ok(()),
             (Some(other), _) => {

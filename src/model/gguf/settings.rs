@@ -44,7 +44,6 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("rope.scaling.alpha", Neutral::AtMostZero),
     ("rope.scaling.yarn_ext_factor", Neutral::One),
     ("rope.scaling.yarn_log_multiplier", Neutral::AtMostZero),
-    ("rope.scaling.finetuned", Neutral::True),
     // Parts that a dense decoder has not.
     ("expert_count", Neutral::AtMostOne),
     ("expert_used_count", Neutral::AtMostOne),
@@ -76,6 +75,8 @@ const HARMLESS: &[&str] = &[
     "rope.scaling.yarn_beta_slow",
     "rope.scaling.yarn_attn_factor",
     "rope.scaling.yarn_ext_factor",
+    // About the training, but for Granite.
+    "rope.scaling.finetuned",
     // Heads of other tasks.
     "pooling_type",
     "classifier.output_labels",

@@ -14,9 +14,11 @@ use super::Header;
 use crate::limits;
 use pre::Pre;
 use serde_json::{Value, json};
-use std::borrow::Cow;
 use std::collections::HashMap;
 use vocabulary::TokenKind;
+
+/// Added tokens of Phi-3 that leave the white space behind them.
+const UNSTRIPPED: &[&str] = &["<unk>", "<s>", "<|endoftext|>"];
 
 /// What SentencePiece has for a space.
 const SPACE: &str = "▁";
@@ -28,6 +30,7 @@ const SPACE: &str = "▁";
 /// What is wrong with it, or what of it is not known.
 pub fn json(header: &Header) -> Result<Option<Vec<u8>>, String> {
     if let Some(whole) = header.text("tokenizer.huggingface.json")? {
+        check_length(whole.len())?;
         return Ok(Some(whole.as_bytes().to_vec()));
     }
     let Some(model) = header.text("tokenizer.ggml.model")? else { return Ok(None) };
@@ -44,11 +47,28 @@ pub fn json(header: &Header) -> Result<Option<Vec<u8>>, String> {
             ));
         }
     };
-    document.write(&vocabulary).map(Some)
+    let json = document.write(&vocabulary)?;
+    check_length(json.len())?;
+    Ok(Some(json))
 }
 
-/// Two tokens whose union is a token.
-type Merge<'a> = (Cow<'a, str>, Cow<'a, str>);
+/// As a tokenizer.json that is a file.
+fn check_length(bytes: usize) -> Result<(), String> {
+    match limits::TOKENIZER_FILE_BYTES {
+        most if bytes as u64 > most => {
+            Err(format!("has a tokenizer of {bytes} bytes as tokenizer.json, but at most {most} are read"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Pairs of tokens whose union is a token.
+enum Merges<'a> {
+    /// By their spellings.
+    Given(Vec<(&'a str, &'a str)>),
+    /// By their ids.
+    Rebuilt(Vec<(usize, usize)>),
+}
 
 /// What a tokenizer.json has besides its added tokens.
 struct Document<'a> {
@@ -59,8 +79,10 @@ struct Document<'a> {
     /// Options of the model.
     model: Value,
     /// Spellings that are not those of the file, by id.
-    spelled: HashMap<usize, Cow<'a, str>>,
-    merges: Vec<Merge<'a>>,
+    spelled: HashMap<usize, String>,
+    merges: Merges<'a>,
+    /// Whether control tokens take the white space behind them.
+    strips: bool,
 }
 
 fn byte_level<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result<Document<'a>, String> {
@@ -74,6 +96,7 @@ fn byte_level<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result<Doc
         model: json!({"type": "BPE", "fuse_unk": false, "byte_fallback": false, "ignore_merges": pre.ignore_merges}),
         spelled: HashMap::new(),
         merges,
+        strips: false,
     })
 }
 
@@ -93,8 +116,7 @@ fn sentence_piece<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result
     let is_spaces = |text: &str| text.len() > 1 && text.bytes().all(|byte| byte == b' ');
     let is_run = |id: &usize| vocabulary.kinds[*id] == TokenKind::UserDefined && is_spaces(vocabulary.tokens[*id]);
     let runs = (0..vocabulary.tokens.len()).filter(is_run);
-    let spelled: HashMap<usize, Cow<str>> =
-        runs.map(|id| (id, SPACE.repeat(vocabulary.tokens[id].len()).into())).collect();
+    let spelled: HashMap<usize, String> = runs.map(|id| (id, SPACE.repeat(vocabulary.tokens[id].len()))).collect();
     let merges = match given_merges(header)? {
         Some(merges) => merges,
         None => merges_of_scores(header, vocabulary, &spelled)?,
@@ -109,28 +131,30 @@ fn sentence_piece<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result
         model: json!({"type": "BPE", "unk_token": unknown, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false}),
         spelled,
         merges,
+        // No key says so: tokenizer.json of Phi-3 does, and of no other model with such a tokenizer.
+        strips: header.text("general.architecture")? == Some("phi3"),
     })
 }
 
 /// The merges that a file has: two spellings with a space between, of which the first may begin with one.
-fn given_merges<'a>(header: &'a Header) -> Result<Option<Vec<Merge<'a>>>, String> {
+fn given_merges(header: &Header) -> Result<Option<Merges<'_>>, String> {
     let Some(merges) = header.strings("tokenizer.ggml.merges", limits::MERGES)? else { return Ok(None) };
-    let pair = |bytes: &'a [u8]| {
+    fn pair(bytes: &[u8]) -> Option<(&str, &str)> {
         let text = std::str::from_utf8(bytes).ok()?;
-        let space = text.char_indices().skip(1).find(|(_, letter)| *letter == ' ')?.0;
-        Some((Cow::from(&text[..space]), Cow::from(&text[space + 1..])))
-    };
+        let (space, _) = text.char_indices().skip(1).find(|(_, letter)| *letter == ' ')?;
+        Some((&text[..space], &text[space + 1..]))
+    }
     let pairs = merges.into_iter().enumerate().map(|(index, bytes)| {
         pair(bytes).ok_or_else(|| format!("entry {index} of tokenizer.ggml.merges is no pair of tokens"))
     });
-    pairs.collect::<Result<_, _>>().map(Some)
+    Ok(Some(Merges::Given(pairs.collect::<Result<_, _>>()?)))
 }
 
 fn merges_of_scores<'a>(
     header: &Header,
-    vocabulary: &Vocabulary<'a>,
-    spelled: &HashMap<usize, Cow<str>>,
-) -> Result<Vec<Merge<'a>>, String> {
+    vocabulary: &Vocabulary,
+    spelled: &HashMap<usize, String>,
+) -> Result<Merges<'a>, String> {
     let scores = header.numbers("tokenizer.ggml.scores", limits::TOKENS)?;
     let scores = scores.ok_or("tokenizer.ggml.merges and tokenizer.ggml.scores are missing")?;
     if scores.len() < vocabulary.tokens.len() || scores.iter().any(|score| score.is_nan()) {
@@ -142,17 +166,25 @@ fn merges_of_scores<'a>(
     // A conversion without SentencePiece's own model writes one score for all. Its order is that of the ids.
     let are_equal = ids.windows(2).all(|pair| scores[pair[0]] == scores[pair[1]]);
     let piece = |&id: &usize| match spelled.get(&id) {
-        Some(text) => (&**text, id, 0.0),
+        Some(text) => (text.as_str(), id, 0.0),
         None if are_equal => (vocabulary.tokens[id], id, -(id as f64)),
         None => (vocabulary.tokens[id], id, scores[id]),
     };
     let pieces: Vec<(&str, usize, f64)> = ids.iter().map(piece).collect();
-    let pairs = merges::from_scores(&pieces);
-    if pairs.len() > limits::MERGES {
-        let most = limits::MERGES;
-        return Err(format!("tokenizer.ggml.scores make {} merges, but at most {most} are read", pairs.len()));
+    let bytes: usize = pieces.iter().map(|(text, _, _)| text.len()).sum();
+    if bytes > limits::GGUF_PIECE_BYTES {
+        let most = limits::GGUF_PIECE_BYTES;
+        return Err(format!(
+            "tokenizer.ggml.tokens has pieces of {bytes} bytes, but at most {most} are read with scores"
+        ));
     }
-    Ok(pairs.into_iter().map(|(left, right)| (Cow::from(left.to_owned()), Cow::from(right.to_owned()))).collect())
+    match merges::from_scores(&pieces) {
+        merges if merges.len() > limits::MERGES => {
+            let most = limits::MERGES;
+            Err(format!("tokenizer.ggml.scores make {} merges, but at most {most} are read", merges.len()))
+        }
+        merges => Ok(Merges::Rebuilt(merges)),
+    }
 }
 
 /// What stands around a text. `defaults` are the ids of the tokens that begin and end it where the file has none.
@@ -196,7 +228,7 @@ fn post_processor(
 impl Document<'_> {
     /// The text of the file. Tokens that never occur are left out.
     fn write(&self, vocabulary: &Vocabulary) -> Result<Vec<u8>, String> {
-        let spelling = |id: usize| self.spelled.get(&id).map_or(vocabulary.tokens[id], |text| text);
+        let spelling = |id: usize| self.spelled.get(&id).map_or(vocabulary.tokens[id], String::as_str);
         let is_kept = |id: &usize| vocabulary.kinds[*id] != TokenKind::Unused;
         let kept = || (0..vocabulary.tokens.len()).filter(is_kept);
         let mut ids = HashMap::new();
@@ -205,8 +237,9 @@ impl Document<'_> {
         }
         let added = kept().filter(|id| vocabulary.is_added(*id) && !self.spelled.contains_key(id)).map(|id| {
             let is_special = vocabulary.kinds[id] != TokenKind::UserDefined;
+            let strips = self.strips && !UNSTRIPPED.contains(&spelling(id));
             json!({
-                "id": id, "content": spelling(id), "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+                "id": id, "content": spelling(id), "single_word": false, "lstrip": false, "rstrip": strips, "normalized": false,
                 "special": is_special,
             })
         });
@@ -234,9 +267,20 @@ impl Document<'_> {
             put(&format!("{}:{id}", quoted(spelling(id))));
         }
         put("},\"merges\":[");
-        for (place, (left, right)) in self.merges.iter().enumerate() {
+        let mut put_merge = |place: usize, left: &str, right: &str| {
             put(if place == 0 { "" } else { "," });
             put(&format!("[{},{}]", quoted(left), quoted(right)));
+        };
+        match &self.merges {
+            Merges::Given(merges) => {
+                merges.iter().enumerate().for_each(|(place, (left, right))| put_merge(place, left, right));
+            }
+            Merges::Rebuilt(merges) => {
+                merges
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, &(left, right))| put_merge(at, spelling(left), spelling(right)));
+            }
         }
         put("]}}");
         Ok(json)
