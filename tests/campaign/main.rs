@@ -23,8 +23,12 @@ mod case;
 mod child;
 mod meter;
 mod random;
+#[path = "../gguf_file/small.rs"]
+mod small;
 mod supervisor;
 mod targets;
+#[path = "../gguf_file/writer.rs"]
+mod writer;
 
 use case::Target;
 use std::env;

@@ -32,9 +32,8 @@ pub struct Built(pub PathBuf);
 impl Built {
     /// The base's files as links, and the parts of the input in their places.
     pub fn new(input: &Input) -> Built {
-        let folder = std::env::temp_dir().join(format!("nanovllm-campaign-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
+        let built = Built::empty();
+        let folder = &built.0;
         let is_part = |name: &str| input.parts.iter().any(|(part, _)| part == name);
         let base = match input.bytes(BASE) {
             [] => GOLDEN.to_owned(),
@@ -62,6 +61,14 @@ impl Built {
                 }
             }
         }
+        built
+    }
+
+    /// A folder without files.
+    pub fn empty() -> Built {
+        let folder = std::env::temp_dir().join(format!("nanovllm-campaign-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
         Built(folder)
     }
 }
@@ -149,7 +156,7 @@ const TEXTS: &[&str] = &[
 ];
 
 /// Calls whatever an engine can do with the files of its folder.
-fn use_all(engine: &Engine, seed: u64) {
+pub fn use_all(engine: &Engine, seed: u64) {
     let mut rng = Rng::of_case(seed, "use", 0);
     for text in TEXTS {
         let tokens = tokenize(engine, text, rng.below(4) as u32);

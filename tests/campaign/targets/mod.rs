@@ -3,6 +3,7 @@
 mod api;
 mod batches;
 mod folders;
+mod gguf;
 mod json;
 mod lark;
 mod messages;
@@ -19,6 +20,7 @@ use crate::case::Target;
 pub fn all() -> Vec<Box<dyn Target>> {
     let mut all: Vec<Box<dyn Target>> = vec![Box::new(api::Api)];
     all.extend(folders::targets());
+    all.push(Box::new(gguf::GgufFiles));
     all.push(Box::new(templates::Templates));
     all.push(Box::new(messages::Messages));
     all.extend(structures::targets());
