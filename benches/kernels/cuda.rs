@@ -1,13 +1,15 @@
 //! The rows of the table.
 
+mod codings;
 mod shapes;
 
+use codings::Mixture;
 use nanovllm::backend::cuda::{
     Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count,
 };
 use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvFormat, KvShape, NextNorm,
-    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, HostVector, KvFormat, KvShape,
+    NextNorm, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
@@ -45,6 +47,8 @@ pub fn main() {
         ("small", Bench::small),
         ("sample", Bench::sampling),
         ("step", Bench::steps),
+        ("coded linear", Bench::coded_linears),
+        ("coded step", Bench::coded_steps),
     ] {
         if name.contains(&bench.filter) || bench.filter.is_empty() {
             section(&mut bench);
@@ -334,6 +338,56 @@ impl Bench {
         self.cuda.set_route(Route::Auto);
     }
 
+    /// Products with weights in codes, each beside the same in bf16.
+    fn coded_linears(&mut self) {
+        for shape in self.shapes() {
+            for (name, n, k) in shape.linears() {
+                let tokens = [1, 8, 16, 32, 64, 128, 512, 8192];
+                let mut plain = [0.0; 8];
+                for mixture in Mixture::ALL {
+                    let host = codings::matrix(mixture.coding(), [n, k], (n + k) as u64);
+                    let copies = ((256 << 20) / host.bytes()).clamp(1, 16);
+                    let weights: Vec<Matrix> =
+                        (0..copies).map(|_| self.cuda.matrix(std::slice::from_ref(&host)).unwrap()).collect();
+                    for (plain, m) in plain.iter_mut().zip(tokens) {
+                        let (x, mut out) = (self.tensor(m, k), self.tensor(m, n));
+                        let us = self.time(weights.len(), |cuda| {
+                            weights.iter().for_each(|w| ops::linear(cuda, &mut out, &x, w, None, 0..n));
+                        });
+                        if mixture == Mixture::Bf16 {
+                            *plain = us;
+                        }
+                        let what = format!("{mixture:?} {} {name} {m} x {n} x {k}, {:.2}", shape.name, us / *plain);
+                        self.line(&what, us, (host.bytes() + 2 * m * (n + k)) as f64, (2 * m * n * k) as f64);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whole decode steps, and a pass over prompts of 8,192 tokens together, with weights in codes.
+    fn coded_steps(&mut self) {
+        for shape in self.shapes() {
+            let mut plain = Vec::new();
+            for mixture in Mixture::ALL {
+                let model = Model::new(self, shape, mixture);
+                let passes = [(1, 1), (8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (8, 1024)];
+                for (pass, (rows, new)) in passes.into_iter().enumerate() {
+                    let (batch, blocks) = batch_of(rows, new, new.max(512), 64);
+                    let mut cache = self.cache(&shape, blocks, shape.layers, 64);
+                    let mut device_batch = self.staged(&batch);
+                    let mut tensors = model.tensors(self, rows, rows * new);
+                    let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
+                    if mixture == Mixture::Bf16 {
+                        plain.push(us);
+                    }
+                    let what = format!("step {mixture:?} {} {rows} x {new}, {:.2}", shape.name, us / plain[pass]);
+                    self.line(&what, us, model.bytes, 0.0);
+                }
+            }
+        }
+    }
+
     fn small(&mut self) {
         let table = [(SMALL, 1), (SMALL, 256), (SMALL, 16_384), (LARGE, 256), (LARGE, 16_384)];
         let named = |shape| [1, 16, 64, 256, 8192].map(|tokens| (shape, tokens)).to_vec();
@@ -445,7 +499,7 @@ impl Bench {
     /// A whole decode step, op by op as a model runs it, inside one graph.
     fn steps(&mut self) {
         for shape in self.shapes() {
-            let model = Model::new(self, shape);
+            let model = Model::new(self, shape, Mixture::Bf16);
             for (rows, context) in [(1, 512), (8, 512), (16, 512), (32, 512), (64, 512), (128, 512), (256, 558)] {
                 let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let cache_shape = KvShape {
@@ -457,17 +511,7 @@ impl Bench {
                 };
                 let mut cache = self.cuda.kv_cache(&cache_shape, blocks).unwrap();
                 let mut device_batch = self.staged(&batch);
-                let widths = [
-                    shape.hidden,
-                    shape.hidden,
-                    shape.hidden,
-                    shape.qkv(),
-                    shape.heads * shape.head_dim,
-                    2 * shape.width,
-                    shape.width,
-                    shape.vocab,
-                ];
-                let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| self.tensor(rows, cols)).collect();
+                let mut tensors = model.tensors(self, rows, rows);
                 for (chaining, route) in [
                     (Chaining::Strict, Route::Auto),
                     (Chaining::DependentLaunch, Route::Auto),
@@ -480,12 +524,11 @@ impl Bench {
                     self.cuda.set_chaining(chaining);
                     self.cuda.set_route(route);
                     let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
-                    let weights = model.bytes(&shape);
                     let kv = (rows * context * 2 * shape.kv_heads * shape.head_dim * 2 * shape.layers) as f64;
                     self.line(
                         &format!("step {} {rows} x {context}, {chaining:?}, {route:?}", shape.name),
                         us,
-                        weights + kv,
+                        model.bytes + kv,
                         0.0,
                     );
                 }
@@ -513,32 +556,63 @@ struct Model {
     norm: Vector,
     head_norm: Vector,
     rope: Vector,
+    /// Of all weights.
+    bytes: f64,
 }
 
 impl Model {
-    fn new(bench: &mut Bench, shape: Shape) -> Model {
-        let parts = shape.linears().map(|(_, n, k)| random_matrix([n, k], 5));
+    fn new(bench: &mut Bench, shape: Shape, mixture: Mixture) -> Model {
+        let values = shape.kv_heads * shape.head_dim;
+        let hosts = |sensitive: Coding| {
+            let [(_, qkv, hidden), out, gate_up, down] = shape.linears();
+            let whole = |(_, n, k): (&str, usize, usize), coding| vec![codings::matrix(coding, [n, k], 5)];
+            let qkv = if sensitive == mixture.coding() {
+                vec![codings::matrix(sensitive, [qkv, hidden], 5)]
+            } else {
+                let codings = [(mixture.coding(), qkv - values), (sensitive, values)];
+                codings.map(|(coding, rows)| codings::matrix(coding, [rows, hidden], 5)).to_vec()
+            };
+            [qkv, whole(out, mixture.coding()), whole(gate_up, mixture.coding()), whole(down, sensitive)]
+        };
+        let mut made: Vec<(Coding, [Vec<HostMatrix>; 4])> = Vec::new();
         let cuda = &mut bench.cuda;
+        let (mut layers, mut bytes) = (Vec::new(), 0);
+        for layer in 0..shape.layers {
+            let sensitive = mixture.sensitive(layer, shape.layers);
+            if !made.iter().any(|(coding, _)| *coding == sensitive) {
+                made.push((sensitive, hosts(sensitive)));
+            }
+            let (_, parts) = made.iter().find(|(coding, _)| *coding == sensitive).unwrap();
+            bytes += parts.iter().flatten().map(HostMatrix::bytes).sum::<usize>();
+            layers.push([0, 1, 2, 3].map(|i| cuda.matrix(&parts[i]).unwrap()));
+        }
+        let head = codings::matrix(mixture.head(), [shape.vocab, shape.hidden], 6);
         Model {
             shape,
-            layers: (0..shape.layers)
-                .map(|_| [0, 1, 2, 3].map(|i| cuda.matrix(std::slice::from_ref(&parts[i])).unwrap()))
-                .collect(),
-            embedding: cuda.matrix(&[random_matrix([shape.vocab, shape.hidden], 6)]).unwrap(),
+            layers,
+            bytes: (bytes + head.bytes()) as f64,
+            embedding: cuda.matrix(&[head]).unwrap(),
             norm: cuda.vector(&[random_vector(shape.hidden, 7)]).unwrap(),
             head_norm: cuda.vector(&[random_vector(shape.head_dim, 8)]).unwrap(),
             rope: cuda.table(&vec![0.7; 4096 * shape.head_dim]).unwrap(),
         }
     }
 
-    fn bytes(&self, shape: &Shape) -> f64 {
-        let layer: usize = shape.linears().iter().map(|(_, n, k)| 2 * n * k).sum();
-        (shape.layers * layer + 2 * shape.vocab * shape.hidden) as f64
+    /// The activations of a pass over `tokens` tokens of `rows` rows.
+    fn tensors(&self, bench: &mut Bench, rows: usize, tokens: usize) -> Vec<Tensor> {
+        let shape = &self.shape;
+        let widths =
+            [shape.hidden, shape.hidden, shape.hidden, shape.qkv(), shape.heads * shape.head_dim, 2 * shape.width];
+        let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| bench.tensor(tokens, cols)).collect();
+        tensors.push(bench.tensor(tokens, shape.width));
+        tensors.push(bench.tensor(rows, shape.hidden));
+        tensors.push(bench.tensor(rows, shape.vocab));
+        tensors
     }
 
     fn launch(&self, cuda: &mut Cuda, tensors: &mut [Tensor], cache: &mut KvCache, device_batch: &mut DeviceBatch) {
         let (shape, spec) = (&self.shape, self.shape.attention());
-        let [residual, x, normed, qkv, attended, gate_up, gated, logits] = tensors else { unreachable!() };
+        let [residual, x, normed, qkv, attended, gate_up, gated, last, logits] = tensors else { unreachable!() };
         ops::embedding(cuda, residual, &self.embedding, 1.0, device_batch);
         ops::norm(cuda, normed, residual, rms(&self.norm));
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
@@ -553,7 +627,14 @@ impl Model {
             ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
         }
-        ops::linear(cuda, logits, normed, &self.embedding, None, 0..shape.vocab);
+        // A decode step has no rows to leave out.
+        let last = if last.rows() < normed.rows() {
+            ops::gather(cuda, last, normed, device_batch);
+            last
+        } else {
+            normed
+        };
+        ops::linear(cuda, logits, last, &self.embedding, None, 0..shape.vocab);
         ops::sample(cuda, device_batch, logits);
     }
 }

@@ -219,7 +219,7 @@ impl HostMatrix {
         self.coding.decode_row(self.row(row), numbers);
     }
 
-    fn row(&self, row: usize) -> ScaledRow<'_> {
+    pub(in crate::backend) fn row(&self, row: usize) -> ScaledRow<'_> {
         let (Planes { codes, scales, zeros }, coding, cols) = (&self.planes, self.coding, self.cols);
         ScaledRow {
             codes: codes.row(row, coding.row_bytes(cols)),

@@ -6,6 +6,7 @@
 #![cfg(nvllm_cuda)]
 
 mod attention;
+mod coded;
 #[path = "../inputs/mod.rs"]
 mod inputs;
 mod linear;

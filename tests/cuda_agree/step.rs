@@ -1,11 +1,11 @@
 //! Whole passes: launched strictly, by programmatic dependent launch and as a graph; memory and refusals.
 
-use crate::inputs::ended;
+use crate::inputs::{codings, ended};
 use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
 use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
 use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, KvFormat, KvShape, NextNorm, NormKind, NormWeights, Pairing,
-    QkNormRope, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, DType, HostMatrix, KvFormat, KvShape, NextNorm, NormKind, NormWeights,
+    Pairing, QkNormRope, RopeTable, Rounding,
 };
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
@@ -35,6 +35,18 @@ const VOCAB: usize = 1003;
 
 impl Model {
     fn new(cuda: &mut Cuda, rows: &[(usize, usize)], dtype: DType) -> Model {
+        let plain =
+            |random: &mut Random, [n, k]: [usize; 2]| host_matrix(&numbers(random, n * k, 0.15, dtype), [n, k], dtype);
+        Model::with(cuda, rows, dtype, plain)
+    }
+
+    /// A model with the matrices that `matrix` makes.
+    fn with(
+        cuda: &mut Cuda,
+        rows: &[(usize, usize)],
+        dtype: DType,
+        matrix: impl Fn(&mut Random, [usize; 2]) -> HostMatrix,
+    ) -> Model {
         let mut random = Random(6);
         let scene = Scene::new(rows, 16, &mut random);
         let shape = KvShape { layers: 1, kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, format: dtype.into() };
@@ -43,9 +55,7 @@ impl Model {
         cache.fill(&coded(&cached, dtype)).unwrap();
         let qkv = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
         let sizes = [(VOCAB, HIDDEN), (qkv, HIDDEN), (HIDDEN, HEADS * HEAD_DIM), (2 * WIDTH, HIDDEN), (HIDDEN, WIDTH)];
-        let matrices = sizes.map(|(n, k)| {
-            cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.15, dtype), [n, k], dtype)]).unwrap()
-        });
+        let matrices = sizes.map(|(n, k)| cuda.matrix(&[matrix(&mut random, [n, k])]).unwrap());
         let rope: Vec<f32> =
             (0..4096 * HEAD_DIM).map(|i| if i % HEAD_DIM < HEAD_DIM / 2 { 0.8 } else { 0.6 }).collect();
         let norm = numbers(&mut random, HIDDEN, 1.0, dtype);
@@ -142,6 +152,45 @@ fn a_step_gives_the_same_bits_strict_by_dependent_launch_and_as_a_graph() {
             for _ in 0..20 {
                 graph.launch().unwrap();
                 assert!(strict == model.results(cuda), "{} rows, {dtype:?}, as a graph", rows.len());
+            }
+        }
+    });
+}
+
+/// Steps of one token, of some and of a prompt: as programs launch them, as a graph, and batch-invariant as the decoded model.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_step_over_coded_weights_gives_one_result_however_it_is_launched() {
+    on_device(|cuda, dtype| {
+        for coding in codings::all() {
+            if !HIDDEN.is_multiple_of(coding.group()) {
+                continue;
+            }
+            let coded = |random: &mut Random, shape: [usize; 2]| codings::matrix(random, coding, shape);
+            let decoded =
+                |random: &mut Random, shape: [usize; 2]| coded(random, shape).converted(dtype.into()).unwrap();
+            for rows in [&[(5, 1), (100, 1), (0, 1)][..], &[(0, 70), (30, 1), (9, 20)]] {
+                let what = format!("{coding}, {} rows, {dtype:?}", rows.len());
+                cuda.set_rounding(Rounding::BatchInvariant);
+                let mut model = Model::with(cuda, rows, dtype, decoded);
+                model.launch(cuda);
+                let wanted = model.results(cuda);
+                let mut model = Model::with(cuda, rows, dtype, coded);
+                model.launch(cuda);
+                assert!(wanted == model.results(cuda), "{what}, batch-invariant");
+                cuda.set_rounding(Rounding::Fastest);
+                cuda.set_chaining(Chaining::Strict);
+                model.launch(cuda);
+                let strict = model.results(cuda);
+                assert!(strict.1.iter().all(|&bits| f32::from_bits(bits).is_finite()), "{what}");
+                cuda.set_chaining(Chaining::DependentLaunch);
+                let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
+                for _ in 0..5 {
+                    model.launch(cuda);
+                    assert!(strict == model.results(cuda), "{what}, by dependent launch");
+                    graph.launch().unwrap();
+                    assert!(strict == model.results(cuda), "{what}, as a graph");
+                }
             }
         }
     });

@@ -6,7 +6,7 @@
 
 use super::driver::{Context, Event, EventKind, Memory};
 use super::library;
-use super::product::LinearParams;
+use super::product::Product;
 use crate::backend::DType;
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
@@ -22,14 +22,6 @@ const SONAME: &str = "libcublasLt.so.13";
 const WORKSPACE_BYTES: usize = 32 << 20;
 /// Algorithms that are timed for a shape.
 const CANDIDATES: usize = 16;
-
-/// A product `out = x * weight^T + bias`.
-pub struct Product {
-    /// Addresses and sizes.
-    pub params: LinearParams,
-    /// The bias in the model's number type.
-    pub bias: Option<u64>,
-}
 
 /// What became of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,13 @@
-//! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu` and `blas.rs` for the work.
+//! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu` and `blas.rs` for the work, `coded_linear.rs` for
+//! weights in codes.
 
-use super::blas::{Blas, Outcome, Product};
+use super::blas::{Blas, Outcome};
+use super::coded_linear::{self, CodedProduct};
 use super::device::Device;
-use super::kernels::{Kernel, fatbin, suffix};
-use super::matrix::{Matrix, Vector};
-use super::product::LinearParams;
+use super::driver::Address;
+use super::kernels::{Chaining, Kernel, fatbin, suffix};
+use super::matrix::{Matrix, Rows, Vector};
+use super::product::{LinearParams, Product};
 use super::storage::Tensor;
 use crate::backend::Rounding;
 use crate::error::Result;
@@ -77,6 +80,11 @@ impl Variant {
         warps * (self.stages * (self.columns + m) * DEPTH * 2 + self.sets * m * self.columns * 4)
     }
 
+    /// Warps among which `k` is cut.
+    fn warps(&self, k: usize) -> usize {
+        k.div_ceil(DEPTH).clamp(1, self.warps_max)
+    }
+
     /// Rows of k that the busiest of `processors` thread blocks reads, of weights and of x.
     fn rows_of_busiest(&self, n: usize, processors: usize) -> usize {
         n.div_ceil(self.columns).div_ceil(processors) * (self.columns + self.tokens.max(8))
@@ -95,6 +103,7 @@ pub struct Kernels {
     /// of the 8B shape at batch 1: 5.2 ms without, 4.05 ms with it.
     alone_bytes: usize,
     tiled: Vec<Kernel>,
+    coded: coded_linear::Kernels,
 }
 
 /// A kernel of `linear_tiled.cu`: `KERNELS` at its end. All give the same bits.
@@ -154,8 +163,9 @@ impl Kernels {
             kernel.allow_shared(tiling.shared_bytes())?;
             tiled.push(kernel);
         }
+        let coded = coded_linear::Kernels::new(device, alone_bytes)?;
         let blas = Blas::open(&device.context, device.dtype)?;
-        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled })
+        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded })
     }
 
     /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
@@ -175,46 +185,90 @@ impl Kernels {
         bias: Option<&Vector>,
         columns: Range<usize>,
     ) -> Result<()> {
-        let (m, n, k) = (x.rows(), columns.len(), x.cols());
-        if m == 0 || n == 0 {
+        let (m, k, bytes) = (x.rows(), x.cols(), device.dtype.bytes());
+        if m == 0 {
             return Ok(());
         }
-        let bytes = device.dtype.bytes();
-        let params = LinearParams {
-            out: out.storage.address() + (columns.start * bytes) as u64,
-            x: x.storage.address(),
-            weight: weight.memory.address() + (columns.start * k * bytes) as u64,
-            bias: bias.map_or(0, |b| b.wide.address() + (columns.start * 4) as u64),
-            m: m as i32,
-            n: n as i32,
-            k: k as i32,
-            out_stride: out.storage.stride() as i32,
-            x_stride: x.storage.stride() as i32,
-        };
-        let route = if device.rounding == Rounding::BatchInvariant { Route::Tiled } else { self.route };
+        for (columns, rows) in weight.runs(columns, device.dtype) {
+            let params = LinearParams {
+                out: out.storage.address() + (columns.start * bytes) as u64,
+                x: x.storage.address(),
+                weight: 0,
+                bias: bias.map_or(0, |b| b.wide.address() + (columns.start * 4) as u64),
+                m: m as i32,
+                n: columns.len() as i32,
+                k: k as i32,
+                out_stride: out.storage.stride() as i32,
+                x_stride: x.storage.stride() as i32,
+            };
+            let low = bias.map(|b| b.narrow.as_ref().map_or(0, |b| b.address() + (columns.start * bytes) as u64));
+            let product = Product { params, bias: low };
+            match rows {
+                Rows::Plain(weight) => self.plain(device, product.with_weight(weight))?,
+                Rows::Coded { form, weights, skip } => {
+                    let scratch = weight.scratch(device.dtype);
+                    self.coded(device, &CodedProduct { product, form, weights, skip }, scratch)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn route(&self, device: &Device) -> Route {
+        if device.rounding == Rounding::BatchInvariant { Route::Tiled } else { self.route }
+    }
+
+    fn plain(&mut self, device: &Device, product: Product) -> Result<()> {
+        let params = product.params;
+        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
+        let route = self.route(device);
         let is_streamed = match route {
-            Route::Auto => prefers_stream(m, n * k * bytes) || self.blas.is_none(),
+            Route::Auto => prefers_stream(m, n * k * device.dtype.bytes()) || self.blas.is_none(),
             Route::Stream => true,
             Route::Tiled | Route::Blas => false,
         };
         let processors = device.facts().processors;
         if is_streamed && let Some((variant, kernel)) = self.stream(m, n, processors) {
-            let warps = k.div_ceil(DEPTH).clamp(1, variant.warps_max);
+            let warps = variant.warps(k);
             let blocks = n.div_ceil(variant.columns).min(processors);
             let shared_bytes = variant.shared_bytes(m, warps).max(self.alone_bytes);
             return kernel.launch(device.chaining, [blocks, 1, 1], 32 * warps, shared_bytes, &params);
         }
-        if matches!(route, Route::Auto | Route::Blas)
+        self.large(device, product, device.chaining)
+    }
+
+    /// A product by cuBLASLt or the tiled kernels. `chaining` is that of the latter, which read weights before they wait.
+    fn large(&mut self, device: &Device, product: Product, chaining: Chaining) -> Result<()> {
+        if matches!(self.route(device), Route::Auto | Route::Blas)
             && let Some(blas) = &mut self.blas
+            && blas.matmul(&product)? == Outcome::Launched
         {
-            let low = bias.map(|b| b.narrow.as_ref().map_or(0, |b| b.address() + (columns.start * bytes) as u64));
-            if blas.matmul(&Product { params, bias: low })? == Outcome::Launched {
-                return Ok(());
-            }
+            return Ok(());
         }
-        let index = tiling(m, n, processors);
+        let [m, n] = [product.params.m, product.params.n].map(|size| size as usize);
+        let index = tiling(m, n, device.facts().processors);
         let (tiling, kernel) = (&TILINGS[index], &self.tiled[index]);
         let blocks = [m.div_ceil(tiling.tokens), n.div_ceil(tiling.columns), 1];
-        kernel.launch(device.chaining, blocks, tiling.threads, tiling.shared_bytes(), &params)
+        kernel.launch(chaining, blocks, tiling.threads, tiling.shared_bytes(), &product.params)
+    }
+
+    /// A product with weights in codes: from the codes for few tokens; else slice by slice with the numbers that they stand for, which lie in
+    /// `scratch`: its address, and how many rows it holds.
+    fn coded(&mut self, device: &Device, coded: &CodedProduct, scratch: (Address, usize)) -> Result<()> {
+        let params = coded.product.params;
+        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
+        if matches!(self.route(device), Route::Auto | Route::Stream)
+            && let Some((variant, _)) = self.stream(m, n, device.facts().processors)
+            && self.coded.stream(device, coded, variant.warps(k))?
+        {
+            return Ok(());
+        }
+        let (address, rows) = scratch;
+        for columns in coded_linear::slices(n, rows) {
+            self.coded.decode(device, coded, columns.clone(), address)?;
+            let product = coded.product.columns(columns, device.dtype).with_weight(address);
+            self.large(device, product, Chaining::Strict)?;
+        }
+        Ok(())
     }
 }

@@ -1,28 +1,60 @@
 //! Weights on the device, and the way they get there.
+//!
+//! A stack of matrices is held in runs, each in one form: plain numbers of the device's type, or the units of `coded.rs`. Invariant: the numbers
+//! of a run are those of its codings, rounded once to the device's type.
 
-use super::driver::{Context, Event, EventKind, Memory, Pinned};
+use super::coded::{self, CodedWeights, Form, Writer};
+use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use crate::backend::{Coding, DType, HostMatrix, HostVector};
 use crate::error::{Error, Result};
 use half::{bf16, f16};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 /// What to do where the device has no room for weights.
 const KNOB: &str = "the memory that other programs hold, or take a smaller model";
 
+/// Threads that write units at most.
+const WRITERS_MAX: usize = 16;
+
+/// Bytes of the buffer into which coded weights are decoded for products of many tokens: two thirds of an H200's second-level cache.
+const SCRATCH_BYTES: usize = 32 << 20;
+
 /// Weights of a linear layer, or an embedding table. `[rows, cols]`
 pub struct Matrix {
-    pub(super) memory: Memory,
+    runs: Vec<Run>,
     rows: usize,
     cols: usize,
+    /// Of [`SCRATCH_BYTES`], where a run is coded.
+    scratch: Option<Arc<Memory>>,
+}
+
+/// Consecutive rows in one form.
+struct Run {
+    rows: Range<usize>,
+    memory: Memory,
+    /// `None` for plain numbers.
+    form: Option<Form>,
+}
+
+/// Some rows of a matrix as kernels find them.
+pub(super) enum Rows {
+    /// Plain numbers from this address on.
+    Plain(Address),
+    /// Units from this octet on, of which the first rows are `skip` others.
+    Coded { form: Form, weights: CodedWeights, skip: usize },
 }
 
 impl Matrix {
-    /// Stacks `parts` on the device, converted to `dtype` where they have another.
+    /// Stacks `parts` on the device. Plain numbers are converted to `dtype` where they have another type, codings without a [`Form`] are
+    /// decoded.
     ///
     /// # Panics
     ///
     /// If their numbers of columns differ: the loader checks shapes against config.json.
-    pub fn new(context: &Arc<Context>, staging: &mut Staging, parts: &[HostMatrix], dtype: DType) -> Result<Matrix> {
+    pub fn new(context: &Arc<Context>, loader: &mut Loader, parts: &[HostMatrix], dtype: DType) -> Result<Matrix> {
         let (_, cols) = parts[0].shape();
         assert!(parts.iter().all(|part| part.shape().1 == cols));
         if !cols.is_multiple_of(8) {
@@ -32,13 +64,29 @@ impl Matrix {
                 supported: "a multiple of 8 on CUDA",
             });
         }
-        let rows = parts.iter().map(|part| part.shape().0).sum();
-        let memory = Memory::new(context, rows * cols * dtype.bytes(), "weights on the device", KNOB)?;
-        let mut offset = 0;
-        for part in parts {
-            offset += staging.upload(&memory, offset, part, dtype)?;
+        let form_of =
+            |part: &HostMatrix| Form::of(part.coding(), cols).filter(|form| form.octet_bytes(cols) <= Staging::BYTES);
+        let (mut runs, mut first, mut rest) = (Vec::new(), 0, parts);
+        while let Some(part) = rest.first() {
+            let form = form_of(part);
+            let mut rows = part.shape().0;
+            let mut count = 1;
+            // Units begin at an octet of rows.
+            while count < rest.len()
+                && form_of(&rest[count]) == form
+                && (form.is_none() || rows.is_multiple_of(coded::COLUMNS))
+            {
+                rows += rest[count].shape().0;
+                count += 1;
+            }
+            let (run, following) = rest.split_at(count);
+            let (memory, form) = loader.load(context, run, form, dtype)?;
+            runs.push(Run { rows: first..first + rows, memory, form });
+            (first, rest) = (first + rows, following);
         }
-        Ok(Matrix { memory, rows, cols })
+        let is_coded = runs.iter().any(|run| run.form.is_some());
+        let scratch = if is_coded { Some(loader.scratch(context)?) } else { None };
+        Ok(Matrix { runs, rows: first, cols, scratch })
     }
 
     /// Outputs of the layer.
@@ -49,6 +97,30 @@ impl Matrix {
     /// Inputs of the layer.
     pub fn cols(&self) -> usize {
         self.cols
+    }
+
+    /// The rows of `range`, run by run.
+    pub(super) fn runs(&self, range: Range<usize>, dtype: DType) -> impl Iterator<Item = (Range<usize>, Rows)> {
+        self.runs.iter().filter_map(move |run| {
+            let rows = range.start.max(run.rows.start)..range.end.min(run.rows.end);
+            let begin = rows.start.checked_sub(run.rows.start).filter(|_| !rows.is_empty())?;
+            let found = match run.form {
+                None => Rows::Plain(run.memory.address() + (begin * self.cols * dtype.bytes()) as u64),
+                Some(form) => {
+                    let offset = begin / coded::COLUMNS * form.octet_bytes(self.cols);
+                    let weights = form.weights(run.memory.address() + offset as u64, self.cols);
+                    Rows::Coded { form, weights, skip: begin % coded::COLUMNS }
+                }
+            };
+            Some((rows, found))
+        })
+    }
+
+    /// Where slices of coded runs are decoded to, and how many rows there is room for.
+    pub(super) fn scratch(&self, dtype: DType) -> (Address, usize) {
+        let address = self.scratch.as_ref().expect("made with the first coded run").address();
+        // A grid has at most 65,535 octets.
+        (address, (SCRATCH_BYTES / (self.cols * dtype.bytes())).min(1 << 18))
     }
 }
 
@@ -92,8 +164,70 @@ fn narrow(value: f32, dtype: DType) -> [u8; 2] {
     }
 }
 
+/// What weights are brought to the device with.
+pub struct Loader {
+    staging: Option<Staging>,
+    scratch: Option<Arc<Memory>>,
+}
+
+impl Loader {
+    /// Takes no memory until it is needed.
+    pub fn new() -> Loader {
+        Loader { staging: None, scratch: None }
+    }
+
+    /// Gives back the pinned memory: all weights are there.
+    pub fn finish(&mut self) {
+        self.staging = None;
+    }
+
+    fn scratch(&mut self, context: &Arc<Context>) -> Result<Arc<Memory>> {
+        if let Some(scratch) = &self.scratch {
+            return Ok(scratch.clone());
+        }
+        let scratch = Arc::new(Memory::new(context, SCRATCH_BYTES, "decoded weights on the device", KNOB)?);
+        self.scratch = Some(scratch.clone());
+        Ok(scratch)
+    }
+
+    /// Brings the parts of a run to the device, as plain numbers where the form turns out not to be exact.
+    fn load(
+        &mut self,
+        context: &Arc<Context>,
+        parts: &[HostMatrix],
+        form: Option<Form>,
+        dtype: DType,
+    ) -> Result<(Memory, Option<Form>)> {
+        if self.staging.is_none() {
+            self.staging = Some(Staging::new(context)?);
+        }
+        let staging = self.staging.as_mut().expect("made above");
+        let memory = |bytes| Memory::new(context, bytes, "weights on the device", KNOB);
+        let (rows, cols) = (parts.iter().map(|part| part.shape().0).sum::<usize>(), parts[0].shape().1);
+        if let Some(form) = form {
+            let octets: usize = parts.iter().map(|part| part.shape().0.div_ceil(coded::COLUMNS)).sum();
+            let memory = memory(octets * form.octet_bytes(cols))?;
+            let (mut offset, mut is_exact) = (0, true);
+            for part in parts {
+                let (bytes, part_is_exact) = staging.upload_coded(&memory, offset, part, &form)?;
+                (offset, is_exact) = (offset + bytes, is_exact && part_is_exact);
+            }
+            if is_exact {
+                return Ok((memory, Some(form)));
+            }
+            context.synchronize()?;
+        }
+        let memory = memory(rows * cols * dtype.bytes())?;
+        let mut offset = 0;
+        for part in parts {
+            offset += staging.upload(&memory, offset, part, dtype)?;
+        }
+        Ok((memory, None))
+    }
+}
+
 /// Two pinned buffers: while the device copies one, the host fills the other from the mapped file.
-pub struct Staging {
+struct Staging {
     buffers: [(Pinned, Event); 2],
     next: usize,
 }
@@ -102,7 +236,7 @@ impl Staging {
     const BYTES: usize = 8 << 20;
 
     /// Takes the pinned memory.
-    pub fn new(context: &Arc<Context>) -> Result<Staging> {
+    fn new(context: &Arc<Context>) -> Result<Staging> {
         let buffer = || {
             let pinned = Pinned::zeroed(context, Staging::BYTES, "pinned memory for loading", "locked memory limits")?;
             Ok((pinned, Event::new(context, EventKind::Order)?))
@@ -133,6 +267,40 @@ impl Staging {
         }
         self.send(filled, to, offset + done)?;
         Ok(done + filled)
+    }
+
+    /// Brings the units of a coded matrix to `offset` of `to`. Returns their bytes, and whether they stand for exactly its numbers. The last
+    /// copies may still be under way.
+    fn upload_coded(&mut self, to: &Memory, offset: usize, matrix: &HostMatrix, form: &Form) -> Result<(usize, bool)> {
+        let (rows, cols) = matrix.shape();
+        let (octets, octet_bytes) = (rows.div_ceil(coded::COLUMNS), form.octet_bytes(cols));
+        let is_exact = AtomicBool::new(true);
+        let at_once = Staging::BYTES / octet_bytes;
+        for first in (0..octets).step_by(at_once) {
+            let (pinned, event) = &mut self.buffers[self.next];
+            event.wait()?;
+            let count = at_once.min(octets - first);
+            let bytes = &mut pinned.bytes_mut()[..count * octet_bytes];
+            let threads = thread::available_parallelism().map_or(1, usize::from).min(WRITERS_MAX);
+            let share = count.div_ceil(threads);
+            thread::scope(|scope| {
+                for (i, bytes) in bytes.chunks_mut(share * octet_bytes).enumerate() {
+                    let is_exact = &is_exact;
+                    let write = move || {
+                        let mut writer = Writer::new(cols);
+                        for (j, octet) in bytes.chunks_exact_mut(octet_bytes).enumerate() {
+                            let row = (first + i * share + j) * coded::COLUMNS;
+                            if !form.write_octet(matrix, row, octet, &mut writer) {
+                                is_exact.store(false, Ordering::Relaxed);
+                            }
+                        }
+                    };
+                    scope.spawn(write);
+                }
+            });
+            self.send(count * octet_bytes, to, offset + first * octet_bytes)?;
+        }
+        Ok((octets * octet_bytes, is_exact.into_inner()))
     }
 
     /// Begins the copy of the first `bytes` of the buffer that was filled, and turns to the other one.

@@ -13,6 +13,8 @@ mod add_norm;
 mod attention;
 mod blas;
 mod bytes;
+mod coded;
+mod coded_linear;
 mod copy_blocks;
 mod device;
 mod device_batch;
@@ -83,7 +85,7 @@ use std::time::{Duration, Instant};
 pub struct Cuda {
     // Fields are dropped in this order: the context last, after all that needs it.
     kernels: Kernels,
-    staging: Mutex<Option<matrix::Staging>>,
+    loader: Mutex<matrix::Loader>,
     /// The distinct sliding windows of the layers, each of which has a plan of its own.
     windows: Vec<Option<usize>>,
     /// The first launch that failed: call and code.
@@ -173,8 +175,8 @@ impl Cuda {
             context,
         };
         let kernels = Kernels::new(&device)?;
-        let staging = Mutex::new(None);
-        Ok(Cuda { kernels, staging, windows: vec![None], failure: None, exchanges: None, device })
+        let loader = Mutex::new(matrix::Loader::new());
+        Ok(Cuda { kernels, loader, windows: vec![None], failure: None, exchanges: None, device })
     }
 
     /// Refuses a model whose KV cache has this shape, and `heads` query heads over it, if the kernels do not know such heads.
@@ -358,13 +360,8 @@ impl Backend for Cuda {
     }
 
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
-        let mut staging = self.staging.lock();
-        if staging.is_none() {
-            *staging = Some(matrix::Staging::new(&self.device.context)?);
-        }
-        let staging = staging.as_mut().expect("made above");
         self.device.context.make_current()?;
-        Matrix::new(&self.device.context, staging, parts, self.device.dtype)
+        Matrix::new(&self.device.context, &mut self.loader.lock(), parts, self.device.dtype)
     }
 
     fn vector(&self, parts: &[HostVector]) -> Result<Vector> {
@@ -377,7 +374,7 @@ impl Backend for Cuda {
 
     fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
         // The weights are there: their way of loading is not needed any more.
-        *self.staging.lock() = None;
+        self.loader.lock().finish();
         self.device.geometry.set(attention::geometry(&self.device.context, shape)?);
         let blocks = KvBlocks::new(&self.device.context, shape, blocks, self.device.dtype)?;
         Ok(KvCache { blocks, attention: attention::Kernels::new(&self.device, shape)? })

@@ -41,6 +41,7 @@ pub(crate) use params;
 #[cfg(test)]
 pub mod twin {
     use super::Params;
+    use crate::backend::cuda::coded::CodedWeights;
     use crate::backend::cuda::exchange::Exchange as ExchangeParams;
 
     /// Compares the layout of `P` with that of its twin in `kernels/<file>`.
@@ -61,6 +62,7 @@ pub mod twin {
             "uint64_t" | "long long" => (8, 8),
             // Compared with its own twin in the file that declares it.
             "Exchange" => (size_of::<ExchangeParams>(), align_of::<ExchangeParams>()),
+            "CodedWeights" => (size_of::<CodedWeights>(), align_of::<CodedWeights>()),
             other => panic!("a type that no parameter struct has used so far: {other}"),
         }
     }

@@ -2,6 +2,8 @@
 
 use super::driver::Address;
 use super::params::params;
+use crate::backend::DType;
+use std::ops::Range;
 
 params! {
     LinearParams in "common/linear.cuh" {
@@ -14,5 +16,32 @@ params! {
         k: i32,
         out_stride: i32,
         x_stride: i32,
+    }
+}
+
+/// A product `out = x * weight^T + bias`.
+#[derive(Clone, Copy)]
+pub struct Product {
+    /// Addresses and sizes.
+    pub params: LinearParams,
+    /// The bias in the model's number type.
+    pub bias: Option<Address>,
+}
+
+impl Product {
+    /// The same with other weights.
+    pub fn with_weight(self, weight: Address) -> Product {
+        Product { params: LinearParams { weight, ..self.params }, ..self }
+    }
+
+    /// Some of the columns. The caller sets their weights.
+    pub fn columns(self, columns: Range<usize>, dtype: DType) -> Product {
+        let (numbers, wide) = ((columns.start * dtype.bytes()) as u64, (columns.start * size_of::<f32>()) as u64);
+        let bias = match self.params.bias {
+            0 => 0,
+            bias => bias + wide,
+        };
+        let params = LinearParams { out: self.params.out + numbers, bias, n: columns.len() as i32, ..self.params };
+        Product { params, bias: self.bias.map(|bias| bias + numbers) }
     }
 }

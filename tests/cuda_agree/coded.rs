@@ -1,0 +1,208 @@
+//! Weights in codes: every coding gives the numbers, and where the order of sums is the same the bits, of the matrix that it decodes to.
+
+use crate::inputs::codings;
+use crate::scene::{
+    Random, Scene, assert_near, bound, filled, host_vector, numbers, on_device, poisoned, rounded, staged,
+};
+use nanovllm::backend::cuda::{Cuda, Matrix, Route, Tensor};
+use nanovllm::backend::{Backend, Coding, DType, HostMatrix};
+use nanovllm::ops;
+use std::ops::Range;
+
+/// Rows and columns for a coding: columns that are no multiple of 64 where it allows them.
+fn sizes(coding: Coding) -> Vec<[usize; 2]> {
+    let columns = match coding.group() {
+        256 => [256, 1024, 4352],
+        128 => [128, 1024, 4480],
+        96 => [96, 960, 4416],
+        _ => [64, 1056, 4384],
+    };
+    vec![[61, columns[0]], [330, columns[1]], [1200, columns[2]]]
+}
+
+/// A matrix in codes and its numbers as the device has them, on the device.
+fn pair(cuda: &Cuda, parts: &[HostMatrix], dtype: DType) -> [Matrix; 2] {
+    let plain: Vec<HostMatrix> = parts.iter().map(|part| part.converted(dtype.into()).unwrap()).collect();
+    [cuda.matrix(parts).unwrap(), cuda.matrix(&plain).unwrap()]
+}
+
+fn product(cuda: &mut Cuda, x: &Tensor, weight: &Matrix, columns: Range<usize>, n: usize) -> Vec<f32> {
+    let mut out = poisoned(cuda, x.rows(), n);
+    ops::linear(cuda, &mut out, x, weight, None, columns);
+    cuda.read(&out).unwrap()
+}
+
+fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|v| v.to_bits()).collect()
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn codes_give_the_bits_of_the_matrix_that_they_decode_to() {
+    on_device(|cuda, dtype| {
+        for coding in codings::all() {
+            let mut random = Random(11);
+            for [n, k] in sizes(coding) {
+                let host = codings::matrix(&mut random, coding, [n, k]);
+                let [coded, plain] = pair(cuda, &[host], dtype);
+                for m in [1, 3, 8, 9, 16, 17, 32, 40, 64, 65, 70, 512] {
+                    let x = filled(cuda, &numbers(&mut random, m * k, 1.0, dtype), k);
+                    for route in [Route::Stream, Route::Tiled] {
+                        cuda.set_route(route);
+                        for columns in [0..n, n / 8 * 3 + 1..n - n / 5] {
+                            let what = format!("{coding}, {m} x {n} x {k}, {columns:?}, {route:?}, {dtype:?}");
+                            let wanted = product(cuda, &x, &plain, columns.clone(), n);
+                            let found = product(cuda, &x, &coded, columns.clone(), n);
+                            let differs = bits(&found).iter().zip(bits(&wanted)).position(|(a, b)| *a != b);
+                            if let Some(at) = differs {
+                                let (row, column) = (at / n, at % n);
+                                panic!("{what}: row {row}, column {column}: {} instead of {}", found[at], wanted[at]);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn coded_layers_agree_on_every_route() {
+    on_device(|cuda, dtype| {
+        for coding in codings::all() {
+            let mut random = Random(12);
+            let [n, k] = sizes(coding)[2];
+            let host = codings::matrix(&mut random, coding, [n, k]);
+            let w: Vec<f32> = host.to_f32().into_iter().map(|v| rounded(v, dtype)).collect();
+            let b = numbers(&mut random, n, 1.0, dtype);
+            let weight = cuda.matrix(&[host]).unwrap();
+            let bias = cuda.vector(&[host_vector(&b, dtype)]).unwrap();
+            for m in [1, 7, 20, 64, 100] {
+                let x = numbers(&mut random, m * k, 1.0, dtype);
+                let tx = filled(cuda, &x, k);
+                for route in [Route::Auto, Route::Stream, Route::Tiled, Route::Blas] {
+                    if route == Route::Blas && !cuda.has_blas() {
+                        continue;
+                    }
+                    cuda.set_route(route);
+                    let columns = 13..n - 50;
+                    let mut out = poisoned(cuda, m, n);
+                    ops::linear(cuda, &mut out, &tx, &weight, Some(&bias), columns.clone());
+                    let out = cuda.read(&out).unwrap();
+                    let (mut computed, mut expected) = (Vec::new(), Vec::new());
+                    for (t, c) in (0..m).flat_map(|t| (0..n).map(move |c| (t, c))) {
+                        if !columns.contains(&c) {
+                            assert!(out[t * n + c].is_nan(), "a column outside was written");
+                        } else if (c + t) % 17 == 0 {
+                            let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
+                            let sum: f64 = pairs.map(|(&a, &b)| f64::from(a * b)).sum();
+                            computed.push(out[t * n + c]);
+                            expected.push(sum + f64::from(b[c]));
+                        }
+                    }
+                    assert_near(&computed, &expected, bound(dtype), &format!("{coding}, {m}, {route:?}, {dtype:?}"));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn parts_of_a_stack_in_several_codings_give_the_bits_of_each() {
+    on_device(|cuda, dtype| {
+        let mut random = Random(13);
+        let k = 1024;
+        let kinds = codings::all();
+        let rows = [64, 24, 40, 7, 16, 9, 128];
+        let mut parts: Vec<HostMatrix> = Vec::new();
+        for (i, &rows) in rows.iter().enumerate() {
+            // Neighbours of one coding become one run where the rows allow it.
+            parts.push(codings::matrix(&mut random, kinds[i / 2 * 3], [rows, k]));
+        }
+        parts.insert(3, codings::matrix(&mut random, kinds[7], [5, k]).converted(dtype.into()).unwrap());
+        let n = parts.iter().map(|part| part.shape().0).sum::<usize>();
+        let [coded, plain] = pair(cuda, &parts, dtype);
+        cuda.set_route(Route::Tiled);
+        for m in [1, 33, 300] {
+            let x = filled(cuda, &numbers(&mut random, m * k, 1.0, dtype), k);
+            for columns in [0..n, 3..n - 2, 70..100] {
+                let found = product(cuda, &x, &coded, columns.clone(), n);
+                let wanted = product(cuda, &x, &plain, columns.clone(), n);
+                assert_eq!(bits(&found), bits(&wanted), "{m}, {columns:?}, {dtype:?}");
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn slices_of_a_large_matrix_give_its_bits() {
+    on_device(|cuda, dtype| {
+        let mut random = Random(14);
+        let (n, k) = (9000, 8192);
+        let host = codings::matrix(&mut random, codings::all()[5], [n, k]);
+        let [coded, plain] = pair(cuda, &[host], dtype);
+        cuda.set_route(Route::Tiled);
+        for (m, columns) in [(70, 0..n), (200, 3..n - 1)] {
+            let x = filled(cuda, &numbers(&mut random, m * k, 1.0, dtype), k);
+            let found = product(cuda, &x, &coded, columns.clone(), n);
+            let wanted = product(cuda, &x, &plain, columns.clone(), n);
+            assert!(bits(&found) == bits(&wanted), "{m}, {columns:?}, {dtype:?}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn what_no_kernel_has_exactly_is_decoded() {
+    use nanovllm::backend::{Block, Codes, HostBytes, Scaled, Scales};
+    on_device(|cuda, dtype| {
+        let mut random = Random(15);
+        let k = 256;
+        let owned = |bytes: Vec<u8>| HostBytes::owned(bytes.into());
+        let floats = Scaled { codes: Codes::E4m3, scales: Scales::F32, group: 128, zeros: false };
+        let mut codes: Vec<u8> = (0..16 * k).map(|i| (i * 37 % 120) as u8).collect();
+        codes[3 * k + 5] = 0x7f;
+        let scales: Vec<u8> = (0..32).flat_map(|_| 0.25f32.to_le_bytes()).collect();
+        let not_a_number =
+            HostMatrix::scaled(owned(codes), owned(scales), owned(Vec::new()), Coding::Scaled(floats), 16, k);
+        let mut blocks = vec![1; 16 * Coding::Block(Block::Q8_0).row_bytes(k)];
+        blocks[..2].copy_from_slice(&half::f16::INFINITY.to_le_bytes());
+        let infinite = HostMatrix::new(owned(blocks), Coding::Block(Block::Q8_0), 16, k);
+        for (what, host) in [("a code that is no number", not_a_number), ("a scale that is infinite", infinite)] {
+            let x = filled(cuda, &numbers(&mut random, 4 * k, 1.0, dtype), k);
+            let [coded, plain] = pair(cuda, &[host], dtype);
+            let (found, wanted) = (product(cuda, &x, &coded, 0..16, 16), product(cuda, &x, &plain, 0..16, 16));
+            let as_bits = |numbers: &[f32]| -> Vec<Option<u32>> {
+                numbers.iter().map(|v| (!v.is_nan()).then(|| v.to_bits())).collect()
+            };
+            assert_eq!(as_bits(&found), as_bits(&wanted), "{what}, {dtype:?}");
+            assert!(found.iter().any(|v| !v.is_finite()), "{what}, {dtype:?}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn rows_of_a_coded_table_are_its_numbers() {
+    on_device(|cuda, dtype| {
+        for coding in codings::all() {
+            let mut random = Random(16);
+            let hidden = sizes(coding)[1][1];
+            let host = codings::matrix(&mut random, coding, [50, hidden]);
+            let table: Vec<f32> = host.to_f32().into_iter().map(|v| rounded(v, dtype)).collect();
+            let matrix = cuda.matrix(&[host]).unwrap();
+            let scene = Scene::new(&[(0, 64), (3, 2)], 16, &mut random);
+            let device_batch = staged(cuda, &scene.batch);
+            for scale in [1.0, 12.0] {
+                let mut out = poisoned(cuda, 66, hidden);
+                ops::embedding(cuda, &mut out, &matrix, scale, &device_batch);
+                let rows = scene.batch.token_ids.iter().map(|&id| &table[id as usize * hidden..][..hidden]);
+                let wanted: Vec<f32> = rows.flatten().map(|v| rounded(v * scale, dtype)).collect();
+                assert_eq!(cuda.read(&out).unwrap(), wanted, "{coding}, {scale}, {dtype:?}");
+            }
+        }
+    });
+}
