@@ -374,7 +374,9 @@ impl Bench {
                 let passes = [(1, 1), (8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (8, 1024)];
                 for (pass, (rows, new)) in passes.into_iter().enumerate() {
                     let (batch, blocks) = batch_of(rows, new, new.max(512), 64);
-                    let mut cache = self.cache(&shape, blocks, shape.layers, 64);
+                    let Shape { layers, kv_heads, head_dim, .. } = shape;
+                    let kv = KvShape { layers, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                    let mut cache = self.cache(&kv, blocks);
                     let mut device_batch = self.staged(&batch);
                     let mut tensors = model.tensors(self, rows, rows * new);
                     let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));

@@ -257,7 +257,12 @@ impl Kernels {
     fn coded(&mut self, device: &Device, coded: &CodedProduct, scratch: (Address, usize)) -> Result<()> {
         let params = coded.product.params;
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
-        if matches!(self.route(device), Route::Auto | Route::Stream)
+        let from_codes = match self.route(device) {
+            Route::Auto => m <= coded_linear::TOKENS_FROM_CODES,
+            Route::Stream => true,
+            Route::Tiled | Route::Blas => false,
+        };
+        if from_codes
             && let Some((variant, _)) = self.stream(m, n, device.facts().processors)
             && self.coded.stream(device, coded, variant.warps(k))?
         {
