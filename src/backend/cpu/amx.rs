@@ -172,6 +172,21 @@ impl Products {
         }
     }
 
+    /// Adds the products to the sums that this thread's tiles hold, of one `left` tile and one or two `right` ones.
+    ///
+    /// # Safety
+    ///
+    /// As [`Products::add`]; the sums began with [`zero_sums`].
+    pub unsafe fn add_in_tiles(&self, right: usize) {
+        // SAFETY: the caller says so.
+        unsafe {
+            match right {
+                1 => self.add_steps::<1, 1>(),
+                _ => self.add_steps::<1, 2>(),
+            }
+        }
+    }
+
     /// [`Products::add`] for `LEFT` and `RIGHT` tiles.
     ///
     /// # Safety
@@ -179,17 +194,11 @@ impl Products {
     /// As there.
     #[inline]
     unsafe fn add_few<const LEFT: usize, const RIGHT: usize>(&self, sums: *mut f32, start: Start) {
-        let Products { left, right, ahead, .. } = self;
         let below = sums.wrapping_add(2 * TILE_NUMBERS);
-        // SAFETY: the caller says that all tiles read and written here are there; a prefetch may lead anywhere.
+        // SAFETY: the caller says that all tiles read and written here are there.
         unsafe {
             match start {
-                Start::Zero => {
-                    tile_zero!(0);
-                    tile_zero!(1);
-                    tile_zero!(2);
-                    tile_zero!(3);
-                }
+                Start::Zero => zero_sums(),
                 Start::Sums => {
                     tile_load!(0, sums, LINE_BYTES);
                     if RIGHT == 2 {
@@ -203,6 +212,21 @@ impl Products {
                     }
                 }
             }
+            self.add_steps::<LEFT, RIGHT>();
+            store_sums::<LEFT, RIGHT>(sums);
+        }
+    }
+
+    /// Adds the products to the sums in the tiles.
+    ///
+    /// # Safety
+    ///
+    /// As [`Products::add`].
+    #[inline(always)]
+    unsafe fn add_steps<const LEFT: usize, const RIGHT: usize>(&self) {
+        let Products { left, right, ahead, .. } = self;
+        // SAFETY: the caller says that all tiles read here are there; a prefetch may lead anywhere.
+        unsafe {
             let mut lines = ahead.at;
             for step in 0..self.steps {
                 tile_load!(6, right.tile(0, step), right.row_bytes);
@@ -224,16 +248,45 @@ impl Products {
                     lines = lines.wrapping_add(LINE_BYTES);
                 }
             }
-            tile_store!(0, sums, LINE_BYTES);
-            if RIGHT == 2 {
-                tile_store!(1, sums.add(TILE_NUMBERS), LINE_BYTES);
-            }
-            if LEFT == 2 {
-                tile_store!(2, below, LINE_BYTES);
-            }
-            if LEFT == 2 && RIGHT == 2 {
-                tile_store!(3, below.add(TILE_NUMBERS), LINE_BYTES);
-            }
+        }
+    }
+}
+
+/// Begins the sums in this thread's tiles.
+///
+/// # Safety
+///
+/// This thread is [`Configured`].
+#[inline(always)]
+pub unsafe fn zero_sums() {
+    // SAFETY: the caller says so.
+    unsafe {
+        tile_zero!(0);
+        tile_zero!(1);
+        tile_zero!(2);
+        tile_zero!(3);
+    }
+}
+
+/// Writes the sums of `LEFT` and `RIGHT` tiles. `[left][right]`
+///
+/// # Safety
+///
+/// This thread is [`Configured`], and `sums` has room as [`Products::add`] says.
+#[inline(always)]
+pub unsafe fn store_sums<const LEFT: usize, const RIGHT: usize>(sums: *mut f32) {
+    let below = sums.wrapping_add(2 * TILE_NUMBERS);
+    // SAFETY: the caller says so.
+    unsafe {
+        tile_store!(0, sums, LINE_BYTES);
+        if RIGHT == 2 {
+            tile_store!(1, sums.add(TILE_NUMBERS), LINE_BYTES);
+        }
+        if LEFT == 2 {
+            tile_store!(2, below, LINE_BYTES);
+        }
+        if LEFT == 2 && RIGHT == 2 {
+            tile_store!(3, below.add(TILE_NUMBERS), LINE_BYTES);
         }
     }
 }

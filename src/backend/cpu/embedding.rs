@@ -2,9 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::disjoint::Disjoint;
-use super::matrix::Segment;
 use super::{Cpu, DeviceBatch, Matrix, Tensor};
-use crate::backend::ScaledRow;
 use crate::batch::TokenId;
 
 /// The specification.
@@ -36,6 +34,5 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, scale: f32, device_batch
 fn decode_row(table: &Matrix, row: usize, out: &mut [f32]) {
     let (coding, _) = table.runs(row..row + 1).next().expect("the engine refuses a token beyond the vocabulary");
     let segment = table.segments(row..row + 1).next().expect("it is in a run");
-    let Segment { bytes: codes, scales, zeros, .. } = segment;
-    coding.decode_row(ScaledRow { codes, scales, zeros }, out);
+    coding.decode_row(segment.row(0), out);
 }

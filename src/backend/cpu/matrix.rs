@@ -26,6 +26,18 @@ pub(in crate::backend::cpu) struct Segment<'a> {
     pub zeros: &'a [u8],
 }
 
+impl Segment<'_> {
+    /// The planes of row `row` of the segment.
+    pub fn row(&self, row: usize) -> ScaledRow<'_> {
+        let of = |bytes: &'_ [u8]| {
+            let row_bytes = bytes.len() / self.rows.len();
+            row * row_bytes..(row + 1) * row_bytes
+        };
+        let Segment { bytes, scales, zeros, .. } = self;
+        ScaledRow { codes: &bytes[of(bytes)], scales: &scales[of(scales)], zeros: &zeros[of(zeros)] }
+    }
+}
+
 impl Matrix {
     /// Stacks `parts`, which share the number of columns. A part in a coding that the kernels do not read is kept as bf16 numbers.
     ///

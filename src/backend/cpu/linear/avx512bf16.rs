@@ -10,30 +10,51 @@ use std::arch::x86_64::*;
 
 // 2,048 numbers of four rows are 16 KiB, half of the first-level cache or less.
 pub static BF16: Kernels = table!(Order::Bf16, 2048, 6, tile<bf16>, [6, 6, 6, 6]);
+pub static DECODED: Kernels = table!(Order::Bf16, 2048, 6, tile<Decoded>, [6, 6, 6, 6]);
+
+/// A number in a thread's scratch, which is in the cache.
+struct Decoded;
+
+/// Where bf16 numbers lie.
+trait Weight {
+    /// Whether they are brought into the cache.
+    const IS_FETCHED: bool;
+}
+
+impl Weight for bf16 {
+    const IS_FETCHED: bool = true;
+}
+
+impl Weight for Decoded {
+    const IS_FETCHED: bool = false;
+}
+
+/// Bytes of a weight.
+const BYTES: usize = 2;
 
 /// # Safety
 ///
 /// As [`Kernel`](super::kernels::Kernel).
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-unsafe fn tile<W, const ROWS: usize, const COLUMNS: usize>(tile: &Tile, sums: &mut Sums) {
+unsafe fn tile<W: Weight, const ROWS: usize, const COLUMNS: usize>(tile: &Tile, sums: &mut Sums) {
     let mut lanes = [[_mm512_setzero_ps(); COLUMNS]; ROWS];
     let (mut x, mut weight, mut ahead) = (tile.x, tile.weight, tile.ahead);
     for _ in 0..tile.steps {
         // SAFETY: the tile has this many steps; a prefetch may lead anywhere.
         unsafe {
-            for column in 0..COLUMNS {
+            for column in 0..if W::IS_FETCHED { COLUMNS } else { 0 } {
                 _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(column * tile.ahead_stride).cast());
             }
             add::<ROWS, COLUMNS>(&mut lanes, x, weight, tile.row_bytes);
             x = x.add(STEP * 2 * ROWS);
-            weight = weight.add(STEP * size_of::<W>());
+            weight = weight.add(STEP * BYTES);
             ahead = ahead.wrapping_add(tile.ahead_step);
         }
     }
     if tile.tail > 0 {
         // SAFETY: the tile has a tail; `x` has a whole step for it, and the copies are of a whole step.
         unsafe {
-            let tails = padded_tails::<COLUMNS>(weight, tile.row_bytes, tile.tail, size_of::<W>());
+            let tails = padded_tails::<COLUMNS>(weight, tile.row_bytes, tile.tail, BYTES);
             add::<ROWS, COLUMNS>(&mut lanes, x, tails.as_ptr().cast(), STEP * 4);
         }
     }

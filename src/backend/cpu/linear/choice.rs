@@ -1,30 +1,48 @@
 //! Which kernels serve an instruction set and a coding?
 
 use super::super::Isa;
+use super::decode::{self, Decoder};
 use super::kernels::Kernels;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512, avx512bf16};
-use crate::backend::Coding;
+use crate::backend::{Codes, Coding, Scaled};
 
 /// How products with weights in one coding are computed.
 #[derive(Clone, Copy)]
 pub struct Route {
     /// They take plain weights where these lie, and others from the scratch of a thread.
     pub kernels: &'static Kernels,
-    /// Whether the weights are decoded into the thread's scratch.
-    pub is_decoded: bool,
+    /// What brings the weights there.
+    pub decoder: Option<Decoder>,
 }
 
 /// The route for weights in `coding`. Coded ones are decoded to the numbers that the instruction set multiplies fastest.
 pub fn choose(isa: Isa, coding: Coding) -> Route {
-    match coding {
-        Coding::F32 | Coding::F16 | Coding::Bf16 => Route { kernels: plain(isa, coding), is_decoded: false },
-        Coding::Block(_) | Coding::Scaled(_) => {
-            let numbers = if isa >= Isa::Avx512Bf16 { Coding::Bf16 } else { Coding::F32 };
-            Route { kernels: plain(isa, numbers), is_decoded: true }
-        }
+    if coding.is_plain() {
+        return Route { kernels: plain(isa, coding), decoder: None };
     }
+    let is_pairs = matches!(coding, Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. }));
+    let kernels = decoded(isa, is_pairs);
+    Route { kernels, decoder: Some(decode::choose(isa, coding, kernels.order)) }
+}
+
+/// The kernels for decoded weights. The even and the odd ones of pairs lie apart where registers hold them so.
+#[cfg(target_arch = "x86_64")]
+fn decoded(isa: Isa, is_pairs: bool) -> &'static Kernels {
+    match (isa, is_pairs) {
+        (Isa::Portable, _) => &portable::F32,
+        (Isa::Avx2, _) => &avx2::F32,
+        (Isa::Avx512, true) => &avx512::DECODED_PAIRS,
+        (Isa::Avx512, false) => &avx512::DECODED,
+        (Isa::Avx512Bf16 | Isa::Amx, _) => &avx512bf16::DECODED,
+    }
+}
+
+/// The kernels for decoded weights.
+#[cfg(not(target_arch = "x86_64"))]
+fn decoded(_: Isa, _: bool) -> &'static Kernels {
+    &portable::F32
 }
 
 /// The kernels for plain weights.

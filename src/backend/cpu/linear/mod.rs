@@ -79,11 +79,11 @@ pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: O
 
 /// Computes columns that share a coding.
 fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    #[cfg(target_arch = "x86_64")]
-    if (isa, call.coding) == (Isa::Amx, Coding::Bf16) {
-        return amx::run(pool, scratch, call, x, columns);
-    }
     let route = choice::choose(isa, call.coding);
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Amx && (call.coding == Coding::Bf16 || route.decoder.is_some()) {
+        return amx::run(pool, scratch, call, route.decoder, x, columns);
+    }
     let Scratch { x: packed, staged } = scratch;
     let packed = pack::pack(pool, packed, route.kernels.order, x, call.tokens, call.weight.cols());
     let chunk = tiles::chunk_columns(call.row_bytes, columns.len(), pool.threads(), route.kernels.panel);

@@ -13,10 +13,9 @@
 
 use super::Call;
 use super::choice::Route;
-use super::decode::decode;
+use super::decode::{Decoder, Job};
 use super::kernels::{Kernels, STEP, Sums, TILE_COLUMNS, TILE_ROWS, Tile};
 use super::pack::Packed;
-use crate::backend::ScaledRow;
 use crate::backend::cpu::matrix::Segment;
 use std::ops::Range;
 
@@ -58,9 +57,9 @@ pub fn run(call: &Call, route: Route, x: Packed, decoded: &mut [f32], range: Ran
             let panel = start..segment.rows.len().min(start + width);
             // A matrix without inputs has one empty slice, so that the bias is written.
             for slice in 0..walk.slices() {
-                let weights = match route.is_decoded {
-                    true => walk.decoded(panel.clone(), slice, bytemuck::cast_slice_mut(decoded)),
-                    false => walk.in_place(panel.start, slice),
+                let weights = match route.decoder {
+                    Some(decoder) => walk.decoded(decoder, &panel, slice, bytemuck::cast_slice_mut(decoded)),
+                    None => walk.in_place(panel.start, slice),
                 };
                 walk.panel_slice(panel.clone(), slice, weights);
             }
@@ -114,24 +113,20 @@ impl Walk<'_> {
         Weights { at, row_bytes: *row_bytes }
     }
 
-    /// The weights of slice `slice` of `panel`, decoded into `room`.
-    fn decoded(&self, panel: Range<usize>, slice: usize, room: &mut [u8]) -> Weights {
-        let (coding, order, inputs) = (self.call.coding, self.kernels().order, self.inputs_of(slice));
-        let rows = panel.map(|column| self.row(column));
-        for (row, to) in rows.zip(room.as_chunks_mut::<COLUMN_BYTES>().0) {
-            decode(coding, order, row, inputs.start, &mut to[..inputs.len() * order.bytes()]);
+    /// The weights of slice `slice` of `panel`, decoded into `room`. Those that come later are asked for meanwhile.
+    fn decoded(&self, decoder: Decoder, panel: &Range<usize>, slice: usize, room: &mut [u8]) -> Weights {
+        let (coding, inputs) = (self.call.coding, self.inputs_of(slice));
+        let (len, slice_bytes) = (inputs.len() * self.kernels().order.bytes(), coding.row_bytes(inputs.len()));
+        let ahead = self.ahead(panel, slice);
+        for (i, to) in (0..panel.len()).zip(room.as_chunks_mut::<COLUMN_BYTES>().0) {
+            if let Some(ahead) = ahead {
+                prefetch(ahead.wrapping_add(i * slice_bytes), slice_bytes);
+            }
+            let row = self.segment.row(panel.start + i);
+            // SAFETY: `Isa`, by which the decoder was chosen, is one that the machine has.
+            unsafe { decoder(Job { coding, row, first: inputs.start, to: &mut to[..len] }) };
         }
         Weights { at: room.as_ptr(), row_bytes: COLUMN_BYTES }
-    }
-
-    /// The weights of `column` of the segment.
-    fn row(&self, column: usize) -> ScaledRow<'_> {
-        let (Segment { bytes, scales, zeros, rows }, row) = (self.segment, column..column + 1);
-        let of = |bytes: &'_ [u8]| {
-            let row_bytes = bytes.len() / rows.len();
-            row.start * row_bytes..row.end * row_bytes
-        };
-        ScaledRow { codes: &bytes[of(bytes)], scales: &scales[of(scales)], zeros: &zeros[of(zeros)] }
     }
 
     /// Where the weights lie that are asked for during slice `slice` of `panel`; `None` where nothing follows.
@@ -150,7 +145,10 @@ impl Walk<'_> {
 
     /// Adds slice `slice` of `k` to the columns of `panel`, for all rows.
     fn panel_slice(&self, panel: Range<usize>, slice: usize, weights: Weights) {
-        let mut ahead = self.ahead(&panel, slice);
+        let mut ahead = match self.route.decoder {
+            Some(_) => None,
+            None => self.ahead(&panel, slice),
+        };
         let tokens = self.call.tokens;
         for first in (0..tokens).step_by(TILE_ROWS) {
             let rows = TILE_ROWS.min(tokens - first);
@@ -212,4 +210,16 @@ impl Walk<'_> {
             }
         }
     }
+}
+
+/// Asks for `len` bytes at `at`, which may lead anywhere.
+pub fn prefetch(at: *const u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..len).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a prefetch may lead anywhere, and every x86-64 has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, len);
 }

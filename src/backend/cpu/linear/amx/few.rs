@@ -8,9 +8,10 @@ use super::super::pack::Scratch;
 use super::super::tiles::chunk_columns;
 use super::super::{Call, for_columns};
 use super::pack::{Side, pack};
+use super::store::store;
 use crate::backend::cpu::Pool;
 use crate::backend::cpu::amx::{
-    Ahead, Configured, EDGE, LINE_BYTES, Operand, Products, STEP, Start, TILE_BYTES, TILE_NUMBERS, transpose,
+    Ahead, Configured, EDGE, LINE_BYTES, Operand, Products, STEP, Start, TILE_BYTES, TILE_NUMBERS,
 };
 use crate::backend::cpu::matrix::Segment;
 use std::ops::Range;
@@ -59,7 +60,8 @@ impl Walk<'_> {
         let mut sums = Sums([[[0.0; EDGE]; EDGE]; 2]);
         self.multiply(&mut sums, first, columns);
         for (block, sums) in sums.0[..self.blocks].iter().enumerate() {
-            self.store(sums, first, columns, block);
+            let first = self.segment.rows.start + first;
+            store(self.call, sums, first..first + columns, block);
         }
     }
 
@@ -116,28 +118,5 @@ impl Walk<'_> {
             staged[..bytes.len()].copy_from_slice(&row[bytes.clone()]);
         }
         tile
-    }
-
-    /// Writes a tile of sums to `out` and adds the bias.
-    fn store(&self, sums: &[[f32; EDGE]; EDGE], first: usize, columns: usize, block: usize) {
-        let Call { out, weight, bias, tokens, .. } = self.call;
-        let mut by_token = [[0.0f32; EDGE]; EDGE];
-        // SAFETY: this file serves `Isa::Amx`, which includes AVX-512. Both are whole tiles.
-        unsafe { transpose(sums.as_ptr().cast(), LINE_BYTES, by_token.as_mut_ptr().cast()) };
-        let first = self.segment.rows.start + first;
-        for (token, sums) in (block * EDGE..*tokens).zip(by_token) {
-            let start = token * weight.rows() + first;
-            // SAFETY: the threads' columns do not overlap by `Pool::for_each`, and this thread holds one part at a time.
-            let out = unsafe { out.part(start..start + columns) };
-            match out.first_chunk_mut() {
-                Some(out) => *out = sums,
-                None => out.copy_from_slice(&sums[..columns]),
-            }
-            if let Some(bias) = bias {
-                for (out, bias) in out.iter_mut().zip(&bias[first..]) {
-                    *out += bias;
-                }
-            }
-        }
     }
 }

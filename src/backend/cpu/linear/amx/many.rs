@@ -2,7 +2,7 @@
 //!
 //! The weights of a panel of columns are rewritten once into tiles, which then are read for each pair of blocks of tokens: a tile
 //! of the file has its rows some KiB apart, at any address, and costs several times as much to load. Meanwhile the next panel
-//! is asked for.
+//! is asked for. Coded weights are decoded on the way.
 //!
 //! ```text
 //! for each panel of columns                 its tiles stay in the second-level cache
@@ -11,8 +11,10 @@
 //! ```
 #![allow(unsafe_code)]
 
+use super::super::decode::{Decoder, Job};
 use super::super::pack::Scratch;
 use super::super::{Call, for_columns};
+use super::coded::{Buffer, PIECE};
 use super::pack::{Side, pack};
 use crate::backend::cpu::Pool;
 use crate::backend::cpu::amx::{
@@ -41,7 +43,14 @@ fn panel_groups(steps: usize) -> usize {
 }
 
 /// Computes the columns of `out` in `columns`.
-pub fn run(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+pub fn run(
+    pool: &Pool,
+    scratch: &mut Scratch,
+    call: &Call,
+    decoder: Option<Decoder>,
+    x: &[f32],
+    columns: Range<usize>,
+) {
     let inputs = call.weight.cols();
     let (steps, blocks) = (inputs.div_ceil(STEP), call.tokens.div_ceil(EDGE));
     let packed = pack(pool, &mut scratch.x, x, call.tokens, inputs, Side::Left);
@@ -56,7 +65,10 @@ pub fn run(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: 
         // A range is a panel, or several where matrices meet.
         for (segment, following) in call.segments(range, later) {
             let panel = Panel { call, x: packed, segment: &segment, steps, blocks };
-            panel.stage(staged);
+            match decoder {
+                Some(decoder) => panel.stage_decoded(decoder, staged),
+                None => panel.stage(staged),
+            }
             panel.multiply(staged, following);
         }
     });
@@ -99,6 +111,34 @@ impl Panel<'_> {
                         copy[..bytes.len()].copy_from_slice(&row[bytes.clone()]);
                     }
                     transpose(copy.as_ptr(), STEP * 2, tile.as_mut_ptr().cast());
+                }
+            }
+        }
+    }
+
+    /// The same from coded weights, of which rows have whole steps.
+    fn stage_decoded(&self, decoder: Decoder, staged: &mut [f32]) {
+        let Call { coding, weight, .. } = self.call;
+        let tiles = &mut staged.as_chunks_mut::<TILE_NUMBERS>().0[..self.groups() * self.steps];
+        let mut buffer = Buffer::new();
+        for (group, tiles) in tiles.chunks_exact_mut(self.steps).enumerate() {
+            let columns = group * EDGE..self.segment.rows.len().min((group + 1) * EDGE);
+            if columns.len() < EDGE {
+                buffer = Buffer::new();
+            }
+            for (piece, tiles) in tiles.chunks_mut(PIECE / STEP).enumerate() {
+                for (to, column) in buffer.0.iter_mut().zip(columns.clone()) {
+                    let (row, to) = (self.segment.row(column), &mut to[..tiles.len() * STEP * 2]);
+                    debug_assert!(piece * PIECE + tiles.len() * STEP <= weight.cols());
+                    // SAFETY: this file serves `Isa::Amx`, which includes the instruction sets of decoders to bf16.
+                    unsafe { decoder(Job { coding: *coding, row, first: piece * PIECE, to }) };
+                }
+                for (step, tile) in tiles.iter_mut().enumerate() {
+                    // SAFETY: this file serves `Isa::Amx`, which includes AVX-512. The buffer has 16 rows, each with this step.
+                    unsafe {
+                        let from = buffer.0.as_ptr().cast::<u8>().add(step * STEP * 2);
+                        transpose(from, size_of_val(&buffer.0[0]), tile.as_mut_ptr().cast());
+                    }
                 }
             }
         }

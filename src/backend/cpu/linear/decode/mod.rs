@@ -1,0 +1,156 @@
+//! Decodes weights into a thread's scratch, in the order in which a kernel reads them.
+//!
+//! Every instruction set decodes to the same numbers, those of [`Coding::decode_row`], rounded to bf16 where it multiplies these.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+use super::super::Isa;
+use super::kernels::{Order, STEP};
+use super::pack::{even_odd, round_to_bf16};
+use crate::backend::{Codes, Coding, Scaled, ScaledRow};
+use std::mem;
+
+/// A part of a row that is decoded.
+pub struct Job<'a> {
+    /// How it is coded.
+    pub coding: Coding,
+    /// The whole row.
+    pub row: ScaledRow<'a>,
+    /// The first of its numbers, a multiple of [`PIECE`].
+    pub first: usize,
+    /// As long as the numbers of the part, whole steps, are in the order that is wanted.
+    pub to: &'a mut [u8],
+}
+
+/// Decodes.
+///
+/// # Safety
+///
+/// The machine has the decoder's instruction set.
+pub type Decoder = unsafe fn(Job);
+
+/// Numbers at whose multiples a part begins: whole blocks, and whole groups or a part of one.
+pub const PIECE: usize = 256;
+
+/// The longest group whose boundaries meet those of a slice of `k`, if it is a power of two.
+const MAX_GROUP: usize = 1024;
+
+/// Whether the kernels read a matrix of `cols` columns in `coding`.
+pub fn reads(coding: Coding, cols: usize) -> bool {
+    match coding {
+        Coding::F32 | Coding::F16 | Coding::Bf16 => true,
+        Coding::Block(_) => cols.is_multiple_of(STEP),
+        Coding::Scaled(Scaled { codes, group, zeros, .. }) => {
+            let whole = group >= cols;
+            // Kernels read no zeros of floating-point numbers of eight bits.
+            let has_zeros = zeros && codes == Codes::E4m3;
+            let fits = whole || group.is_power_of_two() && (STEP..=MAX_GROUP).contains(&group);
+            cols.is_multiple_of(STEP) && fits && !has_zeros
+        }
+    }
+}
+
+/// The decoder of `coding` to numbers in `order`.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
+    #[cfg(target_arch = "x86_64")]
+    match (isa, order) {
+        (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => return avx512::to_bf16(coding),
+        (Isa::Avx512, _) => return avx512::to_f32(coding),
+        _ => (),
+    }
+    match order {
+        Order::Straight => |job| by_specification(Order::Straight, job),
+        Order::EvenOdd(8) => |job| by_specification(Order::EvenOdd(8), job),
+        Order::EvenOdd(_) => |job| by_specification(Order::EvenOdd(16), job),
+        Order::Bf16 => |job| by_specification(Order::Bf16, job),
+    }
+}
+
+/// The groups of a part: the index of each in its row, its codes, and where its numbers of `number_bytes` go.
+fn groups(scaled: Scaled, job: Job<'_>, number_bytes: usize) -> Groups<'_> {
+    // Where the group is no power of two, it is the whole row.
+    let shift = if scaled.group.is_power_of_two() { scaled.group.trailing_zeros() } else { usize::BITS - 1 };
+    let codes = &job.row.codes[scaled.codes.row_bytes(job.first)..];
+    Groups { scaled, number_bytes, shift, at: job.first, codes, to: job.to }
+}
+
+struct Groups<'a> {
+    scaled: Scaled,
+    number_bytes: usize,
+    /// Bits by which a number's index is shifted to that of its group.
+    shift: u32,
+    /// The next number.
+    at: usize,
+    codes: &'a [u8],
+    to: &'a mut [u8],
+}
+
+impl<'a> Iterator for Groups<'a> {
+    type Item = (usize, &'a [u8], &'a mut [u8]);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.to.is_empty() {
+            return None;
+        }
+        let group = self.at >> self.shift;
+        let left = ((group + 1) << self.shift) - self.at;
+        let numbers = left.min(self.to.len() / self.number_bytes);
+        let (codes, rest) = self.codes.split_at(self.scaled.codes.row_bytes(numbers));
+        let (to, room) = mem::take(&mut self.to).split_at_mut(numbers * self.number_bytes);
+        (self.at, self.codes, self.to) = (self.at + numbers, rest, room);
+        Some((group, codes, to))
+    }
+}
+
+/// Decodes by the specification.
+fn by_specification(order: Order, job: Job) {
+    let Job { coding, row, first, to } = job;
+    let number_bytes = order.bytes();
+    for (piece, to) in to.chunks_mut(PIECE * number_bytes).enumerate() {
+        let mut numbers = [0.0; PIECE];
+        let numbers = &mut numbers[..to.len() / number_bytes];
+        coding.decode_row(part(coding, row, first + piece * PIECE, numbers.len()), numbers);
+        reorder(order, numbers, to);
+    }
+}
+
+/// The bytes of `len` numbers of `row` from `first` on.
+fn part(coding: Coding, row: ScaledRow, first: usize, len: usize) -> ScaledRow {
+    match coding {
+        Coding::Scaled(Scaled { codes, scales, group, zeros }) => {
+            let groups = first / group..(first + len).div_ceil(group);
+            ScaledRow {
+                codes: &row.codes[codes.row_bytes(first)..][..codes.row_bytes(len)],
+                scales: &row.scales[groups.start * scales.bytes()..groups.end * scales.bytes()],
+                zeros: if zeros { &row.zeros[groups] } else { row.zeros },
+            }
+        }
+        _ => ScaledRow { codes: &row.codes[coding.row_bytes(first)..][..coding.row_bytes(len)], ..row },
+    }
+}
+
+/// Writes whole steps.
+fn reorder(order: Order, numbers: &[f32], to: &mut [u8]) {
+    let steps = numbers.as_chunks::<STEP>().0;
+    match order {
+        Order::Straight => to.copy_from_slice(bytemuck::cast_slice(numbers)),
+        Order::EvenOdd(lanes) => {
+            for (from, to) in steps.iter().zip(to.as_chunks_mut::<{ STEP * 4 }>().0) {
+                let mut step = [0.0; STEP];
+                match lanes {
+                    8 => even_odd::<8>(&mut step, from),
+                    _ => even_odd::<16>(&mut step, from),
+                }
+                *to = bytemuck::cast(step);
+            }
+        }
+        Order::Bf16 => {
+            for (from, to) in steps.iter().zip(to.as_chunks_mut::<{ STEP * 2 }>().0) {
+                *to = bytemuck::cast(from.map(round_to_bf16));
+            }
+        }
+    }
+}
