@@ -93,16 +93,24 @@ impl Block {
     /// Decodes whole blocks.
     pub(super) fn decode(self, bytes: &[u8], numbers: &mut [f32]) {
         for (block, numbers) in bytes.chunks_exact(self.bytes()).zip(numbers.chunks_exact_mut(self.numbers())) {
+            // The scale of those that begin with it.
+            let d = half(block, 0);
             match self {
                 Block::Q8_0 => q8_0(block, numbers),
-                Block::Q4_0 => nibbles(&block[2..], numbers, |q| half(block, 0) * (f32::from(q) - 8.0)),
-                Block::Q4_1 => nibbles(&block[4..], numbers, |q| half(block, 0) * f32::from(q) + half(block, 2)),
-                Block::Q5_0 => five_bits(&block[2..], numbers, |q| half(block, 0) * (f32::from(q) - 16.0)),
-                Block::Q5_1 => five_bits(&block[4..], numbers, |q| half(block, 0) * f32::from(q) + half(block, 2)),
+                Block::Q4_0 => nibbles(&block[2..], numbers, |q| d * (f32::from(q) - 8.0)),
+                Block::Q4_1 => {
+                    let m = half(block, 2);
+                    nibbles(&block[4..], numbers, |q| d * f32::from(q) + m);
+                }
+                Block::Q5_0 => five_bits(&block[2..], numbers, |q| d * (f32::from(q) - 16.0)),
+                Block::Q5_1 => {
+                    let m = half(block, 2);
+                    five_bits(&block[4..], numbers, |q| d * f32::from(q) + m);
+                }
                 Block::Q4K => q4_k(block, numbers),
                 Block::Q5K => q5_k(block, numbers),
                 Block::Q6K => q6_k(block, numbers),
-                Block::Iq4Nl => nibbles(&block[2..], numbers, |q| half(block, 0) * f32::from(IQ4[usize::from(q)])),
+                Block::Iq4Nl => nibbles(&block[2..], numbers, |q| d * f32::from(IQ4[usize::from(q)])),
                 Block::Iq4Xs => iq4_xs(block, numbers),
             }
         }
@@ -171,12 +179,15 @@ fn k_block(block: &[u8], numbers: &mut [f32], code: impl Fn(usize, usize) -> u8)
 fn q6_k(block: &[u8], numbers: &mut [f32]) {
     let (low, high, scales) = (&block[..128], &block[128..192], &block[192..208]);
     let d = half(block, 208);
-    for (n, number) in numbers.iter_mut().enumerate() {
-        let (part, quarter, i) = (n / 128, n % 128 / 32, n % 32);
-        let four = low[part * 64 + quarter % 2 * 32 + i] >> (quarter / 2 * 4) & 15;
-        let two = high[part * 32 + i] >> (quarter * 2) & 3;
-        let scale = d * f32::from(scales[n / 16].cast_signed());
-        *number = scale * (f32::from(four | two << 4) - 32.0);
+    for (k, numbers) in numbers.chunks_exact_mut(16).enumerate() {
+        let (part, quarter, half) = (k / 8, k / 2 % 4, k % 2);
+        let low = &low[part * 64 + quarter % 2 * 32 + half * 16..][..16];
+        let high = &high[part * 32 + half * 16..][..16];
+        let scale = d * f32::from(scales[k].cast_signed());
+        for (number, (low, high)) in numbers.iter_mut().zip(low.iter().zip(high)) {
+            let (four, two) = (low >> (quarter / 2 * 4) & 15, high >> (quarter * 2) & 3);
+            *number = scale * (f32::from(four | two << 4) - 32.0);
+        }
     }
 }
 
