@@ -176,6 +176,7 @@ fn products_with_coded_weights_have_the_bits_of_those_with_their_numbers() {
                 let found = multiplied(&mut Cpu::new(2, *isa), &x, &parts, case.columns.clone());
                 let known = !matches!(coding, Coding::Scaled(Scaled { group: 96, .. }));
                 let lanes = match (isa, coding) {
+                    (Isa::Avx2, Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. })) if known => Some(8),
                     (Isa::Avx512, Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. })) if known => Some(16),
                     _ => None,
                 };

@@ -24,17 +24,19 @@ pub(in crate::backend::cpu) struct Segment<'a> {
     pub scales: &'a [u8],
     /// The zeros of these rows, where they have some. `[rows, groups]`
     pub zeros: &'a [u8],
+    /// Bytes of a row of each of the three.
+    row_bytes: [usize; 3],
 }
 
 impl Segment<'_> {
     /// The planes of row `row` of the segment.
     pub fn row(&self, row: usize) -> ScaledRow<'_> {
-        let of = |bytes: &'_ [u8]| {
-            let row_bytes = bytes.len() / self.rows.len();
-            row * row_bytes..(row + 1) * row_bytes
-        };
-        let Segment { bytes, scales, zeros, .. } = self;
-        ScaledRow { codes: &bytes[of(bytes)], scales: &scales[of(scales)], zeros: &zeros[of(zeros)] }
+        let Segment { bytes, scales, zeros, row_bytes: [code_bytes, scale_bytes, zero_bytes], .. } = self;
+        ScaledRow {
+            codes: &bytes[row * code_bytes..][..*code_bytes],
+            scales: &scales[row * scale_bytes..][..*scale_bytes],
+            zeros: &zeros[row * zero_bytes..][..*zero_bytes],
+        }
     }
 }
 
@@ -95,14 +97,14 @@ impl Matrix {
             (!rows.is_empty()).then(|| {
                 let (coding, cols) = (part.coding(), self.cols);
                 let ScaledRow { codes, scales, zeros } = part.planes().expect("packed when the matrix was made");
-                let within = |bytes: &'_ [u8], row_bytes: usize| -> Range<usize> {
-                    debug_assert_eq!(bytes.len(), all.len() * row_bytes);
-                    (rows.start - all.start) * row_bytes..(rows.end - all.start) * row_bytes
-                };
+                let row_bytes = [coding.row_bytes(cols), coding.scale_bytes(cols), coding.zero_bytes(cols)];
+                let within = row_bytes.map(|bytes| (rows.start - all.start) * bytes..(rows.end - all.start) * bytes);
+                let [of_codes, of_scales, of_zeros] = within;
                 Segment {
-                    bytes: &codes[within(codes, coding.row_bytes(cols))],
-                    scales: &scales[within(scales, coding.scale_bytes(cols))],
-                    zeros: &zeros[within(zeros, coding.zero_bytes(cols))],
+                    bytes: &codes[of_codes],
+                    scales: &scales[of_scales],
+                    zeros: &zeros[of_zeros],
+                    row_bytes,
                     rows,
                 }
             })

@@ -13,6 +13,11 @@ use std::arch::x86_64::*;
 pub static BF16: Kernels = table!(Order::EvenOdd(8), 1024, 6, tile<bf16>, [3, 3, 3, 3]);
 pub static F16: Kernels = table!(Order::Straight, 1024, 6, tile<f16>, [6, 3, 3, 2]);
 pub static F32: Kernels = table!(Order::Straight, 1024, 6, tile<f32>, [6, 3, 3, 3]);
+pub static DECODED: Kernels = table!(Order::Straight, 1024, 6, tile<Decoded>, [6, 3, 3, 3]);
+pub static DECODED_PAIRS: Kernels = table!(Order::EvenOdd(8), 1024, 6, tile<Decoded>, [6, 3, 3, 3]);
+
+/// An f32 in a thread's scratch, which is in the cache.
+struct Decoded;
 
 /// How weights of one type become vectors of f32.
 ///
@@ -21,6 +26,8 @@ pub static F32: Kernels = table!(Order::Straight, 1024, 6, tile<f32>, [6, 3, 3, 
 /// `load` reads what it says.
 unsafe trait Weight {
     const BYTES: usize;
+    /// Whether weights are brought into the cache.
+    const IS_FETCHED: bool = true;
 
     /// Vector `PART` of the four in a step, in the order of [`Kernels::order`].
     ///
@@ -69,6 +76,18 @@ unsafe impl Weight for f32 {
     }
 }
 
+// SAFETY: as f32.
+unsafe impl Weight for Decoded {
+    const BYTES: usize = 4;
+    const IS_FETCHED: bool = false;
+
+    #[inline(always)]
+    unsafe fn load<const PART: usize>(step: *const u8) -> __m256 {
+        // SAFETY: the caller says so.
+        unsafe { f32::load::<PART>(step) }
+    }
+}
+
 /// # Safety
 ///
 /// As [`Kernel`](super::kernels::Kernel).
@@ -79,7 +98,7 @@ unsafe fn tile<W: Weight, const ROWS: usize, const COLUMNS: usize>(tile: &Tile, 
     for _ in 0..tile.steps {
         // SAFETY: the tile has this many steps; a prefetch may lead anywhere.
         unsafe {
-            for column in 0..COLUMNS {
+            for column in 0..if W::IS_FETCHED { COLUMNS } else { 0 } {
                 let line = ahead.wrapping_add(column * tile.ahead_stride);
                 _mm_prefetch::<_MM_HINT_T1>(line.cast());
                 if W::BYTES == 4 {

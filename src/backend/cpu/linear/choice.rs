@@ -32,7 +32,8 @@ pub fn choose(isa: Isa, coding: Coding) -> Route {
 fn decoded(isa: Isa, is_pairs: bool) -> &'static Kernels {
     match (isa, is_pairs) {
         (Isa::Portable, _) => &portable::F32,
-        (Isa::Avx2, _) => &avx2::F32,
+        (Isa::Avx2, true) => &avx2::DECODED_PAIRS,
+        (Isa::Avx2, false) => &avx2::DECODED,
         (Isa::Avx512, true) => &avx512::DECODED_PAIRS,
         (Isa::Avx512, false) => &avx512::DECODED,
         (Isa::Avx512Bf16 | Isa::Amx, _) => &avx512bf16::DECODED,

@@ -124,7 +124,9 @@ impl Walk<'_> {
             }
             let row = self.segment.row(panel.start + i);
             // SAFETY: `Isa`, by which the decoder was chosen, is one that the machine has.
-            unsafe { decoder(Job { coding, row, first: inputs.start, to: &mut to[..len] }) };
+            unsafe {
+                decoder(Job { coding, row, first: inputs.start, order: self.kernels().order, to: &mut to[..len] })
+            };
         }
         Weights { at: room.as_ptr(), row_bytes: COLUMN_BYTES }
     }

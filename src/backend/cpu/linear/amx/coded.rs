@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::super::decode::{Decoder, Job};
+use super::super::kernels::Order;
 use super::super::pack::Scratch;
 use super::super::tiles::{chunk_columns, prefetch};
 use super::super::{Call, for_columns};
@@ -121,7 +122,8 @@ impl Walk<'_> {
         }
         let (coding, row) = (self.call.coding, self.segment.row(column));
         self.ask_for_later(column, steps.start * STEP..steps.end * STEP);
-        let job = Job { coding, row, first: steps.start * STEP, to: &mut buffer.0[place][..steps.len() * STEP * 2] };
+        let to = &mut buffer.0[place][..steps.len() * STEP * 2];
+        let job = Job { coding, row, first: steps.start * STEP, order: Order::Bf16, to };
         // SAFETY: this file serves `Isa::Amx`, which includes the instruction sets of decoders to bf16.
         unsafe { (self.decoder)(job) };
     }

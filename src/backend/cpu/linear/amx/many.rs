@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 use super::super::decode::{Decoder, Job};
+use super::super::kernels::Order;
 use super::super::pack::Scratch;
 use super::super::{Call, for_columns};
 use super::coded::{Buffer, PIECE};
@@ -131,7 +132,7 @@ impl Panel<'_> {
                     let (row, to) = (self.segment.row(column), &mut to[..tiles.len() * STEP * 2]);
                     debug_assert!(piece * PIECE + tiles.len() * STEP <= weight.cols());
                     // SAFETY: this file serves `Isa::Amx`, which includes the instruction sets of decoders to bf16.
-                    unsafe { decoder(Job { coding: *coding, row, first: piece * PIECE, to }) };
+                    unsafe { decoder(Job { coding: *coding, row, first: piece * PIECE, order: Order::Bf16, to }) };
                 }
                 for (step, tile) in tiles.iter_mut().enumerate() {
                     // SAFETY: this file serves `Isa::Amx`, which includes AVX-512. The buffer has 16 rows, each with this step.

@@ -3,9 +3,10 @@
 //! Where the instruction set multiplies bf16 numbers, they are rounded in registers.
 #![allow(unsafe_code)]
 
-use super::{Decoder, Job, groups};
+use super::scaled::{Walk, factors, scaled};
+use super::{Decoder, Job};
 use crate::backend::cpu::linear::kernels::STEP;
-use crate::backend::{Block, Codes, Coding, E2M1, IQ4, Scaled, Scales};
+use crate::backend::{Block, Codes, Coding, E2M1, IQ4, Scaled};
 use std::arch::x86_64::*;
 
 /// The decoder to f32 numbers. Codes of four bits that lie in pairs come in groups of 32: the even ones, then the odd ones.
@@ -105,8 +106,8 @@ trait Number {
     unsafe fn store_nibbles(to: *mut u8, codes: __m128i, table: Self::Table);
     /// What the low and the high bits of each of 16 bytes name.
     unsafe fn store_pairs(to: *mut u8, codes: __m128i, table: Self::Table);
-    /// What the low bits, or with `HIGH` the high bits, of 32 bytes name.
-    unsafe fn store_half<const HIGH: bool>(to: *mut u8, codes: __m256i, table: Self::Table);
+    /// What the low bits of 32 bytes name in the first table, then what their high bits name in the second one: 64 numbers.
+    unsafe fn store_halves(to: *mut u8, codes: __m256i, tables: [__m512; 2]);
 }
 
 /// f32.
@@ -149,14 +150,14 @@ impl Number for Singles {
     }
 
     #[inline(always)]
-    unsafe fn store_half<const HIGH: bool>(to: *mut u8, codes: __m256i, table: __m512) {
-        // SAFETY: as above. An index is the low four bits of a lane.
+    unsafe fn store_halves(to: *mut u8, codes: __m256i, [first, second]: [__m512; 2]) {
+        // SAFETY: as above, with room for twice as many. An index is the low four bits of a lane.
         unsafe {
-            let [low, high] = [_mm256_castsi256_si128(codes), _mm256_extracti128_si256::<1>(codes)].map(|codes| {
-                let codes = _mm512_cvtepu8_epi32(codes);
-                _mm512_permutexvar_ps(if HIGH { _mm512_srli_epi32::<4>(codes) } else { codes }, table)
-            });
-            Self::store(to, low, high);
+            let low = _mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes));
+            let high = _mm512_cvtepu8_epi32(_mm256_extracti128_si256::<1>(codes));
+            Self::store(to, _mm512_permutexvar_ps(low, first), _mm512_permutexvar_ps(high, first));
+            let (low, high) = (_mm512_srli_epi32::<4>(low), _mm512_srli_epi32::<4>(high));
+            Self::store(to.add(128), _mm512_permutexvar_ps(low, second), _mm512_permutexvar_ps(high, second));
         }
     }
 }
@@ -211,12 +212,16 @@ impl Number for Words {
     }
 
     #[inline(always)]
-    unsafe fn store_half<const HIGH: bool>(to: *mut u8, codes: __m256i, table: __m512i) {
-        // SAFETY: as above.
+    unsafe fn store_halves(to: *mut u8, codes: __m256i, [first, second]: [__m512; 2]) {
+        // SAFETY: as above, with room for twice as many.
         unsafe {
+            // One table of 32 words: the fifth bit of an index chooses between the two.
+            let table: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(second, first));
             let bytes = _mm512_cvtepu8_epi16(codes);
-            let index = if HIGH { _mm512_srli_epi16::<4>(bytes) } else { bytes };
-            _mm512_storeu_si512(to.cast(), _mm512_permutexvar_epi16(index, table));
+            let low = _mm512_and_si512(bytes, _mm512_set1_epi16(15));
+            let high = _mm512_or_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi16(16));
+            _mm512_storeu_si512(to.cast(), _mm512_permutexvar_epi16(low, table));
+            _mm512_storeu_si512(to.add(64).cast(), _mm512_permutexvar_epi16(high, table));
         }
     }
 }
@@ -240,7 +245,7 @@ unsafe fn counted() -> __m512 {
 #[inline(always)]
 unsafe fn half(at: *const u8) -> __m512 {
     // SAFETY: the caller says so.
-    unsafe { _mm512_cvtph_ps(_mm256_set1_epi16(at.cast::<i16>().read_unaligned())) }
+    unsafe { _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(at.cast::<u16>().read_unaligned())))) }
 }
 
 /// Thirty-two bytes at `at`.
@@ -429,6 +434,17 @@ unsafe fn scales_and_mins(at: *const u8) -> [f32; 16] {
     }
 }
 
+/// What codes stand for in the `j`-th 32 numbers of a block.
+///
+/// # Safety
+///
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn k_table(both: &[f32; 16], j: usize) -> __m512 {
+    // SAFETY: the caller says so.
+    unsafe { _mm512_fmsub_ps(counted(), _mm512_set1_ps(both[j]), _mm512_set1_ps(both[8 + j])) }
+}
+
 struct Q4K;
 
 impl Decode for Q4K {
@@ -439,14 +455,9 @@ impl Decode for Q4K {
             // SAFETY: a block of 144 bytes, and room for its 256 numbers, by `blocks`.
             unsafe {
                 let both = scales_and_mins(at);
-                let table = |j: usize| {
-                    N::table(_mm512_fmsub_ps(counted(), _mm512_set1_ps(both[j]), _mm512_set1_ps(both[8 + j])))
-                };
                 for pair in 0..4 {
-                    let codes = load32(at.add(16 + 32 * pair));
-                    let to = to.add(2 * pair * STEP * N::BYTES);
-                    N::store_half::<false>(to, codes, table(2 * pair));
-                    N::store_half::<true>(to.add(STEP * N::BYTES), codes, table(2 * pair + 1));
+                    let tables = [k_table(&both, 2 * pair), k_table(&both, 2 * pair + 1)];
+                    N::store_halves(to.add(2 * pair * STEP * N::BYTES), load32(at.add(16 + 32 * pair)), tables);
                 }
             }
         }
@@ -556,28 +567,6 @@ impl Decode for Iq4Xs {
     }
 }
 
-/// Scale `group` of `scales`.
-///
-/// # Safety
-///
-/// The machine has F16C.
-#[inline(always)]
-unsafe fn scale(kind: Scales, scales: &[u8], group: usize) -> f32 {
-    match kind {
-        Scales::F16 => {
-            let bytes = [scales[2 * group], scales[2 * group + 1]];
-            // SAFETY: the caller says so.
-            unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes(bytes))))) }
-        }
-        _ => kind.read(scales, group),
-    }
-}
-
-fn scaled(coding: Coding) -> Scaled {
-    let Coding::Scaled(scaled) = coding else { unreachable!("`to_f32` and `to_bf16` choose by the coding") };
-    scaled
-}
-
 /// Codes of four bits, in pairs.
 struct Pairs;
 
@@ -585,16 +574,21 @@ impl Decode for Pairs {
     #[inline(always)]
     unsafe fn decode<N: Number>(job: Job) {
         let scaled = scaled(job.coding);
-        let row = job.row;
-        for (group, codes, to) in groups(scaled, job, N::BYTES) {
-            // SAFETY: the caller says that the machine has AVX-512; the table has 16 numbers. A step has 16 bytes, and room for its numbers.
+        // SAFETY: the caller says that the machine has AVX-512 and F16C; the table has 16 numbers.
+        let (factors, values) = unsafe {
+            let values = if scaled.codes == Codes::E2m1 { _mm512_loadu_ps(E2M1.as_ptr()) } else { counted() };
+            (factors(scaled, &job), values)
+        };
+        let mut walk = Walk::new(scaled, job);
+        for group in 0..factors.count {
+            let (scale, zero) = (factors.scales[group], factors.zeros[group]);
+            // SAFETY: as above. `Walk` has 16 bytes of codes for each step, and room for its numbers.
             unsafe {
-                let values = if scaled.codes == Codes::E2m1 { _mm512_loadu_ps(E2M1.as_ptr()) } else { counted() };
-                let zero = if scaled.zeros { f32::from(row.zeros[group]) } else { scaled.codes.zero() };
-                let scale = _mm512_set1_ps(scale(scaled.scales, row.scales, group));
-                let table = N::table(_mm512_mul_ps(_mm512_sub_ps(values, _mm512_set1_ps(zero)), scale));
-                for (codes, to) in codes.chunks_exact(STEP / 2).zip(to.chunks_exact_mut(STEP * N::BYTES)) {
-                    N::store_pairs(to.as_mut_ptr(), load16(codes.as_ptr()), table);
+                let centred = _mm512_sub_ps(values, _mm512_set1_ps(zero));
+                let table = N::table(_mm512_mul_ps(centred, _mm512_set1_ps(scale)));
+                for _ in 0..walk.steps_of_group() {
+                    N::store_pairs(walk.to, load16(walk.codes), table);
+                    walk.advance(STEP / 2, STEP * N::BYTES);
                 }
             }
         }
@@ -607,25 +601,42 @@ struct Bytes;
 impl Decode for Bytes {
     #[inline(always)]
     unsafe fn decode<N: Number>(job: Job) {
-        let (scaled, row) = (scaled(job.coding), job.row);
+        let scaled = scaled(job.coding);
         // Unsigned ones are taken for signed ones that are smaller by 128.
         let (flip, moved) = if scaled.codes == Codes::U8 { (i8::MIN, 128.0) } else { (0, 0.0) };
-        for (group, codes, to) in groups(scaled, job, N::BYTES) {
-            // SAFETY: the caller says that the machine has AVX-512. A step has 32 bytes, and room for its numbers.
+        // SAFETY: the caller says that the machine has AVX-512 and F16C.
+        let (factors, flip) = unsafe { (factors(scaled, &job), _mm256_set1_epi8(flip)) };
+        let mut walk = Walk::new(scaled, job);
+        for group in 0..factors.count {
+            let (scale, zero) = (factors.scales[group], factors.zeros[group] - moved);
+            // SAFETY: as above. `Walk` has 32 bytes of codes for each step, and room for its numbers.
             unsafe {
-                let zero = if scaled.zeros { f32::from(row.zeros[group]) } else { scaled.codes.zero() };
-                let scale = _mm512_set1_ps(scale(scaled.scales, row.scales, group));
-                let (flip, zero) = (_mm256_set1_epi8(flip), _mm512_set1_ps(zero - moved));
-                for (codes, to) in codes.chunks_exact(STEP).zip(to.chunks_exact_mut(STEP * N::BYTES)) {
-                    let mut both = from_signed(_mm256_xor_si256(load32(codes.as_ptr()), flip));
+                let (scale, zero) = (_mm512_set1_ps(scale), _mm512_set1_ps(zero));
+                for _ in 0..walk.steps_of_group() {
+                    let mut both = from_signed(_mm256_xor_si256(load32(walk.codes), flip));
                     if scaled.zeros {
                         both = both.map(|q| _mm512_sub_ps(q, zero));
                     }
                     let [low, high] = both.map(|q| _mm512_mul_ps(q, scale));
-                    N::store(to.as_mut_ptr(), low, high);
+                    N::store(walk.to, low, high);
+                    walk.advance(STEP, STEP * N::BYTES);
                 }
             }
         }
+    }
+}
+
+/// 256 times the numbers of `halves`, or NaN.
+///
+/// # Safety
+///
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn from_halves(halves: __m256i, is_nan: __mmask16) -> __m512 {
+    // SAFETY: the caller says so.
+    unsafe {
+        let numbers = _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256.0));
+        _mm512_mask_mov_ps(numbers, is_nan, _mm512_set1_ps(f32::NAN))
     }
 }
 
@@ -635,26 +646,27 @@ struct E4m3;
 impl Decode for E4m3 {
     #[inline(always)]
     unsafe fn decode<N: Number>(job: Job) {
-        let (scaled, row) = (scaled(job.coding), job.row);
-        for (group, codes, to) in groups(scaled, job, N::BYTES) {
-            // SAFETY: the caller says that the machine has AVX-512. A step has 32 bytes, and room for its numbers.
+        let scaled = scaled(job.coding);
+        // SAFETY: the caller says that the machine has AVX-512 and F16C.
+        let (factors, magnitude, word_bits) = unsafe {
+            let word_bits = _mm512_set1_epi16(0xbf80_u16.cast_signed());
+            (factors(scaled, &job), _mm256_set1_epi8(0x7f), word_bits)
+        };
+        let mut walk = Walk::new(scaled, job);
+        for group in 0..factors.count {
+            // SAFETY: as above. `Walk` has 32 bytes of codes for each step, and room for its numbers.
             unsafe {
-                let scale = _mm512_set1_ps(scale(scaled.scales, row.scales, group));
-                let (magnitude, exponents) = (_mm256_set1_epi8(0x7f), _mm512_set1_ps(256.0));
-                for (codes, to) in codes.chunks_exact(STEP).zip(to.chunks_exact_mut(STEP * N::BYTES)) {
-                    let codes = load32(codes.as_ptr());
+                let scale = _mm512_set1_ps(factors.scales[group]);
+                for _ in 0..walk.steps_of_group() {
+                    let codes = load32(walk.codes);
                     let is_nan = _mm256_cmpeq_epi8_mask(_mm256_and_si256(codes, magnitude), magnitude);
                     // Moved by a bit, and with the sign back in its place, a code is a half of 1/256 of its number.
                     let words = _mm512_slli_epi16::<8>(_mm512_cvtepu8_epi16(codes));
-                    let halves =
-                        _mm512_and_si512(_mm512_srai_epi16::<1>(words), _mm512_set1_epi16(0xbf80_u16.cast_signed()));
-                    let number = |half: __m256i, is_nan: __mmask16| {
-                        let number = _mm512_mul_ps(_mm512_cvtph_ps(half), exponents);
-                        _mm512_mul_ps(_mm512_mask_mov_ps(number, is_nan, _mm512_set1_ps(f32::NAN)), scale)
-                    };
-                    let low = number(_mm512_castsi512_si256(halves), is_nan as u16);
-                    let high = number(_mm512_extracti64x4_epi64::<1>(halves), (is_nan >> 16) as u16);
-                    N::store(to.as_mut_ptr(), low, high);
+                    let halves = _mm512_and_si512(_mm512_srai_epi16::<1>(words), word_bits);
+                    let low = from_halves(_mm512_castsi512_si256(halves), is_nan as u16);
+                    let high = from_halves(_mm512_extracti64x4_epi64::<1>(halves), (is_nan >> 16) as u16);
+                    N::store(walk.to, _mm512_mul_ps(low, scale), _mm512_mul_ps(high, scale));
+                    walk.advance(STEP, STEP * N::BYTES);
                 }
             }
         }

@@ -3,13 +3,16 @@
 //! Every instruction set decodes to the same numbers, those of [`Coding::decode_row`], rounded to bf16 where it multiplies these.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod scaled;
 
 use super::super::Isa;
 use super::kernels::{Order, STEP};
 use super::pack::{even_odd, round_to_bf16};
 use crate::backend::{Codes, Coding, Scaled, ScaledRow};
-use std::mem;
 
 /// A part of a row that is decoded.
 pub struct Job<'a> {
@@ -19,7 +22,9 @@ pub struct Job<'a> {
     pub row: ScaledRow<'a>,
     /// The first of its numbers, a multiple of [`PIECE`].
     pub first: usize,
-    /// As long as the numbers of the part, whole steps, are in the order that is wanted.
+    /// How a kernel wants them.
+    pub order: Order,
+    /// As long as the numbers of the part, whole steps, are in that order.
     pub to: &'a mut [u8],
 }
 
@@ -58,56 +63,44 @@ pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
     match (isa, order) {
         (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => return avx512::to_bf16(coding),
         (Isa::Avx512, _) => return avx512::to_f32(coding),
+        (Isa::Avx2, _) => return avx2::to_f32(coding),
         _ => (),
     }
-    match order {
-        Order::Straight => |job| by_specification(Order::Straight, job),
-        Order::EvenOdd(8) => |job| by_specification(Order::EvenOdd(8), job),
-        Order::EvenOdd(_) => |job| by_specification(Order::EvenOdd(16), job),
-        Order::Bf16 => |job| by_specification(Order::Bf16, job),
-    }
+    by_specification
 }
 
-/// The groups of a part: the index of each in its row, its codes, and where its numbers of `number_bytes` go.
-fn groups(scaled: Scaled, job: Job<'_>, number_bytes: usize) -> Groups<'_> {
-    // Where the group is no power of two, it is the whole row.
-    let shift = if scaled.group.is_power_of_two() { scaled.group.trailing_zeros() } else { usize::BITS - 1 };
-    let codes = &job.row.codes[scaled.codes.row_bytes(job.first)..];
-    Groups { scaled, number_bytes, shift, at: job.first, codes, to: job.to }
+/// Groups of a part, at most.
+const MAX_GROUPS: usize = 64;
+
+/// The groups of a part.
+struct Groups {
+    /// The index of the first one in its row.
+    first: usize,
+    count: usize,
+    /// Numbers of each, within the part.
+    len: usize,
 }
 
-struct Groups<'a> {
-    scaled: Scaled,
-    number_bytes: usize,
-    /// Bits by which a number's index is shifted to that of its group.
-    shift: u32,
-    /// The next number.
-    at: usize,
-    codes: &'a [u8],
-    to: &'a mut [u8],
-}
-
-impl<'a> Iterator for Groups<'a> {
-    type Item = (usize, &'a [u8], &'a mut [u8]);
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.to.is_empty() {
-            return None;
+impl Groups {
+    /// # Panics
+    ///
+    /// If a part of several groups does not begin with one: parts begin at multiples of longer lengths than groups have.
+    fn of(scaled: Scaled, job: &Job) -> Groups {
+        let numbers = job.to.len() / job.order.bytes();
+        if scaled.group >= numbers {
+            let first = if scaled.group == Scaled::ROW { 0 } else { job.first / scaled.group };
+            return Groups { first, count: 1, len: numbers };
         }
-        let group = self.at >> self.shift;
-        let left = ((group + 1) << self.shift) - self.at;
-        let numbers = left.min(self.to.len() / self.number_bytes);
-        let (codes, rest) = self.codes.split_at(self.scaled.codes.row_bytes(numbers));
-        let (to, room) = mem::take(&mut self.to).split_at_mut(numbers * self.number_bytes);
-        (self.at, self.codes, self.to) = (self.at + numbers, rest, room);
-        Some((group, codes, to))
+        assert!(job.first.is_multiple_of(scaled.group));
+        let count = numbers.div_ceil(scaled.group);
+        assert!(count <= MAX_GROUPS);
+        Groups { first: job.first / scaled.group, count, len: scaled.group }
     }
 }
 
 /// Decodes by the specification.
-fn by_specification(order: Order, job: Job) {
-    let Job { coding, row, first, to } = job;
+fn by_specification(job: Job) {
+    let Job { coding, row, first, order, to } = job;
     let number_bytes = order.bytes();
     for (piece, to) in to.chunks_mut(PIECE * number_bytes).enumerate() {
         let mut numbers = [0.0; PIECE];

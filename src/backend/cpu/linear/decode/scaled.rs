@@ -1,0 +1,100 @@
+//! What decoders of scaled codes share: the factors of groups, and the walk over these.
+#![allow(unsafe_code)]
+
+use super::{Groups, Job, MAX_GROUPS};
+use crate::backend::cpu::linear::kernels::STEP;
+use crate::backend::{Coding, Scaled, Scales};
+use std::arch::x86_64::*;
+
+/// The scaled coding that a decoder was chosen for.
+pub fn scaled(coding: Coding) -> Scaled {
+    let Coding::Scaled(scaled) = coding else { unreachable!("`to_f32` and `to_bf16` choose by the coding") };
+    scaled
+}
+
+/// The factors of the groups of a part.
+pub struct Factors {
+    pub scales: [f32; MAX_GROUPS],
+    pub zeros: [f32; MAX_GROUPS],
+    /// How many groups there are.
+    pub count: usize,
+}
+
+/// Reads them.
+///
+/// # Safety
+///
+/// The machine has F16C.
+#[inline(always)]
+pub unsafe fn factors(scaled: Scaled, job: &Job) -> Factors {
+    let Groups { first, count, .. } = Groups::of(scaled, job);
+    let mut factors = Factors { scales: [0.0; MAX_GROUPS], zeros: [scaled.codes.zero(); MAX_GROUPS], count };
+    let bytes = &job.row.scales[first * scaled.scales.bytes()..][..count * scaled.scales.bytes()];
+    match scaled.scales {
+        Scales::F16 => {
+            let (whole, rest) = bytes.as_chunks::<16>();
+            for (to, from) in factors.scales.chunks_exact_mut(8).zip(whole) {
+                // SAFETY: the caller says that the machine has F16C; eight numbers are read and written.
+                unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) };
+            }
+            for (to, from) in factors.scales[whole.len() * 8..].iter_mut().zip(rest.as_chunks::<2>().0) {
+                let bits = i32::from(u16::from_le_bytes(*from));
+                // SAFETY: the caller says that the machine has F16C.
+                *to = unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))) };
+            }
+        }
+        Scales::F32 => read_scales(Scales::F32, &mut factors.scales, bytes),
+        Scales::Bf16 => read_scales(Scales::Bf16, &mut factors.scales, bytes),
+        Scales::E8m0 => read_scales(Scales::E8m0, &mut factors.scales, bytes),
+    }
+    if scaled.zeros {
+        let zeros = &job.row.zeros[first..][..count];
+        factors.zeros.iter_mut().zip(zeros).for_each(|(to, &from)| *to = f32::from(from));
+    }
+    factors
+}
+
+/// Reads all scales. `kind` is known where this is inlined, so that the compiler makes vectors of it.
+#[inline(always)]
+fn read_scales(kind: Scales, scales: &mut [f32], bytes: &[u8]) {
+    for (to, from) in scales.iter_mut().zip(bytes.chunks_exact(kind.bytes())) {
+        *to = kind.read(from, 0);
+    }
+}
+
+/// Where the codes and the numbers of a step lie.
+pub struct Walk {
+    pub codes: *const u8,
+    pub to: *mut u8,
+    /// Steps of a whole group.
+    group_steps: usize,
+    /// Steps of the part that are left, those of this group included.
+    left: usize,
+}
+
+impl Walk {
+    /// # Panics
+    ///
+    /// If the codes are not there.
+    #[inline(always)]
+    pub fn new(scaled: Scaled, job: Job) -> Walk {
+        let numbers = job.to.len() / job.order.bytes();
+        let codes = &job.row.codes[scaled.codes.row_bytes(job.first)..][..scaled.codes.row_bytes(numbers)];
+        let group_steps = Groups::of(scaled, &job).len / STEP;
+        Walk { codes: codes.as_ptr(), to: job.to.as_mut_ptr(), group_steps, left: numbers / STEP }
+    }
+
+    /// Steps of the next group: each is followed by [`Walk::advance`].
+    #[inline(always)]
+    pub fn steps_of_group(&mut self) -> usize {
+        let steps = self.group_steps.min(self.left);
+        self.left -= steps;
+        steps
+    }
+
+    #[inline(always)]
+    pub fn advance(&mut self, code_bytes: usize, number_bytes: usize) {
+        self.codes = self.codes.wrapping_add(code_bytes);
+        self.to = self.to.wrapping_add(number_bytes);
+    }
+}
