@@ -1,15 +1,15 @@
 //! How fast are linear layers of the Qwen3-0.6B shape, compared with the ceilings of the machine?
 //!
-//! `cargo bench --bench linear [-- [THREADS] [ISA]]`. The ceilings are measured in the same run: reading memory from end to end,
-//! and multiply-adds in registers. Weights are bf16 and are read from memory, not from a cache. Times are medians; the
-//! minimum is printed too, because it is more reliable on a shared machine.
+//! `cargo bench --bench linear [-- [THREADS] [ISA] [CODING]...]`. The ceilings are measured in the same run: reading memory from end to
+//! end, and multiply-adds in registers. Weights are read from memory, not from a cache: bf16, then the codings by turns with it. Times are
+//! medians; the minimum is printed too, because it is more reliable on a shared machine.
 
 mod ceilings;
 
 use ceilings::Unit;
 use memmap2::Mmap;
 use nanovllm::backend::cpu::{Cpu, Isa, Pool};
-use nanovllm::backend::{Backend, Coding, HostBytes, HostMatrix};
+use nanovllm::backend::{Backend, Block, Codes, Coding, HostBytes, HostMatrix, Scaled, Scales};
 use nanovllm::ops;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +34,21 @@ const LAYERS: [Layer; 5] = [
 
 const BATCHES: [usize; 6] = [1, 4, 8, 16, 64, 512];
 
+/// Codings beside bf16, by the names with which the command line asks for them.
+const CODINGS: [(&str, Coding); 8] = [
+    ("q8_0", Coding::Block(Block::Q8_0)),
+    ("q4_0", Coding::Block(Block::Q4_0)),
+    ("q4_k", Coding::Block(Block::Q4K)),
+    ("q5_k", Coding::Block(Block::Q5K)),
+    ("q6_k", Coding::Block(Block::Q6K)),
+    ("int8", Coding::Scaled(Scaled { codes: Codes::I8, scales: Scales::F16, group: 32, zeros: false })),
+    ("int4", Coding::Scaled(Scaled { codes: Codes::U4, scales: Scales::F16, group: 128, zeros: false })),
+    ("fp8", Coding::Scaled(Scaled { codes: Codes::E4m3, scales: Scales::F32, group: 128, zeros: false })),
+];
+
+/// Time for a layer, a number of tokens and a coding.
+const TIME: Duration = Duration::from_millis(150);
+
 /// Bytes of weights in all, far beyond any cache; small layers take turns in it.
 const WEIGHT_BYTES: usize = 320 << 20;
 
@@ -42,7 +57,11 @@ fn main() {
     let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
     let weights = weights();
     let pool = Pool::new(threads);
-    println!("{threads} threads; bf16 weights");
+    println!("{threads} threads");
+    let named = CODINGS.iter().any(|(name, _)| asked(name));
+    let codings: Vec<_> = std::iter::once(("bf16", Coding::Bf16))
+        .chain(CODINGS.into_iter().filter(|(name, _)| !named || asked(name)))
+        .collect();
     let wanted = |isa: &&Isa| !Isa::available().iter().any(|i| asked(i.name())) || asked(isa.name());
     for isa in Isa::available().iter().filter(wanted) {
         let read = ceilings::read_gbps(&pool, &weights);
@@ -54,17 +73,23 @@ fn main() {
         let cpu = &mut Cpu::new(threads, *isa);
         for layer in &LAYERS {
             for tokens in BATCHES.into_iter().filter(|&tokens| tokens <= most) {
-                let (seconds, best) = median_and_best_seconds(cpu, layer, tokens, &weights);
-                let numbers = (layer.inputs * layer.outputs) as f64;
-                let (gbps, gflops) = (2e-9 * numbers / seconds, 2e-9 * numbers * tokens as f64 / seconds);
+                let times =
+                    medians_and_bests(cpu, layer, tokens, &weights, &codings.iter().map(|c| c.1).collect::<Vec<_>>());
+                let bf16 = times[0];
                 let Layer { name, inputs, outputs, .. } = layer;
-                println!(
-                    "{:10} {name:8} {inputs:5} -> {outputs:6}  M {tokens:3}  {:9.3} ms (best {:9.3})  {gbps:6.1} GB/s ({:3.0} % of read)  {gflops:7.1} GFLOP/s",
-                    isa.name(),
-                    seconds * 1e3,
-                    best * 1e3,
-                    100.0 * gbps / read
-                );
+                println!("{:10} {name:8} {inputs:5} -> {outputs:6}  M {tokens:3}", isa.name());
+                for ((coding_name, coding), (seconds, best)) in codings.iter().zip(times) {
+                    let gbps = 1e-9 * matrix_bytes(layer, *coding) as f64 / seconds;
+                    let gflops = 2e-9 * (inputs * outputs * tokens) as f64 / seconds;
+                    println!(
+                        "    {coding_name:5} {:9.3} ms (best {:9.3})  {gbps:6.1} GB/s ({:3.0} % of read)  {gflops:7.1} GFLOP/s  {:4.2} x bf16 (best {:4.2})",
+                        seconds * 1e3,
+                        best * 1e3,
+                        100.0 * gbps / read,
+                        bf16.0 / seconds,
+                        bf16.1 / best,
+                    );
+                }
             }
         }
         if *isa != Isa::Portable {
@@ -81,7 +106,10 @@ fn asked(word: &str) -> bool {
 /// All linear layers of a step at once: batch 1 against batch 16, and batch 1 beside a busy process.
 fn step(cpu: &mut Cpu, weights: &Arc<Mmap>) {
     let mut seconds = |tokens: usize| -> f64 {
-        LAYERS.iter().map(|layer| layer.times as f64 * median_and_best_seconds(cpu, layer, tokens, weights).0).sum()
+        LAYERS
+            .iter()
+            .map(|layer| layer.times as f64 * medians_and_bests(cpu, layer, tokens, weights, &[Coding::Bf16])[0].0)
+            .sum()
     };
     let (one, sixteen) = (seconds(1), seconds(16));
     println!("linear layers of a step: batch 1 {:.1} ms, batch 16 {:.1} ms", one * 1e3, sixteen * 1e3);
@@ -99,7 +127,7 @@ fn step(cpu: &mut Cpu, weights: &Arc<Mmap>) {
     });
 }
 
-/// Random bf16 numbers from -2 to 2, as a mapped file would be.
+/// Random bf16 numbers from -2 to 2, as a mapped file would be. Read as codes with scales, they are finite numbers too.
 fn weights() -> Arc<Mmap> {
     let mut state = 1u64;
     let mut map = memmap2::MmapMut::map_anon(WEIGHT_BYTES).expect("memory for the weights");
@@ -112,32 +140,56 @@ fn weights() -> Arc<Mmap> {
     Arc::new(map.make_read_only().expect("a read-only mapping"))
 }
 
-/// The layer's weights at the `turn`-th place of all.
-fn matrix(layer: &Layer, weights: &Arc<Mmap>, turn: usize) -> HostMatrix {
-    let bytes = layer.inputs * layer.outputs * 2;
-    let start = turn % (WEIGHT_BYTES / bytes) * bytes;
-    HostMatrix::new(HostBytes::mapped(weights.clone(), start..start + bytes), Coding::Bf16, layer.outputs, layer.inputs)
+/// Bytes of a layer's weights, with their scales.
+fn matrix_bytes(layer: &Layer, coding: Coding) -> usize {
+    layer.outputs * (coding.row_bytes(layer.inputs) + coding.scale_bytes(layer.inputs))
 }
 
-fn median_and_best_seconds(cpu: &mut Cpu, layer: &Layer, tokens: usize, weights: &Arc<Mmap>) -> (f64, f64) {
-    let matrices: Vec<_> = (0..WEIGHT_BYTES / (layer.inputs * layer.outputs * 2))
-        .map(|turn| cpu.matrix(&[matrix(layer, weights, turn)]).expect("a matrix"))
+/// The layer's weights at the `turn`-th place of all.
+fn matrix(layer: &Layer, weights: &Arc<Mmap>, turn: usize, coding: Coding) -> HostMatrix {
+    let bytes = matrix_bytes(layer, coding);
+    let start = turn % (WEIGHT_BYTES / bytes) * bytes;
+    let scales = start + layer.outputs * coding.row_bytes(layer.inputs);
+    let [codes, scales, zeros] =
+        [start..scales, scales..start + bytes, start..start].map(|range| HostBytes::mapped(weights.clone(), range));
+    HostMatrix::scaled(codes, scales, zeros, coding, layer.outputs, layer.inputs)
+}
+
+/// The median and the least number of seconds for each coding, all of which take turns.
+fn medians_and_bests(
+    cpu: &mut Cpu,
+    layer: &Layer,
+    tokens: usize,
+    weights: &Arc<Mmap>,
+    codings: &[Coding],
+) -> Vec<(f64, f64)> {
+    let matrices: Vec<Vec<_>> = codings
+        .iter()
+        .map(|&coding| {
+            let turns = 0..WEIGHT_BYTES / matrix_bytes(layer, coding);
+            turns.map(|turn| cpu.matrix(&[matrix(layer, weights, turn, coding)]).expect("a matrix")).collect()
+        })
         .collect();
     let mut x = cpu.tensor(tokens, layer.inputs).expect("memory for x");
     let mut out = cpu.tensor(tokens, layer.outputs).expect("memory for the result");
     x.set_rows(tokens);
     out.set_rows(tokens);
     x.values_mut().iter_mut().enumerate().for_each(|(i, v)| *v = (i % 7) as f32 - 3.0);
-    let mut times = Vec::new();
+    let mut times = vec![Vec::new(); codings.len()];
     let begin = Instant::now();
     for turn in 0.. {
-        let start = Instant::now();
-        ops::linear(cpu, &mut out, &x, &matrices[turn % matrices.len()], None, 0..layer.outputs);
-        times.push(start.elapsed().as_secs_f64());
-        if times.len() >= 3 && begin.elapsed() > Duration::from_millis(250) {
+        for (times, matrices) in times.iter_mut().zip(&matrices) {
+            let start = Instant::now();
+            ops::linear(cpu, &mut out, &x, &matrices[turn % matrices.len()], None, 0..layer.outputs);
+            times.push(start.elapsed().as_secs_f64());
+        }
+        if turn >= 2 && begin.elapsed() > TIME * codings.len() as u32 {
             break;
         }
     }
-    times.sort_by(f64::total_cmp);
-    (times[times.len() / 2], times[0])
+    let result = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        (times[times.len() / 2], times[0])
+    };
+    times.into_iter().map(result).collect()
 }
