@@ -55,15 +55,26 @@ unsafe fn store(to: *mut u8, numbers: [__m256; 4]) {
     }
 }
 
-/// The half-precision number at `at`.
+/// The half-precision number at `at`, in every lane.
 ///
 /// # Safety
 ///
-/// The machine has F16C, and two bytes can be read.
+/// The machine has AVX2 and F16C, and two bytes can be read.
 #[inline(always)]
-unsafe fn half(at: *const u8) -> f32 {
+unsafe fn half(at: *const u8) -> __m256 {
     // SAFETY: the caller says so.
-    unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(at.cast::<u16>().read_unaligned())))) }
+    unsafe { _mm256_cvtph_ps(_mm_set1_epi16(at.cast::<i16>().read_unaligned())) }
+}
+
+/// The number of the first lane.
+///
+/// # Safety
+///
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn first(numbers: __m256) -> f32 {
+    // SAFETY: the caller says so.
+    unsafe { _mm256_cvtss_f32(numbers) }
 }
 
 /// Eight bytes at `at`, each in 32 bits.
@@ -75,6 +86,17 @@ unsafe fn half(at: *const u8) -> f32 {
 unsafe fn eight(at: *const u8) -> __m256i {
     // SAFETY: the caller says so.
     unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())) }
+}
+
+/// Eight signed bytes at `at`, each in 32 bits.
+///
+/// # Safety
+///
+/// The machine has AVX2, and they can be read.
+#[inline(always)]
+unsafe fn signed(at: *const u8) -> __m256i {
+    // SAFETY: the caller says so.
+    unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast())) }
 }
 
 /// The low four bits, or with `HIGH` the high ones, of the 16 bytes at `at`, as numbers.
@@ -100,10 +122,9 @@ unsafe fn nibbles<const HIGH: bool>(at: *const u8) -> [__m256; 2] {
 ///
 /// The machine has AVX2 and FMA. Sixteen bytes can be read, and `to` has room.
 #[inline(always)]
-unsafe fn store_nibbles(to: *mut u8, at: *const u8, scale: f32, offset: f32) {
+unsafe fn store_nibbles(to: *mut u8, at: *const u8, scale: __m256, offset: __m256) {
     // SAFETY: the caller says so.
     unsafe {
-        let (scale, offset) = (_mm256_set1_ps(scale), _mm256_set1_ps(offset));
         let ([a, b], [c, d]) = (nibbles::<false>(at), nibbles::<true>(at));
         store(to, [a, b, c, d].map(|q| _mm256_fmadd_ps(q, scale, offset)));
     }
@@ -132,9 +153,9 @@ unsafe fn q8_0(job: Job) {
     for (block, to) in blocks(Block::Q8_0, job) {
         // SAFETY: a block of 34 bytes, and room for its 32 numbers, by `blocks`.
         unsafe {
-            let d = _mm256_set1_ps(half(block.as_ptr()));
-            let codes = _mm256_loadu_si256(block.as_ptr().add(2).cast());
-            store(to.as_mut_ptr(), from_signed(codes).map(|q| _mm256_mul_ps(q, d)));
+            let (d, at) = (half(block.as_ptr()), block.as_ptr().add(2));
+            let codes = [signed(at), signed(at.add(8)), signed(at.add(16)), signed(at.add(24))];
+            store(to.as_mut_ptr(), codes.map(|q| _mm256_mul_ps(_mm256_cvtepi32_ps(q), d)));
         }
     }
 }
@@ -148,7 +169,7 @@ unsafe fn q4_0(job: Job) {
         // SAFETY: a block of 18 bytes, and room for its 32 numbers, by `blocks`. All products and the sum are exact.
         unsafe {
             let d = half(block.as_ptr());
-            store_nibbles(to.as_mut_ptr(), block.as_ptr().add(2), d, -8.0 * d);
+            store_nibbles(to.as_mut_ptr(), block.as_ptr().add(2), d, _mm256_mul_ps(d, _mm256_set1_ps(-8.0)));
         }
     }
 }
@@ -173,10 +194,9 @@ unsafe fn q4_1(job: Job) {
 ///
 /// The machine has AVX2 and FMA. Twenty bytes can be read, and `to` has room.
 #[inline(always)]
-unsafe fn store_five_bits(to: *mut u8, at: *const u8, scale: f32, offset: f32) {
+unsafe fn store_five_bits(to: *mut u8, at: *const u8, scale: __m256, offset: __m256) {
     // SAFETY: the caller says so.
     unsafe {
-        let (scale, offset) = (_mm256_set1_ps(scale), _mm256_set1_ps(offset));
         let fifths = _mm256_set1_epi32(at.cast::<i32>().read_unaligned());
         let (first, second, low) = (eight(at.add(4)), eight(at.add(12)), _mm256_set1_epi32(15));
         let codes = [
@@ -213,7 +233,7 @@ unsafe fn q5_0(job: Job) {
         // SAFETY: a block of 22 bytes, and room for its 32 numbers, by `blocks`. All products and the sum are exact.
         unsafe {
             let d = half(block.as_ptr());
-            store_five_bits(to.as_mut_ptr(), block.as_ptr().add(2), d, -16.0 * d);
+            store_five_bits(to.as_mut_ptr(), block.as_ptr().add(2), d, _mm256_mul_ps(d, _mm256_set1_ps(-16.0)));
         }
     }
 }
@@ -240,7 +260,7 @@ unsafe fn q5_1(job: Job) {
 #[inline(always)]
 unsafe fn scales_and_mins(block: &[u8]) -> [(f32, f32); 8] {
     // SAFETY: the caller says so; a block is longer.
-    let (d, e) = unsafe { (half(block.as_ptr()), half(block.as_ptr().add(2))) };
+    let (d, e) = unsafe { (first(half(block.as_ptr())), first(half(block.as_ptr().add(2)))) };
     std::array::from_fn(|j| {
         let (scale, min) = scale_and_min(&block[4..16], j);
         (d * f32::from(scale), e * f32::from(min))
@@ -306,7 +326,7 @@ unsafe fn q6_k(job: Job) {
         let at = block.as_ptr();
         // SAFETY: a block of 210 bytes, and room for its 256 numbers, by `blocks`.
         unsafe {
-            let d = half(at.add(208));
+            let d = first(half(at.add(208)));
             for j in 0..8 {
                 let (part, quarter) = (j / 4, j % 4);
                 let low = _mm256_loadu_si256(at.add(part * 64 + quarter % 2 * 32).cast());
@@ -337,14 +357,14 @@ unsafe fn q6_k(job: Job) {
 ///
 /// The machine has AVX2. Sixteen bytes can be read, and `to` has room.
 #[inline(always)]
-unsafe fn store_iq4(to: *mut u8, at: *const u8, scale: f32) {
+unsafe fn store_iq4(to: *mut u8, at: *const u8, scale: __m256) {
     // SAFETY: the caller says so; the table has 16 bytes.
     unsafe {
         let (codes, table) = (_mm_loadu_si128(at.cast()), _mm_loadu_si128(IQ4.as_ptr().cast()));
         let both = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(codes), _mm_srli_epi16::<4>(codes));
         let both = _mm256_and_si256(both, _mm256_set1_epi8(15));
         let bytes = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), both);
-        store(to, from_signed(bytes).map(|q| _mm256_mul_ps(q, _mm256_set1_ps(scale))));
+        store(to, from_signed(bytes).map(|q| _mm256_mul_ps(q, scale)));
     }
 }
 
@@ -370,7 +390,7 @@ unsafe fn iq4_xs(job: Job) {
             let scale = u32::from(block[4 + j / 2]) >> (j % 2 * 4) & 15 | (high >> (2 * j) & 3) << 4;
             // SAFETY: a block of 136 bytes, and room for its numbers, by `blocks`.
             unsafe {
-                let scale = half(block.as_ptr()) * (scale as f32 - 32.0);
+                let scale = _mm256_mul_ps(half(block.as_ptr()), _mm256_set1_ps(scale as f32 - 32.0));
                 store_iq4(to.as_mut_ptr(), block.as_ptr().add(8 + 16 * j), scale);
             }
         }
@@ -421,20 +441,22 @@ pairs!(pairs_of_floats, |code| {
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn bytes(job: Job) {
     let scaled = scaled(job.coding);
-    // Unsigned ones are taken for signed ones that are smaller by 128.
-    let (flip, moved) = if scaled.codes == Codes::U8 { (i8::MIN, 128.0) } else { (0, 0.0) };
-    let flip = _mm256_set1_epi8(flip);
     // SAFETY: the caller says that the machine has F16C.
     let factors = unsafe { factors(scaled, &job) };
+    let (is_unsigned, has_zero) = (scaled.codes == Codes::U8, scaled.zeros || scaled.codes.zero() != 0.0);
     let mut walk = Walk::new(scaled, job);
     for group in 0..factors.count {
-        let (scale, zero) = (_mm256_set1_ps(factors.scales[group]), _mm256_set1_ps(factors.zeros[group] - moved));
+        let (scale, zero) = (_mm256_set1_ps(factors.scales[group]), _mm256_set1_ps(factors.zeros[group]));
         for _ in 0..walk.steps_of_group() {
+            let at = walk.codes;
             // SAFETY: `Walk` has 32 bytes of codes for each step, and room for its numbers.
             unsafe {
-                let codes = _mm256_xor_si256(_mm256_loadu_si256(walk.codes.cast()), flip);
-                let mut numbers = from_signed(codes);
-                if scaled.zeros {
+                let codes = match is_unsigned {
+                    true => [eight(at), eight(at.add(8)), eight(at.add(16)), eight(at.add(24))],
+                    false => [signed(at), signed(at.add(8)), signed(at.add(16)), signed(at.add(24))],
+                };
+                let mut numbers = codes.map(|code| _mm256_cvtepi32_ps(code));
+                if has_zero {
                     numbers = numbers.map(|q| _mm256_sub_ps(q, zero));
                 }
                 store(walk.to, numbers.map(|q| _mm256_mul_ps(q, scale)));

@@ -245,7 +245,7 @@ unsafe fn counted() -> __m512 {
 #[inline(always)]
 unsafe fn half(at: *const u8) -> __m512 {
     // SAFETY: the caller says so.
-    unsafe { _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(at.cast::<u16>().read_unaligned())))) }
+    unsafe { _mm512_cvtph_ps(_mm256_set1_epi16(at.cast::<i16>().read_unaligned())) }
 }
 
 /// Thirty-two bytes at `at`.
@@ -602,23 +602,26 @@ impl Decode for Bytes {
     #[inline(always)]
     unsafe fn decode<N: Number>(job: Job) {
         let scaled = scaled(job.coding);
-        // Unsigned ones are taken for signed ones that are smaller by 128.
-        let (flip, moved) = if scaled.codes == Codes::U8 { (i8::MIN, 128.0) } else { (0, 0.0) };
         // SAFETY: the caller says that the machine has AVX-512 and F16C.
-        let (factors, flip) = unsafe { (factors(scaled, &job), _mm256_set1_epi8(flip)) };
+        let factors = unsafe { factors(scaled, &job) };
+        let (is_unsigned, has_zero) = (scaled.codes == Codes::U8, scaled.zeros || scaled.codes.zero() != 0.0);
         let mut walk = Walk::new(scaled, job);
         for group in 0..factors.count {
-            let (scale, zero) = (factors.scales[group], factors.zeros[group] - moved);
+            let (scale, zero) = (factors.scales[group], factors.zeros[group]);
             // SAFETY: as above. `Walk` has 32 bytes of codes for each step, and room for its numbers.
             unsafe {
                 let (scale, zero) = (_mm512_set1_ps(scale), _mm512_set1_ps(zero));
                 for _ in 0..walk.steps_of_group() {
-                    let mut both = from_signed(_mm256_xor_si256(load32(walk.codes), flip));
-                    if scaled.zeros {
-                        both = both.map(|q| _mm512_sub_ps(q, zero));
+                    let (first, second) = (load16(walk.codes), load16(walk.codes.add(16)));
+                    let codes = match is_unsigned {
+                        true => [_mm512_cvtepu8_epi32(first), _mm512_cvtepu8_epi32(second)],
+                        false => [_mm512_cvtepi8_epi32(first), _mm512_cvtepi8_epi32(second)],
+                    };
+                    let [mut low, mut high] = [_mm512_cvtepi32_ps(codes[0]), _mm512_cvtepi32_ps(codes[1])];
+                    if has_zero {
+                        (low, high) = (_mm512_sub_ps(low, zero), _mm512_sub_ps(high, zero));
                     }
-                    let [low, high] = both.map(|q| _mm512_mul_ps(q, scale));
-                    N::store(walk.to, low, high);
+                    N::store(walk.to, _mm512_mul_ps(low, scale), _mm512_mul_ps(high, scale));
                     walk.advance(STEP, STEP * N::BYTES);
                 }
             }
