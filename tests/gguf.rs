@@ -175,7 +175,7 @@ fn a_file_of_blocks_gives_the_logits_of_the_numbers_that_they_stand_for() {
     let mixture = |usual, better| {
         let mut blocks = [usual; 9];
         // The head, values, and the way out of the MLP.
-        [1, 4, 8].map(|at| blocks[at] = better);
+        [1, 4, 8].into_iter().for_each(|at| blocks[at] = better);
         blocks
     };
     let mixtures = [
