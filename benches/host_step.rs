@@ -70,6 +70,7 @@ fn engine(rows: usize) -> Engine {
         kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 16, format: KvFormat::Plain(DType::F32) },
         window: None,
         fingerprint: 0,
+        parts: [(None, 0); 4],
     };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
     Engine::with_runner(Loaded { runner: Box::new(IdleRunner { sampled: Vec::new() }), info }, settings)

@@ -238,6 +238,15 @@ pub enum Error {
         /// Its type as the file spells it.
         found: String,
     },
+    /// A tensor of quantized weights is not what their quantization needs.
+    CodedTensor {
+        /// Its name.
+        name: String,
+        /// What it has: a type, or a value.
+        found: String,
+        /// What it must have.
+        wanted: String,
+    },
     /// A part of the decoder has a tensor that nothing reads.
     UnreadTensor {
         /// The first of them by name.
@@ -394,6 +403,9 @@ impl fmt::Display for Error {
                     f,
                     "tensor {name} has type {found}, but only BF16, F16 and F32 are supported, and Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, IQ4_NL and IQ4_XS in GGUF files"
                 )
+            }
+            Error::CodedTensor { name, found, wanted } => {
+                write!(f, "tensor {name} of quantized weights has {found}, but must have {wanted}")
             }
             Error::UnreadTensor { name, others } => {
                 let more =

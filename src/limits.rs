@@ -69,6 +69,13 @@ pub const ANSWER_FUEL: u64 = 2_000_000;
 /// Bytes of the messages of one conversation, and of its tools.
 pub const MESSAGES_BYTES: usize = 16 << 20;
 
+/// Groups in `quantization_config`.
+pub const QUANTIZATION_GROUPS: usize = 64;
+/// Patterns among the targets of one group of `quantization_config`.
+pub const QUANTIZATION_PATTERNS: usize = 64;
+/// Bytes of such a pattern.
+pub const QUANTIZATION_PATTERN_BYTES: usize = 4096;
+
 /// Values in the JSON text of the messages of one conversation, of its options, and of tokenizer_config.json.
 pub const JSON_VALUES: usize = 1 << 18;
 /// Bytes of the chat templates of a model folder, all together.

@@ -22,7 +22,7 @@ use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
 use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig,
+    self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
 };
 use std::fs;
 use std::ops::ControlFlow;
@@ -111,6 +111,7 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunne
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
         loading: Loading::Map,
+        on_load: OnLoad::None,
         ranks: 1,
         devices: Vec::new(),
         peer_timeout: Duration::from_secs(10),

@@ -22,7 +22,7 @@ use nanovllm::error::Result;
 use nanovllm::log::{self, Level};
 use nanovllm::runner::source::Source;
 use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, Rounding, Runner, RunnerConfig, Sums,
+    self, Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, OnLoad, Rounding, Runner, RunnerConfig, Sums,
 };
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -129,6 +129,7 @@ fn config(
         launching,
         rounding,
         loading: Loading::Map,
+        on_load: OnLoad::None,
         ranks,
         devices: Vec::new(),
         peer_timeout: Duration::from_secs(10),

@@ -1,6 +1,7 @@
 //! Bytes on the host that weights are made of: a part of a mapped file, or memory of our own.
 
-use memmap2::Mmap;
+use crate::error::{Error, Result};
+use memmap2::{Mmap, MmapMut};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -31,6 +32,23 @@ impl HostBytes {
     /// Bytes in memory.
     pub fn owned(bytes: Arc<[u8]>) -> HostBytes {
         HostBytes { range: 0..bytes.len(), whole: Whole::Owned(bytes) }
+    }
+
+    /// `len` bytes that `fill` writes, which finds zeros. `what` and `knob` are for the message.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] when there is no room for them, and those of `fill`.
+    pub fn written(
+        len: usize,
+        what: &'static str,
+        knob: &'static str,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<HostBytes> {
+        let refused = |_| Error::OutOfMemory { what, bytes: len as u64, knob };
+        let mut map = MmapMut::map_anon(len.max(1)).map_err(refused)?;
+        fill(&mut map[..len])?;
+        Ok(HostBytes::mapped(Arc::new(map.make_read_only().map_err(refused)?), 0..len))
     }
 
     /// The bytes at `range` of these.

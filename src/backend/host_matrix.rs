@@ -4,10 +4,8 @@
 //! the inputs. Invariant: row `r` of each plane lies at `r * stride` and is as long as the coding says.
 
 use super::{Coding, HostBytes, ScaledRow};
-use crate::error::{Error, Result, filled, room};
-use memmap2::MmapMut;
+use crate::error::{Result, filled, room};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// A matrix as it lies in a model file or in a part of one. `[rows, cols]`
 #[derive(Clone, Debug)]
@@ -151,7 +149,7 @@ impl HostMatrix {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] when there is no room for the copy.
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room for the copy.
     pub fn packed(&self) -> Result<HostMatrix> {
         if self.planes().is_some() {
             return Ok(self.clone());
@@ -176,22 +174,61 @@ impl HostMatrix {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] when there is no room for the copy.
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room for the copy.
     pub fn converted(&self, to: Coding) -> Result<HostMatrix> {
         if self.coding == to {
             return Ok(self.clone());
         }
-        let row_bytes = to.row_bytes(self.cols);
-        let len = self.rows * row_bytes;
-        let refused = |_| Error::OutOfMemory { what: "converted weights", bytes: len as u64, knob: "dtype conversion" };
-        let mut map = MmapMut::map_anon(len).map_err(refused)?;
-        let mut numbers = filled(0.0, self.cols, "a row of converted weights", "dtype conversion")?;
-        for (row, to_row) in map.chunks_exact_mut(row_bytes.max(1)).enumerate() {
-            self.decode_row(row, &mut numbers);
-            to.encode(numbers.iter().copied(), to_row);
+        HostMatrix::from_rows(self.rows, self.cols, to, "converted weights", |row, numbers| {
+            self.decode_row(row, numbers)
+        })
+    }
+
+    /// A matrix in a [plain](Coding::is_plain) coding whose rows `fill` writes, rounded to nearest even. `what` is for the message.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room for it.
+    pub fn from_rows(
+        rows: usize,
+        cols: usize,
+        to: Coding,
+        what: &'static str,
+        mut fill: impl FnMut(usize, &mut [f32]),
+    ) -> Result<HostMatrix> {
+        const KNOB: &str = "the size of the model";
+        let row_bytes = to.row_bytes(cols);
+        let mut numbers = filled(0.0, cols, what, KNOB)?;
+        let bytes = HostBytes::written(rows * row_bytes, what, KNOB, |bytes| {
+            for (row, to_row) in bytes.chunks_exact_mut(row_bytes.max(1)).enumerate() {
+                fill(row, &mut numbers);
+                to.encode(numbers.iter().copied(), to_row);
+            }
+            Ok(())
+        })?;
+        Ok(HostMatrix::new(bytes, to, rows, cols))
+    }
+
+    /// Some of the columns: a view where the coding can be cut there, else a copy of their numbers in the [plain](Coding::is_plain) coding
+    /// `plain`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room for the copy.
+    ///
+    /// # Panics
+    ///
+    /// If the range exceeds the columns.
+    pub fn cut_columns(&self, range: Range<usize>, plain: Coding) -> Result<HostMatrix> {
+        let group = self.coding.group();
+        if range.start.is_multiple_of(group) && (range.end.is_multiple_of(group) || range.end == self.cols) {
+            return Ok(self.columns(range));
         }
-        let converted = HostBytes::mapped(Arc::new(map.make_read_only().map_err(refused)?), 0..len);
-        Ok(HostMatrix::new(converted, to, self.rows, self.cols))
+        let mut whole = filled(0.0, self.cols, "a row of weights", "the size of the model")?;
+        HostMatrix::from_rows(self.rows, range.len(), plain, "columns of a rank", |row, numbers| {
+            self.decode_row(row, &mut whole);
+            numbers.copy_from_slice(&whole[range.clone()]);
+        })
     }
 
     /// Bytes of all its planes.

@@ -5,7 +5,7 @@
 use crate::backend::DType;
 use crate::error::{Error, Result};
 use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCES, THREADS};
-use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, Loading, Processes, Rounding, RunnerConfig};
+use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding, RunnerConfig};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -139,6 +139,7 @@ impl EngineOptions {
             launching: self.launching,
             rounding: self.rounding,
             loading: self.loading,
+            on_load: OnLoad::None,
             ranks: self.tensor_parallel_size,
             devices: self.devices.clone(),
             peer_timeout: self.peer_timeout.unwrap_or(PEER_TIMEOUT),

@@ -289,6 +289,7 @@ mod tests {
             },
             window: None,
             fingerprint: 0,
+            parts: [(None, 0); 4],
         };
         let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };
         let engine = Engine::with_runner(Loaded { runner: Box::new(runner), info }, limits);

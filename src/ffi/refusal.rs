@@ -106,6 +106,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::MissingTensor { .. }
         | Error::TensorShape { .. }
         | Error::UnreadTensor { .. }
+        | Error::CodedTensor { .. }
         | Error::TensorDtype { .. } => NVLLM_ERR_MODEL,
         Error::Device { .. } | Error::PassLost { .. } | Error::RankLost => NVLLM_ERR_DEVICE,
         Error::Peer { .. } => NVLLM_ERR_PEER,

@@ -6,6 +6,7 @@ use crate::batch::TokenId;
 use crate::error::{Error, Result};
 use crate::model::fields::Fields;
 use crate::model::gguf::{self, Stored, Translated};
+use crate::model::quantization::Quantization;
 use crate::model::source::{Source, SourceFile};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub struct HfConfig {
     pub eos_tokens: Vec<TokenId>,
     /// What is different in the tensors of a GGUF file.
     pub gguf: Option<Stored>,
+    /// How matrices are coded, where they are.
+    pub quantization: Option<Quantization>,
 }
 
 impl HfConfig {
@@ -29,8 +32,8 @@ impl HfConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] and [`Error::ModelFile`] when there is no config that can be read, [`Error::UnsupportedModel`] for quantized
-    /// weights.
+    /// [`Error::Io`] and [`Error::ModelFile`] when there is no config that can be read, [`Error::UnsupportedModel`] for weights
+    /// that are quantized in a way that is not read.
     pub fn read(source: &Source) -> Result<HfConfig> {
         match source {
             Source::Folder(folder) => {
@@ -54,9 +57,9 @@ impl HfConfig {
         let fields = Fields::new(path, &value)?;
         let architectures = architectures(fields)?;
         let text = fields.object(TEXT_CONFIG)?;
-        for fields in [Some(fields), text].into_iter().flatten() {
-            refuse_quantization(fields)?;
-        }
+        let described = [Some(fields), text].into_iter().flatten().map(|fields| fields.object("quantization_config"));
+        let described = described.collect::<Result<Vec<_>>>()?.into_iter().flatten().next();
+        let quantization = described.map(Quantization::of_config).transpose()?;
         // What stands beside text_config is what the whole model was given.
         let token_ids = |name| match (fields.token_ids(name)?, text) {
             (ids, Some(text)) if ids.is_empty() => text.token_ids(name),
@@ -64,7 +67,7 @@ impl HfConfig {
         };
         let bos_token = token_ids("bos_token_id")?.first().copied();
         let eos_tokens = token_ids("eos_token_id")?;
-        Ok(HfConfig { path: path.into(), architectures, bos_token, eos_tokens, value, gguf: None })
+        Ok(HfConfig { path: path.into(), architectures, bos_token, eos_tokens, quantization, value, gguf: None })
     }
 
     /// Where the config is, for messages.
@@ -118,15 +121,4 @@ fn architectures(fields: Fields) -> Result<Vec<String>> {
         Some(_) => None,
     };
     names.ok_or_else(|| fields.refuse("architectures must be a list of names".into()))
-}
-
-fn refuse_quantization(fields: Fields) -> Result<()> {
-    match fields.object("quantization_config")? {
-        None => Ok(()),
-        Some(quantization) => Err(Error::UnsupportedModel {
-            setting: "quantization_config",
-            value: quantization.get("quant_method").map_or("set".into(), Fields::shown),
-            supported: "absent: weights are read in BF16, F16 and F32",
-        }),
-    }
 }

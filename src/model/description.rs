@@ -9,6 +9,7 @@ use crate::model::family::{self, Class, Family};
 use crate::model::fields::{Fields, Reads};
 use crate::model::gguf;
 use crate::model::names::Layout;
+use crate::model::quantization::Quantization;
 use crate::model::settings;
 use crate::model::source::Source;
 use crate::model::spec::DecoderSpec;
@@ -26,6 +27,8 @@ pub struct Description {
     pub bos_token: Option<TokenId>,
     /// Tokens that end an answer.
     pub eos_tokens: Vec<TokenId>,
+    /// How matrices are coded, by config.json; `None` where it says nothing.
+    pub quantization: Option<Quantization>,
 }
 
 impl Description {
@@ -80,7 +83,9 @@ impl Description {
             None => (spec, class.layout(family)),
             Some(stored) => (stored.spec(spec), stored.layout()),
         };
-        Ok((Description { spec, layout, bos_token: config.bos_token, eos_tokens: config.eos_tokens.clone() }, unread))
+        let (bos_token, eos_tokens) = (config.bos_token, config.eos_tokens.clone());
+        let quantization = config.quantization.clone();
+        Ok((Description { spec, layout, bos_token, eos_tokens, quantization }, unread))
     }
 }
 

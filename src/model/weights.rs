@@ -1,12 +1,16 @@
 //! The weights of a decoder: which tensors of its source does it take, and in which coding?
 //!
-//! Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
+//! A matrix that its file has as codes is given as codes, as far as backends hold them; another one is quantized where the options ask
+//! for it, and otherwise given in one number type. Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
 use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading};
 use crate::error::{Error, Result};
 use crate::log::{self, Level};
+use crate::model::fields::Fields;
 use crate::model::names::{Layout, Names, Root};
-use crate::model::source::{Source, TensorType, Tensors};
+use crate::model::quantization::{self, Coded, Module, OnLoad, Quantization};
+use crate::model::source::{Source, SourceFile, Tensor, TensorType, Tensors};
+use crate::model::weight_summary::{WeightPart, WeightSummary};
 use safetensors::Dtype;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
@@ -24,42 +28,68 @@ pub struct Weights {
     layout: Layout,
     root: Root,
     dtype: DType,
+    quantization: Option<Quantization>,
+    on_load: OnLoad,
     parameters: u64,
     bytes: u64,
+    summary: WeightSummary,
+    /// Matrices that were to be quantized and whose widths no group divides.
+    undivided: usize,
     /// For messages.
     path: PathBuf,
-    quantization_file: Option<&'static str>,
+}
+
+/// How weights are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// Number type of matrices that are not coded; `None` keeps that of the embedding table.
+    pub dtype: Option<DType>,
+    /// How files come into memory.
+    pub loading: Loading,
+    /// Memory that files may take that are copied.
+    pub free_bytes: u64,
+    /// How matrices are quantized that are not coded yet.
+    pub on_load: OnLoad,
 }
 
 impl Weights {
-    /// The weights of `source`, in which `layout` says where the parts of the decoder are. Matrices will be given as `dtype`;
-    /// `None` keeps the type of the embedding table. Files that are copied may take `free_bytes` of memory.
+    /// The weights of `source`, in which `layout` says where the parts of the decoder are, and `quantization` how matrices are coded.
     ///
     /// # Errors
     ///
-    /// Those of [`Tensors::open`], and [`Error::TensorDtype`] for an embedding table of a type that is not read.
+    /// Those of [`Tensors::open`] and of [`Quantization::of_file`], and [`Error::TensorDtype`] for an embedding table of a type that is not
+    /// read.
     pub fn open(
         source: &Source,
         layout: Layout,
-        dtype: Option<DType>,
-        loading: Loading,
-        free_bytes: u64,
+        quantization: Option<Quantization>,
+        reading: Reading,
     ) -> Result<Weights> {
+        let Reading { dtype, loading, free_bytes, on_load } = reading;
         let tensors = Tensors::open(source, loading, free_bytes)?;
         let embedding = layout.names.embedding;
-        let has_embedding = |root: &&Root| tensors.get(&format!("{}{embedding}.weight", root.body)).is_some();
+        let has_embedding = |root: &&Root| {
+            let module = format!("{}{embedding}", root.body);
+            Quantization::parts(&module).any(|name| tensors.get(&name).is_some())
+        };
         // Without an embedding table the decoder will say that it is missing where it should be first of all.
         let root = *layout.roots.iter().find(has_embedding).unwrap_or(&layout.roots[0]);
         let mut weights = Weights {
+            quantization: match quantization {
+                Some(quantization) => Some(quantization),
+                None => quantization_beside(source, &tensors)?,
+            },
             tensors,
             taken: HashSet::new(),
             layout,
             root,
             dtype: DType::F32,
+            on_load,
             parameters: 0,
             bytes: 0,
+            summary: WeightSummary::default(),
+            undivided: 0,
             path: source.path().into(),
-            quantization_file: source.quantization_file(),
         };
         weights.dtype = match dtype {
             Some(dtype) => dtype,
@@ -69,11 +99,16 @@ impl Weights {
     }
 
     fn stored_dtype(&self) -> Result<DType> {
-        let name = self.full_name(self.layout.names.embedding, "weight");
-        match self.tensors.get(&name) {
-            Some(tensor) => supported(&name, tensor.kind).map(Coding::dtype),
+        let embedding = self.layout.names.embedding;
+        let name = self.full_name(embedding, "weight");
+        let scales = self.full_name(embedding, "weight_scale");
+        match (self.tensors.get(&scales), self.tensors.get(&name)) {
+            // A coded table is computed with in the type of its scales, if that has 16 bits.
+            (Some(scales), _) if scales.kind == TensorType::Safetensors(Dtype::F16) => Ok(DType::F16),
+            (Some(_), _) => Ok(DType::Bf16),
+            (None, Some(tensor)) => supported(&name, tensor.kind).map(Coding::dtype),
             // The decoder will ask for this tensor and say that it is missing, with the shape it wants.
-            None => Ok(DType::F32),
+            (None, None) => Ok(DType::F32),
         }
     }
 
@@ -82,19 +117,39 @@ impl Weights {
         self.layout.names
     }
 
-    /// Number type of the matrices, and of what is computed with them where a device has no other.
+    /// Number type of the matrices that are not coded, and of what is computed with all of them where a device has no other.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The same tensors, whose matrices will be given as `dtype`.
+    /// The same tensors, whose matrices will be given as `dtype` where they are not coded.
     pub fn converted(self, dtype: DType) -> Weights {
         Weights { dtype, ..self }
     }
 
-    /// Bytes that all tensors have together as [`Weights::dtype`].
+    /// Bytes that all tensors have together in the form in which they are given.
     pub fn total_bytes(&self) -> u64 {
-        self.tensors.numbers() as u64 * self.dtype.bytes() as u64
+        let tensors = self.tensors.names().filter_map(|name| Some((name, self.tensors.get(name)?)));
+        tensors.map(|(name, tensor)| self.held_bytes(name, tensor) as u64).sum()
+    }
+
+    fn held_bytes(&self, name: &str, tensor: &Tensor) -> usize {
+        let numbers = tensor.shape.iter().product::<usize>();
+        let plain = numbers * self.dtype.bytes();
+        let stored = match supported(name, tensor.kind) {
+            Ok(stored) if stored.is_plain() => stored,
+            Ok(_) => return self.tensors.bytes(tensor).len(),
+            Err(_) => {
+                let Some(quantization) = &self.quantization else { return plain };
+                let decoded = quantization.decoded(name, tensor).map(|numbers| numbers * self.dtype.bytes());
+                return decoded.unwrap_or_else(|| self.tensors.bytes(tensor).len());
+            }
+        };
+        let [_, cols] = tensor.shape[..] else { return plain };
+        match self.on_load.coding(stored, cols).filter(|_| name.ends_with(".weight")) {
+            Some(coding) => numbers / cols * (coding.row_bytes(cols) + coding.scale_bytes(cols)),
+            None => plain,
+        }
     }
 
     /// Numbers in the tensors taken so far.
@@ -107,9 +162,23 @@ impl Weights {
         self.bytes
     }
 
-    /// As [`Tensors::fingerprint`].
+    /// In which codings the matrices taken so far are held.
+    pub fn summary(&self) -> &WeightSummary {
+        &self.summary
+    }
+
+    /// How matrices are quantized that are not coded yet.
+    pub fn on_load(&self) -> OnLoad {
+        self.on_load
+    }
+
+    /// As [`Tensors::fingerprint`], where `spec` is told apart by how codes are read and made.
     pub fn fingerprint(&self, spec: &str) -> u64 {
-        self.tensors.fingerprint(spec)
+        let coding = self.quantization.as_ref().map_or_else(String::new, |quantization| format!("{quantization:?}"));
+        match self.on_load {
+            OnLoad::None => self.tensors.fingerprint(&format!("{spec}{coding}")),
+            on_load => self.tensors.fingerprint(&format!("{spec}{coding}{on_load:?}")),
+        }
     }
 
     /// As [`Tensors::warm`].
@@ -117,15 +186,18 @@ impl Weights {
         self.tensors.warm(rank, ranks, progress)
     }
 
-    /// The matrix `name`, `[rows, cols]`, as [`Weights::dtype`] or as codes.
+    /// The matrix `name`, `[rows, cols]`.
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<HostMatrix> {
         let all = 0..rows;
         let parts = self.matrix_parts(name, (rows, cols), std::slice::from_ref(&all), 0..cols)?;
         Ok(parts.into_iter().next().expect("one part was asked for"))
     }
 
-    /// Parts of the matrix `name`, whose shape is `shape`: one for each range of `rows`, each with the columns `cols`. As
-    /// [`Weights::dtype`], or as the codes that the file has; what no part has is not read.
+    /// Parts of the matrix `name`, whose shape is `shape`: one for each range of `rows`, each with the columns `cols`. What no part has
+    /// is not read.
+    ///
+    /// A matrix of codes keeps them, another one is quantized or given as [`Weights::dtype`]. Parts whose columns cut through groups of
+    /// codes are decoded to that type: their numbers are those of the whole.
     pub fn matrix_parts(
         &mut self,
         name: &str,
@@ -133,23 +205,62 @@ impl Weights {
         rows: &[Range<usize>],
         cols: Range<usize>,
     ) -> Result<Vec<HostMatrix>> {
-        let (bytes, coding) = self.take(self.full_name(name, "weight"), &[shape.0, shape.1])?;
-        let whole = HostMatrix::new(bytes, coding, shape.0, shape.1);
-        let wanted = Coding::from(self.dtype);
-        // Codes stay codes, unless the columns are cut within a group of them.
-        let is_cut = |col: usize| col.is_multiple_of(coding.group()) || col == shape.1;
-        let stays = !coding.is_plain() && is_cut(cols.start) && is_cut(cols.end);
-        let part = |rows: &Range<usize>| {
-            let rows = whole.rows(rows.clone());
-            match (coding.is_plain(), stays) {
-                (true, _) => rows.columns(cols.clone()).converted(wanted),
-                (false, true) => Ok(rows.columns(cols.clone())),
-                (false, false) => Ok(rows.converted(wanted)?.columns(cols.clone())),
+        let plain = Coding::from(self.dtype);
+        let parts: Vec<HostMatrix> = match self.take_coded(name, shape)? {
+            Some(coded) => {
+                let part = |rows: &Range<usize>| coded.part(rows.clone(), plain)?.cut_columns(cols.clone(), plain);
+                rows.iter().map(part).collect::<Result<_>>()?
+            }
+            None => {
+                let (bytes, coding) = self.take(self.full_name(name, "weight"), &[shape.0, shape.1])?;
+                let whole = HostMatrix::new(bytes, coding, shape.0, shape.1);
+                let part = |rows: &Range<usize>| self.held(&whole.rows(rows.clone()), cols.clone());
+                let parts = rows.iter().map(part).collect::<Result<_>>()?;
+                let is_undivided = self.on_load != OnLoad::None && coding.is_plain();
+                self.undivided += usize::from(is_undivided && self.on_load.coding(coding, shape.1).is_none());
+                parts
             }
         };
-        let parts: Vec<HostMatrix> = rows.iter().map(part).collect::<Result<_>>()?;
-        self.bytes += parts.iter().map(HostMatrix::bytes).sum::<usize>() as u64;
+        let part_of_decoder = WeightPart::of(name, self.layout.names);
+        for part in &parts {
+            self.bytes += part.bytes() as u64;
+            self.summary.add(part_of_decoder, part.coding(), part.bytes() as u64);
+        }
         Ok(parts)
+    }
+
+    /// The columns `cols` of a matrix in the form in which it is given.
+    fn held(&self, matrix: &HostMatrix, cols: Range<usize>) -> Result<HostMatrix> {
+        let (plain, (_, all)) = (Coding::from(self.dtype), matrix.shape());
+        if !matrix.coding().is_plain() {
+            return matrix.cut_columns(cols, plain);
+        }
+        let Some(coding) = self.on_load.coding(matrix.coding(), all) else {
+            return matrix.columns(cols).converted(plain);
+        };
+        // The groups are those of the whole matrix.
+        let group = coding.group();
+        let whole = cols.start / group * group..cols.end.next_multiple_of(group);
+        let quantized = quantization::quantize(&matrix.columns(whole.clone()), coding)?;
+        quantized.cut_columns(cols.start - whole.start..cols.end - whole.start, plain)
+    }
+
+    /// The matrix `name`, if its file has codes of it.
+    fn take_coded(&mut self, name: &str, shape: (usize, usize)) -> Result<Option<Coded>> {
+        let Some(quantization) = &self.quantization else { return Ok(None) };
+        let module = self.module(name);
+        let Some(coded) = quantization.matrix(&Module::new(&self.tensors, &module, shape.0, shape.1))? else {
+            return Ok(None);
+        };
+        self.parameters += (shape.0 * shape.1) as u64;
+        self.taken.extend(Quantization::parts(&module));
+        if !coded.stays_coded() {
+            let dtype = self.dtype;
+            let reason =
+                if coded.group_of.is_some() { "desc_act" } else { "groups or a width that are no multiple of 32" };
+            log::log(Level::Info, format_args!("{module} is decoded to {dtype:?}, because it has {reason}"));
+        }
+        Ok(Some(coded))
     }
 
     /// The numbers `part` of the weights of the norm `name`, `[len]`, in the type they are stored in.
@@ -180,6 +291,20 @@ impl Weights {
     ///
     /// [`Error::UnreadTensor`]: the model would answer, and wrongly.
     pub fn finish(&self) -> Result<()> {
+        if self.undivided > 0 {
+            let count = self.undivided;
+            log::log(
+                Level::Warn,
+                format_args!("{count} matrices are not quantized: their widths are no multiple of 32"),
+            );
+        }
+        let aside = self.tensors.names().filter(|name| self.leaves_aside(name)).count();
+        if aside > 0 {
+            let dtype = self.dtype;
+            let path = self.path.display();
+            let what = "scales of activations or of a KV cache are not read: activations are";
+            log::log(Level::Info, format_args!("{path}: {aside} {what} computed in {dtype:?}"));
+        }
         let is_unread = |name: &&str| !self.taken.contains(*name) && !self.is_harmless(name);
         let unread: Vec<&str> = self.tensors.names().filter(is_unread).collect();
         let mut of_decoder = unread.iter().filter(|name| self.is_of_decoder(name));
@@ -210,26 +335,47 @@ impl Weights {
         name.ends_with("rotary_emb.inv_freq")
             || name == self.full_name(self.layout.names.head, "weight")
             || self.layout.ignored.iter().any(|beginning| name.starts_with(beginning))
+            || self.leaves_aside(name)
+            || self.is_bias_of_nothing(name)
+    }
+
+    fn leaves_aside(&self, name: &str) -> bool {
+        self.quantization.as_ref().is_some_and(|quantization| quantization.leaves_aside(name))
+    }
+
+    /// Whether a tensor is the bias that AutoGPTQ gives to layers that have none: zeros.
+    fn is_bias_of_nothing(&self, name: &str) -> bool {
+        let of_codes = |module: &str| self.tensors.get(&format!("{module}.qweight")).is_some();
+        let zeros =
+            || self.tensors.get(name).is_some_and(|bias| self.tensors.bytes(bias).iter().all(|&byte| byte == 0));
+        self.quantization.is_some() && name.strip_suffix(".bias").is_some_and(of_codes) && zeros()
     }
 
     fn full_name(&self, name: &str, kind: &str) -> String {
-        let prefix = if name == self.layout.names.head { self.root.head } else { self.root.body };
-        format!("{prefix}{name}.{kind}")
+        format!("{}.{kind}", self.module(name))
     }
 
-    /// What to say of a tensor that is not there. AWQ and GPTQ may keep their settings in a file of their own, and have codes
-    /// where the decoder looks for weights.
+    fn module(&self, name: &str) -> String {
+        let prefix = if name == self.layout.names.head { self.root.head } else { self.root.body };
+        format!("{prefix}{name}")
+    }
+
+    /// What to say of a tensor that is not there: there may be codes that nothing describes.
     fn missing(&self, name: String, shape: &[usize]) -> Error {
-        let codes = name.strip_suffix("weight").map(|module| format!("{module}qweight"));
-        let coded = codes.and_then(|codes| Some((self.tensors.get(&codes)?.kind, codes)));
-        let Some((kind, codes)) = coded else {
-            return Error::MissingTensor { name, shape: shape.into() };
-        };
-        let found = match self.quantization_file {
-            Some(file) => format!("{kind}, codes of quantized weights that {file} describes"),
-            None => format!("{kind}, codes of quantized weights"),
-        };
-        Error::TensorDtype { name: codes, found }
+        let module = name.strip_suffix("weight").unwrap_or(&name);
+        let ends = ["qweight", "weight_packed"].into_iter();
+        let codes = ends.map(|end| format!("{module}{end}")).find_map(|codes| Some((self.tensors.get(&codes)?, codes)));
+        match codes {
+            None => Error::MissingTensor { name, shape: shape.into() },
+            Some((tensor, codes)) if self.quantization.is_none() => {
+                let found = format!("{}, codes that no quantization_config describes", tensor.kind);
+                Error::TensorDtype { name: codes, found }
+            }
+            Some((tensor, codes)) => {
+                let found = format!("{}, codes of another method than quantization_config says", tensor.kind);
+                Error::TensorDtype { name: codes, found }
+            }
+        }
     }
 
     fn take(&mut self, name: String, shape: &[usize]) -> Result<(HostBytes, Coding)> {
@@ -245,6 +391,17 @@ impl Weights {
         self.taken.insert(name);
         Ok((bytes, coding))
     }
+}
+
+/// What AutoGPTQ or AutoAWQ say of the codes of a folder in a file of their own. It is not read where there are no codes.
+fn quantization_beside(source: &Source, tensors: &Tensors) -> Result<Option<Quantization>> {
+    if !tensors.names().any(|name| name.ends_with(".qweight")) {
+        return Ok(None);
+    }
+    let Some(SourceFile { path, bytes }) = source.quantization_config()? else { return Ok(None) };
+    let value = serde_json::from_slice(&bytes);
+    let value = value.map_err(|e| Error::ModelFile { path: path.clone(), reason: format!("is not JSON: {e}") })?;
+    Quantization::of_file(Fields::new(&path, &value)?).map(Some)
 }
 
 fn supported(name: &str, kind: TensorType) -> Result<Coding> {

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::log::{Level, log};
 use crate::model::description::Description;
 use crate::model::source::Source;
-use crate::model::weights::Weights;
+use crate::model::weights::{Reading, Weights};
 
 /// What processes say to each other, raised whenever a frame or a batch changes its form: builds of one version may differ.
 const PROTOCOL: u32 = 2;
@@ -39,7 +39,13 @@ impl Checkpoint {
         let limits = memory::batch_limits(config, model.spec.max_positions, &B::DEFAULTS)?;
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
-        let weights = Weights::open(source, model.layout, config.dtype, config.loading, free.unwrap_or(u64::MAX))?;
+        let reading = Reading {
+            dtype: config.dtype,
+            loading: config.loading,
+            free_bytes: free.unwrap_or(u64::MAX),
+            on_load: config.on_load,
+        };
+        let weights = Weights::open(source, model.layout, model.quantization.clone(), reading)?;
         let (stored, dtype) = (weights.dtype(), B::weight_dtype(weights.dtype(), config.dtype)?);
         let kv_format = config.kv_cache_dtype.format(dtype);
         if dtype == stored {
@@ -60,6 +66,7 @@ impl Checkpoint {
             .with("tensor_parallel_size", ranks)
             .with("dtype", format_args!("{:?}", self.weights.dtype()))
             .with("kv_cache_dtype", self.kv_format.name())
+            .with("quantization", format_args!("{:?}", self.weights.on_load()))
             .with("max_model_len", model_len)
             .with("max_num_seqs", rows)
             .with("max_batched_tokens", tokens)

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::backend::cpu::Cpu;
     use crate::backend::{Backend, DType, KvFormat};
-    use crate::runner::{Device, KvCacheDtype, Launching, Loading, Rounding};
+    use crate::runner::{Device, KvCacheDtype, Launching, Loading, OnLoad, Rounding};
     use std::time::Duration;
 
     const CPU: Defaults = Cpu::DEFAULTS;
@@ -214,6 +214,7 @@ mod tests {
             launching: Launching::Graphs,
             rounding: Rounding::Fastest,
             loading: Loading::Map,
+            on_load: OnLoad::None,
             ranks: 1,
             devices: Vec::new(),
             peer_timeout: Duration::from_secs(10),

@@ -22,14 +22,16 @@ mod peers;
 mod rendezvous;
 pub mod wire;
 
-use crate::backend::{DType, KvShape};
+use crate::backend::{Coding, DType, KvShape};
 pub use crate::backend::{KvCacheDtype, Loading, Rounding};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::description::Description;
+pub use crate::model::quantization::OnLoad;
 pub use crate::model::shard::Sums;
 pub use crate::model::source;
+pub use crate::model::weight_summary::WeightPart;
 use crate::model::weights::Weights;
 use follower::Follower;
 pub use rendezvous::Processes;
@@ -104,6 +106,8 @@ pub struct RunnerConfig {
     pub rounding: Rounding,
     /// How the weights come into memory.
     pub loading: Loading,
+    /// How matrices are quantized that are not coded yet.
+    pub on_load: OnLoad,
     /// How many ranks compute the model together, at least 1.
     pub ranks: usize,
     /// The GPU of each rank. Empty: that of `device` and those after it.
@@ -197,6 +201,8 @@ pub struct ModelInfo {
     pub window: Option<usize>,
     /// Stands for the decoder and its weights: models that differ have different ones.
     pub fingerprint: u64,
+    /// The coding of most bytes of each part, and all bytes of it in all ranks, in the order of [`WeightPart::ALL`].
+    pub parts: [(Option<Coding>, u64); 4],
 }
 
 impl ModelInfo {
@@ -226,7 +232,18 @@ impl ModelInfo {
             process: 0,
             window: spec.window(),
             fingerprint: fingerprint(model, weights),
+            parts: WeightPart::ALL.map(|part| (weights.summary().coding(part), weights.summary().bytes(part))),
         }
+    }
+
+    /// The coding of most bytes of a part; `None` where the model has no such part.
+    pub fn coding(&self, part: WeightPart) -> Option<Coding> {
+        self.parts[part as usize].0
+    }
+
+    /// Bytes of a part, in all ranks.
+    pub fn bytes_of(&self, part: WeightPart) -> u64 {
+        self.parts[part as usize].1
     }
 }
 

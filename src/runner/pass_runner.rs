@@ -17,6 +17,7 @@ use crate::log::{Level, log};
 use crate::model::decoder::{Decoder, Stage};
 use crate::model::shard::{Sharding, Sums};
 use crate::model::spec::DecoderSpec;
+use crate::model::weight_summary::WeightPart;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,13 @@ impl<B: Backend> PassRunner<B> {
         let loaded = Instant::now();
         // From here on ranks wait for each other on their devices: none may be missing.
         let weight_bytes = seat.agree(weights.bytes())?.into_iter().sum();
+        let mut part_bytes = [0u64; 4];
+        for part in WeightPart::ALL {
+            part_bytes[part as usize] = seat.agree(weights.summary().bytes(part))?.into_iter().sum();
+        }
+        if seat.is_first() {
+            log(Level::Info, format_args!("weights: {}", weights.summary().describe()));
+        }
         let met = Instant::now();
         let blocks = match host_blocks {
             Some(blocks) => blocks,
@@ -146,12 +154,16 @@ impl<B: Backend> PassRunner<B> {
             ),
         );
 
+        let info = ModelInfo::new(&model, &weights, &whole_shape, blocks, limits, device);
+        let mut parts = info.parts;
+        parts.iter_mut().zip(part_bytes).for_each(|((_, bytes), of_all)| *bytes = of_all);
         let info = ModelInfo {
+            parts,
             weight_bytes,
             kv_cache_bytes: blocks as u64 * block_bytes.of_all,
             num_ranks: seat.ranks,
             process: seat.process(),
-            ..ModelInfo::new(&model, &weights, &whole_shape, blocks, limits, device)
+            ..info
         };
         let passes = batches.into_iter().map(Pass::new).collect();
         let (submitted, collected, pass_time, context) = (0, 0, Duration::ZERO, None);

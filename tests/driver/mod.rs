@@ -10,7 +10,7 @@ use nanovllm::error::Result;
 use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
 use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, Rounding, Runner, RunnerConfig,
+    self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
 };
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,7 @@ pub fn config() -> RunnerConfig {
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
         loading: Loading::Map,
+        on_load: OnLoad::None,
         ranks: 1,
         devices: Vec::new(),
         peer_timeout: Duration::from_secs(10),

@@ -103,6 +103,7 @@ pub fn load(shape: Shape) -> Loaded {
         },
         window: shape.window,
         fingerprint: vocab as u64,
+        parts: [(None, 0); 4],
     };
     Loaded { runner, info }
 }

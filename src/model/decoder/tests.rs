@@ -6,10 +6,12 @@ use crate::backend::{DType, Loading};
 use crate::batch::{Batch, Sampling};
 use crate::model::description::Description;
 use crate::model::names::{LLAMA, Layout, Names, NormNames, Root};
+use crate::model::quantization::OnLoad;
 use crate::model::shard::{Sharding, Sums};
 use crate::model::source::Source;
 use crate::model::spec::{Activation, Norm, NormKind, NormWeight};
 use crate::model::spec::{SublayerNorms as Norms, *};
+use crate::model::weights::Reading;
 use std::path::Path;
 
 /// A model whose attention has as many key heads as query heads.
@@ -40,7 +42,8 @@ const LAYER: Norm = Norm { kind: NormKind::Layer, eps: 1e-5, weight: NormWeight:
 fn weights(names: &'static Names) -> Weights {
     let source = Source::open(Path::new(MODEL)).unwrap();
     let roots = &[Root { body: "model.", head: "" }];
-    Weights::open(&source, Layout { names, roots, ignored: &[] }, None, Loading::Map, u64::MAX).unwrap()
+    let reading = Reading { dtype: None, loading: Loading::Map, free_bytes: u64::MAX, on_load: OnLoad::None };
+    Weights::open(&source, Layout { names, roots, ignored: &[] }, None, reading).unwrap()
 }
 
 /// Logits of one token at the beginning of a sequence.

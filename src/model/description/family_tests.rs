@@ -225,7 +225,7 @@ fn a_wrapper_that_contradicts_its_decoder_is_refused() {
         ("tie_word_embeddings", untied),
         ("model_type of text_config", with_text("gemma-3-4b", "model_type", json!("gemma2"))),
         ("model_type of text_config", with_text("Ministral-3-8B", "model_type", json!("mistral4"))),
-        ("quantization_config", with_text("gemma-3-4b", "quantization_config", json!({"quant_method": "awq"}))),
+        ("quantization_config", with_text("gemma-3-4b", "quantization_config", json!({"quant_method": "aqlm"}))),
         ("text_config", changed("gemma-3-4b", json!({"text_config": "(absent)"}))),
         ("model_type", changed("gemma-3-4b", json!({"model_type": "gemma3n"}))),
         ("sliding_window", changed("gemma-3-4b", json!({"sliding_window": 4096}))),

@@ -124,7 +124,7 @@ fn what_the_decoder_does_not_compute_is_unsupported() {
         ("hidden_act", json!("gelu")),
         ("use_sliding_window", json!(true)),
         ("layer_types", json!(["full_attention", "sliding_attention"])),
-        ("quantization_config", json!({"quant_method": "gptq", "bits": 4})),
+        ("quantization_config", json!({"quant_method": "bitsandbytes", "bits": 4})),
         ("compression_config", json!({"quant_method": "compressed-tensors"})),
         ("hidden_activation", json!("gelu_pytorch_tanh")),
         ("sliding_window_pattern", json!(6)),
@@ -246,8 +246,8 @@ fn a_message_names_the_setting_its_value_and_what_is_read() {
             "config.json: model_type is granite beside LlamaForCausalLM, which is not supported: it must be llama",
         ),
         (
-            json!({"quantization_config": {"quant_method": "gptq", "bits": 4}}),
-            "config.json: quantization_config is gptq, which is not supported: it must be absent: weights are read in BF16, F16 and F32",
+            json!({"quantization_config": {"quant_method": "bitsandbytes", "bits": 4}}),
+            "config.json: quantization_config is bitsandbytes, which is not supported: it must be absent, or have quant_method compressed-tensors, fp8, awq, gptq or mxfp4",
         ),
         (json!({"hidden_act": "gelu"}), "config.json: hidden_act is gelu, which is not supported: it must be silu"),
     ] {

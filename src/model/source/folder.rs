@@ -52,9 +52,14 @@ impl ModelFolder {
         })
     }
 
-    /// The file that describes quantized weights, where config.json does not.
-    pub(super) fn quantization_file(&self) -> Option<&'static str> {
-        QUANTIZATION.into_iter().find(|name| self.folder.join(name).exists())
+    /// The file that describes quantized weights where config.json does not, if there is one.
+    pub(super) fn quantization_config(&self) -> Result<Option<SourceFile>> {
+        for name in QUANTIZATION {
+            if let Some(file) = file(&self.folder, name, limits::CONFIG_FILE_BYTES)? {
+                return Ok(Some(file));
+            }
+        }
+        Ok(None)
     }
 
     /// The safetensors files.

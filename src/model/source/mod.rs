@@ -101,11 +101,11 @@ impl Source {
         }
     }
 
-    /// The file that describes quantized weights, where the config does not.
-    pub fn quantization_file(&self) -> Option<&'static str> {
+    /// The file that describes quantized weights where the config does not, if the model has one. Errors as [`Source::tokenizer`].
+    pub fn quantization_config(&self) -> Result<Option<SourceFile>> {
         match self {
-            Source::Folder(folder) => folder.quantization_file(),
-            Source::Gguf(_) => None,
+            Source::Folder(folder) => folder.quantization_config(),
+            Source::Gguf(_) => Ok(None),
         }
     }
 }

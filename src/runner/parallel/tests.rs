@@ -5,7 +5,7 @@ use crate::backend::cpu::{Cpu, Isa, Team};
 use crate::backend::{DType, Loading, Rounding};
 use crate::runner::checkpoint::Checkpoint;
 use crate::runner::source::Source;
-use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, RunnerConfig};
+use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, OnLoad, RunnerConfig};
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
@@ -36,6 +36,7 @@ fn config() -> RunnerConfig {
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
         loading: Loading::Map,
+        on_load: OnLoad::None,
         ranks: RANKS,
         devices: Vec::new(),
         processes: None,

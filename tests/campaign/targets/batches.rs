@@ -8,7 +8,9 @@ use nanovllm::batch::{Adjustment, Batch, BlockCopy, NO_MASK, NO_TOKEN, Sampling}
 use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
 use nanovllm::runner::wire::{BatchBounds, BatchDecoder, encode};
-use nanovllm::runner::{self, Device, KvBudget, KvCacheDtype, Launching, Loading, Rounding, Runner, RunnerConfig};
+use nanovllm::runner::{
+    self, Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Rounding, Runner, RunnerConfig,
+};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -132,6 +134,7 @@ impl Target for Batches {
             launching: Launching::Graphs,
             rounding: Rounding::Fastest,
             loading: Loading::Map,
+            on_load: OnLoad::None,
             ranks: 1,
             devices: Vec::new(),
             peer_timeout: Duration::from_secs(10),

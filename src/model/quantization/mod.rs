@@ -1,0 +1,109 @@
+//! How are the matrices of a quantized folder read, and how is a matrix quantized that is not coded yet?
+//!
+//! config.json names a method, and each method has one reader: the names, types and shapes of its tensors, and what its codes stand
+//! for. All of them bring a matrix into the form of [`Scaled`](crate::backend::Scaled), which is a view of the file where the file has
+//! that form already. Invariant: the numbers of a matrix are those that the method defines, whatever form they end up in: where no backend
+//! can hold the codes as they are grouped, they are decoded when they are read.
+//!
+//! The tensors decide which matrices are coded. The lists of modules that a config leaves out are for writers of such folders.
+
+mod awq;
+mod coded;
+mod compressed;
+mod config;
+mod fp8;
+mod gptq;
+mod module;
+pub mod mxfp4;
+mod on_load;
+mod targets;
+mod transpose;
+
+pub use coded::Coded;
+pub use config::Quantization;
+pub use module::Module;
+pub use on_load::{OnLoad, quantize};
+
+use crate::backend::Scaled;
+use crate::error::Result;
+use crate::model::source::Tensor;
+
+/// Ends of the names of tensors that quantized folders carry and that nothing here reads: scales of activations and of a KV cache, which
+/// are for computing in 8 bits.
+const LEFT_ASIDE: &[&str] = &[
+    ".input_scale",
+    ".input_zero_point",
+    ".input_global_scale",
+    ".output_scale",
+    ".output_zero_point",
+    ".activation_scale",
+    ".k_scale",
+    ".v_scale",
+    ".q_scale",
+    ".k_zero_point",
+    ".v_zero_point",
+    ".q_zero_point",
+];
+
+/// The ends of the names of the tensors of a coded matrix. `weight` is one of them where codes are called so.
+const PARTS: &[&str] = &[
+    "weight",
+    "weight_packed",
+    "weight_scale",
+    "weight_scale_inv",
+    "weight_zero_point",
+    "weight_g_idx",
+    "weight_shape",
+    "qweight",
+    "qzeros",
+    "scales",
+    "g_idx",
+];
+
+impl Quantization {
+    /// The matrix of `module`, if it is coded in the way of this method.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MissingTensor`](crate::error::Error::MissingTensor), [`Error::TensorShape`](crate::error::Error::TensorShape) and
+    /// [`Error::CodedTensor`](crate::error::Error::CodedTensor) for tensors that are not what the method says.
+    pub fn matrix(&self, module: &Module) -> Result<Option<Coded>> {
+        match self {
+            Quantization::CompressedTensors(compressed) => compressed.matrix(module),
+            Quantization::Fp8(fp8) => fp8.matrix(module),
+            Quantization::Awq(awq) => awq.matrix(module),
+            Quantization::Gptq(gptq) => gptq.matrix(module),
+            // Only experts are coded, and these are no matrices of a dense decoder.
+            Quantization::Mxfp4 => Ok(None),
+        }
+    }
+
+    /// The names of the tensors that the matrix of `module` may consist of.
+    pub fn parts(module: &str) -> impl Iterator<Item = String> {
+        PARTS.iter().map(move |part| format!("{module}.{part}"))
+    }
+
+    /// Whether a tensor of this name is none of the weights.
+    pub fn leaves_aside(&self, name: &str) -> bool {
+        LEFT_ASIDE.iter().any(|end| name.ends_with(end))
+    }
+
+    /// The numbers of a tensor of codes that will be decoded when it is read, because no backend holds codes that are grouped so. `None`
+    /// for other tensors.
+    pub fn decoded(&self, name: &str, tensor: &Tensor) -> Option<usize> {
+        let [rows, cols] = tensor.shape[..] else { return None };
+        let (inputs, outputs, group) = match self {
+            Quantization::Gptq(gptq) if name.ends_with(".qweight") && gptq.is_reordered() => (1, 1, None),
+            Quantization::Gptq(gptq) if name.ends_with(".qweight") => (rows * 32 / gptq.bits, cols, gptq.group),
+            Quantization::Awq(awq) if name.ends_with(".qweight") => (rows, cols * 8, awq.group),
+            Quantization::Fp8(fp8) if name.ends_with(".weight") => (cols, rows, fp8.block.map(|[_, cols]| cols)),
+            Quantization::CompressedTensors(_) if name.ends_with(".weight") => (cols, rows, None),
+            _ => return None,
+        };
+        let group = group.filter(|group| *group < inputs).unwrap_or(Scaled::ROW);
+        (!coded::stays_coded(inputs, group)).then_some(match self {
+            Quantization::Gptq(gptq) => rows * cols * 32 / gptq.bits,
+            _ => inputs * outputs,
+        })
+    }
+}

@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+"""Makes the checkpoints of tests/quantized_folders.rs, in tests/golden/quantized.
+
+Each case is a small random checkpoint whose matrices are coded, and beside it
+
+    reference.safetensors  as make_golden.py writes it: what transformers says in f32 of the numbers that the codes stand for
+    decoded.safetensors    these numbers, the first and the last two rows of each coded matrix of layer 0, F32 [4, inputs], and
+                           how many rows it has, I32 [1]
+
+Codes and numbers of compressed-tensors come from the package `compressed_tensors`, those of FP8 from casts of torch. AWQ and GPTQ are
+packed here; the numbers of AWQ come from the converter of `compressed_tensors`, those of GPTQ from a loop over the bits of each word.
+transformers opens the folders of compressed-tensors and FP8 too, and must agree with the reference.
+
+Written with torch 2.15.0, transformers 5.23.0 and compressed-tensors 0.20.0. Run from anywhere, with names of cases for these alone.
+"""
+
+import json
+import shutil
+import sys
+
+import make_golden as golden
+import numpy as np
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.entrypoints.convert.converters.autoawq import AutoAWQConverter
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.utils import calculate_qparams
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+ROOT = golden.HERE / "quantized"
+GREEDY_TOKENS = 32
+F8 = torch.float8_e4m3fn
+
+SHAPE = dict(
+    golden.BASE, hidden_size=64, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+    rope_parameters=dict(rope_type="default", rope_theta=20000.0),
+)  # fmt: skip
+WIDE = dict(SHAPE, hidden_size=128, intermediate_size=192)
+
+
+# ---- compressed-tensors
+
+
+def grid_of(args, weight):
+    """The least and greatest weights that share a scale, in the form of the scales."""
+    if args.strategy == "tensor":
+        parts = weight.reshape(1, -1)
+    elif args.strategy == "channel":
+        parts = weight
+    elif args.strategy == "group":
+        parts = weight.reshape(weight.shape[0], -1, args.group_size)
+    else:
+        rows, cols = args.block_structure
+        high, wide = -(-weight.shape[0] // rows), -(-weight.shape[1] // cols)
+        padded = torch.zeros(high * rows, wide * cols)
+        padded[: weight.shape[0], : weight.shape[1]] = weight
+        parts = padded.reshape(high, rows, wide, cols).transpose(1, 2).reshape(high, wide, -1)
+    low, high = parts.amin(-1), parts.amax(-1)
+    return (low.unsqueeze(-1), high.unsqueeze(-1)) if args.strategy == "channel" else (low, high)
+
+
+def compressed(weight, args, format, dtype):
+    """The tensors of a matrix, and the numbers that they stand for."""
+    args = QuantizationArgs(**args)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    compressor = BaseCompressor.get_value_from_registry(format)
+    scale, zero = calculate_qparams(*grid_of(args, weight.float()), args)
+    scale = scale.to(dtype)
+    state = {"weight": weight.float(), "weight_scale": scale.float()}
+    if not args.symmetric:
+        state["weight_zero_point"] = zero.to(torch.int8)
+    tensors = compressor.compress(dict(state), scheme)
+    numbers = compressor.decompress(dict(tensors), scheme)["weight"].float()
+    tensors["weight_scale"] = scale
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}, numbers
+
+
+def compressed_tensors(format, groups, ignore=("lm_head",), activations=None, global_format=None):
+    """Groups are (targets, condition on a module's name, arguments)."""
+    config = dict(
+        quant_method="compressed-tensors", format=global_format or format, quantization_status="compressed", ignore=list(ignore),
+        kv_cache_scheme=None, global_compression_ratio=None,
+        config_groups={
+            f"group_{i}": dict(
+                targets=targets, weights=json.loads(QuantizationArgs(**args).model_dump_json()), input_activations=activations,
+                output_activations=None, format=format if global_format else None,
+            )
+            for i, (targets, _, args) in enumerate(groups)
+        },
+    )  # fmt: skip
+
+    def code(name, weight, dtype):
+        args = next((args for _, is_meant, args in groups if is_meant(name)), None)
+        return None if args is None else compressed(weight, args, format, dtype)
+
+    return config, code
+
+
+# ---- FP8
+
+
+def fp8(block, scale_dtype, **more):
+    config = dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=block, **more)
+
+    def code(name, weight, dtype):
+        rows, cols = block or weight.shape
+        high, wide = -(-weight.shape[0] // rows), -(-weight.shape[1] // cols)
+        scales = torch.empty(high, wide)
+        codes, numbers = torch.empty(weight.shape, dtype=F8), torch.empty(weight.shape)
+        for i in range(high):
+            for j in range(wide):
+                place = slice(i * rows, (i + 1) * rows), slice(j * cols, (j + 1) * cols)
+                scale = (weight[place].float().abs().max() / 448).to(scale_dtype).float()
+                scales[i, j] = scale
+                codes[place] = (weight[place].float() / scale).clamp(-448, 448).to(F8)
+                numbers[place] = codes[place].float() * scale
+        scales = scales.to(scale_dtype)
+        return {"weight": codes, "weight_scale_inv": scales if block else scales.reshape(())}, numbers
+
+    return config, code
+
+
+# ---- AWQ and GPTQ
+
+
+def rounded(weight, groups, count, bits, symmetric):
+    """Codes, scales and zeros of a matrix whose inputs are of `groups`."""
+    top = 2**bits - 1
+    scales, zeros = torch.empty(count, weight.shape[0]), torch.empty(count, weight.shape[0], dtype=torch.int64)
+    for group in range(count):
+        part = weight[:, groups == group].float()
+        low, high = part.amin(1).clamp(max=0), part.amax(1).clamp(min=0)
+        if symmetric:
+            high = torch.maximum(high, -low)
+            low = -high
+        scales[group] = (high - low) / top
+        zeros[group] = torch.full_like(low, 2 ** (bits - 1)) if symmetric else (-low / scales[group]).round()
+    scales = scales.to(torch.float16)
+    codes = (weight.float() / scales.float()[groups].T).round() + zeros[groups].T
+    return codes.clamp(0, top).to(torch.int64), scales, zeros
+
+
+def words(fields, bits, order):
+    """Packs the last axis into words of 32 bits; field `i` of a word is entry `order[i]` of those that it takes."""
+    each = 32 // bits
+    fields = fields.reshape(*fields.shape[:-1], -1, each)[..., order]
+    packed = (fields.numpy().astype(np.uint64) << np.arange(0, 32, bits, dtype=np.uint64)).sum(-1)
+    return torch.from_numpy(packed.astype(np.uint32).view(np.int32).copy())
+
+
+def awq(group):
+    config = dict(quant_method="awq", bits=4, group_size=group, zero_point=True, version="gemm", modules_to_not_convert=None)
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+
+    def code(name, weight, dtype):
+        size = group if group > 0 else weight.shape[1]
+        groups = torch.arange(weight.shape[1]) // size
+        codes, scales, zeros = rounded(weight, groups, weight.shape[1] // size, 4, False)
+        tensors = {"qweight": words(codes.T.contiguous(), 4, order), "qzeros": words(zeros, 4, order), "scales": scales}
+        converted = AutoAWQConverter(group_size=size).process({f"m.{name}": tensor.clone() for name, tensor in tensors.items()})
+        args = QuantizationArgs(num_bits=4, symmetric=False, strategy="group", group_size=size)
+        scheme = QuantizationScheme(targets=["Linear"], weights=args)
+        state = {name.removeprefix("m."): tensor for name, tensor in converted.items()}
+        state["weight_scale"] = state["weight_scale"].float()
+        compressor = BaseCompressor.get_value_from_registry("pack-quantized")
+        return tensors, compressor.decompress(state, scheme)["weight"].float()
+
+    return config, code
+
+
+def gptq(bits, group, symmetric, desc_act=False, version=1):
+    config = dict(
+        quant_method="gptq", bits=bits, group_size=group, desc_act=desc_act, sym=symmetric, lm_head=False, true_sequential=True,
+        checkpoint_format="gptq" if version == 1 else "gptq_v2", pack_dtype="int32",
+    )  # fmt: skip
+    each = 32 // bits
+
+    def code(name, weight, dtype):
+        cols = weight.shape[1]
+        size = group if group > 0 else cols
+        groups = torch.arange(cols) // size
+        if desc_act:
+            groups = groups[torch.randperm(cols, generator=torch.Generator().manual_seed(cols))]
+        codes, scales, zeros = rounded(weight, groups, -(-cols // size), bits, symmetric)
+        if version == 1:
+            # A stored zero is less by one, and wraps.
+            zeros = zeros.clamp(min=1)
+            codes = ((weight.float() / scales.float()[groups].T).round() + zeros[groups].T).clamp(0, 2**bits - 1).long()
+        stored = (zeros - (1 if version == 1 else 0)) % 2**bits
+        straight = list(range(each))
+        tensors = {
+            "qweight": words(codes, bits, straight).T.contiguous(),
+            "qzeros": words(stored, bits, straight),
+            "scales": scales,
+            "g_idx": groups.int(),
+        }
+        return tensors, unpacked(tensors, bits, version)
+
+    return config, code
+
+
+def unpacked(tensors, bits, version):
+    """The numbers of a GPTQ matrix, weight by weight."""
+    each, mask = 32 // bits, 2**bits - 1
+    qweight, qzeros = (tensors[name].numpy().view(np.uint32) for name in ["qweight", "qzeros"])
+    scales, groups = tensors["scales"].float().numpy(), tensors["g_idx"].tolist()
+    numbers = np.empty((qweight.shape[1], len(groups)), np.float32)
+    for n in range(numbers.shape[0]):
+        for k, group in enumerate(groups):
+            code = int(qweight[k // each, n]) >> (k % each * bits) & mask
+            zero = int(qzeros[group, n // each]) >> (n % each * bits) & mask
+            zero = (zero + 1 & mask) if version == 1 else zero
+            numbers[n, k] = np.float32(code - zero) * scales[group, n]
+    return torch.from_numpy(numbers)
+
+
+LINEAR = lambda name: "_proj" in name
+INT8_ACTIVATIONS = dict(num_bits=8, type="int", symmetric=True, strategy="token", dynamic=True)
+FLOAT8_ACTIVATIONS = dict(num_bits=8, type="float", symmetric=True, strategy="token", dynamic=True)
+
+# Model type, number type, shape, quantization; whether transformers is asked to open the folder too.
+CASES = {
+    "ct-int4-group32": (
+        "qwen3", "bfloat16", SHAPE,
+        compressed_tensors("pack-quantized", [(["Linear"], LINEAR, dict(num_bits=4, strategy="group", group_size=32))]), True,
+    ),
+    "ct-int4-zeros": (
+        "llama", "float16", SHAPE,
+        compressed_tensors(
+            "pack-quantized", [(["Linear"], LINEAR, dict(num_bits=4, symmetric=False, strategy="group", group_size=64))]
+        ), False,  # It opens no folder with zeros.
+    ),
+    "ct-int8-channel": (
+        "phi3", "bfloat16", dict({k: v for k, v in SHAPE.items() if k != "head_dim"}, num_attention_heads=2),
+        compressed_tensors("pack-quantized", [(["Linear"], LINEAR, dict(num_bits=8, strategy="channel"))]), True,
+    ),
+    "ct-w8a8": (
+        "llama", "bfloat16", SHAPE,
+        compressed_tensors(
+            "int-quantized", [(["Linear"], LINEAR, dict(num_bits=8, strategy="channel"))], activations=INT8_ACTIVATIONS
+        ), False,
+    ),
+    "ct-int8-zeros": (
+        "llama", "bfloat16", SHAPE,
+        compressed_tensors("int-quantized", [(["Linear"], LINEAR, dict(num_bits=8, symmetric=False, strategy="channel"))]), False,
+    ),
+    "ct-fp8-channel": (
+        "qwen3", "bfloat16", SHAPE,
+        compressed_tensors(
+            "float-quantized", [(["Linear"], LINEAR, dict(num_bits=8, type="float", strategy="channel"))],
+            activations=FLOAT8_ACTIVATIONS,
+        ), False,
+    ),
+    "ct-fp8-tensor": (
+        "qwen3", "bfloat16", SHAPE,
+        compressed_tensors("naive-quantized", [(["Linear"], LINEAR, dict(num_bits=8, type="float", strategy="tensor"))]), True,
+    ),
+    "ct-fp8-block": (
+        "qwen3", "bfloat16", dict(SHAPE, intermediate_size=192),
+        compressed_tensors(
+            "float-quantized",
+            [(["Linear"], LINEAR, dict(num_bits=8, type="float", strategy="block", block_structure=[128, 128]))],
+        ), False,
+    ),
+    "ct-mixed": (
+        "qwen3", "bfloat16", SHAPE,
+        compressed_tensors(
+            "pack-quantized",
+            [
+                ([r"re:.*mlp\..*"], lambda name: "mlp." in name and "up_proj" not in name, dict(num_bits=4, strategy="group", group_size=32)),
+                (["Linear"], lambda name: "self_attn" in name, dict(num_bits=8, strategy="channel")),
+            ],
+            ignore=["lm_head", r"re:.*up_proj$"], global_format="mixed-precision",
+        ), True,
+    ),
+    # A width that no group of 32 divides: decoded when it is read.
+    "ct-int4-narrow": (
+        "qwen3", "bfloat16", dict(SHAPE, intermediate_size=80),
+        compressed_tensors("pack-quantized", [(["Linear"], LINEAR, dict(num_bits=4, strategy="group", group_size=16))]), True,
+    ),
+    "fp8-block-bf16-scales": ("qwen3", "bfloat16", dict(SHAPE, intermediate_size=192), fp8([128, 128], torch.bfloat16), True),
+    "fp8-block-f32-scales": ("llama", "bfloat16", dict(SHAPE, intermediate_size=160), fp8([128, 128], torch.float32), False),
+    "fp8-tensor": ("qwen3", "bfloat16", SHAPE, fp8(None, torch.float32), False),
+    "awq-group32": ("qwen3", "float16", SHAPE, awq(32), False),
+    "awq-row": ("llama", "float16", SHAPE, awq(-1), False),
+    "gptq4-sym": ("qwen3", "float16", WIDE, gptq(4, 64, True), False),
+    "gptq4-desc-act": ("llama", "float16", SHAPE, gptq(4, 32, False, desc_act=True), False),
+    "gptq8-v2": ("qwen2", "float16", dict(SHAPE, head_dim=None, num_attention_heads=2), gptq(8, 32, False, version=2), False),
+    "gptq4-row": ("llama", "float16", SHAPE, gptq(4, -1, False, desc_act=True), False),
+}  # fmt: skip
+
+
+def make(name, seed, case):
+    model_type, number_type, shape, (quantization, code), is_read_by_transformers = case
+    folder = ROOT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    dtype = getattr(torch, number_type)
+    generator = torch.Generator().manual_seed(3000 + seed)
+    config = AutoConfig.for_model(model_type, **{key: value for key, value in shape.items() if value is not None or key != "head_dim"})
+    state = {k: v.to(dtype) for k, v in golden.weights(config, generator).items()}
+    stored, numbers, decoded = {}, {}, {}
+    for tensor, weight in state.items():
+        module = tensor.removesuffix(".weight")
+        coded = code(module, weight, dtype) if tensor.endswith("_proj.weight") else None
+        if coded is None:
+            stored[tensor], numbers[tensor] = weight, weight.float()
+            continue
+        parts, numbers[tensor] = coded
+        stored.update({f"{module}.{part}": value for part, value in parts.items()})
+        if ".layers.0." in tensor:
+            rows = numbers[tensor]
+            decoded[module] = torch.cat([rows[:2], rows[-2:]]).contiguous()
+            decoded[f"{module}.rows"] = torch.tensor([len(rows)], dtype=torch.int32)
+    golden.write_folder(folder, config, stored, number_type)
+    written = json.loads((folder / "config.json").read_text())
+    written["quantization_config"] = quantization
+    (folder / "config.json").write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
+    save_file(decoded, folder / "decoded.safetensors")
+
+    config._attn_implementation = "eager"
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    missing = model.load_state_dict(numbers, strict=False)
+    assert not missing.unexpected_keys, missing
+    model.eval()
+    prompt = torch.randint(0, config.vocab_size, (golden.PROMPT_TOKENS,), generator=generator)
+    sequence, logits = prompt.tolist(), []
+    with torch.no_grad():
+        for _ in range(GREEDY_TOKENS):
+            row = model(torch.tensor([sequence]), logits_to_keep=1).logits[0, -1]
+            logits.append(row)
+            sequence.append(int(row.argmax()))
+    tokens = torch.tensor(sequence[golden.PROMPT_TOKENS :])
+    save_file(
+        {"prompt": prompt.int(), "tokens": tokens.int(), "logits": torch.stack(logits)}, folder / "reference.safetensors"
+    )
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    apart = "not asked"
+    if is_read_by_transformers:
+        other = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval().float()
+        with torch.no_grad():
+            row = other(torch.tensor([prompt.tolist()]), logits_to_keep=1).logits[0, -1].float()
+        apart = ((row - logits[0]).norm() / logits[0].norm()).item()
+        # It decodes to the number type of the scales.
+        assert apart < 2e-2, f"{name}: {apart}"
+        apart = f"{apart:.1e}"
+    print(f"{name:24} {size:7} bytes, {len(set(tokens.tolist())):2} different tokens, transformers' own apart {apart}", flush=True)
+
+
+for seed, (name, case) in enumerate(CASES.items()):
+    if len(sys.argv) == 1 or name in sys.argv[1:]:
+        make(name, seed, case)

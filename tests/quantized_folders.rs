@@ -1,0 +1,444 @@
+//! Quantized folders open, their codes stand for the numbers that their writers say, and whatever does not fit is refused by its name.
+//!
+//! `tests/golden/make_quantized.py` made the folders and says what is in them.
+
+mod driver;
+mod reference;
+mod scratch_folder;
+
+use driver::{config, golden, open};
+use nanovllm::backend::cpu::Isa;
+use nanovllm::backend::{DType, HostMatrix, Loading};
+use nanovllm::error::{Error, Result};
+use nanovllm::model::description::Description;
+use nanovllm::model::source::Source;
+use nanovllm::model::weights::{Reading, Weights};
+use nanovllm::runner::{OnLoad, RunnerConfig, WeightPart};
+use reference::{Reference, distance, follow};
+use safetensors::{Dtype, SafeTensors};
+use scratch_folder::{Folder, Tensors};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+const CASES: &[&str] = &[
+    "awq-group32",
+    "awq-row",
+    "ct-fp8-block",
+    "ct-fp8-channel",
+    "ct-fp8-tensor",
+    "ct-int4-group32",
+    "ct-int4-narrow",
+    "ct-int4-zeros",
+    "ct-int8-channel",
+    "ct-int8-zeros",
+    "ct-mixed",
+    "ct-w8a8",
+    "fp8-block-bf16-scales",
+    "fp8-block-f32-scales",
+    "fp8-tensor",
+    "gptq4-desc-act",
+    "gptq4-row",
+    "gptq4-sym",
+    "gptq8-v2",
+];
+
+fn folder(name: &str) -> String {
+    format!("quantized/{name}")
+}
+
+fn weights(path: &Path, dtype: Option<DType>, on_load: OnLoad) -> Result<Weights> {
+    let source = Source::open(path)?;
+    let model = Description::read(&source)?;
+    let reading = Reading { dtype, loading: Loading::Map, free_bytes: u64::MAX, on_load };
+    Weights::open(&source, model.layout, model.quantization, reading)
+}
+
+/// The coded matrices of layer 0 by the names that a decoder has for them: rows, columns, and the numbers of four rows.
+fn decoded(name: &str) -> BTreeMap<String, (usize, usize, Vec<f32>)> {
+    let bytes = fs::read(golden(&folder(name)).join("decoded.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let matrix = |module: &str| {
+        let rows = file.tensor(&format!("{module}.rows")).unwrap();
+        let rows = i32::from_le_bytes(rows.data().try_into().unwrap()) as usize;
+        let numbers = file.tensor(module).unwrap();
+        let values = numbers.data().as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+        (module.strip_prefix("model.").unwrap().to_owned(), (rows, numbers.shape()[1], values))
+    };
+    file.names().into_iter().filter(|name| !name.ends_with(".rows")).map(|name| matrix(name)).collect()
+}
+
+fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|number| number.to_bits()).collect()
+}
+
+#[test]
+fn every_folder_is_a_case() {
+    let entries = fs::read_dir(golden("quantized")).unwrap();
+    let mut folders: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    folders.sort();
+    assert_eq!(folders, CASES);
+}
+
+#[test]
+fn codes_stand_for_the_numbers_of_their_writers() {
+    for name in CASES {
+        let mut weights = weights(&golden(&folder(name)), Some(DType::F32), OnLoad::None).unwrap();
+        for (module, (rows, cols, wanted)) in decoded(name) {
+            let matrix = weights.matrix(&module, rows, cols).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let found: Vec<f32> = [0, 1, rows - 2, rows - 1].iter().flat_map(|&row| numbers(&matrix, row)).collect();
+            assert_eq!(bits(&found), bits(&wanted), "{name}: {module}, {}", matrix.coding());
+        }
+    }
+}
+
+fn numbers(matrix: &HostMatrix, row: usize) -> Vec<f32> {
+    let mut numbers = vec![0.0; matrix.shape().1];
+    matrix.decode_row(row, &mut numbers);
+    numbers
+}
+
+/// As codes where a group has a multiple of 32 weights or all of a row, and the width is such a multiple too.
+#[test]
+fn matrices_keep_their_codes_unless_no_backend_holds_them() {
+    for name in CASES {
+        let mut weights = weights(&golden(&folder(name)), None, OnLoad::None).unwrap();
+        for (module, (rows, cols, _)) in decoded(name) {
+            let coding = weights.matrix(&module, rows, cols).unwrap().coding();
+            let is_plain = match *name {
+                "gptq4-desc-act" | "ct-int4-narrow" => true,
+                "ct-mixed" => module.ends_with("up_proj"),
+                _ => false,
+            };
+            assert_eq!(coding.is_plain(), is_plain, "{name}: {module} is {coding}");
+        }
+    }
+}
+
+#[test]
+fn parts_of_ranks_have_the_numbers_of_the_whole() {
+    for name in CASES {
+        let path = golden(&folder(name));
+        for (module, (rows, cols, _)) in decoded(name) {
+            let open = || weights(&path, Some(DType::F32), OnLoad::None).unwrap();
+            let whole = open().matrix(&module, rows, cols).unwrap().to_f32();
+            // At the borders of groups, and across them.
+            for (from, to) in [(0, cols), (0, 32), (32, 64), (8, 40), (cols - 24, cols)] {
+                let own = [0..8, rows - 12..rows - 3];
+                let parts = open().matrix_parts(&module, (rows, cols), &own, from..to).unwrap();
+                for (own, part) in own.into_iter().zip(parts) {
+                    let wanted: Vec<f32> =
+                        own.flat_map(|row| whole[row * cols + from..row * cols + to].to_vec()).collect();
+                    assert_eq!(bits(&part.to_f32()), bits(&wanted), "{name}: {module}, columns {from} to {to}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn logits_are_those_of_the_numbers_that_codes_stand_for() {
+    for &isa in Isa::available() {
+        for name in CASES {
+            let (mut runner, info) = open(&golden(&folder(name)), &config(), isa).unwrap();
+            let reference = Reference::read(&folder(name));
+            let (rows, _) = follow(&mut runner, &info.limits, &reference);
+            let apart = rows.iter().zip(&reference.logits).map(|(found, wanted)| distance(found, wanted));
+            let furthest = apart.fold(0.0, f32::max);
+            // The numbers of codes may be rounded to bf16; instructions that multiply bf16 round activations too.
+            let limit = if matches!(isa, Isa::Avx512Bf16 | Isa::Amx) { 3e-2 } else { 1.5e-2 };
+            println!("{name}, {isa:?}: at most {furthest:.2e} apart, {limit:.0e} allowed");
+            assert!(furthest <= limit, "{name}, {isa:?}: {furthest} apart, {limit} allowed");
+        }
+    }
+}
+
+fn refusal(path: &Path) -> Error {
+    open(path, &config(), Isa::Portable).err().expect("the folder must be refused")
+}
+
+#[test]
+fn what_a_config_says_and_is_not_read_is_refused_by_its_name() {
+    let weights = |changes: Value| {
+        let mut weights =
+            json!({"num_bits": 4, "type": "int", "symmetric": true, "strategy": "group", "group_size": 32});
+        weights.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        json!({"quant_method": "compressed-tensors", "config_groups": {"g": {"targets": ["Linear"], "weights": weights}}})
+    };
+    let compressed = |field: &str, value: Value| {
+        let mut config = weights(json!({}));
+        config[field] = value;
+        config
+    };
+    let gptq = |field: &str, value: Value| {
+        let mut config = json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": false, "sym": true});
+        config[field] = value;
+        config
+    };
+    let awq = |field: &str, value: Value| {
+        let mut config =
+            json!({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": true, "version": "gemm"});
+        config[field] = value;
+        config
+    };
+    let targets = |targets: Value| compressed("config_groups", json!({"g": {"targets": targets, "weights": {}}}));
+    let many: serde_json::Map<String, Value> =
+        (0..65).map(|i| (i.to_string(), json!({"targets": ["Linear"], "weights": {}}))).collect();
+    let cases = [
+        (json!({"quant_method": "bitsandbytes"}), "quantization_config is bitsandbytes"),
+        (json!({"bits": 4}), "quantization_config is without quant_method"),
+        (json!({"quant_method": 4}), "quant_method is 4, but must be a string"),
+        (json!({"quant_method": "fp8", "fmt": "e5m2"}), "fmt is e5m2"),
+        (json!({"quant_method": "fp8", "activation_scheme": "block"}), "activation_scheme is block"),
+        (json!({"quant_method": "fp8", "weight_block_size": [128]}), "weight_block_size is [128], but must be two"),
+        (
+            json!({"quant_method": "fp8", "weight_block_size": [0, 128]}),
+            "weight_block_size is [0,128], but must be two",
+        ),
+        (gptq("bits", json!(3)), "bits is 3, which is not supported: it must be 4 or 8"),
+        (gptq("bits", json!("4")), "bits is 4, but must be a whole number"),
+        (gptq("group_size", json!(0)), "group_size is 0, but must be a whole number"),
+        (gptq("group_size", json!(null)), "group_size of the quantized weights is missing"),
+        (gptq("checkpoint_format", json!("marlin")), "checkpoint_format is marlin"),
+        (gptq("is_marlin_format", json!(true)), "is_marlin_format is true"),
+        (gptq("dynamic", json!({"+:.*down.*": {"bits": 8}})), "dynamic is +:.*down.*"),
+        (gptq("pack_dtype", json!("int64")), "pack_dtype is int64"),
+        (awq("bits", json!(8)), "bits is 8, which is not supported: it must be 4"),
+        (awq("version", json!("gemv")), "version is gemv"),
+        (awq("zero_point", json!(false)), "zero_point is false"),
+        (compressed("format", json!("marlin-24")), "format is marlin-24"),
+        (compressed("format", json!("nvfp4-pack-quantized")), "format is nvfp4-pack-quantized"),
+        (compressed("quantization_status", json!("frozen")), "quantization_status is frozen"),
+        (compressed("sparsity_config", json!({"format": "sparse-24-bitmask"})), "format is sparse-24-bitmask"),
+        (compressed("transform_config", json!({"config_groups": {}})), "transform_config is set"),
+        (compressed("config_groups", json!(null)), "config_groups is missing"),
+        (compressed("config_groups", many.into()), "config_groups has more than 64 groups"),
+        (weights(json!({"num_bits": 3})), "num_bits is 3 in type int"),
+        (weights(json!({"type": "float", "group_size": 64})), "num_bits is 4 in type float"),
+        (weights(json!({"type": "float"})), "weight_packed of quantized weights has type I32, but must have type U8"),
+        (weights(json!({"type": "float", "num_bits": 16})), "num_bits is 16 in type float"),
+        (weights(json!({"strategy": "tensor_group"})), "strategy is tensor_group"),
+        (weights(json!({"strategy": "block"})), "block_structure of strategy block is missing"),
+        (weights(json!({"dynamic": true})), "dynamic of weights is set"),
+        (weights(json!({"actorder": "first"})), "actorder is first"),
+        (weights(json!({"symmetric": 1})), "symmetric is 1, but must be true or false"),
+        (targets(json!("Linear")), "config_groups.g.targets must be a list of names"),
+        (targets(json!(["re:("])), "config_groups.g.targets has a pattern that is not read: ("),
+    ];
+    for (quantization, wanted) in cases {
+        let folder = Folder::copy("quantized/ct-int4-group32", "settings");
+        folder.edit_json("config.json", |config| config["quantization_config"] = quantization.clone());
+        let message = refusal(&folder.path).to_string();
+        assert!(message.contains(wanted), "{quantization}: {message}");
+    }
+}
+
+type Spoil = fn(&mut Tensors);
+
+fn tensor<'a>(tensors: &'a mut Tensors, name: &str) -> &'a mut (Dtype, Vec<usize>, Vec<u8>) {
+    tensors.get_mut(&format!("model.layers.1.{name}")).unwrap_or_else(|| panic!("{name}"))
+}
+
+fn remove(tensors: &mut Tensors, name: &str) {
+    tensors.remove(&format!("model.layers.1.{name}")).unwrap_or_else(|| panic!("{name}"));
+}
+
+#[test]
+fn tensors_that_do_not_fit_are_refused_by_their_names() {
+    const CASES: &[(&str, &str, Spoil)] = &[
+        ("ct-int4-group32", "o_proj.weight_scale of shape [64, 4] is missing", |all| {
+            remove(all, "self_attn.o_proj.weight_scale");
+        }),
+        ("ct-int4-group32", "o_proj.weight_scale has shape [4, 64], but config.json implies [64, 4]", |all| {
+            tensor(all, "self_attn.o_proj.weight_scale").1 = vec![4, 64];
+        }),
+        ("ct-int4-group32", "o_proj.weight_scale of quantized weights has type I16, but must have type BF16", |all| {
+            tensor(all, "self_attn.o_proj.weight_scale").0 = Dtype::I16;
+        }),
+        ("ct-int4-group32", "up_proj.weight_packed has shape [64, 16], but config.json implies [128, 8]", |all| {
+            tensor(all, "mlp.up_proj.weight_packed").1 = vec![64, 16];
+        }),
+        ("ct-int4-group32", "up_proj.weight_packed of quantized weights has type U32, but must have type I32", |all| {
+            tensor(all, "mlp.up_proj.weight_packed").0 = Dtype::U32;
+        }),
+        ("ct-int4-group32", "up_proj.weight_shape of quantized weights has [63, 64], but must have [128, 64]", |all| {
+            tensor(all, "mlp.up_proj.weight_shape").2[0] = 63;
+        }),
+        (
+            "ct-int4-group32",
+            "up_proj.weight_g_idx of quantized weights has 2 at index 0, but must have groups from 0 to 1",
+            |all| {
+                let groups = [2i32; 64].iter().flat_map(|group| group.to_le_bytes()).collect();
+                all.insert("model.layers.1.mlp.up_proj.weight_g_idx".into(), (Dtype::I32, vec![64], groups));
+            },
+        ),
+        ("ct-int4-group32", "up_proj.weight_global_scale would not be read", |all| {
+            all.insert("model.layers.1.mlp.up_proj.weight_global_scale".into(), (Dtype::F32, vec![1], vec![0; 4]));
+        }),
+        ("ct-int4-zeros", "up_proj.weight_zero_point of shape [128, 1] is missing", |all| {
+            remove(all, "mlp.up_proj.weight_zero_point");
+        }),
+        ("ct-int4-zeros", "up_proj.weight_zero_point has shape [1, 16], but config.json implies [16, 1]", |all| {
+            tensor(all, "mlp.up_proj.weight_zero_point").1 = vec![1, 16];
+        }),
+        ("ct-mixed", "gate_proj.weight of quantized weights has type F8_E4M3, but must have type I8", |_| {}),
+        (
+            "fp8-block-bf16-scales",
+            "gate_proj.weight_scale_inv has shape [1, 2], but config.json implies [2, 1]",
+            |all| {
+                tensor(all, "mlp.gate_proj.weight_scale_inv").1 = vec![1, 2];
+            },
+        ),
+        ("fp8-block-bf16-scales", "gate_proj.weight_scale_inv of shape [2, 1] is missing", |all| {
+            remove(all, "mlp.gate_proj.weight_scale_inv");
+        }),
+        ("awq-group32", "k_proj.qzeros has shape [8, 2], but config.json implies [2, 8]", |all| {
+            tensor(all, "self_attn.k_proj.qzeros").1 = vec![8, 2];
+        }),
+        ("awq-group32", "k_proj.qweight of quantized weights has type I16, but must have type I32", |all| {
+            let (dtype, shape, _) = tensor(all, "self_attn.k_proj.qweight");
+            *dtype = Dtype::I16;
+            shape[1] *= 2;
+        }),
+        ("gptq4-sym", "k_proj.scales of shape [2, 64] is missing", |all| remove(all, "self_attn.k_proj.scales")),
+        ("gptq4-sym", "k_proj.g_idx of quantized weights has -2 at index 3, but must have groups from 0 to 1", |all| {
+            tensor(all, "self_attn.k_proj.g_idx").2[12..16].copy_from_slice(&(-2i32).to_le_bytes());
+        }),
+        ("gptq4-sym", "k_proj.bias would not be read", |all| {
+            all.insert("model.layers.1.self_attn.k_proj.bias".into(), (Dtype::F16, vec![64], vec![1; 128]));
+        }),
+    ];
+    for (name, wanted, spoil) in CASES {
+        let folder = Folder::copy(&folder(name), "spoilt");
+        folder.edit_tensors(spoil);
+        if *name == "ct-mixed" {
+            folder.edit_tensors(|all| {
+                let (_, shape, _) = tensor(all, "mlp.gate_proj.weight_scale").clone();
+                remove(all, "mlp.gate_proj.weight_packed");
+                let codes = (Dtype::F8_E4M3, vec![shape[0], 64], vec![0; shape[0] * 64]);
+                all.insert("model.layers.1.mlp.gate_proj.weight".into(), codes);
+            });
+        }
+        let refused = open(&folder.path, &config(), Isa::Portable).err();
+        let message = refused.unwrap_or_else(|| panic!("{name} opens, without: {wanted}")).to_string();
+        assert!(message.contains(wanted), "{name}: {message}");
+    }
+}
+
+#[test]
+fn scales_of_activations_and_biases_of_nothing_are_left_aside() {
+    let folder = Folder::copy("quantized/gptq4-sym", "aside");
+    folder.edit_tensors(|all| {
+        all.insert("model.layers.1.self_attn.k_proj.bias".into(), (Dtype::F16, vec![64], vec![0; 128]));
+        all.insert("model.layers.1.self_attn.k_proj.input_scale".into(), (Dtype::F32, vec![1], vec![0; 4]));
+        all.insert("model.layers.1.self_attn.k_scale".into(), (Dtype::F32, vec![1], vec![0; 4]));
+    });
+    open(&folder.path, &config(), Isa::Portable).unwrap();
+}
+
+#[test]
+fn settings_may_be_in_a_file_of_their_own() {
+    for (name, file) in [("gptq4-sym", "quantize_config.json"), ("awq-group32", "quant_config.json")] {
+        let (_, inside) = open(&golden(&folder(name)), &config(), Isa::Portable).unwrap();
+        let folder = Folder::copy(&folder(name), "beside");
+        let mut settings = Value::Null;
+        folder.edit_json("config.json", |config| {
+            settings = config.as_object_mut().unwrap().remove("quantization_config").unwrap();
+        });
+        let settings = settings.as_object_mut().unwrap();
+        settings.remove("quant_method");
+        if file == "quant_config.json" {
+            for (new, old) in [("bits", "w_bit"), ("group_size", "q_group_size")] {
+                let value = settings.remove(new).unwrap();
+                settings.insert(old.into(), value);
+            }
+            settings["version"] = json!("GEMM");
+        }
+        fs::write(folder.file(file), json!(settings).to_string()).unwrap();
+        let (_, beside) = open(&folder.path, &config(), Isa::Portable).unwrap();
+        assert_eq!(beside.weight_bytes, inside.weight_bytes, "{name}");
+        fs::remove_file(folder.file(file)).unwrap();
+        let message = refusal(&folder.path).to_string();
+        assert!(message.contains("qweight has type I32, codes that no quantization_config describes"), "{message}");
+    }
+}
+
+/// The demo model, whose widths are multiples of 128.
+fn demo() -> std::path::PathBuf {
+    driver::root().join("models/demo")
+}
+
+#[test]
+fn a_folder_can_be_quantized_while_it_opens() {
+    let (_, plain) = open(&demo(), &config(), Isa::Portable).unwrap();
+    for (on_load, share, coding) in
+        [(OnLoad::Int8, 0.52, "INT8 in groups of 128"), (OnLoad::Int4, 0.30, "INT4 in groups of 32")]
+    {
+        let config = RunnerConfig { on_load, ..config() };
+        let (_, info) = open(&demo(), &config, Isa::Portable).unwrap();
+        assert_eq!(info.num_parameters, plain.num_parameters);
+        assert!(
+            info.weight_bytes as f64 <= plain.weight_bytes as f64 * share,
+            "{} of {}",
+            info.weight_bytes,
+            plain.weight_bytes
+        );
+        for part in [WeightPart::Embedding, WeightPart::Attention, WeightPart::FeedForward] {
+            assert_eq!(info.coding(part).unwrap().to_string(), coding);
+        }
+        assert_eq!(info.coding(WeightPart::Head), None, "the embedding table serves");
+        assert_ne!(info.fingerprint, plain.fingerprint);
+        let of_parts: u64 = WeightPart::ALL.into_iter().map(|part| info.bytes_of(part)).sum();
+        assert!(of_parts <= info.weight_bytes && of_parts * 10 >= info.weight_bytes * 9);
+    }
+}
+
+/// What is coded stays as it is, and what is not is quantized in groups that divide its width.
+#[test]
+fn quantizing_while_opening_leaves_codes_as_they_are() {
+    let path = golden("quantized/ct-mixed");
+    let mut weights = weights(&path, None, OnLoad::Int4).unwrap();
+    for (module, wanted) in [
+        ("layers.0.mlp.gate_proj", "INT4 in groups of 32"),
+        ("layers.0.self_attn.q_proj", "INT8 per row"),
+        ("layers.0.mlp.up_proj", "INT4 in groups of 32"),
+    ] {
+        let cols = 64;
+        assert_eq!(weights.matrix(module, 128, cols).unwrap().coding().to_string(), wanted, "{module}");
+    }
+}
+
+#[test]
+fn parts_of_ranks_have_the_codes_of_the_whole() {
+    let open = |on_load| weights(&demo(), Some(DType::F32), on_load).unwrap();
+    let config: Value = serde_json::from_slice(&fs::read(demo().join("config.json")).unwrap()).unwrap();
+    let (hidden, width) =
+        (config["hidden_size"].as_u64().unwrap() as usize, config["intermediate_size"].as_u64().unwrap() as usize);
+    for on_load in [OnLoad::Int8, OnLoad::Int4] {
+        let whole = open(on_load).matrix("layers.0.mlp.down_proj", hidden, width).unwrap().to_f32();
+        for (from, to) in [(0, 128), (128, width), (64, 320), (8, 48)] {
+            let mut weights = open(on_load);
+            let own = 5..9;
+            let parts = weights
+                .matrix_parts("layers.0.mlp.down_proj", (hidden, width), std::slice::from_ref(&own), from..to)
+                .unwrap();
+            let wanted: Vec<f32> = own.flat_map(|row| whole[row * width + from..row * width + to].to_vec()).collect();
+            assert_eq!(bits(&parts[0].to_f32()), bits(&wanted), "{on_load:?}, columns {from} to {to}");
+        }
+    }
+}
+
+/// Bytes that opening expects the weights to take, against what they take.
+#[test]
+fn the_size_of_coded_weights_is_known_before_they_are_read() {
+    let mut cases: Vec<(std::path::PathBuf, OnLoad)> =
+        CASES.iter().map(|name| (golden(&folder(name)), OnLoad::None)).collect();
+    cases.extend([(demo(), OnLoad::Int8), (demo(), OnLoad::Int4), (demo(), OnLoad::None)]);
+    for (path, on_load) in cases {
+        let expected = weights(&path, None, on_load).unwrap().total_bytes() as f64;
+        let (_, info) = open(&path, &RunnerConfig { on_load, ..config() }, Isa::Portable).unwrap();
+        let ratio = expected / info.weight_bytes as f64;
+        assert!((0.85..1.15).contains(&ratio), "{}, {on_load:?}: {ratio}", path.display());
+    }
+}
