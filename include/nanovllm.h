@@ -254,6 +254,58 @@ typedef enum nvllm_load_mode {
   NVLLM_LOAD_READ = 1,
 } nvllm_load_mode;
 
+// How weights that are not quantized yet are quantized while an engine opens.
+typedef enum nvllm_quantization {
+  // Not at all: weights keep the form of their files.
+  NVLLM_QUANTIZATION_NONE = 0,
+  // To 8 bits, with a scale for each group of 128, 64 or 32 weights: the largest that divides the width of a matrix. About half
+  // the bytes of 16-bit weights; completions rarely differ.
+  NVLLM_QUANTIZATION_INT8 = 1,
+  // To 4 bits, with a scale for each group of 32 weights. About 0.28 of the bytes of 16-bit weights. Weights are rounded to the
+  // nearest code, so that a file that was quantized with calibration data answers better at the same size.
+  NVLLM_QUANTIZATION_INT4 = 2,
+} nvllm_quantization;
+
+// How the weights of a part of a model are held.
+typedef enum nvllm_coding {
+  // The model has no such part.
+  NVLLM_CODING_NONE = 0,
+  // IEEE 754, 32 bits.
+  NVLLM_CODING_F32 = 1,
+  // IEEE 754, 16 bits.
+  NVLLM_CODING_F16 = 2,
+  // bfloat16.
+  NVLLM_CODING_BF16 = 3,
+  // Integers of 8 bits with scales.
+  NVLLM_CODING_INT8 = 4,
+  // Integers of 4 bits with scales.
+  NVLLM_CODING_INT4 = 5,
+  // E4M3 floating point of 8 bits with scales.
+  NVLLM_CODING_FP8 = 6,
+  // E2M1 floating point of 4 bits with scales.
+  NVLLM_CODING_FP4 = 7,
+  // A block type of GGUF.
+  NVLLM_CODING_Q8_0 = 8,
+  // A block type of GGUF.
+  NVLLM_CODING_Q4_0 = 9,
+  // A block type of GGUF.
+  NVLLM_CODING_Q4_1 = 10,
+  // A block type of GGUF.
+  NVLLM_CODING_Q5_0 = 11,
+  // A block type of GGUF.
+  NVLLM_CODING_Q5_1 = 12,
+  // A block type of GGUF.
+  NVLLM_CODING_Q4_K = 13,
+  // A block type of GGUF.
+  NVLLM_CODING_Q5_K = 14,
+  // A block type of GGUF.
+  NVLLM_CODING_Q6_K = 15,
+  // A block type of GGUF.
+  NVLLM_CODING_IQ4_NL = 16,
+  // A block type of GGUF.
+  NVLLM_CODING_IQ4_XS = 17,
+} nvllm_coding;
+
 // An engine. Created by nvllm_engine_new, destroyed by nvllm_engine_free.
 typedef struct nvllm_engine nvllm_engine;
 
@@ -339,6 +391,10 @@ typedef struct nvllm_engine_config {
   // NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with the value of
   // the one that saved it. Default NVLLM_KV_CACHE_AUTO.
   int32_t kv_cache_dtype;
+  // NVLLM_QUANTIZATION_*: how weights that are not quantized yet are quantized while the engine opens, embedding table and head
+  // included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log. Default
+  // NVLLM_QUANTIZATION_NONE.
+  int32_t quantization;
 } nvllm_engine_config;
 
 // Properties of a loaded model and of the engine that runs it.
@@ -383,6 +439,22 @@ typedef struct nvllm_model_info {
   int32_t kv_cache_dtype;
   // Size of the KV cache per token in bytes: keys and values of all layers and KV heads, scales included.
   uint32_t kv_token_bytes;
+  // NVLLM_CODING_*: how most bytes of the embedding table are held.
+  int32_t embedding_coding;
+  // NVLLM_CODING_*: how most bytes of the projections of attention are held.
+  int32_t attention_coding;
+  // NVLLM_CODING_*: how most bytes of the projections of the feed-forward parts are held.
+  int32_t feed_forward_coding;
+  // NVLLM_CODING_*: how most bytes of the output head are held. NVLLM_CODING_NONE if the embedding table serves as the head.
+  int32_t head_coding;
+  // Size of the embedding table in bytes, that of all ranks together, like the next three.
+  uint64_t embedding_bytes;
+  // Size of the projections of attention in bytes.
+  uint64_t attention_bytes;
+  // Size of the projections of the feed-forward parts in bytes.
+  uint64_t feed_forward_bytes;
+  // Size of the output head in bytes; 0 if the embedding table serves as the head.
+  uint64_t head_bytes;
 } nvllm_model_info;
 
 // [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.

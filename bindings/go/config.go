@@ -48,6 +48,47 @@ const (
 	LoadRead LoadMode = C.NVLLM_LOAD_READ // the files are copied: later changes to them have no effect
 )
 
+// A Quantization says how weights that are not quantized yet are quantized while an engine opens.
+type Quantization int
+
+// The quantizations.
+const (
+	QuantizationNone Quantization = C.NVLLM_QUANTIZATION_NONE // weights keep the form of their files
+	QuantizationInt8 Quantization = C.NVLLM_QUANTIZATION_INT8 // 8 bits, in groups of 128, 64 or 32 weights
+	QuantizationInt4 Quantization = C.NVLLM_QUANTIZATION_INT4 // 4 bits, in groups of 32 weights
+)
+
+// A Coding says how the weights of a part of a model are held.
+type Coding int
+
+// The codings.
+const (
+	CodingNone  Coding = C.NVLLM_CODING_NONE // the model has no such part
+	CodingF32   Coding = C.NVLLM_CODING_F32
+	CodingF16   Coding = C.NVLLM_CODING_F16
+	CodingBF16  Coding = C.NVLLM_CODING_BF16
+	CodingInt8  Coding = C.NVLLM_CODING_INT8 // integers of 8 bits with scales
+	CodingInt4  Coding = C.NVLLM_CODING_INT4 // integers of 4 bits with scales
+	CodingFP8   Coding = C.NVLLM_CODING_FP8  // E4M3 with scales
+	CodingFP4   Coding = C.NVLLM_CODING_FP4  // E2M1 with scales
+	CodingQ8_0  Coding = C.NVLLM_CODING_Q8_0 // this and the following are the block types of GGUF
+	CodingQ4_0  Coding = C.NVLLM_CODING_Q4_0
+	CodingQ4_1  Coding = C.NVLLM_CODING_Q4_1
+	CodingQ5_0  Coding = C.NVLLM_CODING_Q5_0
+	CodingQ5_1  Coding = C.NVLLM_CODING_Q5_1
+	CodingQ4K   Coding = C.NVLLM_CODING_Q4_K
+	CodingQ5K   Coding = C.NVLLM_CODING_Q5_K
+	CodingQ6K   Coding = C.NVLLM_CODING_Q6_K
+	CodingIQ4NL Coding = C.NVLLM_CODING_IQ4_NL
+	CodingIQ4XS Coding = C.NVLLM_CODING_IQ4_XS
+)
+
+// A WeightPart is how a part of a model is held.
+type WeightPart struct {
+	Coding Coding // that of most of its bytes
+	Bytes  uint64 // its size in all ranks together
+}
+
 // check refuses values that the fields of the C API cannot represent.
 func (c *Config) check() error {
 	if err := cmp.Or(withoutNUL("ModelPath", c.ModelPath), withoutNUL("Rendezvous", c.Rendezvous)); err != nil {
@@ -100,6 +141,11 @@ type ModelInfo struct {
 	ProcessIndex     int          // which of the processes this is
 	KVCacheDType     KVCacheDType // how keys and values are stored
 	KVTokenBytes     int          // size of the KV cache per token in bytes
+
+	Embedding   WeightPart // the embedding table
+	Attention   WeightPart // the projections of attention
+	FeedForward WeightPart // the projections of the feed-forward parts
+	Head        WeightPart // the output head; CodingNone if the embedding table serves as the head
 }
 
 // ModelInfo returns the properties of the model.
@@ -137,6 +183,10 @@ func (e *Engine) ModelInfo() (ModelInfo, error) {
 		ProcessIndex:     int(info.process_index),
 		KVCacheDType:     KVCacheDType(info.kv_cache_dtype),
 		KVTokenBytes:     int(info.kv_token_bytes),
+		Embedding:        WeightPart{Coding(info.embedding_coding), uint64(info.embedding_bytes)},
+		Attention:        WeightPart{Coding(info.attention_coding), uint64(info.attention_bytes)},
+		FeedForward:      WeightPart{Coding(info.feed_forward_coding), uint64(info.feed_forward_bytes)},
+		Head:             WeightPart{Coding(info.head_coding), uint64(info.head_bytes)},
 	}, nil
 }
 

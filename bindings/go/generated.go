@@ -100,6 +100,10 @@ type Config struct {
 	// How keys and values are stored in the KV cache. A prefix can be restored only by an engine with the value of the one
 	// that saved it. Default KVCacheAuto.
 	KVCacheDType KVCacheDType
+
+	// How weights that are not quantized yet are quantized while the engine opens, embedding table and head included.
+	// Matrices whose width is no multiple of 32 stay as they are, with a warning in the log. Default QuantizationNone.
+	Quantization Quantization
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -126,6 +130,7 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	set(&native.process_index, c.ProcessIndex)
 	set(&native.peer_timeout_ms, max(0, c.PeerTimeout.Milliseconds()))
 	set(&native.kv_cache_dtype, c.KVCacheDType)
+	set(&native.quantization, c.Quantization)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.
@@ -145,6 +150,7 @@ func (c *Config) checkRanges() error {
 		inRange("ProcessIndex", int(c.ProcessIndex)),
 		inRange("PeerTimeout", int(c.PeerTimeout.Milliseconds())),
 		inSignedRange("KVCacheDType", int(c.KVCacheDType)),
+		inSignedRange("Quantization", int(c.Quantization)),
 	)
 }
 

@@ -34,6 +34,8 @@ constexpr char usage[] =
     "  --tensor-parallel-size N   ranks that compute the model together, in all processes\n"
     "  --device cpu|cuda          where they compute\n"
     "  --kv-cache-dtype auto|int8 how keys and values are stored\n"
+    "  --quantization none|int8|int4\n"
+    "                             how weights are quantized that are not quantized yet\n"
     "  --devices I,J,...          the GPUs of the ranks of this process\n"
     "  --num-processes N --process-index I --rendezvous HOST:PORT|unix:/PATH\n"
     "                             which process this is, and where process 0 listens\n"

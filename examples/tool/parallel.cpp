@@ -40,9 +40,18 @@ bool read_kv_cache_dtype(std::string_view text) {
   return text == "int8" || text == "auto";
 }
 
+bool read_quantization(std::string_view text) {
+  options.quantization = text == "none"   ? NVLLM_QUANTIZATION_NONE
+                         : text == "int8" ? NVLLM_QUANTIZATION_INT8
+                         : text == "int4" ? NVLLM_QUANTIZATION_INT4
+                                          : -1;
+  return options.quantization >= 0;
+}
+
 bool take(std::string_view name, std::string_view value) {
   if (name == "--device") return read_device(value);
   if (name == "--kv-cache-dtype") return read_kv_cache_dtype(value);
+  if (name == "--quantization") return read_quantization(value);
   if (name == "--devices") return read_devices(value);
   if (name == "--tensor-parallel-size") return read(value, options.tensor_parallel_size);
   if (name == "--num-processes") return read(value, options.processes);
@@ -100,6 +109,7 @@ extern "C" nvllm_status tool_engine_new(const nvllm_engine_config* wanted, nvllm
   nvllm_engine_config config = *wanted;
   if (options.device >= 0) config.device = options.device;
   config.kv_cache_dtype = options.kv_cache_dtype;
+  config.quantization = options.quantization;
   config.tensor_parallel_size = options.tensor_parallel_size;
   // Processes of one host have the GPUs one after the other.
   uint32_t ranks_here = options.tensor_parallel_size / std::max(options.processes, 1u);

@@ -9,6 +9,7 @@
 struct parallel_options {
   int32_t device = -1;         // NVLLM_DEVICE_*, or -1
   int32_t kv_cache_dtype = 0;  // NVLLM_KV_CACHE_*
+  int32_t quantization = 0;    // NVLLM_QUANTIZATION_*
   uint32_t tensor_parallel_size = 0;
   std::vector<int32_t> devices;
   uint32_t processes = 0, index = 0, local_index = 0, peer_timeout_ms = 0;

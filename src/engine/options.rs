@@ -56,6 +56,8 @@ pub struct EngineOptions {
     pub peer_timeout: Option<Duration>,
     /// Encoding of keys and values in the KV cache.
     pub kv_cache_dtype: KvCacheDtype,
+    /// How the engine quantizes weights that are not quantized yet.
+    pub on_load: OnLoad,
 }
 
 /// How long another rank or process may be silent, where nobody says otherwise.
@@ -86,6 +88,7 @@ impl EngineOptions {
             processes: None,
             peer_timeout: None,
             kv_cache_dtype: KvCacheDtype::Auto,
+            on_load: OnLoad::None,
         }
     }
 }
@@ -139,7 +142,7 @@ impl EngineOptions {
             launching: self.launching,
             rounding: self.rounding,
             loading: self.loading,
-            on_load: OnLoad::None,
+            on_load: self.on_load,
             ranks: self.tensor_parallel_size,
             devices: self.devices.clone(),
             peer_timeout: self.peer_timeout.unwrap_or(PEER_TIMEOUT),

@@ -7,12 +7,12 @@ use super::memory::{self, Place, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
+use crate::backend::DType;
 use crate::backend::socket::Address;
-use crate::backend::{DType, KvFormat};
 use crate::engine::Opened;
 use crate::engine::options::{EngineOptions, PrefixCache};
 use crate::error::Error;
-use crate::runner::{Device, KvCacheDtype, Launching, Loading, ModelInfo, Processes, Rounding};
+use crate::runner::{Device, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding};
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
@@ -69,6 +69,60 @@ pub enum nvllm_load_mode {
     /// between processes, and the system cannot evict it. NVLLM_ERR_OUT_OF_MEMORY if the weights do not fit into free
     /// memory, NVLLM_ERR_IO if a file is truncated during the copy.
     NVLLM_LOAD_READ = 1,
+}
+
+/// How weights that are not quantized yet are quantized while an engine opens.
+#[repr(C)]
+pub enum nvllm_quantization {
+    /// Not at all: weights keep the form of their files.
+    NVLLM_QUANTIZATION_NONE = 0,
+    /// To 8 bits, with a scale for each group of 128, 64 or 32 weights: the largest that divides the width of a matrix. About half
+    /// the bytes of 16-bit weights; completions rarely differ.
+    NVLLM_QUANTIZATION_INT8 = 1,
+    /// To 4 bits, with a scale for each group of 32 weights. About 0.28 of the bytes of 16-bit weights. Weights are rounded to the
+    /// nearest code, so that a file that was quantized with calibration data answers better at the same size.
+    NVLLM_QUANTIZATION_INT4 = 2,
+}
+
+/// How the weights of a part of a model are held.
+#[repr(C)]
+pub enum nvllm_coding {
+    /// The model has no such part.
+    NVLLM_CODING_NONE = 0,
+    /// IEEE 754, 32 bits.
+    NVLLM_CODING_F32 = 1,
+    /// IEEE 754, 16 bits.
+    NVLLM_CODING_F16 = 2,
+    /// bfloat16.
+    NVLLM_CODING_BF16 = 3,
+    /// Integers of 8 bits with scales.
+    NVLLM_CODING_INT8 = 4,
+    /// Integers of 4 bits with scales.
+    NVLLM_CODING_INT4 = 5,
+    /// E4M3 floating point of 8 bits with scales.
+    NVLLM_CODING_FP8 = 6,
+    /// E2M1 floating point of 4 bits with scales.
+    NVLLM_CODING_FP4 = 7,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q8_0 = 8,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q4_0 = 9,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q4_1 = 10,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q5_0 = 11,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q5_1 = 12,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q4_K = 13,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q5_K = 14,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q6_K = 15,
+    /// A block type of GGUF.
+    NVLLM_CODING_IQ4_NL = 16,
+    /// A block type of GGUF.
+    NVLLM_CODING_IQ4_XS = 17,
 }
 
 /// Receives the fraction of the model that is loaded, from 0 to 1. Any return value other than 0 cancels loading.
@@ -155,6 +209,10 @@ pub struct nvllm_engine_config {
     /// NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with the value of
     /// the one that saved it. Default NVLLM_KV_CACHE_AUTO.
     pub kv_cache_dtype: i32,
+    /// NVLLM_QUANTIZATION_*: how weights that are not quantized yet are quantized while the engine opens, embedding table and head
+    /// included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log. Default
+    /// NVLLM_QUANTIZATION_NONE.
+    pub quantization: i32,
 }
 
 /// Properties of a loaded model and of the engine that runs it.
@@ -201,6 +259,22 @@ pub struct nvllm_model_info {
     pub kv_cache_dtype: i32,
     /// Size of the KV cache per token in bytes: keys and values of all layers and KV heads, scales included.
     pub kv_token_bytes: u32,
+    /// NVLLM_CODING_*: how most bytes of the embedding table are held.
+    pub embedding_coding: i32,
+    /// NVLLM_CODING_*: how most bytes of the projections of attention are held.
+    pub attention_coding: i32,
+    /// NVLLM_CODING_*: how most bytes of the projections of the feed-forward parts are held.
+    pub feed_forward_coding: i32,
+    /// NVLLM_CODING_*: how most bytes of the output head are held. NVLLM_CODING_NONE if the embedding table serves as the head.
+    pub head_coding: i32,
+    /// Size of the embedding table in bytes, that of all ranks together, like the next three.
+    pub embedding_bytes: u64,
+    /// Size of the projections of attention in bytes.
+    pub attention_bytes: u64,
+    /// Size of the projections of the feed-forward parts in bytes.
+    pub feed_forward_bytes: u64,
+    /// Size of the output head in bytes; 0 if the embedding table serves as the head.
+    pub head_bytes: u64,
 }
 
 /// [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.
@@ -313,6 +387,7 @@ impl nvllm_engine_config {
         peer_timeout_ms: 0,
         rendezvous: std::ptr::null(),
         kv_cache_dtype: nvllm_kv_cache_dtype::NVLLM_KV_CACHE_AUTO as i32,
+        quantization: nvllm_quantization::NVLLM_QUANTIZATION_NONE as i32,
     };
 
     /// The engine's view of this.
@@ -351,6 +426,7 @@ impl nvllm_engine_config {
             processes: self.processes()?,
             peer_timeout: given(self.peer_timeout_ms).map(|ms| Duration::from_millis(ms as u64)),
             kv_cache_dtype: self.kv_cache_dtype()?,
+            on_load: self.on_load()?,
         })
     }
 
@@ -439,6 +515,21 @@ impl nvllm_engine_config {
         }
     }
 
+    fn on_load(&self) -> Result<OnLoad, Error> {
+        const NONE: i32 = nvllm_quantization::NVLLM_QUANTIZATION_NONE as i32;
+        const INT8: i32 = nvllm_quantization::NVLLM_QUANTIZATION_INT8 as i32;
+        const INT4: i32 = nvllm_quantization::NVLLM_QUANTIZATION_INT4 as i32;
+        match self.quantization {
+            NONE => Ok(OnLoad::None),
+            INT8 => Ok(OnLoad::Int8),
+            INT4 => Ok(OnLoad::Int4),
+            other => {
+                let wanted = "one of NVLLM_QUANTIZATION_*, 0 to 2";
+                Err(Error::Option { field: "quantization", value: other.to_string(), wanted })
+            }
+        }
+    }
+
     fn dtype(&self) -> Result<Option<DType>, Error> {
         const AUTO: i32 = nvllm_dtype::NVLLM_DTYPE_AUTO as i32;
         const F32: i32 = nvllm_dtype::NVLLM_DTYPE_F32 as i32;
@@ -452,41 +543,6 @@ impl nvllm_engine_config {
             other => {
                 Err(Error::Option { field: "dtype", value: other.to_string(), wanted: "one of NVLLM_DTYPE_*, 0 to 3" })
             }
-        }
-    }
-}
-
-impl From<&ModelInfo> for nvllm_model_info {
-    fn from(info: &ModelInfo) -> nvllm_model_info {
-        let (device, index) = match info.device {
-            Device::Cuda { index } => (nvllm_device::NVLLM_DEVICE_CUDA, index),
-            Device::Cpu | Device::Auto { .. } => (nvllm_device::NVLLM_DEVICE_CPU, 0),
-        };
-        let kv_cache_dtype = match info.kv_shape.format {
-            KvFormat::Plain(_) => nvllm_kv_cache_dtype::NVLLM_KV_CACHE_AUTO,
-            KvFormat::Int8 => nvllm_kv_cache_dtype::NVLLM_KV_CACHE_INT8,
-        };
-        nvllm_model_info {
-            struct_size: size_of::<nvllm_model_info>(),
-            vocab_size: count(info.vocab_size),
-            max_model_len: count(info.limits.model_len),
-            num_layers: count(info.num_layers),
-            hidden_size: count(info.hidden_size),
-            bos_token: info.bos_token.unwrap_or(u32::MAX),
-            eos_token: info.eos_tokens.first().copied().unwrap_or(u32::MAX),
-            num_parameters: info.num_parameters,
-            weight_bytes: info.weight_bytes,
-            kv_cache_bytes: info.kv_cache_bytes,
-            num_kv_blocks: count(info.num_kv_blocks),
-            kv_block_size: count(info.limits.block_size),
-            device: device as i32,
-            device_index: index as i32,
-            max_num_seqs: count(info.limits.rows),
-            max_batched_tokens: count(info.limits.tokens),
-            tensor_parallel_size: count(info.num_ranks),
-            process_index: count(info.process),
-            kv_cache_dtype: kv_cache_dtype as i32,
-            kv_token_bytes: count(info.kv_shape.token_bytes()),
         }
     }
 }

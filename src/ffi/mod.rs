@@ -19,6 +19,7 @@ mod handle;
 pub mod limits;
 pub mod logging;
 mod memory;
+mod model_info;
 mod refusal;
 pub mod requests;
 pub mod state;

@@ -101,6 +101,8 @@ static void bad_configs_say_what_is_wrong(void) {
   WITH(load_mode, -1, NVLLM_ERR_INVALID_ARGUMENT, "load_mode");
   WITH(kv_cache_dtype, 2, NVLLM_ERR_INVALID_ARGUMENT, "kv_cache_dtype");
   WITH(kv_cache_dtype, -1, NVLLM_ERR_INVALID_ARGUMENT, "kv_cache_dtype");
+  WITH(quantization, 3, NVLLM_ERR_INVALID_ARGUMENT, "quantization is 3, but must be one of NVLLM_QUANTIZATION_*, 0 to 2");
+  WITH(quantization, -1, NVLLM_ERR_INVALID_ARGUMENT, "quantization");
   WITH(tensor_parallel_size, 1025, NVLLM_ERR_INVALID_ARGUMENT, "tensor_parallel_size");
   WITH(num_device_indices, 1, NVLLM_ERR_INVALID_ARGUMENT, "device_indices");
   const int32_t negative = -1, two[] = {0, 0};

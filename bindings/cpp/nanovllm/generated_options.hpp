@@ -31,6 +31,13 @@ enum class kv_cache_dtype : int32_t {
   int8 = NVLLM_KV_CACHE_INT8,
 };
 
+/// How weights that are not quantized yet are quantized while an engine opens.
+enum class quantization : int32_t {
+  none = NVLLM_QUANTIZATION_NONE,
+  int8 = NVLLM_QUANTIZATION_INT8,
+  int4 = NVLLM_QUANTIZATION_INT4,
+};
+
 /// How the final hidden states of a prompt, after the model's last norm, become an embedding.
 enum class pooling : uint32_t {
   none = NVLLM_POOLING_NONE,
@@ -117,6 +124,10 @@ struct engine_options {
   /// NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with
   /// the value of the one that saved it. Default NVLLM_KV_CACHE_AUTO.
   std::optional<nvllm::kv_cache_dtype> kv_cache_dtype = {};
+  /// NVLLM_QUANTIZATION_*: how weights that are not quantized yet are quantized while the engine opens, embedding table
+  /// and head included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log. Default
+  /// NVLLM_QUANTIZATION_NONE.
+  std::optional<nvllm::quantization> quantization = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
@@ -236,6 +247,7 @@ inline void assign_scalars(nvllm_engine_config& native, const engine_options& op
   assign(native.process_index, options.process_index);
   assign(native.peer_timeout_ms, options.peer_timeout_ms);
   assign(native.kv_cache_dtype, options.kv_cache_dtype);
+  assign(native.quantization, options.quantization);
 }
 
 /// Sets the numbers that `options` has, and leaves the others and every pointer as they are.

@@ -36,6 +36,17 @@ func parse(args []string, output io.Writer) (*command, error) {
 	flags.SetOutput(output)
 	flags.StringVar(&config.ModelPath, "model", "", "model `folder`; required")
 	flags.IntVar(&config.MaxModelLen, "max-model-len", 0, "tokens of one sequence; 0 = the model's maximum")
+	flags.Func("quantization", "how weights are quantized that are not quantized yet: `none`, int8 or int4", func(text string) error {
+		known := map[string]nanovllm.Quantization{
+			"none": nanovllm.QuantizationNone, "int8": nanovllm.QuantizationInt8, "int4": nanovllm.QuantizationInt4,
+		}
+		quantization, ok := known[text]
+		if !ok {
+			return errors.New("it must be none, int8 or int4")
+		}
+		config.Quantization = quantization
+		return nil
+	})
 	engineFlags(flags, &config)
 	flags.Func("engine", "an engine with `options` of its own, as NAME=VALUE,…, of "+strings.Join(engineOptions(), ", ")+
 		"; the others are those of the flags; repeat it for several engines", func(text string) error {

@@ -126,6 +126,61 @@ class LoadMode(IntEnum):
     READ = 1
 
 
+class Quantization(IntEnum):
+    """How weights that are not quantized yet are quantized while an engine opens."""
+
+    #: Not at all: weights keep the form of their files.
+    NONE = 0
+    #: To 8 bits, with a scale for each group of 128, 64 or 32 weights: the largest that divides the width of a matrix.
+    #: About half the bytes of 16-bit weights; completions rarely differ.
+    INT8 = 1
+    #: To 4 bits, with a scale for each group of 32 weights. About 0.28 of the bytes of 16-bit weights. Weights are
+    #: rounded to the nearest code, so that a file that was quantized with calibration data answers better at the same
+    #: size.
+    INT4 = 2
+
+
+class Coding(IntEnum):
+    """How the weights of a part of a model are held."""
+
+    #: The model has no such part.
+    NONE = 0
+    #: IEEE 754, 32 bits.
+    F32 = 1
+    #: IEEE 754, 16 bits.
+    F16 = 2
+    #: bfloat16.
+    BF16 = 3
+    #: Integers of 8 bits with scales.
+    INT8 = 4
+    #: Integers of 4 bits with scales.
+    INT4 = 5
+    #: E4M3 floating point of 8 bits with scales.
+    FP8 = 6
+    #: E2M1 floating point of 4 bits with scales.
+    FP4 = 7
+    #: A block type of GGUF.
+    Q8_0 = 8
+    #: A block type of GGUF.
+    Q4_0 = 9
+    #: A block type of GGUF.
+    Q4_1 = 10
+    #: A block type of GGUF.
+    Q5_0 = 11
+    #: A block type of GGUF.
+    Q5_1 = 12
+    #: A block type of GGUF.
+    Q4_K = 13
+    #: A block type of GGUF.
+    Q5_K = 14
+    #: A block type of GGUF.
+    Q6_K = 15
+    #: A block type of GGUF.
+    IQ4_NL = 16
+    #: A block type of GGUF.
+    IQ4_XS = 17
+
+
 class Pooling(IntEnum):
     """How the final hidden states of a prompt, after the model's last norm, become an embedding."""
 
@@ -220,6 +275,7 @@ class nvllm_engine_config(Structure):
         ("peer_timeout_ms", c_uint32),
         ("rendezvous", c_char_p),
         ("kv_cache_dtype", c_int32),
+        ("quantization", c_int32),
     ]
 
 
@@ -245,6 +301,14 @@ class nvllm_model_info(Structure):
         ("process_index", c_uint32),
         ("kv_cache_dtype", c_int32),
         ("kv_token_bytes", c_uint32),
+        ("embedding_coding", c_int32),
+        ("attention_coding", c_int32),
+        ("feed_forward_coding", c_int32),
+        ("head_coding", c_int32),
+        ("embedding_bytes", c_uint64),
+        ("attention_bytes", c_uint64),
+        ("feed_forward_bytes", c_uint64),
+        ("head_bytes", c_uint64),
     ]
 
 
@@ -471,6 +535,10 @@ class EngineConfig(TypedDict, total=False):
     #: NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with
     #: the value of the one that saved it. Default NVLLM_KV_CACHE_AUTO.
     kv_cache_dtype: KvCacheDtype | str
+    #: NVLLM_QUANTIZATION_*: how weights that are not quantized yet are quantized while the engine opens, embedding
+    #: table and head included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log.
+    #: Default NVLLM_QUANTIZATION_NONE.
+    quantization: Quantization | str
 
 
 class RequestOptions(TypedDict, total=False):
