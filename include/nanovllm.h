@@ -485,6 +485,24 @@ nvllm_status nvllm_engine_model_info(const nvllm_engine *engine,
                                      nvllm_model_info *info,
                                      nvllm_error *error);
 
+/* ---- Quantizing model folders -------------------------------------------
+ * A folder is quantized once, and opens as quickly as any other afterwards.
+ */
+
+// [any] Quantizes the model folder model_path, and writes it as the folder to, which must not exist or be empty. quantization is
+// NVLLM_QUANTIZATION_INT8 or NVLLM_QUANTIZATION_INT4.
+//
+// The matrices of the layers get the numbers that an engine gives them with the same quantization, in the format pack-quantized of
+// compressed-tensors; the embedding table and the head stay as they are, and can be quantized when the new folder is opened. Other files
+// of the folder, such as the tokenizer, are copied. progress may be NULL; a value other than 0 cancels, and leaves what was written.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_quantize_folder(const char *model_path,
+                                   const char *to,
+                                   int32_t quantization,
+                                   nvllm_progress_fn progress,
+                                   void *progress_user_data,
+                                   nvllm_error *error);
+
 /* ---- Requests: prompts in -----------------------------------------------
  * Scheduling: higher priority first, then first come, first served. No request overtakes an older one of the same priority,
  * even if it would fit where the older one does not. Each running sequence contributes one token per pass; the rest of

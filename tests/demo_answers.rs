@@ -2,6 +2,7 @@
 
 use nanovllm::ffi::engine::{
     nvllm_engine, nvllm_engine_config, nvllm_engine_config_init, nvllm_engine_free, nvllm_engine_new,
+    nvllm_quantization,
 };
 use nanovllm::ffi::generate::{nvllm_generate, nvllm_result_count, nvllm_result_free, nvllm_result_get};
 use nanovllm::ffi::requests::{nvllm_request_options, nvllm_request_options_init};
@@ -27,7 +28,7 @@ fn words(error: &MaybeUninit<nvllm_error>) -> String {
     unsafe { CStr::from_ptr(error.assume_init_ref().message.as_ptr()) }.to_string_lossy().into_owned()
 }
 
-fn open() -> *mut nvllm_engine {
+fn open(quantization: i32) -> *mut nvllm_engine {
     let path = CString::new(folder().to_str().expect("a UTF-8 path")).expect("a path without NUL");
     let mut config = MaybeUninit::<nvllm_engine_config>::uninit();
     let mut error = MaybeUninit::uninit();
@@ -37,6 +38,7 @@ fn open() -> *mut nvllm_engine {
         nvllm_engine_config_init(config.as_mut_ptr(), size_of::<nvllm_engine_config>());
         let config = config.assume_init_mut();
         config.model_path = path.as_ptr();
+        config.quantization = quantization;
         assert_eq!(nvllm_engine_new(config, &raw mut engine, Some(&mut error)), OK, "{}", words(&error));
     }
     engine
@@ -111,12 +113,12 @@ fn answers(engine: *mut nvllm_engine, prompts: &[Vec<u8>]) -> Vec<String> {
     }
 }
 
-#[test]
-fn every_expected_answer_is_given() {
+/// The answers of an engine that are not the expected ones, and how many are expected.
+fn wrong_answers(quantization: i32) -> (Vec<String>, usize) {
     let text = std::fs::read_to_string(folder().join("expected.json")).expect("models/demo/expected.json");
     let cases: Vec<Value> = serde_json::from_str(&text).expect("an array of cases");
     assert!(cases.len() >= 169, "99 prime lists, 50 sums and 20 dialogues, but there are {}", cases.len());
-    let engine = open();
+    let engine = open(quantization);
     let prompts: Vec<_> = cases.iter().map(|case| prompt_of(engine, &case["messages"])).collect();
     let wrong: Vec<_> = cases
         .iter()
@@ -126,5 +128,24 @@ fn every_expected_answer_is_given() {
         .collect();
     // SAFETY: the engine is live and not used again.
     unsafe { nvllm_engine_free(engine) };
-    assert!(wrong.is_empty(), "{} of {} answers are wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    (wrong, cases.len())
+}
+
+#[test]
+fn every_expected_answer_is_given() {
+    let (wrong, all) = wrong_answers(nvllm_quantization::NVLLM_QUANTIZATION_NONE as i32);
+    assert!(wrong.is_empty(), "{} of {all} answers are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_expected_answer_is_given_with_weights_of_8_bits() {
+    let (wrong, all) = wrong_answers(nvllm_quantization::NVLLM_QUANTIZATION_INT8 as i32);
+    assert!(wrong.is_empty(), "{} of {all} answers are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn nearly_every_expected_answer_is_given_with_weights_of_4_bits() {
+    let (wrong, all) = wrong_answers(nvllm_quantization::NVLLM_QUANTIZATION_INT4 as i32);
+    println!("{} of {all} answers differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.len() * 10 <= all, "{} of {all} answers are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -13,13 +13,14 @@ use nanovllm::error::{Error, Result};
 use nanovllm::model::description::Description;
 use nanovllm::model::source::Source;
 use nanovllm::model::weights::{Reading, Weights};
-use nanovllm::runner::{OnLoad, RunnerConfig, WeightPart};
+use nanovllm::runner::{OnLoad, RunnerConfig, WeightPart, quantize_folder};
 use reference::{Reference, distance, follow};
 use safetensors::{Dtype, SafeTensors};
 use scratch_folder::{Folder, Tensors};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 const CASES: &[&str] = &[
@@ -441,4 +442,112 @@ fn the_size_of_coded_weights_is_known_before_they_are_read() {
         let ratio = expected / info.weight_bytes as f64;
         assert!((0.85..1.15).contains(&ratio), "{}, {on_load:?}: {ratio}", path.display());
     }
+}
+
+/// A folder that does not exist yet, and does not when the test has ended.
+struct NewFolder(std::path::PathBuf);
+
+impl NewFolder {
+    fn of(test: &str) -> NewFolder {
+        let path = std::env::temp_dir().join(format!("nanovllm-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        NewFolder(path)
+    }
+}
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn quantize(from: &Path, to: &Path, on_load: OnLoad) -> Result<()> {
+    quantize_folder(&Source::open(from)?, to, on_load, &mut |_| ControlFlow::Continue(()))
+}
+
+#[test]
+fn a_folder_that_is_written_has_the_numbers_of_one_that_is_quantized_while_it_opens() {
+    for on_load in [OnLoad::Int8, OnLoad::Int4] {
+        for from in
+            [demo(), golden("llama-f32-gqa1"), golden("qwen2-f32-tied-sharded"), golden("phi3-f16-longrope-short96")]
+        {
+            let to = NewFolder::of("written");
+            quantize(&from, &to.0, on_load).unwrap();
+            let config = RunnerConfig { max_model_len: Some(90), ..config() };
+            let (_, info) = open(&to.0, &config, Isa::Portable).unwrap();
+            let (mut open, mut written) =
+                (weights(&from, None, on_load).unwrap(), weights(&to.0, None, OnLoad::None).unwrap());
+            let model = Description::read(&Source::open(&from).unwrap()).unwrap();
+            let (hidden, width) = (info.hidden_size, model.spec.feed_forward_width());
+            for layer in 0..info.num_layers {
+                let name = format!("layers.{layer}.mlp.down_proj");
+                let [wanted, found] =
+                    [&mut open, &mut written].map(|weights| weights.matrix(&name, hidden, width).unwrap());
+                assert_eq!(found.coding(), wanted.coding(), "{}, {on_load:?}", from.display());
+                assert_eq!(bits(&found.to_f32()), bits(&wanted.to_f32()), "{}, {on_load:?}", from.display());
+            }
+            for name in ["tokenizer.json", "generation_config.json"] {
+                assert_eq!(to.0.join(name).exists(), from.join(name).exists(), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_folder_is_neither_overwritten_nor_quantized_twice() {
+    let (to, again) = (NewFolder::of("overwritten"), NewFolder::of("twice"));
+    quantize(&demo(), &to.0, OnLoad::Int8).unwrap();
+    let message = quantize(&demo(), &to.0, OnLoad::Int8).unwrap_err().to_string();
+    assert!(message.contains("is not empty, and nothing is overwritten"), "{message}");
+    let message = quantize(&to.0, &again.0, OnLoad::Int8).unwrap_err().to_string();
+    assert!(message.contains("is quantized already"), "{message}");
+    assert!(!again.0.exists());
+    let source = Source::open(&demo()).unwrap();
+    let cancelled = quantize_folder(&source, &again.0, OnLoad::Int4, &mut |_| ControlFlow::Break(()));
+    assert!(matches!(cancelled, Err(Error::Cancelled)));
+}
+
+/// The answers that the demo model was made for, as tokens.
+fn texts() -> Vec<Vec<u32>> {
+    let tokenizer = tokenizers::Tokenizer::from_file(demo().join("tokenizer.json")).unwrap();
+    let cases: Vec<Value> = serde_json::from_slice(&fs::read(demo().join("expected.json")).unwrap()).unwrap();
+    let answers = cases.iter().step_by(5).map(|case| case["answer"].as_str().unwrap());
+    let tokens = answers.map(|answer| tokenizer.encode(answer, false).unwrap().get_ids().to_vec());
+    tokens.map(|mut tokens| (tokens.truncate(60), tokens).1).filter(|tokens| tokens.len() > 8).collect()
+}
+
+/// The mean divergence of what one engine expects next from what another does, `sum p ln(p / q)`.
+fn divergence(texts: &[Vec<u32>], of: (OnLoad, Isa), from: (OnLoad, Isa)) -> f64 {
+    let [mut wanted, mut found] =
+        [from, of].map(|(on_load, isa)| open(&demo(), &RunnerConfig { on_load, ..config() }, isa).unwrap());
+    let (mut sum, mut count) = (0.0, 0);
+    for text in texts {
+        let known = Reference {
+            prompt: text[..4].to_vec(),
+            tokens: text[4..].to_vec(),
+            logits: Vec::new(),
+            bf16_apart: Vec::new(),
+        };
+        let (wanted, _) = follow(&mut wanted.0, &wanted.1.limits, &known);
+        let (found, _) = follow(&mut found.0, &found.1.limits, &known);
+        for (wanted, found) in wanted.iter().zip(&found) {
+            let log_sum = |row: &[f32]| row.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
+            let (p, q) = (log_sum(wanted), log_sum(found));
+            let apart = |(&x, &y): (&f32, &f32)| (f64::from(x) - p).exp() * (f64::from(x) - p - f64::from(y) + q);
+            sum += wanted.iter().zip(found).map(apart).sum::<f64>();
+            count += 1;
+        }
+    }
+    sum / f64::from(count)
+}
+
+#[test]
+fn weights_of_8_bits_hardly_change_what_is_expected_next() {
+    let (texts, isa) = (texts(), *Isa::available().last().unwrap());
+    let int8 = divergence(&texts, (OnLoad::Int8, isa), (OnLoad::None, Isa::Portable));
+    let int4 = divergence(&texts, (OnLoad::Int4, isa), (OnLoad::None, Isa::Portable));
+    let int4_in_f32 = divergence(&texts, (OnLoad::Int4, Isa::Portable), (OnLoad::None, Isa::Portable));
+    println!("divergence: {int8:.6} with int8, {int4:.6} with int4 ({isa:?}), {int4_in_f32:.6} with int4 (Portable)");
+    assert!(int8 <= 0.002, "{int8}");
+    assert!((int4 / int4_in_f32 - 1.0).abs() <= 0.1, "{int4} and {int4_in_f32}");
 }

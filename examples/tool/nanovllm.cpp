@@ -1,10 +1,11 @@
 // The installed program: some of the examples under one name.
 //
-//   nanovllm [OPTION...] generate|chat|bench|worker|place|version ...
+//   nanovllm [OPTION...] generate|chat|bench|quantize|worker|place|version ...
 #include <nanovllm.h>
 
 #include <cstring>
 #include <iostream>
+#include <vector>
 
 #include "parallel.hpp"
 
@@ -25,6 +26,8 @@ constexpr char usage[] =
     "           a conversation; /reset begins anew, /quit ends\n"
     "  bench [--threads N] [--prompt N] [--answer N] MODEL_FOLDER\n"
     "           how fast a model is here\n"
+    "  quantize [--int8|--int4] MODEL_FOLDER NEW_FOLDER\n"
+    "           writes a model again with weights of 8 or 4 bits; default --int8\n"
     "  worker MODEL_FOLDER\n"
     "           computes what process 0 schedules, until that ends\n"
     "  place    which process this is\n"
@@ -76,13 +79,36 @@ int worker_main(int argc, char** argv) {
   return 1;
 }
 
+int quantize_main(int argc, char** argv) {
+  int32_t quantization = NVLLM_QUANTIZATION_INT8;
+  std::vector<const char*> folders;
+  for (int i = 1; i < argc; i++) {
+    if (std::strcmp(argv[i], "--int8") == 0) {
+      quantization = NVLLM_QUANTIZATION_INT8;
+    } else if (std::strcmp(argv[i], "--int4") == 0) {
+      quantization = NVLLM_QUANTIZATION_INT4;
+    } else {
+      folders.push_back(argv[i]);
+    }
+  }
+  if (folders.size() != 2 || folders[0][0] == '-' || folders[1][0] == '-') {
+    std::cerr << "usage: nanovllm quantize [--int8|--int4] MODEL_FOLDER NEW_FOLDER\n";
+    return 2;
+  }
+  nvllm_error error;
+  if (nvllm_quantize_folder(folders[0], folders[1], quantization, nullptr, nullptr, &error) == NVLLM_OK) return 0;
+  std::cerr << error.message << '\n';
+  return 1;
+}
+
 struct command {
   const char* name;
   int (*run)(int argc, char** argv);
 };
 constexpr command commands[] = {
     {"generate", generate_main}, {"chat", chat_main},   {"bench", bench_main},
-    {"worker", worker_main},     {"place", place_main}, {"version", version_main}};
+    {"worker", worker_main},     {"place", place_main}, {"version", version_main},
+    {"quantize", quantize_main}};
 
 }  // namespace
 

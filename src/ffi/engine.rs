@@ -426,7 +426,7 @@ impl nvllm_engine_config {
             processes: self.processes()?,
             peer_timeout: given(self.peer_timeout_ms).map(|ms| Duration::from_millis(ms as u64)),
             kv_cache_dtype: self.kv_cache_dtype()?,
-            on_load: self.on_load()?,
+            on_load: on_load(self.quantization)?,
         })
     }
 
@@ -515,21 +515,6 @@ impl nvllm_engine_config {
         }
     }
 
-    fn on_load(&self) -> Result<OnLoad, Error> {
-        const NONE: i32 = nvllm_quantization::NVLLM_QUANTIZATION_NONE as i32;
-        const INT8: i32 = nvllm_quantization::NVLLM_QUANTIZATION_INT8 as i32;
-        const INT4: i32 = nvllm_quantization::NVLLM_QUANTIZATION_INT4 as i32;
-        match self.quantization {
-            NONE => Ok(OnLoad::None),
-            INT8 => Ok(OnLoad::Int8),
-            INT4 => Ok(OnLoad::Int4),
-            other => {
-                let wanted = "one of NVLLM_QUANTIZATION_*, 0 to 2";
-                Err(Error::Option { field: "quantization", value: other.to_string(), wanted })
-            }
-        }
-    }
-
     fn dtype(&self) -> Result<Option<DType>, Error> {
         const AUTO: i32 = nvllm_dtype::NVLLM_DTYPE_AUTO as i32;
         const F32: i32 = nvllm_dtype::NVLLM_DTYPE_F32 as i32;
@@ -543,6 +528,21 @@ impl nvllm_engine_config {
             other => {
                 Err(Error::Option { field: "dtype", value: other.to_string(), wanted: "one of NVLLM_DTYPE_*, 0 to 3" })
             }
+        }
+    }
+}
+
+pub(super) fn on_load(quantization: i32) -> Result<OnLoad, Error> {
+    const NONE: i32 = nvllm_quantization::NVLLM_QUANTIZATION_NONE as i32;
+    const INT8: i32 = nvllm_quantization::NVLLM_QUANTIZATION_INT8 as i32;
+    const INT4: i32 = nvllm_quantization::NVLLM_QUANTIZATION_INT4 as i32;
+    match quantization {
+        NONE => Ok(OnLoad::None),
+        INT8 => Ok(OnLoad::Int8),
+        INT4 => Ok(OnLoad::Int4),
+        other => {
+            let wanted = "one of NVLLM_QUANTIZATION_*, 0 to 2";
+            Err(Error::Option { field: "quantization", value: other.to_string(), wanted })
         }
     }
 }

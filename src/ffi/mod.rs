@@ -20,6 +20,7 @@ pub mod limits;
 pub mod logging;
 mod memory;
 mod model_info;
+pub mod quantize;
 mod refusal;
 pub mod requests;
 pub mod state;

@@ -35,6 +35,8 @@ pub struct Weights {
     summary: WeightSummary,
     /// Matrices that were to be quantized and whose widths no group divides.
     undivided: usize,
+    /// Matrices of codes that were decoded, because no backend holds codes that are grouped so.
+    decoded: usize,
     /// For messages.
     path: PathBuf,
 }
@@ -89,6 +91,7 @@ impl Weights {
             bytes: 0,
             summary: WeightSummary::default(),
             undivided: 0,
+            decoded: 0,
             path: source.path().into(),
         };
         weights.dtype = match dtype {
@@ -254,12 +257,7 @@ impl Weights {
         };
         self.parameters += (shape.0 * shape.1) as u64;
         self.taken.extend(Quantization::parts(&module));
-        if !coded.stays_coded() {
-            let dtype = self.dtype;
-            let reason =
-                if coded.group_of.is_some() { "desc_act" } else { "groups or a width that are no multiple of 32" };
-            log::log(Level::Info, format_args!("{module} is decoded to {dtype:?}, because it has {reason}"));
-        }
+        self.decoded += usize::from(!coded.stays_coded());
         Ok(Some(coded))
     }
 
@@ -297,6 +295,11 @@ impl Weights {
                 Level::Warn,
                 format_args!("{count} matrices are not quantized: their widths are no multiple of 32"),
             );
+        }
+        if self.decoded > 0 {
+            let (count, dtype) = (self.decoded, self.dtype);
+            let why = "desc_act, or groups or widths that are no multiple of 32";
+            log::log(Level::Info, format_args!("{count} matrices are decoded to {dtype:?}: they have {why}"));
         }
         let aside = self.tensors.names().filter(|name| self.leaves_aside(name)).count();
         if aside > 0 {

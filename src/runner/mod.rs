@@ -28,7 +28,7 @@ use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use crate::model::description::Description;
-pub use crate::model::quantization::OnLoad;
+pub use crate::model::quantization::{OnLoad, quantize_folder};
 pub use crate::model::shard::Sums;
 pub use crate::model::source;
 pub use crate::model::weight_summary::WeightPart;

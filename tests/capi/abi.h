@@ -262,6 +262,7 @@ void nvllm_engine_config_init(nvllm_engine_config *, size_t);
 nvllm_status nvllm_engine_new(const nvllm_engine_config *, nvllm_engine **, nvllm_error *);
 void nvllm_engine_free(nvllm_engine *);
 nvllm_status nvllm_engine_model_info(const nvllm_engine *, nvllm_model_info *, nvllm_error *);
+nvllm_status nvllm_quantize_folder(const char *, const char *, int32_t, nvllm_progress_fn, void *, nvllm_error *);
 void nvllm_request_options_init(nvllm_request_options *, size_t);
 nvllm_status nvllm_default_options(const nvllm_engine *, nvllm_request_options *, nvllm_error *);
 nvllm_status nvllm_add_request(nvllm_engine *, const char *, size_t, const nvllm_request_options *, uint64_t *, nvllm_error *);

@@ -147,6 +147,21 @@ static void a_newer_callers_config_is_understood_while_it_says_nothing_new(void)
   refused("tail in use", &newer.config, NVLLM_ERR_INVALID_ARGUMENT, "newer libnanovllm");
 }
 
+static void a_folder_that_cannot_be_quantized_is_refused(void) {
+  nvllm_error error;
+#define QUANTIZE(wanted, word, ...)                                                                        \
+  do {                                                                                                      \
+    CHECK_STATUS((wanted), nvllm_quantize_folder(__VA_ARGS__, NULL, NULL, &error), &error, #__VA_ARGS__);   \
+    CHECK(strstr(error.message, (word)) != NULL, "no '%s' in: %s", (word), error.message);                  \
+  } while (0)
+  QUANTIZE(NVLLM_ERR_INVALID_ARGUMENT, "model_path", NULL, "/tmp/none", NVLLM_QUANTIZATION_INT8);
+  QUANTIZE(NVLLM_ERR_INVALID_ARGUMENT, "to", "/no/such/folder", NULL, NVLLM_QUANTIZATION_INT8);
+  QUANTIZE(NVLLM_ERR_IO, "/no/such/folder", "/no/such/folder", "/tmp/none", NVLLM_QUANTIZATION_INT8);
+  QUANTIZE(NVLLM_ERR_INVALID_ARGUMENT, "quantization is 9", "/tmp", "/tmp/none", 9);
+  QUANTIZE(NVLLM_ERR_INVALID_ARGUMENT, "quantization is 0", "/tmp", "/tmp/none", NVLLM_QUANTIZATION_NONE);
+#undef QUANTIZE
+}
+
 static void handles_may_be_null(void) {
   nvllm_error error;
   nvllm_step_result step = {.struct_size = sizeof step};
@@ -196,6 +211,7 @@ int main(void) {
   init_stays_within_the_size_given();
   bad_configs_say_what_is_wrong();
   a_newer_callers_config_is_understood_while_it_says_nothing_new();
+  a_folder_that_cannot_be_quantized_is_refused();
   handles_may_be_null();
   return checks_end();
 }

@@ -25,7 +25,22 @@ wants "bench, the prompt" "^a prompt of 100: [1-9][0-9]* tokens/s" "$said"
 wants "bench, one answer" "^ *1 *[1-9][0-9]* *[0-9]*\.[0-9]*$" "$said"
 wants "bench, many answers" "^ *16 *[1-9][0-9]* *[0-9]*\.[0-9]*$" "$said"
 
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+for bits in int8 int4; do
+    "$tool" quantize "--$bits" "$model" "$folder/$bits"
+    wants "a folder of $bits" "^I am the demo model" "$(echo "introduce yourself" | "$tool" chat "$folder/$bits" 2>/dev/null)"
+    wants "opening as $bits" "^I am the demo model" "$(echo "introduce yourself" | "$tool" --quantization "$bits" chat "$model" 2>/dev/null)"
+done
+if said=$("$tool" quantize "$model" "$folder/int8" 2>&1); then
+    echo "tool.sh: a folder was overwritten" >&2
+    failures=$((failures + 1))
+fi
+wants "a folder that is not empty" "is not empty" "$said"
+
 refuses "nothing"
+refuses "quantize without a folder" quantize "$model"
+refuses "another quantization" --quantization int3 chat "$model"
 refuses "another command" serve "$model"
 refuses "generate without a model" generate
 refuses "bench with a number that is none" bench --answer many "$model"

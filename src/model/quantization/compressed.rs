@@ -78,10 +78,17 @@ impl Compressed {
         coded.map(Some)
     }
 
-    /// The scheme of a module that is coded. A single scheme is that of all, whatever its targets are called in the checkpoint.
     fn scheme(&self, module: &Module) -> Result<Scheme> {
-        let class = if module.name.ends_with("embed_tokens") { "Embedding" } else { "Linear" };
-        let found = |(targets, scheme): &(Targets, Scheme)| Some((targets.find(module.name, class)?, *scheme));
+        self.scheme_of(module.name).ok_or_else(|| {
+            let end = if module.find("weight_packed").is_some() { "weight_packed" } else { "weight" };
+            module.refuse(end, "codes".into(), "a group in quantization_config whose targets name it".into())
+        })
+    }
+
+    /// The scheme of the module `name`, which is coded. A single scheme is that of all, whatever its targets are called in the checkpoint.
+    pub fn scheme_of(&self, name: &str) -> Option<Scheme> {
+        let class = if name.ends_with("embed_tokens") { "Embedding" } else { "Linear" };
+        let found = |(targets, scheme): &(Targets, Scheme)| Some((targets.find(name, class)?, *scheme));
         // The first of those that name it most exactly.
         let mut best = None;
         for (exact, scheme) in self.groups.iter().filter_map(found) {
@@ -90,10 +97,17 @@ impl Compressed {
             }
         }
         let only = || (self.groups.len() == 1).then(|| self.groups[0].1);
-        best.map(|(_, scheme)| scheme).or_else(only).ok_or_else(|| {
-            let end = if module.find("weight_packed").is_some() { "weight_packed" } else { "weight" };
-            module.refuse(end, "codes".into(), "a group in quantization_config whose targets name it".into())
-        })
+        best.map(|(_, scheme)| scheme).or_else(only)
+    }
+}
+
+impl Scheme {
+    /// Consecutive weights of an output that share a scale; `None` where all of them do.
+    pub fn group(self) -> Option<usize> {
+        match self.strategy {
+            Strategy::Tensor | Strategy::Channel => None,
+            Strategy::Group(group) | Strategy::Block([_, group]) => Some(group),
+        }
     }
 }
 

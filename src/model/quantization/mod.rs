@@ -11,6 +11,7 @@ mod awq;
 mod coded;
 mod compressed;
 mod config;
+mod folder;
 mod fp8;
 mod gptq;
 mod module;
@@ -21,12 +22,14 @@ mod transpose;
 
 pub use coded::Coded;
 pub use config::Quantization;
+pub use folder::quantize_folder;
 pub use module::Module;
 pub use on_load::{OnLoad, quantize};
 
 use crate::backend::Scaled;
 use crate::error::Result;
 use crate::model::source::Tensor;
+use compressed::Number;
 
 /// Ends of the names of tensors that quantized folders carry and that nothing here reads: scales of activations and of a KV cache, which
 /// are for computing in 8 bits.
@@ -92,18 +95,25 @@ impl Quantization {
     /// for other tensors.
     pub fn decoded(&self, name: &str, tensor: &Tensor) -> Option<usize> {
         let [rows, cols] = tensor.shape[..] else { return None };
-        let (inputs, outputs, group) = match self {
-            Quantization::Gptq(gptq) if name.ends_with(".qweight") && gptq.is_reordered() => (1, 1, None),
-            Quantization::Gptq(gptq) if name.ends_with(".qweight") => (rows * 32 / gptq.bits, cols, gptq.group),
-            Quantization::Awq(awq) if name.ends_with(".qweight") => (rows, cols * 8, awq.group),
-            Quantization::Fp8(fp8) if name.ends_with(".weight") => (cols, rows, fp8.block.map(|[_, cols]| cols)),
-            Quantization::CompressedTensors(_) if name.ends_with(".weight") => (cols, rows, None),
+        let (module, end) = name.rsplit_once('.')?;
+        let (inputs, group, numbers) = match (self, end) {
+            (Quantization::Gptq(gptq), "qweight") => {
+                let inputs = rows * 32 / gptq.bits;
+                (inputs, if gptq.is_reordered() { Some(1) } else { gptq.group }, inputs * cols)
+            }
+            (Quantization::Awq(awq), "qweight") => (rows, awq.group, rows * cols * 8),
+            (Quantization::Fp8(fp8), "weight") => (cols, fp8.block.map(|[_, group]| group), rows * cols),
+            (Quantization::CompressedTensors(compressed), "weight") => {
+                (cols, compressed.scheme_of(module)?.group(), rows * cols)
+            }
+            (Quantization::CompressedTensors(compressed), "weight_packed") => {
+                let scheme = compressed.scheme_of(module)?;
+                let Number::Int(bits) = scheme.number else { return None };
+                (cols * 32 / bits, scheme.group(), rows * cols * 32 / bits)
+            }
             _ => return None,
         };
         let group = group.filter(|group| *group < inputs).unwrap_or(Scaled::ROW);
-        (!coded::stays_coded(inputs, group)).then_some(match self {
-            Quantization::Gptq(gptq) => rows * cols * 32 / gptq.bits,
-            _ => inputs * outputs,
-        })
+        (!coded::stays_coded(inputs, group)).then_some(numbers)
     }
 }

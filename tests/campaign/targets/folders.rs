@@ -1,6 +1,6 @@
 //! Model folders whose files are changed, odd, or missing: the config, the tokenizer, and everything else.
 
-use super::{json, tokenizers};
+use super::{json, quantized, tokenizers};
 use crate::capi::{self, Engine, Good, judge};
 use crate::case::{self, Bounds, Content, Input, Session, Target, root, violation};
 use crate::random::{self, Rng};
@@ -90,6 +90,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     vec![
         Box::new(Folders { name: "folders", corpus: odd_folders, generate: change_folder }),
         Box::new(Folders { name: "config", corpus: configs, generate: change_config }),
+        Box::new(Folders { name: "quantization", corpus: quantized::corpus, generate: quantized::change }),
         Box::new(Folders { name: "tokenizer", corpus: tokenizers::corpus, generate: tokenizers::change }),
     ]
 }
@@ -350,7 +351,7 @@ fn change_folder(rng: &mut Rng, _: &[Input]) -> Input {
     Input { origin: format!("{name} changed"), parts, seed: 0 }
 }
 
-fn change_json(rng: &mut Rng, bytes: Vec<u8>, names: &[&str]) -> Vec<u8> {
+pub fn change_json(rng: &mut Rng, bytes: Vec<u8>, names: &[&str]) -> Vec<u8> {
     match serde_json::from_slice::<Value>(&bytes) {
         Ok(mut value) if !rng.one_in(5) => {
             json::mutate(rng, &mut value, names);
@@ -361,7 +362,7 @@ fn change_json(rng: &mut Rng, bytes: Vec<u8>, names: &[&str]) -> Vec<u8> {
 }
 
 /// A safetensors file with another header, or another length.
-fn change_tensors(rng: &mut Rng, mut bytes: Vec<u8>) -> Vec<u8> {
+pub fn change_tensors(rng: &mut Rng, mut bytes: Vec<u8>) -> Vec<u8> {
     let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     match rng.below(8) {
         0 => bytes.truncate(rng.below(bytes.len() + 1)),

@@ -8,6 +8,7 @@ mod json;
 mod lark;
 mod messages;
 mod prefixes;
+mod quantized;
 mod regexes;
 mod schemas;
 mod structures;

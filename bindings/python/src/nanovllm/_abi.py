@@ -443,6 +443,7 @@ FUNCTIONS = [
     ("nvllm_engine_new", c_int32, [POINTER(nvllm_engine_config), POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_engine_free", None, [c_void_p]),
     ("nvllm_engine_model_info", c_int32, [c_void_p, POINTER(nvllm_model_info), POINTER(nvllm_error)]),
+    ("nvllm_quantize_folder", c_int32, [c_char_p, c_char_p, c_int32, nvllm_progress_fn, c_void_p, POINTER(nvllm_error)]),
     ("nvllm_request_options_init", None, [POINTER(nvllm_request_options), c_size_t]),
     ("nvllm_default_options", c_int32, [c_void_p, POINTER(nvllm_request_options), POINTER(nvllm_error)]),
     ("nvllm_add_request", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),

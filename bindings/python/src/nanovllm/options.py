@@ -17,6 +17,7 @@ _ENUMS: dict[str, type[IntEnum]] = {
     "kv_cache_dtype": _abi.KvCacheDtype,
     "load_mode": _abi.LoadMode,
     "pooling": _abi.Pooling,
+    "quantization": _abi.Quantization,
     "structure_kind": _abi.StructureKind,
 }
 #: Arrays: the field of their length, and the type of their numbers.
