@@ -444,7 +444,7 @@ fn the_size_of_coded_weights_is_known_before_they_are_read() {
     }
 }
 
-/// A folder that does not exist yet, and does not when the test has ended.
+/// A folder that does not exist yet, and does not when the test has ended, unless `NVLLM_TEST_KEEP` is set.
 struct NewFolder(std::path::PathBuf);
 
 impl NewFolder {
@@ -457,7 +457,9 @@ impl NewFolder {
 
 impl Drop for NewFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        if std::env::var_os("NVLLM_TEST_KEEP").is_none() {
+            let _ = fs::remove_dir_all(&self.0);
+        }
     }
 }
 
