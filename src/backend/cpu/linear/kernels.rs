@@ -58,6 +58,7 @@ pub enum Order {
     /// As they are.
     Straight,
     /// In groups of twice that number: the even ones, then the odd ones. That is how two bf16 numbers in 32 bits fall apart.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     EvenOdd(usize),
     /// Rounded to bf16, as they are.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]

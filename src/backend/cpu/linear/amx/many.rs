@@ -122,7 +122,7 @@ impl Panel<'_> {
         let Call { coding, weight, .. } = self.call;
         let tiles = &mut staged.as_chunks_mut::<TILE_NUMBERS>().0[..self.groups() * self.steps];
         let mut buffer = Buffer::new();
-        for (group, tiles) in tiles.chunks_exact_mut(self.steps).enumerate() {
+        for (group, tiles) in tiles.chunks_exact_mut(self.steps.max(1)).enumerate() {
             let columns = group * EDGE..self.segment.rows.len().min((group + 1) * EDGE);
             if columns.len() < EDGE {
                 buffer = Buffer::new();

@@ -69,35 +69,6 @@ pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
     by_specification
 }
 
-/// Groups of a part, at most.
-const MAX_GROUPS: usize = 64;
-
-/// The groups of a part.
-struct Groups {
-    /// The index of the first one in its row.
-    first: usize,
-    count: usize,
-    /// Numbers of each, within the part.
-    len: usize,
-}
-
-impl Groups {
-    /// # Panics
-    ///
-    /// If a part of several groups does not begin with one: parts begin at multiples of longer lengths than groups have.
-    fn of(scaled: Scaled, job: &Job) -> Groups {
-        let numbers = job.to.len() / job.order.bytes();
-        if scaled.group >= numbers {
-            let first = if scaled.group == Scaled::ROW { 0 } else { job.first / scaled.group };
-            return Groups { first, count: 1, len: numbers };
-        }
-        assert!(job.first.is_multiple_of(scaled.group));
-        let count = numbers.div_ceil(scaled.group);
-        assert!(count <= MAX_GROUPS);
-        Groups { first: job.first / scaled.group, count, len: scaled.group }
-    }
-}
-
 /// Decodes by the specification.
 fn by_specification(job: Job) {
     let Job { coding, row, first, order, to } = job;

@@ -3,10 +3,14 @@
 //! Where the instruction set multiplies bf16 numbers, they are rounded in registers.
 #![allow(unsafe_code)]
 
-use super::scaled::{Walk, factors, scaled};
+mod codes;
+mod number;
+
 use super::{Decoder, Job};
 use crate::backend::cpu::linear::kernels::STEP;
-use crate::backend::{Block, Codes, Coding, E2M1, IQ4, Scaled};
+use crate::backend::{Block, Codes, Coding, IQ4, Scaled};
+use codes::{Bytes, E4m3, Pairs};
+use number::{Number, Singles, Words};
 use std::arch::x86_64::*;
 
 /// The decoder to f32 numbers. Codes of four bits that lie in pairs come in groups of 32: the even ones, then the odd ones.
@@ -87,143 +91,6 @@ trait Decode {
     ///
     /// The machine has AVX-512, F16C and what `N` needs.
     unsafe fn decode<N: Number>(job: Job);
-}
-
-/// What is written: 32 numbers at a time.
-///
-/// # Safety
-///
-/// Each method needs the instruction set of the number, and room for 32 numbers at `to`, of any alignment.
-trait Number {
-    const BYTES: usize;
-    /// Sixteen numbers to choose from.
-    type Table: Copy;
-
-    unsafe fn table(numbers: __m512) -> Self::Table;
-    /// Two vectors of numbers.
-    unsafe fn store(to: *mut u8, low: __m512, high: __m512);
-    /// What the low bits of 16 bytes name, then what their high bits name.
-    unsafe fn store_nibbles(to: *mut u8, codes: __m128i, table: Self::Table);
-    /// What the low and the high bits of each of 16 bytes name.
-    unsafe fn store_pairs(to: *mut u8, codes: __m128i, table: Self::Table);
-    /// What the low bits of 32 bytes name in the first table, then what their high bits name in the second one: 64 numbers.
-    unsafe fn store_halves(to: *mut u8, codes: __m256i, tables: [__m512; 2]);
-}
-
-/// f32.
-struct Singles;
-
-// SAFETY: `to` has room for two vectors, as the trait says.
-impl Number for Singles {
-    const BYTES: usize = 4;
-    type Table = __m512;
-
-    #[inline(always)]
-    unsafe fn table(numbers: __m512) -> __m512 {
-        numbers
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut u8, low: __m512, high: __m512) {
-        // SAFETY: as above.
-        unsafe {
-            _mm512_storeu_ps(to.cast(), low);
-            _mm512_storeu_ps(to.add(64).cast(), high);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store_nibbles(to: *mut u8, codes: __m128i, table: __m512) {
-        // SAFETY: as above. An index is the low four bits of a lane.
-        unsafe {
-            let low = _mm512_cvtepu8_epi32(codes);
-            let high = _mm512_srli_epi32::<4>(low);
-            Self::store(to, _mm512_permutexvar_ps(low, table), _mm512_permutexvar_ps(high, table));
-        }
-    }
-
-    /// The even ones first: the kernel takes `x` in the same order.
-    #[inline(always)]
-    unsafe fn store_pairs(to: *mut u8, codes: __m128i, table: __m512) {
-        // SAFETY: as above.
-        unsafe { Self::store_nibbles(to, codes, table) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_halves(to: *mut u8, codes: __m256i, [first, second]: [__m512; 2]) {
-        // SAFETY: as above, with room for twice as many. An index is the low four bits of a lane.
-        unsafe {
-            let low = _mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes));
-            let high = _mm512_cvtepu8_epi32(_mm256_extracti128_si256::<1>(codes));
-            Self::store(to, _mm512_permutexvar_ps(low, first), _mm512_permutexvar_ps(high, first));
-            let (low, high) = (_mm512_srli_epi32::<4>(low), _mm512_srli_epi32::<4>(high));
-            Self::store(to.add(128), _mm512_permutexvar_ps(low, second), _mm512_permutexvar_ps(high, second));
-        }
-    }
-}
-
-/// bf16, rounded to nearest even.
-struct Words;
-
-// SAFETY: `to` has room for a vector, as the trait says.
-impl Number for Words {
-    const BYTES: usize = 2;
-    /// Twice 16 words: an index is the low five bits of a word.
-    type Table = __m512i;
-
-    #[inline(always)]
-    unsafe fn table(numbers: __m512) -> __m512i {
-        // SAFETY: as above.
-        unsafe {
-            let words: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(numbers));
-            _mm512_broadcast_i64x4(words)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut u8, low: __m512, high: __m512) {
-        // SAFETY: as above.
-        unsafe {
-            let words: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
-            _mm512_storeu_si512(to.cast(), words);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store_nibbles(to: *mut u8, codes: __m128i, table: __m512i) {
-        // SAFETY: as above.
-        unsafe {
-            let low = _mm256_cvtepu8_epi16(codes);
-            let high = _mm256_srli_epi16::<4>(low);
-            let index = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
-            _mm512_storeu_si512(to.cast(), _mm512_permutexvar_epi16(index, table));
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store_pairs(to: *mut u8, codes: __m128i, table: __m512i) {
-        // SAFETY: as above.
-        unsafe {
-            let bytes = _mm512_cvtepu8_epi32(codes);
-            // The high bits of a byte go to the low bits of the upper word.
-            let index = _mm512_or_si512(bytes, _mm512_slli_epi32::<12>(bytes));
-            _mm512_storeu_si512(to.cast(), _mm512_permutexvar_epi16(index, table));
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store_halves(to: *mut u8, codes: __m256i, [first, second]: [__m512; 2]) {
-        // SAFETY: as above, with room for twice as many.
-        unsafe {
-            // One table of 32 words: the fifth bit of an index chooses between the two.
-            let table: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(second, first));
-            let bytes = _mm512_cvtepu8_epi16(codes);
-            let low = _mm512_and_si512(bytes, _mm512_set1_epi16(15));
-            let high = _mm512_or_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi16(16));
-            _mm512_storeu_si512(to.cast(), _mm512_permutexvar_epi16(low, table));
-            _mm512_storeu_si512(to.add(64).cast(), _mm512_permutexvar_epi16(high, table));
-        }
-    }
 }
 
 /// The codes themselves, as a table.
@@ -561,115 +428,6 @@ impl Decode for Iq4Xs {
                     let scale = _mm512_mul_ps(d, _mm512_set1_ps(scale.cast_signed() as f32 - 32.0));
                     let table = N::table(_mm512_mul_ps(_mm512_loadu_ps(values.as_ptr()), scale));
                     N::store_nibbles(to.as_mut_ptr(), load16(at.add(8 + j * 16)), table);
-                }
-            }
-        }
-    }
-}
-
-/// Codes of four bits, in pairs.
-struct Pairs;
-
-impl Decode for Pairs {
-    #[inline(always)]
-    unsafe fn decode<N: Number>(job: Job) {
-        let scaled = scaled(job.coding);
-        // SAFETY: the caller says that the machine has AVX-512 and F16C; the table has 16 numbers.
-        let (factors, values) = unsafe {
-            let values = if scaled.codes == Codes::E2m1 { _mm512_loadu_ps(E2M1.as_ptr()) } else { counted() };
-            (factors(scaled, &job), values)
-        };
-        let mut walk = Walk::new(scaled, job);
-        for group in 0..factors.count {
-            let (scale, zero) = (factors.scales[group], factors.zeros[group]);
-            // SAFETY: as above. `Walk` has 16 bytes of codes for each step, and room for its numbers.
-            unsafe {
-                let centred = _mm512_sub_ps(values, _mm512_set1_ps(zero));
-                let table = N::table(_mm512_mul_ps(centred, _mm512_set1_ps(scale)));
-                for _ in 0..walk.steps_of_group() {
-                    N::store_pairs(walk.to, load16(walk.codes), table);
-                    walk.advance(STEP / 2, STEP * N::BYTES);
-                }
-            }
-        }
-    }
-}
-
-/// Integers of eight bits.
-struct Bytes;
-
-impl Decode for Bytes {
-    #[inline(always)]
-    unsafe fn decode<N: Number>(job: Job) {
-        let scaled = scaled(job.coding);
-        // SAFETY: the caller says that the machine has AVX-512 and F16C.
-        let factors = unsafe { factors(scaled, &job) };
-        let (is_unsigned, has_zero) = (scaled.codes == Codes::U8, scaled.zeros || scaled.codes.zero() != 0.0);
-        let mut walk = Walk::new(scaled, job);
-        for group in 0..factors.count {
-            let (scale, zero) = (factors.scales[group], factors.zeros[group]);
-            // SAFETY: as above. `Walk` has 32 bytes of codes for each step, and room for its numbers.
-            unsafe {
-                let (scale, zero) = (_mm512_set1_ps(scale), _mm512_set1_ps(zero));
-                for _ in 0..walk.steps_of_group() {
-                    let (first, second) = (load16(walk.codes), load16(walk.codes.add(16)));
-                    let codes = match is_unsigned {
-                        true => [_mm512_cvtepu8_epi32(first), _mm512_cvtepu8_epi32(second)],
-                        false => [_mm512_cvtepi8_epi32(first), _mm512_cvtepi8_epi32(second)],
-                    };
-                    let [mut low, mut high] = [_mm512_cvtepi32_ps(codes[0]), _mm512_cvtepi32_ps(codes[1])];
-                    if has_zero {
-                        (low, high) = (_mm512_sub_ps(low, zero), _mm512_sub_ps(high, zero));
-                    }
-                    N::store(walk.to, _mm512_mul_ps(low, scale), _mm512_mul_ps(high, scale));
-                    walk.advance(STEP, STEP * N::BYTES);
-                }
-            }
-        }
-    }
-}
-
-/// 256 times the numbers of `halves`, or NaN.
-///
-/// # Safety
-///
-/// The machine has AVX-512.
-#[inline(always)]
-unsafe fn from_halves(halves: __m256i, is_nan: __mmask16) -> __m512 {
-    // SAFETY: the caller says so.
-    unsafe {
-        let numbers = _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256.0));
-        _mm512_mask_mov_ps(numbers, is_nan, _mm512_set1_ps(f32::NAN))
-    }
-}
-
-/// Floating-point numbers of eight bits.
-struct E4m3;
-
-impl Decode for E4m3 {
-    #[inline(always)]
-    unsafe fn decode<N: Number>(job: Job) {
-        let scaled = scaled(job.coding);
-        // SAFETY: the caller says that the machine has AVX-512 and F16C.
-        let (factors, magnitude, word_bits) = unsafe {
-            let word_bits = _mm512_set1_epi16(0xbf80_u16.cast_signed());
-            (factors(scaled, &job), _mm256_set1_epi8(0x7f), word_bits)
-        };
-        let mut walk = Walk::new(scaled, job);
-        for group in 0..factors.count {
-            // SAFETY: as above. `Walk` has 32 bytes of codes for each step, and room for its numbers.
-            unsafe {
-                let scale = _mm512_set1_ps(factors.scales[group]);
-                for _ in 0..walk.steps_of_group() {
-                    let codes = load32(walk.codes);
-                    let is_nan = _mm256_cmpeq_epi8_mask(_mm256_and_si256(codes, magnitude), magnitude);
-                    // Moved by a bit, and with the sign back in its place, a code is a half of 1/256 of its number.
-                    let words = _mm512_slli_epi16::<8>(_mm512_cvtepu8_epi16(codes));
-                    let halves = _mm512_and_si512(_mm512_srai_epi16::<1>(words), word_bits);
-                    let low = from_halves(_mm512_castsi512_si256(halves), is_nan as u16);
-                    let high = from_halves(_mm512_extracti64x4_epi64::<1>(halves), (is_nan >> 16) as u16);
-                    N::store(walk.to, _mm512_mul_ps(low, scale), _mm512_mul_ps(high, scale));
-                    walk.advance(STEP, STEP * N::BYTES);
                 }
             }
         }
