@@ -14,6 +14,9 @@ use std::sync::Mutex;
 
 /// Compute capabilities that get machine code. One of them gets PTX too, for the devices between and after them.
 const ARCHS: &str = "80,86,89,90,100,120";
+/// The file that only a device of compute capability 9.0 loads.
+const HOPPER: &str = "linear_hopper";
+const COMMON_FLAGS: [&str; 4] = ["-fatbin", "-std=c++17", "-O3", "--compress-mode=size"];
 
 /// Compiles the kernels into `OUT_DIR` and tells cargo whether they are there.
 pub fn build() {
@@ -34,14 +37,15 @@ pub fn build() {
         return;
     };
     println!("cargo::rerun-if-changed={}", nvcc.display());
-    let flags = flags();
+    let (flags, hopper_flags) = (flags(), hopper_flags());
     let sources = Mutex::new(files("kernels", "cu"));
     let headers = files("kernels/common", "cuh");
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(source) = { sources.lock().expect("no compile panicked").pop() } {
-                    compile(&nvcc, &flags, &source, &headers);
+                    let is_hopper = source.file_stem().is_some_and(|stem| stem == HOPPER);
+                    compile(&nvcc, if is_hopper { &hopper_flags } else { &flags }, &source, &headers);
                 }
             });
         }
@@ -66,11 +70,15 @@ fn flags() -> Vec<String> {
     archs.dedup();
     // A device compiles PTX of its own capability or an earlier one: the first that has all that the kernels use serves the most.
     let ptx = archs.iter().rev().find(|arch| **arch <= 90).or(archs.first());
-    let mut flags: Vec<String> =
-        ["-fatbin", "-std=c++17", "-O3", "--compress-mode=size"].iter().map(|f| f.to_string()).collect();
+    let mut flags = COMMON_FLAGS.map(str::to_owned).to_vec();
     flags.extend(archs.iter().map(|arch| format!("-gencode=arch=compute_{arch},code=sm_{arch}")));
     flags.extend(ptx.map(|arch| format!("-gencode=arch=compute_{arch},code=compute_{arch}")));
     flags
+}
+
+/// Machine code for compute capability 9.0 with the instructions that no other has. There is no PTX of it: no other device loads the file.
+fn hopper_flags() -> Vec<String> {
+    [&COMMON_FLAGS[..], &["-gencode=arch=compute_90a,code=sm_90a"]].concat().into_iter().map(str::to_owned).collect()
 }
 
 fn files(folder: &str, extension: &str) -> Vec<PathBuf> {

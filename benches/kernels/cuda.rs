@@ -310,10 +310,11 @@ impl Bench {
                         continue;
                     }
                     let (x, mut out) = (self.tensor(m, k), self.tensor(m, n));
-                    for route in [Route::Stream, Route::Tiled, Route::Blas] {
+                    for route in [Route::Stream, Route::Tiled, Route::Hopper, Route::Blas] {
                         let is_sensible = match route {
                             Route::Stream => m <= 64,
                             Route::Tiled => m >= 64,
+                            Route::Hopper => (9..=256).contains(&m),
                             _ => true,
                         };
                         if !is_sensible {

@@ -29,6 +29,18 @@ __device__ inline void cluster_sync() {
 #endif
 }
 
+// `cluster_sync` in two halves, between which a thread works. Orders no memory: what it announces must be fenced.
+__device__ inline void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
 // Where thread block `rank` of the cluster has what this one has at `at`, in shared memory.
 template <class T>
 __device__ inline const T* in_cluster(const T* at, uint32_t rank) {

@@ -9,7 +9,17 @@ use nanovllm::ops;
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn linear_layers_agree_on_every_route() {
     on_device(|cuda, dtype| {
-        let sizes = [(97, 40), (64, 8), (1024, 2048), (4096, 1024), (330, 1064), (2560, 3072), (8440, 136)];
+        let sizes = [
+            (97, 40),
+            (64, 8),
+            (72, 64),
+            (1024, 2048),
+            (4096, 1024),
+            (330, 1064),
+            (1003, 1088),
+            (2560, 3072),
+            (8440, 136),
+        ];
         for (n, k) in sizes {
             let mut random = Random(3);
             let w = numbers(&mut random, n * k, 0.1, dtype);
@@ -19,7 +29,7 @@ fn linear_layers_agree_on_every_route() {
                 [host_matrix(&w[..split * k], [split, k], dtype), host_matrix(&w[split * k..], [n - split, k], dtype)];
             let weight = cuda.matrix(&parts).unwrap();
             let bias = cuda.vector(&[host_vector(&b, dtype)]).unwrap();
-            for m in [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 200] {
+            for m in [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 128, 200, 256] {
                 let x = numbers(&mut random, m * k, 1.0, dtype);
                 // Every third column is enough to be sure, and three times as fast.
                 let exact = |t: usize, c: usize| -> f64 {
@@ -27,7 +37,7 @@ fn linear_layers_agree_on_every_route() {
                     pairs.map(|(&a, &b)| f64::from(a * b)).sum()
                 };
                 let tx = filled(cuda, &x, k);
-                for route in [Route::Auto, Route::Stream, Route::Tiled, Route::Blas] {
+                for route in [Route::Auto, Route::Stream, Route::Tiled, Route::Hopper, Route::Blas] {
                     if route == Route::Blas && !cuda.has_blas() {
                         continue;
                     }
@@ -79,6 +89,35 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
             let together = rows(&x);
             for (i, row) in x.chunks_exact(k).enumerate() {
                 assert_eq!(rows(row), together[i * n..][..n], "row {i} of {n} x {k}, {dtype:?}");
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_row_gives_the_same_bits_among_9_and_among_128() {
+    on_device(|cuda, dtype| {
+        // On other devices the route leads to a kernel that gives the same bits among any number.
+        cuda.set_route(Route::Hopper);
+        for (n, k) in [(97, 64), (1003, 1088), (1024, 2048), (4096, 1024), (512, 3072), (4096, 4096)] {
+            let mut random = Random(4);
+            let weight = cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.1, dtype), [n, k], dtype)]).unwrap();
+            let most = 128;
+            let x = numbers(&mut random, most * k, 1.0, dtype);
+            let mut rows = |from: usize, rows: usize| {
+                let x = filled(cuda, &x[from * k..][..rows * k], k);
+                let mut out = poisoned(cuda, rows, n);
+                ops::linear(cuda, &mut out, &x, &weight, None, 0..n);
+                cuda.read(&out).unwrap()
+            };
+            let together = rows(0, most);
+            for (from, count) in [(0, 9), (3, 16), (40, 17), (64, 32), (1, 33), (60, 64), (5, 65), (7, 121), (0, most)]
+            {
+                for _ in 0..3 {
+                    let wanted = &together[from * n..][..count * n];
+                    assert!(rows(from, count) == wanted, "{count} rows from {from} of {n} x {k}, {dtype:?}");
+                }
             }
         }
     });

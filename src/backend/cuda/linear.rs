@@ -1,10 +1,11 @@
-//! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu` and `blas.rs` for the work, `coded_linear.rs` for
-//! weights in codes.
+//! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu`, `hopper.rs` and `blas.rs` for the work,
+//! `coded_linear.rs` for weights in codes.
 
 use super::blas::{Blas, Outcome};
 use super::coded_linear::{self, CodedProduct};
 use super::device::Device;
 use super::driver::Address;
+use super::hopper::Hopper;
 use super::kernels::{Chaining, Kernel, fatbin, suffix};
 use super::matrix::{Matrix, Rows, Vector};
 use super::product::{LinearParams, Product};
@@ -22,6 +23,9 @@ pub enum Route {
     Stream,
     /// `linear_tiled.cu`.
     Tiled,
+    /// `linear_hopper.cu`, on compute capability 9.0, for 9 to 256 tokens and k that is a multiple of 64; other layers, and weights in codes,
+    /// go to `Tiled`.
+    Hopper,
     /// cuBLASLt; `Tiled` where it is missing.
     Blas,
 }
@@ -104,6 +108,8 @@ pub struct Kernels {
     alone_bytes: usize,
     tiled: Vec<Kernel>,
     coded: coded_linear::Kernels,
+    /// `None` on other devices.
+    hopper: Option<Hopper>,
 }
 
 /// A kernel of `linear_tiled.cu`: `KERNELS` at its end. All give the same bits.
@@ -165,7 +171,8 @@ impl Kernels {
         }
         let coded = coded_linear::Kernels::new(device, alone_bytes)?;
         let blas = Blas::open(&device.context, device.dtype)?;
-        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded })
+        let hopper = Hopper::new(device)?;
+        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded, hopper })
     }
 
     /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
@@ -222,10 +229,18 @@ impl Kernels {
         let params = product.params;
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let route = self.route(device);
+        let hopper = self.hopper.as_ref().filter(|hopper| match route {
+            Route::Auto => hopper.is_preferred(m, n, k) || self.blas.is_none() && hopper.serves(m, k),
+            Route::Hopper => hopper.serves(m, k),
+            Route::Stream | Route::Tiled | Route::Blas => false,
+        });
+        if let Some(hopper) = hopper {
+            return hopper.run(device, &params);
+        }
         let is_streamed = match route {
             Route::Auto => prefers_stream(m, n * k * device.dtype.bytes()) || self.blas.is_none(),
             Route::Stream => true,
-            Route::Tiled | Route::Blas => false,
+            Route::Tiled | Route::Hopper | Route::Blas => false,
         };
         let processors = device.facts().processors;
         if is_streamed && let Some((variant, kernel)) = self.stream(m, n, processors) {
@@ -260,7 +275,7 @@ impl Kernels {
         let from_codes = match self.route(device) {
             Route::Auto => m <= coded_linear::TOKENS_FROM_CODES,
             Route::Stream => true,
-            Route::Tiled | Route::Blas => false,
+            Route::Tiled | Route::Hopper | Route::Blas => false,
         };
         if from_codes
             && let Some((variant, _)) = self.stream(m, n, device.facts().processors)

@@ -23,6 +23,7 @@ mod embedding;
 mod exchange;
 mod gather;
 mod graph;
+mod hopper;
 mod join_columns;
 mod keep_hidden_states;
 mod kernels;
@@ -46,6 +47,7 @@ mod sampling_extras;
 mod scale_logits;
 mod storage;
 mod team;
+mod tensor_map;
 
 pub use device_batch::DeviceBatch;
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};

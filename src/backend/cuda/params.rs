@@ -43,6 +43,7 @@ pub mod twin {
     use super::Params;
     use crate::backend::cuda::coded::CodedWeights;
     use crate::backend::cuda::exchange::Exchange as ExchangeParams;
+    use crate::backend::cuda::tensor_map::TensorMap;
 
     /// Compares the layout of `P` with that of its twin in `kernels/<file>`.
     pub fn compare<P: Params>(file: &str, name: &str) {
@@ -61,6 +62,7 @@ pub mod twin {
             "int" | "uint32_t" | "float" => (4, 4),
             "uint64_t" | "long long" => (8, 8),
             // Compared with its own twin in the file that declares it.
+            "TensorMap" => (size_of::<TensorMap>(), align_of::<TensorMap>()),
             "Exchange" => (size_of::<ExchangeParams>(), align_of::<ExchangeParams>()),
             "CodedWeights" => (size_of::<CodedWeights>(), align_of::<CodedWeights>()),
             other => panic!("a type that no parameter struct has used so far: {other}"),

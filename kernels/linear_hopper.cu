@@ -1,0 +1,229 @@
+// A linear layer for 9 to 256 tokens on compute capability 9.0. Contract: src/ops/linear.rs. Reference: src/backend/cpu/linear.
+//
+// The product is bound by memory below about 200 tokens. Weights are the operand of 64 rows of a tensor-core product, tokens are
+// its N columns, so that few tokens waste nothing. One warp copies boxes of weights and of x into a ring in shared memory, one
+// warpgroup multiplies. The ring is full of weights before the previous kernels have ended: weights do not depend on the pass.
+//
+// `split` thread blocks of a cluster divide k. Each adds up its part in the order of k, sends to each other thread block the
+// sums that this one stores, and adds what it receives in the order of k. A result therefore depends on its row, on k and on `split` only.
+#include "common/cluster.cuh"
+#include "common/dependent_launch.cuh"
+#include "common/warpgroup.cuh"
+
+template <class T>
+struct HopperParams {
+    TensorMap weight;   // boxes of ROWS by DEPTH * 64 k
+    TensorMap x;        // boxes of TOKENS by DEPTH * 64 k
+    T* out;             // [m, out_stride], at the first column
+    const float* bias;  // [n], or null
+    int m;              // tokens
+    int n;              // columns
+    int k;              // a multiple of 64
+    int out_stride;
+    int stages;         // of the ring, at most STAGES_MAX
+    int split;          // a power of two, at most SPLIT_MAX
+};
+
+constexpr int ROWS = 64, STAGES_MAX = 16, SPLIT_MAX = 8;
+constexpr int CONSUMERS = 4;  // warps of the warpgroup that multiplies
+constexpr int BARRIER_BYTES = 1024;
+
+__device__ inline void consumers_sync() {
+    asm volatile("bar.sync 1, 128;" ::: "memory");
+}
+__device__ inline void store_matrices_transposed(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+// Grid [tiles of tokens * split, tiles of columns], cluster [split], block [160], shared [BARRIER_BYTES + stages * STAGE
+// + (split - 1) / split * ROWS * TOKENS * 4 bytes]. The ring holds at least ROWS * TOKENS * 4 bytes.
+template <class T, int TOKENS, int DEPTH>
+__device__ void linear_hopper(const HopperParams<T>& p) {
+    constexpr int STAGE = DEPTH * (ROWS + TOKENS) * 128;
+    constexpr int UNITS = TOKENS / 8 * CONSUMERS;  // of 16 rows x 8 tokens, which a warp holds in four registers
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const uint32_t first_bytes = shared_address(shared);
+    const uint32_t full = first_bytes, empty = full + 8 * STAGES_MAX, received = empty + 8 * STAGES_MAX;
+    const uint32_t ring = first_bytes + BARRIER_BYTES, inbox = ring + p.stages * STAGE;
+    const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const int log_split = 31 - __clz(p.split), part = cluster_rank();
+    launch_dependents();
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < p.stages; i++) {
+            barrier_init(full + 8 * i, 1);
+            barrier_init(empty + 8 * i, CONSUMERS);
+        }
+        barrier_init(received, 1);
+        fence_barrier_init();
+        if (p.split > 1) barrier_expect(received, ROWS * TOKENS * 4 - (ROWS * TOKENS * 4 >> log_split));
+    }
+    __syncthreads();
+    if (p.split > 1) cluster_arrive();
+
+    // k is divided in units of 128 for all kernels of this file, so that their results have the same bits.
+    const int pairs = (p.k / 64 + 1) / 2;
+    const int first_step = (pairs * part >> log_split) * (2 / DEPTH), steps = (pairs * (part + 1) >> log_split) * (2 / DEPTH) - first_step;
+    const int first_token = (blockIdx.x >> log_split) * TOKENS, first_column = blockIdx.y * ROWS;
+
+    if (warp == CONSUMERS) {
+        if (elect_lane()) {
+            const auto copy_weights = [&](int slot, int step) {
+                barrier_expect(full + 8 * slot, STAGE);
+                copy_box(ring + slot * STAGE, &p.weight, first_column, (first_step + step) * DEPTH, full + 8 * slot, EVICT_FIRST);
+            };
+            const auto copy_x = [&](int slot, int step) {
+                copy_box(ring + slot * STAGE + DEPTH * ROWS * 128, &p.x, first_token, (first_step + step) * DEPTH, full + 8 * slot, EVICT_NORMAL);
+            };
+            const int early = min(steps, p.stages);
+            for (int step = 0; step < early; step++) copy_weights(step, step);
+            prefetch_map(&p.x);
+            grid_dependency_wait();
+            fence_async_global();
+            for (int step = 0; step < early; step++) copy_x(step, step);
+            int slot = 0;
+            uint32_t parity = 0;
+            for (int step = early; step < steps; step++) {
+                barrier_wait(empty + 8 * slot, parity);
+                copy_weights(slot, step);
+                copy_x(slot, step);
+                if (++slot == p.stages) slot = 0, parity ^= 1;
+            }
+        }
+        __syncwarp();
+        if (p.split > 1) cluster_wait();
+    } else {
+        const int row = first_column + warp * 16 + lane / 4;
+        const float bias_low = p.bias && row < p.n ? p.bias[row] : 0.0f;
+        const float bias_high = p.bias && row + 8 < p.n ? p.bias[row + 8] : 0.0f;
+        float sum[TOKENS / 2];
+#pragma unroll
+        for (int i = 0; i < TOKENS / 2; i++) sum[i] = 0.0f;
+        // Computed once: otherwise the compiler derives them from the rank in the cluster in each step, which takes longer than the products.
+        const uint64_t first_a = __shfl_sync(0xffffffffu, matrix_descriptor(ring), 0);
+        const uint64_t first_b = __shfl_sync(0xffffffffu, matrix_descriptor(ring + DEPTH * ROWS * 128), 0);
+        uint32_t full_of_warp = full;
+        asm volatile("" : "+r"(full_of_warp));
+        int slot = 0, last = -1;
+        uint32_t parity = 0;
+        for (int step = 0; step < steps; step++) {
+            barrier_wait(full_of_warp + 8 * slot, parity);
+            const uint64_t a = first_a + uint64_t(slot * (STAGE >> 4)), b = first_b + uint64_t(slot * (STAGE >> 4));
+            warpgroup_fence();
+#pragma unroll
+            for (int d = 0; d < DEPTH; d++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) warpgroup_mma<T, TOKENS>(sum, a + d * (ROWS * 8) + 2 * i, b + d * (TOKENS * 8) + 2 * i);
+            }
+            warpgroup_commit();
+            warpgroup_wait<1>();
+            if (last >= 0 && lane == 0) barrier_arrive(full_of_warp + (empty - full) + 8 * last);
+            last = slot;
+            if (++slot == p.stages) slot = 0, parity ^= 1;
+        }
+        warpgroup_wait<0>();
+#pragma unroll
+        for (int i = 0; i < TOKENS / 2; i++) asm volatile("" : "+f"(sum[i])::"memory");
+        grid_dependency_wait();
+
+        const bool is_whole = p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
+        // From here on the ring holds results: all copies to it have been waited for, and all warps have multiplied them.
+        consumers_sync();
+        if (p.split == 1) {
+            // The tile lies in shared memory by tokens, so that a warp stores 64 columns of four tokens.
+#pragma unroll
+            for (int j = 0; j < TOKENS / 16; j++) {
+                const float* s = sum + 8 * j;
+                const int token = 16 * j + (lane / 16) * 8 + lane % 8, chunk = 2 * warp + (lane / 8) % 2;
+                store_matrices_transposed(ring + token * 128 + (chunk ^ token % 8) * 16,
+                                          narrow2<T>(s[0] + bias_low, s[1] + bias_low), narrow2<T>(s[2] + bias_high, s[3] + bias_high),
+                                          narrow2<T>(s[4] + bias_low, s[5] + bias_low), narrow2<T>(s[6] + bias_high, s[7] + bias_high));
+            }
+            consumers_sync();
+            for (int i = threadIdx.x; i < TOKENS * 8; i += 32 * CONSUMERS) {
+                const int token = i / 8, chunk = i % 8, column = first_column + chunk * 8;
+                if (first_token + token >= p.m) break;
+                const Eight* from = reinterpret_cast<const Eight*>(shared + BARRIER_BYTES + token * 128 + (chunk ^ token % 8) * 16);
+                T* to = p.out + size_t(first_token + token) * p.out_stride + column;
+                if (is_whole && column + 8 <= p.n) {
+                    *reinterpret_cast<Eight*>(to) = *from;
+                } else {
+                    const T* numbers = reinterpret_cast<const T*>(from);
+                    for (int e = 0; e < 8 && column + e < p.n; e++) to[e] = numbers[e];
+                }
+            }
+        } else {
+            const int per_part = UNITS >> log_split, part_bytes = per_part * 512;
+            float4* const own = reinterpret_cast<float4*>(shared + BARRIER_BYTES);
+#pragma unroll
+            for (int j = 0; j < TOKENS / 8; j++) {
+                own[(j * CONSUMERS + warp) * 32 + lane] = make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]);
+            }
+            fence_async_shared();
+            consumers_sync();
+            cluster_wait();  // the barriers of the others are initialized
+            for (int to = warp; to < p.split; to += CONSUMERS) {
+                if (to != part && elect_lane()) {
+                    copy_to_rank(to, inbox + (part - (part > to)) * part_bytes, ring + to * part_bytes, part_bytes, received);
+                }
+            }
+            barrier_wait(received, 0);
+            const float4* others = reinterpret_cast<const float4*>(shared + (inbox - first_bytes));
+            const int first_unit = part * per_part;
+            for (int unit = first_unit + (warp + CONSUMERS - first_unit % CONSUMERS) % CONSUMERS; unit < first_unit + per_part; unit += CONSUMERS) {
+                float4 parts[SPLIT_MAX], total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+                for (int s = 0; s < SPLIT_MAX; s++) {
+                    const float4* from = s == part ? own + unit * 32 : others + ((s - (s > part)) * per_part + unit - first_unit) * 32;
+                    if (s < p.split) parts[s] = from[lane];
+                }
+#pragma unroll
+                for (int s = 0; s < SPLIT_MAX; s++) {
+                    if (s < p.split) total.x += parts[s].x, total.y += parts[s].y, total.z += parts[s].z, total.w += parts[s].w;
+                }
+                const uint32_t low = transpose_matrix(narrow2<T>(total.x + bias_low, total.y + bias_low));
+                const uint32_t high = transpose_matrix(narrow2<T>(total.z + bias_high, total.w + bias_high));
+                const int token = first_token + unit / CONSUMERS * 8 + lane / 4, column = first_column + warp * 16 + lane % 4 * 2;
+                if (token < p.m) {
+                    T* to = p.out + size_t(token) * p.out_stride + column;
+                    if (is_whole && column + 10 <= p.n) {
+                        *reinterpret_cast<uint32_t*>(to) = low;
+                        *reinterpret_cast<uint32_t*>(to + 8) = high;
+                    } else {
+                        const T* l = reinterpret_cast<const T*>(&low);
+                        const T* h = reinterpret_cast<const T*>(&high);
+                        for (int e = 0; e < 2; e++) {
+                            if (column + e < p.n) to[e] = l[e];
+                            if (column + 8 + e < p.n) to[8 + e] = h[e];
+                        }
+                    }
+                }
+            }
+        }
+        __syncwarp();
+    }
+    // A thread block ends when all of the cluster have received: until then the copies may read its memory.
+    if (p.split > 1) {
+        cluster_arrive();
+        cluster_wait();
+    }
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define BODY(dtype, tokens, depth) linear_hopper<dtype, tokens, depth>(p);
+#else
+#define BODY(dtype, tokens, depth)
+#endif
+#define KERNEL(tokens, depth, dtype)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 1))                                                \
+        nvllm_k_linear_hopper_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {                    \
+        BODY(dtype, tokens, depth)                                                                                    \
+    }
+#define KERNELS(tokens, depth)   \
+    KERNEL(tokens, depth, bf16)  \
+    KERNEL(tokens, depth, f16)
+
+KERNELS(16, 2)
+KERNELS(32, 2)
+KERNELS(64, 2)
+KERNELS(128, 1)

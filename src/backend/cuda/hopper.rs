@@ -1,0 +1,247 @@
+//! The launch of `kernels/linear_hopper.cu`: how a linear layer of 9 to 256 tokens is cut on compute capability 9.0.
+//!
+//! Row counts form classes, those that a kernel's tile of tokens holds and 129 to 256. Within a class, a layer is cut in one way, so
+//! that a row has the same bits among any number of rows of the class. How k is divided depends on the layer and on whether the tokens fill
+//! one tile or two: the classes up to 128 share their bits.
+
+use super::device::Device;
+use super::driver::Address;
+use super::kernels::{Kernel, fatbin, suffix};
+use super::params::params;
+use super::product::LinearParams;
+use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
+use crate::error::Result;
+
+params! {
+    HopperParams in "linear_hopper.cu" {
+        weight: TensorMap,
+        x: TensorMap,
+        out: Address,
+        bias: Address,
+        m: i32,
+        n: i32,
+        k: i32,
+        out_stride: i32,
+        stages: i32,
+        split: i32,
+    }
+}
+
+/// The compute capability whose code the file contains.
+const CAPABILITY: i32 = 90;
+/// Token counts that it computes.
+const TOKENS_MIN: usize = 9;
+const TOKENS_MAX: usize = 256;
+/// Columns of a tile: `ROWS` of the kernel, since weights are its rows.
+const COLUMNS: usize = 64;
+const STAGES_MAX: usize = 16;
+const SPLIT_MAX: usize = 8;
+const BARRIER_BYTES: usize = 1024;
+const THREADS: usize = 160;
+/// Numbers of k in which k is divided.
+const PART: usize = 128;
+
+/// A kernel of the file: `KERNELS` at its end.
+struct Tile {
+    tokens: usize,
+    /// [`BOX_COLUMNS`] of k in a step of the ring.
+    depth: usize,
+}
+
+const TILES: [Tile; 4] = [
+    Tile { tokens: 16, depth: 2 },
+    Tile { tokens: 32, depth: 2 },
+    Tile { tokens: 64, depth: 2 },
+    Tile { tokens: 128, depth: 1 },
+];
+
+/// How a layer is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Which kernel of [`TILES`].
+    tile: usize,
+    /// Tiles of tokens and of columns.
+    grid: [usize; 2],
+    /// Thread blocks that divide k.
+    split: usize,
+    /// Steps of the ring.
+    stages: usize,
+    shared_bytes: usize,
+}
+
+/// What a [`Plan`] depends on of the device.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    processors: usize,
+    /// Shared memory of a multiprocessor, and what one thread block may take.
+    shared_bytes: usize,
+    block_shared_bytes: usize,
+}
+
+impl Plan {
+    fn new(m: usize, n: usize, k: usize, room: Room) -> Plan {
+        let tile = TILES.iter().position(|tile| m <= tile.tokens).unwrap_or(TILES.len() - 1);
+        let Tile { tokens, depth } = TILES[tile];
+        let grid = [m.div_ceil(tokens), n.div_ceil(COLUMNS)];
+        let tiles = grid[0] * grid[1];
+        // Half of the multiprocessors are enough for short sums: to add up more parts takes longer than to read more weights.
+        let mut split = 1;
+        while 2 * split <= SPLIT_MAX.min(k.div_ceil(PART)) {
+            let blocks = 2 * split * tiles;
+            if 2 * blocks > room.processors && (blocks > room.processors || k / (2 * split) < 2048) {
+                break;
+            }
+            split *= 2;
+        }
+        // Where not all thread blocks run at once, two share a multiprocessor: while one begins or ends, the other reads.
+        let is_one_wave = tiles * split <= room.processors;
+        let of_block = if is_one_wave { usize::MAX } else { room.shared_bytes / 2 - 1024 };
+        let sums = COLUMNS * tokens * 4;
+        let inbox = sums - sums / split;
+        let stage = depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
+        let steps = k.div_ceil(PART).div_ceil(split) * (PART / BOX_COLUMNS / depth);
+        let most = (of_block.min(room.block_shared_bytes) - BARRIER_BYTES - inbox) / stage;
+        // The ring is where the sums lie in the end.
+        let stages = steps.max(sums.div_ceil(stage)).min(most).min(STAGES_MAX);
+        Plan { tile, grid, split, stages, shared_bytes: BARRIER_BYTES + stages * stage + inbox }
+    }
+}
+
+/// The kernels, for all tiles.
+pub struct Hopper {
+    kernels: Vec<Kernel>,
+    room: Room,
+}
+
+impl Hopper {
+    /// Loads them, where the device has the capability that they are compiled for.
+    pub fn new(device: &Device) -> Result<Option<Hopper>> {
+        let facts = device.facts();
+        if facts.capability != CAPABILITY {
+            return Ok(None);
+        }
+        let module = device.module(fatbin!("linear_hopper"))?;
+        let mut kernels = Vec::new();
+        for tile in TILES {
+            let kernel = Kernel::new(&module, &format!("linear_hopper_t{}_{}", tile.tokens, suffix(device.dtype)))?;
+            kernel.allow_shared(facts.block_shared_bytes)?;
+            kernels.push(kernel);
+        }
+        let room = Room {
+            processors: facts.processors,
+            shared_bytes: facts.shared_bytes,
+            block_shared_bytes: facts.block_shared_bytes,
+        };
+        Ok(Some(Hopper { kernels, room }))
+    }
+
+    /// Whether it computes such a layer at all.
+    pub fn serves(&self, m: usize, k: usize) -> bool {
+        (TOKENS_MIN..=TOKENS_MAX).contains(&m) && k > 0 && k.is_multiple_of(BOX_COLUMNS)
+    }
+
+    /// Whether it is faster than cuBLASLt, or as fast: its neighbours overlap with it. One answer for each class of row counts.
+    ///
+    /// One H200, microseconds of `linear_hopper` / cuBLASLt with weights that come from memory. 4096 x 1024 with 16 tokens 3.1 / 5.3, with 64
+    /// tokens 4.1 / 5.2, with 128 tokens 4.8 / 5.3, with 256 tokens 5.9 / 6.2; 1024 x 3072 with 64 tokens 3.9 / 7.1, with 256 tokens 7.3 / 7.2;
+    /// 6144 x 1024 with 256 tokens 8.0 / 7.6; 4096 x 4096 with 64 tokens 10.6 / 12.1; 6144 x 4096 with 64 tokens 14.8 / 15.9, with 256 tokens
+    /// 26.7 / 21.6; 4096 x 14336 with 64 tokens 30.3 / 34.3; 28672 x 4096 with 64 tokens 61.5 / 60.0, with 128 tokens 67.4 / 64.2; 151936 x 1024
+    /// with 32 tokens 76.5 / 80.9, with 128 tokens 102 / 88.
+    pub fn is_preferred(&self, m: usize, n: usize, k: usize) -> bool {
+        let weight_bytes = 2 * n * k;
+        let most = match m {
+            0..=32 => 400 << 20,
+            33..=64 => 256 << 20,
+            65..=128 => 128 << 20,
+            _ if 2 * n.div_ceil(COLUMNS) <= self.room.processors => 128 << 20,
+            _ => 16 << 20,
+        };
+        self.serves(m, k) && weight_bytes <= most
+    }
+
+    /// Launches the layer that `params` describes, which it [serves](Hopper::serves).
+    pub fn run(&self, device: &Device, params: &LinearParams) -> Result<()> {
+        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
+        let plan = Plan::new(m, n, k, self.room);
+        let Tile { tokens, depth } = TILES[plan.tile];
+        let matrix = |at, rows, stride, box_rows| {
+            TensorMap::new(&BoxedMatrix { at, rows, cols: k, stride, box_rows, box_depth: depth, dtype: device.dtype })
+        };
+        let hopper = HopperParams {
+            weight: matrix(params.weight, n, k, COLUMNS)?,
+            x: matrix(params.x, m, params.x_stride as usize, tokens)?,
+            out: params.out,
+            bias: params.bias,
+            m: params.m,
+            n: params.n,
+            k: params.k,
+            out_stride: params.out_stride,
+            stages: plan.stages as i32,
+            split: plan.split as i32,
+        };
+        let blocks = [plan.grid[0] * plan.split, plan.grid[1], 1];
+        let kernel = &self.kernels[plan.tile];
+        kernel.launch_clusters(device.chaining, blocks, plan.split, THREADS, plan.shared_bytes, &hopper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const H200: Room = Room { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448 };
+
+    #[test]
+    fn layers_are_cut_as_they_were_measured_to_be_fast() {
+        // Rows, columns, k; thread blocks that divide k, steps of the ring.
+        let cases = [
+            (16, 4096, 1024, 1, 8),
+            (64, 4096, 1024, 1, 7),
+            (256, 4096, 1024, 1, 9),
+            (32, 1024, 2048, 4, 4),
+            (256, 1024, 2048, 2, 8),
+            (64, 1024, 3072, 4, 6),
+            (128, 6144, 1024, 1, 9),
+            (256, 6144, 1024, 1, 4),
+            (64, 4096, 4096, 2, 6),
+            (64, 3072, 4096, 2, 6),
+            (64, 4096, 2048, 1, 7),
+            (128, 4096, 14336, 2, 8),
+            (64, 28672, 4096, 1, 3),
+        ];
+        for (m, n, k, split, stages) in cases {
+            let plan = Plan::new(m, n, k, H200);
+            assert_eq!((plan.split, plan.stages), (split, stages), "{m} x {n} x {k}: {plan:?}");
+        }
+    }
+
+    #[test]
+    fn every_plan_fits_the_device_and_holds_its_sums() {
+        for processors in [1, 114, 132] {
+            let room = Room { processors, ..H200 };
+            for m in TOKENS_MIN..=TOKENS_MAX {
+                for (n, k) in
+                    [(1, 64), (72, 64), (512, 896), (1003, 1088), (4096, 14336), (151_936, 1024), (64, 65_536)]
+                {
+                    let plan = Plan::new(m, n, k, room);
+                    let Tile { tokens, depth } = TILES[plan.tile];
+                    let ring = plan.stages * depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
+                    assert!(ring >= COLUMNS * tokens * 4, "{m} x {n} x {k}: {plan:?}");
+                    assert!(plan.shared_bytes <= room.block_shared_bytes, "{m} x {n} x {k}: {plan:?}");
+                    assert!((1..=STAGES_MAX).contains(&plan.stages), "{m} x {n} x {k}: {plan:?}");
+                    assert!(plan.split.is_power_of_two() && plan.split <= SPLIT_MAX, "{m} x {n} x {k}: {plan:?}");
+                    assert!(plan.split * PART < k + PART, "a part of k is empty: {m} x {n} x {k}: {plan:?}");
+                    assert!(plan.grid[0] * tokens >= m && plan.grid[1] * COLUMNS >= n, "{m} x {n} x {k}: {plan:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn row_counts_up_to_128_divide_k_in_the_same_way() {
+        for (n, k) in [(4096, 1024), (1024, 3072), (896, 4864), (3072, 4096), (4096, 14336)] {
+            let split = Plan::new(TOKENS_MIN, n, k, H200).split;
+            assert!((TOKENS_MIN..=128).all(|m| Plan::new(m, n, k, H200).split == split), "{n} x {k}");
+        }
+    }
+}

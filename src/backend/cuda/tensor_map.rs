@@ -1,0 +1,75 @@
+//! Tensor maps: what the copy engine of compute capability 9.0 needs to know of a matrix to copy boxes of it to shared memory.
+
+use super::driver::{Address, check};
+use crate::backend::DType;
+use crate::error::Result;
+use cudarc::driver::sys;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+/// Columns of a box: 128 bytes, the unit in which shared memory is swizzled.
+pub const BOX_COLUMNS: usize = 64;
+
+/// A tensor map, as kernels take it by value. Its twin is in `kernels/common/warpgroup.cuh`.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub struct TensorMap {
+    opaque: [u64; 16],
+}
+
+const _: () = assert!(size_of::<TensorMap>() == size_of::<sys::CUtensorMap>());
+
+/// A matrix on the device, and the boxes in which it is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct BoxedMatrix {
+    /// Its first number, at a multiple of 16 bytes.
+    pub at: Address,
+    /// Its rows. Boxes read zeros beyond them.
+    pub rows: usize,
+    /// Its columns, a multiple of [`BOX_COLUMNS`].
+    pub cols: usize,
+    /// Numbers from row to row, a multiple of 8.
+    pub stride: usize,
+    /// Rows of a box, at most 256.
+    pub box_rows: usize,
+    /// [`BOX_COLUMNS`] of a box, which lie behind each other in shared memory.
+    pub box_depth: usize,
+    /// Type of its numbers.
+    pub dtype: DType,
+}
+
+impl TensorMap {
+    /// Describes a matrix. Runs on the host alone and allocates nothing.
+    pub fn new(matrix: &BoxedMatrix) -> Result<TensorMap> {
+        let dtype = match matrix.dtype {
+            DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            DType::F16 | DType::F32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        };
+        let bytes = matrix.dtype.bytes();
+        let dimensions = [BOX_COLUMNS as u64, matrix.rows as u64, (matrix.cols / BOX_COLUMNS) as u64];
+        let strides = [(matrix.stride * bytes) as u64, (BOX_COLUMNS * bytes) as u64];
+        let sizes = [BOX_COLUMNS as u32, matrix.box_rows as u32, matrix.box_depth as u32];
+        let mut map: MaybeUninit<TensorMap> = MaybeUninit::uninit();
+        // SAFETY: the map is a live local of the driver's size and alignment; the arrays have as many elements as a map of rank 3
+        // reads. The driver stores the address and does not follow it.
+        let code = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                map.as_mut_ptr().cast(),
+                dtype,
+                dimensions.len() as u32,
+                matrix.at as *mut c_void,
+                dimensions.as_ptr(),
+                strides.as_ptr(),
+                sizes.as_ptr(),
+                [1; 3].as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        check("cuTensorMapEncodeTiled", code)?;
+        // SAFETY: the driver has written it by the line above.
+        Ok(unsafe { map.assume_init() })
+    }
+}
