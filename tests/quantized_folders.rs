@@ -67,7 +67,7 @@ fn decoded(name: &str) -> BTreeMap<String, (usize, usize, Vec<f32>)> {
         let values = numbers.data().as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
         (module.strip_prefix("model.").unwrap().to_owned(), (rows, numbers.shape()[1], values))
     };
-    file.names().into_iter().filter(|name| !name.ends_with(".rows")).map(|name| matrix(name)).collect()
+    file.names().into_iter().filter(|name| !name.ends_with(".rows")).map(matrix).collect()
 }
 
 fn bits(numbers: &[f32]) -> Vec<u32> {

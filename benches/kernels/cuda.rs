@@ -1,15 +1,17 @@
 //! The rows of the table.
 
 mod codings;
+mod model;
 mod shapes;
 
 use codings::Mixture;
+use model::Model;
 use nanovllm::backend::cuda::{
     Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count,
 };
 use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, HostVector, KvFormat, KvShape,
-    NextNorm, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvFormat, KvShape, NextNorm,
+    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use nanovllm::ops;
@@ -549,95 +551,5 @@ fn transform<'a>(norm: &'a Vector, table: &'a Vector, head_dim: usize) -> QkNorm
         whole: None,
         rope: Some(RopeTable { table, rotary: head_dim, pairing: Pairing::Halves }),
         temperature: None,
-    }
-}
-
-struct Model {
-    shape: Shape,
-    layers: Vec<[Matrix; 4]>,
-    embedding: Matrix,
-    norm: Vector,
-    head_norm: Vector,
-    rope: Vector,
-    /// Of all weights.
-    bytes: f64,
-}
-
-impl Model {
-    fn new(bench: &mut Bench, shape: Shape, mixture: Mixture) -> Model {
-        let values = shape.kv_heads * shape.head_dim;
-        let hosts = |sensitive: Coding| {
-            let [(_, qkv, hidden), out, gate_up, down] = shape.linears();
-            let whole = |(_, n, k): (&str, usize, usize), coding| vec![codings::matrix(coding, [n, k], 5)];
-            let qkv = if sensitive == mixture.coding() {
-                vec![codings::matrix(sensitive, [qkv, hidden], 5)]
-            } else {
-                let codings = [(mixture.coding(), qkv - values), (sensitive, values)];
-                codings.map(|(coding, rows)| codings::matrix(coding, [rows, hidden], 5)).to_vec()
-            };
-            [qkv, whole(out, mixture.coding()), whole(gate_up, mixture.coding()), whole(down, sensitive)]
-        };
-        let mut made: Vec<(Coding, [Vec<HostMatrix>; 4])> = Vec::new();
-        let cuda = &mut bench.cuda;
-        let (mut layers, mut bytes) = (Vec::new(), 0);
-        for layer in 0..shape.layers {
-            let sensitive = mixture.sensitive(layer, shape.layers);
-            if !made.iter().any(|(coding, _)| *coding == sensitive) {
-                made.push((sensitive, hosts(sensitive)));
-            }
-            let (_, parts) = made.iter().find(|(coding, _)| *coding == sensitive).unwrap();
-            bytes += parts.iter().flatten().map(HostMatrix::bytes).sum::<usize>();
-            layers.push([0, 1, 2, 3].map(|i| cuda.matrix(&parts[i]).unwrap()));
-        }
-        let head = codings::matrix(mixture.head(), [shape.vocab, shape.hidden], 6);
-        Model {
-            shape,
-            layers,
-            bytes: (bytes + head.bytes()) as f64,
-            embedding: cuda.matrix(&[head]).unwrap(),
-            norm: cuda.vector(&[random_vector(shape.hidden, 7)]).unwrap(),
-            head_norm: cuda.vector(&[random_vector(shape.head_dim, 8)]).unwrap(),
-            rope: cuda.table(&vec![0.7; 4096 * shape.head_dim]).unwrap(),
-        }
-    }
-
-    /// The activations of a pass over `tokens` tokens of `rows` rows.
-    fn tensors(&self, bench: &mut Bench, rows: usize, tokens: usize) -> Vec<Tensor> {
-        let shape = &self.shape;
-        let widths =
-            [shape.hidden, shape.hidden, shape.hidden, shape.qkv(), shape.heads * shape.head_dim, 2 * shape.width];
-        let mut tensors: Vec<Tensor> = widths.iter().map(|&cols| bench.tensor(tokens, cols)).collect();
-        tensors.push(bench.tensor(tokens, shape.width));
-        tensors.push(bench.tensor(rows, shape.hidden));
-        tensors.push(bench.tensor(rows, shape.vocab));
-        tensors
-    }
-
-    fn launch(&self, cuda: &mut Cuda, tensors: &mut [Tensor], cache: &mut KvCache, device_batch: &mut DeviceBatch) {
-        let (shape, spec) = (&self.shape, self.shape.attention());
-        let [residual, x, normed, qkv, attended, gate_up, gated, last, logits] = tensors else { unreachable!() };
-        ops::embedding(cuda, residual, &self.embedding, 1.0, device_batch);
-        ops::norm(cuda, normed, residual, rms(&self.norm));
-        for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
-            let transform = transform(&self.head_norm, &self.rope, shape.head_dim);
-            ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
-            ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, device_batch);
-            ops::attention(cuda, &spec, attended, qkv, cache, index, device_batch);
-            ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
-            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
-            ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
-            ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
-            ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
-            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
-        }
-        // A decode step has no rows to leave out.
-        let last = if last.rows() < normed.rows() {
-            ops::gather(cuda, last, normed, device_batch);
-            last
-        } else {
-            normed
-        };
-        ops::linear(cuda, logits, last, &self.embedding, None, 0..shape.vocab);
-        ops::sample(cuda, device_batch, logits);
     }
 }

@@ -1,7 +1,7 @@
 //! Quantizing model folders.
 //!
 //! A folder is quantized once, and opens as quickly as any other afterwards.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
 use super::engine::{nvllm_progress_fn, on_load};
 use super::guard::guard;

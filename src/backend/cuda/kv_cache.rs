@@ -1,10 +1,29 @@
 //! Keys and values of all layers on the device.
 
+use super::attention;
 use super::driver::{Address, Context, Memory, Pinned};
 use crate::backend::{DType, KvFormat, KvShape};
 use crate::batch::BlockId;
 use crate::error::{Error, Result};
 use std::sync::Arc;
+
+/// Keys and values of all layers, and the attention kernels for such heads.
+pub struct KvCache {
+    pub(super) blocks: KvBlocks,
+    pub(super) attention: attention::Kernels,
+}
+
+impl KvCache {
+    /// The whole cache, for tests.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        self.blocks.bytes()
+    }
+
+    /// Fills the whole cache, for tests.
+    pub fn fill(&mut self, bytes: &[u8]) -> Result<()> {
+        self.blocks.fill(bytes)
+    }
+}
 
 /// Per layer `[block][kv_head]`, each as [`KvFormat`] says; layers one after another.
 pub struct KvBlocks {

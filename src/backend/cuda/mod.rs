@@ -53,6 +53,7 @@ pub use device_batch::DeviceBatch;
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
+pub use kv_cache::KvCache;
 pub use linear::Route;
 pub use matrix::{Matrix, Vector};
 pub use nccl::{UniqueId, nccl_version};
@@ -133,24 +134,6 @@ impl Kernels {
             join_columns: join_columns::Kernels::new(device)?,
             reduce_add_norm: reduce_add_norm::Kernels::new(device)?,
         })
-    }
-}
-
-/// Keys and values of all layers, and the attention kernels for such heads.
-pub struct KvCache {
-    blocks: KvBlocks,
-    attention: attention::Kernels,
-}
-
-impl KvCache {
-    /// The whole cache, for tests.
-    pub fn bytes(&self) -> Result<Vec<u8>> {
-        self.blocks.bytes()
-    }
-
-    /// Fills the whole cache, for tests.
-    pub fn fill(&mut self, bytes: &[u8]) -> Result<()> {
-        self.blocks.fill(bytes)
     }
 }
 
