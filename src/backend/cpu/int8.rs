@@ -27,7 +27,9 @@ pub fn inverse(scale: bf16) -> f32 {
 
 /// Writes the integers of some numbers and returns their scale. The specification.
 pub fn reference(from: &[f32], to: &mut [i8]) -> Scale {
-    let greatest = from.iter().fold(0.0f32, |greatest, v| if v.is_nan() { *v } else { greatest.max(v.abs()) });
+    // `max` would forget a NaN.
+    let greatest = from.iter().fold(0.0f32, |greatest, v| if v.abs() <= greatest { greatest } else { v.abs() });
+    let greatest = if from.iter().any(|v| v.is_nan()) { f32::NAN } else { greatest };
     let scale = scale(greatest);
     for (to, v) in to.iter_mut().zip(from) {
         *to = (v * inverse(scale)).round_ties_even() as i8;
