@@ -9,6 +9,7 @@ use super::hopper::Hopper;
 use super::kernels::{Chaining, Kernel, fatbin, suffix};
 use super::matrix::{Matrix, Rows, Vector};
 use super::product::{LinearParams, Product};
+use super::scaled_linear;
 use super::storage::Tensor;
 use crate::backend::Rounding;
 use crate::error::Result;
@@ -108,6 +109,7 @@ pub struct Kernels {
     alone_bytes: usize,
     tiled: Vec<Kernel>,
     coded: coded_linear::Kernels,
+    scaled: scaled_linear::Kernels,
     /// `None` on other devices.
     hopper: Option<Hopper>,
 }
@@ -170,9 +172,10 @@ impl Kernels {
             tiled.push(kernel);
         }
         let coded = coded_linear::Kernels::new(device, alone_bytes)?;
+        let scaled = scaled_linear::Kernels::new(device)?;
         let blas = Blas::open(&device.context, device.dtype)?;
         let hopper = Hopper::new(device)?;
-        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded, hopper })
+        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded, scaled, hopper })
     }
 
     /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
@@ -268,10 +271,16 @@ impl Kernels {
     }
 
     /// A product with weights in codes: from the codes for few tokens; else slice by slice with the numbers that they stand for, which lie in
-    /// `scratch`: its address, and how many rows it holds.
+    /// `scratch`: its address, and how many rows it holds. Up to 16 tokens take the scales on the sums unless a route is set.
     fn coded(&mut self, device: &Device, coded: &CodedProduct, scratch: (Address, usize)) -> Result<()> {
         let params = coded.product.params;
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
+        let (address, rows) = scratch;
+        if self.route(device) == Route::Auto
+            && self.scaled.run(device, coded, (address, rows * k * device.dtype.bytes()))?
+        {
+            return Ok(());
+        }
         let from_codes = match self.route(device) {
             Route::Auto => m <= coded_linear::TOKENS_FROM_CODES,
             Route::Stream => true,
@@ -283,7 +292,6 @@ impl Kernels {
         {
             return Ok(());
         }
-        let (address, rows) = scratch;
         for columns in coded_linear::slices(n, rows) {
             self.coded.decode(device, coded, columns.clone(), address)?;
             let product = coded.product.columns(columns, device.dtype).with_weight(address);

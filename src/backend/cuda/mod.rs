@@ -45,6 +45,7 @@ mod rope_and_cache;
 mod sample;
 mod sampling_extras;
 mod scale_logits;
+mod scaled_linear;
 mod storage;
 mod team;
 mod tensor_map;
