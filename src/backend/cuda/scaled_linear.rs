@@ -90,7 +90,8 @@ impl Variant {
 
     /// How `n` columns of `units` units each are cut for up to `tokens` tokens, for thread blocks with `shared_bytes` on each of `processors`.
     ///
-    /// One H200, microseconds of 4 bits with one token, 8 warps / 16: 4096 x 4096 5.4 / 5.9, 24576 x 4096 18.3 / 16.9.
+    /// One H200, microseconds of 4 bits with one token, 8 warps / 16: 4096 x 4096 5.4 / 5.9, 24576 x 4096 18.3 / 16.9. With 16 tokens, 8 warps and one
+    /// slice / 8 warps and two: 24576 x 4096 32 / 53; 8 bits, 8 warps and one slice / 16 warps and two: 38 / 57.
     fn cut(
         &self,
         unit_bytes: usize,
@@ -110,14 +111,16 @@ impl Variant {
             let blocks = tiles.min(processors / slices);
             let of_block = tiles.div_ceil(blocks);
             let warps_max = if self.units == 4 && of_block <= 3 { WARPS_MAX / 2 } else { WARPS_MAX };
-            let warps = of_slice.div_ceil(of_slice.div_ceil(warps_max));
-            let bytes = |tokens, batch| self.shared_bytes(unit_bytes, of_slice, tokens, warps, batch);
-            // One cut for all from 1 to 8 tokens.
-            if bytes(tokens.max(8), 1) > most {
-                return None;
-            }
-            let batch = (1..=of_block.min(BATCH_MAX)).rev().find(|&batch| bytes(tokens, batch) <= most)?;
-            Some(Cut { warps, slices, batch, blocks: blocks * slices, shared_bytes: bytes(tokens, batch) })
+            let bytes = |tokens, warps, batch| self.shared_bytes(unit_bytes, of_slice, tokens, warps, batch);
+            // One cut for all from 1 to 8 tokens. With more, fewer warps cost less than slices.
+            let fewer = if tokens > 8 { warps_max / 2 } else { warps_max };
+            let warps = [warps_max, fewer]
+                .map(|most| of_slice.div_ceil(of_slice.div_ceil(most)))
+                .into_iter()
+                .find(|&warps| bytes(tokens.max(8), warps, 1) <= most)?;
+            let bytes = |batch| bytes(tokens, warps, batch);
+            let batch = (1..=of_block.min(BATCH_MAX)).rev().find(|&batch| bytes(batch) <= most)?;
+            Some(Cut { warps, slices, batch, blocks: blocks * slices, shared_bytes: bytes(batch) })
         })
     }
 }
