@@ -110,6 +110,48 @@ fn coded_layers_agree_on_every_route() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn scales_on_the_sums_agree_and_a_row_gives_the_same_bits_alone_and_among_eight() {
+    on_device(|cuda, dtype| {
+        cuda.set_route(Route::Auto);
+        for coding in codings::all() {
+            let mut random = Random(17);
+            // Whole tiles and steps, with one slice of k and with several.
+            for [n, k] in [[272, 4608], [48, 12_288]] {
+                let host = codings::matrix(&mut random, coding, [n, k]);
+                let w: Vec<f32> = host.to_f32().into_iter().map(|v| rounded(v, dtype)).collect();
+                let b = numbers(&mut random, n, 1.0, dtype);
+                let weight = cuda.matrix(&[host]).unwrap();
+                let bias = cuda.vector(&[host_vector(&b, dtype)]).unwrap();
+                let x = numbers(&mut random, 16 * k, 1.0, dtype);
+                let mut among_eight = Vec::new();
+                for m in [8, 1, 3, 11, 16] {
+                    let tx = filled(cuda, &x[..m * k], k);
+                    let mut out = poisoned(cuda, m, n);
+                    ops::linear(cuda, &mut out, &tx, &weight, Some(&bias), 0..n);
+                    let out = cuda.read(&out).unwrap();
+                    let what = format!("{coding}, {m} x {n} x {k}, {dtype:?}");
+                    if m == 8 {
+                        among_eight = bits(&out);
+                    } else if m < 8 {
+                        assert_eq!(bits(&out), among_eight[..m * n], "{what}");
+                    }
+                    let all = (0..m).flat_map(|t| (0..n).map(move |c| (t, c))).filter(|(t, c)| (c + t) % 17 == 0);
+                    let (computed, expected): (Vec<f32>, Vec<f64>) = all
+                        .map(|(t, c)| {
+                            let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
+                            let sum: f64 = pairs.map(|(&a, &b)| f64::from(a * b)).sum();
+                            (out[t * n + c], sum + f64::from(b[c]))
+                        })
+                        .unzip();
+                    assert_near(&computed, &expected, bound(dtype), &what);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn parts_of_a_stack_in_several_codings_give_the_bits_of_each() {
     on_device(|cuda, dtype| {
         let mut random = Random(13);

@@ -1,5 +1,5 @@
 //! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu`, `hopper.rs` and `blas.rs` for the work,
-//! `coded_linear.rs` for weights in codes.
+//! `scaled_linear.rs` and `coded_linear.rs` for weights in codes.
 
 use super::blas::{Blas, Outcome};
 use super::coded_linear::{self, CodedProduct};
