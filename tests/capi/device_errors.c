@@ -152,7 +152,7 @@ static void open_one_of_two_processes(void) {
   config.device = NVLLM_DEVICE_CUDA;
   config.tensor_parallel_size = 2;
   config.num_processes = 2;
-  config.rendezvous = "127.0.0.1:0";
+  config.rendezvous = "127.0.0.1:47613";
   config.progress = cancel;
   fake_gpu_fail(0, 0, 0);
   nvllm_status status = nvllm_engine_new(&config, &engine, &error);
