@@ -16,6 +16,8 @@ wants "stream, second" "^I " "$said"
 
 # Ctrl-C in the middle of an answer, and the next line is read.
 mkfifo "$work/lines"
+# The program opens it after the lines, so that it may not be there when the lines are.
+: >"$work/said"
 "$examples/stream" --endless "$model" <"$work/lines" >"$work/said" &
 stream=$!
 exec 3>"$work/lines"
