@@ -9,7 +9,7 @@ struct DecodeParams {
     T* out;  // [n - skip, k]
     CodedWeights weight;
     int n;     // columns from the octet's begin on
-    int skip;  // of these, those that are not written: at most 7
+    int skip;  // columns at the beginning of the first unit that are not written, at most 7
     int k;     // a multiple of 32
 };
 

@@ -15,7 +15,7 @@ struct CodedLinearParams {
     CodedWeights weight;
     int m;               // tokens
     int n;               // columns from the octet's begin on
-    int skip;            // of these, those before the first column: at most 7
+    int skip;            // columns at the beginning of the first unit that are not computed, at most 7
     int k;               // a multiple of 32
     int out_stride;
     int x_stride;        // a multiple of 8

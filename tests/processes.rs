@@ -62,7 +62,7 @@ fn open(processes: u32, ranks: u32, rendezvous: &str) -> Vec<Process> {
     started
 }
 
-/// What one process answers to a request for so many tokens.
+/// What one process answers to a request for a number of tokens.
 fn alone(tokens: u32) -> String {
     let mut process = Process::start(&options(0, 0, 1, ""));
     assert_eq!(process.ask("open"), "0");

@@ -212,7 +212,7 @@ fn step(engine: *mut nvllm_engine, budget_us: u64) -> String {
     status(|error| unsafe { nvllm_step(engine, budget_us, null_mut(), Some(error)) })
 }
 
-/// Adds a request for so many tokens.
+/// Adds a request for a number of tokens.
 fn add(engine: *mut nvllm_engine, max_tokens: u32) -> String {
     let mut options = MaybeUninit::<nvllm_request_options>::uninit();
     // SAFETY: the place has this size, and is written whole.

@@ -33,7 +33,7 @@ pub struct Scheme {
 /// What a code is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// A signed integer of so many bits: 4 or 8.
+    /// A signed integer. The field is its number of bits, 4 or 8.
     Int(usize),
     /// E4M3.
     Float8,
@@ -48,9 +48,9 @@ pub enum Strategy {
     Tensor,
     /// Those of an output.
     Channel,
-    /// So many consecutive ones of an output.
+    /// Consecutive weights of an output. The field is their number.
     Group(usize),
-    /// Blocks of so many outputs and inputs.
+    /// Blocks. The field has the number of outputs and of inputs per block.
     Block([usize; 2]),
 }
 
@@ -238,7 +238,7 @@ fn zeros(module: &Module, scheme: Scheme, packed: Option<usize>, groups: usize) 
         }
         _ => return Err(module.refuse(END, format!("type {}", part.dtype), "type I8".into())),
     };
-    // Those of a tensor are one: of no use to tell apart from a row each.
+    // The one zero of a tensor is repeated per row, so that it needs no form of its own.
     let of_tensor = scheme.strategy == Strategy::Tensor && part.shape.iter().product::<usize>() == 1;
     if of_tensor && zeros.packing == ZeroPacking::Bytes {
         let bytes: Vec<u8> = vec![zeros.bytes[0]; module.rows * groups];

@@ -39,7 +39,7 @@ impl Fp8 {
     }
 }
 
-/// E4M3 codes called `weight`, with one scale for each block of so many rows and columns.
+/// E4M3 codes called `weight`, with one scale per block. The block size is given in rows and columns.
 pub fn e4m3(module: &Module, scales: Part, block: [usize; 2]) -> Result<Coded> {
     let (rows, cols) = (module.rows, module.cols);
     let codes = module.required("weight", &[Dtype::F8_E4M3], &[rows, cols])?;

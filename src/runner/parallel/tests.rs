@@ -19,7 +19,7 @@ enum Fault {
     Refused,
     /// Opening it panics.
     OpenPanics,
-    /// A pass panics after so many exchanges.
+    /// A pass panics after this number of exchanges.
     PassPanics(usize),
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 /// Why reading stopped.
 #[derive(Debug)]
 pub enum Stop {
-    /// The file has these bytes, and only the caller can read them: so many from its beginning.
+    /// The file has these bytes, and only the caller can read them: the number of bytes from the beginning that is needed.
     MoreBytes(u64),
     /// What is wrong with the file.
     Wrong(String),
