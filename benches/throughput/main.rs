@@ -7,7 +7,8 @@
 //! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, llama3-8b, llama3-70b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint
 //! of the shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b, 65.5 GB for qwen3-32b and 141 GB for llama3-70b, unless it holds one
 //! already. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `max_batched_tokens` 0 is the default. For each number
-//! of `ranks`, as many GPUs compute together. Random weights take as long as trained ones if end tokens are ignored.
+//! of `ranks`, as many GPUs compute together. With `BENCH_BRIEF` in the environment the engine is opened once and the 256 requests are
+//! computed once. Random weights take as long as trained ones if end tokens are ignored.
 
 #[path = "../decode/checkpoint.rs"]
 #[allow(dead_code)]
@@ -142,8 +143,12 @@ fn config(
 fn measure(shape: &Shape, folder: &Path, config: &RunnerConfig) {
     let open = |folder: &Path| open(folder, config);
     log::set_max_level(Some(Level::Debug));
+    let rounds = if std::env::var_os("BENCH_BRIEF").is_some() { 1 } else { 2 };
 
-    for _ in 0..2 {
+    let mut opened_last = None;
+    for _ in 0..rounds {
+        // Two engines do not fit.
+        drop(opened_last.take());
         let begun = Instant::now();
         let mut engine = match open(folder) {
             Ok(engine) => engine,
@@ -159,10 +164,11 @@ fn measure(shape: &Shape, folder: &Path, config: &RunnerConfig) {
         while let Some((_, message)) = log::pop() {
             println!("    {message}");
         }
+        opened_last = Some(engine);
     }
     log::set_max_level(None);
 
-    let mut engine = open(folder).unwrap();
+    let mut engine = opened_last.expect("it was opened at least once");
     let info = engine.handle().model_info();
     println!("KV cache                  {:9} blocks, {:.1} GB", info.num_kv_blocks, info.kv_cache_bytes as f64 / 1e9);
     for prompt in [128, 1024] {
@@ -192,7 +198,7 @@ fn measure(shape: &Shape, folder: &Path, config: &RunnerConfig) {
     });
     let took = median(times.collect());
     println!("prefill of 16 x 1024      {:9.1} ms, {:.0} tok/s", ms(took), 16.0 * 1024.0 / took.as_secs_f64());
-    for _ in 0..2 {
+    for _ in 0..rounds {
         requests(&mut engine);
     }
 }

@@ -1,7 +1,7 @@
 //! The two ops in which ranks exchange rows, against their references on the CPU.
 
 use crate::scene::{DTYPES, Random, assert_near, bound, filled, host_vector, numbers, poisoned, rounded, wide};
-use crate::{on_ranks, on_ranks_by, within};
+use crate::{devices, equal_shares, on_ranks, on_ranks_by, within};
 use nanovllm::backend::cpu::reference;
 use nanovllm::backend::cuda::{AllReduce, Chaining, Cuda, Tensor, Transport};
 use nanovllm::backend::{AddNorm, Backend, DType, NextNorm, NormKind, NormWeights, Part};
@@ -34,7 +34,7 @@ fn normalized(x: &[f64], weight: &[f32], kind: NormKind, eps: f32) -> Vec<f64> {
 
 /// Numbers that ranks exchange, the same on all of them.
 struct Rows {
-    shares: [Vec<f32>; 2],
+    shares: Vec<Vec<f32>>,
     stream: Vec<f32>,
     weights: [Vec<f32>; 2],
 }
@@ -44,7 +44,7 @@ impl Rows {
         let mut random = Random((rows * hidden) as u64);
         let mut numbers = |len, size| numbers(&mut random, len, size, dtype);
         Rows {
-            shares: [numbers(rows * hidden, 2.0), numbers(rows * hidden, 2.0)],
+            shares: devices().iter().map(|_| numbers(rows * hidden, 2.0)).collect(),
             stream: numbers(rows * hidden, 4.0),
             weights: [numbers(hidden, 1.5), numbers(hidden, 1.5)],
         }
@@ -136,9 +136,8 @@ fn sums_over_ranks_agree_and_are_equal_on_all_ranks_and_in_all_runs() {
                     })
                 });
                 let what = format!("{shape:?}, {dtype:?}");
-                assert!(found[0][0] == found[1][0], "{what}: ranks differ");
                 for (run, all_reduce) in ALGORITHMS.iter().enumerate() {
-                    let is_equal = found.iter().all(|runs| runs[run] == runs[0]);
+                    let is_equal = found.iter().all(|runs| runs[run] == found[0][0]);
                     assert!(is_equal, "{what}: run {run}, by {all_reduce:?}, differs");
                 }
                 check_sums(&found[0][0], &it, case, dtype, &what);
@@ -153,7 +152,7 @@ fn sums_over_ranks_agree_with_every_norm() {
     agree_with_every_norm(None);
 }
 
-/// What the ranks computed, the same on both.
+/// What the ranks computed, the same on all.
 pub fn agree_with_every_norm(transport: Option<Transport>) -> Vec<Vec<Found>> {
     let mut computed = Vec::new();
     let norms = [None, Some(NormKind::Rms), Some(NormKind::Layer)];
@@ -177,7 +176,7 @@ pub fn agree_with_every_norm(transport: Option<Transport>) -> Vec<Vec<Found>> {
                 });
                 for (i, &case) in cases.iter().enumerate() {
                     let what = format!("{case:?}, {shape:?}, {dtype:?}");
-                    assert!(found[0][i] == found[1][i], "{what}: ranks differ");
+                    assert!(found.iter().all(|rank| rank[i] == found[0][i]), "{what}: ranks differ");
                     check_sums(&found[0][i], &it, case, dtype, &what);
                 }
                 computed.extend(found.into_iter().take(1));
@@ -190,24 +189,32 @@ pub fn agree_with_every_norm(transport: Option<Transport>) -> Vec<Vec<Found>> {
 /// Columns of a tensor, and which of them each rank has: where its part begins, unless the columns are in their places.
 struct Joined {
     cols: usize,
-    shares: [Range<usize>; 2],
+    shares: Vec<Range<usize>>,
     first: Option<usize>,
 }
 
 fn joined_cases() -> Vec<Joined> {
-    vec![
-        Joined { cols: 16, shares: [0..8, 8..16], first: Some(0) },
-        Joined { cols: 4096, shares: [0..2048, 2048..4096], first: Some(0) },
-        Joined { cols: 4096, shares: [0..2048, 2048..4096], first: None },
-        Joined { cols: 1003, shares: [0..512, 512..1003], first: Some(0) },
-        Joined { cols: 1003, shares: [0..512, 512..1003], first: None },
-        Joined { cols: 7, shares: [0..4, 4..7], first: Some(3) },
-        Joined { cols: 7, shares: [0..3, 3..7], first: None },
-        // Both compute the same columns, and some belong to nobody.
-        Joined { cols: 200, shares: [0..128, 0..128], first: Some(64) },
-        Joined { cols: 200, shares: [8..100, 50..128], first: None },
-        Joined { cols: 151_936, shares: [0..75_968, 75_968..151_936], first: None },
-    ]
+    let equal = |cols, first| Joined { cols, shares: equal_shares(cols), first };
+    let mut cases = vec![
+        equal(16, Some(0)),
+        equal(4096, Some(0)),
+        equal(4096, None),
+        equal(1003, Some(0)),
+        equal(1003, None),
+        equal(7, Some(3)),
+        equal(151_936, None),
+    ];
+    let of_two = |cols, shares: [Range<usize>; 2], first| Joined { cols, shares: shares.into(), first };
+    if devices().len() == 2 {
+        cases.extend([
+            of_two(1003, [0..512, 512..1003], Some(0)),
+            of_two(7, [0..4, 4..7], Some(3)),
+            // Both compute the same columns, and some belong to nobody.
+            of_two(200, [0..128, 0..128], Some(64)),
+            of_two(200, [8..100, 50..128], None),
+        ]);
+    }
+    cases
 }
 
 #[test]
@@ -238,8 +245,7 @@ pub fn arrive_as_they_are(transport: Option<Transport>, numbers_of_rows: &[usize
                     }
                     let found = on_ranks_by(transport, dtype, |rank, cuda| join(cuda, rank, rows, &case, &values));
                     let what = format!("{rows} rows of {}, shares {:?}, {dtype:?}", case.cols, case.shares);
-                    assert!(found[0].0 == found[1].0, "{what}: ranks differ");
-                    assert!(found[0] == found[1], "{what}: ranks differ in the second run");
+                    assert!(found.iter().all(|runs| *runs == found[0]), "{what}: ranks differ");
                     let mut expected = vec![f32::INFINITY; values.len()];
                     let parts: Vec<Vec<f32>> = case
                         .shares
@@ -302,7 +308,7 @@ fn a_chain_of_exchanges_has_the_same_bits_strict_by_dependent_launch_and_as_a_gr
     chain(None);
 }
 
-/// What the ranks computed, the same on both and in all runs.
+/// What the ranks computed, the same on all and in all runs.
 pub fn chain(transport: Option<Transport>) -> Vec<Found> {
     let mut computed = Vec::new();
     const HIDDEN: usize = 1024;
@@ -315,7 +321,7 @@ pub fn chain(transport: Option<Transport>) -> Vec<Found> {
                     let mut residual = filled(cuda, &it.stream, HIDDEN);
                     let mut x = [0, 1].map(|_| filled(cuda, &it.shares[rank], HIDDEN));
                     let weight = cuda.vector(&[host_vector(&it.weights[0], dtype)]).unwrap();
-                    let shares = [0..512, 512..1024];
+                    let shares = equal_shares(HIDDEN);
                     let mut found = Vec::new();
                     // Runs differ in the algorithm, and the last ones mix both in one graph.
                     let launch =
@@ -359,7 +365,8 @@ pub fn chain(transport: Option<Transport>) -> Vec<Found> {
                     found
                 });
                 for (run, of_first) in found[0].iter().enumerate() {
-                    assert!(*of_first == found[1][run], "{rows} rows, {dtype:?}, run {run}: ranks differ");
+                    let is_equal = found.iter().all(|rank| rank[run] == *of_first);
+                    assert!(is_equal, "{rows} rows, {dtype:?}, run {run}: ranks differ");
                     assert!(*of_first == found[0][0], "{rows} rows, {dtype:?}, run {run}");
                 }
                 computed.push(found[0][0].clone());

@@ -1,7 +1,7 @@
 //! Several GPUs as the ranks of one engine: their exchanges, whole models, and what happens when a rank fails.
 //!
-//! The tests need two GPUs, so they are ignored unless `--include-ignored` asks for them. Each ends the process when it takes too long:
-//! a rank that waits for another one for ever must not hold up the others.
+//! The tests need two GPUs, so they are ignored unless `--include-ignored` asks for them. `NVLLM_TEST_GPUS` set to a larger number takes as
+//! many. Each test ends the process when it takes too long: a rank that waits for another one for ever must not hold up the others.
 #![cfg(nvllm_cuda)]
 
 #[path = "../demo/mod.rs"]
@@ -24,12 +24,22 @@ mod state;
 
 use nanovllm::backend::DType;
 use nanovllm::backend::cuda::{Cuda, Member, Peers, Transport};
+use std::ops::Range;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The GPUs of two ranks.
-const DEVICES: [usize; 2] = [0, 1];
+/// The GPUs of the ranks.
+fn devices() -> Vec<usize> {
+    let ranks = std::env::var("NVLLM_TEST_GPUS").map_or(2, |gpus| gpus.parse().expect("a number of GPUs"));
+    (0..ranks).collect()
+}
+
+/// Columns in as many equal shares as there are ranks.
+fn equal_shares(cols: usize) -> Vec<Range<usize>> {
+    let ranks = devices().len();
+    (0..ranks).map(|rank| cols * rank / ranks..cols * (rank + 1) / ranks).collect()
+}
 
 /// How long a rank waits for the other one in an exchange.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -49,7 +59,7 @@ fn within<R>(limit: Duration, test: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What each of two ranks computes, in the order of ranks, by the transport that the GPUs have.
+/// What each rank computes, in the order of ranks, by the transport that the GPUs have.
 fn on_ranks<R: Send>(dtype: DType, compute: impl Fn(usize, &mut Cuda) -> R + Sync) -> Vec<R> {
     on_ranks_by(None, dtype, compute)
 }
@@ -60,7 +70,7 @@ fn on_ranks_by<R: Send>(
     dtype: DType,
     compute: impl Fn(usize, &mut Cuda) -> R + Sync,
 ) -> Vec<R> {
-    let members = Peers::open_by(transport, &DEVICES, PATIENCE).unwrap();
+    let members = Peers::open_by(transport, &devices(), PATIENCE).unwrap();
     compute_on(members, dtype, compute)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::driver::{self, Logits, Sequence, dtype_of, golden, greedy, pass};
 use crate::reference::{HALF_PRECISION, Reference, distance, follow};
-use crate::{DEVICES, PATIENCE, within};
+use crate::{PATIENCE, devices, within};
 use nanovllm::backend::DType;
 use nanovllm::backend::cuda::{Cuda, Transport};
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
@@ -32,6 +32,20 @@ pub const CASES: &[&str] = &[
     "qwen3-f16-head256",
     "seed_oss-bf16-out-bias",
 ];
+
+/// A checkpoint with heads for up to 16 ranks.
+pub const MANY_HEADS: &str = "qwen3-bf16-head64-gqa16";
+
+/// Those of `cases` with a query head for each rank.
+fn with_heads_for_all<'a>(cases: &'a [&str]) -> impl Iterator<Item = &'a str> {
+    let ranks = devices().len();
+    let heads = |name: &str| {
+        let text = std::fs::read_to_string(golden(name).join("config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        config["num_attention_heads"].as_u64().unwrap() as usize
+    };
+    cases.iter().copied().filter(move |name| heads(name) >= ranks)
+}
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -78,11 +92,12 @@ pub fn together_by(
     config: &RunnerConfig,
 ) -> (ParallelRunner<Cuda>, BatchLimits) {
     let source = Source::open(&golden(name)).unwrap();
-    let config = RunnerConfig { ranks: DEVICES.len(), ..config.clone() };
+    let devices = devices();
+    let config = RunnerConfig { ranks: devices.len(), ..config.clone() };
     let proceed = &mut |_| ControlFlow::Continue(());
-    let (runner, info) = runner::cuda::open_ranks_by(transport, &source, &config, &DEVICES, proceed)
+    let (runner, info) = runner::cuda::open_ranks_by(transport, &source, &config, &devices, proceed)
         .unwrap_or_else(|e| panic!("{name}: {e}"));
-    assert_eq!(info.num_ranks, 2);
+    assert_eq!(info.num_ranks, devices.len());
     (runner, info.limits)
 }
 
@@ -107,7 +122,7 @@ fn two_gpus_compute_nearly_what_one_computes_and_the_same_in_every_run() {
 }
 
 pub fn compute_nearly_what_one_computes(transport: Option<Transport>, cases: &[&str]) {
-    for name in cases {
+    for name in with_heads_for_all(cases) {
         within(LIMIT, || {
             let config = config(name);
             let (mut one, limits) = alone(name, &config);
@@ -131,7 +146,7 @@ fn a_batch_invariant_row_has_the_same_bits_on_one_and_on_two_gpus() {
 }
 
 pub fn have_the_bits_of_one(transport: Option<Transport>, cases: &[&str]) {
-    for name in cases {
+    for name in with_heads_for_all(cases) {
         within(LIMIT, || {
             let config = RunnerConfig { rounding: Rounding::BatchInvariant, ..config(name) };
             let (mut one, limits) = alone(name, &config);
@@ -174,11 +189,11 @@ pub fn have_the_bits_of_one(transport: Option<Transport>, cases: &[&str]) {
 #[test]
 #[ignore = "needs two GPUs: --include-ignored"]
 fn graphs_compute_nearly_what_launches_compute_on_two_gpus() {
-    compute_by_graphs(None, &["qwen3-bf16-head128", "olmo2-f16", "gemma2-bf16-head64"]);
+    compute_by_graphs(None, &["qwen3-bf16-head128", "olmo2-f16", "gemma2-bf16-head64", MANY_HEADS]);
 }
 
 pub fn compute_by_graphs(transport: Option<Transport>, cases: &[&str]) {
-    for name in cases {
+    for name in with_heads_for_all(cases) {
         for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
             within(LIMIT, || {
                 let config = RunnerConfig { rounding, ..config(name) };
@@ -203,8 +218,8 @@ fn engines_on_two_gpus_come_and_go_and_leave_the_devices_as_they_were() {
 
 /// As many engines as `engines`. Memory is free again as after the fifth.
 pub fn come_and_go(transport: Option<Transport>, engines: usize) {
-    let probes = DEVICES.map(|device| Cuda::open(device, DType::Bf16).unwrap());
-    let name = "qwen3-bf16-head128";
+    let probes: Vec<_> = devices().into_iter().map(|device| Cuda::open(device, DType::Bf16).unwrap()).collect();
+    let name = MANY_HEADS;
     let config = RunnerConfig { max_num_seqs: Some(4), ..config(name) };
     let mut wanted = None;
     let mut free = Vec::new();
@@ -214,7 +229,7 @@ pub fn come_and_go(transport: Option<Transport>, engines: usize) {
             let found = greedy(&mut first, &limits, &prompt(20), 6);
             assert!(*wanted.get_or_insert(found.clone()) == found, "a later engine computes the same");
             drop(first);
-            free.push([probes[0].memory().unwrap().0, probes[1].memory().unwrap().0]);
+            free.push(probes.iter().map(|probe| probe.memory().unwrap().0).collect::<Vec<_>>());
         });
     }
     assert_eq!(free[4], free[engines - 1], "free bytes after each: {free:?}");

@@ -1,6 +1,6 @@
 //! The same by NCCL, as GPUs exchange that do not reach each other's memory.
 
-use crate::{DEVICES, PATIENCE, compute_on, exchanges, faults, models, within};
+use crate::{PATIENCE, compute_on, devices, exchanges, faults, models, within};
 use nanovllm::backend::DType;
 use nanovllm::backend::cuda::{Fault, Peers, Transport};
 use std::time::Duration;
@@ -74,12 +74,12 @@ fn an_engine_goes_with_passes_in_flight() {
 #[ignore = "needs two GPUs: --include-ignored"]
 fn ranks_whose_memory_is_not_reached_go_over_to_nccl() {
     within(Duration::from_secs(60), || {
-        let members = Peers::open(&DEVICES, PATIENCE).unwrap();
+        let members = Peers::open(&devices(), PATIENCE).unwrap();
         members[0].peers().inject(1, 0, Fault::Silence);
         let found = compute_on(members, DType::Bf16, |_, cuda| {
             cuda.synchronize().unwrap();
             cuda.transport()
         });
-        assert_eq!(found, [NCCL, NCCL]);
+        assert!(found.iter().all(|transport| *transport == NCCL), "{found:?}");
     });
 }
