@@ -420,11 +420,12 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         if (!split.exists) return;
         if (threadIdx.x == 0) {
             is_last = split.arrived_before == split.last - split.first;
+            // Behind the count that was read, and before the other threads read what it counts.
+            __threadfence();
             if (is_last) p.arrived[split.first] = 0;
         }
         __syncthreads();
         if (is_last) {
-            __threadfence();
             const bool first_is_second_segment = split.first * all / used < split.begin;
             for (int i = threadIdx.x * 4; i < p.group * D; i += WARPS * 128) {
                 const int head = i / D;

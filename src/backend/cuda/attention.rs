@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::device_batch::DeviceBatch;
-use super::driver::{Address, Context, Memory};
+use super::driver::{Address, Context, Facts, Memory};
 use super::kernels::{Kernel, cache_suffix, fatbin};
 use super::kv_cache::CacheLayer;
 use super::params::params;
@@ -126,9 +126,22 @@ impl Variant {
     }
 }
 
-/// CTAs that share out the keys of rows with one new token: two per multiprocessor.
+/// CTAs that are launched for rows with one new token: two per multiprocessor.
 pub fn ctas(context: &Context) -> usize {
     2 * context.facts().processors
+}
+
+/// CTAs that share out the keys of these rows: as many as run at once. Those beyond them have nothing to do.
+fn busy_ctas(context: &Context, variant: &Variant, format: KvFormat) -> usize {
+    let facts = context.facts();
+    let least = 2 * stage_bytes(variant.decode_warps, variant.head_dim, format)
+        + merge_bytes(variant.decode_warps, 1, variant.head_dim);
+    facts.processors * if least <= half_bytes(facts) { 2 } else { 1 }
+}
+
+/// Shared memory of a decode CTA that leaves as much to a second one on its multiprocessor. The driver keeps 1 KiB of each for itself.
+fn half_bytes(facts: Facts) -> usize {
+    facts.shared_bytes / 2 - 1024 - 256
 }
 
 /// How passes are shared out for such heads.
@@ -138,7 +151,7 @@ pub fn geometry(context: &Context, shape: &KvShape) -> Result<Geometry> {
         kv_heads: shape.kv_heads,
         tile_tokens: 16 * variant.decode_warps,
         tile_queries: variant.tile_queries,
-        ctas: ctas(context),
+        ctas: busy_ctas(context, variant, shape.format),
     })
 }
 
@@ -173,8 +186,7 @@ impl Decode {
         ];
         let context = &device.context;
         let facts = device.facts();
-        // The driver keeps 1 KiB of each thread block's shared memory for itself.
-        let shared_bytes = facts.block_shared_bytes.min(facts.shared_bytes / 2 - 1024 - 256);
+        let shared_bytes = facts.block_shared_bytes.min(half_bytes(facts));
         for kernel in &kernels {
             kernel.allow_shared(facts.block_shared_bytes - 256)?;
         }
