@@ -2,7 +2,8 @@
 //!
 //! The library is looked for under its soname, then in `NVLLM_CUDA_LIB_DIR`, then beside Python's site-packages: opening
 //! the full path first makes the later open by soname find it. While an engine opens, the library's suggestions are timed once for
-//! each shape and the fastest is kept. Shapes that come later take the library's first suggestion.
+//! each shape and the fastest is kept; for a shape that differs from an earlier one in a few tokens, the first suggestions and what was
+//! kept there. Shapes that come later take the library's first suggestion.
 
 use super::driver::{Context, Event, EventKind, Memory};
 use super::library;
@@ -17,11 +18,20 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
+#[cfg(not(windows))]
 const SONAME: &str = "libcublasLt.so.13";
+#[cfg(windows)]
+const SONAME: &str = "cublasLt64_13.dll";
+/// Where it lies among Python's packages.
+#[cfg(not(windows))]
+const PACKAGE: &str = "nvidia/cu13/lib";
+#[cfg(windows)]
+const PACKAGE: &str = "nvidia/cu13/bin/x86_64";
 /// What NVIDIA recommends for Hopper.
 const WORKSPACE_BYTES: usize = 32 << 20;
-/// Algorithms that are timed for a shape.
+/// Algorithms that are timed for a shape, and for one with a neighbour.
 const CANDIDATES: usize = 16;
+const CANDIDATES_BESIDE: usize = 3;
 
 /// What became of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +96,7 @@ fn is_present() -> bool {
     // SAFETY: opens libraries, whose start-up code is NVIDIA's; nothing is called yet.
     unsafe {
         lt::is_culib_present()
-            || library::open(SONAME, "NVLLM_CUDA_LIB_DIR", "nvidia/cu13/lib").is_some() && lt::is_culib_present()
+            || library::open(SONAME, "NVLLM_CUDA_LIB_DIR", PACKAGE).is_some() && lt::is_culib_present()
     }
 }
 
@@ -145,7 +155,7 @@ impl Blas {
             None => {
                 // Nothing can be timed while a graph is captured.
                 let is_timed = self.planning == Planning::Timed && !self.context.is_capturing();
-                let plan = if is_timed { self.fastest(&call, product)? } else { self.suggested(&call) };
+                let plan = if is_timed { self.fastest(&call, product, shape)? } else { self.suggested(&call) };
                 self.plans.insert(shape, plan);
                 plan
             }
@@ -172,25 +182,43 @@ impl Blas {
     }
 
     /// The fastest of the library's suggestions for this shape.
-    fn fastest(&mut self, call: &Call, product: &Product) -> Result<Option<lt::cublasLtMatmulAlgo_t>> {
+    ///
+    /// Most of the time goes into bringing algorithms to the device, at their first launch. So a shape with neighbours tries what was
+    /// fastest there, which is on the device already, and few others.
+    fn fastest(&mut self, call: &Call, product: &Product, shape: Shape) -> Result<Option<lt::cublasLtMatmulAlgo_t>> {
+        let kept = self.neighbours(shape);
+        let wanted = if kept.is_empty() { CANDIDATES } else { CANDIDATES_BESIDE };
+        let suggested = self.suggestions(call, wanted).into_iter().map(|suggestion| suggestion.algo);
         let mut best: Option<(f32, lt::cublasLtMatmulAlgo_t)> = None;
-        for suggestion in self.suggestions(call, CANDIDATES) {
-            let algorithm = suggestion.algo;
+        for algorithm in suggested.chain(kept) {
             let mut least = f32::INFINITY;
             for _ in 0..4 {
                 self.timing[0].record()?;
                 let status = self.launch(call, product, &algorithm);
                 self.timing[1].record()?;
                 self.timing[1].wait()?;
-                if status == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
-                    least = least.min(self.timing[0].milliseconds_to(&self.timing[1])?);
+                // An algorithm of another shape may not fit this one.
+                if status != lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+                    break;
                 }
+                least = least.min(self.timing[0].milliseconds_to(&self.timing[1])?);
             }
             if least < best.as_ref().map_or(f32::INFINITY, |b| b.0) {
                 best = Some((least, algorithm));
             }
         }
         Ok(best.map(|b| b.1))
+    }
+
+    /// What was kept for the nearest shapes with fewer and with more tokens, if they have at least half and at most twice as many.
+    fn neighbours(&self, shape: Shape) -> Vec<lt::cublasLtMatmulAlgo_t> {
+        let m = shape.m_bucket;
+        let known = || self.plans.keys().filter(|other| Shape { m_bucket: m, ..**other } == shape);
+        let fewer =
+            known().filter(|other| other.m_bucket < m && 2 * other.m_bucket >= m).max_by_key(|other| other.m_bucket);
+        let more =
+            known().filter(|other| other.m_bucket > m && other.m_bucket <= 2 * m).min_by_key(|other| other.m_bucket);
+        [fewer, more].into_iter().flatten().filter_map(|other| self.plans[other]).collect()
     }
 
     fn suggestions(&self, call: &Call, wanted: usize) -> Vec<lt::cublasLtMatmulHeuristicResult_t> {
