@@ -1,6 +1,7 @@
 //! Threads of the library: each has a name, blocks all signals, and has a stack of known size.
 #![allow(unsafe_code)]
 
+use super::lock::Mutex;
 use crate::error::{Error, Result};
 use std::cell::Cell;
 use std::panic::resume_unwind;
@@ -16,7 +17,8 @@ pub const STACK_BYTES: usize = 2 << 20;
 pub const DEEP_STACK_BYTES: usize = 64 << 20;
 
 /// All signals blocked on this thread, and so on the threads it creates, until it is dropped: the host's handlers never run
-/// on a thread of the library.
+/// on a thread of the library. Windows delivers no signal to a thread that exists already, so nothing is blocked there.
+#[cfg(unix)]
 struct BlockedSignals {
     before: libc::sigset_t,
 }
@@ -79,10 +81,49 @@ pub fn beside<T: Send, U>(purpose: &str, work: impl FnOnce() -> T + Send, here: 
     })
 }
 
+/// Runs `work` on each of `parts` at the same time: on the first here, on the others on threads of their own. Parts whose thread the system
+/// refuses are worked on here. Returns when all are done, with results in the order of parts.
+///
+/// # Panics
+///
+/// If `work` does.
+pub fn share_out<P: Send, R: Send>(purpose: &str, parts: Vec<P>, work: impl Fn(P) -> R + Sync) -> Vec<R> {
+    let parts: Vec<_> = parts.into_iter().map(|part| Mutex::new(Some(part))).collect();
+    let run = |part: &Mutex<Option<P>>| work(part.lock().take().expect("each part is taken once"));
+    scope(|scope| {
+        let signals = BlockedSignals::new();
+        let others = parts.iter().skip(1).map(|part| {
+            let run = &run;
+            builder(purpose, STACK_BYTES).spawn_scoped(scope, move || run(part)).ok()
+        });
+        let others: Vec<_> = others.collect();
+        drop(signals);
+        let mut results: Vec<R> = parts.first().map(run).into_iter().collect();
+        for (part, other) in parts.iter().skip(1).zip(others) {
+            results.push(match other {
+                Some(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                None => run(part),
+            });
+        }
+        results
+    })
+}
+
 fn builder(purpose: &str, stack_bytes: usize) -> Builder {
     Builder::new().name(format!("{NAME_PREFIX}-{purpose}")).stack_size(stack_bytes)
 }
 
+#[cfg(not(unix))]
+struct BlockedSignals;
+
+#[cfg(not(unix))]
+impl BlockedSignals {
+    fn new() -> BlockedSignals {
+        BlockedSignals
+    }
+}
+
+#[cfg(unix)]
 impl BlockedSignals {
     fn new() -> BlockedSignals {
         // SAFETY: a signal set is plain memory that the two calls fill; they cannot fail with these arguments.
@@ -96,6 +137,7 @@ impl BlockedSignals {
     }
 }
 
+#[cfg(unix)]
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: the set was filled by the call in `new`.
@@ -119,6 +161,7 @@ mod tests {
         on_deep_stack("test", || recurse(16 << 10)).unwrap();
     }
 
+    #[cfg(unix)]
     #[test]
     fn threads_are_named_and_block_all_signals() {
         let (name, blocked) = on_deep_stack("test", || {
@@ -139,6 +182,14 @@ mod tests {
         let id = || std::thread::current().id();
         let (outer, inner) = on_deep_stack("test", || (id(), on_deep_stack("again", id).unwrap())).unwrap();
         assert!(outer == inner && outer != id());
+    }
+
+    #[test]
+    fn parts_are_shared_out_and_their_results_keep_their_order() {
+        for parts in 0..5 {
+            let given: Vec<usize> = (0..parts).collect();
+            assert_eq!(share_out("test", given, |part| part * part), (0..parts).map(|p| p * p).collect::<Vec<_>>());
+        }
     }
 
     #[test]
