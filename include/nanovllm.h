@@ -86,7 +86,7 @@ typedef enum nvllm_status_code {
   NVLLM_ERR_NOT_FOUND = -5,
   // Not enough memory of the host or of the device, not enough KV cache, or no thread could be created.
   NVLLM_ERR_OUT_OF_MEMORY = -6,
-  // A file could not be read. native_code is errno.
+  // A file could not be read. native_code is errno, or the value of GetLastError() on Windows.
   NVLLM_ERR_IO = -7,
   // The model files are corrupt or of a kind that is not supported.
   NVLLM_ERR_MODEL = -8,
@@ -247,6 +247,7 @@ typedef enum nvllm_load_mode {
   // engine is freed, unless dtype asks for a conversion; on CUDA until nvllm_engine_new returns. If another program
   // writes into a file, the weights change. If a file is truncated, reading a weight beyond its end raises SIGBUS, which
   // ends the process: replace the files of a model by renaming new ones over them, or choose NVLLM_LOAD_READ.
+  // Windows refuses to write, truncate, replace or delete a file while it is mapped.
   NVLLM_LOAD_MAP = 0,
   // The files are copied into memory of the library, so that later changes to them have no effect. The copy is not shared
   // between processes, and the system cannot evict it. NVLLM_ERR_OUT_OF_MEMORY if the weights do not fit into free
@@ -385,8 +386,8 @@ typedef struct nvllm_engine_config {
   // Time in milliseconds that another rank or process may be silent before the engine ends with an error; at least 100
   // milliseconds with several processes. Default 0: 10000.
   uint32_t peer_timeout_ms;
-  // Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are neither
-  // encrypted nor authenticated: use a private network. Required with several processes. Default NULL.
+  // Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which Windows refuses. The
+  // connections are neither encrypted nor authenticated: use a private network. Required with several processes. Default NULL.
   const char *rendezvous;
   // NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with the value of
   // the one that saved it. Default NVLLM_KV_CACHE_AUTO.

@@ -93,8 +93,8 @@ type Config struct {
 	// several processes. Default: 10 seconds.
 	PeerTimeout time.Duration
 
-	// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are
-	// neither encrypted nor authenticated: use a private network. Required with several processes.
+	// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which Windows refuses.
+	// The connections are neither encrypted nor authenticated: use a private network. Required with several processes.
 	Rendezvous string
 
 	// How keys and values are stored in the KV cache. A prefix can be restored only by an engine with the value of the one

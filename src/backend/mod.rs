@@ -3,7 +3,8 @@
 //! Models call `ops`, which check shapes; `ops` call a [`Backend`]. Each op has its own file in every backend folder
 //! under the same name. Nothing here allocates after an engine has opened.
 //!
-//! A backend also owns the life of a pass. The runner calls, in this order: [`upload`](Backend::upload), the ops of all stages,
+//! A backend also owns the life of a pass. The runner calls, in this order:
+//! [`commit_blocks`](Backend::commit_blocks), [`upload`](Backend::upload), the ops of all stages,
 //! [`finish`](Backend::finish), [`poll`](Backend::poll) until it answers `true`, and [`results`](Backend::results).
 //! Up to [`DEPTH`](Backend::DEPTH) passes are in flight at once, each with a batch of its own from
 //! [`device_batches`](Backend::device_batches), used in turn. Where the device records graphs, a graph that was captured by
@@ -19,6 +20,7 @@ mod device;
 mod dtype;
 mod host_bytes;
 mod host_matrix;
+mod host_memory;
 mod host_vector;
 mod kv_shape;
 pub mod lock;
@@ -37,6 +39,7 @@ pub use device::{Defaults, DeviceMemory};
 pub use dtype::DType;
 pub use host_bytes::HostBytes;
 pub use host_matrix::HostMatrix;
+pub use host_memory::free_bytes;
 pub use host_vector::HostVector;
 pub use kv_shape::{KvCacheDtype, KvFormat, KvShape};
 pub use model_file::{Loading, copy_file, map_file, read_file, read_part};
@@ -165,6 +168,13 @@ pub trait Backend: Send {
     fn read_blocks(&mut self, cache: &Self::KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()>;
     /// Copies blocks into a cache, after all that was launched before. The same form.
     fn write_blocks(&mut self, cache: &mut Self::KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()>;
+
+    /// Gives the blocks that `batch` writes memory, where the cache does not have it yet. Comes before [`upload`](Self::upload).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory).
+    fn commit_blocks(&mut self, cache: &mut Self::KvCache, batch: &Batch) -> Result<()>;
 
     /// See [`ops::copy_blocks`](crate::ops::copy_blocks).
     fn copy_blocks(&mut self, cache: &mut Self::KvCache, device_batch: &Self::DeviceBatch);

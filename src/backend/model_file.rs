@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use memmap2::{Mmap, MmapMut};
 use std::fs::{File, FileType, OpenOptions, metadata};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+#[cfg(unix)]
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loading {
     /// The files are mapped: their pages are shared with the system's page cache. A file that becomes shorter while it is
-    /// mapped kills the process with SIGBUS.
+    /// mapped kills the process with SIGBUS. Windows refuses to write, shorten or delete a file while it is mapped.
     Map,
     /// The files are copied into memory of the process, which later changes to them cannot reach.
     Read,
@@ -107,14 +108,28 @@ fn open(path: &Path) -> Result<(File, u64)> {
     let refused = |source| Error::Io { path: path.into(), source };
     // Opening a device can have effects, and opening a FIFO wakes its writer, so what is none of a model is not opened.
     refuse_others(path, metadata(path).map_err(refused)?.file_type())?;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
-        .open(path)
-        .map_err(refused)?;
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC);
+    let file = options.open(path).map_err(refused)?;
     let facts = file.metadata().map_err(refused)?;
     refuse_others(path, facts.file_type())?;
+    #[cfg(windows)]
+    refuse_devices(path, &file)?;
     Ok((file, facts.len()))
+}
+
+/// Refuses names such as `CON`, which Windows reports as files.
+#[cfg(windows)]
+fn refuse_devices(path: &Path, file: &File) -> Result<()> {
+    use std::os::windows::io::AsRawHandle;
+    use windows_sys::Win32::Storage::FileSystem::{FILE_TYPE_DISK, GetFileType};
+    // SAFETY: the handle is open while the file is borrowed.
+    match unsafe { GetFileType(file.as_raw_handle()) } {
+        FILE_TYPE_DISK => Ok(()),
+        _ => Err(not_regular(path, "a device")),
+    }
 }
 
 /// Refuses what is no regular file.
@@ -123,21 +138,34 @@ fn refuse_others(path: &Path, kind: FileType) -> Result<()> {
         return Ok(());
     }
     if kind.is_dir() {
-        return Err(Error::Io { path: path.into(), source: io::Error::from_raw_os_error(libc::EISDIR) });
+        #[cfg(unix)]
+        let source = io::Error::from_raw_os_error(libc::EISDIR);
+        #[cfg(not(unix))]
+        let source = io::Error::from(ErrorKind::IsADirectory);
+        return Err(Error::Io { path: path.into(), source });
     }
+    #[cfg(unix)]
     let found = match kind {
         kind if kind.is_fifo() => "a FIFO",
         kind if kind.is_socket() => "a socket",
         kind if kind.is_block_device() || kind.is_char_device() => "a device",
         _ => "no file",
     };
-    Err(Error::ModelFile { path: path.into(), reason: format!("is {found}, but must be a regular file") })
+    #[cfg(not(unix))]
+    let found = "no file";
+    Err(not_regular(path, found))
+}
+
+fn not_regular(path: &Path, found: &str) -> Error {
+    Error::ModelFile { path: path.into(), reason: format!("is {found}, but must be a regular file") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
     use std::ffi::CString;
+    #[cfg(unix)]
     use std::os::unix::ffi::OsStrExt;
     use std::path::PathBuf;
 
@@ -192,6 +220,7 @@ mod tests {
         assert!(matches!(read_part(&folder.0.join("nothing"), 0, 1), Err(Error::Io { .. })));
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_file_that_hides_its_length_is_cut_off_too() {
         let endless = Path::new("/proc/self/maps");
@@ -199,6 +228,7 @@ mod tests {
         assert!(reason(read_file(endless, 10)).contains("at most 10 are read"));
     }
 
+    #[cfg(unix)]
     #[test]
     fn what_is_no_regular_file_is_refused_at_once() {
         let folder = Folder::new("kinds");

@@ -5,7 +5,10 @@
 //! is found by this number.
 //!
 //! The mark of a known process lies on a page that the kernel sets to zero in a child: one load tells, where `getpid` takes
-//! 130 ns. Where the kernel has no such pages (Linux before 4.14) the mark holds the process id.
+//! 130 ns. Where the kernel has no such pages (Linux before 4.14, macOS) the mark holds the process id, as it does on Windows, where
+//! no process is a fork of another.
+//!
+//! On Windows the first call also pins the module: worker threads and thread-local destructors may outlive `FreeLibrary`.
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
@@ -44,6 +47,7 @@ fn begin_process(mark: &AtomicU64, here: u64, begin: impl FnOnce(u32)) {
     let before = mark.load(Ordering::Acquire);
     let is_new = before != here | BEGINNING && before != here | KNOWN;
     if is_new && mark.compare_exchange(before, here | BEGINNING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        pin_module();
         begin(ENTERED.fetch_add(1, Ordering::Relaxed));
         mark.store(here | KNOWN, Ordering::Release);
     }
@@ -60,8 +64,7 @@ fn make_mark() -> &'static AtomicU64 {
         Ok(_) => made,
         Err(first) => {
             if let Some((page, bytes)) = page {
-                // SAFETY: mapped above with this size, and no other thread has seen it.
-                unsafe { libc::munmap(page.cast(), bytes) };
+                unmap(page, bytes);
             }
             first
         }
@@ -71,6 +74,7 @@ fn make_mark() -> &'static AtomicU64 {
 }
 
 /// A new page of zeros that is zero again in a child, and its size.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn wiped_on_fork() -> Option<(*mut AtomicU64, usize)> {
     // SAFETY: maps a page of its own, and unmaps it if the kernel does not know the advice.
     unsafe {
@@ -87,6 +91,39 @@ fn wiped_on_fork() -> Option<(*mut AtomicU64, usize)> {
         Some((page.cast(), bytes))
     }
 }
+
+/// Frees a page that only this thread has seen.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn unmap(page: *mut AtomicU64, bytes: usize) {
+    // SAFETY: `wiped_on_fork` mapped it with this size, and no other thread has seen it.
+    unsafe { libc::munmap(page.cast(), bytes) };
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn wiped_on_fork() -> Option<(*mut AtomicU64, usize)> {
+    None
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn unmap(_page: *mut AtomicU64, _bytes: usize) {}
+
+/// Keeps the module that holds this function loaded until the process ends.
+#[cfg(windows)]
+fn pin_module() {
+    use windows_sys::Win32::System::LibraryLoader::{
+        GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS, GET_MODULE_HANDLE_EX_FLAG_PIN, GetModuleHandleExW,
+    };
+    let mut module = null_mut();
+    let address = (pin_module as fn() as *const u16).cast();
+    // SAFETY: the address lies in this module, and the out-pointer is a live local. A call that fails changes nothing.
+    unsafe {
+        GetModuleHandleExW(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN, address, &mut module)
+    };
+}
+
+/// The link flag `nodelete` does it on Linux, and elsewhere the loader keeps a library that has thread-local destructors.
+#[cfg(not(windows))]
+fn pin_module() {}
 
 #[cfg(test)]
 mod tests {

@@ -1,19 +1,21 @@
 //! How do processes that compute one model reach each other?
 //!
-//! By streams over TCP, or over Unix sockets on one host. A [`Stream`] is used by several threads at once: whoever waits in it leaves
+//! By streams over TCP, or over Unix sockets on one host, which Windows does without. A [`Stream`] is used by several threads at once: whoever waits in it leaves
 //! when another thread [shuts it down](Stream::shutdown). Invariant: no call raises SIGPIPE in the host, and no call returns because of
 //! a signal.
 #![allow(unsafe_code)]
+
+#[cfg_attr(unix, path = "socket/unix.rs")]
+#[cfg_attr(windows, path = "socket/windows.rs")]
+mod system;
 
 use crate::error::{Error, Result};
 use std::fmt;
 use std::io::{Error as IoError, ErrorKind, Result as IoResult};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
+use system::{Descriptor, PollEntry, UnixListener, Wait};
 
 /// Where a process listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +35,10 @@ impl Address {
     pub fn parse(field: &'static str, text: &str) -> Result<Address> {
         let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
         match (text.strip_prefix("unix:"), text.rsplit_once(':')) {
+            (Some(_), _) if !UnixListener::EXISTS => {
+                let wanted = "\"host:port\" on a system without Unix sockets";
+                Err(Error::Option { field, value: format!("{text:?}"), wanted })
+            }
             (Some(path), _) if path.starts_with('/') => Ok(Address::Unix(path.into())),
             (None, Some((host, port))) if !host.is_empty() && is_port(port) => Ok(Address::Tcp(text.to_owned())),
             _ => {
@@ -45,7 +51,7 @@ impl Address {
     /// Connects to the process that listens here. Waits for `patience` at most per address that the name has.
     pub fn connect(&self, patience: Duration) -> IoResult<Stream> {
         match self {
-            Address::Unix(path) => Ok(UnixStream::connect(path)?.into()),
+            Address::Unix(path) => Ok(Stream(UnixListener::connect(path)?)),
             Address::Tcp(name) => {
                 let mut refusal = IoError::new(ErrorKind::NotFound, "the name has no address");
                 for address in name.to_socket_addrs()? {
@@ -92,17 +98,7 @@ impl Listener {
                 listener.set_nonblocking(true)?;
                 Ok(Listens::Tcp(listener))
             }),
-            Address::Unix(path) => {
-                let is_socket = path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
-                if is_socket && UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
-                    // A file that cannot be removed makes the next call fail, which says why.
-                    let _ = std::fs::remove_file(path);
-                }
-                UnixListener::bind(path).and_then(|listener| {
-                    listener.set_nonblocking(true)?;
-                    Ok(Listens::Unix(listener))
-                })
-            }
+            Address::Unix(path) => UnixListener::bind(path).map(Listens::Unix),
         };
         let refused = |source| Error::Io { path: address.to_string().into(), source };
         Ok(Listener { listens: listens.map_err(refused)?, address: address.clone() })
@@ -112,7 +108,7 @@ impl Listener {
     pub fn accept(&self) -> Option<Stream> {
         match &self.listens {
             Listens::Tcp(listener) => Stream::of_tcp(listener.accept().ok()?.0).ok(),
-            Listens::Unix(listener) => Some(listener.accept().ok()?.0.into()),
+            Listens::Unix(listener) => Some(Stream(listener.accept().ok()?)),
         }
     }
 }
@@ -125,63 +121,26 @@ impl Drop for Listener {
     }
 }
 
-impl AsRawFd for Listener {
-    fn as_raw_fd(&self) -> RawFd {
-        match &self.listens {
-            Listens::Tcp(listener) => listener.as_raw_fd(),
-            Listens::Unix(listener) => listener.as_raw_fd(),
-        }
-    }
-}
-
 /// A connection to another process.
-pub struct Stream {
-    fd: OwnedFd,
-}
-
-impl AsRawFd for Stream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
-impl From<UnixStream> for Stream {
-    fn from(stream: UnixStream) -> Stream {
-        Stream { fd: stream.into() }
-    }
-}
+pub struct Stream(system::Connection);
 
 impl Stream {
     fn of_tcp(stream: TcpStream) -> IoResult<Stream> {
         // What is sent is waited for, so that no part of it may be held back until more comes.
         stream.set_nodelay(true)?;
-        // On Linux the mark is inherited from a listener by no connection; elsewhere it may be.
-        stream.set_nonblocking(false)?;
-        Ok(Stream { fd: stream.into() })
+        Ok(Stream(system::Connection::of_tcp(stream)?))
     }
 
     /// Breaks the connection when the other host acknowledges nothing for `timeout`. Only for a stream that the other process
     /// always reads: one that is not read acknowledges nothing either once its buffer is full. Without effect on Unix sockets.
     pub fn set_user_timeout(&self, timeout: Duration) {
-        let ms = libc::c_uint::try_from(timeout.as_millis()).unwrap_or(libc::c_uint::MAX);
-        // SAFETY: the option's value is an unsigned int, which is passed with its size. Where the socket has no such option the call
-        // fails, and heartbeats find what it would have found.
-        unsafe {
-            let (level, name) = (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
-            libc::setsockopt(
-                self.as_raw_fd(),
-                level,
-                name,
-                (&raw const ms).cast(),
-                size_of_val(&ms) as libc::socklen_t,
-            );
-        }
+        self.0.set_user_timeout(timeout);
     }
 
     /// Sends all of `bytes`, waiting for room.
     pub fn send_all(&self, mut bytes: &[u8]) -> IoResult<()> {
         while !bytes.is_empty() {
-            let sent = self.send(bytes, 0)?;
+            let sent = self.0.send(bytes, Wait::Yes)?;
             bytes = &bytes[sent..];
         }
         Ok(())
@@ -189,7 +148,7 @@ impl Stream {
 
     /// Sends as many of `bytes` as there is room for. [`ErrorKind::WouldBlock`] where there is none.
     pub fn try_send(&self, bytes: &[u8]) -> IoResult<usize> {
-        self.send(bytes, libc::MSG_DONTWAIT)
+        self.0.send(bytes, Wait::No)
     }
 
     /// Waits for bytes until all of `to` is filled.
@@ -199,7 +158,7 @@ impl Stream {
     /// [`ErrorKind::UnexpectedEof`] where the other side sends no more.
     pub fn receive_all(&self, mut to: &mut [u8]) -> IoResult<()> {
         while !to.is_empty() {
-            let received = self.receive(to, libc::MSG_WAITALL)?;
+            let received = self.receive(to, Wait::Yes)?;
             to = &mut to[received..];
         }
         Ok(())
@@ -211,72 +170,63 @@ impl Stream {
     ///
     /// [`ErrorKind::UnexpectedEof`] where the other side sends no more.
     pub fn try_receive(&self, to: &mut [u8]) -> IoResult<usize> {
-        self.receive(to, libc::MSG_DONTWAIT)
+        self.receive(to, Wait::No)
     }
 
     /// Ends the connection: nobody waits in it any more. Bytes that were sent before still arrive.
     pub fn shutdown(&self) {
-        // SAFETY: the descriptor is open; a connection that has ended already makes the call fail, which changes nothing.
-        unsafe { libc::shutdown(self.as_raw_fd(), libc::SHUT_RDWR) };
+        self.0.shutdown();
     }
 
-    fn send(&self, bytes: &[u8], flags: i32) -> IoResult<usize> {
-        // SAFETY: the pointer and the length are those of a slice.
-        let send =
-            || unsafe { libc::send(self.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags | libc::MSG_NOSIGNAL) };
-        uninterrupted(send)
-    }
-
-    fn receive(&self, to: &mut [u8], flags: i32) -> IoResult<usize> {
-        // SAFETY: the pointer and the length are those of a slice that is borrowed to be written.
-        match uninterrupted(|| unsafe { libc::recv(self.as_raw_fd(), to.as_mut_ptr().cast(), to.len(), flags) })? {
+    fn receive(&self, to: &mut [u8], wait: Wait) -> IoResult<usize> {
+        match self.0.receive(to, wait)? {
             0 if !to.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
             received => Ok(received),
         }
     }
 }
 
-/// Repeats a call of the system until no signal interrupts it.
-fn uninterrupted(call: impl FnMut() -> isize) -> IoResult<usize> {
-    let mut call = call;
-    loop {
-        match usize::try_from(call()) {
-            Ok(count) => return Ok(count),
-            Err(_) => match IoError::last_os_error() {
-                error if error.kind() == ErrorKind::Interrupted => {}
-                error => return Err(error),
-            },
+/// A socket that can be waited for.
+pub trait Socket {
+    /// What the system calls it, while it is open.
+    fn descriptor(&self) -> Descriptor;
+}
+
+impl Socket for Listener {
+    fn descriptor(&self) -> Descriptor {
+        match &self.listens {
+            Listens::Tcp(listener) => system::descriptor(listener),
+            Listens::Unix(listener) => listener.descriptor(),
         }
     }
 }
 
+impl Socket for Stream {
+    fn descriptor(&self) -> Descriptor {
+        self.0.descriptor()
+    }
+}
+
 /// Sockets that are waited for together.
-pub struct ReadableSet(Vec<libc::pollfd>);
+pub struct ReadableSet(Vec<PollEntry>);
 
 impl ReadableSet {
     /// A set of open sockets.
-    pub fn new(sockets: impl Iterator<Item = RawFd>) -> ReadableSet {
-        ReadableSet(sockets.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect())
+    pub fn new(sockets: impl Iterator<Item = Descriptor>) -> ReadableSet {
+        ReadableSet(sockets.map(system::readable).collect())
     }
 
     /// Waits until one of them has something to take, for `timeout` at most. A socket that has ended has.
     pub fn wait(&mut self, timeout: Duration) {
-        poll(&mut self.0, timeout);
+        system::poll(&mut self.0, timeout);
     }
 }
 
 /// Whether `socket` has room for some bytes within `timeout`, or has ended.
 pub fn wait_writable(socket: &Stream, timeout: Duration) -> bool {
-    let mut waited = [libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 }];
-    poll(&mut waited, timeout);
+    let mut waited = [system::writable(socket.descriptor())];
+    system::poll(&mut waited, timeout);
     waited[0].revents != 0
-}
-
-fn poll(waited: &mut [libc::pollfd], timeout: Duration) {
-    let ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: the pointer and the length are those of a slice of pollfd. A call that fails has waited for nothing, as has one that a
-    // signal interrupts: callers look at their sockets and come back.
-    unsafe { libc::poll(waited.as_mut_ptr(), waited.len() as libc::nfds_t, ms) };
 }
 
 #[cfg(test)]
@@ -292,7 +242,7 @@ mod tests {
     fn pair(address: &Address) -> (Stream, Stream) {
         let listener = Listener::new(address).unwrap();
         let there = address.connect(Duration::from_secs(5)).unwrap();
-        ReadableSet::new([listener.as_raw_fd()].into_iter()).wait(Duration::from_secs(5));
+        ReadableSet::new([listener.descriptor()].into_iter()).wait(Duration::from_secs(5));
         (listener.accept().expect("a connection waits"), there)
     }
 

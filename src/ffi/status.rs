@@ -29,7 +29,7 @@ pub enum nvllm_status_code {
     NVLLM_ERR_NOT_FOUND = -5,
     /// Not enough memory of the host or of the device, not enough KV cache, or no thread could be created.
     NVLLM_ERR_OUT_OF_MEMORY = -6,
-    /// A file could not be read. native_code is errno.
+    /// A file could not be read. native_code is errno, or the value of GetLastError() on Windows.
     NVLLM_ERR_IO = -7,
     /// The model files are corrupt or of a kind that is not supported.
     NVLLM_ERR_MODEL = -8,

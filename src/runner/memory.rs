@@ -1,6 +1,6 @@
 //! How large batches and the KV cache are made when a runner opens.
 
-use crate::backend::{Defaults, DeviceMemory, KvShape};
+use crate::backend::{Defaults, DeviceMemory, KvShape, free_bytes};
 use crate::batch::BatchLimits;
 use crate::error::{Error, Result};
 use crate::limits::{BLOCK_TABLE_ENTRIES, BLOCK_TOKENS, PASS_TOKENS, RUNNING_SEQUENCES, UNASKED_MODEL_LEN};
@@ -162,7 +162,7 @@ pub fn free_host_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_in(&text));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| cgroup_of(&text));
     let container = group.and_then(|group| free_in_cgroup(Path::new("/sys/fs/cgroup"), &group));
-    machine.into_iter().chain(container).min()
+    machine.into_iter().chain(container).chain(free_bytes()).min()
 }
 
 /// `MemAvailable` of /proc/meminfo: free pages, and those of files that can be dropped.

@@ -234,6 +234,7 @@ impl<B: Backend> Runner for PassRunner<B> {
         let begun = Instant::now();
         let PassRunner { graphs, backend, decoder, cache, passes, .. } = self;
         let pass = &mut passes[self.submitted % B::DEPTH];
+        backend.commit_blocks(cache, batch)?;
         let graph = graphs.serving(batch);
         match graph {
             Some(graph) => backend.upload_padded(graph, &mut pass.batch, batch)?,

@@ -6,12 +6,11 @@
 
 use super::frame::{FrameReader, Head, Kind, printable, put_values, values, write_frame};
 use crate::backend::lock::{Condvar, Mutex, MutexGuard};
-use crate::backend::socket::{ReadableSet, Stream, wait_writable};
+use crate::backend::socket::{ReadableSet, Socket, Stream, wait_writable};
 use crate::backend::thread::{STACK_BYTES, spawn};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -453,7 +452,7 @@ impl Peers {
         let interval = (self.timeout / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let mut alive = Vec::new();
         write_frame(&mut alive, Kind::Alive, 0, |_| ());
-        let mut readable = ReadableSet::new(self.connections.iter().map(|connection| connection.control.as_raw_fd()));
+        let mut readable = ReadableSet::new(self.connections.iter().map(|connection| connection.control.descriptor()));
         let begun = Instant::now();
         let mut heard: Vec<Heard> =
             self.connections.iter().map(|_| Heard { reader: FrameReader::new(max_bytes), last: begun }).collect();

@@ -7,12 +7,11 @@
 
 use super::frame::{FrameReader, Kind, printable, write_frame};
 use super::peers::{Connection, Group, Place, REASON_CHARS};
-use crate::backend::socket::{Address, Listener, ReadableSet, Stream};
+use crate::backend::socket::{Address, Listener, ReadableSet, Socket, Stream};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
 use std::io::{ErrorKind, Result as IoResult};
 use std::ops::ControlFlow;
-use std::os::fd::AsRawFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -160,8 +159,8 @@ impl<'a> Reception<'a> {
                 self.refuse_all(missing, &reason);
                 return Err(Error::Peer { process: missing, reason });
             }
-            let sockets = self.strangers.iter().map(|stranger| stranger.stream.as_raw_fd());
-            ReadableSet::new(sockets.chain([self.listener.as_raw_fd()])).wait(TICK);
+            let sockets = self.strangers.iter().map(|stranger| stranger.stream.descriptor());
+            ReadableSet::new(sockets.chain([self.listener.descriptor()])).wait(TICK);
             while let Some(stream) = self.listener.accept() {
                 // Whoever has waited longest has had most time.
                 if self.strangers.len() == STRANGERS {
@@ -309,7 +308,7 @@ enum Answer {
 
 fn await_welcome(control: &Stream, begun: Instant, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Answer> {
     let mut reader = FrameReader::new(HELLO_BYTES);
-    let mut readable = ReadableSet::new([control.as_raw_fd()].into_iter());
+    let mut readable = ReadableSet::new([control.descriptor()].into_iter());
     while begun.elapsed() < JOIN_TIME {
         readable.wait(TICK);
         match reader.read(control) {

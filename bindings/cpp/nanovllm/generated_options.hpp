@@ -118,8 +118,9 @@ struct engine_options {
   /// Time in milliseconds that another rank or process may be silent before the engine ends with an error; at least 100
   /// milliseconds with several processes. Default 0: 10000.
   std::optional<uint32_t> peer_timeout_ms = {};
-  /// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path. The connections are
-  /// neither encrypted nor authenticated: use a private network. Required with several processes.
+  /// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which Windows
+  /// refuses. The connections are neither encrypted nor authenticated: use a private network. Required with several
+  /// processes.
   std::string rendezvous = {};
   /// NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with
   /// the value of the one that saved it. Default NVLLM_KV_CACHE_AUTO.

@@ -3,7 +3,7 @@
 use super::{KvNumber, Pages};
 use crate::backend::KvShape;
 use crate::batch::BlockId;
-use crate::error::Result;
+use crate::error::{Result, filled};
 use std::ops::Range;
 
 /// Per layer `[block][kv_head]`, each as [`KvFormat`](crate::backend::KvFormat) says; layers one after another.
@@ -11,20 +11,46 @@ pub struct KvCache {
     shape: KvShape,
     bytes: Pages<u8>,
     layer_bytes: usize,
+    /// Which blocks have memory. Empty where all have it once they are touched.
+    committed: Vec<bool>,
 }
+
+const WHAT: &str = "the KV cache";
+const KNOB: &str = "kv_cache_bytes";
 
 impl KvCache {
     /// Room for `blocks` blocks in every layer.
     pub fn new(shape: &KvShape, blocks: usize) -> Result<KvCache> {
         let layer_bytes = shape.block_bytes() / shape.layers * blocks;
         // Blocks lie anywhere. With small pages, decode at 4096 tokens of context reads 11 GB/s a thread, with large ones 17.
-        let bytes = Pages::zeroed(layer_bytes * shape.layers, "the KV cache", "kv_cache_bytes")?.in_large_pages();
-        Ok(KvCache { shape: *shape, bytes, layer_bytes })
+        let bytes = Pages::reserved(layer_bytes * shape.layers, WHAT, KNOB)?.in_large_pages();
+        let committed = filled(false, if cfg!(windows) { blocks } else { 0 }, WHAT, KNOB)?;
+        Ok(KvCache { shape: *shape, bytes, layer_bytes, committed })
     }
 
     /// The shape this cache was made with.
     pub fn shape(&self) -> KvShape {
         self.shape
+    }
+
+    /// Gives `blocks` memory, before they are written first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) on Windows, where memory is charged here.
+    pub fn commit(&mut self, blocks: impl Iterator<Item = BlockId>) -> Result<()> {
+        if self.committed.is_empty() {
+            return Ok(());
+        }
+        for block in blocks {
+            if std::mem::replace(&mut self.committed[block as usize], true) {
+                continue;
+            }
+            for part in self.parts(&[block]) {
+                self.bytes.commit(part, WHAT, KNOB).inspect_err(|_| self.committed[block as usize] = false)?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies blocks out, one after the other with all their layers. `[blocks][layer][kv_head]`, each as
@@ -45,11 +71,17 @@ impl KvCache {
     /// # Panics
     ///
     /// If `from` has another size, or a block does not exist.
-    pub fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) {
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](Self::commit).
+    pub fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         assert_eq!(from.len(), blocks.len() * self.shape.block_bytes());
+        self.commit(blocks.iter().copied())?;
         for (from, to) in from.chunks_exact(self.part_bytes()).zip(self.parts(blocks)) {
             self.bytes[to].copy_from_slice(from);
         }
+        Ok(())
     }
 
     /// Bytes of one block in one layer.

@@ -23,6 +23,7 @@ mod lanes;
 mod linear;
 mod logprobs;
 mod matrix;
+#[cfg_attr(not(target_os = "linux"), path = "no_nodes.rs")]
 mod nodes;
 mod norm;
 mod number;
@@ -339,8 +340,12 @@ impl Backend for Cpu {
     }
 
     fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
-        cache.write_blocks(blocks, from);
-        Ok(())
+        cache.write_blocks(blocks, from)
+    }
+
+    fn commit_blocks(&mut self, cache: &mut KvCache, batch: &Batch) -> Result<()> {
+        let size = cache.shape().block_size as u32;
+        cache.commit(batch.slots.iter().map(|slot| slot / size).chain(batch.copies.iter().map(|copy| copy.to)))
     }
 
     fn copy_blocks(&mut self, cache: &mut KvCache, device_batch: &DeviceBatch) {

@@ -1,28 +1,60 @@
 //! Zeroed memory that takes no room until it is touched.
+//!
+//! Windows charges memory to its commit limit when it is allocated, and not when it is touched. Memory of which a part is used is
+//! therefore [reserved](Pages::reserved) there and [committed](Pages::commit) part by part. On other systems the two calls cost nothing.
 
 use crate::error::{Error, Result};
 use bytemuck::Pod;
-use memmap2::MmapMut;
+#[cfg(not(windows))]
+use memmap2::MmapMut as Map;
+#[cfg(windows)]
+use region::Region as Map;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
+
+#[cfg(windows)]
+mod region;
 
 /// An array of zeroed numbers in anonymous pages: aligned to a page, and resident only where it was touched.
 pub struct Pages<T> {
     /// `None` for an empty array, which cannot be mapped.
-    map: Option<MmapMut>,
+    map: Option<Map>,
     number: PhantomData<T>,
 }
 
 impl<T: Pod> Pages<T> {
     /// `len` zeros. `what` and `knob` go into the message when there is no memory.
     pub fn zeroed(len: usize, what: &'static str, knob: &'static str) -> Result<Pages<T>> {
+        let mut pages = Pages::reserved(len, what, knob)?;
+        pages.commit(0..len, what, knob)?;
+        Ok(pages)
+    }
+
+    /// `len` zeros, of which a part must be [committed](Self::commit) before it is read or written.
+    pub fn reserved(len: usize, what: &'static str, knob: &'static str) -> Result<Pages<T>> {
         let refused = |bytes: usize| Error::OutOfMemory { what, bytes: bytes as u64, knob };
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| refused(usize::MAX))?;
         let map = match bytes {
             0 => None,
-            _ => Some(MmapMut::map_anon(bytes).map_err(|_| refused(bytes))?),
+            _ => Some(Map::map_anon(bytes).map_err(|_| refused(bytes))?),
         };
         Ok(Pages { map, number: PhantomData })
+    }
+
+    /// Makes a part usable. What it holds already stays.
+    pub fn commit(&mut self, part: Range<usize>, what: &'static str, knob: &'static str) -> Result<()> {
+        #[cfg(windows)]
+        if let Some(map) = &mut self.map {
+            let size = size_of::<T>();
+            map.commit(part.start * size..part.end * size).map_err(|bytes| Error::OutOfMemory {
+                what,
+                bytes: bytes as u64,
+                knob,
+            })?;
+        }
+        #[cfg(not(windows))]
+        let _ = (part, what, knob);
+        Ok(())
     }
 
     /// Asks the system for large pages, for memory that is read here and there: looking up an address of small ones can

@@ -381,6 +381,7 @@ mod tests {
         assert_eq!(visits(&pool, 10, 1), vec![1; 10]);
     }
 
+    #[cfg(unix)]
     #[test]
     fn workers_block_all_signals_and_the_caller_keeps_its_mask() {
         let blocked = || {

@@ -313,7 +313,9 @@ impl Barrier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
     use crate::backend::socket::Stream;
+    #[cfg(unix)]
     use std::os::unix::net::UnixStream;
     use std::thread;
     use std::time::Duration;
@@ -355,6 +357,7 @@ mod tests {
         }
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_member_that_leaves_lets_the_others_through() {
         for exchanges in 0..20 {

@@ -134,29 +134,22 @@ impl Library {
 
     fn open() -> std::result::Result<Library, String> {
         let soname = SONAME.to_str().expect("a name in ASCII");
-        // SAFETY: the name ends with a zero byte. The start-up code of the library is NVIDIA's.
-        let by_loader = || unsafe { libc::dlopen(SONAME.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let by_loader = || library::open_by_name(SONAME);
+        let by_path = || library::open(soname, FOLDER_VARIABLE, PACKAGE);
         let library = match std::env::var_os(FOLDER_VARIABLE) {
             // A folder that is named comes first: the loader may know an older release.
-            Some(_) => library::open(soname, FOLDER_VARIABLE, PACKAGE).map_or_else(by_loader, |found| found.as_ptr()),
-            None => Some(by_loader())
-                .filter(|found| !found.is_null())
-                .or_else(|| library::open(soname, FOLDER_VARIABLE, PACKAGE).map(|found| found.as_ptr()))
-                .unwrap_or(ptr::null_mut()),
+            Some(_) => by_path().or_else(by_loader),
+            None => by_loader().or_else(by_path),
         };
-        if library.is_null() {
+        let Some(library) = library else {
             return Err(format!(
                 "NCCL was not found (looked for {soname} in {FOLDER_VARIABLE}, in the folders of the loader and in {PACKAGE} of \
                  Python's packages)"
             ));
-        }
-        let symbol = |name: &CStr| {
-            // SAFETY: the library is open, the name ends with a zero byte.
-            let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-            match found.is_null() {
-                true => Err(format!("{soname} has no {}: NCCL 2.18 or later is needed", name.to_string_lossy())),
-                false => Ok(found),
-            }
+        };
+        let symbol = |name: &CStr| match library::symbol(library, name) {
+            None => Err(format!("{soname} has no {}: NCCL 2.18 or later is needed", name.to_string_lossy())),
+            Some(found) => Ok(found.as_ptr()),
         };
         // SAFETY: the functions of these names have these types since the oldest release that has all of them; nccl.h declares them, and
         // the oldest release is checked below.
