@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go python install package package-check bench fuzz soak tsan mutants
+.PHONY: help demo test lint header kernels gpu go python install package package-check release-linux windows bench fuzz soak tsan mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ package: ## Build Debian packages under BUILD
 package-check: ## As root: install the packages in a minimal Debian chroot, and build a program with them
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }
 	tests/package/clean_system.sh $(BUILD) .
+
+release-linux: ## Build an archive for every Linux with glibc 2.28 or later, with zig from PyPI, and check what it needs
+	scripts/release.sh linux $(BUILD)
+
+windows: ## Build a zip for Windows x64 with MinGW and zig from PyPI, and check what it exports and needs
+	scripts/release.sh windows $(BUILD)
 
 install: ## Install the library, the header, the pkg-config file and the CMake package under PREFIX
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

@@ -1,11 +1,21 @@
-# Debian packages, by `cpack --config build/CPackConfig.cmake`: libnanovllm0 with the files that programs need to run,
+# Packages. Those of Debian, by `cpack --config build/CPackConfig.cmake`: libnanovllm0 with the files that programs need to run,
 # libnanovllm-dev with those that they need to be built, and nanovllm with the program of that name, if the examples are built.
 set(CPACK_GENERATOR DEB)
+if(WIN32)
+  set(CPACK_GENERATOR ZIP)
+endif()
+# Archives, which `make release-linux` and `make windows` make, hold everything in one folder.
+string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" CPACK_SYSTEM_NAME)
+set(CPACK_PACKAGE_FILE_NAME "nanovllm-${PROJECT_VERSION}-${CPACK_SYSTEM_NAME}")
+set(CPACK_NANOVLLM_STRIP "${CMAKE_STRIP}")
 set(CPACK_PACKAGE_NAME libnanovllm)
 # A publisher of packages sets an address: cpack -D CPACK_PACKAGE_CONTACT="Name <address>".
 set(CPACK_PACKAGE_CONTACT "The libnanovllm authors")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+if(WIN32)
+  set(CPACK_PACKAGING_INSTALL_PREFIX /)
+endif()
 set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};${PROJECT_NAME};ALL;/")
 set(CPACK_COMPONENTS_ALL runtime development)
 set(CPACK_DEB_COMPONENT_INSTALL ON)

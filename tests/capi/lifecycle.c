@@ -2,8 +2,10 @@
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
+#ifndef _WIN32
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 static nvllm_error error;
 
@@ -116,6 +118,7 @@ static void the_log_is_silent_until_somebody_listens(const char *folder) {
   nvllm_set_log_callback(NULL, NULL, 0);
 }
 
+#ifndef _WIN32
 /* In the child each call answers an error, and free touches nothing. The child reports through a pipe: valgrind may change
  * its exit status, because what the child cannot free is lost. */
 static void a_fork_cannot_use_the_engine(const char *folder) {
@@ -146,6 +149,7 @@ static void a_fork_cannot_use_the_engine(const char *folder) {
   CHECK(run_to_end(engine) == 3, "the parent goes on");
   nvllm_engine_free(engine);
 }
+#endif
 
 int main(int argc, char **argv) {
   const char *folder = model_folder(argc, argv);
@@ -153,6 +157,8 @@ int main(int argc, char **argv) {
   free_with_requests_in_every_state(folder);
   free_inside_a_callback(folder);
   the_log_is_silent_until_somebody_listens(folder);
+#ifndef _WIN32
   a_fork_cannot_use_the_engine(folder);
+#endif
   return checks_end();
 }

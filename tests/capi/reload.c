@@ -1,8 +1,21 @@
 /* dlopen and dlclose, again and again, with an engine in between: the library stays mapped and keeps working. */
 #include "check.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
+#ifdef _WIN32
+#include <windows.h>
+#define dlopen(path, flags) ((void *)LoadLibraryA(path))
+#define dlclose(handle) (FreeLibrary((HMODULE)(handle)) ? 0 : 1)
+#define dlerror() "an error"
+static void *dlsym(void *handle, const char *name) {
+  FARPROC found = GetProcAddress((HMODULE)handle, name);
+  void *symbol;
+  memcpy(&symbol, &found, sizeof symbol);
+  return symbol;
+}
+#else
+#include <dlfcn.h>
+#endif
 
 typedef const char *(*version_fn)(void);
 typedef void (*config_init_fn)(nvllm_engine_config *, size_t);

@@ -3,6 +3,13 @@
 
 #include <math.h>
 
+/* An address at which nobody listens. */
+#ifdef _WIN32
+#define NOWHERE "127.0.0.1:1"
+#else
+#define NOWHERE "unix:/nonexistent/rendezvous"
+#endif
+
 static void versions_agree(void) {
   char wanted[32];
   snprintf(wanted, sizeof wanted, "%d.%d.%d", NVLLM_VERSION_MAJOR, NVLLM_VERSION_MINOR, NVLLM_VERSION_PATCH);
@@ -119,7 +126,7 @@ static void bad_configs_say_what_is_wrong(void) {
   good.num_processes = 2;
   WITH(process_index, 2, NVLLM_ERR_INVALID_ARGUMENT, "process_index is 2, but must be less than num_processes");
   WITH(rendezvous, "nowhere", NVLLM_ERR_INVALID_ARGUMENT, "rendezvous is \"nowhere\", but must be \"host:port\"");
-  good.rendezvous = "unix:/nonexistent/rendezvous";
+  good.rendezvous = NOWHERE;
   WITH(tensor_parallel_size, 3, NVLLM_ERR_INVALID_ARGUMENT,
        "tensor_parallel_size is 3, with 2 processes, but must be a multiple of num_processes");
   good.rendezvous = NULL;

@@ -61,7 +61,11 @@ TEST(Engine, AMissingModelIsAnErrorWithFacts) {
     FAIL() << "it opened";
   } catch (const nvllm::error& error) {
     EXPECT_EQ(error.status(), NVLLM_ERR_IO);
+#ifdef _WIN32
+    EXPECT_EQ(error.native_code(), 3) << "ERROR_PATH_NOT_FOUND";
+#else
     EXPECT_EQ(error.native_code(), ENOENT);
+#endif
     EXPECT_NE(std::string(error.what()).find("/no/such/folder"), std::string::npos) << error.what();
   }
 }
@@ -454,7 +458,11 @@ TEST(Processes, AFollowerServesUntilTheLeaderIsGone) {
   options.device = nvllm::device::cpu;
   options.tensor_parallel_size = 2;
   options.num_processes = 2;
+#ifdef _WIN32
+  options.rendezvous = "127.0.0.1:" + std::to_string(20000 + getpid() % 20000);
+#else
   options.rendezvous = "unix:" + testing::TempDir() + "nvllm-rendezvous-" + std::to_string(getpid());
+#endif
   int served = 0;
   std::thread worker([&, options]() mutable {
     options.process_index = 1;
