@@ -29,6 +29,6 @@ esac
 cmake --build "$build/$system" -j "${JOBS:-$(nproc)}"
 case $system in
 linux) tests/package/glibc.sh $glibc "$build/linux/lib/libnanovllm.so" "$build/linux/examples/nanovllm" ;;
-windows) tests/package/dll.sh "$build/windows" ;;
+windows) ZIG=$bin/zig tests/package/dll.sh "$build/windows" ;;
 esac
 (cd "$build/$system" && case $system in linux) cpack -G TGZ -D CPACK_PACKAGING_INSTALL_PREFIX=/ ;; windows) cpack ;; esac)
