@@ -452,20 +452,21 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     finish(begun);
 }
 
-#define KERNEL(dim, group, tiles, warps, dtype)                                                                      \
+// An int8 cache asks for more warps on a multiprocessor, because its numbers are widened between loads that wait for each other.
+#define KERNEL(dim, group, tiles, warps, int8_ctas, dtype)                                                           \
     extern "C" __global__ void __launch_bounds__(32 * warps)                                                         \
         nvllm_k_attention_decode_d##dim##_g##group##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
         attention_decode<dtype, dim, tiles, warps, Kv::PLAIN>(p);                                                    \
     }                                                                                                                \
-    extern "C" __global__ void __launch_bounds__(32 * warps)                                                         \
+    extern "C" __global__ void __launch_bounds__(32 * warps, int8_ctas)                                              \
         nvllm_k_attention_decode_d##dim##_g##group##_##dtype##_int8(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
         attention_decode<dtype, dim, tiles, warps, Kv::INT8>(p);                                                     \
     }
-#define KERNELS(dim, warps)        \
-    KERNEL(dim, 8, 1, warps, bf16) \
-    KERNEL(dim, 8, 1, warps, f16)  \
-    KERNEL(dim, 16, 2, warps, bf16) \
-    KERNEL(dim, 16, 2, warps, f16)
+#define KERNELS(dim, warps)           \
+    KERNEL(dim, 8, 1, warps, 4, bf16) \
+    KERNEL(dim, 8, 1, warps, 4, f16)  \
+    KERNEL(dim, 16, 2, warps, 2, bf16) \
+    KERNEL(dim, 16, 2, warps, 2, f16)
 
 KERNELS(32, 4)
 KERNELS(48, 4)

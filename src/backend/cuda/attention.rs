@@ -126,22 +126,30 @@ impl Variant {
     }
 }
 
-/// CTAs that are launched for rows with one new token: two per multiprocessor.
-pub fn ctas(context: &Context) -> usize {
-    2 * context.facts().processors
+/// CTAs per multiprocessor that share out the keys of rows with one new token, at most: `int8_ctas` at the end of attention_decode.cu. One
+/// H200, 256 rows of 512 tokens in int8: 102 us with two, 88 with three, 85 with four.
+fn ctas_per_processor(format: KvFormat) -> usize {
+    match format {
+        KvFormat::Plain(_) => 2,
+        KvFormat::Int8 => 4,
+    }
 }
 
-/// CTAs that share out the keys of these rows: as many as run at once. Those beyond them have nothing to do.
-fn busy_ctas(context: &Context, variant: &Variant, format: KvFormat) -> usize {
-    let facts = context.facts();
+/// CTAs of a decode plan at most, whatever the cache holds.
+pub fn ctas_max(context: &Context) -> usize {
+    ctas_per_processor(KvFormat::Int8) * context.facts().processors
+}
+
+/// CTAs of a multiprocessor that run at once. At least as many as groups of few heads have room for.
+fn resident_ctas(facts: Facts, variant: &Variant, format: KvFormat) -> usize {
     let least = 2 * stage_bytes(variant.decode_warps, variant.head_dim, format)
         + merge_bytes(variant.decode_warps, 1, variant.head_dim);
-    facts.processors * if least <= half_bytes(facts) { 2 } else { 1 }
+    (2..=ctas_per_processor(format)).rev().find(|&ctas| least <= shared_bytes_of(facts, ctas)).unwrap_or(1)
 }
 
-/// Shared memory of a decode CTA that leaves as much to a second one on its multiprocessor. The driver keeps 1 KiB of each for itself.
-fn half_bytes(facts: Facts) -> usize {
-    facts.shared_bytes / 2 - 1024 - 256
+/// Shared memory of one of `ctas` CTAs of a multiprocessor. The driver keeps 1 KiB of each for itself.
+fn shared_bytes_of(facts: Facts, ctas: usize) -> usize {
+    facts.block_shared_bytes.min(facts.shared_bytes / ctas - 1024 - 256)
 }
 
 /// How passes are shared out for such heads.
@@ -151,7 +159,7 @@ pub fn geometry(context: &Context, shape: &KvShape) -> Result<Geometry> {
         kv_heads: shape.kv_heads,
         tile_tokens: 16 * variant.decode_warps,
         tile_queries: variant.tile_queries,
-        ctas: busy_ctas(context, variant, shape.format),
+        ctas: context.facts().processors * resident_ctas(context.facts(), variant, shape.format),
     })
 }
 
@@ -166,7 +174,7 @@ struct Decode {
     /// For groups of up to 8 and up to 16 query heads.
     kernels: [Kernel; 2],
     warps: usize,
-    /// Shared memory for two CTAs on a multiprocessor, or for one where two cannot be, in bytes.
+    /// Shared memory that leaves as much to the other CTAs of a multiprocessor, in bytes.
     shared_bytes: usize,
     /// Partial results `[ctas, 2, GROUP_MAX, head_dim]`, their sums `[.., 2]`, and arrival counts `[ctas]`.
     partials: Memory,
@@ -186,11 +194,12 @@ impl Decode {
         ];
         let context = &device.context;
         let facts = device.facts();
-        let shared_bytes = facts.block_shared_bytes.min(half_bytes(facts));
+        let ctas = facts.processors * resident_ctas(facts, variant, shape.format);
+        let shared_bytes = shared_bytes_of(facts, resident_ctas(facts, variant, shape.format).max(2));
         for kernel in &kernels {
             kernel.allow_shared(facts.block_shared_bytes - 256)?;
         }
-        let parts = ctas(context) * 2 * GROUP_MAX;
+        let parts = ctas * 2 * GROUP_MAX;
         let knob = "memory_utilization";
         Ok(Decode {
             kernels,
@@ -198,7 +207,7 @@ impl Decode {
             shared_bytes,
             partials: Memory::new(context, parts * d * 4, "attention scratch", knob)?,
             partial_sums: Memory::new(context, parts * 8, "attention scratch", knob)?,
-            arrived: Memory::zeroed(context, ctas(context) * 4, "attention scratch", knob)?,
+            arrived: Memory::zeroed(context, ctas * 4, "attention scratch", knob)?,
         })
     }
 }
@@ -283,7 +292,7 @@ impl Kernels {
             };
             let kernel = &decode.kernels[usize::from(group > 8)];
             // All CTAs are launched, so that a graph stays right when a later plan uses more of them.
-            let blocks = [ctas(&device.context), 1, 1];
+            let blocks = [device.geometry.get().ctas, 1, 1];
             kernel.launch(device.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;
         }
         if !tiles.is_empty() || is_invariant {

@@ -248,7 +248,7 @@ impl Cuda {
 
     /// Memory for a batch of at most `limits`.
     pub fn device_batch(&self, limits: &BatchLimits) -> Result<DeviceBatch> {
-        DeviceBatch::new(&self.device.context, limits, &self.windows, attention::ctas(&self.device.context))
+        DeviceBatch::new(&self.device.context, limits, &self.windows, attention::ctas_max(&self.device.context))
     }
 
     fn stage(&mut self, device_batch: &mut DeviceBatch, batch: &Batch, padding: Padding) -> Result<()> {
