@@ -11,7 +11,7 @@
  *   Ownership   Only nvllm_engine and nvllm_result are owned handles; each has one _free function, which accepts
  *               NULL. Nothing else is allocated for the caller: the caller supplies buffers. Never free() a pointer
  *               that this library returned.
- *   Inputs      Copied before the call returns, except user_data pointers.
+ *   Inputs      Copied before the call returns, except user_data pointers and the data of nvllm_engine_new_from.
  *   Strings     UTF-8. Inputs with a length need no NUL. Text outputs have a length and are NUL-terminated as well.
  *   Errors      Calls that can fail return nvllm_status: 0 is success, > 0 a condition, < 0 an error. On an error
  *               no out-parameter is written, except `error`, which may be NULL, and `needed` of a buffer.
@@ -321,7 +321,7 @@ typedef struct nvllm_engine_config {
   // sizeof(nvllm_engine_config), set by nvllm_engine_config_init.
   size_t struct_size;
   // Path of the model: a folder in the layout of Hugging Face, or a GGUF file, of which the first part is given if it is split.
-  // NUL-terminated UTF-8. Required.
+  // NUL-terminated UTF-8. Required, except by nvllm_engine_new_from, which reads it as a name among its files.
   //
   // Of a GGUF file, a tokenizer.json, tokenizer_config.json, chat_template.jinja or generation_config.json in the same folder is read
   // instead of what the file says about the same.
@@ -485,6 +485,66 @@ NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_engine_model_info(const nvllm_engine *engine,
                                      nvllm_model_info *info,
                                      nvllm_error *error);
+
+/* ---- Models in memory and in parts of files -----------------------------
+ * The files of a model need no paths: an engine also opens on named ranges of memory and of open files, such as parts of a pack file.
+ */
+
+// Where the bytes of a file are.
+typedef enum nvllm_file_kind {
+  // In memory: size bytes from data.
+  NVLLM_FILE_MEMORY = 0,
+  // In an open file: size bytes from byte offset of the file of descriptor.
+  NVLLM_FILE_RANGE = 1,
+} nvllm_file_kind;
+
+// A file of a model. nvllm_model_file_init sets the defaults.
+typedef struct nvllm_model_file {
+  // sizeof(nvllm_model_file), set by nvllm_model_file_init.
+  size_t struct_size;
+  // The name that the file has in a model folder, such as "config.json" or "additional_chat_templates/tools.jinja", or any name that
+  // ends in ".gguf". '/' separates folders. NUL-terminated UTF-8. Required.
+  const char *name;
+  // NVLLM_FILE_*: where the bytes are. Default NVLLM_FILE_MEMORY.
+  int32_t kind;
+  // Must be 0.
+  uint32_t reserved;
+  // The bytes of a file in memory, of any alignment. NULL in a range of an open file. Default NULL.
+  const void *data;
+  // An open file, by its descriptor; on Windows by its HANDLE. It must be a regular file that is open for reading. -1 for a file in
+  // memory. Default -1.
+  int64_t descriptor;
+  // Where the range begins in the open file, in bytes, of any alignment. 0 for a file in memory. Default 0.
+  uint64_t offset;
+  // Size of the file of the model in bytes. Default 0.
+  uint64_t size;
+} nvllm_model_file;
+
+// [any] Sets the defaults: nvllm_model_file_init(&file, sizeof file). Writes at most struct_size bytes.
+NVLLM_API void nvllm_model_file_init(nvllm_model_file *file, size_t struct_size);
+
+// [any] Opens an engine on a model whose files are given, and stores it in *engine. Otherwise as nvllm_engine_new.
+//
+// files is an array of num_files structs with one struct_size: the files of a model folder, or a GGUF file with all
+// of its parts, and the files of text that may be in its folder. model_path of config is the name of a GGUF file or of a folder among
+// them, or NULL for the folder that all of them are in. No other file is read. Messages name a file as "<files>/" and its name.
+//
+// Weights are used where they are, whatever their alignment, as the files of a folder are. With NVLLM_LOAD_MAP and files in memory, that
+// memory must neither change nor be freed until nvllm_engine_free has destroyed the engine; on CUDA, until this function returns. It is
+// not read ahead: if it is a mapping of the caller whose pages are not in memory yet, the first passes wait for them. With
+// NVLLM_LOAD_READ the weights are copied, and the memory can be freed when this function returns. Everything else is copied: descriptors
+// can always be closed when this function returns, whose positions are neither used nor moved. Of a mapped range the same is true as of
+// a mapped file: see NVLLM_LOAD_MAP.
+//
+// NVLLM_ERR_INVALID_ARGUMENT for a name that appears twice, is that of a file and of a folder too, or leads out of its folder;
+// NVLLM_ERR_IO for a descriptor that is not open or whose file cannot be mapped; NVLLM_ERR_MODEL for one that is not a regular file or
+// not open for reading, and for a range that reaches beyond the end of its file.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_engine_new_from(const nvllm_engine_config *config,
+                                   const nvllm_model_file *files,
+                                   size_t num_files,
+                                   nvllm_engine **engine,
+                                   nvllm_error *error);
 
 /* ---- Quantizing model folders -------------------------------------------
  * A folder is quantized once, and opens as quickly as any other afterwards.

@@ -149,6 +149,7 @@ END {
     linked["token_ids"] = "[Output.Tokens]"
     linked["nvllm_release_prefix"] = "[Engine.ReleasePrefix]"
     linked["nvllm_generate"] = "[Engine.Generate]"
+    linked["nvllm_engine_new_from"] = "[NewFrom]"
     linked["nvllm_engine_new"] = "[New]"
     linked["nvllm_default_options"] = "[Engine.DefaultOptions]"
     split("nvllm_engine_config nvllm_request_options nvllm_stats", shown_structs, " ")

@@ -80,7 +80,7 @@ END {
     print "# Generated from nanovllm.h by scripts/header.sh. Do not edit: change src/ffi, then run make header."
     print "\"\"\"The C API: structs, values and functions.\"\"\"\n"
     print "from collections.abc import Sequence"
-    print "from ctypes import (\n    CFUNCTYPE,\n    POINTER,\n    Structure,\n    c_char,\n    c_char_p,\n    c_double,\n    c_float,\n    c_int32,\n    c_size_t,"
+    print "from ctypes import (\n    CFUNCTYPE,\n    POINTER,\n    Structure,\n    c_char,\n    c_char_p,\n    c_double,\n    c_float,\n    c_int32,\n    c_int64,\n    c_size_t,"
     print "    c_uint8,\n    c_uint32,\n    c_uint64,\n    c_void_p,\n)"
     print "from enum import IntEnum"
     print "from typing import TypedDict"

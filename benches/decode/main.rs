@@ -16,8 +16,8 @@ mod driver;
 use ceilings::Unit;
 use checkpoint::Shape;
 use driver::{Sequence, pass};
+use nanovllm::backend::Files;
 use nanovllm::backend::cpu::{Cpu, Isa, Pool};
-use nanovllm::backend::map_file;
 use nanovllm::batch::{Batch, BatchLimits, TokenId};
 use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
@@ -49,7 +49,7 @@ fn main() {
     println!("{}, {threads} threads, {isa:?}", shape.name);
 
     let read_gbps = || {
-        let file = map_file(&folder.join("model.safetensors")).unwrap();
+        let file = Files::OnDisk.load(&folder.join("model.safetensors"), Loading::Map, 0).unwrap();
         ceilings::read_gbps(&Pool::new(threads), &file)
     };
     let before = read_gbps();

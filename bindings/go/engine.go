@@ -31,6 +31,7 @@ type Engine struct {
 	life    sync.RWMutex
 	native  *C.nvllm_engine // nil when closed
 	cleanup runtime.Cleanup
+	pinner  *runtime.Pinner // the files of the model that are memory of Go; nil if there are none
 
 	// Held while a goroutine steps, polls or generates. Callers try it and never wait for it.
 	stepper sync.Mutex
@@ -47,8 +48,18 @@ type Engine struct {
 // serveTime of a process that follows.
 const serveTime = 100 * time.Millisecond
 
-// New opens a model folder. Most of the time is spent reading the files.
+// New opens a model folder or a GGUF file. Most of the time is spent reading the files.
 func New(config Config) (*Engine, error) {
+	return open(config, nil, func(config *C.nvllm_engine_config, opened **C.nvllm_engine, failed *C.nvllm_error) C.nvllm_status {
+		return C.nvllm_engine_new(config, opened, failed)
+	})
+}
+
+// An opener opens an engine.
+type opener func(config *C.nvllm_engine_config, opened **C.nvllm_engine, failed *C.nvllm_error) C.nvllm_status
+
+// open opens an engine that uses what pinner pins, if that is not nil.
+func open(config Config, pinner *runtime.Pinner, opener opener) (*Engine, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
@@ -67,16 +78,24 @@ func New(config Config) (*Engine, error) {
 	}
 	var opened *C.nvllm_engine
 	var failed C.nvllm_error
-	if status := C.nvllm_engine_new(&native, &opened, &failed); status != C.NVLLM_OK {
+	if status := opener(&native, &opened, &failed); status != C.NVLLM_OK {
 		return nil, errorOf(status, &failed)
 	}
-	e := &Engine{native: opened, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	e := &Engine{native: opened, pinner: pinner, wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	if config.ProcessIndex > 0 {
 		e.serveTime = serveTime
 	}
 	// Destroys an engine that was not closed. It cannot run during a call, because a call keeps e reachable.
-	e.cleanup = runtime.AddCleanup(e, func(native *C.nvllm_engine) { C.nvllm_engine_free(native) }, opened)
+	e.cleanup = runtime.AddCleanup(e, func(native *C.nvllm_engine) { destroy(native, pinner) }, opened)
 	return e, nil
+}
+
+// destroy frees the engine, and then what it used.
+func destroy(native *C.nvllm_engine, pinner *runtime.Pinner) {
+	C.nvllm_engine_free(native)
+	if pinner != nil {
+		pinner.Unpin()
+	}
 }
 
 // Close destroys the engine with all its requests, after the calls that are running have returned. [Engine.Run] returns
@@ -88,7 +107,7 @@ func (e *Engine) Close() error {
 	if native != nil {
 		close(e.closed)
 		e.cleanup.Stop()
-		C.nvllm_engine_free(native)
+		destroy(native, e.pinner)
 	}
 	e.life.Unlock()
 	e.inbox.endStreams(ErrClosed)

@@ -13,8 +13,9 @@ import (
 // A Config is what an engine is opened with. The zero value of a field is its default; only ModelPath has none.
 type Config struct {
 	// Path of the model: a folder in the layout of Hugging Face, or a GGUF file, of which the first part is given if it is
-	// split. NUL-terminated UTF-8. Required. Of a GGUF file, a tokenizer.json, tokenizer_config.json, chat_template.jinja
-	// or generation_config.json in the same folder is read instead of what the file says about the same.
+	// split. NUL-terminated UTF-8. Required, except by [NewFrom], which reads it as a name among its files. Of a GGUF
+	// file, a tokenizer.json, tokenizer_config.json, chat_template.jinja or generation_config.json in the same folder is
+	// read instead of what the file says about the same.
 	ModelPath string
 
 	// Where the engine computes. Default DeviceAuto.

@@ -1,7 +1,9 @@
-//! Bytes on the host that weights are made of: a part of a mapped file, or memory of our own.
+//! Bytes on the host that weights are made of: a part of a mapped file, memory of our own, or memory of the caller.
+#![allow(unsafe_code)]
 
 use crate::error::{Error, Result};
 use memmap2::{Mmap, MmapMut};
+use std::hint::black_box;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ pub struct HostBytes {
 enum Whole {
     Mapped(Arc<Mmap>),
     Owned(Arc<[u8]>),
+    Callers(&'static [u8]),
 }
 
 impl HostBytes {
@@ -32,6 +35,23 @@ impl HostBytes {
     /// Bytes in memory.
     pub fn owned(bytes: Arc<[u8]>) -> HostBytes {
         HostBytes { range: 0..bytes.len(), whole: Whole::Owned(bytes) }
+    }
+
+    /// Bytes of the caller's memory.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes can be read from `start`, and nobody writes or frees them while these bytes or clones or slices of them exist. `start`
+    /// may be dangling if `len` is 0.
+    ///
+    /// # Panics
+    ///
+    /// If `start` is null, or `len` is more than an address space has.
+    pub unsafe fn of_caller(start: *const u8, len: usize) -> HostBytes {
+        assert!(!start.is_null() && len <= isize::MAX as usize);
+        // SAFETY: not null by the check above, bytes need no alignment, and the rest is the caller's promise. The slice does not live for
+        // ever: no copy of the reference leaves this struct, which only lends it for its own lifetime.
+        HostBytes { range: 0..len, whole: Whole::Callers(unsafe { std::slice::from_raw_parts(start, len) }) }
     }
 
     /// `len` bytes that `fill` writes, which finds zeros. `what` and `knob` are for the message.
@@ -61,6 +81,26 @@ impl HostBytes {
         let start = self.range.start;
         HostBytes { whole: self.whole.clone(), range: start + range.start..start + range.end }
     }
+
+    /// Brings the bytes into memory, where the system has not read them from a file yet. Memory of the caller is left as it is: to walk
+    /// over a gigabyte of pages that are there takes a tenth of a second.
+    pub fn populate(&self) {
+        if let Whole::Callers(_) = self.whole {
+            return;
+        }
+        const PAGE: usize = 4096;
+        #[cfg(target_os = "linux")]
+        {
+            let start = self.as_ptr().addr() / PAGE * PAGE;
+            let len = self.as_ptr().addr() + self.len() - start;
+            // SAFETY: the advice changes no memory: pages that these bytes touch are read, and where there is none it fails.
+            if unsafe { libc::madvise(std::ptr::without_provenance_mut(start), len, libc::MADV_POPULATE_READ) } == 0 {
+                return;
+            }
+        }
+        // Kernels before 5.14 do not know the advice: reading a byte of each page does the same, more slowly.
+        black_box(self.iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
+    }
 }
 
 impl Deref for HostBytes {
@@ -70,6 +110,7 @@ impl Deref for HostBytes {
         match &self.whole {
             Whole::Mapped(file) => &file[self.range.clone()],
             Whole::Owned(bytes) => &bytes[self.range.clone()],
+            Whole::Callers(bytes) => &bytes[self.range.clone()],
         }
     }
 }

@@ -4,8 +4,9 @@
 //! that never waits: a FIFO without a writer would block an ordinary open for ever.
 #![allow(unsafe_code)]
 
+use super::HostBytes;
 use crate::error::{Error, Result};
-use memmap2::{Mmap, MmapMut};
+use memmap2::Mmap;
 use std::fs::{File, FileType, OpenOptions, metadata};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 #[cfg(unix)]
@@ -35,19 +36,15 @@ pub fn read_file(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
         opened => opened?,
     };
     let refused = |source| Error::Io { path: path.into(), source };
-    let too_long = |len: u64| {
-        let reason = format!("has {len} bytes, but at most {bytes_max} are read");
-        Error::ModelFile { path: path.into(), reason }
-    };
     if len > bytes_max {
-        return Err(too_long(len));
+        return Err(too_long(path, len, bytes_max));
     }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len as usize + 1).map_err(|_| refused(ErrorKind::OutOfMemory.into()))?;
     // A file may grow while it is read, and those of /proc say that they have no bytes.
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(refused)?;
     match bytes.len() as u64 {
-        len if len > bytes_max => Err(too_long(len)),
+        len if len > bytes_max => Err(too_long(path, len, bytes_max)),
         _ => Ok(Some(bytes)),
     }
 }
@@ -68,39 +65,45 @@ pub fn read_part(path: &Path, start: u64, bytes_max: u64) -> Result<(Vec<u8>, u6
     Ok((bytes, len))
 }
 
-/// Maps a file, read-only.
+/// All bytes of a file: mapped read-only, or copied into memory of this process if they are at most `free_bytes`.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] and [`Error::ModelFile`], as [`read_file`].
-pub fn map_file(path: &Path) -> Result<Arc<Mmap>> {
-    let (file, _) = open(path)?;
-    // SAFETY: the mapping is private and read-only, so this process cannot write it. Another program that writes into a
-    // model file in use changes weights, and one that truncates it kills the process, as the header says of
-    // NVLLM_LOAD_MAP; whoever replaces a model writes a new file and renames it, or asks for NVLLM_LOAD_READ.
-    let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::Io { path: path.into(), source })?;
-    Ok(Arc::new(map))
+/// [`Error::Io`] and [`Error::ModelFile`], as [`read_file`]; [`Error::OutOfMemory`] when a copy does not fit.
+pub fn load_file(path: &Path, loading: Loading, free_bytes: u64) -> Result<HostBytes> {
+    let (mut file, len) = open(path)?;
+    match loading {
+        Loading::Map => {
+            // SAFETY: the mapping is read-only, so this process cannot write it. Another program that writes into a model file in use
+            // changes weights, and one that truncates it kills the process, as the header says of NVLLM_LOAD_MAP; whoever replaces a
+            // model writes a new file and renames it, or asks for NVLLM_LOAD_READ.
+            let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::Io { path: path.into(), source })?;
+            let all = 0..map.len();
+            Ok(HostBytes::mapped(Arc::new(map), all))
+        }
+        Loading::Read => copied(path, len, free_bytes, |copy| file.read_exact(copy)),
+    }
 }
 
-/// Copies a file into memory of this process, if it has at most `bytes_max` bytes.
-///
-/// # Errors
-///
-/// [`Error::Io`] and [`Error::ModelFile`], as [`read_file`]; [`Error::OutOfMemory`] when it does not fit.
-pub fn copy_file(path: &Path, bytes_max: u64) -> Result<Arc<Mmap>> {
-    let (mut file, len) = open(path)?;
-    let out_of_memory = || Error::OutOfMemory {
-        what: "a file of weights, read as NVLLM_LOAD_READ asks,",
-        bytes: len,
-        knob: "load_mode",
-    };
-    if len > bytes_max {
-        return Err(out_of_memory());
+/// Memory of this process with the `len` bytes of a file, if they are at most `free_bytes`.
+pub(super) fn copied(
+    path: &Path,
+    len: u64,
+    free_bytes: u64,
+    read: impl FnOnce(&mut [u8]) -> io::Result<()>,
+) -> Result<HostBytes> {
+    const WHAT: &str = "a file of weights, read as NVLLM_LOAD_READ asks,";
+    if len > free_bytes {
+        return Err(Error::OutOfMemory { what: WHAT, bytes: len, knob: "load_mode" });
     }
     let refused = |source| Error::Io { path: path.into(), source };
-    let mut copy = MmapMut::map_anon(len as usize).map_err(|_| out_of_memory())?;
-    file.read_exact(&mut copy).map_err(refused)?;
-    Ok(Arc::new(copy.make_read_only().map_err(refused)?))
+    HostBytes::written(len as usize, WHAT, "load_mode", |copy| read(copy).map_err(refused))
+}
+
+/// A file has more bytes than are read.
+pub(super) fn too_long(path: &Path, len: u64, bytes_max: u64) -> Error {
+    let reason = format!("has {len} bytes, but at most {bytes_max} are read");
+    Error::ModelFile { path: path.into(), reason }
 }
 
 /// Opens a regular file. The answer has its length at this moment.
@@ -122,7 +125,7 @@ fn open(path: &Path) -> Result<(File, u64)> {
 
 /// Refuses names such as `CON`, which Windows reports as files.
 #[cfg(windows)]
-fn refuse_devices(path: &Path, file: &File) -> Result<()> {
+pub(super) fn refuse_devices(path: &Path, file: &File) -> Result<()> {
     use std::os::windows::io::AsRawHandle;
     use windows_sys::Win32::Storage::FileSystem::{FILE_TYPE_DISK, GetFileType};
     // SAFETY: the handle is open while the file is borrowed.
@@ -134,9 +137,6 @@ fn refuse_devices(path: &Path, file: &File) -> Result<()> {
 
 /// Refuses what is no regular file.
 fn refuse_others(path: &Path, kind: FileType) -> Result<()> {
-    if kind.is_file() {
-        return Ok(());
-    }
     if kind.is_dir() {
         #[cfg(unix)]
         let source = io::Error::from_raw_os_error(libc::EISDIR);
@@ -144,16 +144,22 @@ fn refuse_others(path: &Path, kind: FileType) -> Result<()> {
         let source = io::Error::from(ErrorKind::IsADirectory);
         return Err(Error::Io { path: path.into(), source });
     }
-    #[cfg(unix)]
-    let found = match kind {
-        kind if kind.is_fifo() => "a FIFO",
-        kind if kind.is_socket() => "a socket",
-        kind if kind.is_block_device() || kind.is_char_device() => "a device",
-        _ => "no file",
-    };
-    #[cfg(not(unix))]
-    let found = "no file";
-    Err(not_regular(path, found))
+    found_instead_of_a_file(kind).map_or(Ok(()), |found| Err(not_regular(path, found)))
+}
+
+/// What there is, if it is no regular file.
+pub(super) fn found_instead_of_a_file(kind: FileType) -> Option<&'static str> {
+    match kind {
+        kind if kind.is_file() => None,
+        kind if kind.is_dir() => Some("a folder"),
+        #[cfg(unix)]
+        kind if kind.is_fifo() => Some("a FIFO"),
+        #[cfg(unix)]
+        kind if kind.is_socket() => Some("a socket"),
+        #[cfg(unix)]
+        kind if kind.is_block_device() || kind.is_char_device() => Some("a device"),
+        _ => Some("no file"),
+    }
 }
 
 fn not_regular(path: &Path, found: &str) -> Error {
@@ -243,14 +249,14 @@ mod tests {
         for (path, kind) in [(&fifo, "a FIFO"), (&socket, "a socket"), (&to_zero, "a device")] {
             let wanted = format!("is {kind}, but must be a regular file");
             assert_eq!(reason(read_file(path, 100)), wanted);
-            assert_eq!(reason(map_file(path)), wanted);
-            assert_eq!(reason(copy_file(path, 100)), wanted);
+            assert_eq!(reason(load_file(path, Loading::Map, 100)), wanted);
+            assert_eq!(reason(load_file(path, Loading::Read, 100)), wanted);
         }
         let round = folder.0.join("round");
         std::os::unix::fs::symlink(&round, &round).unwrap();
         for path in [&folder.0, &round] {
             assert!(matches!(read_file(path, 100), Err(Error::Io { .. })), "{}", path.display());
-            assert!(matches!(map_file(path), Err(Error::Io { .. })), "{}", path.display());
+            assert!(matches!(load_file(path, Loading::Map, 100), Err(Error::Io { .. })), "{}", path.display());
         }
     }
 
@@ -258,10 +264,10 @@ mod tests {
     fn a_copy_does_not_follow_its_file() {
         let folder = Folder::new("copy");
         let path = folder.write("weights", &[7; 10_000]);
-        let copy = copy_file(&path, 10_000).unwrap();
-        assert!(matches!(copy_file(&path, 9_999), Err(Error::OutOfMemory { bytes: 10_000, .. })));
+        let copy = load_file(&path, Loading::Read, 10_000).unwrap();
+        assert!(matches!(load_file(&path, Loading::Read, 9_999), Err(Error::OutOfMemory { bytes: 10_000, .. })));
         File::options().write(true).open(&path).unwrap().set_len(1).unwrap();
         assert!(copy.iter().all(|&byte| byte == 7) && copy.len() == 10_000);
-        assert!(copy_file(&folder.write("empty", b""), 0).unwrap().is_empty());
+        assert!(load_file(&folder.write("empty", b""), Loading::Read, 0).unwrap().is_empty());
     }
 }

@@ -58,7 +58,7 @@ impl Engine {
 /// Opens the files of a model folder, and loads its model by `load`.
 fn open<T>(options: &EngineOptions, device: Device, load: impl FnOnce(&Source) -> Result<T>) -> Result<(T, TextFiles)> {
     runner::check_device(device)?;
-    let source = Source::open(&options.model_path)?;
+    let source = Source::open_in(options.files.clone(), &options.model_path)?;
     // A large tokenizer takes as long as mapping the weights, so they are opened side by side.
     let (text, loaded) = thread::beside("text", || open_text_files(&source), || load(&source))?;
     Ok((loaded?, text?))

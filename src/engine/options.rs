@@ -2,7 +2,7 @@
 //!
 //! Invariant: the bounds are those of `src/limits.rs`, and the runner gets no option that is outside of them.
 
-use crate::backend::DType;
+use crate::backend::{DType, Files};
 use crate::error::{Error, Result};
 use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCES, THREADS};
 use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding, RunnerConfig};
@@ -13,8 +13,10 @@ use std::time::Duration;
 /// The options of an engine. `None` is the default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineOptions {
-    /// The model folder.
+    /// The model: a folder, or a GGUF file.
     pub model_path: PathBuf,
+    /// Where `model_path` is.
+    pub files: Files,
     /// The device that computes.
     pub device: Device,
     /// Data type of the weights, and of the KV cache where `kv_cache_dtype` does not say otherwise; `None` keeps that of the files.
@@ -68,6 +70,7 @@ impl EngineOptions {
     pub fn new(model_path: impl Into<PathBuf>) -> EngineOptions {
         EngineOptions {
             model_path: model_path.into(),
+            files: Files::OnDisk,
             device: Device::Auto { index: 0 },
             dtype: None,
             num_threads: None,

@@ -11,7 +11,7 @@
  *   Ownership   Only nvllm_engine and nvllm_result are owned handles; each has one _free function, which accepts
  *               NULL. Nothing else is allocated for the caller: the caller supplies buffers. Never free() a pointer
  *               that this library returned.
- *   Inputs      Copied before the call returns, except user_data pointers.
+ *   Inputs      Copied before the call returns, except user_data pointers and the data of nvllm_engine_new_from.
  *   Strings     UTF-8. Inputs with a length need no NUL. Text outputs have a length and are NUL-terminated as well.
  *   Errors      Calls that can fail return nvllm_status: 0 is success, > 0 a condition, < 0 an error. On an error
  *               no out-parameter is written, except `error`, which may be NULL, and `needed` of a buffer.

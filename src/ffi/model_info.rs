@@ -1,7 +1,8 @@
 //! The facts of a loaded model as the header has them.
 #![allow(non_camel_case_types)]
 
-use super::engine::{count, nvllm_coding, nvllm_device, nvllm_kv_cache_dtype, nvllm_model_info};
+use super::engine::{nvllm_coding, nvllm_device, nvllm_kv_cache_dtype, nvllm_model_info};
+use super::engine_options::count;
 use crate::backend::{Block, Codes, Coding, KvFormat};
 use crate::runner::{Device, ModelInfo, WeightPart};
 

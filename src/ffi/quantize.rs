@@ -3,7 +3,8 @@
 //! A folder is quantized once, and opens as quickly as any other afterwards.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
-use super::engine::{nvllm_progress_fn, on_load};
+use super::engine::nvllm_progress_fn;
+use super::engine_options::on_load;
 use super::guard::guard;
 use super::memory;
 use super::status::nvllm_status_code::NVLLM_OK;

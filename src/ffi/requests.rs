@@ -9,7 +9,8 @@
 //! max_wait_us and max_queue bound that.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
-use super::engine::{nvllm_engine, switch};
+use super::engine::nvllm_engine;
+use super::engine_options::switch;
 use super::guard::{guard, guard_value};
 use super::handle::visit;
 use super::memory::{self, Place, Versioned};

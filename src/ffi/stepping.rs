@@ -1,7 +1,8 @@
 //! Stepping, and outputs.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
-use super::engine::{count, nvllm_engine};
+use super::engine::nvllm_engine;
+use super::engine_options::count;
 use super::guard::{guard, guard_value};
 use super::handle::{Handle, Push, visit};
 use super::memory::{Place, Versioned};

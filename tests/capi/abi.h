@@ -68,6 +68,16 @@ FIELD(nvllm_model_info, attention_bytes, 120)
 FIELD(nvllm_model_info, feed_forward_bytes, 128)
 FIELD(nvllm_model_info, head_bytes, 136)
 
+SIZE(nvllm_model_file, 56)
+FIELD(nvllm_model_file, struct_size, 0)
+FIELD(nvllm_model_file, name, 8)
+FIELD(nvllm_model_file, kind, 16)
+FIELD(nvllm_model_file, reserved, 20)
+FIELD(nvllm_model_file, data, 24)
+FIELD(nvllm_model_file, descriptor, 32)
+FIELD(nvllm_model_file, offset, 40)
+FIELD(nvllm_model_file, size, 48)
+
 SIZE(nvllm_request_options, 200)
 FIELD(nvllm_request_options, struct_size, 0)
 FIELD(nvllm_request_options, tag, 8)
@@ -232,6 +242,9 @@ VALUE(NVLLM_CODING_Q6_K, 15)
 VALUE(NVLLM_CODING_IQ4_NL, 16)
 VALUE(NVLLM_CODING_IQ4_XS, 17)
 
+VALUE(NVLLM_FILE_MEMORY, 0)
+VALUE(NVLLM_FILE_RANGE, 1)
+
 VALUE(NVLLM_POOLING_NONE, 0)
 VALUE(NVLLM_POOLING_LAST, 1)
 VALUE(NVLLM_POOLING_MEAN, 2)
@@ -262,6 +275,8 @@ void nvllm_engine_config_init(nvllm_engine_config *, size_t);
 nvllm_status nvllm_engine_new(const nvllm_engine_config *, nvllm_engine **, nvllm_error *);
 void nvllm_engine_free(nvllm_engine *);
 nvllm_status nvllm_engine_model_info(const nvllm_engine *, nvllm_model_info *, nvllm_error *);
+void nvllm_model_file_init(nvllm_model_file *, size_t);
+nvllm_status nvllm_engine_new_from(const nvllm_engine_config *, const nvllm_model_file *, size_t, nvllm_engine **, nvllm_error *);
 nvllm_status nvllm_quantize_folder(const char *, const char *, int32_t, nvllm_progress_fn, void *, nvllm_error *);
 void nvllm_request_options_init(nvllm_request_options *, size_t);
 nvllm_status nvllm_default_options(const nvllm_engine *, nvllm_request_options *, nvllm_error *);

@@ -161,6 +161,11 @@ static void the_others_answer_their_fallback(const char *folder) {
   panic_at("nvllm_engine_new");
   CHECK(nvllm_engine_new(&config, &none, &error) == NVLLM_ERR_PANIC && none == NULL, "new");
   CHECK(strstr(error.message, "bug in the library") != NULL, "%s", error.message);
+  panic_at("nvllm_engine_new_from");
+  CHECK(nvllm_engine_new_from(&config, NULL, 0, &none, &error) == NVLLM_ERR_PANIC && none == NULL, "new_from");
+  nvllm_model_file file = {.struct_size = sizeof file};
+  panic_at("nvllm_model_file_init");
+  nvllm_model_file_init(&file, sizeof file);
   panic_at("nvllm_quantize_folder");
   CHECK(nvllm_quantize_folder(folder, folder, NVLLM_QUANTIZATION_INT8, NULL, NULL, &error) == NVLLM_ERR_PANIC, "quantize");
   panic_at("nvllm_engine_config_init");

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "demo.hpp"
@@ -68,6 +70,29 @@ TEST(Engine, AMissingModelIsAnErrorWithFacts) {
 #endif
     EXPECT_NE(std::string(error.what()).find("/no/such/folder"), std::string::npos) << error.what();
   }
+}
+
+TEST(Engine, OpensFilesInMemory) {
+  std::string folder = demo_options().model_path;
+  std::vector<std::string> contents;
+  std::vector<nvllm::model_file> files;
+  contents.reserve(4);
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}) {
+    std::ifstream file(folder + "/" + name, std::ios::binary);
+    contents.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    files.push_back(nvllm::model_file::in_memory(name, contents.back().data(), contents.back().size()));
+  }
+  nvllm::engine_options options = demo_options();
+  options.model_path.clear();
+  nvllm::engine engine(options, files);
+  EXPECT_EQ(engine.generate({primes_prompt(engine)}, greedy(64))[0].text(), primes);
+  EXPECT_EQ(status_of([&] { nvllm::engine without(options, {}); }), NVLLM_ERR_MODEL);
+  EXPECT_EQ(status_of([&] {
+              nvllm::engine closed(options, {nvllm::model_file::in_range("config.json", -1, 0, 1)});
+            }),
+            NVLLM_ERR_IO);
+  files.push_back(nvllm::model_file::in_memory(std::string("a\0b", 3), "", 0));
+  EXPECT_EQ(status_of([&] { nvllm::engine cut(options, files); }), NVLLM_ERR_INVALID_ARGUMENT);
 }
 
 TEST(Engine, MovesAndRefusesWorkAfterwards) {

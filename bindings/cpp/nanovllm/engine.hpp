@@ -16,8 +16,10 @@
 #include "generator.hpp"
 #include "inbox.hpp"
 #include "message.hpp"
+#include "model_file.hpp"
 #include "options.hpp"
 #include "output.hpp"
+#include "output_range.hpp"
 #include "result.hpp"
 
 namespace nvllm {
@@ -41,59 +43,6 @@ inline std::string_view build_info() { return nvllm_build_info(); }
 
 inline namespace NVLLM_CPP_MODE {
 
-class engine;
-
-/// The outputs that are waiting, for a range-for. Returned by engine::outputs().
-class output_range {
- public:
-  class iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = output;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const output*;
-    using reference = const output&;
-
-    iterator() = default;
-    explicit iterator(output_range* of) : of_(of) {}
-    const output& operator*() const noexcept { return *of_->current_; }
-    const output* operator->() const noexcept { return &*of_->current_; }
-    iterator& operator++() {
-      of_->poll();
-      return *this;
-    }
-    void operator++(int) { of_->poll(); }
-    /// Compares whether both are at the end, which is all that an input iterator can tell.
-    friend bool operator==(const iterator& a, const iterator& b) noexcept { return a.ended() == b.ended(); }
-    friend bool operator!=(const iterator& a, const iterator& b) noexcept { return !(a == b); }
-
-   private:
-    bool ended() const noexcept { return of_ == nullptr || !of_->current_; }
-    output_range* of_ = nullptr;
-  };
-
-  explicit output_range(engine& of) : engine_(&of) {}
-  iterator begin() {
-    poll();
-    return iterator(this);
-  }
-  iterator end() const noexcept { return iterator(); }
-
-#ifdef NVLLM_CPP_NO_EXCEPTIONS
-  /// The error that ended the range early, if there was one.
-  const std::optional<failure>& error() const noexcept { return failure_; }
-#endif
-
- private:
-  inline void poll();
-
-  engine* engine_;
-  std::optional<output> current_;
-#ifdef NVLLM_CPP_NO_EXCEPTIONS
-  std::optional<failure> failure_;
-#endif
-};
-
 /// Owns an engine of the C API. Movable, not copyable.
 ///
 /// [any] and [one] are those of nanovllm.h: [any] functions may be called from any thread at any time, [one] functions
@@ -101,24 +50,29 @@ class output_range {
 class engine {
  public:
 #ifndef NVLLM_CPP_NO_EXCEPTIONS
-  /// Opens a model folder.
+  /// Opens a model folder or a GGUF file.
   explicit engine(const engine_options& options) : engine(open(options)) {}
+  /// Opens a model whose files are given.
+  engine(const engine_options& options, const std::vector<model_file>& files) : engine(open(options, files)) {}
 #endif
-  /// Opens a model folder.
+  /// Opens a model folder or a GGUF file.
   static returned<engine> open(const engine_options& options) {
-    if (const char* field = detail::field_with_nul(options)) return detail::fail<engine>(nul_refusal(field));
-    loading load{options.progress, nullptr};
-    nvllm_engine_config config = detail::native(options);
-    if (options.progress) {
-      config.progress = &hear_loading;
-      config.progress_user_data = &load;
+    return open_by(options, [](const nvllm_engine_config& config, nvllm_engine** opened, nvllm_error* error) {
+      return nvllm_engine_new(&config, opened, error);
+    });
+  }
+  /// Opens a model whose files are given. model_path is the name of a GGUF file or of a folder among them, or empty for the folder
+  /// that all of them are in.
+  static returned<engine> open(const engine_options& options, const std::vector<model_file>& files) {
+    std::vector<nvllm_model_file> native;
+    for (const model_file& file : files) {
+      if (detail::has_nul(file.name())) return detail::fail<engine>(nul_refusal("name"));
+      native.push_back(file.native());
     }
-    nvllm_engine* opened = nullptr;
-    nvllm_error error;
-    nvllm_status status = nvllm_engine_new(&config, &opened, &error);
-    detail::rethrow(load.thrown);
-    if (status != NVLLM_OK) return detail::fail<engine>(detail::failure_of(error));
-    return engine(opened);
+    return open_by(options, [&](nvllm_engine_config& config, nvllm_engine** opened, nvllm_error* error) {
+      if (options.model_path.empty()) config.model_path = nullptr;
+      return nvllm_engine_new_from(&config, native.data(), native.size(), opened, error);
+    });
   }
 
   engine(engine&& other) noexcept = default;
@@ -379,6 +333,23 @@ class engine {
   };
 
   explicit engine(nvllm_engine* opened) : state_(std::make_shared<detail::engine_state>(opened)) {}
+
+  template <class Open>
+  static returned<engine> open_by(const engine_options& options, const Open& open) {
+    if (const char* field = detail::field_with_nul(options)) return detail::fail<engine>(nul_refusal(field));
+    loading load{options.progress, nullptr};
+    nvllm_engine_config config = detail::native(options);
+    if (options.progress) {
+      config.progress = &hear_loading;
+      config.progress_user_data = &load;
+    }
+    nvllm_engine* opened = nullptr;
+    nvllm_error error;
+    nvllm_status status = open(config, &opened, &error);
+    detail::rethrow(load.thrown);
+    if (status != NVLLM_OK) return detail::fail<engine>(detail::failure_of(error));
+    return engine(opened);
+  }
 
   static int32_t hear_loading(float fraction, void* user_data) noexcept {
     auto& load = *static_cast<loading*>(user_data);

@@ -56,9 +56,9 @@ enum class structure : int32_t {
 /// nvllm_engine_config: what is not set has the library's default, and model_path has none.
 struct engine_options {
   /// Path of the model: a folder in the layout of Hugging Face, or a GGUF file, of which the first part is given if it
-  /// is split. NUL-terminated UTF-8. Required. Of a GGUF file, a tokenizer.json, tokenizer_config.json,
-  /// chat_template.jinja or generation_config.json in the same folder is read instead of what the file says about the
-  /// same.
+  /// is split. NUL-terminated UTF-8. Required, except by nvllm_engine_new_from, which reads it as a name among its
+  /// files. Of a GGUF file, a tokenizer.json, tokenizer_config.json, chat_template.jinja or generation_config.json in
+  /// the same folder is read instead of what the file says about the same.
   std::string model_path = {};
   /// NVLLM_DEVICE_*: where the engine computes. Default NVLLM_DEVICE_AUTO.
   std::optional<nvllm::device> device = {};

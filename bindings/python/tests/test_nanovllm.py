@@ -1,16 +1,18 @@
 """The binding with the demo model. NANOVLLM_MODEL is its folder."""
 
 import asyncio
+import mmap
 import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from pathlib import Path
 
 import nanovllm
-from nanovllm import AsyncEngine, Engine, Error, Finish, Status
+from nanovllm import AsyncEngine, Engine, Error, FileRange, Finish, Status
 
 MODEL = os.environ.get("NANOVLLM_MODEL") or str(Path(__file__).parents[3] / "models/demo")
 PRIMES = "list all prime numbers within 100"
@@ -22,6 +24,72 @@ def opened(**config):
 
 def prompt(engine, text):
     return engine.apply_chat_template([{"role": "user", "content": text}])
+
+
+class Files(unittest.TestCase):
+    """A model from buffers and from parts of a file."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.files = {path.name: path.read_bytes() for path in Path(MODEL).iterdir() if path.is_file()}
+        with opened() as engine:
+            cls.wanted = cls.answer(engine)
+
+    @staticmethod
+    def answer(engine):
+        return engine.generate(prompt(engine, PRIMES), temperature=0, max_tokens=20)[0].token_ids
+
+    def given(self, files, **config):
+        return Engine(files=files, device="cpu", num_threads=1, **config)
+
+    def test_buffers(self):
+        weights = bytearray(self.files["model.safetensors"])
+        files = {**self.files, "model.safetensors": weights, "config.json": memoryview(self.files["config.json"])}
+        with self.given(files) as engine:
+            self.assertEqual(self.answer(engine), self.wanted)
+            with self.assertRaises(BufferError):
+                weights.append(0)
+        weights.append(0)
+        with self.given(self.files, load_mode="read") as engine:
+            weights.append(0)
+            self.assertEqual(self.answer(engine), self.wanted)
+
+    def test_parts_of_a_file(self):
+        with tempfile.TemporaryFile() as pack:
+            ranges = {}
+            for name, data in self.files.items():
+                pack.write(b"-")
+                ranges["folder/" + name] = FileRange(pack, pack.tell(), len(data))
+                pack.write(data)
+            pack.flush()
+            engine = Engine("folder", files=ranges, device="cpu", num_threads=1)
+            with mmap.mmap(pack.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+                parts = {name: memoryview(whole)[r.offset : r.offset + r.size] for name, r in ranges.items()}
+                with Engine("folder", files=parts, device="cpu", num_threads=1) as mapped:
+                    self.assertEqual(self.answer(mapped), self.wanted)
+                for part in parts.values():
+                    part.release()
+        with engine:
+            self.assertEqual(self.answer(engine), self.wanted)
+
+    def test_what_is_refused(self):
+        with self.assertRaises(TypeError):
+            Engine()
+        with self.assertRaises(TypeError):
+            self.given({"config.json": "text"})
+        with self.assertRaises(ValueError):
+            self.given({"a\0b": b""})
+        with self.assertRaises(ValueError):
+            self.given({"config.json": FileRange(0, -1, 1)})
+        for files, status in [
+            ({"../config.json": b""}, Status.ERR_INVALID_ARGUMENT),
+            ({"config.json": b""}, Status.ERR_MODEL),
+            ({}, Status.ERR_MODEL),
+            ({"config.json": FileRange(1 << 20, 0, 1)}, Status.ERR_IO),
+        ]:
+            with self.assertRaises(Error) as refused:
+                self.given(files)
+            self.assertEqual(refused.exception.status, status)
 
 
 class Generating(unittest.TestCase):

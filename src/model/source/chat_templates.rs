@@ -2,7 +2,7 @@
 
 use super::Source;
 use super::gguf::Gguf;
-use crate::backend::read_file;
+use crate::backend::Files;
 use crate::error::{Error, Result};
 use crate::limits::{self, json_values};
 use serde_json::Value as Json;
@@ -38,10 +38,10 @@ impl Source {
     /// [`Error::Io`] when a file cannot be read, [`Error::ModelFile`] when it is not what it should be, and for templates beyond
     /// [`limits::TEMPLATES`] and [`limits::TEMPLATE_BYTES`].
     pub fn chat_templates(&self) -> Result<Option<ChatTemplates>> {
-        let folder = self.text_folder();
+        let (files, folder) = (self.files(), self.text_folder());
         let config_path = folder.join("tokenizer_config.json");
-        let config = read_json(&config_path)?;
-        let mut templates = template_files(folder)?;
+        let config = read_json(files, &config_path)?;
+        let mut templates = template_files(files, folder)?;
         if templates.is_empty() {
             templates = templates_of_config(&config_path, &config)?;
         }
@@ -53,7 +53,7 @@ impl Source {
             of_gguf = named_tokens_of_gguf(file)?;
         }
         let Some((path, _)) = templates.values().next() else { return Ok(None) };
-        let older_map = read_json(&folder.join("special_tokens_map.json"))?;
+        let older_map = read_json(files, &folder.join("special_tokens_map.json"))?;
         let text_of = |name| {
             let in_files = token_text(&config, name).or_else(|| token_text(&older_map, name));
             Some((name, in_files.or_else(|| of_gguf.get(name).cloned())?))
@@ -73,19 +73,16 @@ impl Source {
 }
 
 /// chat_template.jinja and additional_chat_templates/NAME.jinja.
-fn template_files(folder: &Path) -> Result<Templates> {
+fn template_files(files: &Files, folder: &Path) -> Result<Templates> {
     let mut sources = Templates::new();
     let path = folder.join("chat_template.jinja");
-    if let Some(source) = read_text(&path, limits::TEMPLATE_BYTES as u64)? {
+    if let Some(source) = read_text(files, &path, limits::TEMPLATE_BYTES as u64)? {
         sources.insert(DEFAULT_TEMPLATE.to_string(), (path, source));
     }
-    let Ok(entries) = std::fs::read_dir(folder.join("additional_chat_templates")) else {
-        return Ok(sources);
-    };
-    for path in entries.flatten().map(|entry| entry.path()) {
+    for path in files.entries(&folder.join("additional_chat_templates")) {
         if path.extension().is_some_and(|extension| extension == "jinja")
             && let Some(name) = path.file_stem().and_then(|name| name.to_str())
-            && let Some(source) = read_text(&path, limits::TEMPLATE_BYTES as u64)?
+            && let Some(source) = read_text(files, &path, limits::TEMPLATE_BYTES as u64)?
         {
             sources.insert(name.to_string(), (path, source));
         }
@@ -158,8 +155,8 @@ fn token_text(config: &Json, name: &str) -> Option<String> {
 }
 
 /// The JSON of a file, null when there is no such file.
-fn read_json(path: &Path) -> Result<Json> {
-    let Some(text) = read_text(path, limits::TOKENIZER_CONFIG_FILE_BYTES)? else { return Ok(Json::Null) };
+fn read_json(files: &Files, path: &Path) -> Result<Json> {
+    let Some(text) = read_text(files, path, limits::TOKENIZER_CONFIG_FILE_BYTES)? else { return Ok(Json::Null) };
     if json_values(&text) > limits::JSON_VALUES {
         let reason = format!("more than {} values", limits::JSON_VALUES);
         return Err(Error::ModelFile { path: path.to_path_buf(), reason });
@@ -169,8 +166,8 @@ fn read_json(path: &Path) -> Result<Json> {
 }
 
 /// The text of a file of at most `most` bytes, `None` when there is no such file.
-fn read_text(path: &Path, most: u64) -> Result<Option<String>> {
-    let Some(bytes) = read_file(path, most)? else { return Ok(None) };
+fn read_text(files: &Files, path: &Path, most: u64) -> Result<Option<String>> {
+    let Some(bytes) = files.read(path, most)? else { return Ok(None) };
     let refused = |error: FromUtf8Error| Error::ModelFile { path: path.to_path_buf(), reason: error.to_string() };
     String::from_utf8(bytes).map(Some).map_err(refused)
 }

@@ -1,9 +1,9 @@
 //! A model folder as Hugging Face has it: config.json and safetensors files.
 
 use super::{SourceFile, file, is_gguf, weight_index};
+use crate::backend::Files;
 use crate::error::{Error, Result};
 use crate::limits;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "config.json";
@@ -18,13 +18,19 @@ const ENTRIES_MAX: usize = 1024;
 
 /// A model folder as Hugging Face has it.
 pub struct ModelFolder {
+    files: Files,
     folder: PathBuf,
 }
 
 impl ModelFolder {
-    /// The folder at `path`. No file is read.
-    pub(super) fn new(path: &Path) -> ModelFolder {
-        ModelFolder { folder: path.into() }
+    /// The folder at `path` among `files`. No file is read.
+    pub(super) fn new(files: Files, path: &Path) -> ModelFolder {
+        ModelFolder { files, folder: path.into() }
+    }
+
+    /// Where its files are.
+    pub(super) fn files(&self) -> &Files {
+        &self.files
     }
 
     /// Where it is.
@@ -38,7 +44,7 @@ impl ModelFolder {
     ///
     /// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is missing, no regular file or too long.
     pub fn config(&self) -> Result<SourceFile> {
-        let config = file(&self.folder, CONFIG, limits::CONFIG_FILE_BYTES)?;
+        let config = file(&self.files, &self.folder, CONFIG, limits::CONFIG_FILE_BYTES)?;
         config.ok_or_else(|| {
             let reason = match self.gguf() {
                 Some(name) => {
@@ -55,7 +61,7 @@ impl ModelFolder {
     /// The file that describes quantized weights where config.json does not, if there is one.
     pub(super) fn quantization_config(&self) -> Result<Option<SourceFile>> {
         for name in QUANTIZATION {
-            if let Some(file) = file(&self.folder, name, limits::CONFIG_FILE_BYTES)? {
+            if let Some(file) = file(&self.files, &self.folder, name, limits::CONFIG_FILE_BYTES)? {
                 return Ok(Some(file));
             }
         }
@@ -65,16 +71,16 @@ impl ModelFolder {
     /// The safetensors files.
     pub(super) fn weight_files(&self) -> Result<Vec<PathBuf>> {
         let single = self.folder.join(SINGLE);
-        if single.exists() {
+        if self.files.exists(&single) {
             return Ok(vec![single]);
         }
-        let Some(SourceFile { path, bytes }) = file(&self.folder, INDEX, limits::INDEX_FILE_BYTES)? else {
+        let Some(SourceFile { path, bytes }) = file(&self.files, &self.folder, INDEX, limits::INDEX_FILE_BYTES)? else {
             let reason = format!("has neither {SINGLE} nor {INDEX}");
             return Err(Error::ModelFile { path: self.folder.clone(), reason });
         };
         let names = weight_index::file_names(&bytes).map_err(|reason| Error::ModelFile { path, reason })?;
         let paths: Vec<PathBuf> = names.iter().map(|name| self.folder.join(name)).collect();
-        match paths.iter().find(|path| !path.exists()) {
+        match paths.iter().find(|path| !self.files.exists(path)) {
             Some(path) => {
                 Err(Error::ModelFile { path: path.clone(), reason: format!("is missing, but {INDEX} names it") })
             }
@@ -84,8 +90,7 @@ impl ModelFolder {
 
     /// The name of a GGUF file in the folder.
     fn gguf(&self) -> Option<String> {
-        let entries = fs::read_dir(&self.folder).ok()?.take(ENTRIES_MAX).flatten();
-        let names = entries.map(|entry| entry.path()).filter(|path| is_gguf(path));
+        let names = self.files.entries(&self.folder).take(ENTRIES_MAX).filter(|path| is_gguf(path));
         names.min().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
     }
 }

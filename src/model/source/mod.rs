@@ -14,11 +14,10 @@ pub use chat_templates::{ChatTemplates, DEFAULT_TEMPLATE};
 pub use folder::ModelFolder;
 pub use tensors::{Tensor, TensorType, Tensors};
 
-use crate::backend::read_file;
-use crate::error::{Error, Result};
+use crate::backend::Files;
+use crate::error::Result;
 use crate::limits;
 use gguf::Gguf;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 const TOKENIZER: &str = "tokenizer.json";
@@ -45,13 +44,29 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where there is nothing, and those of [`Gguf::open`] where there is no folder.
+    /// [`Error::Io`](crate::error::Error::Io) where there is nothing, and those of [`Gguf::open`] where there is no folder.
     pub fn open(path: &Path) -> Result<Source> {
-        let facts = fs::metadata(path).map_err(|source| Error::Io { path: path.into(), source })?;
-        if facts.is_dir() {
-            return Ok(Source::Folder(ModelFolder::new(path)));
+        Source::open_in(Files::OnDisk, path)
+    }
+
+    /// The model at `path` among `files`. As [`Source::open`].
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::ModelFile`](crate::error::Error::ModelFile) where the path is not among files that were given.
+    pub fn open_in(files: Files, path: &Path) -> Result<Source> {
+        match files.is_folder(path)? {
+            true => Ok(Source::Folder(ModelFolder::new(files, path))),
+            false => Ok(Source::Gguf(Box::new(Gguf::open(files, path)?))),
         }
-        Ok(Source::Gguf(Box::new(Gguf::open(path)?)))
+    }
+
+    /// Where the files are.
+    fn files(&self) -> &Files {
+        match self {
+            Source::Folder(folder) => folder.files(),
+            Source::Gguf(file) => file.files(),
+        }
     }
 
     /// Where the model is.
@@ -74,7 +89,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is no regular file or too long, and for a tokenizer of a
+    /// [`Error::Io`](crate::error::Error::Io) when it cannot be read, [`Error::ModelFile`](crate::error::Error::ModelFile) when it is no regular file or too long, and for a tokenizer of a
     /// GGUF file that is not known.
     pub fn tokenizer(&self) -> Result<Option<SourceFile>> {
         self.text_file(TOKENIZER, limits::TOKENIZER_FILE_BYTES, Gguf::tokenizer_json)
@@ -92,7 +107,7 @@ impl Source {
         bytes_max: u64,
         of_gguf: impl Fn(&Gguf) -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<SourceFile>> {
-        match (file(self.text_folder(), name, bytes_max)?, self) {
+        match (file(self.files(), self.text_folder(), name, bytes_max)?, self) {
             (None, Source::Gguf(file)) => {
                 let bytes = of_gguf(file)?;
                 Ok(bytes.map(|bytes| SourceFile { path: file.path().into(), bytes }))
@@ -110,9 +125,9 @@ impl Source {
     }
 }
 
-fn file(folder: &Path, name: &str, bytes_max: u64) -> Result<Option<SourceFile>> {
+fn file(files: &Files, folder: &Path, name: &str, bytes_max: u64) -> Result<Option<SourceFile>> {
     let path = folder.join(name);
-    Ok(read_file(&path, bytes_max)?.map(|bytes| SourceFile { path, bytes }))
+    Ok(files.read(&path, bytes_max)?.map(|bytes| SourceFile { path, bytes }))
 }
 
 fn is_gguf(path: &Path) -> bool {

@@ -2,18 +2,15 @@
 
 use super::Source;
 use super::gguf::{self, GgmlType};
-use crate::backend::{HostBytes, Loading, copy_file, map_file};
+use crate::backend::{HostBytes, Loading};
 use crate::error::{Error, Result};
 use crate::limits;
-use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
-use std::hint::black_box;
 use std::io::Write;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
-use std::sync::Arc;
 use twox_hash::XxHash3_64;
 
 /// Bytes that are brought into memory between two calls of the progress callback.
@@ -26,7 +23,7 @@ const SAMPLE_BYTES: usize = 64;
 /// All tensors of a source. Copies share the files.
 #[derive(Clone)]
 pub struct Tensors {
-    files: Vec<Arc<Mmap>>,
+    files: Vec<HostBytes>,
     by_name: BTreeMap<String, Tensor>,
 }
 
@@ -70,10 +67,7 @@ impl Tensors {
         let mut tensors = Tensors { files: Vec::new(), by_name: BTreeMap::new() };
         let mut left = free_bytes;
         let mut open = |path: &Path| {
-            let file = match loading {
-                Loading::Map => map_file(path)?,
-                Loading::Read => copy_file(path, left)?,
-            };
+            let file = source.files().load(path, loading, left)?;
             left = left.saturating_sub(file.len() as u64);
             Ok(file)
         };
@@ -106,7 +100,7 @@ impl Tensors {
 
     /// The bytes of a tensor, as they lie in the file.
     pub fn bytes(&self, tensor: &Tensor) -> HostBytes {
-        HostBytes::mapped(self.files[tensor.file].clone(), tensor.range.clone())
+        self.files[tensor.file].slice(tensor.range.clone())
     }
 
     /// Numbers in all tensors together.
@@ -144,7 +138,7 @@ impl Tensors {
             for start in (0..file.len()).step_by(WARM_BYTES) {
                 let len = WARM_BYTES.min(file.len() - start);
                 if chunks % ranks == rank {
-                    populate(file, start, len);
+                    file.slice(start..start + len).populate();
                 }
                 (done, chunks) = (done + len, chunks + 1);
                 if progress(done as f32 / total as f32).is_break() {
@@ -156,13 +150,13 @@ impl Tensors {
     }
 
     /// Reads the header of a GGUF file. It was read when the source was opened, but the file may be another one by now.
-    fn add_gguf(&mut self, path: &Path, map: Arc<Mmap>) -> Result<()> {
-        for (name, tensor) in gguf::tensors_of(path, &map)? {
+    fn add_gguf(&mut self, path: &Path, bytes: HostBytes) -> Result<()> {
+        for (name, tensor) in gguf::tensors_of(path, &bytes)? {
             let gguf::TensorInfo { kind, shape, range } = tensor;
             let tensor = Tensor { file: self.files.len(), range, kind: TensorType::Ggml(kind), shape };
             self.insert(path, name, tensor)?;
         }
-        self.files.push(map);
+        self.files.push(bytes);
         Ok(())
     }
 
@@ -181,16 +175,16 @@ impl Tensors {
     }
 
     /// Reads the header of a safetensors file.
-    fn add_safetensors(&mut self, path: &Path, map: Arc<Mmap>) -> Result<()> {
+    fn add_safetensors(&mut self, path: &Path, bytes: HostBytes) -> Result<()> {
         let refuse = |reason| Error::ModelFile { path: path.into(), reason };
         // The length that the file claims bounds the memory that its header takes when it is parsed.
-        let claimed = map.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        if claimed > limits::WEIGHT_HEADER_BYTES && claimed < map.len() as u64 {
+        let claimed = bytes.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
+        if claimed > limits::WEIGHT_HEADER_BYTES && claimed < bytes.len() as u64 {
             let most = limits::WEIGHT_HEADER_BYTES;
             return Err(refuse(format!("has a header of {claimed} bytes, but at most {most} are read")));
         }
         let (header_len, metadata) =
-            SafeTensors::read_metadata(&map).map_err(|e| refuse(format!("is not a whole safetensors file: {e}")))?;
+            SafeTensors::read_metadata(&bytes).map_err(|e| refuse(format!("is not a whole safetensors file: {e}")))?;
         // Eight bytes say how long the header is; offsets count from its end. `read_metadata` checked them all.
         let data_start = size_of::<u64>() + header_len;
         for (name, info) in metadata.tensors() {
@@ -200,17 +194,7 @@ impl Tensors {
             let tensor = Tensor { file: self.files.len(), range, kind, shape: info.shape.clone() };
             self.insert(path, name, tensor)?;
         }
-        self.files.push(map);
+        self.files.push(bytes);
         Ok(())
     }
-}
-
-fn populate(file: &Mmap, start: usize, len: usize) {
-    #[cfg(target_os = "linux")]
-    if file.advise_range(memmap2::Advice::PopulateRead, start, len).is_ok() {
-        return;
-    }
-    // Kernels before 5.14 do not know the advice: reading a byte of each page does the same, more slowly.
-    const PAGE: usize = 4096;
-    black_box(file[start..start + len].iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
 }

@@ -15,6 +15,7 @@ from ._library import abi_version, build_info, version
 from .aio import AsyncEngine
 from .engine import Engine, Step
 from .errors import Error
+from .files import FileRange, ModelFile
 from .logging import log_to
 from .output import Output
 
@@ -25,9 +26,11 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "Error",
+    "FileRange",
     "Finish",
     "LoadMode",
     "LogLevel",
+    "ModelFile",
     "Output",
     "Pooling",
     "Quantization",

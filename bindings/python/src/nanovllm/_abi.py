@@ -11,6 +11,7 @@ from ctypes import (
     c_double,
     c_float,
     c_int32,
+    c_int64,
     c_size_t,
     c_uint8,
     c_uint32,
@@ -182,6 +183,15 @@ class Coding(IntEnum):
     IQ4_XS = 17
 
 
+class FileKind(IntEnum):
+    """Where the bytes of a file are."""
+
+    #: In memory: size bytes from data.
+    MEMORY = 0
+    #: In an open file: size bytes from byte offset of the file of descriptor.
+    RANGE = 1
+
+
 class Pooling(IntEnum):
     """How the final hidden states of a prompt, after the model's last norm, become an embedding."""
 
@@ -310,6 +320,19 @@ class nvllm_model_info(Structure):
         ("attention_bytes", c_uint64),
         ("feed_forward_bytes", c_uint64),
         ("head_bytes", c_uint64),
+    ]
+
+
+class nvllm_model_file(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("kind", c_int32),
+        ("reserved", c_uint32),
+        ("data", c_void_p),
+        ("descriptor", c_int64),
+        ("offset", c_uint64),
+        ("size", c_uint64),
     ]
 
 
@@ -444,6 +467,8 @@ FUNCTIONS = [
     ("nvllm_engine_new", c_int32, [POINTER(nvllm_engine_config), POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_engine_free", None, [c_void_p]),
     ("nvllm_engine_model_info", c_int32, [c_void_p, POINTER(nvllm_model_info), POINTER(nvllm_error)]),
+    ("nvllm_model_file_init", None, [POINTER(nvllm_model_file), c_size_t]),
+    ("nvllm_engine_new_from", c_int32, [POINTER(nvllm_engine_config), POINTER(nvllm_model_file), c_size_t, POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_quantize_folder", c_int32, [c_char_p, c_char_p, c_int32, nvllm_progress_fn, c_void_p, POINTER(nvllm_error)]),
     ("nvllm_request_options_init", None, [POINTER(nvllm_request_options), c_size_t]),
     ("nvllm_default_options", c_int32, [c_void_p, POINTER(nvllm_request_options), POINTER(nvllm_error)]),

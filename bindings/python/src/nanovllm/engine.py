@@ -18,6 +18,7 @@ from . import _abi
 from ._abi import Status, TokenizeFlags
 from ._library import library
 from .errors import Error, call, name_of
+from .files import Files, ModelFile
 from .options import Native, engine_config
 from .output import Output
 
@@ -45,16 +46,28 @@ class Engine:
     """An open model. Close it, or use it in a `with` statement."""
 
     def __init__(
-        self, model_path: str, *, progress: Optional[Callable[[float], Any]] = None, **config: Any
+        self,
+        model_path: Optional[str] = None,
+        *,
+        files: Optional[Mapping[str, ModelFile]] = None,
+        progress: Optional[Callable[[float], Any]] = None,
+        **config: Any,
     ) -> None:
         """Opens `model_path`. Other options are those of nvllm_engine_config, `EngineConfig`; enumerations may be given by name, such as
         device="cpu".
+
+        `files` gives the files of the model by their names instead, as buffers or as `FileRange`: `model_path` is then the name of a GGUF
+        file or of a folder among them, or None for the folder that all of them are in. A buffer must not change until the engine is closed,
+        and cannot be resized or unmapped until then; with load_mode="read" it is copied.
 
         `progress` receives the fraction of the model that is loaded; what it raises ends the opening, and is raised again.
         """
         self._native: Optional[int] = None
         self._streams: dict[int, deque[Output]] = {}
         self._unclaimed: deque[Output] = deque()
+        self._files: Optional[Files] = None
+        if model_path is None and files is None:
+            raise TypeError("an engine needs a model_path or files")
         native = engine_config(model_path, config)
         raised: list[BaseException] = []
 
@@ -70,19 +83,28 @@ class Engine:
         callback = _abi.nvllm_progress_fn(report)
         native.struct.progress = callback
         made = c_void_p()
+        given = None if files is None else Files(files)
         try:
-            call(library.nvllm_engine_new, byref(native.struct), byref(made))
+            if given is None:
+                call(library.nvllm_engine_new, byref(native.struct), byref(made))
+            else:
+                call(library.nvllm_engine_new_from, byref(native.struct), given.array, len(given.array), byref(made))
         except Error:
             if raised:
                 raise raised[0] from None
             raise
-        self._native = made.value
+        finally:
+            if given is not None and (made.value is None or native.struct.load_mode == _abi.LoadMode.READ):
+                given.release()
+        self._native, self._files = made.value, given
 
     def close(self) -> None:
         """Frees the engine and ends its requests. Closing twice does nothing."""
         native, self._native = self._native, None
         if native is not None:
             library.nvllm_engine_free(native)
+            if self._files is not None:
+                self._files.release()
 
     def __enter__(self) -> Engine:
         return self

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping
 from ctypes import POINTER, c_char_p, c_float, c_uint32, cast, sizeof
 from enum import IntEnum
-from typing import Any
+from typing import Any, Optional
 
 from . import _abi
 
@@ -97,7 +97,7 @@ def encoded(text: str, name: str) -> bytes:
     return text.encode()
 
 
-def engine_config(model_path: str, options: Mapping[str, Any]) -> Native:
+def engine_config(model_path: Optional[str], options: Mapping[str, Any]) -> Native:
     from ._library import library
 
     native = Native(_abi.nvllm_engine_config())

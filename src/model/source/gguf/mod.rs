@@ -15,7 +15,7 @@ pub use header::{Header, TensorInfo};
 pub use tensor_type::GgmlType;
 pub use tokenizer::Vocabulary;
 
-use crate::backend::{Coding, read_part};
+use crate::backend::{Coding, Files};
 use crate::error::{Error, Result};
 use crate::limits;
 use cursor::Stop;
@@ -27,6 +27,7 @@ const FIRST_BYTES: u64 = 1 << 20;
 
 /// A model in GGUF files.
 pub struct Gguf {
+    files: Files,
     /// The parts, in order. The first is the one that was given.
     parts: Vec<PathBuf>,
     /// Of the first part.
@@ -36,22 +37,22 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Reads the headers of the file at `path`, and those of the parts that belong to it.
+    /// Reads the headers of the file at `path` among `files`, and those of the parts that belong to it.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] for a file that cannot be read or a part that is missing, [`Error::ModelFile`] for one that is no GGUF file, goes
     /// beyond the [`limits`], or is not the first part.
-    pub fn open(path: &Path) -> Result<Gguf> {
-        let header = read_header(path)?;
+    pub fn open(files: Files, path: &Path) -> Result<Gguf> {
+        let header = read_header(&files, path)?;
         let count = Split::of(path, &header)?.map_or(Ok(1), |split| split.check_first(path, 0))?;
         let parts = (0..count).map(|part| part_path(path, part, count)).collect::<Result<Vec<_>>>()?;
         let total = header.unsigned("split.tensors.count").map_err(|reason| wrong(path, reason))?;
-        let mut model = Gguf { parts: parts.clone(), tensors: Vec::new(), header };
+        let mut model = Gguf { files, parts: parts.clone(), tensors: Vec::new(), header };
         let first = std::mem::take(&mut model.header.tensors);
         model.add(0, first)?;
         for (part, path) in parts.iter().enumerate().skip(1) {
-            let header = read_header(path)?;
+            let header = read_header(&model.files, path)?;
             let own = Split::of(path, &header)?;
             let own = own.ok_or_else(|| wrong(path, "has no split.count, but is a part of a split file".into()))?;
             if own.check_first(path, part)? != count {
@@ -89,6 +90,11 @@ impl Gguf {
             }
             None => Ok(()),
         }
+    }
+
+    /// Where its files are.
+    pub(super) fn files(&self) -> &Files {
+        &self.files
     }
 
     /// The file that was given.
@@ -133,7 +139,7 @@ impl Gguf {
                 format!("tensor {name} is {len} numbers of type {kind}, but must be at most {most} of type F32");
             return Err(wrong(path, reason));
         }
-        let (bytes, _) = read_part(path, range.start as u64, range.len() as u64)?;
+        let (bytes, _) = self.files.read_part(path, range.start as u64, range.len() as u64)?;
         let (numbers, rest) = bytes.as_chunks();
         match numbers.len() == len && rest.is_empty() {
             true => Ok(Some(numbers.iter().copied().map(f32::from_le_bytes).collect())),
@@ -191,10 +197,10 @@ fn wrong(path: &Path, reason: String) -> Error {
     Error::ModelFile { path: path.into(), reason }
 }
 
-fn read_header(path: &Path) -> Result<Header> {
+fn read_header(files: &Files, path: &Path) -> Result<Header> {
     let mut wanted = FIRST_BYTES;
     loop {
-        let (bytes, file_bytes) = read_part(path, 0, wanted)?;
+        let (bytes, file_bytes) = files.read_part(path, 0, wanted)?;
         match header::parse(&bytes, file_bytes.max(bytes.len() as u64)) {
             Ok(parsed) => return Ok(parsed.with(bytes)),
             Err(Stop::Wrong(reason)) => return Err(wrong(path, reason)),
