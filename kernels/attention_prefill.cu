@@ -17,14 +17,6 @@
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
 
-// Queries that one thread block takes, all of one row.
-struct PrefillTile {
-    uint32_t token;     // index of the first in the batch
-    uint32_t row;       // block table
-    uint32_t tokens;    // at most 64 * MT
-    uint32_t position;  // of the first
-};
-
 template <class T>
 struct AttentionPrefillParams {
     T* out;                        // [tokens, heads * head_dim]
@@ -49,7 +41,7 @@ enum class Queries {
     HEADS,   // that share a KV head, of one token
 };
 
-// Grid [heads, tiles] or [KV heads, rows], block [32 * WARPS], shared [(16 * WARPS * MT + 4 * KV) rows], or with int8
+// Grid [tiles * heads] or [rows * KV heads], block [32 * WARPS], shared [(16 * WARPS * MT + 4 * KV) rows], or with int8
 // [(16 * WARPS * MT + 2 * KV) rows + 2 * KV * (head_dim + 6) bytes].
 template <class T, int D, Queries OF, int WARPS, int MT, int KV, Kv FORMAT>
 __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
@@ -63,17 +55,19 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
 
     launch_dependents();
     grid_dependency_wait();
+    // In one dimension, because a grid has at most 65,535 thread blocks in the others.
+    const uint32_t heads = OF == Queries::TOKENS ? p.kv_heads * p.group : p.kv_heads, index = blockIdx.x / heads;
     PrefillTile tile;
     if (OF == Queries::TOKENS) {
-        tile = p.tiles[blockIdx.y];
+        tile = p.tiles[index];
     } else {
         // Rows that only pad a batch are not in the plan.
-        if (blockIdx.y >= p.counts[1]) return;
-        const DecodeRow row = p.rows[blockIdx.y];
+        if (index >= p.counts[1]) return;
+        const DecodeRow row = p.rows[index];
         tile = PrefillTile{row.token, row.row, 1, row.context_len - 1};
     }
     const int count = OF == Queries::TOKENS ? tile.tokens : p.group;  // of queries
-    const int head = OF == Queries::TOKENS ? blockIdx.x : blockIdx.x * p.group, kv_head = head / p.group;
+    const int head = blockIdx.x % heads * (OF == Queries::TOKENS ? 1 : p.group), kv_head = head / p.group;
     // Query `row` is that of this token and head.
     const auto token_of = [&](int row) { return size_t(tile.token) + (OF == Queries::TOKENS ? row : 0); };
     const auto head_of = [&](int row) { return head + (OF == Queries::TOKENS ? 0 : row); };

@@ -315,10 +315,10 @@ impl Kernels {
             };
             if is_invariant && has_decode_rows {
                 // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
-                let blocks = [shape.kv_heads, device_batch.batch().rows(), 1];
+                let blocks = [shape.kv_heads * device_batch.batch().rows(), 1, 1];
                 prefill.invariant.launch(device.chaining, blocks, 32, prefill.invariant_shared_bytes, &params)?;
             }
-            let blocks = [spec.heads, tiles.len(), 1];
+            let blocks = [spec.heads * tiles.len(), 1, 1];
             prefill.kernel.launch(device.chaining, blocks, 128, prefill.shared_bytes, &params)?;
         }
         Ok(())

@@ -34,7 +34,7 @@ params! {
 
     /// Queries that one CTA takes, all of one row.
     #[derive(NoUninit)]
-    PrefillTile in "attention_prefill.cu" { token: u32, row: u32, tokens: u32, position: u32 }
+    PrefillTile in "common/plan.cuh" { token: u32, row: u32, tokens: u32, position: u32 }
 }
 
 /// What the splits depend on besides the batch and the windows.
