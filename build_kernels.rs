@@ -14,8 +14,8 @@ use std::sync::Mutex;
 
 /// Compute capabilities that get machine code. One of them gets PTX too, for the devices between and after them.
 const ARCHS: &str = "80,86,89,90,100,120";
-/// The file that only a device of compute capability 9.0 loads.
-const HOPPER: &str = "linear_hopper";
+/// The files that only a device of compute capability 9.0 loads.
+const HOPPER: [&str; 2] = ["attention_hopper", "linear_hopper"];
 const COMMON_FLAGS: [&str; 4] = ["-fatbin", "-std=c++17", "-O3", "--compress-mode=size"];
 
 /// Compiles the kernels into `OUT_DIR` and tells cargo whether they are there.
@@ -44,7 +44,7 @@ pub fn build() {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(source) = { sources.lock().expect("no compile panicked").pop() } {
-                    let is_hopper = source.file_stem().is_some_and(|stem| stem == HOPPER);
+                    let is_hopper = source.file_stem().is_some_and(|stem| HOPPER.iter().any(|file| stem == *file));
                     compile(&nvcc, if is_hopper { &hopper_flags } else { &flags }, &source, &headers);
                 }
             });
@@ -76,7 +76,7 @@ fn flags() -> Vec<String> {
     flags
 }
 
-/// Machine code for compute capability 9.0 with the instructions that no other has. There is no PTX of it: no other device loads the file.
+/// Machine code for compute capability 9.0 with the instructions that no other has. There is no PTX of it: no other device loads these files.
 fn hopper_flags() -> Vec<String> {
     [&COMMON_FLAGS[..], &["-gencode=arch=compute_90a,code=sm_90a"]].concat().into_iter().map(str::to_owned).collect()
 }

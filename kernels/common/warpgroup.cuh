@@ -14,10 +14,16 @@ struct alignas(64) TensorMap {
     uint64_t opaque[16];
 };
 
-// What a product needs to know of a matrix of rows of 64 numbers that begins at this shared address.
+// What a product needs to know of a matrix of rows of 64 numbers that begins at this shared address, where k is along the rows.
 __device__ inline uint64_t matrix_descriptor(uint32_t at) {
     const uint64_t swizzle_128_bytes = 1ull << 62, between_eights = 1024 >> 4, unused = 1;
     return swizzle_128_bytes | between_eights << 32 | unused << 16 | (at & 0x3ffff) >> 4;
+}
+
+// The same where k is down the rows, 16 of them. `columns_bytes`: from the first 64 columns of N to the next.
+__device__ inline uint64_t transposed_descriptor(uint32_t at, uint32_t columns_bytes) {
+    const uint64_t swizzle_128_bytes = 1ull << 62, between_eights = 1024 >> 4;
+    return swizzle_128_bytes | between_eights << 32 | uint64_t(columns_bytes >> 4) << 16 | (at & 0x3ffff) >> 4;
 }
 
 __device__ inline void warpgroup_fence() {
@@ -35,6 +41,12 @@ __device__ inline void warpgroup_wait() {
 // d += a b^T: 64 x 16 of A, N x 16 of B.
 template <class T, int N>
 __device__ void warpgroup_mma(float (&d)[N / 2], uint64_t a, uint64_t b);
+// d = a b^T
+template <class T, int N>
+__device__ void warpgroup_mma_first(float (&d)[N / 2], uint64_t a, uint64_t b);
+// d += a b: A is in registers, as a fragment of `mma` that each warp holds of its 16 rows, and B is 16 x N, of a transposed descriptor.
+template <class T, int N>
+__device__ void warpgroup_mma_registers(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b);
 
 #define D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define R0 "%0,%1,%2,%3,%4,%5,%6,%7"
@@ -45,6 +57,20 @@ __device__ void warpgroup_mma(float (&d)[N / 2], uint64_t a, uint64_t b);
 #define R5 ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define R6 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define R7 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define WARPGROUP_MMA_FIRST(n, dtype, name, registers, a_at, b_at, ...)                                                      \
+    template <>                                                                                                                    \
+    __device__ inline void warpgroup_mma_first<dtype, n>(float (&d)[n / 2], uint64_t a, uint64_t b) {                              \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name " {" registers "}, " a_at ", " b_at ", 0, 1, 1, 0, 0;" \
+                     : __VA_ARGS__                                                                                                 \
+                     : "l"(a), "l"(b));                                                                                            \
+    }
+#define WARPGROUP_MMA_REGISTERS(n, dtype, name, registers, a_at, b_at, ...)                                                  \
+    template <>                                                                                                                    \
+    __device__ inline void warpgroup_mma_registers<dtype, n>(float (&d)[n / 2], const uint32_t (&a)[4], uint64_t b) {              \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name " {" registers "}, {" a_at "}, " b_at ", 1, 1, 1, 1;" \
+                     : __VA_ARGS__                                                                                                 \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                        \
+    }
 #define WARPGROUP_MMA(n, dtype, name, registers, a_at, b_at, ...)                                                            \
     template <>                                                                                                                    \
     __device__ inline void warpgroup_mma<dtype, n>(float (&d)[n / 2], uint64_t a, uint64_t b) {                                    \
@@ -60,6 +86,16 @@ WARPGROUP_MMA(64, bf16, "bf16", R0 R1 R2 R3, "%32", "%33", D8(0), D8(8), D8(16),
 WARPGROUP_MMA(64, f16, "f16", R0 R1 R2 R3, "%32", "%33", D8(0), D8(8), D8(16), D8(24))
 WARPGROUP_MMA(128, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7, "%64", "%65", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
 WARPGROUP_MMA(128, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7, "%64", "%65", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
+WARPGROUP_MMA_FIRST(64, bf16, "bf16", R0 R1 R2 R3, "%32", "%33", D8(0), D8(8), D8(16), D8(24))
+WARPGROUP_MMA_REGISTERS(64, bf16, "bf16", R0 R1 R2 R3, "%32,%33,%34,%35", "%36", D8(0), D8(8), D8(16), D8(24))
+WARPGROUP_MMA_FIRST(64, f16, "f16", R0 R1 R2 R3, "%32", "%33", D8(0), D8(8), D8(16), D8(24))
+WARPGROUP_MMA_REGISTERS(64, f16, "f16", R0 R1 R2 R3, "%32,%33,%34,%35", "%36", D8(0), D8(8), D8(16), D8(24))
+WARPGROUP_MMA_FIRST(128, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7, "%64", "%65", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
+WARPGROUP_MMA_REGISTERS(128, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7, "%64,%65,%66,%67", "%68", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
+WARPGROUP_MMA_FIRST(128, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7, "%64", "%65", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
+WARPGROUP_MMA_REGISTERS(128, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7, "%64,%65,%66,%67", "%68", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
+#undef WARPGROUP_MMA_FIRST
+#undef WARPGROUP_MMA_REGISTERS
 #undef WARPGROUP_MMA
 #undef D8
 

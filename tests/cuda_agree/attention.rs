@@ -34,6 +34,24 @@ const RAGGED: &[(usize, usize)] =
     &[(0, 37), (64, 1), (63, 2), (100, 30), (0, 1), (5, 60), (1500, 1), (0, 129), (15, 1), (16, 1), (200, 130)];
 const DECODE: &[(usize, usize)] = &[(557, 1), (0, 1), (63, 1), (64, 1), (1, 1), (1999, 1), (300, 1)];
 
+/// Rows that begin and end where a tile of keys or of queries does, one token before and one after.
+const TILES: &[(usize, usize)] = &[
+    (0, 128),
+    (0, 127),
+    (0, 256),
+    (128, 128),
+    (127, 129),
+    (129, 127),
+    (64, 64),
+    (63, 66),
+    (384, 257),
+    (1, 2),
+    (255, 2),
+    (256, 65),
+];
+
+const TILED: AttentionCase = AttentionCase { rows: TILES, heads: 4, kv_heads: 2, ..QWEN3 };
+
 const ATTENTION: &[AttentionCase] = &[
     AttentionCase { name: "one token that sees itself alone", rows: &[(0, 1)], ..QWEN3 },
     AttentionCase { name: "one long row over all workers", rows: &[(5000, 1)], ..QWEN3 },
@@ -197,6 +215,16 @@ const ATTENTION: &[AttentionCase] = &[
     }
     .of(256, 64),
     AttentionCase { name: "a long prompt", rows: &[(0, 700), (300, 400)], heads: 2, kv_heads: 1, ..QWEN3 },
+    AttentionCase { name: "tiles of 128 keys", ..TILED },
+    AttentionCase { name: "tiles of 128 keys, group of 3", heads: 3, kv_heads: 1, ..TILED }.of(128, 16),
+    AttentionCase { name: "tiles of 128 keys, group of 1", heads: 2, ..TILED }.of(128, 128),
+    AttentionCase { name: "tiles of 128 keys in blocks of 256", ..TILED }.of(128, 256),
+    AttentionCase { name: "tiles of 128 keys, heads of 64", ..TILED }.of(64, 32),
+    AttentionCase { name: "tiles of 128 keys in blocks of 256, heads of 64", ..TILED }.of(64, 256),
+    AttentionCase { name: "a window of a tile of 128 keys", window: Some(128), ..TILED },
+    AttentionCase { name: "a window of a tile of 128 keys and one token", window: Some(129), ..TILED },
+    AttentionCase { name: "a softcap and a window", softcap: Some(1.0), window: Some(127), ..TILED }.of(64, 16),
+    AttentionCase { name: "more tiles than multiprocessors", rows: &[(3, 130); 45], ..TILED },
 ];
 
 impl AttentionCase {
@@ -434,6 +462,42 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
                     split.len()
                 );
                 assert!(attended(split) == wanted, "{what}");
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_query_gives_the_same_bits_in_a_prompt_and_in_any_chunk_of_several() {
+    const PROMPT: &[(usize, usize)] = &[(0, 701)];
+    on_device(|cuda, dtype| {
+        for ((heads, kv_heads, head_dim), (window, softcap)) in [(16, 8, 128), (5, 1, 128), (4, 2, 64)]
+            .into_iter()
+            .flat_map(|shape| [(None, None), (Some(150), None), (Some(20), Some(1.0))].map(|score| (shape, score)))
+        {
+            cuda.set_windows([window]);
+            let case = AttentionCase { rows: PROMPT, heads, kv_heads, head_dim, block_size: 32, ..QWEN3 };
+            let input = AttentionInput::new(&case, dtype, KvFormat::Plain(dtype));
+            let whole = &input.scene.batch;
+            let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+            cache.fill(&input.bytes).unwrap();
+            let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
+            let spec = AttentionSpec { heads, scale: 0.1, window, softcap };
+            let mut attended = |split: &[(usize, usize)]| {
+                let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
+                let (device_batch, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
+                let mut out = poisoned(cuda, qkv.rows(), out_cols);
+                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
+                cuda.read(&out).unwrap()
+            };
+            let together = attended(&[(0, 701)]);
+            let sevens: Vec<(usize, usize)> = (0..100).map(|chunk| (7 * chunk, 7 * chunk + 7)).collect();
+            for split in [&sevens[..], &[(0, 130), (130, 132), (132, 701)], &[(64, 192), (300, 555)], &[(699, 701)]] {
+                let wanted: Vec<f32> =
+                    split.iter().flat_map(|&(a, b)| &together[a * out_cols..b * out_cols]).copied().collect();
+                let what = format!("{heads} heads over {kv_heads} of {head_dim}, {window:?}, {softcap:?}, {dtype:?}");
+                assert!(attended(split) == wanted, "{what}, {} rows", split.len());
             }
         }
     });

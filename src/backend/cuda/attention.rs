@@ -1,5 +1,7 @@
-//! See `ops/attention.rs` for the contract, `kernels/attention_decode.cu` and `kernels/attention_prefill.cu` for the work.
+//! See `ops/attention.rs` for the contract, `kernels/attention_decode.cu`, `kernels/attention_prefill.cu` and
+//! `kernels/attention_hopper.cu` for the work.
 
+use super::attention_hopper::{AttentionHopper, Tiles};
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::{Address, Context, Facts, Memory};
@@ -61,6 +63,8 @@ struct Variant {
     prefill_keys: usize,
 }
 
+/// The tiles of queries of heads of 64 and 128 are those of `attention_hopper.cu` as well.
+///
 /// Two tiles of decode and their merge, and the tiles of prefill, fit in the 99 KB per thread block of compute capability 8.6.
 const VARIANTS: [Variant; 10] = [
     Variant { head_dim: 32, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
@@ -167,6 +171,8 @@ pub fn geometry(context: &Context, shape: &KvShape) -> Result<Geometry> {
 pub struct Kernels {
     decode: Decode,
     prefill: Prefill,
+    /// Attention of rows that bring several tokens, where the device has it.
+    hopper: Option<AttentionHopper>,
 }
 
 /// Attention of rows that bring one token.
@@ -242,7 +248,11 @@ impl Prefill {
 impl Kernels {
     /// Loads the kernels for such heads.
     pub fn new(device: &Device, shape: &KvShape) -> Result<Kernels> {
-        Ok(Kernels { decode: Decode::new(device, shape)?, prefill: Prefill::new(device, shape)? })
+        Ok(Kernels {
+            decode: Decode::new(device, shape)?,
+            prefill: Prefill::new(device, shape)?,
+            hopper: AttentionHopper::new(device, shape)?,
+        })
     }
 
     pub fn run(
@@ -295,6 +305,24 @@ impl Kernels {
             let blocks = [device.geometry.get().ctas, 1, 1];
             kernel.launch(device.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;
         }
+        let window = spec.window.map_or(i32::MAX, |window| window.try_into().unwrap_or(i32::MAX));
+        if let (Some(hopper), false) = (&self.hopper, is_invariant) {
+            if !tiles.is_empty() {
+                let tiles = Tiles {
+                    out: out.storage.address(),
+                    tiles: at.prefill_tiles,
+                    len: tiles.len(),
+                    counts: decode_at.counts,
+                    block_tables: at.block_tables,
+                    heads: spec.heads,
+                    window,
+                    scale_log2,
+                    tanh_scale,
+                };
+                hopper.run(device, qkv, cache, &tiles)?;
+            }
+            return Ok(());
+        }
         if !tiles.is_empty() || is_invariant {
             let prefill = &self.prefill;
             let params = AttentionPrefillParams {
@@ -309,7 +337,7 @@ impl Kernels {
                 kv_heads: shape.kv_heads as i32,
                 group: group as i32,
                 block_size_log2,
-                window: spec.window.map_or(i32::MAX, |window| window.try_into().unwrap_or(i32::MAX)),
+                window,
                 scale_log2,
                 tanh_scale,
             };
@@ -329,6 +357,7 @@ impl Kernels {
 mod tests {
     use super::*;
     use crate::backend::DType;
+    use crate::backend::cuda::attention_hopper::{HEAD_DIMS, TILE_QUERIES};
 
     /// Bytes that compute capability 8.6 has for a thread block, the least of all that are supported; `Decode` leaves 256 of them
     /// to variables of the kernels.
@@ -345,5 +374,10 @@ mod tests {
             let prefill = variant.prefill_bytes(tile_queries, format);
             assert!(prefill <= SHARED_BYTES, "heads of {head_dim}, {format:?}: {prefill} bytes for prefill");
         }
+    }
+
+    #[test]
+    fn plans_for_hopper_have_the_tiles_of_its_kernel() {
+        assert!(HEAD_DIMS.iter().all(|&d| variant(d).is_ok_and(|variant| variant.tile_queries == TILE_QUERIES)));
     }
 }

@@ -27,8 +27,8 @@ params! {
     }
 }
 
-/// The compute capability whose code the file contains.
-const CAPABILITY: i32 = 90;
+/// The compute capability whose code the files for Hopper contain.
+pub const CAPABILITY: i32 = 90;
 /// Token counts that it computes.
 const TOKENS_MIN: usize = 9;
 const TOKENS_MAX: usize = 256;

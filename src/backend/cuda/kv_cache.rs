@@ -36,6 +36,8 @@ pub struct KvBlocks {
 #[derive(Clone, Copy)]
 pub struct CacheLayer {
     pub address: Address,
+    /// Blocks of the cache.
+    pub blocks: usize,
     /// That of the whole cache.
     pub shape: KvShape,
 }
@@ -147,7 +149,11 @@ impl KvBlocks {
     /// One layer.
     pub(super) fn layer(&self, layer: usize) -> CacheLayer {
         assert!(layer < self.shape.layers);
-        CacheLayer { address: self.memory.address() + (layer * self.layer_bytes) as u64, shape: self.shape }
+        CacheLayer {
+            address: self.memory.address() + (layer * self.layer_bytes) as u64,
+            blocks: self.layer_bytes / self.part_bytes(),
+            shape: self.shape,
+        }
     }
 
     /// Bytes of a layer.

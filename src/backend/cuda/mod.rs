@@ -11,6 +11,7 @@
 mod activate_mul;
 mod add_norm;
 mod attention;
+mod attention_hopper;
 mod blas;
 mod bytes;
 mod coded;

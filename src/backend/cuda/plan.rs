@@ -2,8 +2,8 @@
 //!
 //! Rows that bring one token go to `attention_decode.cu`: their keys form one line of tiles, row after row and KV head
 //! after KV head, which is split equally among the CTAs (stream-K). Rows that bring several go to `attention_prefill.cu`, one
-//! tile of queries per CTA. A layer with a sliding window reads its window only, so that its line is another one: there is one
-//! [`DecodePlan`] for each distinct window of the layers, made once per pass.
+//! tile of queries per CTA, or to `attention_hopper.cu`, one tile after another per CTA. A layer with a sliding window reads its window
+//! only, so that its line is another one: there is one [`DecodePlan`] for each distinct window of the layers, made once per pass.
 //!
 //! The plan is staged with the batch, so that a graph that was captured once reads a new plan in every pass. Invariant: every
 //! tile of keys that a row attends to belongs to exactly one CTA.
