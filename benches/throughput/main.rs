@@ -1,14 +1,15 @@
 //! Throughput of the engine on a GPU, from requests to tokens.
 //!
 //! ```text
-//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered|int8] [max_batched_tokens] [ranks ...]
+//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered|int8|prefill] [max_batched_tokens] [ranks ...]
 //! ```
 //!
 //! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, llama3-8b, llama3-70b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint
 //! of the shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b, 65.5 GB for qwen3-32b and 141 GB for llama3-70b, unless it holds one
-//! already. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `max_batched_tokens` 0 is the default. For each number
-//! of `ranks`, as many GPUs compute together. With `BENCH_BRIEF` in the environment the engine is opened once and the 256 requests are
-//! computed once. Random weights take as long as trained ones if end tokens are ignored.
+//! already. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `prefill`
+//! measures prompts alone, long ones too. `max_batched_tokens` 0 is the default. For each number of `ranks`, as many GPUs compute
+//! together. With `BENCH_BRIEF` in the environment the engine is opened once and the 256 requests are computed once. Random weights
+//! take as long as trained ones if end tokens are ignored.
 
 #[path = "../decode/checkpoint.rs"]
 #[allow(dead_code)]
@@ -86,7 +87,7 @@ fn main() {
         given.next().map_or_else(|| std::env::temp_dir().join(format!("nanovllm-{}", shape.name)), PathBuf::from);
     let mode = given.next();
     let (launching, rounding) = match mode.as_deref() {
-        Some("eager") => (Launching::Eager, Rounding::Fastest),
+        Some("eager" | "prefill") => (Launching::Eager, Rounding::Fastest),
         Some("invariant") => (Launching::Graphs, Rounding::BatchInvariant),
         _ => (Launching::Graphs, Rounding::Fastest),
     };
@@ -107,7 +108,13 @@ fn main() {
             sums.map_or("", |_| ", gathered")
         );
         let config = RunnerConfig { kv_cache_dtype, ..config(launching, rounding, max_batched_tokens, ranks, sums) };
-        measure(&shape, &folder, &config);
+        if mode.as_deref() == Some("prefill") {
+            let mut engine = open(&folder, &RunnerConfig { max_model_len: Some(32_768), ..config }).unwrap();
+            first_tokens(&mut engine, &[128, 1024]);
+            prefill(&mut engine, &[(16, 1024), (2, 8192), (1, 32_000)]);
+        } else {
+            measure(&shape, &folder, &config);
+        }
     }
 }
 
@@ -171,15 +178,7 @@ fn measure(shape: &Shape, folder: &Path, config: &RunnerConfig) {
     let mut engine = opened_last.expect("it was opened at least once");
     let info = engine.handle().model_info();
     println!("KV cache                  {:9} blocks, {:.1} GB", info.num_kv_blocks, info.kv_cache_bytes as f64 / 1e9);
-    for prompt in [128, 1024] {
-        let times = (0..7).map(|i| {
-            let begun = Instant::now();
-            add(&mut engine, 1, prompt + i, 1);
-            finish(&mut engine);
-            begun.elapsed()
-        });
-        println!("first token, prompt {prompt:5} {:9.2} ms", ms(median(times.collect())));
-    }
+    first_tokens(&mut engine, &[128, 1024]);
     for rows in BATCHES {
         let (step, host) = decode(&mut engine, rows);
         println!(
@@ -190,16 +189,37 @@ fn measure(shape: &Shape, folder: &Path, config: &RunnerConfig) {
             shape.weight_bytes() as f64 / step.as_secs_f64() / 1e9
         );
     }
-    let times = (0..4).map(|_| {
-        let begun = Instant::now();
-        add(&mut engine, 16, 1024, 1);
-        finish(&mut engine);
-        begun.elapsed()
-    });
-    let took = median(times.collect());
-    println!("prefill of 16 x 1024      {:9.1} ms, {:.0} tok/s", ms(took), 16.0 * 1024.0 / took.as_secs_f64());
+    prefill(&mut engine, &[(16, 1024)]);
     for _ in 0..rounds {
         requests(&mut engine);
+    }
+}
+
+/// The median time from a prompt to its first token.
+fn first_tokens(engine: &mut Engine, prompts: &[usize]) {
+    for &prompt in prompts {
+        let times = (0..7).map(|i| {
+            let begun = Instant::now();
+            add(engine, 1, prompt + i, 1);
+            finish(engine);
+            begun.elapsed()
+        });
+        println!("first token, prompt {prompt:5} {:9.2} ms", ms(median(times.collect())));
+    }
+}
+
+/// The median time of some prompts at once, each of these numbers of prompts and of tokens.
+fn prefill(engine: &mut Engine, prompts: &[(usize, usize)]) {
+    for &(rows, tokens) in prompts {
+        let times = (0..4).map(|_| {
+            let begun = Instant::now();
+            add(engine, rows, tokens, 1);
+            finish(engine);
+            begun.elapsed()
+        });
+        let took = median(times.collect());
+        let name = format!("prefill of {rows} x {tokens}");
+        println!("{name:<25} {:9.1} ms, {:.0} tok/s", ms(took), (rows * tokens) as f64 / took.as_secs_f64());
     }
 }
 
