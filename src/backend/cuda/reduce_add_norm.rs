@@ -239,10 +239,10 @@ mod tests {
     fn many_rows_of_more_than_two_ranks_are_summed_in_two_steps() {
         use AllReduce::{OneShot, TwoShot};
         for (ranks, rows, wanted) in
-            [(2, 1, OneShot), (2, 8192, OneShot), (4, 1, OneShot), (4, 42, OneShot), (4, 43, TwoShot)]
+            [(2, 1, OneShot), (2, 8192, OneShot), (4, 1, OneShot), (4, 21, OneShot), (4, 22, TwoShot)]
         {
             assert_eq!(AllReduce::of(ranks, rows, 4096), wanted, "{ranks} ranks, {rows} rows");
         }
-        assert_eq!([18, 19].map(|rows| AllReduce::of(8, rows, 4096)), [OneShot, TwoShot]);
+        assert_eq!([9, 10].map(|rows| AllReduce::of(8, rows, 4096)), [OneShot, TwoShot]);
     }
 }
