@@ -200,7 +200,7 @@ impl Decode {
         ];
         let context = &device.context;
         let facts = device.facts();
-        let ctas = facts.processors * resident_ctas(facts, variant, shape.format);
+        let ctas = ctas_max(context);
         let shared_bytes = shared_bytes_of(facts, resident_ctas(facts, variant, shape.format).max(2));
         for kernel in &kernels {
             kernel.allow_shared(facts.block_shared_bytes - 256)?;

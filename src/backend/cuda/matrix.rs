@@ -382,6 +382,7 @@ fn convert(out: &mut [u8], chunk: &[u8], from: Coding, to: DType) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::HostBytes;
 
     #[test]
     fn numbers_of_another_type_are_converted_on_the_way() {
@@ -400,6 +401,44 @@ mod tests {
             let mut out = [0xff; 32];
             let bytes = convert(&mut out, input, from, to);
             assert_eq!(&out[..bytes], &expected[..], "{name}");
+        }
+    }
+
+    /// Numbers that differ, coded as `coding`.
+    fn numbers(rows: usize, cols: usize, coding: Coding) -> HostMatrix {
+        let value = |i: usize| (i * 2_654_435_761 >> 7 & 0xffff) as f32 / 256.0 - 128.0;
+        let bytes: Vec<u8> = match coding {
+            Coding::F32 => (0..rows * cols).flat_map(|i| value(i).to_le_bytes()).collect(),
+            _ => (0..rows * cols).flat_map(|i| narrow(value(i), DType::Bf16)).collect(),
+        };
+        HostMatrix::new(HostBytes::owned(bytes.into()), coding, rows, cols)
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA driver; that of tests/fake_gpu is enough"]
+    fn a_matrix_arrives_as_it_is_by_several_threads() {
+        let context = Context::open(0).unwrap();
+        let mut loader = Loader::new();
+        let wide = numbers(5000, 1536, Coding::Bf16);
+        let cases: Vec<(&str, Vec<HostMatrix>)> = vec![
+            ("small", vec![numbers(5, 16, Coding::Bf16)]),
+            ("large", vec![numbers(9001, 1024, Coding::Bf16)]),
+            ("few rows", vec![numbers(3, 1 << 20, Coding::Bf16)]),
+            ("converted", vec![numbers(2003, 1000, Coding::F32)]),
+            ("cut out of rows", vec![wide.columns(8..1032)]),
+            ("a stack", vec![wide.rows(7..4000), numbers(1, 1536, Coding::F32), numbers(2500, 1536, Coding::Bf16)]),
+        ];
+        for (name, parts) in cases {
+            let matrix = Matrix::new(&context, &mut loader, &parts, DType::Bf16).unwrap();
+            let expected = parts.iter().flat_map(|part| {
+                let plain = part.converted(Coding::Bf16).unwrap();
+                plain.pieces().flat_map(<[u8]>::to_vec).collect::<Vec<u8>>()
+            });
+            let expected: Vec<u8> = expected.collect();
+            let mut found = vec![0; expected.len()];
+            assert_eq!(matrix.runs.len(), 1, "{name}");
+            matrix.runs[0].memory.read(0, &mut found).unwrap();
+            assert!(found == expected, "{name}");
         }
     }
 }
