@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go python install package package-check release-linux windows bench fuzz soak tsan mutants
+.PHONY: help demo test lint header kernels gpu go python csharp install package package-check release-linux windows bench fuzz soak tsan mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ go: ## Check the Go binding and server, with Go from its module proxy if there i
 
 python: ## Build a Python wheel with the library inside, and run its tests in an environment of its own
 	scripts/python.sh $(BUILD)
+
+csharp: ## Compile the C# binding with Mono, and run its tests
+	scripts/csharp.sh $(BUILD)
 
 package: ## Build Debian packages under BUILD
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

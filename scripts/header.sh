@@ -1,7 +1,7 @@
 #!/bin/sh
 # Generates include/nanovllm.h from src/ffi, and from the header the files that repeat it: docs/reference.md, the option structs of
-# the C++ and Go bindings, and tests/capi/abi.h. The limits in docs/security.md are generated from src/limits.rs, and the structs that
-# kernels read from src/batch.rs. With --check it only compares.
+# the C++ and Go bindings, the C API as Python and C# declare it, and tests/capi/abi.h. The limits in docs/security.md are generated
+# from src/limits.rs, and the structs that kernels read from src/batch.rs. With --check it only compares.
 #
 # cbindgen would write all constants first, then all types, then all functions. A C programmer reads by topic, so each section
 # is generated from its own file, under the title in the first lines of that file.
@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 header=include/nanovllm.h
 generated="$header docs/reference.md docs/security.md tests/capi/abi.h
     bindings/cpp/nanovllm/generated_options.hpp bindings/go/generated.go bindings/python/src/nanovllm/_abi.py
+    bindings/csharp/Runtime/Abi.cs
     kernels/common/batch.cuh"
 sections="status version limits logging engine model_files quantize requests stepping generate state text stats"
 
@@ -89,6 +90,7 @@ write() {
     bindings/cpp/*) $from_header -f scripts/cpp_options.awk "$new/$header" ;;
     bindings/go/*) $from_header -f scripts/go_options.awk "$new/$header" ;;
     bindings/python/*) $from_header -f scripts/python_abi.awk "$new/$header" ;;
+    bindings/csharp/*) $from_header -f scripts/csharp_abi.awk "$new/$header" ;;
     kernels/common/batch.cuh) write_kernel_structs ;;
     esac
 }

@@ -1,0 +1,566 @@
+// The engine: a model, its tokenizer, its KV cache and a scheduler, stepped by its caller.
+//
+// Methods marked [one] are for one thread at a time, and throw Status.Busy otherwise. Methods marked [any] may be called by any thread at any
+// time, also inside callbacks. Every call holds a reference to the handle, so that Dispose on another thread frees the engine when the last call
+// has returned.
+
+using System;
+using System.Collections.Generic;
+using System.Runtime.InteropServices;
+using System.Threading;
+
+namespace Nanovllm
+{
+    /// <summary>An engine, and the memory that it uses. Freed by Dispose, or by the collector.</summary>
+    internal sealed class EngineHandle : SafeHandle
+    {
+        readonly List<GCHandle> pins;
+
+        /// <summary>Lives until C can call it no more.</summary>
+        internal Receiver<IntPtr> OutputReceiver;
+
+        internal EngineHandle(IntPtr native, List<GCHandle> pins) : base(IntPtr.Zero, true)
+        {
+            this.pins = pins;
+            SetHandle(native);
+        }
+
+        public override bool IsInvalid => handle == IntPtr.Zero;
+
+        protected override bool ReleaseHandle()
+        {
+            Native.nvllm_engine_free(handle);
+            OutputReceiver?.Dispose();
+            Unpin(pins);
+            return true;
+        }
+
+        internal static void Unpin(List<GCHandle> pins)
+        {
+            foreach (GCHandle pin in pins) pin.Free();
+            pins.Clear();
+        }
+    }
+
+    public sealed unsafe class Engine : IDisposable
+    {
+        readonly EngineHandle handle;
+        // Both belong to the thread that steps.
+        readonly Dictionary<ulong, Queue<Output>> streams = new Dictionary<ulong, Queue<Output>>();
+        readonly Queue<Output> unclaimed = new Queue<Output>();
+        int numUnclaimed;
+
+        /// <summary>Opens a model: a folder in the layout of Hugging Face, or a GGUF file.</summary>
+        public Engine(string modelPath, EngineConfig config = null)
+        {
+            handle = Open(modelPath ?? throw new ArgumentNullException(nameof(modelPath)), null, config);
+        }
+
+        /// <summary>Opens a model whose files are given. <paramref name="modelPath"/> is the name of a GGUF file or of a folder among them, or null
+        /// for the folder that all of them are in.</summary>
+        public Engine(IReadOnlyList<ModelFile> files, string modelPath = null, EngineConfig config = null)
+        {
+            handle = Open(modelPath, files ?? throw new ArgumentNullException(nameof(files)), config);
+        }
+
+        static EngineHandle Open(string modelPath, IReadOnlyList<ModelFile> files, EngineConfig config)
+        {
+            Library.CheckVersion();
+            config = config ?? new EngineConfig();
+            var pins = new List<GCHandle>();
+            bool opened = false;
+            try
+            {
+                using (var memory = new Borrowed())
+                using (var receiver = new Receiver<float>(config.Progress ?? (_ => { }), GCHandleType.Normal))
+                {
+                    nvllm_engine_config native;
+                    nvllm_error error;
+                    IntPtr engine;
+                    Native.nvllm_engine_config_init(&native, (UIntPtr)sizeof(nvllm_engine_config));
+                    config.Fill(&native, modelPath, memory);
+                    native.progress = Callbacks.Loading;
+                    native.progress_user_data = receiver.UserData;
+                    int status = files == null
+                        ? Native.nvllm_engine_new(&native, &engine, &error)
+                        : OpenFiles(&native, files, memory, pins, &engine, &error);
+                    if (status < 0) receiver.Rethrow();
+                    Check.Succeeded(status, &error);
+                    opened = native.load_mode != (int)LoadMode.Read;
+                    return new EngineHandle(engine, opened ? pins : new List<GCHandle>());
+                }
+            }
+            finally
+            {
+                if (!opened) EngineHandle.Unpin(pins);
+            }
+        }
+
+        static int OpenFiles(nvllm_engine_config* config, IReadOnlyList<ModelFile> files, Borrowed memory, List<GCHandle> pins, IntPtr* engine, nvllm_error* error)
+        {
+            nvllm_model_file[] array = ModelFile.Array(files, memory, pins);
+            fixed (nvllm_model_file* first = array)
+            {
+                int status = Native.nvllm_engine_new_from(config, first, (UIntPtr)array.Length, engine, error);
+                ModelFile.KeepAlive(files);
+                return status;
+            }
+        }
+
+        /// <summary>[any] Ends all requests, and frees the engine when no thread is inside a call. Disposing twice does nothing.</summary>
+        public void Dispose() => handle.Dispose();
+
+        // ---- properties ----
+
+        /// <summary>[any] Properties of the model and of the engine.</summary>
+        public ModelInfo GetModelInfo()
+        {
+            ModelInfo info = default;
+            nvllm_error error;
+            info.StructSize = (UIntPtr)sizeof(ModelInfo);
+            Check.Succeeded(Native.nvllm_engine_model_info(handle, &info, &error), &error);
+            return info;
+        }
+
+        /// <summary>[any] Counters since the engine opened, and current gauges.</summary>
+        public Stats GetStats()
+        {
+            Stats stats = default;
+            nvllm_error error;
+            stats.StructSize = (UIntPtr)sizeof(Stats);
+            Check.Succeeded(Native.nvllm_get_stats(handle, &stats, &error), &error);
+            return stats;
+        }
+
+        /// <summary>[any] The statistics in the text format of Prometheus.</summary>
+        public string GetMetricsText()
+        {
+            return Text((byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error) => Native.nvllm_metrics_text(handle, text, capacity, needed, error));
+        }
+
+        /// <summary>[any] The numbers that a request has where its options are null: the defaults, with the sampling that the model
+        /// recommends.</summary>
+        public RequestOptions GetDefaultOptions()
+        {
+            var options = new RequestOptions();
+            nvllm_request_options native;
+            SetDefaults(&native);
+            options.Read(&native);
+            return options;
+        }
+
+        void SetDefaults(nvllm_request_options* native)
+        {
+            nvllm_error error;
+            Native.nvllm_request_options_init(native, (UIntPtr)sizeof(nvllm_request_options));
+            Check.Succeeded(Native.nvllm_default_options(handle, native, &error), &error);
+        }
+
+        nvllm_request_options* Fill(RequestOptions options, nvllm_request_options* native, Borrowed memory)
+        {
+            if (options == null) return null;
+            SetDefaults(native);
+            options.Fill(native, memory);
+            return native;
+        }
+
+        // ---- requests ----
+
+        /// <summary>[any] Queues a prompt, and returns the id of its request. Special tokens that are spelled out in it are parsed.</summary>
+        public ulong AddRequest(string prompt, RequestOptions options = null)
+        {
+            byte[] bytes = Utf8.Bytes(prompt);
+            nvllm_request_options native;
+            nvllm_error error;
+            ulong id;
+            using (var memory = new Borrowed())
+            fixed (byte* text = bytes)
+            {
+                int status = Native.nvllm_add_request(handle, NotNull(text), (UIntPtr)bytes.Length, Fill(options, &native, memory), &id, &error);
+                Check.Succeeded(status, &error);
+            }
+            return id;
+        }
+
+        /// <summary>[any] Queues a prompt of tokens.</summary>
+        public ulong AddRequest(ReadOnlySpan<uint> tokens, RequestOptions options = null)
+        {
+            nvllm_request_options native;
+            nvllm_error error;
+            ulong id;
+            using (var memory = new Borrowed())
+            fixed (uint* first = tokens)
+            {
+                int status = Native.nvllm_add_request_tokens(handle, first, (UIntPtr)tokens.Length, Fill(options, &native, memory), &id, &error);
+                Check.Succeeded(status, &error);
+            }
+            return id;
+        }
+
+        /// <summary>[one] Adds a request whose prompt is the whole current text of a live one, and returns its id.</summary>
+        public ulong Fork(ulong requestId, int index = 0, RequestOptions options = null)
+        {
+            nvllm_request_options native;
+            nvllm_error error;
+            ulong id;
+            using (var memory = new Borrowed())
+            {
+                Check.Succeeded(Native.nvllm_fork(handle, requestId, checked((uint)index), Fill(options, &native, memory), &id, &error), &error);
+            }
+            return id;
+        }
+
+        /// <summary>[any] Cancels a request; its last outputs have Finish.Cancelled. False if it has ended.</summary>
+        public bool Cancel(ulong requestId) => Check.Found(Native.nvllm_cancel(handle, requestId));
+
+        // ---- stepping, and outputs ----
+
+        /// <summary>[one] Computes for about <paramref name="budget"/>, such as what is left of a frame, or one forward pass if it is 0. Outputs
+        /// then come from TryPoll, or have been given to the receiver of SetOutputReceiver.</summary>
+        public StepResult Step(TimeSpan budget = default)
+        {
+            StepResult result = default;
+            nvllm_error error;
+            result.StructSize = (UIntPtr)sizeof(StepResult);
+            // A budget below one microsecond is not "one pass".
+            ulong micros = budget <= TimeSpan.Zero ? 0 : Math.Max(1, (ulong)budget.Ticks / 10);
+            int status = Native.nvllm_step(handle, micros, &result, &error);
+            GC.KeepAlive(this);
+            handle.OutputReceiver?.Rethrow();
+            Check.Succeeded(status, &error);
+            Closed |= status == (int)Status.Closed;
+            return result;
+        }
+
+        /// <summary>Whether process 0, which this engine follows, has freed its engine.</summary>
+        public bool Closed { get; private set; }
+
+        /// <summary>[any] Whether no request is waiting or running, and no output is waiting.</summary>
+        public bool IsFinished => Native.nvllm_is_finished(handle) != 0 && Volatile.Read(ref numUnclaimed) == 0;
+
+        /// <summary>[one] Takes the oldest output of a request of AddRequest or Fork; false if none is waiting. The memory of
+        /// <paramref name="output"/> is reused, so that a loop allocates nothing once it is large enough; null makes a new one.</summary>
+        public bool TryPoll(ref Output output)
+        {
+            if (unclaimed.Count > 0)
+            {
+                output = unclaimed.Dequeue();
+                Volatile.Write(ref numUnclaimed, unclaimed.Count);
+                return true;
+            }
+            nvllm_output native;
+            while (PollNative(&native))
+            {
+                if (streams.Count > 0 && streams.TryGetValue(native.request_id, out Queue<Output> stream))
+                {
+                    stream.Enqueue(Copied(&native));
+                    continue;
+                }
+                if (output == null) output = new Output();
+                output.Set(&native);
+                return true;
+            }
+            return false;
+        }
+
+        bool PollNative(nvllm_output* native)
+        {
+            nvllm_error error;
+            native->struct_size = (UIntPtr)sizeof(nvllm_output);
+            int status = Native.nvllm_poll_output(handle, native, &error);
+            Check.Succeeded(status, &error);
+            return status != (int)Status.NoOutput;
+        }
+
+        static Output Copied(nvllm_output* native)
+        {
+            var output = new Output();
+            output.Set(native);
+            return output;
+        }
+
+        /// <summary>[one] Gives outputs to a receiver, inside Step, instead of queueing them for TryPoll; null returns to polling. The receiver gets
+        /// the same object each time, whose contents are replaced by the next output. If it throws, the request is cancelled, and Step throws the
+        /// exception again. Not together with Stream.</summary>
+        public void SetOutputReceiver(Action<Output> receiver)
+        {
+            if (receiver != null && streams.Count > 0) throw new InvalidOperationException("streams are being read, which poll their outputs");
+            nvllm_error error;
+            Receiver<IntPtr> next = null;
+            if (receiver != null)
+            {
+                var output = new Output();
+                next = new Receiver<IntPtr>(native =>
+                {
+                    output.Set((nvllm_output*)native);
+                    receiver(output);
+                }, GCHandleType.Weak);
+            }
+            int status = Native.nvllm_set_output_callback(handle, next == null ? IntPtr.Zero : Callbacks.Output, next == null ? IntPtr.Zero : next.UserData, &error);
+            if (status < 0) next?.Dispose();
+            Check.Succeeded(status, &error);
+            handle.OutputReceiver?.Dispose();
+            handle.OutputReceiver = next;
+        }
+
+        /// <summary>[one] Yields the outputs of a prompt, and steps the engine for them. Several streams may be read by turns; leaving one early
+        /// cancels its request.</summary>
+        public IEnumerable<Output> Stream(string prompt, RequestOptions options = null)
+        {
+            if (prompt == null) throw new ArgumentNullException(nameof(prompt));
+            return Outputs(() => AddRequest(prompt, options), options);
+        }
+
+        /// <summary>[one] As the other, for a prompt of tokens.</summary>
+        public IEnumerable<Output> Stream(uint[] tokens, RequestOptions options = null)
+        {
+            if (tokens == null) throw new ArgumentNullException(nameof(tokens));
+            return Outputs(() => AddRequest(tokens, options), options);
+        }
+
+        IEnumerable<Output> Outputs(Func<ulong> add, RequestOptions options)
+        {
+            if (handle.OutputReceiver != null) throw new InvalidOperationException("outputs go to the receiver of SetOutputReceiver, and not to streams");
+            ulong id = add();
+            var own = new Queue<Output>();
+            streams.Add(id, own);
+            uint left = options?.N ?? 1;
+            // A failure is not to be hidden by that of a cancellation.
+            bool failed = false;
+            try
+            {
+                while (left > 0)
+                {
+                    while (own.Count == 0)
+                    {
+                        failed = true;
+                        Step();
+                        Deal();
+                        failed = false;
+                    }
+                    Output output = own.Dequeue();
+                    if (output.Finished) left--;
+                    yield return output;
+                }
+            }
+            finally
+            {
+                streams.Remove(id);
+                if (left > 0 && !failed && !handle.IsClosed) Cancel(id);
+            }
+        }
+
+        void Deal()
+        {
+            nvllm_output native;
+            while (PollNative(&native))
+            {
+                if (!streams.TryGetValue(native.request_id, out Queue<Output> queue)) queue = unclaimed;
+                queue.Enqueue(Copied(&native));
+            }
+            Volatile.Write(ref numUnclaimed, unclaimed.Count);
+        }
+
+        // ---- many prompts in one call ----
+
+        /// <summary>[one] Generates for all prompts, and returns their completions in the order of the prompts, as many per prompt as its N. A prompt
+        /// that cannot run has one with Finish.Error. <paramref name="progress"/> is called after every step; what it throws ends the call, and is
+        /// thrown again.</summary>
+        public Output[] Generate(IReadOnlyList<string> prompts, RequestOptions options = null, Action<Progress> progress = null) =>
+            Generate(prompts, new[] { options }, progress);
+
+        /// <summary>[one] As the other, for one prompt: its completions.</summary>
+        public Output[] Generate(string prompt, RequestOptions options = null) => Generate(new[] { prompt }, new[] { options }, null);
+
+        /// <summary>[one] As the other, with options for each prompt.</summary>
+        public Output[] Generate(IReadOnlyList<string> prompts, IReadOnlyList<RequestOptions> options, Action<Progress> progress = null)
+        {
+            var texts = new byte[prompts.Count][];
+            for (int i = 0; i < texts.Length; i++) texts[i] = Utf8.Bytes(prompts[i]);
+            return GenerateAll(texts, sizeof(byte), options, progress);
+        }
+
+        /// <summary>[one] As the other, for prompts of tokens.</summary>
+        public Output[] Generate(IReadOnlyList<uint[]> prompts, RequestOptions options = null, Action<Progress> progress = null)
+        {
+            var tokens = new uint[prompts.Count][];
+            for (int i = 0; i < tokens.Length; i++) tokens[i] = prompts[i] ?? throw new ArgumentNullException(nameof(prompts));
+            return GenerateAll(tokens, sizeof(uint), new[] { options }, progress);
+        }
+
+        Output[] GenerateAll(Array[] prompts, int itemSize, IReadOnlyList<RequestOptions> options, Action<Progress> progress)
+        {
+            var pointers = new IntPtr[prompts.Length];
+            var lengths = new UIntPtr[prompts.Length];
+            var structs = new nvllm_request_options[options.Count];
+            var optionPointers = new IntPtr[options.Count];
+            nvllm_error error;
+            IntPtr result;
+            byte empty;
+            using (var memory = new Borrowed())
+            using (var receiver = new Receiver<Progress>(progress ?? (_ => { }), GCHandleType.Normal))
+            {
+                for (int i = 0; i < prompts.Length; i++)
+                {
+                    pointers[i] = prompts[i].Length == 0 ? (IntPtr)(&empty) : memory.Pinned(prompts[i], prompts[i].Length);
+                    lengths[i] = (UIntPtr)prompts[i].Length;
+                }
+                var first = (nvllm_request_options*)memory.Pinned(structs, structs.Length);
+                for (int i = 0; i < structs.Length; i++) optionPointers[i] = (IntPtr)Fill(options[i], first + i, memory);
+                var texts = memory.Pinned(pointers, pointers.Length);
+                var counts = (UIntPtr*)memory.Pinned(lengths, lengths.Length);
+                var each = (nvllm_request_options**)memory.Pinned(optionPointers, optionPointers.Length);
+                int status = itemSize == sizeof(byte)
+                    ? Native.nvllm_generate(handle, (byte**)texts, counts, (UIntPtr)prompts.Length, each, (UIntPtr)structs.Length,
+                        Callbacks.Generating, receiver.UserData, &result, &error)
+                    : Native.nvllm_generate_tokens(handle, (uint**)texts, counts, (UIntPtr)prompts.Length, each, (UIntPtr)structs.Length,
+                        Callbacks.Generating, receiver.UserData, &result, &error);
+                GC.KeepAlive(this);
+                if (status < 0) receiver.Rethrow();
+                Check.Succeeded(status, &error);
+            }
+            try
+            {
+                var outputs = new Output[(int)Native.nvllm_result_count(result)];
+                nvllm_output native;
+                for (int i = 0; i < outputs.Length; i++)
+                {
+                    native.struct_size = (UIntPtr)sizeof(nvllm_output);
+                    Check.Found(Native.nvllm_result_get(result, (UIntPtr)i, &native));
+                    outputs[i] = Copied(&native);
+                }
+                return outputs;
+            }
+            finally
+            {
+                Native.nvllm_result_free(result);
+                handle.OutputReceiver?.Rethrow();
+            }
+        }
+
+        // ---- text ----
+
+        /// <summary>[any] The tokens of a text.</summary>
+        public uint[] Tokenize(string text, TokenizeFlags flags = TokenizeFlags.AddSpecial)
+        {
+            byte[] bytes = Utf8.Bytes(text);
+            var tokens = new uint[bytes.Length + 16];
+            while (true)
+            {
+                nvllm_error error;
+                UIntPtr needed;
+                int status;
+                fixed (byte* from = bytes)
+                fixed (uint* to = tokens)
+                {
+                    status = Native.nvllm_tokenize(handle, NotNull(from), (UIntPtr)bytes.Length, (uint)flags, to, (UIntPtr)tokens.Length, &needed, &error);
+                }
+                if (status != (int)Status.BufferTooSmall)
+                {
+                    Check.Succeeded(status, &error);
+                    Array.Resize(ref tokens, (int)needed);
+                    return tokens;
+                }
+                tokens = new uint[(int)needed];
+            }
+        }
+
+        /// <summary>[any] The text of tokens. With TokenizeFlags.ParseSpecial, special tokens are spelled out.</summary>
+        public string Detokenize(ReadOnlySpan<uint> tokens, TokenizeFlags flags = 0)
+        {
+            var count = (UIntPtr)tokens.Length;
+            fixed (uint* first = tokens)
+            {
+                uint* from = first;
+                return Text((byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error) =>
+                    Native.nvllm_detokenize(handle, from, count, (uint)flags, text, capacity, needed, error));
+            }
+        }
+
+        /// <summary>[any] The prompt of a conversation, by the chat template of the model.</summary>
+        public string ApplyChatTemplate(params ChatMessage[] messages) => ApplyChatTemplate(Json.Array(messages));
+
+        /// <summary>[any] As the other, for a JSON array of messages, with a JSON object of options or null: "add_generation_prompt", "tools",
+        /// "documents", and any variable that the template uses.</summary>
+        public string ApplyChatTemplate(string messagesJson, string optionsJson = null)
+        {
+            byte[] messages = Utf8.Bytes(messagesJson), options = optionsJson == null ? null : Utf8.Bytes(optionsJson);
+            fixed (byte* firstMessage = messages)
+            fixed (byte* firstOption = options)
+            {
+                byte* from = NotNull(firstMessage), with = firstOption;
+                return Text((byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error) => Native.nvllm_apply_chat_template(
+                    handle, from, (UIntPtr)messages.Length, with, (UIntPtr)(options?.Length ?? 0), text, capacity, needed, error));
+            }
+        }
+
+        delegate int TextFunction(byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        static string Text(TextFunction function)
+        {
+            var buffer = new byte[4096];
+            while (true)
+            {
+                nvllm_error error;
+                UIntPtr needed;
+                fixed (byte* text = buffer)
+                {
+                    int status = function(text, (UIntPtr)buffer.Length, &needed, &error);
+                    if (status != (int)Status.BufferTooSmall)
+                    {
+                        Check.Succeeded(status, &error);
+                        return Utf8.Text(text, (UIntPtr)((ulong)needed - 1));
+                    }
+                }
+                buffer = new byte[checked((int)needed)];
+            }
+        }
+
+        // ---- cached prefixes ----
+
+        /// <summary>[one] Removes all prefixes that no sequence uses and that are not pinned.</summary>
+        public void ResetPrefixCache()
+        {
+            nvllm_error error;
+            Check.Succeeded(Native.nvllm_reset_prefix_cache(handle, &error), &error);
+        }
+
+        /// <summary>[any] Releases the prompt that a request pinned by PinPrompt. False if there is none.</summary>
+        public bool ReleasePrefix(ulong requestId) => Check.Found(Native.nvllm_release_prefix(handle, requestId));
+
+        /// <summary>[one] Saves the longest cached prefix of these tokens, of which <paramref name="savedTokens"/> are in it.</summary>
+        public byte[] SavePrefix(ReadOnlySpan<uint> tokens, out int savedTokens, ulong cacheSalt = 0)
+        {
+            nvllm_error error;
+            UIntPtr needed, saved;
+            fixed (uint* first = tokens)
+            {
+                int status = Native.nvllm_save_prefix(handle, first, (UIntPtr)tokens.Length, cacheSalt, null, UIntPtr.Zero, &needed, &saved, &error);
+                if (status != (int)Status.BufferTooSmall) Check.Succeeded(status, &error);
+                var bytes = new byte[checked((int)needed)];
+                fixed (byte* to = bytes)
+                {
+                    status = Native.nvllm_save_prefix(handle, first, (UIntPtr)tokens.Length, cacheSalt, to, needed, &needed, &saved, &error);
+                    Check.Succeeded(status, &error);
+                }
+                savedTokens = (int)saved;
+                return bytes;
+            }
+        }
+
+        /// <summary>[one] Puts a saved prefix into the prefix cache, and returns the number of its tokens.</summary>
+        public int RestorePrefix(ReadOnlySpan<byte> bytes)
+        {
+            nvllm_error error;
+            UIntPtr restored;
+            fixed (byte* first = bytes)
+            {
+                Check.Succeeded(Native.nvllm_restore_prefix(handle, NotNull(first), (UIntPtr)bytes.Length, &restored, &error), &error);
+            }
+            return (int)restored;
+        }
+
+        // An empty array has no address, and C takes NULL for an argument that is missing. C reads no byte of it.
+        static byte* NotNull(byte* first) => first == null ? (byte*)1 : first;
+    }
+}

@@ -1,0 +1,112 @@
+// How does text pass between C# and the C API?
+
+using System;
+using System.Runtime.InteropServices;
+using System.Text;
+
+namespace Nanovllm
+{
+    internal static unsafe class Utf8
+    {
+        // A string with half of a surrogate pair has no UTF-8: it throws, and is not replaced.
+        static readonly UTF8Encoding Strict = new UTF8Encoding(false, true);
+
+        internal static byte[] Bytes(string text) => Strict.GetBytes(text);
+
+        /// <summary>Bytes that C reads up to a NUL, which the text itself must not have.</summary>
+        internal static byte[] TerminatedBytes(string text, string name)
+        {
+            if (text.IndexOf('\0') >= 0) throw new ArgumentException(name + " has a NUL character, and the C API ends texts at one", name);
+            return Strict.GetBytes(text + "\0");
+        }
+
+        internal static string Text(byte* bytes, UIntPtr count) => count == UIntPtr.Zero ? "" : Encoding.UTF8.GetString(bytes, checked((int)count));
+
+        internal static string Terminated(byte* bytes)
+        {
+            if (bytes == null) return "";
+            int count = 0;
+            while (bytes[count] != 0) count++;
+            return Encoding.UTF8.GetString(bytes, count);
+        }
+    }
+
+    /// <summary>Memory that a struct of options points to, until the call that takes the struct has returned.</summary>
+    internal sealed unsafe class Borrowed : IDisposable
+    {
+        GCHandle[] pins = new GCHandle[4];
+        int count;
+
+        /// <summary>The address of an array that the collector does not move; null for an empty one.</summary>
+        internal IntPtr Pinned(Array array, int length)
+        {
+            if (length == 0) return IntPtr.Zero;
+            if (count == pins.Length) Array.Resize(ref pins, 2 * count);
+            pins[count] = GCHandle.Alloc(array, GCHandleType.Pinned);
+            return pins[count++].AddrOfPinnedObject();
+        }
+
+        internal byte* Text(string text, string name)
+        {
+            byte[] bytes = Utf8.TerminatedBytes(text, name);
+            return (byte*)Pinned(bytes, bytes.Length);
+        }
+
+        internal byte** Texts(string[] texts, string name)
+        {
+            var pointers = new IntPtr[texts.Length];
+            for (int i = 0; i < texts.Length; i++) pointers[i] = (IntPtr)Text(texts[i], name);
+            return (byte**)Pinned(pointers, pointers.Length);
+        }
+
+        public void Dispose()
+        {
+            while (count > 0) pins[--count].Free();
+        }
+    }
+
+    /// <summary>A message of a conversation.</summary>
+    public readonly struct ChatMessage
+    {
+        public ChatMessage(string role, string content)
+        {
+            Role = role;
+            Content = content;
+        }
+
+        /// <summary>Such as "system", "user" or "assistant".</summary>
+        public string Role { get; }
+
+        public string Content { get; }
+    }
+
+    internal static class Json
+    {
+        internal static string Array(ChatMessage[] messages)
+        {
+            var json = new StringBuilder("[");
+            foreach (ChatMessage message in messages)
+            {
+                json.Append(json.Length > 1 ? ",{\"role\":" : "{\"role\":");
+                Append(json, message.Role);
+                json.Append(",\"content\":");
+                Append(json, message.Content);
+                json.Append('}');
+            }
+            return json.Append(']').ToString();
+        }
+
+        static void Append(StringBuilder json, string text)
+        {
+            if (text == null) { json.Append("null"); return; }
+            json.Append('"');
+            foreach (char c in text)
+            {
+                if (c == '"' || c == '\\') json.Append('\\').Append(c);
+                else if (c < ' ') json.Append("\\u").Append(((int)c).ToString("x4"));
+                else json.Append(c);
+            }
+            json.Append('"');
+        }
+    }
+}
