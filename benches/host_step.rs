@@ -66,6 +66,7 @@ fn engine(rows: usize) -> Engine {
         weight_bytes: 0,
         kv_cache_bytes: 0,
         num_kv_blocks: 40_000,
+        gpu_bytes: 0,
         limits,
         kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 16, format: KvFormat::Plain(DType::F32) },
         window: None,

@@ -396,6 +396,12 @@ typedef struct nvllm_engine_config {
   // included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log. Default
   // NVLLM_QUANTIZATION_NONE.
   int32_t quantization;
+  // Maximum number of bytes that this engine takes on each of its GPUs: weights, KV cache, graphs, buffers, and the CUDA context if the
+  // process has none there yet. The KV cache gets what the rest leaves; memory_utilization remains a limit too. What the engine takes
+  // is measured with NVIDIA's management library, so that other programs should not allocate on the GPU while it opens; without that
+  // library the context is assumed to take 640 MiB. NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV
+  // block, or not kv_cache_bytes. No effect on the CPU. Default 0: no such limit.
+  uint64_t gpu_memory_bytes;
 } nvllm_engine_config;
 
 // Properties of a loaded model and of the engine that runs it.
@@ -1111,6 +1117,9 @@ typedef struct nvllm_stats {
   uint64_t prefix_cache_evictions;
   // Blocks reserved by pinned prompts; a block counts once per prompt that has it.
   uint32_t kv_blocks_pinned;
+  // Bytes of GPU memory that the engine took when it opened, everything included, on the GPU where they are most: see
+  // gpu_memory_bytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine made counts as 640 MiB. 0 on the CPU.
+  uint64_t gpu_memory_bytes;
 } nvllm_stats;
 
 // [any] Reads the statistics.

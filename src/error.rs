@@ -261,6 +261,15 @@ pub enum Error {
         /// Bytes of one block.
         block_bytes: u64,
     },
+    /// `gpu_memory_bytes` is too small.
+    GpuBudget {
+        /// Its value.
+        budget: u64,
+        /// What does not fit.
+        parts: &'static str,
+        /// Bytes of that.
+        needed: u64,
+    },
     /// Memory could not be allocated.
     OutOfMemory {
         /// What the memory is for.
@@ -419,6 +428,9 @@ impl fmt::Display for Error {
                 f,
                 "the KV cache may take {bytes} bytes, but one block takes {block_bytes}: raise kv_cache_bytes or memory_utilization"
             ),
+            Error::GpuBudget { budget, parts, needed } => {
+                write!(f, "gpu_memory_bytes is {budget}, but {parts} take {needed} bytes: raise gpu_memory_bytes")
+            }
             Error::OutOfMemory { what, bytes, knob } => {
                 write!(f, "not enough memory for {what} of {bytes} bytes: lower {knob}")
             }

@@ -108,6 +108,7 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunne
         max_batched_tokens: None,
         kv_block_size: None,
         kv_budget: KvBudget::Bytes((kv_tokens * probe.kv_token_bytes()) as u64),
+        gpu_bytes: None,
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
         loading: Loading::Map,

@@ -134,6 +134,7 @@ fn config(
         max_batched_tokens,
         kv_block_size: None,
         kv_budget: KvBudget::Default,
+        gpu_bytes: None,
         launching,
         rounding,
         loading: Loading::Map,

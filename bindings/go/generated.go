@@ -105,6 +105,13 @@ type Config struct {
 	// How weights that are not quantized yet are quantized while the engine opens, embedding table and head included.
 	// Matrices whose width is no multiple of 32 stay as they are, with a warning in the log. Default QuantizationNone.
 	Quantization Quantization
+
+	// Maximum number of bytes that this engine takes on each of its GPUs: weights, KV cache, graphs, buffers, and the CUDA
+	// context if the process has none there yet. The KV cache gets what the rest leaves; MemoryUtilization remains a limit
+	// too. What the engine takes is measured with NVIDIA's management library, so that other programs should not allocate
+	// on the GPU while it opens; without that library the context is assumed to take 640 MiB. ErrOutOfMemory if the budget
+	// does not hold the weights and one KV block, or not KVCacheBytes. No effect on the CPU. Default 0: no such limit.
+	GPUMemoryBytes uint64
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -132,6 +139,7 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	set(&native.peer_timeout_ms, max(0, c.PeerTimeout.Milliseconds()))
 	set(&native.kv_cache_dtype, c.KVCacheDType)
 	set(&native.quantization, c.Quantization)
+	set(&native.gpu_memory_bytes, c.GPUMemoryBytes)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.
@@ -395,6 +403,11 @@ type Stats struct {
 
 	// Blocks reserved by pinned prompts; a block counts once per prompt that has it.
 	KVBlocksPinned int
+
+	// Bytes of GPU memory that the engine took when it opened, everything included, on the GPU where they are most: see
+	// GPUMemoryBytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine made counts as 640 MiB.
+	// 0 on the CPU.
+	GPUMemoryBytes uint64
 }
 
 func copyStats(native *C.nvllm_stats) (s Stats) {
@@ -413,5 +426,6 @@ func copyStats(native *C.nvllm_stats) (s Stats) {
 	s.CacheHits = uint64(native.prefix_cache_hits)
 	s.CacheEvictions = uint64(native.prefix_cache_evictions)
 	s.KVBlocksPinned = int(native.kv_blocks_pinned)
+	s.GPUMemoryBytes = uint64(native.gpu_memory_bytes)
 	return s
 }

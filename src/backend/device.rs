@@ -21,4 +21,6 @@ pub struct DeviceMemory {
     pub free: u64,
     /// All bytes.
     pub total: u64,
+    /// Bytes that this engine took, everything included, as far as the difference to what was free before tells.
+    pub own: u64,
 }

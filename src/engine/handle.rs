@@ -162,7 +162,7 @@ impl EngineHandle {
 
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
-        self.inbox.lock().stats()
+        Stats { gpu_memory_bytes: self.model_info().gpu_bytes, ..self.inbox.lock().stats() }
     }
 
     /// Counters, gauges and histograms in Prometheus' text format 0.0.4.

@@ -181,6 +181,7 @@ mod tests {
             kv_blocks_total: some,
             kv_blocks_used: some,
             kv_blocks_pinned: some,
+            gpu_memory_bytes: 0,
             prefix_cache: CacheCounts { queries: many, hits: many, evictions: many },
         };
         let len = metrics.text(&stats, many).len();

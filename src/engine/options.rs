@@ -60,6 +60,8 @@ pub struct EngineOptions {
     pub kv_cache_dtype: KvCacheDtype,
     /// How the engine quantizes weights that are not quantized yet.
     pub on_load: OnLoad,
+    /// Most bytes of a GPU that the engine takes, everything included; `None` is no such limit.
+    pub gpu_memory_bytes: Option<u64>,
 }
 
 /// How long another rank or process may be silent, where nobody says otherwise.
@@ -92,6 +94,7 @@ impl EngineOptions {
             peer_timeout: None,
             kv_cache_dtype: KvCacheDtype::Auto,
             on_load: OnLoad::None,
+            gpu_memory_bytes: None,
         }
     }
 }
@@ -142,6 +145,7 @@ impl EngineOptions {
                 (None, Some(share)) => KvBudget::MemoryShare(share),
                 (None, None) => KvBudget::Default,
             },
+            gpu_bytes: self.gpu_memory_bytes,
             launching: self.launching,
             rounding: self.rounding,
             loading: self.loading,

@@ -107,6 +107,8 @@ pub struct Stats {
     pub kv_blocks_used: u32,
     /// Promised to prompts that are pinned; a block counts for each prompt that has it.
     pub kv_blocks_pinned: u32,
+    /// Bytes that the engine took on the GPU that has most of them; 0 on the CPU.
+    pub gpu_memory_bytes: u64,
     /// What the prefix cache has done.
     pub prefix_cache: CacheCounts,
 }

@@ -209,6 +209,12 @@ pub struct nvllm_engine_config {
     /// included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log. Default
     /// NVLLM_QUANTIZATION_NONE.
     pub quantization: i32,
+    /// Maximum number of bytes that this engine takes on each of its GPUs: weights, KV cache, graphs, buffers, and the CUDA context if the
+    /// process has none there yet. The KV cache gets what the rest leaves; memory_utilization remains a limit too. What the engine takes
+    /// is measured with NVIDIA's management library, so that other programs should not allocate on the GPU while it opens; without that
+    /// library the context is assumed to take 640 MiB. NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV
+    /// block, or not kv_cache_bytes. No effect on the CPU. Default 0: no such limit.
+    pub gpu_memory_bytes: u64,
 }
 
 /// Properties of a loaded model and of the engine that runs it.

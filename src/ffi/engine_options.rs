@@ -45,6 +45,7 @@ impl nvllm_engine_config {
         rendezvous: std::ptr::null(),
         kv_cache_dtype: nvllm_kv_cache_dtype::NVLLM_KV_CACHE_AUTO as i32,
         quantization: nvllm_quantization::NVLLM_QUANTIZATION_NONE as i32,
+        gpu_memory_bytes: 0,
     };
 
     /// model_path.
@@ -89,6 +90,7 @@ impl nvllm_engine_config {
             peer_timeout: given(self.peer_timeout_ms).map(|ms| Duration::from_millis(ms as u64)),
             kv_cache_dtype: self.kv_cache_dtype()?,
             on_load: on_load(self.quantization)?,
+            gpu_memory_bytes: Some(self.gpu_memory_bytes).filter(|&bytes| bytes > 0),
         })
     }
 

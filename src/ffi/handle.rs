@@ -277,6 +277,7 @@ mod tests {
             weight_bytes: 0,
             kv_cache_bytes: 0,
             num_kv_blocks: 4,
+            gpu_bytes: 0,
             limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
             num_ranks: 1,
             process: 0,

@@ -53,6 +53,9 @@ pub struct nvllm_stats {
     pub prefix_cache_evictions: u64,
     /// Blocks reserved by pinned prompts; a block counts once per prompt that has it.
     pub kv_blocks_pinned: u32,
+    /// Bytes of GPU memory that the engine took when it opened, everything included, on the GPU where they are most: see
+    /// gpu_memory_bytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine made counts as 640 MiB. 0 on the CPU.
+    pub gpu_memory_bytes: u64,
 }
 
 /// [any] Reads the statistics.
@@ -117,6 +120,7 @@ impl From<Stats> for nvllm_stats {
             prefix_cache_hits: stats.prefix_cache.hits,
             prefix_cache_evictions: stats.prefix_cache.evictions,
             kv_blocks_pinned: stats.kv_blocks_pinned,
+            gpu_memory_bytes: stats.gpu_memory_bytes,
         }
     }
 }

@@ -10,7 +10,8 @@ use super::rendezvous::{self, Processes};
 use super::source::Source;
 use super::{Device, Launching, Loaded, ModelInfo, RunnerConfig};
 use crate::backend::cuda::{
-    ContextGuard, Cuda, Member, Peers, Transport, UniqueId, check_ordinal, check_rotary, device_count, nccl_version,
+    ContextGuard, Cuda, FreeBefore, Member, Peers, Transport, UniqueId, check_ordinal, check_rotary, device_count,
+    nccl_version,
 };
 use crate::backend::lock::Mutex;
 use crate::backend::{KvShape, Rounding};
@@ -75,8 +76,9 @@ pub fn open(
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
     check_ordinal(index)?;
     let _context = ContextGuard::push()?;
+    let free = free_before(config, index)?;
     let checkpoint = Checkpoint::open::<Cuda>(source, config)?;
-    open_rank(checkpoint, config, index, None, &Seat::alone(), progress)
+    open_rank(checkpoint, config, index, Place { free, member: None }, &Seat::alone(), progress)
 }
 
 /// Loads the model of `source` for one rank on each of `devices`, which are all ranks, or those of this process. A rank that waits for
@@ -106,6 +108,7 @@ pub fn open_ranks_by(
     let ranks = config.processes.as_ref().map_or(devices.len(), |_| config.ranks);
     check_devices(devices, ranks)?;
     let _context = ContextGuard::push()?;
+    let free = devices.iter().map(|&device| free_before(config, device)).collect::<Result<Vec<_>>>()?;
     let (members, processes) = match &config.processes {
         None => (None, None),
         // Opened before anything is loaded, and before any process is waited for.
@@ -125,13 +128,13 @@ pub fn open_ranks_by(
             (members, Seat::spanning(group))
         }
     };
-    let members: Vec<_> = members.into_iter().map(Some).collect();
-    let (members, config) = (Mutex::new(members), config.clone());
+    let places = free.into_iter().zip(members).map(|(free, member)| Some(Place { free, member: Some(member) }));
+    let (places, config) = (Mutex::new(places.collect::<Vec<_>>()), config.clone());
     let devices = devices.to_vec();
     let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
         let at = seat.rank - seat.own().start;
-        let member = members.lock()[at].take().expect("each rank opens once");
-        open_rank(checkpoint.clone(), &config, devices[at], Some(member), seat, progress)
+        let place = places.lock()[at].take().expect("each rank opens once");
+        open_rank(checkpoint.clone(), &config, devices[at], place, seat, progress)
     };
     ParallelRunner::open(seats, open, progress)
 }
@@ -196,11 +199,27 @@ fn check_devices(devices: &[usize], ranks: usize) -> Result<()> {
     }
 }
 
+/// Where a rank computes.
+struct Place {
+    /// What was free on its GPU before that was opened.
+    free: Option<FreeBefore>,
+    /// Its connection with the others, if there are others.
+    member: Option<Member>,
+}
+
+/// What is free on a GPU that is about to be opened. Measured only for a budget, because the library that knows it takes its time to start.
+fn free_before(config: &RunnerConfig, index: usize) -> Result<Option<FreeBefore>> {
+    match config.gpu_bytes {
+        Some(_) => FreeBefore::measure(index),
+        None => Ok(None),
+    }
+}
+
 fn open_rank(
     checkpoint: Checkpoint,
     config: &RunnerConfig,
     index: usize,
-    member: Option<Member>,
+    Place { free, member }: Place,
     seat: &Seat,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
@@ -215,6 +234,7 @@ fn open_rank(
             None => Cuda::open(index, dtype)?,
         };
         cuda.check_heads(kv_shape, sharding.own_heads().len())?;
+        cuda.set_free_before(free);
         cuda.set_rounding(config.rounding);
         cuda.set_windows(spec.windows());
         Ok(cuda)

@@ -118,20 +118,52 @@ fn table_bytes(positions: u64, cols: usize) -> u64 {
     positions * (cols * size_of::<f32>()) as u64
 }
 
-/// Blocks that the budget holds on a device with its own memory, once the weights are there. `reserved` bytes are what passes will
-/// take besides the KV cache.
+/// What may be taken on a device with its own memory.
+pub struct DeviceBudget {
+    /// For the KV cache.
+    pub kv: KvBudget,
+    /// For everything; `None` is no such limit.
+    pub bytes: Option<u64>,
+    /// What passes will take besides the KV cache.
+    pub reserved: u64,
+}
+
+/// Blocks that the budget holds on a device with its own memory, once the weights are there.
 pub fn device_kv_blocks(
-    budget: KvBudget,
+    budget: &DeviceBudget,
     limits: &BatchLimits,
     block: BlockBytes,
     memory: &DeviceMemory,
-    reserved: u64,
     defaults: &Defaults,
 ) -> Result<usize> {
-    blocks_in(budget, limits, block.of_all, block.of_rank, |share| {
+    let DeviceBudget { kv, bytes, reserved } = *budget;
+    let taken = memory.own + reserved;
+    if let Some(budget) = bytes.filter(|&budget| budget < taken + block.of_rank) {
+        let needed = taken + block.of_rank;
+        return Err(Error::GpuBudget { budget, parts: "weights, buffers, context and one KV block", needed });
+    }
+    let left = bytes.map_or(u64::MAX, |budget| budget - taken);
+    let blocks = blocks_in(kv, limits, block.of_all, block.of_rank, |share| {
         let granted = (memory.total as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
-        granted.saturating_sub(memory.total - memory.free).saturating_sub(reserved)
-    })
+        granted.saturating_sub(memory.total - memory.free).saturating_sub(reserved).min(left)
+    })?;
+    // Only a cache whose size was asked for can be larger.
+    match bytes.filter(|_| blocks as u64 * block.of_rank > left) {
+        Some(budget) => {
+            let needed = taken + blocks as u64 * block.of_rank;
+            let parts = "weights, buffers, context and the KV cache of kv_cache_bytes";
+            Err(Error::GpuBudget { budget, parts, needed })
+        }
+        None => Ok(blocks),
+    }
+}
+
+/// Refuses weights that a device's budget does not hold, before any is read.
+pub fn check_weights(budget: Option<u64>, weights: u64) -> Result<()> {
+    match budget.filter(|&budget| budget < weights) {
+        Some(budget) => Err(Error::GpuBudget { budget, parts: "the weights", needed: weights }),
+        None => Ok(()),
+    }
 }
 
 /// Blocks in the bytes of a budget, of which each block takes `bytes_of_all`, or in what `bytes_of_share` makes of a share, of which
@@ -211,6 +243,7 @@ mod tests {
             max_batched_tokens: None,
             kv_block_size: None,
             kv_budget: KvBudget::Bytes(1 << 20),
+            gpu_bytes: None,
             launching: Launching::Graphs,
             rounding: Rounding::Fastest,
             loading: Loading::Map,
@@ -357,13 +390,39 @@ mod tests {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
         let blocks = |budget, held: u64, reserved: u64| {
-            let memory = DeviceMemory { free: (20 - held) * block, total: 20 * block };
+            let memory = DeviceMemory { free: (20 - held) * block, total: 20 * block, own: 0 };
             let defaults = Defaults { memory_share: 0.9, ..CPU };
-            device_kv_blocks(budget, &limits, bytes_of(&shape), &memory, reserved * block, &defaults).ok()
+            let budget = DeviceBudget { kv: budget, bytes: None, reserved: reserved * block };
+            device_kv_blocks(&budget, &limits, bytes_of(&shape), &memory, &defaults).ok()
         };
         assert_eq!(blocks(KvBudget::MemoryShare(0.5), 3, 2), Some(5));
         assert_eq!(blocks(KvBudget::Default, 3, 2), Some(12), "a little less than 0.9 of 20, less 5");
         assert_eq!(blocks(KvBudget::MemoryShare(0.5), 10, 0), None);
+    }
+
+    #[test]
+    fn a_budget_for_everything_leaves_the_cache_what_the_rest_does_not_take() {
+        let (limits, shape) = sizes();
+        let block = shape.block_bytes() as u64;
+        let blocks = |kv, budget: u64| {
+            let memory = DeviceMemory { free: 12 * block, total: 20 * block, own: 3 * block };
+            let defaults = Defaults { memory_share: 1.0, ..CPU };
+            let budget = DeviceBudget { kv, bytes: Some(budget), reserved: 2 * block };
+            device_kv_blocks(&budget, &limits, bytes_of(&shape), &memory, &defaults)
+        };
+        assert_eq!(blocks(KvBudget::Default, 9 * block).ok(), Some(4), "9 less 3 and 2");
+        assert_eq!(blocks(KvBudget::Default, 100 * block).ok(), Some(10), "no more than is free");
+        assert_eq!(blocks(KvBudget::Bytes(4 * block), 9 * block).ok(), Some(4));
+        for (kv, budget, needed) in [(KvBudget::Default, 5 * block, 6), (KvBudget::Bytes(5 * block), 9 * block, 10)] {
+            match blocks(kv, budget) {
+                Err(Error::GpuBudget { budget: found, needed: bytes, .. }) => {
+                    assert_eq!((found, bytes), (budget, needed * block))
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(check_weights(None, u64::MAX).is_ok() && check_weights(Some(7), 7).is_ok());
+        assert!(matches!(check_weights(Some(7), 8), Err(Error::GpuBudget { budget: 7, needed: 8, .. })));
     }
 
     #[test]

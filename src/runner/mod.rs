@@ -100,6 +100,8 @@ pub struct RunnerConfig {
     pub kv_block_size: Option<usize>,
     /// Memory for the KV cache.
     pub kv_budget: KvBudget,
+    /// Most bytes of a GPU that the engine takes, everything included; `None` is no such limit.
+    pub gpu_bytes: Option<u64>,
     /// How decode passes reach a GPU.
     pub launching: Launching,
     /// What a row's logits may depend on.
@@ -189,6 +191,8 @@ pub struct ModelInfo {
     pub kv_cache_bytes: u64,
     /// Blocks of the KV cache.
     pub num_kv_blocks: usize,
+    /// Bytes of its GPU that the rank with most of them took, everything included; 0 on the CPU.
+    pub gpu_bytes: u64,
     /// The largest batch, by which all buffers are sized.
     pub limits: BatchLimits,
     /// Form of the KV cache, that of all ranks together.
@@ -226,6 +230,7 @@ impl ModelInfo {
             weight_bytes: weights.bytes(),
             kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
             num_kv_blocks: blocks,
+            gpu_bytes: 0,
             limits,
             kv_shape: *kv_shape,
             num_ranks: 1,

@@ -90,7 +90,10 @@ impl<B: Backend> PassRunner<B> {
         // Cheap refusals come before the long part: a cache or a table that does not fit is known before any weight is read.
         let host_blocks = match backend.device_memory()? {
             None => Some(memory::host_kv_blocks(config.kv_budget, &limits, block_bytes, &host, &B::DEFAULTS)?),
-            Some(_) => None,
+            Some(_) => {
+                memory::check_weights(config.gpu_bytes, host.weights / seat.ranks as u64)?;
+                None
+            }
         };
         let positions = host_blocks.map_or(limits.model_len, |blocks| limits.model_len.min(blocks * limits.block_size));
         memory::check_table(positions, &host)?;
@@ -127,7 +130,8 @@ impl<B: Backend> PassRunner<B> {
                 let reserved = warm_up(&sizes, &mut backend, &mut decoder, &mut provisional, &mut batches[0], &limits)?;
                 drop(provisional);
                 let memory = backend.device_memory()?.unwrap_or_default();
-                memory::device_kv_blocks(config.kv_budget, &limits, block_bytes, &memory, reserved, &B::DEFAULTS)?
+                let budget = memory::DeviceBudget { kv: config.kv_budget, bytes: config.gpu_bytes, reserved };
+                memory::device_kv_blocks(&budget, &limits, block_bytes, &memory, &B::DEFAULTS)?
             }
         };
         let blocks = seat.agree(blocks as u64)?.into_iter().min().map_or(0, |blocks| blocks as usize);
@@ -138,7 +142,8 @@ impl<B: Backend> PassRunner<B> {
         if host_blocks.is_some() && seat.is_first() {
             weights.warm(0, 1, progress)?;
         }
-        seat.agree(0)?;
+        let own_bytes = backend.device_memory()?.map_or(0, |memory| memory.own);
+        let gpu_bytes = seat.agree(own_bytes)?.into_iter().max().unwrap_or(own_bytes);
         let ms = |from: Instant, to: Instant| (to - from).as_millis();
         log(
             Level::Debug,
@@ -161,6 +166,7 @@ impl<B: Backend> PassRunner<B> {
             parts,
             weight_bytes,
             kv_cache_bytes: blocks as u64 * block_bytes.of_all,
+            gpu_bytes,
             num_ranks: seat.ranks,
             process: seat.process(),
             ..info

@@ -161,6 +161,44 @@ static void open_one_of_two_processes(void) {
   CHECK(engine == NULL && fake_gpu_live() == 0, "%ld of the device's things are left", fake_gpu_live());
 }
 
+/* Opens an engine with a budget for everything. The driver's numbers never change, so that a context of 640 MiB is all it takes. */
+static nvllm_status within(uint64_t mib, uint64_t kv_mib, nvllm_model_info *info, nvllm_stats *stats) {
+  nvllm_engine *engine = NULL;
+  nvllm_engine_config config;
+  nvllm_engine_config_init(&config, sizeof config);
+  config.model_path = folder;
+  config.device = NVLLM_DEVICE_CUDA;
+  config.max_num_seqs = 256;
+  config.gpu_memory_bytes = mib << 20;
+  config.kv_cache_bytes = kv_mib << 20;
+  config.memory_utilization = 1;
+  fake_gpu_fail(0, 0, 0);
+  nvllm_status status = nvllm_engine_new(&config, &engine, &error);
+  if (status == NVLLM_OK) {
+    CHECK_STATUS(NVLLM_OK, nvllm_engine_model_info(engine, info, &error), &error, "info");
+    CHECK_STATUS(NVLLM_OK, nvllm_get_stats(engine, stats, &error), &error, "stats");
+  }
+  nvllm_engine_free(engine);
+  CHECK(fake_gpu_live() == 0, "%ld of the device's things are left", fake_gpu_live());
+  return status;
+}
+
+/* Passes keep 128 MiB besides the context and the KV cache. */
+static void a_budget_holds_everything(void) {
+  nvllm_model_info info = {.struct_size = sizeof info};
+  nvllm_stats stats = {.struct_size = sizeof stats};
+  CHECK_STATUS(NVLLM_ERR_OUT_OF_MEMORY, within(1, 0, &info, &stats), &error, "less than the weights");
+  CHECK(strstr(error.message, "the weights take") != NULL, "%s", error.message);
+  CHECK_STATUS(NVLLM_ERR_OUT_OF_MEMORY, within(700, 0, &info, &stats), &error, "less than weights and context");
+  CHECK(strstr(error.message, "one KV block take") != NULL, "%s", error.message);
+  CHECK_STATUS(NVLLM_ERR_OUT_OF_MEMORY, within(800, 33, &info, &stats), &error, "less than the KV cache");
+  CHECK(strstr(error.message, "kv_cache_bytes take") != NULL, "%s", error.message);
+  CHECK_STATUS(NVLLM_OK, within(800, 31, &info, &stats), &error, "room for the KV cache");
+  CHECK_STATUS(NVLLM_OK, within(800, 0, &info, &stats), &error, "what is left");
+  CHECK(info.kv_cache_bytes <= 32u << 20 && info.kv_cache_bytes > 31u << 20, "%llu bytes", (unsigned long long)info.kv_cache_bytes);
+  CHECK(stats.gpu_memory_bytes == 640u << 20, "%llu bytes", (unsigned long long)stats.gpu_memory_bytes);
+}
+
 int main(int argc, char **argv) {
   folder = model_folder(argc, argv);
   if (strstr(nvllm_build_info(), "\"cuda\"") == NULL) {
@@ -171,6 +209,7 @@ int main(int argc, char **argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   open_one_of_two_processes();
+  a_budget_holds_everything();
   struct course whole = run(NVLLM_DEVICE_CUDA, 0, 0, 0);
   CHECK(whole.opened == NVLLM_OK && whole.first == NVLLM_OK && whole.device == NVLLM_DEVICE_CUDA, "%s, %s: %s",
         nvllm_status_name(whole.opened), nvllm_status_name(whole.first), error.message);

@@ -37,6 +37,7 @@ pub fn config() -> RunnerConfig {
         max_batched_tokens: Some(512),
         kv_block_size: Some(4),
         kv_budget: KvBudget::Bytes(8 << 20),
+        gpu_bytes: None,
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
         loading: Loading::Map,

@@ -5,6 +5,7 @@
 #include "fake_gpu.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,16 +77,26 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   }
   ANSWER(*value = number);
 }
+int cuDeviceGetPCIBusId(char *text, int len, int device) { ANSWER(snprintf(text, (size_t)len, "0000:0%d:00.0", device + 1)); }
 int cuDeviceGetUuid_v2(void *uuid, int device) { ANSWER(memset(uuid, device + 1, 16)); }
 
 static char primary;
 static void *current;
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is_active) {
+  (void)device;
+  ANSWER(*flags = 0; *is_active = 0);
+}
 int cuDevicePrimaryCtxRetain(void **context, int device) { (void)device; MAKE(context, &primary); }
 int cuDevicePrimaryCtxRelease_v2(int device) { (void)device; RELEASE(NULL); }
 int cuCtxSetCurrent(void *context) { ANSWER(current = context); }
 int cuCtxGetCurrent(void **context) { ANSWER(*context = current); }
 
-int cuStreamCreate(void **stream, unsigned flags) { (void)flags; MAKE(stream, malloc(1)); }
+int cuCtxGetStreamPriorityRange(int *lowest, int *highest) { ANSWER(*lowest = 0; *highest = -5); }
+int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+  (void)flags;
+  (void)priority;
+  MAKE(stream, malloc(1));
+}
 int cuStreamDestroy_v2(void *stream) { RELEASE(stream); }
 int cuStreamSynchronize(void *stream) { (void)stream; ANSWER(); }
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; ANSWER(*status = is_capturing); }

@@ -92,6 +92,7 @@ pub fn load(shape: Shape) -> Loaded {
         weight_bytes: 0,
         kv_cache_bytes: 0,
         num_kv_blocks: blocks,
+        gpu_bytes: 0,
         limits,
         // One number of eight bytes a slot.
         kv_shape: KvShape {

@@ -129,6 +129,13 @@ struct engine_options {
   /// and head included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log. Default
   /// NVLLM_QUANTIZATION_NONE.
   std::optional<nvllm::quantization> quantization = {};
+  /// Maximum number of bytes that this engine takes on each of its GPUs: weights, KV cache, graphs, buffers, and the
+  /// CUDA context if the process has none there yet. The KV cache gets what the rest leaves; memory_utilization remains
+  /// a limit too. What the engine takes is measured with NVIDIA's management library, so that other programs should not
+  /// allocate on the GPU while it opens; without that library the context is assumed to take 640 MiB.
+  /// NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV block, or not kv_cache_bytes. No effect
+  /// on the CPU. Default 0: no such limit.
+  std::optional<uint64_t> gpu_memory_bytes = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
@@ -249,6 +256,7 @@ inline void assign_scalars(nvllm_engine_config& native, const engine_options& op
   assign(native.peer_timeout_ms, options.peer_timeout_ms);
   assign(native.kv_cache_dtype, options.kv_cache_dtype);
   assign(native.quantization, options.quantization);
+  assign(native.gpu_memory_bytes, options.gpu_memory_bytes);
 }
 
 /// Sets the numbers that `options` has, and leaves the others and every pointer as they are.

@@ -3,9 +3,11 @@
 //! Every value here keeps the context alive, so that dropping them in any order gives all back; the last one releases the
 //! device's primary context.
 
+use super::management;
+use crate::backend::DeviceMemory;
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
-use std::ffi::c_void;
+use std::ffi::{CStr, CString, c_void};
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
@@ -25,6 +27,47 @@ pub struct Context {
     context: sys::CUcontext,
     stream: sys::CUstream,
     facts: Facts,
+    before: Before,
+}
+
+/// What was free on the device when its context was made.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    /// As the driver counts, once there was a context.
+    free: u64,
+    /// What the context takes, if it was made here.
+    context_bytes: u64,
+}
+
+/// What a context takes where that is not measured: a little more than on GPUs of Hopper and Ada.
+const CONTEXT_BYTES: u64 = 640 << 20;
+
+/// What is free on a device before the engine opens it, as NVIDIA's management library counts.
+pub struct FreeBefore {
+    bus_id: CString,
+    bytes: u64,
+}
+
+impl FreeBefore {
+    /// Asks. `None` where the library is missing or does not know the device.
+    pub fn measure(ordinal: usize) -> Result<Option<FreeBefore>> {
+        check_ordinal(ordinal)?;
+        let bus_id = bus_id(device(ordinal)?)?;
+        Ok(management::free_bytes(&bus_id).map(|bytes| FreeBefore { bus_id, bytes }))
+    }
+
+    /// Bytes that were taken since.
+    pub fn taken(&self) -> Option<u64> {
+        Some(self.bytes.saturating_sub(management::free_bytes(&self.bus_id)?))
+    }
+}
+
+/// Device `ordinal`, which the driver shows.
+fn device(ordinal: usize) -> Result<sys::CUdevice> {
+    let mut device = 0;
+    // SAFETY: `check_ordinal` found the driver, initialized it and knows the ordinal; the out-pointer is a live local.
+    check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as i32) })?;
+    Ok(device)
 }
 
 /// What the kernels' geometry depends on.
@@ -46,22 +89,28 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Opens device `ordinal` of those the driver shows.
+    /// Opens device `ordinal` of those the driver shows. Its kernels have the lowest priority of the streams of this process, so that a host
+    /// whose own work on the GPU is urgent gives that a higher one.
     pub fn open(ordinal: usize) -> Result<Arc<Context>> {
         check_ordinal(ordinal)?;
-        let (mut device, mut context, mut stream) = (0, ptr::null_mut(), ptr::null_mut());
-        // SAFETY: `check_ordinal` found the driver, initialized it and knows the ordinal; all out-pointers are live locals. The context is retained before the stream is made in it.
+        let (device, mut context, mut stream) = (device(ordinal)?, ptr::null_mut(), ptr::null_mut());
+        let (mut flags, mut is_active) = (0, 0);
+        // SAFETY: the driver knows the device; all out-pointers are live locals.
         unsafe {
-            check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal as i32))?;
+            check("cuDevicePrimaryCtxGetState", sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut is_active))?;
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
         }
         // From here on, dropping `opened` releases what was made.
-        let mut opened = Context { device, context, stream, facts: Facts::default() };
+        let mut opened = Context { device, context, stream, facts: Facts::default(), before: Before::default() };
         opened.make_current()?;
-        // SAFETY: the context is current.
+        let context_bytes = if is_active == 0 { CONTEXT_BYTES } else { 0 };
+        opened.before = Before { free: opened.free_and_total()?.0, context_bytes };
+        let (mut lowest, mut highest) = (0, 0);
+        // SAFETY: the context is current, and the out-pointers are live locals.
         unsafe {
             let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-            check("cuStreamCreate", sys::cuStreamCreate(&mut stream, flags))?;
+            check("cuCtxGetStreamPriorityRange", sys::cuCtxGetStreamPriorityRange(&mut lowest, &mut highest))?;
+            check("cuStreamCreateWithPriority", sys::cuStreamCreateWithPriority(&mut stream, flags, lowest))?;
         }
         opened.stream = stream;
         opened.facts = Facts::of(device)?;
@@ -105,8 +154,15 @@ impl Context {
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream) })
     }
 
+    /// The memory of the device.
+    pub fn memory(&self) -> Result<DeviceMemory> {
+        let (free, total) = self.free_and_total()?;
+        let own = self.before.free.saturating_sub(free) + self.before.context_bytes;
+        Ok(DeviceMemory { free, total, own })
+    }
+
     /// Free and total bytes of the device.
-    pub fn memory(&self) -> Result<(u64, u64)> {
+    pub fn free_and_total(&self) -> Result<(u64, u64)> {
         self.make_current()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: the context is current, the out-pointers are live locals.
@@ -160,6 +216,16 @@ impl Facts {
                 + get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         })
     }
+}
+
+/// How the machine calls a device.
+fn bus_id(device: sys::CUdevice) -> Result<CString> {
+    let mut text = [0u8; 32];
+    // SAFETY: the driver knows the device, and writes at most as many bytes, with a zero at their end.
+    check("cuDeviceGetPCIBusId", unsafe {
+        sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, device)
+    })?;
+    Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().into())
 }
 
 /// Saves the calling thread's current context, and makes it current again when dropped: a program that uses CUDA itself finds

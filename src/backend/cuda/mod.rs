@@ -32,6 +32,7 @@ mod kv_cache;
 mod library;
 mod linear;
 mod logprobs;
+mod management;
 mod matrix;
 mod nccl;
 mod norm;
@@ -52,7 +53,7 @@ mod team;
 mod tensor_map;
 
 pub use device_batch::DeviceBatch;
-pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
+pub use driver::{ContextGuard, Event, EventKind, FreeBefore, check_ordinal, device_count};
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
@@ -93,6 +94,8 @@ pub struct Cuda {
     loader: Mutex<matrix::Loader>,
     /// The distinct sliding windows of the layers, each of which has a plan of its own.
     windows: Vec<Option<usize>>,
+    /// What was free before the device was opened, if that was measured.
+    free_before: Option<FreeBefore>,
     /// The first launch that failed: call and code.
     failure: Option<(&'static str, i32)>,
     /// Where this is one of several ranks.
@@ -163,7 +166,7 @@ impl Cuda {
         };
         let kernels = Kernels::new(&device)?;
         let loader = Mutex::new(matrix::Loader::new());
-        Ok(Cuda { kernels, loader, windows: vec![None], failure: None, exchanges: None, device })
+        Ok(Cuda { kernels, loader, windows: vec![None], free_before: None, failure: None, exchanges: None, device })
     }
 
     /// Refuses a model whose KV cache has this shape, and `heads` query heads over it, if the kernels do not know such heads.
@@ -219,9 +222,14 @@ impl Cuda {
         self.kernels.linear.blas.is_some()
     }
 
+    /// Counts what the engine takes as the difference to this.
+    pub fn set_free_before(&mut self, before: Option<FreeBefore>) {
+        self.free_before = before;
+    }
+
     /// Free and total bytes of the device.
     pub fn memory(&self) -> Result<(u64, u64)> {
-        self.device.context.memory()
+        self.device.context.free_and_total()
     }
 
     /// Waits for everything that was launched.
@@ -334,8 +342,9 @@ impl Backend for Cuda {
     }
 
     fn device_memory(&self) -> Result<Option<DeviceMemory>> {
-        let (free, total) = self.memory()?;
-        Ok(Some(DeviceMemory { free, total }))
+        let memory = self.device.context.memory()?;
+        let measured = self.free_before.as_ref().and_then(FreeBefore::taken);
+        Ok(Some(DeviceMemory { own: measured.unwrap_or(memory.own), ..memory }))
     }
 
     fn enter(&self) -> Result<ContextGuard> {

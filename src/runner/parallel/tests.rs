@@ -33,6 +33,7 @@ fn config() -> RunnerConfig {
         max_batched_tokens: Some(16),
         kv_block_size: Some(4),
         kv_budget: KvBudget::Bytes(1 << 20),
+        gpu_bytes: None,
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
         loading: Loading::Map,

@@ -131,6 +131,7 @@ impl Target for Batches {
             max_batched_tokens: Some(32),
             kv_block_size: Some(BLOCK_TOKENS),
             kv_budget: KvBudget::Bytes(1 << 20),
+            gpu_bytes: None,
             launching: Launching::Graphs,
             rounding: Rounding::Fastest,
             loading: Loading::Map,

@@ -287,6 +287,7 @@ class nvllm_engine_config(Structure):
         ("rendezvous", c_char_p),
         ("kv_cache_dtype", c_int32),
         ("quantization", c_int32),
+        ("gpu_memory_bytes", c_uint64),
     ]
 
 
@@ -450,6 +451,7 @@ class nvllm_stats(Structure):
         ("prefix_cache_hits", c_uint64),
         ("prefix_cache_evictions", c_uint64),
         ("kv_blocks_pinned", c_uint32),
+        ("gpu_memory_bytes", c_uint64),
     ]
 
 
@@ -567,6 +569,13 @@ class EngineConfig(TypedDict, total=False):
     #: table and head included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log.
     #: Default NVLLM_QUANTIZATION_NONE.
     quantization: Quantization | str
+    #: Maximum number of bytes that this engine takes on each of its GPUs: weights, KV cache, graphs, buffers, and the
+    #: CUDA context if the process has none there yet. The KV cache gets what the rest leaves; memory_utilization
+    #: remains a limit too. What the engine takes is measured with NVIDIA's management library, so that other programs
+    #: should not allocate on the GPU while it opens; without that library the context is assumed to take 640 MiB.
+    #: NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV block, or not kv_cache_bytes. No
+    #: effect on the CPU. Default 0: no such limit.
+    gpu_memory_bytes: int
 
 
 class RequestOptions(TypedDict, total=False):
