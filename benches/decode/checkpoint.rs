@@ -140,15 +140,6 @@ impl Shape {
         SHAPES.into_iter().find(|shape| shape.name == name).unwrap_or_else(|| panic!("{name} is none of {known:?}"))
     }
 
-    /// The shape that a folder of ours was written with.
-    pub fn of(folder: &Path) -> Shape {
-        let config: Value = serde_json::from_slice(&fs::read(folder.join("config.json")).unwrap()).unwrap();
-        let sizes = |shape: &Shape| [shape.hidden, shape.layers, shape.vocab];
-        let given =
-            ["hidden_size", "num_hidden_layers", "vocab_size"].map(|name| config[name].as_u64().unwrap() as usize);
-        SHAPES.into_iter().find(|shape| sizes(shape) == given).unwrap()
-    }
-
     /// Bytes that keys and values of a token take.
     pub fn kv_token_bytes(&self) -> usize {
         2 * 2 * self.layers * self.kv_heads * self.head_dim

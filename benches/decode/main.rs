@@ -1,10 +1,11 @@
 //! Decode, prefill and start-up of a whole model on the CPU, compared with the memory bandwidth of the machine.
 //!
 //! ```text
-//! cargo bench --bench decode -- [shape] [folder] [threads]
+//! cargo bench --bench decode -- [shape] [folder | file.gguf] [threads] [brief]
 //! ```
 //!
-//! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b, unless it holds one already.
+//! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b, unless it holds one already. A GGUF file is there and has
+//! that shape. `brief` leaves out what takes long and compares no two codings: batches, frames and the ceiling of the vector unit.
 
 #[path = "../linear/ceilings.rs"]
 mod ceilings;
@@ -44,22 +45,27 @@ fn main() {
     let folder =
         given.next().map_or_else(|| std::env::temp_dir().join(format!("nanovllm-{}", shape.name)), PathBuf::from);
     let threads = given.next().map_or_else(|| thread::available_parallelism().unwrap().get(), |n| n.parse().unwrap());
-    checkpoint::write_if_absent(&shape, &folder);
+    let brief = given.next().is_some_and(|word| word == "brief");
+    let is_gguf = folder.extension().is_some_and(|extension| extension == "gguf");
+    if !is_gguf {
+        checkpoint::write_if_absent(&shape, &folder);
+    }
     let isa = Isa::detect().unwrap();
-    println!("{}, {threads} threads, {isa:?}", shape.name);
+    println!("{}, {}, {threads} threads, {isa:?}", shape.name, folder.display());
 
     let read_gbps = || {
-        let file = Files::OnDisk.load(&folder.join("model.safetensors"), Loading::Map, 0).unwrap();
+        let file = if is_gguf { folder.clone() } else { folder.join("model.safetensors") };
+        let file = Files::OnDisk.load(&file, Loading::Map, 0).unwrap();
         ceilings::read_gbps(&Pool::new(threads), &file)
     };
     let before = read_gbps();
-    start_up(&folder, threads, isa);
+    start_up(&shape, &folder, threads, isa);
 
-    let (mut runner, info) = open(&folder, threads, isa, 64 * 1024);
+    let (mut runner, info) = open(&shape, &folder, threads, isa, 64 * 1024);
     let weight_bytes = info.weight_bytes as f64;
     let mut alone = 0.0;
     let mut lines = Vec::new();
-    for rows in BATCHES {
+    for rows in BATCHES.into_iter().filter(|&rows| rows == 1 || !brief) {
         let step = decode(&mut runner, &info.limits, rows);
         let rate = rows as f64 / step.as_secs_f64();
         alone = if rows == 1 { rate } else { alone };
@@ -81,6 +87,9 @@ fn main() {
     let rate = PREFILL_TOKENS as f64 / took.as_secs_f64();
     let gflops = 2e-9 * shape.body_parameters() as f64 * rate;
     println!("prefill of {PREFILL_TOKENS}           {rate:7.1} tok/s  {:6.1} ms  {gflops:.0} GFLOP/s", ms(took));
+    if brief {
+        return;
+    }
     for unit in Unit::of(isa) {
         let ceiling = ceilings::gflops(&Pool::new(threads), unit);
         println!("  {}: {ceiling:.0} GFLOP/s, of which that is {:.0} %", unit.name(), 100.0 * gflops / ceiling);
@@ -97,8 +106,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunner<Cpu>, ModelInfo) {
-    let probe = Shape::of(folder);
+fn open(shape: &Shape, folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunner<Cpu>, ModelInfo) {
     let config = RunnerConfig {
         device: Device::Cpu,
         dtype: None,
@@ -107,7 +115,7 @@ fn open(folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunne
         max_num_seqs: None,
         max_batched_tokens: None,
         kv_block_size: None,
-        kv_budget: KvBudget::Bytes((kv_tokens * probe.kv_token_bytes()) as u64),
+        kv_budget: KvBudget::Bytes((kv_tokens * shape.kv_token_bytes()) as u64),
         gpu_bytes: None,
         launching: Launching::Graphs,
         rounding: Rounding::Fastest,
@@ -175,9 +183,9 @@ fn prefill(runner: &mut PassRunner<Cpu>, limits: &BatchLimits) -> Duration {
 }
 
 /// From a warm file cache to the first token, and the most memory that 512 tokens needed.
-fn start_up(folder: &Path, threads: usize, isa: Isa) {
+fn start_up(shape: &Shape, folder: &Path, threads: usize, isa: Isa) {
     let begun = Instant::now();
-    let (mut runner, info) = open(folder, threads, isa, 512);
+    let (mut runner, info) = open(shape, folder, threads, isa, 512);
     let opened = begun.elapsed();
     let mut batch = Batch::with_limits(&info.limits);
     let mut sequence = Sequence::new(&prompt(511), 0..32);
@@ -187,14 +195,20 @@ fn start_up(folder: &Path, threads: usize, isa: Isa) {
     batch.clear();
     sequence.bring(sequence.pending(), &info.limits, &mut batch);
     pass(&mut runner, &batch);
-    let peak = peak_rss_bytes();
+    let (peak, private) = (memory_bytes("VmHWM:"), memory_bytes("RssAnon:"));
     println!("open / to first token    {:7.0} ms / {:.0} ms", ms(opened), ms(first));
     println!("peak RSS, 512-token KV   {:7.2} GB, {:.3} x the weights", peak / 1e9, peak / info.weight_bytes as f64);
+    println!(
+        "private memory           {:7.1} MB, {:.1} MB of it keys and values",
+        private / 1e6,
+        (512 * shape.kv_token_bytes()) as f64 / 1e6
+    );
 }
 
-fn peak_rss_bytes() -> f64 {
+/// A line of the kernel's account of this process.
+fn memory_bytes(name: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
 }
 

@@ -1,6 +1,6 @@
 //! How fast are linear layers of the Qwen3-0.6B shape, compared with the ceilings of the machine?
 //!
-//! `cargo bench --bench linear [-- [THREADS] [ISA] [CODING]...]`. The ceilings are measured in the same run: reading memory from end to
+//! `cargo bench --bench linear [-- [THREADS] [ISA] [CODING]... [LAYER]...]`. The ceilings are measured in the same run: reading memory from end to
 //! end, and multiply-adds in registers. Weights are read from memory, not from a cache: bf16, then the codings by turns with it. Times are
 //! medians; the minimum is printed too, because it is more reliable on a shared machine.
 
@@ -71,7 +71,8 @@ fn main() {
         }
         let most = if *isa == Isa::Portable { 8 } else { 512 };
         let cpu = &mut Cpu::new(threads, *isa);
-        for layer in &LAYERS {
+        let named = LAYERS.iter().any(|layer| asked(layer.name));
+        for layer in LAYERS.iter().filter(|layer| !named || asked(layer.name)) {
             for tokens in BATCHES.into_iter().filter(|&tokens| tokens <= most) {
                 let times =
                     medians_and_bests(cpu, layer, tokens, &weights, &codings.iter().map(|c| c.1).collect::<Vec<_>>());
@@ -92,7 +93,7 @@ fn main() {
                 }
             }
         }
-        if *isa != Isa::Portable {
+        if *isa != Isa::Portable && !named {
             step(cpu, &weights);
         }
     }
