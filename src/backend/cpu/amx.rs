@@ -30,13 +30,19 @@ pub const LINE_BYTES: usize = EDGE * 4;
 /// Sixteen rows of 64 bytes.
 pub type Tile = [[u32; EDGE]; EDGE];
 
-/// This thread's tiles, all of 16 rows by 64 bytes, until it is dropped.
+/// This thread's tiles, of 16 rows by 64 bytes, until it is dropped.
 ///
 /// Made anew for each range of columns: on the caller's thread, the host may use tiles of other shapes between calls.
 pub struct Configured(());
 
 impl Configured {
+    /// All tiles whole.
     pub fn new() -> Configured {
+        Configured::with_right(EDGE)
+    }
+
+    /// Sums and right operands of `right` columns, at most [`EDGE`]: of few columns a tile reads fewer bytes.
+    pub fn with_right(right: usize) -> Configured {
         #[repr(C, align(64))]
         struct Config {
             palette: u8,
@@ -47,6 +53,9 @@ impl Configured {
         }
         let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         config.row_bytes[..8].fill(LINE_BYTES as u16);
+        for tile in [0, 1, 2, 3, 6, 7] {
+            config.row_bytes[tile] = (right * 4) as u16;
+        }
         config.rows[..8].fill(EDGE as u8);
         const { assert!(size_of::<Config>() == 64) };
         // SAFETY: `Isa::Amx` is chosen only where the kernel permits tiles; the 64 bytes describe eight valid ones.
@@ -177,6 +186,7 @@ impl Products {
     /// # Safety
     ///
     /// As [`Products::add`]; the sums began with [`zero_sums`].
+    #[inline(always)]
     pub unsafe fn add_in_tiles(&self, right: usize) {
         // SAFETY: the caller says so.
         unsafe {

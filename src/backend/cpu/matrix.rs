@@ -25,7 +25,7 @@ pub(in crate::backend::cpu) struct Segment<'a> {
     /// The zeros of these rows, where they have some. `[rows, groups]`
     pub zeros: &'a [u8],
     /// Bytes of a row of each of the three.
-    row_bytes: [usize; 3],
+    pub row_bytes: [usize; 3],
 }
 
 impl Segment<'_> {

@@ -7,12 +7,10 @@
 use super::super::pack::Scratch;
 use super::super::tiles::chunk_columns;
 use super::super::{Call, for_columns};
-use super::pack::{Side, pack};
+use super::pack::{Side, pack, right_operand};
 use super::store::store;
 use crate::backend::cpu::Pool;
-use crate::backend::cpu::amx::{
-    Ahead, Configured, EDGE, LINE_BYTES, Operand, Products, STEP, Start, TILE_BYTES, TILE_NUMBERS,
-};
+use crate::backend::cpu::amx::{Ahead, Configured, EDGE, Operand, Products, STEP, Start, TILE_BYTES};
 use crate::backend::cpu::matrix::Segment;
 use std::ops::Range;
 
@@ -23,12 +21,13 @@ const AHEAD_BYTES: usize = 64 << 10;
 pub fn run(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
     let inputs = call.weight.cols();
     let (steps, blocks) = (inputs.div_ceil(STEP), call.tokens.div_ceil(EDGE));
-    let packed = pack(pool, &mut scratch.x, x, call.tokens, inputs, Side::Right);
+    let side = Side::right(call.tokens);
+    let packed = pack(pool, &mut scratch.x, x, call.tokens, inputs, side);
     let chunk = chunk_columns(call.row_bytes, columns.len(), pool.threads(), EDGE);
     for_columns(pool, columns, chunk, &|_, range, later| {
-        let _configured = Configured::new();
+        let _configured = Configured::with_right(call.tokens.min(EDGE));
         for (segment, following) in call.segments(range, later) {
-            let walk = Walk { call, x: packed, segment: &segment, following, steps, blocks };
+            let walk = Walk { call, x: packed, side, segment: &segment, following, steps, blocks };
             for first in (0..segment.rows.len()).step_by(EDGE) {
                 walk.group(first);
             }
@@ -41,6 +40,7 @@ struct Walk<'a> {
     call: &'a Call<'a>,
     /// `[block][step][pair of k][token]`
     x: &'a [u32],
+    side: Side,
     segment: &'a Segment<'a>,
     /// Weights that are probably read after the segment's.
     following: &'a [u8],
@@ -93,15 +93,7 @@ impl Walk<'_> {
 
     /// Adds the products of some steps, of which `left` and `ahead` have those weights and the next.
     fn products(&self, sums: &mut Sums, steps: Range<usize>, left: Operand, ahead: Ahead) {
-        let block_numbers = self.steps * TILE_NUMBERS;
-        let x = &self.x[steps.start * TILE_NUMBERS..];
-        assert!(x.len() >= (self.blocks - 1) * block_numbers + steps.len() * TILE_NUMBERS);
-        let right = Operand {
-            at: x.as_ptr().cast(),
-            row_bytes: LINE_BYTES,
-            step_bytes: TILE_BYTES,
-            next_bytes: block_numbers * 4,
-        };
+        let right = right_operand(self.x, self.side, self.steps, self.blocks, &steps);
         let start = if steps.start == 0 { Start::Zero } else { Start::Sums };
         let products = Products { left, right, steps: steps.len(), ahead };
         // SAFETY: this thread is `Configured`. The lines above and `multiply` checked the lengths.

@@ -15,7 +15,6 @@ use super::super::decode::{Decoder, Job};
 use super::super::kernels::Order;
 use super::super::pack::Scratch;
 use super::super::{Call, for_columns};
-use super::coded::{Buffer, PIECE};
 use super::pack::{Side, pack};
 use crate::backend::cpu::Pool;
 use crate::backend::cpu::amx::{
@@ -31,6 +30,19 @@ const PANEL_TILES: usize = 768;
 const PANEL_GROUPS: usize = 8;
 /// Approximate number of ranges of columns per thread and call: enough for all threads to finish together.
 const RANGES: usize = 4;
+
+/// Numbers of a column that are decoded together: as many steps as there are columns in a tile.
+const PIECE: usize = EDGE * STEP;
+
+/// Sixteen columns of a piece, decoded. A line of the cache between them keeps them from competing for the same places of the cache.
+#[repr(align(64))]
+struct Buffer([[u8; PIECE * 2 + LINE_BYTES]; EDGE]);
+
+impl Buffer {
+    fn new() -> Buffer {
+        Buffer([[0; PIECE * 2 + LINE_BYTES]; EDGE])
+    }
+}
 
 /// Numbers of 32 bits that a thread needs for weights of `inputs` columns.
 pub fn staged_numbers(inputs: usize) -> usize {

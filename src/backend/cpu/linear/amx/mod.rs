@@ -34,7 +34,7 @@ pub fn run(
 ) {
     match decoder {
         _ if call.tokens > FEW => many::run(pool, scratch, call, decoder, x, columns),
-        Some(decoder) => coded::run(pool, scratch, call, decoder, x, columns),
+        Some(_) => coded::run(pool, scratch, call, x, columns),
         None => few::run(pool, scratch, call, x, columns),
     }
 }
