@@ -275,6 +275,7 @@ namespace Nanovllm
         internal byte* rendezvous;
         internal int kv_cache_dtype;
         internal int quantization;
+        internal ulong gpu_memory_bytes;
     }
 
     /// <summary>As nvllm_model_info of the C API.</summary>
@@ -505,6 +506,10 @@ namespace Nanovllm
         public ulong PrefixCacheEvictions;
         /// <summary>Blocks reserved by pinned prompts; a block counts once per prompt that has it.</summary>
         public uint KvBlocksPinned;
+        /// <summary>Bytes of GPU memory that the engine took when it opened, everything included, on the GPU where they
+        /// are most: see GpuMemoryBytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine
+        /// made counts as 640 MiB. 0 on the CPU.</summary>
+        public ulong GpuMemoryBytes;
     }
 
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
@@ -705,6 +710,13 @@ namespace Nanovllm
         /// head included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log.
         /// Default Quantization.None.</summary>
         public Quantization? Quantization { get; set; }
+        /// <summary>Maximum number of bytes that this engine takes on each of its GPUs: weights, KV cache, graphs,
+        /// buffers, and the CUDA context if the process has none there yet. The KV cache gets what the rest leaves;
+        /// MemoryUtilization remains a limit too. What the engine takes is measured with NVIDIA's management library,
+        /// so that other programs should not allocate on the GPU while it opens; without that library the context is
+        /// assumed to take 640 MiB. Status.OutOfMemory if the budget does not hold the weights and one KV block, or not
+        /// KvCacheBytes. No effect on the CPU. Default 0: no such limit.</summary>
+        public ulong? GpuMemoryBytes { get; set; }
 
         unsafe void Assign(nvllm_engine_config* native, Borrowed memory)
         {
@@ -733,6 +745,7 @@ namespace Nanovllm
             if (Rendezvous != null) native->rendezvous = memory.Text(Rendezvous, "Rendezvous");
             if (KvCacheDtype.HasValue) native->kv_cache_dtype = (int)KvCacheDtype.Value;
             if (Quantization.HasValue) native->quantization = (int)Quantization.Value;
+            if (GpuMemoryBytes.HasValue) native->gpu_memory_bytes = GpuMemoryBytes.Value;
         }
     }
 
