@@ -406,7 +406,7 @@ mod tests {
 
     /// Numbers that differ, coded as `coding`.
     fn numbers(rows: usize, cols: usize, coding: Coding) -> HostMatrix {
-        let value = |i: usize| (i * 2_654_435_761 >> 7 & 0xffff) as f32 / 256.0 - 128.0;
+        let value = |i: usize| ((i * 2_654_435_761) >> 7 & 0xffff) as f32 / 256.0 - 128.0;
         let bytes: Vec<u8> = match coding {
             Coding::F32 => (0..rows * cols).flat_map(|i| value(i).to_le_bytes()).collect(),
             _ => (0..rows * cols).flat_map(|i| narrow(value(i), DType::Bf16)).collect(),
