@@ -24,10 +24,11 @@ test: ## Install what is missing, run all tests, and print their counts
 	@scripts/prerequisites.sh test
 	@scripts/test.sh $(BUILD)
 
-lint: ## Check the formatting, clippy, and that the generated files are up to date
+lint: ## Check the formatting, clippy, that the generated files are up to date, and the versions of packages
 	cargo fmt --check
 	cargo clippy --release --all-targets -- -D warnings
 	scripts/header.sh --check
+	scripts/versions.sh
 
 header: ## Generate include/nanovllm.h from src/ffi, and the files in bindings, docs and tests that repeat it
 	scripts/header.sh
