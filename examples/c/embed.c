@@ -1,6 +1,8 @@
 /* Similarity of texts: computes an embedding of each text and prints its cosine similarity to the first one.
  *
- *   embed MODEL_FOLDER TEXT TEXT...
+ *   embed MODEL TEXT TEXT...
+ *
+ * MODEL is a model folder or a GGUF file.
  */
 #include "prompt.h"
 
@@ -14,7 +16,7 @@ static double dot(const nvllm_output *a, const nvllm_output *b) {
 
 int main(int argc, char **argv) {
   if (argc < 4) {
-    fputs("usage: embed MODEL_FOLDER TEXT TEXT...\n", stderr);
+    fputs("usage: embed MODEL TEXT TEXT...\n", stderr);
     return 2;
   }
   nvllm_error error;

@@ -1,6 +1,8 @@
 /* Completes each prompt on the command line, as one turn of a conversation.
  *
- *   generate [--max-tokens N] [--temperature T] [--threads N] MODEL_FOLDER PROMPT...
+ *   generate [--max-tokens N] [--temperature T] [--threads N] MODEL PROMPT...
+ *
+ * MODEL is a model folder or a GGUF file.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "prompt.h"
@@ -19,7 +21,7 @@ struct arguments {
 };
 
 static void usage(void) {
-  fputs("usage: generate [--max-tokens N] [--temperature T] [--threads N] MODEL_FOLDER PROMPT...\n", stderr);
+  fputs("usage: generate [--max-tokens N] [--temperature T] [--threads N] MODEL PROMPT...\n", stderr);
   exit(2);
 }
 

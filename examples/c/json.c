@@ -1,6 +1,8 @@
 /* Completes each prompt with JSON that conforms to a schema.
  *
- *   json MODEL_FOLDER SCHEMA PROMPT...
+ *   json MODEL SCHEMA PROMPT...
+ *
+ * MODEL is a model folder or a GGUF file.
  *
  *   json models/demo '{"enum": ["yes", "no"]}' "are you an engine?"
  */
@@ -49,7 +51,7 @@ static int print_answers(const nvllm_result *result) {
 
 int main(int argc, char **argv) {
   if (argc < 4) {
-    fputs("usage: json MODEL_FOLDER SCHEMA PROMPT...\n", stderr);
+    fputs("usage: json MODEL SCHEMA PROMPT...\n", stderr);
     return 2;
   }
   nvllm_engine *engine = open_engine(argv[1]);

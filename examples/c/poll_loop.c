@@ -1,6 +1,8 @@
 /* An engine inside a program's own poll() loop: one thread reads lines and computes completions.
  *
- *   poll_loop MODEL_FOLDER
+ *   poll_loop MODEL
+ *
+ * MODEL is a model folder or a GGUF file.
  *
  * Each line is a prompt, and all of them run at once. A completion is printed with its line number when it is complete.
  */
@@ -92,7 +94,7 @@ static void work(nvllm_engine *engine) {
 
 int main(int argc, char **argv) {
   if (argc != 2) {
-    fputs("usage: poll_loop MODEL_FOLDER\n", stderr);
+    fputs("usage: poll_loop MODEL\n", stderr);
     return 2;
   }
   nvllm_error error;

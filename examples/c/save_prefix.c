@@ -1,6 +1,8 @@
 /* A conversation that continues in a later process: the keys and values of all its tokens are stored in a file.
  *
- *   save_prefix MODEL_FOLDER FILE TEXT
+ *   save_prefix MODEL FILE TEXT
+ *
+ * MODEL is a model folder or a GGUF file.
  *
  * Completes TEXT, and saves the tokens and the state of prompt and completion to FILE. If FILE exists, its state is
  * restored first, and the tokens of the earlier process are not computed again.
@@ -67,7 +69,7 @@ static void save(nvllm_engine *engine, const char *path, const uint32_t *tokens,
 
 int main(int argc, char **argv) {
   if (argc != 4) {
-    fputs("usage: save_prefix MODEL_FOLDER FILE TEXT\n", stderr);
+    fputs("usage: save_prefix MODEL FILE TEXT\n", stderr);
     return 2;
   }
   nvllm_error error;

@@ -1,6 +1,8 @@
 /* Completes each line of the input, and prints tokens as they come. Ctrl-C ends the completion, not the program.
  *
- *   stream [--endless] MODEL_FOLDER
+ *   stream [--endless] MODEL
+ *
+ * MODEL is a model folder or a GGUF file.
  *
  * --endless ignores the model's end tokens, which leaves time to press Ctrl-C.
  */
@@ -58,7 +60,7 @@ static void answer(nvllm_engine *engine, const char *text, const nvllm_request_o
 int main(int argc, char **argv) {
   int endless = argc == 3 && strcmp(argv[1], "--endless") == 0;
   if (argc != 2 + endless) {
-    fputs("usage: stream [--endless] MODEL_FOLDER\n", stderr);
+    fputs("usage: stream [--endless] MODEL\n", stderr);
     return 2;
   }
   nvllm_error error;

@@ -1,6 +1,8 @@
 /* Shows the tokens of a text: one line per token, with its id and its text.
  *
- *   tokenizer MODEL_FOLDER TEXT...
+ *   tokenizer MODEL TEXT...
+ *
+ * MODEL is a model folder or a GGUF file.
  */
 #include "prompt.h"
 
@@ -40,7 +42,7 @@ static void show(const nvllm_engine *engine, uint32_t token) {
 
 int main(int argc, char **argv) {
   if (argc < 3) {
-    fputs("usage: tokenizer MODEL_FOLDER TEXT...\n", stderr);
+    fputs("usage: tokenizer MODEL TEXT...\n", stderr);
     return 2;
   }
   nvllm_error error;

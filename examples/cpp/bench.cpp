@@ -1,6 +1,8 @@
 // How fast is a model on this machine?
 //
-//   bench [--threads N] [--prompt N] [--answer N] MODEL_FOLDER
+//   bench [--threads N] [--prompt N] [--answer N] MODEL
+//
+// MODEL is a model folder or a GGUF file.
 //
 // Prints the speed of prefill for a prompt of --prompt tokens (default 512), and of decoding --answer tokens (default
 // 64) for several numbers of concurrent requests. The tokens are arbitrary and differ per prompt, so the prefix cache
@@ -125,7 +127,7 @@ void report(const arguments& wanted) {
 int main(int argc, char** argv) {
   std::optional<arguments> wanted = parse(argc, argv);
   if (!wanted) {
-    std::cerr << "usage: bench [--threads N] [--prompt N] [--answer N] MODEL_FOLDER\n";
+    std::cerr << "usage: bench [--threads N] [--prompt N] [--answer N] MODEL\n";
     return 2;
   }
   try {

@@ -1,6 +1,8 @@
 // A conversation on the command line.
 //
-//   chat [--system TEXT] MODEL_FOLDER
+//   chat [--system TEXT] MODEL
+//
+// MODEL is a model folder or a GGUF file.
 //
 // /reset begins a new conversation; /quit or the end of the input exits. Sampling uses the options that the model
 // recommends.
@@ -73,7 +75,7 @@ int main(int argc, char** argv) {
   if (argc == 4 && std::string_view(argv[1]) == "--system") {
     beginning.push_back({"system", argv[2]});
   } else if (argc != 2) {
-    std::cerr << "usage: chat [--system TEXT] MODEL_FOLDER\n";
+    std::cerr << "usage: chat [--system TEXT] MODEL\n";
     return 2;
   }
   try {

@@ -1,6 +1,8 @@
 // A village at sixty frames per second: a language model plays three shopkeepers, inside the game's own loop.
 //
-//   game [--script FILE] [--endless] [--threads N] [MODEL_FOLDER]
+//   game [--script FILE] [--endless] [--threads N] [MODEL]
+//
+// MODEL is a model folder or a GGUF file.
 //
 // Type and press Enter to say something; Tab or the mouse selects the shop; Escape interrupts an answer. The engine has
 // no loop of its own: each frame gives it the time that drawing leaves. With --endless, answers continue until they are
@@ -91,7 +93,7 @@ void play(const arguments& wanted) {
 int main(int argc, char** argv) {
   std::optional<arguments> wanted = parse(argc, argv);
   if (!wanted) {
-    std::cerr << "usage: game [--script FILE] [--endless] [--threads N] [MODEL_FOLDER]\n";
+    std::cerr << "usage: game [--script FILE] [--endless] [--threads N] [MODEL]\n";
     return 2;
   }
   try {

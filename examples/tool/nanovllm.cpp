@@ -20,19 +20,19 @@ namespace {
 
 constexpr char usage[] =
     "usage: nanovllm [OPTION...] COMMAND ...\n"
-    "  generate [--max-tokens N] [--temperature T] [--threads N] MODEL_FOLDER PROMPT...\n"
+    "  generate [--max-tokens N] [--temperature T] [--threads N] MODEL PROMPT...\n"
     "           answers each prompt, all at once\n"
-    "  chat [--system TEXT] MODEL_FOLDER\n"
+    "  chat [--system TEXT] MODEL\n"
     "           a conversation; /reset begins anew, /quit ends\n"
-    "  bench [--threads N] [--prompt N] [--answer N] MODEL_FOLDER\n"
+    "  bench [--threads N] [--prompt N] [--answer N] MODEL\n"
     "           how fast a model is here\n"
     "  quantize [--int8|--int4] MODEL_FOLDER NEW_FOLDER\n"
     "           writes a model again with weights of 8 or 4 bits; default --int8\n"
-    "  worker MODEL_FOLDER\n"
+    "  worker MODEL\n"
     "           computes what process 0 schedules, until that ends\n"
     "  place    which process this is\n"
     "  version  what the library is, and what it found on this machine\n"
-    "A model folder is one as Hugging Face lays it out.\n"
+    "A model is a folder as Hugging Face lays it out, or a GGUF file.\n"
     "options, before the command:\n"
     "  --tensor-parallel-size N   ranks that compute the model together, in all processes\n"
     "  --device cpu|cuda          where they compute\n"
@@ -65,7 +65,7 @@ int place_main(int, char**) {
 
 int worker_main(int argc, char** argv) {
   if (argc != 2 || parallel().index == 0) {
-    std::cerr << "usage: nanovllm --num-processes N --process-index I --rendezvous A worker MODEL_FOLDER, with I above 0\n";
+    std::cerr << "usage: nanovllm --num-processes N --process-index I --rendezvous A worker MODEL, with I above 0\n";
     return 2;
   }
   nvllm_engine_config config;

@@ -64,7 +64,7 @@ test "$found" = "$wanted" || fails "with keys and values in int8 it says '$found
 said=$("$tool" --kv-cache-dtype int4 version 2>&1) && fails "an unknown KV cache is no failure"
 wants "an unknown KV cache" "^--kv-cache-dtype: unknown" "$said"
 said=$("$tool" --process-index 0 worker "$model" 2>&1) && fails "a worker that leads is no failure"
-wants "a worker that leads" "usage: nanovllm .* worker MODEL_FOLDER, with I above 0" "$said"
+wants "a worker that leads" "usage: nanovllm .* worker MODEL, with I above 0" "$said"
 said=$("$tool" --processes 2 version 2>&1) && fails "an unknown option is no failure"
 wants "an unknown option" "^--processes: unknown" "$said"
 

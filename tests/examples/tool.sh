@@ -17,7 +17,7 @@ refuses() { # NAME ARGUMENT...
 wants "generate" "2, 3, 5, 7.$" "$("$tool" generate --temperature 0 "$model" "list all prime numbers within 10" 2>/dev/null)"
 wants "chat" "^I am the demo model" "$(echo "introduce yourself" | "$tool" chat "$model" 2>/dev/null)"
 wants "version" '"instruction_sets"' "$("$tool" version)"
-wants "help" "chat \[--system TEXT\] MODEL_FOLDER" "$("$tool" --help)"
+wants "help" "chat \[--system TEXT\] MODEL" "$("$tool" --help)"
 
 said=$("$tool" bench --prompt 100 --answer 4 --threads 1 "$model")
 wants "bench, the model" "5.2 million parameters, 0.01 GB of weights, on the CPU" "$said"
