@@ -1,7 +1,7 @@
 //! The GPU that ops launch on, and what chooses between their kernels.
 
 use super::driver::{Context, Facts};
-use super::kernels::{Chaining, Kernel, KernelLoading, Module, suffix};
+use super::kernels::{Chaining, DEPENDENT_LAUNCH, Kernel, KernelLoading, Module, suffix};
 use super::plan::Geometry;
 use crate::backend::{DType, Rounding};
 use crate::error::Result;
@@ -24,6 +24,21 @@ pub struct Device {
 }
 
 impl Device {
+    /// The GPU of `context`, for kernels that follow each other as fast as it allows.
+    pub fn new(context: Arc<Context>, dtype: DType, kernel_loading: KernelLoading) -> Device {
+        Device {
+            chaining: match context.facts().capability >= DEPENDENT_LAUNCH {
+                true => Chaining::DependentLaunch,
+                false => Chaining::Strict,
+            },
+            dtype,
+            kernel_loading,
+            rounding: Rounding::Fastest,
+            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1 }),
+            context,
+        }
+    }
+
     pub fn facts(&self) -> Facts {
         self.context.facts()
     }

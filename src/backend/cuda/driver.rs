@@ -3,11 +3,10 @@
 //! Every value here keeps the context alive, so that dropping them in any order gives all back; the last one releases the
 //! device's primary context.
 
-use super::management;
 use crate::backend::DeviceMemory;
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
@@ -42,28 +41,8 @@ struct Before {
 /// What a context takes where that is not measured: a little more than on GPUs of Hopper and Ada.
 const CONTEXT_BYTES: u64 = 640 << 20;
 
-/// What is free on a device before the engine opens it, as NVIDIA's management library counts.
-pub struct FreeBefore {
-    bus_id: CString,
-    bytes: u64,
-}
-
-impl FreeBefore {
-    /// Asks. `None` where the library is missing or does not know the device.
-    pub fn measure(ordinal: usize) -> Result<Option<FreeBefore>> {
-        check_ordinal(ordinal)?;
-        let bus_id = bus_id(device(ordinal)?)?;
-        Ok(management::free_bytes(&bus_id).map(|bytes| FreeBefore { bus_id, bytes }))
-    }
-
-    /// Bytes that were taken since.
-    pub fn taken(&self) -> Option<u64> {
-        Some(self.bytes.saturating_sub(management::free_bytes(&self.bus_id)?))
-    }
-}
-
 /// Device `ordinal`, which the driver shows.
-fn device(ordinal: usize) -> Result<sys::CUdevice> {
+pub fn device(ordinal: usize) -> Result<sys::CUdevice> {
     let mut device = 0;
     // SAFETY: `check_ordinal` found the driver, initialized it and knows the ordinal; the out-pointer is a live local.
     check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as i32) })?;
@@ -216,16 +195,6 @@ impl Facts {
                 + get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         })
     }
-}
-
-/// How the machine calls a device.
-fn bus_id(device: sys::CUdevice) -> Result<CString> {
-    let mut text = [0u8; 32];
-    // SAFETY: the driver knows the device, and writes at most as many bytes, with a zero at their end.
-    check("cuDeviceGetPCIBusId", unsafe {
-        sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, device)
-    })?;
-    Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().into())
 }
 
 /// Saves the calling thread's current context, and makes it current again when dropped: a program that uses CUDA itself finds

@@ -3,10 +3,33 @@
 //! NVIDIA's management library, which is installed with the driver, answers without a context; a context takes hundreds of megabytes itself.
 //! Where the library is missing, or does not know the device, there is no answer.
 
+use super::driver::{check, check_ordinal, device};
 use super::library;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use crate::error::Result;
+use cudarc::driver::sys;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
+
+/// What is free on a device before the engine opens it, as NVIDIA's management library counts.
+pub struct FreeBefore {
+    bus_id: CString,
+    bytes: u64,
+}
+
+impl FreeBefore {
+    /// Asks. `None` where the library is missing or does not know the device.
+    pub fn measure(ordinal: usize) -> Result<Option<FreeBefore>> {
+        check_ordinal(ordinal)?;
+        let bus_id = bus_id(device(ordinal)?)?;
+        Ok(free_bytes(&bus_id).map(|bytes| FreeBefore { bus_id, bytes }))
+    }
+
+    /// Bytes that were taken since.
+    pub fn taken(&self) -> Option<u64> {
+        Some(self.bytes.saturating_sub(free_bytes(&self.bus_id)?))
+    }
+}
 
 #[cfg(unix)]
 const SONAME: &CStr = c"libnvidia-ml.so.1";
@@ -34,7 +57,7 @@ struct Library {
 }
 
 /// Free bytes of the GPU at this address of the PCI bus.
-pub fn free_bytes(bus_id: &CStr) -> Option<u64> {
+fn free_bytes(bus_id: &CStr) -> Option<u64> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     let library = LIBRARY.get_or_init(Library::open).as_ref()?;
     let (mut device, mut memory) = (ptr::null_mut(), Memory::default());
@@ -66,4 +89,14 @@ impl Library {
             })
         }
     }
+}
+
+/// How the machine calls a device.
+fn bus_id(device: sys::CUdevice) -> Result<CString> {
+    let mut text = [0u8; 32];
+    // SAFETY: the driver knows the device, and writes at most as many bytes, with a zero at their end.
+    check("cuDeviceGetPCIBusId", unsafe {
+        sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, device)
+    })?;
+    Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().into())
 }

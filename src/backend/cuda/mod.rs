@@ -53,11 +53,12 @@ mod team;
 mod tensor_map;
 
 pub use device_batch::DeviceBatch;
-pub use driver::{ContextGuard, Event, EventKind, FreeBefore, check_ordinal, device_count};
+pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
 pub use linear::Route;
+pub use management::FreeBefore;
 pub use matrix::{Matrix, Vector};
 pub use nccl::{UniqueId, nccl_version};
 pub use peers::{Fault, Member, Peers, Transport};
@@ -80,8 +81,6 @@ use exchange::Exchanges;
 use kernels::KernelLoading;
 use kv_cache::KvBlocks;
 use parking_lot::Mutex;
-use plan::Geometry;
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
@@ -152,18 +151,7 @@ impl Cuda {
         if dtype == DType::F32 {
             return Err(Error::Unsupported { what: "F32 on CUDA: choose BF16 or F16, or device CPU".to_owned() });
         }
-        let device = Device {
-            chaining: if context.facts().capability >= kernels::DEPENDENT_LAUNCH {
-                Chaining::DependentLaunch
-            } else {
-                Chaining::Strict
-            },
-            dtype,
-            kernel_loading,
-            rounding: Rounding::Fastest,
-            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1 }),
-            context,
-        };
+        let device = Device::new(context, dtype, kernel_loading);
         let kernels = Kernels::new(&device)?;
         let loader = Mutex::new(matrix::Loader::new());
         Ok(Cuda { kernels, loader, windows: vec![None], free_before: None, failure: None, exchanges: None, device })
