@@ -10,7 +10,7 @@ use crate::backend::socket::{ReadableSet, Socket, Stream, wait_writable};
 use crate::backend::thread::{STACK_BYTES, spawn};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -263,7 +263,7 @@ impl Peers {
                     *is_torn = true;
                     drop(is_torn);
                     // The other side may have said why before it closed.
-                    let reason = || format!("the connection was lost: {error}");
+                    let reason = || lost_by(&error);
                     return Err(self.loss().unwrap_or_else(|| {
                         self.fail(*process, &reason());
                         Error::Peer { process: *process, reason: reason() }
@@ -507,11 +507,8 @@ impl Peers {
                     heard.last = Instant::now();
                     self.take(at, head, &mut heard.reader)?;
                 }
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                    return Err("has ended, or has closed the connection".to_owned());
-                }
                 Err(error) if error.kind() == ErrorKind::InvalidData => return Err(error.to_string()),
-                Err(error) => return Err(format!("the connection was lost: {error}")),
+                Err(error) => return Err(lost_by(&error)),
             }
         }
     }
@@ -557,6 +554,17 @@ impl Peers {
             self.end();
         }
         Ok(())
+    }
+}
+
+/// Why a connection with this error has no other side any more. A process that ends with unread bytes resets its connections.
+fn lost_by(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof
+        | ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::BrokenPipe => "has ended, or has closed the connection".to_owned(),
+        _ => format!("the connection was lost: {error}"),
     }
 }
 
