@@ -3,6 +3,7 @@
 use crate::scene::{
     Random, Scene, assert_near, bound, coded, filled, formats, numbers, on_device, poisoned, quantized, staged,
 };
+use nanovllm::backend::cuda::Cuda;
 use nanovllm::backend::{AttentionSpec, Backend, DType, KvFormat, KvShape, Rounding};
 use nanovllm::batch::Batch;
 use nanovllm::ops;
@@ -410,6 +411,41 @@ fn parts(whole: &Batch, parts: &[(usize, usize)]) -> Batch {
     batch
 }
 
+/// Each of `splits`, parts of the one sequence of `case`, gives the bits of the whole sequence in one row.
+fn assert_parts_have_the_bits_of_the_whole(
+    cuda: &mut Cuda,
+    dtype: DType,
+    case: &AttentionCase,
+    spec: &AttentionSpec,
+    format: KvFormat,
+    splits: &[&[(usize, usize)]],
+) {
+    let AttentionCase { heads, kv_heads, head_dim, .. } = *case;
+    cuda.set_windows([spec.window]);
+    let input = AttentionInput::new(case, dtype, format);
+    let whole = &input.scene.batch;
+    let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+    cache.fill(&input.bytes).unwrap();
+    let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
+    let mut attended = |split: &[(usize, usize)]| {
+        let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
+        let (device_batch, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
+        let mut out = poisoned(cuda, qkv.rows(), out_cols);
+        ops::attention(cuda, spec, &mut out, &qkv, &cache, 0, &device_batch);
+        cuda.read(&out).unwrap()
+    };
+    let together = attended(&[(0, whole.tokens())]);
+    for split in splits {
+        let wanted: Vec<f32> =
+            split.iter().flat_map(|&(a, b)| &together[a * out_cols..b * out_cols]).copied().collect();
+        let what = format!(
+            "{heads} heads over {kv_heads} of {head_dim}, {spec:?}, {} rows, {dtype:?}, {format:?}",
+            split.len()
+        );
+        assert!(attended(split) == wanted, "{what}");
+    }
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone() {
@@ -437,32 +473,11 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
             shapes.iter().flat_map(|&shape| kinds().map(move |kind| (shape, kind)))
         {
             let ((window, softcap), format) = kind;
-            cuda.set_windows([window]);
             let case = AttentionCase { rows: PROMPT, heads, kv_heads, head_dim, block_size: 32, ..QWEN3 };
-            let input = AttentionInput::new(&case, dtype, format);
-            let whole = &input.scene.batch;
-            let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
-            cache.fill(&input.bytes).unwrap();
-            let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
             let spec = AttentionSpec { heads, scale: 0.1, window, softcap };
-            let mut attended = |split: &[(usize, usize)]| {
-                let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
-                let (device_batch, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
-                let mut out = poisoned(cuda, qkv.rows(), out_cols);
-                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
-                cuda.read(&out).unwrap()
-            };
-            let together = attended(&[(0, 333)]);
             let alone: Vec<(usize, usize)> = (0..333).map(|token| (token, token + 1)).collect();
-            for split in [&alone[..], &[(0, 130), (130, 131), (131, 333)], &[(332, 333)], &[(64, 64 + 7), (200, 201)]] {
-                let wanted: Vec<f32> =
-                    split.iter().flat_map(|&(a, b)| &together[a * out_cols..b * out_cols]).copied().collect();
-                let what = format!(
-                    "{heads} heads over {kv_heads} of {head_dim}, {window:?}, {softcap:?}, {} rows, {dtype:?}, {format:?}",
-                    split.len()
-                );
-                assert!(attended(split) == wanted, "{what}");
-            }
+            let splits = [&alone[..], &[(0, 130), (130, 131), (131, 333)], &[(332, 333)], &[(64, 64 + 7), (200, 201)]];
+            assert_parts_have_the_bits_of_the_whole(cuda, dtype, &case, &spec, format, &splits);
         }
     });
 }
@@ -476,29 +491,11 @@ fn a_query_gives_the_same_bits_in_a_prompt_and_in_any_chunk_of_several() {
             .into_iter()
             .flat_map(|shape| [(None, None), (Some(150), None), (Some(20), Some(1.0))].map(|score| (shape, score)))
         {
-            cuda.set_windows([window]);
             let case = AttentionCase { rows: PROMPT, heads, kv_heads, head_dim, block_size: 32, ..QWEN3 };
-            let input = AttentionInput::new(&case, dtype, KvFormat::Plain(dtype));
-            let whole = &input.scene.batch;
-            let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
-            cache.fill(&input.bytes).unwrap();
-            let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
             let spec = AttentionSpec { heads, scale: 0.1, window, softcap };
-            let mut attended = |split: &[(usize, usize)]| {
-                let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
-                let (device_batch, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
-                let mut out = poisoned(cuda, qkv.rows(), out_cols);
-                ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
-                cuda.read(&out).unwrap()
-            };
-            let together = attended(&[(0, 701)]);
             let sevens: Vec<(usize, usize)> = (0..100).map(|chunk| (7 * chunk, 7 * chunk + 7)).collect();
-            for split in [&sevens[..], &[(0, 130), (130, 132), (132, 701)], &[(64, 192), (300, 555)], &[(699, 701)]] {
-                let wanted: Vec<f32> =
-                    split.iter().flat_map(|&(a, b)| &together[a * out_cols..b * out_cols]).copied().collect();
-                let what = format!("{heads} heads over {kv_heads} of {head_dim}, {window:?}, {softcap:?}, {dtype:?}");
-                assert!(attended(split) == wanted, "{what}, {} rows", split.len());
-            }
+            let splits = [&sevens[..], &[(0, 130), (130, 132), (132, 701)], &[(64, 192), (300, 555)], &[(699, 701)]];
+            assert_parts_have_the_bits_of_the_whole(cuda, dtype, &case, &spec, KvFormat::Plain(dtype), &splits);
         }
     });
 }

@@ -126,16 +126,16 @@ unsafe fn groups_of<D: DecodeGroup, N: Number, const STEPS: usize, const GROUP: 
     }
 }
 
-/// Codes of four bits, in pairs.
-pub struct Pairs;
-
-impl Decode for Pairs {
+impl<D: DecodeGroup> Decode for D {
     #[inline(always)]
     unsafe fn decode<N: Number, const STEPS: usize>(coding: Coding, row: Planes, first: usize, to: Places) {
         // SAFETY: the caller says so.
-        unsafe { by_groups::<Pairs, N, STEPS>(coding, row, first, to) }
+        unsafe { by_groups::<D, N, STEPS>(coding, row, first, to) }
     }
 }
+
+/// Codes of four bits, in pairs.
+pub struct Pairs;
 
 impl DecodeGroup for Pairs {
     #[inline(always)]
@@ -160,14 +160,6 @@ impl DecodeGroup for Pairs {
 
 /// Integers of eight bits.
 pub struct Bytes;
-
-impl Decode for Bytes {
-    #[inline(always)]
-    unsafe fn decode<N: Number, const STEPS: usize>(coding: Coding, row: Planes, first: usize, to: Places) {
-        // SAFETY: the caller says so.
-        unsafe { by_groups::<Bytes, N, STEPS>(coding, row, first, to) }
-    }
-}
 
 impl DecodeGroup for Bytes {
     #[inline(always)]
@@ -215,14 +207,6 @@ unsafe fn from_halves(halves: __m256i, is_nan: __mmask16) -> __m512 {
 
 /// Floating-point numbers of eight bits.
 pub struct E4m3;
-
-impl Decode for E4m3 {
-    #[inline(always)]
-    unsafe fn decode<N: Number, const STEPS: usize>(coding: Coding, row: Planes, first: usize, to: Places) {
-        // SAFETY: the caller says so.
-        unsafe { by_groups::<E4m3, N, STEPS>(coding, row, first, to) }
-    }
-}
 
 impl DecodeGroup for E4m3 {
     #[inline(always)]
