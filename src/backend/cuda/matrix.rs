@@ -231,7 +231,8 @@ impl Loader {
     }
 }
 
-/// Lanes by which the host fills pinned memory at the same time: one thread alone reads a mapped file at a fifth of the rate of the bus.
+/// Lanes by which the host fills pinned memory at the same time. One H200, 16.4 GB of weights in the file cache: 6.8 GB/s by one thread, 18
+/// by four.
 struct Staging {
     context: Arc<Context>,
     /// The first one always, the others from the first matrix on that is shared out.
@@ -310,8 +311,7 @@ impl Staging {
 }
 
 impl Lane {
-    /// Of a buffer of the first lane, in which whole octets of coded rows have room, and of the others: the system takes about a millisecond
-    /// for each megabyte that it pins.
+    /// Of a buffer of the first lane, in which whole octets of coded rows have room, and of the others, which need no such room.
     const FIRST_BYTES: usize = 8 << 20;
     const OTHER_BYTES: usize = 2 << 20;
 
