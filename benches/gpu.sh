@@ -22,8 +22,9 @@ if [ -e "$scratch/reference/reference.safetensors" ] ||
     without_reference=
 fi
 "$programs/cuda_model" --include-ignored $without_reference --test-threads 1 --nocapture | grep -v "^$"
-echo "== embeddings, saved prefixes, forks"
+echo "== embeddings, saved prefixes, forks, weights in codes"
 "$programs/cuda_state" --include-ignored $without_reference --test-threads 1 --nocapture | grep -v "^$"
+"$programs/cuda_quantized" --include-ignored --test-threads 1 --nocapture | grep -v "^$"
 echo "== ceilings"
 "$programs/kernels" ceiling
 for shape in qwen3-0.6b qwen3-8b; do

@@ -3,6 +3,8 @@
 //! `tests/gguf/make_gguf.py` says what is in the files. A conversion reorders the rows of queries and keys of some families, so that
 //! dot products sum their terms in another order: these agree up to rounding, and the others bit for bit.
 
+#[path = "gguf_file/blocks.rs"]
+mod blocks;
 mod driver;
 mod gguf_file;
 mod reference;
@@ -14,8 +16,8 @@ mod writer;
 
 use driver::{config, config_of, dtype_of, greedy, open};
 use gguf_file::GgufFile;
+use nanovllm::backend::DType;
 use nanovllm::backend::cpu::Isa;
-use nanovllm::backend::{Block, Coding, DType, HostBytes, HostMatrix};
 use nanovllm::error::Result;
 use nanovllm::runner::RunnerConfig;
 use reference::{Reference, distance};
@@ -127,75 +129,11 @@ fn a_file_gives_the_logits_of_its_folder() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The number that stands for a type in a file.
-fn id_of(block: Block) -> u32 {
-    match block {
-        Block::Q4_0 => 2,
-        Block::Q4_1 => 3,
-        Block::Q5_0 => 6,
-        Block::Q5_1 => 7,
-        Block::Q8_0 => 8,
-        Block::Q4K => 12,
-        Block::Q5K => 13,
-        Block::Q6K => 14,
-        Block::Iq4Nl => 20,
-        Block::Iq4Xs => 23,
-    }
-}
-
-/// Random blocks whose numbers are as large as those of a model.
-fn blocks(seed: u64, block: Block, numbers: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize
-    };
-    let (halves, least): (&[usize], f32) = match block {
-        Block::Q4_1 | Block::Q5_1 => (&[0, 2], 0.01),
-        Block::Q4K | Block::Q5K => (&[0, 2], 0.0005),
-        Block::Q6K => (&[208], 0.0001),
-        Block::Iq4Xs => (&[0], 0.0001),
-        Block::Q8_0 | Block::Iq4Nl => (&[0], 0.002),
-        _ => (&[0], 0.02),
-    };
-    let mut bytes: Vec<u8> = (0..numbers / block.numbers() * block.bytes()).map(|_| next() as u8).collect();
-    for one in bytes.chunks_exact_mut(block.bytes()) {
-        for &at in halves {
-            let half = half::f16::from_f32(least * (1.0 + (next() % 8) as f32 / 8.0));
-            one[at..at + 2].copy_from_slice(&half.to_le_bytes());
-        }
-    }
-    bytes
-}
-
 /// A tensor has a type of its own: a file of one type, of Q4_K_M's mixture, and of what that has where rows are no multiple of 256.
 #[test]
 fn a_file_of_blocks_gives_the_logits_of_the_numbers_that_they_stand_for() {
-    let alone = Block::ALL.map(|block| (format!("{block:?}"), [block; 9]));
-    let mixture = |usual, better| {
-        let mut blocks = [usual; 9];
-        // The head, values, and the way out of the MLP.
-        [1, 4, 8].into_iter().for_each(|at| blocks[at] = better);
-        blocks
-    };
-    let mixtures = [
-        ("Q4_K_M".into(), mixture(Block::Q4K, Block::Q6K)),
-        ("Q4_K_M of rows of 32".into(), mixture(Block::Q5_0, Block::Q8_0)),
-        ("IQ4 and Q5_K".into(), mixture(Block::Iq4Xs, Block::Q5K)),
-    ];
-    for (name, kinds) in alone.into_iter().chain(mixtures) {
-        let needs = kinds.iter().map(|block| block.numbers()).max().unwrap();
-        let (hidden, width) = if needs == 256 { (256, 512) } else { (32, 96) };
-        let (mut coded, mut plain) = (small::keys_of(hidden, width), small::keys_of(hidden, width));
-        for (at, (tensor, [rows, cols])) in small::matrices_of(hidden, width).into_iter().enumerate() {
-            let bytes = blocks(at as u64, kinds[at], rows * cols);
-            let matrix = HostMatrix::new(HostBytes::owned(bytes.clone().into()), Coding::Block(kinds[at]), rows, cols);
-            coded.coded(tensor, &[rows, cols], id_of(kinds[at]), bytes);
-            plain.tensor(tensor, &[rows, cols], &matrix.to_f32());
-        }
-        for file in [&mut coded, &mut plain] {
-            small::add_norms(file, hidden);
-        }
+    for (name, kinds) in blocks::mixtures() {
+        let (coded, plain) = blocks::files(&kinds, blocks::narrowest(&kinds));
         let path = std::env::temp_dir().join(format!("nanovllm-gguf-blocks-{}.gguf", std::process::id()));
         let config = RunnerConfig { dtype: Some(DType::F32), ..config() };
         let follow = |file: &writer::Writer| {

@@ -33,6 +33,16 @@ pub const CASES: &[&str] = &[
     "seed_oss-bf16-out-bias",
 ];
 
+/// Weights in codes, whose groups are of inputs: a rank has some outputs of a matrix, or whole groups.
+const QUANTIZED: &[&str] = &[
+    "quantized/awq-f16-head64",
+    "quantized/ct-int4-bf16-head64",
+    "quantized/ct-mxfp4-bf16-head64",
+    "quantized/ct-w8a8-bf16-head64",
+    "quantized/fp8-block-bf16-head64",
+    "quantized/gptq4-f16-head64",
+];
+
 /// A checkpoint with heads for up to 16 ranks.
 pub const MANY_HEADS: &str = "qwen3-bf16-head64-gqa16";
 
@@ -119,6 +129,13 @@ fn reference() -> Reference {
 #[ignore = "needs two GPUs: --include-ignored"]
 fn two_gpus_compute_nearly_what_one_computes_and_the_same_in_every_run() {
     compute_nearly_what_one_computes(None, CASES);
+}
+
+#[test]
+#[ignore = "needs two GPUs: --include-ignored"]
+fn two_gpus_compute_with_weights_in_codes_what_one_computes() {
+    compute_nearly_what_one_computes(None, QUANTIZED);
+    have_the_bits_of_one(None, QUANTIZED);
 }
 
 pub fn compute_nearly_what_one_computes(transport: Option<Transport>, cases: &[&str]) {

@@ -7,6 +7,8 @@ Each case is a small random checkpoint whose matrices are coded, and beside it
     decoded.safetensors    these numbers, the first and the last two rows of each coded matrix of layer 0, F32 [4, inputs], and
                            how many rows it has, I32 [1]
 
+mxfp4_experts.safetensors, beside that folder, has the matrices of experts.
+
 Codes and numbers of compressed-tensors come from the package `compressed_tensors`, those of FP8 from casts of torch. AWQ and GPTQ are
 packed here; the numbers of AWQ come from the converter of `compressed_tensors`, those of GPTQ from a loop over the bits of each word.
 transformers opens the folders of compressed-tensors and FP8 too, and must agree with the reference.
@@ -27,6 +29,7 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations.mxfp4 import _convert_moe_packed_tensors
 
 ROOT = golden.HERE / "quantized"
 GREEDY_TOKENS = 32
@@ -37,9 +40,13 @@ SHAPE = dict(
     rope_parameters=dict(rope_type="default", rope_theta=20000.0),
 )  # fmt: skip
 WIDE = dict(SHAPE, hidden_size=128, intermediate_size=192)
+# Heads that the kernels of a GPU know.
+HEAD64 = dict(SHAPE, num_attention_heads=2, num_key_value_heads=1, head_dim=64)
 
 
 # ---- compressed-tensors
+
+MXFP4 = "mxfp4-pack-quantized"
 
 
 def grid_of(args, weight):
@@ -65,14 +72,20 @@ def compressed(weight, args, format, dtype):
     args = QuantizationArgs(**args)
     scheme = QuantizationScheme(targets=["Linear"], weights=args)
     compressor = BaseCompressor.get_value_from_registry(format)
-    scale, zero = calculate_qparams(*grid_of(args, weight.float()), args)
-    scale = scale.to(dtype)
+    if format == MXFP4:
+        low, high = grid_of(args, weight.float())
+        # The greatest code is 6.
+        scale, zero = torch.exp2(torch.log2(torch.maximum(-low, high) / 6).ceil()), None
+    else:
+        scale, zero = calculate_qparams(*grid_of(args, weight.float()), args)
+        scale = scale.to(dtype)
     state = {"weight": weight.float(), "weight_scale": scale.float()}
     if not args.symmetric:
         state["weight_zero_point"] = zero.to(torch.int8)
     tensors = compressor.compress(dict(state), scheme)
     numbers = compressor.decompress(dict(tensors), scheme)["weight"].float()
-    tensors["weight_scale"] = scale
+    if format != MXFP4:
+        tensors["weight_scale"] = scale
     return {name: tensor.contiguous() for name, tensor in tensors.items()}, numbers
 
 
@@ -288,6 +301,23 @@ CASES = {
     "gptq4-desc-act": ("llama", "float16", SHAPE, gptq(4, 32, False, desc_act=True), False),
     "gptq8-v2": ("qwen2", "float16", dict(SHAPE, head_dim=None, num_attention_heads=2), gptq(8, 32, False, version=2), False),
     "gptq4-row": ("llama", "float16", SHAPE, gptq(4, -1, False, desc_act=True), False),
+    "awq-f16-head64": ("qwen3", "float16", HEAD64, awq(64), False),
+    "ct-int4-bf16-head64": (
+        "qwen3", "bfloat16", HEAD64,
+        compressed_tensors("pack-quantized", [(["Linear"], LINEAR, dict(num_bits=4, strategy="group", group_size=32))]), False,
+    ),
+    "ct-w8a8-bf16-head64": (
+        "llama", "bfloat16", HEAD64,
+        compressed_tensors(
+            "int-quantized", [(["Linear"], LINEAR, dict(num_bits=8, strategy="channel"))], activations=INT8_ACTIVATIONS
+        ), False,
+    ),
+    "fp8-block-bf16-head64": ("qwen3", "bfloat16", dict(HEAD64, intermediate_size=192), fp8([128, 128], torch.bfloat16), False),
+    "ct-mxfp4-bf16-head64": (
+        "qwen3", "bfloat16", HEAD64,
+        compressed_tensors(MXFP4, [(["Linear"], LINEAR, dict(num_bits=4, type="float", strategy="group", group_size=32))]), False,
+    ),
+    "gptq4-f16-head64": ("llama", "float16", HEAD64, gptq(4, 32, False), False),
 }  # fmt: skip
 
 
@@ -347,6 +377,18 @@ def make(name, seed, case):
     print(f"{name:24} {size:7} bytes, {len(set(tokens.tolist())):2} different tokens, transformers' own apart {apart}", flush=True)
 
 
+def make_experts():
+    """Two experts of 6 outputs and 64 inputs as gpt-oss stores them, and the numbers that transformers decodes from them."""
+    random = torch.Generator().manual_seed(11)
+    blocks = torch.randint(0, 256, (2, 6, 2, 16), dtype=torch.uint8, generator=random)
+    scales = torch.randint(100, 150, (2, 6, 2), dtype=torch.uint8, generator=random)
+    numbers = _convert_moe_packed_tensors(blocks, scales).float().transpose(1, 2).contiguous()
+    tensors = {"experts_blocks": blocks, "experts_scales": scales, "numbers": numbers}
+    save_file(tensors, golden.HERE / "mxfp4_experts.safetensors")
+
+
+if len(sys.argv) == 1 or "mxfp4_experts" in sys.argv[1:]:
+    make_experts()
 for seed, (name, case) in enumerate(CASES.items()):
     if len(sys.argv) == 1 or name in sys.argv[1:]:
         make(name, seed, case)
