@@ -9,7 +9,7 @@
 // out a slice of k in steps of NU units, each with a ring of copies under way. x is kept as fragments in shared memory, each warp its part. The
 // parts of some tiles are added up together, in the order of the warps; where k has several slices, the last thread block of a tile adds these up in
 // their order. All orders depend on the shape alone, and are the same for 1 to 8 tokens.
-#include "common/coded.cuh"
+#include "common/coded_pairs.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/tensor_core.cuh"
 
@@ -47,135 +47,6 @@ __device__ inline void mma_onto<f16>(float (&d)[4], const uint32_t (&a)[4], uint
         : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c0), "f"(c1), "f"(c2), "f"(c3));
 }
-
-// A constant in a register: an instruction takes one immediate only.
-template <uint32_t V>
-__device__ inline uint32_t held() {
-    uint32_t v;
-    asm volatile("mov.b32 %0, %1;" : "=r"(v) : "n"(V));
-    return v;
-}
-// A value that is not computed anew in a loop in order to save a register.
-template <class V>
-__device__ inline void keep(V& v) {
-    if constexpr (sizeof(V) == 8) {
-        asm volatile("" : "+l"(v));
-    } else {
-        asm volatile("" : "+r"(v));
-    }
-}
-// a & mask | c
-__device__ inline uint32_t and_or(uint32_t a, uint32_t mask, uint32_t c) {
-    uint32_t v;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(v) : "r"(a), "r"(mask), "r"(c));
-    return v;
-}
-// a & mask ^ c
-__device__ inline uint32_t and_xor(uint32_t a, uint32_t mask, uint32_t c) {
-    uint32_t v;
-    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(v) : "r"(a), "r"(mask), "r"(c));
-    return v;
-}
-// Two bf16 numbers a * b + c.
-__device__ inline uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c) {
-    uint32_t v;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
-    return v;
-}
-
-template <class T>
-constexpr bool IS_BF16 = false;
-template <>
-constexpr bool IS_BF16<bf16> = true;
-// Two numbers 128 or 1024: those of codes that are or-ed to their bits.
-template <class T>
-constexpr uint32_t OVER_BITS = IS_BF16<T> ? 0x43004300u : 0x64006400u;
-template <class T>
-constexpr float OVER = IS_BF16<T> ? 128.0f : 1024.0f;
-
-// Each kind of codes: the eight numbers of a lane's 32 k as four pairs, each `over + code`, times `FACTOR`. Pairs are (0, 1), (2, 3) and so on, or
-// (0, 2), (1, 3), (4, 6), (5, 7) if `CROSSED`.
-struct FourScaled : FourBits {
-    static constexpr bool CROSSED = false;
-    template <class T>
-    static constexpr float over = OVER<T>;
-    template <class T>
-    static constexpr float factor = 1.0f;
-    template <class T>
-    struct Held {
-        uint32_t over_bits = held<OVER_BITS<T>>();
-    };
-    template <class T>
-    static __device__ inline void pairs(const Held<T>& c, const Lane& l, int half, uint32_t (&w)[4]) {
-        const uint32_t word = half == 0 ? l.x : l.y;
-#pragma unroll
-        for (int i = 0; i < 4; i++) w[i] = and_or(word >> (4 * i), 0x000f000fu, c.over_bits);
-    }
-};
-
-struct FiveScaled : FiveBits {
-    static constexpr bool CROSSED = false;
-    template <class T>
-    static constexpr float over = OVER<T>;
-    template <class T>
-    static constexpr float factor = 1.0f;
-    template <class T>
-    using Held = FourScaled::Held<T>;
-    template <class T>
-    static __device__ inline void pairs(const Held<T>& c, const Lane& l, int half, uint32_t (&w)[4]) {
-        const uint32_t word = half == 0 ? l.low.x : l.low.y, high = half == 0 ? l.high << 4 : l.high;
-#pragma unroll
-        for (int i = 0; i < 4; i++) w[i] = and_or(high >> i, 0x00100010u, and_or(word >> (4 * i), 0x000f000fu, c.over_bits));
-    }
-};
-
-// In bf16 a code is 128 + its low seven bits, and -256 or, if the eighth bit is set, -128: exactly code - 128.
-struct EightScaled : EightBits {
-    static constexpr bool CROSSED = true;
-    template <class T>
-    static constexpr float over = IS_BF16<T> ? -128.0f : OVER<T>;
-    template <class T>
-    static constexpr float factor = 1.0f;
-    template <class T>
-    struct Held {
-        uint32_t over_bits = held<OVER_BITS<T>>(), below = held<0xc380c380u>();
-    };
-    template <class T>
-    static __device__ inline uint32_t pair(const Held<T>& c, uint32_t word) {
-        if constexpr (!IS_BF16<T>) return and_or(word, 0x00ff00ffu, c.over_bits);
-        return fma_pair(and_or(word, 0x007f007fu, c.over_bits), 0x3f803f80u, and_xor(word, 0x00800080u, c.below));
-    }
-    template <class T>
-    static __device__ inline void pairs(const Held<T>& c, const Lane& l, int half, uint32_t (&w)[4]) {
-        const uint32_t words[2] = {half == 0 ? l.x : l.z, half == 0 ? l.y : l.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) w[i] = pair<T>(c, words[i / 2] >> (i % 2 * 8));
-    }
-};
-
-// Exponent and mantissa are those of an f16 number that is 2^-8 times as large, or of a bf16 number that is 2^-120 times as large and is multiplied.
-struct Float8Scaled : Float8 {
-    static constexpr bool CROSSED = true;
-    template <class T>
-    static constexpr float over = 0.0f;
-    template <class T>
-    static constexpr float factor = IS_BF16<T> ? 1.0f : 1.0f / 256;
-    template <class T>
-    struct Held {};
-    template <class T>
-    static __device__ inline void pairs(const Held<T>&, const Lane& l, int half, uint32_t (&w)[4]) {
-        const uint32_t words[2] = {half == 0 ? l.x : l.z, half == 0 ? l.y : l.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t high = i % 2 ? words[i / 2] : words[i / 2] << 8, sign = high & 0x80008000u;
-            if constexpr (IS_BF16<T>) {
-                w[i] = fma_pair(and_or(high >> 4, 0x07f007f0u, sign), 0x7b807b80u, 0x80008000u);
-            } else {
-                w[i] = and_or(high >> 1, 0x3f803f80u, sign);
-            }
-        }
-    }
-};
 
 // Of a column's first and second 32 numbers: the scale, and what is added for each number of k.
 template <int HEADER>

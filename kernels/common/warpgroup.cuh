@@ -97,6 +97,26 @@ WARPGROUP_MMA_REGISTERS(128, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7, "%64,%65,%66,%
 #undef WARPGROUP_MMA_FIRST
 #undef WARPGROUP_MMA_REGISTERS
 #undef WARPGROUP_MMA
+
+// d += a b^T: A is in registers as above, and B is N x 16.
+template <class T, int N>
+__device__ void warpgroup_mma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b);
+#define WARPGROUP_MMA(n, dtype, name, registers, a_at, b_at, ...)                                                                  \
+    template <>                                                                                                                    \
+    __device__ inline void warpgroup_mma<dtype, n>(float (&d)[n / 2], const uint32_t (&a)[4], uint64_t b) {                        \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name " {" registers "}, {" a_at "}, " b_at ", 1, 1, 1, 0;" \
+                     : __VA_ARGS__                                                                                                 \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                        \
+    }
+WARPGROUP_MMA(16, bf16, "bf16", R0, "%8,%9,%10,%11", "%12", D8(0))
+WARPGROUP_MMA(16, f16, "f16", R0, "%8,%9,%10,%11", "%12", D8(0))
+WARPGROUP_MMA(32, bf16, "bf16", R0 R1, "%16,%17,%18,%19", "%20", D8(0), D8(8))
+WARPGROUP_MMA(32, f16, "f16", R0 R1, "%16,%17,%18,%19", "%20", D8(0), D8(8))
+WARPGROUP_MMA(64, bf16, "bf16", R0 R1 R2 R3, "%32,%33,%34,%35", "%36", D8(0), D8(8), D8(16), D8(24))
+WARPGROUP_MMA(64, f16, "f16", R0 R1 R2 R3, "%32,%33,%34,%35", "%36", D8(0), D8(8), D8(16), D8(24))
+WARPGROUP_MMA(128, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7, "%64,%65,%66,%67", "%68", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
+WARPGROUP_MMA(128, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7, "%64,%65,%66,%67", "%68", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
+#undef WARPGROUP_MMA
 #undef D8
 
 // True in one lane of the warp, and known to the compiler to be.
@@ -151,6 +171,15 @@ __device__ inline void copy_box(uint32_t to, const TensorMap* map, int row, int 
         "l"(map), "r"(0), "r"(row), "r"(chunk), "r"(barrier), "l"(policy)
         : "memory");
 }
+
+// The same of a map of two dimensions, at (`column`, `row`).
+__device__ inline void copy_flat_box(uint32_t to, const TensorMap* map, int column, int row, uint32_t barrier, uint64_t policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
+        : "memory");
+}
+
 // Begins a copy from this thread block's shared memory to that of thread block `rank` of the cluster; its bytes complete at the barrier
 // that lies there where `barrier` lies here.
 __device__ inline void copy_to_rank(uint32_t rank, uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier) {

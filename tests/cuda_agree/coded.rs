@@ -150,6 +150,79 @@ fn scales_on_the_sums_agree_and_a_row_gives_the_same_bits_alone_and_among_eight(
     });
 }
 
+/// Codings that have a kernel for up to 256 tokens on compute capability 9.0.
+fn is_for_many_tokens(coding: Coding) -> bool {
+    use nanovllm::backend::{Block, Codes, Scaled, Scales};
+    match coding {
+        Coding::Block(block) => matches!(block, Block::Q4_0 | Block::Q8_0 | Block::Q4K | Block::Q5K | Block::Q6K),
+        Coding::Scaled(Scaled { codes, scales, group, .. }) => {
+            let is_shared = group == Scaled::ROW || group.is_multiple_of(64);
+            match codes {
+                Codes::U4 => is_shared && scales != Scales::F32,
+                Codes::U8 | Codes::I8 => is_shared && scales == Scales::Bf16,
+                Codes::E4m3 => true,
+                Codes::E2m1 => false,
+            }
+        }
+        Coding::F32 | Coding::F16 | Coding::Bf16 => false,
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn many_tokens_agree_and_a_row_gives_the_same_bits_in_its_class() {
+    on_device(|cuda, dtype| {
+        cuda.set_route(Route::Auto);
+        let (most, is_hopper) = (256, cuda.is_hopper());
+        for coding in codings::all() {
+            let mut random = Random(18);
+            let short = match coding.group() {
+                128 | 256 => 1280,
+                96 => 1152,
+                _ => 1088,
+            };
+            // A last tile and a last octet that are not full; with k as a whole and divided.
+            for [n, k] in [[1003, short], [272, 4608], [48, 12_288]] {
+                let host = codings::matrix(&mut random, coding, [n, k]);
+                let w: Vec<f32> = host.to_f32().into_iter().map(|v| rounded(v, dtype)).collect();
+                let b = numbers(&mut random, n, 1.0, dtype);
+                let weight = cuda.matrix(&[host]).unwrap();
+                let bias = cuda.vector(&[host_vector(&b, dtype)]).unwrap();
+                let x = numbers(&mut random, most * k, 1.0, dtype);
+                let exact: Vec<(usize, usize, f64)> = (0..most)
+                    .flat_map(|t| (0..n).map(move |c| (t, c)))
+                    .filter(|(t, c)| (c + t) % 37 == 0)
+                    .map(|(t, c)| {
+                        let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
+                        (t, c, pairs.map(|(&a, &b)| f64::from(a * b)).sum::<f64>() + f64::from(b[c]))
+                    })
+                    .collect();
+                let mut rows = |from: usize, rows: usize| {
+                    let tx = filled(cuda, &x[from * k..][..rows * k], k);
+                    let mut out = poisoned(cuda, rows, n);
+                    ops::linear(cuda, &mut out, &tx, &weight, Some(&bias), 0..n);
+                    cuda.read(&out).unwrap()
+                };
+                for (least, all) in [(9, 16), (17, 32), (33, 64), (65, 128), (129, 256)] {
+                    let what = format!("{coding}, {all} x {n} x {k}, {dtype:?}");
+                    let together = rows(0, all);
+                    assert!(together.iter().all(|v| v.is_finite()), "{what}: a result was not written");
+                    let of_class = exact.iter().filter(|(t, _, _)| *t < all);
+                    let (computed, expected): (Vec<f32>, Vec<f64>) =
+                        of_class.map(|&(t, c, sum)| (together[t * n + c], sum)).unzip();
+                    assert_near(&computed, &expected, bound(dtype), &what);
+                    if all <= 32 || is_hopper && is_for_many_tokens(coding) {
+                        for (from, count) in [(0, least), (all - least, least), (1, all - 3)] {
+                            let wanted = bits(&together[from * n..][..count * n]);
+                            assert!(bits(&rows(from, count)) == wanted, "{what}: {count} rows from {from}");
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn parts_of_a_stack_in_several_codings_give_the_bits_of_each() {

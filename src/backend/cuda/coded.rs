@@ -135,7 +135,7 @@ impl Form {
         Some(Form { kind, header, header_bytes, zero, table })
     }
 
-    /// How the kernels of `linear_scaled.cu` for this form are named, `None` where there are none.
+    /// How the kernels of `linear_scaled.cu` and `linear_coded_hopper.cu` for this form are named, `None` where there are none.
     pub fn scaled_name(&self) -> Option<&'static str> {
         match (self.kind, self.header, self.header_bytes) {
             (Kind::FourBits, Header::Halves, 4) => Some("four_halves"),
@@ -143,6 +143,7 @@ impl Form {
             (Kind::FourBits, Header::WordsF16, 4) => Some("four_words_f16"),
             (Kind::FourBits, Header::WordsBf16, 4) => Some("four_words_bf16"),
             (Kind::FiveBits, Header::KBlocks, 8) => Some("five_k_blocks"),
+            (Kind::SixBits, Header::Sixteenths, 8) => Some("six_sixteenths"),
             (Kind::EightBits, Header::Halves, 4) => Some("eight_halves"),
             (Kind::EightBits, Header::WordsBf16, 4) => Some("eight_words_bf16"),
             (Kind::Float8, Header::WordsBf16, 4) => Some("float8_words_bf16"),

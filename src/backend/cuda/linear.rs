@@ -2,6 +2,7 @@
 //! `scaled_linear.rs` and `coded_linear.rs` for weights in codes.
 
 use super::blas::{Blas, Outcome};
+use super::coded_hopper::CodedHopper;
 use super::coded_linear::{self, CodedProduct};
 use super::device::Device;
 use super::driver::Address;
@@ -30,6 +31,9 @@ pub enum Route {
     /// cuBLASLt; `Tiled` where it is missing.
     Blas,
 }
+
+/// Tokens up to which a row gives the same bits by default, alone and among others.
+const FEW_TOKENS: usize = 8;
 
 /// Whether our own kernel is faster than cuBLASLt: for few tokens, and weights that are read in a few microseconds. One answer for all
 /// from 1 to 8 tokens.
@@ -110,8 +114,9 @@ pub struct Kernels {
     tiled: Vec<Kernel>,
     coded: coded_linear::Kernels,
     scaled: scaled_linear::Kernels,
-    /// `None` on other devices.
+    /// `None` on other devices, as the next.
     hopper: Option<Hopper>,
+    coded_hopper: Option<CodedHopper>,
 }
 
 /// A kernel of `linear_tiled.cu`: `KERNELS` at its end. All give the same bits.
@@ -174,8 +179,8 @@ impl Kernels {
         let coded = coded_linear::Kernels::new(device, alone_bytes)?;
         let scaled = scaled_linear::Kernels::new(device)?;
         let blas = Blas::open(&device.context, device.dtype)?;
-        let hopper = Hopper::new(device)?;
-        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded, scaled, hopper })
+        let (hopper, coded_hopper) = (Hopper::new(device)?, CodedHopper::new(device)?);
+        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded, scaled, hopper, coded_hopper })
     }
 
     /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
@@ -271,15 +276,22 @@ impl Kernels {
     }
 
     /// A product with weights in codes: from the codes for few tokens; else slice by slice with the numbers that they stand for, which lie in
-    /// `scratch`: its address, and how many rows it holds. Up to 16 tokens take the scales on the sums unless a route is set.
+    /// `scratch`: its address, and how many rows it holds. Unless a route is set, up to 16 tokens take `linear_scaled.cu`, and on compute
+    /// capability 9.0 from 9 to 256 tokens take `linear_coded_hopper.cu`.
     fn coded(&mut self, device: &Device, coded: &CodedProduct, scratch: (Address, usize)) -> Result<()> {
         let params = coded.product.params;
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let (address, rows) = scratch;
-        if self.route(device) == Route::Auto
-            && self.scaled.run(device, coded, (address, rows * k * device.dtype.bytes()))?
-        {
-            return Ok(());
+        if self.route(device) == Route::Auto {
+            let hopper = self.coded_hopper.as_ref().filter(|_| m > FEW_TOKENS);
+            if let Some(hopper) = hopper
+                && hopper.run(device, coded)?
+            {
+                return Ok(());
+            }
+            if self.scaled.run(device, coded, (address, rows * k * device.dtype.bytes()))? {
+                return Ok(());
+            }
         }
         let from_codes = match self.route(device) {
             Route::Auto => m <= coded_linear::TOKENS_FROM_CODES,

@@ -15,6 +15,7 @@ mod attention_hopper;
 mod blas;
 mod bytes;
 mod coded;
+mod coded_hopper;
 mod coded_linear;
 mod copy_blocks;
 mod device;
@@ -203,6 +204,11 @@ impl Cuda {
     /// cut: linear layers by `linear_tiled.cu` whatever the route, attention by `attention_prefill.cu`, norms as for a single row.
     pub fn set_rounding(&mut self, rounding: Rounding) {
         self.device.rounding = rounding;
+    }
+
+    /// Whether the device has compute capability 9.0, for which some kernels are compiled alone.
+    pub fn is_hopper(&self) -> bool {
+        self.device.facts().capability == hopper::CAPABILITY
     }
 
     /// Whether cuBLASLt was found.

@@ -38,6 +38,21 @@ pub struct BoxedMatrix {
     pub dtype: DType,
 }
 
+/// Rows of bytes on the device, and the boxes in which they are copied.
+#[derive(Clone, Copy, Debug)]
+pub struct BoxedBytes {
+    /// The first byte, at a multiple of 16.
+    pub at: Address,
+    /// How many rows. Boxes read zeros beyond them.
+    pub rows: usize,
+    /// Bytes of a row, a multiple of 16. Rows follow each other without gaps; boxes read zeros beyond them.
+    pub row_bytes: usize,
+    /// Rows of a box, at most 256.
+    pub box_rows: usize,
+    /// Bytes of a row of a box, a multiple of 16 and at most 2,048.
+    pub box_bytes: usize,
+}
+
 impl TensorMap {
     /// Describes a matrix. Runs on the host alone and allocates nothing.
     pub fn new(matrix: &BoxedMatrix) -> Result<TensorMap> {
@@ -49,21 +64,43 @@ impl TensorMap {
         let dimensions = [BOX_COLUMNS as u64, matrix.rows as u64, (matrix.cols / BOX_COLUMNS) as u64];
         let strides = [(matrix.stride * bytes) as u64, (BOX_COLUMNS * bytes) as u64];
         let sizes = [BOX_COLUMNS as u32, matrix.box_rows as u32, matrix.box_depth as u32];
+        let swizzle = sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B;
+        TensorMap::encode(matrix.at, dtype, dimensions, strides, sizes, swizzle)
+    }
+
+    /// The same of rows of bytes, which lie in shared memory as they are.
+    pub fn of_bytes(bytes: &BoxedBytes) -> Result<TensorMap> {
+        let dtype = sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT64;
+        let dimensions = [(bytes.row_bytes / size_of::<u64>()) as u64, bytes.rows as u64];
+        let sizes = [(bytes.box_bytes / size_of::<u64>()) as u32, bytes.box_rows as u32];
+        let swizzle = sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE;
+        TensorMap::encode(bytes.at, dtype, dimensions, [bytes.row_bytes as u64], sizes, swizzle)
+    }
+
+    fn encode<const RANK: usize, const STRIDES: usize>(
+        at: Address,
+        dtype: sys::CUtensorMapDataType,
+        dimensions: [u64; RANK],
+        strides: [u64; STRIDES],
+        sizes: [u32; RANK],
+        swizzle: sys::CUtensorMapSwizzle,
+    ) -> Result<TensorMap> {
+        const { assert!(STRIDES + 1 == RANK) }
         let mut map: MaybeUninit<TensorMap> = MaybeUninit::uninit();
-        // SAFETY: the map is a live local of the driver's size and alignment; the arrays have as many elements as a map of rank 3
-        // reads. The driver stores the address and does not follow it.
+        // SAFETY: the map is a live local of the driver's size and alignment; the arrays have as many elements as a map of this rank
+        // reads, which is asserted above. The driver stores the address and does not follow it.
         let code = unsafe {
             sys::cuTensorMapEncodeTiled(
                 map.as_mut_ptr().cast(),
                 dtype,
-                dimensions.len() as u32,
-                matrix.at as *mut c_void,
+                RANK as u32,
+                at as *mut c_void,
                 dimensions.as_ptr(),
                 strides.as_ptr(),
                 sizes.as_ptr(),
-                [1; 3].as_ptr(),
+                [1; RANK].as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                swizzle,
                 sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
