@@ -3,7 +3,8 @@
 // Memory-bound for 8 bits and one token; otherwise instructions are the limit. Codes become 16-bit numbers in less than one instruction per
 // number, because they are neither scaled nor freed of their zero first: the bits of a code in those of 128 (bf16) or 1024 (f16) are the number
 // `over + code`. For each 32 numbers of k, `over + zero` times the sum of x is where the tensor cores begin to add, and the scale of a column
-// multiplies the sum. So weights are not rounded to T, and results differ from those of linear_coded.cu in the last bits.
+// multiplies the sum. So weights are not rounded to T, and results differ from those of linear_coded.cu in the last bits. Codes of 6 bits, with a
+// scale for each 16 numbers, are the exception: they become weights in T.
 //
 // Thread blocks walk over tiles of 16 columns (two octets of units, common/coded.cuh), which are the rows of the tensor cores' products; warps share
 // out a slice of k in steps of NU units, each with a ring of copies under way. x is kept as fragments in shared memory, each warp its part. The
@@ -64,6 +65,8 @@ __device__ inline float4 scales_and_offsets(const uint8_t* header) {
         const float scale = HEADER == WORDS_F16 ? half_at(first, 0) : __uint_as_float(first << 16);
         const float offset = -scale * static_cast<float>(first >> 16 & 255);
         return make_float4(scale, offset, scale, offset);
+    } else if constexpr (HEADER == SIXTEENTHS) {
+        return make_float4(1.0f, 0.0f, 1.0f, 0.0f);
     } else {
         const float2 s = *reinterpret_cast<const float2*>(header);
         return make_float4(s.x, 0.0f, s.y, 0.0f);
@@ -128,7 +131,7 @@ __device__ void linear_scaled(const ScaledLinearParams<T>& p) {
 
     // x as fragments, and its sums over 32 numbers times what codes have too much.
     constexpr int AT_ONCE = NU < 4 ? 4 / NU : 1;
-    const float too_much = OFFSET ? -Codes::template over<T> : -(Codes::template over<T> + p.zero);
+    const float too_much = HEADER == SIXTEENTHS ? 0.0f : OFFSET ? -Codes::template over<T> : -(Codes::template over<T> + p.zero);
     for (int first = 0; first < steps; first += AT_ONCE) {
         Eight x[AT_ONCE][2 * NU][EIGHTS];
 #pragma unroll
@@ -197,6 +200,16 @@ __device__ void linear_scaled(const ScaledLinearParams<T>& p) {
                 for (int half = 0; half < 2; half++) {
                     Codes::template pairs<T>(held, codes[0], half, w[half][0]);
                     Codes::template pairs<T>(held, codes[1], half, w[half][1]);
+                }
+                // A product sums numbers of both 16: their scales cannot be applied to its sums.
+                if constexpr (HEADER == SIXTEENTHS) {
+#pragma unroll
+                    for (int octet = 0; octet < 2; octet++) {
+                        WeightsOfColumn<T, Codes, HEADER, HEADER_BYTES> column;
+                        column.load((octet == 0 ? low : high) + header, lane);
+#pragma unroll
+                        for (int i = 0; i < 8; i++) w[i / 4][octet][i % 4] = column.weights(w[i / 4][octet][i % 4], i / 4);
+                    }
                 }
 #pragma unroll
                 for (int e = 0; e < EIGHTS; e++) {
@@ -305,6 +318,7 @@ KERNELS(four_k_blocks, FourScaled, K_BLOCKS, 8, true, 2, 4)
 KERNELS(four_words_f16, FourScaled, WORDS_F16, 4, true, 2, 3)
 KERNELS(four_words_bf16, FourScaled, WORDS_BF16, 4, true, 2, 3)
 KERNELS(five_k_blocks, FiveScaled, K_BLOCKS, 8, true, 2, 3)
+KERNELS(six_sixteenths, SixScaled, SIXTEENTHS, 8, false, 2, 3)
 KERNELS(eight_halves, EightScaled, HALVES, 4, false, 2, 3)
 KERNELS(eight_words_bf16, EightScaled, WORDS_BF16, 4, true, 2, 3)
 KERNELS(float8_words_bf16, Float8Scaled, WORDS_BF16, 4, false, 2, 3)

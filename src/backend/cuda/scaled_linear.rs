@@ -43,12 +43,13 @@ struct Variant {
 const fn variant(name: &'static str, has_offsets: bool, units: usize, stages: usize) -> Variant {
     Variant { name, has_offsets, units, stages }
 }
-const VARIANTS: [Variant; 9] = [
+const VARIANTS: [Variant; 10] = [
     variant("four_halves", false, 4, 3),
     variant("four_k_blocks", true, 2, 4),
     variant("four_words_f16", true, 2, 3),
     variant("four_words_bf16", true, 2, 3),
     variant("five_k_blocks", true, 2, 3),
+    variant("six_sixteenths", false, 2, 3),
     variant("eight_halves", false, 2, 3),
     variant("eight_words_bf16", true, 2, 3),
     variant("float8_words_bf16", false, 2, 3),
