@@ -10,6 +10,10 @@
 // 8 query heads fills one fragment. Where a (row, KV head) is split over several CTAs, each leaves a partial result, and the CTA
 // that comes last adds them up in the order of the CTAs: the sum does not depend on which one that is.
 //
+// Where several rows share keys, `attention_shared.cu` has attended to them for all of these rows. In the plan such a row begins behind
+// them, and whoever writes its result adds its parts of them, in their order, and then its own. These kernels are SHARED; the others know
+// nothing of it.
+//
 // Keys and values in int8 are half the bytes. A fragment is loaded as bytes and widened in registers, exactly. The numbers of a head
 // stand in the order in which the bytes come: lane l has four consecutive numbers of a key, and queries are loaded to match; of a value
 // it has an even and an odd one, so that rows l / 4 and l / 4 + 8 of the output are neighbours. The scale of a key multiplies its scores,
@@ -35,6 +39,12 @@ struct DecodeCta {
     uint32_t tiles_before;
 };
 
+// The partial results that a row has of keys that it shares.
+struct SharedParts {
+    uint32_t first;
+    uint32_t count;
+};
+
 template <class T>
 struct AttentionDecodeParams {
     T* out;                         // [tokens, heads * head_dim]
@@ -54,6 +64,9 @@ struct AttentionDecodeParams {
     int stages;          // copies of a tile in shared memory, 2 to 6
     float scale_log2;    // of the scores, or with a softcap of their tanh: scale * log2(e), or softcap * log2(e)
     float tanh_scale;    // scale / softcap; 0 without a softcap
+    const SharedParts* shared_parts;  // [rows]; this and what follows where rows share keys
+    const float* shared_partials;     // [parts, kv_heads, group, head_dim]
+    const float2* shared_sums;        // [parts, kv_heads, group]: maximum and sum of the softmax
 };
 
 __device__ inline void wait_for_oldest_copy(int stages) {
@@ -96,6 +109,7 @@ struct Split {
     unsigned long long begin;  // its first tile on the line
     uint32_t first, last;      // CTAs
     uint32_t arrived_before;   // of them; thread 0 knows
+    uint32_t entry, kv_head;
     bool exists;
 };
 
@@ -106,13 +120,41 @@ __device__ inline void add_share(float4& sum, const float4& part, float share) {
     sum.w += part.w * share;
 }
 
+// A result to which parts are added one after the other.
+struct RunningSum {
+    float top, total;
+    float4 value;
+
+    __device__ void add(const float2& part, const float4& there) {
+        const float higher = fmaxf(top, part.x);
+        const float keep = power_of_two(top - higher), share = power_of_two(part.x - higher);
+        top = higher;
+        total = total * keep + part.y * share;
+        value = make_float4(value.x * keep, value.y * keep, value.z * keep, value.w * keep);
+        add_share(value, there, share);
+    }
+};
+
+// Numbers of a part of shared keys, loaded here and used after what is between.
+struct Ahead {
+    float4 value;
+    float2 sum;
+
+    __device__ void load(const float* values, const float2* sums) {
+        asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                     : "l"(values));
+        asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(sum.x), "=f"(sum.y) : "l"(sums));
+    }
+};
+
 template <class T>
 __device__ inline void store_shares(T* to, const float4& sum, float total) {
     *reinterpret_cast<uint2*>(to) = make_uint2(narrow2<T>(sum.x / total, sum.y / total), narrow2<T>(sum.z / total, sum.w / total));
 }
 
 // Grid [CTAs], block [32 * WARPS], shared [stages * WARPS * STAGE numbers + WARPS * group * (head_dim + 2) * 4 bytes].
-template <class T, int D, int NT, int WARPS, Kv KV>
+template <class T, int D, int NT, int WARPS, Kv KV, bool SHARED = false>
 __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     constexpr bool IS_INT8 = KV == Kv::INT8;
     using Rows = Tile<D, IS_INT8 ? 1 : 2>;
@@ -222,6 +264,20 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             for (int k = 0; k < STEPS; k++) {
                 query[k][n][0] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16) : 0;
                 query[k][n][1] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16 + SECOND) : 0;
+            }
+        }
+        // Parts of shared keys, for the first numbers that this thread will write. Int8 leaves no registers for them.
+        constexpr uint32_t AHEAD = SHARED && !IS_INT8 && NT == 1 ? 4 : 0;
+        Ahead ahead[AHEAD + 1];
+        SharedParts parts{};
+        if constexpr (SHARED) {
+            parts = p.shared_parts[cursor.entry];
+#pragma unroll
+            for (uint32_t part = 0; part < AHEAD; part++) {
+                if (part < parts.count && threadIdx.x * 4 < p.group * D) {
+                    const size_t from = (size_t(parts.first + part) * p.kv_heads + cursor.kv_head) * p.group;
+                    ahead[part].load(p.shared_partials + from * D + threadIdx.x * 4, p.shared_sums + from + threadIdx.x * 4 / D);
+                }
             }
         }
         float out[STEPS][NT][4] = {};
@@ -382,7 +438,24 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 total += part.y * share;
                 add_share(value, *reinterpret_cast<const float4*>(merge + w * p.group * D + i), share);
             }
-            if (is_whole) {
+            if (SHARED && is_whole) {
+                RunningSum all{-INFINITY, 0.0f, {}};
+                uint32_t first = 0;
+                if (i < WARPS * 128) {
+                    first = AHEAD;
+#pragma unroll
+                    for (uint32_t part = 0; part < AHEAD; part++) {
+                        if (part < parts.count) all.add(ahead[part].sum, ahead[part].value);
+                    }
+                }
+#pragma unroll 4
+                for (uint32_t part = first; part < parts.count; part++) {
+                    const size_t from = (size_t(parts.first + part) * p.kv_heads + cursor.kv_head) * p.group;
+                    all.add(__ldcg(p.shared_sums + from + head), __ldcg(reinterpret_cast<const float4*>(p.shared_partials + from * D + i)));
+                }
+                all.add(make_float2(top, total), value);
+                store_shares(row_out + i, all.value, all.total);
+            } else if (is_whole) {
                 store_shares(row_out + i, value, total);
             } else {
                 __stcg(reinterpret_cast<float4*>(p.partials + place * D + i), value);
@@ -397,7 +470,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 (unsigned long long)cursor.at.tiles_before * p.kv_heads + (unsigned long long)cursor.kv_head * tiles;
             const uint32_t first = ((begin + 1) * used - 1) / all;
             const uint32_t last = ((begin + tiles) * used - 1) / all;
-            Split<T> split{row_out, begin, first, last, 0, true};
+            Split<T> split{row_out, begin, first, last, 0, cursor.entry, cursor.kv_head, true};
             if (threadIdx.x == 0) {
                 // The other warps go on meanwhile; whether this was the last arrival is asked at the end.
                 __threadfence();
@@ -431,6 +504,18 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 const int head = i / D;
                 float top = -INFINITY, total = 0.0f;
                 float4 value{};
+                if constexpr (SHARED) {
+                    const SharedParts parts = p.shared_parts[split.entry];
+                    RunningSum all{top, total, value};
+#pragma unroll 4
+                    for (uint32_t part = 0; part < parts.count; part++) {
+                        const size_t from = (size_t(parts.first + part) * p.kv_heads + split.kv_head) * p.group;
+                        all.add(__ldcg(p.shared_sums + from + head), __ldcg(reinterpret_cast<const float4*>(p.shared_partials + from * D + i)));
+                    }
+                    top = all.top;
+                    total = all.total;
+                    value = all.value;
+                }
 #pragma unroll 8
                 for (uint32_t c = split.first; c <= split.last; c++) {
                     const size_t from = (size_t(c) * 2 + (c == split.first && first_is_second_segment ? 1 : 0)) * p.group;
@@ -478,3 +563,23 @@ KERNELS(128, 4)
 KERNELS(160, 2)
 KERNELS(192, 2)
 KERNELS(256, 2)
+
+#define SHARED_KERNEL(dim, group, tiles, warps, int8_ctas, dtype)                                                           \
+    extern "C" __global__ void __launch_bounds__(32 * warps)                                                                \
+        nvllm_k_attention_decode_shared_d##dim##_g##group##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
+        attention_decode<dtype, dim, tiles, warps, Kv::PLAIN, true>(p);                                                     \
+    }                                                                                                                       \
+    extern "C" __global__ void __launch_bounds__(32 * warps, int8_ctas)                                                     \
+        nvllm_k_attention_decode_shared_d##dim##_g##group##_##dtype##_int8(                                                 \
+            const __grid_constant__ AttentionDecodeParams<dtype> p) {                                                       \
+        attention_decode<dtype, dim, tiles, warps, Kv::INT8, true>(p);                                                      \
+    }
+#define SHARED_KERNELS(dim, warps)           \
+    SHARED_KERNEL(dim, 8, 1, warps, 4, bf16)  \
+    SHARED_KERNEL(dim, 8, 1, warps, 4, f16)   \
+    SHARED_KERNEL(dim, 16, 2, warps, 2, bf16) \
+    SHARED_KERNEL(dim, 16, 2, warps, 2, f16)
+
+// The head dimensions of attention_shared.cu.
+SHARED_KERNELS(64, 4)
+SHARED_KERNELS(128, 4)

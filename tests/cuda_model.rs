@@ -21,7 +21,7 @@ use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::error::Error;
 use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
-use nanovllm::runner::{self, Device, KvBudget, KvCacheDtype, Launching, Rounding, RunnerConfig};
+use nanovllm::runner::{self, Device, KvBudget, KvCacheDtype, Launching, Rounding, RunnerConfig, SharedPrefixes};
 use reference::{HALF_PRECISION, Reference, distance, follow, lead};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -284,6 +284,33 @@ fn compare_rows(config: &RunnerConfig, limit: f32) {
             let found = drive(&mut alone, &limits, &mut [sequence], 0, &reference.tokens);
             check(name, &format!("chunks of {chunk}"), &rows, &found, limit);
         }
+    }
+}
+
+/// Rows whose first blocks are the same, of which a GPU reads the keys once.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_row_that_shares_its_prefix_has_the_logits_that_it_has_alone() {
+    const CASES: &[&str] =
+        &["qwen3-bf16-head128", "qwen2-f16-head128", "llama-f16-head64-llama3", "gemma2-bf16-head64"];
+    let formats = [(KvCacheDtype::Auto, HALF_PRECISION), (KvCacheDtype::Int8, 8e-2)];
+    for (name, (kv_cache_dtype, limit)) in CASES.iter().flat_map(|name| formats.map(|format| (name, format))) {
+        let prompt: Vec<TokenId> = (0..70).map(|i| (i * 37 + 5) % 89).collect();
+        let tokens: Vec<TokenId> = (0..12).map(|i| 3 + i * 7 % 90).collect();
+        let found = [SharedPrefixes::Never, SharedPrefixes::Always].map(|shared_prefixes| {
+            let (mut runner, limits) = open(name, &RunnerConfig { shared_prefixes, kv_cache_dtype, ..config() });
+            let sequence = |i: u32| {
+                let blocks = (0..4).chain(4 + 2 * i..6 + 2 * i);
+                // The first row computes the shared blocks in the first pass, in which the others read them, too.
+                let mut sequence = Sequence::new(&prompt[..70 - i as usize % 5], blocks);
+                sequence.computed = if i == 0 { 0 } else { 64 };
+                sequence
+            };
+            let mut sequences: Vec<Sequence> = (0..40).map(sequence).collect();
+            drive(&mut runner, &limits, &mut sequences, 7, &tokens)
+        });
+        assert!(found[0] != found[1], "{name}, {kv_cache_dtype:?}: nothing was shared");
+        check(name, "with a shared prefix", &found[0], &found[1], limit);
     }
 }
 

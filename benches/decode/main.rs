@@ -24,6 +24,7 @@ use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
 use nanovllm::runner::{
     self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
+    SharedPrefixes,
 };
 use std::fs;
 use std::ops::ControlFlow;
@@ -126,6 +127,7 @@ fn open(shape: &Shape, folder: &Path, threads: usize, isa: Isa, kv_tokens: usize
         peer_timeout: Duration::from_secs(10),
         processes: None,
         sums: None,
+        shared_prefixes: SharedPrefixes::WhereItPays,
         kv_cache_dtype: KvCacheDtype::Auto,
     };
     let source = Source::open(folder).unwrap();

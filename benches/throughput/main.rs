@@ -24,7 +24,8 @@ use nanovllm::error::Result;
 use nanovllm::log::{self, Level};
 use nanovllm::runner::source::Source;
 use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, OnLoad, Rounding, Runner, RunnerConfig, Sums,
+    self, Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, OnLoad, Rounding, Runner, RunnerConfig, SharedPrefixes,
+    Sums,
 };
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -144,6 +145,7 @@ fn config(
         peer_timeout: Duration::from_secs(10),
         processes: None,
         sums,
+        shared_prefixes: SharedPrefixes::WhereItPays,
         kv_cache_dtype: KvCacheDtype::Auto,
     }
 }

@@ -65,6 +65,17 @@ pub enum Rounding {
     BatchInvariant,
 }
 
+/// When a GPU reads the keys and values of a prefix once for all rows that share it. Sums of these rows have another order then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedPrefixes {
+    /// Every row reads its own.
+    Never,
+    /// Where enough rows share enough tokens.
+    WhereItPays,
+    /// Wherever two rows share a block.
+    Always,
+}
+
 /// A device and its memory.
 ///
 /// Activations are matrices of one row per token. Their number type is the backend's own: f32 on the CPU, the model's type
@@ -162,8 +173,14 @@ pub trait Backend: Send {
         launches: &mut dyn FnMut(&mut Self, &mut Self::DeviceBatch),
     ) -> Result<Option<Self::Graph>>;
     /// As [`upload`](Self::upload), for a pass whose ops up to the logits are those of `graph`: the batch is padded to its rows.
-    fn upload_padded(&mut self, graph: &Self::Graph, device_batch: &mut Self::DeviceBatch, batch: &Batch)
-    -> Result<()>;
+    ///
+    /// `false`: the ops of this pass differ from those that were recorded. The batch was uploaded as it is, and its ops must be called.
+    fn upload_padded(
+        &mut self,
+        graph: &Self::Graph,
+        device_batch: &mut Self::DeviceBatch,
+        batch: &Batch,
+    ) -> Result<bool>;
     /// Launches the recorded ops over the batch that was uploaded last.
     fn launch_graph(&mut self, graph: &Self::Graph) -> Result<()>;
 

@@ -5,7 +5,9 @@
 use crate::backend::{DType, Files};
 use crate::error::{Error, Result};
 use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCES, THREADS};
-use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding, RunnerConfig};
+use crate::runner::{
+    Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding, RunnerConfig, SharedPrefixes,
+};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -155,6 +157,7 @@ impl EngineOptions {
             peer_timeout: self.peer_timeout.unwrap_or(PEER_TIMEOUT),
             processes: self.processes.clone(),
             sums: None,
+            shared_prefixes: SharedPrefixes::WhereItPays,
         })
     }
 

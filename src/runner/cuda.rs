@@ -237,6 +237,8 @@ fn open_rank(
         cuda.set_free_before(free);
         cuda.set_rounding(config.rounding);
         cuda.set_windows(spec.windows());
+        cuda.set_query_heads(sharding.own_heads().len());
+        cuda.set_shared_prefixes(config.shared_prefixes);
         Ok(cuda)
     };
     let device = Device::Cuda { index };

@@ -2,7 +2,8 @@
 //!
 //! A graph replays the launches of a pass up to the logits in one call. What differs from pass to pass lies in the batch's memory; the
 //! number of rows does not, so a batch is padded up to the next size that was captured. Tokens are chosen outside of it, kernel by
-//! kernel: what samples ask for has no largest size, and rows that only pad ask for nothing.
+//! kernel: what samples ask for has no largest size, and rows that only pad ask for nothing. A pass whose rows share keys has an op that no
+//! graph has, so it is launched kernel by kernel as a whole.
 
 use crate::backend::Backend;
 use crate::batch::{Batch, BatchLimits, Sampling};

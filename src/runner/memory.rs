@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::backend::cpu::Cpu;
     use crate::backend::{Backend, DType, KvFormat};
-    use crate::runner::{Device, KvCacheDtype, Launching, Loading, OnLoad, Rounding};
+    use crate::runner::{Device, KvCacheDtype, Launching, Loading, OnLoad, Rounding, SharedPrefixes};
     use std::time::Duration;
 
     const CPU: Defaults = Cpu::DEFAULTS;
@@ -253,6 +253,7 @@ mod tests {
             peer_timeout: Duration::from_secs(10),
             processes: None,
             sums: None,
+            shared_prefixes: SharedPrefixes::WhereItPays,
             kv_cache_dtype: KvCacheDtype::Auto,
         }
     }

@@ -23,7 +23,7 @@ mod rendezvous;
 pub mod wire;
 
 use crate::backend::{Coding, DType, KvShape};
-pub use crate::backend::{KvCacheDtype, Loading, Rounding};
+pub use crate::backend::{KvCacheDtype, Loading, Rounding, SharedPrefixes};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
@@ -120,6 +120,8 @@ pub struct RunnerConfig {
     pub processes: Option<Processes>,
     /// How sums are divided among ranks; `None` as the device does it by itself. For tests.
     pub sums: Option<Sums>,
+    /// When a GPU reads the keys of a prefix once for several rows. Other than [`SharedPrefixes::WhereItPays`] for tests.
+    pub shared_prefixes: SharedPrefixes,
 }
 
 /// Where to compute.

@@ -241,11 +241,13 @@ impl<B: Backend> Runner for PassRunner<B> {
         let PassRunner { graphs, backend, decoder, cache, passes, .. } = self;
         let pass = &mut passes[self.submitted % B::DEPTH];
         backend.commit_blocks(cache, batch)?;
-        let graph = graphs.serving(batch);
-        match graph {
-            Some(graph) => backend.upload_padded(graph, &mut pass.batch, batch)?,
-            None => backend.upload(&mut pass.batch, batch)?,
-        }
+        let graph = match graphs.serving(batch) {
+            Some(graph) => backend.upload_padded(graph, &mut pass.batch, batch)?.then_some(graph),
+            None => {
+                backend.upload(&mut pass.batch, batch)?;
+                None
+            }
+        };
         decoder.begin(backend, cache, &pass.batch);
         let next = match graph {
             Some(graph) => {

@@ -8,18 +8,19 @@ use nanovllm::backend::{AttentionSpec, Backend, DType, KvFormat, KvShape, Roundi
 use nanovllm::batch::Batch;
 use nanovllm::ops;
 
-struct AttentionCase {
-    name: &'static str,
-    rows: &'static [(usize, usize)],
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    block_size: usize,
-    window: Option<usize>,
-    softcap: Option<f32>,
+pub struct AttentionCase {
+    pub name: &'static str,
+    /// Tokens of each row before and in the batch.
+    pub rows: &'static [(usize, usize)],
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub block_size: usize,
+    pub window: Option<usize>,
+    pub softcap: Option<f32>,
 }
 
-const QWEN3: AttentionCase = AttentionCase {
+pub const QWEN3: AttentionCase = AttentionCase {
     name: "",
     rows: &[],
     heads: 16,
@@ -229,11 +230,11 @@ const ATTENTION: &[AttentionCase] = &[
 ];
 
 impl AttentionCase {
-    const fn of(self, head_dim: usize, block_size: usize) -> AttentionCase {
+    pub const fn of(self, head_dim: usize, block_size: usize) -> AttentionCase {
         AttentionCase { head_dim, block_size, ..self }
     }
 
-    fn spec(&self) -> AttentionSpec {
+    pub fn spec(&self) -> AttentionSpec {
         AttentionSpec {
             heads: self.heads,
             scale: 1.0 / (self.head_dim as f32).sqrt(),
@@ -244,20 +245,31 @@ impl AttentionCase {
 }
 
 /// What attention reads: a cache of random numbers, and queries.
-struct AttentionInput {
-    scene: Scene,
-    shape: KvShape,
+pub struct AttentionInput {
+    pub scene: Scene,
+    pub shape: KvShape,
     /// The numbers that the cache holds, as a plain one has them.
     keys_and_values: Vec<f32>,
     /// What the cache holds.
-    bytes: Vec<u8>,
-    qkv: Vec<f32>,
+    pub bytes: Vec<u8>,
+    pub qkv: Vec<f32>,
 }
 
 impl AttentionInput {
     fn new(case: &AttentionCase, dtype: DType, format: KvFormat) -> AttentionInput {
         let mut random = Random(5);
         let scene = Scene::new(case.rows, case.block_size, &mut random);
+        AttentionInput::over(scene, case, dtype, format, random)
+    }
+
+    /// Over a scene whose rows may share blocks. `case.rows` has no meaning.
+    pub fn over(
+        scene: Scene,
+        case: &AttentionCase,
+        dtype: DType,
+        format: KvFormat,
+        mut random: Random,
+    ) -> AttentionInput {
         let AttentionCase { heads, kv_heads, head_dim, block_size, .. } = *case;
         let shape = KvShape { layers: 1, kv_heads, head_dim, block_size, format };
         // What no token attends to is NaN.
@@ -271,6 +283,9 @@ impl AttentionInput {
                 for plane in 0..2 * kv_heads {
                     let slot = scene.slot(row, position);
                     let place = (slot / block_size * 2 * kv_heads + plane) * block_size + slot % block_size;
+                    if !keys_and_values[place * head_dim].is_nan() {
+                        continue; // of a block that an earlier row has, too
+                    }
                     let mut numbers = numbers(&mut random, head_dim, 1.5, dtype);
                     if format == KvFormat::Int8 {
                         let (integers, scale) = quantized(&numbers);
@@ -297,7 +312,7 @@ impl AttentionInput {
         AttentionInput { scene, shape, keys_and_values, bytes, qkv }
     }
 
-    fn expected(&self, spec: &AttentionSpec) -> Vec<f64> {
+    pub fn expected(&self, spec: &AttentionSpec) -> Vec<f64> {
         let (heads, scale) = (spec.heads, f64::from(spec.scale));
         let cap = |score: f64| spec.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
         let KvShape { kv_heads, head_dim: d, block_size, .. } = self.shape;

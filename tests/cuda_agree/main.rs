@@ -16,4 +16,5 @@ mod rope_and_cache;
 mod rows;
 mod sample;
 mod scene;
+mod shared_prefix;
 mod step;

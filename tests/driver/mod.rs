@@ -11,6 +11,7 @@ use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
 use nanovllm::runner::{
     self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
+    SharedPrefixes,
 };
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,7 @@ pub fn config() -> RunnerConfig {
         peer_timeout: Duration::from_secs(10),
         processes: None,
         sums: None,
+        shared_prefixes: SharedPrefixes::WhereItPays,
         kv_cache_dtype: KvCacheDtype::Auto,
     }
 }

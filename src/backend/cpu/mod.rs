@@ -326,7 +326,7 @@ impl Backend for Cpu {
         Ok(None)
     }
 
-    fn upload_padded(&mut self, graph: &Infallible, _device_batch: &mut DeviceBatch, _batch: &Batch) -> Result<()> {
+    fn upload_padded(&mut self, graph: &Infallible, _device_batch: &mut DeviceBatch, _batch: &Batch) -> Result<bool> {
         match *graph {}
     }
 

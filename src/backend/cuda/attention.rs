@@ -1,7 +1,8 @@
-//! See `ops/attention.rs` for the contract, `kernels/attention_decode.cu`, `kernels/attention_prefill.cu` and
-//! `kernels/attention_hopper.cu` for the work.
+//! See `ops/attention.rs` for the contract, `kernels/attention_decode.cu`, `kernels/attention_shared.cu`,
+//! `kernels/attention_prefill.cu` and `kernels/attention_hopper.cu` for the work.
 
 use super::attention_hopper::{AttentionHopper, Tiles};
+use super::attention_shared::{self, AttentionShared, Scores};
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::{Address, Context, Facts, Memory};
@@ -32,6 +33,9 @@ params! {
         stages: i32,
         scale_log2: f32,
         tanh_scale: f32,
+        shared_parts: Address,
+        shared_partials: Address,
+        shared_sums: Address,
     }
 
     AttentionPrefillParams in "attention_prefill.cu" {
@@ -102,7 +106,7 @@ pub fn check(shape: &KvShape, heads: usize) -> Result<()> {
 }
 
 /// Bytes from row to row of a tile in shared memory: `Tile` in tensor_core.cuh.
-fn row_bytes(head_dim: usize, number_bytes: usize) -> usize {
+pub fn row_bytes(head_dim: usize, number_bytes: usize) -> usize {
     let chunks = head_dim * number_bytes / 16;
     16 * if chunks.is_multiple_of(8) { chunks } else { chunks | 1 }
 }
@@ -152,18 +156,19 @@ fn resident_ctas(facts: Facts, variant: &Variant, format: KvFormat) -> usize {
 }
 
 /// Shared memory of one of `ctas` CTAs of a multiprocessor. The driver keeps 1 KiB of each for itself.
-fn shared_bytes_of(facts: Facts, ctas: usize) -> usize {
+pub fn shared_bytes_of(facts: Facts, ctas: usize) -> usize {
     facts.block_shared_bytes.min(facts.shared_bytes / ctas - 1024 - 256)
 }
 
-/// How passes are shared out for such heads.
-pub fn geometry(context: &Context, shape: &KvShape) -> Result<Geometry> {
+/// How passes are shared out for such heads, which `heads` query heads ask if that is known.
+pub fn geometry(context: &Context, shape: &KvShape, heads: Option<usize>) -> Result<Geometry> {
     let variant = variant(shape.head_dim)?;
     Ok(Geometry {
         kv_heads: shape.kv_heads,
         tile_tokens: 16 * variant.decode_warps,
         tile_queries: variant.tile_queries,
         ctas: context.facts().processors * resident_ctas(context.facts(), variant, shape.format),
+        sharing: heads.and_then(|heads| attention_shared::sharing(context.facts(), shape, heads)),
     })
 }
 
@@ -173,12 +178,16 @@ pub struct Kernels {
     prefill: Prefill,
     /// Attention of rows that bring several tokens, where the device has it.
     hopper: Option<AttentionHopper>,
+    /// Attention to keys that rows with one new token share, where they do.
+    shared: Option<AttentionShared>,
 }
 
 /// Attention of rows that bring one token.
 struct Decode {
     /// For groups of up to 8 and up to 16 query heads.
     kernels: [Kernel; 2],
+    /// The same, for plans with shared keys.
+    shared_kernels: Option<[Kernel; 2]>,
     warps: usize,
     /// Shared memory that leaves as much to the other CTAs of a multiprocessor, in bytes.
     shared_bytes: usize,
@@ -194,21 +203,26 @@ impl Decode {
         let (d, variant) = (shape.head_dim, variant(shape.head_dim)?);
         let module = device.module(fatbin!("attention_decode"))?;
         let types = cache_suffix(device.dtype, shape.format);
-        let kernels = [
-            Kernel::new(&module, &format!("attention_decode_d{d}_g8_{types}"))?,
-            Kernel::new(&module, &format!("attention_decode_d{d}_g16_{types}"))?,
-        ];
+        let load = |kind: &str| -> Result<[Kernel; 2]> {
+            Ok([
+                Kernel::new(&module, &format!("attention_{kind}_d{d}_g8_{types}"))?,
+                Kernel::new(&module, &format!("attention_{kind}_d{d}_g16_{types}"))?,
+            ])
+        };
+        let kernels = load("decode")?;
+        let shared_kernels = device.geometry.get().sharing.map(|_| load("decode_shared")).transpose()?;
         let context = &device.context;
         let facts = device.facts();
         let ctas = ctas_max(context);
         let shared_bytes = shared_bytes_of(facts, resident_ctas(facts, variant, shape.format).max(2));
-        for kernel in &kernels {
+        for kernel in kernels.iter().chain(shared_kernels.iter().flatten()) {
             kernel.allow_shared(facts.block_shared_bytes - 256)?;
         }
         let parts = ctas * 2 * GROUP_MAX;
         let knob = "memory_utilization";
         Ok(Decode {
             kernels,
+            shared_kernels,
             warps: variant.decode_warps,
             shared_bytes,
             partials: Memory::new(context, parts * d * 4, "attention scratch", knob)?,
@@ -252,6 +266,7 @@ impl Kernels {
             decode: Decode::new(device, shape)?,
             prefill: Prefill::new(device, shape)?,
             hopper: AttentionHopper::new(device, shape)?,
+            shared: AttentionShared::new(device, shape)?,
         })
     }
 
@@ -280,6 +295,15 @@ impl Kernels {
             let decode = &self.decode;
             let merge = merge_bytes(decode.warps, group, shape.head_dim);
             let stage = stage_bytes(decode.warps, shape.head_dim, shape.format);
+            // Only where the kernels are there does a plan share keys.
+            let shared = self.shared.as_ref().filter(|_| !decode_at.plan.shared.units.is_empty());
+            if let Some(shared) = shared {
+                let table_width = device_batch.batch().table_width;
+                let scores =
+                    Scores { heads: spec.heads, block_tables: at.block_tables, table_width, scale_log2, tanh_scale };
+                shared.run(device, qkv, cache, &decode_at, &scores)?;
+            }
+            let (shared_partials, shared_sums) = shared.map_or((0, 0), AttentionShared::parts);
             let stages = ((decode.shared_bytes - merge.min(decode.shared_bytes)) / stage).clamp(2, 6);
             let params = AttentionDecodeParams {
                 out: out.storage.address(),
@@ -299,8 +323,12 @@ impl Kernels {
                 stages: stages as i32,
                 scale_log2,
                 tanh_scale,
+                shared_parts: decode_at.shared_parts,
+                shared_partials,
+                shared_sums,
             };
-            let kernel = &decode.kernels[usize::from(group > 8)];
+            let kernels = decode.shared_kernels.as_ref().filter(|_| shared.is_some()).unwrap_or(&decode.kernels);
+            let kernel = &kernels[usize::from(group > 8)];
             // All CTAs are launched, so that a graph stays right when a later plan uses more of them.
             let blocks = [device.geometry.get().ctas, 1, 1];
             kernel.launch(device.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;

@@ -34,7 +34,7 @@ impl Device {
             dtype,
             kernel_loading,
             rounding: Rounding::Fastest,
-            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1 }),
+            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1, sharing: None }),
             context,
         }
     }

@@ -3,7 +3,7 @@
 //! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, so
 //! that one copy takes a batch over. Where each array begins depends on the numbers of tokens, rows and samples alone: a graph captured
 //! for a number of rows with one of each finds every later batch of that size at the same addresses. Block tables come last, so that the copy can stop
-//! where they end. What only some samples ask for lies elsewhere: see [`SamplingExtras`].
+//! where they end, but for the plans of shared keys, which no graph reads. What only some samples ask for lies elsewhere: see [`SamplingExtras`].
 //!
 //! Two batches may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
@@ -12,6 +12,7 @@ use super::bytes::{numbers, put};
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::plan::{DecodeLayout, DecodePlan, Geometry, Plan, PrefillTile};
 use super::sampling_extras::{LogprobLayout, SamplingExtras};
+use super::shared_plan::SharedLayout;
 use super::storage::{self, Tensor};
 use crate::backend::DType;
 use crate::batch::{Batch, BatchLimits, Sampled, Sampling};
@@ -75,6 +76,8 @@ struct Layout {
     decode_plan: DecodeLayout,
     prefill_tiles: usize,
     block_tables: usize,
+    /// The plans of shared keys, one after the other, where rows share any.
+    shared: usize,
     end: usize,
 }
 
@@ -91,15 +94,15 @@ pub enum Padding {
 }
 
 impl Layout {
-    /// For these numbers of tokens, of rows, of tokens that are sampled or pooled, of plans of decode and prefill tiles, and of entries
-    /// in block tables.
+    /// For these numbers of tokens, of rows, of tokens that are sampled or pooled, of plans of decode and prefill tiles, of entries
+    /// in block tables, and of bytes of plans of shared keys.
     fn new(
         tokens: usize,
         rows: usize,
         asked: usize,
         (plans, decode_plan): (usize, DecodeLayout),
         tiles: usize,
-        table_entries: usize,
+        (table_entries, shared): (usize, usize),
     ) -> Layout {
         let mut end = 0;
         let mut place = |bytes: usize| {
@@ -119,6 +122,7 @@ impl Layout {
             decode_plan,
             prefill_tiles: place(size_of::<PrefillTile>() * tiles),
             block_tables: place(4 * table_entries),
+            shared: place(shared),
             end: place(0),
         }
     }
@@ -127,8 +131,9 @@ impl Layout {
     fn largest(limits: &BatchLimits, plans: usize, ctas: usize) -> Layout {
         let BatchLimits { tokens, rows, .. } = *limits;
         let (asked, tiles) = (rows + limits.pooled_rows(), Plan::tiles_max(tokens, rows));
+        let shared = plans * SharedLayout::largest(rows).end;
         let plans = (plans, DecodeLayout::new(rows, ctas));
-        Layout::new(tokens, rows, asked, plans, tiles, rows * limits.table_width())
+        Layout::new(tokens, rows, asked, plans, tiles, (rows * limits.table_width(), shared))
     }
 }
 
@@ -159,6 +164,9 @@ pub struct PlacedDecodePlan<'a> {
     pub counts: Address,
     pub rows: Address,
     pub ctas: Address,
+    pub shared_parts: Address,
+    pub shared_units: Address,
+    pub shared_rows: Address,
 }
 
 impl DeviceBatch {
@@ -250,7 +258,18 @@ impl DeviceBatch {
         let within = &self.layout.decode_plan;
         let begin = self.device.address() + (self.layout.decode + index * within.end) as u64;
         let place = |offset: usize| begin + offset as u64;
-        PlacedDecodePlan { plan, counts: place(within.counts), rows: place(within.rows), ctas: place(within.ctas) }
+        let before: usize = self.plan.decode[..index].iter().map(|plan| plan.shared.layout().end).sum();
+        let (shared, shared_within) =
+            (self.device.address() + (self.layout.shared + before) as u64, plan.shared.layout());
+        PlacedDecodePlan {
+            plan,
+            counts: place(within.counts),
+            rows: place(within.rows),
+            ctas: place(within.ctas),
+            shared_parts: shared + shared_within.parts as u64,
+            shared_units: shared + shared_within.units as u64,
+            shared_rows: shared + shared_within.rows as u64,
+        }
     }
 
     /// Whether [`stage`](Self::stage) will allocate memory for this batch.
@@ -263,21 +282,25 @@ impl DeviceBatch {
         self.batch.pooled_rows() == 0 || self.hidden_states.raw.is_some()
     }
 
-    /// Copies and plans a batch, and begins its upload. Ranks have made `exchanges` exchanges before it.
-    pub fn stage(&mut self, batch: &Batch, padding: Padding, geometry: &Geometry, exchanges: u32) -> Result<()> {
+    /// Copies and plans a batch, and begins its upload. Ranks have made `exchanges` exchanges before it. Whether it was padded as
+    /// asked: not where rows share keys, which no recorded pass knows.
+    pub fn stage(&mut self, batch: &Batch, padding: Padding, geometry: &Geometry, exchanges: u32) -> Result<bool> {
         self.uploaded.wait()?;
         self.batch.clone_from(batch);
         self.samples = batch.samples();
-        if let Padding::To { rows } = padding {
+        // Rows that pad take no part in it.
+        self.plan.make(batch, geometry);
+        let is_padded = !self.plan.shares_keys();
+        if let (Padding::To { rows }, true) = (padding, is_padded) {
             self.pad(rows);
         }
         let batch = &self.batch;
-        self.plan.make(batch, geometry);
         let tiles = self.plan.tiles.len();
         let asked = batch.samples() + batch.pooled_rows();
         let table_entries = batch.block_tables.len();
         let plans = (self.plan.decode.len(), DecodeLayout::new(batch.rows(), self.ctas));
-        self.layout = Layout::new(batch.tokens(), batch.rows(), asked, plans, tiles, table_entries);
+        let shared = self.plan.decode.iter().map(|plan| plan.shared.layout().end).sum();
+        self.layout = Layout::new(batch.tokens(), batch.rows(), asked, plans, tiles, (table_entries, shared));
         let (to, at) = (self.host.bytes_mut(), &self.layout);
         put(to, at.exchanges, &[exchanges]);
         put(to, at.token_ids, &batch.token_ids);
@@ -296,10 +319,19 @@ impl DeviceBatch {
         }
         put(to, at.prefill_tiles, &self.plan.tiles);
         put(to, at.block_tables, &batch.block_tables);
+        let mut shared = at.shared;
+        for plan in self.plan.decode.iter().map(|plan| &plan.shared) {
+            let within = plan.layout();
+            put(to, shared + within.parts, &plan.parts);
+            put(to, shared + within.units, &plan.units);
+            put(to, shared + within.rows, &plan.rows);
+            shared += within.end;
+        }
         self.begun.record()?;
         self.host.upload(0..at.end, &self.device, 0)?;
         self.extras.stage(batch)?;
-        self.uploaded.record()
+        self.uploaded.record()?;
+        Ok(is_padded)
     }
 
     fn pad(&mut self, rows: usize) {

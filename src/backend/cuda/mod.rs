@@ -12,6 +12,7 @@ mod activate_mul;
 mod add_norm;
 mod attention;
 mod attention_hopper;
+mod attention_shared;
 mod blas;
 mod bytes;
 mod coded;
@@ -49,6 +50,7 @@ mod sample;
 mod sampling_extras;
 mod scale_logits;
 mod scaled_linear;
+mod shared_plan;
 mod storage;
 mod team;
 mod tensor_map;
@@ -70,7 +72,7 @@ pub use team::Team;
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
-    NextNorm, NormWeights, Part, QkNormRope, Rounding,
+    NextNorm, NormWeights, Part, QkNormRope, Rounding, SharedPrefixes,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
@@ -82,6 +84,8 @@ use exchange::Exchanges;
 use kernels::KernelLoading;
 use kv_cache::KvBlocks;
 use parking_lot::Mutex;
+use plan::Geometry;
+use shared_plan::Sharing;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
@@ -94,6 +98,9 @@ pub struct Cuda {
     loader: Mutex<matrix::Loader>,
     /// The distinct sliding windows of the layers, each of which has a plan of its own.
     windows: Vec<Option<usize>>,
+    /// Of a layer, where they are known.
+    query_heads: Option<usize>,
+    shared_prefixes: SharedPrefixes,
     /// What was free before the device was opened, if that was measured.
     free_before: Option<FreeBefore>,
     /// The first launch that failed: call and code.
@@ -155,13 +162,33 @@ impl Cuda {
         let device = Device::new(context, dtype, kernel_loading);
         let kernels = Kernels::new(&device)?;
         let loader = Mutex::new(matrix::Loader::new());
-        Ok(Cuda { kernels, loader, windows: vec![None], free_before: None, failure: None, exchanges: None, device })
+        Ok(Cuda {
+            kernels,
+            loader,
+            windows: vec![None],
+            query_heads: None,
+            shared_prefixes: SharedPrefixes::WhereItPays,
+            free_before: None,
+            failure: None,
+            exchanges: None,
+            device,
+        })
     }
 
     /// Refuses a model whose KV cache has this shape, and `heads` query heads over it, if the kernels do not know such heads.
     pub fn check_heads(&self, shape: &KvShape, heads: usize) -> Result<()> {
         KvBlocks::check(shape, self.device.dtype)?;
         attention::check(shape, heads)
+    }
+
+    /// Names the query heads of a layer. Rows share the keys of their prefix in caches that are made afterwards.
+    pub fn set_query_heads(&mut self, heads: usize) {
+        self.query_heads = Some(heads);
+    }
+
+    /// Chooses when the keys of a prefix that rows share are read once for all of them.
+    pub fn set_shared_prefixes(&mut self, shared_prefixes: SharedPrefixes) {
+        self.shared_prefixes = shared_prefixes;
     }
 
     /// Names the sliding windows of all layers, `None` for layers without one; before the first call there are none. A batch serves
@@ -254,17 +281,30 @@ impl Cuda {
         DeviceBatch::new(&self.device.context, limits, &self.windows, attention::ctas_max(&self.device.context))
     }
 
-    fn stage(&mut self, device_batch: &mut DeviceBatch, batch: &Batch, padding: Padding) -> Result<()> {
+    fn stage(&mut self, device_batch: &mut DeviceBatch, batch: &Batch, padding: Padding) -> Result<bool> {
         self.failed()?;
         self.device.context.make_current()?;
-        let (geometry, launched) = (self.device.geometry.get(), self.exchanges.as_ref().map_or(0, Exchanges::launched));
-        match device_batch.must_grow(batch) {
+        let (geometry, launched) = (self.geometry(), self.exchanges.as_ref().map_or(0, Exchanges::launched));
+        let is_padded = match device_batch.must_grow(batch) {
             true => self.together(|_| device_batch.stage(batch, padding, &geometry, launched))?,
             false => device_batch.stage(batch, padding, &geometry, launched)?,
-        }
+        };
         let before = device_batch.addresses().exchanges;
         self.exchanges.iter_mut().for_each(|exchanges| exchanges.begin_pass(before));
-        Ok(())
+        Ok(is_padded)
+    }
+
+    /// How the attention of the next pass is cut.
+    fn geometry(&self) -> Geometry {
+        let geometry = self.device.geometry.get();
+        // Batch-invariant attention reads every row by itself. Ranks replay what they recorded, at one rate.
+        let may_share = self.device.rounding == Rounding::Fastest && self.exchanges.is_none();
+        let sharing = geometry.sharing.filter(|_| may_share).and_then(|sharing| match self.shared_prefixes {
+            SharedPrefixes::Never => None,
+            SharedPrefixes::WhereItPays => Some(sharing),
+            SharedPrefixes::Always => Some(Sharing { stretch_saves: 1, pass_saves: 1, ..sharing }),
+        });
+        Geometry { sharing, ..geometry }
     }
 
     /// The rows in use of a tensor, once they are computed. `[rows, cols]`
@@ -365,7 +405,7 @@ impl Backend for Cuda {
     fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
         // The weights are there: their way of loading is not needed any more.
         self.loader.lock().finish();
-        self.device.geometry.set(attention::geometry(&self.device.context, shape)?);
+        self.device.geometry.set(attention::geometry(&self.device.context, shape, self.query_heads)?);
         let blocks = KvBlocks::new(&self.device.context, shape, blocks, self.device.dtype)?;
         Ok(KvCache { blocks, attention: attention::Kernels::new(&self.device, shape)? })
     }
@@ -397,7 +437,7 @@ impl Backend for Cuda {
     }
 
     fn upload(&mut self, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
-        self.stage(device_batch, batch, Padding::None)
+        self.stage(device_batch, batch, Padding::None).map(drop)
     }
 
     fn finish(&mut self, device_batch: &mut DeviceBatch) -> Result<()> {
@@ -450,7 +490,7 @@ impl Backend for Cuda {
         Ok(Some(PassGraph { rows, graph, exchanges }))
     }
 
-    fn upload_padded(&mut self, graph: &PassGraph, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
+    fn upload_padded(&mut self, graph: &PassGraph, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<bool> {
         self.stage(device_batch, batch, Padding::To { rows: graph.rows })
     }
 

@@ -3,12 +3,14 @@
 //! Rows that bring one token go to `attention_decode.cu`: their keys form one line of tiles, row after row and KV head
 //! after KV head, which is split equally among the CTAs (stream-K). Rows that bring several go to `attention_prefill.cu`, one
 //! tile of queries per CTA, or to `attention_hopper.cu`, one tile after another per CTA. A layer with a sliding window reads its window
-//! only, so that its line is another one: there is one [`DecodePlan`] for each distinct window of the layers, made once per pass.
+//! only, so that its line is another one: there is one [`DecodePlan`] for each distinct window of the layers, made once per pass. Keys that
+//! several rows share are left out of the line where `attention_shared.cu` attends to them: see [`SharedPlan`].
 //!
 //! The plan is staged with the batch, so that a graph that was captured once reads a new plan in every pass. Invariant: every
-//! tile of keys that a row attends to belongs to exactly one CTA.
+//! tile of keys that a row attends to and does not share belongs to exactly one CTA.
 
 use super::params::params;
+use super::shared_plan::{SharedPlan, Sharing};
 use crate::batch::Batch;
 use crate::error::{Result, room};
 use bytemuck::NoUninit;
@@ -48,6 +50,8 @@ pub struct Geometry {
     pub tile_queries: usize,
     /// CTAs of a decode launch.
     pub ctas: usize,
+    /// `None` where rows share no keys.
+    pub sharing: Option<Sharing>,
 }
 
 /// The attention of one pass.
@@ -68,6 +72,8 @@ pub struct DecodePlan {
     pub rows: Vec<DecodeRow>,
     /// The split of each CTA in use, none of them empty.
     pub ctas: Vec<DecodeCta>,
+    /// Keys that rows share. In `rows` the window of such a row begins behind them.
+    pub shared: SharedPlan,
 }
 
 /// Where the arrays of a [`DecodePlan`] lie, in bytes from its begin. Depends on the numbers of rows and CTAs alone.
@@ -96,9 +102,10 @@ impl Plan {
     /// An empty plan for layers with these windows, which grows to the sizes without allocating.
     pub fn new(windows: &[Option<usize>], rows: usize, ctas: usize, tiles: usize) -> Result<Plan> {
         let (what, knob) = ("the plan of attention", "max_num_seqs or max_batched_tokens");
-        let decode = windows
-            .iter()
-            .map(|&window| Ok(DecodePlan { window, rows: room(rows + 1, what, knob)?, ctas: room(ctas, what, knob)? }));
+        let decode = windows.iter().map(|&window| {
+            let shared = SharedPlan::new(rows)?;
+            Ok(DecodePlan { window, rows: room(rows + 1, what, knob)?, ctas: room(ctas, what, knob)?, shared })
+        });
         Ok(Plan { decode: decode.collect::<Result<_>>()?, tiles: room(tiles, what, knob)? })
     }
 
@@ -111,6 +118,11 @@ impl Plan {
     /// The windows it was made for.
     pub fn windows(&self) -> Vec<Option<usize>> {
         self.decode.iter().map(|plan| plan.window).collect()
+    }
+
+    /// Whether rows share keys in any of its layers.
+    pub fn shares_keys(&self) -> bool {
+        self.decode.iter().any(|plan| !plan.shared.units.is_empty())
     }
 
     /// Plans the attention of `batch`. Rows without a token or a context, which pad a batch, take no part.
@@ -141,6 +153,7 @@ impl DecodePlan {
     fn make(&mut self, batch: &Batch, geometry: &Geometry) {
         self.rows.clear();
         self.ctas.clear();
+        self.shared.make(batch, self.window, geometry);
         let mut tiles_before = 0;
         for row in 0..batch.rows() {
             let (new, context_len) = (batch.row(row), batch.context_lens[row]);
@@ -148,6 +161,8 @@ impl DecodePlan {
                 continue;
             }
             let window_start = self.window.map_or(0, |window| (context_len as usize).saturating_sub(window)) as u32;
+            let window_start = window_start.max(self.shared.tokens(row));
+            self.shared.push_row(row);
             self.rows.push(DecodeRow {
                 token: new.start as u32,
                 row: row as u32,
@@ -198,7 +213,7 @@ fn tiles_of(context_len: u32, window_start: u32, geometry: &Geometry) -> std::op
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry = Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264 };
+    const GEOMETRY: Geometry = Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264, sharing: None };
 
     struct Case {
         name: &'static str,

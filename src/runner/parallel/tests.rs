@@ -5,7 +5,7 @@ use crate::backend::cpu::{Cpu, Isa, Team};
 use crate::backend::{DType, Loading, Rounding};
 use crate::runner::checkpoint::Checkpoint;
 use crate::runner::source::Source;
-use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, OnLoad, RunnerConfig};
+use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, OnLoad, RunnerConfig, SharedPrefixes};
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
@@ -43,6 +43,7 @@ fn config() -> RunnerConfig {
         processes: None,
         peer_timeout: Duration::from_secs(10),
         sums: None,
+        shared_prefixes: SharedPrefixes::WhereItPays,
         kv_cache_dtype: KvCacheDtype::Auto,
     }
 }

@@ -9,7 +9,7 @@ use nanovllm::runner::pass_runner::PassRunner;
 use nanovllm::runner::source::Source;
 use nanovllm::runner::wire::{BatchBounds, BatchDecoder, encode};
 use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Rounding, Runner, RunnerConfig,
+    self, Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Rounding, Runner, RunnerConfig, SharedPrefixes,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -141,6 +141,7 @@ impl Target for Batches {
             peer_timeout: Duration::from_secs(10),
             processes: None,
             sums: None,
+            shared_prefixes: SharedPrefixes::WhereItPays,
             kv_cache_dtype: KvCacheDtype::Auto,
         };
         let source = Source::open(&root().join("tests/golden/qwen3-f32-untied-gqa8")).unwrap();
