@@ -1,13 +1,14 @@
 //! Throughput of the engine on a GPU, from requests to tokens.
 //!
 //! ```text
-//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered|int8|prefill] [max_batched_tokens] [ranks ...]
+//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered|int8|prefill|shared-prefix] [max_batched_tokens] [ranks ...]
 //! ```
 //!
 //! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, llama3-8b, llama3-70b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint
 //! of the shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b, 65.5 GB for qwen3-32b and 141 GB for llama3-70b, unless it holds one
 //! already. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `prefill`
-//! measures prompts alone, long ones too. `max_batched_tokens` 0 is the default. For each number of `ranks`, as many GPUs compute
+//! measures prompts alone, long ones too. `shared-prefix` measures 256 requests of 2,048 common and 64 own tokens, with keys that are
+//! read once for all rows and without. `max_batched_tokens` 0 is the default. For each number of `ranks`, as many GPUs compute
 //! together. With `BENCH_BRIEF` in the environment the engine is opened once and the 256 requests are computed once. Random weights
 //! take as long as trained ones if end tokens are ignored.
 
@@ -24,8 +25,8 @@ use nanovllm::error::Result;
 use nanovllm::log::{self, Level};
 use nanovllm::runner::source::Source;
 use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, OnLoad, Rounding, Runner, RunnerConfig, SharedPrefixes,
-    Sums,
+    self, Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, OnLoad, Rounding, Runner, RunnerConfig,
+    SharedPrefixes, Sums,
 };
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -36,6 +37,7 @@ use std::time::{Duration, Instant};
 /// makes them.
 const LENGTHS: &str = include_str!("lengths.csv");
 const CONTEXT: usize = 512;
+const SHARED_PREFIX: usize = 2048;
 const DECODE_STEPS: usize = 60;
 const BATCHES: [usize; 6] = [1, 8, 32, 64, 128, 256];
 
@@ -109,7 +111,20 @@ fn main() {
             sums.map_or("", |_| ", gathered")
         );
         let config = RunnerConfig { kv_cache_dtype, ..config(launching, rounding, max_batched_tokens, ranks, sums) };
-        if mode.as_deref() == Some("prefill") {
+        if mode.as_deref() == Some("shared-prefix") {
+            for (shared_prefixes, dtype) in [
+                (SharedPrefixes::Never, KvCacheDtype::Auto),
+                (SharedPrefixes::WhereItPays, KvCacheDtype::Auto),
+                (SharedPrefixes::Never, KvCacheDtype::Int8),
+                (SharedPrefixes::WhereItPays, KvCacheDtype::Int8),
+            ] {
+                println!("shared prefixes {shared_prefixes:?}, KV cache {dtype:?}");
+                with_a_shared_prefix(
+                    &folder,
+                    &RunnerConfig { shared_prefixes, kv_cache_dtype: dtype, ..config.clone() },
+                );
+            }
+        } else if mode.as_deref() == Some("prefill") {
             let mut engine = open(&folder, &RunnerConfig { max_model_len: Some(32_768), ..config }).unwrap();
             first_tokens(&mut engine, &[128, 1024]);
             prefill(&mut engine, &[(16, 1024), (2, 8192), (1, 32_000)]);
@@ -236,8 +251,12 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 fn open(folder: &Path, config: &RunnerConfig) -> Result<Engine> {
+    open_with(folder, config, PrefixCache::Off)
+}
+
+fn open_with(folder: &Path, config: &RunnerConfig, prefix_cache: PrefixCache) -> Result<Engine> {
     let Loaded { runner, info } = runner::load(&Source::open(folder)?, config, &mut |_| ControlFlow::Continue(()))?;
-    let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::Off, seed: 1 };
+    let limits = EngineLimits { max_queue: None, prefix_cache, seed: 1 };
     Ok(Engine::with_runner(Loaded { runner: Box::new(Timed(runner)), info }, limits))
 }
 
@@ -286,6 +305,48 @@ fn decode(engine: &mut Engine, rows: usize) -> (Duration, Duration) {
     let (steps, host) = steps.unzip();
     finish(engine);
     (median(steps), median(host))
+}
+
+/// Requests with `SHARED_PREFIX` tokens in common, which an earlier request computed, and 64 of their own.
+fn with_a_shared_prefix(folder: &Path, config: &RunnerConfig) {
+    let mut engine = open_with(folder, config, PrefixCache::On).unwrap();
+    let token = |i: usize| ((i * 7919) % 8000) as TokenId;
+    let prefix: Vec<TokenId> = (0..SHARED_PREFIX).map(token).collect();
+    engine.handle().add_request(Prompt::Tokens(&prefix), params(2)).unwrap();
+    finish(&mut engine);
+    let mut request = 0;
+    for requests in [8, 16, 64, 256, 256, 256] {
+        let begun = Instant::now();
+        let before = engine.handle().stats();
+        for _ in 0..requests {
+            request += 1;
+            let own = (0..64).map(|i| ((i * 31 + request * 104_729) % 8000) as TokenId);
+            let prompt: Vec<TokenId> = prefix.iter().copied().chain(own).collect();
+            engine.handle().add_request(Prompt::Tokens(&prompt), params(128)).unwrap();
+        }
+        let (mut steps, mut host) = (Vec::new(), Vec::new());
+        let mut tokens = 0;
+        while !engine.handle().is_finished() {
+            let (begun, waited) = (Instant::now(), WAITED.get());
+            let report = engine.step(Budget::OnePass).unwrap();
+            while let Some(output) = engine.next_output() {
+                tokens += output.token_ids.len();
+            }
+            if report.prefill_tokens == 0 {
+                steps.push(begun.elapsed());
+                host.push(begun.elapsed() - (WAITED.get() - waited));
+            }
+        }
+        let (took, after) = (begun.elapsed(), engine.handle().stats());
+        println!(
+            "{requests:3} x ({SHARED_PREFIX} + 64), 128 out {:7.3} s, {:.0} output tok/s, {:.3} ms per decode step, host {:.0} us per step, {} tokens from the prefix cache",
+            took.as_secs_f64(),
+            tokens as f64 / took.as_secs_f64(),
+            ms(median(steps)),
+            1e3 * ms(median(host)),
+            after.prefix_cache.hits - before.prefix_cache.hits,
+        );
+    }
 }
 
 /// nano-vLLM's bench.
