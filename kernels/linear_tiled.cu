@@ -1,9 +1,9 @@
 // A linear layer for any number of tokens. Contract: src/ops/linear.rs. Reference: src/backend/cpu/linear.
 //
-// Compute-bound from about 200 tokens on: 2 m n k operations. It serves where cuBLASLt is missing and where results must not depend on
-// the batch: a result is one chain of tensor-core products in the order of k, whatever the tile around it, so that all kernels of this
-// file give the same bits. A thread block computes a tile from a ring of copies of 64 k; a warp holds 16 MT by 16 NT results. Weights are older
-// than the step and begin to come before the kernels before this one have ended.
+// Compute-bound from about 200 tokens on: 2 m n k operations. It serves where cuBLASLt is missing, and where results must not depend on
+// the batch and `linear_hopper.cu` does not compute them: a result is one chain of tensor-core products in the order of k, whatever the
+// tile around it, so that all kernels of this file give the same bits. A thread block computes a tile from a ring of copies of 64 k; a
+// warp holds 16 MT by 16 NT results. Weights are older than the step and begin to come before the kernels before this one have ended.
 #include "common/dependent_launch.cuh"
 #include "common/linear.cuh"
 #include "common/tensor_core.cuh"

@@ -128,26 +128,68 @@ fn a_row_gives_the_same_bits_among_9_and_among_128() {
 fn a_batch_invariant_row_gives_the_same_bits_among_any_number() {
     on_device(|cuda, dtype| {
         cuda.set_rounding(Rounding::BatchInvariant);
-        for (n, k) in [(97, 40), (1024, 2048), (5000, 1024), (512, 3072)] {
+        for (n, k) in
+            [(97, 40), (1003, 64), (1024, 2048), (5000, 1024), (512, 3072), (4096, 1024), (2056, 2112), (6144, 4096)]
+        {
             let mut random = Random(4);
-            let weight = cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.1, dtype), [n, k], dtype)]).unwrap();
-            let bias = cuda.vector(&[host_vector(&numbers(&mut random, n, 1.0, dtype), dtype)]).unwrap();
+            let w = numbers(&mut random, n * k, 0.1, dtype);
+            let weight = cuda.matrix(&[host_matrix(&w, [n, k], dtype)]).unwrap();
+            let b = numbers(&mut random, n, 1.0, dtype);
+            let bias = cuda.vector(&[host_vector(&b, dtype)]).unwrap();
             let most = 2100;
             let x = numbers(&mut random, most * k, 1.0, dtype);
-            let mut rows = |from: usize, rows: usize| {
+            let mut rows = |from: usize, rows: usize, columns: std::ops::Range<usize>| {
                 let x = filled(cuda, &x[from * k..][..rows * k], k);
                 let mut out = poisoned(cuda, rows, n);
-                ops::linear(cuda, &mut out, &x, &weight, Some(&bias), 0..n);
+                ops::linear(cuda, &mut out, &x, &weight, Some(&bias), columns);
                 cuda.read(&out).unwrap()
             };
             // Each of them begins elsewhere within a tile.
-            let together = rows(0, most);
-            for (from, count) in
-                [(0, 1), (77, 1), (3, 5), (100, 16), (501, 17), (9, 64), (130, 65), (1, 300), (64, 1900)]
-            {
+            let together = rows(0, most, 0..n);
+            let counts = [
+                (0, 1),
+                (77, 1),
+                (3, 5),
+                (100, 16),
+                (501, 17),
+                (9, 64),
+                (130, 65),
+                (11, 128),
+                (40, 129),
+                (8, 256),
+                (5, 257),
+                (1, 300),
+                (64, 1900),
+            ];
+            for (from, count) in counts {
                 let wanted = &together[from * n..][..count * n];
-                assert!(rows(from, count) == wanted, "{count} rows from {from} of {n} x {k}, {dtype:?}");
+                assert!(rows(from, count, 0..n) == wanted, "{count} rows from {from} of {n} x {k}, {dtype:?}");
             }
+            // What a rank has of the columns, and a slice of weights in codes.
+            for (count, columns) in [(1, 8..40), (33, 16..n), (700, 0..n / 2), (2100, n / 8 * 3..n - n / 5)] {
+                let found = rows(0, count, columns.clone());
+                for t in 0..count {
+                    let (found, wanted) = (&found[t * n..][..n], &together[t * n..][..n]);
+                    assert!(
+                        found[columns.clone()] == wanted[columns.clone()],
+                        "row {t} of {count}, {columns:?} of {n} x {k}"
+                    );
+                    assert!(
+                        found[..columns.start].iter().chain(&found[columns.end..]).all(|v| v.is_nan()),
+                        "{columns:?}"
+                    );
+                }
+            }
+            let (mut computed, mut expected) = (Vec::new(), Vec::new());
+            for t in (0..most).step_by(97) {
+                for c in (t % 31..n).step_by(31) {
+                    let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
+                    computed.push(together[t * n + c]);
+                    expected.push(pairs.map(|(&a, &b)| f64::from(a * b)).sum::<f64>() + f64::from(b[c]));
+                }
+            }
+            assert!(together.iter().all(|v| v.is_finite()), "{n} x {k}");
+            assert_near(&computed, &expected, bound(dtype), &format!("{n} x {k}, {dtype:?}"));
         }
     });
 }

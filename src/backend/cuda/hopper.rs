@@ -1,12 +1,15 @@
-//! The launch of `kernels/linear_hopper.cu`: how a linear layer of 9 to 256 tokens is cut on compute capability 9.0.
+//! The launch of `kernels/linear_hopper.cu`: how a linear layer is cut on compute capability 9.0.
 //!
-//! Row counts form classes, those that a kernel's tile of tokens holds and 129 to 256. Within a class, a layer is cut in one way, so
+//! By default it computes 9 to 256 tokens. Row counts form classes, those that a kernel's tile of tokens holds and 129 to 256. Within a class, a layer is cut in one way, so
 //! that a row has the same bits among any number of rows of the class. How k is divided depends on the layer and on whether the tokens fill
 //! one tile or two: the classes up to 128 share their bits.
+//!
+//! Batch-invariant layers have any number of tokens. Invariant: how many parts of k are added up depends on k alone, so that neither the
+//! rows of a batch nor the columns that a rank or a slice of weights has change the bits of a result.
 
 use super::device::Device;
 use super::driver::Address;
-use super::kernels::{Kernel, fatbin, suffix};
+use super::kernels::{Chaining, Kernel, fatbin, suffix};
 use super::params::params;
 use super::product::LinearParams;
 use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
@@ -24,6 +27,7 @@ params! {
         out_stride: i32,
         stages: i32,
         split: i32,
+        parts: i32,
     }
 }
 
@@ -55,6 +59,24 @@ const TILES: [Tile; 4] = [
     Tile { tokens: 128, depth: 1 },
 ];
 
+/// Columns of a tile of the kernels for many tokens, and their thread blocks: `LARGE_COLUMNS`, `LARGE_GROUPS` and `LARGE_PIECE`.
+const LARGE_COLUMNS: usize = 128;
+const LARGE_THREADS: usize = 384;
+const LARGE_PIECE_BYTES: usize = 2 * 64 * 128;
+/// Tokens of their tiles where k is one part, and where it is several, whose sums take as many registers again.
+const LARGE_TOKENS: [usize; 2] = [256, 192];
+/// Rows above which a layer may take them.
+const LARGE_ABOVE: usize = 256;
+/// Numbers of k from which on a batch-invariant layer adds up parts, and how many.
+const PARTS_FROM: usize = 2048;
+const PARTS: usize = 4;
+
+/// Parts of k of a batch-invariant layer. Chains of fewer than 512 numbers would gain nothing: the thread blocks of a cluster take about 0.5 us to
+/// add up their sums.
+fn parts(k: usize) -> usize {
+    if k < PARTS_FROM { 1 } else { PARTS }
+}
+
 /// How a layer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
@@ -79,10 +101,14 @@ struct Room {
 }
 
 impl Plan {
-    fn new(m: usize, n: usize, k: usize, room: Room) -> Plan {
+    /// The tiles of a layer, and how many they are.
+    fn tiles(m: usize, n: usize) -> (usize, [usize; 2]) {
         let tile = TILES.iter().position(|tile| m <= tile.tokens).unwrap_or(TILES.len() - 1);
-        let Tile { tokens, depth } = TILES[tile];
-        let grid = [m.div_ceil(tokens), n.div_ceil(COLUMNS)];
+        (tile, [m.div_ceil(TILES[tile].tokens), n.div_ceil(COLUMNS)])
+    }
+
+    fn new(m: usize, n: usize, k: usize, room: Room) -> Plan {
+        let (_, grid) = Plan::tiles(m, n);
         let tiles = grid[0] * grid[1];
         // Half of the multiprocessors are enough for short sums: to add up more parts takes longer than to read more weights.
         let mut split = 1;
@@ -93,6 +119,22 @@ impl Plan {
             }
             split *= 2;
         }
+        Plan::divided(m, n, k, split, room)
+    }
+
+    /// As batch-invariant layers are cut: a cluster where its thread blocks find room, two per multiprocessor.
+    fn invariant(m: usize, n: usize, k: usize, room: Room) -> Plan {
+        let (_, grid) = Plan::tiles(m, n);
+        let parts = parts(k);
+        let split = if grid[0] * grid[1] * parts <= 2 * room.processors { parts } else { 1 };
+        Plan::divided(m, n, k, split, room)
+    }
+
+    /// With k divided among `split` thread blocks.
+    fn divided(m: usize, n: usize, k: usize, split: usize, room: Room) -> Plan {
+        let (tile, grid) = Plan::tiles(m, n);
+        let Tile { tokens, depth } = TILES[tile];
+        let tiles = grid[0] * grid[1];
         // Where not all thread blocks run at once, two share a multiprocessor: while one begins or ends, the other reads.
         let is_one_wave = tiles * split <= room.processors;
         let of_block = if is_one_wave { usize::MAX } else { room.shared_bytes / 2 - 1024 };
@@ -107,9 +149,37 @@ impl Plan {
     }
 }
 
+/// How a layer of many tokens is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LargePlan {
+    tokens: usize,
+    tiles: usize,
+    stages: usize,
+    shared_bytes: usize,
+}
+
+impl LargePlan {
+    /// `None` where its tiles would leave a quarter of the multiprocessors idle, or more.
+    fn new(m: usize, n: usize, k: usize, room: Room) -> Option<LargePlan> {
+        let tokens = LARGE_TOKENS[usize::from(parts(k) > 1)];
+        let tiles = m.div_ceil(tokens) * n.div_ceil(LARGE_COLUMNS);
+        if m <= LARGE_ABOVE || 4 * tiles < 3 * room.processors {
+            return None;
+        }
+        let stage = (LARGE_COLUMNS + tokens) * BOX_COLUMNS * 2;
+        let fixed = BARRIER_BYTES + LARGE_PIECE_BYTES;
+        let stages = ((room.block_shared_bytes - fixed) / stage).min(STAGES_MAX);
+        Some(LargePlan { tokens, tiles, stages, shared_bytes: fixed + stages * stage })
+    }
+}
+
 /// The kernels, for all tiles.
 pub struct Hopper {
     kernels: Vec<Kernel>,
+    /// Those that add up parts of k in turn.
+    in_turn: Vec<Kernel>,
+    /// For [`LARGE_TOKENS`].
+    large: [Kernel; 2],
     room: Room,
 }
 
@@ -121,21 +191,27 @@ impl Hopper {
             return Ok(None);
         }
         let module = device.module(fatbin!("linear_hopper"))?;
-        let mut kernels = Vec::new();
-        for tile in TILES {
-            let kernel = Kernel::new(&module, &format!("linear_hopper_t{}_{}", tile.tokens, suffix(device.dtype)))?;
+        let load = |name: &str, tokens: usize| {
+            let kernel = Kernel::new(&module, &format!("linear_hopper_{name}t{tokens}_{}", suffix(device.dtype)))?;
             kernel.allow_shared(facts.block_shared_bytes)?;
-            kernels.push(kernel);
-        }
+            Ok(kernel)
+        };
+        let all = |name: &str| TILES.iter().map(|tile| load(name, tile.tokens)).collect::<Result<Vec<_>>>();
+        let large = [load("large_", LARGE_TOKENS[0])?, load("large_in_turn_", LARGE_TOKENS[1])?];
         let room = Room {
             processors: facts.processors,
             shared_bytes: facts.shared_bytes,
             block_shared_bytes: facts.block_shared_bytes,
         };
-        Ok(Some(Hopper { kernels, room }))
+        Ok(Some(Hopper { kernels: all("")?, in_turn: all("in_turn_")?, large, room }))
     }
 
-    /// Whether it computes such a layer at all.
+    /// Whether it computes batch-invariant layers of such k, whatever their rows and columns.
+    pub fn serves_invariant(&self, k: usize) -> bool {
+        k > 0 && k.is_multiple_of(BOX_COLUMNS)
+    }
+
+    /// Whether it computes such a layer by default at all.
     pub fn serves(&self, m: usize, k: usize) -> bool {
         (TOKENS_MIN..=TOKENS_MAX).contains(&m) && k > 0 && k.is_multiple_of(BOX_COLUMNS)
     }
@@ -161,28 +237,81 @@ impl Hopper {
 
     /// Launches the layer that `params` describes, which it [serves](Hopper::serves).
     pub fn run(&self, device: &Device, params: &LinearParams) -> Result<()> {
-        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
-        let plan = Plan::new(m, n, k, self.room);
-        let Tile { tokens, depth } = TILES[plan.tile];
-        let matrix = |at, rows, stride, box_rows| {
-            TensorMap::new(&BoxedMatrix { at, rows, cols: k, stride, box_rows, box_depth: depth, dtype: device.dtype })
-        };
-        let hopper = HopperParams {
-            weight: matrix(params.weight, n, k, COLUMNS)?,
-            x: matrix(params.x, m, params.x_stride as usize, tokens)?,
-            out: params.out,
-            bias: params.bias,
-            m: params.m,
-            n: params.n,
-            k: params.k,
-            out_stride: params.out_stride,
-            stages: plan.stages as i32,
-            split: plan.split as i32,
-        };
-        let blocks = [plan.grid[0] * plan.split, plan.grid[1], 1];
-        let kernel = &self.kernels[plan.tile];
-        kernel.launch_clusters(device.chaining, blocks, plan.split, THREADS, plan.shared_bytes, &hopper)
+        let [m, n, k] = sizes(params);
+        self.launch(device, device.chaining, params, Plan::new(m, n, k, self.room), 1)
     }
+
+    /// Launches the layer that `params` describes, whose k it [serves](Hopper::serves_invariant), such that a result depends on its row and column alone.
+    /// Reads weights before it waits.
+    pub fn run_invariant(&self, device: &Device, chaining: Chaining, params: &LinearParams) -> Result<()> {
+        let [m, n, k] = sizes(params);
+        let Some(plan) = LargePlan::new(m, n, k, self.room) else {
+            return self.launch(device, chaining, params, Plan::invariant(m, n, k, self.room), parts(k));
+        };
+        let parts = parts(k);
+        let boxes = Boxes { columns: LARGE_COLUMNS, tokens: plan.tokens, depth: 1 };
+        let hopper = hopper_params(device, params, boxes, [plan.stages, 1, parts])?;
+        let kernel = &self.large[usize::from(parts > 1)];
+        let blocks = [plan.tiles.min(self.room.processors), 1, 1];
+        kernel.launch(chaining, blocks, LARGE_THREADS, plan.shared_bytes, &hopper)
+    }
+
+    /// `parts`: of k, for a thread block that has all of it.
+    fn launch(
+        &self,
+        device: &Device,
+        chaining: Chaining,
+        params: &LinearParams,
+        plan: Plan,
+        parts: usize,
+    ) -> Result<()> {
+        let Tile { tokens, depth } = TILES[plan.tile];
+        let kernels = if plan.split == 1 && parts > 1 { &self.in_turn } else { &self.kernels };
+        let parts = if plan.split == 1 { parts } else { plan.split };
+        let boxes = Boxes { columns: COLUMNS, tokens, depth };
+        let hopper = hopper_params(device, params, boxes, [plan.stages, plan.split, parts])?;
+        let blocks = [plan.grid[0] * plan.split, plan.grid[1], 1];
+        kernels[plan.tile].launch_clusters(chaining, blocks, plan.split, THREADS, plan.shared_bytes, &hopper)
+    }
+}
+
+/// The rows, columns and k of a layer.
+fn sizes(params: &LinearParams) -> [usize; 3] {
+    [params.m, params.n, params.k].map(|size| size as usize)
+}
+
+/// What is copied at once: rows of weights and of x, and [`BOX_COLUMNS`] of k.
+struct Boxes {
+    columns: usize,
+    tokens: usize,
+    depth: usize,
+}
+
+/// What the kernels take, with `[stages, split, parts]`.
+fn hopper_params(
+    device: &Device,
+    params: &LinearParams,
+    boxes: Boxes,
+    [stages, split, parts]: [usize; 3],
+) -> Result<HopperParams> {
+    let [m, n, k] = sizes(params);
+    let matrix = |at, rows, stride, box_rows| {
+        let box_depth = boxes.depth;
+        TensorMap::new(&BoxedMatrix { at, rows, cols: k, stride, box_rows, box_depth, dtype: device.dtype })
+    };
+    Ok(HopperParams {
+        weight: matrix(params.weight, n, k, boxes.columns)?,
+        x: matrix(params.x, m, params.x_stride as usize, boxes.tokens)?,
+        out: params.out,
+        bias: params.bias,
+        m: params.m,
+        n: params.n,
+        k: params.k,
+        out_stride: params.out_stride,
+        stages: stages as i32,
+        split: split as i32,
+        parts: parts as i32,
+    })
 }
 
 #[cfg(test)]
@@ -243,5 +372,38 @@ mod tests {
             let split = Plan::new(TOKENS_MIN, n, k, H200).split;
             assert!((TOKENS_MIN..=128).all(|m| Plan::new(m, n, k, H200).split == split), "{n} x {k}");
         }
+    }
+
+    #[test]
+    fn batch_invariant_plans_fit_the_device_and_divide_k_by_k_alone() {
+        for processors in [78, 114, 132] {
+            let room = Room { processors, ..H200 };
+            for (n, k) in [(1, 64), (72, 1984), (512, 2048), (1003, 2112), (4096, 14336), (151_936, 1024), (64, 65_536)]
+            {
+                for m in [1, 8, 9, 64, 129, 256, 257, 3000, 16384] {
+                    let what = format!("{m} x {n} x {k} on {processors}");
+                    let plan = Plan::invariant(m, n, k, room);
+                    let Tile { tokens, depth } = TILES[plan.tile];
+                    let ring = plan.stages * depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
+                    assert!(ring >= COLUMNS * tokens * 4, "{what}: {plan:?}");
+                    assert!(plan.shared_bytes <= room.block_shared_bytes, "{what}: {plan:?}");
+                    assert!(plan.split == 1 || plan.split == parts(k), "{what}: {plan:?}");
+                    assert!(k.div_ceil(PART) >= parts(k), "a part of k is empty: {what}");
+                    if let Some(plan) = LargePlan::new(m, n, k, room) {
+                        assert!(plan.stages >= 4 && plan.shared_bytes <= room.block_shared_bytes, "{what}: {plan:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn batch_invariant_layers_of_few_tokens_use_as_many_multiprocessors_as_they_can() {
+        // Rows, columns, k; thread blocks that divide k.
+        for (m, n, k, split) in [(1, 1024, 2048, 4), (256, 1024, 3072, 4), (1, 6144, 1024, 1), (1, 6144, 4096, 1)] {
+            assert_eq!(Plan::invariant(m, n, k, H200).split, split, "{m} x {n} x {k}");
+        }
+        assert_eq!(LargePlan::new(4096, 4096, 1024, H200).map(|plan| (plan.tokens, plan.tiles)), Some((256, 512)));
+        assert_eq!(LargePlan::new(256, 6144, 1024, H200), None);
     }
 }

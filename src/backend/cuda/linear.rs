@@ -145,10 +145,16 @@ impl Tiling {
     }
 }
 
-/// Which tiles: large ones read less, but must be enough for the multiprocessors.
+/// Which tiles: large ones read less, but must be enough for the multiprocessors, and few tokens would leave most of them empty.
 fn tiling(m: usize, n: usize, processors: usize) -> usize {
-    let [_, medium, large] = &TILINGS;
-    if large.blocks(m, n) >= processors { 2 } else { usize::from(m > 16 && medium.blocks(m, n) >= processors / 4) }
+    let [small, medium, large] = &TILINGS;
+    if m <= small.tokens {
+        0
+    } else if m > medium.tokens && large.blocks(m, n) >= processors {
+        2
+    } else {
+        usize::from(medium.blocks(m, n) >= processors / 4)
+    }
 }
 
 impl Kernels {
@@ -234,6 +240,9 @@ impl Kernels {
     }
 
     fn plain(&mut self, device: &Device, product: Product) -> Result<()> {
+        if device.rounding == Rounding::BatchInvariant {
+            return self.invariant(device, product, device.chaining);
+        }
         let params = product.params;
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let route = self.route(device);
@@ -260,14 +269,31 @@ impl Kernels {
         self.large(device, product, device.chaining)
     }
 
-    /// A product by cuBLASLt or the tiled kernels. `chaining` is that of the latter, which read weights before they wait.
+    /// A product whose results depend on their row and column alone. Which kernels compute it depends on the device and on k.
+    fn invariant(&self, device: &Device, product: Product, chaining: Chaining) -> Result<()> {
+        match &self.hopper {
+            Some(hopper) if hopper.serves_invariant(product.params.k as usize) => {
+                hopper.run_invariant(device, chaining, &product.params)
+            }
+            _ => self.tiled(device, product, chaining),
+        }
+    }
+
+    /// A product by cuBLASLt or our own kernels. `chaining` is that of the latter, which read weights before they wait.
     fn large(&mut self, device: &Device, product: Product, chaining: Chaining) -> Result<()> {
+        if device.rounding == Rounding::BatchInvariant {
+            return self.invariant(device, product, chaining);
+        }
         if matches!(self.route(device), Route::Auto | Route::Blas)
             && let Some(blas) = &mut self.blas
             && blas.matmul(&product)? == Outcome::Launched
         {
             return Ok(());
         }
+        self.tiled(device, product, chaining)
+    }
+
+    fn tiled(&self, device: &Device, product: Product, chaining: Chaining) -> Result<()> {
         let [m, n] = [product.params.m, product.params.n].map(|size| size as usize);
         let index = tiling(m, n, device.facts().processors);
         let (tiling, kernel) = (&TILINGS[index], &self.tiled[index]);
