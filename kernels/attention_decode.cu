@@ -26,19 +26,6 @@
 
 #include <type_traits>
 
-// Where a CTA begins on the line, and how far it goes.
-struct DecodeCta {
-    uint32_t entry;    // index into `rows`
-    uint32_t kv_head;
-    uint32_t tile;     // of that row, counted from its position 0
-    uint32_t tiles;
-    uint32_t token;    // from here on, that row
-    uint32_t row;
-    uint32_t context_len;
-    uint32_t window_start;
-    uint32_t tiles_before;
-};
-
 // The partial results that a row has of keys that it shares.
 struct SharedParts {
     uint32_t first;

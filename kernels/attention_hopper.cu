@@ -8,7 +8,8 @@
 // next overlap with the end of this one.
 //
 // What a query gets depends on it and the keys before it alone: keys come in tiles that begin at fixed positions, and a masked key
-// changes no bit.
+// changes no bit. For batch-invariant results half a tile is a unit as in `attention_units.cu`, which computes the same numbers for rows that
+// bring one token: a unit has a maximum, a sum and an output of its own, and units are merged in the order of their positions.
 #include "common/dependent_launch.cuh"
 #include "common/plan.cuh"
 #include "common/softmax.cuh"
@@ -35,6 +36,12 @@ constexpr int GROUPS = 2;        // warpgroups that multiply, of 64 queries each
 constexpr int KEYS = 128;        // of a tile
 constexpr int QUERY_STAGES = 2;  // tiles of queries in shared memory: the one that is computed, and the next
 constexpr int BARRIER_BYTES = 1024;
+
+// How the keys of a query are added up.
+enum class Keys {
+    RUNNING,   // each tile onto the sum of those before
+    IN_UNITS,  // each half of a tile by itself
+};
 // Registers of a thread of the warpgroup that copies, and of those that multiply; together what a multiprocessor has.
 constexpr int COPY_REGISTERS = 24, MULTIPLY_REGISTERS = 240;
 
@@ -64,7 +71,7 @@ __device__ inline int work_of(int round) {
 }
 
 // Grid [thread blocks], block [128 * (GROUPS + 1)], shared [BARRIER_BYTES + (QUERY_STAGES * GROUPS * 64 + 2 * STAGES * KEYS) * D * 2 bytes].
-template <class T, int D>
+template <class T, int D, Keys KEYS_ARE>
 __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
     constexpr int STAGES = 256 / D;          // tiles of keys, and of values, in shared memory
     constexpr int HALVES = D / 64;           // a box has 64 numbers of a head
@@ -171,7 +178,7 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
         const uint64_t query_descriptor = __shfl_sync(0xffffffffu, matrix_descriptor(queries + own_group * QUERY_BYTES), 0);
         const uint64_t key_descriptor = __shfl_sync(0xffffffffu, matrix_descriptor(keys), 0);
         const uint64_t value_descriptor = __shfl_sync(0xffffffffu, transposed_descriptor(values, KEYS * 128), 0);
-        if (own_group == GROUPS - 1) threads_arrive(1, 256);
+        if (KEYS_ARE == Keys::RUNNING && own_group == GROUPS - 1) threads_arrive(1, 256);
 
         const auto multiply_queries = [&]() {
             const uint64_t a = query_descriptor + uint64_t(query_slot * (QUERIES_BYTES >> 4));
@@ -209,8 +216,8 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
 #pragma unroll
             for (int i = 0; i < D / 2; i++) asm volatile("" : "+f"(out[i])::"memory");
         };
-        // Makes weights of the scores of the tile that begins at `first`; `position`: that of the first query of this warp.
-        const auto soften = [&](int first, int position) {
+        // Caps the scores of the tile that begins at `first`, and masks them; `position`: that of the first query of this warp.
+        const auto mask = [&](int first, int position) {
             if (p.tanh_scale != 0.0f) {
 #pragma unroll
                 for (int i = 0; i < KEYS / 2; i++) score[i] = tanh_of(score[i] * p.tanh_scale);
@@ -234,6 +241,10 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
                     }
                 }
             }
+        };
+        // Makes weights of the scores of a tile.
+        const auto soften = [&](int first, int position) {
+            mask(first, position);
             float base[2];
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -284,47 +295,112 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
             for (int i = 0; i < D / 2; i++) out[i] = 0.0f;
 
             barrier_wait(query_full + 8 * query_slot, query_parity);
-            barrier_wait(key_full + 8 * key_slot, key_parity);
-            warpgroup_fence();
-            multiply_queries();
-            warpgroup_wait<0>();
-            scores_are_there();
-            release_keys();
-            soften(first, position);
-            narrow_weights();
-            for (first += KEYS; first < context; first += KEYS) {
+            float share[2];
+            if constexpr (KEYS_ARE == Keys::IN_UNITS) {
+                for (; first < context; first += KEYS) {
+                    barrier_wait(key_full + 8 * key_slot, key_parity);
+                    warpgroup_fence();
+                    multiply_queries();
+                    warpgroup_wait<0>();
+                    scores_are_there();
+                    release_keys();
+                    mask(first, position);
+                    Shares shares[2][2];  // [unit][query of this lane]
+#pragma unroll
+                    for (int unit = 0; unit < 2; unit++) {
+                        float* const s = score + unit * (KEYS / 4);
+#pragma unroll
+                        for (int h = 0; h < 2; h++) {
+                            float top = fmaxf(s[2 * h], s[2 * h + 1]);
+#pragma unroll
+                            for (int n = 1; n < KEYS / 16; n++) top = fmaxf(top, fmaxf(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]));
+                            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+                            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+                            top *= p.scale_log2;
+                            const float base = top == -INFINITY ? 0.0f : top;
+                            float added[2] = {};
+#pragma unroll
+                            for (int n = 0; n < KEYS / 16; n++) {
+#pragma unroll
+                                for (int e = 0; e < 2; e++) {
+                                    float& weight_of = s[4 * n + 2 * h + e];
+                                    weight_of = power_of_two(fmaf(weight_of, p.scale_log2, -base));
+                                    added[e] += weight_of;
+                                }
+                            }
+                            float of_unit = added[0] + added[1];
+                            of_unit += __shfl_xor_sync(0xffffffffu, of_unit, 1);
+                            of_unit += __shfl_xor_sync(0xffffffffu, of_unit, 2);
+                            shares[unit][h] = join_maximum(highest[h], top);
+                            sum[h] = joined(sum[h], of_unit, shares[unit][h]);
+                        }
+                    }
+                    narrow_weights();
+                    barrier_wait(value_full + 8 * value_slot, value_parity);
+#pragma unroll
+                    for (int unit = 0; unit < 2; unit++) {
+                        float of_unit[D / 2];
+#pragma unroll
+                        for (int i = 0; i < D / 2; i++) of_unit[i] = 0.0f;
+                        const uint64_t b = value_descriptor + uint64_t(value_slot * (TILE_BYTES >> 4));
+                        warpgroup_fence();
+#pragma unroll
+                        for (int i = unit * (KEYS / 32); i < (unit + 1) * (KEYS / 32); i++) {
+                            warpgroup_mma_registers<T, D>(of_unit, weight[i], b + i * 128);
+                        }
+                        warpgroup_commit();
+                        warpgroup_wait<0>();
+#pragma unroll
+                        for (int i = 0; i < D / 2; i++) {
+                            asm volatile("" : "+f"(of_unit[i])::"memory");
+                            out[i] = joined(out[i], of_unit[i], shares[unit][i / 2 % 2]);
+                        }
+                    }
+                    release_values();
+                }
+                share[0] = 1.0f / sum[0], share[1] = 1.0f / sum[1];
+            } else {
                 barrier_wait(key_full + 8 * key_slot, key_parity);
-                threads_sync(1 + own_group, 256);
                 warpgroup_fence();
                 multiply_queries();
-                barrier_wait(value_full + 8 * value_slot, value_parity);
-                multiply_weights();
-                threads_arrive(1 + next_group, 256);
-                warpgroup_wait<1>();
+                warpgroup_wait<0>();
                 scores_are_there();
                 release_keys();
                 soften(first, position);
+                narrow_weights();
+                for (first += KEYS; first < context; first += KEYS) {
+                    barrier_wait(key_full + 8 * key_slot, key_parity);
+                    threads_sync(1 + own_group, 256);
+                    warpgroup_fence();
+                    multiply_queries();
+                    barrier_wait(value_full + 8 * value_slot, value_parity);
+                    multiply_weights();
+                    threads_arrive(1 + next_group, 256);
+                    warpgroup_wait<1>();
+                    scores_are_there();
+                    release_keys();
+                    soften(first, position);
+                    warpgroup_wait<0>();
+                    sums_are_there();
+                    release_values();
+                    narrow_weights();
+#pragma unroll
+                    for (int i = 0; i < D / 2; i++) out[i] *= keep[i / 2 % 2];
+                }
+                barrier_wait(value_full + 8 * value_slot, value_parity);
+                warpgroup_fence();
+                multiply_weights();
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    float total = sum[h];
+                    total += __shfl_xor_sync(0xffffffffu, total, 1);
+                    total += __shfl_xor_sync(0xffffffffu, total, 2);
+                    share[h] = 1.0f / total;
+                }
                 warpgroup_wait<0>();
                 sums_are_there();
                 release_values();
-                narrow_weights();
-#pragma unroll
-                for (int i = 0; i < D / 2; i++) out[i] *= keep[i / 2 % 2];
             }
-            barrier_wait(value_full + 8 * value_slot, value_parity);
-            warpgroup_fence();
-            multiply_weights();
-            float share[2];
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float total = sum[h];
-                total += __shfl_xor_sync(0xffffffffu, total, 1);
-                total += __shfl_xor_sync(0xffffffffu, total, 2);
-                share[h] = 1.0f / total;
-            }
-            warpgroup_wait<0>();
-            sums_are_there();
-            release_values();
 
             // The results lie where the queries of this warpgroup lay, so that a row is stored whole.
             const uint32_t results = queries + query_slot * QUERIES_BYTES + own_group * QUERY_BYTES;
@@ -356,18 +432,20 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define BODY(dtype, dim) attention_hopper<dtype, dim>(p);
+#define BODY(dtype, dim, keys) attention_hopper<dtype, dim, keys>(p);
 #else
-#define BODY(dtype, dim)
+#define BODY(dtype, dim, keys)
 #endif
-#define KERNEL(dim, dtype)                                                                                  \
+#define KERNEL(dim, dtype, name, keys)                                                                      \
     extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)                                     \
-        nvllm_k_attention_hopper_d##dim##_##dtype(const __grid_constant__ AttentionHopperParams<dtype> p) { \
-        BODY(dtype, dim)                                                                                    \
+        nvllm_k_attention_##name##_d##dim##_##dtype(const __grid_constant__ AttentionHopperParams<dtype> p) { \
+        BODY(dtype, dim, keys)                                                                              \
     }
-#define KERNELS(dim)  \
-    KERNEL(dim, bf16) \
-    KERNEL(dim, f16)
+#define KERNELS(dim)                                    \
+    KERNEL(dim, bf16, hopper, Keys::RUNNING)            \
+    KERNEL(dim, f16, hopper, Keys::RUNNING)             \
+    KERNEL(dim, bf16, hopper_units, Keys::IN_UNITS)     \
+    KERNEL(dim, f16, hopper_units, Keys::IN_UNITS)
 
 KERNELS(64)
 KERNELS(128)

@@ -6,8 +6,9 @@
 // paged cache, after the new ones were written to it: prefix hits and chunks are the same code.
 //
 // What a query gets depends on it and the keys before it alone: they come in tiles that begin at fixed positions, from the tile on
-// that the window of the first query begins in, and a masked key changes no bit. So for batch-invariant results rows with one new token take this way too, with the query heads of a KV head in
-// place of queries of several tokens.
+// that the window of the first query begins in, and a masked key changes no bit. So for batch-invariant results rows with one new token
+// take this way too where `attention_units.cu` does not compute them, with the query heads of a KV head in place of queries of several
+// tokens.
 //
 // Keys and values in int8 arrive as bytes, and are widened once per thread block to a tile of numbers, exactly: what follows is the same
 // for both, but that the scale of a key multiplies its scores, and that of a value its weights, after they were summed.

@@ -13,3 +13,20 @@ __device__ inline float tanh_of(float v) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power_of_two(v * 2.885390082f)));
     return fmaf(-2.0f, inverse, 1.0f);
 }
+
+// By what a sum and a unit's are multiplied where the unit's maximum joins that of the units before.
+struct Shares {
+    float keep, share;
+};
+// `highest`: of the units before. Kernels that merge units share this, so that their results have the same bits.
+__device__ inline Shares join_maximum(float& highest, float top) {
+    const float higher = fmaxf(highest, top);
+    // Before its window a query has no finite score yet, and the difference of infinities is NaN.
+    const float base = higher == -INFINITY ? 0.0f : higher;
+    const Shares shares{power_of_two(highest - base), power_of_two(top - base)};
+    highest = higher;
+    return shares;
+}
+__device__ inline float joined(float before, float unit, Shares shares) {
+    return fmaf(before, shares.keep, __fmul_rn(unit, shares.share));
+}

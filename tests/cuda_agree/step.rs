@@ -137,7 +137,10 @@ impl Model {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_step_gives_the_same_bits_strict_by_dependent_launch_and_as_a_graph() {
     on_device(|cuda, dtype| {
-        for rows in [&[(5, 1), (100, 1), (0, 1)][..], &[(700, 1); 40], &[(0, 70), (30, 1), (9, 20), (400, 100)]] {
+        let rows = [&[(5, 1), (100, 1), (0, 1)][..], &[(700, 1); 40], &[(0, 70), (30, 1), (9, 20), (400, 100)]];
+        let kinds = [Rounding::Fastest, Rounding::BatchInvariant].map(|rounding| rows.map(|rows| (rounding, rows)));
+        for (rounding, rows) in kinds.into_iter().flatten() {
+            cuda.set_rounding(rounding);
             let mut model = Model::new(cuda, rows, dtype);
             cuda.set_chaining(Chaining::Strict);
             model.launch(cuda);

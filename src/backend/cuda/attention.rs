@@ -1,11 +1,12 @@
-//! See `ops/attention.rs` for the contract, `kernels/attention_decode.cu`, `kernels/attention_shared.cu`,
+//! See `ops/attention.rs` for the contract, `kernels/attention_decode.cu`, `kernels/attention_shared.cu`, `kernels/attention_units.cu`,
 //! `kernels/attention_prefill.cu` and `kernels/attention_hopper.cu` for the work.
 
 use super::attention_hopper::{AttentionHopper, Tiles};
 use super::attention_shared::{self, AttentionShared, Scores};
+use super::attention_units::{self, AttentionUnits, UnitsInput};
 use super::device::Device;
 use super::device_batch::DeviceBatch;
-use super::driver::{Address, Context, Facts, Memory};
+use super::driver::{Address, Facts, Memory};
 use super::kernels::{Kernel, cache_suffix, fatbin};
 use super::kv_cache::CacheLayer;
 use super::params::params;
@@ -144,8 +145,12 @@ fn ctas_per_processor(format: KvFormat) -> usize {
 }
 
 /// CTAs of a decode plan at most, whatever the cache holds.
-pub fn ctas_max(context: &Context) -> usize {
-    ctas_per_processor(KvFormat::Int8) * context.facts().processors
+pub fn ctas_max(device: &Device) -> usize {
+    let ctas = ctas_per_processor(KvFormat::Int8) * device.facts().processors;
+    match device.rounding {
+        Rounding::Fastest => ctas,
+        Rounding::BatchInvariant => ctas.max(attention_units::workers(device.facts())),
+    }
 }
 
 /// CTAs of a multiprocessor that run at once. At least as many as groups of few heads have room for.
@@ -161,15 +166,14 @@ pub fn shared_bytes_of(facts: Facts, ctas: usize) -> usize {
 }
 
 /// How passes are shared out for such heads, which `heads` query heads ask if that is known.
-pub fn geometry(context: &Context, shape: &KvShape, heads: Option<usize>) -> Result<Geometry> {
-    let variant = variant(shape.head_dim)?;
-    Ok(Geometry {
-        kv_heads: shape.kv_heads,
-        tile_tokens: 16 * variant.decode_warps,
-        tile_queries: variant.tile_queries,
-        ctas: context.facts().processors * resident_ctas(context.facts(), variant, shape.format),
-        sharing: heads.and_then(|heads| attention_shared::sharing(context.facts(), shape, heads)),
-    })
+pub fn geometry(device: &Device, shape: &KvShape, heads: Option<usize>) -> Result<Geometry> {
+    let (variant, facts) = (variant(shape.head_dim)?, device.facts());
+    let (tile_tokens, ctas) = match attention_units::is_chosen(facts, shape, device.rounding) {
+        true => (attention_units::UNIT, attention_units::workers(facts)),
+        false => (16 * variant.decode_warps, facts.processors * resident_ctas(facts, variant, shape.format)),
+    };
+    let sharing = heads.and_then(|heads| attention_shared::sharing(facts, shape, heads));
+    Ok(Geometry { kv_heads: shape.kv_heads, tile_tokens, tile_queries: variant.tile_queries, ctas, sharing })
 }
 
 /// Attention over a cache of one shape.
@@ -180,6 +184,8 @@ pub struct Kernels {
     hopper: Option<AttentionHopper>,
     /// Attention to keys that rows with one new token share, where they do.
     shared: Option<AttentionShared>,
+    /// Batch-invariant attention of rows that bring one token, where the device has it.
+    units: Option<AttentionUnits>,
 }
 
 /// Attention of rows that bring one token.
@@ -213,7 +219,7 @@ impl Decode {
         let shared_kernels = device.geometry.get().sharing.map(|_| load("decode_shared")).transpose()?;
         let context = &device.context;
         let facts = device.facts();
-        let ctas = ctas_max(context);
+        let ctas = ctas_max(device);
         let shared_bytes = shared_bytes_of(facts, resident_ctas(facts, variant, shape.format).max(2));
         for kernel in kernels.iter().chain(shared_kernels.iter().flatten()) {
             kernel.allow_shared(facts.block_shared_bytes - 256)?;
@@ -267,6 +273,7 @@ impl Kernels {
             prefill: Prefill::new(device, shape)?,
             hopper: AttentionHopper::new(device, shape)?,
             shared: AttentionShared::new(device, shape)?,
+            units: AttentionUnits::new(device, shape)?,
         })
     }
 
@@ -333,8 +340,29 @@ impl Kernels {
             let blocks = [device.geometry.get().ctas, 1, 1];
             kernel.launch(device.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;
         }
+        let units = self.units.as_ref().filter(|_| is_invariant);
+        if let Some(units) = units
+            && has_decode_rows
+        {
+            let input = UnitsInput {
+                out: out.storage.address(),
+                qkv: qkv.storage.address(),
+                qkv_stride: qkv.storage.stride(),
+                cache: cache.address,
+                rows: decode_at.rows,
+                workers: decode_at.ctas,
+                counts: decode_at.counts,
+                block_tables: at.block_tables,
+                group,
+                scale_log2,
+                tanh_scale,
+            };
+            units.run(device, &input)?;
+        }
         let window = spec.window.map_or(i32::MAX, |window| window.try_into().unwrap_or(i32::MAX));
-        if let (Some(hopper), false) = (&self.hopper, is_invariant) {
+        if let Some(hopper) = &self.hopper
+            && (units.is_some() || !is_invariant)
+        {
             if !tiles.is_empty() {
                 let tiles = Tiles {
                     out: out.storage.address(),

@@ -1,17 +1,17 @@
 //! The launch of `kernels/attention_hopper.cu`: attention of rows that bring several new tokens, on compute capability 9.0.
 //!
-//! Serves heads of 64 and 128 numbers with keys and values in the type of the activations, where results may depend on how rows are cut:
-//! the kernel for rows with one new token sums in another order. All else is left to `attention_prefill.cu`.
+//! Serves heads of 64 and 128 numbers with keys and values in the type of the activations. All else is left to `attention_prefill.cu`.
+//! Batch-invariant results come from kernels that add up keys in units, as `attention_units.rs` does for rows that bring one token.
 
 use super::device::Device;
-use super::driver::Address;
+use super::driver::{Address, Facts};
 use super::hopper::CAPABILITY;
 use super::kernels::{Kernel, fatbin, suffix};
 use super::kv_cache::CacheLayer;
 use super::params::params;
 use super::storage::Tensor;
 use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
-use crate::backend::{KvFormat, KvShape};
+use crate::backend::{KvFormat, KvShape, Rounding};
 use crate::error::Result;
 
 params! {
@@ -61,9 +61,16 @@ pub struct Tiles {
     pub tanh_scale: f32,
 }
 
-/// The kernel for the heads of a cache.
+/// Whether the device has the capability that the files for Hopper are compiled for, and they have kernels for such a cache.
+pub fn is_served(facts: Facts, shape: &KvShape) -> bool {
+    facts.capability == CAPABILITY && HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8
+}
+
+/// The kernels for the heads of a cache.
 pub struct AttentionHopper {
     kernel: Kernel,
+    /// For batch-invariant results.
+    in_units: Kernel,
     shared_bytes: usize,
     /// Thread blocks that run at once: one per multiprocessor.
     processors: usize,
@@ -76,18 +83,22 @@ fn shared_bytes(head_dim: usize) -> usize {
 }
 
 impl AttentionHopper {
-    /// Loads it, where the device has the capability that it is compiled for and there is one for such a cache.
+    /// Loads them, where they [serve](is_served) such a cache.
     pub fn new(device: &Device, shape: &KvShape) -> Result<Option<AttentionHopper>> {
         let facts = device.facts();
-        let has_kernel = HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8;
-        if facts.capability != CAPABILITY || !has_kernel {
+        if !is_served(facts, shape) {
             return Ok(None);
         }
         let module = device.module(fatbin!("attention_hopper"))?;
-        let kernel = Kernel::new(&module, &format!("attention_hopper_d{}_{}", shape.head_dim, suffix(device.dtype)))?;
         let shared_bytes = shared_bytes(shape.head_dim);
-        kernel.allow_shared(shared_bytes)?;
-        Ok(Some(AttentionHopper { kernel, shared_bytes, processors: facts.processors }))
+        let load = |name: &str| {
+            let kernel =
+                Kernel::new(&module, &format!("attention_{name}_d{}_{}", shape.head_dim, suffix(device.dtype)))?;
+            kernel.allow_shared(shared_bytes)?;
+            Ok(kernel)
+        };
+        let (kernel, in_units) = (load("hopper")?, load("hopper_units")?);
+        Ok(Some(AttentionHopper { kernel, in_units, shared_bytes, processors: facts.processors }))
     }
 
     /// Launches the attention of the queries of `tiles`.
@@ -129,7 +140,8 @@ impl AttentionHopper {
             tanh_scale: tiles.tanh_scale,
         };
         let blocks = [self.processors.min(tiles.len * tiles.heads), 1, 1];
-        self.kernel.launch(device.chaining, blocks, THREADS, self.shared_bytes, &params)
+        let kernel = if device.rounding == Rounding::BatchInvariant { &self.in_units } else { &self.kernel };
+        kernel.launch(device.chaining, blocks, THREADS, self.shared_bytes, &params)
     }
 }
 

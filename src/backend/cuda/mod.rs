@@ -13,6 +13,7 @@ mod add_norm;
 mod attention;
 mod attention_hopper;
 mod attention_shared;
+mod attention_units;
 mod blas;
 mod bytes;
 mod coded;
@@ -50,6 +51,7 @@ mod sample;
 mod sampling_extras;
 mod scale_logits;
 mod scaled_linear;
+mod settings;
 mod shared_plan;
 mod storage;
 mod team;
@@ -72,7 +74,7 @@ pub use team::Team;
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
-    NextNorm, NormWeights, Part, QkNormRope, Rounding, SharedPrefixes,
+    NextNorm, NormWeights, Part, QkNormRope, SharedPrefixes,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
@@ -84,8 +86,6 @@ use exchange::Exchanges;
 use kernels::KernelLoading;
 use kv_cache::KvBlocks;
 use parking_lot::Mutex;
-use plan::Geometry;
-use shared_plan::Sharing;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
@@ -175,79 +175,6 @@ impl Cuda {
         })
     }
 
-    /// Refuses a model whose KV cache has this shape, and `heads` query heads over it, if the kernels do not know such heads.
-    pub fn check_heads(&self, shape: &KvShape, heads: usize) -> Result<()> {
-        KvBlocks::check(shape, self.device.dtype)?;
-        attention::check(shape, heads)
-    }
-
-    /// Names the query heads of a layer. Rows share the keys of their prefix in caches that are made afterwards.
-    pub fn set_query_heads(&mut self, heads: usize) {
-        self.query_heads = Some(heads);
-    }
-
-    /// Chooses when the keys of a prefix that rows share are read once for all of them.
-    pub fn set_shared_prefixes(&mut self, shared_prefixes: SharedPrefixes) {
-        self.shared_prefixes = shared_prefixes;
-    }
-
-    /// Names the sliding windows of all layers, `None` for layers without one; before the first call there are none. A batch serves
-    /// the windows that were named when its memory was made.
-    pub fn set_windows(&mut self, windows: impl IntoIterator<Item = Option<usize>>) {
-        self.windows.clear();
-        for window in windows {
-            if !self.windows.contains(&window) {
-                self.windows.push(window);
-            }
-        }
-    }
-
-    /// Chooses how kernels follow each other.
-    pub fn set_chaining(&mut self, chaining: Chaining) {
-        self.device.chaining = chaining;
-    }
-
-    /// Chooses which code computes linear layers.
-    pub fn set_route(&mut self, route: Route) {
-        self.kernels.linear.route = route;
-    }
-
-    /// Chooses how ranks sum their shares; `None` by size, as without this call. Without effect by NCCL. All ranks choose alike.
-    #[doc(hidden)]
-    pub fn set_all_reduce(&mut self, all_reduce: Option<AllReduce>) {
-        self.kernels.reduce_add_norm.all_reduce = all_reduce;
-    }
-
-    /// Ends the timing of matrix products: later sizes take the library's first suggestion, so that no pass waits for a choice.
-    pub fn settle(&mut self) {
-        if let Some(blas) = &mut self.kernels.linear.blas {
-            blas.settle();
-        }
-    }
-
-    /// Chooses what the results of a row may depend on.
-    ///
-    /// `BatchInvariant` takes one chain of sums for each result, in an order that knows neither the batch nor how a prompt was
-    /// cut: linear layers by `linear_tiled.cu` whatever the route, attention by `attention_prefill.cu`, norms as for a single row.
-    pub fn set_rounding(&mut self, rounding: Rounding) {
-        self.device.rounding = rounding;
-    }
-
-    /// Whether the device has compute capability 9.0, for which some kernels are compiled alone.
-    pub fn is_hopper(&self) -> bool {
-        self.device.facts().capability == hopper::CAPABILITY
-    }
-
-    /// Whether cuBLASLt was found.
-    pub fn has_blas(&self) -> bool {
-        self.kernels.linear.blas.is_some()
-    }
-
-    /// Counts what the engine takes as the difference to this.
-    pub fn set_free_before(&mut self, before: Option<FreeBefore>) {
-        self.free_before = before;
-    }
-
     /// Free and total bytes of the device.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.device.context.free_and_total()
@@ -278,7 +205,7 @@ impl Cuda {
 
     /// Memory for a batch of at most `limits`.
     pub fn device_batch(&self, limits: &BatchLimits) -> Result<DeviceBatch> {
-        DeviceBatch::new(&self.device.context, limits, &self.windows, attention::ctas_max(&self.device.context))
+        DeviceBatch::new(&self.device.context, limits, &self.windows, attention::ctas_max(&self.device))
     }
 
     fn stage(&mut self, device_batch: &mut DeviceBatch, batch: &Batch, padding: Padding) -> Result<bool> {
@@ -292,19 +219,6 @@ impl Cuda {
         let before = device_batch.addresses().exchanges;
         self.exchanges.iter_mut().for_each(|exchanges| exchanges.begin_pass(before));
         Ok(is_padded)
-    }
-
-    /// How the attention of the next pass is cut.
-    fn geometry(&self) -> Geometry {
-        let geometry = self.device.geometry.get();
-        // Batch-invariant attention reads every row by itself. Ranks replay what they recorded, at one rate.
-        let may_share = self.device.rounding == Rounding::Fastest && self.exchanges.is_none();
-        let sharing = geometry.sharing.filter(|_| may_share).and_then(|sharing| match self.shared_prefixes {
-            SharedPrefixes::Never => None,
-            SharedPrefixes::WhereItPays => Some(sharing),
-            SharedPrefixes::Always => Some(Sharing { stretch_saves: 1, pass_saves: 1, ..sharing }),
-        });
-        Geometry { sharing, ..geometry }
     }
 
     /// The rows in use of a tensor, once they are computed. `[rows, cols]`
@@ -405,7 +319,7 @@ impl Backend for Cuda {
     fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
         // The weights are there: their way of loading is not needed any more.
         self.loader.lock().finish();
-        self.device.geometry.set(attention::geometry(&self.device.context, shape, self.query_heads)?);
+        self.device.geometry.set(attention::geometry(&self.device, shape, self.query_heads)?);
         let blocks = KvBlocks::new(&self.device.context, shape, blocks, self.device.dtype)?;
         Ok(KvCache { blocks, attention: attention::Kernels::new(&self.device, shape)? })
     }

@@ -1,7 +1,8 @@
 //! How is the attention of a pass shared out among thread blocks?
 //!
 //! Rows that bring one token go to `attention_decode.cu`: their keys form one line of tiles, row after row and KV head
-//! after KV head, which is split equally among the CTAs (stream-K). Rows that bring several go to `attention_prefill.cu`, one
+//! after KV head, which is split equally among the CTAs (stream-K), or where results must not depend on the batch among the warps of
+//! `attention_units.cu`. Rows that bring several go to `attention_prefill.cu`, one
 //! tile of queries per CTA, or to `attention_hopper.cu`, one tile after another per CTA. A layer with a sliding window reads its window
 //! only, so that its line is another one: there is one [`DecodePlan`] for each distinct window of the layers, made once per pass. Keys that
 //! several rows share are left out of the line where `attention_shared.cu` attends to them: see [`SharedPlan`].
@@ -22,7 +23,7 @@ params! {
 
     /// Where a CTA begins on the line of tiles, how far it goes, and a copy of the row it begins in.
     #[derive(NoUninit)]
-    DecodeCta in "attention_decode.cu" {
+    DecodeCta in "common/plan.cuh" {
         entry: u32,
         kv_head: u32,
         tile: u32,
@@ -48,7 +49,7 @@ pub struct Geometry {
     pub tile_tokens: usize,
     /// Queries of a prefill tile.
     pub tile_queries: usize,
-    /// CTAs of a decode launch.
+    /// CTAs of a decode launch, or with `attention_units.cu` their warps.
     pub ctas: usize,
     /// `None` where rows share no keys.
     pub sharing: Option<Sharing>,
