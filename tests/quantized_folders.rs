@@ -189,7 +189,7 @@ fn logits_are_those_of_the_numbers_that_codes_stand_for() {
             let apart = rows.iter().zip(&reference.logits).map(|(found, wanted)| distance(found, wanted));
             let furthest = apart.fold(0.0, f32::max);
             // The numbers of codes may be rounded to bf16; instructions that multiply bf16 round activations too.
-            let limit = if matches!(isa, Isa::Avx512Bf16 | Isa::Amx) { 3e-2 } else { 1.5e-2 };
+            let limit = if isa.rounds_activations() { 3e-2 } else { 1.5e-2 };
             println!("{name}, {isa:?}: at most {furthest:.2e} apart, {limit:.0e} allowed");
             assert!(furthest <= limit, "{name}, {isa:?}: {furthest} apart, {limit} allowed");
         }

@@ -164,20 +164,28 @@ fn even_odd(numbers: &[f32], lanes: usize) -> Vec<f32> {
     numbers.chunks(2 * lanes).flat_map(group).collect()
 }
 
+/// Numbers that an instruction set takes at a time from codes that come apart into even and odd ones.
+fn lanes_of_pairs(isa: Isa) -> Option<usize> {
+    match isa.name() {
+        "avx2" => Some(8),
+        "avx512" => Some(16),
+        _ => None,
+    }
+}
+
 /// What the products are bit for bit: those of the plain numbers that the instruction set multiplies, in the order in which codes of four
 /// bits come apart.
 #[test]
 fn products_with_coded_weights_have_the_bits_of_those_with_their_numbers() {
     for isa in Isa::available() {
-        let plain = if *isa >= Isa::Avx512Bf16 { Coding::Bf16 } else { Coding::F32 };
+        let plain = if isa.rounds_activations() { Coding::Bf16 } else { Coding::F32 };
         for coding in codings() {
             for (name, case) in CASES {
                 let (x, parts) = parts(case, coding);
                 let found = multiplied(&mut Cpu::new(2, *isa), &x, &parts, case.columns.clone());
                 let known = !matches!(coding, Coding::Scaled(Scaled { group: 96, .. }));
-                let lanes = match (isa, coding) {
-                    (Isa::Avx2, Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. })) if known => Some(8),
-                    (Isa::Avx512, Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. })) if known => Some(16),
+                let lanes = match coding {
+                    Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. }) if known => lanes_of_pairs(*isa),
                     _ => None,
                 };
                 let plain = if known { plain } else { Coding::Bf16 };

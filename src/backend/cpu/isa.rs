@@ -4,7 +4,8 @@
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// An instruction set, each including those before it.
+/// An instruction set of this architecture, each including those before it.
+#[cfg(not(target_arch = "aarch64"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
     /// Plain Rust.
@@ -19,10 +20,29 @@ pub enum Isa {
     Amx,
 }
 
+/// An instruction set of this architecture, each including those before it.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Isa {
+    /// Plain Rust.
+    Portable,
+    /// NEON.
+    Neon,
+    /// Dot products of bytes besides, which no kernel uses yet.
+    DotProd,
+    /// Products of matrices of bytes besides, which no kernel uses yet.
+    I8mm,
+    /// Products of matrices of bf16 besides.
+    Bf16,
+}
+
 /// The environment variable that forces an instruction set.
 const KNOB: &str = "NVLLM_CPU_ISA";
 
+#[cfg(not(target_arch = "aarch64"))]
 const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx];
+#[cfg(target_arch = "aarch64")]
+const ALL: [Isa; 5] = [Isa::Portable, Isa::Neon, Isa::DotProd, Isa::I8mm, Isa::Bf16];
 
 impl Isa {
     /// The best that this machine has, or what the environment variable `NVLLM_CPU_ISA` names.
@@ -38,7 +58,16 @@ impl Isa {
         &ALL[..=Isa::best() as usize]
     }
 
+    /// Whether products with bf16 weights, and with coded ones, round activations to bf16.
+    pub fn rounds_activations(self) -> bool {
+        #[cfg(not(target_arch = "aarch64"))]
+        return self >= Isa::Avx512Bf16;
+        #[cfg(target_arch = "aarch64")]
+        return self >= Isa::Bf16;
+    }
+
     /// The name by which `NVLLM_CPU_ISA` calls it.
+    #[cfg(not(target_arch = "aarch64"))]
     pub fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
@@ -49,18 +78,48 @@ impl Isa {
         }
     }
 
+    /// The name by which `NVLLM_CPU_ISA` calls it.
+    #[cfg(target_arch = "aarch64")]
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Neon => "neon",
+            Isa::DotProd => "dotprod",
+            Isa::I8mm => "i8mm",
+            Isa::Bf16 => "bf16",
+        }
+    }
+
+    /// The names of this one and those before it, for a message.
+    #[cfg(not(target_arch = "aarch64"))]
+    fn choices(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable, which is what this machine has",
+            Isa::Avx2 => "portable or avx2, which this machine has",
+            Isa::Avx512 => "portable, avx2 or avx512, which this machine has",
+            Isa::Avx512Bf16 => "portable, avx2, avx512 or avx512bf16, which this machine has",
+            Isa::Amx => "portable, avx2, avx512, avx512bf16 or amx",
+        }
+    }
+
+    /// The names of this one and those before it, for a message.
+    #[cfg(target_arch = "aarch64")]
+    fn choices(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable, which is what this machine has",
+            Isa::Neon => "portable or neon, which this machine has",
+            Isa::DotProd => "portable, neon or dotprod, which this machine has",
+            Isa::I8mm => "portable, neon, dotprod or i8mm, which this machine has",
+            Isa::Bf16 => "portable, neon, dotprod, i8mm or bf16",
+        }
+    }
+
     fn choose(forced: Option<String>, best: Isa) -> Result<Isa> {
         let Some(name) = forced.filter(|name| !name.is_empty()) else { return Ok(best) };
         ALL.into_iter().find(|isa| isa.name() == name && *isa <= best).ok_or(Error::Option {
             field: KNOB,
             value: name,
-            wanted: match best {
-                Isa::Portable => "portable, which is what this machine has",
-                Isa::Avx2 => "portable or avx2, which this machine has",
-                Isa::Avx512 => "portable, avx2 or avx512, which this machine has",
-                Isa::Avx512Bf16 => "portable, avx2, avx512 or avx512bf16, which this machine has",
-                Isa::Amx => "portable, avx2, avx512, avx512bf16 or amx",
-            },
+            wanted: best.choices(),
         })
     }
 
@@ -77,9 +136,21 @@ impl Isa {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn ask_the_machine() -> Isa {
     Isa::Portable
+}
+
+#[cfg(target_arch = "aarch64")]
+fn ask_the_machine() -> Isa {
+    use std::arch::is_aarch64_feature_detected;
+    match () {
+        () if !is_aarch64_feature_detected!("neon") => Isa::Portable,
+        () if !is_aarch64_feature_detected!("dotprod") => Isa::Neon,
+        () if !is_aarch64_feature_detected!("i8mm") => Isa::DotProd,
+        () if !is_aarch64_feature_detected!("bf16") => Isa::I8mm,
+        () => Isa::Bf16,
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -164,7 +235,10 @@ mod tests {
 
     #[test]
     fn a_name_that_is_unknown_or_not_to_be_had_is_an_error_that_lists_what_there_is() {
-        for (name, best) in [("sse9", Isa::Amx), ("AVX2", Isa::Amx), ("amx", Isa::Avx2), ("avx2", Isa::Portable)] {
+        let [lowest, low, .., highest] = ALL;
+        let shouted = low.name().to_uppercase();
+        let refused = [("sse9", highest), (&*shouted, highest), (highest.name(), low), (low.name(), lowest)];
+        for (name, best) in refused {
             let message = Isa::choose(Some(name.into()), best).unwrap_err().to_string();
             assert!(message.starts_with(&format!("NVLLM_CPU_ISA is {name}, but must be portable")), "{message}");
             assert!(best == Isa::Portable || message.contains(best.name()), "{message}");

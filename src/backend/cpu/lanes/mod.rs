@@ -11,6 +11,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use super::Isa;
@@ -31,6 +33,9 @@ pub fn dispatch(isa: Isa, kernel: impl Kernel) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512::run(kernel) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Isa::Neon | Isa::DotProd | Isa::I8mm | Isa::Bf16 => unsafe { neon::run(kernel) },
         _ => portable::run(kernel),
     }
 }

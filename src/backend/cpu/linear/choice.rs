@@ -6,6 +6,8 @@ use super::kernels::Kernels;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512, avx512bf16};
+#[cfg(target_arch = "aarch64")]
+use super::{bfmmla, neon};
 use crate::backend::{Codes, Coding, Scaled};
 
 /// How products with weights in one coding are computed.
@@ -40,8 +42,18 @@ fn decoded(isa: Isa, is_pairs: bool) -> &'static Kernels {
     }
 }
 
+/// The kernels for decoded weights, which lie in one order.
+#[cfg(target_arch = "aarch64")]
+fn decoded(isa: Isa, _: bool) -> &'static Kernels {
+    match isa {
+        Isa::Portable => &portable::F32,
+        Isa::Neon | Isa::DotProd | Isa::I8mm => &neon::DECODED,
+        Isa::Bf16 => &bfmmla::DECODED,
+    }
+}
+
 /// The kernels for decoded weights.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn decoded(_: Isa, _: bool) -> &'static Kernels {
     &portable::F32
 }
@@ -64,7 +76,21 @@ fn plain(isa: Isa, coding: Coding) -> &'static Kernels {
 }
 
 /// The kernels for plain weights.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn plain(isa: Isa, coding: Coding) -> &'static Kernels {
+    match (isa, coding) {
+        (Isa::Portable, Coding::Bf16) => &portable::BF16,
+        (Isa::Portable, Coding::F16) => &portable::F16,
+        (Isa::Portable, _) => &portable::F32,
+        (Isa::Bf16, Coding::Bf16) => &bfmmla::BF16,
+        (_, Coding::Bf16) => &neon::BF16,
+        (_, Coding::F16) => &neon::F16,
+        (_, _) => &neon::F32,
+    }
+}
+
+/// The kernels for plain weights.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn plain(_: Isa, coding: Coding) -> &'static Kernels {
     match coding {
         Coding::Bf16 => &portable::BF16,

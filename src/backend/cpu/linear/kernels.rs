@@ -61,7 +61,7 @@ pub enum Order {
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     EvenOdd(usize),
     /// Rounded to bf16, as they are.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
     Bf16,
 }
 

@@ -26,6 +26,10 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512bf16;
+#[cfg(target_arch = "aarch64")]
+mod bfmmla;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 pub use decode::reads;
 pub use pack::Scratch;

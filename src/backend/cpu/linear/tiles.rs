@@ -222,6 +222,10 @@ pub fn prefetch(at: *const u8, len: usize) {
         // SAFETY: a prefetch may lead anywhere, and every x86-64 has it.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(line).cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    for line in (0..len).step_by(64) {
+        super::neon::prefetch(at.wrapping_add(line));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = (at, len);
 }

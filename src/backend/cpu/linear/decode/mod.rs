@@ -6,7 +6,9 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod scaled;
 
 use super::super::Isa;
@@ -57,13 +59,19 @@ pub fn reads(coding: Coding, cols: usize) -> bool {
 }
 
 /// The decoder of `coding` to numbers in `order`.
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused_variables))]
 pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
     #[cfg(target_arch = "x86_64")]
     match (isa, order) {
         (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => return avx512::to_bf16(coding),
         (Isa::Avx512, _) => return avx512::to_f32(coding),
         (Isa::Avx2, _) => return avx2::to_f32(coding),
+        _ => (),
+    }
+    #[cfg(target_arch = "aarch64")]
+    match (isa, order) {
+        (Isa::Bf16, Order::Bf16) => return neon::to_bf16(coding),
+        (Isa::Neon | Isa::DotProd | Isa::I8mm, _) => return neon::to_f32(coding),
         _ => (),
     }
     by_specification

@@ -4,6 +4,9 @@
 use super::Job;
 use crate::backend::cpu::linear::kernels::STEP;
 use crate::backend::{Coding, Scaled, Scales};
+#[cfg(target_arch = "aarch64")]
+use std::arch::aarch64::*;
+#[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
 /// Groups of a part, at most.
@@ -53,25 +56,15 @@ pub struct Factors {
 ///
 /// # Safety
 ///
-/// The machine has F16C.
+/// The machine has F16C, or NEON.
 #[inline(always)]
 pub unsafe fn factors(scaled: Scaled, job: &Job) -> Factors {
     let Groups { first, count, .. } = Groups::of(scaled, job);
     let mut factors = Factors { scales: [0.0; MAX_GROUPS], zeros: [scaled.codes.zero(); MAX_GROUPS], count };
     let bytes = &job.row.scales[first * scaled.scales.bytes()..][..count * scaled.scales.bytes()];
     match scaled.scales {
-        Scales::F16 => {
-            let (whole, rest) = bytes.as_chunks::<16>();
-            for (to, from) in factors.scales.chunks_exact_mut(8).zip(whole) {
-                // SAFETY: the caller says that the machine has F16C; eight numbers are read and written.
-                unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) };
-            }
-            for (to, from) in factors.scales[whole.len() * 8..].iter_mut().zip(rest.as_chunks::<2>().0) {
-                let bits = i32::from(u16::from_le_bytes(*from));
-                // SAFETY: the caller says that the machine has F16C.
-                *to = unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))) };
-            }
-        }
+        // SAFETY: the caller says that the machine has the instruction set.
+        Scales::F16 => unsafe { read_halves(&mut factors.scales, bytes) },
         Scales::F32 => read_scales(Scales::F32, &mut factors.scales, bytes),
         Scales::Bf16 => read_scales(Scales::Bf16, &mut factors.scales, bytes),
         Scales::E8m0 => read_scales(Scales::E8m0, &mut factors.scales, bytes),
@@ -81,6 +74,40 @@ pub unsafe fn factors(scaled: Scaled, job: &Job) -> Factors {
         factors.zeros.iter_mut().zip(zeros).for_each(|(to, &from)| *to = f32::from(from));
     }
     factors
+}
+
+/// Reads scales in half precision.
+///
+/// # Safety
+///
+/// The machine has F16C.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn read_halves(scales: &mut [f32], bytes: &[u8]) {
+    let (whole, rest) = bytes.as_chunks::<16>();
+    for (to, from) in scales.chunks_exact_mut(8).zip(whole) {
+        // SAFETY: the caller says that the machine has F16C; eight numbers are read and written.
+        unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) };
+    }
+    for (to, from) in scales[whole.len() * 8..].iter_mut().zip(rest.as_chunks::<2>().0) {
+        let bits = i32::from(u16::from_le_bytes(*from));
+        // SAFETY: the caller says that the machine has F16C.
+        *to = unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))) };
+    }
+}
+
+/// Reads scales in half precision.
+///
+/// # Safety
+///
+/// The machine has NEON.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+unsafe fn read_halves(scales: &mut [f32], bytes: &[u8]) {
+    for (to, from) in scales.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        // SAFETY: the caller says that the machine has NEON.
+        *to = unsafe { vgetq_lane_f32::<0>(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(u16::from_le_bytes(*from))))) };
+    }
 }
 
 /// Reads all scales. `kind` is known where this is inlined, so that the compiler makes vectors of it.
