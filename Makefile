@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go python csharp install package package-check release-linux windows bench fuzz soak tsan mutants
+.PHONY: help demo test lint header kernels gpu go python csharp install package package-check release-linux windows arm64 bench fuzz soak tsan mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ release-linux: ## Build an archive for every Linux with glibc 2.28 or later, wit
 
 windows: ## Build a zip for Windows x64 with MinGW and zig from PyPI, and check what it exports and needs
 	scripts/release.sh windows $(BUILD)
+
+arm64: ## Build the library and Debian packages for Linux on ARM64, and test them with QEMU as several processors
+	scripts/arm64.sh all $(BUILD)
 
 install: ## Install the library, the header, the pkg-config file and the CMake package under PREFIX
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

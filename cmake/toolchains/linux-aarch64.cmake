@@ -9,3 +9,8 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+# QEMU runs the tests where it is installed (Debian: qemu-user). QEMU_CPU in the environment names a processor to imitate.
+find_program(QEMU_AARCH64 NAMES qemu-aarch64 qemu-aarch64-static)
+if(QEMU_AARCH64)
+  set(CMAKE_CROSSCOMPILING_EMULATOR "${QEMU_AARCH64};-L;/usr/aarch64-linux-gnu")
+endif()
