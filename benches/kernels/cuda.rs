@@ -1,6 +1,7 @@
 //! The rows of the table.
 
 mod codings;
+mod few_rows;
 mod model;
 mod shapes;
 
@@ -49,6 +50,7 @@ pub fn main() {
         ("small", Bench::small),
         ("sample", Bench::sampling),
         ("step", Bench::steps),
+        ("few rows", Bench::few_rows),
         ("coded linear", Bench::coded_linears),
         ("coded step", Bench::coded_steps),
     ] {

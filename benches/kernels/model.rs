@@ -4,7 +4,7 @@ use super::codings::{self, Mixture};
 use super::shapes::Shape;
 use super::{Bench, random_vector, rms, transform};
 use nanovllm::backend::cuda::{Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
-use nanovllm::backend::{Activation, AddNorm, Backend, Coding, HostMatrix, NextNorm};
+use nanovllm::backend::{Activation, AddNorm, Backend, Coding, HeadRows, HostMatrix, NextNorm};
 use nanovllm::ops;
 
 pub struct Model {
@@ -16,6 +16,8 @@ pub struct Model {
     rope: Vector,
     /// Of all weights.
     pub bytes: f64,
+    /// Whether attention is launched with what prepares it, as models do. Else apart.
+    pub is_fused: bool,
 }
 
 impl Model {
@@ -47,12 +49,13 @@ impl Model {
         let head = codings::matrix(mixture.head(), [shape.vocab, shape.hidden], 6);
         Model {
             shape,
+            is_fused: true,
             layers,
             bytes: (bytes + head.bytes()) as f64,
             embedding: cuda.matrix(&[head]).unwrap(),
             norm: cuda.vector(&[random_vector(shape.hidden, 7)]).unwrap(),
             head_norm: cuda.vector(&[random_vector(shape.head_dim, 8)]).unwrap(),
-            rope: cuda.table(&vec![0.7; 4096 * shape.head_dim]).unwrap(),
+            rope: cuda.table(&vec![0.7; 32_768 * shape.head_dim]).unwrap(),
         }
     }
 
@@ -76,8 +79,13 @@ impl Model {
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
             let transform = transform(&self.head_norm, &self.rope, shape.head_dim);
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
-            ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, device_batch);
-            ops::attention(cuda, &spec, attended, qkv, cache, index, device_batch);
+            if self.is_fused {
+                let heads = HeadRows { qkv, out: attended };
+                ops::rope_and_attention(cuda, &spec, heads, transform, cache, index, device_batch);
+            } else {
+                ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, device_batch);
+                ops::attention(cuda, &spec, attended, qkv, cache, index, device_batch);
+            }
             ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);

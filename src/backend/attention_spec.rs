@@ -28,6 +28,15 @@ impl AttentionSpec {
     }
 }
 
+/// What the projections made of the tokens of a pass, and where their attention goes.
+#[derive(Debug)]
+pub struct HeadRows<'a, T> {
+    /// Queries, keys and values. `[tokens, (heads + 2 kv_heads) * head_dim]`
+    pub qkv: &'a mut T,
+    /// `[tokens, heads * head_dim]`
+    pub out: &'a mut T,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,7 +35,7 @@ pub mod socket;
 pub mod thread;
 
 pub use activation::Activation;
-pub use attention_spec::AttentionSpec;
+pub use attention_spec::{AttentionSpec, HeadRows};
 pub use coding::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e4m3, scale_and_min};
 pub use device::{Defaults, DeviceMemory};
 pub use dtype::DType;
@@ -243,6 +243,16 @@ pub trait Backend: Send {
         out: &mut Tensor<Self::Storage>,
         qkv: &Tensor<Self::Storage>,
         cache: &Self::KvCache,
+        layer: usize,
+        device_batch: &Self::DeviceBatch,
+    );
+    /// See [`ops::rope_and_attention`](crate::ops::rope_and_attention).
+    fn rope_and_attention(
+        &mut self,
+        spec: &AttentionSpec,
+        heads: HeadRows<Tensor<Self::Storage>>,
+        transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
+        cache: &mut Self::KvCache,
         layer: usize,
         device_batch: &Self::DeviceBatch,
     );

@@ -1,8 +1,8 @@
 //! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, and the way out.
 
 use crate::backend::{
-    AttentionSpec, Backend, NormExtent, NormWeights, Pairing, Part, QkNormRope, QkNormWeights, RopeTable, Tensor,
-    WholeRows,
+    AttentionSpec, Backend, HeadRows, NormExtent, NormWeights, Pairing, Part, QkNormRope, QkNormWeights, RopeTable,
+    Tensor, WholeRows,
 };
 use crate::error::Result;
 use crate::model::linear::{Inputs, Linear, Projection};
@@ -230,8 +230,8 @@ impl<B: Backend> Attention<B> {
             rope: rope.map(|Rope { table, rotary, pairing }| RopeTable { table, rotary: *rotary, pairing: *pairing }),
             temperature: tables.temperatures.iter().find(is_own).map(|(_, factors)| factors),
         };
-        ops::rope_and_cache(backend, &self.spec, qkv, transform, cache, self.layer, device_batch);
-        ops::attention(backend, &self.spec, attended, qkv, cache, self.layer, device_batch);
+        let heads = HeadRows { qkv, out: attended };
+        ops::rope_and_attention(backend, &self.spec, heads, transform, cache, self.layer, device_batch);
         let attended = match all_attended {
             Some(all) => {
                 ops::join_columns(backend, all, Some(Part { x: attended, first: 0 }), &shares[0]);

@@ -25,11 +25,23 @@ pub fn attention<B: Backend>(
     layer: usize,
     device_batch: &B::DeviceBatch,
 ) {
+    check::<B>(spec, out, qkv, cache, layer, device_batch);
+    backend.attention(spec, out, qkv, cache, layer, device_batch);
+}
+
+/// Asserts that the shapes agree.
+pub(super) fn check<B: Backend>(
+    spec: &AttentionSpec,
+    out: &Tensor<B::Storage>,
+    qkv: &Tensor<B::Storage>,
+    cache: &B::KvCache,
+    layer: usize,
+    device_batch: &B::DeviceBatch,
+) {
     let kv = B::kv_shape(cache);
     let tokens = B::batch(device_batch).tokens();
     assert!(layer < kv.layers && spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));
     assert!(spec.softcap.is_none_or(|softcap| softcap > 0.0));
     assert_eq!((qkv.rows(), qkv.cols()), (tokens, (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
     assert_eq!((out.rows(), out.cols()), (tokens, spec.heads * kv.head_dim));
-    backend.attention(spec, out, qkv, cache, layer, device_batch);
 }

@@ -40,11 +40,24 @@ pub fn rope_and_cache<B: Backend>(
     layer: usize,
     device_batch: &B::DeviceBatch,
 ) {
+    check::<B>(spec, qkv, &transform, cache, layer, device_batch);
+    backend.rope_and_cache(spec, qkv, transform, cache, layer, device_batch);
+}
+
+/// Asserts that the shapes agree.
+pub(super) fn check<B: Backend>(
+    spec: &AttentionSpec,
+    qkv: &Tensor<B::Storage>,
+    transform: &QkNormRope<B::Vector, Tensor<B::Storage>>,
+    cache: &B::KvCache,
+    layer: usize,
+    device_batch: &B::DeviceBatch,
+) {
     let kv = B::kv_shape(cache);
     let batch = B::batch(device_batch);
     assert!(layer < kv.layers);
     assert_eq!((qkv.rows(), qkv.cols()), (batch.tokens(), (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
-    let QkNormRope { norm, whole, rope, temperature } = &transform;
+    let QkNormRope { norm, whole, rope, temperature } = transform;
     if let Some(WholeRows { queries, keys }) = whole {
         assert_eq!((queries.rows(), keys.rows()), (qkv.rows(), qkv.rows()));
         assert!(queries.cols() >= spec.heads * kv.head_dim && keys.cols() >= kv.kv_heads * kv.head_dim);
@@ -63,5 +76,4 @@ pub fn rope_and_cache<B: Backend>(
         assert!(positions * rope.rotary <= B::vector_len(rope.table));
     }
     assert!(temperature.is_none_or(|temperature| positions <= B::vector_len(temperature)));
-    backend.rope_and_cache(spec, qkv, transform, cache, layer, device_batch);
 }

@@ -12,6 +12,7 @@ mod inputs;
 mod linear;
 mod logprobs;
 mod process_logits;
+mod rope_and_attention;
 mod rope_and_cache;
 mod rows;
 mod sample;

@@ -1,11 +1,14 @@
 //! Whole passes: launched strictly, by programmatic dependent launch and as a graph; memory and refusals.
 
 use crate::inputs::{codings, ended};
-use crate::scene::{Random, Scene, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged};
+use crate::scene::{
+    Random, Scene, assert_near, bound, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged,
+    wide,
+};
 use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
 use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, HostMatrix, KvFormat, KvShape, NextNorm, NormKind, NormWeights,
-    Pairing, QkNormRope, RopeTable, Rounding,
+    Activation, AddNorm, AttentionSpec, Backend, DType, HeadRows, HostMatrix, KvFormat, KvShape, NextNorm, NormKind,
+    NormWeights, Pairing, QkNormRope, RopeTable, Rounding,
 };
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
@@ -19,6 +22,8 @@ struct Model {
     matrices: Vec<Matrix>,
     vectors: Vec<Vector>,
     batch: Batch,
+    /// Whether attention prepares its rows, which gives other bits.
+    is_fused: bool,
 }
 
 const HIDDEN: usize = 256;
@@ -82,7 +87,7 @@ impl Model {
         tensors.push(poisoned(cuda, batch.rows(), VOCAB));
         cuda.set_windows(SPECS.map(|spec| spec.window));
         let device_batch = staged(cuda, &batch);
-        Model { cache, device_batch, tensors, matrices: matrices.into(), vectors, batch }
+        Model { cache, device_batch, tensors, matrices: matrices.into(), vectors, batch, is_fused: false }
     }
 
     fn launch(&mut self, cuda: &mut Cuda) {
@@ -99,21 +104,20 @@ impl Model {
         for layer in 0..6 {
             let spec = &SPECS[layer % 2];
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
-            ops::rope_and_cache(
-                cuda,
-                spec,
-                qkv,
-                QkNormRope {
-                    norm: None,
-                    whole: None,
-                    rope: Some(RopeTable { table: rope, rotary: HEAD_DIM, pairing: Pairing::Halves }),
-                    temperature: None,
-                },
-                &mut self.cache,
-                0,
-                &self.device_batch,
-            );
-            ops::attention(cuda, spec, attended, qkv, &self.cache, 0, &self.device_batch);
+            let transform = QkNormRope {
+                norm: None,
+                whole: None,
+                rope: Some(RopeTable { table: rope, rotary: HEAD_DIM, pairing: Pairing::Halves }),
+                temperature: None,
+            };
+            let (cache, device_batch) = (&mut self.cache, &self.device_batch);
+            if self.is_fused {
+                let heads = HeadRows { qkv, out: attended };
+                ops::rope_and_attention(cuda, spec, heads, transform, cache, 0, device_batch);
+            } else {
+                ops::rope_and_cache(cuda, spec, qkv, transform, cache, 0, device_batch);
+                ops::attention(cuda, spec, attended, qkv, cache, 0, device_batch);
+            }
             ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }));
             ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * WIDTH);
@@ -153,6 +157,33 @@ fn a_step_gives_the_same_bits_strict_by_dependent_launch_and_as_a_graph() {
             }
             let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
             for _ in 0..20 {
+                graph.launch().unwrap();
+                assert!(strict == model.results(cuda), "{} rows, {dtype:?}, as a graph", rows.len());
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_step_of_few_rows_gives_the_same_bits_strict_by_dependent_launch_and_as_a_graph() {
+    on_device(|cuda, dtype| {
+        for rows in [&[(5, 1), (100, 1), (0, 1), (700, 1)][..], &[(300, 1); 8]] {
+            let mut model = Model::new(cuda, rows, dtype);
+            cuda.set_chaining(Chaining::Strict);
+            model.launch(cuda);
+            let apart = cuda.read(&model.tensors[8]).unwrap();
+            model.is_fused = true;
+            model.launch(cuda);
+            let strict = model.results(cuda);
+            let fused: Vec<f32> = strict.1.iter().map(|&bits| f32::from_bits(bits)).collect();
+            // Six layers of rounding in another order.
+            assert_near(&fused, &wide(&apart), 5.0 * bound(dtype), "against the ops one by one");
+            cuda.set_chaining(Chaining::DependentLaunch);
+            let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
+            for _ in 0..500 {
+                model.launch(cuda);
+                assert!(strict == model.results(cuda), "{} rows, {dtype:?}, by dependent launch", rows.len());
                 graph.launch().unwrap();
                 assert!(strict == model.results(cuda), "{} rows, {dtype:?}, as a graph", rows.len());
             }

@@ -32,6 +32,7 @@ mod pool;
 mod process_logits;
 mod reduce_add_norm;
 mod remote;
+mod rope_and_attention;
 mod rope_and_cache;
 mod rows;
 mod sample;
@@ -49,8 +50,8 @@ pub use remote::Links;
 pub use team::{Member, Team};
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
-    NextNorm, NormWeights, Part, QkNormRope,
+    Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector,
+    KvShape, NextNorm, NormWeights, Part, QkNormRope,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
 use crate::error::{Error, Result, room};
@@ -403,6 +404,18 @@ impl Backend for Cpu {
         device_batch: &DeviceBatch,
     ) {
         attention::run(self, spec, out, qkv, cache, layer, device_batch);
+    }
+
+    fn rope_and_attention(
+        &mut self,
+        spec: &AttentionSpec,
+        heads: HeadRows<Tensor>,
+        transform: QkNormRope<Box<[f32]>, Tensor>,
+        cache: &mut KvCache,
+        layer: usize,
+        device_batch: &DeviceBatch,
+    ) {
+        rope_and_attention::run(self, spec, heads, transform, cache, layer, device_batch);
     }
 
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {

@@ -11,6 +11,7 @@ use super::kernels::{Kernel, cache_suffix, fatbin};
 use super::kv_cache::CacheLayer;
 use super::params::params;
 use super::plan::Geometry;
+use super::rope_and_attention::RopeAndAttention;
 use super::storage::Tensor;
 use crate::backend::{AttentionSpec, KvFormat, KvShape, Rounding};
 use crate::error::{Error, Result};
@@ -186,6 +187,8 @@ pub struct Kernels {
     shared: Option<AttentionShared>,
     /// Batch-invariant attention of rows that bring one token, where the device has it.
     units: Option<AttentionUnits>,
+    /// Attention of few rows that bring one token, with what prepares it, where the device has it.
+    pub few: Option<RopeAndAttention>,
 }
 
 /// Attention of rows that bring one token.
@@ -274,6 +277,7 @@ impl Kernels {
             hopper: AttentionHopper::new(device, shape)?,
             shared: AttentionShared::new(device, shape)?,
             units: AttentionUnits::new(device, shape)?,
+            few: RopeAndAttention::new(device, shape)?,
         })
     }
 

@@ -46,6 +46,7 @@ mod process_logits;
 mod product;
 mod ranks;
 mod reduce_add_norm;
+mod rope_and_attention;
 mod rope_and_cache;
 mod sample;
 mod sampling_extras;
@@ -73,8 +74,8 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HostMatrix, HostVector, KvShape,
-    NextNorm, NormWeights, Part, QkNormRope, SharedPrefixes,
+    Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector,
+    KvShape, NextNorm, NormWeights, Part, QkNormRope, SharedPrefixes,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
@@ -493,6 +494,28 @@ impl Backend for Cuda {
     ) {
         let result = cache.attention.run(&self.device, spec, out, qkv, cache.blocks.layer(layer), device_batch);
         self.remember(result);
+    }
+
+    fn rope_and_attention(
+        &mut self,
+        spec: &AttentionSpec,
+        heads: HeadRows<Tensor>,
+        transform: QkNormRope<Vector, Tensor>,
+        cache: &mut KvCache,
+        layer: usize,
+        device_batch: &DeviceBatch,
+    ) {
+        let at = cache.blocks.layer(layer);
+        match &cache.attention.few {
+            Some(few) if few.serves(&self.device, spec, &transform, &at.shape, device_batch) => {
+                let result = few.run(&self.device, spec, heads, &transform, at, device_batch);
+                self.remember(result);
+            }
+            _ => {
+                self.rope_and_cache(spec, heads.qkv, transform, cache, layer, device_batch);
+                self.attention(spec, heads.out, heads.qkv, cache, layer, device_batch);
+            }
+        }
     }
 
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {

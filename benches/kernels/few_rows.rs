@@ -1,0 +1,46 @@
+//! Decode steps of few rows: attention with what prepares it in one launch, and in two.
+
+use super::codings::Mixture;
+use super::model::Model;
+use super::{Bench, DTYPE, batch_of};
+use nanovllm::backend::{Backend, KvShape};
+
+/// Rows, and tokens that each attends to.
+const STEPS: [(usize, usize); 13] = [
+    (1, 256),
+    (1, 547),
+    (1, 2048),
+    (1, 8192),
+    (1, 32_000),
+    (2, 547),
+    (2, 8192),
+    (3, 547),
+    (4, 547),
+    (4, 8192),
+    (8, 256),
+    (8, 547),
+    (8, 8192),
+];
+
+impl Bench {
+    pub fn few_rows(&mut self) {
+        for shape in self.shapes() {
+            let mut model = Model::new(self, shape, Mixture::Bf16);
+            for (rows, context) in STEPS {
+                let (batch, blocks) = batch_of(rows, 1, context, 64);
+                let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
+                let kv = KvShape { layers, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                let mut cache = self.cuda.kv_cache(&kv, blocks).unwrap();
+                let mut device_batch = self.staged(&batch);
+                let mut tensors = model.tensors(self, rows, rows);
+                let bytes = (rows * context * 2 * kv_heads * head_dim * 2 * layers) as f64 + model.bytes;
+                for (is_fused, launches) in [(false, "two launches"), (true, "one launch")] {
+                    model.is_fused = is_fused;
+                    let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
+                    let name = format!("few rows {} {rows} x {context}, attention in {launches}", shape.name);
+                    self.line(&name, us, bytes, 0.0);
+                }
+            }
+        }
+    }
+}

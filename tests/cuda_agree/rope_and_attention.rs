@@ -1,0 +1,201 @@
+//! `rope_and_attention`: the cache of the ops one by one, to the bit, and their attention.
+
+use crate::scene::{
+    Random, Scene, assert_near, bound, coded, filled, host_vector, numbers, on_device, poisoned, staged, wide,
+};
+use nanovllm::backend::cuda::{Chaining, Cuda, Vector};
+use nanovllm::backend::{
+    AttentionSpec, Backend, DType, HeadRows, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
+    RopeTable,
+};
+use nanovllm::batch::Batch;
+use nanovllm::ops;
+
+struct Case {
+    /// Context of each row, its new token included; 0 pads.
+    contexts: &'static [usize],
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    block_size: usize,
+    window: Option<usize>,
+    has_norm: bool,
+}
+
+const QWEN3: Case =
+    Case { contexts: &[547], heads: 16, kv_heads: 8, head_dim: 128, block_size: 64, window: None, has_norm: true };
+const EIGHT: &[usize] = &[1, 16, 17, 15, 547, 2049, 64, 33];
+
+const CASES: &[Case] = &[
+    QWEN3,
+    Case { contexts: &[1], ..QWEN3 },
+    Case { contexts: &[2], block_size: 16, ..QWEN3 },
+    Case { contexts: &[20_000], ..QWEN3 },
+    Case { contexts: &[256, 547], heads: 8, ..QWEN3 },
+    Case { contexts: EIGHT, ..QWEN3 },
+    Case { contexts: EIGHT, has_norm: false, ..QWEN3 },
+    Case { contexts: EIGHT, heads: 32, ..QWEN3 },
+    Case { contexts: &[300, 5, 1000], heads: 64, ..QWEN3 },
+    Case { contexts: EIGHT, heads: 5, kv_heads: 1, ..QWEN3 },
+    Case { contexts: EIGHT, heads: 6, kv_heads: 2, head_dim: 64, block_size: 16, ..QWEN3 },
+    Case { contexts: &[600, 31], head_dim: 64, block_size: 256, has_norm: false, ..QWEN3 },
+    Case { contexts: EIGHT, window: Some(1), ..QWEN3 },
+    Case { contexts: EIGHT, window: Some(40), ..QWEN3 },
+    Case { contexts: EIGHT, window: Some(513), head_dim: 64, ..QWEN3 },
+    Case { contexts: &[100, 0, 547, 0], ..QWEN3 },
+    Case { contexts: &[0], ..QWEN3 },
+    // Left to the ops one by one.
+    Case { contexts: &[100], kv_heads: 2, ..QWEN3 },
+    Case { contexts: &[40, 50, 60, 70, 80, 90, 100, 110, 120], ..QWEN3 },
+    Case { contexts: EIGHT, heads: 8, head_dim: 96, ..QWEN3 },
+];
+
+const POSITIONS: usize = 20_000;
+
+/// What the cases share on the device.
+struct Tables {
+    rope: Vector,
+    norms: [Vector; 2],
+}
+
+struct Inputs {
+    batch: Batch,
+    blocks: usize,
+    /// `[tokens, (heads + 2 kv_heads) * head_dim]`
+    qkv: Vec<f32>,
+    /// The cache with NaN where no row has a token before its last.
+    cached: Vec<u8>,
+}
+
+impl Case {
+    fn shape(&self, dtype: DType) -> KvShape {
+        let Case { kv_heads, head_dim, block_size, .. } = *self;
+        KvShape { layers: 1, kv_heads, head_dim, block_size, format: dtype.into() }
+    }
+
+    fn tables(&self, cuda: &mut Cuda, dtype: DType) -> Tables {
+        let (d, mut random) = (self.head_dim, Random(8));
+        let rope = (0..POSITIONS).flat_map(|p| {
+            let angles = (0..d / 2).map(move |i| p as f64 / 10_000f64.powf(2.0 * i as f64 / d as f64));
+            let (c, s): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
+            [c, s].concat()
+        });
+        let rope = cuda.table(&rope.collect::<Vec<_>>()).unwrap();
+        let norms = [(); 2].map(|()| {
+            let weights = numbers(&mut random, d, 1.5, dtype);
+            cuda.vector(&[host_vector(&weights, dtype)]).unwrap()
+        });
+        Tables { rope, norms }
+    }
+
+    fn inputs(&self, dtype: DType) -> Inputs {
+        let Case { contexts, heads, kv_heads, head_dim: d, block_size, .. } = *self;
+        let mut random = Random(9);
+        let rows: Vec<(usize, usize)> = contexts.iter().map(|context| (context.saturating_sub(1), 1)).collect();
+        let mut scene = Scene::new(&rows, block_size, &mut random);
+        let mut cached = vec![f32::NAN; scene.blocks * kv_heads * 2 * block_size * d];
+        for (row, &(before, _)) in rows.iter().enumerate() {
+            for (position, part) in (0..before).flat_map(|position| (0..2 * kv_heads).map(move |part| (position, part)))
+            {
+                let slot = scene.slot(row, position);
+                let at = ((slot / block_size * kv_heads * 2 + part) * block_size + slot % block_size) * d;
+                cached[at..][..d].copy_from_slice(&numbers(&mut random, d, 1.0, dtype));
+            }
+        }
+        for (row, _) in contexts.iter().enumerate().filter(|(_, context)| **context == 0) {
+            scene.batch.context_lens[row] = 0;
+            scene.batch.slots[row] = u32::MAX;
+        }
+        let qkv = numbers(&mut random, rows.len() * (heads + 2 * kv_heads) * d, 2.0, dtype);
+        Inputs { batch: scene.batch, blocks: scene.blocks, qkv, cached: coded(&cached, dtype) }
+    }
+
+    /// Attention of the rows that do not pad, and the bytes of the cache.
+    fn run(
+        &self,
+        cuda: &mut Cuda,
+        tables: &Tables,
+        inputs: &Inputs,
+        dtype: DType,
+        is_fused: bool,
+    ) -> (Vec<Vec<f32>>, Vec<u8>) {
+        let Case { heads, kv_heads, head_dim, window, has_norm, .. } = *self;
+        let spec = AttentionSpec { heads, scale: (head_dim as f32).powf(-0.5), window, softcap: None };
+        cuda.set_windows([window]);
+        let mut cache = cuda.kv_cache(&self.shape(dtype), inputs.blocks).unwrap();
+        cache.fill(&inputs.cached).unwrap();
+        let device_batch = staged(cuda, &inputs.batch);
+        let mut qkv = filled(cuda, &inputs.qkv, (heads + 2 * kv_heads) * head_dim);
+        let mut out = poisoned(cuda, inputs.batch.tokens(), heads * head_dim);
+        let extent = NormExtent::Head(NormOrder::BeforeRope);
+        let [query, key] = &tables.norms;
+        let transform = QkNormRope {
+            norm: has_norm.then_some(QkNormWeights { query, key, eps: 1e-6, extent }),
+            whole: None,
+            rope: Some(RopeTable { table: &tables.rope, rotary: head_dim, pairing: Pairing::Halves }),
+            temperature: None,
+        };
+        if is_fused {
+            let rows = HeadRows { qkv: &mut qkv, out: &mut out };
+            ops::rope_and_attention(cuda, &spec, rows, transform, &mut cache, 0, &device_batch);
+        } else {
+            ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 0, &device_batch);
+            ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
+        }
+        let out = cuda.read(&out).unwrap();
+        let rows = out.chunks_exact(heads * head_dim).zip(&inputs.batch.context_lens);
+        let rows = rows.filter(|(_, context)| **context > 0).map(|(row, _)| row.to_vec()).collect();
+        (rows, cache.bytes().unwrap())
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn attention_that_prepares_its_rows_agrees_with_the_ops_one_by_one() {
+    on_device(|cuda, dtype| {
+        for (index, case) in CASES.iter().enumerate() {
+            let (tables, inputs) = (case.tables(cuda, dtype), case.inputs(dtype));
+            cuda.set_chaining(Chaining::Strict);
+            let (wanted, wanted_cache) = case.run(cuda, &tables, &inputs, dtype, false);
+            for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
+                cuda.set_chaining(chaining);
+                let (rows, cache) = case.run(cuda, &tables, &inputs, dtype, true);
+                let what = format!("case {index}, {:?}, {dtype:?}, {chaining:?}", case.contexts);
+                assert!(cache == wanted_cache, "the cache of {what}");
+                for (row, wanted) in rows.iter().zip(&wanted) {
+                    assert_near(row, &wide(wanted), bound(dtype), &what);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn attention_that_prepares_a_row_gives_it_the_same_bits_alone_and_beside_another() {
+    on_device(|cuda, dtype| {
+        let case = Case { contexts: &[547, 33], ..QWEN3 };
+        let (tables, inputs) = (case.tables(cuda, dtype), case.inputs(dtype));
+        let (together, _) = case.run(cuda, &tables, &inputs, dtype, true);
+        let width = inputs.batch.table_width;
+        for (row, wanted) in together.iter().enumerate() {
+            let batch = Batch {
+                token_ids: vec![inputs.batch.token_ids[row]],
+                positions: vec![inputs.batch.positions[row]],
+                slots: vec![inputs.batch.slots[row]],
+                row_starts: vec![0, 1],
+                context_lens: vec![inputs.batch.context_lens[row]],
+                block_tables: inputs.batch.block_tables[row * width..][..width].to_vec(),
+                sampled_tokens: vec![0],
+                sampling: vec![inputs.batch.sampling[row]],
+                table_width: width,
+                ..Batch::default()
+            };
+            let cols = inputs.qkv.len() / case.contexts.len();
+            let (qkv, cached) = (inputs.qkv[row * cols..][..cols].to_vec(), inputs.cached.clone());
+            let alone = Inputs { batch, blocks: inputs.blocks, qkv, cached };
+            let (rows, _) = case.run(cuda, &tables, &alone, dtype, true);
+            assert!(rows[0] == *wanted, "row {row}, {dtype:?}");
+        }
+    });
+}
