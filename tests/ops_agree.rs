@@ -16,6 +16,8 @@ mod copy_blocks;
 #[path = "ops_agree/gather.rs"]
 mod gather;
 mod inputs;
+#[path = "ops_agree/integers.rs"]
+mod integers;
 #[path = "ops_agree/join_columns.rs"]
 mod join_columns;
 #[path = "ops_agree/linear.rs"]

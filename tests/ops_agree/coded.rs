@@ -1,6 +1,7 @@
 //! `linear` with weights in codings with scales: a coded matrix is the matrix of the numbers that it stands for.
 
 use crate::column::{Column, Op, agrees};
+use crate::integers;
 use crate::linear::{assert_same_bits, matrix};
 use crate::scene::{Random, uploaded};
 use half::f16;
@@ -173,8 +174,8 @@ fn lanes_of_pairs(isa: Isa) -> Option<usize> {
     }
 }
 
-/// What the products are bit for bit: those of the plain numbers that the instruction set multiplies, in the order in which codes of four
-/// bits come apart.
+/// What the products are bit for bit: those of integers, or of the plain numbers that the instruction set multiplies, in the order in which
+/// codes of four bits come apart.
 #[test]
 fn products_with_coded_weights_have_the_bits_of_those_with_their_numbers() {
     for isa in Isa::available() {
@@ -183,6 +184,16 @@ fn products_with_coded_weights_have_the_bits_of_those_with_their_numbers() {
             for (name, case) in CASES {
                 let (x, parts) = parts(case, coding);
                 let found = multiplied(&mut Cpu::new(2, *isa), &x, &parts, case.columns.clone());
+                if integers::takes(*isa, coding) {
+                    let of_parts: Vec<_> = parts.iter().map(|part| (part.shape().0, integers::products(&x, part))).collect();
+                    let of_token = |token: usize| -> Vec<f32> {
+                        let rows = |(rows, out): &(usize, Vec<f32>)| out[token * rows..(token + 1) * rows].to_vec();
+                        of_parts.iter().flat_map(rows).collect::<Vec<_>>()[case.columns.clone()].to_vec()
+                    };
+                    let wanted: Vec<f32> = (0..case.tokens).flat_map(of_token).collect();
+                    assert_same_bits(&found, &wanted, &format!("{isa:?}, {coding:?}, {name}"));
+                    continue;
+                }
                 let known = !matches!(coding, Coding::Scaled(Scaled { group: 96, .. }));
                 let lanes = match coding {
                     Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. }) if known => lanes_of_pairs(*isa),

@@ -43,6 +43,15 @@ impl Configured {
 
     /// Sums and right operands of `right` columns, at most [`EDGE`]: of few columns a tile reads fewer bytes.
     pub fn with_right(right: usize) -> Configured {
+        Configured::with(right, EDGE)
+    }
+
+    /// Operands of `pairs` pairs of numbers along `k`, at most [`EDGE`].
+    pub fn with_pairs(pairs: usize) -> Configured {
+        Configured::with(EDGE, pairs)
+    }
+
+    fn with(right: usize, pairs: usize) -> Configured {
         #[repr(C, align(64))]
         struct Config {
             palette: u8,
@@ -57,6 +66,8 @@ impl Configured {
             config.row_bytes[tile] = (right * 4) as u16;
         }
         config.rows[..8].fill(EDGE as u8);
+        config.row_bytes[4..6].fill((pairs * 4) as u16);
+        config.rows[6..8].fill(pairs as u8);
         const { assert!(size_of::<Config>() == 64) };
         // SAFETY: `Isa::Amx` is chosen only where the kernel permits tiles; the 64 bytes describe eight valid ones.
         unsafe { asm!("ldtilecfg [{config}]", config = in(reg) &config, options(nostack, preserves_flags)) };
@@ -258,6 +269,32 @@ impl Products {
                     lines = lines.wrapping_add(LINE_BYTES);
                 }
             }
+        }
+    }
+}
+
+/// Stores the products of a tile of `x` and a tile of weights to `sums`. Calls take turns with `turn` 0 and 1, so that a product need not wait
+/// until the sums of the one before it are stored.
+///
+/// # Safety
+///
+/// This thread is [`Configured`]. Both tiles can be read, rows of 64 bytes apart, and a tile can be written.
+#[inline(always)]
+pub unsafe fn group_product(x: *const u8, weights: *const u8, sums: *mut f32, turn: usize) {
+    // SAFETY: the caller says so.
+    unsafe {
+        if turn == 0 {
+            tile_zero!(0);
+            tile_load!(6, weights, LINE_BYTES);
+            tile_load!(4, x, LINE_BYTES);
+            tile_multiply!(0, 4, 6);
+            tile_store!(0, sums, LINE_BYTES);
+        } else {
+            tile_zero!(1);
+            tile_load!(7, weights, LINE_BYTES);
+            tile_load!(5, x, LINE_BYTES);
+            tile_multiply!(1, 5, 7);
+            tile_store!(1, sums, LINE_BYTES);
         }
     }
 }

@@ -14,7 +14,7 @@ pub enum Isa {
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
-    /// AVX512-BF16 besides.
+    /// AVX512-BF16 and AVX512-VNNI besides.
     Avx512Bf16,
     /// AMX tiles of bf16 besides.
     Amx,
@@ -163,7 +163,7 @@ fn ask_the_machine() -> Isa {
     match () {
         () if !avx2 => Isa::Portable,
         () if !avx512 => Isa::Avx2,
-        () if !is_x86_feature_detected!("avx512bf16") => Isa::Avx512,
+        () if !is_x86_feature_detected!("avx512bf16") || !is_x86_feature_detected!("avx512vnni") => Isa::Avx512,
         () if !amx::is_permitted() => Isa::Avx512Bf16,
         () => Isa::Amx,
     }

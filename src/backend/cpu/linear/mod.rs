@@ -7,7 +7,8 @@
 //! kernel reads it ([`pack`]). Threads share the columns; [`tiles`] walks a thread's columns for all instruction sets
 //! except AMX, which has a loop of its own.
 //!
-//! Weights in a coding with scales are decoded on the way to the kernels, slice by slice ([`decode`]).
+//! Weights in a coding with scales are decoded on the way to the kernels, slice by slice ([`decode`]), or are multiplied as the integers that
+//! they are ([`integer`]), which is a property of the instruction set and the coding.
 #![allow(unsafe_code)]
 
 mod choice;
@@ -28,6 +29,8 @@ mod avx512;
 mod avx512bf16;
 #[cfg(target_arch = "aarch64")]
 mod bfmmla;
+#[cfg(target_arch = "x86_64")]
+mod integer;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
@@ -61,7 +64,9 @@ struct Call<'a> {
 pub fn fit(scratch: &mut Scratch, pool: &Pool, isa: Isa, rows: usize, cols: usize) -> Result<()> {
     let staged = match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Amx => amx::staged_numbers(cols).max(tiles::DECODED_NUMBERS),
+        Isa::Amx => amx::staged_numbers(cols).max(tiles::DECODED_NUMBERS).max(integer::staged_numbers(cols)),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 => tiles::DECODED_NUMBERS.max(integer::staged_numbers(cols)),
         _ => tiles::DECODED_NUMBERS,
     };
     scratch.fit(rows, cols, pool.threads() * staged)
@@ -83,6 +88,11 @@ pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: O
 
 /// Computes columns that share a coding.
 fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+    #[cfg(target_arch = "x86_64")]
+    #[cfg(target_arch = "x86_64")]
+    if integer::takes(isa, call.coding) {
+        return integer::run(pool, isa, scratch, call, x, columns);
+    }
     let route = choice::choose(isa, call.coding);
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Amx && (call.coding == Coding::Bf16 || route.decoder.is_some()) {

@@ -1,0 +1,176 @@
+//! Many rows: the weights of a panel of columns are rewritten once, and then read for each few rows of `x`.
+#![allow(unsafe_code)]
+
+use super::super::kernels::STEP;
+use super::super::tiles::prefetch;
+use super::codings::{Columns, Factors, Integers, PIECE_STEPS, StepCodes, transposed_fours};
+use crate::backend::Coding;
+use crate::backend::cpu::amx::EDGE;
+use crate::backend::cpu::matrix::Segment;
+use std::arch::x86_64::*;
+
+/// Steps of 16 columns in a panel: at most 1 MiB with their factors, so that a second-level cache of 2 MiB also holds what streams by.
+const PANEL_STEPS: usize = 768;
+/// Groups of [`EDGE`] columns in a panel, at most.
+const PANEL_GROUPS: usize = 8;
+/// Approximate number of ranges of columns per thread and call: enough for all threads to finish together.
+const RANGES: usize = 4;
+
+/// Numbers of 32 bits of a step of 16 columns: a tile of bf16 numbers, two vectors of scales and one of minima or zeros.
+const STEP_NUMBERS: usize = EDGE * EDGE + 3 * EDGE;
+
+/// Numbers of 32 bits that a thread needs for weights of `inputs` columns.
+pub fn staged_numbers(inputs: usize) -> usize {
+    let steps = inputs.div_ceil(STEP);
+    panel_groups(steps) * steps * STEP_NUMBERS
+}
+
+/// Groups of columns in a panel, an even number.
+fn panel_groups(steps: usize) -> usize {
+    (PANEL_STEPS / steps.max(1)).clamp(2, PANEL_GROUPS) & !1
+}
+
+/// Columns that a thread takes at a time, of `columns` for all of `threads`.
+pub fn chunk_columns(inputs: usize, columns: usize, threads: usize) -> usize {
+    let shared = columns.div_ceil(threads * RANGES).next_multiple_of(2 * EDGE);
+    shared.min(panel_groups(inputs.div_ceil(STEP)) * EDGE)
+}
+
+/// The form in which codes are rewritten.
+pub trait Layout {
+    /// A step of 16 columns.
+    type Step: Copy;
+
+    /// Writes a step.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX-512 and what the layout needs.
+    unsafe fn write<D: Integers>(codes: StepCodes, factors: &Factors, step: usize, to: &mut Self::Step);
+}
+
+/// What belongs to a step of 16 columns: scales, of each half where halves have them, and minima or zeros.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub struct StepFactors {
+    pub scales: [[f32; EDGE]; 2],
+    pub seconds: [f32; EDGE],
+}
+
+/// A panel, rewritten. `[group of columns][step]`
+pub struct Panel<'a, L: Layout> {
+    pub codes: &'a mut [L::Step],
+    pub factors: &'a mut [StepFactors],
+    /// Groups of columns.
+    pub groups: usize,
+    pub steps: usize,
+}
+
+impl<'a, L: Layout> Panel<'a, L> {
+    /// Rewrites the columns of `segment` into `room`, which has [`staged_numbers`]. Asks for `following` meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX-512, VNNI, AVX512-BF16 and F16C. `room` begins at a line of the cache.
+    pub unsafe fn stage<D: Integers>(
+        room: &'a mut [f32],
+        coding: Coding,
+        segment: &Segment,
+        inputs: usize,
+        following: &[u8],
+    ) -> Panel<'a, L> {
+        const { assert!(size_of::<L::Step>() + size_of::<StepFactors>() <= STEP_NUMBERS * 4) };
+        let (groups, steps) = (segment.rows.len().div_ceil(EDGE), inputs / STEP);
+        let count = groups * steps;
+        let (factors, codes) = room.split_at_mut(count * size_of::<StepFactors>() / 4);
+        assert!(codes.len() * 4 >= count * size_of::<L::Step>());
+        // SAFETY: the caller says where `room` begins, and both parts are multiples of a line; the assertion found room for the codes. Any bits
+        // are valid numbers.
+        let (factors, codes) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(factors.as_mut_ptr().cast::<StepFactors>(), count),
+                std::slice::from_raw_parts_mut(codes.as_mut_ptr().cast::<L::Step>(), count),
+            )
+        };
+        let share = following.len().div_ceil(groups.max(1)).min(128 << 10);
+        for group in 0..groups {
+            prefetch(following.as_ptr().wrapping_add(group * share), share);
+            let columns = Columns::new(segment, group * EDGE);
+            let range = group * steps..(group + 1) * steps;
+            // SAFETY: the caller says what the machine has; the columns have all steps of `inputs`.
+            unsafe { stage_group::<D, L>(coding, &columns, &mut codes[range.clone()], &mut factors[range]) };
+        }
+        Panel { codes, factors, groups, steps }
+    }
+}
+
+/// Rewrites all steps of 16 columns.
+///
+/// # Safety
+///
+/// The machine has AVX-512, VNNI, AVX512-BF16 and F16C, and the columns have these steps.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,f16c")]
+unsafe fn stage_group<D: Integers, L: Layout>(
+    coding: Coding,
+    columns: &Columns,
+    codes: &mut [L::Step],
+    factors: &mut [StepFactors],
+) {
+    let whole = codes.len() / PIECE_STEPS * PIECE_STEPS;
+    // SAFETY: the caller says so.
+    unsafe {
+        for first in (0..whole).step_by(PIECE_STEPS) {
+            let piece = first..first + PIECE_STEPS;
+            stage_piece::<D, L, PIECE_STEPS>(coding, columns, first, &mut codes[piece.clone()], &mut factors[piece]);
+        }
+        for first in whole..codes.len() {
+            let piece = first..first + 1;
+            stage_piece::<D, L, 1>(coding, columns, first, &mut codes[piece.clone()], &mut factors[piece]);
+        }
+    }
+}
+
+/// Rewrites `STEPS` steps.
+///
+/// # Safety
+///
+/// As [`stage_group`].
+#[inline(always)]
+unsafe fn stage_piece<D: Integers, L: Layout, const STEPS: usize>(
+    coding: Coding,
+    columns: &Columns,
+    first: usize,
+    codes: &mut [L::Step],
+    factors: &mut [StepFactors],
+) {
+    let mut all = Factors::EMPTY;
+    // SAFETY: the caller says so.
+    unsafe {
+        D::factors::<STEPS>(coding, columns, first * STEP, &mut all);
+        for (step, (to, factors)) in codes.iter_mut().zip(factors).enumerate() {
+            let scales = if D::HAS_HALVES { [2 * step, 2 * step + 1] } else { [step, step] };
+            *factors = StepFactors { scales: scales.map(|i| all.scales[i]), seconds: all.seconds[step] };
+            L::write::<D>(D::codes(columns, first * STEP, step), &all, step, to);
+        }
+    }
+}
+
+/// Four codes of each of 16 columns in a vector: those from the first one on, then the next ones.
+///
+/// # Safety
+///
+/// The machine has AVX-512.
+#[inline(always)]
+pub unsafe fn by_fours(codes: StepCodes) -> [__m512i; STEP / 4] {
+    let [a, b, c, d, e, f, g, h] = codes;
+    let mut fours = codes;
+    // SAFETY: the caller says so.
+    unsafe {
+        let (left, right) = (transposed_fours([a, b, c, d]), transposed_fours([e, f, g, h]));
+        for j in 0..4 {
+            fours[j] = _mm512_shuffle_i32x4::<0x88>(left[j], right[j]);
+            fours[4 + j] = _mm512_shuffle_i32x4::<0xdd>(left[j], right[j]);
+        }
+    }
+    fours
+}
