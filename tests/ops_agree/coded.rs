@@ -185,7 +185,8 @@ fn products_with_coded_weights_have_the_bits_of_those_with_their_numbers() {
                 let (x, parts) = parts(case, coding);
                 let found = multiplied(&mut Cpu::new(2, *isa), &x, &parts, case.columns.clone());
                 if integers::takes(*isa, coding) {
-                    let of_parts: Vec<_> = parts.iter().map(|part| (part.shape().0, integers::products(&x, part))).collect();
+                    let of_parts: Vec<_> =
+                        parts.iter().map(|part| (part.shape().0, integers::products(&x, part))).collect();
                     let of_token = |token: usize| -> Vec<f32> {
                         let rows = |(rows, out): &(usize, Vec<f32>)| out[token * rows..(token + 1) * rows].to_vec();
                         of_parts.iter().flat_map(rows).collect::<Vec<_>>()[case.columns.clone()].to_vec()

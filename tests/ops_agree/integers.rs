@@ -72,7 +72,9 @@ fn rounded(x: &[f32], is_wide: bool) -> Activations {
 /// Group `group` of a row.
 fn weights(coding: Coding, row: ScaledRow, group: usize) -> Weights {
     match coding {
-        Coding::Block(block) => of_block(block, &row.codes[group * GROUP / block.numbers() * block.bytes()..], group % 8),
+        Coding::Block(block) => {
+            of_block(block, &row.codes[group * GROUP / block.numbers() * block.bytes()..], group % 8)
+        }
         Coding::Scaled(scaled) => {
             let of_row = if scaled.group == Scaled::ROW { 0 } else { group * GROUP / scaled.group };
             let scale = scaled.scales.read(row.scales, of_row);
@@ -156,9 +158,8 @@ pub fn products(x: &[f32], matrix: &HostMatrix) -> Vec<f32> {
         }
     };
     let has_halves = coding == Coding::Block(Block::Q6K);
-    let weights: Vec<Vec<Weights>> = (0..rows)
-        .map(|row| (0..inputs / GROUP).map(|group| weights(coding, row_of(row), group)).collect())
-        .collect();
+    let weights: Vec<Vec<Weights>> =
+        (0..rows).map(|row| (0..inputs / GROUP).map(|group| weights(coding, row_of(row), group)).collect()).collect();
     let mut out = Vec::new();
     for x in x.chunks_exact(inputs) {
         let x: Vec<_> = x.chunks_exact(GROUP).map(|x| rounded(x, is_wide(coding))).collect();
@@ -211,19 +212,25 @@ fn numbers_that_are_not_finite_stay_so() {
         for coding in crate::coded::codings().into_iter().filter(|coding| takes(*isa, *coding)) {
             let matrix = crate::coded::random_matrix(&mut random, coding, rows, inputs);
             for tokens in [1, 3, 6, 20] {
-                for (number, is_finite) in [(f32::NAN, false), (f32::INFINITY, false), (-f32::INFINITY, false), (1e-40, true)] {
+                for (number, is_finite) in
+                    [(f32::NAN, false), (f32::INFINITY, false), (-f32::INFINITY, false), (1e-40, true)]
+                {
                     let mut x = random.numbers(tokens * inputs, 1.0);
                     // The row in the middle; a group of another has zeros only.
                     let row = tokens / 2;
                     x[row * inputs + 37] = number;
                     x[..GROUP].fill(if row == 0 { 1e-39 } else { 0.0 });
                     let cpu = &mut Cpu::new(2, *isa);
-                    let (weight, mut out) = (cpu.matrix(std::slice::from_ref(&matrix)).unwrap(), cpu.poisoned(tokens, rows));
+                    let (weight, mut out) =
+                        (cpu.matrix(std::slice::from_ref(&matrix)).unwrap(), cpu.poisoned(tokens, rows));
                     let x = cpu.filled(&x, inputs);
                     ops::linear(cpu, &mut out, &x, &weight, None, 0..rows);
                     for (token, out) in cpu.read(&out).chunks_exact(rows).enumerate() {
                         let wanted = is_finite || token != row;
-                        assert!(out.iter().all(|v| v.is_finite() == wanted), "{isa:?}, {coding:?}, {number}, {token}: {out:?}");
+                        assert!(
+                            out.iter().all(|v| v.is_finite() == wanted),
+                            "{isa:?}, {coding:?}, {number}, {token}: {out:?}"
+                        );
                     }
                 }
             }

@@ -89,7 +89,6 @@ pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: O
 /// Computes columns that share a coding.
 fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    #[cfg(target_arch = "x86_64")]
     if integer::takes(isa, call.coding) {
         return integer::run(pool, isa, scratch, call, x, columns);
     }

@@ -395,11 +395,8 @@ unsafe fn scales_and_minima(columns: &Columns, at: usize, to: &mut Factors) {
     // SAFETY: the caller says so.
     unsafe {
         let [factors, scales, minima, high] = four_words(columns, at);
-        let (low_six, low_four, two) = (
-            _mm512_set1_epi32(0x3f3f_3f3f),
-            _mm512_set1_epi32(0x0f0f_0f0f),
-            _mm512_set1_epi32(0x3030_3030),
-        );
+        let (low_six, low_four, two) =
+            (_mm512_set1_epi32(0x3f3f_3f3f), _mm512_set1_epi32(0x0f0f_0f0f), _mm512_set1_epi32(0x3030_3030));
         let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(factors));
         let e = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(factors)));
         // What is taken away is added with another sign.
@@ -529,7 +526,8 @@ impl Integers for Iq4Xs {
         let at = whole_block::<STEPS>(Block::Iq4Xs, first);
         // SAFETY: the caller says that the columns have this block; the arrays have 64 bytes.
         unsafe {
-            let (high, low): ([u32; EDGE], [u32; EDGE]) = (gathered(&columns.codes, at), gathered(&columns.codes, at + 4));
+            let (high, low): ([u32; EDGE], [u32; EDGE]) =
+                (gathered(&columns.codes, at), gathered(&columns.codes, at + 4));
             let (factors, low) = (_mm512_loadu_si512(high.as_ptr().cast()), _mm512_loadu_si512(low.as_ptr().cast()));
             let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(factors));
             let high = _mm512_srli_epi32::<16>(factors);

@@ -11,6 +11,7 @@ use super::super::{Call, for_columns};
 use super::activations::{Digits, Group, digits};
 use super::codings::{Columns, Factors, Integers, PIECE_STEPS, Second, StepCodes};
 use super::{STEP, add_scaled, by_coding, store};
+use crate::backend::Coding;
 use crate::backend::cpu::Pool;
 use crate::backend::cpu::amx::{EDGE, LINE_BYTES};
 use crate::backend::cpu::matrix::Segment;
@@ -80,20 +81,22 @@ impl Walk<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c")]
     unsafe fn rows<D: Integers, const ROWS: usize>(&self, columns: &Columns, first: usize, row: usize) {
         let mut sums = [_mm512_setzero_ps(); ROWS];
-        let rows = Rows {
-            groups: std::array::from_fn(|i| self.x.row(row + i).0),
-            digits: std::array::from_fn(|i| self.x.row(row + i).1),
-        };
-        let coding = self.call.coding;
+        // A loop and no closure: closures do not always become part of a function with these instructions.
+        let mut rows = Rows { groups: [std::ptr::null(); ROWS], digits: [std::ptr::null(); ROWS] };
+        for i in 0..ROWS {
+            (rows.groups[i], rows.digits[i]) = self.x.row(row + i);
+        }
+        let (coding, mut factors) = (self.call.coding, Factors::EMPTY);
         let (steps, whole) = (self.inputs / STEP, self.inputs / STEP / PIECE_STEPS * PIECE_STEPS);
         // SAFETY: the caller says what the machine has; the columns have all steps of `inputs`, whole blocks, and `x` has them too.
         unsafe {
             for step in (0..whole).step_by(PIECE_STEPS) {
-                let ahead = self.ahead(first, step, PIECE_STEPS);
-                add::<D, ROWS, PIECE_STEPS>(&mut sums, coding, columns, &rows, step, ahead);
+                let piece = Piece { coding, first: step, ahead: self.ahead(first, step) };
+                add::<D, ROWS, PIECE_STEPS>(&mut sums, &mut factors, columns, &rows, piece);
             }
             for step in whole..steps {
-                add::<D, ROWS, 1>(&mut sums, coding, columns, &rows, step, self.ahead(first, step, 1));
+                let piece = Piece { coding, first: step, ahead: self.ahead(first, step) };
+                add::<D, ROWS, 1>(&mut sums, &mut factors, columns, &rows, piece);
             }
             for (i, sums) in sums.into_iter().enumerate() {
                 store(self.call, self.segment, first, row + i, sums);
@@ -101,11 +104,10 @@ impl Walk<'_> {
         }
     }
 
-    /// What is asked for during some steps: the columns are read side by side, in pieces, but they are asked for in the order of memory.
+    /// What is asked for from step `step` on: the columns are read side by side, in pieces, but they are asked for in the order of memory.
     #[inline(always)]
-    fn ahead(&self, first: usize, step: usize, steps: usize) -> *const u8 {
+    fn ahead(&self, first: usize, step: usize) -> *const u8 {
         let Call { coding, row_bytes, .. } = self.call;
-        let _ = steps;
         let before = coding.row_bytes(step * STEP) * EDGE;
         let at = first * row_bytes + before + AHEAD_BYTES.max(EDGE * row_bytes);
         let bytes = self.segment.bytes;
@@ -117,6 +119,16 @@ impl Walk<'_> {
     }
 }
 
+/// Some steps of columns.
+#[derive(Clone, Copy)]
+struct Piece {
+    coding: Coding,
+    /// The first step.
+    first: usize,
+    /// What is asked for meanwhile. May lead anywhere.
+    ahead: *const u8,
+}
+
 /// Adds `STEPS` steps of 16 columns to the sums of `ROWS` rows.
 ///
 /// # Safety
@@ -125,16 +137,13 @@ impl Walk<'_> {
 #[inline(always)]
 unsafe fn add<D: Integers, const ROWS: usize, const STEPS: usize>(
     sums: &mut [__m512; ROWS],
-    coding: crate::backend::Coding,
+    factors: &mut Factors,
     columns: &Columns,
     rows: &Rows<ROWS>,
-    first: usize,
-    ahead: *const u8,
+    piece: Piece,
 ) {
+    let Piece { coding, first, ahead } = piece;
     let lines = const { (D::STEP_BYTES * EDGE).div_ceil(LINE_BYTES) };
-    let mut factors = std::mem::MaybeUninit::<Factors>::uninit();
-    // SAFETY: any bits are valid f32 numbers; those that are read below are written by `factors`.
-    let factors = unsafe { &mut *factors.as_mut_ptr() };
     // SAFETY: the caller says so; a prefetch may lead anywhere.
     unsafe {
         D::factors::<STEPS>(coding, columns, first * STEP, factors);
@@ -213,12 +222,8 @@ unsafe fn add_group<D: Integers>(
         }
         let scales = _mm512_load_ps(factors.scales[step].as_ptr());
         let sum = _mm512_set1_ps(group.halves[0] + group.halves[1]);
-        let sums = add_scaled(
-            sums,
-            without_zeros::<D>(_mm512_add_epi32(even, odd), sum, factors, step),
-            scales,
-            x_scale,
-        );
+        let sums =
+            add_scaled(sums, without_zeros::<D>(_mm512_add_epi32(even, odd), sum, factors, step), scales, x_scale);
         match D::SECOND {
             Second::Minima => {
                 let minima = _mm512_load_ps(factors.seconds[step].as_ptr());

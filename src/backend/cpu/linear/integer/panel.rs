@@ -16,6 +16,9 @@ const PANEL_GROUPS: usize = 8;
 /// Approximate number of ranges of columns per thread and call: enough for all threads to finish together.
 const RANGES: usize = 4;
 
+/// Bytes that are asked for during a panel, at most: half of a second-level cache.
+const MOST_AHEAD: usize = 512 << 10;
+
 /// Numbers of 32 bits of a step of 16 columns: a tile of bf16 numbers, two vectors of scales and one of minima or zeros.
 const STEP_NUMBERS: usize = EDGE * EDGE + 3 * EDGE;
 
@@ -92,16 +95,27 @@ impl<'a, L: Layout> Panel<'a, L> {
                 std::slice::from_raw_parts_mut(codes.as_mut_ptr().cast::<L::Step>(), count),
             )
         };
-        let share = following.len().div_ceil(groups.max(1)).min(128 << 10);
+        // Spread evenly, because few lines of the cache can be waited for at a time.
+        let ahead_bytes = following.len().min(MOST_AHEAD).div_ceil(count.max(1));
         for group in 0..groups {
-            prefetch(following.as_ptr().wrapping_add(group * share), share);
             let columns = Columns::new(segment, group * EDGE);
             let range = group * steps..(group + 1) * steps;
+            let ahead = following.as_ptr().wrapping_add(range.start * ahead_bytes);
+            let group = Group { coding, columns: &columns, ahead, ahead_bytes };
             // SAFETY: the caller says what the machine has; the columns have all steps of `inputs`.
-            unsafe { stage_group::<D, L>(coding, &columns, &mut codes[range.clone()], &mut factors[range]) };
+            unsafe { stage_group::<D, L>(&group, &mut codes[range.clone()], &mut factors[range]) };
         }
         Panel { codes, factors, groups, steps }
     }
+}
+
+/// Sixteen columns that are rewritten.
+struct Group<'a> {
+    coding: Coding,
+    columns: &'a Columns,
+    /// What is asked for meanwhile, and how much of it in each step. May lead anywhere.
+    ahead: *const u8,
+    ahead_bytes: usize,
 }
 
 /// Rewrites all steps of 16 columns.
@@ -110,22 +124,18 @@ impl<'a, L: Layout> Panel<'a, L> {
 ///
 /// The machine has AVX-512, VNNI, AVX512-BF16 and F16C, and the columns have these steps.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,f16c")]
-unsafe fn stage_group<D: Integers, L: Layout>(
-    coding: Coding,
-    columns: &Columns,
-    codes: &mut [L::Step],
-    factors: &mut [StepFactors],
-) {
+unsafe fn stage_group<D: Integers, L: Layout>(group: &Group, codes: &mut [L::Step], factors: &mut [StepFactors]) {
     let whole = codes.len() / PIECE_STEPS * PIECE_STEPS;
+    let mut all = Factors::EMPTY;
     // SAFETY: the caller says so.
     unsafe {
         for first in (0..whole).step_by(PIECE_STEPS) {
             let piece = first..first + PIECE_STEPS;
-            stage_piece::<D, L, PIECE_STEPS>(coding, columns, first, &mut codes[piece.clone()], &mut factors[piece]);
+            stage_piece::<D, L, PIECE_STEPS>(group, first, &mut all, &mut codes[piece.clone()], &mut factors[piece]);
         }
         for first in whole..codes.len() {
             let piece = first..first + 1;
-            stage_piece::<D, L, 1>(coding, columns, first, &mut codes[piece.clone()], &mut factors[piece]);
+            stage_piece::<D, L, 1>(group, first, &mut all, &mut codes[piece.clone()], &mut factors[piece]);
         }
     }
 }
@@ -137,20 +147,22 @@ unsafe fn stage_group<D: Integers, L: Layout>(
 /// As [`stage_group`].
 #[inline(always)]
 unsafe fn stage_piece<D: Integers, L: Layout, const STEPS: usize>(
-    coding: Coding,
-    columns: &Columns,
+    group: &Group,
     first: usize,
+    all: &mut Factors,
     codes: &mut [L::Step],
     factors: &mut [StepFactors],
 ) {
-    let mut all = Factors::EMPTY;
+    let Group { coding, columns, ahead, ahead_bytes } = group;
     // SAFETY: the caller says so.
     unsafe {
-        D::factors::<STEPS>(coding, columns, first * STEP, &mut all);
+        D::factors::<STEPS>(*coding, columns, first * STEP, all);
         for (step, (to, factors)) in codes.iter_mut().zip(factors).enumerate() {
-            let scales = if D::HAS_HALVES { [2 * step, 2 * step + 1] } else { [step, step] };
-            *factors = StepFactors { scales: scales.map(|i| all.scales[i]), seconds: all.seconds[step] };
-            L::write::<D>(D::codes(columns, first * STEP, step), &all, step, to);
+            prefetch(ahead.wrapping_add((first + step) * ahead_bytes), *ahead_bytes);
+            let halves = if D::HAS_HALVES { [2 * step, 2 * step + 1] } else { [step, step] };
+            *factors =
+                StepFactors { scales: [all.scales[halves[0]], all.scales[halves[1]]], seconds: all.seconds[step] };
+            L::write::<D>(D::codes(columns, first * STEP, step), all, step, to);
         }
     }
 }

@@ -129,26 +129,25 @@ impl Tile<'_> {
     unsafe fn compute<D: Integers, const R: usize, const C: usize>(&self) {
         let Tile { call, segment, panel, x, row, group } = self;
         let mut sums = [[_mm512_setzero_ps(); C]; R];
-        let rows: [_; R] = std::array::from_fn(|i| x.row(row + i));
-        let group_bytes = if D::FORMAT.is_wide { 2 * STEP } else { STEP };
+        // Loops and no closures: closures do not always become part of a function with these instructions.
+        let mut rows = [(std::ptr::null(), std::ptr::null()); R];
+        for (r, to) in rows.iter_mut().enumerate() {
+            *to = x.row(row + r);
+        }
         let steps = panel.steps;
-        let codes = &panel.codes[group * steps..(group + C) * steps];
-        let factors = &panel.factors[group * steps..(group + C) * steps];
+        assert!((group + C) * steps <= panel.codes.len().min(panel.factors.len()));
+        // SAFETY: the assertion found `C` groups of columns of these steps.
+        let (codes, factors) =
+            unsafe { (panel.codes.as_ptr().add(group * steps), panel.factors.as_ptr().add(group * steps)) };
         for step in 0..steps {
-            // SAFETY: the slices above have these steps for `C` groups, and `x` has them for the rows.
+            let at = Step { codes, factors, steps, step };
+            // SAFETY: the caller says what the machine has; `x` and the panel have this step.
             unsafe {
-                let codes: [_; C] = std::array::from_fn(|c| codes.get_unchecked(c * steps + step));
-                let factors: [_; C] = std::array::from_fn(|c| factors.get_unchecked(c * steps + step));
-                let x: [_; R] = std::array::from_fn(|r| {
-                    let (groups, digits): (*const Group, *const u8) = rows[r];
-                    (&*groups.add(step), digits.add(step * group_bytes))
-                });
                 if D::HAS_HALVES {
-                    for half in 0..2 {
-                        add::<D, R, C>(&mut sums, codes, factors, x, half, half * STEP / 2..(half + 1) * STEP / 2);
-                    }
+                    add::<D, R, C>(&mut sums, at, &rows, 0, 0..STEP / 2);
+                    add::<D, R, C>(&mut sums, at, &rows, 1, STEP / 2..STEP);
                 } else {
-                    add::<D, R, C>(&mut sums, codes, factors, x, 0, 0..STEP);
+                    add::<D, R, C>(&mut sums, at, &rows, 0, 0..STEP);
                 }
             }
         }
@@ -161,31 +160,42 @@ impl Tile<'_> {
     }
 }
 
-/// Adds a step, or half of one.
+/// A step of a panel's groups of columns.
+#[derive(Clone, Copy)]
+struct Step {
+    /// Of the first group, as are the factors; those of the next group come `steps` later.
+    codes: *const [[u32; EDGE]; STEP / 4],
+    factors: *const StepFactors,
+    steps: usize,
+    step: usize,
+}
+
+/// Adds the numbers of `range` of a step, all or half of them.
 ///
 /// # Safety
 ///
-/// As [`multiply`]; the digits of the groups can be read.
+/// As [`multiply`]; the panel and the rows have the step.
 #[inline(always)]
 unsafe fn add<D: Integers, const R: usize, const C: usize>(
     sums: &mut [[__m512; C]; R],
-    codes: [&[[u32; EDGE]; STEP / 4]; C],
-    factors: [&StepFactors; C],
-    x: [(&Group, *const u8); R],
+    at: Step,
+    rows: &[(*const Group, *const u8); R],
     half: usize,
     range: Range<usize>,
 ) {
+    let Step { codes, factors, steps, step } = at;
+    let group_bytes = if D::FORMAT.is_wide { 2 * STEP } else { STEP };
     // SAFETY: the caller says so; the arrays have 16 numbers.
     unsafe {
         let mut integers = [[_mm512_setzero_si512(); C]; R];
         for digit in 0..if D::FORMAT.is_wide { 2 } else { 1 } {
             for four in range.start / 4..range.end / 4 {
                 let mut vectors = [_mm512_setzero_si512(); C];
-                for (vector, codes) in vectors.iter_mut().zip(codes) {
-                    *vector = _mm512_load_si512(codes[four].as_ptr().cast());
+                for (c, vector) in vectors.iter_mut().enumerate() {
+                    *vector = _mm512_load_si512((*codes.add(c * steps + step))[four].as_ptr().cast());
                 }
                 for r in 0..R {
-                    let at = x[r].1.add(digit * STEP + four * 4);
+                    let at = rows[r].1.add(step * group_bytes + digit * STEP + four * 4);
                     let x = _mm512_set1_epi32(at.cast::<i32>().read_unaligned());
                     for c in 0..C {
                         integers[r][c] = _mm512_dpbusd_epi32(integers[r][c], vectors[c], x);
@@ -201,18 +211,19 @@ unsafe fn add<D: Integers, const R: usize, const C: usize>(
             }
         }
         for r in 0..R {
-            let group = x[r].0;
+            let group = &*rows[r].0.add(step);
             let of_x = if D::HAS_HALVES { group.halves[half] } else { group.halves[0] + group.halves[1] };
             let (of_x, x_scale) = (_mm512_set1_ps(of_x), _mm512_set1_ps(group.scale));
             for c in 0..C {
+                let factors = &*factors.add(c * steps + step);
                 let integers = _mm512_cvtepi32_ps(integers[r][c]);
-                let seconds = _mm512_load_ps(factors[c].seconds.as_ptr());
+                let seconds = _mm512_load_ps(factors.seconds.as_ptr());
                 let integers = match D::SECOND {
                     Second::Minima => integers,
                     Second::Zero(zero) => _mm512_fnmadd_ps(_mm512_set1_ps(f32::from(zero)), of_x, integers),
                     Second::Zeros => _mm512_fnmadd_ps(seconds, of_x, integers),
                 };
-                let scales = _mm512_load_ps(factors[c].scales[half].as_ptr());
+                let scales = _mm512_load_ps(factors.scales[half].as_ptr());
                 sums[r][c] = add_scaled(sums[r][c], integers, scales, x_scale);
                 if let Second::Minima = D::SECOND {
                     sums[r][c] = _mm512_fmadd_ps(seconds, _mm512_set1_ps(group.scaled_sum), sums[r][c]);
