@@ -8,6 +8,7 @@ use super::activations::Format;
 use crate::backend::cpu::amx::EDGE;
 use crate::backend::cpu::matrix::Segment;
 use crate::backend::{Block, Codes, Coding, IQ4, Scaled, Scales as ScaleFormat};
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Steps of a piece of a row: 256 numbers.
@@ -135,6 +136,15 @@ unsafe fn two_of_nibbles(columns: &Columns, i: usize, at: usize) -> __m512i {
 
 /// Four words that are shifted by four.
 const HIGH: i64 = 0x0004_0004_0004_0004;
+
+/// `at`, of which the compiler then knows nothing: it would keep an address for each column and use of it, and advance dozens of them on the
+/// stack in every step.
+#[inline(always)]
+fn opaque(mut at: usize) -> usize {
+    // SAFETY: no instruction is added.
+    unsafe { asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags)) };
+    at
+}
 
 /// `$vectors` for each vector of codes. A loop and no closure: closures do not always become part of a function with these instructions.
 macro_rules! vectors {
@@ -294,7 +304,7 @@ macro_rules! blocks_of_32 {
             #[inline(always)]
             unsafe fn factors<const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
                 for step in 0..STEPS {
-                    let at = (first / STEP + step) * $block.bytes();
+                    let at = opaque((first / STEP + step) * $block.bytes());
                     // SAFETY: the caller says that the columns have these blocks.
                     unsafe {
                         put(&mut to.scales[step], halves(columns, at));
@@ -307,7 +317,7 @@ macro_rules! blocks_of_32 {
 
             #[inline(always)]
             unsafe fn codes($columns: &Columns, first: usize, step: usize) -> StepCodes {
-                let $at = (first / STEP + step) * $block.bytes();
+                let $at = opaque((first / STEP + step) * $block.bytes());
                 // SAFETY: the caller says that the columns have this block.
                 unsafe { vectors!($i => $codes) }
             }
@@ -437,7 +447,7 @@ impl Integers for Q4K {
 
     #[inline(always)]
     unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
-        let at = whole_block::<PIECE_STEPS>(Block::Q4K, first) + 16 + step / 2 * 32;
+        let at = opaque(whole_block::<PIECE_STEPS>(Block::Q4K, first) + 16 + step / 2 * 32);
         // SAFETY: the caller says that the columns have this block.
         unsafe {
             let four = _mm512_set1_epi8(15);
@@ -462,12 +472,13 @@ impl Integers for Q5K {
 
     #[inline(always)]
     unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
-        let block = whole_block::<PIECE_STEPS>(Block::Q5K, first);
+        let block = opaque(whole_block::<PIECE_STEPS>(Block::Q5K, first));
         // SAFETY: the caller says that the columns have this block.
         unsafe {
+            let low_at = opaque(block + 48 + step / 2 * 32);
             let (four, five) = (_mm512_set1_epi8(15), _mm512_set1_epi8(31));
             vectors!(i => {
-                let low = rotated(two(columns, i, block + 48 + step / 2 * 32), -4 * (step as i32 % 2));
+                let low = rotated(two(columns, i, low_at), -4 * (step as i32 % 2));
                 let fifth = rotated(two(columns, i, block + 16), 4 - step as i32);
                 _mm512_and_si512(select(four, low, fifth), five)
             })
@@ -500,7 +511,7 @@ impl Integers for Q6K {
     unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
         let block = whole_block::<PIECE_STEPS>(Block::Q6K, first);
         let (part, quarter) = (step / 4, step % 4);
-        let (low_at, high_at) = (block + part * 64 + quarter % 2 * 32, block + 128 + part * 32);
+        let (low_at, high_at) = (opaque(block + part * 64 + quarter % 2 * 32), opaque(block + 128 + part * 32));
         // SAFETY: the caller says that the columns have this block.
         unsafe {
             let (four, six) = (_mm512_set1_epi8(15), _mm512_set1_epi8(63));
@@ -544,7 +555,7 @@ impl Integers for Iq4Xs {
 
     #[inline(always)]
     unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
-        let at = whole_block::<PIECE_STEPS>(Block::Iq4Xs, first) + 8 + step * 16;
+        let at = opaque(whole_block::<PIECE_STEPS>(Block::Iq4Xs, first) + 8 + step * 16);
         // SAFETY: the caller says that the columns have this block.
         unsafe { vectors!(i => from_table(two_of_nibbles(columns, i, at))) }
     }
@@ -587,7 +598,7 @@ unsafe fn planes<const STEPS: usize>(coding: Coding, columns: &Columns, first: u
 /// The machine has AVX-512 and F16C, and the columns have this group.
 #[inline(always)]
 unsafe fn scales_of(scaled: Scaled, columns: &Columns, group: usize) -> __m512 {
-    let at = group * scaled.scales.bytes();
+    let at = opaque(group * scaled.scales.bytes());
     // SAFETY: the caller says so; the arrays have 32 or 64 bytes.
     unsafe {
         match scaled.scales {
@@ -629,7 +640,7 @@ impl Integers for Pairs {
 
     #[inline(always)]
     unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
-        let at = Codes::U4.row_bytes(first + step * STEP);
+        let at = opaque(Codes::U4.row_bytes(first + step * STEP));
         // SAFETY: the caller says that the columns have this step.
         unsafe { vectors!(i => two_of_nibbles(columns, i, at)) }
     }
@@ -651,7 +662,7 @@ impl<const IS_SIGNED: bool> Integers for Bytes<IS_SIGNED> {
 
     #[inline(always)]
     unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
-        let at = first + step * STEP;
+        let at = opaque(first + step * STEP);
         // SAFETY: the caller says that the columns have this step.
         unsafe {
             let sign = _mm512_set1_epi8(if IS_SIGNED { -128 } else { 0 });

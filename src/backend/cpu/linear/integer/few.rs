@@ -153,10 +153,10 @@ unsafe fn add<D: Integers, const ROWS: usize, const STEPS: usize>(
                 _mm_prefetch::<_MM_HINT_T1>(at.cast());
             }
             let codes = D::codes(columns, first * STEP, step);
-            for row in 0..ROWS {
+            for (row, sums) in sums.iter_mut().enumerate() {
                 let group = &*rows.groups[row].add(first + step);
                 let products = products::<D>(codes, rows.digits[row].add((first + step) * group_bytes::<D>()));
-                sums[row] = add_group::<D>(sums[row], products, group, factors, step);
+                *sums = add_group::<D>(*sums, products, group, factors, step);
             }
         }
     }

@@ -34,8 +34,6 @@ pub use panel::staged_numbers;
 
 /// Rows of `x` up to which weights are read as they lie; for more rows they are rewritten first.
 const FEW: usize = 4;
-/// The same where tiles multiply many rows: 16 of them take the time of one.
-const FEW_BESIDE_TILES: usize = 8;
 
 /// Whether products with weights in `coding` are those of integers.
 pub fn takes(isa: Isa, coding: Coding) -> bool {
@@ -82,8 +80,7 @@ use by_coding;
 
 /// Computes the columns of `out` in `columns`.
 pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    let few = if isa == Isa::Amx { FEW_BESIDE_TILES } else { FEW };
-    if call.tokens <= few {
+    if call.tokens <= FEW {
         few::run(pool, scratch, call, x, columns);
     } else if isa == Isa::Amx {
         tiles::run(pool, scratch, call, x, columns);

@@ -39,6 +39,26 @@ pub fn chunk_columns(inputs: usize, columns: usize, threads: usize) -> usize {
     shared.min(panel_groups(inputs.div_ceil(STEP)) * EDGE)
 }
 
+/// The columns of `segment`, `columns` at a time, each part with the bytes that are probably read after it.
+pub fn parts<'a>(
+    segment: &Segment<'a>,
+    columns: usize,
+    following: &'a [u8],
+) -> impl Iterator<Item = (Segment<'a>, &'a [u8])> {
+    let Segment { ref rows, bytes, scales, zeros, row_bytes } = *segment;
+    let (start, count) = (rows.start, rows.len());
+    (0..count).step_by(columns.max(1)).map(move |first| {
+        let last = count.min(first + columns);
+        let [of_codes, of_scales, of_zeros] = row_bytes.map(|bytes| first * bytes..last * bytes);
+        let next = last * row_bytes[0]..count.min(last + columns) * row_bytes[0];
+        let following = if next.is_empty() { following } else { &bytes[next] };
+        let rows = start + first..start + last;
+        let part =
+            Segment { rows, bytes: &bytes[of_codes], scales: &scales[of_scales], zeros: &zeros[of_zeros], row_bytes };
+        (part, following)
+    })
+}
+
 /// The form in which codes are rewritten.
 pub trait Layout {
     /// A step of 16 columns.

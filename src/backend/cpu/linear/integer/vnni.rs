@@ -5,7 +5,7 @@ use super::super::pack::Scratch;
 use super::super::{Call, for_columns};
 use super::activations::{Digits, Group, digits};
 use super::codings::{Factors, Integers, Second, StepCodes};
-use super::panel::{Layout, Panel, StepFactors, by_fours, chunk_columns, staged_numbers};
+use super::panel::{Layout, Panel, StepFactors, by_fours, chunk_columns, parts, staged_numbers};
 use super::{STEP, add_scaled, by_coding, store};
 use crate::backend::cpu::Pool;
 use crate::backend::cpu::amx::EDGE;
@@ -17,6 +17,8 @@ use std::ops::Range;
 /// Rows of `x` of which products are taken at once, and groups of columns: as many as there are registers for.
 const ROWS: usize = 6;
 const GROUPS: usize = 2;
+/// Rows of `x` for which no more columns than these groups are rewritten at a time: a panel would leave the first-level cache.
+const FEW_ROWS: usize = 32;
 
 /// Codes as bytes. `[four][column][4]`
 struct Fours;
@@ -51,10 +53,13 @@ fn run_as<D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32
         // SAFETY: no two calls with the same thread overlap.
         let staged = unsafe { staged.part(thread * numbers..(thread + 1) * numbers) };
         for (segment, following) in call.segments(range, later) {
-            // SAFETY: `takes` chose this module for `Isa::Avx512Bf16` and better. The parts of `Pages` are whole lines of the cache.
-            unsafe {
-                let panel = Panel::<Fours>::stage::<D>(staged, call.coding, &segment, inputs, following);
-                multiply::<D>(call, &segment, &panel, x);
+            let columns = if call.tokens <= FEW_ROWS { GROUPS * EDGE } else { segment.rows.len() };
+            for (segment, following) in parts(&segment, columns, following) {
+                // SAFETY: `takes` chose this module for `Isa::Avx512Bf16` and better. The parts of `Pages` are whole lines of the cache.
+                unsafe {
+                    let panel = Panel::<Fours>::stage::<D>(staged, call.coding, &segment, inputs, following);
+                    multiply::<D>(call, &segment, &panel, x);
+                }
             }
         }
     });
