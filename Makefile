@@ -8,7 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go python csharp install package package-check release-linux windows arm64 bench fuzz soak tsan mutants
+.PHONY: help demo test lint header kernels gpu go python csharp godot install package package-check release-linux windows arm64 bench fuzz soak tsan mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ python: ## Build a Python wheel with the library inside, and run its tests in an
 
 csharp: ## Compile the C# binding with Mono, and run its tests
 	scripts/csharp.sh $(BUILD)
+
+godot: ## Compile the extension for Godot 4, and run its demo and tests without a window, with Debian's Godot if there is none
+	scripts/godot.sh $(BUILD)
 
 package: ## Build Debian packages under BUILD
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

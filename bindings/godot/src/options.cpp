@@ -1,0 +1,285 @@
+#include "options.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+using godot::Value;
+
+namespace {
+
+enum class Kind { u32, u64, i32, f32, flag };
+
+struct Option {
+    const char* name;
+    Kind kind;
+    size_t offset;
+};
+
+// The options whose value is one number, by their names in nvllm_request_options. Those that produce several completions or none
+// (n, pooling) are left out, since a signal has the id of its request alone.
+const Option OPTIONS[] = {
+#define OPTION(name, kind) {#name, Kind::kind, offsetof(nvllm_request_options, name)}
+    OPTION(max_tokens, u32),
+    OPTION(min_tokens, u32),
+    OPTION(temperature, f32),
+    OPTION(top_p, f32),
+    OPTION(min_p, f32),
+    OPTION(top_k, u32),
+    OPTION(repetition_penalty, f32),
+    OPTION(presence_penalty, f32),
+    OPTION(frequency_penalty, f32),
+    OPTION(seed, u64),
+    OPTION(ignore_eos, flag),
+    OPTION(priority, i32),
+    OPTION(beam_width, u32),
+    OPTION(length_penalty, f32),
+    OPTION(early_stopping, u32),
+    OPTION(include_stop, flag),
+    OPTION(max_wait_us, u64),
+    OPTION(cache_salt, u64),
+#undef OPTION
+};
+
+bool is_number(const Value& value) {
+    return value.type() == GDEXTENSION_VARIANT_TYPE_INT || value.type() == GDEXTENSION_VARIANT_TYPE_FLOAT;
+}
+
+// An integer, also as the float that Godot's JSON parser makes of one.
+bool whole_number(const Value& value, int64_t least, int64_t most, int64_t& number) {
+    if (!is_number(value)) return false;
+    if (value.type() == GDEXTENSION_VARIANT_TYPE_FLOAT) {
+        double real = value.to_float();
+        if (real != std::floor(real) || std::fabs(real) > 9007199254740992.0) return false;
+    }
+    number = value.to_int();
+    return number >= least && number <= most;
+}
+
+std::string shown(const Value& value) {
+    std::string text = value.to_text();
+    return text.size() <= 60 ? value.type_name() + " " + text : value.type_name();
+}
+
+bool refuse(std::string& message, const std::string& key, const std::string& wanted, const Value& value) {
+    message = "option " + key + " must be " + wanted + ", but is " + shown(value);
+    return false;
+}
+
+bool set_number(const Option& option, const Value& value, nvllm_request_options& options, std::string& message) {
+    void* field = reinterpret_cast<char*>(&options) + option.offset;
+    int64_t number = 0;
+    switch (option.kind) {
+        case Kind::u32:
+            if (!whole_number(value, 0, UINT32_MAX, number)) return refuse(message, option.name, "an int from 0 to 4294967295", value);
+            *static_cast<uint32_t*>(field) = static_cast<uint32_t>(number);
+            return true;
+        case Kind::u64:
+            if (!whole_number(value, 0, INT64_MAX, number)) return refuse(message, option.name, "an int of at least 0", value);
+            *static_cast<uint64_t*>(field) = static_cast<uint64_t>(number);
+            return true;
+        case Kind::i32:
+            if (!whole_number(value, INT32_MIN, INT32_MAX, number)) return refuse(message, option.name, "an int of 32 bits", value);
+            *static_cast<int32_t*>(field) = static_cast<int32_t>(number);
+            return true;
+        case Kind::f32:
+            if (!is_number(value)) return refuse(message, option.name, "a float", value);
+            *static_cast<float*>(field) = static_cast<float>(value.to_float());
+            return true;
+        case Kind::flag:
+            if (value.type() != GDEXTENSION_VARIANT_TYPE_BOOL) return refuse(message, option.name, "a bool", value);
+            *static_cast<uint32_t*>(field) = value.to_bool() ? 1 : 0;
+            return true;
+    }
+    return false;
+}
+
+void append_json_text(const std::string& text, std::string& json) {
+    json += '"';
+    for (char c : text) {
+        if (c == '"' || c == '\\') {
+            json += '\\';
+            json += c;
+        } else if (static_cast<unsigned char>(c) < 0x20) {
+            char escape[8];
+            std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+            json += escape;
+        } else {
+            json += c;
+        }
+    }
+    json += '"';
+}
+
+// As many levels as the library's own parser follows, so that a Dictionary that contains itself is refused.
+const int JSON_DEPTH_MAX = 100;
+
+bool append_json_level(const Value& value, const std::string& where, int depth, std::string& json, std::string& message) {
+    if (depth > JSON_DEPTH_MAX) {
+        message = where + " has more than " + std::to_string(JSON_DEPTH_MAX) + " levels";
+        return false;
+    }
+    if (value.is_text()) {
+        append_json_text(value.to_text(), json);
+        return true;
+    }
+    if (value.is_list()) {
+        json += '[';
+        for (int64_t i = 0, size = value.size(); i < size; i++) {
+            if (i > 0) json += ',';
+            if (!append_json_level(value.at(i), where, depth + 1, json, message)) return false;
+        }
+        json += ']';
+        return true;
+    }
+    switch (value.type()) {
+        case GDEXTENSION_VARIANT_TYPE_NIL:
+            json += "null";
+            return true;
+        case GDEXTENSION_VARIANT_TYPE_BOOL:
+            json += value.to_bool() ? "true" : "false";
+            return true;
+        case GDEXTENSION_VARIANT_TYPE_INT:
+            json += std::to_string(value.to_int());
+            return true;
+        case GDEXTENSION_VARIANT_TYPE_FLOAT: {
+            double number = value.to_float();
+            if (!std::isfinite(number)) {
+                message = where + " has the number " + value.to_text() + ", which JSON does not have";
+                return false;
+            }
+            char digits[40];
+            std::snprintf(digits, sizeof digits, "%.17g", number);
+            // printf writes the decimal separator of the locale.
+            for (char* c = digits; *c; c++) *c = *c == ',' ? '.' : *c;
+            json += digits;
+            return true;
+        }
+        case GDEXTENSION_VARIANT_TYPE_DICTIONARY: {
+            Value keys = value.call("keys", {});
+            json += '{';
+            for (int64_t i = 0, size = keys.size(); i < size; i++) {
+                Value key = keys.at(i);
+                if (!key.is_text()) {
+                    message = where + " has a key of type " + key.type_name() + ", but keys must be String";
+                    return false;
+                }
+                if (i > 0) json += ',';
+                append_json_text(key.to_text(), json);
+                json += ':';
+                if (!append_json_level(value.get(key), where, depth + 1, json, message)) return false;
+            }
+            json += '}';
+            return true;
+        }
+        default:
+            message = where + " has a value of type " + value.type_name() + ", which JSON does not have";
+            return false;
+    }
+}
+
+bool has_nul(const std::string& text) { return text.find('\0') != std::string::npos; }
+
+}  // namespace
+
+bool append_json(const Value& value, const std::string& where, std::string& json, std::string& message) {
+    return append_json_level(value, where, 0, json, message);
+}
+
+bool RequestOptions::read(const nvllm_engine* engine, const Value& dictionary, bool is_chat, std::string& message) {
+    nvllm_request_options_init(&options_, sizeof options_);
+    nvllm_error error;
+    if (nvllm_default_options(engine, &options_, &error) != NVLLM_OK) {
+        message = error.message;
+        return false;
+    }
+    Value keys = dictionary.call("keys", {});
+    for (int64_t i = 0, size = keys.size(); i < size; i++) {
+        Value key = keys.at(i);
+        if (!key.is_text()) {
+            message = "options has a key of type " + key.type_name() + ", but keys must be String";
+            return false;
+        }
+        if (!set(key.to_text(), dictionary.get(key), is_chat, message)) return false;
+    }
+    return true;
+}
+
+bool RequestOptions::set(const std::string& key, const Value& value, bool is_chat, std::string& message) {
+    for (const Option& option : OPTIONS) {
+        if (key == option.name) return set_number(option, value, options_, message);
+    }
+    if (key == "stop") return set_stop(value, message);
+    if (key == "stop_tokens") return set_stop_tokens(value, message);
+    if (key == "json_schema" || key == "regex" || key == "lark") return set_structure(key, value, message);
+    if (key == "template_options") {
+        if (!is_chat) {
+            message = "option template_options is one of generate_chat: generate does not use the chat template";
+            return false;
+        }
+        if (value.type() != GDEXTENSION_VARIANT_TYPE_DICTIONARY) return refuse(message, key, "a Dictionary", value);
+        return append_json(value, "option template_options", template_options_, message);
+    }
+    message = "unknown option " + key + ": known are ";
+    for (const Option& option : OPTIONS) message += std::string(option.name) + ", ";
+    message += "stop, stop_tokens, json_schema, regex, lark";
+    if (is_chat) message += ", template_options";
+    return false;
+}
+
+bool RequestOptions::set_structure(const std::string& key, const Value& value, std::string& message) {
+    if (!structure_key_.empty()) {
+        message = "options " + structure_key_ + " and " + key + " exclude each other";
+        return false;
+    }
+    structure_key_ = key;
+    if (value.is_text()) {
+        structure_ = value.to_text();
+    } else if (key == "json_schema" && value.type() == GDEXTENSION_VARIANT_TYPE_DICTIONARY) {
+        if (!append_json(value, "option json_schema", structure_, message)) return false;
+    } else {
+        return refuse(message, key, key == "json_schema" ? "a Dictionary or a String" : "a String", value);
+    }
+    if (has_nul(structure_)) return refuse(message, key, "a text without NUL characters", value);
+    options_.structure = structure_.c_str();
+    options_.structure_kind = key == "json_schema" ? NVLLM_STRUCTURE_JSON_SCHEMA
+                              : key == "regex"     ? NVLLM_STRUCTURE_REGEX
+                                                   : NVLLM_STRUCTURE_LARK;
+    return true;
+}
+
+bool RequestOptions::set_stop(const Value& value, std::string& message) {
+    if (value.is_text()) {
+        stop_.push_back(value.to_text());
+    } else if (value.is_list()) {
+        for (int64_t i = 0, size = value.size(); i < size; i++) {
+            Value one = value.at(i);
+            if (!one.is_text()) return refuse(message, "stop[" + std::to_string(i) + "]", "a String", one);
+            stop_.push_back(one.to_text());
+        }
+    } else {
+        return refuse(message, "stop", "an Array of Strings", value);
+    }
+    for (const std::string& text : stop_) {
+        if (has_nul(text)) return refuse(message, "stop", "texts without NUL characters", value);
+        stop_pointers_.push_back(text.c_str());
+    }
+    options_.stop = stop_pointers_.data();
+    options_.num_stop = stop_pointers_.size();
+    return true;
+}
+
+bool RequestOptions::set_stop_tokens(const Value& value, std::string& message) {
+    if (!value.is_list()) return refuse(message, "stop_tokens", "an Array of ints", value);
+    for (int64_t i = 0, size = value.size(); i < size; i++) {
+        int64_t number = 0;
+        Value one = value.at(i);
+        if (!whole_number(one, 0, UINT32_MAX, number)) {
+            return refuse(message, "stop_tokens[" + std::to_string(i) + "]", "an int from 0 to 4294967295", one);
+        }
+        stop_tokens_.push_back(static_cast<uint32_t>(number));
+    }
+    options_.stop_tokens = stop_tokens_.data();
+    options_.num_stop_tokens = stop_tokens_.size();
+    return true;
+}
