@@ -160,7 +160,8 @@ fn logits_are_those_of_the_numbers_that_codes_stand_for() {
             let furthest = apart.fold(0.0, f32::max);
             let limit = match isa.name() {
                 // Codes are integers there, and activations are rounded to 8 bits beside codes of 4 bits.
-                "avx512bf16" | "amx" if is_of_4_bits(name) => 6e-2,
+                "avx2" | "avx512" | "avx512bf16" | "amx" if is_of_4_bits(name) => 6e-2,
+                "avx2" | "avx512" => 3e-2,
                 _ if isa.rounds_activations() => 3e-2,
                 // The numbers of codes may be rounded to bf16.
                 _ => 1.5e-2,
@@ -561,11 +562,14 @@ fn divergence(texts: &[Vec<u32>], of: (OnLoad, Isa), from: (OnLoad, Isa)) -> f64
 
 #[test]
 fn weights_of_8_bits_hardly_change_what_is_expected_next() {
-    let (texts, isa) = (texts(), *Isa::available().last().unwrap());
-    let int8 = divergence(&texts, (OnLoad::Int8, isa), (OnLoad::None, Isa::Portable));
-    let int4 = divergence(&texts, (OnLoad::Int4, isa), (OnLoad::None, Isa::Portable));
+    let texts = texts();
     let int4_in_f32 = divergence(&texts, (OnLoad::Int4, Isa::Portable), (OnLoad::None, Isa::Portable));
-    println!("divergence: {int8:.6} with int8, {int4:.6} with int4 ({isa:?}), {int4_in_f32:.6} with int4 (Portable)");
-    assert!(int8 <= 0.002, "{int8}");
-    assert!((int4 / int4_in_f32 - 1.0).abs() <= 0.1, "{int4} and {int4_in_f32}");
+    println!("divergence: {int4_in_f32:.6} with int4 (Portable)");
+    for &isa in &Isa::available()[1..] {
+        let int8 = divergence(&texts, (OnLoad::Int8, isa), (OnLoad::None, Isa::Portable));
+        let int4 = divergence(&texts, (OnLoad::Int4, isa), (OnLoad::None, Isa::Portable));
+        println!("divergence: {int8:.6} with int8, {int4:.6} with int4 ({isa:?})");
+        assert!(int8 <= 0.002, "{isa:?}: {int8}");
+        assert!((int4 / int4_in_f32 - 1.0).abs() <= 0.1, "{isa:?}: {int4} and {int4_in_f32}");
+    }
 }

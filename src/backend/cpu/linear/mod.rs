@@ -66,7 +66,7 @@ pub fn fit(scratch: &mut Scratch, pool: &Pool, isa: Isa, rows: usize, cols: usiz
         #[cfg(target_arch = "x86_64")]
         Isa::Amx => amx::staged_numbers(cols).max(tiles::DECODED_NUMBERS).max(integer::staged_numbers(cols)),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Bf16 => tiles::DECODED_NUMBERS.max(integer::staged_numbers(cols)),
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => tiles::DECODED_NUMBERS.max(integer::staged_numbers(cols)),
         _ => tiles::DECODED_NUMBERS,
     };
     scratch.fit(rows, cols, pool.threads() * staged)

@@ -12,20 +12,23 @@
 #![allow(unsafe_code)]
 
 use super::super::kernels::STEP;
+use super::codings::Integers;
+use super::tile_rows::round_tile;
+use super::unit::{Unit, Work};
 use crate::backend::cpu::Pool;
 use crate::backend::cpu::amx::EDGE;
 use crate::backend::cpu::disjoint::Disjoint;
-use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
 /// Groups that are worth a thread's waking up.
 const CHUNK_GROUPS: usize = 512;
 
 /// The greatest wide integer: of eight significant bits, and 32 times it times 255 is below 2^24.
-const WIDE_MAX: f32 = 2040.0;
+pub const WIDE_MAX: f32 = 2040.0;
 /// The greatest narrow integer.
-const NARROW_MAX: f32 = 127.0;
+pub const NARROW_MAX: f32 = 127.0;
 /// Numbers of a group below it are taken for zeros, so that no scale is a denormal number.
-const LEAST: f32 = f32::MIN_POSITIVE * 4096.0;
+pub const LEAST: f32 = f32::MIN_POSITIVE * 4096.0;
 
 /// How `x` is rounded, and in which order the numbers of a group lie.
 #[derive(Clone, Copy)]
@@ -47,11 +50,41 @@ pub struct Group {
     pub scaled_sum: f32,
 }
 
-/// Rows as digits: a wide integer is `64 * high + low`, both signed. `[row][group]`
+/// The bytes of a group of integers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A wide integer is `64 * high + low`, both signed bytes: the high digits and then the low ones. Narrow ones are bytes.
+    Digits,
+    /// Narrow integers. Products with codes of four bits are added in words.
+    Bytes,
+    /// Words, the even ones and then the odd ones.
+    Words,
+}
+
+impl Form {
+    /// The form that `U` multiplies with the codes of `D`.
+    pub const fn of<U: Unit, D: Integers>() -> Form {
+        match U::HAS_DOT {
+            true => Form::Digits,
+            false if D::FORMAT.is_wide || D::GREATEST > 15 => Form::Words,
+            false => Form::Bytes,
+        }
+    }
+}
+
+/// Bytes of the integers of a group.
+pub const fn group_bytes(form: Form, format: Format) -> usize {
+    match form {
+        Form::Digits if format.is_wide => 2 * STEP,
+        Form::Digits | Form::Bytes => STEP,
+        Form::Words => 2 * STEP,
+    }
+}
+
+/// Rows of integers. `[row][group]`
 #[derive(Clone, Copy)]
-pub struct Digits<'a> {
+pub struct Rounded<'a> {
     groups: &'a [Group],
-    /// High digits of a group and then its low ones, or the narrow integers.
     bytes: &'a [u8],
     /// Groups of a row.
     per_row: usize,
@@ -59,7 +92,7 @@ pub struct Digits<'a> {
     group_bytes: usize,
 }
 
-impl Digits<'_> {
+impl Rounded<'_> {
     /// Where row `row` begins.
     pub fn row(&self, row: usize) -> (*const Group, *const u8) {
         let first = row * self.per_row;
@@ -83,20 +116,19 @@ pub struct Tiles<'a> {
     pub tiles: &'a [[[u16; STEP]; EDGE]],
 }
 
-/// Rounds `x` to digits. `[tokens, inputs]`
+/// Rounds `x` to integers in the form that `U` multiplies with the codes of `D`. `[tokens, inputs]`
 ///
 /// # Panics
 ///
 /// If the scratch is too small, or a row has no whole groups: such a matrix is not kept in a coding.
-pub fn digits<'a>(
+pub fn rounded<'a, U: Unit, D: Integers>(
     pool: &Pool,
     scratch: &'a mut [f32],
     x: &[f32],
     (tokens, inputs): (usize, usize),
-    format: Format,
-) -> Digits<'a> {
+) -> Rounded<'a> {
     let per_row = inputs / STEP;
-    let (count, group_bytes) = (tokens * per_row, if format.is_wide { 2 * STEP } else { STEP });
+    let (count, group_bytes) = (tokens * per_row, group_bytes(const { Form::of::<U, D>() }, D::FORMAT));
     let (groups, rest) = scratch.split_at_mut(count * size_of::<Group>() / 4);
     let bytes: &mut [u8] = &mut bytemuck::cast_slice_mut(rest)[..count * group_bytes];
     // SAFETY: `Pages` begin at a page, and any bits are valid f32 numbers.
@@ -104,28 +136,43 @@ pub fn digits<'a>(
     let (all_groups, all_bytes) = (Disjoint::new(groups), Disjoint::new(bytes));
     let x = whole_groups(x, tokens, inputs);
     pool.for_each(count, CHUNK_GROUPS, &|_, range| {
-        // SAFETY: the ranges of `for_each` do not overlap.
-        let (groups, bytes) = unsafe {
-            let bytes = range.start * group_bytes..range.end * group_bytes;
-            (all_groups.part(range.clone()), all_bytes.part(bytes))
-        };
-        for ((x, group), to) in x[range].iter().zip(groups).zip(bytes.chunks_exact_mut(group_bytes)) {
-            // SAFETY: this module serves `Isa::Avx512Bf16` and better.
-            unsafe {
-                let rounded = round(x, format);
-                *group = rounded.group;
-                write_digits(rounded, format, to);
-            }
+        // SAFETY: the ranges of `for_each` do not overlap. The caller serves `U`.
+        unsafe {
+            let bytes = all_bytes.part(range.start * group_bytes..range.end * group_bytes);
+            U::enter(Rows::<D> { x: &x[range.clone()], groups: all_groups.part(range), bytes, coding: PhantomData });
         }
     });
-    Digits { groups, bytes, per_row, group_bytes }
+    Rounded { groups, bytes, per_row, group_bytes }
+}
+
+/// Groups that are rounded.
+struct Rows<'a, D> {
+    x: &'a [[f32; STEP]],
+    groups: &'a mut [Group],
+    bytes: &'a mut [u8],
+    coding: PhantomData<D>,
+}
+
+impl<D: Integers> Work for Rows<'_, D> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<U: Unit>(self) {
+        let form = const { Form::of::<U, D>() };
+        let bytes = self.bytes.chunks_exact_mut(group_bytes(form, D::FORMAT));
+        for ((x, group), to) in self.x.iter().zip(self.groups).zip(bytes) {
+            let mut integers = [0; STEP];
+            *group = round(x, D::FORMAT, &mut integers);
+            write(&integers, form, D::FORMAT.is_wide, to);
+        }
+    }
 }
 
 /// Rounds `x` to tiles. `[tokens, inputs]`
 ///
 /// # Panics
 ///
-/// As [`digits`].
+/// As [`rounded`].
 pub fn tiles<'a>(
     pool: &Pool,
     scratch: &'a mut [f32],
@@ -154,16 +201,9 @@ pub fn tiles<'a>(
         for ((at, group), tile) in range.zip(groups).zip(tiles) {
             let (block, step) = (at / per_row, at % per_row);
             let rows = EDGE.min(tokens - block * EDGE);
-            *group = TileGroup { scales: [0.0; EDGE], scaled_sums: [0.0; EDGE] };
-            tile[rows..].fill([0; STEP]);
-            for (row, to) in tile[..rows].iter_mut().enumerate() {
-                // SAFETY: this module serves `Isa::Avx512Bf16` and better.
-                unsafe {
-                    let rounded = round(&x[(block * EDGE + row) * per_row + step], format);
-                    (group.scales[row], group.scaled_sums[row]) = (rounded.group.scale, rounded.group.scaled_sum);
-                    write_bf16(rounded, format, to);
-                }
-            }
+            let x = &x[block * EDGE * per_row + step..];
+            // SAFETY: this function serves `Isa::Amx`. `x` has `rows` rows of whole groups.
+            unsafe { round_tile(x, per_row, rows, format, group, tile) };
         }
     });
     Tiles { groups, tiles }
@@ -175,120 +215,54 @@ fn whole_groups(x: &[f32], tokens: usize, inputs: usize) -> &[[f32; STEP]] {
     &x.as_chunks::<STEP>().0[..tokens * (inputs / STEP)]
 }
 
-/// A group, rounded.
-struct Rounded {
-    group: Group,
-    /// The integers.
-    integers: [__m512; 2],
-}
-
-/// Rounds a group.
-///
-/// # Safety
-///
-/// The machine has AVX512-BF16.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-unsafe fn round(x: &[f32; STEP], format: Format) -> Rounded {
-    /// Quiet and signaling NaN, both infinities.
-    const NOT_FINITE: i32 = 0x99;
-    // SAFETY: the array has two vectors.
-    let x = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(EDGE))] };
-    let greatest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x[0]), _mm512_abs_ps(x[1])));
-    let is_finite = (_mm512_fpclass_ps_mask::<NOT_FINITE>(x[0]) | _mm512_fpclass_ps_mask::<NOT_FINITE>(x[1])) == 0;
-    if !is_finite || greatest < LEAST {
-        let scale = if is_finite { 0.0 } else { f32::NAN };
-        let group = Group { scale, halves: [0.0; 2], scaled_sum: scale };
-        return Rounded { group, integers: [_mm512_setzero_ps(); 2] };
+/// Rounds a group. Without branches within it, so that the compiler makes vectors of it.
+#[inline(always)]
+fn round(x: &[f32; STEP], format: Format, to: &mut [i16; STEP]) -> Group {
+    /// The bits of an infinity. Those of a NaN are greater.
+    const INFINITY: u32 = f32::INFINITY.to_bits();
+    let greatest = x.iter().fold(0, |greatest, x| greatest.max(x.abs().to_bits()));
+    if greatest >= INFINITY || f32::from_bits(greatest) < LEAST {
+        let scale = if greatest >= INFINITY { f32::NAN } else { 0.0 };
+        *to = [0; STEP];
+        return Group { scale, halves: [0.0; 2], scaled_sum: scale };
     }
-    let most = if format.is_wide { WIDE_MAX } else { NARROW_MAX };
-    let (scale, inverse) = (greatest / most, _mm512_set1_ps(most / greatest));
-    let mut integers = [_mm512_setzero_ps(); 2];
-    let mut halves = [0.0; 2];
-    for (half, to) in integers.iter_mut().enumerate() {
-        let mut number = _mm512_mul_ps(x[half], inverse);
+    let (greatest, most) = (f32::from_bits(greatest), if format.is_wide { WIDE_MAX } else { NARROW_MAX });
+    let (scale, inverse) = (greatest / most, most / greatest);
+    let mut integers = [0i32; STEP];
+    for (to, x) in integers.iter_mut().zip(x) {
+        let mut number = x * inverse;
         if format.is_wide {
-            number = from_words(to_words(number));
+            // To bf16, of two equally near to the even one.
+            let bits = number.to_bits();
+            number = f32::from_bits((bits + (0x7fff + (bits >> 16 & 1))) & 0xffff_0000);
         }
-        *to = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(number);
-        halves[half] = _mm512_reduce_add_ps(*to);
+        // SAFETY: the greatest magnitude is that of `most`.
+        *to = unsafe { number.round_ties_even().to_int_unchecked() };
     }
-    let scaled_sum = scale * (halves[0] + halves[1]);
-    Rounded { group: Group { scale, halves, scaled_sum }, integers }
+    let halves = [&integers[..STEP / 2], &integers[STEP / 2..]].map(|half| half.iter().sum::<i32>() as f32);
+    for (i, to) in to.iter_mut().enumerate() {
+        let from = if format.is_pairs { 2 * (i % (STEP / 2)) + i / (STEP / 2) } else { i };
+        *to = integers[from] as i16;
+    }
+    Group { scale, halves, scaled_sum: scale * (halves[0] + halves[1]) }
 }
 
-/// Rounded to bf16.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
-fn to_words(numbers: __m512) -> __m256i {
-    // SAFETY: both are 32 bytes that may hold anything.
-    unsafe { std::mem::transmute(_mm512_cvtneps_pbh(numbers)) }
-}
-
-/// Of bf16 numbers.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn from_words(words: __m256i) -> __m512 {
-    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(words)))
-}
-
-/// The words of both halves of a group in the order of the format.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn ordered(first: __m256i, second: __m256i, format: Format) -> __m512i {
-    const EVEN_ODD: [u16; STEP] = {
-        let (mut order, mut i) = ([0; STEP], 0);
-        while i < STEP {
-            order[i] = (2 * (i % (STEP / 2)) + i / (STEP / 2)) as u16;
-            i += 1;
+/// Writes the integers of a group.
+#[inline(always)]
+fn write(integers: &[i16; STEP], form: Form, is_wide: bool, to: &mut [u8]) {
+    match form {
+        Form::Digits if is_wide => {
+            let [high, low] = to.as_chunks_mut::<STEP>().0 else { unreachable!("two digits") };
+            for ((high, low), integer) in high.iter_mut().zip(low).zip(integers) {
+                let digit = (integer + 32) >> 6;
+                *high = digit as u8;
+                *low = (integer - (digit << 6)) as u8;
+            }
         }
-        order
-    };
-    let words = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second);
-    match format.is_pairs {
-        // SAFETY: the array has 64 bytes.
-        true => _mm512_permutexvar_epi16(unsafe { _mm512_loadu_si512(EVEN_ODD.as_ptr().cast()) }, words),
-        false => words,
-    }
-}
-
-/// Writes high digits and then low ones, or narrow integers.
-///
-/// # Safety
-///
-/// The machine has AVX-512.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn write_digits(rounded: Rounded, format: Format, to: &mut [u8]) {
-    let [first, second] = rounded.integers;
-    let [first, second] =
-        [_mm512_cvtepi32_epi16(_mm512_cvtps_epi32(first)), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(second))];
-    let integers = ordered(first, second, format);
-    let (digits, _) = to.as_chunks_mut::<STEP>();
-    if let [high_digits, low_digits] = digits {
-        let high = _mm512_srai_epi16::<6>(_mm512_add_epi16(integers, _mm512_set1_epi16(32)));
-        let low = _mm512_sub_epi16(integers, _mm512_slli_epi16::<6>(high));
-        // SAFETY: both have 32 bytes.
-        unsafe {
-            _mm256_storeu_si256(high_digits.as_mut_ptr().cast(), _mm512_cvtepi16_epi8(high));
-            _mm256_storeu_si256(low_digits.as_mut_ptr().cast(), _mm512_cvtepi16_epi8(low));
+        Form::Digits | Form::Bytes => to.iter_mut().zip(integers).for_each(|(to, integer)| *to = *integer as u8),
+        Form::Words => {
+            let words: [i16; STEP] = std::array::from_fn(|i| integers[2 * (i % (STEP / 2)) + i / (STEP / 2)]);
+            to.copy_from_slice(bytemuck::bytes_of(&words));
         }
-    } else {
-        // SAFETY: a narrow group has 32 bytes, which the slice has by its index.
-        unsafe { _mm256_storeu_si256(digits[0].as_mut_ptr().cast(), _mm512_cvtepi16_epi8(integers)) };
     }
-}
-
-/// Writes bf16 numbers.
-///
-/// # Safety
-///
-/// The machine has AVX512-BF16.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-unsafe fn write_bf16(rounded: Rounded, format: Format, to: &mut [u16; STEP]) {
-    let [first, second] = rounded.integers;
-    let words = ordered(to_words(first), to_words(second), format);
-    // SAFETY: the array has 64 bytes.
-    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) };
 }

@@ -5,11 +5,11 @@
 
 use super::super::kernels::STEP;
 use super::activations::Format;
+use super::unit::Unit;
 use crate::backend::cpu::amx::EDGE;
 use crate::backend::cpu::matrix::Segment;
 use crate::backend::{Block, Coding, IQ4};
 use std::arch::asm;
-use std::arch::x86_64::*;
 
 /// Steps of a piece of a row: 256 numbers.
 pub const PIECE_STEPS: usize = 8;
@@ -61,8 +61,11 @@ pub enum Second {
     Zeros,
 }
 
-/// The 64 codes of a step of two columns: columns `i` and `4 + i` for `i` below 4, and then `4 + i` and `8 + i`.
-pub type StepCodes = [__m512i; EDGE / 2];
+/// Thirty-two codes of each of eight columns: vector `i` has columns `i` and `4 + i`.
+pub type HalfCodes<U> = [<U as Unit>::Ints; EDGE / 4];
+
+/// The codes of a step of 16 columns.
+pub type StepCodes<U> = [HalfCodes<U>; 2];
 
 /// A coding.
 pub trait Integers {
@@ -72,85 +75,104 @@ pub trait Integers {
     const HAS_HALVES: bool = false;
     /// What belongs to the codes besides scales.
     const SECOND: Second;
+    /// Whether codes are below 32, and all columns have the same zero.
+    const IS_SHORT: bool = false;
     /// Bytes of the codes of a step and a column, rounded up.
     const STEP_BYTES: usize;
+    /// The greatest code.
+    const GREATEST: u8;
 
     /// Reads what belongs to the codes of `STEPS` steps from number `first` on: [`PIECE_STEPS`], or 1 where blocks are no longer.
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512 and F16C, and the columns have these steps.
-    unsafe fn factors<const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors);
+    /// The machine has the unit's instructions, and the columns have these steps.
+    unsafe fn factors<U: Unit, const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors);
 
-    /// The codes of the `step`-th step from number `first` on, a multiple of a piece where blocks are that long.
+    /// The codes of eight columns, the first ones or the last ones, in the `step`-th step from number `first` on, a multiple of a piece where
+    /// blocks are that long.
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512, and the columns have this step.
-    unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes;
+    /// The machine has the unit's instructions, and the columns have this step.
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U>;
 }
 
-const WIDE: Format = Format { is_wide: true, is_pairs: false };
-const NARROW: Format = Format { is_wide: false, is_pairs: false };
-
-/// The two columns of the `i`-th vector of codes.
+/// The codes of 16 columns: see [`Integers::codes`].
+///
+/// # Safety
+///
+/// As there.
 #[inline(always)]
-const fn pair(i: usize) -> (usize, usize) {
-    let first = if i < 4 { i } else { 4 + i };
-    (first, first + 4)
+pub unsafe fn codes<U: Unit, D: Integers>(columns: &Columns, first: usize, step: usize) -> StepCodes<U> {
+    // SAFETY: the caller says so.
+    unsafe { [D::codes::<U>(columns, 0, first, step), D::codes::<U>(columns, 1, first, step)] }
+}
+
+/// Two columns.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    columns: &'a Columns,
+    first: usize,
+    second: usize,
+}
+
+impl<'a> Pair<'a> {
+    /// Those of vector `i` of a half of the columns.
+    #[inline(always)]
+    fn new(columns: &'a Columns, half: usize, i: usize) -> Pair<'a> {
+        Pair { columns, first: EDGE / 2 * half + i, second: EDGE / 2 * half + EDGE / 4 + i }
+    }
+
+    /// What lies `at` bytes from their beginning.
+    #[inline(always)]
+    fn at(self, at: usize) -> [*const u8; 2] {
+        [self.columns.codes[self.first].wrapping_add(at), self.columns.codes[self.second].wrapping_add(at)]
+    }
 }
 
 /// Thirty-two bytes of each of two columns, `at` bytes from their beginning.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512. They can be read.
+/// The machine has the unit's instructions. They can be read.
 #[inline(always)]
-unsafe fn two(columns: &Columns, i: usize, at: usize) -> __m512i {
-    let (first, second) = pair(i);
+unsafe fn two<U: Unit>(pair: Pair, at: usize) -> U::Ints {
+    let [first, second] = pair.at(at);
     // SAFETY: the caller says so.
-    unsafe {
-        let first = _mm256_loadu_si256(columns.codes[first].add(at).cast());
-        let second = _mm256_loadu_si256(columns.codes[second].add(at).cast());
-        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second)
-    }
+    unsafe { U::two(first, second) }
 }
 
 /// The 32 codes of four bits of each of two columns whose low bits are the first 16.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512. Sixteen bytes can be read, `at` bytes from the beginning of the columns.
+/// The machine has the unit's instructions. Sixteen bytes can be read, `at` bytes from the beginning of the columns.
 #[inline(always)]
-unsafe fn two_of_nibbles(columns: &Columns, i: usize, at: usize) -> __m512i {
-    let (first, second) = pair(i);
+unsafe fn two_of_nibbles<U: Unit>(pair: Pair, at: usize) -> U::Ints {
+    let [first, second] = pair.at(at);
     // SAFETY: the caller says so.
-    unsafe {
-        let both = _mm512_broadcast_i32x4(_mm_loadu_si128(columns.codes[first].add(at).cast()));
-        let second = _mm_loadu_si128(columns.codes[second].add(at).cast());
-        let both = _mm512_mask_broadcast_i32x4(both, 0xff00, second);
-        let shift = _mm512_set_epi64(HIGH, HIGH, 0, 0, HIGH, HIGH, 0, 0);
-        _mm512_and_si512(_mm512_srlv_epi16(both, shift), _mm512_set1_epi8(15))
-    }
+    unsafe { U::two_of_nibbles(first, second) }
 }
 
-/// Four words that are shifted by four.
-const HIGH: i64 = 0x0004_0004_0004_0004;
+const WIDE: Format = Format { is_wide: true, is_pairs: false };
+const NARROW: Format = Format { is_wide: false, is_pairs: false };
 
-/// `at`, of which the compiler then knows nothing: it would keep an address for each column and use of it, and advance dozens of them on the
+/// `at`, of which the compiler then knows nothing. Of addresses: it would keep an address for each column and use of it, and advance dozens of them on the
 /// stack in every step.
 #[inline(always)]
-fn opaque(mut at: usize) -> usize {
+pub fn opaque(mut at: usize) -> usize {
     // SAFETY: no instruction is added.
     unsafe { asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags)) };
     at
 }
 
-/// `$vectors` for each vector of codes. A loop and no closure: closures do not always become part of a function with these instructions.
+/// `$vector` for each vector of codes. A loop and no closure: closures do not always become part of a function with these instructions.
 macro_rules! vectors {
-    ($i:ident => $vector:expr) => {{
-        let mut vectors = [_mm512_setzero_si512(); EDGE / 2];
-        for ($i, to) in vectors.iter_mut().enumerate() {
+    ($columns:expr, $half:expr, $pair:ident => $vector:expr) => {{
+        let mut vectors = [U::zero(); EDGE / 4];
+        for (i, to) in vectors.iter_mut().enumerate() {
+            let $pair = Pair::new($columns, $half, i);
             *to = $vector;
         }
         vectors
@@ -177,34 +199,33 @@ unsafe fn gathered<T: Copy + Default>(plane: &[*const u8; EDGE], at: usize) -> [
 ///
 /// # Safety
 ///
-/// The machine has AVX-512 and F16C. They can be read.
+/// The machine has the unit's instructions. They can be read.
 #[inline(always)]
-unsafe fn halves(columns: &Columns, at: usize) -> __m512 {
-    // SAFETY: the caller says so; the array has 32 bytes.
-    unsafe {
-        let halves: [u16; EDGE] = gathered(&columns.codes, at);
-        _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()))
-    }
+unsafe fn halves<U: Unit>(columns: &Columns, at: usize) -> U::Floats {
+    // SAFETY: the caller says so.
+    unsafe { U::halves(&gathered(&columns.codes, at)) }
 }
 
 /// Sixteen bytes of each column at `at` in its codes, as four vectors of four bytes of each.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512. They can be read.
+/// The machine has the unit's instructions. They can be read.
 #[inline(always)]
-unsafe fn four_words(columns: &Columns, at: usize) -> [__m512i; 4] {
+unsafe fn four_words<U: Unit>(columns: &Columns, at: usize) -> [U::Ints; 4] {
     // SAFETY: the caller says so.
     unsafe {
-        let mut rows = [_mm512_setzero_si512(); 4];
+        let mut rows = [U::zero(); 4];
         for (i, row) in rows.iter_mut().enumerate() {
             let [a, b, c, d] = [i, 4 + i, 8 + i, 12 + i];
-            *row = _mm512_castsi128_si512(_mm_loadu_si128(columns.codes[a].add(at).cast()));
-            *row = _mm512_inserti32x4::<1>(*row, _mm_loadu_si128(columns.codes[b].add(at).cast()));
-            *row = _mm512_inserti32x4::<2>(*row, _mm_loadu_si128(columns.codes[c].add(at).cast()));
-            *row = _mm512_inserti32x4::<3>(*row, _mm_loadu_si128(columns.codes[d].add(at).cast()));
+            *row = U::four([
+                columns.codes[a].add(at),
+                columns.codes[b].add(at),
+                columns.codes[c].add(at),
+                columns.codes[d].add(at),
+            ]);
         }
-        transposed_fours(rows)
+        transposed_fours::<U>(rows)
     }
 }
 
@@ -212,19 +233,19 @@ unsafe fn four_words(columns: &Columns, at: usize) -> [__m512i; 4] {
 ///
 /// # Safety
 ///
-/// The machine has AVX-512.
+/// The machine has the unit's instructions.
 #[inline(always)]
-pub unsafe fn transposed_fours(rows: [__m512i; 4]) -> [__m512i; 4] {
+pub unsafe fn transposed_fours<U: Unit>(rows: [U::Ints; 4]) -> [U::Ints; 4] {
     let [a, b, c, d] = rows;
     // SAFETY: the caller says so.
     unsafe {
-        let (low, high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-        let (next_low, next_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+        let (low, high) = (U::low_u32(a, b), U::high_u32(a, b));
+        let (next_low, next_high) = (U::low_u32(c, d), U::high_u32(c, d));
         [
-            _mm512_unpacklo_epi64(low, next_low),
-            _mm512_unpackhi_epi64(low, next_low),
-            _mm512_unpacklo_epi64(high, next_high),
-            _mm512_unpackhi_epi64(high, next_high),
+            U::low_u64(low, next_low),
+            U::high_u64(low, next_low),
+            U::low_u64(high, next_high),
+            U::high_u64(high, next_high),
         ]
     }
 }
@@ -233,61 +254,22 @@ pub unsafe fn transposed_fours(rows: [__m512i; 4]) -> [__m512i; 4] {
 ///
 /// # Safety
 ///
-/// The machine has AVX-512.
+/// The machine has the unit's instructions.
 #[inline(always)]
-unsafe fn byte(words: __m512i, i: usize) -> __m512 {
+unsafe fn byte<U: Unit>(words: U::Ints, i: usize) -> U::Floats {
     // SAFETY: the caller says so.
-    unsafe {
-        let shifted = _mm512_srlv_epi32(words, _mm512_set1_epi32(8 * i as i32));
-        _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(255)))
-    }
+    unsafe { U::to_floats(U::and(U::shr_u32(words, 8 * i as i32), U::every_i32(255))) }
 }
 
 /// Byte `i` of each 32 bits, signed.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512.
+/// The machine has the unit's instructions.
 #[inline(always)]
-unsafe fn signed_byte(words: __m512i, i: usize) -> __m512 {
+unsafe fn signed_byte<U: Unit>(words: U::Ints, i: usize) -> U::Floats {
     // SAFETY: the caller says so.
-    unsafe {
-        let shifted = _mm512_sllv_epi32(words, _mm512_set1_epi32(24 - 8 * i as i32));
-        _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(shifted))
-    }
-}
-
-/// Writes 16 numbers.
-///
-/// # Safety
-///
-/// The machine has AVX-512.
-#[inline(always)]
-unsafe fn put(to: &mut [f32; EDGE], numbers: __m512) {
-    // SAFETY: the caller says so; the array has 16 numbers.
-    unsafe { _mm512_storeu_ps(to.as_mut_ptr(), numbers) }
-}
-
-/// The bits of `low` where `mask` has ones, and of `high` elsewhere.
-///
-/// # Safety
-///
-/// The machine has AVX-512.
-#[inline(always)]
-unsafe fn select(mask: __m512i, low: __m512i, high: __m512i) -> __m512i {
-    // SAFETY: the caller says so.
-    unsafe { _mm512_ternarylogic_epi32::<0xca>(mask, low, high) }
-}
-
-/// Each 32 bits rotated to the left. Within a byte, bits come to the place that they would have by a shift of the byte.
-///
-/// # Safety
-///
-/// The machine has AVX-512.
-#[inline(always)]
-unsafe fn rotated(words: __m512i, left: i32) -> __m512i {
-    // SAFETY: the caller says so.
-    unsafe { _mm512_rolv_epi32(words, _mm512_set1_epi32(left & 31)) }
+    unsafe { U::to_floats(U::shr_i32(U::shl_i32(words, 24 - 8 * i as i32), 24)) }
 }
 
 mod planes;
@@ -296,34 +278,36 @@ pub use planes::{Bytes, Pairs};
 
 /// Blocks of 32 numbers that begin with a scale, and with a minimum where the coding has minima.
 macro_rules! blocks_of_32 {
-    ($(#[$doc:meta])* $name:ident, $block:expr, $format:expr, $second:expr, |$columns:ident, $i:ident, $at:ident| $codes:expr) => {
+    ($(#[$doc:meta])* $name:ident, $block:expr, $format:expr, $second:expr, $greatest:expr, $unit:ident, |$pair:ident, $at:ident| $codes:expr) => {
         $(#[$doc])*
         pub struct $name;
 
         impl Integers for $name {
             const FORMAT: Format = $format;
             const SECOND: Second = $second;
+            const IS_SHORT: bool = matches!($block, Block::Q4_0 | Block::Q4_1 | Block::Q5_0 | Block::Q5_1);
             const STEP_BYTES: usize = $block.bytes();
+            const GREATEST: u8 = $greatest;
 
             #[inline(always)]
-            unsafe fn factors<const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+            unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
                 for step in 0..STEPS {
                     let at = opaque((first / STEP + step) * $block.bytes());
                     // SAFETY: the caller says that the columns have these blocks.
                     unsafe {
-                        put(&mut to.scales[step], halves(columns, at));
+                        U::store_floats(&mut to.scales[step], halves::<U>(columns, at));
                         if let Second::Minima = Self::SECOND {
-                            put(&mut to.seconds[step], halves(columns, at + 2));
+                            U::store_floats(&mut to.seconds[step], halves::<U>(columns, at + 2));
                         }
                     }
                 }
             }
 
             #[inline(always)]
-            unsafe fn codes($columns: &Columns, first: usize, step: usize) -> StepCodes {
+            unsafe fn codes<$unit: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<$unit> {
                 let $at = opaque((first / STEP + step) * $block.bytes());
                 // SAFETY: the caller says that the columns have this block.
-                unsafe { vectors!($i => $codes) }
+                unsafe { vectors!(columns, half, $pair => $codes) }
             }
         }
     };
@@ -331,49 +315,47 @@ macro_rules! blocks_of_32 {
 
 blocks_of_32!(
     /// [`Block::Q8_0`]
-    Q8_0, Block::Q8_0, WIDE, Second::Zero(128),
-    |columns, i, at| _mm512_xor_si512(two(columns, i, at + 2), _mm512_set1_epi8(-128))
+    Q8_0, Block::Q8_0, WIDE, Second::Zero(128), u8::MAX,
+    U, |pair, at| U::xor(two::<U>(pair, at + 2), U::every_u8(128))
 );
 blocks_of_32!(
     /// [`Block::Q4_0`]
-    Q4_0, Block::Q4_0, NARROW, Second::Zero(8),
-    |columns, i, at| two_of_nibbles(columns, i, at + 2)
+    Q4_0, Block::Q4_0, NARROW, Second::Zero(8), 15,
+    U, |pair, at| two_of_nibbles::<U>(pair, at + 2)
 );
 blocks_of_32!(
     /// [`Block::Q4_1`]
-    Q4_1, Block::Q4_1, NARROW, Second::Minima,
-    |columns, i, at| two_of_nibbles(columns, i, at + 4)
+    Q4_1, Block::Q4_1, NARROW, Second::Minima, 15,
+    U, |pair, at| two_of_nibbles::<U>(pair, at + 4)
 );
 blocks_of_32!(
     /// [`Block::Q5_0`]
-    Q5_0, Block::Q5_0, WIDE, Second::Zero(16),
-    |columns, i, at| with_fifth_bits(columns, i, at + 2)
+    Q5_0, Block::Q5_0, WIDE, Second::Zero(16), 31,
+    U, |pair, at| with_fifth_bits::<U>(pair, at + 2)
 );
 blocks_of_32!(
     /// [`Block::Q5_1`]
-    Q5_1, Block::Q5_1, WIDE, Second::Minima,
-    |columns, i, at| with_fifth_bits(columns, i, at + 4)
+    Q5_1, Block::Q5_1, WIDE, Second::Minima, 31,
+    U, |pair, at| with_fifth_bits::<U>(pair, at + 4)
 );
 blocks_of_32!(
     /// [`Block::Iq4Nl`]
-    Iq4Nl, Block::Iq4Nl, NARROW, Second::Zero(128),
-    |columns, i, at| from_table(two_of_nibbles(columns, i, at + 2))
+    Iq4Nl, Block::Iq4Nl, NARROW, Second::Zero(128), u8::MAX,
+    U, |pair, at| from_table::<U>(two_of_nibbles::<U>(pair, at + 2))
 );
 
 /// Codes of four bits whose fifth bits are the 32 bits before them.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512. Twenty bytes can be read, `at` bytes from the beginning of the columns.
+/// The machine has the unit's instructions. Twenty bytes can be read, `at` bytes from the beginning of the columns.
 #[inline(always)]
-unsafe fn with_fifth_bits(columns: &Columns, i: usize, at: usize) -> __m512i {
-    let (first, second) = pair(i);
+unsafe fn with_fifth_bits<U: Unit>(pair: Pair, at: usize) -> U::Ints {
     // SAFETY: the caller says so.
     unsafe {
-        let low = two_of_nibbles(columns, i, at + 4);
-        let fifth = |column: usize| u64::from(columns.codes[column].add(at).cast::<u32>().read_unaligned());
-        let fifth = fifth(first) | fifth(second) << 32;
-        _mm512_mask_add_epi8(low, fifth, low, _mm512_set1_epi8(16))
+        let low = two_of_nibbles::<U>(pair, at + 4);
+        let [first, second] = pair.at(at);
+        U::add_fifth_bits(low, [first.cast::<u32>().read_unaligned(), second.cast::<u32>().read_unaligned()])
     }
 }
 
@@ -381,9 +363,9 @@ unsafe fn with_fifth_bits(columns: &Columns, i: usize, at: usize) -> __m512i {
 ///
 /// # Safety
 ///
-/// The machine has AVX-512.
+/// The machine has the unit's instructions.
 #[inline(always)]
-unsafe fn from_table(codes: __m512i) -> __m512i {
+unsafe fn from_table<U: Unit>(codes: U::Ints) -> U::Ints {
     const TABLE: [u8; 16] = {
         let (mut table, mut i) = ([0; 16], 0);
         while i < table.len() {
@@ -392,38 +374,32 @@ unsafe fn from_table(codes: __m512i) -> __m512i {
         }
         table
     };
-    // SAFETY: the caller says so; the table has 16 bytes.
-    unsafe {
-        let table = _mm512_broadcast_i32x4(_mm_loadu_si128(TABLE.as_ptr().cast()));
-        _mm512_shuffle_epi8(table, codes)
-    }
+    // SAFETY: the caller says so.
+    unsafe { U::look_up(&TABLE, codes) }
 }
 
 /// Eight scales and minima of the blocks of [`Block::Q4K`] or [`Block::Q5K`] at `at`, as `scale_and_min` takes them from their 12 bytes.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512 and F16C. Sixteen bytes can be read.
+/// The machine has the unit's instructions. Sixteen bytes can be read.
 #[inline(always)]
-unsafe fn scales_and_minima(columns: &Columns, at: usize, to: &mut Factors) {
+unsafe fn scales_and_minima<U: Unit>(columns: &Columns, at: usize, to: &mut Factors) {
     // SAFETY: the caller says so.
     unsafe {
-        let [factors, scales, minima, high] = four_words(columns, at);
+        let [factors, scales, minima, high] = four_words::<U>(columns, at);
         let (low_six, low_four, two) =
-            (_mm512_set1_epi32(0x3f3f_3f3f), _mm512_set1_epi32(0x0f0f_0f0f), _mm512_set1_epi32(0x3030_3030));
-        let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(factors));
-        let e = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(factors)));
+            (U::every_i32(0x3f3f_3f3f), U::every_i32(0x0f0f_0f0f), U::every_i32(0x3030_3030));
+        let d = U::from_halves(factors);
         // What is taken away is added with another sign.
-        let e = _mm512_xor_ps(e, _mm512_set1_ps(-0.0));
-        let upper = [_mm512_srli_epi32::<2>(scales), _mm512_srli_epi32::<2>(minima)];
-        let upper = [_mm512_and_si512(upper[0], two), _mm512_and_si512(upper[1], two)];
-        let (high, next_high) = (_mm512_and_si512(high, low_four), _mm512_srli_epi32::<4>(high));
-        let next_high = _mm512_and_si512(next_high, low_four);
-        let scales = [_mm512_and_si512(scales, low_six), _mm512_or_si512(high, upper[0])];
-        let minima = [_mm512_and_si512(minima, low_six), _mm512_or_si512(next_high, upper[1])];
+        let e = U::from_halves(U::xor(U::shr_u32(factors, 16), U::every_i32(0x8000)));
+        let upper = [U::and(U::shr_u32(scales, 2), two), U::and(U::shr_u32(minima, 2), two)];
+        let (high, next_high) = (U::and(high, low_four), U::and(U::shr_u32(high, 4), low_four));
+        let scales = [U::and(scales, low_six), U::or(high, upper[0])];
+        let minima = [U::and(minima, low_six), U::or(next_high, upper[1])];
         for j in 0..PIECE_STEPS {
-            put(&mut to.scales[j], _mm512_mul_ps(d, byte(scales[j / 4], j % 4)));
-            put(&mut to.seconds[j], _mm512_mul_ps(e, byte(minima[j / 4], j % 4)));
+            U::store_floats(&mut to.scales[j], U::mul(d, byte::<U>(scales[j / 4], j % 4)));
+            U::store_floats(&mut to.seconds[j], U::mul(e, byte::<U>(minima[j / 4], j % 4)));
         }
     }
 }
@@ -441,21 +417,23 @@ pub struct Q4K;
 impl Integers for Q4K {
     const FORMAT: Format = NARROW;
     const SECOND: Second = Second::Minima;
+    const IS_SHORT: bool = true;
     const STEP_BYTES: usize = Block::Q4K.bytes().div_ceil(PIECE_STEPS);
+    const GREATEST: u8 = 15;
 
     #[inline(always)]
-    unsafe fn factors<const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
         // SAFETY: the caller says that the columns have this block.
-        unsafe { scales_and_minima(columns, whole_block::<STEPS>(Block::Q4K, first), to) }
+        unsafe { scales_and_minima::<U>(columns, whole_block::<STEPS>(Block::Q4K, first), to) }
     }
 
     #[inline(always)]
-    unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
         let at = opaque(whole_block::<PIECE_STEPS>(Block::Q4K, first) + 16 + step / 2 * 32);
         // SAFETY: the caller says that the columns have this block.
         unsafe {
-            let four = _mm512_set1_epi8(15);
-            vectors!(i => _mm512_and_si512(rotated(two(columns, i, at), -4 * (step as i32 % 2)), four))
+            let four = U::every_u8(15);
+            vectors!(columns, half, pair => U::and(U::rotated(two::<U>(pair, at), -4 * (step as i32 % 2)), four))
         }
     }
 }
@@ -466,25 +444,27 @@ pub struct Q5K;
 impl Integers for Q5K {
     const FORMAT: Format = WIDE;
     const SECOND: Second = Second::Minima;
+    const IS_SHORT: bool = true;
     const STEP_BYTES: usize = Block::Q5K.bytes().div_ceil(PIECE_STEPS);
+    const GREATEST: u8 = 31;
 
     #[inline(always)]
-    unsafe fn factors<const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
         // SAFETY: the caller says that the columns have this block.
-        unsafe { scales_and_minima(columns, whole_block::<STEPS>(Block::Q5K, first), to) }
+        unsafe { scales_and_minima::<U>(columns, whole_block::<STEPS>(Block::Q5K, first), to) }
     }
 
     #[inline(always)]
-    unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
         let block = opaque(whole_block::<PIECE_STEPS>(Block::Q5K, first));
         // SAFETY: the caller says that the columns have this block.
         unsafe {
             let low_at = opaque(block + 48 + step / 2 * 32);
-            let (four, five) = (_mm512_set1_epi8(15), _mm512_set1_epi8(31));
-            vectors!(i => {
-                let low = rotated(two(columns, i, low_at), -4 * (step as i32 % 2));
-                let fifth = rotated(two(columns, i, block + 16), 4 - step as i32);
-                _mm512_and_si512(select(four, low, fifth), five)
+            let (four, five) = (U::every_u8(15), U::every_u8(31));
+            vectors!(columns, half, pair => {
+                let low = U::rotated(two::<U>(pair, low_at), -4 * (step as i32 % 2));
+                let fifth = U::rotated(two::<U>(pair, block + 16), 4 - step as i32);
+                U::and(U::select(four, low, fifth), five)
             })
         }
     }
@@ -498,31 +478,32 @@ impl Integers for Q6K {
     const HAS_HALVES: bool = true;
     const SECOND: Second = Second::Zero(32);
     const STEP_BYTES: usize = Block::Q6K.bytes().div_ceil(PIECE_STEPS);
+    const GREATEST: u8 = 63;
 
     #[inline(always)]
-    unsafe fn factors<const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
         let at = whole_block::<STEPS>(Block::Q6K, first);
         // SAFETY: the caller says that the columns have this block.
         unsafe {
-            let (d, scales) = (halves(columns, at + 208), four_words(columns, at + 192));
+            let (d, scales) = (halves::<U>(columns, at + 208), four_words::<U>(columns, at + 192));
             for (k, to) in to.scales.iter_mut().enumerate() {
-                put(to, _mm512_mul_ps(d, signed_byte(scales[k / 4], k % 4)));
+                U::store_floats(to, U::mul(d, signed_byte::<U>(scales[k / 4], k % 4)));
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
         let block = whole_block::<PIECE_STEPS>(Block::Q6K, first);
         let (part, quarter) = (step / 4, step % 4);
         let (low_at, high_at) = (opaque(block + part * 64 + quarter % 2 * 32), opaque(block + 128 + part * 32));
         // SAFETY: the caller says that the columns have this block.
         unsafe {
-            let (four, six) = (_mm512_set1_epi8(15), _mm512_set1_epi8(63));
-            vectors!(i => {
-                let low = rotated(two(columns, i, low_at), -4 * (quarter as i32 / 2));
-                let high = rotated(two(columns, i, high_at), 4 - 2 * quarter as i32);
-                _mm512_and_si512(select(four, low, high), six)
+            let (four, six) = (U::every_u8(15), U::every_u8(63));
+            vectors!(columns, half, pair => {
+                let low = U::rotated(two::<U>(pair, low_at), -4 * (quarter as i32 / 2));
+                let high = U::rotated(two::<U>(pair, high_at), 4 - 2 * quarter as i32);
+                U::and(U::select(four, low, high), six)
             })
         }
     }
@@ -535,32 +516,30 @@ impl Integers for Iq4Xs {
     const FORMAT: Format = NARROW;
     const SECOND: Second = Second::Zero(128);
     const STEP_BYTES: usize = Block::Iq4Xs.bytes().div_ceil(PIECE_STEPS);
+    const GREATEST: u8 = u8::MAX;
 
     #[inline(always)]
-    unsafe fn factors<const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
         let at = whole_block::<STEPS>(Block::Iq4Xs, first);
         // SAFETY: the caller says that the columns have this block; the arrays have 64 bytes.
         unsafe {
             let (high, low): ([u32; EDGE], [u32; EDGE]) =
                 (gathered(&columns.codes, at), gathered(&columns.codes, at + 4));
-            let (factors, low) = (_mm512_loadu_si512(high.as_ptr().cast()), _mm512_loadu_si512(low.as_ptr().cast()));
-            let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(factors));
-            let high = _mm512_srli_epi32::<16>(factors);
+            let (factors, low) = (U::load(high.as_ptr().cast()), U::load(low.as_ptr().cast()));
+            let (d, high) = (U::from_halves(factors), U::shr_u32(factors, 16));
             for j in 0..PIECE_STEPS {
-                let low = _mm512_srlv_epi32(low, _mm512_set1_epi32(4 * j as i32));
-                let high = _mm512_srlv_epi32(high, _mm512_set1_epi32(2 * j as i32));
-                let high = _mm512_slli_epi32::<4>(_mm512_and_si512(high, _mm512_set1_epi32(3)));
-                let scale = _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi32(15)), high);
-                let scale = _mm512_cvtepi32_ps(_mm512_sub_epi32(scale, _mm512_set1_epi32(32)));
-                put(&mut to.scales[j], _mm512_mul_ps(d, scale));
+                let low = U::and(U::shr_u32(low, 4 * j as i32), U::every_i32(15));
+                let high = U::shl_i32(U::and(U::shr_u32(high, 2 * j as i32), U::every_i32(3)), 4);
+                let scale = U::sub_i32(U::or(low, high), U::every_i32(32));
+                U::store_floats(&mut to.scales[j], U::mul(d, U::to_floats(scale)));
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
         let at = opaque(whole_block::<PIECE_STEPS>(Block::Iq4Xs, first) + 8 + step * 16);
         // SAFETY: the caller says that the columns have this block.
-        unsafe { vectors!(i => from_table(two_of_nibbles(columns, i, at))) }
+        unsafe { vectors!(columns, half, pair => from_table::<U>(two_of_nibbles::<U>(pair, at))) }
     }
 }

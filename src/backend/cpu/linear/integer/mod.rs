@@ -11,15 +11,18 @@
 //!
 //! Codes are taken without their zero, and the second term is that of codings with minima. Where a scale serves 16 numbers, a group is
 //! summed in two halves, one after the other. Because a sum of a group is exact, a kernel may take its products in any order and by any
-//! instruction: by VNNI for few rows ([`few`]) and for many ([`vnni`]), by tiles of bf16 numbers ([`tiles`]). All have the same bits.
+//! instruction: four bytes at a time or two words for few rows ([`few`]) and for many ([`many`]), by tiles of bf16 numbers ([`tiles`]). All
+//! have the same bits.
 #![allow(unsafe_code)]
 
 mod activations;
 mod codings;
 mod few;
+mod many;
 mod panel;
+mod tile_rows;
 mod tiles;
-mod vnni;
+mod unit;
 
 use super::pack::Scratch;
 use super::{Call, kernels::STEP};
@@ -27,8 +30,8 @@ use crate::backend::cpu::amx::EDGE;
 use crate::backend::cpu::matrix::Segment;
 use crate::backend::cpu::{Isa, Pool};
 use crate::backend::{Codes, Coding, Scaled};
-use std::arch::x86_64::*;
 use std::ops::Range;
+use unit::{Avx2, Avx512, Unit};
 
 pub use panel::staged_numbers;
 
@@ -45,31 +48,31 @@ pub fn takes(isa: Isa, coding: Coding) -> bool {
         Coding::Scaled(Scaled { codes: Codes::I8, zeros, .. }) => !zeros,
         Coding::Scaled(Scaled { codes: Codes::E4m3 | Codes::E2m1, .. }) => false,
     };
-    isa >= Isa::Avx512Bf16 && is_known
+    isa >= Isa::Avx2 && is_known
 }
 
-/// `$function::<D>` for the type `D` that reads `$coding`.
+/// `$function::<U, D>` for the type `D` that reads `$coding`, or `$function::<D>`.
 macro_rules! by_coding {
-    ($coding:expr, $function:ident) => {{
+    ($coding:expr, $function:ident $(, $unit:ty)?) => {{
         use super::codings;
         use crate::backend::{Block, Codes, Coding, Scaled};
         match $coding {
             Coding::Block(block) => match block {
-                Block::Q8_0 => $function::<codings::Q8_0>,
-                Block::Q4_0 => $function::<codings::Q4_0>,
-                Block::Q4_1 => $function::<codings::Q4_1>,
-                Block::Q5_0 => $function::<codings::Q5_0>,
-                Block::Q5_1 => $function::<codings::Q5_1>,
-                Block::Q4K => $function::<codings::Q4K>,
-                Block::Q5K => $function::<codings::Q5K>,
-                Block::Q6K => $function::<codings::Q6K>,
-                Block::Iq4Nl => $function::<codings::Iq4Nl>,
-                Block::Iq4Xs => $function::<codings::Iq4Xs>,
+                Block::Q8_0 => $function::<$($unit,)? codings::Q8_0>,
+                Block::Q4_0 => $function::<$($unit,)? codings::Q4_0>,
+                Block::Q4_1 => $function::<$($unit,)? codings::Q4_1>,
+                Block::Q5_0 => $function::<$($unit,)? codings::Q5_0>,
+                Block::Q5_1 => $function::<$($unit,)? codings::Q5_1>,
+                Block::Q4K => $function::<$($unit,)? codings::Q4K>,
+                Block::Q5K => $function::<$($unit,)? codings::Q5K>,
+                Block::Q6K => $function::<$($unit,)? codings::Q6K>,
+                Block::Iq4Nl => $function::<$($unit,)? codings::Iq4Nl>,
+                Block::Iq4Xs => $function::<$($unit,)? codings::Iq4Xs>,
             },
             Coding::Scaled(Scaled { codes, .. }) => match codes {
-                Codes::U4 => $function::<codings::Pairs>,
-                Codes::U8 => $function::<codings::Bytes<false>>,
-                Codes::I8 => $function::<codings::Bytes<true>>,
+                Codes::U4 => $function::<$($unit,)? codings::Pairs>,
+                Codes::U8 => $function::<$($unit,)? codings::Bytes<false>>,
+                Codes::I8 => $function::<$($unit,)? codings::Bytes<true>>,
                 Codes::E4m3 | Codes::E2m1 => unreachable!("`takes` leaves them to decoders"),
             },
             _ => unreachable!("plain numbers are no codes"),
@@ -80,47 +83,46 @@ use by_coding;
 
 /// Computes the columns of `out` in `columns`.
 pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    if call.tokens <= FEW {
-        few::run(pool, scratch, call, x, columns);
-    } else if isa == Isa::Amx {
-        tiles::run(pool, scratch, call, x, columns);
-    } else {
-        vnni::run(pool, scratch, call, x, columns);
-    }
+    let is_few = call.tokens <= FEW;
+    let run = match isa {
+        Isa::Portable => unreachable!("`takes` leaves it to decoders"),
+        Isa::Avx2 if is_few => few::run::<Avx2>,
+        Isa::Avx2 => many::run::<Avx2>,
+        Isa::Avx512 if is_few => few::run::<Avx512<false>>,
+        Isa::Avx512 => many::run::<Avx512<false>>,
+        Isa::Avx512Bf16 | Isa::Amx if is_few => few::run::<Avx512<true>>,
+        Isa::Avx512Bf16 => many::run::<Avx512<true>>,
+        Isa::Amx => tiles::run,
+    };
+    run(pool, scratch, call, x, columns);
 }
 
 /// Writes the sums of a row and of up to [`EDGE`] columns of `segment` from `first` on, and adds the bias.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512. This thread alone writes these columns.
+/// The machine has the unit's instructions. This thread alone writes these columns.
 #[inline(always)]
-unsafe fn store(call: &Call, segment: &Segment, first: usize, row: usize, sums: __m512) {
+unsafe fn store<U: Unit>(call: &Call, segment: &Segment, first: usize, row: usize, sums: U::Floats) {
     let Call { out, weight, bias, .. } = call;
     let (columns, column) = (EDGE.min(segment.rows.len() - first), segment.rows.start + first);
     let start = row * weight.rows() + column;
-    let mask = u16::MAX >> (EDGE - columns);
-    // SAFETY: the caller says so; nothing is read or written beyond the mask.
-    unsafe {
-        let out = out.part(start..start + columns);
-        let sums = match bias {
-            Some(bias) => {
-                let bias = &bias[column..][..columns];
-                _mm512_add_ps(sums, _mm512_maskz_loadu_ps(mask, bias.as_ptr()))
-            }
-            None => sums,
-        };
-        _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, sums);
-    }
+    // SAFETY: the caller says so.
+    unsafe { U::store_columns(out.part(start..start + columns), sums, bias.map(|bias| &bias[column..][..columns])) };
 }
 
 /// What a group adds to the sums of a row: see the module.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512.
+/// The machine has the unit's instructions.
 #[inline(always)]
-unsafe fn add_scaled(sums: __m512, integers: __m512, weight_scales: __m512, x_scale: __m512) -> __m512 {
+unsafe fn add_scaled<U: Unit>(
+    sums: U::Floats,
+    integers: U::Floats,
+    weight_scales: U::Floats,
+    x_scale: U::Floats,
+) -> U::Floats {
     // SAFETY: the caller says so.
-    unsafe { _mm512_fmadd_ps(integers, _mm512_mul_ps(weight_scales, x_scale), sums) }
+    unsafe { U::mul_add(integers, U::mul(weight_scales, x_scale), sums) }
 }

@@ -3,11 +3,12 @@
 
 use super::super::kernels::STEP;
 use super::super::tiles::prefetch;
-use super::codings::{Columns, Factors, Integers, PIECE_STEPS, StepCodes, transposed_fours};
+use super::codings::{Columns, Factors, Integers, PIECE_STEPS, StepCodes, codes as codes_of, transposed_fours};
+use super::unit::{Unit, Work};
 use crate::backend::Coding;
 use crate::backend::cpu::amx::EDGE;
 use crate::backend::cpu::matrix::Segment;
-use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
 /// Steps of 16 columns in a panel: at most 1 MiB with their factors, so that a second-level cache of 2 MiB also holds what streams by.
 const PANEL_STEPS: usize = 768;
@@ -61,6 +62,8 @@ pub fn parts<'a>(
 
 /// The form in which codes are rewritten.
 pub trait Layout {
+    /// What it is written with.
+    type Unit: Unit;
     /// A step of 16 columns.
     type Step: Copy;
 
@@ -68,8 +71,8 @@ pub trait Layout {
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512 and what the layout needs.
-    unsafe fn write<D: Integers>(codes: StepCodes, factors: &Factors, step: usize, to: &mut Self::Step);
+    /// The machine has the unit's instructions.
+    unsafe fn write<D: Integers>(codes: StepCodes<Self::Unit>, factors: &Factors, step: usize, to: &mut Self::Step);
 }
 
 /// What belongs to a step of 16 columns: scales, of each half where halves have them, and minima or zeros.
@@ -94,7 +97,7 @@ impl<'a, L: Layout> Panel<'a, L> {
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512, VNNI, AVX512-BF16 and F16C. `room` begins at a line of the cache.
+    /// The machine has the unit's instructions. `room` begins at a line of the cache.
     pub unsafe fn stage<D: Integers>(
         room: &'a mut [f32],
         coding: Coding,
@@ -122,8 +125,9 @@ impl<'a, L: Layout> Panel<'a, L> {
             let range = group * steps..(group + 1) * steps;
             let ahead = following.as_ptr().wrapping_add(range.start * ahead_bytes);
             let group = Group { coding, columns: &columns, ahead, ahead_bytes };
+            let (codes, factors) = (&mut codes[range.clone()], &mut factors[range]);
             // SAFETY: the caller says what the machine has; the columns have all steps of `inputs`.
-            unsafe { stage_group::<D, L>(&group, &mut codes[range.clone()], &mut factors[range]) };
+            unsafe { L::Unit::enter(Staging::<D, L> { group: &group, codes, factors, coding: PhantomData }) };
         }
         Panel { codes, factors, groups, steps }
     }
@@ -138,24 +142,35 @@ struct Group<'a> {
     ahead_bytes: usize,
 }
 
-/// Rewrites all steps of 16 columns.
-///
-/// # Safety
-///
-/// The machine has AVX-512, VNNI, AVX512-BF16 and F16C, and the columns have these steps.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,f16c")]
-unsafe fn stage_group<D: Integers, L: Layout>(group: &Group, codes: &mut [L::Step], factors: &mut [StepFactors]) {
-    let whole = codes.len() / PIECE_STEPS * PIECE_STEPS;
-    let mut all = Factors::EMPTY;
-    // SAFETY: the caller says so.
-    unsafe {
-        for first in (0..whole).step_by(PIECE_STEPS) {
-            let piece = first..first + PIECE_STEPS;
-            stage_piece::<D, L, PIECE_STEPS>(group, first, &mut all, &mut codes[piece.clone()], &mut factors[piece]);
-        }
-        for first in whole..codes.len() {
-            let piece = first..first + 1;
-            stage_piece::<D, L, 1>(group, first, &mut all, &mut codes[piece.clone()], &mut factors[piece]);
+/// All steps of 16 columns.
+struct Staging<'a, D, L: Layout> {
+    group: &'a Group<'a>,
+    codes: &'a mut [L::Step],
+    factors: &'a mut [StepFactors],
+    coding: PhantomData<D>,
+}
+
+impl<D: Integers, L: Layout> Work for Staging<'_, D, L> {
+    type Output = ();
+
+    /// Rewrites them. `U` is the layout's unit.
+    #[inline(always)]
+    unsafe fn run<U: Unit>(self) {
+        let Staging { group, codes, factors, .. } = self;
+        let whole = codes.len() / PIECE_STEPS * PIECE_STEPS;
+        let mut all = Factors::EMPTY;
+        // SAFETY: the caller says so.
+        unsafe {
+            for first in (0..whole).step_by(PIECE_STEPS) {
+                let piece = first..first + PIECE_STEPS;
+                let (codes, factors) = (&mut codes[piece.clone()], &mut factors[piece]);
+                stage_piece::<D, L, PIECE_STEPS>(group, first, &mut all, codes, factors);
+            }
+            for first in whole..codes.len() {
+                let piece = first..first + 1;
+                let (codes, factors) = (&mut codes[piece.clone()], &mut factors[piece]);
+                stage_piece::<D, L, 1>(group, first, &mut all, codes, factors);
+            }
         }
     }
 }
@@ -164,7 +179,7 @@ unsafe fn stage_group<D: Integers, L: Layout>(group: &Group, codes: &mut [L::Ste
 ///
 /// # Safety
 ///
-/// As [`stage_group`].
+/// The machine has the layout's unit, and the columns have these steps.
 #[inline(always)]
 unsafe fn stage_piece<D: Integers, L: Layout, const STEPS: usize>(
     group: &Group,
@@ -176,13 +191,13 @@ unsafe fn stage_piece<D: Integers, L: Layout, const STEPS: usize>(
     let Group { coding, columns, ahead, ahead_bytes } = group;
     // SAFETY: the caller says so.
     unsafe {
-        D::factors::<STEPS>(*coding, columns, first * STEP, all);
+        D::factors::<L::Unit, STEPS>(*coding, columns, first * STEP, all);
         for (step, (to, factors)) in codes.iter_mut().zip(factors).enumerate() {
             prefetch(ahead.wrapping_add((first + step) * ahead_bytes), *ahead_bytes);
             let halves = if D::HAS_HALVES { [2 * step, 2 * step + 1] } else { [step, step] };
             *factors =
                 StepFactors { scales: [all.scales[halves[0]], all.scales[halves[1]]], seconds: all.seconds[step] };
-            L::write::<D>(D::codes(columns, first * STEP, step), all, step, to);
+            L::write::<D>(codes_of::<L::Unit, D>(columns, first * STEP, step), all, step, to);
         }
     }
 }
@@ -191,18 +206,17 @@ unsafe fn stage_piece<D: Integers, L: Layout, const STEPS: usize>(
 ///
 /// # Safety
 ///
-/// The machine has AVX-512.
+/// The machine has the unit's instructions.
 #[inline(always)]
-pub unsafe fn by_fours(codes: StepCodes) -> [__m512i; STEP / 4] {
-    let [a, b, c, d, e, f, g, h] = codes;
-    let mut fours = codes;
+pub unsafe fn by_fours<U: Unit>([left, right]: StepCodes<U>) -> [U::Ints; STEP / 4] {
     // SAFETY: the caller says so.
     unsafe {
-        let (left, right) = (transposed_fours([a, b, c, d]), transposed_fours([e, f, g, h]));
+        let (left, right) = (transposed_fours::<U>(left), transposed_fours::<U>(right));
+        let mut fours = [U::zero(); STEP / 4];
         for j in 0..4 {
-            fours[j] = _mm512_shuffle_i32x4::<0x88>(left[j], right[j]);
-            fours[4 + j] = _mm512_shuffle_i32x4::<0xdd>(left[j], right[j]);
+            fours[j] = U::even_quarters(left[j], right[j]);
+            fours[4 + j] = U::odd_quarters(left[j], right[j]);
         }
+        fours
     }
-    fours
 }

@@ -9,6 +9,7 @@ use super::super::{Call, for_columns};
 use super::activations::{TileGroup, Tiles, tiles};
 use super::codings::{Factors, Integers, Second, StepCodes};
 use super::panel::{Layout, Panel, by_fours, chunk_columns, staged_numbers};
+use super::unit::Avx512;
 use super::{add_scaled, by_coding, store};
 use crate::backend::cpu::Pool;
 use crate::backend::cpu::amx::{Configured, EDGE, LINE_BYTES, Tile, group_product};
@@ -21,35 +22,110 @@ use std::ops::Range;
 struct Words;
 
 impl Layout for Words {
+    type Unit = Avx512<true>;
     type Step = Tile;
 
     #[inline(always)]
-    unsafe fn write<D: Integers>(codes: StepCodes, factors: &Factors, step: usize, to: &mut Tile) {
-        // SAFETY: the caller says what the machine has; the arrays have 64 bytes.
+    unsafe fn write<D: Integers>(codes: StepCodes<Avx512<true>>, factors: &Factors, step: usize, to: &mut Tile) {
+        // SAFETY: the caller says what the machine has; each row has 64 bytes.
         unsafe {
-            let zeros = match D::SECOND {
-                Second::Minima => _mm512_setzero_ps(),
-                Second::Zero(zero) => _mm512_set1_ps(f32::from(zero)),
-                Second::Zeros => _mm512_load_ps(factors.seconds[step].as_ptr()),
-            };
-            let byte = _mm512_set1_epi32(255);
-            for (to, four) in to.as_chunks_mut::<2>().0.iter_mut().zip(by_fours(codes)) {
-                let codes = [
-                    _mm512_and_si512(four, byte),
-                    _mm512_and_si512(_mm512_srli_epi32::<8>(four), byte),
-                    _mm512_and_si512(_mm512_srli_epi32::<16>(four), byte),
-                    _mm512_srli_epi32::<24>(four),
-                ];
-                for (to, codes) in to.iter_mut().zip(codes.as_chunks::<2>().0) {
-                    let first = _mm512_castps_si512(_mm512_sub_ps(_mm512_cvtepi32_ps(codes[0]), zeros));
-                    let second = _mm512_castps_si512(_mm512_sub_ps(_mm512_cvtepi32_ps(codes[1]), zeros));
-                    // The lower half of each is zero.
-                    let pair = _mm512_or_si512(_mm512_srli_epi32::<16>(first), second);
+            for (to, four) in to.as_chunks_mut::<2>().0.iter_mut().zip(by_fours::<Avx512<true>>(codes)) {
+                let pairs = match D::IS_SHORT {
+                    true => short_words::<D>(four),
+                    false => words(four, zeros::<D>(factors, step)),
+                };
+                for (to, pair) in to.iter_mut().zip(pairs) {
                     _mm512_storeu_si512(to.as_mut_ptr().cast(), pair);
                 }
             }
         }
     }
+}
+
+/// What is taken from the codes of each column in a step.
+///
+/// # Safety
+///
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn zeros<D: Integers>(factors: &Factors, step: usize) -> __m512 {
+    // SAFETY: the caller says so; the array has 16 numbers.
+    unsafe {
+        match D::SECOND {
+            Second::Minima => _mm512_setzero_ps(),
+            Second::Zero(zero) => _mm512_set1_ps(f32::from(zero)),
+            Second::Zeros => _mm512_load_ps(factors.seconds[step].as_ptr()),
+        }
+    }
+}
+
+/// Two pairs of bf16 numbers for each four codes: the codes less `zeros`.
+///
+/// A code becomes the end of the mantissa of 2^23, or of 2^15 where it lies a byte higher, and a subtraction leaves it alone: fewer instructions
+/// than a conversion takes.
+///
+/// # Safety
+///
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn words(four: __m512i, zeros: __m512) -> [__m512i; 2] {
+    /// `one & mask | bits`
+    const SELECT: i32 = 0xea;
+    // SAFETY: the caller says so.
+    unsafe {
+        let (low_mask, high_mask) = (_mm512_set1_epi32(0xff), _mm512_set1_epi32(0xff00));
+        let (low_base, high_base) = (_mm512_set1_ps((1u32 << 23) as f32), _mm512_set1_ps((1u32 << 15) as f32));
+        // Sums of integers below 2^24 are exact.
+        let (from_low, from_high) = (_mm512_add_ps(low_base, zeros), _mm512_add_ps(high_base, zeros));
+        let (low_base, high_base) = (_mm512_castps_si512(low_base), _mm512_castps_si512(high_base));
+        let mut pairs = [four, _mm512_srli_epi32::<16>(four)];
+        for pair in &mut pairs {
+            let first = _mm512_ternarylogic_epi32::<SELECT>(*pair, low_mask, low_base);
+            let second = _mm512_ternarylogic_epi32::<SELECT>(*pair, high_mask, high_base);
+            let first = _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(first), from_low));
+            let second = _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(second), from_high));
+            // The lower half of each is zero.
+            *pair = _mm512_or_si512(_mm512_srli_epi32::<16>(first), second);
+        }
+        pairs
+    }
+}
+
+/// Two pairs of bf16 numbers for each four codes below 32, which all columns take from one table.
+///
+/// # Safety
+///
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn short_words<D: Integers>(four: __m512i) -> [__m512i; 2] {
+    /// `mask ? one : other`
+    const SELECT: i32 = 0xca;
+    // SAFETY: the caller says so; the table has 64 bytes.
+    unsafe {
+        let table = const { &table(D::SECOND) };
+        let table = _mm512_loadu_si512(table.as_ptr().cast());
+        let low = _mm512_set1_epi32(0xffff);
+        // The lowest five bits of each word are the code; others are not looked at.
+        let first = _mm512_ternarylogic_epi32::<SELECT>(low, four, _mm512_slli_epi32::<8>(four));
+        let (third, fourth) = (_mm512_srli_epi32::<16>(four), _mm512_srli_epi32::<8>(four));
+        let second = _mm512_ternarylogic_epi32::<SELECT>(low, third, fourth);
+        [_mm512_permutexvar_epi16(first, table), _mm512_permutexvar_epi16(second, table)]
+    }
+}
+
+/// The codes below 32 without their zero, as bf16 numbers.
+const fn table(second: Second) -> [u16; 32] {
+    let zero = match second {
+        Second::Zero(zero) => zero,
+        // Codings with zeros of each column are not short.
+        Second::Minima | Second::Zeros => 0,
+    };
+    let (mut table, mut code) = ([0; 32], 0);
+    while code < table.len() {
+        table[code] = ((code as f32 - zero as f32).to_bits() >> 16) as u16;
+        code += 1;
+    }
+    table
 }
 
 /// Computes the columns of `out` in `columns`.
@@ -127,7 +203,7 @@ unsafe fn multiply<D: Integers>(
                 let TileGroup { scales: x_scales, scaled_sums } = &x_groups[step];
                 for row in 0..EDGE {
                     let integers = _mm512_load_ps(room.0[(part - 1) % 2][row].as_ptr());
-                    sums[row] = add_scaled(sums[row], integers, scales, _mm512_set1_ps(x_scales[row]));
+                    sums[row] = add_scaled::<Avx512<true>>(sums[row], integers, scales, _mm512_set1_ps(x_scales[row]));
                     if let (Second::Minima, true) = (D::SECOND, is_last) {
                         sums[row] = _mm512_fmadd_ps(minima, _mm512_set1_ps(scaled_sums[row]), sums[row]);
                     }
@@ -138,6 +214,6 @@ unsafe fn multiply<D: Integers>(
     let rows = EDGE.min(call.tokens - block * EDGE);
     for (row, sums) in sums.into_iter().enumerate().take(rows) {
         // SAFETY: the threads' columns do not overlap by `Pool::for_each`.
-        unsafe { store(call, segment, group * EDGE, block * EDGE + row, sums) };
+        unsafe { store::<Avx512<true>>(call, segment, group * EDGE, block * EDGE + row, sums) };
     }
 }

@@ -2,39 +2,44 @@
 #![allow(unsafe_code)]
 
 use super::{
-    Columns, Factors, Format, Integers, NARROW, Second, StepCodes, WIDE, gathered, opaque, put, two, two_of_nibbles,
+    Columns, Factors, Format, HalfCodes, Integers, NARROW, Pair, Second, WIDE, gathered, opaque, two, two_of_nibbles,
 };
 use crate::backend::cpu::amx::EDGE;
+use crate::backend::cpu::linear::integer::unit::Unit;
 use crate::backend::cpu::linear::kernels::STEP;
 use crate::backend::{Codes, Coding, Scaled, Scales as ScaleFormat};
-use std::arch::x86_64::*;
 
 /// The scales of a piece whose codes have them in a plane of their own, and zeros, which are `zero` where there is no plane of them.
 ///
 /// # Safety
 ///
-/// The machine has AVX-512 and F16C, and the columns have these steps.
+/// The machine has the unit's instructions, and the columns have these steps.
 #[inline(always)]
-unsafe fn planes<const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, zero: f32, to: &mut Factors) {
+unsafe fn planes<U: Unit, const STEPS: usize>(
+    coding: Coding,
+    columns: &Columns,
+    first: usize,
+    zero: f32,
+    to: &mut Factors,
+) {
     let Coding::Scaled(scaled) = coding else { unreachable!("chosen by the coding") };
     // A group whose length is no power of two is a whole row: `reads` says so.
     let shift = if scaled.group.is_power_of_two() { scaled.group.trailing_zeros() } else { usize::BITS - 1 };
     let mut known = None;
     // SAFETY: the caller says that the columns have these groups.
     unsafe {
-        let (mut scales, mut zeros) = (_mm512_setzero_ps(), _mm512_set1_ps(zero));
+        let (mut scales, mut zeros) = (U::every(0.0), U::every(zero));
         for step in 0..STEPS {
             let group = (first + step * STEP) >> shift;
             if known != Some(group) {
                 known = Some(group);
-                scales = scales_of(scaled, columns, group);
+                scales = scales_of::<U>(scaled, columns, group);
                 if scaled.zeros {
-                    let bytes: [u8; EDGE] = gathered(&columns.zeros, group);
-                    zeros = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast())));
+                    zeros = U::to_floats(U::bytes(&gathered(&columns.zeros, group)));
                 }
             }
-            put(&mut to.scales[step], scales);
-            put(&mut to.seconds[step], zeros);
+            U::store_floats(&mut to.scales[step], scales);
+            U::store_floats(&mut to.seconds[step], zeros);
         }
     }
 }
@@ -43,30 +48,20 @@ unsafe fn planes<const STEPS: usize>(coding: Coding, columns: &Columns, first: u
 ///
 /// # Safety
 ///
-/// The machine has AVX-512 and F16C, and the columns have this group.
+/// The machine has the unit's instructions, and the columns have this group.
 #[inline(always)]
-unsafe fn scales_of(scaled: Scaled, columns: &Columns, group: usize) -> __m512 {
+unsafe fn scales_of<U: Unit>(scaled: Scaled, columns: &Columns, group: usize) -> U::Floats {
     let at = opaque(group * scaled.scales.bytes());
-    // SAFETY: the caller says so; the arrays have 32 or 64 bytes.
+    // SAFETY: the caller says so.
     unsafe {
         match scaled.scales {
-            ScaleFormat::F16 => {
-                let halves: [u16; EDGE] = gathered(&columns.scales, at);
-                _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()))
-            }
-            ScaleFormat::Bf16 => {
-                let words: [u16; EDGE] = gathered(&columns.scales, at);
-                let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(words.as_ptr().cast()));
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
-            }
-            ScaleFormat::F32 => {
-                let singles: [u32; EDGE] = gathered(&columns.scales, at);
-                _mm512_castsi512_ps(_mm512_loadu_si512(singles.as_ptr().cast()))
-            }
+            ScaleFormat::F16 => U::halves(&gathered(&columns.scales, at)),
+            ScaleFormat::Bf16 => U::from_bits(U::shl_i32(U::words(&gathered(&columns.scales, at)), 16)),
+            ScaleFormat::F32 => U::load_floats(&gathered(&columns.scales, at)),
             ScaleFormat::E8m0 => {
                 let bytes: [u8; EDGE] = gathered(&columns.scales, at);
                 let numbers: [f32; EDGE] = std::array::from_fn(|column| scaled.scales.read(&bytes, column));
-                _mm512_loadu_ps(numbers.as_ptr())
+                U::load_floats(&numbers)
             }
         }
     }
@@ -79,18 +74,19 @@ impl Integers for Pairs {
     const FORMAT: Format = Format { is_pairs: true, ..NARROW };
     const SECOND: Second = Second::Zeros;
     const STEP_BYTES: usize = Codes::U4.row_bytes(STEP);
+    const GREATEST: u8 = 15;
 
     #[inline(always)]
-    unsafe fn factors<const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors) {
         // SAFETY: the caller says so.
-        unsafe { planes::<STEPS>(coding, columns, first, Codes::U4.zero(), to) }
+        unsafe { planes::<U, STEPS>(coding, columns, first, Codes::U4.zero(), to) }
     }
 
     #[inline(always)]
-    unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
         let at = opaque(Codes::U4.row_bytes(first + step * STEP));
         // SAFETY: the caller says that the columns have this step.
-        unsafe { vectors!(i => two_of_nibbles(columns, i, at)) }
+        unsafe { vectors!(columns, half, pair => two_of_nibbles::<U>(pair, at)) }
     }
 }
 
@@ -101,20 +97,21 @@ impl<const IS_SIGNED: bool> Integers for Bytes<IS_SIGNED> {
     const FORMAT: Format = WIDE;
     const SECOND: Second = if IS_SIGNED { Second::Zero(128) } else { Second::Zeros };
     const STEP_BYTES: usize = STEP;
+    const GREATEST: u8 = u8::MAX;
 
     #[inline(always)]
-    unsafe fn factors<const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors) {
         // SAFETY: the caller says so.
-        unsafe { planes::<STEPS>(coding, columns, first, Codes::U8.zero(), to) }
+        unsafe { planes::<U, STEPS>(coding, columns, first, Codes::U8.zero(), to) }
     }
 
     #[inline(always)]
-    unsafe fn codes(columns: &Columns, first: usize, step: usize) -> StepCodes {
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
         let at = opaque(first + step * STEP);
         // SAFETY: the caller says that the columns have this step.
         unsafe {
-            let sign = _mm512_set1_epi8(if IS_SIGNED { -128 } else { 0 });
-            vectors!(i => _mm512_xor_si512(two(columns, i, at), sign))
+            let sign = U::every_u8(if IS_SIGNED { 128 } else { 0 });
+            vectors!(columns, half, pair => U::xor(two::<U>(pair, at), sign))
         }
     }
 }
