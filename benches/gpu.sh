@@ -25,7 +25,7 @@ fi
 echo "== embeddings, saved prefixes, forks, weights in codes"
 "$programs/cuda_state" --include-ignored $without_reference --test-threads 1 --nocapture | grep -v "^$"
 "$programs/cuda_quantized" --include-ignored --test-threads 1 --nocapture | grep -v "^$"
-"$programs/cuda_memory" --include-ignored --nocapture | grep -v "^$"
+"$programs/cuda_memory" --include-ignored --test-threads 1 --nocapture | grep -v "^$"
 echo "== ceilings"
 "$programs/kernels" ceiling
 for shape in qwen3-0.6b qwen3-8b; do

@@ -183,6 +183,8 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     };
     uint32_t block = block_of(load);
     bool is_waiting = true;
+    // Keys and values of a layer may be several times the second-level cache, where activations are between two kernels.
+    const uint64_t policy = evict_first_policy();
 
     // Begins the copy of this warp's slice of the next tile; a commit is made even where there is nothing to copy.
     auto issue = [&](int stage) {
@@ -213,8 +215,8 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                     const int bytes = is_attended ? 16 : 0;
                     const int from = is_attended ? row * D + chunk * CHUNK : 0;
                     const uint32_t at = to + Rows::at(row, chunk) * 16;
-                    copy_async(at, keys + from, bytes);
-                    copy_async(at + SLICE * sizeof(Number), values + from, bytes);
+                    copy_async(at, keys + from, bytes, policy);
+                    copy_async(at + SLICE * sizeof(Number), values + from, bytes, policy);
                 }
                 // Those of tokens that are not attended to come along, and are masked.
                 if (IS_INT8 && lane < 4) {

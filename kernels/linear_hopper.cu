@@ -51,6 +51,11 @@ __device__ inline void store_matrices_transposed(uint32_t at, uint32_t a, uint32
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+// Tokens of each of `tiles` tiles, the last of which may have fewer: a multiple of the 8 rows after which the swizzle repeats.
+__device__ inline int tokens_of_tile(int tokens, int tiles) {
+    return ((tokens + tiles - 1) / tiles + 7) & ~7;
+}
+
 // Ends a part of k: no product into `sum` is under way.
 template <int TOKENS>
 __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS / 2]) {
@@ -62,6 +67,8 @@ __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS 
     }
 }
 
+// Large token tiles have equal numbers of tokens, and the boxes of x have as many rows: a box with many rows beyond the last token is slow.
+//
 // Grid [tiles of tokens * split, tiles of columns], cluster [split], block [160], shared [BARRIER_BYTES + stages * STAGE
 // + (split - 1) / split * ROWS * TOKENS * 4 bytes]. The ring holds at least ROWS * TOKENS * 4 bytes.
 template <class T, int TOKENS, int DEPTH, Parts PARTS>
@@ -91,12 +98,13 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
     // k is divided in units of 128 for all kernels of this file, so that their results have the same bits.
     const int pairs = (p.k / 64 + 1) / 2;
     const int first_step = (pairs * part >> log_split) * (2 / DEPTH), steps = (pairs * (part + 1) >> log_split) * (2 / DEPTH) - first_step;
-    const int first_token = (blockIdx.x >> log_split) * TOKENS, first_column = blockIdx.y * ROWS;
+    const int tile_tokens = DEPTH == 1 ? tokens_of_tile(p.m, gridDim.x >> log_split) : TOKENS;
+    const int first_token = (blockIdx.x >> log_split) * tile_tokens, first_column = blockIdx.y * ROWS;
 
     if (warp == CONSUMERS) {
         if (elect_lane()) {
             const auto copy_weights = [&](int slot, int step) {
-                barrier_expect(full + 8 * slot, STAGE);
+                barrier_expect(full + 8 * slot, DEPTH * (ROWS + tile_tokens) * 128);
                 copy_box(ring + slot * STAGE, &p.weight, first_column, (first_step + step) * DEPTH, full + 8 * slot, EVICT_FIRST);
             };
             const auto copy_x = [&](int slot, int step) {
@@ -184,7 +192,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
             consumers_sync();
             for (int i = threadIdx.x; i < TOKENS * 8; i += 32 * CONSUMERS) {
                 const int token = i / 8, chunk = i % 8, column = first_column + chunk * 8;
-                if (first_token + token >= p.m) break;
+                if (token >= tile_tokens || first_token + token >= p.m) break;
                 const Eight* from = reinterpret_cast<const Eight*>(shared + BARRIER_BYTES + token * 128 + (chunk ^ token % 8) * 16);
                 T* to = p.out + size_t(first_token + token) * p.out_stride + column;
                 if (is_whole && column + 8 <= p.n) {
@@ -225,6 +233,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                 }
                 const uint32_t low = transpose_matrix(narrow2<T>(total.x + bias_low, total.y + bias_low));
                 const uint32_t high = transpose_matrix(narrow2<T>(total.z + bias_high, total.w + bias_high));
+                if (unit / CONSUMERS * 8 >= tile_tokens) break;
                 const int token = first_token + unit / CONSUMERS * 8 + lane / 4, column = first_column + warp * 16 + lane % 4 * 2;
                 if (token < p.m) {
                     T* to = p.out + size_t(token) * p.out_stride + column;
@@ -403,6 +412,7 @@ __device__ void linear_hopper_large(const HopperParams<T>& p) {
 KERNELS(16, 2)
 KERNELS(32, 2)
 KERNELS(64, 2)
+KERNELS(96, 1)
 KERNELS(128, 1)
 LARGE_KERNELS(256, Parts::ONE, large_t256)
 LARGE_KERNELS(192, Parts::IN_TURN, large_in_turn_t192)

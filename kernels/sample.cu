@@ -110,7 +110,8 @@ __device__ uint64_t gumbel_argmax(const Row<T>& row, const Sampling& s, float gr
     return best;
 }
 
-// Chooses each token from the greatest logits. Grid [samples * splits] in clusters of splits, block [1024], shared [17 / 4 window bytes].
+// Chooses each token from the greatest logits. Grid [samples * splits] in clusters of splits, block [1024], shared [17 / 4 window bytes]. Where no
+// sample has top-k or top-p: grid [samples * splits], block [512], no dynamic shared memory.
 template <class T>
 __device__ void sample_choose(const SampleParams<T>& p) {
     extern __shared__ __align__(16) uint8_t shared[];

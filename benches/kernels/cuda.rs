@@ -507,7 +507,8 @@ impl Bench {
     fn steps(&mut self) {
         for shape in self.shapes() {
             let model = Model::new(self, shape, Mixture::Bf16);
-            for (rows, context) in [(1, 512), (8, 512), (16, 512), (32, 512), (64, 512), (128, 512), (256, 558)] {
+            let rows = [1, 8, 16, 32, 64, 96, 128, 144, 160, 192, 224, 256];
+            for (rows, context) in rows.into_iter().map(|rows| (rows, 555)).chain([(64, 256), (192, 256), (256, 256)]) {
                 let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let cache_shape = KvShape {
                     layers: shape.layers,

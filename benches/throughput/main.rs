@@ -10,11 +10,12 @@
 //! measures prompts alone, long ones too. `shared-prefix` measures 256 requests of 2,048 common and 64 own tokens, with keys that are
 //! read once for all rows and without. `max_batched_tokens` 0 is the default. For each number of `ranks`, as many GPUs compute
 //! together. With `BENCH_BRIEF` in the environment the engine is opened once and the 256 requests are computed once. Random weights
-//! take as long as trained ones if end tokens are ignored.
+//! take as long as trained ones if end tokens are ignored. Where `nvidia-smi` is found, lines end with the median of its SM clock and power.
 
 #[path = "../decode/checkpoint.rs"]
 #[allow(dead_code)]
 mod checkpoint;
+mod power;
 
 use checkpoint::Shape;
 use nanovllm::batch::{Batch, BlockId, Sampled, TokenId};
@@ -28,6 +29,7 @@ use nanovllm::runner::{
     self, Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, OnLoad, Rounding, Runner, RunnerConfig,
     SharedPrefixes, Sums,
 };
+use power::Watch;
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -36,10 +38,10 @@ use std::time::{Duration, Instant};
 /// Prompt and output lengths of 256 requests: two draws of Python's `randint(100, 1024)` with seed 0, as nano-vLLM's bench
 /// makes them.
 const LENGTHS: &str = include_str!("lengths.csv");
-const CONTEXT: usize = 512;
+/// Prompt lengths and batch sizes of decode steps.
+const DECODE: [(usize, &[usize]); 2] = [(512, &[1, 8, 32, 64, 128, 256]), (224, &[64, 256])];
 const SHARED_PREFIX: usize = 2048;
 const DECODE_STEPS: usize = 60;
-const BATCHES: [usize; 6] = [1, 8, 32, 64, 128, 256];
 
 thread_local! {
     /// Time that runners spent waiting for the device, on this thread.
@@ -79,6 +81,18 @@ impl Runner for Timed {
 
     fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         self.0.write_blocks(blocks, from)
+    }
+
+    fn release_blocks(&mut self, unused: &[bool]) -> Result<u64> {
+        self.0.release_blocks(unused)
+    }
+
+    fn restore_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
+        self.0.restore_blocks(blocks)
+    }
+
+    fn kv_bytes_mapped(&self) -> u64 {
+        self.0.kv_bytes_mapped()
     }
 }
 
@@ -196,20 +210,26 @@ fn measure(shape: &Shape, folder: &Path, config: &RunnerConfig) {
     let mut engine = opened_last.expect("it was opened at least once");
     let info = engine.handle().model_info();
     println!("KV cache                  {:9} blocks, {:.1} GB", info.num_kv_blocks, info.kv_cache_bytes as f64 / 1e9);
+    let watch = Watch::begin();
     first_tokens(&mut engine, &[128, 1024]);
-    for rows in BATCHES {
-        let (step, host) = decode(&mut engine, rows);
+    for (prompt, rows) in
+        DECODE.into_iter().flat_map(|(prompt, batches)| batches.iter().map(move |rows| (prompt, *rows)))
+    {
+        let (step, host) = decode(&mut engine, rows, prompt);
         println!(
-            "decode, batch {rows:3}         {:9.3} ms per step, {:8.0} tok/s, host {:.0} us per step, weights at {:.0} GB/s",
+            "decode, batch {rows:3} after {prompt:3} {:8.3} ms per step, {:8.0} tok/s, host {:.0} us per step, weights at {:.0} GB/s{}",
             ms(step),
             rows as f64 / step.as_secs_f64(),
             1e3 * ms(host),
-            shape.weight_bytes() as f64 / step.as_secs_f64() / 1e9
+            shape.weight_bytes() as f64 / step.as_secs_f64() / 1e9,
+            watch.since_last()
         );
     }
     prefill(&mut engine, &[(16, 1024)]);
     for _ in 0..rounds {
+        watch.since_last();
         requests(&mut engine);
+        println!("    SM clock and power{}", watch.since_last());
     }
 }
 
@@ -284,9 +304,9 @@ fn finish(engine: &mut Engine) -> usize {
     tokens
 }
 
-/// The median time of a decode step around a context of `CONTEXT`, and the part of it in which the host works.
-fn decode(engine: &mut Engine, rows: usize) -> (Duration, Duration) {
-    add(engine, rows, CONTEXT, DECODE_STEPS + 40);
+/// The median time of a decode step after prompts of `prompt` tokens, and the part of it in which the host works.
+fn decode(engine: &mut Engine, rows: usize, prompt: usize) -> (Duration, Duration) {
+    add(engine, rows, prompt, DECODE_STEPS + 40);
     // Until all prompts are computed, and a little on.
     let mut steps_since_prompts = 0;
     while steps_since_prompts < 5 {

@@ -55,6 +55,19 @@ __device__ inline void copy_async(uint32_t to, const void* from, int bytes = 16)
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// A hint for data that nothing reads again while it is in the second-level cache: it leaves before what other kernels of the pass share.
+__device__ inline uint64_t evict_first_policy() {
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+// As `copy_async`, with a hint.
+__device__ inline void copy_async(uint32_t to, const void* from, int bytes, uint64_t policy) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(policy)
+                 : "memory");
+}
+
 __device__ inline void commit_copies() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }

@@ -29,7 +29,7 @@ fn linear_layers_agree_on_every_route() {
                 [host_matrix(&w[..split * k], [split, k], dtype), host_matrix(&w[split * k..], [n - split, k], dtype)];
             let weight = cuda.matrix(&parts).unwrap();
             let bias = cuda.vector(&[host_vector(&b, dtype)]).unwrap();
-            for m in [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 128, 200, 256] {
+            for m in [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 96, 128, 129, 150, 200, 256] {
                 let x = numbers(&mut random, m * k, 1.0, dtype);
                 // Every third column is enough to be sure, and three times as fast.
                 let exact = |t: usize, c: usize| -> f64 {
@@ -96,27 +96,29 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
-fn a_row_gives_the_same_bits_among_9_and_among_128() {
+fn a_row_gives_the_same_bits_among_9_and_among_128_and_among_129_and_among_256() {
     on_device(|cuda, dtype| {
         // On other devices the route leads to a kernel that gives the same bits among any number.
         cuda.set_route(Route::Hopper);
         for (n, k) in [(97, 64), (1003, 1088), (1024, 2048), (4096, 1024), (512, 3072), (4096, 4096)] {
             let mut random = Random(4);
             let weight = cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.1, dtype), [n, k], dtype)]).unwrap();
-            let most = 128;
-            let x = numbers(&mut random, most * k, 1.0, dtype);
+            let x = numbers(&mut random, 256 * k, 1.0, dtype);
             let mut rows = |from: usize, rows: usize| {
                 let x = filled(cuda, &x[from * k..][..rows * k], k);
                 let mut out = poisoned(cuda, rows, n);
                 ops::linear(cuda, &mut out, &x, &weight, None, 0..n);
                 cuda.read(&out).unwrap()
             };
-            let together = rows(0, most);
-            for (from, count) in [(0, 9), (3, 16), (40, 17), (64, 32), (1, 33), (60, 64), (5, 65), (7, 121), (0, most)]
-            {
-                for _ in 0..3 {
-                    let wanted = &together[from * n..][..count * n];
-                    assert!(rows(from, count) == wanted, "{count} rows from {from} of {n} x {k}, {dtype:?}");
+            let few = [(0, 9), (3, 16), (40, 17), (64, 32), (1, 33), (60, 64), (5, 65), (9, 96), (7, 121), (0, 128)];
+            let many = [(0, 129), (100, 136), (31, 192), (7, 193), (0, 256)];
+            for (most, ranges) in [(128, &few[..]), (256, &many[..])] {
+                let together = rows(0, most);
+                for &(from, count) in ranges {
+                    for _ in 0..3 {
+                        let wanted = &together[from * n..][..count * n];
+                        assert!(rows(from, count) == wanted, "{count} rows from {from} of {n} x {k}, {dtype:?}");
+                    }
                 }
             }
         }

@@ -6,6 +6,7 @@ use super::driver::Address;
 use super::kernels::{Kernel, fatbin, suffix};
 use super::params::params;
 use super::storage::Tensor;
+use crate::batch::Sampling;
 use crate::error::Result;
 
 params! {
@@ -27,6 +28,11 @@ params! {
 /// Threads of a block that looks for the greatest logit, and of one that chooses.
 const ARGMAX_THREADS: usize = 256;
 const CHOOSE_THREADS: usize = 1024;
+/// The same where no sample has a cut to find, for at most [`UNCUT_SAMPLES`] samples. Without the table, two such blocks share a multiprocessor. One H200, both
+/// kernels over 151,936 logits, microseconds with 1,024 threads and with 512: 1 sample 13.8 / 10.8, 16 samples 31.8 / 25.8, 64 samples
+/// 53.6 / 53.1, 256 samples 126.6 / 128.5.
+const CHOOSE_UNCUT_THREADS: usize = 512;
+const UNCUT_SAMPLES: usize = 32;
 /// Counters that reach from a logit of 32 down past -2^61 in bf16, and to -48 in f16: a second table is almost never wanted.
 const WINDOW_MAX: usize = 40_960;
 /// What every device with clusters can hold at once.
@@ -81,6 +87,14 @@ impl Kernels {
         params.splits = blocks as i32;
         self.argmax.launch(device.chaining, [blocks * samples, 1, 1], ARGMAX_THREADS, 0, &params)?;
 
+        let sampling = &device_batch.batch().sampling;
+        let has_cut = |s: &Sampling| s.top_k > 0 && (s.top_k as usize) < logits.cols() || s.top_p < 1.0;
+        if samples <= UNCUT_SAMPLES && !sampling.iter().any(has_cut) {
+            let blocks = splits(CHOOSE_UNCUT_THREADS, 2);
+            params.splits = blocks as i32;
+            let blocks = [blocks * samples, 1, 1];
+            return self.choose.launch(device.chaining, blocks, CHOOSE_UNCUT_THREADS, 0, &params);
+        }
         let blocks = splits(CHOOSE_THREADS, 1);
         // An eighth of the device is left out, as clusters do not fill it to the last multiprocessor.
         let fits = (facts.processors - facts.processors / 8) / samples.max(1);
