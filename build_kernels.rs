@@ -2,7 +2,8 @@
 //!
 //! nvcc is looked for in `CUDA_HOME`, then in `PATH`. Without it the library builds without CUDA, with a warning; the cfg
 //! `nvllm_cuda` tells the crate whether the kernels are built. `NVLLM_CUDA_ARCHS=90` (a comma-separated list) builds for fewer
-//! architectures, and `NVLLM_CUDA=require` makes a missing nvcc an error.
+//! architectures, and `NVLLM_CUDA=require` makes a missing nvcc an error. With `NVLLM_CUDA_DELAYS=1`, for tests, warps pause at random where
+//! kernels wait for each other.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -21,7 +22,7 @@ const COMMON_FLAGS: [&str; 4] = ["-fatbin", "-std=c++17", "-O3", "--compress-mod
 /// Compiles the kernels into `OUT_DIR` and tells cargo whether they are there.
 pub fn build() {
     println!("cargo::rustc-check-cfg=cfg(nvllm_cuda)");
-    for name in ["CUDA_HOME", "NVLLM_CUDA", "NVLLM_CUDA_ARCHS"] {
+    for name in ["CUDA_HOME", "NVLLM_CUDA", "NVLLM_CUDA_ARCHS", "NVLLM_CUDA_DELAYS"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
     println!("cargo::rerun-if-changed=build.rs");
@@ -70,7 +71,7 @@ fn flags() -> Vec<String> {
     archs.dedup();
     // A device compiles PTX of its own capability or an earlier one: the first that has all that the kernels use serves the most.
     let ptx = archs.iter().rev().find(|arch| **arch <= 90).or(archs.first());
-    let mut flags = COMMON_FLAGS.map(str::to_owned).to_vec();
+    let mut flags = common_flags();
     flags.extend(archs.iter().map(|arch| format!("-gencode=arch=compute_{arch},code=sm_{arch}")));
     flags.extend(ptx.map(|arch| format!("-gencode=arch=compute_{arch},code=compute_{arch}")));
     flags
@@ -78,7 +79,14 @@ fn flags() -> Vec<String> {
 
 /// Machine code for compute capability 9.0 with the instructions that no other has. There is no PTX of it: no other device loads these files.
 fn hopper_flags() -> Vec<String> {
-    [&COMMON_FLAGS[..], &["-gencode=arch=compute_90a,code=sm_90a"]].concat().into_iter().map(str::to_owned).collect()
+    let mut flags = common_flags();
+    flags.push("-gencode=arch=compute_90a,code=sm_90a".to_owned());
+    flags
+}
+
+fn common_flags() -> Vec<String> {
+    let delays = env::var("NVLLM_CUDA_DELAYS").is_ok_and(|delays| delays == "1");
+    COMMON_FLAGS.into_iter().chain(delays.then_some("-DNVLLM_RANDOM_DELAYS")).map(str::to_owned).collect()
 }
 
 fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
