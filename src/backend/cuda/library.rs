@@ -1,8 +1,11 @@
 //! Where do libraries of NVIDIA lie that the loader does not find by their soname?
 
+use crate::log::{Level, log};
 #[cfg(unix)]
 use std::ffi::CString;
 use std::ffi::{CStr, c_void};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -45,14 +48,45 @@ fn windows_folders(package: &str) -> Vec<PathBuf> {
     toolkit.chain(packages).collect()
 }
 
-/// Opens the library `soname` by its path in the first of the [`folders`] that has it. It is never closed, and libraries that are opened
-/// later find it by its soname.
+/// Opens the library `soname` by its path in the first of the [`folders`] that has it for this processor. It is never closed, and libraries
+/// that are opened later find it by its soname. The log says why a file is not used.
 pub fn open(soname: &str, variable: &str, package: &str) -> Option<NonNull<c_void>> {
-    folders(variable, package)
-        .into_iter()
-        .map(|folder| folder.join(soname))
-        .filter(|path| path.is_file())
-        .find_map(|path| system::open_path(&path))
+    let paths = folders(variable, package).into_iter().map(|folder| folder.join(soname));
+    paths.filter(|path| path.is_file()).find_map(|path| match other_processor(&path) {
+        Some(reason) => {
+            log(Level::Warn, format_args!("{} is not used: {reason}", path.display()));
+            None
+        }
+        None => system::open_path(&path).or_else(|| {
+            log(Level::Warn, format_args!("{} is not used: {}", path.display(), system::last_error()));
+            None
+        }),
+    })
+}
+
+/// Why the library at `path` is not one for this processor, which loaders report as a file that is missing or damaged.
+fn other_processor(path: &Path) -> Option<String> {
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(4096).read_to_end(&mut head).ok()?;
+    let word = |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    // The machines of ELF and of Windows' format.
+    let (format, found, wanted) = if head.starts_with(b"\x7fELF") {
+        ("ELF", word(18)?, if cfg!(target_arch = "aarch64") { 183 } else { 62 })
+    } else if head.starts_with(b"MZ") {
+        let header = usize::from(word(0x3c)?);
+        ("PE", word(header + 4)?, if cfg!(target_arch = "aarch64") { 0xaa64 } else { 0x8664 })
+    } else {
+        return Some("it is no library".into());
+    };
+    let name = match found {
+        62 | 0x8664 => "x86-64",
+        183 | 0xaa64 => "ARM64",
+        3 | 0x14c => "32-bit x86",
+        _ => "another processor",
+    };
+    (found != wanted).then(|| {
+        format!("it is for {name} ({format} machine {found}), and this library for {}", std::env::consts::ARCH)
+    })
 }
 
 /// Opens the library `soname` where the loader finds it. It is never closed, and its symbols are seen by nobody who does not ask for them.
@@ -73,6 +107,15 @@ mod system {
         let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
         // SAFETY: the path ends with a zero byte. The start-up code of the library is NVIDIA's.
         NonNull::new(unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) })
+    }
+
+    /// Why the last call of this thread failed.
+    pub fn last_error() -> String {
+        // SAFETY: the text belongs to this thread until its next call.
+        unsafe {
+            let text = libc::dlerror();
+            if text.is_null() { "unknown".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+        }
     }
 
     pub fn open_name(name: &CStr) -> Option<NonNull<c_void>> {
@@ -104,6 +147,11 @@ mod system {
         NonNull::new(unsafe { LoadLibraryExW(path.as_ptr(), null_mut(), flags) })
     }
 
+    /// Why the last call of this thread failed.
+    pub fn last_error() -> String {
+        std::io::Error::last_os_error().to_string()
+    }
+
     pub fn open_name(name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the name ends with a zero byte. The start-up code of the library is NVIDIA's.
         NonNull::new(unsafe { LoadLibraryA(name.as_ptr().cast()) })
@@ -113,5 +161,29 @@ mod system {
         // SAFETY: the library is open, the name ends with a zero byte.
         let found = unsafe { GetProcAddress(library.as_ptr(), name.as_ptr().cast()) }?;
         NonNull::new(found as *mut c_void)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::other_processor;
+
+    #[test]
+    fn a_library_for_another_processor_is_named_as_such() {
+        let path = std::env::temp_dir().join(format!("nanovllm-library-{}", std::process::id()));
+        let found = |head: &[u8]| {
+            std::fs::write(&path, head).unwrap();
+            other_processor(&path)
+        };
+        let elf = |machine: u8| [b"\x7fELF".as_slice(), &[0; 14], &[machine, 0], &[0; 44]].concat();
+        let windows = |machine: [u8; 2]| [b"MZ".as_slice(), &[0; 58], &[64, 0, 0, 0], b"PE\0\0", &machine].concat();
+        let (own, other) = if cfg!(target_arch = "aarch64") { (183, 62) } else { (62, 183) };
+        assert_eq!(found(&elf(own)), None);
+        assert!(found(&elf(other)).unwrap().contains(&format!("(ELF machine {other})")));
+        assert!(found(&elf(3)).unwrap().starts_with("it is for 32-bit x86 (ELF machine 3), and this library for "));
+        assert!(found(&windows([0x4c, 1])).unwrap().starts_with("it is for 32-bit x86 (PE machine 332)"));
+        assert_eq!(found(b"\x7fELF"), None, "a damaged one is left to the loader");
+        assert_eq!(found(b"libc.so.6").unwrap(), "it is no library");
+        std::fs::remove_file(&path).unwrap();
     }
 }
