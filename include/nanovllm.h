@@ -963,7 +963,7 @@ nvllm_status nvllm_result_get(const nvllm_result *result,
 // Destroys a result. NULL is allowed.
 NVLLM_API void nvllm_result_free(nvllm_result *result);
 
-/* ---- State: pinned prefixes, saved prefixes, and forks ------------------
+/* ---- State: pinned and saved prefixes, forks, and memory ----------------
  * The keys and values of a prompt stay in the prefix cache when its request ends, until their blocks are reused, least
  * recently used first. A later prompt that begins with the same blocks and has the same cache_salt uses them.
  * nvllm_get_stats reports the hit rate.
@@ -977,6 +977,27 @@ NVLLM_API void nvllm_result_free(nvllm_result *result);
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_reset_prefix_cache(nvllm_engine *engine,
                                       nvllm_error *error);
+
+// [one] Gives memory of the KV cache back, to the GPU or, on the CPU, to the system: that of all blocks that no running request and no
+// pinned prompt holds. Stores the number of bytes in freed_bytes, which may be NULL.
+//
+// The cached prompts of these blocks are evicted, also those that nvllm_restore_prefix restored. Requests go on, between any two
+// steps. If no byte can be given back, nothing changes and nothing is evicted.
+//
+// Blocks get memory again when requests need more of them than have some, those at the beginning of the cache first; until then, cached
+// prompts are evicted as in a smaller cache. If there is no memory then, requests wait and are preempted as if the cache were
+// full, and a request with no other one running ends with NVLLM_FINISH_ERROR and NVLLM_ERR_OUT_OF_MEMORY. The engine remains usable.
+//
+// Memory goes back in pages, on a GPU in pieces of 2 MiB or, if that is more, of about 1/32 of a layer's share of the cache. Blocks
+// in use are not moved, and what shares a page or a piece with one stays. kv_cache_bytes_mapped of nvllm_stats is what is left.
+//
+// The call waits for a pass that runs on the GPU, but finishes no pass. It frees 0 bytes on a GPU whose driver cannot map memory in
+// pieces, and on the CPU on systems other than Linux, Android and Windows. NVLLM_ERR_UNSUPPORTED if several ranks compute
+// the model (tensor_parallel_size).
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_trim(nvllm_engine *engine,
+                        uint64_t *freed_bytes,
+                        nvllm_error *error);
 
 // [any] Releases the prompt that pin_prompt pinned: from the next step on it may be evicted. NVLLM_ERR_NOT_FOUND if it was
 // released before, was not to be pinned, or if its request ended before the prompt was computed.
@@ -1120,6 +1141,9 @@ typedef struct nvllm_stats {
   // Bytes of GPU memory that the engine took when it opened, everything included, on the GPU where they are most: see
   // gpu_memory_bytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine made counts as 640 MiB. 0 on the CPU.
   uint64_t gpu_memory_bytes;
+  // Bytes of the KV cache that have memory now. On a GPU all of it, but for what nvllm_trim gave back. On the CPU, the blocks that were
+  // used since the engine opened or since nvllm_trim; a block counts whole. 0 in a process that follows another one.
+  uint64_t kv_cache_bytes_mapped;
 } nvllm_stats;
 
 // [any] Reads the statistics.

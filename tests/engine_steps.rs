@@ -5,7 +5,7 @@ mod fake_runner;
 mod random_requests;
 
 use fake_runner::oracle::{SEED, logprobs, oracle};
-use fake_runner::{Shape, load};
+use fake_runner::{Shape, load, load_beside, refusal};
 use nanovllm::batch::{BatchLimits, TokenId};
 use nanovllm::engine::logprobs::Logprobs;
 use nanovllm::engine::options::PrefixCache;
@@ -17,6 +17,8 @@ use proptest::prelude::*;
 use random_requests::{VOCAB, params, prompts};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 fn limits() -> EngineLimits {
@@ -55,6 +57,10 @@ enum Action {
     Step(Budget),
     /// Polls at most this many outputs.
     Poll(usize),
+    /// Gives memory of the KV cache back, of which others take this share.
+    Trim(f64),
+    /// Others leave memory for this many blocks.
+    Leave(usize),
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -70,6 +76,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0..8usize).prop_map(Action::Release),
         8 => budgets.prop_map(Action::Step),
         1 => (1..20usize).prop_map(Action::Poll),
+        1 => prop::sample::select(vec![0.0, 0.0, 0.5, 1.0]).prop_map(Action::Trim),
+        1 => (0..8usize).prop_map(Action::Leave),
     ];
     prop::collection::vec(action, 1..60)
 }
@@ -122,14 +130,14 @@ impl Story {
         let seen = self.seen.get_mut(&(output.request_id, output.index)).expect("a request that was added");
         assert!(seen.finish.is_none(), "nothing comes after the end of {}", output.request_id);
         assert!(!output.token_ids.is_empty() || output.finish.is_some(), "an output is news");
-        let cancelled = matches!(output.finish, Some(Finish::Cancelled));
+        let cancelled = matches!(output.finish, Some(Finish::Cancelled | Finish::Error(_)));
         if seen.tokens.is_empty() && !cancelled && output.index == 0 {
             self.begun.push(output.request_id);
         }
         let wanted = |num_logprobs: u32| if num_logprobs > 0 { output.token_ids.len() } else { 0 };
         assert_eq!(output.logprobs.len(), wanted(seen.params.num_logprobs));
         assert_eq!(output.logprobs.alternatives, seen.params.num_logprobs as usize);
-        let is_first = output.completion_tokens == 1 && !matches!(output.finish, Some(Finish::Cancelled));
+        let is_first = output.completion_tokens == 1 && !cancelled;
         let brings_prompt = is_first && output.index == 0 && seen.params.num_prompt_logprobs > 0;
         assert_eq!(output.prompt_logprobs.len(), if brings_prompt { seen.prompt.len() - 1 } else { 0 });
         seen.logprobs.extend(&output.logprobs);
@@ -141,12 +149,11 @@ impl Story {
         let dropped = matches!(output.finish, Some(Finish::Stop)) && seen.params.stop_token == StopToken::Dropped;
         assert_eq!(output.completion_tokens as usize, seen.tokens.len() + usize::from(dropped));
         seen.finish = match &output.finish {
-            None => None,
-            Some(Finish::Stop) => Some(Finish::Stop),
-            Some(Finish::Length) => Some(Finish::Length),
-            Some(Finish::Cancelled) => Some(Finish::Cancelled),
             Some(Finish::Expired) => panic!("nothing was to expire"),
+            // Others took the memory that it gave back.
+            Some(Finish::Error(error)) if matches!(**error, Error::OutOfMemory { .. }) => Some(Finish::Cancelled),
             Some(Finish::Error(error)) => panic!("{error}"),
+            finish => finish.clone(),
         };
     }
 
@@ -158,21 +165,11 @@ impl Story {
     }
 }
 
-/// Why a request must be refused, by the rules of the header; `None` when it must be accepted.
-fn refusal(prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> Option<&'static str> {
-    let (len, model_len) = (prompt.len(), shape.limits.model_len);
-    let reach = model_len.min(len + params.max_tokens.unwrap_or(1) as usize);
-    match () {
-        () if len == 0 => Some("empty"),
-        () if len >= model_len => Some("too long"),
-        () if reach > shape.blocks * shape.limits.block_size => Some("too large"),
-        () => None,
-    }
-}
-
 fn run(world: World) {
     let World { shape, prefix_cache, max_queue, actions } = world;
-    let mut engine = Engine::with_runner(load(shape), EngineLimits { max_queue, prefix_cache, seed: SEED });
+    let (memory_left, block_bytes) = (Arc::new(AtomicUsize::new(0)), (8 * shape.limits.block_size) as u64);
+    let loaded = load_beside(shape, memory_left.clone());
+    let mut engine = Engine::with_runner(loaded, EngineLimits { max_queue, prefix_cache, seed: SEED });
     let handle = engine.handle().clone();
     let mut story = Story::default();
     let mut ids = Vec::new();
@@ -235,6 +232,18 @@ fn run(world: World) {
                 assert!(report.running == 0 || report.passes + report.in_flight > 0, "progress is always made");
             }
             Action::Poll(outputs) => story.poll(&mut engine, outputs),
+            Action::Trim(taken) => {
+                let before = handle.stats();
+                let (bytes, stats) = (engine.trim().unwrap(), handle.stats());
+                assert_eq!(before.kv_cache_bytes_mapped - stats.kv_cache_bytes_mapped, bytes);
+                assert!(stats.kv_cache_bytes_mapped >= u64::from(stats.kv_blocks_used) * block_bytes);
+                assert_eq!(engine.trim().unwrap(), 0, "there is nothing left");
+                memory_left.fetch_sub((memory_left.load(Relaxed) as f64 * taken) as usize, Relaxed);
+            }
+            Action::Leave(blocks) => {
+                let mapped = (handle.stats().kv_cache_bytes_mapped / block_bytes) as usize;
+                memory_left.store((memory_left.load(Relaxed) + blocks).min(shape.blocks - mapped), Relaxed);
+            }
         }
     }
     let mut steps = 0;

@@ -34,7 +34,7 @@ fn prompt(kind: u32, len: u32) -> Vec<TokenId> {
     (0..len).map(|i| 1 + kind * 5 + i % 5).collect()
 }
 
-/// Runs a request alone; answers how many tokens of its prompt were cached.
+/// Runs a request alone; returns the number of tokens of its prompt that were cached.
 fn cached(engine: &mut Engine, prompt: &[TokenId], params: &SamplingParams) -> u32 {
     let prompts = [Prompt::Tokens(prompt)];
     let results = engine.generate(&prompts, std::slice::from_ref(params), &mut |_| ControlFlow::Continue(())).unwrap();

@@ -408,6 +408,11 @@ type Stats struct {
 	// GPUMemoryBytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine made counts as 640 MiB.
 	// 0 on the CPU.
 	GPUMemoryBytes uint64
+
+	// Bytes of the KV cache that have memory now. On a GPU all of it, but for what nvllm_trim gave back. On the CPU, the
+	// blocks that were used since the engine opened or since nvllm_trim; a block counts whole. 0 in a process that follows
+	// another one.
+	KVCacheBytesMapped uint64
 }
 
 func copyStats(native *C.nvllm_stats) (s Stats) {
@@ -427,5 +432,6 @@ func copyStats(native *C.nvllm_stats) (s Stats) {
 	s.CacheEvictions = uint64(native.prefix_cache_evictions)
 	s.KVBlocksPinned = int(native.kv_blocks_pinned)
 	s.GPUMemoryBytes = uint64(native.gpu_memory_bytes)
+	s.KVCacheBytesMapped = uint64(native.kv_cache_bytes_mapped)
 	return s
 }

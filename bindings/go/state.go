@@ -23,6 +23,26 @@ func (e *Engine) ResetPrefixCache() error {
 	return nil
 }
 
+// Trim gives memory of the KV cache back, to the GPU or to the system, and returns the number of bytes. Requests go on, pinned
+// prompts stay, and other cached prompts are evicted; blocks get memory again when requests need it. See nvllm_trim in
+// nanovllm.h.
+func (e *Engine) Trim() (uint64, error) {
+	if !e.stepper.TryLock() {
+		return 0, busy()
+	}
+	defer e.stepper.Unlock()
+	if err := e.enter(); err != nil {
+		return 0, err
+	}
+	defer e.leave()
+	var freed C.uint64_t
+	var failed C.nvllm_error
+	if status := C.nvllm_trim(e.native, &freed, &failed); status != C.NVLLM_OK {
+		return 0, errorOf(status, &failed)
+	}
+	return uint64(freed), nil
+}
+
 // ReleasePrefix releases the prompt that RequestOptions.PinPrompt pinned. It returns [ErrNotFound] if that request pins
 // nothing.
 func (e *Engine) ReleasePrefix(id uint64) error {

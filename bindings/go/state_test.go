@@ -54,6 +54,14 @@ func TestAPrefixIsPinnedReleasedAndForgotten(t *testing.T) {
 	if err := engine.ResetPrefixCache(); err != nil {
 		t.Fatal(err)
 	}
+	before, _ := engine.Stats()
+	freed, err := engine.Trim()
+	if after, _ := engine.Stats(); err != nil || after.KVCacheBytesMapped+freed > before.KVCacheBytesMapped {
+		t.Errorf("%d bytes of %d, then %d: %v", freed, before.KVCacheBytesMapped, after.KVCacheBytesMapped, err)
+	}
+	if again, err := engine.Trim(); again != 0 || err != nil {
+		t.Errorf("%d bytes the second time: %v", again, err)
+	}
 	if out := answer(t, engine, fortyTokens(), &options); out.CachedTokens != 32 {
 		t.Errorf("%d tokens of a pinned prompt are there", out.CachedTokens)
 	}

@@ -197,6 +197,18 @@ pub trait Backend: Send {
     /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory).
     fn commit_blocks(&mut self, cache: &mut Self::KvCache, batch: &Batch) -> Result<()>;
 
+    /// Gives memory of the blocks that `unused` names back to the system, as far as nothing else lies in its pages, once all that was
+    /// launched has ended; returns the bytes. 0: nothing has changed. Otherwise all these blocks have lost what they held. `[blocks]`
+    fn release_blocks(&mut self, cache: &mut Self::KvCache, unused: &[bool]) -> Result<u64>;
+    /// Gets memory for blocks that [`release_blocks`](Self::release_blocks) named, where that can fail.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory). Nothing has changed then.
+    fn restore_blocks(&mut self, cache: &mut Self::KvCache, blocks: &[BlockId]) -> Result<()>;
+    /// Bytes of a cache that have memory.
+    fn kv_bytes_mapped(cache: &Self::KvCache) -> u64;
+
     /// See [`ops::copy_blocks`](crate::ops::copy_blocks).
     fn copy_blocks(&mut self, cache: &mut Self::KvCache, device_batch: &Self::DeviceBatch);
     /// See [`ops::embedding`](crate::ops::embedding).

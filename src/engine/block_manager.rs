@@ -9,11 +9,15 @@
 //! tokens, and both are compared, so that two different prefixes are never confused, whatever their hashes. A salt at the
 //! beginning of each prefix separates requests that must not share blocks.
 //!
+//! A free block may be *withdrawn*: its memory went back to the system. It is neither cached nor taken before
+//! [`grow`](BlockManager::grow) got memory for it again.
+//!
 //! Everything is sized when the manager is created; nothing allocates after that.
 
 use super::options::PrefixCache;
 use crate::batch::{BlockId, TokenId};
-use crate::error::{self, filled};
+use crate::error::{self, filled, room};
+use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
 
 /// Stands for "no block" in the links, so that a link takes four bytes.
@@ -58,6 +62,12 @@ pub struct Lacking {
     pub free_blocks: usize,
 }
 
+/// Gets memory for blocks that were withdrawn, or changes nothing and says why not.
+pub type GetMemory<'a> = dyn FnMut(&[BlockId]) -> error::Result<()> + 'a;
+
+/// The fraction 1 / `GROWTH_SHARE` of all blocks gets memory at once, where there is enough.
+const GROWTH_SHARE: usize = 64;
+
 /// The pool of KV blocks.
 pub struct BlockManager {
     block_size: usize,
@@ -66,6 +76,8 @@ pub struct BlockManager {
     /// Tokens of the cached blocks. `[blocks, block_size]`
     tokens: Vec<TokenId>,
     free: FreeQueue,
+    /// Free blocks without memory, in descending order.
+    withdrawn: Vec<BlockId>,
     /// First cached block of each hash value. `[power of two]`
     buckets: Vec<u32>,
     hasher: RandomState,
@@ -120,6 +132,7 @@ impl BlockManager {
             blocks: filled(free, blocks, what, knob)?,
             tokens: filled(0, remembered * block_size, what, knob)?,
             free: FreeQueue { first: NONE, last: NONE, len: 0 },
+            withdrawn: room(blocks, what, knob)?,
             buckets: filled(NONE, remembered.next_power_of_two(), what, knob)?,
             hasher: RandomState::new(),
             prefixes_made: 0,
@@ -141,9 +154,68 @@ impl BlockManager {
         self.blocks.len()
     }
 
-    /// Number of blocks that no sequence holds.
+    /// Number of blocks that no sequence holds and that have memory.
     pub fn free_blocks(&self) -> usize {
         self.free.len
+    }
+
+    /// Number of blocks that sequences hold, or that are pinned.
+    pub fn used_blocks(&self) -> usize {
+        self.blocks.len() - self.free.len - self.withdrawn.len()
+    }
+
+    /// Whether nobody holds each block. `[blocks]`
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](error::Error::OutOfMemory).
+    pub fn unused(&self) -> error::Result<Vec<bool>> {
+        let mut unused = filled(false, self.blocks.len(), "the list of free KV blocks", "kv_cache_bytes")?;
+        unused.iter_mut().zip(&self.blocks).for_each(|(unused, block)| *unused = block.references == 0);
+        Ok(unused)
+    }
+
+    /// Withdraws the free blocks that `unused` names: their memory went back. `[blocks]`
+    pub fn withdraw(&mut self, unused: &[bool]) {
+        let mut block = self.free.first;
+        while block != NONE {
+            let after = self.blocks[block as usize].after;
+            if unused[block as usize] {
+                self.free.remove(&mut self.blocks, block);
+                self.counts.evictions += u64::from(self.blocks[block as usize].cached.is_some());
+                self.forget(block);
+                self.withdrawn.push(block);
+            }
+            block = after;
+        }
+        self.withdrawn.sort_unstable_by_key(|&block| Reverse(block));
+    }
+
+    /// Makes at least `blocks` withdrawn blocks free again, the first of the cache first, for which `memory` gets memory. Asks for some
+    /// more at once, so that a sequence that grows does not ask each time. Returns `false` where fewer are withdrawn.
+    ///
+    /// # Errors
+    ///
+    /// Those of `memory`. Nothing has changed then.
+    pub fn grow(&mut self, blocks: usize, memory: &mut GetMemory) -> error::Result<bool> {
+        if blocks == 0 || blocks > self.withdrawn.len() {
+            return Ok(false);
+        }
+        let wished = blocks.max(self.blocks.len() / GROWTH_SHARE).min(self.withdrawn.len());
+        let first = self.withdrawn.len() - wished;
+        let first = match memory(&self.withdrawn[first..]) {
+            Ok(()) => first,
+            Err(error::Error::OutOfMemory { .. }) if wished > blocks => {
+                let first = self.withdrawn.len() - blocks;
+                memory(&self.withdrawn[first..])?;
+                first
+            }
+            Err(error) => return Err(error),
+        };
+        for block in self.withdrawn.drain(first..) {
+            self.free.push_front(&mut self.blocks, block);
+        }
+        Ok(true)
     }
 
     /// What the prefix cache has done so far; all zeros without one.

@@ -182,6 +182,7 @@ mod tests {
             kv_blocks_used: some,
             kv_blocks_pinned: some,
             gpu_memory_bytes: 0,
+            kv_cache_bytes_mapped: many,
             prefix_cache: CacheCounts { queries: many, hits: many, evictions: many },
         };
         let len = metrics.text(&stats, many).len();

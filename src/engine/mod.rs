@@ -163,7 +163,7 @@ impl Engine {
 
     fn assemble(loaded: Loaded, limits: EngineLimits, text: TextFiles) -> Result<Engine> {
         let Loaded { runner, info } = loaded;
-        Ok(Engine {
+        let mut engine = Engine {
             scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache, info.window)?,
             deadlines: Deadlines::default(),
             in_flight: VecDeque::with_capacity(runner.depth()),
@@ -178,7 +178,9 @@ impl Engine {
             unpins: Vec::new(),
             handle: Arc::new(EngineHandle::new(info, limits, text)),
             runner,
-        })
+        };
+        engine.publish_stats();
+        Ok(engine)
     }
 
     /// The side of this engine that other threads may use.
@@ -209,6 +211,31 @@ impl Engine {
         // Prompts that were released before this call are not pinned any more.
         self.take_inbox(Intake::All);
         self.scheduler.reset_prefix_cache();
+    }
+
+    /// Gives back the memory of all KV blocks that no sequence and no pin holds, as far as it can be; returns the bytes. What these blocks
+    /// held is not cached any more, unless no byte can be given back. The blocks get memory again when requests need them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where several ranks compute, and [`Error::Device`].
+    pub fn trim(&mut self) -> Result<u64> {
+        let ranks = self.handle.model_info().num_ranks;
+        if ranks > 1 {
+            let what = format!(
+                "giving KV cache memory back takes an engine of one rank, and this one has {ranks}: set tensor_parallel_size to 1"
+            );
+            return Err(Error::Unsupported { what });
+        }
+        // Requests that were cancelled and prompts that were released before this call hold nothing.
+        self.take_inbox(Intake::All);
+        let unused = self.scheduler.unused_blocks()?;
+        let bytes = self.runner.release_blocks(&unused)?;
+        if bytes > 0 {
+            self.scheduler.pool().withdraw(&unused);
+        }
+        self.publish_stats();
+        Ok(bytes)
     }
 
     /// Removes the oldest output from the queue. It stays valid until the next call of this method.
@@ -330,7 +357,8 @@ impl Engine {
             };
             pass.clear();
             self.batch.clear();
-            self.scheduler.schedule(token_budget, &mut pass, &mut self.batch);
+            let Engine { scheduler, runner, batch, .. } = self;
+            scheduler.schedule(token_budget, &mut |blocks| runner.restore_blocks(blocks), &mut pass, batch)?;
             if pass.is_empty() {
                 self.idle.push(pass);
                 break;
@@ -375,11 +403,17 @@ impl Engine {
 
     /// Delivers new outputs, and publishes the state of the engine to other threads.
     fn publish(&mut self, deliver: &mut dyn FnMut(&mut OutputQueue, &EngineHandle)) {
-        let Engine { handle, scheduler, outputs, stats, ended, .. } = self;
-        deliver(outputs, handle);
+        deliver(&mut self.outputs, &self.handle);
+        self.publish_stats();
+    }
+
+    /// The same without outputs.
+    fn publish_stats(&mut self) {
+        let Engine { handle, runner, scheduler, outputs, stats, ended, .. } = self;
         stats.running = scheduler.running() as u32;
         stats.waiting = scheduler.waiting() as u32;
         stats.kv_blocks_used = scheduler.used_blocks() as u32;
+        stats.kv_cache_bytes_mapped = runner.kv_bytes_mapped();
         stats.cached_tokens = scheduler.cached_tokens();
         stats.preemptions = scheduler.preemptions();
         stats.prefix_cache = scheduler.cache_counts();

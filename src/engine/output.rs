@@ -111,6 +111,8 @@ pub struct Stats {
     pub gpu_memory_bytes: u64,
     /// What the prefix cache has done.
     pub prefix_cache: CacheCounts,
+    /// Bytes of the KV cache that have memory.
+    pub kv_cache_bytes_mapped: u64,
 }
 
 /// Outputs on their way to the caller. Their memory is used again.

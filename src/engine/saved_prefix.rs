@@ -110,13 +110,20 @@ impl Engine {
         let (words, _) = tokens.as_chunks();
         let tokens: Vec<TokenId> = words.iter().copied().map(TokenId::from_le_bytes).collect();
 
-        let pool = self.scheduler.pool();
+        let Engine { scheduler, runner, .. } = self;
+        let pool = scheduler.pool();
+        let empty = PrefixId::Empty { salt: header.salt };
         let mut table = Vec::with_capacity(header.blocks as usize);
-        let shared = pool.try_adopt(PrefixId::Empty { salt: header.salt }, &tokens, &mut table);
-        let shared = shared.map_err(|lacking| {
-            let free = self.scheduler.pool().free_blocks();
-            Error::NoFreeBlocks { blocks: lacking.free_blocks, free }
-        })?;
+        let shared = loop {
+            let lacking = match pool.try_adopt(empty, &tokens, &mut table) {
+                Ok(shared) => break shared,
+                Err(lacking) => lacking.free_blocks,
+            };
+            let free = pool.free_blocks();
+            if !pool.grow(lacking - free, &mut |blocks| runner.restore_blocks(blocks))? {
+                return Err(Error::NoFreeBlocks { blocks: lacking, free });
+            }
+        };
         let written =
             self.runner.write_blocks(&table[shared.blocks..], &contents[shared.blocks * shape.block_bytes()..]);
         let pool = self.scheduler.pool();
@@ -127,6 +134,7 @@ impl Engine {
             }
         }
         pool.release(&mut table);
+        self.publish_stats();
         written.map(|()| tokens.len())
     }
 

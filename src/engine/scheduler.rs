@@ -8,6 +8,9 @@
 //! first. Alone it has all blocks except those that are [pinned](super::pins), which leave enough. A waiting sequence is never
 //! overtaken by one behind it, not even by one that would fit.
 //!
+//! Blocks whose memory was given back get it again when a sequence needs them, before the pass is formed. Where there is none, the
+//! sequence waits or is preempted as if no block were free. The one that runs alone, or would, ends with the error.
+//!
 //! The scheduler knows no tensor, device or model: it turns a queue into a [`Batch`].
 //! Invariants: a sequence that has not ended is in exactly one of `waiting` and `running`. Within a priority, the running sequences
 //! arrived before the waiting ones. A sequence in flight stays in `running` until one of its passes ends it.
@@ -18,15 +21,16 @@
 //! Beams that wait for one another are paused, in `running` or, where they lost their blocks or never had any, in `waiting`.
 
 use super::beam_search::{Answer, BeamSearch};
-use super::block_manager::{BlockManager, CacheCounts};
+use super::block_manager::{BlockManager, CacheCounts, GetMemory};
 use super::options::PrefixCache;
 use super::output::Finish;
 use super::pins::Pins;
 use super::sequence::{Pin, Sequence, SequenceKey, SequenceStatus};
 use crate::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled};
-use crate::error::{Result, room};
+use crate::error::{Error, Result, room};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, Range};
+use std::sync::Arc;
 
 /// All sequences, and the blocks that they share.
 pub struct Scheduler {
@@ -46,6 +50,8 @@ pub struct Scheduler {
     searches: BTreeMap<u64, BeamSearch>,
     /// Blocks that the next pass copies.
     copies: Vec<BlockCopy>,
+    /// Why the last blocks that were asked for got no memory, if they did not since the last pass was formed.
+    lacked: Option<Arc<Error>>,
     preemptions: u64,
     cached_tokens: u64,
 }
@@ -146,6 +152,7 @@ impl Scheduler {
             pins: Pins::default(),
             searches: BTreeMap::new(),
             copies: room(limits.rows, "the sequences that run", "max_num_seqs")?,
+            lacked: None,
             preemptions: 0,
             cached_tokens: 0,
         })
@@ -163,7 +170,7 @@ impl Scheduler {
 
     /// Blocks that sequences hold, or that are pinned.
     pub fn used_blocks(&self) -> usize {
-        self.pool.total_blocks() - self.pool.free_blocks()
+        self.pool.used_blocks()
     }
 
     /// Preemptions so far.
@@ -281,14 +288,25 @@ impl Scheduler {
 
     /// Fills the empty `pass` and `batch` with the next pass. Prompts are cut so that the pass has at most `token_budget`
     /// tokens, but at least one prompt token is scheduled where there is room. Leaves both empty when there is nothing to do,
-    /// or nothing before the passes in flight are collected.
-    pub fn schedule(&mut self, token_budget: usize, pass: &mut Pass, batch: &mut Batch) {
-        if self.must_collect_first() {
-            return;
+    /// or nothing before the passes in flight are collected. `memory` is asked for withdrawn blocks where others do not suffice.
+    ///
+    /// # Errors
+    ///
+    /// Those of `memory` but for [`Error::OutOfMemory`].
+    pub fn schedule(
+        &mut self,
+        token_budget: usize,
+        memory: &mut GetMemory,
+        pass: &mut Pass,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        self.lacked = None;
+        if self.must_collect_first(memory)? {
+            return Ok(());
         }
         let mut room = Room { tokens: self.limits.tokens, samples: 0, pooled_rows: self.limits.pooled_rows() };
         let preemptions_before = self.preemptions;
-        self.schedule_decoding(&mut room);
+        self.schedule_decoding(memory, &mut room)?;
         let decoding = self.limits.tokens - room.tokens;
         room.tokens = room.tokens.min(token_budget.saturating_sub(decoding).max(1));
         room.samples = self.limits.rows - self.running.len();
@@ -297,61 +315,33 @@ impl Scheduler {
         }
         // A sequence started now would be the next one to be preempted.
         if self.preemptions == preemptions_before {
-            self.start_waiting(&mut room);
+            self.start_waiting(memory, &mut room)?;
         }
-        self.preempt_paused(&mut room);
+        self.preempt_paused(memory, &mut room)?;
         self.fill(pass, batch);
-    }
-
-    /// Whether blocks are lacking while passes are in flight: collecting them may free some, and no sequence in them can be
-    /// preempted.
-    fn must_collect_first(&self) -> bool {
-        let block_size = self.limits.block_size;
-        let lacks = |sequence: &&Sequence| {
-            sequence.pending_tokens() == 1 && sequence.table.capacity(block_size) < sequence.expected_tokens()
-        };
-        self.running.iter().any(|sequence| sequence.in_flight > 0)
-            && self.running.iter().filter(lacks).count() > self.pool.free_blocks()
+        Ok(())
     }
 
     /// Schedules the running sequences that have one pending token, and allocates the blocks that they need.
-    fn schedule_decoding(&mut self, room: &mut Room) {
+    fn schedule_decoding(&mut self, memory: &mut GetMemory, room: &mut Room) -> Result<()> {
         let mut index = 0;
         while index < self.running.len() && room.tokens > 0 {
-            if self.running[index].pending_tokens() == 1 && self.make_room(index) {
+            if self.running[index].pending_tokens() == 1 && self.make_room(index, memory)? {
                 schedule_chunk(&mut self.running[index], room);
             }
             index += 1;
         }
-    }
-
-    /// Ensures that a running sequence has a block for its newest token. Returns `false` when it was preempted itself, as the
-    /// last in order.
-    fn make_room(&mut self, index: usize) -> bool {
-        while self.running[index].table.capacity(self.limits.block_size) < self.running[index].expected_tokens() {
-            if let Some(block) = self.pool.take() {
-                self.running[index].table.push(block);
-                continue;
-            }
-            // Requests that the whole pool cannot hold are refused when they are added, and so are pins that leave too little.
-            assert!(self.running.len() > 1, "a sequence that runs alone has all blocks that are not pinned");
-            let last = self.running.pop().expect("the sequence itself is there");
-            self.preempt(last);
-            if index == self.running.len() {
-                return false;
-            }
-        }
-        true
+        Ok(())
     }
 
     /// Starts waiting sequences, in order, while there are rows, tokens and blocks. Skips completions whose prompt is being
     /// computed by another completion, until they can share it.
-    fn start_waiting(&mut self, room: &mut Room) {
+    fn start_waiting(&mut self, memory: &mut GetMemory, room: &mut Room) -> Result<()> {
         let block_size = self.limits.block_size;
         let mut from = Bound::Unbounded;
         let mut rows: usize = self.running.iter().map(Sequence::rows).sum();
         while room.tokens > 0 && room.samples > 0 && self.running.len() < self.limits.rows {
-            let Some((&key, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { return };
+            let Some((&key, first)) = self.waiting.range_mut((from, Bound::Unbounded)).next() else { break };
             if first.status == SequenceStatus::Paused {
                 from = Bound::Excluded(key);
                 continue;
@@ -364,11 +354,20 @@ impl Scheduler {
             let held = sibling.map_or(&[][..], |sibling| sibling.prompt_blocks(block_size));
             // A search starts only with rows for all its beams, or its first beam would have to be computed again.
             if rows > 0 && rows + first.rows() > self.limits.rows {
-                return;
+                break;
             }
             // One block per running sequence stays free, or the new one would soon be preempted.
             let spare = self.running.iter().filter(|sequence| sequence.status != SequenceStatus::Paused).count();
-            let Some(cached) = first.try_start(&mut self.pool, held, spare) else { return };
+            let Some(cached) = first.try_start(&mut self.pool, held, spare) else {
+                let lacking = first.table.lacking(&self.pool, spare);
+                if self.grow(lacking, memory)? {
+                    continue;
+                }
+                if let Some(error) = self.lacked.clone().filter(|_| self.running.is_empty()) {
+                    self.give_up(key, error);
+                }
+                break;
+            };
             let mut sequence = self.waiting.remove(&key).expect("it was found there");
             self.cached_tokens += cached as u64;
             if let Some(next) = sequence.next_completion() {
@@ -382,6 +381,7 @@ impl Scheduler {
             let index = self.running.partition_point(|other| other.key < sequence.key);
             self.running.insert(index, sequence);
         }
+        Ok(())
     }
 
     /// Writes what was scheduled to `pass` and `batch`.
@@ -562,5 +562,6 @@ fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
 
 mod beams;
 mod late;
+mod memory;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! State: pinned prefixes, saved prefixes, and forks.
+//! State: pinned and saved prefixes, forks, and memory.
 //!
 //! The keys and values of a prompt stay in the prefix cache when its request ends, until their blocks are reused, least
 //! recently used first. A later prompt that begins with the same blocks and has the same cache_salt uses them.
@@ -33,6 +33,40 @@ pub unsafe extern "C" fn nvllm_reset_prefix_cache(
             work.engine()?.reset_prefix_cache();
             Ok(NVLLM_OK)
         })
+    })
+}
+
+/// [one] Gives memory of the KV cache back, to the GPU or, on the CPU, to the system: that of all blocks that no running request and no
+/// pinned prompt holds. Stores the number of bytes in freed_bytes, which may be NULL.
+///
+/// The cached prompts of these blocks are evicted, also those that nvllm_restore_prefix restored. Requests go on, between any two
+/// steps. If no byte can be given back, nothing changes and nothing is evicted.
+///
+/// Blocks get memory again when requests need more of them than have some, those at the beginning of the cache first; until then, cached
+/// prompts are evicted as in a smaller cache. If there is no memory then, requests wait and are preempted as if the cache were
+/// full, and a request with no other one running ends with NVLLM_FINISH_ERROR and NVLLM_ERR_OUT_OF_MEMORY. The engine remains usable.
+///
+/// Memory goes back in pages, on a GPU in pieces of 2 MiB or, if that is more, of about 1/32 of a layer's share of the cache. Blocks
+/// in use are not moved, and what shares a page or a piece with one stays. kv_cache_bytes_mapped of nvllm_stats is what is left.
+///
+/// The call waits for a pass that runs on the GPU, but finishes no pass. It frees 0 bytes on a GPU whose driver cannot map memory in
+/// pieces, and on the CPU on systems other than Linux, Android and Windows. NVLLM_ERR_UNSUPPORTED if several ranks compute
+/// the model (tensor_parallel_size).
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_trim(
+    engine: *mut nvllm_engine,
+    freed_bytes: *mut u64,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_trim", error, || {
+        // SAFETY: the header asks for NULL or a live engine.
+        let engine = unsafe { visit(engine)? };
+        check_place("freed_bytes", freed_bytes)?;
+        let freed = engine.work(|work| Ok(work.engine()?.trim()?))?;
+        // SAFETY: aligned by the check above; the header asks for NULL or a place for the number.
+        unsafe { store(freed_bytes, freed) };
+        Ok(NVLLM_OK)
     })
 }
 

@@ -56,6 +56,9 @@ pub struct nvllm_stats {
     /// Bytes of GPU memory that the engine took when it opened, everything included, on the GPU where they are most: see
     /// gpu_memory_bytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine made counts as 640 MiB. 0 on the CPU.
     pub gpu_memory_bytes: u64,
+    /// Bytes of the KV cache that have memory now. On a GPU all of it, but for what nvllm_trim gave back. On the CPU, the blocks that were
+    /// used since the engine opened or since nvllm_trim; a block counts whole. 0 in a process that follows another one.
+    pub kv_cache_bytes_mapped: u64,
 }
 
 /// [any] Reads the statistics.
@@ -121,6 +124,7 @@ impl From<Stats> for nvllm_stats {
             prefix_cache_evictions: stats.prefix_cache.evictions,
             kv_blocks_pinned: stats.kv_blocks_pinned,
             gpu_memory_bytes: stats.gpu_memory_bytes,
+            kv_cache_bytes_mapped: stats.kv_cache_bytes_mapped,
         }
     }
 }

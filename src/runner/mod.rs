@@ -77,6 +77,30 @@ pub trait Runner: Send {
 
     /// Sets the keys and values of blocks that nobody reads, after what the passes in flight may write to them. The same form.
     fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()>;
+
+    /// Gives memory of the blocks that `unused` names back to the system, once the passes in flight do not read them any more; returns the
+    /// bytes. 0: nothing has changed. Otherwise all these blocks have lost what they held. `[blocks]`
+    ///
+    /// A runner whose cache keeps its memory has nothing to do here and in the next two functions.
+    fn release_blocks(&mut self, unused: &[bool]) -> Result<u64> {
+        let _ = unused;
+        Ok(0)
+    }
+
+    /// Gets memory for blocks that [`release_blocks`](Self::release_blocks) named, before a batch does. What they hold is not defined.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]: there is none for all of them now. Nothing has changed, and the runner can be used on.
+    fn restore_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
+        let _ = blocks;
+        Ok(())
+    }
+
+    /// Bytes of the KV cache that have memory, in all ranks.
+    fn kv_bytes_mapped(&self) -> u64 {
+        0
+    }
 }
 
 /// What a runner is opened with, resolved and checked by the engine.

@@ -155,6 +155,11 @@ impl<B: Backend + 'static> ParallelRunner<B> {
         Ok((ParallelRunner { first, others, seat: seat.clone(), sharding, kv_shape, batches, leader }, info))
     }
 
+    /// Bytes of one block over all ranks.
+    fn ranks_block_bytes(&self) -> u64 {
+        (0..self.sharding.ranks).map(|rank| self.block_bytes(rank) as u64).sum()
+    }
+
     /// Bytes of one block over all ranks of this process.
     fn own_block_bytes(&self) -> usize {
         self.own().map(|rank| self.block_bytes(rank)).sum()
@@ -337,6 +342,12 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
             self.write_own(blocks, &bytes)?;
         }
         Ok(())
+    }
+
+    /// All ranks use the same blocks.
+    fn kv_bytes_mapped(&self) -> u64 {
+        let (own, all) = (self.first.kv_shape().block_bytes() as u64, self.ranks_block_bytes());
+        self.first.kv_bytes_mapped() / own * all
     }
 }
 

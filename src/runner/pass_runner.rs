@@ -300,6 +300,20 @@ impl<B: Backend> Runner for PassRunner<B> {
         let _context = self.backend.enter()?;
         self.backend.write_blocks(&mut self.cache, blocks, from)
     }
+
+    fn release_blocks(&mut self, unused: &[bool]) -> Result<u64> {
+        let _context = self.backend.enter()?;
+        self.backend.release_blocks(&mut self.cache, unused)
+    }
+
+    fn restore_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
+        let _context = self.backend.enter()?;
+        self.backend.restore_blocks(&mut self.cache, blocks)
+    }
+
+    fn kv_bytes_mapped(&self) -> u64 {
+        B::kv_bytes_mapped(&self.cache)
+    }
 }
 
 impl<B: Backend> Pass<B> {

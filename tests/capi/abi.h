@@ -163,7 +163,7 @@ FIELD(nvllm_progress, prefill_tokens_per_s, 24)
 FIELD(nvllm_progress, decode_tokens_per_s, 32)
 FIELD(nvllm_progress, elapsed_us, 40)
 
-SIZE(nvllm_stats, 120)
+SIZE(nvllm_stats, 128)
 FIELD(nvllm_stats, struct_size, 0)
 FIELD(nvllm_stats, steps, 8)
 FIELD(nvllm_stats, prompt_tokens, 16)
@@ -181,6 +181,7 @@ FIELD(nvllm_stats, prefix_cache_hits, 88)
 FIELD(nvllm_stats, prefix_cache_evictions, 96)
 FIELD(nvllm_stats, kv_blocks_pinned, 104)
 FIELD(nvllm_stats, gpu_memory_bytes, 112)
+FIELD(nvllm_stats, kv_cache_bytes_mapped, 120)
 
 VALUE(NVLLM_OK, 0)
 VALUE(NVLLM_NO_OUTPUT, 1)
@@ -297,6 +298,7 @@ size_t nvllm_result_count(const nvllm_result *);
 nvllm_status nvllm_result_get(const nvllm_result *, size_t, nvllm_output *);
 void nvllm_result_free(nvllm_result *);
 nvllm_status nvllm_reset_prefix_cache(nvllm_engine *, nvllm_error *);
+nvllm_status nvllm_trim(nvllm_engine *, uint64_t *, nvllm_error *);
 nvllm_status nvllm_release_prefix(nvllm_engine *, uint64_t);
 nvllm_status nvllm_save_prefix(nvllm_engine *, const uint32_t *, size_t, uint64_t, uint8_t *, size_t, size_t *, size_t *, nvllm_error *);
 nvllm_status nvllm_restore_prefix(nvllm_engine *, const uint8_t *, size_t, size_t *, nvllm_error *);

@@ -47,7 +47,7 @@ static struct course run(int32_t device, long fail_at, int code, int for_ever) {
   config.max_model_len = 256;
   config.max_num_seqs = 2;
   config.max_batched_tokens = 64;
-  config.kv_cache_bytes = 4u << 20;
+  config.kv_cache_bytes = 24u << 20; /* pieces of 2 MiB, of which half hold the beginning of a layer */
   for (uint32_t i = 0; i < PROMPT; i++) prompt[i] = 5 + i;
   fake_gpu_fail(fail_at, code, for_ever);
   course.opened = nvllm_engine_new(&config, &engine, &error);
@@ -81,17 +81,19 @@ static struct course run(int32_t device, long fail_at, int code, int for_ever) {
     note(&course, nvllm_reset_prefix_cache(engine, &error), "reset");
     note(&course, nvllm_restore_prefix(engine, saved, saved_bytes, NULL, &error), "restore");
   }
+  note(&course, nvllm_trim(engine, NULL, &error), "trim");
   nvllm_engine_free(engine);
   course.calls = fake_gpu_calls();
   return course;
 }
 
 static int is_allocation(const char *function) {
-  return strcmp(function, "cuMemAlloc_v2") == 0 || strcmp(function, "cuMemHostAlloc") == 0;
+  return strcmp(function, "cuMemAlloc_v2") == 0 || strcmp(function, "cuMemHostAlloc") == 0 || strcmp(function, "cuMemCreate") == 0 ||
+         strcmp(function, "cuMemAddressReserve") == 0;
 }
 /* Failures that nobody needs to know of: what is released is gone either way, and what is not known is not assumed. */
 static int is_ignored(const char *function) {
-  static const char *const ignored[] = {"Destroy",     "Free",        "Unload",     "Release",
+  static const char *const ignored[] = {"Destroy",     "Free",        "Unload",     "Release",   "Unmap",
                                         "IsCapturing", "Synchronize", "SetCurrent", "GetCurrent"};
   for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
     if (strstr(function, ignored[i]) != NULL) return 1;
@@ -199,6 +201,91 @@ static void a_budget_holds_everything(void) {
   CHECK(stats.gpu_memory_bytes == 640u << 20, "%llu bytes", (unsigned long long)stats.gpu_memory_bytes);
 }
 
+/* Runs requests whose prompts share nothing, all at once; returns the number of requests that ended as they should. */
+static int run_requests(nvllm_engine *engine, uint32_t requests, uint64_t salt) {
+  uint32_t prompt[PROMPT];
+  int ended = 0;
+  nvllm_output output = {.struct_size = sizeof output};
+  for (uint32_t request = 0; request < requests; request++) {
+    nvllm_request_options options = options_of(60);
+    options.ignore_eos = 1;
+    options.cache_salt = salt + request;
+    for (uint32_t i = 0; i < PROMPT; i++) prompt[i] = 5 + i;
+    CHECK_STATUS(NVLLM_OK, nvllm_add_request_tokens(engine, prompt, PROMPT, &options, NULL, &error), &error, "add");
+  }
+  for (int steps = 0; steps < 20000 && !nvllm_is_finished(engine); steps++) {
+    CHECK_STATUS(NVLLM_OK, nvllm_step(engine, 0, NULL, &error), &error, "step");
+    while (nvllm_poll_output(engine, &output, &error) == NVLLM_OK) ended += output.finish_reason == NVLLM_FINISH_LENGTH;
+    /* Passes are in flight. */
+    if (steps == 3) CHECK_STATUS(NVLLM_OK, nvllm_trim(engine, NULL, &error), &error, "trim");
+  }
+  return ended;
+}
+
+static nvllm_engine *open_to_trim(void) {
+  nvllm_engine *engine = NULL;
+  nvllm_engine_config config;
+  nvllm_engine_config_init(&config, sizeof config);
+  config.model_path = folder;
+  config.device = NVLLM_DEVICE_CUDA;
+  config.max_model_len = 256;
+  config.max_num_seqs = 64;
+  config.kv_block_size = 64;
+  config.kv_cache_bytes = 24u << 20; /* 128 blocks; a piece of a layer holds 64 */
+  CHECK_STATUS(NVLLM_OK, nvllm_engine_new(&config, &engine, &error), &error, "open");
+  return engine;
+}
+
+/* What the KV cache has by the engine's account is what the driver mapped. */
+static uint64_t mapped_bytes(nvllm_engine *engine) {
+  nvllm_stats stats = {.struct_size = sizeof stats};
+  CHECK_STATUS(NVLLM_OK, nvllm_get_stats(engine, &stats, &error), &error, "stats");
+  CHECK(stats.kv_cache_bytes_mapped == fake_gpu_mapped(), "%llu bytes, the driver has %llu",
+        (unsigned long long)stats.kv_cache_bytes_mapped, fake_gpu_mapped());
+  return stats.kv_cache_bytes_mapped;
+}
+
+static void memory_is_given_back_and_mapped_again(void) {
+  enum { REQUESTS = 50, WHOLE = 24 << 20 };
+  nvllm_stats stats = {.struct_size = sizeof stats};
+  uint64_t freed = 0;
+  fake_gpu_fail(0, 0, 0);
+  nvllm_engine *engine = open_to_trim();
+  CHECK(mapped_bytes(engine) == WHOLE, "all of it");
+  CHECK(run_requests(engine, REQUESTS, 100) == REQUESTS, "all end");
+  CHECK_STATUS(NVLLM_OK, nvllm_trim(engine, &freed, &error), &error, "trim");
+  uint64_t least = mapped_bytes(engine);
+  CHECK(freed > 0 && least == WHOLE / 2, "the pieces with block 0 stay, not %llu bytes", (unsigned long long)least);
+  CHECK_STATUS(NVLLM_OK, nvllm_trim(engine, &freed, &error), &error, "trim");
+  CHECK(freed == 0, "%llu bytes the second time", (unsigned long long)freed);
+  /* Somebody else took the memory: half of the blocks are enough, if requests wait for each other. */
+  fake_gpu_leave(0);
+  CHECK(run_requests(engine, REQUESTS, 200) == REQUESTS, "all end");
+  CHECK(mapped_bytes(engine) == least, "nothing was left");
+  CHECK_STATUS(NVLLM_OK, nvllm_get_stats(engine, &stats, &error), &error, "stats");
+  CHECK(stats.running == 0 && stats.waiting == 0 && stats.kv_blocks_used == 0, "%u blocks", stats.kv_blocks_used);
+  /* Enough for some layers is not enough. */
+  fake_gpu_leave(6u << 20);
+  CHECK(run_requests(engine, REQUESTS, 300) == REQUESTS, "all end");
+  CHECK(mapped_bytes(engine) == least, "what was mapped for a part is given back");
+  fake_gpu_leave(WHOLE);
+  CHECK(run_requests(engine, REQUESTS, 400) == REQUESTS, "all end");
+  CHECK(mapped_bytes(engine) == WHOLE, "all of it again");
+  nvllm_engine_free(engine);
+  fake_gpu_leave(~0ull >> 1);
+  CHECK(fake_gpu_live() == 0 && fake_gpu_mapped() == 0, "%ld of the device's things are left", fake_gpu_live());
+
+  fake_gpu_map_in_pieces(0);
+  engine = open_to_trim();
+  CHECK(run_requests(engine, 2, 100) == 2, "all end");
+  CHECK_STATUS(NVLLM_OK, nvllm_trim(engine, &freed, &error), &error, "trim");
+  CHECK_STATUS(NVLLM_OK, nvllm_get_stats(engine, &stats, &error), &error, "stats");
+  CHECK(freed == 0 && stats.kv_cache_bytes_mapped == WHOLE && stats.prefix_cache_evictions == 0, "a cache in one piece stays as it is");
+  nvllm_engine_free(engine);
+  fake_gpu_map_in_pieces(1);
+  CHECK(fake_gpu_live() == 0, "%ld of the device's things are left", fake_gpu_live());
+}
+
 int main(int argc, char **argv) {
   folder = model_folder(argc, argv);
   if (strstr(nvllm_build_info(), "\"cuda\"") == NULL) {
@@ -210,6 +297,7 @@ int main(int argc, char **argv) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   open_one_of_two_processes();
   a_budget_holds_everything();
+  memory_is_given_back_and_mapped_again();
   struct course whole = run(NVLLM_DEVICE_CUDA, 0, 0, 0);
   CHECK(whole.opened == NVLLM_OK && whole.first == NVLLM_OK && whole.device == NVLLM_DEVICE_CUDA, "%s, %s: %s",
         nvllm_status_name(whole.opened), nvllm_status_name(whole.first), error.message);

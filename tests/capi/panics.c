@@ -62,6 +62,7 @@ static nvllm_status call_get_stats(void) {
   return nvllm_get_stats(engine, &stats, &error);
 }
 
+static nvllm_status call_trim(void) { return nvllm_trim(engine, NULL, &error); }
 static nvllm_status call_reset_prefix_cache(void) { return nvllm_reset_prefix_cache(engine, &error); }
 static nvllm_status call_release_prefix(void) { return nvllm_release_prefix(engine, 1); }
 static nvllm_status call_save_prefix(void) {
@@ -100,6 +101,7 @@ static const struct {
     {"nvllm_get_stats", call_get_stats},
     {"nvllm_metrics_text", call_metrics_text},
     {"nvllm_reset_prefix_cache", call_reset_prefix_cache},
+    {"nvllm_trim", call_trim},
     {"nvllm_release_prefix", call_release_prefix},
     {"nvllm_save_prefix", call_save_prefix},
     {"nvllm_restore_prefix", call_restore_prefix},

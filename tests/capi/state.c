@@ -50,6 +50,59 @@ static void a_pinned_prompt_survives_a_reset_until_it_is_released(nvllm_engine *
   check_still_works(engine, "pins");
 }
 
+/* Runs requests at once whose prompts share nothing. */
+static void run_others(nvllm_engine *engine, uint32_t requests) {
+  nvllm_error error;
+  nvllm_request_options options = options_of(4);
+  uint32_t tokens[PROMPT];
+  options.ignore_eos = 1;
+  for (uint32_t request = 0; request < requests; request++) {
+    for (uint32_t i = 0; i < PROMPT; i++) tokens[i] = 5 + (request * 31 + i * 7) % 200;
+    CHECK_STATUS(NVLLM_OK, nvllm_add_request_tokens(engine, tokens, PROMPT, &options, NULL, &error), &error, "add");
+  }
+  run_to_end(engine);
+}
+
+static void memory_is_given_back_and_comes_again(nvllm_engine *engine) {
+  nvllm_error error;
+  nvllm_model_info info = {.struct_size = sizeof info};
+  nvllm_stats before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+  nvllm_request_options options = options_of(1);
+  uint64_t id = 0, freed = 0, misaligned[2];
+  CHECK_STATUS(NVLLM_OK, nvllm_engine_model_info(engine, &info, &error), &error, "info");
+#if defined(__linux__) || defined(_WIN32)
+  /* The cache is smaller than the pieces in which a GPU gives memory back. */
+  int gives_back = info.device == NVLLM_DEVICE_CPU;
+#else
+  int gives_back = 0;
+#endif
+  CHECK_STATUS(NVLLM_OK, nvllm_trim(engine, NULL, &error), &error, "trim");
+  options.pin_prompt = 1;
+  cached(engine, &options, &id);
+  options.pin_prompt = 0;
+  for (int round = 0; round < 2; round++) {
+    run_others(engine, 4);
+    CHECK_STATUS(NVLLM_OK, nvllm_get_stats(engine, &before, &error), &error, "stats");
+    CHECK_STATUS(NVLLM_OK, nvllm_trim(engine, &freed, &error), &error, "trim");
+    CHECK_STATUS(NVLLM_OK, nvllm_get_stats(engine, &after, &error), &error, "stats");
+    uint64_t fell = before.kv_cache_bytes_mapped - after.kv_cache_bytes_mapped;
+    CHECK((freed > 0) == gives_back && freed <= fell && after.kv_cache_bytes_mapped > 0, "%llu bytes of %llu", (unsigned long long)freed,
+          (unsigned long long)before.kv_cache_bytes_mapped);
+    CHECK(after.kv_blocks_used == 2 && after.kv_blocks_total == before.kv_blocks_total, "%u blocks are used", after.kv_blocks_used);
+    CHECK_STATUS(NVLLM_OK, nvllm_trim(engine, &freed, &error), &error, "twice");
+    CHECK(freed == 0, "%llu bytes the second time", (unsigned long long)freed);
+    CHECK(cached(engine, &options, NULL) == 2 * BLOCK, "a pinned prompt stays");
+  }
+  freed = 77;
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_trim(engine, (uint64_t *)(void *)((char *)misaligned + 1), &error), &error, "place");
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_trim(NULL, &freed, &error), &error, "NULL");
+  CHECK(freed == 77, "nothing is stored where it fails");
+  CHECK(nvllm_release_prefix(engine, id) == NVLLM_OK, "release");
+  CHECK_STATUS(NVLLM_OK, nvllm_trim(engine, NULL, &error), &error, "trim");
+  CHECK(cached(engine, &options, NULL) == (gives_back ? 0 : 2 * BLOCK), "a released prompt is evicted if memory is given back");
+  check_still_works(engine, "trims");
+}
+
 static void too_many_pins_are_refused(nvllm_engine *engine) {
   nvllm_error error;
   nvllm_request_options options = options_of(1);
@@ -173,6 +226,7 @@ int main(int argc, char **argv) {
   for (uint32_t i = 0; i < PROMPT; i++) prompt[i] = 5 + i;
   salts_keep_tenants_apart(engine);
   a_pinned_prompt_survives_a_reset_until_it_is_released(engine);
+  memory_is_given_back_and_comes_again(engine);
   too_many_pins_are_refused(engine);
   a_prompt_becomes_one_embedding(engine);
   a_prefix_goes_on_in_another_engine(engine, folder);

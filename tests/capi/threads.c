@@ -104,6 +104,7 @@ static void a_second_thread_is_told_that_the_engine_is_busy(nvllm_engine *engine
   CHECK_STATUS(NVLLM_ERR_BUSY, nvllm_generate(engine, &prompt, NULL, 1, NULL, 0, NULL, NULL, &result, &error), &error,
                "generate");
   CHECK_STATUS(NVLLM_ERR_BUSY, nvllm_reset_prefix_cache(engine, &error), &error, "reset");
+  CHECK_STATUS(NVLLM_ERR_BUSY, nvllm_trim(engine, NULL, &error), &error, "trim");
   CHECK_STATUS(NVLLM_ERR_BUSY, nvllm_restore_prefix(engine, NULL, 0, NULL, &error), &error, "restore");
   CHECK_STATUS(NVLLM_ERR_BUSY, nvllm_fork(engine, 1, 0, NULL, NULL, &error), &error, "fork");
   CHECK(nvllm_cancel(engine, 999) == NVLLM_ERR_NOT_FOUND, "[any] functions go on");

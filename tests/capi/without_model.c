@@ -200,6 +200,7 @@ static void handles_may_be_null(void) {
   NO_ENGINE(nvllm_detokenize(NULL, &token, 1, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_apply_chat_template(NULL, "[]", 2, NULL, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_reset_prefix_cache(NULL, &error));
+  NO_ENGINE(nvllm_trim(NULL, NULL, &error));
   NO_ENGINE(nvllm_save_prefix(NULL, &token, 1, 0, NULL, 0, &needed, NULL, &error));
   NO_ENGINE(nvllm_restore_prefix(NULL, NULL, 0, NULL, &error));
   NO_ENGINE(nvllm_fork(NULL, 1, 0, NULL, &id, &error));

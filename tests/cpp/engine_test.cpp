@@ -468,6 +468,10 @@ TEST(State, PrefixesArePinnedSavedRestoredAndForked) {
     for (const nvllm::output& news : here.outputs()) EXPECT_EQ(news.cached_tokens() % 16, 0u);
   }
   here.reset_prefix_cache();
+  uint64_t before = here.stats().kv_cache_bytes_mapped;
+  uint64_t freed = here.trim();
+  EXPECT_EQ(here.trim(), 0u);
+  EXPECT_TRUE(here.stats().kv_cache_bytes_mapped + freed <= before);
   std::vector<uint8_t> saved = here.save_prefix(prompt);
   EXPECT_TRUE(here.release_prefix(id));
   EXPECT_FALSE(here.release_prefix(id));

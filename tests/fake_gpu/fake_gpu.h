@@ -12,5 +12,11 @@ const char *fake_gpu_name(long call);
 const char *fake_gpu_failed(void);
 /* Allocations, streams, events, modules, graphs and contexts that were not released. */
 long fake_gpu_live(void);
+/* Bytes of memory that is mapped in pieces. */
+unsigned long long fake_gpu_mapped(void);
+/* Bytes that may be mapped in pieces besides; memory that is unmapped counts as taken by others. Without a call, as many as wanted. */
+void fake_gpu_leave(unsigned long long bytes);
+/* Whether devices map memory in pieces; they do without a call. */
+void fake_gpu_map_in_pieces(int can);
 
 #endif

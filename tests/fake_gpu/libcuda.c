@@ -2,17 +2,21 @@
  *
  * It has the functions that src/backend/cuda calls, with arguments as wide as the driver's. What is created is counted, so that a
  * test sees whether all of it was released. */
+#define _DEFAULT_SOURCE
 #include "fake_gpu.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { CALLS_MAX = 100000 };
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2 };
 
 static long calls, fail_at, live;
+static unsigned long long mapped, left = ~0ull >> 1;
+static int maps_in_pieces = 1;
 static int fail_code, fail_for_ever, is_capturing;
 static const char *failed, *names[CALLS_MAX];
 
@@ -25,6 +29,9 @@ void fake_gpu_fail(long call, int code, int for_ever) {
 }
 long fake_gpu_calls(void) { return calls; }
 long fake_gpu_live(void) { return live; }
+unsigned long long fake_gpu_mapped(void) { return mapped; }
+void fake_gpu_leave(unsigned long long bytes) { left = bytes; }
+void fake_gpu_map_in_pieces(int can) { maps_in_pieces = can; }
 const char *fake_gpu_failed(void) { return failed; }
 const char *fake_gpu_name(long call) { return call < CALLS_MAX ? names[call] : ""; }
 
@@ -73,6 +80,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     case 75: number = 9; break;            /* compute capability, major */
     case 76: number = 0; break;            /* and minor */
     case 81: number = 233472; break;       /* shared memory of a multiprocessor */
+    case 102: number = maps_in_pieces; break;
     case 97: number = 232448; break;       /* shared memory that a thread block may take */
   }
   ANSWER(*value = number);
@@ -132,6 +140,72 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stre
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
   (void)stream;
   ANSWER(memcpy(to, (const void *)(uintptr_t)from, bytes));
+}
+
+/* Memory in pieces: reserved addresses cannot be touched before something is mapped there. */
+enum { PIECE = 2 << 20 };
+int cuMemGetAllocationGranularity(size_t *granularity, const void *properties, int option) {
+  (void)properties;
+  (void)option;
+  ANSWER(*granularity = PIECE);
+}
+int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint64_t wanted, unsigned long long flags) {
+  (void)alignment;
+  (void)wanted;
+  (void)flags;
+  int code = fails(__func__);
+  if (code != SUCCESS) return code;
+  if (bytes == 0 || bytes % PIECE != 0) return INVALID_VALUE;
+  void *start = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return OUT_OF_MEMORY;
+  live++;
+  *address = (uint64_t)(uintptr_t)start;
+  return SUCCESS;
+}
+int cuMemAddressFree(uint64_t address, size_t bytes) {
+  live--;
+  munmap((void *)(uintptr_t)address, bytes);
+  return fails(__func__);
+}
+int cuMemCreate(uint64_t *handle, size_t bytes, const void *properties, unsigned long long flags) {
+  (void)properties;
+  (void)flags;
+  int code = fails(__func__);
+  if (code != SUCCESS) return code;
+  if (bytes == 0 || bytes % PIECE != 0) return INVALID_VALUE;
+  if (bytes > left) return OUT_OF_MEMORY;
+  live++;
+  *handle = bytes;
+  return SUCCESS;
+}
+int cuMemRelease(uint64_t handle) {
+  (void)handle;
+  live--;
+  return fails(__func__);
+}
+int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags) {
+  (void)offset;
+  (void)flags;
+  int code = fails(__func__);
+  if (code != SUCCESS) return code;
+  if (handle != bytes || bytes > left) return INVALID_VALUE;
+  live++;
+  mapped += bytes;
+  left -= bytes;
+  (void)address;
+  return SUCCESS;
+}
+int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count) {
+  (void)access;
+  (void)count;
+  ANSWER(mprotect((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE));
+}
+int cuMemUnmap(uint64_t address, size_t bytes) {
+  live--;
+  mapped -= bytes;
+  madvise((void *)(uintptr_t)address, bytes, MADV_DONTNEED);
+  mprotect((void *)(uintptr_t)address, bytes, PROT_NONE);
+  return fails(__func__);
 }
 
 int cuModuleLoadData(void **module, const void *image) { (void)image; MAKE(module, malloc(1)); }

@@ -13,9 +13,12 @@ use nanovllm::backend::{DType, KvFormat, KvShape};
 use nanovllm::batch::{
     Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_TOKEN, Sampled, Sampling, TokenId,
 };
-use nanovllm::error::Result;
+use nanovllm::engine::sampling_params::SamplingParams;
+use nanovllm::error::{Error, Result};
 use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The size of a fake model.
@@ -58,10 +61,19 @@ pub struct FakeRunner {
     top_logprobs: Vec<f32>,
     /// Of one sample. `[vocab]`
     logits: Vec<f32>,
+    /// Which blocks have memory. `[blocks]`
+    has_memory: Vec<bool>,
+    /// Blocks that can have memory besides those that have it.
+    memory_left: Arc<AtomicUsize>,
 }
 
 /// A fake model that is ready.
 pub fn load(shape: Shape) -> Loaded {
+    load_beside(shape, Arc::new(AtomicUsize::new(0)))
+}
+
+/// The same, where others take and leave memory: `memory_left` is for so many blocks, besides those of the cache.
+pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
     let Shape { limits, blocks, vocab, .. } = shape;
     let runner = Box::new(FakeRunner {
         shape,
@@ -78,6 +90,8 @@ pub fn load(shape: Shape) -> Loaded {
         top_tokens: vec![NO_TOKEN; limits.rows * MAX_LOGPROBS],
         top_logprobs: vec![f32::NAN; limits.rows * MAX_LOGPROBS],
         logits: Vec::with_capacity(vocab),
+        has_memory: vec![true; blocks],
+        memory_left,
     });
     let info = ModelInfo {
         num_ranks: 1,
@@ -190,6 +204,18 @@ impl FakeRunner {
                 );
             }
             assert!(batch.block_table(row)[used..].iter().all(|&block| block == 0), "zero beyond the last one in use");
+        }
+    }
+
+    /// Every block that a batch names has memory.
+    fn check_memory(&self, batch: &Batch) {
+        let block_size = self.shape.limits.block_size;
+        let has_memory = |block: u32| assert!(self.has_memory[block as usize], "block {block} has no memory");
+        batch.slots.iter().for_each(|slot| has_memory(slot / block_size as u32));
+        batch.copies.iter().flat_map(|copy| [copy.from, copy.to]).for_each(has_memory);
+        for row in 0..batch.rows() {
+            let used = (batch.context_lens[row] as usize).div_ceil(block_size);
+            batch.block_table(row)[..used].iter().copied().for_each(has_memory);
         }
     }
 
@@ -327,6 +353,7 @@ impl FakeRunner {
 
 impl Runner for FakeRunner {
     fn submit(&mut self, batch: &Batch) -> Result<()> {
+        self.check_memory(batch);
         let mut own = self.idle.pop().expect("no more passes than the depth are in flight");
         own.clone_from(batch);
         if self.in_flight.is_empty() {
@@ -394,10 +421,51 @@ impl Runner for FakeRunner {
 
     fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         let passes = self.in_flight.len();
+        assert!(blocks.iter().all(|&block| self.has_memory[block as usize]), "{blocks:?}");
         self.writes.push((passes, blocks.to_vec(), from.to_vec()));
         if passes == 0 {
             self.write_blocks_now();
         }
         Ok(())
+    }
+
+    /// What the blocks held is lost once the passes in flight have read it.
+    fn release_blocks(&mut self, unused: &[bool]) -> Result<u64> {
+        let is_released = |block: &BlockId| unused[*block as usize] && self.has_memory[*block as usize];
+        let blocks: Vec<BlockId> = (0..self.shape.blocks as BlockId).filter(is_released).collect();
+        let bytes = blocks.len() * self.shape.limits.block_size * 8;
+        self.write_blocks(&blocks, &vec![0xff; bytes])?;
+        blocks.iter().for_each(|&block| self.has_memory[block as usize] = false);
+        self.memory_left.fetch_add(blocks.len(), Relaxed);
+        Ok(bytes as u64)
+    }
+
+    fn restore_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
+        assert!(blocks.iter().all(|&block| !self.has_memory[block as usize]), "they were released: {blocks:?}");
+        let left = self.memory_left.load(Relaxed).checked_sub(blocks.len()).ok_or(Error::OutOfMemory {
+            what: "the KV cache",
+            bytes: (blocks.len() * self.shape.limits.block_size * 8) as u64,
+            knob: "kv_cache_bytes",
+        })?;
+        self.memory_left.store(left, Relaxed);
+        blocks.iter().for_each(|&block| self.has_memory[block as usize] = true);
+        Ok(())
+    }
+
+    fn kv_bytes_mapped(&self) -> u64 {
+        let blocks = self.has_memory.iter().filter(|&&has_memory| has_memory).count();
+        (blocks * self.shape.limits.block_size * 8) as u64
+    }
+}
+
+/// Why a request must be refused, by the rules of the header; `None` when it must be accepted.
+pub fn refusal(prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> Option<&'static str> {
+    let (len, model_len) = (prompt.len(), shape.limits.model_len);
+    let reach = model_len.min(len + params.max_tokens.unwrap_or(1) as usize);
+    match () {
+        () if len == 0 => Some("empty"),
+        () if len >= model_len => Some("too long"),
+        () if reach > shape.blocks * shape.limits.block_size => Some("too large"),
+        () => None,
     }
 }

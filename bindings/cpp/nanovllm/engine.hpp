@@ -140,6 +140,16 @@ class engine {
     return returned<void>();
   }
 
+  /// [one] Gives memory of the KV cache back that no running request and no pinned prompt needs. Returns the number of bytes.
+  returned<uint64_t> trim() {
+    detail::entry inside(state_.get());
+    if (!inside) return detail::fail<uint64_t>(refusal());
+    uint64_t freed = 0;
+    nvllm_error error;
+    if (nvllm_trim(native(), &freed, &error) != NVLLM_OK) return detail::fail<uint64_t>(detail::failure_of(error));
+    return returned<uint64_t>(freed);
+  }
+
   /// [any] Releases the prompt that request_options::pin_prompt pinned. Returns false if that request pins nothing.
   bool release_prefix(uint64_t request_id) noexcept { return nvllm_release_prefix(native(), request_id) == NVLLM_OK; }
 

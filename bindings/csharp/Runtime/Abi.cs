@@ -510,6 +510,10 @@ namespace Nanovllm
         /// are most: see GpuMemoryBytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine
         /// made counts as 640 MiB. 0 on the CPU.</summary>
         public ulong GpuMemoryBytes;
+        /// <summary>Bytes of the KV cache that have memory now. On a GPU all of it, but for what nvllm_trim gave back.
+        /// On the CPU, the blocks that were used since the engine opened or since nvllm_trim; a block counts whole. 0
+        /// in a process that follows another one.</summary>
+        public ulong KvCacheBytesMapped;
     }
 
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
@@ -609,6 +613,9 @@ namespace Nanovllm
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_reset_prefix_cache(EngineHandle engine, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_trim(EngineHandle engine, ulong* freed_bytes, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_release_prefix(EngineHandle engine, ulong request_id);

@@ -525,6 +525,16 @@ namespace Nanovllm
             Check.Succeeded(Native.nvllm_reset_prefix_cache(handle, &error), &error);
         }
 
+        /// <summary>[one] Gives memory of the KV cache back that no running request and no pinned prompt needs. Returns the number of
+        /// bytes.</summary>
+        public long Trim()
+        {
+            nvllm_error error;
+            ulong freed;
+            Check.Succeeded(Native.nvllm_trim(handle, &freed, &error), &error);
+            return (long)freed;
+        }
+
         /// <summary>[any] Releases the prompt that a request pinned by PinPrompt. False if there is none.</summary>
         public bool ReleasePrefix(ulong requestId) => Check.Found(Native.nvllm_release_prefix(handle, requestId));
 

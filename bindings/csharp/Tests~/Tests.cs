@@ -383,6 +383,8 @@ static class Generating
         byte[] saved = Engine.SavePrefix(tokens, out int covered);
         Expect.True(covered > 0, "blocks were saved");
         Engine.ResetPrefixCache();
+        Expect.True(Engine.Trim() >= 0, "memory is given back");
+        Expect.Equal(Engine.Trim(), 0L);
         Expect.Equal(Engine.RestorePrefix(saved), covered);
         Expect.True(Engine.Generate(new[] { tokens }, Demo.Greedy(1))[0].CachedTokens >= covered, "the prefix was found");
         Expect.Status(Status.InvalidArgument, () => Engine.RestorePrefix(saved.AsSpan(0, saved.Length - 1)));

@@ -138,6 +138,12 @@ bool Node::cancel(int64_t id) {
     return live_.count(id) == 1 && nvllm_cancel(engine_, static_cast<uint64_t>(id - ids_before_)) == NVLLM_OK;
 }
 
+int64_t Node::trim() {
+    uint64_t freed = 0;
+    if (engine_ && nvllm_trim(engine_, &freed, nullptr) != NVLLM_OK) return 0;
+    return static_cast<int64_t>(freed);
+}
+
 Value Node::stats() const {
     Value result = Value::dictionary();
     nvllm_stats stats = {};
@@ -159,6 +165,7 @@ Value Node::stats() const {
     ENTRY(prefix_cache_hits);
     ENTRY(prefix_cache_evictions);
     ENTRY(gpu_memory_bytes);
+    ENTRY(kv_cache_bytes_mapped);
 #undef ENTRY
     return result;
 }

@@ -44,6 +44,9 @@ public:
     int64_t generate_chat(const godot::Value& messages, const godot::Value& options);
     // False if the request has ended or never existed.
     bool cancel(int64_t id);
+
+    // Gives memory of the KV cache back that no request needs, and returns the number of bytes: 0 without an engine.
+    int64_t trim();
     bool is_finished() const { return !engine_ || nvllm_is_finished(engine_) == 1; }
     const std::string& last_error() const { return last_error_; }
     godot::Value stats() const;

@@ -57,6 +57,7 @@ const std::vector<Method>& methods() {
         {"cancel", BOOL, {{"id", INT}}, false, [](Node& node, const Value* with) { return Value::of(node.cancel(with[0].to_int())); }},
         {"is_finished", BOOL, {}, false, [](Node& node, const Value*) { return Value::of(node.is_finished()); }},
         {"get_last_error", STRING, {}, false, [](Node& node, const Value*) { return Value::of(node.last_error()); }},
+        {"trim", INT, {}, false, [](Node& node, const Value*) { return Value::of(node.trim()); }},
         {"stats", DICTIONARY, {}, false, [](Node& node, const Value*) { return node.stats(); }},
 #define PROPERTY(name, type, value, read)                                                                          \
     {"get_" #name, type, {}, false, [](Node& node, const Value*) { return Value::of(node.name); }},                \

@@ -73,6 +73,7 @@ func test_an_answer_arrives_in_pieces_over_several_frames() -> void:
 	check(frames > 1, "more than one frame")
 	check(texts[id].begins_with(INTRODUCTION), texts[id])
 	check(engine.is_finished() and engine.stats()["generated_tokens"] > 0, "finished, and counted")
+	check(engine.trim() >= 0 and engine.trim() == 0, "memory is given back")
 	engine.free()
 
 

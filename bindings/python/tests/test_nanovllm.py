@@ -222,6 +222,10 @@ class Generating(unittest.TestCase):
         saved, covered = engine.save_prefix(tokens)
         self.assertGreater(covered, 0)
         engine.reset_prefix_cache()
+        before = engine.stats()["kv_cache_bytes_mapped"]
+        freed = engine.trim()
+        self.assertLessEqual(engine.stats()["kv_cache_bytes_mapped"] + freed, before)
+        self.assertEqual(engine.trim(), 0)
         self.assertEqual(engine.restore_prefix(saved), covered)
         (hit,) = engine.generate(tokens, temperature=0, max_tokens=1)
         self.assertGreaterEqual(hit.cached_tokens, covered)

@@ -11,8 +11,10 @@ pub struct KvCache {
     shape: KvShape,
     bytes: Pages<u8>,
     layer_bytes: usize,
-    /// Which blocks have memory. Empty where all have it once they are touched.
+    /// Which blocks have memory: those that were written, on Windows also those that are about to be. `[blocks]`
     committed: Vec<bool>,
+    /// How many of them.
+    committed_blocks: usize,
 }
 
 const WHAT: &str = "the KV cache";
@@ -24,8 +26,8 @@ impl KvCache {
         let layer_bytes = shape.block_bytes() / shape.layers * blocks;
         // Blocks lie anywhere. With small pages, decode at 4096 tokens of context reads 11 GB/s a thread, with large ones 17.
         let bytes = Pages::reserved(layer_bytes * shape.layers, WHAT, KNOB)?.in_large_pages();
-        let committed = filled(false, if cfg!(windows) { blocks } else { 0 }, WHAT, KNOB)?;
-        Ok(KvCache { shape: *shape, bytes, layer_bytes, committed })
+        let committed = filled(false, blocks, WHAT, KNOB)?;
+        Ok(KvCache { shape: *shape, bytes, layer_bytes, committed, committed_blocks: 0 })
     }
 
     /// The shape this cache was made with.
@@ -39,18 +41,54 @@ impl KvCache {
     ///
     /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) on Windows, where memory is charged here.
     pub fn commit(&mut self, blocks: impl Iterator<Item = BlockId>) -> Result<()> {
-        if self.committed.is_empty() {
-            return Ok(());
-        }
         for block in blocks {
-            if std::mem::replace(&mut self.committed[block as usize], true) {
+            if self.committed[block as usize] {
                 continue;
             }
             for part in self.parts(&[block]) {
-                self.bytes.commit(part, WHAT, KNOB).inspect_err(|_| self.committed[block as usize] = false)?;
+                self.bytes.commit(part, WHAT, KNOB)?;
             }
+            self.committed[block as usize] = true;
+            self.committed_blocks += 1;
         }
         Ok(())
+    }
+
+    /// Bytes of the blocks that have memory.
+    pub fn committed_bytes(&self) -> u64 {
+        (self.committed_blocks * self.shape.block_bytes()) as u64
+    }
+
+    /// Gives the pages back that lie whole in blocks that `unused` names; returns their bytes. `[blocks]`
+    pub fn release(&mut self, unused: &[bool]) -> u64 {
+        let mut bytes = 0usize;
+        let is_released: Vec<bool> = self.committed.iter().zip(unused).map(|(&has, &unused)| has && unused).collect();
+        let (part, layer_bytes) = (self.part_bytes(), self.layer_bytes);
+        let mut first = 0;
+        for run in is_released.chunk_by(|a, b| a == b) {
+            let blocks = first..first + run.len();
+            first = blocks.end;
+            if run[0] {
+                for layer in 0..self.shape.layers {
+                    let start = layer * layer_bytes;
+                    bytes += self.bytes.release(start + blocks.start * part..start + blocks.end * part);
+                }
+            }
+        }
+        if bytes > 0 {
+            self.committed_blocks -= is_released.iter().filter(|&&is_released| is_released).count();
+            self.committed.iter_mut().zip(&is_released).for_each(|(has, is_released)| *has &= !is_released);
+        }
+        bytes as u64
+    }
+
+    /// Gets memory for blocks where the system says now whether there is some.
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](Self::commit).
+    pub fn restore(&mut self, blocks: &[BlockId]) -> Result<()> {
+        if cfg!(windows) { self.commit(blocks.iter().copied()) } else { Ok(()) }
     }
 
     /// Copies blocks out, one after the other with all their layers. `[blocks][layer][kv_head]`, each as
@@ -151,6 +189,31 @@ mod tests {
     #[should_panic(expected = "Bf16")]
     fn numbers_of_another_type_are_refused() {
         KvCache::new(&SHAPE, 1).unwrap().layer::<f32>(0);
+    }
+
+    #[test]
+    #[cfg(any(target_os = "linux", target_os = "android", windows))]
+    fn whole_pages_of_unused_blocks_are_given_back() {
+        // Blocks of 4 pages and a bit in each layer.
+        let shape = KvShape { layers: 2, kv_heads: 1, head_dim: 2080, block_size: 2, ..SHAPE };
+        let part = shape.block_bytes() / shape.layers;
+        let mut cache = KvCache::new(&shape, 8).unwrap();
+        assert_eq!((part, cache.release(&[true; 8])), (16640, 0), "nothing was used");
+        cache.commit(1..7).unwrap();
+        cache.layer_bytes_mut(0)[part..7 * part].fill(1);
+        cache.layer_bytes_mut(1)[part..7 * part].fill(2);
+        assert_eq!(cache.committed_bytes(), 6 * shape.block_bytes() as u64);
+        // Block 3 is in use.
+        let unused = [true, true, true, false, true, true, true, true];
+        let bytes = cache.release(&unused);
+        assert!(bytes.is_multiple_of(4096) && (5 * 2 * 16640 - 8 * 4096..=5 * 2 * 16640).contains(&bytes), "{bytes}");
+        assert_eq!((cache.committed_bytes(), cache.release(&unused)), (shape.block_bytes() as u64, 0));
+        cache.commit(1..7).unwrap();
+        for (layer, value) in [(0, 1), (1, 2)] {
+            let bytes = cache.layer_bytes_mut(layer);
+            assert!(bytes[3 * part..4 * part].iter().all(|&byte| byte == value), "a block in use keeps what it holds");
+            assert!(bytes[part + 4096..3 * part - 4096].iter().all(|&byte| byte == 0), "the others are zero");
+        }
     }
 
     #[test]

@@ -349,6 +349,18 @@ impl Backend for Cpu {
         cache.commit(batch.slots.iter().map(|slot| slot / size).chain(batch.copies.iter().map(|copy| copy.to)))
     }
 
+    fn release_blocks(&mut self, cache: &mut KvCache, unused: &[bool]) -> Result<u64> {
+        Ok(cache.release(unused))
+    }
+
+    fn restore_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId]) -> Result<()> {
+        cache.restore(blocks)
+    }
+
+    fn kv_bytes_mapped(cache: &KvCache) -> u64 {
+        cache.committed_bytes()
+    }
+
     fn copy_blocks(&mut self, cache: &mut KvCache, device_batch: &DeviceBatch) {
         copy_blocks::run(cache, device_batch);
     }

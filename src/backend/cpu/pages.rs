@@ -1,7 +1,9 @@
-//! Zeroed memory that takes no room until it is touched.
+//! Zeroed memory that takes no room until it is touched, and none once it is released.
 //!
 //! Windows charges memory to its commit limit when it is allocated, and not when it is touched. Memory of which a part is used is
 //! therefore [reserved](Pages::reserved) there and [committed](Pages::commit) part by part. On other systems the two calls cost nothing.
+
+#![allow(unsafe_code)]
 
 use crate::error::{Error, Result};
 use bytemuck::Pod;
@@ -57,6 +59,21 @@ impl<T: Pod> Pages<T> {
         Ok(())
     }
 
+    /// Gives the pages that lie whole in a part back to the system; returns their bytes. The part must be [committed](Self::commit) before
+    /// it is used again, and what it held is lost. 0: nothing has changed.
+    pub fn release(&mut self, part: Range<usize>) -> usize {
+        let (size, page) = (size_of::<T>(), page_bytes());
+        // The mapping begins at a page.
+        let pages = (part.start * size).next_multiple_of(page)..part.end * size / page * page;
+        match &mut self.map {
+            Some(map) if pages.start < pages.end => {
+                let bytes = pages.len();
+                if release(map, pages) { bytes } else { 0 }
+            }
+            _ => 0,
+        }
+    }
+
     /// Asks the system for large pages, for memory that is read here and there: looking up an address of small ones can
     /// cost more than the read. Memory then becomes resident 2 MiB at a time. A system without them changes nothing.
     pub fn in_large_pages(self) -> Pages<T> {
@@ -66,6 +83,37 @@ impl<T: Pod> Pages<T> {
         }
         self
     }
+}
+
+/// Bytes of a page.
+fn page_bytes() -> usize {
+    #[cfg(unix)]
+    // SAFETY: sysconf reads a constant.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    #[cfg(not(unix))]
+    let bytes = region::PAGE_BYTES;
+    usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(1 << 16)
+}
+
+/// Gives pages of a map back, which are zero when they are touched next.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn release(map: &mut Map, pages: Range<usize>) -> bool {
+    assert!(pages.start <= pages.end && pages.end <= map.len(), "{pages:?} of {} bytes", map.len());
+    // SAFETY: the range lies inside the map by the check above, the map is private and anonymous, and borrowed mutably: zeros are
+    // values of every `Pod`.
+    unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, pages.start, pages.len()) }.is_ok()
+}
+
+/// Gives pages of a region back.
+#[cfg(windows)]
+fn release(map: &mut Map, pages: Range<usize>) -> bool {
+    map.decommit(pages)
+}
+
+/// Other systems promise no zeros afterwards, and give back when they please.
+#[cfg(not(any(target_os = "linux", target_os = "android", windows)))]
+fn release(_: &mut Map, _: Range<usize>) -> bool {
+    false
 }
 
 impl<T> Default for Pages<T> {

@@ -5,6 +5,7 @@
 //! each shape and the fastest is kept; for a shape that differs from an earlier one in a few tokens, the first suggestions and what was
 //! kept there. Shapes that come later take the library's first suggestion.
 
+use super::blas_handle::BlasHandle;
 use super::driver::{Context, Event, EventKind, Memory};
 use super::library;
 use super::product::Product;
@@ -44,8 +45,9 @@ pub enum Outcome {
 
 /// An open handle, and the plans made so far.
 pub struct Blas {
+    // Fields are dropped in this order: the handle before its context.
+    handle: BlasHandle,
     context: Arc<Context>,
-    handle: lt::cublasLtHandle_t,
     workspace: Memory,
     dtype: lt::cudaDataType,
     plans: HashMap<Shape, Option<lt::cublasLtMatmulAlgo_t>>,
@@ -54,7 +56,7 @@ pub struct Blas {
     timing: [Event; 2],
 }
 
-// SAFETY: the handle may be used from any thread, one at a time, which `&mut self` ensures.
+// SAFETY: algorithms are plain data.
 unsafe impl Send for Blas {}
 
 /// How a shape that is new gets its algorithm.
@@ -108,34 +110,22 @@ impl Blas {
             return Ok(None);
         }
         context.make_current()?;
-        let mut handle = ptr::null_mut();
-        // SAFETY: the library is there by the check above; the out-pointer is a live local.
-        check("cublasLtCreate", unsafe { lt::cublasLtCreate(&mut handle) })?;
-        let workspace = Memory::new(context, WORKSPACE_BYTES, "matrix workspace", "memory_utilization");
-        let events = Event::new(context, EventKind::Timing)
-            .and_then(|first| Event::new(context, EventKind::Timing).map(|second| [first, second]));
-        match (workspace, events) {
-            (Ok(workspace), Ok(timing)) => {
-                let dtype = match dtype {
-                    DType::Bf16 => lt::cudaDataType::CUDA_R_16BF,
-                    DType::F16 | DType::F32 => lt::cudaDataType::CUDA_R_16F,
-                };
-                Ok(Some(Blas {
-                    context: context.clone(),
-                    handle,
-                    workspace,
-                    dtype,
-                    plans: HashMap::new(),
-                    planning: Planning::Timed,
-                    timing,
-                }))
-            }
-            (Err(error), _) | (_, Err(error)) => {
-                // SAFETY: created above and used by nobody.
-                let _ = unsafe { lt::cublasLtDestroy(handle) };
-                Err(error)
-            }
-        }
+        let handle = BlasHandle::of(context)?;
+        let workspace = Memory::new(context, WORKSPACE_BYTES, "matrix workspace", "memory_utilization")?;
+        let timing = [Event::new(context, EventKind::Timing)?, Event::new(context, EventKind::Timing)?];
+        let dtype = match dtype {
+            DType::Bf16 => lt::cudaDataType::CUDA_R_16BF,
+            DType::F16 | DType::F32 => lt::cudaDataType::CUDA_R_16F,
+        };
+        Ok(Some(Blas {
+            handle,
+            context: context.clone(),
+            workspace,
+            dtype,
+            plans: HashMap::new(),
+            planning: Planning::Timed,
+            timing,
+        }))
     }
 
     /// Ends the timing of new shapes.
@@ -239,7 +229,7 @@ impl Blas {
                 size_of::<usize>(),
             );
             let status = lt::cublasLtMatmulAlgoGetHeuristic(
-                self.handle,
+                self.handle.get(),
                 call.operation,
                 call.weight,
                 call.x,
@@ -266,7 +256,7 @@ impl Blas {
         // column-major view, out^T [n, m] = weight [n, k] * x^T [k, m].
         unsafe {
             lt::cublasLtMatmul(
-                self.handle,
+                self.handle.get(),
                 call.operation,
                 ptr::from_ref(&one).cast(),
                 p.weight as *const c_void,
@@ -289,9 +279,8 @@ impl Blas {
 
 impl Drop for Blas {
     fn drop(&mut self) {
+        // The workspace is freed next.
         let _ = self.context.synchronize();
-        // SAFETY: created by `open` and destroyed once; no product runs any more.
-        let _ = unsafe { lt::cublasLtDestroy(self.handle) };
     }
 }
 

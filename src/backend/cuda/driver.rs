@@ -3,6 +3,7 @@
 //! Every value here keeps the context alive, so that dropping them in any order gives all back; the last one releases the
 //! device's primary context.
 
+use super::pieces::Pieces;
 use crate::backend::DeviceMemory;
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
@@ -311,9 +312,16 @@ pub struct Memory {
     context: Arc<Context>,
     address: Address,
     bytes: usize,
+    /// What it lies in, if it can be given back in pieces.
+    pub pieces: Option<Pieces>,
 }
 
 impl Memory {
+    /// The first `bytes` of pieces.
+    pub fn of_pieces(context: &Arc<Context>, bytes: usize, pieces: Pieces) -> Memory {
+        Memory { context: context.clone(), address: pieces.address(), bytes, pieces: Some(pieces) }
+    }
+
     /// `bytes` of device memory, not touched. `what` and `knob` go into the message when there is none.
     pub fn new(context: &Arc<Context>, bytes: usize, what: &'static str, knob: &'static str) -> Result<Memory> {
         context.make_current()?;
@@ -323,7 +331,7 @@ impl Memory {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(Error::OutOfMemory { what, bytes: bytes as u64, knob }),
             code => {
                 check("cuMemAlloc", code)?;
-                Ok(Memory { context: context.clone(), address, bytes })
+                Ok(Memory { context: context.clone(), address, bytes, pieces: None })
             }
         }
     }
@@ -385,6 +393,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if self.pieces.is_some() {
+            return;
+        }
         let _ = self.context.make_current();
         // SAFETY: allocated by `new` and freed once. The driver waits for kernels that still use it.
         let _ = unsafe { sys::cuMemFree_v2(self.address) };

@@ -2,9 +2,11 @@
 
 use super::attention;
 use super::driver::{Address, Context, Memory, Pinned};
+use super::pieces::Pieces;
 use crate::backend::{DType, KvFormat, KvShape};
 use crate::batch::BlockId;
 use crate::error::{Error, Result};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Keys and values of all layers, and the attention kernels for such heads.
@@ -42,6 +44,9 @@ pub struct CacheLayer {
     pub shape: KvShape,
 }
 
+/// Pieces of a layer, if they are not smaller than the driver maps them: more would take longer to map, fewer hold on to more memory.
+const LAYER_PIECES: usize = 32;
+
 /// Maximum number of bytes of pinned memory that blocks pass through, unless a single part is larger.
 const STAGING_BYTES: usize = 32 << 20;
 const STAGING: &str = "pinned memory for KV blocks";
@@ -76,7 +81,12 @@ impl KvBlocks {
     pub fn new(context: &Arc<Context>, shape: &KvShape, blocks: usize, dtype: DType) -> Result<KvBlocks> {
         KvBlocks::check(shape, dtype)?;
         let layer_bytes = shape.block_bytes() / shape.layers * blocks;
-        let memory = Memory::new(context, layer_bytes * shape.layers, "the KV cache", "kv_cache_bytes")?;
+        let (bytes, piece) = (layer_bytes * shape.layers, layer_bytes / LAYER_PIECES);
+        let (what, knob) = ("the KV cache", "kv_cache_bytes");
+        let memory = match Pieces::map(context, bytes, piece, what, knob)? {
+            Some(pieces) => Memory::of_pieces(context, bytes, pieces),
+            None => Memory::new(context, bytes, what, knob)?,
+        };
         Ok(KvBlocks { shape: *shape, memory, layer_bytes })
     }
 
@@ -129,6 +139,41 @@ impl KvBlocks {
             context.synchronize()?;
         }
         Ok(())
+    }
+
+    /// Bytes that have memory.
+    pub fn mapped_bytes(&self) -> u64 {
+        let unmapped = self.memory.pieces.as_ref().map_or(0, |pieces| pieces.unmapped_bytes());
+        self.memory.bytes().saturating_sub(unmapped) as u64
+    }
+
+    /// Gives back the pieces in which only blocks lie that `unused` names, once all that was launched has ended; returns their bytes.
+    /// `[blocks]`
+    pub fn release(&mut self, unused: &[bool]) -> Result<u64> {
+        let (part, layer_bytes, end) = (self.part_bytes(), self.layer_bytes, self.memory.bytes());
+        // Entries that pad a block table are 0: block 0 stays, in case that a kernel computes an address with them.
+        let is_used = |block: usize| block == 0 || !unused[block];
+        let is_needed = |piece: Range<usize>| {
+            let (first, last) = (piece.start, piece.end.min(end));
+            (first / layer_bytes..last.div_ceil(layer_bytes)).any(|layer| {
+                let start = layer * layer_bytes;
+                let (first, last) = (first.saturating_sub(start), (last - start).min(layer_bytes));
+                (first / part..last.div_ceil(part)).any(is_used)
+            })
+        };
+        let pieces = self.memory.pieces.as_mut();
+        pieces.map_or(Ok(0), |pieces| pieces.release(is_needed)).map(|bytes| bytes as u64)
+    }
+
+    /// Gets memory for blocks that may have lost it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]. Nothing has changed then.
+    pub fn restore(&mut self, blocks: &[BlockId]) -> Result<()> {
+        let part = self.part_bytes();
+        let parts = self.parts(blocks).map(|start| start..start + part);
+        self.memory.pieces.as_mut().map_or(Ok(()), |pieces| pieces.restore(parts))
     }
 
     /// Bytes of one block in one layer.

@@ -15,6 +15,7 @@ mod attention_hopper;
 mod attention_shared;
 mod attention_units;
 mod blas;
+mod blas_handle;
 mod bytes;
 mod coded;
 mod coded_hopper;
@@ -41,6 +42,7 @@ mod nccl;
 mod norm;
 mod params;
 mod peers;
+mod pieces;
 mod plan;
 mod process_logits;
 mod product;
@@ -430,6 +432,20 @@ impl Backend for Cuda {
     /// They have memory since the cache was made.
     fn commit_blocks(&mut self, _cache: &mut KvCache, _batch: &Batch) -> Result<()> {
         Ok(())
+    }
+
+    fn release_blocks(&mut self, cache: &mut KvCache, unused: &[bool]) -> Result<u64> {
+        self.failed()?;
+        cache.blocks.release(unused)
+    }
+
+    fn restore_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId]) -> Result<()> {
+        self.failed()?;
+        cache.blocks.restore(blocks)
+    }
+
+    fn kv_bytes_mapped(cache: &KvCache) -> u64 {
+        cache.blocks.mapped_bytes()
     }
 
     fn copy_blocks(&mut self, cache: &mut KvCache, device_batch: &DeviceBatch) {

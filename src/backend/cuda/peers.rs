@@ -10,6 +10,7 @@
 
 use super::driver::{Address, Context, check};
 use super::nccl::{Library, UniqueId};
+use super::pieces::{location, properties};
 use super::team::Team;
 use crate::backend::lock::Mutex;
 use crate::error::{Error, Result};
@@ -397,13 +398,13 @@ struct Regions {
 impl Regions {
     fn map(ordinals: &[usize], contexts: &[Arc<Context>]) -> Result<Regions> {
         let access = |ordinal: &usize| sys::CUmemAccessDesc {
-            location: location(*ordinal),
+            location: location(*ordinal as i32),
             flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
         let accesses: Vec<sys::CUmemAccessDesc> = ordinals.iter().map(access).collect();
         let mut bytes = REGION_BYTES;
         for &ordinal in ordinals {
-            let (mut granularity, properties) = (0, properties(ordinal));
+            let (mut granularity, properties) = (0, properties(ordinal as i32));
             let flags = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
             // SAFETY: the properties and the out-pointer are live locals.
             let code = unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &properties, flags) };
@@ -418,7 +419,7 @@ impl Regions {
         let mut regions = Regions { start, bytes, ranks, mapped: 0 };
         for (rank, (&ordinal, context)) in ordinals.iter().zip(contexts).enumerate() {
             context.make_current()?;
-            let (mut handle, properties) = (0, properties(ordinal));
+            let (mut handle, properties) = (0, properties(ordinal as i32));
             let at = start + (rank * bytes) as u64;
             // SAFETY: the properties and the out-pointer are live locals. The range was reserved above and nothing is mapped there; the
             // mapping keeps the memory, whose handle is released here on every path.
@@ -453,20 +454,5 @@ impl Drop for Regions {
             }
             let _ = sys::cuMemAddressFree(self.start, self.bytes * self.ranks);
         }
-    }
-}
-
-fn location(ordinal: usize) -> sys::CUmemLocation {
-    sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: ordinal as i32 }
-}
-
-/// Physical memory of device `ordinal`.
-fn properties(ordinal: usize) -> sys::CUmemAllocationProp {
-    // SAFETY: a struct of integers and a pointer, for which zero means none.
-    let none: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
-    sys::CUmemAllocationProp {
-        type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        location: location(ordinal),
-        ..none
     }
 }

@@ -194,3 +194,50 @@ fn blocks_of_a_running_sequence_are_shared_with_and_without_a_cache() {
         assert_eq!(pool.free_blocks(), 6, "{cache:?}");
     }
 }
+
+/// Gets memory for at most `left` blocks at once; notes what it was asked for.
+fn memory(left: usize, asked: &mut Vec<Vec<BlockId>>) -> impl FnMut(&[BlockId]) -> error::Result<()> {
+    move |blocks| {
+        asked.push(blocks.to_vec());
+        let bytes = blocks.len() as u64;
+        let refused = error::Error::OutOfMemory { what: "the KV cache", bytes, knob: "kv_cache_bytes" };
+        if blocks.len() <= left { Ok(()) } else { Err(refused) }
+    }
+}
+
+#[test]
+fn withdrawn_blocks_are_neither_found_nor_taken_until_they_have_memory_again() {
+    let mut pool = BlockManager::new(256, 1, PrefixCache::On).unwrap();
+    let held = computed(&mut pool, &[1, 2]);
+    let mut gone = computed(&mut pool, &[3, 4]);
+    pool.release(&mut gone);
+    let mut unused = pool.unused().unwrap();
+    assert_eq!(unused.iter().filter(|&&unused| !unused).count(), 2);
+    // Somebody needs this one besides.
+    unused[100] = false;
+    pool.withdraw(&unused);
+    assert_eq!((pool.free_blocks(), pool.used_blocks(), pool.counts().evictions), (1, 2, 2));
+    assert!(pool.find(EMPTY, &[3]).is_none() && pool.find(EMPTY, &[1]).is_some());
+    assert_eq!((pool.take(), pool.take()), (Some(100), None));
+    pool.withdraw(&unused);
+    assert_eq!(pool.used_blocks(), 3, "twice changes nothing");
+
+    let first: Vec<BlockId> = (0..256).filter(|block| !held.contains(block) && *block != 100).collect();
+    let mut asked = Vec::new();
+    assert!(pool.grow(1, &mut memory(9, &mut asked)).unwrap());
+    assert_eq!(
+        asked,
+        [first[..4].iter().rev().copied().collect::<Vec<_>>()],
+        "some more than one, the first of the cache"
+    );
+    assert_eq!(pool.take(), Some(first[0]));
+    asked.clear();
+    assert!(pool.grow(2, &mut memory(3, &mut asked)).unwrap(), "no more than needed where there is not more");
+    assert_eq!((asked.len(), asked[1].len(), pool.free_blocks()), (2, 2, 5));
+    asked.clear();
+    assert!(matches!(pool.grow(5, &mut memory(4, &mut asked)), Err(error::Error::OutOfMemory { .. })));
+    assert_eq!((asked.len(), pool.free_blocks()), (1, 5), "nothing has changed");
+    assert!(!pool.grow(300, &mut memory(300, &mut asked)).unwrap(), "more than were withdrawn");
+    assert!(pool.grow(247, &mut memory(300, &mut asked)).unwrap());
+    assert_eq!((pool.free_blocks(), pool.used_blocks()), (252, 4));
+}

@@ -3,9 +3,10 @@
 //! A paused beam may lose its blocks like any running sequence. It is computed again only when it continues, so a search makes
 //! progress even where blocks and rows suffice for one beam alone.
 
-use super::{Event, Room, Scheduler, Sequence, SequenceKey};
+use super::{Event, GetMemory, Room, Scheduler, Sequence, SequenceKey};
 use crate::batch::BlockCopy;
 use crate::engine::beam_search::{Answer, BeamSearch, Ending, SearchStatus};
+use crate::error::Result;
 
 impl Scheduler {
     /// Makes a step of the search of the request with `key`, all of whose beams are paused.
@@ -41,17 +42,18 @@ impl Scheduler {
 
     /// Preempts the last running sequences until another one can run. When nothing was scheduled, nothing is in flight and no
     /// mask is late, all running sequences are paused beams, which would wait for one another for ever.
-    pub(super) fn preempt_paused(&mut self, room: &mut Room) {
+    pub(super) fn preempt_paused(&mut self, memory: &mut GetMemory, room: &mut Room) -> Result<()> {
         let is_idle = |sequence: &Sequence| sequence.scheduled == 0 && sequence.in_flight == 0 && !sequence.is_late();
         while self.running.iter().all(is_idle) {
-            self.start_waiting(room);
+            self.start_waiting(memory, room)?;
             if !self.running.iter().all(is_idle) {
-                return;
+                break;
             }
-            let Some(last) = self.running.pop() else { return };
+            let Some(last) = self.running.pop() else { break };
             self.preempt(last);
             room.samples += 1;
         }
+        Ok(())
     }
 
     /// Removes all beams of a request from the queues. `[slots]`

@@ -56,7 +56,7 @@ impl Bench {
     fn schedule(&mut self, token_budget: usize) {
         self.pass.clear();
         self.batch.clear();
-        self.scheduler.schedule(token_budget, &mut self.pass, &mut self.batch);
+        self.scheduler.schedule(token_budget, &mut |_| Ok(()), &mut self.pass, &mut self.batch).unwrap();
     }
 
     /// One pass; answers `(id, new tokens)` of each row.

@@ -93,6 +93,11 @@ impl BlockTable {
         pool.free_blocks() >= self.min_free_blocks + spare
     }
 
+    /// Free blocks that the last [`try_allocate`](Self::try_allocate) lacked, at most.
+    pub fn lacking(&self, pool: &BlockManager, spare: usize) -> usize {
+        (self.min_free_blocks + spare).saturating_sub(pool.free_blocks())
+    }
+
     /// Finds blocks for `tokens` and leaves at least `spare` blocks free. Returns `None` while too few blocks are free.
     pub fn try_allocate(
         &mut self,

@@ -452,6 +452,7 @@ class nvllm_stats(Structure):
         ("prefix_cache_evictions", c_uint64),
         ("kv_blocks_pinned", c_uint32),
         ("gpu_memory_bytes", c_uint64),
+        ("kv_cache_bytes_mapped", c_uint64),
     ]
 
 
@@ -487,6 +488,7 @@ FUNCTIONS = [
     ("nvllm_result_get", c_int32, [c_void_p, c_size_t, POINTER(nvllm_output)]),
     ("nvllm_result_free", None, [c_void_p]),
     ("nvllm_reset_prefix_cache", c_int32, [c_void_p, POINTER(nvllm_error)]),
+    ("nvllm_trim", c_int32, [c_void_p, POINTER(c_uint64), POINTER(nvllm_error)]),
     ("nvllm_release_prefix", c_int32, [c_void_p, c_uint64]),
     ("nvllm_save_prefix", c_int32, [c_void_p, POINTER(c_uint32), c_size_t, c_uint64, POINTER(c_uint8), c_size_t, POINTER(c_size_t), POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_restore_prefix", c_int32, [c_void_p, POINTER(c_uint8), c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),

@@ -375,6 +375,12 @@ class Engine:
         """Forgets all prefixes that no request uses and none pins."""
         call(library.nvllm_reset_prefix_cache, self._handle)
 
+    def trim(self) -> int:
+        """Gives memory of the KV cache back that no running request and no pinned prompt needs. Returns the number of bytes."""
+        freed = c_uint64()
+        call(library.nvllm_trim, self._handle, byref(freed))
+        return freed.value
+
     def save_prefix(self, tokens: Iterable[int], *, cache_salt: int = 0) -> tuple[bytes, int]:
         """The keys and values of a cached prefix as bytes, and how many of its tokens they cover."""
         array = _tokens(tokens)

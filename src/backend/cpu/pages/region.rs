@@ -5,8 +5,11 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{NonNull, null};
 use windows_sys::Win32::System::Memory::{
-    MEM_COMMIT, MEM_RELEASE, MEM_RESERVE, PAGE_READWRITE, VirtualAlloc, VirtualFree,
+    MEM_COMMIT, MEM_DECOMMIT, MEM_RELEASE, MEM_RESERVE, PAGE_READWRITE, VirtualAlloc, VirtualFree,
 };
+
+/// Bytes of a page, on every processor that Windows supports.
+pub const PAGE_BYTES: usize = 4096;
 
 /// A range of addresses of which some pages have memory.
 pub struct Region {
@@ -44,6 +47,24 @@ impl Region {
             VirtualAlloc(start, part.len(), MEM_COMMIT, PAGE_READWRITE)
         };
         if done.is_null() { Err(part.len()) } else { Ok(()) }
+    }
+
+    /// Takes the memory of whole pages, committed or not; returns whether it did. They must be committed before they are used again.
+    ///
+    /// # Panics
+    ///
+    /// If `pages` lies outside or does not begin and end at a page.
+    pub fn decommit(&mut self, pages: Range<usize>) -> bool {
+        assert!(pages.start <= pages.end && pages.end <= self.len, "{pages:?} of {} bytes", self.len);
+        assert!(
+            pages.start.is_multiple_of(PAGE_BYTES) && pages.end.is_multiple_of(PAGE_BYTES),
+            "{pages:?} are no pages"
+        );
+        if pages.is_empty() {
+            return true;
+        }
+        // SAFETY: the range lies inside the reserved one by the check above, and is borrowed mutably.
+        unsafe { VirtualFree(self.start.as_ptr().add(pages.start).cast(), pages.len(), MEM_DECOMMIT) != 0 }
     }
 }
 
@@ -84,5 +105,8 @@ mod tests {
         region.commit(0..30_000).unwrap();
         assert_eq!((region[15_000], region[29_999]), (7, 0));
         assert_eq!(region.commit(0..1 << 40), Err(1 << 40), "no machine has that much");
+        assert!(region.decommit(4096..5 * 4096));
+        region.commit(0..30_000).unwrap();
+        assert_eq!((region[15_000], region[29_999]), (0, 0), "a page that was decommitted is zero");
     }
 }

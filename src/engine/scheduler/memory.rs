@@ -1,0 +1,79 @@
+//! Blocks for sequences that run: what happens where none is free, which may lose their memory, and who gets it again.
+
+use super::{GetMemory, Scheduler, Sequence, SequenceKey};
+use crate::engine::output::Finish;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+impl Scheduler {
+    /// Whether no sequence, no pin and no copy of the next pass needs each block. `[blocks]`
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`].
+    pub fn unused_blocks(&self) -> Result<Vec<bool>> {
+        let mut unused = self.pool.unused()?;
+        // A beam that was preempted may have left a block that another one is about to copy.
+        self.copies.iter().for_each(|copy| unused[copy.from as usize] = false);
+        Ok(unused)
+    }
+
+    /// Whether blocks are lacking while passes are in flight: collecting them may free some, and no sequence in them can be
+    /// preempted.
+    pub(super) fn must_collect_first(&mut self, memory: &mut GetMemory) -> Result<bool> {
+        let block_size = self.limits.block_size;
+        let lacks = |sequence: &&Sequence| {
+            sequence.pending_tokens() == 1 && sequence.table.capacity(block_size) < sequence.expected_tokens()
+        };
+        if !self.running.iter().any(|sequence| sequence.in_flight > 0) {
+            return Ok(false);
+        }
+        let lacking = self.running.iter().filter(lacks).count().saturating_sub(self.pool.free_blocks());
+        Ok(lacking > 0 && !self.grow(lacking, memory)?)
+    }
+
+    /// Ensures that a running sequence has a block for its newest token. Returns `false` when it was preempted itself, as the
+    /// last in order, or ended because it ran alone and its block got no memory.
+    pub(super) fn make_room(&mut self, index: usize, memory: &mut GetMemory) -> Result<bool> {
+        while self.running[index].table.capacity(self.limits.block_size) < self.running[index].expected_tokens() {
+            if let Some(block) = self.pool.take() {
+                self.running[index].table.push(block);
+                continue;
+            }
+            if self.grow(1, memory)? {
+                continue;
+            }
+            if let (&[Sequence { key, .. }], Some(error)) = (&self.running[..], self.lacked.clone()) {
+                self.give_up(key, error);
+                return Ok(false);
+            }
+            // Requests that the whole pool cannot hold are refused when they are added, and so are pins that leave too little.
+            assert!(self.running.len() > 1, "a sequence that runs alone has all blocks that are not pinned");
+            let last = self.running.pop().expect("the sequence itself is there");
+            self.preempt(last);
+            if index == self.running.len() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gets memory for at least `blocks` withdrawn blocks, which are free then. `false` where fewer are withdrawn or there is no
+    /// memory.
+    pub(super) fn grow(&mut self, blocks: usize, memory: &mut GetMemory) -> Result<bool> {
+        match self.pool.grow(blocks, memory) {
+            Err(error @ Error::OutOfMemory { .. }) => {
+                self.lacked = Some(Arc::new(error));
+                Ok(false)
+            }
+            grown => grown,
+        }
+    }
+
+    /// Ends the request with `key`, which is not in flight, with `error`: see [`next_leaving`](Self::next_leaving).
+    pub(super) fn give_up(&mut self, key: SequenceKey, error: Arc<Error>) {
+        let mut running = Vec::new();
+        self.cancel_request(key, &Finish::Error(error), |sequence, finish| running.push((sequence, finish)));
+        self.leaving.extend(running);
+    }
+}
