@@ -11,7 +11,7 @@ what=${1:?usage: arm64.sh check|all BUILD_DIR} build=${2:?}
 cd "$(dirname "$0")/.."
 target=aarch64-unknown-linux-gnu
 libraries=/usr/aarch64-linux-gnu
-# NEON alone; byte products besides; everything that QEMU has, bf16 among it.
+# NEON alone; dot products of bytes besides; everything that QEMU has, bf16 among it.
 processors="cortex-a53 neoverse-n1 max"
 
 if ! command -v aarch64-linux-gnu-g++ >/dev/null || ! command -v qemu-aarch64 >/dev/null; then
@@ -40,7 +40,7 @@ check)
     processors="cortex-a53 max"
     as_processors --config 'profile.release.package."*".opt-level=0' --config profile.release.debug=false \
         --target-dir "${CARGO_TARGET_DIR:-target}/arm64-check" --test ops_agree -- \
-        activate_mul norm:: rope_and_cache attention::attention_agrees linear::linear_agrees coded::products_with_coded_weights_have
+        activate_mul norm:: rope_and_cache attention::attention_agrees linear::linear_agrees coded::products_with_coded_weights_have integers::
     ;;
 all)
     cmake -B "$build/arm64" -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_GAME=OFF \

@@ -39,7 +39,9 @@ pub fn codings() -> Vec<Coding> {
 pub fn random_matrix(random: &mut Random, coding: Coding, rows: usize, cols: usize) -> HostMatrix {
     let bytes = |random: &mut Random, len: usize| -> Vec<u8> { (0..len).map(|_| random.below(256) as u8).collect() };
     let mut codes = bytes(random, rows * coding.row_bytes(cols));
-    let zeros: Vec<u8> = bytes(random, rows * coding.zero_bytes(cols)).iter().map(|byte| byte & 15).collect();
+    // Those of unsigned bytes may be above 127, which is the greatest signed one.
+    let most = if matches!(coding, Coding::Scaled(Scaled { codes: Codes::U8, .. })) { 255 } else { 15 };
+    let zeros: Vec<u8> = bytes(random, rows * coding.zero_bytes(cols)).iter().map(|byte| byte & most).collect();
     let mut scales = Vec::new();
     match coding {
         Coding::Block(block) => {

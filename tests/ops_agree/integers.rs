@@ -11,7 +11,7 @@ const GROUP: usize = 32;
 
 /// Whether products with weights in `coding` are those of integers.
 pub fn takes(isa: Isa, coding: Coding) -> bool {
-    matches!(isa.name(), "avx2" | "avx512" | "avx512bf16" | "amx") && has_integers(coding)
+    isa > Isa::Portable && has_integers(coding)
 }
 
 fn has_integers(coding: Coding) -> bool {

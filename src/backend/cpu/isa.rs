@@ -28,7 +28,7 @@ pub enum Isa {
     Portable,
     /// NEON.
     Neon,
-    /// Dot products of bytes besides, which no kernel uses yet.
+    /// Dot products of bytes besides.
     DotProd,
     /// Products of matrices of bytes besides, which no kernel uses yet.
     I8mm,

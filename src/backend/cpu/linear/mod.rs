@@ -29,7 +29,7 @@ mod avx512;
 mod avx512bf16;
 #[cfg(target_arch = "aarch64")]
 mod bfmmla;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod integer;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -67,6 +67,8 @@ pub fn fit(scratch: &mut Scratch, pool: &Pool, isa: Isa, rows: usize, cols: usiz
         Isa::Amx => amx::staged_numbers(cols).max(tiles::DECODED_NUMBERS).max(integer::staged_numbers(cols)),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => tiles::DECODED_NUMBERS.max(integer::staged_numbers(cols)),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon | Isa::DotProd | Isa::I8mm | Isa::Bf16 => tiles::DECODED_NUMBERS.max(integer::staged_numbers(cols)),
         _ => tiles::DECODED_NUMBERS,
     };
     scratch.fit(rows, cols, pool.threads() * staged)
@@ -88,7 +90,7 @@ pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: O
 
 /// Computes columns that share a coding.
 fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if integer::takes(isa, call.coding) {
         return integer::run(pool, isa, scratch, call, x, columns);
     }

@@ -216,16 +216,22 @@ impl Walk<'_> {
 
 /// Asks for `len` bytes at `at`, which may lead anywhere.
 pub fn prefetch(at: *const u8, len: usize) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     for line in (0..len).step_by(64) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch may lead anywhere, and every x86-64 has it.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(line).cast()) };
-    }
-    #[cfg(target_arch = "aarch64")]
-    for line in (0..len).step_by(64) {
-        super::neon::prefetch(at.wrapping_add(line));
+        prefetch_line(at.wrapping_add(line));
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = (at, len);
 }
+
+/// Asks for the line of the second-level cache at `at`, which may lead anywhere.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn prefetch_line(at: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    // SAFETY: a prefetch may lead anywhere, and every x86-64 has it.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+}
+
+#[cfg(target_arch = "aarch64")]
+pub use super::neon::prefetch as prefetch_line;

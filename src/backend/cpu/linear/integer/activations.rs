@@ -11,17 +11,15 @@
 //! A group whose numbers are all zero, or too small to matter in f32, has the scale zero. A group with an infinity or a NaN has the scale NaN.
 #![allow(unsafe_code)]
 
-use super::super::kernels::STEP;
+use super::STEP;
 use super::codings::Integers;
-use super::tile_rows::round_tile;
 use super::unit::{Unit, Work};
 use crate::backend::cpu::Pool;
-use crate::backend::cpu::amx::EDGE;
 use crate::backend::cpu::disjoint::Disjoint;
 use std::marker::PhantomData;
 
 /// Groups that are worth a thread's waking up.
-const CHUNK_GROUPS: usize = 512;
+pub const CHUNK_GROUPS: usize = 512;
 
 /// The greatest wide integer: of eight significant bits, and 32 times it times 255 is below 2^24.
 pub const WIDE_MAX: f32 = 2040.0;
@@ -55,19 +53,24 @@ pub struct Group {
 pub enum Form {
     /// A wide integer is `64 * high + low`, both signed bytes: the high digits and then the low ones. Narrow ones are bytes.
     Digits,
-    /// Narrow integers. Products with codes of four bits are added in words.
+    /// Narrow integers, whose products have 16 bits.
     Bytes,
     /// Words, the even ones and then the odd ones.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    EvenOdd,
+    /// Words.
+    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
     Words,
 }
 
 impl Form {
     /// The form that `U` multiplies with the codes of `D`.
     pub const fn of<U: Unit, D: Integers>() -> Form {
-        match U::HAS_DOT {
-            true => Form::Digits,
-            false if D::FORMAT.is_wide || D::GREATEST > 15 => Form::Words,
-            false => Form::Bytes,
+        let [wide, narrow, short] = U::FORMS;
+        match D::FORMAT.is_wide {
+            true => wide,
+            false if D::GREATEST > 15 => narrow,
+            false => short,
         }
     }
 }
@@ -77,7 +80,7 @@ pub const fn group_bytes(form: Form, format: Format) -> usize {
     match form {
         Form::Digits if format.is_wide => 2 * STEP,
         Form::Digits | Form::Bytes => STEP,
-        Form::Words => 2 * STEP,
+        Form::EvenOdd | Form::Words => 2 * STEP,
     }
 }
 
@@ -98,22 +101,6 @@ impl Rounded<'_> {
         let first = row * self.per_row;
         (self.groups[first..].as_ptr(), self.bytes[first * self.group_bytes..].as_ptr())
     }
-}
-
-/// What a group of [`EDGE`] rows shares.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-pub struct TileGroup {
-    pub scales: [f32; EDGE],
-    pub scaled_sums: [f32; EDGE],
-}
-
-/// Blocks of [`EDGE`] rows as tiles of bf16 numbers. `[block][group]`
-#[derive(Clone, Copy)]
-pub struct Tiles<'a> {
-    pub groups: &'a [TileGroup],
-    /// `[row][STEP]`
-    pub tiles: &'a [[[u16; STEP]; EDGE]],
 }
 
 /// Rounds `x` to integers in the form that `U` multiplies with the codes of `D`. `[tokens, inputs]`
@@ -168,49 +155,8 @@ impl<D: Integers> Work for Rows<'_, D> {
     }
 }
 
-/// Rounds `x` to tiles. `[tokens, inputs]`
-///
-/// # Panics
-///
-/// As [`rounded`].
-pub fn tiles<'a>(
-    pool: &Pool,
-    scratch: &'a mut [f32],
-    x: &[f32],
-    (tokens, inputs): (usize, usize),
-    format: Format,
-) -> Tiles<'a> {
-    const TILE: usize = STEP / 2 * EDGE;
-    let per_row = inputs / STEP;
-    let count = tokens.div_ceil(EDGE) * per_row;
-    let (groups, rest) = scratch.split_at_mut(count * size_of::<TileGroup>() / 4);
-    let tiles = &mut rest[..count * TILE];
-    // SAFETY: `Pages` begin at a page, so that both parts begin at a line of the cache; any bits are valid numbers.
-    let (groups, tiles) = unsafe {
-        let tiles = tiles.as_mut_ptr().cast::<[[u16; STEP]; EDGE]>();
-        (
-            std::slice::from_raw_parts_mut(groups.as_mut_ptr().cast::<TileGroup>(), count),
-            std::slice::from_raw_parts_mut(tiles, count),
-        )
-    };
-    let (all_groups, all_tiles) = (Disjoint::new(groups), Disjoint::new(tiles));
-    let x = whole_groups(x, tokens, inputs);
-    pool.for_each(count, CHUNK_GROUPS / EDGE, &|_, range| {
-        // SAFETY: the ranges of `for_each` do not overlap.
-        let (groups, tiles) = unsafe { (all_groups.part(range.clone()), all_tiles.part(range.clone())) };
-        for ((at, group), tile) in range.zip(groups).zip(tiles) {
-            let (block, step) = (at / per_row, at % per_row);
-            let rows = EDGE.min(tokens - block * EDGE);
-            let x = &x[block * EDGE * per_row + step..];
-            // SAFETY: this function serves `Isa::Amx`. `x` has `rows` rows of whole groups.
-            unsafe { round_tile(x, per_row, rows, format, group, tile) };
-        }
-    });
-    Tiles { groups, tiles }
-}
-
 /// The groups of all rows.
-fn whole_groups(x: &[f32], tokens: usize, inputs: usize) -> &[[f32; STEP]] {
+pub fn whole_groups(x: &[f32], tokens: usize, inputs: usize) -> &[[f32; STEP]] {
     assert!(inputs.is_multiple_of(STEP), "a coded row of {inputs} numbers");
     &x.as_chunks::<STEP>().0[..tokens * (inputs / STEP)]
 }
@@ -260,9 +206,10 @@ fn write(integers: &[i16; STEP], form: Form, is_wide: bool, to: &mut [u8]) {
             }
         }
         Form::Digits | Form::Bytes => to.iter_mut().zip(integers).for_each(|(to, integer)| *to = *integer as u8),
-        Form::Words => {
+        Form::EvenOdd => {
             let words: [i16; STEP] = std::array::from_fn(|i| integers[2 * (i % (STEP / 2)) + i / (STEP / 2)]);
             to.copy_from_slice(bytemuck::bytes_of(&words));
         }
+        Form::Words => to.copy_from_slice(bytemuck::bytes_of(integers)),
     }
 }

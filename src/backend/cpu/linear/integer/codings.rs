@@ -1,12 +1,12 @@
 //! The codes and the scales of 16 columns, for each coding.
 //!
-//! Codes are unsigned bytes. What is taken from them, their zero, is known, or is one of the numbers that come with the scales.
+//! Codes are unsigned bytes. What is taken from them, their zero, is known, or is one of the numbers that come with the scales. Where an instruction
+//! set multiplies signed bytes ([`Unit::IS_SIGNED`]), codes that may be above 127 are 128 less, and so are their zeros.
 #![allow(unsafe_code)]
 
-use super::super::kernels::STEP;
 use super::activations::Format;
 use super::unit::Unit;
-use crate::backend::cpu::amx::EDGE;
+use super::{EDGE, STEP};
 use crate::backend::cpu::matrix::Segment;
 use crate::backend::{Block, Coding, IQ4};
 use std::arch::asm;
@@ -61,6 +61,14 @@ pub enum Second {
     Zeros,
 }
 
+/// What is taken from the codes of `D` that `U` multiplies.
+pub const fn second<U: Unit, D: Integers>() -> Second {
+    match D::SECOND {
+        Second::Zero(zero) if U::IS_SIGNED && D::GREATEST > 127 => Second::Zero(zero - 128),
+        second => second,
+    }
+}
+
 /// Thirty-two codes of each of eight columns: vector `i` has columns `i` and `4 + i`.
 pub type HalfCodes<U> = [<U as Unit>::Ints; EDGE / 4];
 
@@ -76,6 +84,7 @@ pub trait Integers {
     /// What belongs to the codes besides scales.
     const SECOND: Second;
     /// Whether codes are below 32, and all columns have the same zero.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     const IS_SHORT: bool = false;
     /// Bytes of the codes of a step and a column, rounded up.
     const STEP_BYTES: usize;
@@ -179,8 +188,8 @@ macro_rules! vectors {
     }};
 }
 
-/// A number of `T` from each column, `at` bytes from the beginning of a plane, one after the other. By scalar instructions: the compiler would
-/// insert each into a vector, which takes the port of shuffles.
+/// A number of `T` from each column, `at` bytes from the beginning of a plane, one after the other. On x86-64 by scalar instructions: the compiler
+/// would insert each into a vector, which takes the port of shuffles. ARM64 loads a number into a lane.
 ///
 /// # Safety
 ///
@@ -190,7 +199,10 @@ unsafe fn gathered<T: Copy + Default>(plane: &[*const u8; EDGE], at: usize) -> [
     let mut numbers = [T::default(); EDGE];
     for (to, column) in numbers.iter_mut().zip(plane) {
         // SAFETY: the caller says so.
-        unsafe { std::ptr::write_volatile(to, column.add(at).cast::<T>().read_unaligned()) };
+        unsafe {
+            let number = column.add(at).cast::<T>().read_unaligned();
+            if cfg!(target_arch = "x86_64") { std::ptr::write_volatile(to, number) } else { *to = number }
+        }
     }
     numbers
 }
@@ -316,7 +328,7 @@ macro_rules! blocks_of_32 {
 blocks_of_32!(
     /// [`Block::Q8_0`]
     Q8_0, Block::Q8_0, WIDE, Second::Zero(128), u8::MAX,
-    U, |pair, at| U::xor(two::<U>(pair, at + 2), U::every_u8(128))
+    U, |pair, at| from_signed::<U>(two::<U>(pair, at + 2))
 );
 blocks_of_32!(
     /// [`Block::Q4_0`]
@@ -359,23 +371,36 @@ unsafe fn with_fifth_bits<U: Unit>(pair: Pair, at: usize) -> U::Ints {
     }
 }
 
-/// The numbers of [`IQ4`] that codes stand for, and 128.
+/// Signed bytes as codes whose zero is 128.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions.
+#[inline(always)]
+unsafe fn from_signed<U: Unit>(bytes: U::Ints) -> U::Ints {
+    // SAFETY: the caller says so.
+    unsafe { if U::IS_SIGNED { bytes } else { U::xor(bytes, U::every_u8(128)) } }
+}
+
+/// The numbers of [`IQ4`] as codes whose zero is 128.
 ///
 /// # Safety
 ///
 /// The machine has the unit's instructions.
 #[inline(always)]
 unsafe fn from_table<U: Unit>(codes: U::Ints) -> U::Ints {
-    const TABLE: [u8; 16] = {
-        let (mut table, mut i) = ([0; 16], 0);
-        while i < table.len() {
-            table[i] = (IQ4[i] as i16 + 128) as u8;
+    /// Signed numbers, and unsigned ones with 128 more.
+    const TABLES: [[u8; 16]; 2] = {
+        let (mut tables, mut i) = ([[0; 16]; 2], 0);
+        while i < IQ4.len() {
+            tables[0][i] = IQ4[i].cast_unsigned();
+            tables[1][i] = tables[0][i] ^ 128;
             i += 1;
         }
-        table
+        tables
     };
     // SAFETY: the caller says so.
-    unsafe { U::look_up(&TABLE, codes) }
+    unsafe { U::look_up(if U::IS_SIGNED { &TABLES[0] } else { &TABLES[1] }, codes) }
 }
 
 /// Eight scales and minima of the blocks of [`Block::Q4K`] or [`Block::Q5K`] at `at`, as `scale_and_min` takes them from their 12 bytes.

@@ -1,22 +1,20 @@
 //! Few rows of `x`: bound by the reading of the weights.
 //!
-//! Sixteen columns are read side by side. A vector holds 32 codes of two of them, which are multiplied with the integers of `x` into eight
-//! sums for each column, or 16 of 16 bits. The sums of 16 columns are added up to one vector, a column in each lane, which then takes one
-//! conversion and one product with the scales.
+//! Sixteen columns are read side by side. A vector holds 32 codes of two of them, which are multiplied with the integers of `x` into some
+//! sums for each column. The sums of 16 columns are added up to one vector, a column in each lane, which then takes one conversion and one
+//! product with the scales.
 #![allow(unsafe_code)]
 
 use super::super::pack::Scratch;
-use super::super::tiles::chunk_columns;
+use super::super::tiles::{chunk_columns, prefetch_line};
 use super::super::{Call, for_columns};
 use super::activations::{Form, Group, Rounded, group_bytes, rounded};
-use super::codings::{Columns, Factors, HalfCodes, Integers, PIECE_STEPS, Second};
+use super::codings::{Columns, Factors, Integers, PIECE_STEPS, Second, second};
 use super::unit::{Unit, Work};
-use super::{STEP, add_scaled, by_coding, store};
+use super::{EDGE, LINE_BYTES, STEP, add_scaled, by_coding, store};
 use crate::backend::Coding;
 use crate::backend::cpu::Pool;
-use crate::backend::cpu::amx::{EDGE, LINE_BYTES};
 use crate::backend::cpu::matrix::Segment;
-use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -41,11 +39,11 @@ fn run_as<U: Unit, D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Call,
                 let mut row = 0;
                 // SAFETY: `run` of the module above chose the unit for the machine's `Isa`.
                 unsafe {
-                    while row + 4 <= call.tokens {
+                    while row + 4 <= call.tokens && const { U::FEW >= 4 } {
                         U::enter(Tile::<D, 4> { walk: &walk, columns, first, row, coding: PhantomData });
                         row += 4;
                     }
-                    if row + 2 <= call.tokens {
+                    if row + 2 <= call.tokens && const { U::FEW >= 2 } {
                         U::enter(Tile::<D, 2> { walk: &walk, columns, first, row, coding: PhantomData });
                         row += 2;
                     }
@@ -155,131 +153,48 @@ unsafe fn add<U: Unit, D: Integers, const ROWS: usize, const STEPS: usize>(
 ) {
     let Piece { coding, first, ahead } = piece;
     let lines = const { (D::STEP_BYTES * EDGE).div_ceil(LINE_BYTES) };
-    let form = const { Form::of::<U, D>() };
-    // SAFETY: the caller says so; a prefetch may lead anywhere.
+    // SAFETY: the caller says so.
     unsafe {
         D::factors::<U, STEPS>(coding, columns, first * STEP, factors);
         for step in 0..STEPS {
             for line in 0..lines {
-                let at = ahead.wrapping_add(step * D::STEP_BYTES * EDGE + line * LINE_BYTES);
-                _mm_prefetch::<_MM_HINT_T1>(at.cast());
+                prefetch_line(ahead.wrapping_add(step * D::STEP_BYTES * EDGE + line * LINE_BYTES));
             }
             // Eight columns after the other eight: registers do not hold the codes of 16.
-            let mut quarters = [[U::zero(); 2]; ROWS];
-            for half in [0, 1] {
-                let codes = D::codes::<U>(columns, half, first * STEP, step);
-                for (integers, quarters) in rows.integers.iter().zip(&mut quarters) {
-                    let integers = integers.add((first + step) * group_bytes(form, D::FORMAT));
-                    quarters[half] = match form {
-                        Form::Digits => added::<U>(digit_products::<U, D>(codes, integers)),
-                        Form::Bytes => added_words::<U>(byte_products::<U>(codes, integers)),
-                        Form::Words => added::<U>(word_products::<U>(codes, integers)),
-                    };
-                }
-            }
-            for ((group, quarters), sums) in rows.groups.iter().zip(quarters).zip(&mut *sums) {
-                *sums = add_group::<U, D>(*sums, quarters, &*group.add(first + step), factors, step);
+            let [left, right] = [
+                half_sums::<U, D, ROWS>(columns, rows, 0, first, step),
+                half_sums::<U, D, ROWS>(columns, rows, 1, first, step),
+            ];
+            for i in 0..ROWS {
+                let group = &*rows.groups[i].add(first + step);
+                sums[i] = add_group::<U, D>(sums[i], [left[i], right[i]], group, factors, step);
             }
         }
     }
 }
 
-/// The products of the codes of eight columns with the digits of a group: in each vector, eight sums of each of two columns.
+/// The sums of the products of eight columns, the first ones or the last ones, with a group of each row: see [`Unit::sums`].
 ///
 /// # Safety
 ///
-/// The machine has VNNI, and the digits can be read.
+/// As [`add`].
 #[inline(always)]
-unsafe fn digit_products<U: Unit, D: Integers>(codes: HalfCodes<U>, digits: *const u8) -> HalfCodes<U> {
-    let mut products = codes;
+unsafe fn half_sums<U: Unit, D: Integers, const ROWS: usize>(
+    columns: &Columns,
+    rows: &Rows<ROWS>,
+    half: usize,
+    first: usize,
+    step: usize,
+) -> [U::Ints; ROWS] {
+    let group_bytes = const { group_bytes(Form::of::<U, D>(), D::FORMAT) };
     // SAFETY: the caller says so.
     unsafe {
-        let first = U::twice(digits);
-        if D::FORMAT.is_wide {
-            let low = U::twice(digits.add(STEP));
-            for product in &mut products {
-                let high = U::dot(U::zero(), *product, first);
-                *product = U::dot(U::shl_i32(high, 6), *product, low);
-            }
-        } else {
-            for product in &mut products {
-                *product = U::dot(U::zero(), *product, first);
-            }
+        let mut sums = [U::zero(); ROWS];
+        let codes = D::codes::<U>(columns, half, first * STEP, step);
+        for (integers, sums) in rows.integers.iter().zip(&mut sums) {
+            *sums = U::sums::<D>(codes, integers.add((first + step) * group_bytes));
         }
-    }
-    products
-}
-
-/// The products of the codes of eight columns, of at most 15, with the bytes of a group: in each vector, 16 sums of 16 bits of each of two
-/// columns. Eight of them, 16 products, still have 16 bits.
-///
-/// # Safety
-///
-/// The machine has the unit's instructions, and the bytes can be read.
-#[inline(always)]
-unsafe fn byte_products<U: Unit>(codes: HalfCodes<U>, bytes: *const u8) -> HalfCodes<U> {
-    let mut products = codes;
-    // SAFETY: the caller says so.
-    unsafe {
-        let x = U::twice(bytes);
-        for product in &mut products {
-            *product = U::multiply_bytes(*product, x);
-        }
-    }
-    products
-}
-
-/// The products of the codes of eight columns with the words of a group: in each vector, eight sums of each of two columns.
-///
-/// # Safety
-///
-/// The machine has the unit's instructions, and the words can be read.
-#[inline(always)]
-unsafe fn word_products<U: Unit>(codes: HalfCodes<U>, words: *const u8) -> HalfCodes<U> {
-    let mut products = codes;
-    // SAFETY: the caller says so.
-    unsafe {
-        let (even, odd) = (U::twice(words), U::twice(words.add(STEP)));
-        let lower = U::every_i16(255);
-        for product in &mut products {
-            let (first, second) = (U::and(*product, lower), U::upper_bytes(*product));
-            *product = U::add_i32(U::multiply_words(first, even), U::multiply_words(second, odd));
-        }
-    }
-    products
-}
-
-/// Adds each four neighbouring lanes. A quarter of the result has four columns of the first four or of the other four, by turns their first and
-/// their last 16 codes.
-///
-/// # Safety
-///
-/// The machine has the unit's instructions.
-#[inline(always)]
-unsafe fn added<U: Unit>(products: HalfCodes<U>) -> U::Ints {
-    let [a, b, c, d] = products;
-    // SAFETY: the caller says so.
-    unsafe {
-        let a = U::add_i32(U::low_u64(a, b), U::high_u64(a, b));
-        let c = U::add_i32(U::low_u64(c, d), U::high_u64(c, d));
-        U::add_i32(U::even_u32(a, c), U::odd_u32(a, c))
-    }
-}
-
-/// As [`added`], of sums of 16 bits.
-///
-/// # Safety
-///
-/// As there.
-#[inline(always)]
-unsafe fn added_words<U: Unit>(products: HalfCodes<U>) -> U::Ints {
-    let [a, b, c, d] = products;
-    // SAFETY: the caller says so.
-    unsafe {
-        let a = U::add_i16(U::low_u64(a, b), U::high_u64(a, b));
-        let c = U::add_i16(U::low_u64(c, d), U::high_u64(c, d));
-        let words = U::add_i16(U::even_u32(a, c), U::odd_u32(a, c));
-        U::multiply_words(words, U::every_i16(1))
+        sums
     }
 }
 
@@ -335,8 +250,8 @@ unsafe fn without_zeros<U: Unit, D: Integers>(
     // SAFETY: the caller says so.
     unsafe {
         let integers = U::to_floats(integers);
-        match D::SECOND {
-            Second::Minima => integers,
+        match const { second::<U, D>() } {
+            Second::Minima | Second::Zero(0) => integers,
             Second::Zero(zero) => U::mul_sub_from(U::every(f32::from(zero)), sum_of_x, integers),
             Second::Zeros => U::mul_sub_from(U::load_floats(&factors.seconds[step]), sum_of_x, integers),
         }

@@ -11,32 +11,39 @@
 //!
 //! Codes are taken without their zero, and the second term is that of codings with minima. Where a scale serves 16 numbers, a group is
 //! summed in two halves, one after the other. Because a sum of a group is exact, a kernel may take its products in any order and by any
-//! instruction: four bytes at a time or two words for few rows ([`few`]) and for many ([`many`]), by tiles of bf16 numbers ([`tiles`]). All
+//! instruction: four bytes at a time, two words or one for few rows ([`few`]) and for many ([`many`]), by tiles of bf16 numbers (`tiles`). All
 //! have the same bits.
 #![allow(unsafe_code)]
 
 mod activations;
 mod codings;
 mod few;
+#[cfg(target_arch = "aarch64")]
+mod lanes;
 mod many;
+#[cfg(target_arch = "x86_64")]
+mod pairwise;
 mod panel;
+#[cfg(target_arch = "x86_64")]
 mod tile_rows;
+#[cfg(target_arch = "x86_64")]
 mod tiles;
 mod unit;
 
 use super::pack::Scratch;
 use super::{Call, kernels::STEP};
-use crate::backend::cpu::amx::EDGE;
 use crate::backend::cpu::matrix::Segment;
 use crate::backend::cpu::{Isa, Pool};
 use crate::backend::{Codes, Coding, Scaled};
 use std::ops::Range;
-use unit::{Avx2, Avx512, Unit};
+use unit::Unit;
 
 pub use panel::staged_numbers;
 
-/// Rows of `x` up to which weights are read as they lie; for more rows they are rewritten first.
-const FEW: usize = 4;
+/// Columns of a vector of sums.
+const EDGE: usize = 16;
+/// Bytes of a vector, and of a line of the cache.
+const LINE_BYTES: usize = 64;
 
 /// Whether products with weights in `coding` are those of integers.
 pub fn takes(isa: Isa, coding: Coding) -> bool {
@@ -48,7 +55,7 @@ pub fn takes(isa: Isa, coding: Coding) -> bool {
         Coding::Scaled(Scaled { codes: Codes::I8, zeros, .. }) => !zeros,
         Coding::Scaled(Scaled { codes: Codes::E4m3 | Codes::E2m1, .. }) => false,
     };
-    isa >= Isa::Avx2 && is_known
+    isa > Isa::Portable && is_known
 }
 
 /// `$function::<U, D>` for the type `D` that reads `$coding`, or `$function::<D>`.
@@ -82,19 +89,37 @@ macro_rules! by_coding {
 use by_coding;
 
 /// Computes the columns of `out` in `columns`.
+#[cfg(target_arch = "x86_64")]
 pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    let is_few = call.tokens <= FEW;
+    use unit::{Avx2, Avx512};
     let run = match isa {
         Isa::Portable => unreachable!("`takes` leaves it to decoders"),
-        Isa::Avx2 if is_few => few::run::<Avx2>,
-        Isa::Avx2 => many::run::<Avx2>,
-        Isa::Avx512 if is_few => few::run::<Avx512<false>>,
-        Isa::Avx512 => many::run::<Avx512<false>>,
-        Isa::Avx512Bf16 | Isa::Amx if is_few => few::run::<Avx512<true>>,
-        Isa::Avx512Bf16 => many::run::<Avx512<true>>,
-        Isa::Amx => tiles::run,
+        Isa::Avx2 => vectors::<Avx2>(call),
+        Isa::Avx512 => vectors::<Avx512<false>>(call),
+        Isa::Amx if call.tokens > <Avx512<true>>::FEW => tiles::run,
+        Isa::Avx512Bf16 | Isa::Amx => vectors::<Avx512<true>>(call),
     };
     run(pool, scratch, call, x, columns);
+}
+
+/// Computes the columns of `out` in `columns`.
+#[cfg(target_arch = "aarch64")]
+pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+    use unit::Neon;
+    let run = match isa {
+        Isa::Portable => unreachable!("`takes` leaves it to decoders"),
+        Isa::Neon => vectors::<Neon<false>>(call),
+        Isa::DotProd | Isa::I8mm | Isa::Bf16 => vectors::<Neon<true>>(call),
+    };
+    run(pool, scratch, call, x, columns);
+}
+
+/// Computes columns.
+type Run = fn(&Pool, &mut Scratch, &Call, &[f32], Range<usize>);
+
+/// What a call takes on a unit.
+fn vectors<U: Unit>(call: &Call) -> Run {
+    if call.tokens <= U::FEW { few::run::<U> } else { many::run::<U> }
 }
 
 /// Writes the sums of a row and of up to [`EDGE`] columns of `segment` from `first` on, and adds the bias.

@@ -1,14 +1,14 @@
 //! Many rows: the weights of a panel of columns are rewritten once, and then read for each few rows of `x`.
 #![allow(unsafe_code)]
 
-use super::super::kernels::STEP;
 use super::super::tiles::prefetch;
 use super::codings::{Columns, Factors, Integers, PIECE_STEPS, StepCodes, codes as codes_of, transposed_fours};
 use super::unit::{Unit, Work};
+use super::{EDGE, STEP};
 use crate::backend::Coding;
-use crate::backend::cpu::amx::EDGE;
 use crate::backend::cpu::matrix::Segment;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// Steps of 16 columns in a panel: at most 1 MiB with their factors, so that a second-level cache of 2 MiB also holds what streams by.
 const PANEL_STEPS: usize = 768;
@@ -73,6 +73,23 @@ pub trait Layout {
     ///
     /// The machine has the unit's instructions.
     unsafe fn write<D: Integers>(codes: StepCodes<Self::Unit>, factors: &Factors, step: usize, to: &mut Self::Step);
+}
+
+/// A layout for few rows at a time.
+pub trait Product: Layout {
+    /// Whether codes still have their zeros.
+    const HAS_ZEROS: bool;
+
+    /// The sums of the products of `range` of a step, all of it or half of it, of `C` groups of columns with the integers of `R` rows.
+    ///
+    /// # Safety
+    ///
+    /// The machine has the unit's instructions. The pointers lead to the step and to the group of integers.
+    unsafe fn products<D: Integers, const R: usize, const C: usize>(
+        codes: [*const Self::Step; C],
+        x: [*const u8; R],
+        range: Range<usize>,
+    ) -> [[<Self::Unit as Unit>::Ints; C]; R];
 }
 
 /// What belongs to a step of 16 columns: scales, of each half where halves have them, and minima or zeros.
@@ -195,8 +212,9 @@ unsafe fn stage_piece<D: Integers, L: Layout, const STEPS: usize>(
         for (step, (to, factors)) in codes.iter_mut().zip(factors).enumerate() {
             prefetch(ahead.wrapping_add((first + step) * ahead_bytes), *ahead_bytes);
             let halves = if D::HAS_HALVES { [2 * step, 2 * step + 1] } else { [step, step] };
-            *factors =
-                StepFactors { scales: [all.scales[halves[0]], all.scales[halves[1]]], seconds: all.seconds[step] };
+            factors.scales[0] = all.scales[halves[0]];
+            factors.scales[1] = all.scales[halves[1]];
+            factors.seconds = all.seconds[step];
             L::write::<D>(codes_of::<L::Unit, D>(columns, first * STEP, step), all, step, to);
         }
     }

@@ -1,10 +1,68 @@
 //! Rounds 16 rows of `x` at once to integers that are bf16 numbers, for tiles.
 #![allow(unsafe_code)]
 
-use super::super::kernels::STEP;
-use super::activations::{Format, LEAST, NARROW_MAX, TileGroup, WIDE_MAX};
-use crate::backend::cpu::amx::EDGE;
+use super::activations::{CHUNK_GROUPS, Format, LEAST, NARROW_MAX, WIDE_MAX, whole_groups};
+use super::{EDGE, STEP};
+use crate::backend::cpu::Pool;
+use crate::backend::cpu::disjoint::Disjoint;
 use std::arch::x86_64::*;
+
+/// What a group of [`EDGE`] rows shares.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub struct TileGroup {
+    pub scales: [f32; EDGE],
+    pub scaled_sums: [f32; EDGE],
+}
+
+/// Blocks of [`EDGE`] rows as tiles of bf16 numbers. `[block][group]`
+#[derive(Clone, Copy)]
+pub struct Tiles<'a> {
+    pub groups: &'a [TileGroup],
+    /// `[row][STEP]`
+    pub tiles: &'a [[[u16; STEP]; EDGE]],
+}
+
+/// Rounds `x` to tiles. `[tokens, inputs]`
+///
+/// # Panics
+///
+/// As `rounded` in `activations`.
+pub fn tiles<'a>(
+    pool: &Pool,
+    scratch: &'a mut [f32],
+    x: &[f32],
+    (tokens, inputs): (usize, usize),
+    format: Format,
+) -> Tiles<'a> {
+    const TILE: usize = STEP / 2 * EDGE;
+    let per_row = inputs / STEP;
+    let count = tokens.div_ceil(EDGE) * per_row;
+    let (groups, rest) = scratch.split_at_mut(count * size_of::<TileGroup>() / 4);
+    let tiles = &mut rest[..count * TILE];
+    // SAFETY: `Pages` begin at a page, so that both parts begin at a line of the cache; any bits are valid numbers.
+    let (groups, tiles) = unsafe {
+        let tiles = tiles.as_mut_ptr().cast::<[[u16; STEP]; EDGE]>();
+        (
+            std::slice::from_raw_parts_mut(groups.as_mut_ptr().cast::<TileGroup>(), count),
+            std::slice::from_raw_parts_mut(tiles, count),
+        )
+    };
+    let (all_groups, all_tiles) = (Disjoint::new(groups), Disjoint::new(tiles));
+    let x = whole_groups(x, tokens, inputs);
+    pool.for_each(count, CHUNK_GROUPS / EDGE, &|_, range| {
+        // SAFETY: the ranges of `for_each` do not overlap.
+        let (groups, tiles) = unsafe { (all_groups.part(range.clone()), all_tiles.part(range.clone())) };
+        for ((at, group), tile) in range.zip(groups).zip(tiles) {
+            let (block, step) = (at / per_row, at % per_row);
+            let rows = EDGE.min(tokens - block * EDGE);
+            let x = &x[block * EDGE * per_row + step..];
+            // SAFETY: this function serves `Isa::Amx`. `x` has `rows` rows of whole groups.
+            unsafe { round_tile(x, per_row, rows, format, group, tile) };
+        }
+    });
+    Tiles { groups, tiles }
+}
 
 /// Rounds a group of each of `rows` rows, `stride` groups apart. Rows beyond them are zero.
 ///
@@ -18,7 +76,7 @@ use std::arch::x86_64::*;
 ///
 /// If `x` has fewer rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-pub unsafe fn round_tile(
+unsafe fn round_tile(
     x: &[[f32; STEP]],
     stride: usize,
     rows: usize,

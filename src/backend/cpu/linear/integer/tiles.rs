@@ -6,13 +6,13 @@
 
 use super::super::pack::Scratch;
 use super::super::{Call, for_columns};
-use super::activations::{TileGroup, Tiles, tiles};
 use super::codings::{Factors, Integers, Second, StepCodes};
 use super::panel::{Layout, Panel, by_fours, chunk_columns, staged_numbers};
+use super::tile_rows::{TileGroup, Tiles, tiles};
 use super::unit::Avx512;
-use super::{add_scaled, by_coding, store};
+use super::{EDGE, LINE_BYTES, add_scaled, by_coding, store};
 use crate::backend::cpu::Pool;
-use crate::backend::cpu::amx::{Configured, EDGE, LINE_BYTES, Tile, group_product};
+use crate::backend::cpu::amx::{Configured, Tile, group_product};
 use crate::backend::cpu::disjoint::Disjoint;
 use crate::backend::cpu::matrix::Segment;
 use std::arch::x86_64::*;

@@ -4,9 +4,8 @@
 use super::{
     Columns, Factors, Format, HalfCodes, Integers, NARROW, Pair, Second, WIDE, gathered, opaque, two, two_of_nibbles,
 };
-use crate::backend::cpu::amx::EDGE;
 use crate::backend::cpu::linear::integer::unit::Unit;
-use crate::backend::cpu::linear::kernels::STEP;
+use crate::backend::cpu::linear::integer::{EDGE, STEP};
 use crate::backend::{Codes, Coding, Scaled, Scales as ScaleFormat};
 
 /// The scales of a piece whose codes have them in a plane of their own, and zeros, which are `zero` where there is no plane of them.
@@ -26,16 +25,17 @@ unsafe fn planes<U: Unit, const STEPS: usize>(
     // A group whose length is no power of two is a whole row: `reads` says so.
     let shift = if scaled.group.is_power_of_two() { scaled.group.trailing_zeros() } else { usize::BITS - 1 };
     let mut known = None;
+    let less = if U::IS_SIGNED && scaled.codes == Codes::U8 { 128 } else { 0 };
     // SAFETY: the caller says that the columns have these groups.
     unsafe {
-        let (mut scales, mut zeros) = (U::every(0.0), U::every(zero));
+        let (mut scales, mut zeros) = (U::every(0.0), U::every(zero - less as f32));
         for step in 0..STEPS {
             let group = (first + step * STEP) >> shift;
             if known != Some(group) {
                 known = Some(group);
                 scales = scales_of::<U>(scaled, columns, group);
                 if scaled.zeros {
-                    zeros = U::to_floats(U::bytes(&gathered(&columns.zeros, group)));
+                    zeros = U::to_floats(U::sub_i32(U::bytes(&gathered(&columns.zeros, group)), U::every_i32(less)));
                 }
             }
             U::store_floats(&mut to.scales[step], scales);
@@ -110,7 +110,7 @@ impl<const IS_SIGNED: bool> Integers for Bytes<IS_SIGNED> {
         let at = opaque(first + step * STEP);
         // SAFETY: the caller says that the columns have this step.
         unsafe {
-            let sign = U::every_u8(if IS_SIGNED { 128 } else { 0 });
+            let sign = U::every_u8(if IS_SIGNED == U::IS_SIGNED { 0 } else { 128 });
             vectors!(columns, half, pair => U::xor(two::<U>(pair, at), sign))
         }
     }

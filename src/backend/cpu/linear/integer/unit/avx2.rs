@@ -2,7 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::{Unit, Work};
-use crate::backend::cpu::amx::EDGE;
+use crate::backend::cpu::linear::integer::EDGE;
+use crate::backend::cpu::linear::integer::activations::Form;
+use crate::backend::cpu::linear::integer::codings::{HalfCodes, Integers};
+use crate::backend::cpu::linear::integer::pairwise::{self, Pairwise};
 use std::arch::x86_64::*;
 
 /// AVX2, FMA and F16C.
@@ -50,7 +53,11 @@ unsafe fn shuffled<const ORDER: i32>(a: __m256i, b: __m256i) -> __m256i {
 impl Unit for Avx2 {
     type Ints = Two<__m256i>;
     type Floats = Two<__m256>;
-    const HAS_DOT: bool = false;
+    type Bytes = pairwise::Fours<Self>;
+    type Words = pairwise::Words<Self>;
+    const FORMS: [Form; 3] = [Form::EvenOdd, Form::EvenOdd, Form::Bytes];
+    const IS_SIGNED: bool = false;
+    const FEW: usize = 4;
     const TILE: (usize, usize) = (4, 1);
 
     unsafe fn enter<W: Work>(work: W) -> W::Output {
@@ -68,15 +75,6 @@ impl Unit for Avx2 {
     unsafe fn load(from: *const u8) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { Two(_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut u8, v: Self::Ints) {
-        // SAFETY: the caller says so.
-        unsafe {
-            _mm256_storeu_si256(to.cast(), v.0);
-            _mm256_storeu_si256(to.add(32).cast(), v.1);
-        }
     }
 
     #[inline(always)]
@@ -109,34 +107,10 @@ impl Unit for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn twice(from: *const u8) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe {
-            let once = _mm256_loadu_si256(from.cast());
-            Two(once, once)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn every_four(from: *const u8) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { Self::every_i32(from.cast::<i32>().read_unaligned()) }
-    }
-
-    #[inline(always)]
     unsafe fn every_u8(byte: u8) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe {
             let once = _mm256_set1_epi8(byte.cast_signed());
-            Two(once, once)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn every_i16(word: i16) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe {
-            let once = _mm256_set1_epi16(word);
             Two(once, once)
         }
     }
@@ -180,12 +154,6 @@ impl Unit for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn add_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { Two(_mm256_add_epi16(a.0, b.0), _mm256_add_epi16(a.1, b.1)) }
-    }
-
-    #[inline(always)]
     unsafe fn add_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { Two(_mm256_add_epi32(a.0, b.0), _mm256_add_epi32(a.1, b.1)) }
@@ -195,12 +163,6 @@ impl Unit for Avx2 {
     unsafe fn sub_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { Two(_mm256_sub_epi32(a.0, b.0), _mm256_sub_epi32(a.1, b.1)) }
-    }
-
-    #[inline(always)]
-    unsafe fn sub_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { Two(_mm256_sub_epi16(a.0, b.0), _mm256_sub_epi16(a.1, b.1)) }
     }
 
     #[inline(always)]
@@ -228,12 +190,6 @@ impl Unit for Avx2 {
             let bits = _mm256_set1_epi32(bits);
             Two(_mm256_srav_epi32(v.0, bits), _mm256_srav_epi32(v.1, bits))
         }
-    }
-
-    #[inline(always)]
-    unsafe fn upper_bytes(v: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { Two(_mm256_srli_epi16::<8>(v.0), _mm256_srli_epi16::<8>(v.1)) }
     }
 
     #[inline(always)]
@@ -288,18 +244,6 @@ impl Unit for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn even_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { Two(shuffled::<0x88>(a.0, b.0), shuffled::<0x88>(a.1, b.1)) }
-    }
-
-    #[inline(always)]
-    unsafe fn odd_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { Two(shuffled::<0xdd>(a.0, b.0), shuffled::<0xdd>(a.1, b.1)) }
-    }
-
-    #[inline(always)]
     unsafe fn even_quarters(a: Self::Ints, b: Self::Ints) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { Two(_mm256_permute2x128_si256::<0x20>(a.0, a.1), _mm256_permute2x128_si256::<0x20>(b.0, b.1)) }
@@ -311,32 +255,16 @@ impl Unit for Avx2 {
         unsafe { Two(_mm256_permute2x128_si256::<0x31>(a.0, a.1), _mm256_permute2x128_si256::<0x31>(b.0, b.1)) }
     }
 
-    unsafe fn dot(_: Self::Ints, _: Self::Ints, _: Self::Ints) -> Self::Ints {
-        unreachable!("without VNNI kernels multiply words")
-    }
-
     #[inline(always)]
-    unsafe fn multiply_bytes(codes: Self::Ints, x: Self::Ints) -> Self::Ints {
+    unsafe fn sums<D: Integers>(codes: HalfCodes<Self>, x: *const u8) -> Self::Ints {
         // SAFETY: the caller says so.
-        unsafe { Two(_mm256_maddubs_epi16(codes.0, x.0), _mm256_maddubs_epi16(codes.1, x.1)) }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_words(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { Two(_mm256_madd_epi16(a.0, b.0), _mm256_madd_epi16(a.1, b.1)) }
+        unsafe { pairwise::sums::<Self, D>(codes, x) }
     }
 
     #[inline(always)]
     unsafe fn to_floats(integers: Self::Ints) -> Self::Floats {
         // SAFETY: the caller says so.
         unsafe { Two(_mm256_cvtepi32_ps(integers.0), _mm256_cvtepi32_ps(integers.1)) }
-    }
-
-    #[inline(always)]
-    unsafe fn to_integers(numbers: Self::Floats) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { Two(_mm256_cvtps_epi32(numbers.0), _mm256_cvtps_epi32(numbers.1)) }
     }
 
     #[inline(always)]
@@ -436,5 +364,92 @@ impl Unit for Avx2 {
     unsafe fn mul_sub_from(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
         // SAFETY: the caller says so.
         unsafe { Two(_mm256_fnmadd_ps(a.0, b.0, c.0), _mm256_fnmadd_ps(a.1, b.1, c.1)) }
+    }
+}
+
+impl Pairwise for Avx2 {
+    #[inline(always)]
+    unsafe fn store(to: *mut u8, v: Self::Ints) {
+        // SAFETY: the caller says so.
+        unsafe {
+            _mm256_storeu_si256(to.cast(), v.0);
+            _mm256_storeu_si256(to.add(32).cast(), v.1);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn twice(from: *const u8) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe {
+            let once = _mm256_loadu_si256(from.cast());
+            Two(once, once)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn every_four(from: *const u8) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { Self::every_i32(from.cast::<i32>().read_unaligned()) }
+    }
+
+    #[inline(always)]
+    unsafe fn every_i16(word: i16) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe {
+            let once = _mm256_set1_epi16(word);
+            Two(once, once)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { Two(_mm256_add_epi16(a.0, b.0), _mm256_add_epi16(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { Two(_mm256_sub_epi16(a.0, b.0), _mm256_sub_epi16(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn upper_bytes(v: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { Two(_mm256_srli_epi16::<8>(v.0), _mm256_srli_epi16::<8>(v.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn even_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { Two(shuffled::<0x88>(a.0, b.0), shuffled::<0x88>(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn odd_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { Two(shuffled::<0xdd>(a.0, b.0), shuffled::<0xdd>(a.1, b.1)) }
+    }
+
+    unsafe fn dot(_: Self::Ints, _: Self::Ints, _: Self::Ints) -> Self::Ints {
+        unreachable!("without VNNI kernels multiply words")
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_bytes(codes: Self::Ints, x: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { Two(_mm256_maddubs_epi16(codes.0, x.0), _mm256_maddubs_epi16(codes.1, x.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_words(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { Two(_mm256_madd_epi16(a.0, b.0), _mm256_madd_epi16(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn to_integers(numbers: Self::Floats) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { Two(_mm256_cvtps_epi32(numbers.0), _mm256_cvtps_epi32(numbers.1)) }
     }
 }

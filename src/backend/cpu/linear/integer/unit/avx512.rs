@@ -2,7 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::{Unit, Work};
-use crate::backend::cpu::amx::EDGE;
+use crate::backend::cpu::linear::integer::EDGE;
+use crate::backend::cpu::linear::integer::activations::Form;
+use crate::backend::cpu::linear::integer::codings::{HalfCodes, Integers};
+use crate::backend::cpu::linear::integer::pairwise::{self, Pairwise};
 use std::arch::x86_64::*;
 
 /// AVX-512 F, BW, DQ and VL, and AVX512-VNNI and AVX512-BF16 with `VNNI`.
@@ -26,7 +29,11 @@ unsafe fn enter<W: Work>(work: W) -> W::Output {
 impl<const VNNI: bool> Unit for Avx512<VNNI> {
     type Ints = __m512i;
     type Floats = __m512;
-    const HAS_DOT: bool = VNNI;
+    type Bytes = pairwise::Fours<Self>;
+    type Words = pairwise::Words<Self>;
+    const FORMS: [Form; 3] = if VNNI { [Form::Digits; 3] } else { [Form::EvenOdd, Form::EvenOdd, Form::Bytes] };
+    const IS_SIGNED: bool = false;
+    const FEW: usize = 4;
     const TILE: (usize, usize) = (6, 2);
 
     unsafe fn enter<W: Work>(work: W) -> W::Output {
@@ -44,12 +51,6 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     unsafe fn load(from: *const u8) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut u8, v: Self::Ints) {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_storeu_si512(to.cast(), v) }
     }
 
     #[inline(always)]
@@ -85,27 +86,9 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn twice(from: *const u8) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_broadcast_i64x4(_mm256_loadu_si256(from.cast())) }
-    }
-
-    #[inline(always)]
-    unsafe fn every_four(from: *const u8) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_set1_epi32(from.cast::<i32>().read_unaligned()) }
-    }
-
-    #[inline(always)]
     unsafe fn every_u8(byte: u8) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { _mm512_set1_epi8(byte.cast_signed()) }
-    }
-
-    #[inline(always)]
-    unsafe fn every_i16(word: i16) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_set1_epi16(word) }
     }
 
     #[inline(always)]
@@ -139,12 +122,6 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn add_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_add_epi16(a, b) }
-    }
-
-    #[inline(always)]
     unsafe fn add_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { _mm512_add_epi32(a, b) }
@@ -154,12 +131,6 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     unsafe fn sub_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { _mm512_sub_epi32(a, b) }
-    }
-
-    #[inline(always)]
-    unsafe fn sub_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_sub_epi16(a, b) }
     }
 
     #[inline(always)]
@@ -178,12 +149,6 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     unsafe fn shr_i32(v: Self::Ints, bits: i32) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { _mm512_srav_epi32(v, _mm512_set1_epi32(bits)) }
-    }
-
-    #[inline(always)]
-    unsafe fn upper_bytes(v: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_srli_epi16::<8>(v) }
     }
 
     #[inline(always)]
@@ -235,24 +200,6 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn even_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe {
-            let (a, b) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
-            _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(a, b))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn odd_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe {
-            let (a, b) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
-            _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(a, b))
-        }
-    }
-
-    #[inline(always)]
     unsafe fn even_quarters(a: Self::Ints, b: Self::Ints) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { _mm512_shuffle_i32x4::<0x88>(a, b) }
@@ -265,38 +212,15 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn dot(sums: Self::Ints, codes: Self::Ints, x: Self::Ints) -> Self::Ints {
+    unsafe fn sums<D: Integers>(codes: HalfCodes<Self>, x: *const u8) -> Self::Ints {
         // SAFETY: the caller says so.
-        unsafe {
-            if !VNNI {
-                unreachable!("without VNNI kernels multiply words");
-            }
-            _mm512_dpbusd_epi32(sums, codes, x)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_bytes(codes: Self::Ints, x: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_maddubs_epi16(codes, x) }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_words(a: Self::Ints, b: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_madd_epi16(a, b) }
+        unsafe { pairwise::sums::<Self, D>(codes, x) }
     }
 
     #[inline(always)]
     unsafe fn to_floats(integers: Self::Ints) -> Self::Floats {
         // SAFETY: the caller says so.
         unsafe { _mm512_cvtepi32_ps(integers) }
-    }
-
-    #[inline(always)]
-    unsafe fn to_integers(numbers: Self::Floats) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_cvtps_epi32(numbers) }
     }
 
     #[inline(always)]
@@ -376,5 +300,96 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     unsafe fn mul_sub_from(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
         // SAFETY: the caller says so.
         unsafe { _mm512_fnmadd_ps(a, b, c) }
+    }
+}
+
+impl<const VNNI: bool> Pairwise for Avx512<VNNI> {
+    #[inline(always)]
+    unsafe fn store(to: *mut u8, v: Self::Ints) {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_storeu_si512(to.cast(), v) }
+    }
+
+    #[inline(always)]
+    unsafe fn twice(from: *const u8) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_broadcast_i64x4(_mm256_loadu_si256(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn every_four(from: *const u8) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_set1_epi32(from.cast::<i32>().read_unaligned()) }
+    }
+
+    #[inline(always)]
+    unsafe fn every_i16(word: i16) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_set1_epi16(word) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_add_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_sub_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn upper_bytes(v: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_srli_epi16::<8>(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn even_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe {
+            let (a, b) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
+            _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(a, b))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn odd_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe {
+            let (a, b) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
+            _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(a, b))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(sums: Self::Ints, codes: Self::Ints, x: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe {
+            if !VNNI {
+                unreachable!("without VNNI kernels multiply words");
+            }
+            _mm512_dpbusd_epi32(sums, codes, x)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_bytes(codes: Self::Ints, x: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_maddubs_epi16(codes, x) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_words(a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_madd_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn to_integers(numbers: Self::Floats) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe { _mm512_cvtps_epi32(numbers) }
     }
 }

@@ -1,16 +1,29 @@
 //! What an instruction set does with the integers of 16 columns.
 //!
-//! A kernel is written once against [`Unit`] and compiled for each. Vectors have 64 bytes: where registers have 32, a vector is two of them.
+//! A kernel is written once against [`Unit`] and compiled for each. Vectors have 64 bytes: where registers have fewer, a vector is two or four of them.
 //! All verbs are `#[inline(always)]` and take on the instructions of [`Unit::enter`], through which alone a kernel is called.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
+#[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+pub use neon::Neon;
+#[cfg(target_arch = "aarch64")]
+pub(super) use neon::{cast, each};
 
-use crate::backend::cpu::amx::EDGE;
+use super::EDGE;
+use super::activations::Form;
+use super::codings::{HalfCodes, Integers};
+use super::panel::Product;
 
 /// A kernel that is compiled for each unit.
 pub trait Work {
@@ -34,9 +47,17 @@ pub trait Unit: Sized {
     type Ints: Copy;
     /// Sixteen numbers.
     type Floats: Copy;
-    /// Whether [`dot`](Unit::dot) is an instruction. Otherwise wide integers are multiplied in words of 16 bits.
-    const HAS_DOT: bool;
-    /// Rows and groups of columns of which many rows keep sums in registers: 6 and 2, or 4 and 1.
+    /// How codes of bytes are kept and multiplied for many rows.
+    type Bytes: Product<Unit = Self>;
+    /// The same for words.
+    type Words: Product<Unit = Self>;
+    /// The forms of wide integers, of narrow ones, and of narrow ones beside codes of at most 15.
+    const FORMS: [Form; 3];
+    /// Whether codes are signed bytes. Those that may be above 127 are then 128 less.
+    const IS_SIGNED: bool;
+    /// Rows of `x` up to which weights are read as they lie; for more rows they are rewritten first.
+    const FEW: usize;
+    /// Rows and groups of columns of which many rows keep sums in registers: 6 and 2, 6 and 1, or 4 and 1.
     const TILE: (usize, usize);
 
     /// Runs `work` with these instructions.
@@ -44,34 +65,24 @@ pub trait Unit: Sized {
 
     unsafe fn zero() -> Self::Ints;
     unsafe fn load(from: *const u8) -> Self::Ints;
-    unsafe fn store(to: *mut u8, v: Self::Ints);
     /// Thirty-two bytes of each of two columns.
     unsafe fn two(first: *const u8, second: *const u8) -> Self::Ints;
     /// Thirty-two codes of four bits of each of two columns, of which the low bits are the first 16.
     unsafe fn two_of_nibbles(first: *const u8, second: *const u8) -> Self::Ints;
     /// Sixteen bytes of each of four columns.
     unsafe fn four(columns: [*const u8; 4]) -> Self::Ints;
-    /// Thirty-two bytes, twice.
-    unsafe fn twice(from: *const u8) -> Self::Ints;
-    /// Four bytes, in every lane.
-    unsafe fn every_four(from: *const u8) -> Self::Ints;
     unsafe fn every_u8(byte: u8) -> Self::Ints;
-    unsafe fn every_i16(word: i16) -> Self::Ints;
     unsafe fn every_i32(number: i32) -> Self::Ints;
     unsafe fn and(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn or(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn xor(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     /// The bits of `low` where `mask` has ones, and of `high` elsewhere.
     unsafe fn select(mask: Self::Ints, low: Self::Ints, high: Self::Ints) -> Self::Ints;
-    unsafe fn add_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn add_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn sub_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    unsafe fn sub_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn shl_i32(v: Self::Ints, bits: i32) -> Self::Ints;
     unsafe fn shr_u32(v: Self::Ints, bits: i32) -> Self::Ints;
     unsafe fn shr_i32(v: Self::Ints, bits: i32) -> Self::Ints;
-    /// The upper byte of each word.
-    unsafe fn upper_bytes(v: Self::Ints) -> Self::Ints;
     /// Each 32 bits moved to the left, or to the right where `left` is negative. What falls out of them is zero or comes in from the other side.
     unsafe fn rotated(v: Self::Ints, left: i32) -> Self::Ints;
     /// Sixteen more where a bit is set, of the 32 of each column.
@@ -85,23 +96,16 @@ pub trait Unit: Sized {
     unsafe fn high_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn low_u64(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn high_u64(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    /// The even numbers of 32 bits of `a`, and those of `b`.
-    unsafe fn even_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    unsafe fn odd_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints;
 
     /// The even quarters of `a`, and those of `b`.
     unsafe fn even_quarters(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn odd_quarters(a: Self::Ints, b: Self::Ints) -> Self::Ints;
 
-    /// Adds the products of each four unsigned bytes with signed ones.
-    unsafe fn dot(sums: Self::Ints, codes: Self::Ints, x: Self::Ints) -> Self::Ints;
-    /// The sums of the products of each two unsigned bytes with signed ones, which must have 16 bits.
-    unsafe fn multiply_bytes(codes: Self::Ints, x: Self::Ints) -> Self::Ints;
-    /// The sums of the products of each two words.
-    unsafe fn multiply_words(a: Self::Ints, b: Self::Ints) -> Self::Ints;
+    /// The sums of the products of eight columns with the integers of a group, in quarters of four columns: by turns those of their first and of
+    /// their last 16 codes, or any two that add up to all 32 where halves have no scales.
+    unsafe fn sums<D: Integers>(codes: HalfCodes<Self>, x: *const u8) -> Self::Ints;
 
     unsafe fn to_floats(integers: Self::Ints) -> Self::Floats;
-    unsafe fn to_integers(numbers: Self::Floats) -> Self::Ints;
     /// Of f32 numbers.
     unsafe fn from_bits(bits: Self::Ints) -> Self::Floats;
     /// Half-precision numbers in the lower words.
