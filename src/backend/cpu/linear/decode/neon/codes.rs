@@ -1,29 +1,11 @@
 //! Codes whose scales lie apart.
 #![allow(unsafe_code)]
 
-use super::{Number, from_signed, nibbles, store, store_scaled};
+use super::{Number, from_signed, nibbles, store};
 use crate::backend::cpu::linear::decode::Job;
 use crate::backend::cpu::linear::decode::scaled::{Walk, factors, scaled};
 use crate::backend::cpu::linear::kernels::STEP;
 use std::arch::aarch64::*;
-
-/// Writes `(code - zero) * scale` of 16 unsigned codes. The differences are exact.
-///
-/// # Safety
-///
-/// As [`decode`], and `to` has room.
-#[inline(always)]
-unsafe fn store_differences<N: Number>(to: *mut u8, codes: uint8x16_t, zero: f32, scale: f32) {
-    // SAFETY: the caller says so. A zero of unsigned codes is an unsigned byte.
-    unsafe {
-        let zero = vdupq_n_u8(zero as u8);
-        let [low, high] = [vsubl_u8(vget_low_u8(codes), vget_low_u8(zero)), vsubl_high_u8(codes, zero)]
-            .map(|d| vreinterpretq_s16_u16(d));
-        let numbers =
-            [vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)];
-        store::<N>(to, numbers.map(|q| vmulq_f32(vcvtq_f32_s32(q), vdupq_n_f32(scale))));
-    }
-}
 
 /// Writes `(number - zero) * scale` of 16 numbers.
 ///
@@ -36,29 +18,6 @@ unsafe fn store_shifted<N: Number>(to: *mut u8, numbers: [float32x4_t; 4], zero:
     unsafe {
         let (zero, scale) = (vdupq_n_f32(zero), vdupq_n_f32(scale));
         store::<N>(to, numbers.map(|q| vmulq_f32(vsubq_f32(q, zero), scale)));
-    }
-}
-
-/// # Safety
-///
-/// As [`decode`].
-#[inline(always)]
-pub unsafe fn pairs_of_integers<N: Number>(job: Job) {
-    let scaled = scaled(job.coding);
-    // SAFETY: the caller says that the machine has NEON.
-    let factors = unsafe { factors(scaled, &job) };
-    let mut walk = Walk::new(scaled, job);
-    for group in 0..factors.count {
-        let (scale, zero) = (factors.scales[group], factors.zeros[group]);
-        for _ in 0..walk.steps_of_group() {
-            // SAFETY: `Walk` has 16 bytes of codes for each step, and room for its numbers.
-            unsafe {
-                let [low, high] = nibbles(walk.codes);
-                store_differences::<N>(walk.to, vzip1q_u8(low, high), zero, scale);
-                store_differences::<N>(walk.to.add(16 * N::BYTES), vzip2q_u8(low, high), zero, scale);
-            }
-            walk.advance(STEP / 2, STEP * N::BYTES);
-        }
     }
 }
 
@@ -124,11 +83,10 @@ unsafe fn from_halves(bits: [uint16x8_t; 2]) -> [float32x4_t; 4] {
 ///
 /// As [`decode`].
 #[inline(always)]
-pub unsafe fn bytes<N: Number, const IS_UNSIGNED: bool>(job: Job) {
+pub unsafe fn signed_bytes<N: Number>(job: Job) {
     let scaled = scaled(job.coding);
     // SAFETY: the caller says that the machine has NEON.
     let factors = unsafe { factors(scaled, &job) };
-    let has_zero = scaled.zeros || scaled.codes.zero() != 0.0;
     let mut walk = Walk::new(scaled, job);
     for group in 0..factors.count {
         let (scale, zero) = (factors.scales[group], factors.zeros[group]);
@@ -137,11 +95,7 @@ pub unsafe fn bytes<N: Number, const IS_UNSIGNED: bool>(job: Job) {
             unsafe {
                 for half in 0..2 {
                     let (codes, to) = (vld1q_u8(walk.codes.add(16 * half)), walk.to.add(16 * half * N::BYTES));
-                    match (IS_UNSIGNED, has_zero) {
-                        (true, _) => store_differences::<N>(to, codes, zero, scale),
-                        (false, true) => store_shifted::<N>(to, from_signed(codes), zero, scale),
-                        (false, false) => store_scaled::<N>(to, codes, scale),
-                    }
+                    store_shifted::<N>(to, from_signed(codes), zero, scale);
                 }
             }
             walk.advance(STEP, STEP * N::BYTES);

@@ -1,11 +1,10 @@
 //! Decoders of NEON: codes of a byte become f32 numbers, which are rounded to bf16 in registers where the instruction set multiplies these.
 #![allow(unsafe_code)]
 
-mod blocks;
 mod codes;
 
 use super::{Decoder, Job};
-use crate::backend::{Block, Codes, Coding, Scaled};
+use crate::backend::{Codes, Coding, Scaled};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -97,35 +96,12 @@ unsafe fn decode<N: Number>(job: Job) {
     // SAFETY: the caller says so.
     unsafe {
         match job.coding {
-            Coding::Block(block) => match block {
-                Block::Q8_0 => blocks::q8_0::<N>(job),
-                Block::Q4_0 => blocks::q4_0::<N>(job),
-                Block::Q4_1 => blocks::q4_1::<N>(job),
-                Block::Q5_0 => blocks::q5_0::<N>(job),
-                Block::Q5_1 => blocks::q5_1::<N>(job),
-                Block::Q4K => blocks::q4_k::<N>(job),
-                Block::Q5K => blocks::q5_k::<N>(job),
-                Block::Q6K => blocks::q6_k::<N>(job),
-                Block::Iq4Nl => blocks::iq4_nl::<N>(job),
-                Block::Iq4Xs => blocks::iq4_xs::<N>(job),
-            },
-            Coding::Scaled(Scaled { codes, .. }) => match codes {
-                Codes::U4 => codes::pairs_of_integers::<N>(job),
-                Codes::E2m1 => codes::pairs_of_floats::<N>(job),
-                Codes::U8 => codes::bytes::<N, true>(job),
-                Codes::I8 => codes::bytes::<N, false>(job),
-                Codes::E4m3 => codes::e4m3::<N>(job),
-            },
-            _ => unreachable!("plain numbers are not decoded"),
+            Coding::Scaled(Scaled { codes: Codes::E2m1, .. }) => codes::pairs_of_floats::<N>(job),
+            Coding::Scaled(Scaled { codes: Codes::I8, zeros: true, .. }) => codes::signed_bytes::<N>(job),
+            Coding::Scaled(Scaled { codes: Codes::E4m3, .. }) => codes::e4m3::<N>(job),
+            _ => unreachable!("plain numbers are not decoded, and others are multiplied as integers"),
         }
     }
-}
-
-/// Whole blocks, and where their numbers go.
-fn blocks<'a, N: Number>(block: Block, job: Job<'a>) -> impl Iterator<Item = (&'a [u8], &'a mut [u8])> {
-    let (numbers, bytes) = (block.numbers(), block.bytes());
-    let codes = &job.row.codes[job.first / numbers * bytes..];
-    codes.chunks_exact(bytes).zip(job.to.chunks_exact_mut(numbers * N::BYTES))
 }
 
 /// Writes 16 numbers.
@@ -142,17 +118,6 @@ unsafe fn store<N: Number>(to: *mut u8, [a, b, c, d]: [float32x4_t; 4]) {
     }
 }
 
-/// The half-precision number at `at`.
-///
-/// # Safety
-///
-/// As [`decode`], and two bytes can be read.
-#[inline(always)]
-unsafe fn half(at: *const u8) -> f32 {
-    // SAFETY: the caller says so.
-    unsafe { vgetq_lane_f32::<0>(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(at.cast::<u16>().read_unaligned())))) }
-}
-
 /// For each four of 16 bytes, the indices that bring them to the highest bytes of four lanes. Others become zero.
 const HIGHEST: [[u8; 16]; 4] = {
     let mut indices = [[255; 16]; 4];
@@ -163,19 +128,6 @@ const HIGHEST: [[u8; 16]; 4] = {
     }
     indices
 };
-
-/// Sixteen unsigned bytes as numbers.
-///
-/// # Safety
-///
-/// As [`decode`].
-#[inline(always)]
-unsafe fn from_unsigned(codes: uint8x16_t) -> [float32x4_t; 4] {
-    // SAFETY: the caller says so. The conversion divides by 2^24.
-    HIGHEST.map(|indices| unsafe {
-        vcvtq_n_f32_u32::<24>(vreinterpretq_u32_u8(vqtbl1q_u8(codes, vld1q_u8(indices.as_ptr()))))
-    })
-}
 
 /// Sixteen signed bytes as numbers.
 ///
@@ -202,26 +154,4 @@ unsafe fn nibbles(at: *const u8) -> [uint8x16_t; 2] {
         let codes = vld1q_u8(at);
         [vandq_u8(codes, vdupq_n_u8(15)), vshrq_n_u8::<4>(codes)]
     }
-}
-
-/// Writes `scale * code + offset` of 16 unsigned codes, rounded once.
-///
-/// # Safety
-///
-/// As [`decode`], and `to` has room.
-#[inline(always)]
-unsafe fn store_linear<N: Number>(to: *mut u8, codes: uint8x16_t, scale: f32, offset: f32) {
-    // SAFETY: the caller says so.
-    unsafe { store::<N>(to, from_unsigned(codes).map(|q| vfmaq_f32(vdupq_n_f32(offset), q, vdupq_n_f32(scale)))) }
-}
-
-/// Writes `scale * code` of 16 signed codes.
-///
-/// # Safety
-///
-/// As [`decode`], and `to` has room.
-#[inline(always)]
-unsafe fn store_scaled<N: Number>(to: *mut u8, codes: uint8x16_t, scale: f32) {
-    // SAFETY: the caller says so.
-    unsafe { store::<N>(to, from_signed(codes).map(|q| vmulq_f32(q, vdupq_n_f32(scale)))) }
 }
