@@ -6,7 +6,8 @@
 //! The loop is compiled for each decoder: a piece of a column is 256 numbers, which are decoded in the time of a few calls.
 #![allow(unsafe_code)]
 
-use super::super::decode::avx512::{Decode, PIECE_STEPS, Places, Planes, Words, by_coding, decode_part};
+use super::super::decode::avx512::{Decode, PIECE_STEPS, Places, Planes, Words, by_codes, decode_part};
+use super::super::decode::scaled;
 use super::super::pack::Scratch;
 use super::super::tiles::{chunk_columns, prefetch};
 use super::super::{Call, for_columns};
@@ -46,7 +47,7 @@ pub fn run(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: 
     let side = Side::right(call.tokens);
     let packed = pack(pool, &mut scratch.x, x, call.tokens, inputs, side);
     let chunk = chunk_columns(call.row_bytes, columns.len(), pool.threads(), EDGE);
-    let segment_by: unsafe fn(&Walk, &mut [Buffer; 2]) = by_coding!(call.coding, multiply);
+    let segment_by: unsafe fn(&Walk, &mut [Buffer; 2]) = by_codes!(scaled(call.coding).codes, multiply);
     for_columns(pool, columns, chunk, &|_, range, later| {
         let _configured = Configured::with_right(call.tokens.min(EDGE));
         let mut buffers = [Buffer::new(), Buffer::new()];

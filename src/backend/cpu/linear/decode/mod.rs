@@ -15,6 +15,8 @@ use super::super::Isa;
 use super::kernels::{Order, STEP};
 use super::pack::{even_odd, round_to_bf16};
 use crate::backend::{Codes, Coding, Scaled, ScaledRow};
+#[cfg(target_arch = "x86_64")]
+pub(super) use scaled::scaled;
 
 /// A part of a row that is decoded.
 pub struct Job<'a> {
@@ -58,15 +60,17 @@ pub fn reads(coding: Coding, cols: usize) -> bool {
     }
 }
 
-/// The decoder of `coding` to numbers in `order`.
+/// The decoder of `coding` to numbers in `order`. What [`integer`](super::integer) takes on x86-64 has none but the specification.
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused_variables))]
 pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
     #[cfg(target_arch = "x86_64")]
-    match (isa, order) {
-        (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => return avx512::to_bf16(coding),
-        (Isa::Avx512, _) => return avx512::to_f32(coding),
-        (Isa::Avx2, _) => return avx2::to_f32(coding),
-        _ => (),
+    if let Coding::Scaled(Scaled { codes, .. }) = coding {
+        match (isa, order) {
+            (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => return avx512::to_bf16(codes),
+            (Isa::Avx512, _) => return avx512::to_f32(codes),
+            (Isa::Avx2, _) => return avx2::to_f32(codes),
+            _ => (),
+        }
     }
     #[cfg(target_arch = "aarch64")]
     match (isa, order) {

@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::number::Number;
-use super::{Decode, Places, Planes, Singly, counted, load16, load32};
+use super::{Decode, Places, Planes, Singly, load16, load32};
 use crate::backend::cpu::linear::decode::scaled::scaled;
 use crate::backend::cpu::linear::kernels::STEP;
-use crate::backend::{Codes, Coding, E2M1, Scaled, Scales};
+use crate::backend::{Coding, E2M1, Scaled, Scales};
 use std::arch::x86_64::*;
 
 /// Groups of a part, at most.
@@ -134,13 +134,13 @@ impl<D: DecodeGroup> Decode for D {
     }
 }
 
-/// Codes of four bits, in pairs.
-pub struct Pairs;
+/// Floating-point numbers of four bits, in pairs.
+pub struct E2m1;
 
-impl DecodeGroup for Pairs {
+impl DecodeGroup for E2m1 {
     #[inline(always)]
     unsafe fn group<N: Number, const STEPS: usize>(
-        scaled: Scaled,
+        _: Scaled,
         groups: &Groups,
         group: usize,
         codes: *const u8,
@@ -148,8 +148,7 @@ impl DecodeGroup for Pairs {
     ) {
         // SAFETY: the caller says that the steps can be read, of 16 bytes each, and that there are as many places; the table has 16 numbers.
         unsafe {
-            let values = if scaled.codes == Codes::E2m1 { _mm512_loadu_ps(E2M1.as_ptr()) } else { counted() };
-            let centred = _mm512_sub_ps(values, groups.zeros.all(group));
+            let centred = _mm512_sub_ps(_mm512_loadu_ps(E2M1.as_ptr()), groups.zeros.all(group));
             let table = N::table(_mm512_mul_ps(centred, groups.scales.all(group)));
             for step in 0..STEPS {
                 N::store_pairs(to.step(step), load16(codes.add(step * STEP / 2)), table);
@@ -158,33 +157,26 @@ impl DecodeGroup for Pairs {
     }
 }
 
-/// Integers of eight bits.
-pub struct Bytes;
+/// Signed integers less unsigned zeros.
+pub struct I8;
 
-impl DecodeGroup for Bytes {
+impl DecodeGroup for I8 {
     #[inline(always)]
     unsafe fn group<N: Number, const STEPS: usize>(
-        scaled: Scaled,
+        _: Scaled,
         groups: &Groups,
         group: usize,
         codes: *const u8,
         to: Places,
     ) {
-        let (is_unsigned, has_zero) = (scaled.codes == Codes::U8, scaled.zeros || scaled.codes.zero() != 0.0);
         // SAFETY: the caller says that the steps can be read, of 32 bytes each, and that there are as many places.
         unsafe {
             let (scale, zero) = (groups.scales.all(group), groups.zeros.all(group));
             for step in 0..STEPS {
                 let at = codes.add(step * STEP);
-                let (first, second) = (load16(at), load16(at.add(16)));
-                let codes = match is_unsigned {
-                    true => [_mm512_cvtepu8_epi32(first), _mm512_cvtepu8_epi32(second)],
-                    false => [_mm512_cvtepi8_epi32(first), _mm512_cvtepi8_epi32(second)],
-                };
-                let [mut low, mut high] = [_mm512_cvtepi32_ps(codes[0]), _mm512_cvtepi32_ps(codes[1])];
-                if has_zero {
-                    (low, high) = (_mm512_sub_ps(low, zero), _mm512_sub_ps(high, zero));
-                }
+                let low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load16(at)));
+                let high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load16(at.add(16))));
+                let (low, high) = (_mm512_sub_ps(low, zero), _mm512_sub_ps(high, zero));
                 N::store(to.step(step), _mm512_mul_ps(low, scale), _mm512_mul_ps(high, scale));
             }
         }
