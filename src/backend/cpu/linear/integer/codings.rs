@@ -88,6 +88,8 @@ pub trait Integers {
     const IS_SHORT: bool = false;
     /// Bytes of the codes of a step and a column, rounded up.
     const STEP_BYTES: usize;
+    /// Steps after which codes lie in the same bits of their bytes again: 1, 2 or 4.
+    const PERIOD: usize = 1;
     /// The greatest code.
     const GREATEST: u8;
 
@@ -444,6 +446,7 @@ impl Integers for Q4K {
     const SECOND: Second = Second::Minima;
     const IS_SHORT: bool = true;
     const STEP_BYTES: usize = Block::Q4K.bytes().div_ceil(PIECE_STEPS);
+    const PERIOD: usize = 2;
     const GREATEST: u8 = 15;
 
     #[inline(always)]
@@ -458,7 +461,7 @@ impl Integers for Q4K {
         // SAFETY: the caller says that the columns have this block.
         unsafe {
             let four = U::every_u8(15);
-            vectors!(columns, half, pair => U::and(U::rotated(two::<U>(pair, at), -4 * (step as i32 % 2)), four))
+            vectors!(columns, half, pair => U::and(U::shr_u32(two::<U>(pair, at), 4 * (step as i32 % 2)), four))
         }
     }
 }
@@ -471,6 +474,7 @@ impl Integers for Q5K {
     const SECOND: Second = Second::Minima;
     const IS_SHORT: bool = true;
     const STEP_BYTES: usize = Block::Q5K.bytes().div_ceil(PIECE_STEPS);
+    const PERIOD: usize = 2;
     const GREATEST: u8 = 31;
 
     #[inline(always)]
@@ -485,11 +489,9 @@ impl Integers for Q5K {
         // SAFETY: the caller says that the columns have this block.
         unsafe {
             let low_at = opaque(block + 48 + step / 2 * 32);
-            let (four, five) = (U::every_u8(15), U::every_u8(31));
             vectors!(columns, half, pair => {
-                let low = U::rotated(two::<U>(pair, low_at), -4 * (step as i32 % 2));
-                let fifth = U::rotated(two::<U>(pair, block + 16), 4 - step as i32);
-                U::and(U::select(four, low, fifth), five)
+                let low = U::shr_u32(two::<U>(pair, low_at), 4 * (step as i32 % 2));
+                U::four_and_more(low, two::<U>(pair, block + 16), step as i32, 1)
             })
         }
     }
@@ -503,6 +505,7 @@ impl Integers for Q6K {
     const HAS_HALVES: bool = true;
     const SECOND: Second = Second::Zero(32);
     const STEP_BYTES: usize = Block::Q6K.bytes().div_ceil(PIECE_STEPS);
+    const PERIOD: usize = 4;
     const GREATEST: u8 = 63;
 
     #[inline(always)]
@@ -524,11 +527,9 @@ impl Integers for Q6K {
         let (low_at, high_at) = (opaque(block + part * 64 + quarter % 2 * 32), opaque(block + 128 + part * 32));
         // SAFETY: the caller says that the columns have this block.
         unsafe {
-            let (four, six) = (U::every_u8(15), U::every_u8(63));
             vectors!(columns, half, pair => {
-                let low = U::rotated(two::<U>(pair, low_at), -4 * (quarter as i32 / 2));
-                let high = U::rotated(two::<U>(pair, high_at), 4 - 2 * quarter as i32);
-                U::and(U::select(four, low, high), six)
+                let low = U::shr_u32(two::<U>(pair, low_at), 4 * (quarter as i32 / 2));
+                U::four_and_more(low, two::<U>(pair, high_at), 2 * quarter as i32, 3)
             })
         }
     }

@@ -17,6 +17,7 @@ use crate::backend::cpu::Pool;
 use crate::backend::cpu::matrix::Segment;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// How far ahead of their use weights are asked for, at least.
 const AHEAD_BYTES: usize = 32 << 10;
@@ -151,24 +152,56 @@ unsafe fn add<U: Unit, D: Integers, const ROWS: usize, const STEPS: usize>(
     rows: &Rows<ROWS>,
     piece: Piece,
 ) {
-    let Piece { coding, first, ahead } = piece;
+    let period = const { if ROWS == 1 && D::PERIOD < STEPS { D::PERIOD } else { 1 } };
+    // SAFETY: the caller says so.
+    unsafe {
+        D::factors::<U, STEPS>(piece.coding, columns, piece.first * STEP, factors);
+        // For one row a period is written out here: the compiler leaves it a loop, which shifts by numbers that it does not know. With four
+        // rows that was faster.
+        for step in (0..STEPS).step_by(period) {
+            add_step::<U, D, ROWS>(sums, factors, columns, rows, piece, step);
+            if period >= 2 {
+                add_step::<U, D, ROWS>(sums, factors, columns, rows, piece, step + 1);
+            }
+            if period == 4 {
+                add_step::<U, D, ROWS>(sums, factors, columns, rows, piece, step + 2);
+                add_step::<U, D, ROWS>(sums, factors, columns, rows, piece, step + 3);
+            }
+        }
+    }
+}
+
+/// Adds the `step`-th step of a piece, and asks for what comes later.
+///
+/// # Safety
+///
+/// As [`add`].
+#[inline(always)]
+unsafe fn add_step<U: Unit, D: Integers, const ROWS: usize>(
+    sums: &mut [U::Floats; ROWS],
+    factors: &Factors,
+    columns: &Columns,
+    rows: &Rows<ROWS>,
+    piece: Piece,
+    step: usize,
+) {
+    let Piece { first, ahead, .. } = piece;
     let lines = const { (D::STEP_BYTES * EDGE).div_ceil(LINE_BYTES) };
     // SAFETY: the caller says so.
     unsafe {
-        D::factors::<U, STEPS>(coding, columns, first * STEP, factors);
-        for step in 0..STEPS {
-            for line in 0..lines {
-                prefetch_line(ahead.wrapping_add(step * D::STEP_BYTES * EDGE + line * LINE_BYTES));
-            }
-            // Eight columns after the other eight: registers do not hold the codes of 16.
-            let [left, right] = [
-                half_sums::<U, D, ROWS>(columns, rows, 0, first, step),
-                half_sums::<U, D, ROWS>(columns, rows, 1, first, step),
-            ];
-            for i in 0..ROWS {
-                let group = &*rows.groups[i].add(first + step);
-                sums[i] = add_group::<U, D>(sums[i], [left[i], right[i]], group, factors, step);
-            }
+        for line in 0..lines {
+            prefetch_line(ahead.wrapping_add(step * D::STEP_BYTES * EDGE + line * LINE_BYTES));
+        }
+        // The compiler would ask for the lines of a whole period at once, which are more than a core waits for.
+        compiler_fence(Ordering::SeqCst);
+        // Eight columns after the other eight: registers do not hold the codes of 16.
+        let [left, right] = [
+            half_sums::<U, D, ROWS>(columns, rows, 0, first, step),
+            half_sums::<U, D, ROWS>(columns, rows, 1, first, step),
+        ];
+        for i in 0..ROWS {
+            let group = &*rows.groups[i].add(first + step);
+            sums[i] = add_group::<U, D>(sums[i], [left[i], right[i]], group, factors, step);
         }
     }
 }

@@ -143,17 +143,6 @@ impl Unit for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn select(mask: Self::Ints, low: Self::Ints, high: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe {
-            Two(
-                _mm256_or_si256(_mm256_and_si256(mask.0, low.0), _mm256_andnot_si256(mask.0, high.0)),
-                _mm256_or_si256(_mm256_and_si256(mask.1, low.1), _mm256_andnot_si256(mask.1, high.1)),
-            )
-        }
-    }
-
-    #[inline(always)]
     unsafe fn add_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { Two(_mm256_add_epi32(a.0, b.0), _mm256_add_epi32(a.1, b.1)) }
@@ -193,14 +182,11 @@ impl Unit for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn rotated(v: Self::Ints, left: i32) -> Self::Ints {
+    unsafe fn four_and_more(low: Self::Ints, high: Self::Ints, at: i32, ones: u8) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe {
-            match left {
-                0 => v,
-                1.. => Self::shl_i32(v, left),
-                _ => Self::shr_u32(v, -left),
-            }
+            let high = Self::and(Self::shr_u32(high, at), Self::every_u8(ones));
+            Self::or(Self::and(low, Self::every_u8(15)), Self::shl_i32(high, 4))
         }
     }
 

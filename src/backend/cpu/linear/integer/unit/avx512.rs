@@ -116,12 +116,6 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn select(mask: Self::Ints, low: Self::Ints, high: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { _mm512_ternarylogic_epi32::<0xca>(mask, low, high) }
-    }
-
-    #[inline(always)]
     unsafe fn add_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { _mm512_add_epi32(a, b) }
@@ -152,9 +146,13 @@ impl<const VNNI: bool> Unit for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn rotated(v: Self::Ints, left: i32) -> Self::Ints {
+    unsafe fn four_and_more(low: Self::Ints, high: Self::Ints, at: i32, ones: u8) -> Self::Ints {
         // SAFETY: the caller says so.
-        unsafe { _mm512_rolv_epi32(v, _mm512_set1_epi32(left & 31)) }
+        unsafe {
+            let high = _mm512_rolv_epi32(high, _mm512_set1_epi32((4 - at) & 31));
+            let both = _mm512_ternarylogic_epi32::<0xca>(Self::every_u8(15), low, high);
+            Self::and(both, Self::every_u8(15 | ones << 4))
+        }
     }
 
     #[inline(always)]

@@ -76,15 +76,13 @@ pub trait Unit: Sized {
     unsafe fn and(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn or(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn xor(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    /// The bits of `low` where `mask` has ones, and of `high` elsewhere.
-    unsafe fn select(mask: Self::Ints, low: Self::Ints, high: Self::Ints) -> Self::Ints;
     unsafe fn add_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn sub_i32(a: Self::Ints, b: Self::Ints) -> Self::Ints;
     unsafe fn shl_i32(v: Self::Ints, bits: i32) -> Self::Ints;
     unsafe fn shr_u32(v: Self::Ints, bits: i32) -> Self::Ints;
     unsafe fn shr_i32(v: Self::Ints, bits: i32) -> Self::Ints;
-    /// Each 32 bits moved to the left, or to the right where `left` is negative. What falls out of them is zero or comes in from the other side.
-    unsafe fn rotated(v: Self::Ints, left: i32) -> Self::Ints;
+    /// The low four bits of each byte of `low`, and above them those from bit `at` on of `high`, as many as `ones` has: 1 or 3.
+    unsafe fn four_and_more(low: Self::Ints, high: Self::Ints, at: i32, ones: u8) -> Self::Ints;
     /// Sixteen more where a bit is set, of the 32 of each column.
     unsafe fn add_fifth_bits(codes: Self::Ints, bits: [u32; 2]) -> Self::Ints;
     /// The bytes of a table at indexes.

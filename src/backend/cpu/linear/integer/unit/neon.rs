@@ -157,12 +157,6 @@ where
     }
 
     #[inline(always)]
-    unsafe fn select(mask: Self::Ints, low: Self::Ints, high: Self::Ints) -> Self::Ints {
-        // SAFETY: the caller says so.
-        unsafe { each!(I of 4 => vbslq_u8(mask[I], low[I], high[I])) }
-    }
-
-    #[inline(always)]
     unsafe fn shl_i32(v: Self::Ints, bits: i32) -> Self::Ints {
         // SAFETY: the caller says so.
         unsafe { each!(I of 4 => cast(vshlq_s32(cast(v[I]), vdupq_n_s32(bits)))) }
@@ -181,9 +175,14 @@ where
     }
 
     #[inline(always)]
-    unsafe fn rotated(v: Self::Ints, left: i32) -> Self::Ints {
-        // SAFETY: the caller says so. A negative number of bits moves to the right.
-        unsafe { each!(I of 4 => cast(vshlq_u32(cast(v[I]), vdupq_n_s32(left)))) }
+    unsafe fn four_and_more(low: Self::Ints, high: Self::Ints, at: i32, ones: u8) -> Self::Ints {
+        // SAFETY: the caller says so.
+        unsafe {
+            // A negative number of bits moves to the right.
+            let (four, left) = (vdupq_n_u8(15), vdupq_n_s32(4 - at));
+            let both = each!(I of 4 => vbslq_u8(four, low[I], cast(vshlq_u32(cast(high[I]), left))));
+            Self::and(both, Self::every_u8(15 | ones << 4))
+        }
     }
 
     #[inline(always)]
