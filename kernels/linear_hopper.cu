@@ -11,29 +11,40 @@
 // would be too large, one thread block computes the parts in turn (`Parts::IN_TURN`), with the same bits: a part is one chain of
 // tensor-core products in the order of k, whose bits depend neither on the tile nor on the instruction. So is it in the kernels
 // for many tokens at the end of this file, whose thread blocks compute one tile of 128 columns after another, by two warpgroups.
+//
+// Kernels for `Results::GATED` activate gates and multiply by up before they store (contract: src/ops/gated_linear.rs). Their weights are
+// gate over up; the rows of a tile are 8 of gate, then the same 8 of up, in turn, so that a thread holds a gate and its up.
+#include "common/activation.cuh"
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/warpgroup.cuh"
 
 template <class T>
 struct HopperParams {
-    TensorMap weight;   // boxes of ROWS by DEPTH * 64 k
+    TensorMap weight;   // boxes of ROWS by DEPTH * 64 k; of gated results with dimensions for halves and for eights of rows
     TensorMap x;        // boxes of TOKENS by DEPTH * 64 k
     T* out;             // [m, out_stride], at the first column
-    const float* bias;  // [n], or null
+    const float* bias;  // [n], or null; of gated results [2 n]
     int m;              // tokens
-    int n;              // columns
+    int n;              // columns of `out`
     int k;              // a multiple of 64
     int out_stride;
     int stages;         // of the ring, at most STAGES_MAX
     int split;          // thread blocks that divide k: a power of two, at most SPLIT_MAX
     int parts;          // of k, a power of two: `split` where that is more than 1, else those that one thread block adds up in turn
+    int is_gelu_tanh;   // the activation of gated results, else SiLU
 };
 
 // How a thread block adds up its share of k.
 enum class Parts {
     ONE,      // in one chain
     IN_TURN,  // in chains of `parts` parts, added in order
+};
+
+// What becomes of the sums.
+enum class Results {
+    SUMS,   // columns of `out`
+    GATED,  // of a gate and its up, both rounded to T, one number of `out`
 };
 
 constexpr int ROWS = 64, STAGES_MAX = 16, SPLIT_MAX = 8;
@@ -56,6 +67,20 @@ __device__ inline int tokens_of_tile(int tokens, int tiles) {
     return ((tokens + tiles - 1) / tiles + 7) & ~7;
 }
 
+// Gated results of gates and their up.
+template <class T>
+__device__ inline uint32_t gated2(bool is_gelu_tanh, uint32_t gate, uint32_t up) {
+    return activate_mul2<T>(gate, up, [=](float v) { return is_gelu_tanh ? GeluTanh::exponent(v) : Silu::exponent(v); });
+}
+
+template <class T>
+__device__ inline Eight gated_eight(bool is_gelu_tanh, const Eight& gate, const Eight& up) {
+    Eight results;
+#pragma unroll
+    for (int i = 0; i < 4; i++) results.pair[i] = gated2<T>(is_gelu_tanh, gate.pair[i], up.pair[i]);
+    return results;
+}
+
 // Ends a part of k: no product into `sum` is under way.
 template <int TOKENS>
 __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS / 2]) {
@@ -71,10 +96,12 @@ __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS 
 //
 // Grid [tiles of tokens * split, tiles of columns], cluster [split], block [160], shared [BARRIER_BYTES + stages * STAGE
 // + (split - 1) / split * ROWS * TOKENS * 4 bytes]. The ring holds at least ROWS * TOKENS * 4 bytes.
-template <class T, int TOKENS, int DEPTH, Parts PARTS>
+template <class T, int TOKENS, int DEPTH, Parts PARTS, Results RESULTS>
 __device__ void linear_hopper(const HopperParams<T>& p) {
     constexpr int STAGE = DEPTH * (ROWS + TOKENS) * 128;
     constexpr int UNITS = TOKENS / 8 * CONSUMERS;  // of 16 rows x 8 tokens, which a warp holds in four registers
+    constexpr bool IS_GATED = RESULTS == Results::GATED;
+    constexpr int COLUMNS = IS_GATED ? ROWS / 2 : ROWS;  // of `out`
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t first_bytes = shared_address(shared);
     const uint32_t full = first_bytes, empty = full + 8 * STAGES_MAX, received = empty + 8 * STAGES_MAX;
@@ -99,13 +126,18 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
     const int pairs = (p.k / 64 + 1) / 2;
     const int first_step = (pairs * part >> log_split) * (2 / DEPTH), steps = (pairs * (part + 1) >> log_split) * (2 / DEPTH) - first_step;
     const int tile_tokens = DEPTH == 1 ? tokens_of_tile(p.m, gridDim.x >> log_split) : TOKENS;
-    const int first_token = (blockIdx.x >> log_split) * tile_tokens, first_column = blockIdx.y * ROWS;
+    const int first_token = (blockIdx.x >> log_split) * tile_tokens, first_column = blockIdx.y * COLUMNS;
 
     if (warp == CONSUMERS) {
         if (elect_lane()) {
             const auto copy_weights = [&](int slot, int step) {
                 barrier_expect(full + 8 * slot, DEPTH * (ROWS + tile_tokens) * 128);
-                copy_box(ring + slot * STAGE, &p.weight, first_column, (first_step + step) * DEPTH, full + 8 * slot, EVICT_FIRST);
+                const int chunk = (first_step + step) * DEPTH;
+                if constexpr (IS_GATED) {
+                    copy_box_of_halves(ring + slot * STAGE, &p.weight, first_column / 8, chunk, full + 8 * slot, EVICT_FIRST);
+                } else {
+                    copy_box(ring + slot * STAGE, &p.weight, first_column, chunk, full + 8 * slot, EVICT_FIRST);
+                }
             };
             const auto copy_x = [&](int slot, int step) {
                 copy_box(ring + slot * STAGE + DEPTH * ROWS * 128, &p.x, first_token, (first_step + step) * DEPTH, full + 8 * slot, EVICT_NORMAL);
@@ -128,9 +160,10 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
         __syncwarp();
         if (p.split > 1) cluster_wait();
     } else {
-        const int row = first_column + warp * 16 + lane / 4;
+        // Of weights: the two rows that this thread has sums of.
+        const int row = first_column + warp * (IS_GATED ? 8 : 16) + lane / 4, high = row + (IS_GATED ? p.n : 8);
         const float bias_low = p.bias && row < p.n ? p.bias[row] : 0.0f;
-        const float bias_high = p.bias && row + 8 < p.n ? p.bias[row + 8] : 0.0f;
+        const float bias_high = p.bias && (IS_GATED ? row : high) < p.n ? p.bias[high] : 0.0f;
         float sum[TOKENS / 2];
 #pragma unroll
         for (int i = 0; i < TOKENS / 2; i++) sum[i] = 0.0f;
@@ -180,7 +213,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
         // From here on the ring holds results: all copies to it have been waited for, and all warps have multiplied them.
         consumers_sync();
         if (p.split == 1) {
-            // The tile lies in shared memory by tokens, so that a warp stores 64 columns of four tokens.
+            // The tile lies in shared memory by tokens, so that a warp stores 64 columns of four tokens, or 32 gated ones of eight.
 #pragma unroll
             for (int j = 0; j < TOKENS / 16; j++) {
                 const float* s = sum + 8 * j;
@@ -190,16 +223,22 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                                           narrow2<T>(s[4] + bias_low, s[5] + bias_low), narrow2<T>(s[6] + bias_high, s[7] + bias_high));
             }
             consumers_sync();
-            for (int i = threadIdx.x; i < TOKENS * 8; i += 32 * CONSUMERS) {
-                const int token = i / 8, chunk = i % 8, column = first_column + chunk * 8;
+            for (int i = threadIdx.x; i < TOKENS * (COLUMNS / 8); i += 32 * CONSUMERS) {
+                const int token = i / (COLUMNS / 8), eight = i % (COLUMNS / 8), column = first_column + eight * 8;
                 if (token >= tile_tokens || first_token + token >= p.m) break;
-                const Eight* from = reinterpret_cast<const Eight*>(shared + BARRIER_BYTES + token * 128 + (chunk ^ token % 8) * 16);
+                const auto chunk = [&](int chunk) {
+                    return *reinterpret_cast<const Eight*>(shared + BARRIER_BYTES + token * 128 + (chunk ^ token % 8) * 16);
+                };
+                const Eight results = IS_GATED ? gated_eight<T>(p.is_gelu_tanh, chunk(2 * eight), chunk(2 * eight + 1)) : chunk(eight);
                 T* to = p.out + size_t(first_token + token) * p.out_stride + column;
                 if (is_whole && column + 8 <= p.n) {
-                    *reinterpret_cast<Eight*>(to) = *from;
+                    *reinterpret_cast<Eight*>(to) = results;
                 } else {
-                    const T* numbers = reinterpret_cast<const T*>(from);
-                    for (int e = 0; e < 8 && column + e < p.n; e++) to[e] = numbers[e];
+                    const T* numbers = reinterpret_cast<const T*>(&results);
+#pragma unroll
+                    for (int e = 0; e < 8; e++) {
+                        if (column + e < p.n) to[e] = numbers[e];
+                    }
                 }
             }
         } else {
@@ -231,21 +270,31 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                 for (int s = 0; s < SPLIT_MAX; s++) {
                     if (s < p.split) total.x += parts[s].x, total.y += parts[s].y, total.z += parts[s].z, total.w += parts[s].w;
                 }
-                const uint32_t low = transpose_matrix(narrow2<T>(total.x + bias_low, total.y + bias_low));
-                const uint32_t high = transpose_matrix(narrow2<T>(total.z + bias_high, total.w + bias_high));
+                const uint32_t sums_low = narrow2<T>(total.x + bias_low, total.y + bias_low);
+                const uint32_t sums_high = narrow2<T>(total.z + bias_high, total.w + bias_high);
+                // Eight columns of eight tokens each.
+                uint32_t pairs[COLUMNS / 32];
+                if constexpr (IS_GATED) {
+                    pairs[0] = transpose_matrix(gated2<T>(p.is_gelu_tanh, sums_low, sums_high));
+                } else {
+                    pairs[0] = transpose_matrix(sums_low);
+                    pairs[1] = transpose_matrix(sums_high);
+                }
                 if (unit / CONSUMERS * 8 >= tile_tokens) break;
-                const int token = first_token + unit / CONSUMERS * 8 + lane / 4, column = first_column + warp * 16 + lane % 4 * 2;
+                const int token = first_token + unit / CONSUMERS * 8 + lane / 4;
+                const int column = first_column + warp * (COLUMNS / CONSUMERS) + lane % 4 * 2;
                 if (token < p.m) {
                     T* to = p.out + size_t(token) * p.out_stride + column;
-                    if (is_whole && column + 10 <= p.n) {
-                        *reinterpret_cast<uint32_t*>(to) = low;
-                        *reinterpret_cast<uint32_t*>(to + 8) = high;
+                    if (is_whole && column + 8 * (COLUMNS / 32 - 1) + 2 <= p.n) {
+#pragma unroll
+                        for (int i = 0; i < COLUMNS / 32; i++) *reinterpret_cast<uint32_t*>(to + 8 * i) = pairs[i];
                     } else {
-                        const T* l = reinterpret_cast<const T*>(&low);
-                        const T* h = reinterpret_cast<const T*>(&high);
-                        for (int e = 0; e < 2; e++) {
-                            if (column + e < p.n) to[e] = l[e];
-                            if (column + 8 + e < p.n) to[8 + e] = h[e];
+#pragma unroll
+                        for (int i = 0; i < COLUMNS / 32; i++) {
+                            const T* numbers = reinterpret_cast<const T*>(&pairs[i]);
+                            for (int e = 0; e < 2; e++) {
+                                if (column + 8 * i + e < p.n) to[8 * i + e] = numbers[e];
+                            }
                         }
                     }
                 }
@@ -391,11 +440,15 @@ __device__ void linear_hopper_large(const HopperParams<T>& p) {
 #define KERNEL(tokens, depth, dtype)                                                                                  \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 1))                                                \
         nvllm_k_linear_hopper_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {                    \
-        BODY(linear_hopper<dtype, tokens, depth, Parts::ONE>(p))                                                      \
+        BODY(linear_hopper<dtype, tokens, depth, Parts::ONE, Results::SUMS>(p))                                       \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 1))                                                \
+        nvllm_k_linear_hopper_gated_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {              \
+        BODY(linear_hopper<dtype, tokens, depth, Parts::ONE, Results::GATED>(p))                                      \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 1))                                                \
         nvllm_k_linear_hopper_in_turn_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {            \
-        BODY(linear_hopper<dtype, tokens, depth, Parts::IN_TURN>(p))                                                  \
+        BODY(linear_hopper<dtype, tokens, depth, Parts::IN_TURN, Results::SUMS>(p))                                   \
     }
 #define KERNELS(tokens, depth)   \
     KERNEL(tokens, depth, bf16)  \

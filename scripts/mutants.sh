@@ -91,6 +91,8 @@ all_mutants() {
         'exp(lanes, minus)' 'exp(lanes, lanes.mul(minus, lanes.splat(1.702)))'
     mutant gelu_without_its_cube src/backend/cpu/activate_mul.rs ops_agree \
         '-0.071_354_82' '-0.0'
+    mutant gates_without_bias src/backend/cpu/gated_linear.rs ops_agree \
+        'x, weight, bias, 0..' 'x, weight, None, 0..'
     mutant softcap_not_divided src/backend/cpu/scale_logits.rs ops_agree \
         'lanes.div(lanes.mul(v, scale), cap)' 'lanes.mul(v, scale)'
     mutant gqa_group_interleaved src/backend/cpu/attention/tile.rs golden \

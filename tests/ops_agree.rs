@@ -13,6 +13,8 @@ mod coded;
 mod column;
 #[path = "ops_agree/copy_blocks.rs"]
 mod copy_blocks;
+#[path = "ops_agree/gated_linear.rs"]
+mod gated_linear;
 #[path = "ops_agree/gather.rs"]
 mod gather;
 mod inputs;

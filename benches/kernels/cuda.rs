@@ -2,6 +2,7 @@
 
 mod codings;
 mod few_rows;
+mod gated;
 mod model;
 mod shapes;
 
@@ -51,6 +52,8 @@ pub fn main() {
         ("sample", Bench::sampling),
         ("step", Bench::steps),
         ("few rows", Bench::few_rows),
+        ("gated linear", Bench::gated_linears),
+        ("gated step", Bench::gated_steps),
         ("coded linear", Bench::coded_linears),
         ("coded step", Bench::coded_steps),
     ] {

@@ -18,6 +18,8 @@ pub struct Model {
     pub bytes: f64,
     /// Whether attention is launched with what prepares it, as models do. Else apart.
     pub is_fused: bool,
+    /// Whether the product of gates and up is launched with the activation, as models do. Else apart.
+    pub is_gated: bool,
 }
 
 impl Model {
@@ -50,6 +52,7 @@ impl Model {
         Model {
             shape,
             is_fused: true,
+            is_gated: true,
             layers,
             bytes: (bytes + head.bytes()) as f64,
             embedding: cuda.matrix(&[head]).unwrap(),
@@ -88,8 +91,12 @@ impl Model {
             }
             ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
-            ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
-            ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
+            if self.is_gated {
+                ops::gated_linear(cuda, gated, gate_up, normed, gate_up_weight, None, Activation::Silu);
+            } else {
+                ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
+                ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
+            }
             ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
         }

@@ -9,7 +9,8 @@
 
 #include "tensor_core.cuh"
 
-// Of three dimensions: 64 columns, rows, and the 64s of columns.
+// Of three dimensions: 64 columns, rows, and the 64s of columns. Of two halves of rows, five: 64 columns, 8 rows, the halves, the eights of
+// a half, and the 64s of columns.
 struct alignas(64) TensorMap {
     uint64_t opaque[16];
 };
@@ -183,6 +184,16 @@ __device__ inline void copy_box(uint32_t to, const TensorMap* map, int row, int 
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(
             to),
         "l"(map), "r"(0), "r"(row), "r"(chunk), "r"(barrier), "l"(policy)
+        : "memory");
+}
+
+// The same of a matrix that is two halves of rows, one over the other: the box has eight rows of the first half, the same eight of the
+// second, the next eight of the first. `eight`: where it begins in each half.
+__device__ inline void copy_box_of_halves(uint32_t to, const TensorMap* map, int eight, int chunk, uint32_t barrier, uint64_t policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %2, %2, %3, %4}], [%5], %6;" ::"r"(
+            to),
+        "l"(map), "r"(0), "r"(eight), "r"(chunk), "r"(barrier), "l"(policy)
         : "memory");
 }
 

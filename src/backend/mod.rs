@@ -275,6 +275,16 @@ pub trait Backend: Send {
         gate_up: &Tensor<Self::Storage>,
         activation: Activation,
     );
+    /// See [`ops::gated_linear`](crate::ops::gated_linear).
+    fn gated_linear(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        gate_up: &mut Tensor<Self::Storage>,
+        x: &Tensor<Self::Storage>,
+        weight: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        activation: Activation,
+    );
     /// See [`ops::join_columns`](crate::ops::join_columns).
     fn join_columns(
         &mut self,

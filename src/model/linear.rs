@@ -1,6 +1,6 @@
 //! A linear layer of a model: its weights, and its bias if it has one.
 
-use crate::backend::{Backend, Tensor};
+use crate::backend::{Activation, Backend, Tensor};
 use crate::error::Result;
 use crate::model::spec::Bias;
 use crate::model::weights::Weights;
@@ -74,5 +74,18 @@ impl<B: Backend> Linear<B> {
     pub fn forward(&self, backend: &mut B, out: &mut Tensor<B::Storage>, x: &Tensor<B::Storage>) {
         let (outputs, _) = B::matrix_shape(&self.weight);
         ops::linear(backend, out, x, &self.weight, self.bias.as_ref(), 0..outputs);
+    }
+
+    /// Of outputs that are gates, then as many numbers of up: `out = activation(gate) * up`. `out` is `[tokens, outputs / 2]`, `x` is
+    /// `[tokens, inputs]`; `gate_up` is `[tokens, outputs]`, and what it holds afterwards is not defined.
+    pub fn forward_gated(
+        &self,
+        backend: &mut B,
+        out: &mut Tensor<B::Storage>,
+        gate_up: &mut Tensor<B::Storage>,
+        x: &Tensor<B::Storage>,
+        activation: Activation,
+    ) {
+        ops::gated_linear(backend, out, gate_up, x, &self.weight, self.bias.as_ref(), activation);
     }
 }

@@ -19,7 +19,7 @@ pub struct Mlp<B: Backend> {
 
 /// What the MLP writes on its way, shared by all layers. `width` is that of this rank's share.
 pub struct MlpScratch<B: Backend> {
-    /// `[tokens, 2 * width]`
+    /// For the product that is gated, where the device stores it. `[tokens, 2 * width]`
     gate_up: Tensor<B::Storage>,
     /// `[tokens, width]`
     gated: Tensor<B::Storage>,
@@ -90,8 +90,7 @@ impl<B: Backend> Mlp<B> {
         x: &Tensor<B::Storage>,
     ) {
         let MlpScratch { gate_up, gated, all_gated, shares } = scratch;
-        self.gate_up.forward(backend, gate_up, x);
-        ops::activate_mul(backend, gated, gate_up, self.activation);
+        self.gate_up.forward_gated(backend, gated, gate_up, x, self.activation);
         let gated = match all_gated {
             Some(all) => {
                 ops::join_columns(backend, all, Some(Part { x: gated, first: 0 }), shares);

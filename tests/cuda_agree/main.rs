@@ -7,6 +7,7 @@
 
 mod attention;
 mod coded;
+mod gated_linear;
 #[path = "../inputs/mod.rs"]
 mod inputs;
 mod linear;

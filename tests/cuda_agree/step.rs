@@ -120,8 +120,7 @@ impl Model {
             }
             ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }));
-            ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * WIDTH);
-            ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
+            ops::gated_linear(cuda, gated, gate_up, normed, gate_up_weight, None, Activation::Silu);
             ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
             ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }));
         }

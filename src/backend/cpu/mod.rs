@@ -13,6 +13,7 @@ mod attention;
 mod copy_blocks;
 mod disjoint;
 mod embedding;
+mod gated_linear;
 mod gather;
 mod int8;
 mod isa;
@@ -432,6 +433,18 @@ impl Backend for Cpu {
 
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
         activate_mul::run(self, out, gate_up, activation);
+    }
+
+    fn gated_linear(
+        &mut self,
+        out: &mut Tensor,
+        gate_up: &mut Tensor,
+        x: &Tensor,
+        weight: &Matrix,
+        bias: Option<&Box<[f32]>>,
+        activation: Activation,
+    ) {
+        gated_linear::run(self, out, gate_up, x, weight, bias.map(|b| &b[..]), activation);
     }
 
     fn join_columns(&mut self, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Range<usize>]) {

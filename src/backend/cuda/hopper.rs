@@ -13,6 +13,7 @@ use super::kernels::{Chaining, Kernel, fatbin, suffix};
 use super::params::params;
 use super::product::LinearParams;
 use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
+use crate::backend::Activation;
 use crate::error::Result;
 
 params! {
@@ -28,6 +29,7 @@ params! {
         stages: i32,
         split: i32,
         parts: i32,
+        is_gelu_tanh: i32,
     }
 }
 
@@ -178,9 +180,19 @@ impl LargePlan {
     }
 }
 
+/// What becomes of the sums: `Results` of the kernel.
+#[derive(Clone, Copy)]
+enum Results {
+    Sums,
+    /// Half as many columns: weights are gate over up.
+    Gated(Activation),
+}
+
 /// The kernels, for all tiles.
 pub struct Hopper {
     kernels: Vec<Kernel>,
+    /// Those for [`Results::Gated`].
+    gated: Vec<Kernel>,
     /// Those that add up parts of k in turn.
     in_turn: Vec<Kernel>,
     /// For [`LARGE_TOKENS`].
@@ -208,7 +220,7 @@ impl Hopper {
             shared_bytes: facts.shared_bytes,
             block_shared_bytes: facts.block_shared_bytes,
         };
-        Ok(Some(Hopper { kernels: all("")?, in_turn: all("in_turn_")?, large, room }))
+        Ok(Some(Hopper { kernels: all("")?, gated: all("gated_")?, in_turn: all("in_turn_")?, large, room }))
     }
 
     /// Whether it computes batch-invariant layers of such k, whatever their rows and columns.
@@ -245,7 +257,14 @@ impl Hopper {
     /// Launches the layer that `params` describes, which it [serves](Hopper::serves).
     pub fn run(&self, device: &Device, params: &LinearParams) -> Result<()> {
         let [m, n, k] = sizes(params);
-        self.launch(device, device.chaining, params, Plan::new(m, n, k, self.room), 1)
+        self.launch(device, device.chaining, params, Plan::new(m, n, k, self.room), 1, Results::Sums)
+    }
+
+    /// The same of weights that are gate over up, a multiple of 8 rows each: `out` gets `activation(gate) * up` of what [`run`](Hopper::run)
+    /// gives.
+    pub fn run_gated(&self, device: &Device, params: &LinearParams, activation: Activation) -> Result<()> {
+        let [m, n, k] = sizes(params);
+        self.launch(device, device.chaining, params, Plan::new(m, n, k, self.room), 1, Results::Gated(activation))
     }
 
     /// Launches the layer that `params` describes, whose k it [serves](Hopper::serves_invariant), such that a result depends on its row and column alone.
@@ -253,11 +272,12 @@ impl Hopper {
     pub fn run_invariant(&self, device: &Device, chaining: Chaining, params: &LinearParams) -> Result<()> {
         let [m, n, k] = sizes(params);
         let Some(plan) = LargePlan::new(m, n, k, self.room) else {
-            return self.launch(device, chaining, params, Plan::invariant(m, n, k, self.room), parts(k));
+            let plan = Plan::invariant(m, n, k, self.room);
+            return self.launch(device, chaining, params, plan, parts(k), Results::Sums);
         };
         let parts = parts(k);
         let boxes = Boxes { columns: LARGE_COLUMNS, tokens: plan.tokens, depth: 1 };
-        let hopper = hopper_params(device, params, boxes, [plan.stages, 1, parts])?;
+        let hopper = hopper_params(device, params, boxes, [plan.stages, 1, parts], Results::Sums)?;
         let kernel = &self.large[usize::from(parts > 1)];
         let blocks = [plan.tiles.min(self.room.processors), 1, 1];
         kernel.launch(chaining, blocks, LARGE_THREADS, plan.shared_bytes, &hopper)
@@ -271,16 +291,21 @@ impl Hopper {
         params: &LinearParams,
         plan: Plan,
         parts: usize,
+        results: Results,
     ) -> Result<()> {
         let Tile { tokens, depth } = TILES[plan.tile];
-        let kernels = if plan.split == 1 && parts > 1 { &self.in_turn } else { &self.kernels };
+        let kernels = match results {
+            Results::Gated(_) => &self.gated,
+            Results::Sums if plan.split == 1 && parts > 1 => &self.in_turn,
+            Results::Sums => &self.kernels,
+        };
         let parts = if plan.split == 1 { parts } else { plan.split };
         let tokens = match depth {
             1 => (params.m as usize).div_ceil(plan.grid[0]).next_multiple_of(SWIZZLE_ROWS),
             _ => tokens,
         };
         let boxes = Boxes { columns: COLUMNS, tokens, depth };
-        let hopper = hopper_params(device, params, boxes, [plan.stages, plan.split, parts])?;
+        let hopper = hopper_params(device, params, boxes, [plan.stages, plan.split, parts], results)?;
         let blocks = [plan.grid[0] * plan.split, plan.grid[1], 1];
         kernels[plan.tile].launch_clusters(chaining, blocks, plan.split, THREADS, plan.shared_bytes, &hopper)
     }
@@ -304,24 +329,31 @@ fn hopper_params(
     params: &LinearParams,
     boxes: Boxes,
     [stages, split, parts]: [usize; 3],
+    results: Results,
 ) -> Result<HopperParams> {
     let [m, n, k] = sizes(params);
     let matrix = |at, rows, stride, box_rows| {
         let box_depth = boxes.depth;
-        TensorMap::new(&BoxedMatrix { at, rows, cols: k, stride, box_rows, box_depth, dtype: device.dtype })
+        BoxedMatrix { at, rows, cols: k, stride, box_rows, box_depth, dtype: device.dtype }
+    };
+    let weight = matrix(params.weight, n, k, boxes.columns);
+    let (weight, n, is_gelu_tanh) = match results {
+        Results::Sums => (TensorMap::new(&weight)?, n, false),
+        Results::Gated(activation) => (TensorMap::of_halves(&weight)?, n / 2, activation == Activation::GeluTanh),
     };
     Ok(HopperParams {
-        weight: matrix(params.weight, n, k, boxes.columns)?,
-        x: matrix(params.x, m, params.x_stride as usize, boxes.tokens)?,
+        weight,
+        x: TensorMap::new(&matrix(params.x, m, params.x_stride as usize, boxes.tokens))?,
         out: params.out,
         bias: params.bias,
         m: params.m,
-        n: params.n,
+        n: n as i32,
         k: params.k,
         out_stride: params.out_stride,
         stages: stages as i32,
         split: split as i32,
         parts: parts as i32,
+        is_gelu_tanh: is_gelu_tanh.into(),
     })
 }
 

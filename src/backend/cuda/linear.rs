@@ -206,21 +206,16 @@ impl Kernels {
         bias: Option<&Vector>,
         columns: Range<usize>,
     ) -> Result<()> {
-        let (m, k, bytes) = (x.rows(), x.cols(), device.dtype.bytes());
-        if m == 0 {
+        let bytes = device.dtype.bytes();
+        if x.rows() == 0 {
             return Ok(());
         }
         for (columns, rows) in weight.runs(columns, device.dtype) {
             let params = LinearParams {
                 out: out.storage.address() + (columns.start * bytes) as u64,
-                x: x.storage.address(),
-                weight: 0,
                 bias: bias.map_or(0, |b| b.wide.address() + (columns.start * 4) as u64),
-                m: m as i32,
                 n: columns.len() as i32,
-                k: k as i32,
-                out_stride: out.storage.stride() as i32,
-                x_stride: x.storage.stride() as i32,
+                ..LinearParams::of(out, x)
             };
             let low = bias.map(|b| b.narrow.as_ref().map_or(0, |b| b.address() + (columns.start * bytes) as u64));
             let product = Product { params, bias: low };
@@ -239,22 +234,27 @@ impl Kernels {
         if device.rounding == Rounding::BatchInvariant { Route::Tiled } else { self.route }
     }
 
+    /// The kernels of `linear_hopper.cu`, where they compute such a layer of plain weights. Not those for batch-invariant layers.
+    pub(super) fn hopper(&self, device: &Device, params: &LinearParams) -> Option<&Hopper> {
+        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
+        let route = self.route(device);
+        self.hopper.as_ref().filter(|hopper| match route {
+            Route::Auto => hopper.is_preferred(m, n, k) || self.blas.is_none() && hopper.serves(m, k),
+            Route::Hopper => hopper.serves(m, k),
+            Route::Stream | Route::Tiled | Route::Blas => false,
+        })
+    }
+
     fn plain(&mut self, device: &Device, product: Product) -> Result<()> {
         if device.rounding == Rounding::BatchInvariant {
             return self.invariant(device, product, device.chaining);
         }
         let params = product.params;
-        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
-        let route = self.route(device);
-        let hopper = self.hopper.as_ref().filter(|hopper| match route {
-            Route::Auto => hopper.is_preferred(m, n, k) || self.blas.is_none() && hopper.serves(m, k),
-            Route::Hopper => hopper.serves(m, k),
-            Route::Stream | Route::Tiled | Route::Blas => false,
-        });
-        if let Some(hopper) = hopper {
+        if let Some(hopper) = self.hopper(device, &params) {
             return hopper.run(device, &params);
         }
-        let is_streamed = match route {
+        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
+        let is_streamed = match self.route(device) {
             Route::Auto => prefers_stream(m, n * k * device.dtype.bytes()) || self.blas.is_none(),
             Route::Stream => true,
             Route::Tiled | Route::Hopper | Route::Blas => false,

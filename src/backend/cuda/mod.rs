@@ -27,6 +27,7 @@ mod device_batch;
 mod driver;
 mod embedding;
 mod exchange;
+mod gated_linear;
 mod gather;
 mod graph;
 mod hopper;
@@ -494,6 +495,24 @@ impl Backend for Cuda {
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
         let result = self.kernels.activate_mul.run(&self.device, out, gate_up, activation);
         self.remember(result);
+    }
+
+    fn gated_linear(
+        &mut self,
+        out: &mut Tensor,
+        gate_up: &mut Tensor,
+        x: &Tensor,
+        weight: &Matrix,
+        bias: Option<&Vector>,
+        activation: Activation,
+    ) {
+        match gated_linear::run(&self.device, &self.kernels.linear, out, x, weight, bias, activation) {
+            Ok(false) => {
+                self.linear(gate_up, x, weight, bias, 0..weight.rows());
+                self.activate_mul(out, gate_up, activation);
+            }
+            result => self.remember(result.map(drop)),
+        }
     }
 
     fn join_columns(&mut self, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Range<usize>]) {

@@ -2,6 +2,7 @@
 
 use super::driver::Address;
 use super::params::params;
+use super::storage::Tensor;
 use crate::backend::DType;
 use std::ops::Range;
 
@@ -16,6 +17,23 @@ params! {
         k: i32,
         out_stride: i32,
         x_stride: i32,
+    }
+}
+
+impl LinearParams {
+    /// From the first column of `out` on. The caller sets weights and columns, and a bias where there is one.
+    pub fn of(out: &Tensor, x: &Tensor) -> LinearParams {
+        LinearParams {
+            out: out.storage.address(),
+            x: x.storage.address(),
+            weight: 0,
+            bias: 0,
+            m: x.rows() as i32,
+            n: 0,
+            k: x.cols() as i32,
+            out_stride: out.storage.stride() as i32,
+            x_stride: x.storage.stride() as i32,
+        }
     }
 }
 

@@ -56,16 +56,25 @@ pub struct BoxedBytes {
 impl TensorMap {
     /// Describes a matrix. Runs on the host alone and allocates nothing.
     pub fn new(matrix: &BoxedMatrix) -> Result<TensorMap> {
-        let dtype = match matrix.dtype {
-            DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            DType::F16 | DType::F32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        };
         let bytes = matrix.dtype.bytes();
         let dimensions = [BOX_COLUMNS as u64, matrix.rows as u64, (matrix.cols / BOX_COLUMNS) as u64];
         let strides = [(matrix.stride * bytes) as u64, (BOX_COLUMNS * bytes) as u64];
         let sizes = [BOX_COLUMNS as u32, matrix.box_rows as u32, matrix.box_depth as u32];
         let swizzle = sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B;
-        TensorMap::encode(matrix.at, dtype, dimensions, strides, sizes, swizzle)
+        TensorMap::encode(matrix.at, number_type(matrix.dtype), dimensions, strides, sizes, swizzle)
+    }
+
+    /// The same of a matrix that is two halves of rows, one over the other: a box has eight rows of the first half, the same eight of the
+    /// second, the next eight of the first, and so on. The rows are a multiple of 16.
+    pub fn of_halves(matrix: &BoxedMatrix) -> Result<TensorMap> {
+        const EIGHT: usize = 8;
+        let (bytes, half) = (matrix.dtype.bytes(), matrix.rows / 2);
+        let (row, chunk) = (matrix.stride * bytes, BOX_COLUMNS * bytes);
+        let dimensions = [BOX_COLUMNS, EIGHT, 2, half / EIGHT, matrix.cols / BOX_COLUMNS].map(|size| size as u64);
+        let strides = [row, half * row, EIGHT * row, chunk].map(|stride| stride as u64);
+        let sizes = [BOX_COLUMNS, EIGHT, 2, matrix.box_rows / (2 * EIGHT), matrix.box_depth].map(|size| size as u32);
+        let swizzle = sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B;
+        TensorMap::encode(matrix.at, number_type(matrix.dtype), dimensions, strides, sizes, swizzle)
     }
 
     /// The same of rows of bytes, which lie in shared memory as they are.
@@ -108,5 +117,12 @@ impl TensorMap {
         check("cuTensorMapEncodeTiled", code)?;
         // SAFETY: the driver has written it by the line above.
         Ok(unsafe { map.assume_init() })
+    }
+}
+
+fn number_type(dtype: DType) -> sys::CUtensorMapDataType {
+    match dtype {
+        DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        DType::F16 | DType::F32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
     }
 }

@@ -1,0 +1,63 @@
+//! The product of gates and up with the activation in one launch, and in two.
+
+use super::codings::Mixture;
+use super::model::Model;
+use super::{Bench, DTYPE, batch_of};
+use nanovllm::backend::cuda::Route;
+use nanovllm::backend::{Activation, Backend, KvShape};
+use nanovllm::ops;
+
+const TOKENS: [usize; 9] = [9, 16, 32, 64, 96, 128, 144, 192, 256];
+/// Tokens that each row of a step attends to.
+const CONTEXT: usize = 555;
+const LAUNCHES: [(bool, &str); 2] = [(false, "two launches"), (true, "one launch")];
+
+impl Bench {
+    pub fn gated_linears(&mut self) {
+        for shape in self.shapes() {
+            let (width, k) = (shape.width, shape.hidden);
+            let weights = self.weights(2 * width, k, 400 << 20);
+            for (m, route) in TOKENS.into_iter().flat_map(|m| [Route::Auto, Route::Hopper].map(|route| (m, route))) {
+                let (x, mut gate_up, mut out) = (self.tensor(m, k), self.tensor(m, 2 * width), self.tensor(m, width));
+                self.cuda.set_route(route);
+                for (is_gated, launches) in LAUNCHES {
+                    let us = self.time(weights.len(), |cuda| {
+                        for weight in &weights {
+                            if is_gated {
+                                ops::gated_linear(cuda, &mut out, &mut gate_up, &x, weight, None, Activation::Silu);
+                            } else {
+                                ops::linear(cuda, &mut gate_up, &x, weight, None, 0..2 * width);
+                                ops::activate_mul(cuda, &mut out, &gate_up, Activation::Silu);
+                            }
+                        }
+                    });
+                    let (bytes, flops) = ((2 * (2 * width * k + m * (k + width))) as f64, (4 * m * width * k) as f64);
+                    let name = format!("gated linear {} {m} x {width} x {k}, {route:?}, {launches}", shape.name);
+                    self.line(&name, us, bytes, flops);
+                }
+            }
+        }
+        self.cuda.set_route(Route::Auto);
+    }
+
+    pub fn gated_steps(&mut self) {
+        for shape in self.shapes() {
+            let mut model = Model::new(self, shape, Mixture::Bf16);
+            for rows in TOKENS {
+                let (batch, blocks) = batch_of(rows, 1, CONTEXT, 64);
+                let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
+                let kv = KvShape { layers, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                let mut cache = self.cuda.kv_cache(&kv, blocks).unwrap();
+                let mut device_batch = self.staged(&batch);
+                let mut tensors = model.tensors(self, rows, rows);
+                let bytes = (rows * CONTEXT * 2 * kv_heads * head_dim * 2 * layers) as f64 + model.bytes;
+                for (is_gated, launches) in LAUNCHES {
+                    model.is_gated = is_gated;
+                    let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
+                    let name = format!("gated step {} {rows} x {CONTEXT}, gates in {launches}", shape.name);
+                    self.line(&name, us, bytes, 0.0);
+                }
+            }
+        }
+    }
+}
