@@ -1,7 +1,7 @@
 //! `linear`, on every route.
 
 use crate::scene::{Random, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned};
-use nanovllm::backend::cuda::Route;
+use nanovllm::backend::cuda::{Chaining, Route};
 use nanovllm::backend::{Backend, Rounding};
 use nanovllm::ops;
 
@@ -89,6 +89,55 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
             let together = rows(&x);
             for (i, row) in x.chunks_exact(k).enumerate() {
                 assert_eq!(rows(row), together[i * n..][..n], "row {i} of {n} x {k}, {dtype:?}");
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn up_to_8_tokens_have_the_bits_of_the_stream() {
+    on_device(|cuda, dtype| {
+        let sizes = [
+            (8, 8),
+            (97, 40),
+            (1003, 1088),
+            (1024, 2048),
+            (1024, 3072),
+            (64, 4096),
+            (2000, 1024),
+            (1999, 1096),
+            (4096, 1024),
+            (4001, 1400),
+            (6144, 1024),
+            (5000, 904),
+        ];
+        for (n, k) in sizes {
+            let mut random = Random(5);
+            let weight = cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.1, dtype), [n, k], dtype)]).unwrap();
+            let bias = cuda.vector(&[host_vector(&numbers(&mut random, n, 1.0, dtype), dtype)]).unwrap();
+            for m in 1..=8 {
+                let mut x = numbers(&mut random, m * k, 1.0, dtype);
+                x.resize((m + 1) * k, f32::NAN);
+                let mut x = filled(cuda, &x, k);
+                x.set_rows(m);
+                for (chaining, columns, bias) in [
+                    (Chaining::DependentLaunch, 0..n, Some(&bias)),
+                    (Chaining::Strict, 0..n, None),
+                    (Chaining::DependentLaunch, n / 8..n - n / 5, Some(&bias)),
+                ] {
+                    cuda.set_chaining(chaining);
+                    let [few, stream] = [Route::Auto, Route::Stream].map(|route| {
+                        cuda.set_route(route);
+                        let mut out = poisoned(cuda, m + 1, n);
+                        out.set_rows(m);
+                        ops::linear(cuda, &mut out, &x, &weight, bias, columns.clone());
+                        out.set_rows(m + 1);
+                        cuda.read(&out).unwrap()
+                    });
+                    let differs = few.iter().zip(&stream).position(|(a, b)| a.to_bits() != b.to_bits());
+                    assert_eq!(differs, None, "{m} x {n} x {k}, {columns:?}, bias {}, {dtype:?}", bias.is_some());
+                }
             }
         }
     });

@@ -11,7 +11,7 @@ use super::device::Device;
 use super::driver::Address;
 use super::kernels::{Chaining, Kernel, fatbin, suffix};
 use super::params::params;
-use super::product::LinearParams;
+use super::product::{LinearParams, Results};
 use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
 use crate::backend::Activation;
 use crate::error::Result;
@@ -178,14 +178,6 @@ impl LargePlan {
         let stages = ((room.block_shared_bytes - fixed) / stage).min(STAGES_MAX);
         Some(LargePlan { tokens, tiles, stages, shared_bytes: fixed + stages * stage })
     }
-}
-
-/// What becomes of the sums: `Results` of the kernel.
-#[derive(Clone, Copy)]
-enum Results {
-    Sums,
-    /// Half as many columns: weights are gate over up.
-    Gated(Activation),
 }
 
 /// The kernels, for all tiles.

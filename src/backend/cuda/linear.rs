@@ -1,5 +1,5 @@
-//! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu`, `hopper.rs` and `blas.rs` for the work,
-//! `scaled_linear.rs` and `coded_linear.rs` for weights in codes.
+//! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu`, `linear_few.rs`, `hopper.rs` and `blas.rs` for the
+//! work, `scaled_linear.rs` and `coded_linear.rs` for weights in codes.
 
 use super::blas::{Blas, Outcome};
 use super::coded_hopper::CodedHopper;
@@ -8,8 +8,9 @@ use super::device::Device;
 use super::driver::Address;
 use super::hopper::Hopper;
 use super::kernels::{Chaining, Kernel, fatbin, suffix};
+use super::linear_few::{LinearFew, Plan};
 use super::matrix::{Matrix, Rows, Vector};
-use super::product::{LinearParams, Product};
+use super::product::{LinearParams, Product, Results};
 use super::scaled_linear;
 use super::storage::Tensor;
 use crate::backend::Rounding;
@@ -114,7 +115,8 @@ pub struct Kernels {
     tiled: Vec<Kernel>,
     coded: coded_linear::Kernels,
     scaled: scaled_linear::Kernels,
-    /// `None` on other devices, as the next.
+    /// `None` on other devices, as the next two.
+    few: Option<LinearFew>,
     hopper: Option<Hopper>,
     coded_hopper: Option<CodedHopper>,
 }
@@ -185,8 +187,8 @@ impl Kernels {
         let coded = coded_linear::Kernels::new(device, alone_bytes)?;
         let scaled = scaled_linear::Kernels::new(device)?;
         let blas = Blas::open(&device.context, device.dtype)?;
-        let (hopper, coded_hopper) = (Hopper::new(device)?, CodedHopper::new(device)?);
-        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded, scaled, hopper, coded_hopper })
+        let (few, hopper, coded_hopper) = (LinearFew::new(device)?, Hopper::new(device)?, CodedHopper::new(device)?);
+        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded, scaled, few, hopper, coded_hopper })
     }
 
     /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
@@ -245,6 +247,15 @@ impl Kernels {
         })
     }
 
+    /// The kernels of `linear_few.cu` and how they compute such a layer of plain weights by default, if they do. The bits are those of the route
+    /// [`Route::Stream`].
+    pub(super) fn few(&self, device: &Device, params: &LinearParams, results: Results) -> Option<(&LinearFew, Plan)> {
+        let [m, n] = [params.m, params.n].map(|size| size as usize);
+        let few = self.few.as_ref().filter(|_| self.route(device) == Route::Auto)?;
+        let (variant, _) = self.stream(m, n, device.facts().processors)?;
+        few.plan(params, results, variant.columns).map(|plan| (few, plan))
+    }
+
     fn plain(&mut self, device: &Device, product: Product) -> Result<()> {
         if device.rounding == Rounding::BatchInvariant {
             return self.invariant(device, product, device.chaining);
@@ -252,6 +263,9 @@ impl Kernels {
         let params = product.params;
         if let Some(hopper) = self.hopper(device, &params) {
             return hopper.run(device, &params);
+        }
+        if let Some((few, plan)) = self.few(device, &params, Results::Sums) {
+            return few.run(device, &params, Results::Sums, plan);
         }
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let is_streamed = match self.route(device) {

@@ -37,6 +37,7 @@ mod kernels;
 mod kv_cache;
 mod library;
 mod linear;
+mod linear_few;
 mod logprobs;
 mod management;
 mod matrix;

@@ -3,7 +3,7 @@
 use super::driver::Address;
 use super::params::params;
 use super::storage::Tensor;
-use crate::backend::DType;
+use crate::backend::{Activation, DType};
 use std::ops::Range;
 
 params! {
@@ -35,6 +35,15 @@ impl LinearParams {
             x_stride: x.storage.stride() as i32,
         }
     }
+}
+
+/// What becomes of the sums of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Results {
+    /// They are its columns.
+    Sums,
+    /// Half as many columns, `activation(gate) * up`: weights are gates over ups.
+    Gated(Activation),
 }
 
 /// A product `out = x * weight^T + bias`.
