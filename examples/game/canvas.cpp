@@ -1,6 +1,7 @@
 #include "canvas.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "font.hpp"
@@ -21,20 +22,40 @@ Handle wanted(Handle made, const char* what) {
   return made;
 }
 
+/// Thin white clouds.
+SDL_Texture* fog(SDL_Renderer* renderer) {
+  constexpr int size = 64;
+  SDL_Texture* made =
+      wanted(SDL_CreateTexture(renderer, SDL_PIXELFORMAT_ARGB8888, SDL_TEXTUREACCESS_STATIC, size, size), "no texture");
+  std::array<uint32_t, size * size> pixels;
+  for (int y = 0; y < size; y++) {
+    for (int x = 0; x < size; x++) {
+      double density = 2 + std::sin(x * 0.2) + std::cos(y * 0.3 + std::sin(x * 0.1));
+      pixels[static_cast<std::size_t>(y * size + x)] = static_cast<uint32_t>(density) << 24 | 0xFFFFFFu;
+    }
+  }
+  SDL_UpdateTexture(made, nullptr, pixels.data(), size * sizeof(uint32_t));
+  SDL_SetTextureBlendMode(made, SDL_BLENDMODE_BLEND);
+  return made;
+}
+
 }  // namespace
 
 canvas::library::library() {
   if (SDL_Init(SDL_INIT_VIDEO) != 0) throw std::runtime_error(std::string("no screen: ") + SDL_GetError());
 }
 
-canvas::canvas(const char* title)
+canvas::canvas(const char* title, uint32_t layers)
     : window_(wanted(SDL_CreateWindow(title, SDL_WINDOWPOS_CENTERED, SDL_WINDOWPOS_CENTERED, width * scale,
                                       height * scale, SDL_WINDOW_RESIZABLE),
                      "no window")),
       renderer_(wanted(SDL_CreateRenderer(window_.get(), -1, 0), "no renderer")),
       texture_(wanted(
           SDL_CreateTexture(renderer_.get(), SDL_PIXELFORMAT_ARGB8888, SDL_TEXTUREACCESS_STREAMING, width, height),
-          "no texture")) {
+          "no texture")),
+      fog_(fog(renderer_.get())),
+      layers_(layers),
+      timer_(gpu_timer::of(renderer_.get())) {
   // In a larger window the picture is scaled, and SDL reports mouse positions in pixels of the canvas.
   SDL_RenderSetLogicalSize(renderer_.get(), width, height);
 }
@@ -69,11 +90,27 @@ int canvas::write(std::string_view text, int x, int y, colour with) {
   return x;
 }
 
-void canvas::present() {
+void canvas::present(bool engine_works) {
   SDL_UpdateTexture(texture_.get(), nullptr, pixels_.data(), width * sizeof(uint32_t));
   SDL_RenderClear(renderer_.get());
+  if (timer_) timer_->begin(engine_works);
   SDL_RenderCopy(renderer_.get(), texture_.get(), nullptr, nullptr);
+  drift_ = (drift_ + 1) % width;
+  for (uint32_t layer = 0; layer < layers_; layer++) {
+    // Two copies side by side: what leaves the window on one side enters it on the other.
+    int left = static_cast<int>((static_cast<uint32_t>(drift_) + layer * 37) % width);
+    for (int x : {left - width, left}) {
+      SDL_Rect where{x, 0, width, height};
+      SDL_RenderCopy(renderer_.get(), fog_.get(), nullptr, &where);
+    }
+  }
+  if (timer_) timer_->end();
   SDL_RenderPresent(renderer_.get());
+}
+
+std::vector<drawn_picture> canvas::drawn() {
+  if (!timer_) return {};
+  return timer_->finished();
 }
 
 void canvas::save(const std::string& path) const {

@@ -5,10 +5,14 @@
 #include <SDL.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "gpu_timer.hpp"
 #include "picture.hpp"
 
 namespace game {
@@ -24,8 +28,9 @@ class canvas {
   static constexpr int width = 480;
   static constexpr int height = 270;
 
-  /// Opens the window. Throws std::runtime_error if there is no screen.
-  explicit canvas(const char* title);
+  /// Opens the window. `layers` of fog drift over the drawing: work for the GPU, if there is one. Throws
+  /// std::runtime_error if there is no screen.
+  canvas(const char* title, uint32_t layers);
 
   void fill(const area& where, colour with);
   /// Draws each pixel as a square of `scale` pixels. A shade of 256 leaves the colours unchanged, 0 makes them black.
@@ -33,8 +38,10 @@ class canvas {
   /// Writes one line of text, and returns the position after the last character.
   int write(std::string_view text, int x, int y, colour with);
 
-  /// Shows the drawing.
-  void present();
+  /// Shows the drawing, of a frame in which the engine works or does not.
+  void present(bool engine_works);
+  /// The pictures that the GPU has drawn since the last call. None if it cannot be timed.
+  std::vector<drawn_picture> drawn();
   /// Writes the drawing into a BMP file, in the initial size of the window.
   void save(const std::string& path) const;
 
@@ -58,6 +65,11 @@ class canvas {
   std::unique_ptr<SDL_Window, deleter> window_;
   std::unique_ptr<SDL_Renderer, deleter> renderer_;
   std::unique_ptr<SDL_Texture, deleter> texture_;
+  std::unique_ptr<SDL_Texture, deleter> fog_;
+  uint32_t layers_;
+  /// Pixels by which the fog has drifted.
+  int drift_ = 0;
+  std::optional<gpu_timer> timer_;
   /// 0xAARRGGBB. `[height, width]`
   std::array<uint32_t, width * height> pixels_{};
 };

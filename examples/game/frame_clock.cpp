@@ -5,6 +5,19 @@
 #include <thread>
 
 namespace game {
+namespace {
+
+/// The median, the 99th percentile and the maximum.
+std::string percentiles(std::vector<microseconds> times) {
+  std::sort(times.begin(), times.end());
+  auto ms = [&](std::size_t at) { return static_cast<double>(times[at].count()) / 1000; };
+  char text[100];
+  std::snprintf(text, sizeof text, "p50 %.2f ms, p99 %.2f ms, longest %.2f ms", ms(times.size() / 2),
+                ms(times.size() * 99 / 100), ms(times.size() - 1));
+  return text;
+}
+
+}  // namespace
 
 void frame_clock::begin() {
   began_ = clock::now();
@@ -32,19 +45,25 @@ void frame_clock::end(engine_work engine) {
   std::this_thread::sleep_until(tick_);
 }
 
+void frame_clock::add(const std::vector<drawn_picture>& pictures) {
+  for (const drawn_picture& picture : pictures) drawn_[picture.engine_works].push_back(picture.time);
+}
+
 std::string frame_clock::report() const {
-  if (busy_.empty()) return "0 frames with talk";
-  std::vector<microseconds> sorted = busy_;
-  std::sort(sorted.begin(), sorted.end());
-  auto ms = [&](std::size_t at) { return static_cast<double>(sorted[at].count()) / 1000; };
-  auto late = sorted.end() - std::upper_bound(sorted.begin(), sorted.end(), length);
+  std::string text;
+  for (bool engine_works : {false, true}) {
+    const std::vector<microseconds>& drawn = drawn_[engine_works];
+    if (drawn.empty()) continue;
+    text += "OpenGL drew " + std::to_string(drawn.size()) + " pictures " + (engine_works ? "with" : "without") +
+            " talk: " + percentiles(drawn) + '\n';
+  }
+  if (busy_.empty()) return text + "0 frames with talk";
+  auto late = std::count_if(busy_.begin(), busy_.end(), [](microseconds all) { return all > length; });
   double seconds = static_cast<double>(busy_.size()) * static_cast<double>(length.count()) / 1e6;
-  char text[200];
-  std::snprintf(text, sizeof text,
-                "%zu frames with talk, %.0f tokens/s: p50 %.2f ms, p99 %.2f ms, longest %.2f ms, %td over 16.67 ms",
-                busy_.size(), static_cast<double>(tokens_) / seconds, ms(sorted.size() / 2),
-                ms(sorted.size() * 99 / 100), ms(sorted.size() - 1), late);
-  return text;
+  char speed[60];
+  std::snprintf(speed, sizeof speed, "%zu frames with talk, %.0f tokens/s: ", busy_.size(),
+                static_cast<double>(tokens_) / seconds);
+  return text + speed + percentiles(busy_) + ", " + std::to_string(late) + " over 16.67 ms";
 }
 
 }  // namespace game

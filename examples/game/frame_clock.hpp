@@ -18,6 +18,14 @@ struct engine_work {
   uint32_t tokens = 0;
 };
 
+/// A picture that the GPU has drawn.
+struct drawn_picture {
+  /// Whether the engine worked in its frame.
+  bool engine_works;
+  /// From the first to the last pixel, by the clock of the GPU.
+  microseconds time;
+};
+
 /// Sixty ticks per second. A frame begins with a tick, does its work, and waits for the next one.
 class frame_clock {
  public:
@@ -37,11 +45,14 @@ class frame_clock {
   microseconds left() const;
   /// Ends a frame that is on the screen, with the work of the engine in it. Waits for the next tick.
   void end(engine_work engine);
+  /// Adds pictures whose times became known.
+  void add(const std::vector<drawn_picture>& pictures);
 
   /// The history of frames, the newest last.
   const std::deque<frame>& last() const { return last_; }
   /// A summary of all frames in which the engine worked: their number, tokens per second, the median, 99th percentile
-  /// and maximum of their durations, and the number of frames that were too long.
+  /// and maximum of their durations, and the number of frames that were too long. The same of the pictures that the GPU
+  /// has drawn, if they were timed.
   std::string report() const;
 
  private:
@@ -57,6 +68,8 @@ class frame_clock {
   /// Of frames in which the engine worked.
   std::vector<microseconds> busy_;
   uint64_t tokens_ = 0;
+  /// Of pictures in frames without the engine's work, and with it.
+  std::vector<microseconds> drawn_[2];
 };
 
 }  // namespace game

@@ -7,12 +7,13 @@ game=$1 model=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
+driver=software
 wants() { # NAME PATTERN TEXT
     printf '%s\n' "$3" | grep -q "$2" || { echo "game.sh: $1: no $2 in: $3" >&2; failures=$((failures + 1)); }
 }
 play() { # ARGUMENT... with the script on the standard input
     sed "s|PICTURE|$work/picture.bmp|" >"$work/script"
-    SDL_RENDER_DRIVER=software xvfb-run -a -s "-screen 0 1280x800x24" "$game" --script "$work/script" "$@" "$model"
+    SDL_RENDER_DRIVER=$driver xvfb-run -a -s "-screen 0 1280x800x24" "$game" --script "$work/script" "$@" "$model"
 }
 
 said=$(play <<'SCRIPT'
@@ -70,11 +71,33 @@ printf '%s\n' "$said" | awk '/frames with talk/ { sub(/.*p50 /, ""); if ($1 + 0 
     { echo "game.sh: frames are too long: $said" >&2; failures=$((failures + 1)); }
 printf '%s\n' "$said" | tail -n 1
 
+# OpenGL's pictures are timed. Here it draws with the CPU.
+driver=opengl
+said=$(play --layers 2 <<'SCRIPT'
+type what do you sell?
+key Return
+silence
+frames 10
+SCRIPT
+) || failures=$((failures + 1))
+wants "a question with OpenGL" "^Brenna: Iron sword 40" "$said"
+wants "pictures without talk" "^OpenGL drew [0-9]* pictures without talk: p50 [0-9]" "$said"
+wants "pictures with talk" "^OpenGL drew [0-9]* pictures with talk: p50 [0-9]" "$said"
+driver=software
+
 if echo "dance" | play >"$work/log" 2>&1; then
     echo "game.sh: a script may say anything" >&2
     failures=$((failures + 1))
 fi
 wants "a wrong script" "dance is no action" "$(cat "$work/log")"
+for wrong in "--layers -1" "--layers 3x" "--device gpu" "--gpu-memory"; do
+    # shellcheck disable=SC2086 # an option and its value
+    if "$game" $wrong >"$work/log" 2>&1; then
+        echo "game.sh: $wrong is taken" >&2
+        failures=$((failures + 1))
+    fi
+    wants "$wrong" "^usage: game" "$(cat "$work/log")"
+done
 if SDL_VIDEODRIVER=dummy "$game" /no/such/folder >"$work/log" 2>&1; then
     echo "game.sh: a missing model is no failure" >&2
     failures=$((failures + 1))
