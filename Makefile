@@ -65,7 +65,7 @@ release-linux: ## Build an archive for every Linux with glibc 2.28 or later, wit
 windows: ## Build a zip for Windows x64 with MinGW and zig from PyPI, and check what it exports and needs
 	scripts/release.sh windows $(BUILD)
 
-arm64: ## Build the library and Debian packages for Linux on ARM64, and test them with QEMU as several processors
+arm64: ## Build the library, Debian packages and an archive for Linux on ARM64, and test them with QEMU as several processors
 	scripts/arm64.sh all $(BUILD)
 
 install: ## Install the library, the header, the pkg-config file and the CMake package under PREFIX

@@ -3,7 +3,8 @@
 #   arm64.sh check|all BUILD_DIR
 #
 # check: the ops whose kernels differ between instruction sets, with dependencies that are compiled without optimization. Some minutes.
-# all: the library, the programs and Debian packages, with all tests of ops, the golden files and the C tests. Half an hour and more.
+# all: the library, the programs, Debian packages and an archive for older systems, with all tests of ops, the golden files and the C tests.
+# Half an hour and more.
 #
 # The cross compiler and QEMU are installed with apt (Debian, Ubuntu), the standard library of the target with rustup.
 set -eu
@@ -53,6 +54,9 @@ all)
         -R "^(example.generate|capi.($(echo "${programs#generate }" | tr ' ' '|')))$"
     as_processors --test ops_agree --test golden -- --skip distribution
     (cd "$build/arm64" && cpack)
+    scripts/release.sh linux-arm64 "$build"
+    qemu-aarch64 -L $libraries "$build/linux-arm64/examples/generate" --temperature 0 models/demo "list all prime numbers within 100" |
+        grep "83.*89.*97"
     ;;
 *)
     echo "arm64.sh: check or all, not $what" >&2

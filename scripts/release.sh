@@ -1,19 +1,31 @@
 #!/bin/sh
 # Builds the archive of a release, and checks what is in it.
-#   release.sh linux|windows BUILD_DIR
+#   release.sh linux|linux-arm64|windows BUILD_DIR
 #
-# linux: a library and programs that need glibc 2.28 at most, by zig, which has the symbols of that version.
+# linux, linux-arm64: a library and programs that need glibc 2.28 at most, by zig, which has the symbols of that version. For ARM64 the code
+# is compiled with the tools that scripts/arm64.sh installs, without kernels for GPUs.
 # windows: nanovllm.dll with import libraries for MinGW and MSVC, and programs, by MinGW.
 set -eu
 system=${1:?usage: release.sh linux|windows BUILD_DIR} build=${2:?}
 cd "$(dirname "$0")/.."
 case $system in
-linux)
+linux | linux-arm64)
     glibc=2.28
-    bin=$(scripts/zig.sh "$build" x86_64-linux-gnu.$glibc)
+    case $system in
+    linux) processor=x86_64 cross= ;;
+    linux-arm64)
+        processor=aarch64
+        cross="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_STRIP=$(command -v aarch64-linux-gnu-strip)"
+        export OBJDUMP=aarch64-linux-gnu-objdump CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+        unset CUDA_HOME NVLLM_CUDA
+        ;;
+    esac
+    bin=$(scripts/zig.sh "$build" $processor-linux-gnu.$glibc)
     # Zig's archives of C++ libraries lie in a cache, so that the second run takes seconds.
-    cmake -B "$build/linux" -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=OFF -DNANOVLLM_BUILD_GAME=OFF -DNANOVLLM_LINK_BY_CC=ON \
-        -DCMAKE_C_COMPILER="$bin/zig-cc-x86_64-linux-gnu.$glibc" -DCMAKE_CXX_COMPILER="$bin/zig-c++-x86_64-linux-gnu.$glibc" >/dev/null
+    # shellcheck disable=SC2086 # options of a cross build, or none
+    cmake -B "$build/$system" -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=OFF -DNANOVLLM_BUILD_GAME=OFF -DNANOVLLM_LINK_BY_CC=ON \
+        -DCMAKE_C_COMPILER="$bin/zig-cc-$processor-linux-gnu.$glibc" -DCMAKE_CXX_COMPILER="$bin/zig-c++-$processor-linux-gnu.$glibc" \
+        $cross >/dev/null
     ;;
 windows)
     bin=$(scripts/zig.sh "$build")
@@ -22,13 +34,13 @@ windows)
         -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/toolchains/windows-x86_64.cmake" >/dev/null
     ;;
 *)
-    echo "release.sh: builds linux or windows, not $system" >&2
+    echo "release.sh: builds linux, linux-arm64 or windows, not $system" >&2
     exit 2
     ;;
 esac
 cmake --build "$build/$system" -j "${JOBS:-$(nproc)}"
 case $system in
-linux) tests/package/glibc.sh $glibc "$build/linux/lib/libnanovllm.so" "$build/linux/examples/nanovllm" ;;
+linux*) tests/package/glibc.sh $glibc "$build/$system/lib/libnanovllm.so" "$build/$system/examples/nanovllm" ;;
 windows) ZIG=$bin/zig tests/package/dll.sh "$build/windows" ;;
 esac
-(cd "$build/$system" && case $system in linux) cpack -G TGZ -D CPACK_PACKAGING_INSTALL_PREFIX=/ ;; windows) cpack ;; esac)
+(cd "$build/$system" && case $system in linux*) cpack -G TGZ -D CPACK_PACKAGING_INSTALL_PREFIX=/ ;; windows) cpack ;; esac)
