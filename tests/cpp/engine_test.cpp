@@ -106,6 +106,15 @@ TEST(Engine, MovesAndRefusesWorkAfterwards) {
   EXPECT_TRUE(first.is_finished());
   first = std::move(second);
   EXPECT_EQ(answer_in_another_unit(first, primes_prompt(first)), primes);
+
+  nvllm::engine third(demo_options());
+  nvllm_engine* handle = third.native();
+  first = std::move(third);
+  EXPECT_EQ(first.native(), handle);
+  EXPECT_EQ(third.native(), nullptr) << "the engine that was replaced is gone";
+  nvllm::engine& itself = first;
+  first = std::move(itself);
+  EXPECT_EQ(first.native(), handle);
 }
 
 TEST(Engine, StepsAndHandsOutEachTokenOnce) {

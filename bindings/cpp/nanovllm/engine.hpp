@@ -77,7 +77,9 @@ class engine {
 
   engine(engine&& other) noexcept = default;
   engine& operator=(engine&& other) noexcept {
-    std::swap(state_, other.state_);
+    engine taken(std::move(other));
+    // The engine that this object had is destroyed with `taken`.
+    state_.swap(taken.state_);
     return *this;
   }
   /// Destroys the engine with all its requests, as nvllm_engine_free does.
