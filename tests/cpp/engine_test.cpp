@@ -371,6 +371,39 @@ TEST(Callbacks, AnExceptionGoesThroughTheLibraryAndTheEngineGoesOn) {
   EXPECT_EQ(engine.generate({prompt}, greedy(64))[0].text(), primes);
 }
 
+TEST(Callbacks, AnEngineMayBeDestroyedInsideOne) {
+  std::optional<nvllm::engine> engine;
+  int calls = 0;
+  auto destroy = [&](const nvllm::output&) -> bool {
+    calls++;
+    engine.reset();
+    throw std::logic_error("after the end");
+  };
+  engine.emplace(demo_options());
+  engine->set_output_callback(destroy);
+  engine->add("hello", greedy(8));
+  engine->add("hello", greedy(8));
+  EXPECT_THROW(engine->step(), std::logic_error);
+  EXPECT_EQ(calls, 1);
+
+  engine.emplace(demo_options());
+  engine->set_output_callback(destroy);
+  engine->add("hello", greedy(8));
+  EXPECT_THROW(engine->generate({"hello"}, greedy(8)), std::logic_error);
+  EXPECT_EQ(calls, 2);
+
+  engine.emplace(demo_options());
+  bool assigned = false;
+  engine->set_output_callback([&](const nvllm::output&) {
+    if (!assigned) engine = nvllm::engine(demo_options());
+    return assigned = true;
+  });
+  engine->add("hello", greedy(8));
+  engine->step();
+  EXPECT_TRUE(assigned);
+  EXPECT_EQ(engine->generate({primes_prompt(*engine)}, greedy(64))[0].text(), primes);
+}
+
 TEST(Callbacks, GenerateReportsProgressAndCanBeCancelled) {
   nvllm::engine engine(demo_options());
   std::string prompt = primes_prompt(engine);

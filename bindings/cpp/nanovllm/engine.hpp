@@ -135,7 +135,7 @@ class engine {
 
   /// [one] Removes all prefixes that no sequence uses and that are not pinned.
   returned<void> reset_prefix_cache() {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<void>(refusal());
     nvllm_error error;
     if (nvllm_reset_prefix_cache(native(), &error) != NVLLM_OK) return detail::fail<void>(detail::failure_of(error));
@@ -144,7 +144,7 @@ class engine {
 
   /// [one] Gives memory of the KV cache back that no running request and no pinned prompt needs. Returns the number of bytes.
   returned<uint64_t> trim() {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<uint64_t>(refusal());
     uint64_t freed = 0;
     nvllm_error error;
@@ -157,7 +157,7 @@ class engine {
 
   /// [one] Returns the longest cached prefix of these tokens, as bytes for restore_prefix().
   returned<std::vector<uint8_t>> save_prefix(const std::vector<uint32_t>& tokens, uint64_t cache_salt = 0) {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<std::vector<uint8_t>>(refusal());
     return sized<std::vector<uint8_t>>(0, [&](uint8_t* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
       return nvllm_save_prefix(native(), tokens.data(), tokens.size(), cache_salt, to, room, needed, nullptr, error);
@@ -166,7 +166,7 @@ class engine {
 
   /// [one] Puts a saved prefix into the prefix cache. Returns its number of tokens.
   returned<std::size_t> restore_prefix(const std::vector<uint8_t>& bytes) {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<std::size_t>(refusal());
     nvllm_error error;
     std::size_t restored = 0;
@@ -177,7 +177,7 @@ class engine {
 
   /// [one] Adds a request whose prompt is the whole current text of a live one. Returns its id.
   returned<uint64_t> fork(uint64_t request_id, const request_options& options, uint32_t index = 0) {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<uint64_t>(refusal());
     if (const char* field = detail::field_with_nul(options)) return detail::fail<uint64_t>(nul_refusal(field));
     nvllm_error error;
@@ -192,14 +192,14 @@ class engine {
 
   /// [one] Runs one forward pass, or as many as fit into `budget`. A budget below 0 counts as 1 microsecond.
   returned<nvllm_step_result> step(std::chrono::microseconds budget = std::chrono::microseconds(0)) {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<nvllm_step_result>(refusal());
     nvllm_step_result done;
     done.struct_size = sizeof done;
     nvllm_error error;
     uint64_t budget_us = budget.count() < 0 ? 1 : static_cast<uint64_t>(budget.count());
     nvllm_status status = nvllm_step(native(), budget_us, &done, &error);
-    detail::rethrow(state_->thrown);
+    detail::rethrow(inside->thrown);
     if (status == NVLLM_CLOSED)
       return detail::fail<nvllm_step_result>(detail::failure_of(status, "process 0 has closed its engine"));
     if (status != NVLLM_OK) return detail::fail<nvllm_step_result>(detail::failure_of(error));
@@ -209,12 +209,12 @@ class engine {
   /// [one] In a process that follows (process_index above 0): computes what process 0 schedules, as step() does. Whether there may be
   /// more; false once process 0 has closed its engine.
   returned<bool> serve(std::chrono::microseconds budget = std::chrono::microseconds(0)) {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<bool>(refusal());
     nvllm_error error;
     uint64_t budget_us = budget.count() < 0 ? 1 : static_cast<uint64_t>(budget.count());
     nvllm_status status = nvllm_step(native(), budget_us, nullptr, &error);
-    detail::rethrow(state_->thrown);
+    detail::rethrow(inside->thrown);
     if (status < 0) return detail::fail<bool>(detail::failure_of(error));
     return status != NVLLM_CLOSED;
   }
@@ -226,11 +226,11 @@ class engine {
 
   /// [one] Takes the oldest output that belongs to no stream; nothing if none is waiting.
   returned<std::optional<output>> poll() {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<std::optional<output>>(refusal());
     std::optional<output> taken;
     nvllm_error error;
-    if (state_->take(0, taken, error) != NVLLM_OK)
+    if (inside->take(0, taken, error) != NVLLM_OK)
       return detail::fail<std::optional<output>>(detail::failure_of(error));
     return taken;
   }
@@ -241,13 +241,13 @@ class engine {
   /// [one] Delivers outputs to `callback` inside step() and generate() instead of the queue; false cancels that request.
   /// An empty function returns to polling.
   returned<void> set_output_callback(std::function<bool(const output&)> callback) {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<void>(refusal());
     nvllm_error error;
     nvllm_output_fn push = callback ? &hear_output : nullptr;
     if (nvllm_set_output_callback(native(), push, state_.get(), &error) != NVLLM_OK)
       return detail::fail<void>(detail::failure_of(error));
-    state_->on_output = std::move(callback);
+    inside->on_output = std::move(callback);
     return returned<void>();
   }
 
@@ -449,7 +449,7 @@ class engine {
   template <class Prompt>
   returned<results> generate_all(const std::vector<Prompt>& prompts, const request_options* options,
                                  std::size_t num_options, const generate_progress& progress) {
-    detail::entry inside(state_.get());
+    detail::entry inside(state_);
     if (!inside) return detail::fail<results>(refusal());
     for (std::size_t i = 0; i < num_options; i++)
       if (const char* field = detail::field_with_nul(options[i])) return detail::fail<results>(nul_refusal(field));
@@ -473,7 +473,7 @@ class engine {
                                           pointers.size(), progress ? &hear_generating : nullptr, &run, &made, &error);
     results owned(made);
     detail::rethrow(run.thrown);
-    detail::rethrow(state_->thrown);
+    detail::rethrow(inside->thrown);
     if (status != NVLLM_OK) return detail::fail<results>(detail::failure_of(error));
     return owned;
   }
@@ -510,23 +510,22 @@ class engine {
   }
 
   generator<output> follow(uint64_t request, const request_options* options) {
-    detail::engine_state& state = *state_;
     claim held(state_, request);
-    detail::engine_state::followed& stream = state.streams[request];
+    detail::engine_state::followed& stream = state_->streams[request];
     if (options != nullptr) stream.running = options->n.value_or(1);
-    return follow(state, std::move(held), request, stream.running);
+    return follow(state_, std::move(held), request, stream.running);
   }
 
-  static generator<output> follow(detail::engine_state& state, [[maybe_unused]] claim held, uint64_t request,
-                                  uint32_t completions) {
+  static generator<output> follow(std::shared_ptr<detail::engine_state> state, [[maybe_unused]] claim held,
+                                  uint64_t request, uint32_t completions) {
     while (completions > 0) {
       std::optional<output> news;
       {
-        detail::entry inside(&state);
+        detail::entry inside(state);
         nvllm_error error;
         if (!inside) detail::fail<void>(detail::failure_of(NVLLM_ERR_BUSY, "another call is inside this engine"));
-        nvllm_status status = state.take(request, news, error);
-        if (status == NVLLM_OK && !news) status = nvllm_step(state.handle.get(), 0, nullptr, &error);
+        nvllm_status status = state->take(request, news, error);
+        if (status == NVLLM_OK && !news) status = nvllm_step(state->handle.get(), 0, nullptr, &error);
         if (status != NVLLM_OK) detail::fail<void>(detail::failure_of(error));
       }
       if (!news) continue;

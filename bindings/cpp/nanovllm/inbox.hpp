@@ -85,10 +85,13 @@ struct engine_state {
   }
 };
 
-/// Entry into a [one] function, as in the C API: a second caller is refused.
+/// Entry into a [one] function, as in the C API: a second caller is refused. It keeps the state alive, because a
+/// callback may destroy the engine: after the C API has called one, a function uses this and no member of the engine.
 class entry {
  public:
-  explicit entry(engine_state* state) : state_(state != nullptr && !state->entered.test_and_set() ? state : nullptr) {}
+  explicit entry(std::shared_ptr<engine_state> state) {
+    if (state != nullptr && !state->entered.test_and_set()) state_ = std::move(state);
+  }
   ~entry() {
     if (state_ != nullptr) state_->entered.clear();
   }
@@ -96,9 +99,10 @@ class entry {
   entry& operator=(const entry&) = delete;
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
+  engine_state* operator->() const noexcept { return state_.get(); }
 
  private:
-  engine_state* state_;
+  std::shared_ptr<engine_state> state_;
 };
 
 /// Calls a function that may throw from one that must not. An exception is stored, and `otherwise` is returned.
