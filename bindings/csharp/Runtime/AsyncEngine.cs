@@ -51,12 +51,15 @@ namespace Nanovllm
         /// <summary>The completions of a prompt, each whole.</summary>
         public async Task<Output[]> Generate(string prompt, RequestOptions options = null, CancellationToken cancellation = default)
         {
-            var whole = new Output[options?.N ?? 1];
+            uint completions = options?.N ?? 1;
+            Output[] whole = null;
             IAsyncEnumerator<Output> outputs = Stream(prompt, options).GetAsyncEnumerator(cancellation);
             try
             {
                 while (await outputs.MoveNextAsync().ConfigureAwait(false))
                 {
+                    // Not before the library has accepted the number.
+                    whole = whole ?? new Output[completions];
                     Output next = outputs.Current;
                     if (whole[next.Index] == null) whole[next.Index] = next;
                     else whole[next.Index].Append(next);

@@ -49,7 +49,7 @@ namespace Nanovllm
             var array = new nvllm_model_file[files.Count];
             for (int i = 0; i < array.Length; i++)
             {
-                ModelFile file = files[i];
+                ModelFile file = files[i] ?? throw new ArgumentNullException(nameof(files), "files[" + i + "] is null");
                 nvllm_model_file native;
                 Native.nvllm_model_file_init(&native, (UIntPtr)sizeof(nvllm_model_file));
                 native.name = memory.Text(file.Name, nameof(Name));

@@ -16,6 +16,7 @@ namespace Nanovllm
         /// <summary>Bytes that C reads up to a NUL, which the text itself must not have.</summary>
         internal static byte[] TerminatedBytes(string text, string name)
         {
+            if (text == null) throw new ArgumentNullException(name);
             if (text.IndexOf('\0') >= 0) throw new ArgumentException(name + " has a NUL character, and the C API ends texts at one", name);
             return Strict.GetBytes(text + "\0");
         }
@@ -55,7 +56,7 @@ namespace Nanovllm
         internal byte** Texts(string[] texts, string name)
         {
             var pointers = new IntPtr[texts.Length];
-            for (int i = 0; i < texts.Length; i++) pointers[i] = (IntPtr)Text(texts[i], name);
+            for (int i = 0; i < texts.Length; i++) pointers[i] = (IntPtr)Text(texts[i], name + "[" + i + "]");
             return (byte**)Pinned(pointers, pointers.Length);
         }
 

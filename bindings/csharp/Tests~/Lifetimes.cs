@@ -136,6 +136,8 @@ static class FilesOfAModel
         Expect.Throws<ArgumentNullException>(() => ModelFile.FromMemory("config.json", null));
         Expect.Throws<ArgumentOutOfRangeException>(() => ModelFile.FromMemory("config.json", IntPtr.Zero, -1));
         Expect.Throws<ArgumentException>(() => new Engine(new[] { ModelFile.FromMemory("a\0b", new byte[1]) }));
+        ArgumentNullException missing = Expect.Throws<ArgumentNullException>(() => new Engine(new[] { ModelFile.FromMemory("config.json", new byte[1]), null }));
+        Expect.True(missing.ParamName == "files" && missing.Message.Contains("files[1]"), missing.Message);
         using (FileStream file = File.OpenRead(Paths[0]))
             refused(Status.Model, new[] { ModelFile.FromRange("config.json", file, 0, file.Length + 1) });
     }
@@ -415,6 +417,7 @@ static class Asynchronous
         using (var engine = new AsyncEngine(Demo.Open()))
         {
             Expect.Equal((await Throws<NanovllmException>(engine.Generate("Hello", new RequestOptions { TopP = 7 }))).Status, Status.InvalidArgument);
+            Expect.Equal((await Throws<NanovllmException>(engine.Generate("Hello", new RequestOptions { N = uint.MaxValue }))).Status, Status.InvalidArgument);
             Expect.Equal((await engine.Generate("Hello", Demo.Greedy(2)))[0].CompletionTokens, 2);
         }
     }

@@ -311,6 +311,7 @@ static class Generating
         Expect.Throws<ArgumentException>(() => Engine.AddRequest("Hello", new RequestOptions { Stop = new[] { "a\0b" } }));
         Expect.Throws<EncoderFallbackException>(() => Engine.AddRequest("half a pair: \ud800"));
         Expect.Throws<ArgumentNullException>(() => Engine.Stream((string)null));
+        Expect.Equal(Expect.Throws<ArgumentNullException>(() => Engine.AddRequest("Hello", new RequestOptions { Stop = new[] { "a", null } })).ParamName, "Stop[1]");
         Expect.Status(Status.NotFound, () => Engine.Fork(1ul << 60));
         Expect.Equal(Engine.Generate(new[] { new uint[0], new uint[] { 1 << 30 } }, Demo.Greedy(2))[1].Error.Status, Status.InvalidArgument);
         Expect.Equal(Engine.Generate(new string[0]).Length, 0);
