@@ -45,15 +45,13 @@ namespace Nanovllm
     public sealed unsafe class Engine : IDisposable
     {
         readonly EngineHandle handle;
-        // Both belong to the thread that steps.
-        readonly Dictionary<ulong, Queue<Output>> streams = new Dictionary<ulong, Queue<Output>>();
-        readonly Queue<Output> unclaimed = new Queue<Output>();
-        int numUnclaimed;
+        readonly Inbox inbox;
 
         /// <summary>Opens a model: a folder in the layout of Hugging Face, or a GGUF file.</summary>
         public Engine(string modelPath, EngineConfig config = null)
         {
             handle = Open(modelPath ?? throw new ArgumentNullException(nameof(modelPath)), null, config);
+            inbox = new Inbox(handle);
         }
 
         /// <summary>Opens a model whose files are given. <paramref name="modelPath"/> is the name of a GGUF file or of a folder among them, or null
@@ -61,6 +59,7 @@ namespace Nanovllm
         public Engine(IReadOnlyList<ModelFile> files, string modelPath = null, EngineConfig config = null)
         {
             handle = Open(modelPath, files ?? throw new ArgumentNullException(nameof(files)), config);
+            inbox = new Inbox(handle);
         }
 
         static EngineHandle Open(string modelPath, IReadOnlyList<ModelFile> files, EngineConfig config)
@@ -219,6 +218,18 @@ namespace Nanovllm
         /// then come from TryPoll, or have been given to the receiver of SetOutputReceiver.</summary>
         public StepResult Step(TimeSpan budget = default)
         {
+            using (inbox.Enter())
+            {
+                StepResult result = StepNative(budget);
+                result.NumOutputs += (uint)inbox.NumUnclaimed;
+                // Nobody polls for a stream that was left, and a loop until IsFinished is to end.
+                if (inbox.AnyStream(left: true)) result.NumOutputs -= inbox.Deal();
+                return result;
+            }
+        }
+
+        StepResult StepNative(TimeSpan budget)
+        {
             StepResult result = default;
             nvllm_error error;
             result.StructSize = (UIntPtr)sizeof(StepResult);
@@ -236,47 +247,13 @@ namespace Nanovllm
         public bool Closed { get; private set; }
 
         /// <summary>[any] Whether no request is waiting or running, and no output is waiting.</summary>
-        public bool IsFinished => Native.nvllm_is_finished(handle) != 0 && Volatile.Read(ref numUnclaimed) == 0;
+        public bool IsFinished => Native.nvllm_is_finished(handle) != 0 && inbox.NumUnclaimed == 0;
 
         /// <summary>[one] Takes the oldest output of a request of AddRequest or Fork; false if none is waiting. The memory of
         /// <paramref name="output"/> is reused, so that a loop allocates nothing once it is large enough; null makes a new one.</summary>
         public bool TryPoll(ref Output output)
         {
-            if (unclaimed.Count > 0)
-            {
-                output = unclaimed.Dequeue();
-                Volatile.Write(ref numUnclaimed, unclaimed.Count);
-                return true;
-            }
-            nvllm_output native;
-            while (PollNative(&native))
-            {
-                if (streams.Count > 0 && streams.TryGetValue(native.request_id, out Queue<Output> stream))
-                {
-                    stream.Enqueue(Copied(&native));
-                    continue;
-                }
-                if (output == null) output = new Output();
-                output.Set(&native);
-                return true;
-            }
-            return false;
-        }
-
-        bool PollNative(nvllm_output* native)
-        {
-            nvllm_error error;
-            native->struct_size = (UIntPtr)sizeof(nvllm_output);
-            int status = Native.nvllm_poll_output(handle, native, &error);
-            Check.Succeeded(status, &error);
-            return status != (int)Status.NoOutput;
-        }
-
-        static Output Copied(nvllm_output* native)
-        {
-            var output = new Output();
-            output.Set(native);
-            return output;
+            using (inbox.Enter()) return inbox.TryTake(ref output);
         }
 
         /// <summary>[one] Gives outputs to a receiver, inside Step, instead of queueing them for TryPoll; null returns to polling. The receiver gets
@@ -284,7 +261,12 @@ namespace Nanovllm
         /// exception again. Not together with Stream.</summary>
         public void SetOutputReceiver(Action<Output> receiver)
         {
-            if (receiver != null && streams.Count > 0) throw new InvalidOperationException("streams are being read, which poll their outputs");
+            using (inbox.Enter()) Receive(receiver);
+        }
+
+        void Receive(Action<Output> receiver)
+        {
+            if (receiver != null && inbox.AnyStream(left: false)) throw new InvalidOperationException("streams are being read, which poll their outputs");
             nvllm_error error;
             Receiver<IntPtr> next = null;
             if (receiver != null)
@@ -292,6 +274,8 @@ namespace Nanovllm
                 var output = new Output();
                 next = new Receiver<IntPtr>(native =>
                 {
+                    // A stream that was left: one that is read excludes receivers.
+                    if (inbox.OwnerOf((nvllm_output*)native) != null) return;
                     output.Set((nvllm_output*)native);
                     receiver(output);
                 }, GCHandleType.Weak);
@@ -304,7 +288,7 @@ namespace Nanovllm
         }
 
         /// <summary>[one] Yields the outputs of a prompt, and steps the engine for them. Several streams may be read by turns; leaving one early
-        /// cancels its request.</summary>
+        /// cancels its request, whose last outputs nobody gets.</summary>
         public IEnumerable<Output> Stream(string prompt, RequestOptions options = null)
         {
             if (prompt == null) throw new ArgumentNullException(nameof(prompt));
@@ -320,45 +304,57 @@ namespace Nanovllm
 
         IEnumerable<Output> Outputs(Func<ulong> add, RequestOptions options)
         {
-            if (handle.OutputReceiver != null) throw new InvalidOperationException("outputs go to the receiver of SetOutputReceiver, and not to streams");
-            ulong id = add();
-            var own = new Queue<Output>();
-            streams.Add(id, own);
             uint left = options?.N ?? 1;
-            // A failure is not to be hidden by that of a cancellation.
-            bool failed = false;
+            var own = new Followed(left);
+            ulong id;
+            // Inside, so that no other thread polls an output before its stream is known.
+            using (inbox.Enter())
+            {
+                if (handle.OutputReceiver != null) throw new InvalidOperationException("outputs go to the receiver of SetOutputReceiver, and not to streams");
+                id = add();
+                inbox.Follow(id, own);
+            }
             try
             {
                 while (left > 0)
                 {
-                    while (own.Count == 0)
+                    Output output;
+                    using (inbox.Enter())
                     {
-                        failed = true;
-                        Step();
-                        Deal();
-                        failed = false;
+                        while (own.Waiting.Count == 0) StepFor(id, own);
+                        output = own.Waiting.Dequeue();
                     }
-                    Output output = own.Dequeue();
                     if (output.Finished) left--;
                     yield return output;
                 }
             }
             finally
             {
-                streams.Remove(id);
-                if (left > 0 && !failed && !handle.IsClosed) Cancel(id);
+                own.Left = true;
+                if (left > 0) Abandon(id);
             }
         }
 
-        void Deal()
+        void StepFor(ulong id, Followed stream)
         {
-            nvllm_output native;
-            while (PollNative(&native))
+            // An engine that can no longer be used is finished too: then the step throws its error.
+            bool gone = Native.nvllm_is_finished(handle) != 0;
+            StepNative(default);
+            inbox.Deal();
+            if (gone && stream.Waiting.Count == 0) throw new InvalidOperationException("request " + id + " has ended, and its outputs went elsewhere");
+        }
+
+        void Abandon(ulong id)
+        {
+            try
             {
-                if (!streams.TryGetValue(native.request_id, out Queue<Output> queue)) queue = unclaimed;
-                queue.Enqueue(Copied(&native));
+                // It may have ended meanwhile; then there is nothing to cancel.
+                Native.nvllm_cancel(handle, id);
             }
-            Volatile.Write(ref numUnclaimed, unclaimed.Count);
+            catch (ObjectDisposedException)
+            {
+                // Its requests ended with the engine.
+            }
         }
 
         // ---- many prompts in one call ----
@@ -389,6 +385,11 @@ namespace Nanovllm
         }
 
         Output[] GenerateAll(Array[] prompts, int itemSize, IReadOnlyList<RequestOptions> options, Action<Progress> progress)
+        {
+            using (inbox.Enter()) return GenerateNative(prompts, itemSize, options, progress);
+        }
+
+        Output[] GenerateNative(Array[] prompts, int itemSize, IReadOnlyList<RequestOptions> options, Action<Progress> progress)
         {
             var pointers = new IntPtr[prompts.Length];
             var lengths = new UIntPtr[prompts.Length];
@@ -427,7 +428,7 @@ namespace Nanovllm
                 {
                     native.struct_size = (UIntPtr)sizeof(nvllm_output);
                     Check.Found(Native.nvllm_result_get(result, (UIntPtr)i, &native));
-                    outputs[i] = Copied(&native);
+                    outputs[i] = Output.Copied(&native);
                 }
                 return outputs;
             }

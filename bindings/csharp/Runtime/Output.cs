@@ -107,6 +107,13 @@ namespace Nanovllm
         /// <summary>Of a result of beam search: what results are ranked by.</summary>
         public float Score { get; private set; }
 
+        internal static unsafe Output Copied(nvllm_output* native)
+        {
+            var output = new Output();
+            output.Set(native);
+            return output;
+        }
+
         internal unsafe void Set(nvllm_output* native)
         {
             ulong count = (ulong)native->num_token_ids, rows = native->prompt_tokens == 0 ? 0 : native->prompt_tokens - 1;

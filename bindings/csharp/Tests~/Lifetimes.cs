@@ -280,6 +280,51 @@ static class Threads
         }
     }
 
+    public static void StreamsAreReadByOneThreadAtATime()
+    {
+        using (Engine engine = Demo.Open())
+        {
+            int wrong = 0;
+            for (int round = 0; round < 25; round++)
+            {
+                IEnumerable<Output> stream = engine.Stream("Hello", Demo.Greedy(6));
+                var threads = Enumerable.Range(0, 4).Select(i => new Thread(() =>
+                {
+                    try
+                    {
+                        if (stream.Last().CompletionTokens != 6) Interlocked.Increment(ref wrong);
+                    }
+                    catch (NanovllmException exception) when (exception.Status == Status.Busy)
+                    {
+                    }
+                    catch (Exception)
+                    {
+                        Interlocked.Increment(ref wrong);
+                    }
+                }) { IsBackground = true }).ToList();
+                threads.ForEach(thread => thread.Start());
+                Expect.True(threads.All(thread => thread.Join(20000)), "it is read or refused, in round " + round);
+            }
+            Expect.Equal(wrong, 0);
+            Expect.Equal(Demo.Run(engine).Count, 0);
+            engine.Generate(new[] { "Hello" }, Demo.Greedy(2), progress => Expect.Status(Status.Busy, () => engine.Stream("Hello", Demo.Endless()).Any()));
+            Expect.True(engine.IsFinished, "what was refused was not added");
+        }
+    }
+
+    public static void AStreamWhoseOutputsAreGoneEnds()
+    {
+        using (Engine engine = Demo.Open())
+        {
+            IEnumerator<Output> stream = engine.Stream("Hello", Demo.Greedy(3)).GetEnumerator();
+            Expect.True(stream.MoveNext(), "it begins");
+            BindingFlags hidden = BindingFlags.Instance | BindingFlags.NonPublic;
+            object inbox = typeof(Engine).GetField("inbox", hidden).GetValue(engine);
+            ((System.Collections.IDictionary)inbox.GetType().GetField("streams", hidden).GetValue(inbox)).Clear();
+            Expect.Throws<InvalidOperationException>(() => { while (stream.MoveNext()) ; });
+        }
+    }
+
     public static void EnginesAreIndependent()
     {
         var answers = new uint[3][];

@@ -252,8 +252,26 @@ static class Generating
 
     public static void LeavingAStreamCancels()
     {
+        ulong other = Engine.AddRequest("Hello", Demo.Greedy(9));
+        for (int i = 0; i < 3; i++)
+        {
+            foreach (Output output in Engine.Stream("Hello", new RequestOptions { N = 2, MaxTokens = 100000, IgnoreEos = true })) break;
+        }
+        Expect.Equal(Demo.Run(Engine).Single().RequestId, other);
         foreach (Output output in Engine.Stream("Hello", Demo.Endless())) break;
-        Expect.Equal(Demo.Run(Engine).Single().FinishReason, Finish.Cancelled);
+        int steps = 0;
+        for (; !Engine.IsFinished && steps < 100; steps++) Expect.Equal(Engine.Step().NumOutputs, 0u);
+        Expect.True(steps < 100, "a cancelled output waits for nobody");
+        foreach (Output output in Engine.Stream("Hello", Demo.Endless())) break;
+        int heard = 0;
+        Engine.SetOutputReceiver(output => heard++);
+        for (steps = 0; !Engine.IsFinished && steps < 100; steps++) Engine.Step();
+        Engine.SetOutputReceiver(null);
+        Expect.True(heard == 0 && steps < 100, "nor for a receiver");
+        IEnumerator<Output> read = Engine.Stream("Hello", Demo.Greedy(3)).GetEnumerator();
+        read.MoveNext();
+        Expect.Throws<InvalidOperationException>(() => Engine.SetOutputReceiver(output => heard++));
+        while (read.MoveNext()) ;
         ulong id = Engine.AddRequest("Hello", Demo.Endless());
         Engine.Step();
         Expect.True(Engine.Cancel(id), "it ran");
