@@ -95,6 +95,96 @@ TEST(Stream, DroppedWhileItsEndWaitsLeavesNothingBehind) {
   EXPECT_TRUE(engine.is_finished());
 }
 
+TEST(Stream, DroppedEarlyLeavesALoopThatOnlySteps) {
+  nvllm::engine engine(demo_options());
+  uint64_t plain = engine.add(primes_prompt(engine), greedy(64));
+  for (int i = 0; i < 3; i++) {
+    auto stream = engine.stream("hello", {.max_tokens = 400, .ignore_eos = true, .n = 2});
+    ASSERT_NE(stream.next(), nullptr);
+  }
+  auto read = engine.stream(primes_prompt(engine), {.max_tokens = 64});
+  nvllm_step_result done = {};
+  for (int i = 0; i < 100 && (i == 0 || done.num_running > 0); i++) done = engine.step();
+  size_t outputs = 0;
+  std::string texts[2];
+  for (const nvllm::output& news : engine.outputs()) {
+    EXPECT_EQ(news.request_id(), plain);
+    texts[0] += news.text();
+    outputs++;
+  }
+  EXPECT_EQ(texts[0], primes);
+  for (const nvllm::output& news : read) texts[1] += news.text();
+  EXPECT_EQ(texts[1], primes);
+  EXPECT_GT(outputs, 5u);
+  EXPECT_TRUE(engine.is_finished());
+
+  {
+    ASSERT_NE(engine.stream("hello", endless()).next(), nullptr);
+  }
+  int steps = 0;
+  while (!engine.is_finished() && steps < 100) {
+    EXPECT_EQ(engine.step().num_outputs, 0u);
+    steps++;
+  }
+  EXPECT_LT(steps, 100) << "a cancelled output waits for nobody";
+}
+
+TEST(Stream, DroppedEarlyIsUnheardByACallback) {
+  nvllm::engine engine(demo_options());
+  {
+    ASSERT_NE(engine.stream("hello", endless()).next(), nullptr);
+  }
+  int heard = 0;
+  engine.set_output_callback([&](const nvllm::output&) { return ++heard > 0; });
+  for (int i = 0; i < 100 && !engine.is_finished(); i++) engine.step();
+  EXPECT_TRUE(engine.is_finished());
+  EXPECT_EQ(heard, 0);
+}
+
+TEST(Stream, RefusesACallbackWhileItIsRead) {
+  nvllm::engine engine(demo_options());
+  auto stream = engine.stream(primes_prompt(engine), {.max_tokens = 64});
+  std::string text(stream.next()->text());
+  try {
+    engine.set_output_callback([](const nvllm::output&) { return true; });
+    FAIL() << "the stream would wait forever";
+  } catch (const nvllm::error& error) {
+    EXPECT_EQ(error.status(), NVLLM_ERR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error.what()).find("stream"), std::string::npos) << error.what();
+  }
+  engine.set_output_callback({});
+  while (const nvllm::output* news = stream.next()) text += news->text();
+  EXPECT_EQ(text, primes);
+  engine.set_output_callback([](const nvllm::output&) { return true; });
+}
+
+TEST(Stream, BeginsInsideNoOtherCall) {
+  nvllm::engine engine(demo_options());
+  int busy = 0;
+  engine.generate({"hello"}, greedy(2), [&](const nvllm_progress&) {
+    try {
+      static_cast<void>(engine.stream("hello"));
+    } catch (const nvllm::error& error) {
+      busy += error.status() == NVLLM_ERR_BUSY;
+    }
+    return true;
+  });
+  EXPECT_GT(busy, 0);
+  EXPECT_TRUE(engine.is_finished());
+}
+
+TEST(Stream, EndsWhenItsOutputsWereTakenElsewhere) {
+  nvllm::engine engine(demo_options());
+  auto stream = engine.stream("hello", {.max_tokens = 2});
+  nvllm_output stolen = {};
+  for (int i = 0; i < 4; i++) {
+    engine.step();
+    stolen.struct_size = sizeof stolen;
+    while (nvllm_poll_output(engine.native(), &stolen, nullptr) == NVLLM_OK) continue;
+  }
+  EXPECT_THROW(stream.next(), nvllm::error);
+}
+
 TEST(Stream, ARefusedPromptThrowsAtOnceAndTheNextOneWorks) {
   nvllm::engine engine(demo_options());
   EXPECT_THROW(static_cast<void>(engine.stream("")), nvllm::error);

@@ -203,6 +203,8 @@ class engine {
     if (status == NVLLM_CLOSED)
       return detail::fail<nvllm_step_result>(detail::failure_of(status, "process 0 has closed its engine"));
     if (status != NVLLM_OK) return detail::fail<nvllm_step_result>(detail::failure_of(error));
+    done.num_outputs += static_cast<uint32_t>(inside->num_unclaimed);
+    done.num_outputs -= inside->drop_left();
     return done;
   }
 
@@ -230,7 +232,7 @@ class engine {
     if (!inside) return detail::fail<std::optional<output>>(refusal());
     std::optional<output> taken;
     nvllm_error error;
-    if (inside->take(0, taken, error) != NVLLM_OK)
+    if (inside->take(nullptr, taken, error) != NVLLM_OK)
       return detail::fail<std::optional<output>>(detail::failure_of(error));
     return taken;
   }
@@ -238,11 +240,14 @@ class engine {
   /// [one] The outputs that are waiting: `for (const nvllm::output& output : engine.outputs())`.
   output_range outputs() { return output_range(*this); }
 
-  /// [one] Delivers outputs to `callback` inside step() and generate() instead of the queue; false cancels that request.
-  /// An empty function returns to polling.
+  /// [one] Delivers outputs to `callback` inside step() and generate() instead of the queue; false cancels that
+  /// request. An empty function returns to polling. Refused while a stream is read, which polls its outputs.
   returned<void> set_output_callback(std::function<bool(const output&)> callback) {
     detail::entry inside(state_);
     if (!inside) return detail::fail<void>(refusal());
+    if (callback && inside->any_stream(false))
+      return detail::fail<void>(detail::failure_of(
+          NVLLM_ERR_INVALID_ARGUMENT, "streams are being read, which poll their outputs: end or destroy them first"));
     nvllm_error error;
     nvllm_output_fn push = callback ? &hear_output : nullptr;
     if (nvllm_set_output_callback(native(), push, state_.get(), &error) != NVLLM_OK)
@@ -257,15 +262,10 @@ class engine {
   ///   for (const nvllm::output& delta : engine.stream(prompt)) std::cout << delta.text();
   ///
   /// Several streams of one engine may be read alternately, and share its batch. Destroying a generator before its end
-  /// cancels the request. A generator that outlives its engine fails with NVLLM_ERR_INVALID_ARGUMENT.
-  generator<output> stream(std::string_view prompt) {
-    must_poll();
-    return follow(add(prompt), nullptr);
-  }
-  generator<output> stream(std::string_view prompt, const request_options& options) {
-    must_poll();
-    return follow(add(prompt, options), &options);
-  }
+  /// cancels the request, whose last outputs step() drops; any thread may do it. A generator that outlives its engine
+  /// fails with NVLLM_ERR_INVALID_ARGUMENT.
+  generator<output> stream(std::string_view prompt) { return follow(prompt, nullptr); }
+  generator<output> stream(std::string_view prompt, const request_options& options) { return follow(prompt, &options); }
 #endif
 
   // ---- many prompts in one call ----
@@ -373,6 +373,8 @@ class engine {
   }
   static int32_t hear_output(const nvllm_output* news, void* user_data) noexcept {
     auto& state = *static_cast<detail::engine_state*>(user_data);
+    // A stream that was left: one that is read excludes callbacks.
+    if (state.owner_of(*news)) return 0;
     return detail::contained(state.thrown, 1, [&] { return state.on_output(output(*news)) ? 0 : 1; });
   }
 
@@ -480,53 +482,52 @@ class engine {
 
 #ifdef NVLLM_CPP_COROUTINES
   /// A stream's ownership of its request: destroyed early, it cancels the request.
-  class claim {
-   public:
-    claim(std::shared_ptr<detail::engine_state> state, uint64_t request)
-        : state_(std::move(state)), request_(request) {}
+  struct claim {
+    claim(std::shared_ptr<detail::engine_state> of, uint64_t id, uint32_t completions)
+        : state(std::move(of)), request(id), stream(std::make_shared<detail::engine_state::followed>(completions)) {}
     claim(claim&& other) noexcept = default;
     claim(const claim&) = delete;
     claim& operator=(const claim&) = delete;
     ~claim() {
-      if (state_ == nullptr) return;
-      auto stream = state_->streams.find(request_);
-      if (stream != state_->streams.end()) {
-        if (stream->second.running > 0) state_->abandoned[request_] = stream->second.running;
-        state_->streams.erase(stream);
-      }
+      if (state == nullptr) return;
+      stream->left = true;
       // It may have ended meanwhile; then there is nothing to cancel.
-      static_cast<void>(nvllm_cancel(state_->handle.get(), request_));
+      static_cast<void>(nvllm_cancel(state->handle.get(), request));
     }
 
-   private:
-    std::shared_ptr<detail::engine_state> state_;
-    uint64_t request_;
+    std::shared_ptr<detail::engine_state> state;
+    uint64_t request;
+    std::shared_ptr<detail::engine_state::followed> stream;
   };
 
-  void must_poll() const {
-    if (state_ && state_->on_output)
+  generator<output> follow(std::string_view prompt, const request_options* options) {
+    // Inside, so that no other thread polls an output before its stream is known.
+    detail::entry inside(state_);
+    if (!inside) detail::fail<void>(refusal());
+    if (inside->on_output)
       detail::fail<void>(
           detail::failure_of(NVLLM_ERR_INVALID_ARGUMENT, "an output callback takes the outputs that a stream needs"));
+    uint64_t request = options != nullptr ? add(prompt, *options) : add(prompt);
+    uint32_t completions = options != nullptr ? options->n.value_or(1) : 1;
+    claim held(state_, request, completions);
+    inside->streams.emplace(request, held.stream);
+    return follow(std::move(held), completions);
   }
 
-  generator<output> follow(uint64_t request, const request_options* options) {
-    claim held(state_, request);
-    detail::engine_state::followed& stream = state_->streams[request];
-    if (options != nullptr) stream.running = options->n.value_or(1);
-    return follow(state_, std::move(held), request, stream.running);
-  }
-
-  static generator<output> follow(std::shared_ptr<detail::engine_state> state, [[maybe_unused]] claim held,
-                                  uint64_t request, uint32_t completions) {
+  static generator<output> follow(claim held, uint32_t completions) {
     while (completions > 0) {
       std::optional<output> news;
       {
-        detail::entry inside(state);
+        detail::entry inside(held.state);
         nvllm_error error;
         if (!inside) detail::fail<void>(detail::failure_of(NVLLM_ERR_BUSY, "another call is inside this engine"));
-        nvllm_status status = state->take(request, news, error);
-        if (status == NVLLM_OK && !news) status = nvllm_step(state->handle.get(), 0, nullptr, &error);
+        nvllm_status status = inside->take(held.stream.get(), news, error);
+        bool gone = !news && nvllm_is_finished(inside->handle.get()) != 0;
+        if (status == NVLLM_OK && !news) status = nvllm_step(inside->handle.get(), 0, nullptr, &error);
         if (status != NVLLM_OK) detail::fail<void>(detail::failure_of(error));
+        if (gone)
+          detail::fail<void>(detail::failure_of(
+              NVLLM_ERR_NOT_FOUND, "the request has ended, and its outputs were polled by nvllm_poll_output"));
       }
       if (!news) continue;
       if (news->finish()) completions--;

@@ -2,7 +2,10 @@
 #ifndef NANOVLLM_INBOX_HPP
 #define NANOVLLM_INBOX_HPP
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -30,18 +33,21 @@ struct engine_state {
   /// Held by the [one] function that is running.
   std::atomic_flag entered = ATOMIC_FLAG_INIT;
 
-  /// Outputs of requests that have a stream, by request.
+  /// A request that has a stream.
   struct followed {
+    explicit followed(uint32_t completions) : running(completions) {}
+    /// Its outputs that were polled on behalf of others.
     std::deque<owned_output> waiting;
     /// Number of completions whose last output has not been polled.
-    uint32_t running = 1;
+    uint32_t running;
+    /// Whether the stream was destroyed, on any thread. Nobody reads its outputs.
+    std::atomic<bool> left{false};
   };
-  std::map<uint64_t, followed> streams;
+  /// Requests that have or had a stream, until their last output is polled.
+  std::map<uint64_t, std::shared_ptr<followed>> streams;
   /// Outputs of requests without a stream.
   std::deque<owned_output> unclaimed;
   std::atomic<std::size_t> num_unclaimed{0};
-  /// Requests whose stream was destroyed, with the number of their completions that have not ended.
-  std::map<uint64_t, uint32_t> abandoned;
   /// The copy that was returned last.
   owned_output shown;
 
@@ -49,10 +55,24 @@ struct engine_state {
   /// The exception that a callback threw.
   std::exception_ptr thrown;
 
-  /// Takes the oldest output of a stream's request, or with 0 the oldest output without a stream.
-  nvllm_status take(uint64_t request, std::optional<output>& taken, nvllm_error& error) {
+  /// Whether outputs are to come for a stream that is read, or for one that was left.
+  bool any_stream(bool left) const {
+    return std::any_of(streams.begin(), streams.end(), [=](const auto& stream) { return stream.second->left == left; });
+  }
+
+  /// The stream of an output that the engine has just delivered; null if it has none.
+  std::shared_ptr<followed> owner_of(const nvllm_output& news) {
+    auto stream = streams.find(news.request_id);
+    if (stream == streams.end()) return nullptr;
+    std::shared_ptr<followed> owner = stream->second;
+    if (news.finish_reason != NVLLM_FINISH_NONE && --owner->running == 0) streams.erase(stream);
+    return owner;
+  }
+
+  /// Takes the oldest output of a stream, or with null the oldest output without a stream.
+  nvllm_status take(followed* reader, std::optional<output>& taken, nvllm_error& error) {
     taken.reset();
-    std::deque<owned_output>& waiting = request == 0 ? unclaimed : streams[request].waiting;
+    std::deque<owned_output>& waiting = reader != nullptr ? reader->waiting : unclaimed;
     if (!waiting.empty()) {
       shown = std::move(waiting.front());
       waiting.pop_front();
@@ -66,22 +86,34 @@ struct engine_state {
       nvllm_status status = nvllm_poll_output(handle.get(), &polled, &error);
       if (status == NVLLM_NO_OUTPUT) return NVLLM_OK;
       if (status != NVLLM_OK) return status;
-      bool ends = polled.finish_reason != NVLLM_FINISH_NONE;
-      auto dropped = abandoned.find(polled.request_id);
-      auto stream = streams.find(polled.request_id);
-      if (ends && stream != streams.end()) stream->second.running--;
-      if (dropped != abandoned.end()) {
-        if (ends && --dropped->second == 0) abandoned.erase(dropped);
-      } else if (request == 0 ? stream == streams.end() : polled.request_id == request) {
+      std::shared_ptr<followed> owner = owner_of(polled);
+      if (owner.get() == reader) {
         taken = output(polled);
         return NVLLM_OK;
-      } else if (stream != streams.end()) {
-        stream->second.waiting.emplace_back(output(polled));
-      } else {
-        unclaimed.emplace_back(output(polled));
-        num_unclaimed = unclaimed.size();
       }
+      keep(owner.get(), polled);
     }
+  }
+
+  /// Drops what waits for streams that were left, which nobody polls, and keeps all else. Returns how much that was.
+  uint32_t drop_left() {
+    uint32_t dropped = 0;
+    nvllm_output polled;
+    polled.struct_size = sizeof polled;
+    // What fails here fails in the next call too, which reports it.
+    while (any_stream(true) && nvllm_poll_output(handle.get(), &polled, nullptr) == NVLLM_OK) {
+      if (!keep(owner_of(polled).get(), polled)) dropped++;
+    }
+    return dropped;
+  }
+
+ private:
+  /// Keeps an output for its reader. False if nobody reads it.
+  bool keep(followed* owner, const nvllm_output& polled) {
+    if (owner != nullptr && owner->left) return false;
+    (owner != nullptr ? owner->waiting : unclaimed).emplace_back(output(polled));
+    num_unclaimed = unclaimed.size();
+    return true;
   }
 };
 
