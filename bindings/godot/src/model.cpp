@@ -1,5 +1,7 @@
 #include "model.hpp"
 
+#include <algorithm>
+#include <set>
 #include <vector>
 
 using godot::Value;
@@ -20,30 +22,85 @@ bool is_on_disk(const std::string& path) {
     return (folder_exists(at, result) && result.to_bool()) || (file_exists(at, result) && result.to_bool());
 }
 
-// The files of a model in a pack file: path and PackedByteArray alternate in `files`.
-bool read_files(const std::string& path, Value& files, std::string& message) {
-    std::vector<std::string> paths;
-    Value at = Value::of(path), is_there, names, bytes;
-    bool callable = file_exists(at, is_there);
-    if (callable && is_there.to_bool()) {
-        paths.push_back(path);
-    } else if (callable) {
-        callable = folder_exists(at, is_there);
-        // Godot prints an error for a folder that there is not.
-        if (callable && is_there.to_bool()) callable = godot::call_static("DirAccess", "get_files_at", 3538744774, {&at}, names);
-        for (int64_t i = 0, size = names.is_list() ? names.size() : 0; i < size; i++) {
-            paths.push_back(path + (path.back() == '/' ? "" : "/") + names.at(i).to_text());
-        }
+// The files of text that are read beside a GGUF file too, and the folder of text that a model may have.
+const std::set<std::string> TEXT_FILES = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
+                                          "generation_config.json"};
+const std::string TEMPLATES = "additional_chat_templates/";
+
+// Of the ending of a part of a split GGUF file, "-00001-of-00003.gguf": all of it, and what is the same in all parts.
+const size_t PART_ENDING = 20, COUNT_ENDING = 14;
+
+struct PackedModel {
+    // Ends with a slash.
+    std::string folder;
+    // The GGUF file of the model; empty if it is the folder.
+    std::string file;
+    // Relative to the folder.
+    std::vector<std::string> names;
+};
+
+// Whether two files are parts of one split file.
+bool are_parts(const std::string& one, const std::string& other) {
+    size_t size = one.size();
+    return size > PART_ENDING && other.size() == size && one.compare(size - COUNT_ENDING, 4, "-of-") == 0 &&
+           one.compare(0, size - PART_ENDING, other, 0, size - PART_ENDING) == 0 &&
+           one.compare(size - COUNT_ENDING, COUNT_ENDING, other, size - COUNT_ENDING, COUNT_ENDING) == 0;
+}
+
+// The GGUF file in a folder, or the first part of it; empty if there is none, or another one.
+std::string only_gguf(const std::vector<std::string>& names) {
+    std::string only;
+    for (const std::string& name : names) {
+        if (name.size() < 5 || name.compare(name.size() - 5, 5, ".gguf") != 0) continue;
+        if (!only.empty() && !are_parts(only, name)) return "";
+        if (only.empty() || name < only) only = name;
     }
-    for (const std::string& one : paths) {
-        Value from = Value::of(one);
-        callable = callable && godot::call_static("FileAccess", "get_file_as_bytes", 659035735, {&from}, bytes);
-        if (!callable) break;
-        files.append(from);
+    return only;
+}
+
+// The names of the files in a folder; none if there is no such folder.
+bool list(const std::string& folder, std::vector<std::string>& names) {
+    Value at = Value::of(folder), result;
+    if (!folder_exists(at, result)) return false;
+    // Godot prints an error for a folder that there is not.
+    if (!result.to_bool()) return true;
+    if (!godot::call_static("DirAccess", "get_files_at", 3538744774, {&at}, result)) return false;
+    for (int64_t i = 0, size = result.size(); i < size; i++) names.push_back(result.at(i).to_text());
+    return true;
+}
+
+// Which files of the pack file are the model at `path`? Only those that the library reads on disk: others would take memory.
+bool find_model(const std::string& path, PackedModel& model) {
+    Value is_file;
+    std::vector<std::string> beside, templates;
+    if (!file_exists(Value::of(path), is_file)) return false;
+    model.folder = path.back() == '/' ? path : path + "/";
+    if (is_file.to_bool()) {
+        model.folder = path.substr(0, path.rfind('/') + 1);
+        model.file = path.substr(model.folder.size());
+        model.names.push_back(model.file);
+    }
+    if (!list(model.folder, beside) || !list(model.folder + TEMPLATES, templates)) return false;
+    if (model.file.empty() && std::find(beside.begin(), beside.end(), "config.json") == beside.end()) {
+        model.file = only_gguf(beside);
+        if (!model.file.empty()) model.names.push_back(model.file);
+    }
+    for (const std::string& name : beside) {
+        bool belongs = model.file.empty() || TEXT_FILES.count(name) == 1 || are_parts(model.file, name);
+        if (belongs && name != model.file) model.names.push_back(name);
+    }
+    for (const std::string& name : templates) model.names.push_back(TEMPLATES + name);
+    return true;
+}
+
+// Reads the files of a model in a pack file: one PackedByteArray for each of its names.
+bool read_files(const PackedModel& model, Value& files) {
+    for (const std::string& name : model.names) {
+        Value from = Value::of(model.folder + name), bytes;
+        if (!godot::call_static("FileAccess", "get_file_as_bytes", 659035735, {&from}, bytes)) return false;
         files.append(bytes);
     }
-    if (!callable) message = "this version of Godot cannot read a model from a pack file: put it beside the program, or under user://";
-    return callable;
+    return true;
 }
 
 }  // namespace
@@ -61,29 +118,28 @@ nvllm_engine* open_model(const std::string& path, nvllm_engine_config config, Va
     // An exported project has no folder of its own, and the path of a resource becomes a relative one.
     if (is_resource && !is_on_disk(on_disk)) {
         files = Value::array();
-        if (!read_files(path, files, message)) return nullptr;
-        if (files.size() == 0) {
+        PackedModel model;
+        if (!find_model(path, model) || !read_files(model, files)) {
+            message = "this version of Godot cannot read a model from a pack file: put it beside the program, or under user://";
+            return nullptr;
+        }
+        if (model.names.empty()) {
             message = "model_path is " + path + ", but the project has no such file, nor a folder with files. An exported project has "
                       "those that the export filter of its preset includes";
             return nullptr;
         }
-        std::vector<std::string> names;
         std::vector<nvllm_model_file> given;
-        for (int64_t i = 0; i < files.size(); i += 2) {
-            std::string name = files.at(i).to_text();
-            names.push_back(name.substr(name.rfind('/') + 1));
-        }
-        for (size_t i = 0; i < names.size(); i++) {
-            Value bytes = files.at(static_cast<int64_t>(2 * i + 1));
+        for (size_t i = 0; i < model.names.size(); i++) {
+            Value bytes = files.at(static_cast<int64_t>(i));
             nvllm_model_file file;
             nvllm_model_file_init(&file, sizeof file);
-            file.name = names[i].c_str();
+            file.name = model.names[i].c_str();
             file.data = bytes.bytes();
             file.size = static_cast<uint64_t>(bytes.size());
             // A file without bytes, such as .gdignore, is none of a model.
             if (file.data) given.push_back(file);
         }
-        config.model_path = given.size() == 1 ? given[0].name : nullptr;
+        config.model_path = model.file.empty() ? nullptr : model.file.c_str();
         nvllm_status status = nvllm_engine_new_from(&config, given.data(), given.size(), &engine, &error);
         if (status != NVLLM_OK) message = error.message;
         return engine;

@@ -295,15 +295,62 @@ func test_a_node_that_leaves_the_tree_pauses() -> void:
 	engine.free()
 
 
-func test_a_model_opens_inside_a_pack_file() -> void:
+## Loads a pack file with these files, whose names there are the keys.
+func load_pack(files: Dictionary) -> void:
 	var packer := PCKPacker.new()
 	check(packer.pck_start("user://model.pck") == OK, "a pack file")
-	for name: String in DirAccess.get_files_at("res://model"):
-		packer.add_file("res://packed/" + name, ProjectSettings.globalize_path("res://model/" + name))
+	for name: String in files:
+		packer.add_file(name, ProjectSettings.globalize_path(files[name]))
 	check(packer.flush() == OK and ProjectSettings.load_resource_pack("user://model.pck"), "it loads")
-	var engine := made("res://packed")
-	check(engine.open() == "", engine.get_last_error())
+
+
+func check_introduction(path: String, wanted := INTRODUCTION) -> void:
+	var engine := made(path)
+	check(engine.open() == "", path + ": " + engine.get_last_error())
 	var id := ask(engine)
 	await until(func(): return ends.has(id))
-	check(texts.get(id, "").begins_with(INTRODUCTION), str(texts))
+	check(texts.get(id, "").begins_with(wanted), path + ": " + str(texts))
+	engine.free()
+
+
+func test_a_model_opens_inside_a_pack_file() -> void:
+	var files := {}
+	for name: String in DirAccess.get_files_at("res://model"):
+		files["res://packed/" + name] = "res://model/" + name
+	load_pack(files)
+	await check_introduction("res://packed")
+
+
+func test_a_split_gguf_file_opens_inside_a_pack_file() -> void:
+	var gguf := preload("res://tests/gguf.gd")
+	gguf.write("res://model", "user://demo")
+	var parts := ["demo-00001-of-00002.gguf", "demo-00002-of-00002.gguf"]
+	var text := ["tokenizer.json", "tokenizer_config.json", "generation_config.json"]
+	var files := {}
+	for folder in ["res://split/", "res://several/"]:
+		for name: String in parts:
+			files[folder + name] = "user://" + name
+		for name: String in text:
+			files[folder + name] = "res://model/" + name
+	files["res://several/README.md"] = "res://model/config.json"
+	files["res://several/other.gguf"] = "res://model/config.json"
+	load_pack(files)
+	await check_introduction("res://split/" + parts[0])
+	await check_introduction("res://several/" + parts[0])
+	await check_introduction("res://split")
+	for row in [["res://several", "config.json"], ["res://split/" + parts[1], "give the path of the first"], ["res://several/other.gguf", "other.gguf"]]:
+		var engine := made(row[0])
+		check(engine.open().contains(row[1]), row[1] + " in: " + engine.get_last_error())
+		engine.free()
+
+
+func test_the_subfolder_of_chat_templates_opens_inside_a_pack_file() -> void:
+	FileAccess.open("user://fixed.jinja", FileAccess.WRITE).store_string("{{ no_such_function() }}")
+	var files := {"res://named/additional_chat_templates/default.jinja": "user://fixed.jinja"}
+	for name: String in DirAccess.get_files_at("res://model"):
+		files["res://named/" + name] = "res://model/" + name
+	load_pack(files)
+	var engine := made("res://named")
+	check(engine.open() == "", engine.get_last_error())
+	check(ask(engine) == 0 and engine.get_last_error().contains("no_such_function"), "its template is used: " + engine.get_last_error())
 	engine.free()
