@@ -40,6 +40,9 @@ class NanovllmConan(ConanFile):
     def validate(self):
         if self.settings.os != "Linux":
             raise ConanInvalidConfiguration("Conan builds nanovllm for Linux. For Windows, make windows makes a CMake package")
+        # Those of the vcpkg port. Cargo would build for its own machine, and the package would claim to be for another.
+        if self.settings.arch not in ["x86_64", "armv8"]:
+            raise ConanInvalidConfiguration(f"nanovllm is built for x86_64 and armv8, not for {self.settings.arch}")
 
     def package_id(self):
         # Cargo builds for release, and the interface is in C.
