@@ -508,7 +508,7 @@ typedef enum nvllm_file_kind {
 typedef struct nvllm_model_file {
   // sizeof(nvllm_model_file), set by nvllm_model_file_init.
   size_t struct_size;
-  // The name that the file has in a model folder, such as "config.json" or "additional_chat_templates/tools.jinja", or any name that
+  // The name that the file has in a model folder, such as "config.json" or "additional_chat_templates/tool_use.jinja", or any name that
   // ends in ".gguf". '/' separates folders. NUL-terminated UTF-8. Required.
   const char *name;
   // NVLLM_FILE_*: where the bytes are. Default NVLLM_FILE_MEMORY.

@@ -150,8 +150,11 @@ pub enum Error {
     },
     /// The model folder has no tokenizer, so text is not supported.
     NoTokenizer,
-    /// The model folder has no chat template.
-    NoChatTemplate,
+    /// The model has no chat template that can be used.
+    NoChatTemplate {
+        /// Those that it has, none of which is the default.
+        named: Vec<String>,
+    },
     /// The chat template refused the messages, or is invalid.
     ChatTemplate {
         /// The message of the template engine.
@@ -189,6 +192,15 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A descriptor of the caller could not be used.
+    Descriptor {
+        /// The file of the model that it was given for.
+        path: PathBuf,
+        /// Its value.
+        descriptor: i64,
         /// The system's answer.
         source: std::io::Error,
     },
@@ -380,9 +392,14 @@ impl fmt::Display for Error {
             Error::NoTokenizer => {
                 write!(f, "the model folder has no tokenizer.json, so text is not supported: use token ids")
             }
-            Error::NoChatTemplate => write!(
+            Error::NoChatTemplate { named } if named.is_empty() => write!(
                 f,
                 "the model folder has no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json"
+            ),
+            Error::NoChatTemplate { named } => write!(
+                f,
+                "the model has the chat templates {}, but must have one named default, which chat_template.jinja is, or tool_use for tools",
+                named.join(", ")
             ),
             Error::ChatTemplate { reason } => write!(f, "chat template: {reason}"),
             Error::Tokenizer { reason } => write!(f, "tokenizer: {reason}"),
@@ -394,9 +411,25 @@ impl fmt::Display for Error {
             }
             Error::Json { what, reason } => write!(f, "{what}: {reason}"),
             Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Error::Descriptor { path, descriptor, source } => {
+                write!(
+                    f,
+                    "{}: is given by descriptor {descriptor}, but must be a part of an open file: {source}",
+                    path.display()
+                )
+            }
             Error::ModelFile { path, reason } => write!(f, "{}: {reason}", path.display()),
             Error::Architecture { found, known } => {
-                write!(f, "architecture {found} is not supported; supported architectures: {}", known.join(", "))
+                const DECODER: &str = "ForCausalLM";
+                let (decoders, others): (Vec<&str>, Vec<&str>) =
+                    known.iter().partition(|class| class.ends_with(DECODER));
+                let decoders: Vec<&str> = decoders.iter().map(|class| class.trim_end_matches(DECODER)).collect();
+                write!(
+                    f,
+                    "architecture {found} is not supported; supported are, each followed by {DECODER}, {}",
+                    decoders.join(", ")
+                )?;
+                write!(f, "; and {}", others.join(", "))
             }
             Error::UnsupportedModel { setting, value, supported } => {
                 write!(f, "config.json: {setting} is {value}, which is not supported: it must be {supported}")

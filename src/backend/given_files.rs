@@ -33,8 +33,8 @@ pub enum Given {
     Memory(HostBytes),
     /// A range of a file that it opened.
     Range {
-        /// The file.
-        file: File,
+        /// The file, which ranges share.
+        file: Arc<File>,
         /// Where the range begins.
         offset: u64,
         /// How long it is.
@@ -57,15 +57,16 @@ impl GivenFiles {
     /// [`Error::Io`] and [`Error::ModelFile`] for what is no regular file that can be read, and for a range that reaches beyond its end.
     pub fn add(&mut self, name: &str, given: Given) -> Result<()> {
         let refuse = |value, wanted| Err(Error::Option { field: "the name of a file", value, wanted });
-        let shown = || format!("{name:.100?}");
         if !is_relative(name) {
-            return refuse(shown(), "a path inside a folder, with / between its parts and none of them empty, . or ..");
+            let wanted =
+                "a path inside a folder, with / and no backslash between its parts, none of which is empty, . or ..";
+            return refuse(format!("{name:?}"), wanted);
         }
         if self.by_name.contains_key(name) {
-            return refuse(format!("{} twice", shown()), "different from the others");
+            return refuse(format!("{name:?} twice"), "different from the others");
         }
         if self.is_folder_name(name) || folders_of(name).any(|folder| self.by_name.contains_key(folder)) {
-            return refuse(format!("{}, and of a folder too", shown()), "a file or a folder");
+            return refuse(format!("{name:?}, and of a folder too"), "a file or a folder");
         }
         let given = match given {
             Given::Memory(bytes) => Given::Memory(bytes),
@@ -216,8 +217,10 @@ fn check_range(name: &str, file: &File, offset: u64, len: u64) -> Result<()> {
     if let Some(found) = found_instead_of_a_file(facts.file_type()) {
         return wrong(format!("is given by a descriptor of {found}, but must be a range of a regular file"));
     }
-    if !is_readable(file).map_err(refused)? {
-        return wrong("is given by a descriptor that is not open for reading".into());
+    if let Some(flaw) = flaw(file).map_err(refused)? {
+        return wrong(format!(
+            "is given by a descriptor {flaw}, but must be a range of a file that is open for reading"
+        ));
     }
     match offset.checked_add(len) {
         Some(end) if end <= facts.len() => Ok(()),
@@ -269,20 +272,27 @@ pub unsafe fn duplicate(descriptor: i64) -> io::Result<File> {
     Ok(unsafe { BorrowedHandle::borrow_raw(handle) }.try_clone_to_owned()?.into())
 }
 
+/// What about a descriptor keeps its file from being read.
 #[cfg(unix)]
-fn is_readable(file: &File) -> io::Result<bool> {
+fn flaw(file: &File) -> io::Result<Option<&'static str>> {
     use std::os::fd::AsRawFd;
     // SAFETY: the descriptor is open while the file is borrowed, and F_GETFL takes no argument.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) } {
-        -1 => Err(io::Error::last_os_error()),
-        flags => Ok(flags & libc::O_ACCMODE != libc::O_WRONLY),
-    }
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    Ok(match flags {
+        -1 => return Err(io::Error::last_os_error()),
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        flags if flags & libc::O_PATH != 0 => Some("that was opened with O_PATH"),
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        flags if flags & libc::O_DIRECT != 0 => Some("with O_DIRECT, which reads whole blocks alone"),
+        flags if flags & libc::O_ACCMODE == libc::O_WRONLY => Some("that is not open for reading"),
+        _ => None,
+    })
 }
 
 /// A handle that must not be read is one that cannot be mapped either, and Windows says so then.
 #[cfg(not(unix))]
-fn is_readable(_: &File) -> io::Result<bool> {
-    Ok(true)
+fn flaw(_: &File) -> io::Result<Option<&'static str>> {
+    Ok(None)
 }
 
 /// Whether a name is a path that stays in its folder.
@@ -327,12 +337,12 @@ mod tests {
     }
 
     /// A file with ten digits.
-    fn digits(name: &str) -> File {
+    fn digits(name: &str) -> Arc<File> {
         let path = std::env::temp_dir().join(format!("nanovllm-given-{name}-{}", std::process::id()));
         std::fs::write(&path, b"0123456789").unwrap();
         let file = File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        file
+        Arc::new(file)
     }
 
     fn at(name: &str) -> PathBuf {
@@ -411,7 +421,7 @@ mod tests {
         let mut files = GivenFiles::default();
         let path = std::env::temp_dir().join(format!("nanovllm-given-shorter-{}", std::process::id()));
         std::fs::write(&path, b"0123456789").unwrap();
-        files.add("x", Given::Range { file: File::open(&path).unwrap(), offset: 2, len: 8 }).unwrap();
+        files.add("x", Given::Range { file: Arc::new(File::open(&path).unwrap()), offset: 2, len: 8 }).unwrap();
         File::options().write(true).open(&path).unwrap().set_len(4).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(matches!(files.read(&at("x"), 100), Err(Error::Io { .. })));

@@ -158,7 +158,8 @@ pub(super) fn found_instead_of_a_file(kind: FileType) -> Option<&'static str> {
         kind if kind.is_socket() => Some("a socket"),
         #[cfg(unix)]
         kind if kind.is_block_device() || kind.is_char_device() => Some("a device"),
-        _ => Some("no file"),
+        kind if kind.is_symlink() => Some("a symbolic link"),
+        _ => Some("something other than a file"),
     }
 }
 

@@ -21,6 +21,7 @@ pub struct GenerationConfig {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct File {
     bos_token_id: Option<TokenId>,
     eos_token_id: Option<OneOrMany>,
@@ -54,7 +55,8 @@ impl GenerationConfig {
 }
 
 fn parse(bytes: &[u8]) -> std::result::Result<GenerationConfig, String> {
-    let file: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let file: File =
+        serde_json::from_slice(bytes).map_err(|error| format!("is not JSON of a generation config: {error}"))?;
     let mut params = SamplingParams::default();
     params.repetition_penalty = file.repetition_penalty.unwrap_or(params.repetition_penalty);
     if file.do_sample == Some(true) {
@@ -143,6 +145,6 @@ mod tests {
         std::fs::write(folder.join("generation_config.json"), "{").unwrap();
         let error = GenerationConfig::open(&source).unwrap_err().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(error.contains("generation_config.json: EOF"), "{error}");
+        assert!(error.contains("generation_config.json: is not JSON of a generation config: EOF"), "{error}");
     }
 }

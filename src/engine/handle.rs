@@ -205,7 +205,7 @@ impl EngineHandle {
     ///
     /// [`Error::NoChatTemplate`] when the model folder has none.
     pub fn chat_template(&self) -> Result<&ChatTemplate> {
-        self.chat_template.as_ref().ok_or(Error::NoChatTemplate)
+        self.chat_template.as_ref().ok_or_else(|| Error::NoChatTemplate { named: Vec::new() })
     }
 
     /// Moves what a pass takes in from the inbox to the lists of the engine, which are empty.

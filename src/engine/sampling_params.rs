@@ -235,15 +235,15 @@ impl SamplingParams {
         if self.completions > width {
             return Err(refusal("n", self.completions, "at most beam_width"));
         }
-        let plain = SamplingParams::default();
+        let (none, one) = ((0.0, "0 with beam_width"), (1.0, "1 with beam_width"));
         let penalties = [
-            ("temperature", self.temperature, plain.temperature),
-            ("repetition_penalty", self.repetition_penalty, plain.repetition_penalty),
-            ("presence_penalty", self.presence_penalty, plain.presence_penalty),
-            ("frequency_penalty", self.frequency_penalty, plain.frequency_penalty),
+            ("temperature", self.temperature, none),
+            ("repetition_penalty", self.repetition_penalty, one),
+            ("presence_penalty", self.presence_penalty, none),
+            ("frequency_penalty", self.frequency_penalty, none),
         ];
-        if let Some((field, value, _)) = penalties.into_iter().find(|(_, value, plain)| value != plain) {
-            return Err(refusal(field, value, "left at its default with beam_width"));
+        if let Some((field, value, (_, wanted))) = penalties.into_iter().find(|(_, value, (plain, _))| value != plain) {
+            return Err(refusal(field, value, wanted));
         }
         let lists = [
             ("num_bias", self.logit_bias.len()),

@@ -51,7 +51,13 @@ impl nvllm_engine_config {
     /// model_path.
     pub(super) fn path(&self) -> Result<PathBuf, Refusal> {
         // SAFETY: the header asks for NULL or a NUL-terminated string.
-        Ok(PathBuf::from(unsafe { memory::c_text("model_path", self.model_path)? }))
+        match unsafe { memory::c_text("model_path", self.model_path)? } {
+            "" => {
+                let wanted = "the path of a model folder or of a GGUF file";
+                Err(Error::Option { field: "model_path", value: "empty".into(), wanted }.into())
+            }
+            path => Ok(path.into()),
+        }
     }
 
     /// The engine's view of this, for the model at `model_path` in `files`.

@@ -67,13 +67,23 @@ fn catch<T>(entry: &'static str, call: impl FnOnce() -> T) -> Result<T, String> 
     outcome
 }
 
-/// The message as the caller's buffer holds it: cut at a character's border, NUL-terminated, zero to the end.
+/// The message as the caller's buffer holds it: NUL-terminated, zero to the end. One that is too long loses its middle, because what is wrong
+/// stands at its end, after a name or a value of any length.
 fn cut(message: &str) -> [c_char; 504] {
+    const GAP: &str = " ... ";
     let mut buffer = [0; 504];
-    let end = message.floor_char_boundary(buffer.len() - 1);
-    for (to, from) in buffer.iter_mut().zip(&message.as_bytes()[..end]) {
+    let room = buffer.len() - 1;
+    let (begin, gap, end) = match message.len() <= room {
+        true => (message, "", ""),
+        false => {
+            let begin = message.floor_char_boundary(room / 3);
+            let end = message.ceil_char_boundary(message.len() - (room - begin - GAP.len()));
+            (&message[..begin], GAP, &message[end..])
+        }
+    };
+    for (to, from) in buffer.iter_mut().zip(begin.bytes().chain(gap.bytes()).chain(end.bytes())) {
         // An inner NUL, which only a model file's text could bring, would hide the rest.
-        *to = if *from == 0 { b' ' as c_char } else { *from as c_char };
+        *to = if from == 0 { b' ' as c_char } else { from as c_char };
     }
     buffer
 }
@@ -196,14 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_between_characters() {
-        let reason = "é".repeat(600);
-        let (_, error) = answer(|| Err(Error::Tokenizer { reason }.into()));
-        assert_eq!(message(&error).len(), 503, "'tokenizer: ' has 11 bytes, and 246 characters of 2 bytes follow");
-        assert!(message(&error).ends_with('é'));
-        let reason = format!("x{}", "é".repeat(600));
-        let (_, error) = answer(|| Err(Error::Tokenizer { reason }.into()));
-        assert_eq!(message(&error).len(), 502, "half a character is left out");
+    fn a_long_message_loses_its_middle_between_characters() {
+        for characters in [245, 246, 247, 600, 100_000] {
+            for (begin, end) in [("", ""), ("x", ""), ("", "y"), ("x", "y")] {
+                let reason = format!("{begin}{}{end}", "é".repeat(characters));
+                let whole = format!("tokenizer: {reason}");
+                let (_, error) = answer(|| Err(Error::Tokenizer { reason }.into()));
+                let cut = message(&error);
+                if whole.len() <= 503 {
+                    assert_eq!(cut, whole);
+                    continue;
+                }
+                assert!((500..=503).contains(&cut.len()), "{} bytes", cut.len());
+                let (first, last) = cut.split_once(" ... ").expect("a gap");
+                assert!(whole.starts_with(first) && whole.ends_with(last) && first.len() > 160 && last.len() > 320);
+            }
+        }
     }
 
     #[test]

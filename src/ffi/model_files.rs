@@ -10,7 +10,10 @@ use super::refusal::Refusal;
 use super::status::{nvllm_error, nvllm_status};
 use crate::backend::{Files, Given, GivenFiles, HostBytes, duplicate};
 use crate::error::Error;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::{c_char, c_void};
+use std::fs::File;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -30,7 +33,7 @@ pub enum nvllm_file_kind {
 pub struct nvllm_model_file {
     /// sizeof(nvllm_model_file), set by nvllm_model_file_init.
     pub struct_size: usize,
-    /// The name that the file has in a model folder, such as "config.json" or "additional_chat_templates/tools.jinja", or any name that
+    /// The name that the file has in a model folder, such as "config.json" or "additional_chat_templates/tool_use.jinja", or any name that
     /// ends in ".gguf". '/' separates folders. NUL-terminated UTF-8. Required.
     pub name: *const c_char,
     /// NVLLM_FILE_*: where the bytes are. Default NVLLM_FILE_MEMORY.
@@ -101,27 +104,43 @@ pub unsafe extern "C" fn nvllm_engine_new_from(
 /// As the header says of `files`.
 unsafe fn given(files: *const nvllm_model_file, count: usize) -> Result<GivenFiles, Refusal> {
     let mut given = GivenFiles::default();
+    let mut opened = BTreeMap::new();
     if count == 0 {
         return Ok(given);
     }
     let first = NonNull::new(files.cast_mut()).ok_or(Refusal::NullWithLength("files", count))?;
     let mut at = first;
-    for _ in 0..count {
+    for index in 0..count {
+        let refused = |reason| Refusal::Element { array: "files", index, reason: Box::new(reason) };
         // SAFETY: the header asks for `count` structs, each with the struct_size of the first, which is checked below.
-        let file = unsafe { memory::read(at, nvllm_model_file::DEFAULT)? };
+        let file = unsafe { memory::read(at, nvllm_model_file::DEFAULT).map_err(refused)? };
         // SAFETY: `first` is the struct that was read first.
         let stride = unsafe { first.cast::<usize>().read() };
         if file.struct_size != stride {
             let wanted = "that of the first of the files";
             let value = file.struct_size.to_string();
-            return Err(Error::Option { field: "struct_size", value, wanted }.into());
+            return Err(refused(Error::Option { field: "struct_size", value, wanted }.into()));
         }
         // SAFETY: the header asks for a name, and for bytes as the struct says.
-        unsafe { given.add(memory::c_text("name", file.name)?, file.bytes()?)? };
+        unsafe { add(&mut given, &file, &mut opened).map_err(refused)? };
         // SAFETY: one past the struct that was read: another one of the array, or its end.
         at = unsafe { at.byte_add(stride) };
     }
     Ok(given)
+}
+
+/// The files of this process for the descriptors of the caller: one for each, however many ranges it has.
+type Opened = BTreeMap<i64, Arc<File>>;
+
+/// Adds a file of the array.
+///
+/// # Safety
+///
+/// As the header says of the struct's pointers and descriptor.
+unsafe fn add(given: &mut GivenFiles, file: &nvllm_model_file, opened: &mut Opened) -> Result<(), Refusal> {
+    // SAFETY: the caller says so.
+    unsafe { given.add(memory::c_text("name", file.name)?, file.bytes(opened)?)? };
+    Ok(())
 }
 
 // SAFETY: repr(C), struct_size first; integers and pointers.
@@ -146,7 +165,7 @@ impl nvllm_model_file {
     /// # Safety
     ///
     /// As the header says of `data` and `descriptor`.
-    unsafe fn bytes(&self) -> Result<Given, Refusal> {
+    unsafe fn bytes(&self, opened: &mut Opened) -> Result<Given, Refusal> {
         const MEMORY: i32 = nvllm_file_kind::NVLLM_FILE_MEMORY as i32;
         const RANGE: i32 = nvllm_file_kind::NVLLM_FILE_RANGE as i32;
         let refuse = |field, value: String, wanted| Err(Error::Option { field, value, wanted }.into());
@@ -167,12 +186,18 @@ impl nvllm_model_file {
             }
             RANGE if !self.data.is_null() => refuse("data", "not NULL".into(), "NULL for a range of an open file"),
             RANGE => {
-                // SAFETY: the header asks for an open file.
-                let file = unsafe { duplicate(self.descriptor) };
-                // SAFETY: `given` has read the name.
+                // SAFETY: `add` has read the name.
                 let name = unsafe { memory::c_text("name", self.name)? };
-                let file = file.map_err(|source| Error::Io { path: GivenFiles::path(Some(name)), source })?;
-                Ok(Given::Range { file, offset: self.offset, len: self.size })
+                let file = match opened.entry(self.descriptor) {
+                    Entry::Occupied(file) => file.into_mut(),
+                    Entry::Vacant(place) => {
+                        // SAFETY: the header asks for an open file.
+                        let file = unsafe { duplicate(self.descriptor) };
+                        let (path, descriptor) = (GivenFiles::path(Some(name)), self.descriptor);
+                        place.insert(Arc::new(file.map_err(|source| Error::Descriptor { path, descriptor, source })?))
+                    }
+                };
+                Ok(Given::Range { file: file.clone(), offset: self.offset, len: self.size })
             }
             other => refuse("kind", other.to_string(), "one of NVLLM_FILE_*, 0 or 1"),
         }

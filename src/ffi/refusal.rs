@@ -31,6 +31,8 @@ pub(super) enum Refusal {
     Poisoned(nvllm_status_code),
     /// The engine belongs to the process this one was forked from.
     Forked { opened_in: u32, here: u32 },
+    /// An element of an array is refused.
+    Element { array: &'static str, index: usize, reason: Box<Refusal> },
     /// The engine refused.
     Engine(Error),
 }
@@ -57,6 +59,7 @@ impl Refusal {
             Refusal::Busy => NVLLM_ERR_BUSY,
             Refusal::Poisoned(status) => *status,
             Refusal::Forked { .. } => NVLLM_ERR_UNSUPPORTED,
+            Refusal::Element { reason, .. } => reason.status(),
             Refusal::Engine(error) => status_of(error),
         }
     }
@@ -64,10 +67,11 @@ impl Refusal {
     /// errno or the device's code, 0 where there is none.
     pub(super) fn native_code(&self) -> i32 {
         match self {
-            Refusal::Engine(Error::Io { source, .. } | Error::NoThread { source, .. }) => {
-                source.raw_os_error().unwrap_or(0)
-            }
+            Refusal::Engine(
+                Error::Io { source, .. } | Error::Descriptor { source, .. } | Error::NoThread { source, .. },
+            ) => source.raw_os_error().unwrap_or(0),
             Refusal::Engine(Error::Device { code, .. }) => *code,
+            Refusal::Element { reason, .. } => reason.native_code(),
             _ => 0,
         }
     }
@@ -99,8 +103,8 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::OutOfMemory => NVLLM_ERR_OUT_OF_MEMORY,
         Error::QueueFull { .. } => NVLLM_ERR_QUEUE_FULL,
         Error::UnknownRequest { .. } | Error::UnknownPin { .. } | Error::NotCached { .. } => NVLLM_ERR_NOT_FOUND,
-        Error::NoTokenizer | Error::NoChatTemplate | Error::Unsupported { .. } => NVLLM_ERR_UNSUPPORTED,
-        Error::Io { .. } => NVLLM_ERR_IO,
+        Error::NoTokenizer | Error::NoChatTemplate { .. } | Error::Unsupported { .. } => NVLLM_ERR_UNSUPPORTED,
+        Error::Io { .. } | Error::Descriptor { .. } => NVLLM_ERR_IO,
         Error::ModelFile { .. }
         | Error::Architecture { .. }
         | Error::UnsupportedModel { .. }
@@ -118,6 +122,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
+            Refusal::Element { array, index, reason } => write!(f, "{array}[{index}]: {reason}"),
             Refusal::Null(what) => write!(f, "{what} is NULL"),
             Refusal::NullWithLength(what, len) => write!(f, "{what} is NULL, but its length is {len}"),
             Refusal::Misaligned(what, align) => write!(f, "{what} is not aligned to {align} bytes"),

@@ -1,15 +1,17 @@
 /* A model from memory, from open files and from parts of a pack file: the same tokens as from its folder, and what is refused. */
 #ifndef _WIN32
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* O_PATH */
 #endif
 #include "check.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #ifdef _WIN32
 #include <io.h>
 #include <process.h>
 #define getpid _getpid
 #else
+#include <sys/resource.h>
 #include <unistd.h>
 #endif
 #ifndef O_BINARY
@@ -173,8 +175,31 @@ static void descriptors_are_closed(const char *path, const uint32_t *wanted) {
   config.load_mode = NVLLM_LOAD_MAP;
 }
 
+#ifndef _WIN32
+/* Ranges of one descriptor take one descriptor of the process. */
+static void many_ranges(int fd, const uint32_t *wanted) {
+  enum { RANGES = 300 };
+  static nvllm_model_file files[FILES + RANGES];
+  static char more[RANGES][16];
+  struct rlimit limit, lower;
+  in_pack(files, fd);
+  for (size_t i = 0; i < RANGES; i++) {
+    snprintf(more[i], sizeof more[i], "more/%d", (int)i);
+    files[FILES + i] = files[0];
+    files[FILES + i].name = more[i];
+  }
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) exit(2);
+  lower = limit;
+  lower.rlim_cur = 128;
+  if (setrlimit(RLIMIT_NOFILE, &lower) != 0) exit(2);
+  opens(files, FILES + RANGES, wanted, "many ranges");
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+#endif
+
 static void bad_names(void) {
   nvllm_model_file files[FILES];
+  char name[601];
   static const char *const wrong[] = {"", "/config.json", "a//b", "./config.json", "../config.json", "a\\b", "a/"};
   in_memory(files);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -185,6 +210,10 @@ static void bad_names(void) {
   refused(NVLLM_ERR_INVALID_ARGUMENT, "\"config.json\" twice", files, FILES, "a name twice");
   files[3].name = "tokenizer.json/x";
   refused(NVLLM_ERR_INVALID_ARGUMENT, "of a folder too", files, FILES, "a file inside a file");
+  memset(name, 'n', sizeof name - 1);
+  name[sizeof name - 1] = '\0';
+  files[2].name = files[3].name = name;
+  refused(NVLLM_ERR_INVALID_ARGUMENT, "twice, but must be different from the others", files, FILES, "a long name twice");
   files[3].name = "\xff";
   refused(NVLLM_ERR_INVALID_ARGUMENT, "UTF-8", files, FILES, "a name that is not UTF-8");
   files[3].name = NULL;
@@ -200,13 +229,14 @@ static void bad_structs(void) {
   refused(NVLLM_ERR_INVALID_ARGUMENT, "struct_size", files, FILES, "an impossible struct_size");
   in_memory(files);
   files[1].struct_size = 48;
-  refused(NVLLM_ERR_INVALID_ARGUMENT, "the first of the files", files, FILES, "another struct_size");
+  refused(NVLLM_ERR_INVALID_ARGUMENT, "files[1]: struct_size is 48, but must be that of the first of the files", files, FILES,
+          "another struct_size");
   in_memory(files);
   files[1].kind = 2;
-  refused(NVLLM_ERR_INVALID_ARGUMENT, "NVLLM_FILE_*", files, FILES, "an unknown kind");
+  refused(NVLLM_ERR_INVALID_ARGUMENT, "files[1]: kind is 2, but must be one of NVLLM_FILE_*", files, FILES, "an unknown kind");
   in_memory(files);
   files[1].data = NULL;
-  refused(NVLLM_ERR_INVALID_ARGUMENT, "data is NULL", files, FILES, "no data");
+  refused(NVLLM_ERR_INVALID_ARGUMENT, "files[1]: data is NULL", files, FILES, "no data");
   in_memory(files);
   files[1].descriptor = 0;
   refused(NVLLM_ERR_INVALID_ARGUMENT, "descriptor is 0", files, FILES, "memory and a descriptor");
@@ -253,9 +283,10 @@ static void bad_ranges(const char *path, int fd) {
   close(pipes[0]);
   close(pipes[1]);
   in_pack(files, pipes[0]);
-  refused(NVLLM_ERR_IO, "<files>/config.json", files, FILES, "a closed descriptor");
+  refused(NVLLM_ERR_IO, "<files>/config.json: is given by descriptor ", files, FILES, "a closed descriptor");
   in_pack(files, INT64_MAX);
-  refused(NVLLM_ERR_IO, "<files>/config.json", files, FILES, "a descriptor that is none");
+  refused(NVLLM_ERR_IO, "<files>/config.json: is given by descriptor 9223372036854775807", files, FILES, "a descriptor that is none");
+  CHECK(error.native_code == EBADF, "native_code is %d", (int)error.native_code);
   int folder = open(".", O_RDONLY);
   in_pack(files, folder);
   refused(NVLLM_ERR_MODEL, "a folder", files, FILES, "a folder");
@@ -264,6 +295,12 @@ static void bad_ranges(const char *path, int fd) {
   in_pack(files, writer);
   refused(NVLLM_ERR_MODEL, "not open for reading", files, FILES, "a descriptor for writing");
   close(writer);
+#ifdef O_PATH
+  int place = open(path, O_PATH);
+  in_pack(files, place);
+  refused(NVLLM_ERR_MODEL, "O_PATH", files, FILES, "a descriptor of a place");
+  close(place);
+#endif
 #else
   (void)path;
 #endif
@@ -292,6 +329,9 @@ int main(int argc, char **argv) {
   the_same_tokens(wanted, fd);
   memory_is_released(wanted);
   descriptors_are_closed(path, wanted);
+#ifndef _WIN32
+  many_ranges(fd, wanted);
+#endif
   bad_names();
   bad_structs();
   bad_ranges(path, fd);

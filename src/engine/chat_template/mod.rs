@@ -121,7 +121,7 @@ impl ChatTemplate {
             .then(|| self.environment.get_template(TOOL_USE).ok())
             .flatten()
             .or_else(|| self.environment.get_template(DEFAULT).ok())
-            .ok_or(Error::NoChatTemplate)?;
+            .ok_or_else(|| self.no_default())?;
         let variables = self.variables(messages, request);
         let text = self.run(&template, input_bytes, variables).map_err(|failed| match failed {
             Failed::Refused(reason) | Failed::Beyond(reason) => Error::ChatTemplate { reason },
@@ -130,6 +130,11 @@ impl ChatTemplate {
             Some(marked) => marked.cut(text),
             None => Ok(text),
         }
+    }
+
+    /// None of the templates is the default.
+    fn no_default(&self) -> Error {
+        Error::NoChatTemplate { named: self.environment.templates().map(|(name, _)| name.to_owned()).collect() }
     }
 
     /// What a template sees.
@@ -270,7 +275,9 @@ mod tests {
         }
         let config = r#"{"chat_template": [{"name": "rag", "template": "x"}]}"#;
         let opened = open(&folder("order", &[("tokenizer_config.json", config)])).expect("a good file");
-        assert!(matches!(opened.expect("a template").render(QUESTION, ""), Err(Error::NoChatTemplate)));
+        assert!(
+            matches!(opened.expect("a template").render(QUESTION, ""), Err(Error::NoChatTemplate { named }) if named == ["rag"])
+        );
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub fn file_names(json: &[u8]) -> Result<BTreeSet<String>, String> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Index {
     weight_map: Option<FileNames>,
 }
