@@ -109,7 +109,7 @@ fn parts(case: &Case, coding: Coding) -> (Vec<f32>, Vec<HostMatrix>) {
 }
 
 /// `[tokens, columns]`
-fn multiplied<B: Column>(backend: &mut B, x: &[f32], parts: &[HostMatrix], columns: Range<usize>) -> Vec<f32> {
+pub fn multiplied<B: Column>(backend: &mut B, x: &[f32], parts: &[HostMatrix], columns: Range<usize>) -> Vec<f32> {
     let (_, inputs) = parts[0].shape();
     let outputs: usize = parts.iter().map(|part| part.shape().0).sum();
     let weight = backend.matrix(parts).unwrap();

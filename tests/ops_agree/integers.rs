@@ -203,6 +203,34 @@ fn groups_of_integers_are_the_numbers_of_a_matrix() {
     }
 }
 
+/// Kernels take rows by six, four and two, and columns by 16: each number of rows, and columns that are left over.
+#[test]
+fn each_number_of_rows_has_the_bits_of_the_specification() {
+    const ROWS: usize = 13;
+    let (outputs, inputs) = (37, 512);
+    let mut random = crate::scene::Random(67);
+    for coding in crate::coded::codings().into_iter().filter(|coding| has_integers(*coding)) {
+        let matrix = crate::coded::random_matrix(&mut random, coding, outputs, inputs);
+        let x = random.numbers(ROWS * inputs, 1.0);
+        let specified = products(&x, &matrix);
+        for isa in Isa::available().iter().filter(|isa| takes(**isa, coding)) {
+            for rows in 1..=ROWS {
+                for columns in [0..outputs, 5..22, 36..37] {
+                    let (x, parts) = (&x[..rows * inputs], std::slice::from_ref(&matrix));
+                    let found = crate::coded::multiplied(&mut Cpu::new(2, *isa), x, parts, columns.clone());
+                    let of_row = |row: &[f32]| row[columns.clone()].to_vec();
+                    let wanted: Vec<f32> = specified.chunks_exact(outputs).take(rows).flat_map(of_row).collect();
+                    crate::linear::assert_same_bits(
+                        &found,
+                        &wanted,
+                        &format!("{isa:?}, {coding:?}, {rows}, {columns:?}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// An infinity or a NaN in `x` must not become a finite product, and zeros or tiny numbers not a NaN.
 #[test]
 fn numbers_that_are_not_finite_stay_so() {

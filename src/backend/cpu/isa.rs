@@ -30,7 +30,7 @@ pub enum Isa {
     Neon,
     /// Dot products of bytes besides.
     DotProd,
-    /// Products of matrices of bytes besides, which no kernel uses yet.
+    /// Products of matrices of bytes besides.
     I8mm,
     /// Products of matrices of bf16 besides.
     Bf16,

@@ -1,12 +1,14 @@
-//! Products of NEON: SDOT adds four of bytes to a lane, SMLAL one of bytes or of words.
+//! Products of NEON: SDOT adds four of bytes to a lane, SMLAL one of bytes or of words. Those of matrices are in `smmla`.
 //!
 //! With many rows, SDOT and the SMLAL of words take four bytes or a word of `x` out of a register that has those of several lines.
 #![allow(unsafe_code)]
 
 use super::activations::Form;
 use super::codings::{Factors, Integers, Second, StepCodes, second};
+use super::many::Sums;
 use super::panel::{Layout, Product, by_fours};
-use super::unit::{Neon, Unit, cast, each};
+use super::smmla::Eights;
+use super::unit::{DotProd, I8mm, Plain, Unit, cast, each};
 use super::{EDGE, STEP};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -161,31 +163,49 @@ unsafe fn by_ones([a, b, c, d]: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
     }
 }
 
-/// Which layout many rows have.
-pub trait Panels: Sized {
-    type Panel: Product<Unit = Self>;
+/// The zeros of 16 columns as signed bytes.
+///
+/// # Safety
+///
+/// The machine has NEON.
+#[inline(always)]
+pub unsafe fn zeros(from: &[f32; EDGE]) -> int8x16_t {
+    // SAFETY: the caller says so; the array has 16 numbers.
+    unsafe {
+        let four: [int16x8_t; 4] = each!(I of 4 => cast(vcvtnq_s32_f32(vld1q_f32(from.as_ptr().add(4 * I)))));
+        cast(vuzp1q_u8(cast(vuzp1q_s16(four[0], four[1])), cast(vuzp1q_s16(four[2], four[3]))))
+    }
 }
 
-impl Panels for Neon<true> {
+/// Which layout many rows have.
+pub trait Panels: Sized {
+    type Panel: Sums<Unit = Self>;
+}
+
+impl Panels for Plain {
+    type Panel = Words;
+}
+
+impl Panels for DotProd {
     type Panel = Fours;
 }
 
-impl Panels for Neon<false> {
-    type Panel = Words;
+impl Panels for I8mm {
+    type Panel = Eights;
 }
 
 /// Codes as bytes. `[four][column][4]`
 pub struct Fours;
 
 impl Layout for Fours {
-    type Unit = Neon<true>;
+    type Unit = DotProd;
     type Step = [[[u8; EDGE]; 4]; STEP / 4];
 
     #[inline(always)]
-    unsafe fn write<D: Integers>(codes: StepCodes<Neon<true>>, _: &Factors, _: usize, to: &mut Self::Step) {
+    unsafe fn write<D: Integers>(codes: StepCodes<DotProd>, _: &Factors, _: usize, to: &mut Self::Step) {
         // SAFETY: the caller says what the machine has; the arrays have 16 bytes.
         unsafe {
-            for (to, four) in to.iter_mut().zip(by_fours::<Neon<true>>(codes)) {
+            for (to, four) in to.iter_mut().zip(by_fours::<DotProd>(codes)) {
                 for (to, register) in to.iter_mut().zip(four) {
                     vst1q_u8(to.as_mut_ptr(), register);
                 }
@@ -236,23 +256,19 @@ impl Product for Fours {
 pub struct Words;
 
 impl Layout for Words {
-    type Unit = Neon<false>;
+    type Unit = Plain;
     type Step = [[i16; EDGE]; STEP];
 
     #[inline(always)]
-    unsafe fn write<D: Integers>(codes: StepCodes<Neon<false>>, factors: &Factors, step: usize, to: &mut Self::Step) {
+    unsafe fn write<D: Integers>(codes: StepCodes<Plain>, factors: &Factors, step: usize, to: &mut Self::Step) {
         // SAFETY: the caller says what the machine has; the arrays have 16 numbers.
         unsafe {
-            let zeros = match const { second::<Neon<false>, D>() } {
+            let zeros = match const { second::<Plain, D>() } {
                 Second::Minima => vdupq_n_s8(0),
                 Second::Zero(zero) => vdupq_n_s8(zero.cast_signed()),
-                Second::Zeros => {
-                    let zeros = factors.seconds[step].as_ptr();
-                    let four: [int16x8_t; 4] = each!(I of 4 => cast(vcvtnq_s32_f32(vld1q_f32(zeros.add(4 * I)))));
-                    cast(vuzp1q_u8(cast(vuzp1q_s16(four[0], four[1])), cast(vuzp1q_s16(four[2], four[3]))))
-                }
+                Second::Zeros => zeros(&factors.seconds[step]),
             };
-            for (to, four) in to.as_chunks_mut::<4>().0.iter_mut().zip(by_fours::<Neon<false>>(codes)) {
+            for (to, four) in to.as_chunks_mut::<4>().0.iter_mut().zip(by_fours::<Plain>(codes)) {
                 for (to, codes) in to.iter_mut().zip(by_ones(four)) {
                     let codes: int8x16_t = cast(codes);
                     vst1q_s16(to.as_mut_ptr(), vsubl_s8(vget_low_s8(codes), vget_low_s8(zeros)));
@@ -278,7 +294,7 @@ impl Product for Words {
             for first in range.step_by(8) {
                 let mut numbers = [vdupq_n_s16(0); R];
                 for (to, x) in numbers.iter_mut().zip(x) {
-                    *to = match const { Form::of::<Neon<false>, D>() } {
+                    *to = match const { Form::of::<Plain, D>() } {
                         Form::Words => vld1q_s16(x.cast::<i16>().add(first)),
                         _ => vmovl_s8(vld1_s8(x.cast::<i8>().add(first))),
                     };

@@ -1,5 +1,5 @@
 //! Many rows: a panel of rewritten weights has a vector of some codes of 16 columns, and the integers of a row are in every lane, so that no
-//! sums are added across lanes.
+//! sums are added across lanes. Where products are those of matrices (`smmla`), a vector has some codes of two columns, and those of two rows.
 #![allow(unsafe_code)]
 
 use super::super::pack::Scratch;
@@ -31,7 +31,7 @@ fn run_as<U: Unit, D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Call,
     }
 }
 
-fn run_in<D: Integers, L: Product>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+fn run_in<D: Integers, L: Sums>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
     let inputs = call.weight.cols();
     let Scratch { x: room, staged } = scratch;
     let x = rounded::<L::Unit, D>(pool, room, x, (call.tokens, inputs));
@@ -58,7 +58,7 @@ fn run_in<D: Integers, L: Product>(pool: &Pool, scratch: &mut Scratch, call: &Ca
 /// # Safety
 ///
 /// The machine has the layout's unit.
-unsafe fn multiply<D: Integers, L: Product>(call: &Call, segment: &Segment, panel: &Panel<L>, x: Rounded) {
+unsafe fn multiply<D: Integers, L: Sums>(call: &Call, segment: &Segment, panel: &Panel<L>, x: Rounded) {
     let (most_rows, most_groups) = L::Unit::TILE;
     for first in (0..call.tokens).step_by(most_rows) {
         for group in (0..panel.groups).step_by(most_groups) {
@@ -76,6 +76,7 @@ unsafe fn multiply<D: Integers, L: Product>(call: &Call, segment: &Segment, pane
                         (4.., _) => at.compute::<D, 4, 1>(),
                         (2.., 2) if const { L::Unit::TILE.1 == 2 } => at.compute::<D, 2, 2>(),
                         (2.., _) => at.compute::<D, 2, 1>(),
+                        _ if const { L::IN_PAIRS } => at.compute::<D, 2, 1>(),
                         (_, 2) if const { L::Unit::TILE.1 == 2 } => at.compute::<D, 1, 2>(),
                         _ => at.compute::<D, 1, 1>(),
                     }
@@ -87,7 +88,7 @@ unsafe fn multiply<D: Integers, L: Product>(call: &Call, segment: &Segment, pane
 
 /// Some rows and groups of columns.
 #[derive(Clone, Copy)]
-struct At<'a, L: Product> {
+struct At<'a, L: Sums> {
     call: &'a Call<'a>,
     segment: &'a Segment<'a>,
     panel: &'a Panel<'a, L>,
@@ -96,7 +97,7 @@ struct At<'a, L: Product> {
     group: usize,
 }
 
-impl<L: Product> At<'_, L> {
+impl<L: Sums> At<'_, L> {
     /// Computes `R` rows of `C` groups of columns and returns `R`.
     ///
     /// # Safety
@@ -110,12 +111,12 @@ impl<L: Product> At<'_, L> {
 }
 
 /// `R` rows of `C` groups of columns.
-struct Tile<'a, D, L: Product, const R: usize, const C: usize> {
+struct Tile<'a, D, L: Sums, const R: usize, const C: usize> {
     at: &'a At<'a, L>,
     coding: PhantomData<D>,
 }
 
-impl<D: Integers, L: Product, const R: usize, const C: usize> Work for Tile<'_, D, L, R, C> {
+impl<D: Integers, L: Sums, const R: usize, const C: usize> Work for Tile<'_, D, L, R, C> {
     type Output = ();
 
     /// Computes them. `U` is the layout's unit.
@@ -125,7 +126,8 @@ impl<D: Integers, L: Product, const R: usize, const C: usize> Work for Tile<'_, 
         // Loops and no closures: closures do not always become part of a function with these instructions.
         let mut rows = [(std::ptr::null(), std::ptr::null()); R];
         for (r, to) in rows.iter_mut().enumerate() {
-            *to = x.row(row + r);
+            // In place of a row beyond the last one stands the last one, whose sums are not stored twice.
+            *to = x.row(if L::IN_PAIRS { (row + r).min(call.tokens - 1) } else { row + r });
         }
         let steps = panel.steps;
         assert!((group + C) * steps <= panel.codes.len().min(panel.factors.len()));
@@ -137,13 +139,16 @@ impl<D: Integers, L: Product, const R: usize, const C: usize> Work for Tile<'_, 
             for step in 0..steps {
                 let at = &Step { codes, factors, steps, step };
                 if D::HAS_HALVES {
-                    add::<D, L, R, C>(&mut sums, at, &rows, 0, 0..STEP / 2);
-                    add::<D, L, R, C>(&mut sums, at, &rows, 1, STEP / 2..STEP);
+                    L::add::<D, R, C>(&mut sums, at, &rows, 0, 0..STEP / 2);
+                    L::add::<D, R, C>(&mut sums, at, &rows, 1, STEP / 2..STEP);
                 } else {
-                    add::<D, L, R, C>(&mut sums, at, &rows, 0, 0..STEP);
+                    L::add::<D, R, C>(&mut sums, at, &rows, 0, 0..STEP);
                 }
             }
-            for (r, sums) in sums.into_iter().enumerate() {
+            for (r, sums) in L::of_rows(sums).into_iter().enumerate() {
+                if L::IN_PAIRS && row + r >= call.tokens {
+                    break;
+                }
                 for (c, sums) in sums.into_iter().enumerate() {
                     store::<L::Unit>(call, segment, (group + c) * EDGE, row + r, sums);
                 }
@@ -153,59 +158,95 @@ impl<D: Integers, L: Product, const R: usize, const C: usize> Work for Tile<'_, 
 }
 
 /// A step of a panel's groups of columns.
-struct Step<L: Layout> {
+pub struct Step<L: Layout> {
     /// Of the first group, as are the factors; those of the next group come `steps` later.
-    codes: *const L::Step,
-    factors: *const StepFactors,
-    steps: usize,
-    step: usize,
+    pub codes: *const L::Step,
+    pub factors: *const StepFactors,
+    pub steps: usize,
+    pub step: usize,
 }
 
-/// Adds the numbers of `range` of a step, all or half of them.
-///
-/// # Safety
-///
-/// As [`multiply`]; the panel and the rows have the step.
-#[inline(always)]
-unsafe fn add<D: Integers, L: Product, const R: usize, const C: usize>(
-    sums: &mut [[<L::Unit as Unit>::Floats; C]; R],
-    at: &Step<L>,
-    rows: &[(*const Group, *const u8); R],
-    half: usize,
-    range: Range<usize>,
-) {
-    let Step { codes, factors, steps, step } = *at;
-    let group_bytes = const { group_bytes(Form::of::<L::Unit, D>(), D::FORMAT) };
-    // SAFETY: the caller says so; the arrays have 16 numbers.
-    unsafe {
-        let (mut code_steps, mut x) = ([codes; C], [std::ptr::null(); R]);
-        for (c, to) in code_steps.iter_mut().enumerate() {
-            *to = codes.add(c * steps + step);
-        }
-        for (r, to) in x.iter_mut().enumerate() {
-            *to = rows[r].1.add(step * group_bytes);
-        }
-        let integers = L::products::<D, R, C>(code_steps, x, range);
-        for r in 0..R {
-            let group = &*rows[r].0.add(step);
-            let of_x = if D::HAS_HALVES { group.halves[half] } else { group.halves[0] + group.halves[1] };
-            let (of_x, x_scale) = (L::Unit::every(of_x), L::Unit::every(group.scale));
-            for c in 0..C {
-                let factors = &*factors.add(c * steps + step);
-                let integers = L::Unit::to_floats(integers[r][c]);
-                let seconds = L::Unit::load_floats(&factors.seconds);
-                let integers = match const { second::<L::Unit, D>() } {
-                    _ if !L::HAS_ZEROS => integers,
-                    Second::Minima | Second::Zero(0) => integers,
-                    Second::Zero(zero) => L::Unit::mul_sub_from(L::Unit::every(f32::from(zero)), of_x, integers),
-                    Second::Zeros => L::Unit::mul_sub_from(seconds, of_x, integers),
-                };
-                let scales = L::Unit::load_floats(&factors.scales[half]);
-                sums[r][c] = add_scaled::<L::Unit>(sums[r][c], integers, scales, x_scale);
-                if let Second::Minima = D::SECOND {
-                    sums[r][c] = L::Unit::mul_add(seconds, L::Unit::every(group.scaled_sum), sums[r][c]);
+/// What is added up in registers, of `R` rows and `C` groups of columns.
+pub trait Sums: Layout {
+    /// Whether sums are those of pairs of rows: `R` is even.
+    const IN_PAIRS: bool;
+
+    /// Adds the numbers of `range` of a step, all or half of them.
+    ///
+    /// # Safety
+    ///
+    /// The machine has the layout's unit; the panel and the rows have the step.
+    unsafe fn add<D: Integers, const R: usize, const C: usize>(
+        sums: &mut [[<Self::Unit as Unit>::Floats; C]; R],
+        at: &Step<Self>,
+        rows: &[(*const Group, *const u8); R],
+        half: usize,
+        range: Range<usize>,
+    ) where
+        Self: Sized;
+
+    /// The sums of each row.
+    ///
+    /// # Safety
+    ///
+    /// The machine has the layout's unit.
+    unsafe fn of_rows<const R: usize, const C: usize>(
+        sums: [[<Self::Unit as Unit>::Floats; C]; R],
+    ) -> [[<Self::Unit as Unit>::Floats; C]; R];
+}
+
+/// Of one row in each vector.
+impl<L: Product> Sums for L {
+    const IN_PAIRS: bool = false;
+
+    #[inline(always)]
+    unsafe fn add<D: Integers, const R: usize, const C: usize>(
+        sums: &mut [[<L::Unit as Unit>::Floats; C]; R],
+        at: &Step<L>,
+        rows: &[(*const Group, *const u8); R],
+        half: usize,
+        range: Range<usize>,
+    ) {
+        let Step { codes, factors, steps, step } = *at;
+        let group_bytes = const { group_bytes(Form::of::<L::Unit, D>(), D::FORMAT) };
+        // SAFETY: the caller says so; the arrays have 16 numbers.
+        unsafe {
+            let (mut code_steps, mut x) = ([codes; C], [std::ptr::null(); R]);
+            for (c, to) in code_steps.iter_mut().enumerate() {
+                *to = codes.add(c * steps + step);
+            }
+            for (r, to) in x.iter_mut().enumerate() {
+                *to = rows[r].1.add(step * group_bytes);
+            }
+            let integers = L::products::<D, R, C>(code_steps, x, range);
+            for r in 0..R {
+                let group = &*rows[r].0.add(step);
+                let of_x = if D::HAS_HALVES { group.halves[half] } else { group.halves[0] + group.halves[1] };
+                let (of_x, x_scale) = (L::Unit::every(of_x), L::Unit::every(group.scale));
+                for c in 0..C {
+                    let factors = &*factors.add(c * steps + step);
+                    let integers = L::Unit::to_floats(integers[r][c]);
+                    let seconds = L::Unit::load_floats(&factors.seconds);
+                    let integers = match const { second::<L::Unit, D>() } {
+                        _ if !L::HAS_ZEROS => integers,
+                        Second::Minima | Second::Zero(0) => integers,
+                        Second::Zero(zero) => L::Unit::mul_sub_from(L::Unit::every(f32::from(zero)), of_x, integers),
+                        Second::Zeros => L::Unit::mul_sub_from(seconds, of_x, integers),
+                    };
+                    let scales = L::Unit::load_floats(&factors.scales[half]);
+                    sums[r][c] = add_scaled::<L::Unit>(sums[r][c], integers, scales, x_scale);
+                    if let Second::Minima = D::SECOND {
+                        sums[r][c] = L::Unit::mul_add(seconds, L::Unit::every(group.scaled_sum), sums[r][c]);
+                    }
                 }
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn of_rows<const R: usize, const C: usize>(
+        sums: [[<L::Unit as Unit>::Floats; C]; R],
+    ) -> [[<L::Unit as Unit>::Floats; C]; R] {
+        sums
     }
 }

@@ -11,8 +11,8 @@
 //!
 //! Codes are taken without their zero, and the second term is that of codings with minima. Where a scale serves 16 numbers, a group is
 //! summed in two halves, one after the other. Because a sum of a group is exact, a kernel may take its products in any order and by any
-//! instruction: four bytes at a time, two words or one for few rows ([`few`]) and for many ([`many`]), by tiles of bf16 numbers (`tiles`). All
-//! have the same bits.
+//! instruction: eight or four bytes at a time, two words or one for few rows ([`few`]) and for many ([`many`]), by tiles of bf16 numbers
+//! (`tiles`). All have the same bits.
 #![allow(unsafe_code)]
 
 mod activations;
@@ -24,6 +24,8 @@ mod many;
 #[cfg(target_arch = "x86_64")]
 mod pairwise;
 mod panel;
+#[cfg(target_arch = "aarch64")]
+mod smmla;
 #[cfg(target_arch = "x86_64")]
 mod tile_rows;
 #[cfg(target_arch = "x86_64")]
@@ -105,11 +107,12 @@ pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32],
 /// Computes the columns of `out` in `columns`.
 #[cfg(target_arch = "aarch64")]
 pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    use unit::Neon;
+    use unit::{DotProd, I8mm, Plain};
     let run = match isa {
         Isa::Portable => unreachable!("`takes` leaves it to decoders"),
-        Isa::Neon => vectors::<Neon<false>>(call),
-        Isa::DotProd | Isa::I8mm | Isa::Bf16 => vectors::<Neon<true>>(call),
+        Isa::Neon => vectors::<Plain>(call),
+        Isa::DotProd => vectors::<DotProd>(call),
+        Isa::I8mm | Isa::Bf16 => vectors::<I8mm>(call),
     };
     run(pool, scratch, call, x, columns);
 }

@@ -16,14 +16,14 @@ pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512;
 #[cfg(target_arch = "aarch64")]
-pub use neon::Neon;
+pub use neon::{DotProd, I8mm, Plain};
 #[cfg(target_arch = "aarch64")]
 pub(super) use neon::{cast, each};
 
 use super::EDGE;
 use super::activations::Form;
 use super::codings::{HalfCodes, Integers};
-use super::panel::Product;
+use super::many::Sums;
 
 /// A kernel that is compiled for each unit.
 pub trait Work {
@@ -48,9 +48,9 @@ pub trait Unit: Sized {
     /// Sixteen numbers.
     type Floats: Copy;
     /// How codes of bytes are kept and multiplied for many rows.
-    type Bytes: Product<Unit = Self>;
+    type Bytes: Sums<Unit = Self>;
     /// The same for words.
-    type Words: Product<Unit = Self>;
+    type Words: Sums<Unit = Self>;
     /// The forms of wide integers, of narrow ones, and of narrow ones beside codes of at most 15.
     const FORMS: [Form; 3];
     /// Whether codes are signed bytes. Those that may be above 127 are then 128 less.
