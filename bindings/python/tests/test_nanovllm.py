@@ -81,6 +81,18 @@ class Files(unittest.TestCase):
             self.given({"a\0b": b""})
         with self.assertRaises(ValueError):
             self.given({"config.json": FileRange(0, -1, 1)})
+        with self.assertRaises(TypeError):
+            self.given({b"config.json": b""})
+        with open(os.path.join(MODEL, "config.json"), "rb") as file:
+            descriptor, size = file.fileno(), len(self.files["config.json"])
+            for wrong, name in [
+                (FileRange(descriptor + (1 << 64), 0, size), "the descriptor of a range"),
+                (FileRange(descriptor, 1 << 64, size), "the offset of a range"),
+                (FileRange(descriptor, 0, size + (1 << 64)), "the size of a range"),
+            ]:
+                with self.assertRaises(ValueError) as refused:
+                    self.given({**self.files, "config.json": wrong})
+                self.assertIn(name, str(refused.exception))
         for files, status in [
             ({"../config.json": b""}, Status.ERR_INVALID_ARGUMENT),
             ({"config.json": b""}, Status.ERR_MODEL),
@@ -178,7 +190,18 @@ class Generating(unittest.TestCase):
         self.assertEqual(len(pooled.embedding), engine.model_info()["hidden_size"])
         several = engine.generate("Hello", n=3, max_tokens=2, temperature=1.0, seed=5)
         self.assertEqual([output.index for output in several], [0, 1, 2])
-        self.assertAlmostEqual(engine.default_options()["top_p"], 0.95, places=6)
+
+    def test_default_options_are_options(self):
+        engine, defaults = self.engine, self.engine.default_options()
+        self.assertAlmostEqual(defaults["top_p"], 0.95, places=6)
+        given = {**defaults, "seed": 5, "max_tokens": 8}
+        (one,) = engine.generate("Hello", **given)
+        (other,) = engine.generate("Hello", seed=5, max_tokens=8)
+        self.assertEqual(one.token_ids, other.token_ids)
+        engine.cancel(engine.add_request("Hello", **defaults))
+        while not engine.is_finished():
+            engine.step()
+            engine.poll()
 
     def test_what_is_wrong_is_said(self):
         engine = self.engine
@@ -186,7 +209,12 @@ class Generating(unittest.TestCase):
             ({"temperatur": 1}, TypeError, "'temperatur' is not an option of a request"),
             ({"num_stop": 1}, TypeError, "is not an option"),
             ({"max_tokens": -1}, ValueError, "max_tokens is -1"),
-            ({"max_tokens": 1 << 32}, ValueError, "does not hold"),
+            ({"max_tokens": 1 << 32}, ValueError, "must be from 0 to 4294967295"),
+            ({"priority": 1 << 31}, ValueError, "must be from -2147483648 to 2147483647"),
+            ({"max_tokens": "7"}, TypeError, "max_tokens is '7', but must be an integer"),
+            ({"seed": float("inf")}, ValueError, "seed is inf, but must be an integer"),
+            ({"logit_bias": {1 << 32: 1.0}}, ValueError, "a token of logit_bias is 4294967296"),
+            ({"logit_bias": {-1: 1.0}}, ValueError, "a token of logit_bias is -1"),
             ({"pooling": "sum"}, ValueError, "must be one of none, last, mean"),
             ({"stop": ["a\0b"]}, ValueError, "NUL"),
             ({"top_p": 3.0}, Error, "top_p"),
@@ -206,6 +234,34 @@ class Generating(unittest.TestCase):
         with self.assertRaises(ValueError):
             engine.generate(["Hello"], each=[])
         self.assertFalse(engine.cancel(1 << 60))
+
+    def test_numbers_that_do_not_fit_are_refused(self):
+        engine, large = self.engine, 1 << 64
+        for call, name in [
+            (lambda: engine.cancel(large + 1), "request_id is 18446744073709551617"),
+            (lambda: engine.cancel(-1), "request_id is -1"),
+            (lambda: engine.release_prefix(large + 1), "request_id"),
+            (lambda: engine.fork(large + 1), "request_id"),
+            (lambda: engine.fork(1, 1 << 32), "index is 4294967296"),
+            (lambda: engine.fork(1, -1), "index is -1"),
+            (lambda: engine.save_prefix([1], cache_salt=large), "cache_salt"),
+            (lambda: engine.step(large / 1e6), "budget"),
+            (lambda: engine.step(float("inf")), "budget is inf"),
+            (lambda: engine.step(float("nan")), "budget is nan"),
+        ]:
+            with self.assertRaises(ValueError) as caught:
+                call()
+            self.assertIn(name, str(caught.exception))
+        self.assertEqual(engine.step(-1.0).running, 0)
+
+    def test_bytes_are_no_prompt(self):
+        engine = self.engine
+        for given in (b"Hello", bytearray(b"Hello"), memoryview(b"Hello"), b""):
+            for call in (engine.add_request, engine.generate, lambda one: engine.generate([one]), lambda one: next(engine.stream(one))):
+                with self.assertRaisesRegex(TypeError, "a str or a sequence of token ids is wanted"):
+                    call(given)
+        with self.assertRaisesRegex(TypeError, "a sequence of token ids is wanted"):
+            engine.add_request([1, "2"])
 
     def test_a_progress_that_raises_ends_the_call(self):
         def stop(finished, total):
@@ -258,6 +314,12 @@ class Opening(unittest.TestCase):
             Engine(MODEL, gpu=1)
         with self.assertRaises(ValueError):
             Engine(MODEL, device="tpu")
+
+    def test_paths(self):
+        for path in (Path(MODEL), os.fsencode(MODEL)):
+            Engine(path, device="cpu", num_threads=1).close()
+        with self.assertRaises(TypeError):
+            Engine(7)
 
     def test_progress(self):
         seen = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast, sizeof
@@ -19,7 +20,7 @@ from ._abi import Status, TokenizeFlags
 from ._library import library
 from .errors import Error, call, name_of
 from .files import Files, ModelFile
-from .options import Native, engine_config
+from .options import Native, engine_config, integer, is_option
 from .output import Output
 
 #: Text, which the model's tokenizer reads, or tokens.
@@ -47,7 +48,7 @@ class Engine:
 
     def __init__(
         self,
-        model_path: Optional[str] = None,
+        model_path: Union[str, bytes, os.PathLike, None] = None,
         *,
         files: Optional[Mapping[str, ModelFile]] = None,
         progress: Optional[Callable[[float], Any]] = None,
@@ -141,8 +142,8 @@ class Engine:
         native = _abi.nvllm_request_options()
         library.nvllm_request_options_init(byref(native), sizeof(native))
         call(library.nvllm_default_options, self._handle, byref(native))
-        numbers = {name: getattr(native, name) for name, _ in native._fields_ if not name.startswith("num_stop")}
-        return {name: value for name, value in numbers.items() if isinstance(value, (int, float)) and name != "struct_size"}
+        numbers = {name: getattr(native, name) for name, _ in native._fields_ if is_option(name)}
+        return {name: value for name, value in numbers.items() if isinstance(value, (int, float))}
 
     def _struct(self, function: Any, struct: Any) -> dict[str, int]:
         struct.struct_size = sizeof(struct)
@@ -173,19 +174,20 @@ class Engine:
         native = self._options(options)
         request = c_uint64()
         pointer = byref(native.struct) if native else None
-        call(library.nvllm_fork, self._handle, request_id, index, pointer, byref(request))
+        parent, index = integer(request_id, c_uint64, "request_id"), integer(index, c_uint32, "index")
+        call(library.nvllm_fork, self._handle, parent, index, pointer, byref(request))
         return request.value
 
     def cancel(self, request_id: int) -> bool:
         """Ends a request; its last output has Finish.CANCELLED. False if it has ended before."""
-        return self._found(library.nvllm_cancel(self._handle, request_id))
+        return self._found(library.nvllm_cancel, request_id)
 
     def release_prefix(self, request_id: int) -> bool:
         """Releases the prompt that a request pinned by pin_prompt. False if there is none."""
-        return self._found(library.nvllm_release_prefix(self._handle, request_id))
+        return self._found(library.nvllm_release_prefix, request_id)
 
-    @staticmethod
-    def _found(status: int) -> bool:
+    def _found(self, function: Any, request_id: int) -> bool:
+        status = function(self._handle, integer(request_id, c_uint64, "request_id"))
         if status < 0 and status != Status.ERR_NOT_FOUND:
             raise Error(status, name_of(status))
         return status == Status.OK
@@ -204,7 +206,7 @@ class Engine:
     def step(self, budget: Optional[float] = None) -> Step:
         """Computes for about `budget` seconds, or one forward pass. Outputs then come from `poll`."""
         result = _abi.nvllm_step_result(struct_size=sizeof(_abi.nvllm_step_result))
-        micros = 0 if budget is None else max(1, round(budget * 1e6))
+        micros = _micros(budget)
         status = call(library.nvllm_step, self._handle, micros, byref(result))
         return Step(
             running=result.num_running,
@@ -274,7 +276,7 @@ class Engine:
         `options` hold for all prompts, or `each` has those of every prompt. `progress(finished, total)` is called after every step; what it
         raises ends the call. A prompt that cannot run has a completion with Finish.ERROR, and the others continue.
         """
-        if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+        if isinstance(prompts, (str, bytes, bytearray, memoryview)) or (len(prompts) > 0 and isinstance(prompts[0], int)):
             prompts = [prompts]  # type: ignore[list-item]
         if each is not None and options:
             raise TypeError("options are given for all prompts and for each of them")
@@ -384,11 +386,12 @@ class Engine:
     def save_prefix(self, tokens: Iterable[int], *, cache_salt: int = 0) -> tuple[bytes, int]:
         """The keys and values of a cached prefix as bytes, and how many of its tokens they cover."""
         array = _tokens(tokens)
+        salt = integer(cache_salt, c_uint64, "cache_salt")
         needed, saved = c_size_t(), c_size_t()
         buffer = (c_uint8 * 0)()
         while True:
             try:
-                arguments = (array, len(array), cache_salt, buffer, len(buffer), byref(needed), byref(saved))
+                arguments = (array, len(array), salt, buffer, len(buffer), byref(needed), byref(saved))
                 call(library.nvllm_save_prefix, self._handle, *arguments)
                 return bytes(memoryview(buffer)[: needed.value]), saved.value
             except Error as error:
@@ -404,12 +407,27 @@ class Engine:
         return restored.value
 
 
+def _micros(budget: Optional[float]) -> int:
+    """A budget as nvllm_step wants it, for which 0 is one pass: time that has run out is the shortest budget."""
+    if budget is None:
+        return 0
+    if not budget * 1e6 < 1 << 64:
+        raise ValueError(f"budget is {budget!r}, but must be a number of seconds below {(1 << 64) / 1e6:.6g}")
+    return max(1, round(max(0.0, budget) * 1e6))
+
+
 def _tokens(tokens: Iterable[int]) -> Any:
+    # A sequence of integers, which would be read as the ids of other tokens.
+    if isinstance(tokens, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{type(tokens).__name__} was given where a str or a sequence of token ids is wanted: decode it")
     values = list(tokens)
-    for value in values:
-        if not 0 <= value < 1 << 32:
-            raise ValueError(f"{value} is no token")
-    return (c_uint32 * len(values))(*values)
+    try:
+        for value in values:
+            if not 0 <= value < 1 << 32:
+                raise ValueError(f"{value} is no token")
+        return (c_uint32 * len(values))(*values)
+    except TypeError:
+        raise TypeError("a str or a sequence of token ids is wanted, and these are not all integers") from None
 
 
 def _prompts(prompts: Sequence[Prompt]) -> tuple[Any, Any, Any]:

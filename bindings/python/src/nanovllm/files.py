@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Mapping
-from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_void_p, py_object, pythonapi, sizeof
+from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_uint64, c_void_p, py_object, pythonapi, sizeof
 from typing import Any, NamedTuple, Protocol, Union
 
 from . import _abi
 from ._library import library
-from .options import encoded
+from .options import encoded, integer
 
 
 class _HasDescriptor(Protocol):
@@ -68,7 +68,9 @@ class Files:
                 native.name = self._names[-1]
                 if isinstance(file, FileRange):
                     native.kind = _abi.FileKind.RANGE
-                    native.descriptor, native.offset, native.size = _descriptor(file), file.offset, file.size
+                    native.descriptor = _descriptor(file)
+                    native.offset = integer(file.offset, c_uint64, "the offset of a range")
+                    native.size = integer(file.size, c_uint64, "the size of a range")
                 else:
                     buffer = _Buffer()
                     _get_buffer(file, ctypes.byref(buffer), 0)
@@ -86,8 +88,7 @@ class Files:
 
 def _descriptor(file: FileRange) -> int:
     descriptor = file.file if isinstance(file.file, int) else file.file.fileno()
-    if file.offset < 0 or file.size < 0:
-        raise ValueError(f"a range begins at {file.offset} and has {file.size} bytes, but neither can be negative")
+    descriptor = integer(descriptor, c_int, "the descriptor of a range")
     if sys.platform == "win32":
         import msvcrt
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping
 from ctypes import POINTER, c_char_p, c_float, c_uint32, cast, sizeof
 from enum import IntEnum
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from . import _abi
 
@@ -42,7 +43,8 @@ class Native:
         fields = dict(self.struct._fields_)
         for name, value in options.items():
             if name == "logit_bias":
-                self._array("bias_tokens", c_uint32, list(value.keys()))
+                tokens = [integer(token, c_uint32, "a token of logit_bias") for token in value]
+                self._array("bias_tokens", c_uint32, tokens)
                 self.struct.num_bias = self._array("bias_values", c_float, list(value.values()))
             elif name == "stop":
                 texts = [value] if isinstance(value, str) else value
@@ -50,7 +52,7 @@ class Native:
             elif name in _ARRAYS:
                 count, of = _ARRAYS[name]
                 setattr(self.struct, count, self._array(name, of, [integer(number, of, name) for number in value]))
-            elif name not in fields or name == "struct_size" or name.startswith(("num_stop", "num_bias", "bias_")):
+            elif name not in fields or not is_option(name):
                 raise TypeError(f"{name!r} is not an option of {kind}")
             else:
                 setattr(self.struct, name, self._value(fields[name], name, value))
@@ -82,27 +84,43 @@ def member(enum: type[IntEnum], value: Any, name: str) -> int:
         raise ValueError(f"{name} is {value!r}, but must be one of {names}") from None
 
 
+def is_option(field: str) -> bool:
+    """Whether a field is an option by its own name: not those of arrays, which have one together."""
+    return field != "struct_size" and not field.startswith(("num_stop", "num_bias", "bias_"))
+
+
 def integer(value: Any, of: Any, name: str) -> int:
     """`value`, if a field of type `of` holds it: ctypes would drop the upper bits."""
-    number = int(value)
-    if number != value or of(number).value != number:
-        raise ValueError(f"{name} is {value!r}, which {of.__name__[2:]} does not hold")
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value:
+        error = ValueError if isinstance(value, (int, float)) else TypeError
+        raise error(f"{name} is {value!r}, but must be an integer")
+    if of(number).value != number:
+        bits, signed = 8 * sizeof(of), of(-1).value < 0
+        low, high = (-1 << bits - 1, (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        raise ValueError(f"{name} is {value!r}, but must be from {low} to {high}")
     return number
 
 
 def encoded(text: str, name: str) -> bytes:
     """UTF-8 that C reads up to its NUL."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is {text!r}, but must be a str")
     if "\0" in text:
         raise ValueError(f"{name} has a NUL character, and the C API ends texts at one")
     return text.encode()
 
 
-def engine_config(model_path: Optional[str], options: Mapping[str, Any]) -> Native:
+def engine_config(model_path: Union[str, bytes, os.PathLike, None], options: Mapping[str, Any]) -> Native:
     from ._library import library
 
     native = Native(_abi.nvllm_engine_config())
     library.nvllm_engine_config_init(native.struct, sizeof(native.struct))
     if "progress_user_data" in options or "progress" in options:
         raise TypeError("progress is a parameter of its own")
-    native.assign({**options, "model_path": model_path}, "an engine")
+    path = None if model_path is None else os.fsdecode(model_path)
+    native.assign({**options, "model_path": path}, "an engine")
     return native
