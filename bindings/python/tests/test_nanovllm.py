@@ -194,6 +194,7 @@ class Generating(unittest.TestCase):
     def test_default_options_are_options(self):
         engine, defaults = self.engine, self.engine.default_options()
         self.assertAlmostEqual(defaults["top_p"], 0.95, places=6)
+        self.assertLessEqual(set(defaults), set(nanovllm.RequestOptions.__annotations__))
         given = {**defaults, "seed": 5, "max_tokens": 8}
         (one,) = engine.generate("Hello", **given)
         (other,) = engine.generate("Hello", seed=5, max_tokens=8)

@@ -10,13 +10,14 @@ An `Engine` is stepped by its caller: by `generate`, by `stream`, or by `step` a
 thread of its own and serves asyncio. Names, limits and defaults of options are those of nanovllm.h.
 """
 
-from ._abi import Device, DType, EngineConfig, Finish, LoadMode, LogLevel, Pooling, Quantization, RequestOptions, Status, StructureKind
+from ._abi import Device, DType, EngineConfig, Finish, LoadMode, LogLevel, Pooling, Quantization, Status, StructureKind
 from ._library import abi_version, build_info, version
 from .aio import AsyncEngine
 from .engine import Engine, Step
 from .errors import Error
 from .files import FileRange, ModelFile
 from .logging import log_to
+from .options import RequestOptions
 from .output import Output
 
 __all__ = [

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from .engine import Engine, Prompt
 from .errors import Error
+from .options import RequestOptions
 from .output import Output
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: Seconds of computing between two looks at what was asked meanwhile.
 _BUDGET = 0.05
@@ -29,7 +33,7 @@ class AsyncEngine:
         self._thread = threading.Thread(target=self._run, name="nanovllm", daemon=True)
         self._thread.start()
 
-    async def stream(self, prompt: Prompt, **options: Any) -> AsyncIterator[Output]:
+    async def stream(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> AsyncIterator[Output]:
         """Yields the outputs of a prompt. Leaving the loop early, and cancelling its task, cancel the request.
 
         Raises `Error` when the engine fails.
@@ -59,7 +63,7 @@ class AsyncEngine:
                 if left > 0 and not self._closing:
                     self.engine.cancel(request)
 
-    async def generate(self, prompt: Prompt, **options: Any) -> list[Output]:
+    async def generate(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> list[Output]:
         """The completions of a prompt, each whole."""
         whole: dict[int, Output] = {}
         async for output in self.stream(prompt, **options):

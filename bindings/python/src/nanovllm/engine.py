@@ -13,15 +13,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast, sizeof
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from . import _abi
-from ._abi import Status, TokenizeFlags
+from ._abi import EngineConfig, Status, TokenizeFlags
 from ._library import library
 from .errors import Error, call, name_of
 from .files import Files, ModelFile
-from .options import Native, engine_config, integer, is_option
+from .options import Native, RequestOptions, engine_config, integer, is_option
 from .output import Output
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: Text, which the model's tokenizer reads, or tokens.
 Prompt = Union[str, Sequence[int]]
@@ -52,7 +55,7 @@ class Engine:
         *,
         files: Optional[Mapping[str, ModelFile]] = None,
         progress: Optional[Callable[[float], Any]] = None,
-        **config: Any,
+        **config: Unpack[EngineConfig],
     ) -> None:
         """Opens `model_path`. Other options are those of nvllm_engine_config, `EngineConfig`; enumerations may be given by name, such as
         device="cpu".
@@ -152,7 +155,7 @@ class Engine:
 
     # ---- requests ----
 
-    def add_request(self, prompt: Prompt, **options: Any) -> int:
+    def add_request(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> int:
         """Queues a prompt and returns the id of its request. Its outputs come from `poll`.
 
         Options are those of nvllm_request_options, `RequestOptions`, and logit_bias, a dict from tokens to numbers. What is not given is as in
@@ -169,7 +172,7 @@ class Engine:
             call(library.nvllm_add_request_tokens, self._handle, tokens, len(tokens), pointer, byref(request))
         return request.value
 
-    def fork(self, request_id: int, index: int = 0, **options: Any) -> int:
+    def fork(self, request_id: int, index: int = 0, **options: Unpack[RequestOptions]) -> int:
         """Adds a request whose prompt is the whole current text of a live one, and returns its id."""
         native = self._options(options)
         request = c_uint64()
@@ -239,7 +242,7 @@ class Engine:
         """Whether no request is waiting or running, and no output is waiting to be polled."""
         return not self._unclaimed and bool(library.nvllm_is_finished(self._handle))
 
-    def stream(self, prompt: Prompt, **options: Any) -> Iterator[Output]:
+    def stream(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> Iterator[Output]:
         """Yields the outputs of a prompt, and steps the engine for them. Several streams may be read by turns; leaving one early cancels its
         request.
         """
@@ -268,8 +271,8 @@ class Engine:
         prompts: Union[Prompt, Sequence[Prompt]],
         *,
         progress: Optional[Callable[[int, int], Any]] = None,
-        each: Optional[Sequence[Mapping[str, Any]]] = None,
-        **options: Any,
+        each: Optional[Sequence[Union[RequestOptions, Mapping[str, Any]]]] = None,
+        **options: Unpack[RequestOptions],
     ) -> list[Output]:
         """Generates for all prompts in one call, and returns the completions in the order of the prompts, as many per prompt as its `n`.
 

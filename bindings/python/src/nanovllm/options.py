@@ -28,6 +28,13 @@ _ARRAYS = {
 }
 
 
+class RequestOptions(_abi.RequestOptions, total=False):
+    """Options of a request."""
+
+    #: Added to the logits of tokens, after the penalties: finite, or minus infinity to exclude a token.
+    logit_bias: Mapping[int, float]
+
+
 class Native:
     """A struct of options, and what its pointers lead to."""
 
