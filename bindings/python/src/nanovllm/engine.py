@@ -1,7 +1,8 @@
 """The engine: a model, its tokenizer, its KV cache and a scheduler, stepped by its caller.
 
-Methods that step (`step`, `poll`, `generate`, `stream` and what touches cached prefixes) are for one thread at a time. `add_request`, `cancel` and
-those that only ask may be called from any thread meanwhile: the library releases nothing but the interpreter's lock.
+Methods that step (`step`, `poll`, `generate`, `stream`, `fork` and what touches cached prefixes) are for one thread at a time, and not for callbacks:
+they raise `Error` with Status.ERR_BUSY otherwise. `add_request`, `cancel`, `close` and those that only ask may be called from any thread
+meanwhile.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast, sizeof
+from ctypes import POINTER, byref, c_char_p, c_float, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast, sizeof
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from . import _abi
 from ._abi import EngineConfig, Status, TokenizeFlags
 from ._library import library
+from .callbacks import Reports
 from .errors import Error, call, name_of
 from .files import Files, ModelFile
+from .handle import Handle
 from .options import Native, RequestOptions, engine_config, integer, is_option
 from .output import Output
 
@@ -66,49 +70,39 @@ class Engine:
 
         `progress` receives the fraction of the model that is loaded; what it raises ends the opening, and is raised again.
         """
-        self._native: Optional[int] = None
-        self._streams: dict[int, deque[Output]] = {}
-        self._unclaimed: deque[Output] = deque()
-        self._files: Optional[Files] = None
         if model_path is None and files is None:
             raise TypeError("an engine needs a model_path or files")
         native = engine_config(model_path, config)
-        raised: list[BaseException] = []
-
-        def report(fraction: float, _: Any) -> int:
-            try:
-                if progress is not None:
-                    progress(fraction)
-                return 0
-            except BaseException as error:
-                raised.append(error)
-                return 1
-
-        callback = _abi.nvllm_progress_fn(report)
-        native.struct.progress = callback
-        made = c_void_p()
+        reports = Reports(progress or (lambda _: None), c_float, _abi.nvllm_progress_fn)
+        native.struct.progress = reports.function
         given = None if files is None else Files(files)
+        handle = Handle(given)
         try:
-            if given is None:
-                call(library.nvllm_engine_new, byref(native.struct), byref(made))
-            else:
-                call(library.nvllm_engine_new_from, byref(native.struct), given.array, len(given.array), byref(made))
-        except Error:
-            if raised:
-                raise raised[0] from None
+            try:
+                if given is None:
+                    call(library.nvllm_engine_new, byref(native.struct), byref(handle.native))
+                else:
+                    arguments = (given.array, len(given.array), byref(handle.native))
+                    call(library.nvllm_engine_new_from, byref(native.struct), *arguments)
+            finally:
+                reports.raise_again()
+            if native.struct.load_mode == _abi.LoadMode.READ:
+                handle.release_files()
+            self._streams: dict[int, deque[Output]] = {}
+            self._unclaimed: deque[Output] = deque()
+            self._stepping = threading.Lock()
+            self._handle = handle
+        except BaseException:
+            handle.close()
             raise
-        finally:
-            if given is not None and (made.value is None or native.struct.load_mode == _abi.LoadMode.READ):
-                given.release()
-        self._native, self._files = made.value, given
 
     def close(self) -> None:
-        """Frees the engine and ends its requests. Closing twice does nothing."""
-        native, self._native = self._native, None
-        if native is not None:
-            library.nvllm_engine_free(native)
-            if self._files is not None:
-                self._files.release()
+        """Frees the engine and ends its requests. Closing twice does nothing.
+
+        Calls that other threads are inside of, or that a callback runs in, end first: `generate` at its next step. The last one frees the
+        engine and releases `files`.
+        """
+        self._handle.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -116,15 +110,29 @@ class Engine:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_native", None) is not None:
-            self.close()
+    def __reduce__(self) -> Any:
+        raise TypeError("an engine cannot be copied or pickled: it lives in this process. Open one of its own in each process")
 
-    @property
-    def _handle(self) -> int:
-        if self._native is None:
-            raise ValueError("the engine is closed")
-        return self._native
+    def _turn(self) -> threading.Lock:
+        """What a call that steps holds while it runs, and while it reads what the library lends until the next such call.
+
+        The lock is looked at and not tried: a `with` statement acquires it, between whose parts no interrupt can come. A thread that looks at
+        the same moment as another one waits for it.
+        """
+        if self._stepping.locked():
+            message = "another call that steps is running on this engine: make them from one thread at a time, and not inside a callback"
+            raise Error(Status.ERR_BUSY, message)
+        return self._stepping
+
+    def _call(self, function: Any, *arguments: Any) -> int:
+        """Calls a function that any thread may call at any time."""
+        with self._handle.enter() as native:
+            return call(function, native, *arguments)
+
+    def _call_alone(self, function: Any, *arguments: Any) -> int:
+        """Calls a function that is for one thread at a time."""
+        with self._handle.enter() as native, self._turn():
+            return call(function, native, *arguments)
 
     # ---- what there is ----
 
@@ -138,19 +146,19 @@ class Engine:
 
     def metrics_text(self) -> str:
         """The same for Prometheus."""
-        return self._text(lambda *buffer: call(library.nvllm_metrics_text, self._handle, *buffer))
+        return self._text(lambda *buffer: self._call(library.nvllm_metrics_text, *buffer))
 
     def default_options(self) -> dict[str, Any]:
         """Options that requests have where none are given: those that the model recommends."""
         native = _abi.nvllm_request_options()
         library.nvllm_request_options_init(byref(native), sizeof(native))
-        call(library.nvllm_default_options, self._handle, byref(native))
+        self._call(library.nvllm_default_options, byref(native))
         numbers = {name: getattr(native, name) for name, _ in native._fields_ if is_option(name)}
         return {name: value for name, value in numbers.items() if isinstance(value, (int, float))}
 
     def _struct(self, function: Any, struct: Any) -> dict[str, int]:
         struct.struct_size = sizeof(struct)
-        call(function, self._handle, byref(struct))
+        self._call(function, byref(struct))
         return {name: getattr(struct, name) for name, _ in struct._fields_ if name != "struct_size"}
 
     # ---- requests ----
@@ -166,10 +174,10 @@ class Engine:
         request = c_uint64()
         if isinstance(prompt, str):
             text = prompt.encode()
-            call(library.nvllm_add_request, self._handle, text, len(text), pointer, byref(request))
+            self._call(library.nvllm_add_request, text, len(text), pointer, byref(request))
         else:
             tokens = _tokens(prompt)
-            call(library.nvllm_add_request_tokens, self._handle, tokens, len(tokens), pointer, byref(request))
+            self._call(library.nvllm_add_request_tokens, tokens, len(tokens), pointer, byref(request))
         return request.value
 
     def fork(self, request_id: int, index: int = 0, **options: Unpack[RequestOptions]) -> int:
@@ -178,7 +186,7 @@ class Engine:
         request = c_uint64()
         pointer = byref(native.struct) if native else None
         parent, index = integer(request_id, c_uint64, "request_id"), integer(index, c_uint32, "index")
-        call(library.nvllm_fork, self._handle, parent, index, pointer, byref(request))
+        self._call_alone(library.nvllm_fork, parent, index, pointer, byref(request))
         return request.value
 
     def cancel(self, request_id: int) -> bool:
@@ -190,7 +198,9 @@ class Engine:
         return self._found(library.nvllm_release_prefix, request_id)
 
     def _found(self, function: Any, request_id: int) -> bool:
-        status = function(self._handle, integer(request_id, c_uint64, "request_id"))
+        request = integer(request_id, c_uint64, "request_id")
+        with self._handle.enter() as native:
+            status = function(native, request)
         if status < 0 and status != Status.ERR_NOT_FOUND:
             raise Error(status, name_of(status))
         return status == Status.OK
@@ -200,7 +210,7 @@ class Engine:
             return None
         native = Native(_abi.nvllm_request_options())
         library.nvllm_request_options_init(byref(native.struct), sizeof(native.struct))
-        call(library.nvllm_default_options, self._handle, byref(native.struct))
+        self._call(library.nvllm_default_options, byref(native.struct))
         native.assign(options, "a request")
         return native
 
@@ -210,7 +220,8 @@ class Engine:
         """Computes for about `budget` seconds, or one forward pass. Outputs then come from `poll`."""
         result = _abi.nvllm_step_result(struct_size=sizeof(_abi.nvllm_step_result))
         micros = _micros(budget)
-        status = call(library.nvllm_step, self._handle, micros, byref(result))
+        with self._handle.enter() as native, self._turn():
+            status = call(library.nvllm_step, native, micros, byref(result))
         return Step(
             running=result.num_running,
             waiting=result.num_waiting,
@@ -233,14 +244,16 @@ class Engine:
         return None
 
     def _poll(self) -> Optional[Output]:
-        native = _abi.nvllm_output(struct_size=sizeof(_abi.nvllm_output))
-        if call(library.nvllm_poll_output, self._handle, byref(native)) == Status.NO_OUTPUT:
-            return None
-        return Output._copied(native)
+        output = _abi.nvllm_output(struct_size=sizeof(_abi.nvllm_output))
+        with self._handle.enter() as native, self._turn():
+            if call(library.nvllm_poll_output, native, byref(output)) == Status.NO_OUTPUT:
+                return None
+            return Output._copied(output)
 
     def is_finished(self) -> bool:
         """Whether no request is waiting or running, and no output is waiting to be polled."""
-        return not self._unclaimed and bool(library.nvllm_is_finished(self._handle))
+        with self._handle.enter() as native:
+            return not self._unclaimed and bool(library.nvllm_is_finished(native))
 
     def stream(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> Iterator[Output]:
         """Yields the outputs of a prompt, and steps the engine for them. Several streams may be read by turns; leaving one early cancels its
@@ -259,7 +272,7 @@ class Engine:
                 yield output
         finally:
             del self._streams[request]
-            if left > 0 and self._native is not None:
+            if left > 0 and not self._handle.closed:
                 self.cancel(request)
 
     def _deal(self) -> None:
@@ -288,28 +301,22 @@ class Engine:
         natives = [self._options(one) for one in (each if each is not None else [options])]
         Options = POINTER(_abi.nvllm_request_options)
         pointers = (Options * len(natives))(*[ctypes.pointer(n.struct) if n else Options() for n in natives])
-        raised: list[BaseException] = []
 
-        def report(native: Any, _: Any) -> int:
-            # Python runs its handlers of signals here, so that an interrupt ends the call.
-            try:
-                if progress is not None:
-                    progress(native.contents.finished, native.contents.total)
-                return 0
-            except BaseException as error:
-                raised.append(error)
-                return 1
+        def report(native: Any) -> None:
+            if progress is not None:
+                progress(native.contents.finished, native.contents.total)
+            if self._handle.closed:
+                raise Error(Status.ERR_CANCELLED, "the engine was closed during the call")
 
-        callback = _abi.nvllm_generate_progress_fn(report)
+        reports = Reports(report, POINTER(_abi.nvllm_progress), _abi.nvllm_generate_progress_fn)
         count, made = len(prompts), c_void_p()
         function, texts, lengths = _prompts(prompts)
         try:
-            call(function, self._handle, texts, lengths, count, pointers, len(natives), callback, None, byref(made))
-        except Error:
-            if raised:
-                raise raised[0] from None
-            raise
-        try:
+            try:
+                arguments = (texts, lengths, count, pointers, len(natives), reports.function, None, byref(made))
+                self._call_alone(function, *arguments)
+            finally:
+                reports.raise_again()
             return [self._result(made, index) for index in range(library.nvllm_result_count(made))]
         finally:
             library.nvllm_result_free(made)
@@ -332,32 +339,26 @@ class Engine:
         flags = special * TokenizeFlags.ADD_SPECIAL | parse_special * TokenizeFlags.PARSE_SPECIAL
         needed = c_size_t()
         tokens = (c_uint32 * (len(encoded) + 8))()
-        while True:
-            failed = _abi.nvllm_error()
-            status = library.nvllm_tokenize(
-                self._handle, encoded, len(encoded), flags, tokens, len(tokens), byref(needed), byref(failed)
-            )
-            if status != Status.ERR_BUFFER_TOO_SMALL:
-                break
+        try:
+            self._call(library.nvllm_tokenize, encoded, len(encoded), flags, tokens, len(tokens), byref(needed))
+        except Error as error:
+            if error.status != Status.ERR_BUFFER_TOO_SMALL:
+                raise
             tokens = (c_uint32 * needed.value)()
-        if status < 0:
-            raise Error(status, failed.message.decode("utf-8", "replace"), failed.native_code)
+            self._call(library.nvllm_tokenize, encoded, len(encoded), flags, tokens, len(tokens), byref(needed))
         return tokens[: needed.value]
 
     def detokenize(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens; `special` spells special tokens out."""
         array = _tokens(tokens)
         flags = special * TokenizeFlags.PARSE_SPECIAL
-        return self._text(lambda *buffer: call(library.nvllm_detokenize, self._handle, array, len(array), flags, *buffer))
+        return self._text(lambda *buffer: self._call(library.nvllm_detokenize, array, len(array), flags, *buffer))
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
         """The prompt of a conversation. `variables` are add_generation_prompt, tools, documents and those of the template."""
         said, given = json.dumps(messages).encode(), json.dumps(variables).encode()
-        return self._text(
-            lambda *buffer: call(
-                library.nvllm_apply_chat_template, self._handle, said, len(said), given, len(given), *buffer
-            )
-        )
+        arguments = (said, len(said), given, len(given))
+        return self._text(lambda *buffer: self._call(library.nvllm_apply_chat_template, *arguments, *buffer))
 
     @staticmethod
     def _text(fill: Callable[..., int]) -> str:
@@ -378,12 +379,12 @@ class Engine:
 
     def reset_prefix_cache(self) -> None:
         """Forgets all prefixes that no request uses and none pins."""
-        call(library.nvllm_reset_prefix_cache, self._handle)
+        self._call_alone(library.nvllm_reset_prefix_cache)
 
     def trim(self) -> int:
         """Gives memory of the KV cache back that no running request and no pinned prompt needs. Returns the number of bytes."""
         freed = c_uint64()
-        call(library.nvllm_trim, self._handle, byref(freed))
+        self._call_alone(library.nvllm_trim, byref(freed))
         return freed.value
 
     def save_prefix(self, tokens: Iterable[int], *, cache_salt: int = 0) -> tuple[bytes, int]:
@@ -395,7 +396,7 @@ class Engine:
         while True:
             try:
                 arguments = (array, len(array), salt, buffer, len(buffer), byref(needed), byref(saved))
-                call(library.nvllm_save_prefix, self._handle, *arguments)
+                self._call_alone(library.nvllm_save_prefix, *arguments)
                 return bytes(memoryview(buffer)[: needed.value]), saved.value
             except Error as error:
                 if error.status != Status.ERR_BUFFER_TOO_SMALL:
@@ -406,7 +407,7 @@ class Engine:
         """Puts a saved prefix into the prefix cache, and returns how many tokens it covers."""
         restored = c_size_t()
         array = (c_uint8 * len(saved)).from_buffer_copy(saved)
-        call(library.nvllm_restore_prefix, self._handle, array, len(saved), byref(restored))
+        self._call_alone(library.nvllm_restore_prefix, array, len(saved), byref(restored))
         return restored.value
 
 
