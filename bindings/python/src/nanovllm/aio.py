@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Optional
 
 from .engine import Engine, Prompt
-from .errors import Error
 from .options import RequestOptions
 from .output import Output
 
@@ -36,7 +35,7 @@ class AsyncEngine:
     async def stream(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> AsyncIterator[Output]:
         """Yields the outputs of a prompt. Leaving the loop early, and cancelling its task, cancel the request.
 
-        Raises `Error` when the engine fails.
+        Raises `Error` when the engine fails, and ValueError when it is closed.
         """
         outputs: asyncio.Queue = asyncio.Queue()
         with self._work:
@@ -60,8 +59,8 @@ class AsyncEngine:
         finally:
             with self._work:
                 self._streams.pop(request, None)
-                if left > 0 and not self._closing:
-                    self.engine.cancel(request)
+                if left > 0:
+                    self.engine._cancel_quietly(request)
 
     async def generate(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> list[Output]:
         """The completions of a prompt, each whole."""
@@ -107,7 +106,8 @@ class AsyncEngine:
                 with self._work:
                     while (output := self.engine.poll()) is not None:
                         self._deal(output.request_id, output)
-        except Error as error:
+        except BaseException as error:
+            # Also ValueError, of an engine that was closed underneath: no task may wait for outputs that never come.
             with self._work:
                 self._failed = error
             self._end(error)

@@ -24,6 +24,7 @@ from .callbacks import Reports
 from .errors import Error, call, name_of
 from .files import Files, ModelFile
 from .handle import Handle
+from .inbox import Inbox
 from .options import Native, RequestOptions, engine_config, integer, is_option
 from .output import Output
 
@@ -88,8 +89,7 @@ class Engine:
                 reports.raise_again()
             if native.struct.load_mode == _abi.LoadMode.READ:
                 handle.release_files()
-            self._streams: dict[int, deque[Output]] = {}
-            self._unclaimed: deque[Output] = deque()
+            self._inbox = Inbox()
             self._stepping = threading.Lock()
             self._handle = handle
         except BaseException:
@@ -222,6 +222,8 @@ class Engine:
         micros = _micros(budget)
         with self._handle.enter() as native, self._turn():
             status = call(library.nvllm_step, native, micros, byref(result))
+            if self._inbox.has_left:
+                self._deal(native)
         return Step(
             running=result.num_running,
             waiting=result.num_waiting,
@@ -234,50 +236,69 @@ class Engine:
 
     def poll(self) -> Optional[Output]:
         """The next output of a request of `add_request` or `fork`, or None."""
-        if self._unclaimed:
-            return self._unclaimed.popleft()
-        while (output := self._poll()) is not None:
-            stream = self._streams.get(output.request_id)
-            if stream is None:
+        with self._handle.enter() as native:
+            if (output := self._inbox.take()) is not None:
                 return output
-            stream.append(output)
+            with self._turn():
+                while self._deal_one(native):
+                    if (output := self._inbox.take()) is not None:
+                        return output
         return None
 
-    def _poll(self) -> Optional[Output]:
+    def _deal_one(self, native: c_void_p) -> bool:
         output = _abi.nvllm_output(struct_size=sizeof(_abi.nvllm_output))
-        with self._handle.enter() as native, self._turn():
+        with self._inbox.lock:
             if call(library.nvllm_poll_output, native, byref(output)) == Status.NO_OUTPUT:
-                return None
-            return Output._copied(output)
+                return False
+            self._inbox.deal(Output._copied(output))
+            return True
+
+    def _deal(self, native: c_void_p) -> None:
+        while self._deal_one(native):
+            pass
 
     def is_finished(self) -> bool:
         """Whether no request is waiting or running, and no output is waiting to be polled."""
-        with self._handle.enter() as native:
-            return not self._unclaimed and bool(library.nvllm_is_finished(native))
+        # The lock: an output that is being dealt is neither in the library nor in the inbox.
+        with self._handle.enter() as native, self._inbox.lock:
+            return self._inbox.is_empty and bool(library.nvllm_is_finished(native))
 
     def stream(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> Iterator[Output]:
         """Yields the outputs of a prompt, and steps the engine for them. Several streams may be read by turns; leaving one early cancels its
         request.
         """
-        request = self.add_request(prompt, **options)
-        own = self._streams.setdefault(request, deque())
+        with self._inbox.lock:
+            request = self.add_request(prompt, **options)
+            own = self._inbox.open(request)
         left = options.get("n", 1) or 1
         try:
             while left > 0:
                 while not own:
-                    self.step()
-                    self._deal()
+                    self._advance(own)
                 output = own.popleft()
                 left -= output.finished
                 yield output
         finally:
-            del self._streams[request]
-            if left > 0 and not self._handle.closed:
-                self.cancel(request)
+            if self._inbox.leave(request, left):
+                self._cancel_quietly(request)
 
-    def _deal(self) -> None:
-        while (output := self._poll()) is not None:
-            self._streams.get(output.request_id, self._unclaimed).append(output)
+    def _advance(self, own: deque[Output]) -> None:
+        """Steps for a stream that waits."""
+        with self._handle.enter() as native:
+            with self._turn():
+                call(library.nvllm_step, native, 0, None)
+                self._deal(native)
+            with self._inbox.lock:
+                # Its outputs were taken past this engine, and it would step forever.
+                if not own and library.nvllm_is_finished(native):
+                    raise Error(Status.ERR_NOT_FOUND, "the request of this stream is gone, and no output of it is left")
+
+    def _cancel_quietly(self, request: int) -> None:
+        """Cancels where a stream ends. If that fails, the reason for which the stream ends is the one to be raised."""
+        try:
+            self.cancel(request)
+        except (Error, ValueError):
+            pass
 
     def generate(
         self,
