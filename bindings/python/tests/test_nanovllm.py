@@ -203,6 +203,10 @@ class Generating(unittest.TestCase):
             engine.step()
             engine.poll()
 
+    def test_the_length_of_an_array_is_no_option(self):
+        with self.assertRaisesRegex(TypeError, "'num_device_indices' is not an option of an engine"):
+            Engine(MODEL, device_indices=[0], num_device_indices=2)
+
     def test_what_is_wrong_is_said(self):
         engine = self.engine
         for options, error, text in [

@@ -80,8 +80,6 @@ class AsyncEngine:
     def close(self) -> None:
         """Ends all streams and the thread, and closes the engine."""
         with self._work:
-            if self._closing:
-                return
             self._closing = True
             self._work.notify()
         self._thread.join()

@@ -1,7 +1,7 @@
 """The engine: a model, its tokenizer, its KV cache and a scheduler, stepped by its caller.
 
 Methods that step (`step`, `poll`, `generate`, `stream`, `fork` and what touches cached prefixes) are for one thread at a time, and not for callbacks:
-they raise `Error` with Status.ERR_BUSY otherwise. `add_request`, `cancel`, `close` and those that only ask may be called from any thread
+they raise `Error` with Status.ERR_BUSY otherwise; of two that begin at the same moment, one may wait for the other. `add_request`, `cancel`, `close` and those that only ask may be called from any thread
 meanwhile.
 """
 

@@ -43,8 +43,11 @@ class Handle:
             native = self._unfreed.pop()
         except (BufferError, IndexError):
             return
-        library.nvllm_engine_free(native)
-        self.release_files()
+        try:
+            library.nvllm_engine_free(native)
+        finally:
+            # An interrupt that arrived meanwhile is raised after the call.
+            self.release_files()
 
     def release_files(self) -> None:
         """Lets go of the buffers, where the engine has a copy or does not exist."""

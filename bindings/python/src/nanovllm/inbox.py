@@ -1,4 +1,4 @@
-"""Whose is an output? That of a stream, of `Engine.poll`, or of nobody, where its stream was left early."""
+"""Which reader does an output belong to? A stream, `Engine.poll`, or nobody, where its stream was left early."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Native:
 def member(enum: type[IntEnum], value: Any, name: str) -> int:
     """The number of a member of `enum`, given as one, as its name in any case, or as a number."""
     if not isinstance(value, str):
-        return int(value)
+        return value
     try:
         return enum[value.upper()]
     except KeyError:
@@ -93,7 +93,8 @@ def member(enum: type[IntEnum], value: Any, name: str) -> int:
 
 def is_option(field: str) -> bool:
     """Whether a field is an option by its own name: not those of arrays, which have one together."""
-    return field != "struct_size" and not field.startswith(("num_stop", "num_bias", "bias_"))
+    counts = {count for count, _ in _ARRAYS.values()}
+    return field != "struct_size" and field not in counts and not field.startswith(("num_stop", "num_bias", "bias_"))
 
 
 def integer(value: Any, of: Any, name: str) -> int:
