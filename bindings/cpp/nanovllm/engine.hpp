@@ -381,6 +381,9 @@ class engine {
   /// Why a [one] function may not be entered.
   failure refusal() const {
     if (!state_) return detail::failure_of(NVLLM_ERR_INVALID_ARGUMENT, "the engine was moved away from this object");
+    return busy();
+  }
+  static failure busy() {
     return detail::failure_of(NVLLM_ERR_BUSY, "another call that steps, polls or generates is inside this engine");
   }
 
@@ -474,8 +477,10 @@ class engine {
     nvllm_status status = generate_native(native(), starts.data(), lens.data(), prompts.size(), pointers.data(),
                                           pointers.size(), progress ? &hear_generating : nullptr, &run, &made, &error);
     results owned(made);
+    // If both have thrown, a later call is not to throw the second one.
+    std::exception_ptr of_outputs = std::exchange(inside->thrown, nullptr);
     detail::rethrow(run.thrown);
-    detail::rethrow(inside->thrown);
+    detail::rethrow(of_outputs);
     if (status != NVLLM_OK) return detail::fail<results>(detail::failure_of(error));
     return owned;
   }
@@ -520,7 +525,7 @@ class engine {
       {
         detail::entry inside(held.state);
         nvllm_error error;
-        if (!inside) detail::fail<void>(detail::failure_of(NVLLM_ERR_BUSY, "another call is inside this engine"));
+        if (!inside) detail::fail<void>(busy());
         nvllm_status status = inside->take(held.stream.get(), news, error);
         bool gone = !news && nvllm_is_finished(inside->handle.get()) != 0;
         if (status == NVLLM_OK && !news) status = nvllm_step(inside->handle.get(), 0, nullptr, &error);

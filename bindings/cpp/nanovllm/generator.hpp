@@ -40,7 +40,9 @@ class [[nodiscard]] generator {
 
   generator(generator&& other) noexcept : coroutine_(std::exchange(other.coroutine_, {})) {}
   generator& operator=(generator&& other) noexcept {
-    std::swap(coroutine_, other.coroutine_);
+    generator taken(std::move(other));
+    // The one that this object had is destroyed with `taken`, which cancels its request.
+    std::swap(coroutine_, taken.coroutine_);
     return *this;
   }
   ~generator() {

@@ -80,6 +80,7 @@ struct engine_state {
       taken = shown.get();
       return NVLLM_OK;
     }
+    transit until_read(*this);
     for (;;) {
       nvllm_output polled;
       polled.struct_size = sizeof polled;
@@ -98,6 +99,7 @@ struct engine_state {
   /// Drops what waits for streams that were left, which nobody polls, and keeps all else. Returns how much that was.
   uint32_t drop_left() {
     uint32_t dropped = 0;
+    transit until_read(*this);
     nvllm_output polled;
     polled.struct_size = sizeof polled;
     // What fails here fails in the next call too, which reports it.
@@ -108,11 +110,19 @@ struct engine_state {
   }
 
  private:
+  /// Counts one output more while some are between the library's queue and their readers: any thread may ask whether all is finished.
+  struct transit {
+    explicit transit(engine_state& of) : state(of) { state.num_unclaimed = state.unclaimed.size() + 1; }
+    ~transit() { state.num_unclaimed = state.unclaimed.size(); }
+    transit(const transit&) = delete;
+    transit& operator=(const transit&) = delete;
+    engine_state& state;
+  };
+
   /// Keeps an output for its reader. False if nobody reads it.
   bool keep(followed* owner, const nvllm_output& polled) {
     if (owner != nullptr && owner->left) return false;
     (owner != nullptr ? owner->waiting : unclaimed).emplace_back(output(polled));
-    num_unclaimed = unclaimed.size();
     return true;
   }
 };

@@ -16,7 +16,7 @@ namespace Nanovllm
 
         // Guards everything below, and is pulsed when there may be work.
         readonly object work = new object();
-        readonly Dictionary<ulong, Inbox> inboxes = new Dictionary<ulong, Inbox>();
+        readonly Dictionary<ulong, Mailbox> mailboxes = new Dictionary<ulong, Mailbox>();
         readonly Thread thread;
         bool closing;
         Exception failed;
@@ -102,8 +102,8 @@ namespace Nanovllm
                     {
                         while (Engine.TryPoll(ref output))
                         {
-                            if (!inboxes.TryGetValue(output.RequestId, out Inbox inbox)) continue;
-                            inbox.Add(output);
+                            if (!mailboxes.TryGetValue(output.RequestId, out Mailbox mailbox)) continue;
+                            mailbox.Add(output);
                             output = null;
                         }
                     }
@@ -120,20 +120,20 @@ namespace Nanovllm
             lock (work)
             {
                 if (failed == null) failed = exception;
-                foreach (Inbox inbox in inboxes.Values) inbox.Fail(exception);
-                inboxes.Clear();
+                foreach (Mailbox mailbox in mailboxes.Values) mailbox.Fail(exception);
+                mailboxes.Clear();
             }
         }
 
-        // The thread deals outputs under the same lock, so that it finds the inbox of every request.
-        ulong Add(Func<ulong> add, Inbox inbox)
+        // The thread deals outputs under the same lock, so that it finds the mailbox of every request.
+        ulong Add(Func<ulong> add, Mailbox mailbox)
         {
             lock (work)
             {
                 if (failed != null) throw failed;
                 if (closing) throw new ObjectDisposedException(nameof(AsyncEngine));
                 ulong id = add();
-                inboxes.Add(id, inbox);
+                mailboxes.Add(id, mailbox);
                 Monitor.PulseAll(work);
                 return id;
             }
@@ -143,12 +143,12 @@ namespace Nanovllm
         {
             lock (work)
             {
-                if (inboxes.Remove(id) && !ended) Engine.Cancel(id);
+                if (mailboxes.Remove(id) && !ended) Engine.Cancel(id);
             }
         }
 
         /// <summary>The outputs that one reader has not read yet.</summary>
-        sealed class Inbox
+        sealed class Mailbox
         {
             readonly Queue<Output> outputs = new Queue<Output>();
             TaskCompletionSource<bool> waiting;
@@ -219,7 +219,7 @@ namespace Nanovllm
             readonly AsyncEngine engine;
             readonly Func<ulong> add;
             readonly CancellationToken cancellation;
-            readonly Inbox inbox = new Inbox();
+            readonly Mailbox mailbox = new Mailbox();
             CancellationTokenRegistration registration;
             ulong id;
             uint left;
@@ -240,12 +240,12 @@ namespace Nanovllm
                 cancellation.ThrowIfCancellationRequested();
                 if (!added)
                 {
-                    id = engine.Add(add, inbox);
+                    id = engine.Add(add, mailbox);
                     added = true;
-                    registration = cancellation.Register(() => inbox.Fail(new OperationCanceledException(cancellation)));
+                    registration = cancellation.Register(() => mailbox.Fail(new OperationCanceledException(cancellation)));
                 }
                 if (left == 0) return new ValueTask<bool>(false);
-                Task<bool> waiting = inbox.Take(out Output output);
+                Task<bool> waiting = mailbox.Take(out Output output);
                 return waiting == null ? new ValueTask<bool>(Give(output)) : new ValueTask<bool>(WaitAndGive(waiting));
             }
 
@@ -254,7 +254,7 @@ namespace Nanovllm
                 while (true)
                 {
                     await waiting.ConfigureAwait(false);
-                    waiting = inbox.Take(out Output output);
+                    waiting = mailbox.Take(out Output output);
                     if (waiting == null) return Give(output);
                 }
             }

@@ -202,6 +202,7 @@ namespace Nanovllm
             nvllm_request_options native;
             nvllm_error error;
             ulong id;
+            using (inbox.Enter())
             using (var memory = new Borrowed())
             {
                 Check.Succeeded(Native.nvllm_fork(handle, requestId, checked((uint)index), Fill(options, &native, memory), &id, &error), &error);
@@ -523,7 +524,7 @@ namespace Nanovllm
         public void ResetPrefixCache()
         {
             nvllm_error error;
-            Check.Succeeded(Native.nvllm_reset_prefix_cache(handle, &error), &error);
+            using (inbox.Enter()) Check.Succeeded(Native.nvllm_reset_prefix_cache(handle, &error), &error);
         }
 
         /// <summary>[one] Gives memory of the KV cache back that no running request and no pinned prompt needs. Returns the number of
@@ -532,7 +533,7 @@ namespace Nanovllm
         {
             nvllm_error error;
             ulong freed;
-            Check.Succeeded(Native.nvllm_trim(handle, &freed, &error), &error);
+            using (inbox.Enter()) Check.Succeeded(Native.nvllm_trim(handle, &freed, &error), &error);
             return (long)freed;
         }
 
@@ -544,6 +545,7 @@ namespace Nanovllm
         {
             nvllm_error error;
             UIntPtr needed, saved;
+            using (inbox.Enter())
             fixed (uint* first = tokens)
             {
                 int status = Native.nvllm_save_prefix(handle, first, (UIntPtr)tokens.Length, cacheSalt, null, UIntPtr.Zero, &needed, &saved, &error);
@@ -564,6 +566,7 @@ namespace Nanovllm
         {
             nvllm_error error;
             UIntPtr restored;
+            using (inbox.Enter())
             fixed (byte* first = bytes)
             {
                 Check.Succeeded(Native.nvllm_restore_prefix(handle, NotNull(first), (UIntPtr)bytes.Length, &restored, &error), &error);

@@ -29,6 +29,8 @@ namespace Nanovllm
         readonly Dictionary<ulong, Followed> streams = new Dictionary<ulong, Followed>();
         readonly Queue<Output> unclaimed = new Queue<Output>();
         int numUnclaimed, entered;
+        // Counted while outputs are between the library's queue and their readers: any thread may ask whether all is finished.
+        const int InTransit = 1;
 
         internal Inbox(EngineHandle handle) { this.handle = handle; }
 
@@ -82,18 +84,26 @@ namespace Nanovllm
                 return true;
             }
             nvllm_output native;
-            while (Poll(&native))
+            Volatile.Write(ref numUnclaimed, InTransit);
+            try
             {
-                Followed owner = OwnerOf(&native);
-                if (owner == null)
+                while (Poll(&native))
                 {
-                    if (output == null) output = new Output();
-                    output.Set(&native);
-                    return true;
+                    Followed owner = OwnerOf(&native);
+                    if (owner == null)
+                    {
+                        if (output == null) output = new Output();
+                        output.Set(&native);
+                        return true;
+                    }
+                    if (!owner.Left) owner.Waiting.Enqueue(Output.Copied(&native));
                 }
-                if (!owner.Left) owner.Waiting.Enqueue(Output.Copied(&native));
+                return false;
             }
-            return false;
+            finally
+            {
+                Volatile.Write(ref numUnclaimed, unclaimed.Count);
+            }
         }
 
         /// <summary>Gives all outputs to their readers, and drops those of streams that were left. Returns how many those were.</summary>
@@ -101,14 +111,21 @@ namespace Nanovllm
         {
             uint dropped = 0;
             nvllm_output native;
-            while (Poll(&native))
+            Volatile.Write(ref numUnclaimed, unclaimed.Count + InTransit);
+            try
             {
-                Followed owner = OwnerOf(&native);
-                if (owner != null && owner.Left) dropped++;
-                else (owner?.Waiting ?? unclaimed).Enqueue(Output.Copied(&native));
+                while (Poll(&native))
+                {
+                    Followed owner = OwnerOf(&native);
+                    if (owner != null && owner.Left) dropped++;
+                    else (owner?.Waiting ?? unclaimed).Enqueue(Output.Copied(&native));
+                }
+                return dropped;
             }
-            Volatile.Write(ref numUnclaimed, unclaimed.Count);
-            return dropped;
+            finally
+            {
+                Volatile.Write(ref numUnclaimed, unclaimed.Count);
+            }
         }
 
         bool Poll(nvllm_output* native)

@@ -47,11 +47,15 @@ bool are_parts(const std::string& one, const std::string& other) {
            one.compare(size - COUNT_ENDING, COUNT_ENDING, other, size - COUNT_ENDING, COUNT_ENDING) == 0;
 }
 
+bool ends_with(const std::string& text, const std::string& end) {
+    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
 // The GGUF file in a folder, or the first part of it; empty if there is none, or another one.
 std::string only_gguf(const std::vector<std::string>& names) {
     std::string only;
     for (const std::string& name : names) {
-        if (name.size() < 5 || name.compare(name.size() - 5, 5, ".gguf") != 0) continue;
+        if (!ends_with(name, ".gguf")) continue;
         if (!only.empty() && !are_parts(only, name)) return "";
         if (only.empty() || name < only) only = name;
     }
@@ -62,7 +66,7 @@ std::string only_gguf(const std::vector<std::string>& names) {
 bool list(const std::string& folder, std::vector<std::string>& names) {
     Value at = Value::of(folder), result;
     if (!folder_exists(at, result)) return false;
-    // Godot prints an error for a folder that there is not.
+    // Godot prints an error for a folder that does not exist.
     if (!result.to_bool()) return true;
     if (!godot::call_static("DirAccess", "get_files_at", 3538744774, {&at}, result)) return false;
     for (int64_t i = 0, size = result.size(); i < size; i++) names.push_back(result.at(i).to_text());
@@ -86,10 +90,12 @@ bool find_model(const std::string& path, PackedModel& model) {
         if (!model.file.empty()) model.names.push_back(model.file);
     }
     for (const std::string& name : beside) {
-        bool belongs = model.file.empty() || TEXT_FILES.count(name) == 1 || are_parts(model.file, name);
+        bool belongs = model.file.empty() ? !ends_with(name, ".gguf") : TEXT_FILES.count(name) == 1 || are_parts(model.file, name);
         if (belongs && name != model.file) model.names.push_back(name);
     }
-    for (const std::string& name : templates) model.names.push_back(TEMPLATES + name);
+    for (const std::string& name : templates) {
+        if (ends_with(name, ".jinja")) model.names.push_back(TEMPLATES + name);
+    }
     return true;
 }
 
