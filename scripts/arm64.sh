@@ -25,8 +25,9 @@ if command -v rustup >/dev/null; then
     rustup target add $target
 fi
 
-# Without nvcc the library is built for the CPU alone: CUDA on ARM64 has not been tried.
-unset CUDA_HOME NVLLM_CUDA
+# Without nvcc, which is looked for there alone, the library is built for the CPU: CUDA on ARM64 has not been tried.
+export CUDA_HOME=/none
+unset NVLLM_CUDA
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L $libraries"
 as_processors() {

@@ -6,7 +6,7 @@
 # is compiled with the tools that scripts/arm64.sh installs, without kernels for GPUs.
 # windows: nanovllm.dll with import libraries for MinGW and MSVC, and programs, by MinGW.
 set -eu
-system=${1:?usage: release.sh linux|windows BUILD_DIR} build=${2:?}
+system=${1:?usage: release.sh linux|linux-arm64|windows BUILD_DIR} build=${2:?}
 cd "$(dirname "$0")/.."
 case $system in
 linux | linux-arm64)
@@ -15,9 +15,13 @@ linux | linux-arm64)
     linux) processor=x86_64 cross= ;;
     linux-arm64)
         processor=aarch64
+        command -v aarch64-linux-gnu-gcc >/dev/null || { echo "release.sh: needs the tools that scripts/arm64.sh installs" >&2; exit 1; }
+        rustup target add aarch64-unknown-linux-gnu 2>/dev/null || true
         cross="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_STRIP=$(command -v aarch64-linux-gnu-strip)"
         export OBJDUMP=aarch64-linux-gnu-objdump CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-        unset CUDA_HOME NVLLM_CUDA
+        # No nvcc is looked for elsewhere then.
+        export CUDA_HOME=/none
+        unset NVLLM_CUDA
         ;;
     esac
     bin=$(scripts/zig.sh "$build" $processor-linux-gnu.$glibc)

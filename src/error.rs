@@ -426,7 +426,7 @@ impl fmt::Display for Error {
                 let decoders: Vec<&str> = decoders.iter().map(|class| class.trim_end_matches(DECODER)).collect();
                 write!(
                     f,
-                    "architecture {found} is not supported; supported are, each followed by {DECODER}, {}",
+                    "architecture {found} is not supported; supported: {} (each followed by {DECODER})",
                     decoders.join(", ")
                 )?;
                 write!(f, "; and {}", others.join(", "))

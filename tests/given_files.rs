@@ -50,7 +50,7 @@ impl Pack {
 
     /// The ranges of the file.
     fn ranges(&self) -> Files {
-        self.given(|offset, len| Given::Range { file: File::open(&self.path).unwrap(), offset, len })
+        self.given(|offset, len| Given::Range { file: File::open(&self.path).unwrap().into(), offset, len })
     }
 
     /// The same in memory, of which every file is a part.

@@ -134,7 +134,7 @@ fn attempt(folder: &Path, messages: &str, options: &str) -> Result<String, Error
             assert_eq!(first.is_ok(), again.is_ok(), "{again:?}");
             first
         }
-        None => Err(Error::NoChatTemplate),
+        None => Err(Error::NoChatTemplate { named: Vec::new() }),
     }
 }
 

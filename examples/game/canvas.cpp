@@ -90,10 +90,11 @@ int canvas::write(std::string_view text, int x, int y, colour with) {
   return x;
 }
 
-void canvas::present(bool engine_works) {
+void canvas::present(std::optional<bool> engine_works) {
   SDL_UpdateTexture(texture_.get(), nullptr, pixels_.data(), width * sizeof(uint32_t));
   SDL_RenderClear(renderer_.get());
-  if (timer_) timer_->begin(engine_works);
+  bool is_timed = timer_ && engine_works;
+  if (is_timed) timer_->begin(*engine_works);
   SDL_RenderCopy(renderer_.get(), texture_.get(), nullptr, nullptr);
   drift_ = (drift_ + 1) % width;
   for (uint32_t layer = 0; layer < layers_; layer++) {
@@ -104,7 +105,7 @@ void canvas::present(bool engine_works) {
       SDL_RenderCopy(renderer_.get(), fog_.get(), nullptr, &where);
     }
   }
-  if (timer_) timer_->end();
+  if (is_timed) timer_->end();
   SDL_RenderPresent(renderer_.get());
 }
 

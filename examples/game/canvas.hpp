@@ -38,8 +38,8 @@ class canvas {
   /// Writes one line of text, and returns the position after the last character.
   int write(std::string_view text, int x, int y, colour with);
 
-  /// Shows the drawing, of a frame in which the engine works or does not.
-  void present(bool engine_works);
+  /// Shows the drawing. The GPU is timed in frames, in which the engine works or does not.
+  void present(std::optional<bool> engine_works = std::nullopt);
   /// The pictures that the GPU has drawn since the last call. None if it cannot be timed.
   std::vector<drawn_picture> drawn();
   /// Writes the drawing into a BMP file, in the initial size of the window.

@@ -51,8 +51,8 @@ class frame_clock {
   /// The history of frames, the newest last.
   const std::deque<frame>& last() const { return last_; }
   /// A summary of all frames in which the engine worked: their number, tokens per second, the median, 99th percentile
-  /// and maximum of their durations, and the number of frames that were too long. The same of the pictures that the GPU
-  /// has drawn, if they were timed.
+  /// and maximum of their durations, and the number of frames that were too long. If pictures were timed, how many the GPU has
+  /// drawn with and without the engine's work, and the same percentiles of their times.
   std::string report() const;
 
  private:

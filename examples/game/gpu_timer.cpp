@@ -21,12 +21,12 @@ gpu_timer::gpu_timer(SDL_Renderer* renderer, const functions& gl) : renderer_(re
 }
 
 void gpu_timer::begin(bool engine_works) {
-  is_timing_ = begun_ - finished_ < most;
+  is_timing_ = begun_ - finished_ < max_pending;
   if (!is_timing_) return;
   // SDL collects what it draws.
   SDL_RenderFlush(renderer_);
-  engine_works_[begun_ % most] = engine_works;
-  gl_.begin(GL_TIME_ELAPSED, queries_[begun_ % most]);
+  engine_works_[begun_ % max_pending] = engine_works;
+  gl_.begin(GL_TIME_ELAPSED, queries_[begun_ % max_pending]);
 }
 
 void gpu_timer::end() {
@@ -40,10 +40,10 @@ std::vector<drawn_picture> gpu_timer::finished() {
   std::vector<drawn_picture> pictures;
   for (; finished_ < begun_; finished_++) {
     GLuint64 is_finished = 0, nanoseconds = 0;
-    gl_.get(queries_[finished_ % most], GL_QUERY_RESULT_AVAILABLE, &is_finished);
+    gl_.get(queries_[finished_ % max_pending], GL_QUERY_RESULT_AVAILABLE, &is_finished);
     if (!is_finished) break;
-    gl_.get(queries_[finished_ % most], GL_QUERY_RESULT, &nanoseconds);
-    pictures.push_back({engine_works_[finished_ % most], microseconds{nanoseconds / 1000}});
+    gl_.get(queries_[finished_ % max_pending], GL_QUERY_RESULT, &nanoseconds);
+    pictures.push_back({engine_works_[finished_ % max_pending], microseconds{nanoseconds / 1000}});
   }
   return pictures;
 }

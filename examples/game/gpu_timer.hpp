@@ -34,15 +34,15 @@ class gpu_timer {
     PFNGLENDQUERYPROC end;
     PFNGLGETQUERYOBJECTUI64VPROC get;
   };
-  /// Pictures that the GPU may be late with. A picture after that many is not timed.
-  static constexpr std::size_t most = 8;
+  /// Pictures that the GPU may not have finished. A picture beyond them is not timed.
+  static constexpr std::size_t max_pending = 8;
 
   gpu_timer(SDL_Renderer* renderer, const functions& gl);
 
   SDL_Renderer* renderer_;
   functions gl_;
-  std::array<GLuint, most> queries_{};
-  std::array<bool, most> engine_works_{};
+  std::array<GLuint, max_pending> queries_{};
+  std::array<bool, max_pending> engine_works_{};
   /// Pictures that were begun and that were finished, since the timer exists.
   std::size_t begun_ = 0, finished_ = 0;
   bool is_timing_ = false;

@@ -64,7 +64,7 @@ std::optional<arguments> parse(int argc, char** argv) {
     } else if (option == "--device" && has_value) {
       if (!read(argv[++i], wanted.device)) return std::nullopt;
     } else if (option == "--gpu-memory" && has_value) {
-      if (!read(argv[++i], wanted.gpu_memory_mib)) return std::nullopt;
+      if (!read(argv[++i], wanted.gpu_memory_mib) || wanted.gpu_memory_mib > UINT64_MAX >> 20) return std::nullopt;
     } else if (option == "--layers" && has_value) {
       if (!read(argv[++i], wanted.layers)) return std::nullopt;
     } else if (option.substr(0, 1) == "-" || i + 1 != argc) {
@@ -96,7 +96,7 @@ void play(const arguments& wanted) {
   options.device = wanted.device;
   options.progress = [&](float fraction) {
     game::draw_loading(screen, wanted.model, fraction);
-    screen.present(false);
+    screen.present();
     return !SDL_QuitRequested();
   };
   nvllm::engine engine(options);

@@ -272,7 +272,7 @@ pub unsafe fn duplicate(descriptor: i64) -> io::Result<File> {
     Ok(unsafe { BorrowedHandle::borrow_raw(handle) }.try_clone_to_owned()?.into())
 }
 
-/// What about a descriptor keeps its file from being read.
+/// Why the file of a descriptor cannot be read, if it cannot.
 #[cfg(unix)]
 fn flaw(file: &File) -> io::Result<Option<&'static str>> {
     use std::os::fd::AsRawFd;
@@ -283,7 +283,7 @@ fn flaw(file: &File) -> io::Result<Option<&'static str>> {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         flags if flags & libc::O_PATH != 0 => Some("that was opened with O_PATH"),
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        flags if flags & libc::O_DIRECT != 0 => Some("with O_DIRECT, which reads whole blocks alone"),
+        flags if flags & libc::O_DIRECT != 0 => Some("with O_DIRECT, which reads only whole blocks"),
         flags if flags & libc::O_ACCMODE == libc::O_WRONLY => Some("that is not open for reading"),
         _ => None,
     })

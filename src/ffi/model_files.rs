@@ -72,8 +72,8 @@ pub unsafe extern "C" fn nvllm_model_file_init(file: *mut nvllm_model_file, stru
 /// a mapped file: see NVLLM_LOAD_MAP.
 ///
 /// NVLLM_ERR_INVALID_ARGUMENT for a name that appears twice, is that of a file and of a folder too, or leads out of its folder;
-/// NVLLM_ERR_IO for a descriptor that is not open or whose file cannot be mapped; NVLLM_ERR_MODEL for one that is not a regular file or
-/// not open for reading, and for a range that reaches beyond the end of its file.
+/// NVLLM_ERR_IO for a descriptor that is not open or whose file cannot be mapped; NVLLM_ERR_MODEL for one that is not a regular file, not
+/// open for reading, or open with O_PATH or O_DIRECT, and for a range that reaches beyond the end of its file.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_engine_new_from(

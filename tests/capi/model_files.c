@@ -301,6 +301,15 @@ static void bad_ranges(const char *path, int fd) {
   refused(NVLLM_ERR_MODEL, "O_PATH", files, FILES, "a descriptor of a place");
   close(place);
 #endif
+#ifdef O_DIRECT
+  /* Not every file system has it. */
+  int direct = open(path, O_RDONLY | O_DIRECT);
+  if (direct >= 0) {
+    in_pack(files, direct);
+    refused(NVLLM_ERR_MODEL, "O_DIRECT", files, FILES, "a descriptor of whole blocks");
+    close(direct);
+  }
+#endif
 #else
   (void)path;
 #endif
