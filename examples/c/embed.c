@@ -48,6 +48,7 @@ int main(int argc, char **argv) {
     printf("%.3f  %s\n", cosine, texts[i]);
   }
   nvllm_result_free(result);
+  flush_output();
   nvllm_engine_free(engine);
   return 0;
 }

@@ -162,7 +162,7 @@ int main(int argc, char **argv) {
 
   nvllm_result *result = answer(engine, &arguments, prompts);
   int failures = print_answers(result, arguments.prompts);
-  fflush(stdout);
+  flush_output();
   print_speed(engine);
 
   nvllm_result_free(result);

@@ -61,6 +61,7 @@ int main(int argc, char **argv) {
 
   nvllm_result *result = answer(engine, argv[2], prompts, num_prompts);
   int failures = print_answers(result);
+  flush_output();
 
   nvllm_result_free(result);
   for (size_t i = 0; i < num_prompts; i++) free(prompts[i]);

@@ -85,7 +85,7 @@ static void work(nvllm_engine *engine) {
     append(answer, output.text, output.text_len);
     if (output.finish_reason == NVLLM_FINISH_NONE) continue;
     printf("%zu: %s\n", answer->line, output.finish_reason == NVLLM_FINISH_ERROR ? output.error_message : answer->text);
-    fflush(stdout);
+    flush_output();
     free(answer->text);
     free(answer);
   }

@@ -1,4 +1,4 @@
-/* Shared by the examples: a prompt from a user's text, and an exit with an error message. */
+/* Shared by the examples: a prompt from a user's text, exits with an error message, and a check of the output. */
 #ifndef EXAMPLES_PROMPT_H
 #define EXAMPLES_PROMPT_H
 
@@ -9,6 +9,13 @@
 
 static inline void fail(const char *what, const nvllm_error *error) {
   fprintf(stderr, "%s: %s (%s)\n", what, error->message, nvllm_status_name(error->status));
+  exit(1);
+}
+
+/* Writes what stdout has buffered. Exits if any output was lost, for example because the disk is full. */
+static inline void flush_output(void) {
+  if (fflush(stdout) == 0 && !ferror(stdout)) return;
+  fputs("the output cannot be written\n", stderr);
   exit(1);
 }
 

@@ -9,6 +9,10 @@
  */
 #include "prompt.h"
 
+#ifdef _WIN32
+#include <windows.h>
+#endif
+
 /* The file: the number of tokens, the tokens, then the bytes from nvllm_save_prefix. */
 struct conversation {
   uint32_t *tokens;
@@ -18,12 +22,6 @@ struct conversation {
 static void read_or_die(void *to, size_t size, size_t count, FILE *file) {
   if (fread(to, size, count, file) == count) return;
   fputs("the file ends too early\n", stderr);
-  exit(1);
-}
-
-static void write_or_die(const void *from, size_t size, size_t count, FILE *file) {
-  if (fwrite(from, size, count, file) == count) return;
-  perror("fwrite");
   exit(1);
 }
 
@@ -47,6 +45,17 @@ static struct conversation load(nvllm_engine *engine, const char *path) {
   return past;
 }
 
+/* Renames a file to a name that another file may have, which it replaces. */
+static int replace_file(const char *from, const char *to) {
+#ifdef _WIN32
+  /* There, rename() refuses a name that exists. */
+  return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING) ? 0 : -1;
+#else
+  return rename(from, to);
+#endif
+}
+
+/* Writes a file beside FILE and renames it when it is complete, so that a failure leaves the earlier state. */
 static void save(nvllm_engine *engine, const char *path, const uint32_t *tokens, size_t len) {
   nvllm_error error;
   size_t needed = 0;
@@ -54,16 +63,23 @@ static void save(nvllm_engine *engine, const char *path, const uint32_t *tokens,
   if (status != NVLLM_ERR_BUFFER_TOO_SMALL) fail("save", &error);
   uint8_t *state = allocate(needed, 1);
   if (nvllm_save_prefix(engine, tokens, len, 0, state, needed, &needed, NULL, &error) != NVLLM_OK) fail("save", &error);
-  FILE *file = fopen(path, "wb");
+  char *unfinished = allocate(strlen(path) + sizeof ".new", 1);
+  sprintf(unfinished, "%s.new", path);
+  FILE *file = fopen(unfinished, "wb");
   if (file == NULL) {
-    perror(path);
+    perror(unfinished);
     exit(1);
   }
   const uint64_t sizes[2] = {len, needed};
-  write_or_die(sizes, sizeof *sizes, 2, file);
-  write_or_die(tokens, sizeof *tokens, len, file);
-  write_or_die(state, 1, needed, file);
-  if (fclose(file) != 0) perror(path);
+  int is_written = fwrite(sizes, sizeof *sizes, 2, file) == 2 && fwrite(tokens, sizeof *tokens, len, file) == len &&
+                   fwrite(state, 1, needed, file) == needed;
+  is_written &= fclose(file) == 0;
+  if (!is_written || replace_file(unfinished, path) != 0) {
+    fprintf(stderr, "%s: cannot be written\n", path);
+    remove(unfinished);
+    exit(1);
+  }
+  free(unfinished);
   free(state);
 }
 
@@ -106,6 +122,7 @@ int main(int argc, char **argv) {
     }
   }
   putchar('\n');
+  flush_output();
   fprintf(stderr, "%u of %u prompt tokens were there already\n", output.cached_tokens, output.prompt_tokens);
   save(engine, argv[2], tokens, len);
   free(question);

@@ -22,14 +22,14 @@ static void note_interrupt(int signal_number) {
 /* Prints the new text; returns whether the request continues. */
 static int show(const nvllm_output *output) {
   fwrite(output->text, 1, output->text_len, stdout);
-  fflush(stdout);
+  flush_output();
   switch (output->finish_reason) {
     case NVLLM_FINISH_NONE: return 1;
     case NVLLM_FINISH_CANCELLED: puts(" [cancelled]"); break;
     case NVLLM_FINISH_ERROR: printf(" [%s]\n", output->error_message); break;
     default: putchar('\n');
   }
-  fflush(stdout);
+  flush_output();
   return 0;
 }
 

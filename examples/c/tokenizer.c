@@ -58,6 +58,7 @@ int main(int argc, char **argv) {
     for (size_t t = 0; t < count; t++) show(engine, tokens[t]);
     free(tokens);
   }
+  flush_output();
   nvllm_engine_free(engine);
   return 0;
 }

@@ -16,6 +16,7 @@
 #include <iostream>
 #include <nanovllm.hpp>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -118,7 +119,7 @@ void report(const arguments& wanted) {
   for (uint32_t requests = 1; requests <= std::min(model.max_num_seqs, 256u); requests *= 4) {
     speed all = measure(engine, source, requests, 16, wanted.answer);
     std::printf("%10u %14.0f %12.2f\n", requests, all.answer, all.step.count() * 1e3);
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw std::runtime_error("the output cannot be written");
   }
 }
 

@@ -13,6 +13,7 @@
 #include <exception>
 #include <iostream>
 #include <nanovllm.hpp>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,7 @@ std::string answer(nvllm::engine& engine, const std::vector<nvllm::message>& his
   }
   double seconds = std::chrono::duration<double>(clock::now() - first_token).count();
   std::cout << std::endl;
+  if (!std::cout) throw std::runtime_error("the output cannot be written");
   // The first token counts as part of prefill.
   if (tokens > 1 && seconds > 0)
     std::fprintf(stderr, "[%u tokens, %.0f tokens/s; %u of %u prompt tokens were cached]\n", tokens,

@@ -46,21 +46,28 @@ constexpr char usage[] =
     "  --distributed              which process this is, from torchrun, Open MPI, Slurm or LeaderWorkerSet\n"
     "All processes get the same command line but for --process-index: process 0 runs the command, the others serve it.\n";
 
+// The exit status of a command that has printed to std::cout: 1 if any of it was lost.
+int end_output() {
+  if (std::cout.flush()) return 0;
+  std::cerr << "the output cannot be written\n";
+  return 1;
+}
+
 int version_main(int, char**) {
   std::cout << nvllm_build_info() << '\n';
-  return 0;
+  return end_output();
 }
 
 int place_main(int, char**) {
   const parallel_options& options = parallel();
   if (options.processes < 2) {
     std::cout << "one process alone\n";
-    return 0;
+    return end_output();
   }
   std::cout << "process " << options.index << " of " << options.processes << " meets the others at " << options.rendezvous;
   if (options.launcher != nullptr) std::cout << " (" << options.launcher << ")";
   std::cout << '\n';
-  return 0;
+  return end_output();
 }
 
 int worker_main(int argc, char** argv) {
@@ -125,7 +132,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(known.name, wanted) == 0) return known.run(argc - 1, argv + 1);
   if (std::strcmp(wanted, "--help") == 0 || std::strcmp(wanted, "help") == 0) {
     std::cout << usage;
-    return 0;
+    return end_output();
   }
   std::cerr << usage;
   return 2;

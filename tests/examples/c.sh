@@ -75,6 +75,45 @@ if said=$("$examples/save_prefix" "$model" "$work/state" "introduce yourself" 2>
 fi
 wants "save_prefix, damaged" "checksum" "$said"
 
+# A state that cannot be written leaves the earlier one. The limit, in blocks of 512 bytes, cuts off its end.
+"$examples/save_prefix" "$model" "$work/kept" "introduce yourself" >"$work/said" 2>&1
+cp "$work/kept" "$work/copy"
+# shellcheck disable=SC3045 # dash and bash have it
+if said=$(trap '' XFSZ && ulimit -f "$(($(wc -c <"$work/kept") / 512))" &&
+    "$examples/save_prefix" "$model" "$work/kept" "introduce yourself" 2>&1); then
+    echo "c.sh: save_prefix: a state that is not written is no failure" >&2
+    failures=$((failures + 1))
+fi
+wants "save_prefix, no room" "kept: cannot be written" "$said"
+cmp "$work/kept" "$work/copy" || failures=$((failures + 1))
+[ ! -e "$work/kept.new" ] || { echo "c.sh: save_prefix: left a file behind" >&2; failures=$((failures + 1)); }
+
+# Output that is lost is a failure.
+loses() { # NAME COMMAND... with its input on the standard input
+    name=$1
+    shift
+    if "$@" 2>"$work/said" >/dev/full; then
+        echo "c.sh: $name: lost output is no failure" >&2
+        failures=$((failures + 1))
+    fi
+    wants "$name, lost output" "the output cannot be written" "$(cat "$work/said")"
+}
+if [ -e /dev/full ]; then # Linux has it
+    echo hello >"$work/line"
+    loses generate "$examples/generate" --max-tokens 4 "$model" hello
+    loses json "$examples/json" "$model" '{"enum": ["yes", "no"]}' hello
+    loses embed "$examples/embed" "$model" hello hello
+    loses tokenizer "$examples/tokenizer" "$model" hello
+    loses save_prefix "$examples/save_prefix" "$model" "$work/kept" hello
+    loses stream "$examples/stream" "$model" <"$work/line"
+    loses poll_loop "$examples/poll_loop" "$model" <"$work/line"
+fi
+cmp "$work/kept" "$work/copy" || failures=$((failures + 1))
+if "$examples/generate" --max-tokens 4 "$model" hello >&- 2>/dev/null; then
+    echo "c.sh: generate: a closed output is no failure" >&2
+    failures=$((failures + 1))
+fi
+
 for program in stream poll_loop tokenizer embed; do
     if "$examples/$program" /no/such/folder x y </dev/null 2>/dev/null; then
         echo "c.sh: $program: a missing model is no failure" >&2

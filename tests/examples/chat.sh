@@ -25,6 +25,13 @@ wants "too long" "/reset begins anew" "$said"
 wants "after too long" "2, 3, 5, 7" "$said"
 
 wants "a part" "Brenna\|forge\|smith\|blade\|steel\|iron" "$(echo "who are you?" | "$chat" --system "You are Brenna, the blacksmith." "$model" 2>/dev/null)"
+if [ -e /dev/full ]; then # Linux has it
+    if said=$(echo hello | "$chat" "$model" 2>&1 >/dev/full); then
+        echo "chat.sh: lost output is no failure" >&2
+        failures=$((failures + 1))
+    fi
+    wants "lost output" "the output cannot be written" "$said"
+fi
 if "$chat" /no/such/folder </dev/null 2>/dev/null; then
     echo "chat.sh: a missing model is no failure" >&2
     failures=$((failures + 1))

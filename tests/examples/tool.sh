@@ -38,6 +38,13 @@ if said=$("$tool" quantize "$model" "$folder/int8" 2>&1); then
 fi
 wants "a folder that is not empty" "is not empty" "$said"
 
+if [ -e /dev/full ]; then # Linux has it
+    for command in version place --help "generate --max-tokens 4 $model hello" "bench --prompt 8 --answer 4 --threads 1 $model"; do
+        # shellcheck disable=SC2086 # a command and its arguments
+        said=$("$tool" $command 2>&1 >/dev/full) && { echo "tool.sh: $command: lost output is no failure" >&2; failures=$((failures + 1)); }
+        wants "$command, lost output" "the output cannot be written" "$said"
+    done
+fi
 refuses "nothing"
 refuses "quantize without a folder" quantize "$model"
 refuses "another quantization" --quantization int3 chat "$model"
