@@ -135,7 +135,9 @@ static int print_answers(const nvllm_result *result, char **prompts) {
       fprintf(stderr, "> %s\n%s (%s)\n\n", prompts[i], output.error_message, nvllm_status_name(output.status));
       failures++;
     } else {
-      printf("> %s\n%s\n\n", prompts[i], output.text);
+      printf("> %s\n", prompts[i]);
+      fwrite(output.text, 1, output.text_len, stdout);
+      fputs("\n\n", stdout);
     }
   }
   return failures;

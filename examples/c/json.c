@@ -33,6 +33,11 @@ static nvllm_result *answer(nvllm_engine *engine, const char *schema, char **pro
   return result;
 }
 
+static void print_line(FILE *to, const nvllm_output *output) {
+  fwrite(output->text, 1, output->text_len, to);
+  fputc('\n', to);
+}
+
 /* Prints one completion per line, and returns the number of those that are not complete JSON. */
 static int print_answers(const nvllm_result *result) {
   int failures = 0;
@@ -41,9 +46,9 @@ static int print_answers(const nvllm_result *result) {
     output.struct_size = sizeof output;
     if (nvllm_result_get(result, i, &output) != NVLLM_OK) return failures + 1;
     switch (output.finish_reason) {
-      case NVLLM_FINISH_STOP: puts(output.text); break;
+      case NVLLM_FINISH_STOP: print_line(stdout, &output); break;
       case NVLLM_FINISH_ERROR: fprintf(stderr, "%s\n", output.error_message); failures++; break;
-      default: fprintf(stderr, "cut off: %s\n", output.text); failures++;
+      default: fputs("cut off: ", stderr); print_line(stderr, &output); failures++;
     }
   }
   return failures;

@@ -24,6 +24,7 @@ struct answer {
 };
 
 static void append(struct answer *answer, const char *text, size_t len) {
+  /* One byte more, because realloc() may return NULL for none. */
   char *grown = realloc(answer->text, answer->len + len + 1);
   if (grown == NULL) {
     perror("realloc");
@@ -32,14 +33,22 @@ static void append(struct answer *answer, const char *text, size_t len) {
   memcpy(grown + answer->len, text, len);
   answer->text = grown;
   answer->len += len;
-  grown[answer->len] = '\0';
 }
 
-static void begin_answer(nvllm_engine *engine, const char *line, size_t number) {
+/* Adds a request for a line, which a NUL follows. A line that is refused does not end the program. */
+static void begin_answer(nvllm_engine *engine, const char *line, size_t len, size_t number) {
   nvllm_error error;
+  if (strlen(line) != len) {
+    fprintf(stderr, "%zu: the line contains a NUL byte\n", number);
+    return;
+  }
+  char *prompt = try_template(engine, line, &error);
+  if (prompt == NULL) {
+    fprintf(stderr, "%zu: %s\n", number, error.message);
+    return;
+  }
   nvllm_request_options options;
   struct answer *answer = allocate(1, sizeof *answer);
-  char *prompt = apply_template(engine, line);
   answer->line = number;
   nvllm_request_options_init(&options, sizeof options);
   options.tag = (uint64_t)(uintptr_t)answer;
@@ -50,27 +59,35 @@ static void begin_answer(nvllm_engine *engine, const char *line, size_t number) 
   free(prompt);
 }
 
-/* Adds a request for each complete line that has arrived; returns whether the input continues. */
+/* Adds a request for each line that has arrived. The end of the input ends a line too. Returns whether the input
+ * continues. */
 static int read_lines(nvllm_engine *engine) {
   static char buffer[4096];
   static size_t held, lines;
+  static int is_skipping; /* the rest of a line that is too long */
   ssize_t got = read(STDIN_FILENO, buffer + held, sizeof buffer - 1 - held);
   if (got < 0) return errno == EINTR || errno == EAGAIN;
-  if (got == 0) return 0;
+  if (got == 0) {
+    buffer[held] = '\0';
+    if (held > 0) begin_answer(engine, buffer, held, lines + 1);
+    return 0;
+  }
   held += (size_t)got;
   char *begin = buffer, *end;
   while ((end = memchr(begin, '\n', held - (size_t)(begin - buffer))) != NULL) {
     *end = '\0';
     lines++;
-    if (end > begin) begin_answer(engine, begin, lines);
+    if (end > begin && !is_skipping) begin_answer(engine, begin, (size_t)(end - begin), lines);
+    is_skipping = 0;
     begin = end + 1;
   }
   held -= (size_t)(begin - buffer);
   memmove(buffer, begin, held);
-  if (held == sizeof buffer - 1) {
-    fputs("a line is too long\n", stderr);
-    held = 0;
+  if (held == sizeof buffer - 1 && !is_skipping) {
+    fprintf(stderr, "%zu: the line has more than %zu bytes\n", lines + 1, held - 1);
+    is_skipping = 1;
   }
+  if (is_skipping) held = 0;
   return 1;
 }
 
@@ -84,7 +101,13 @@ static void work(nvllm_engine *engine) {
     struct answer *answer = (struct answer *)(uintptr_t)output.tag;
     append(answer, output.text, output.text_len);
     if (output.finish_reason == NVLLM_FINISH_NONE) continue;
-    printf("%zu: %s\n", answer->line, output.finish_reason == NVLLM_FINISH_ERROR ? output.error_message : answer->text);
+    if (output.finish_reason == NVLLM_FINISH_ERROR) {
+      printf("%zu: %s\n", answer->line, output.error_message);
+    } else {
+      printf("%zu: ", answer->line);
+      fwrite(answer->text, 1, answer->len, stdout);
+      putchar('\n');
+    }
     flush_output();
     free(answer->text);
     free(answer);

@@ -45,19 +45,30 @@ static inline char *conversation(const char *text) {
   return json;
 }
 
-/* The prompt for a user's text, by the model's chat template; the caller frees it. */
-static inline char *apply_template(const nvllm_engine *engine, const char *text) {
-  nvllm_error error;
+/* The prompt for a user's text, by the model's chat template; the caller frees it. NULL and an error if the text is
+ * refused, for example because it is not UTF-8. */
+static inline char *try_template(const nvllm_engine *engine, const char *text, nvllm_error *error) {
+  char *prompt = NULL;
   char *messages = conversation(text);
   size_t messages_len = strlen(messages);
   size_t needed = 0;
   nvllm_status status =
-      nvllm_apply_chat_template(engine, messages, messages_len, NULL, 0, NULL, 0, &needed, &error);
-  if (status != NVLLM_ERR_BUFFER_TOO_SMALL) fail("chat template", &error);
-  char *prompt = allocate(needed, 1);
-  status = nvllm_apply_chat_template(engine, messages, messages_len, NULL, 0, prompt, needed, &needed, &error);
-  if (status != NVLLM_OK) fail("chat template", &error);
+      nvllm_apply_chat_template(engine, messages, messages_len, NULL, 0, NULL, 0, &needed, error);
+  if (status == NVLLM_ERR_BUFFER_TOO_SMALL) {
+    prompt = allocate(needed, 1);
+    status = nvllm_apply_chat_template(engine, messages, messages_len, NULL, 0, prompt, needed, &needed, error);
+  }
   free(messages);
+  if (status == NVLLM_OK) return prompt;
+  free(prompt);
+  return NULL;
+}
+
+/* As try_template, for a program that needs the prompt. */
+static inline char *apply_template(const nvllm_engine *engine, const char *text) {
+  nvllm_error error;
+  char *prompt = try_template(engine, text, &error);
+  if (prompt == NULL) fail("chat template", &error);
   return prompt;
 }
 

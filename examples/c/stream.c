@@ -37,7 +37,11 @@ static void answer(nvllm_engine *engine, const char *text, const nvllm_request_o
   nvllm_error error;
   nvllm_output output;
   uint64_t id;
-  char *prompt = apply_template(engine, text);
+  char *prompt = try_template(engine, text, &error);
+  if (prompt == NULL) {
+    fprintf(stderr, "%s\n", error.message);
+    return;
+  }
   nvllm_status status = nvllm_add_request(engine, prompt, strlen(prompt), options, &id, &error);
   free(prompt);
   if (status != NVLLM_OK) {
@@ -84,8 +88,12 @@ int main(int argc, char **argv) {
   size_t capacity = 0;
   ssize_t length;
   while ((length = getline(&line, &capacity, stdin)) > 0) {
-    if (line[length - 1] == '\n') line[length - 1] = '\0';
-    if (*line != '\0') answer(engine, line, endless ? &options : NULL);
+    if (line[length - 1] == '\n') line[--length] = '\0';
+    if (strlen(line) != (size_t)length) {
+      fputs("a line contains a NUL byte\n", stderr);
+    } else if (length > 0) {
+      answer(engine, line, endless ? &options : NULL);
+    }
   }
   free(line);
   nvllm_engine_free(engine);

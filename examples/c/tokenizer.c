@@ -30,7 +30,7 @@ static void show(const nvllm_engine *engine, uint32_t token) {
       nvllm_detokenize(engine, &token, 1, NVLLM_TOKENIZE_PARSE_SPECIAL, text, sizeof text, &needed, &error);
   if (status != NVLLM_OK) fail("detokenize", &error);
   printf("%8u  \"", token);
-  for (const char *c = text; *c != '\0'; c++) {
+  for (const char *c = text; c < text + needed - 1; c++) {
     if (*c == '\n') {
       fputs("\\n", stdout);
     } else {

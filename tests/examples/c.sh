@@ -43,6 +43,29 @@ wants "poll_loop, first" "^1: Prime numbers within 50: .*, 43, 47\.$" "$said"
 wants "poll_loop, second" "^2: Prime numbers within 10: 2, 3, 5, 7\.$" "$said"
 [ "$(printf '%s\n' "$said" | head -n 1 | cut -c 1)" = 2 ] || { echo "c.sh: the short answer did not come first: $said" >&2; exit 1; }
 
+# Lines that are refused: the others are answered.
+prime="list all prime numbers within 10"
+printf '%s\n\377\nhello\000world\n%s' "$prime" "$prime" >"$work/lines.txt"
+said=$("$examples/stream" "$model" <"$work/lines.txt" 2>"$work/refused") || failures=$((failures + 1))
+[ "$(printf '%s\n' "$said" | grep -c "2, 3, 5, 7\.$")" = 2 ] || { echo "c.sh: stream answers '$said'" >&2; failures=$((failures + 1)); }
+[ "$(printf '%s\n' "$said" | wc -l)" = 2 ] || { echo "c.sh: stream answers refused lines: '$said'" >&2; failures=$((failures + 1)); }
+wants "stream, UTF-8" "UTF-8" "$(cat "$work/refused")"
+wants "stream, NUL" "NUL" "$(cat "$work/refused")"
+
+# A line of 5000 bytes arrives in two parts. The last one has no newline.
+{
+    printf '%s\n\377\nhello\000world\n' "$prime"
+    awk 'BEGIN { for (i = 0; i < 1000; i++) printf "hello"; print "" }'
+    printf '%s' "$prime"
+} >"$work/lines.txt"
+said=$("$examples/poll_loop" "$model" <"$work/lines.txt" 2>"$work/refused") || failures=$((failures + 1))
+wants "poll_loop, before" "^1: .* 2, 3, 5, 7\.$" "$said"
+wants "poll_loop, last" "^5: .* 2, 3, 5, 7\.$" "$said"
+[ "$(printf '%s\n' "$said" | wc -l)" = 2 ] || { echo "c.sh: poll_loop answers refused lines: '$said'" >&2; failures=$((failures + 1)); }
+wants "poll_loop, UTF-8" "^2: .*UTF-8" "$(cat "$work/refused")"
+wants "poll_loop, NUL" "^3: .*NUL" "$(cat "$work/refused")"
+wants "poll_loop, long" "^4: the line has more than 4094 bytes$" "$(cat "$work/refused")"
+
 said=$("$examples/tokenizer" "$model" "<|im_end|>" "grüß dich")
 wants "tokenizer, count" "^1 tokens: <|im_end|>$" "$said"
 wants "tokenizer, token" '2045  "<|im_end|>"' "$said"
