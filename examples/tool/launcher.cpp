@@ -2,18 +2,24 @@
 
 #include <charconv>
 #include <cstring>
+#include <stdexcept>
 
 namespace {
 
 // Where launchers name no port. The port after that of torchrun's own store.
 constexpr uint32_t default_port = 29501;
+constexpr uint32_t most_processes = 1u << 16;
 
-std::optional<uint32_t> number(const char* text) {
+// The value of a variable, from least to most; nothing if it is not set.
+std::optional<uint32_t> number(const environment& variable, const std::string& name, uint32_t least, uint32_t most) {
+  const char* text = variable(name.c_str());
   if (text == nullptr) return std::nullopt;
   uint32_t value = 0;
   const char* end = text + std::strlen(text);
   auto [stop, wrong] = std::from_chars(text, end, value);
-  return wrong == std::errc() && stop == end && end != text ? std::optional(value) : std::nullopt;
+  if (wrong == std::errc() && stop == end && value >= least && value <= most) return value;
+  throw std::runtime_error(name + " is \"" + text + "\": a number from " + std::to_string(least) + " to " +
+                           std::to_string(most) + " is wanted");
 }
 
 // The first host of a list as Slurm writes it: node[03-05,7],other -> node03.
@@ -38,9 +44,12 @@ std::string job_place::rendezvous() const {
 
 std::optional<job_place> find_place(const environment& variable) {
   auto place = [&](const char* launcher, const char* size, const char* index, const char* local_index) -> std::optional<job_place> {
-    auto processes = number(variable(size)), which = number(variable(index));
-    if (!processes || !which) return std::nullopt;
-    return job_place{launcher, *processes, *which, "", default_port, number(variable(local_index)).value_or(0)};
+    // Others may set one of the two for their own purposes.
+    if (variable(size) == nullptr || variable(index) == nullptr) return std::nullopt;
+    uint32_t processes = *number(variable, size, 1, most_processes);
+    uint32_t which = *number(variable, index, 0, processes - 1);
+    uint32_t local = number(variable, local_index, 0, processes - 1).value_or(0);
+    return job_place{launcher, processes, which, "", default_port, local};
   };
   auto text = [&](const char* name) -> std::string {
     const char* value = variable(name);
@@ -48,13 +57,13 @@ std::optional<job_place> find_place(const environment& variable) {
   };
   if (auto found = place("torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK")) {
     found->host = text("MASTER_ADDR");
-    // The port itself belongs to torchrun, whose own store may listen there.
-    if (auto port = number(variable("MASTER_PORT"))) found->port = *port + 1;
+    // The port itself belongs to torchrun, whose own store may listen there. The next one is used.
+    if (auto port = number(variable, "MASTER_PORT", 1, 65534)) found->port = *port + 1;
     return found;
   }
   if (auto found = place("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")) {
     // It names no host; if all processes are on this one, none is needed.
-    auto here = number(variable("OMPI_COMM_WORLD_LOCAL_SIZE"));
+    auto here = number(variable, "OMPI_COMM_WORLD_LOCAL_SIZE", 1, found->processes);
     if (here && *here == found->processes) found->host = "127.0.0.1";
     return found;
   }

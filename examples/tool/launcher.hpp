@@ -26,5 +26,5 @@ struct job_place {
 using environment = std::function<const char*(const char* name)>;
 
 /// What torchrun, Open MPI, Slurm or LeaderWorkerSet say, in this order: whoever is started by another one comes first. Nothing if
-/// none of them started this process.
+/// none of them started this process. Throws std::runtime_error if a variable has a value that it cannot have.
 std::optional<job_place> find_place(const environment& variable);

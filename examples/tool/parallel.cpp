@@ -7,6 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
 #include <string_view>
 
 #include "launcher.hpp"
@@ -21,13 +24,19 @@ bool read(std::string_view text, number& value) {
   return wrong == std::errc() && end == text.data() + text.size();
 }
 
+// Reads a number from least on.
+template <typename number>
+bool read_from(number least, std::string_view text, number& value) {
+  return read(text, value) && value >= least;
+}
+
 bool read_devices(std::string_view text) {
-  while (!text.empty()) {
-    size_t comma = std::min(text.find(','), text.size());
-    if (!read(text.substr(0, comma), options.devices.emplace_back())) return false;
-    text.remove_prefix(std::min(comma + 1, text.size()));
+  options.devices.clear();
+  for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
+    end = std::min(text.find(',', begin), text.size());
+    if (!read_from(0, text.substr(begin, end - begin), options.devices.emplace_back())) return false;
   }
-  return !options.devices.empty();
+  return true;
 }
 
 bool read_device(std::string_view text) {
@@ -48,22 +57,68 @@ bool read_quantization(std::string_view text) {
   return options.quantization >= 0;
 }
 
-bool take(std::string_view name, std::string_view value) {
-  if (name == "--device") return read_device(value);
-  if (name == "--kv-cache-dtype") return read_kv_cache_dtype(value);
-  if (name == "--quantization") return read_quantization(value);
-  if (name == "--devices") return read_devices(value);
-  if (name == "--tensor-parallel-size") return read(value, options.tensor_parallel_size);
-  if (name == "--num-processes") return read(value, options.processes);
-  if (name == "--process-index") return read(value, options.index);
-  if (name == "--peer-timeout-ms") return read(value, options.peer_timeout_ms);
-  if (name == "--rendezvous") options.rendezvous = value;
-  return name == "--rendezvous" && !value.empty();
+bool read_rendezvous(std::string_view text) {
+  options.rendezvous = text;
+  return !text.empty();
+}
+
+struct option {
+  const char* name;
+  const char* takes;
+  bool (*read)(std::string_view text);
+};
+constexpr option known_options[] = {
+    {"--device", "cpu or cuda", read_device},
+    {"--kv-cache-dtype", "auto or int8", read_kv_cache_dtype},
+    {"--quantization", "none, int8 or int4", read_quantization},
+    {"--devices", "indices of GPUs with commas between them", read_devices},
+    {"--tensor-parallel-size", "a number of ranks",
+     [](std::string_view text) { return read_from(1u, text, options.tensor_parallel_size); }},
+    {"--num-processes", "a number of processes",
+     [](std::string_view text) { return read_from(1u, text, options.processes); }},
+    {"--process-index", "an index from 0", [](std::string_view text) { return read(text, options.index); }},
+    {"--peer-timeout-ms", "a number of milliseconds",
+     [](std::string_view text) { return read(text, options.peer_timeout_ms); }},
+    {"--rendezvous", "HOST:PORT or unix:/PATH", read_rendezvous}};
+
+// Takes an option and its value, which is NULL at the end of the arguments. false after a message.
+bool take(const char* name, const char* value) {
+  auto known = std::find_if(std::begin(known_options), std::end(known_options),
+                            [&](const option& option) { return std::strcmp(option.name, name) == 0; });
+  if (known == std::end(known_options)) {
+    std::fprintf(stderr, "%s: unknown option\n", name);
+    return false;
+  }
+  if (value == nullptr || !known->read(value)) {
+    std::fprintf(stderr, "%s takes %s, not \"%s\"\n", name, known->takes, value == nullptr ? "" : value);
+    return false;
+  }
+  return true;
+}
+
+// Whether this process can be one of the job's. false after a message.
+bool check_place() {
+  uint32_t processes = std::max(options.processes, 1u);
+  if (options.index >= processes) {
+    std::fprintf(stderr, "this is process %u of %u: an index from 0 to %u is wanted\n", options.index, processes, processes - 1);
+    return false;
+  }
+  if (processes > 1 && options.rendezvous.empty()) {
+    std::fprintf(stderr, "--rendezvous is wanted with %u processes: HOST:PORT or unix:/PATH, where process 0 listens\n", processes);
+    return false;
+  }
+  return true;
 }
 
 // Takes what the command line leaves open from the launcher.
 bool ask_launcher() {
-  auto place = find_place([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
+  std::optional<job_place> place;
+  try {
+    place = find_place([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
+  } catch (const std::runtime_error& wrong) {
+    std::fprintf(stderr, "--distributed: %s\n", wrong.what());
+    return false;
+  }
   if (!place) {
     std::fputs("--distributed: no variables of torchrun, Open MPI, Slurm or LeaderWorkerSet\n", stderr);
     return false;
@@ -91,14 +146,13 @@ int take_parallel_options(int argc, char** argv) {
     if (std::strcmp(argv[next], "--distributed") == 0) {
       is_distributed = true;
       next++;
-    } else if (next + 1 < argc && take(argv[next], argv[next + 1])) {
+    } else if (take(argv[next], next + 1 < argc ? argv[next + 1] : nullptr)) {
       next += 2;
     } else {
-      std::fprintf(stderr, "%s: unknown, or without a value that it takes\n", argv[next]);
       return -1;
     }
   }
-  if (is_distributed && !ask_launcher()) return -1;
+  if ((is_distributed && !ask_launcher()) || !check_place()) return -1;
   if (options.tensor_parallel_size == 0) options.tensor_parallel_size = options.processes;
   return next;
 }
