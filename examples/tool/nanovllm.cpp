@@ -86,7 +86,14 @@ int worker_main(int argc, char** argv) {
   return 1;
 }
 
+constexpr char quantize_usage[] = "usage: nanovllm quantize [--int8|--int4] MODEL_FOLDER NEW_FOLDER\n";
+
 int quantize_main(int argc, char** argv) {
+  // The options before the command say how an engine computes.
+  if (!parallel().given.empty()) {
+    std::cerr << "quantize does not take " << parallel().given.front() << ": it takes --int8 or --int4\n" << quantize_usage;
+    return 2;
+  }
   int32_t quantization = NVLLM_QUANTIZATION_INT8;
   std::vector<const char*> folders;
   for (int i = 1; i < argc; i++) {
@@ -99,7 +106,7 @@ int quantize_main(int argc, char** argv) {
     }
   }
   if (folders.size() != 2 || folders[0][0] == '-' || folders[1][0] == '-') {
-    std::cerr << "usage: nanovllm quantize [--int8|--int4] MODEL_FOLDER NEW_FOLDER\n";
+    std::cerr << quantize_usage;
     return 2;
   }
   nvllm_error error;

@@ -93,6 +93,7 @@ bool take(const char* name, const char* value) {
     std::fprintf(stderr, "%s takes %s, not \"%s\"\n", name, known->takes, value == nullptr ? "" : value);
     return false;
   }
+  options.given.push_back(known->name);
   return true;
 }
 
@@ -146,6 +147,7 @@ int take_parallel_options(int argc, char** argv) {
     if (std::strcmp(argv[next], "--distributed") == 0) {
       is_distributed = true;
       next++;
+      options.given.push_back("--distributed");
     } else if (take(argv[next], next + 1 < argc ? argv[next + 1] : nullptr)) {
       next += 2;
     } else {

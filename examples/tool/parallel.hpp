@@ -1,8 +1,10 @@
-// The options of the program that say how, on which devices, and in which processes, a model is computed. They hold for all commands.
+// The options of the program that say how, on which devices, and in which processes, a model is computed. They hold for all commands
+// that open a model.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// What the command line and the launcher say.
@@ -15,6 +17,8 @@ struct parallel_options {
   uint32_t processes = 0, index = 0, local_index = 0, peer_timeout_ms = 0;
   std::string rendezvous;
   const char* launcher = nullptr;
+  /// Names of the options of the command line.
+  std::vector<std::string_view> given;
 };
 
 /// Takes the options from the front of the arguments. Returns how many arguments they are, or -1 after a message.

@@ -47,6 +47,8 @@ if [ -e /dev/full ]; then # Linux has it
 fi
 refuses "nothing"
 refuses "quantize without a folder" quantize "$model"
+refuses "quantize with an option of engines" --quantization int4 quantize "$model" "$folder/option"
+[ ! -e "$folder/option" ] || { echo "tool.sh: a refused command wrote a folder" >&2; failures=$((failures + 1)); }
 refuses "another quantization" --quantization int3 chat "$model"
 refuses "another command" serve "$model"
 refuses "generate without a model" generate
