@@ -13,6 +13,7 @@
 #include <exception>
 #include <iostream>
 #include <nanovllm.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,9 +23,10 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// Prints a completion as it is generated, then its speed, and returns its text.
+/// Prints a completion as it is generated, then its speed, and returns its text. Throws if it ends with an error.
 std::string answer(nvllm::engine& engine, const std::vector<nvllm::message>& history) {
   std::string text;
+  std::optional<nvllm::failure> failed;
   uint32_t tokens = 0, cached = 0, prompt = 0;
   clock::time_point first_token;
   for (const nvllm::output& news : engine.stream(engine.apply_chat_template(history))) {
@@ -34,12 +36,13 @@ std::string answer(nvllm::engine& engine, const std::vector<nvllm::message>& his
     tokens = news.completion_tokens();
     prompt = news.prompt_tokens();
     cached = news.cached_tokens();
-    if (std::optional<nvllm::failure> failed = news.error()) std::cerr << failed->message;
+    failed = news.error();
     if (news.finish() == nvllm::finish::length) std::cerr << " [no room for more]";
   }
   double seconds = std::chrono::duration<double>(clock::now() - first_token).count();
   std::cout << std::endl;
   if (!std::cout) throw std::runtime_error("the output cannot be written");
+  if (failed) throw nvllm::error(*failed);
   // The first token counts as part of prefill.
   if (tokens > 1 && seconds > 0)
     std::fprintf(stderr, "[%u tokens, %.0f tokens/s; %u of %u prompt tokens were cached]\n", tokens,
@@ -64,7 +67,7 @@ void converse(nvllm::engine& engine, const std::vector<nvllm::message>& beginnin
     try {
       history.push_back({"assistant", answer(engine, history)});
     } catch (const nvllm::error& error) {
-      history.pop_back();
+      history.pop_back();  // the question
       std::cerr << error.what() << (error.status() == NVLLM_ERR_CONTEXT_LENGTH ? " (/reset begins anew)\n" : "\n");
     }
   }

@@ -1,8 +1,9 @@
 #!/bin/sh
 # A conversation with the chat example: it remembers, forgets on /reset, plays a part, and survives a prompt without end.
-#   chat.sh CHAT MODEL_FOLDER
+#   chat.sh CHAT MODEL_FOLDER FAILING_CHAT
+# FAILING_CHAT is the chat with an error at the end of its first answer: see failing_output.c.
 set -eu
-chat=$1 model=$2
+chat=$1 model=$2 failing_chat=$3
 failures=0
 wants() { # NAME PATTERN TEXT
     printf '%s\n' "$3" | grep -q "$2" || { echo "chat.sh: $1: no $2 in: $3" >&2; failures=$((failures + 1)); }
@@ -23,6 +24,12 @@ long=$(awk 'BEGIN { for (i = 0; i < 5000; i++) printf "prime " }')
 said=$(printf '%s\n' "$long" "list all prime numbers within 10" | "$chat" "$model" 2>&1)
 wants "too long" "/reset begins anew" "$said"
 wants "after too long" "2, 3, 5, 7" "$said"
+
+# An answer that ends with an error is no part of the conversation.
+said=$(printf '%s\n' hello "introduce yourself" | "$failing_chat" "$model" 2>&1 >/dev/null)
+wants "an error" "^an error of the test$" "$said"
+alone=$(echo "introduce yourself" | "$chat" "$model" 2>&1 >/dev/null | sed -n 's/.*\( of [0-9]* prompt tokens\).*/\1/p')
+wants "after an error" "${alone:-speed}" "$said"
 
 wants "a part" "Brenna\|forge\|smith\|blade\|steel\|iron" "$(echo "who are you?" | "$chat" --system "You are Brenna, the blacksmith." "$model" 2>/dev/null)"
 if [ -e /dev/full ]; then # Linux has it
