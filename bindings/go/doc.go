@@ -10,8 +10,9 @@
 //
 // # Goroutines
 //
-// Every method may be called from any goroutine at any time, also while another one closes the engine. Step, Run and Generate
-// exclude each other: a second caller gets [ErrBusy].
+// Every method may be called from any goroutine at any time, also while another one closes the engine. Run, Step, Generate,
+// Fork, Trim, ResetPrefixCache, SavePrefix and RestorePrefix exclude each other: a second caller gets [ErrBusy] at once. While Run
+// runs, the others return it for as long as Run does. All other methods go on meanwhile, Outputs and ReleasePrefix included.
 //
 // # Errors
 //

@@ -21,6 +21,7 @@ import "C"
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -33,8 +34,13 @@ type Engine struct {
 	cleanup runtime.Cleanup
 	pinner  *runtime.Pinner // the files of the model that are memory of Go; nil if there are none
 
-	// Held while a goroutine steps, polls or generates. Callers try it and never wait for it.
+	// Held by the one goroutine that is inside Run, Step, Generate or a method of the same kind. Callers try it and never wait for it.
 	stepper sync.Mutex
+	// Held around the calls into C that the header marks [one]: by the stepper's holder, or by Outputs while it polls. Who holds the
+	// stepper waits for it, because a poll is short; Outputs tries it.
+	single sync.Mutex
+	// Goroutines that move outputs from C to the inbox.
+	polling atomic.Int32
 	// Wakes an idle Run.
 	wake   chan struct{}
 	closed chan struct{}
@@ -112,6 +118,20 @@ func (e *Engine) Close() error {
 	e.life.Unlock()
 	e.inbox.endStreams(ErrClosed)
 	return nil
+}
+
+// begin makes the caller the one that steps, until end.
+func (e *Engine) begin() error {
+	if !e.stepper.TryLock() {
+		return busy()
+	}
+	e.single.Lock()
+	return nil
+}
+
+func (e *Engine) end() {
+	e.single.Unlock()
+	e.stepper.Unlock()
 }
 
 // enter keeps the engine open until leave.
@@ -240,14 +260,14 @@ type StepResult struct {
 // In a process that follows (Config.ProcessIndex above 0), it computes what process 0 schedules: without a budget it waits for a pass.
 // [Closed] when process 0 has closed its engine.
 func (e *Engine) Step(budget time.Duration) (StepResult, error) {
-	if !e.stepper.TryLock() {
-		return StepResult{}, busy()
+	if err := e.begin(); err != nil {
+		return StepResult{}, err
 	}
-	defer e.stepper.Unlock()
+	defer e.end()
 	return e.step(budget)
 }
 
-// step is Step for a caller that holds the stepper.
+// step is Step for a caller between begin and end.
 func (e *Engine) step(budget time.Duration) (StepResult, error) {
 	if err := e.enter(); err != nil {
 		return StepResult{}, err
@@ -283,5 +303,6 @@ func (e *Engine) Finished() bool {
 		return true
 	}
 	defer e.leave()
-	return C.nvllm_is_finished(e.native) != 0 && !e.inbox.holdsOutputs()
+	// In the order of an output's way, so that it cannot pass unseen.
+	return C.nvllm_is_finished(e.native) != 0 && e.polling.Load() == 0 && !e.inbox.holdsOutputs()
 }

@@ -56,6 +56,65 @@ func running(t testing.TB) *nanovllm.Engine {
 	return engine
 }
 
+// Outputs polls only for a moment, so that nobody else is refused for it.
+func TestOutputsMakesNobodyBusy(t *testing.T) {
+	engine := open(t, demoConfig())
+	ctx, cancel := context.WithCancel(context.Background())
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	for range 2 {
+		readers.Add(1)
+		go func() {
+			defer readers.Done()
+			for ctx.Err() == nil {
+				for range engine.Outputs() {
+				}
+			}
+		}()
+	}
+	for range 5000 {
+		if _, err := engine.Step(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A program may take outputs in a loop of its own while Run steps: Run starts beside Outputs, and Finished waits for the last output.
+func TestOutputsBesideRunAreAllThereBeforeFinished(t *testing.T) {
+	for range 40 {
+		engine := open(t, demoConfig())
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- engine.Run(ctx) }()
+		for range 10 {
+			if _, err := engine.AddTokens([]uint32{5, 6, 7}, &nanovllm.RequestOptions{MaxTokens: 2, IgnoreEOS: true}); err != nil {
+				t.Fatal(err)
+			}
+			var last nanovllm.Output
+			waitUntil(t, "the request has ended", func() bool {
+				for range 1000 {
+					isFinished := engine.Finished()
+					for last = range engine.Outputs() {
+					}
+					if isFinished {
+						return true
+					}
+				}
+				return false
+			})
+			if last.Finish != nanovllm.FinishLength {
+				t.Fatalf("finished without the last output: %+v", last)
+			}
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Fatalf("Run ended with %v", err)
+		}
+		_ = engine.Close()
+	}
+}
+
 func primesPrompt(t testing.TB, engine *nanovllm.Engine) string {
 	t.Helper()
 	prompt, err := engine.ApplyChatTemplate([]nanovllm.Message{{Role: "user", Content: "list all prime numbers within 10"}}, nil)

@@ -16,7 +16,7 @@ type Status int32
 // The kinds of failure.
 const (
 	ErrInvalidArgument Status = C.NVLLM_ERR_INVALID_ARGUMENT // an argument or an option is invalid; the message names it
-	ErrBusy            Status = C.NVLLM_ERR_BUSY             // another goroutine steps this engine
+	ErrBusy            Status = C.NVLLM_ERR_BUSY             // another goroutine is inside a method that excludes this one: see the package's documentation
 	ErrPanic           Status = C.NVLLM_ERR_PANIC            // a bug in the library; the engine can only be closed
 	ErrNotFound        Status = C.NVLLM_ERR_NOT_FOUND        // no live request, pin or cached prefix as named
 	ErrOutOfMemory     Status = C.NVLLM_ERR_OUT_OF_MEMORY    // of the host, the device, or the KV cache
@@ -65,7 +65,7 @@ func (e *Error) Unwrap() error {
 
 // busy is the error of a second caller.
 func busy() error {
-	return &Error{Status: ErrBusy, Message: "another goroutine steps, runs or generates on this engine"}
+	return &Error{Status: ErrBusy, Message: "another goroutine is inside Run, Step, Generate, Fork, Trim or a method of the prefix cache of this engine"}
 }
 
 func errorOf(status C.nvllm_status, failed *C.nvllm_error) error {

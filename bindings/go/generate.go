@@ -33,10 +33,10 @@ func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*Req
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if !e.stepper.TryLock() {
-		return nil, busy()
+	if err := e.begin(); err != nil {
+		return nil, err
 	}
-	defer e.stepper.Unlock()
+	defer e.end()
 	if err := e.enter(); err != nil {
 		return nil, err
 	}

@@ -142,14 +142,15 @@ func merged(older, newer Output) Output {
 	return newer
 }
 
-// Outputs returns the waiting outputs of all requests except those of streams. An error ends the sequence.
+// Outputs returns the waiting outputs of all requests except those of streams. An error ends the sequence. It excludes no other method:
+// while another goroutine is inside [Engine.Run], it returns what that has polled.
 func (e *Engine) Outputs() iter.Seq2[Output, error] {
 	return func(yield func(Output, error) bool) {
 		for {
 			out, found := e.inbox.take()
-			if !found && e.stepper.TryLock() {
+			if !found && e.single.TryLock() {
 				err := e.poll()
-				e.stepper.Unlock()
+				e.single.Unlock()
 				if err != nil {
 					yield(Output{}, err)
 					return
@@ -163,12 +164,14 @@ func (e *Engine) Outputs() iter.Seq2[Output, error] {
 	}
 }
 
-// poll polls all outputs of the C API. The caller holds the stepper.
+// poll polls all outputs of the C API. The caller holds single.
 func (e *Engine) poll() error {
 	if err := e.enter(); err != nil {
 		return err
 	}
 	defer e.leave()
+	e.polling.Add(1)
+	defer e.polling.Add(-1)
 	for {
 		var failed C.nvllm_error
 		shown := C.nvllm_output{struct_size: C.sizeof_nvllm_output}

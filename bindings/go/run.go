@@ -14,10 +14,10 @@ import (
 //
 // In a process that follows, it computes what process 0 schedules, and ends with [Closed] when process 0 has closed its engine.
 func (e *Engine) Run(ctx context.Context) error {
-	if !e.stepper.TryLock() {
-		return busy()
+	if err := e.begin(); err != nil {
+		return err
 	}
-	defer e.stepper.Unlock()
+	defer e.end()
 	err := e.run(ctx)
 	for _, id := range e.inbox.endStreams(err) {
 		// It may have ended meanwhile, and the engine may be closed.

@@ -8,10 +8,10 @@ import "unsafe"
 // ResetPrefixCache removes all prefixes that no sequence uses and that are not pinned, so that later prompts are computed
 // again. It returns [ErrBusy] while another goroutine steps.
 func (e *Engine) ResetPrefixCache() error {
-	if !e.stepper.TryLock() {
-		return busy()
+	if err := e.begin(); err != nil {
+		return err
 	}
-	defer e.stepper.Unlock()
+	defer e.end()
 	if err := e.enter(); err != nil {
 		return err
 	}
@@ -27,10 +27,10 @@ func (e *Engine) ResetPrefixCache() error {
 // prompts stay, and other cached prompts are evicted; blocks get memory again when requests need it. See nvllm_trim in
 // nanovllm.h.
 func (e *Engine) Trim() (uint64, error) {
-	if !e.stepper.TryLock() {
-		return 0, busy()
+	if err := e.begin(); err != nil {
+		return 0, err
 	}
-	defer e.stepper.Unlock()
+	defer e.end()
 	if err := e.enter(); err != nil {
 		return 0, err
 	}
@@ -59,10 +59,10 @@ func (e *Engine) ReleasePrefix(id uint64) error {
 // SavePrefix returns the longest cached prefix of these tokens for this cache salt, as bytes for [Engine.RestorePrefix].
 // It returns [ErrNotFound] if not one KV block of it is cached.
 func (e *Engine) SavePrefix(ids []uint32, cacheSalt uint64) ([]byte, error) {
-	if !e.stepper.TryLock() {
-		return nil, busy()
+	if err := e.begin(); err != nil {
+		return nil, err
 	}
-	defer e.stepper.Unlock()
+	defer e.end()
 	return sized(e, 1, func(to *byte, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
 		return C.nvllm_save_prefix(e.native, tokens(ids), C.size_t(len(ids)), C.uint64_t(cacheSalt),
 			(*C.uint8_t)(to), room, needed, nil, failed)
@@ -72,10 +72,10 @@ func (e *Engine) SavePrefix(ids []uint32, cacheSalt uint64) ([]byte, error) {
 // RestorePrefix puts a saved prefix into the prefix cache, where the next prompt that begins with it reuses it. It returns
 // the number of its tokens.
 func (e *Engine) RestorePrefix(saved []byte) (int, error) {
-	if !e.stepper.TryLock() {
-		return 0, busy()
+	if err := e.begin(); err != nil {
+		return 0, err
 	}
-	defer e.stepper.Unlock()
+	defer e.end()
 	if err := e.enter(); err != nil {
 		return 0, err
 	}
@@ -95,10 +95,10 @@ func (e *Engine) Fork(id uint64, index int, options *RequestOptions) (uint64, er
 	if err := inRange("index", index); err != nil {
 		return 0, err
 	}
-	if !e.stepper.TryLock() {
-		return 0, busy()
+	if err := e.begin(); err != nil {
+		return 0, err
 	}
-	defer e.stepper.Unlock()
+	defer e.end()
 	return e.add(fork{id, uint32(index)}, options, newRequest(options))
 }
 
