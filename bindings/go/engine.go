@@ -280,10 +280,12 @@ func (e *Engine) step(budget time.Duration) (StepResult, error) {
 	var failed C.nvllm_error
 	done := C.nvllm_step_result{struct_size: C.sizeof_nvllm_step_result}
 	if status := C.nvllm_step(e.native, C.uint64_t(micros), &done, &failed); status != C.NVLLM_OK {
+		err := errorOf(status, &failed)
 		if status == C.NVLLM_CLOSED {
-			return StepResult{}, &Error{Status: Closed, Message: "process 0 has closed its engine"}
+			err = &Error{Status: Closed, Message: "process 0 has closed its engine"}
 		}
-		return StepResult{}, errorOf(status, &failed)
+		e.inbox.note(err)
+		return StepResult{}, err
 	}
 	return StepResult{
 		Outputs:       int(done.num_outputs),

@@ -63,6 +63,11 @@ func (e *Error) Unwrap() error {
 	return nil
 }
 
+// isPermanent reports whether the engine can only be closed after this error.
+func isPermanent(err error) bool {
+	return errors.Is(err, ErrDevice) || errors.Is(err, ErrPanic) || errors.Is(err, ErrPeer) || errors.Is(err, Closed)
+}
+
 // busy is the error of a second caller.
 func busy() error {
 	return &Error{Status: ErrBusy, Message: "another goroutine is inside Run, Step, Generate, Fork, Trim or a method of the prefix cache of this engine"}

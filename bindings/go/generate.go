@@ -69,7 +69,9 @@ func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*Req
 		return nil, ctx.Err()
 	}
 	if status != C.NVLLM_OK {
-		return nil, errorOf(status, &failed)
+		err := errorOf(status, &failed)
+		e.inbox.note(err)
+		return nil, err
 	}
 	defer C.nvllm_result_free(made)
 

@@ -13,6 +13,7 @@ type inbox struct {
 	mu       sync.Mutex
 	requests map[uint64]*request // until their last output has been polled
 	waiting  []Output            // outputs for Outputs
+	failure  error               // why the engine can only be closed
 }
 
 // A request holds the data that the inbox needs to deliver its outputs.
@@ -48,6 +49,10 @@ func (i *inbox) register(id uint64, r *request) {
 		r.deltas, r.ended = make(chan Delta, r.running), make([]bool, r.running)
 	}
 	i.requests[id] = r
+	if i.failure != nil {
+		// Nobody will step again.
+		r.end(id, i.failure)
+	}
 }
 
 // deliver sends an output to its stream, or keeps it for Outputs.
@@ -106,6 +111,19 @@ func (i *inbox) endStream(id uint64, r *request, reason error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	r.end(id, reason)
+}
+
+// note ends all streams, later ones included, if the engine can only be closed after this error.
+func (i *inbox) note(err error) {
+	if !isPermanent(err) {
+		return
+	}
+	i.mu.Lock()
+	if i.failure == nil {
+		i.failure = err
+	}
+	i.mu.Unlock()
+	i.endStreams(err)
 }
 
 // endStreams ends all streams early, and returns their requests.

@@ -181,7 +181,9 @@ func (e *Engine) poll() error {
 		case C.NVLLM_NO_OUTPUT:
 			return nil
 		default:
-			return errorOf(status, &failed)
+			err := errorOf(status, &failed)
+			e.inbox.note(err)
+			return err
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 //
 //	go engine.Run(ctx)
 //
-// When it ends, so do all streams, with the same error.
+// When it ends, so do all streams, with the same error. A stream that begins later waits for whoever steps next, such as another Run; it
+// fails if the engine can only be closed, as after [ErrDevice].
 //
 // In a process that follows, it computes what process 0 schedules, and ends with [Closed] when process 0 has closed its engine.
 func (e *Engine) Run(ctx context.Context) error {
