@@ -197,7 +197,7 @@ func tokens(ids []uint32) *C.uint32_t {
 
 var nothing uint32
 
-// add queues a prompt. The inbox knows the request before its first output can be polled.
+// add queues a prompt. The inbox keeps outputs that are polled before it knows the request.
 func (e *Engine) add(p prompt, options *RequestOptions, r *request) (uint64, error) {
 	if err := options.check(); err != nil {
 		return 0, err
@@ -213,12 +213,12 @@ func (e *Engine) add(p prompt, options *RequestOptions, r *request) (uint64, err
 
 	var id C.uint64_t
 	var failed C.nvllm_error
-	e.inbox.adding.RLock()
+	e.inbox.beginAdd()
 	status := p.add(e.native, native, &id, &failed)
 	if status == C.NVLLM_OK {
 		e.inbox.register(uint64(id), r)
 	}
-	e.inbox.adding.RUnlock()
+	e.inbox.endAdd()
 	if status != C.NVLLM_OK {
 		return 0, errorOf(status, &failed)
 	}

@@ -269,14 +269,20 @@ func TestASlowReceiverMissesNothingAndHoldsNobodyUp(t *testing.T) {
 func TestAStreamEndsWithItsContext(t *testing.T) {
 	engine := running(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	deltas, err := engine.Stream(ctx, "hello", endless())
+	options := endless()
+	options.Tag = 7
+	deltas, err := engine.Stream(ctx, "hello", options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-deltas
+	first := <-deltas
 	cancel()
-	var last nanovllm.Delta
+	tokens, last := len(first.Tokens), nanovllm.Delta{}
 	for last = range deltas {
+		tokens += len(last.Tokens)
+	}
+	if last.Tag != 7 || last.PromptTokens != first.PromptTokens || last.PromptTokens == 0 || last.CompletionTokens != tokens {
+		t.Errorf("after %d tokens of a prompt of %d: %+v", tokens, first.PromptTokens, last)
 	}
 	if last.Finish != nanovllm.FinishCancelled || !errors.Is(last.Err, context.Canceled) {
 		t.Errorf("last: %+v", last)

@@ -3,39 +3,72 @@ package nanovllm
 // #include <nanovllm.h>
 import "C"
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // An inbox assigns outputs to their readers: a stream, or a loop over [Engine.Outputs].
 type inbox struct {
-	// A read lock is held while a request is added, from before C knows the request until the inbox does.
-	adding sync.RWMutex
-
 	mu       sync.Mutex
 	requests map[uint64]*request // until their last output has been polled
+	adding   int                 // calls that add a request and have not returned
+	early    map[uint64][]Output // outputs of requests that C knows and this does not yet; empty while nobody adds
 	waiting  []Output            // outputs for Outputs
+	touched  []*request          // streams with outputs that flush sends
 	failure  error               // why the engine can only be closed
 }
 
 // A request holds the data that the inbox needs to deliver its outputs.
 type request struct {
 	running  int // completions whose last output has not been polled
+	tag      uint64
 	isStream bool
 
 	// The channel of a stream, with room for one output per completion, so that sending never blocks. nil for Outputs.
-	deltas chan Delta
-	ended  []bool      // completions whose last output was sent to the stream
-	over   bool        // the channel is closed; later outputs are dropped
-	unhook func() bool // detaches the request from its context
+	deltas      chan Delta
+	completions []completion
+	unended     int         // completions whose last output was not put into the queue
+	queue       []Output    // outputs on their way to the channel, at most one per completion
+	isOver      bool        // the channel is closed; later outputs are dropped
+	unhook      func() bool // detaches the request from its context
+}
+
+// A completion of a stream.
+type completion struct {
+	last    Output          // the numbers of its last output, for one that ends it early
+	text    strings.Builder // the text of an output that was merged from several: appending copies none of it
+	queued  int             // its output's place in the queue, from 1; 0 if there is none
+	isEnded bool
 }
 
 func newRequest(options *RequestOptions) *request {
-	return &request{running: options.completions()}
+	r := &request{running: options.completions()}
+	if options != nil {
+		r.tag = options.Tag
+	}
+	return r
 }
 
 func newStream(options *RequestOptions) *request {
 	r := newRequest(options)
 	r.isStream = true
 	return r
+}
+
+// beginAdd keeps outputs of unknown requests until endAdd.
+func (i *inbox) beginAdd() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.adding++
+}
+
+func (i *inbox) endAdd() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.adding--; i.adding == 0 {
+		i.early = nil
+	}
 }
 
 func (i *inbox) register(id uint64, r *request) {
@@ -46,43 +79,67 @@ func (i *inbox) register(id uint64, r *request) {
 	}
 	if r.isStream {
 		// The library has accepted the request, so its number of completions is within the limits.
-		r.deltas, r.ended = make(chan Delta, r.running), make([]bool, r.running)
+		r.deltas, r.completions, r.unended = make(chan Delta, r.running), make([]completion, r.running), r.running
+		for index := range r.completions {
+			r.completions[index].last = Output{RequestID: id, Tag: r.tag, Index: index}
+		}
 	}
 	i.requests[id] = r
+	for _, out := range i.early[id] {
+		i.assign(r, out)
+	}
+	delete(i.early, id)
 	if i.failure != nil {
 		// Nobody will step again.
-		r.end(id, i.failure)
+		r.end(i.failure)
+	}
+	r.flush()
+}
+
+// deliver assigns an output to its reader, which sees it after flush.
+func (i *inbox) deliver(shown *C.nvllm_output) {
+	i.receive(copyOutput(shown))
+}
+
+func (i *inbox) receive(out Output) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if r := i.requests[out.RequestID]; r != nil {
+		i.assign(r, out)
+	} else if i.adding > 0 {
+		if i.early == nil {
+			i.early = make(map[uint64][]Output)
+		}
+		i.early[out.RequestID] = append(i.early[out.RequestID], out)
 	}
 }
 
-// deliver sends an output to its stream, or keeps it for Outputs.
-func (i *inbox) deliver(shown *C.nvllm_output) {
-	id := uint64(shown.request_id)
-	i.mu.Lock()
-	r := i.requests[id]
-	if r == nil {
-		// Its Add has not returned yet.
-		i.mu.Unlock()
-		i.adding.Lock()
-		i.adding.Unlock() //nolint:staticcheck // only waits for the calls that add
-		i.mu.Lock()
-		r = i.requests[id]
-	}
-	defer i.mu.Unlock()
-	if r == nil {
-		return
-	}
-	out := copyOutput(shown)
+// assign is receive for a known request.
+func (i *inbox) assign(r *request, out Output) {
 	if out.Finish != FinishNone {
 		if r.running--; r.running == 0 {
-			delete(i.requests, id)
+			delete(i.requests, out.RequestID)
 		}
 	}
 	if r.deltas == nil {
 		i.waiting = append(i.waiting, out)
-	} else {
-		r.send(out)
+		return
 	}
+	if len(r.queue) == 0 {
+		i.touched = append(i.touched, r)
+	}
+	r.put(out)
+}
+
+// flush sends the outputs of streams that were delivered since the last flush.
+func (i *inbox) flush() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for t, r := range i.touched {
+		r.flush()
+		i.touched[t] = nil
+	}
+	i.touched = i.touched[:0]
 }
 
 // take returns the oldest output that is waiting.
@@ -103,14 +160,15 @@ func (i *inbox) take() (Output, bool) {
 func (i *inbox) holdsOutputs() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return len(i.waiting) > 0
+	return len(i.waiting)+len(i.early) > 0
 }
 
 // endStream ends one stream early.
-func (i *inbox) endStream(id uint64, r *request, reason error) {
+func (i *inbox) endStream(r *request, reason error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	r.end(id, reason)
+	r.end(reason)
+	r.flush()
 }
 
 // note ends all streams, later ones included, if the engine can only be closed after this error.
@@ -131,62 +189,81 @@ func (i *inbox) endStreams(reason error) (ids []uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for id, r := range i.requests {
-		if r.deltas != nil && !r.over {
-			r.end(id, reason)
+		if r.deltas != nil && !r.isOver {
+			r.end(reason)
+			r.flush()
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// send puts an output into the channel. An output that the receiver has not taken yet is merged with the new one of the same
-// completion, so that a slow receiver neither delays others nor uses memory. The inbox is locked, so there is no other sender.
-func (r *request) send(out Output) {
-	if r.over {
+// put queues an output for flush. Outputs that the receiver has not taken yet return to the queue, and one of the same completion is
+// merged with the new one, so that a slow receiver neither delays others nor uses memory. The inbox is locked, so there is no other
+// sender.
+func (r *request) put(out Output) {
+	if r.isOver {
 		return
 	}
-	pending := make([]Output, 0, cap(r.deltas))
-	for drained := false; !drained; {
-		select {
-		case older := <-r.deltas:
-			pending = append(pending, older)
-		default:
-			drained = true
+	if len(r.queue) == 0 {
+		for range len(r.deltas) {
+			select {
+			case older := <-r.deltas:
+				r.enqueue(older)
+			default:
+			}
 		}
 	}
-	isMerged := false
-	for p := range pending {
-		if pending[p].Index == out.Index {
-			pending[p], isMerged = merged(pending[p], out), true
-		}
+	c := &r.completions[out.Index]
+	c.last = out.numbers()
+	if out.Finish != FinishNone && !c.isEnded {
+		c.isEnded = true
+		r.unended--
 	}
-	if !isMerged {
-		pending = append(pending, out)
-	}
-	for _, delta := range pending {
-		r.deltas <- delta
-	}
-	if out.Finish == FinishNone {
+	if c.queued == 0 {
+		c.text.Reset()
+		r.enqueue(out)
 		return
 	}
-	r.ended[out.Index] = true
-	for _, ended := range r.ended {
-		if !ended {
-			return
-		}
+	older := &r.queue[c.queued-1]
+	if c.text.Len() == 0 {
+		c.text.WriteString(older.Text)
 	}
-	r.over = true
+	c.text.WriteString(out.Text)
+	out.Text = c.text.String()
+	*older = merged(*older, out)
+}
+
+func (r *request) enqueue(out Output) {
+	r.queue = append(r.queue, out)
+	r.completions[out.Index].queued = len(r.queue)
+}
+
+// flush sends the queue, and closes the channel after the last output.
+func (r *request) flush() {
+	for at := range r.queue {
+		r.completions[r.queue[at].Index].queued = 0
+		r.deltas <- r.queue[at]
+		r.queue[at] = Output{}
+	}
+	r.queue = r.queue[:0]
+	if r.deltas == nil || r.unended > 0 || r.isOver {
+		return
+	}
+	r.isOver = true
 	close(r.deltas)
 	if r.unhook != nil {
 		r.unhook()
 	}
 }
 
-// end sends a last output for each completion that has not ended.
-func (r *request) end(id uint64, reason error) {
-	for index, ended := range r.ended {
-		if !ended {
-			r.send(Output{RequestID: id, Index: index, Finish: FinishCancelled, Err: reason})
+// end puts a last output for each completion that has not ended.
+func (r *request) end(reason error) {
+	for index := range r.completions {
+		if c := &r.completions[index]; !c.isEnded {
+			out := c.last
+			out.Finish, out.Err = FinishCancelled, reason
+			r.put(out)
 		}
 	}
 }
@@ -195,7 +272,7 @@ func (r *request) end(id uint64, reason error) {
 func (i *inbox) hook(r *request, unhook func() bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if r.over {
+	if r.isOver {
 		unhook()
 	} else {
 		r.unhook = unhook

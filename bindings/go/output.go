@@ -128,9 +128,23 @@ func rows[T any](values []T, width int) [][]T {
 	return cut
 }
 
-// merged returns two outputs of one completion as one.
+// numbers returns an output without what is new in it.
+func (o *Output) numbers() Output {
+	return Output{
+		RequestID:        o.RequestID,
+		Tag:              o.Tag,
+		Index:            o.Index,
+		PromptTokens:     o.PromptTokens,
+		CachedTokens:     o.CachedTokens,
+		CompletionTokens: o.CompletionTokens,
+		TimeToFirstToken: o.TimeToFirstToken,
+		TotalLogprob:     o.TotalLogprob,
+		Score:            o.Score,
+	}
+}
+
+// merged returns two outputs of one completion as one, with the text of the newer.
 func merged(older, newer Output) Output {
-	newer.Text = older.Text + newer.Text
 	newer.Tokens = append(older.Tokens, newer.Tokens...)
 	newer.Logprobs = append(older.Logprobs, newer.Logprobs...)
 	newer.TopTokens = append(older.TopTokens, newer.TopTokens...)
@@ -172,6 +186,7 @@ func (e *Engine) poll() error {
 	defer e.leave()
 	e.polling.Add(1)
 	defer e.polling.Add(-1)
+	defer e.inbox.flush()
 	for {
 		var failed C.nvllm_error
 		shown := C.nvllm_output{struct_size: C.sizeof_nvllm_output}

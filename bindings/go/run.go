@@ -81,7 +81,7 @@ func (e *Engine) stream(ctx context.Context, p prompt, options *RequestOptions) 
 		return nil, err
 	}
 	unhook := context.AfterFunc(ctx, func() {
-		e.inbox.endStream(id, r, ctx.Err())
+		e.inbox.endStream(r, ctx.Err())
 		// It may have ended meanwhile.
 		_ = e.Cancel(id)
 	})
