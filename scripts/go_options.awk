@@ -13,6 +13,7 @@ function go_name(name,   parts, count, i, out) {
 # Flags that are on by default are negated, because the zero value of a field is its default.
 function is_negated(struct, field) { return is_flag(struct, field) && default_of(struct, field) == "1" }
 function is_time(struct, field) { return !(field in renamed) && (field ~ /_us$/ && type[struct, field] == "uint64_t" || field ~ /_ms$/) }
+function unit(field) { return field ~ /_ms$/ ? "time.Millisecond" : "time.Microsecond" }
 function field_name(struct, field) {
     if (is_negated(struct, field)) { sub(/^enable_/, "no_", field); return go_name(field) }
     if (is_time(struct, field)) sub(/_[um]s$/, "", field)
@@ -80,7 +81,7 @@ function write_assignment(struct, self, name,   i, field, value) {
         value = self "." field_name(struct, field)
         if (is_negated(struct, field)) print "\tif " value " {\n\t\tnative." field " = 0\n\t}"
         else if (is_flag(struct, field)) print "\tnative." field " = flag(" value ")"
-        else if (is_time(struct, field)) print "\tset(&native." field ", max(0, " value (field ~ /_ms$/ ? ".Milliseconds()))" : ".Microseconds()))")
+        else if (is_time(struct, field)) print "\tset(&native." field ", units(" value ", " unit(field) "))"
         else print "\tset(&native." field ", " value ")"
     }
     print "}\n"
@@ -94,12 +95,13 @@ function write_check(struct, self, name,   i, field, call, signed) {
     for (i = 1; i <= num_fields[struct]; i++) {
         field = fields[struct, i]
         if (!is_scalar(struct, field) || field in hidden || field in by_hand || field in typed || is_flag(struct, field)) continue
-        if (type[struct, field] !~ /int32_t/) continue
-        signed = type[struct, field] == "int32_t"
         if (is_time(struct, field)) {
-            print "\t\tinRange(\"" field_name(struct, field) "\", int(" "c." field_name(struct, field) ".Milliseconds())),"
+            print "\t\tinTime(\"" field_name(struct, field) "\", " self "." field_name(struct, field) ", " \
+                (type[struct, field] == "uint64_t" ? "math.MaxInt64" : "math.MaxUint32*" unit(field)) "),"
             continue
         }
+        if (type[struct, field] !~ /int32_t/) continue
+        signed = type[struct, field] == "int32_t"
         if (!signed && enum_of(struct, field)) continue
         print "\t\t" (signed ? "inSignedRange" : "inRange") "(\"" field_name(struct, field) "\", int(" self "." field_name(struct, field) ")),"
     }
@@ -162,7 +164,7 @@ END {
     print "// Code generated from nanovllm.h by scripts/header.sh; DO NOT EDIT. Change src/ffi, then run make header.\n"
     print "package nanovllm\n"
     print "// #include <nanovllm.h>\nimport \"C\"\n"
-    print "import (\n\t\"cmp\"\n\t\"time\"\n)\n"
+    print "import (\n\t\"cmp\"\n\t\"math\"\n\t\"time\"\n)\n"
     print "// A Config is what an engine is opened with. The zero value of a field is its default; only ModelPath has none."
     write_struct("nvllm_engine_config", "Config")
     write_assignment("nvllm_engine_config", "c", "Config")

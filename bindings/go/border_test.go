@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"libnanovllm/bindings/go"
 )
@@ -32,6 +33,8 @@ func TestWhatCCannotSayIsRefused(t *testing.T) {
 		{"BeamWidth that would wrap to 2", options{BeamWidth: 1<<32 + 2}, "BeamWidth"},
 		{"a kind of structure that would wrap", options{StructureKind: 1<<32 + nanovllm.StructureRegex, Structure: "a"}, "StructureKind"},
 		{"a kind of structure that is none", options{StructureKind: -1, Structure: "a"}, "structure_kind"},
+		{"a negative time", options{MaxWait: -time.Second}, "MaxWait is -1s"},
+		{"a time just below 0", options{MaxWait: -1}, "MaxWait is -1ns"},
 		{"a temperature beyond 32 bits", options{Temperature: 1e300}, "temperature"},
 		{"a temperature that is no number", options{Temperature: math.NaN()}, "temperature"},
 		{"a top-p that is no number", options{TopP: math.NaN()}, "top_p"},
@@ -62,6 +65,10 @@ func TestWhatCCannotSayIsRefused(t *testing.T) {
 		{ModelPath: modelFolder(), DType: 1 << 32},
 		{ModelPath: modelFolder(), NumThreads: -1},
 		{ModelPath: modelFolder(), MaxQueue: 1 << 32},
+		{ModelPath: modelFolder(), PeerTimeout: -1},
+		{ModelPath: modelFolder(), PeerTimeout: 50 * 24 * time.Hour},
+		{ModelPath: modelFolder(), Device: 99},
+		{ModelPath: modelFolder(), Device: -1},
 	} {
 		if opened, err := nanovllm.New(config); !errors.Is(err, nanovllm.ErrInvalidArgument) {
 			t.Errorf("%+v: %v", config, err)
@@ -98,5 +105,38 @@ func TestTextsOfAnyBytesPassOrAreRefused(t *testing.T) {
 	}
 	if _, err := engine.ApplyChatTemplate(map[string]any{"role": math.Inf(1)}, nil); err == nil {
 		t.Error("a number that is no JSON")
+	}
+}
+
+// A time that is shorter than a unit of the C API is not the 0 that means no limit.
+func TestAShortTimeIsNotNone(t *testing.T) {
+	engine := open(t, demoConfig())
+	if _, err := engine.AddTokens([]uint32{5, 6, 7}, &nanovllm.RequestOptions{MaxTokens: 1, MaxWait: 500 * time.Nanosecond}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Millisecond)
+	var last nanovllm.Output
+	for !engine.Finished() {
+		if _, err := engine.Step(0); err != nil {
+			t.Fatal(err)
+		}
+		for last = range engine.Outputs() {
+		}
+	}
+	if last.Finish != nanovllm.FinishExpired {
+		t.Errorf("%+v", last)
+	}
+}
+
+func TestANegativeBudgetIsTheLeastOne(t *testing.T) {
+	engine := open(t, demoConfig())
+	for range 16 {
+		if _, err := engine.Add(strings.Repeat(" prime", 64), endless()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done, err := engine.Step(-time.Second)
+	if err != nil || done.Iterations != 0 || !done.InFlight {
+		t.Errorf("%+v %v", done, err)
 	}
 }

@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"cmp"
+	"fmt"
 	"unsafe"
 )
 
@@ -93,6 +94,9 @@ type WeightPart struct {
 func (c *Config) check() error {
 	if err := cmp.Or(withoutNUL("ModelPath", c.ModelPath), withoutNUL("Rendezvous", c.Rendezvous)); err != nil {
 		return err
+	}
+	if c.Device < DeviceDefault || c.Device > DeviceAuto {
+		return &Error{Status: ErrInvalidArgument, Message: fmt.Sprintf("Device is %d, but it must be from %d to %d", c.Device, DeviceDefault, DeviceAuto)}
 	}
 	return c.checkRanges()
 }

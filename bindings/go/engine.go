@@ -255,7 +255,8 @@ type StepResult struct {
 }
 
 // Step runs forward passes. Without a budget it runs exactly one; with a budget it works until that time has passed, and may
-// return in the middle of a pass, which the next call continues. It returns immediately when there is nothing to do.
+// return in the middle of a pass, which the next call continues. A negative budget, such as the rest of a frame that is late, is the
+// least one, a microsecond. It returns immediately when there is nothing to do.
 //
 // In a process that follows (Config.ProcessIndex above 0), it computes what process 0 schedules: without a budget it waits for a pass.
 // [Closed] when process 0 has closed its engine.
@@ -273,9 +274,9 @@ func (e *Engine) step(budget time.Duration) (StepResult, error) {
 		return StepResult{}, err
 	}
 	defer e.leave()
-	micros := max(0, budget.Microseconds())
-	if budget > 0 {
-		micros = max(1, micros)
+	micros := units(budget, time.Microsecond)
+	if budget < 0 {
+		micros = 1
 	}
 	var failed C.nvllm_error
 	done := C.nvllm_step_result{struct_size: C.sizeof_nvllm_step_result}

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"cmp"
+	"math"
 	"time"
 )
 
@@ -136,7 +137,7 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	set(&native.load_mode, c.LoadMode)
 	set(&native.num_processes, c.NumProcesses)
 	set(&native.process_index, c.ProcessIndex)
-	set(&native.peer_timeout_ms, max(0, c.PeerTimeout.Milliseconds()))
+	set(&native.peer_timeout_ms, units(c.PeerTimeout, time.Millisecond))
 	set(&native.kv_cache_dtype, c.KVCacheDType)
 	set(&native.quantization, c.Quantization)
 	set(&native.gpu_memory_bytes, c.GPUMemoryBytes)
@@ -157,7 +158,7 @@ func (c *Config) checkRanges() error {
 		inSignedRange("LoadMode", int(c.LoadMode)),
 		inRange("NumProcesses", int(c.NumProcesses)),
 		inRange("ProcessIndex", int(c.ProcessIndex)),
-		inRange("PeerTimeout", int(c.PeerTimeout.Milliseconds())),
+		inTime("PeerTimeout", c.PeerTimeout, math.MaxUint32*time.Millisecond),
 		inSignedRange("KVCacheDType", int(c.KVCacheDType)),
 		inSignedRange("Quantization", int(c.Quantization)),
 	)
@@ -302,7 +303,7 @@ func (o *RequestOptions) assign(native *C.nvllm_request_options) {
 	set(&native.beam_width, o.BeamWidth)
 	set(&native.length_penalty, o.LengthPenalty)
 	native.include_stop = flag(o.IncludeStop)
-	set(&native.max_wait_us, max(0, o.MaxWait.Microseconds()))
+	set(&native.max_wait_us, units(o.MaxWait, time.Microsecond))
 	set(&native.cache_salt, o.CacheSalt)
 	native.pin_prompt = flag(o.PinPrompt)
 	set(&native.pooling, o.Pooling)
@@ -321,6 +322,7 @@ func (o *RequestOptions) checkRanges() error {
 		inRange("NumLogprobs", int(o.NumLogprobs)),
 		inRange("N", int(o.N)),
 		inRange("BeamWidth", int(o.BeamWidth)),
+		inTime("MaxWait", o.MaxWait, math.MaxInt64),
 		inRange("NumPromptLogprobs", int(o.NumPromptLogprobs)),
 		inSignedRange("StructureKind", int(o.StructureKind)),
 	)

@@ -9,6 +9,7 @@ import (
 	"math"
 	"runtime"
 	"strings"
+	"time"
 	"unsafe"
 )
 
@@ -150,6 +151,24 @@ func inSignedRange(name string, value int) error {
 		return &Error{Status: ErrInvalidArgument, Message: message}
 	}
 	return nil
+}
+
+// inTime refuses a negative time, and one that the field of the C API cannot represent.
+func inTime(name string, value, most time.Duration) error {
+	if value < 0 || value > most {
+		message := fmt.Sprintf("%s is %v, but it must be from 0 to %v", name, value, most)
+		return &Error{Status: ErrInvalidArgument, Message: message}
+	}
+	return nil
+}
+
+// units returns a time in units, rounded up, so that a short time does not become 0, which means a default.
+func units(value, unit time.Duration) int64 {
+	whole := int64(value / unit)
+	if value%unit > 0 {
+		whole++
+	}
+	return whole
 }
 
 // withoutNUL refuses a text that C would cut.
