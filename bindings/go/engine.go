@@ -19,6 +19,7 @@ package nanovllm
 import "C"
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -28,7 +29,7 @@ import (
 
 // An Engine is a model, its tokenizer, its KV cache, and a scheduler. [New] opens one, [Engine.Close] destroys it.
 type Engine struct {
-	// Every call into C holds a read lock, so that Close waits for the calls.
+	// Every call into C holds a read lock, so that Close waits for the calls. Only Close wants the write lock.
 	life    sync.RWMutex
 	native  *C.nvllm_engine // nil when closed
 	cleanup runtime.Cleanup
@@ -42,8 +43,10 @@ type Engine struct {
 	// Goroutines that move outputs from C to the inbox.
 	polling atomic.Int32
 	// Wakes an idle Run.
-	wake   chan struct{}
-	closed chan struct{}
+	wake chan struct{}
+	// Done when Close begins.
+	closing context.Context
+	close   context.CancelFunc
 
 	inbox inbox
 
@@ -87,7 +90,8 @@ func open(config Config, pinner *runtime.Pinner, opener opener) (*Engine, error)
 	if status := opener(&native, &opened, &failed); status != C.NVLLM_OK {
 		return nil, errorOf(status, &failed)
 	}
-	e := &Engine{native: opened, pinner: pinner, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	e := &Engine{native: opened, pinner: pinner, wake: make(chan struct{}, 1)}
+	e.closing, e.close = context.WithCancel(context.Background())
 	if config.ProcessIndex > 0 {
 		e.serveTime = serveTime
 	}
@@ -104,14 +108,15 @@ func destroy(native *C.nvllm_engine, pinner *runtime.Pinner) {
 	}
 }
 
-// Close destroys the engine with all its requests, after the calls that are running have returned. [Engine.Run] returns
-// [ErrClosed], and streams end with it. Closing twice is allowed.
+// Close destroys the engine with all its requests, after the calls that are running have returned. [Engine.Run] and [Engine.Generate]
+// return [ErrClosed] after the pass that is running, streams end with it, and every other method returns it from now on. Closing twice
+// is allowed.
 func (e *Engine) Close() error {
+	e.close()
 	e.life.Lock()
 	native := e.native
 	e.native = nil
 	if native != nil {
-		close(e.closed)
 		e.cleanup.Stop()
 		destroy(native, e.pinner)
 	}
@@ -122,6 +127,9 @@ func (e *Engine) Close() error {
 
 // begin makes the caller the one that steps, until end.
 func (e *Engine) begin() error {
+	if e.closing.Err() != nil {
+		return ErrClosed
+	}
 	if !e.stepper.TryLock() {
 		return busy()
 	}
@@ -134,9 +142,11 @@ func (e *Engine) end() {
 	e.stepper.Unlock()
 }
 
-// enter keeps the engine open until leave.
+// enter keeps the engine open until leave. It does not wait for a Close that waits for other calls.
 func (e *Engine) enter() error {
-	e.life.RLock()
+	if !e.life.TryRLock() {
+		return ErrClosed
+	}
 	if e.native == nil {
 		e.life.RUnlock()
 		return ErrClosed

@@ -592,6 +592,42 @@ func TestAClosedEngineRefusesEverything(t *testing.T) {
 	}
 }
 
+func TestCloseEndsGenerateAndHoldsNobodyUp(t *testing.T) {
+	engine := open(t, demoConfig())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := engine.Generate(context.Background(), slices.Repeat([]string{"hello"}, 2000), endless())
+		ended <- err
+	}()
+	waitUntil(t, "it generates", func() bool {
+		stats, err := engine.Stats()
+		return err == nil && stats.Running > 0
+	})
+	begun := time.Now()
+	closed := make(chan error, 1)
+	go func() { closed <- engine.Close() }()
+	waitUntil(t, "it closes", func() bool {
+		asked := time.Now()
+		_, err := engine.Stats()
+		if took := time.Since(asked); took > time.Second {
+			t.Fatalf("Stats took %v", took)
+		}
+		return errors.Is(err, nanovllm.ErrClosed)
+	})
+	if _, err := engine.Step(0); !errors.Is(err, nanovllm.ErrClosed) {
+		t.Errorf("Step: %v", err)
+	}
+	if err := <-ended; !errors.Is(err, nanovllm.ErrClosed) {
+		t.Errorf("Generate ended with %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("closing took %v", took)
+	}
+}
+
 func TestTwoHundredEnginesLeaveNothingBehind(t *testing.T) {
 	config := demoConfig()
 	config.NumThreads = 2

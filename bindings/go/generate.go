@@ -23,7 +23,8 @@ import (
 // Generate generates for all prompts in one call, and returns the results in the order of the prompts, as many per prompt as its
 // N. There may be no options, one for all prompts, or one per prompt; each may be nil.
 //
-// A prompt that cannot run has outputs with [FinishError], and the others continue. When ctx ends, its error is returned.
+// A prompt that cannot run has outputs with [FinishError], and the others continue. When ctx ends, its error is returned, and when the
+// engine is closed, [ErrClosed].
 func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*RequestOptions) ([]Output, error) {
 	for _, o := range options {
 		if err := o.check(); err != nil {
@@ -59,6 +60,8 @@ func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*Req
 	isOver := new(atomic.Int32)
 	unhook := context.AfterFunc(ctx, func() { isOver.Store(1) })
 	defer unhook()
+	unhookClose := context.AfterFunc(e.closing, func() { isOver.Store(1) })
+	defer unhookClose()
 
 	var made *C.nvllm_result
 	var failed C.nvllm_error
@@ -67,6 +70,9 @@ func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*Req
 		unsafe.Pointer(isOver), &made, &failed)
 	if status == C.NVLLM_ERR_CANCELLED && ctx.Err() != nil {
 		return nil, ctx.Err()
+	}
+	if status == C.NVLLM_ERR_CANCELLED {
+		return nil, ErrClosed
 	}
 	if status != C.NVLLM_OK {
 		err := errorOf(status, &failed)

@@ -47,7 +47,7 @@ func (e *Engine) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-e.closed:
+		case <-e.closing.Done():
 			return ErrClosed
 		case <-e.wake:
 		}
