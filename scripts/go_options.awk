@@ -60,6 +60,7 @@ function write_struct(struct, name,   i, field, text, shown) {
         field = fields[struct, i]
         if (field in hidden || go_type(struct, field) == "") continue
         text = field in described ? described[field] : doc[struct, field]
+        if (field in added) text = text " " added[field]
         if (is_flag(struct, field)) { sub(/^0 or 1: /, "", text); sub(/[ \n]Default[ \n][01]\./, "", text) }
         if (is_time(struct, field)) {
             sub(/[ \n]in[ \n](micro|milli)seconds/, "", text)
@@ -148,6 +149,7 @@ END {
     by_hand["device"] = 1
     described["bias_tokens"] = "Added to the logits of these tokens, after the penalties: finite, or minus infinity to exclude a token. At most NVLLM_MAX_BIASES."
     described["enable_prefix_cache"] = "Whether the prefix cache is off, so that prompts share no KV blocks of common prefixes."
+    added["length_penalty"] = "0 means this default: for ranking by the sum alone, set a value close to 0, such as 1e-9."
     linked["token_ids"] = "[Output.Tokens]"
     linked["nvllm_release_prefix"] = "[Engine.ReleasePrefix]"
     linked["nvllm_generate"] = "[Engine.Generate]"

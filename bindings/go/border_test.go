@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,18 @@ func TestTextsOfAnyBytesPassOrAreRefused(t *testing.T) {
 	}
 	if text, err := engine.Detokenize(ids, 0); err != nil || text != "a\x00b" {
 		t.Errorf("%q %v", text, err)
+	}
+	long := strings.Repeat("x", nanovllm.MaxTextBytes+1)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := engine.Tokenize(long, 0); !errors.Is(err, nanovllm.ErrInvalidArgument) {
+		t.Errorf("a long text: %v", err)
+	}
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 1<<20 {
+		t.Errorf("%d bytes were allocated for a text that is refused", after.TotalAlloc-before.TotalAlloc)
+	}
+	if ids, err := engine.Tokenize(strings.Repeat(" prime", 1000), 0); err != nil || cap(ids) > len(ids)*3/2 {
+		t.Errorf("%d tokens in room for %d, %v", len(ids), cap(ids), err)
 	}
 	if _, err := engine.Tokenize("\xff", 0); !errors.Is(err, nanovllm.ErrInvalidArgument) {
 		t.Errorf("bytes that are no UTF-8: %v", err)

@@ -239,7 +239,8 @@ type RequestOptions struct {
 	BeamWidth int
 
 	// Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of this
-	// value. More than 0 favours long results. Any finite number. Default 1.
+	// value. More than 0 favours long results. Any finite number. Default 1. 0 means this default: for ranking by the sum
+	// alone, set a value close to 0, such as 1e-9.
 	LengthPenalty float64
 
 	// Whether the output includes the token that stopped the completion, or the stop string in its text.

@@ -6,7 +6,7 @@ import "C"
 import "unsafe"
 
 // ResetPrefixCache removes all prefixes that no sequence uses and that are not pinned, so that later prompts are computed
-// again. It returns [ErrBusy] while another goroutine steps.
+// again. It returns [ErrBusy] while another goroutine steps, so for as long as [Engine.Run] runs.
 func (e *Engine) ResetPrefixCache() error {
 	if err := e.begin(); err != nil {
 		return err
@@ -25,7 +25,7 @@ func (e *Engine) ResetPrefixCache() error {
 
 // Trim gives memory of the KV cache back, to the GPU or to the system, and returns the number of bytes. Requests go on, pinned
 // prompts stay, and other cached prompts are evicted; blocks get memory again when requests need it. See nvllm_trim in
-// nanovllm.h.
+// nanovllm.h. ErrBusy as by [Engine.ResetPrefixCache].
 func (e *Engine) Trim() (uint64, error) {
 	if err := e.begin(); err != nil {
 		return 0, err
@@ -57,7 +57,7 @@ func (e *Engine) ReleasePrefix(id uint64) error {
 }
 
 // SavePrefix returns the longest cached prefix of these tokens for this cache salt, as bytes for [Engine.RestorePrefix].
-// It returns [ErrNotFound] if not one KV block of it is cached.
+// It returns [ErrNotFound] if not one KV block of it is cached, and [ErrBusy] as [Engine.ResetPrefixCache] does.
 func (e *Engine) SavePrefix(ids []uint32, cacheSalt uint64) ([]byte, error) {
 	if err := e.begin(); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (e *Engine) SavePrefix(ids []uint32, cacheSalt uint64) ([]byte, error) {
 }
 
 // RestorePrefix puts a saved prefix into the prefix cache, where the next prompt that begins with it reuses it. It returns
-// the number of its tokens.
+// the number of its tokens. ErrBusy as by [Engine.ResetPrefixCache].
 func (e *Engine) RestorePrefix(saved []byte) (int, error) {
 	if err := e.begin(); err != nil {
 		return 0, err
@@ -90,7 +90,7 @@ func (e *Engine) RestorePrefix(saved []byte) (int, error) {
 }
 
 // Fork adds a request whose prompt is the whole current text of completion index of a live one. It returns [ErrNotFound] if that
-// completion has ended, and [ErrBusy] while another goroutine steps.
+// completion has ended, and [ErrBusy] while another goroutine steps, so for as long as [Engine.Run] runs.
 func (e *Engine) Fork(id uint64, index int, options *RequestOptions) (uint64, error) {
 	if err := inRange("index", index); err != nil {
 		return 0, err

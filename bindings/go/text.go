@@ -21,12 +21,19 @@ const (
 	ParseSpecial TokenizeFlags = C.NVLLM_TOKENIZE_PARSE_SPECIAL
 )
 
-// Tokenize converts text to tokens.
+// Tokenize converts text to tokens. The text has at most [MaxTextBytes].
 func (e *Engine) Tokenize(s string, flags TokenizeFlags) ([]uint32, error) {
-	return sized(e, len(s)+16, func(to *uint32, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
+	guess := len(s) + 16
+	if len(s) > MaxTextBytes {
+		// The library refuses it.
+		guess = 1
+	}
+	ids, err := sized(e, guess, func(to *uint32, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
 		return C.nvllm_tokenize(e.native, text(s), C.size_t(len(s)), C.uint32_t(flags), (*C.uint32_t)(to), room, needed,
 			failed)
 	})
+	// A copy, because a text has far fewer tokens than bytes.
+	return append(ids[:0:0], ids...), err
 }
 
 // Detokenize converts tokens to text. Bytes that are not UTF-8 become U+FFFD.
