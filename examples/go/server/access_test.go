@@ -138,6 +138,7 @@ func TestAnAddressBeyondLoopbackNeedsAKey(t *testing.T) {
 		"less for all bodies than for one": {maxBodiesBytes: 1},
 		"a body larger than all may be":    {maxBodyBytes: 1 << 40},
 		"a skew below 0":                   {maxSkew: -1},
+		"a key with a newline":             {apiKey: "secret\n"},
 	} {
 		if _, err := newServer(nil, senseless); err == nil {
 			t.Errorf("%s is taken", name)

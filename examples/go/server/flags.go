@@ -62,8 +62,8 @@ func parse(args []string, output io.Writer) (*command, error) {
 			return err
 		})
 	flags.StringVar(&s.name, "name", "", "the model's name in the API; default the name of its folder")
-	flags.StringVar(&s.apiKey, "api-key", os.Getenv("NANOVLLM_API_KEY"),
-		"what clients must send; default $NANOVLLM_API_KEY, empty = nothing")
+	// The environment's key is no default of the flag, because -help and every error print the defaults.
+	flags.StringVar(&s.apiKey, "api-key", "", "what clients must send, in visible ASCII; default $NANOVLLM_API_KEY, empty = nothing")
 	flags.BoolVar(&s.allowNoKey, "allow-no-key", false, "listen beyond loopback without a key: whoever reaches the address may use the model")
 	flags.Func("hosts", "other `names` of this server in Host headers, as HOST:PORT,…; asked for on loopback without a key", separated(&s.hosts))
 	flags.Func("origins", "other `origins` whose pages may use this server, as https://HOST,…; asked for on loopback without a key", separated(&s.origins))
@@ -82,6 +82,11 @@ func parse(args []string, output io.Writer) (*command, error) {
 	flags.DurationVar(&c.drain, "drain", 30*time.Second, "longest time to end requests after SIGTERM")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
+	}
+	keyFromFlag := false
+	flags.Visit(func(f *flag.Flag) { keyFromFlag = keyFromFlag || f.Name == "api-key" })
+	if !keyFromFlag {
+		s.apiKey = os.Getenv("NANOVLLM_API_KEY")
 	}
 	err := c.complete(config, engines, devices, *pooling)
 	if err == nil && flags.NArg() > 0 {
@@ -109,6 +114,9 @@ func (c *command) complete(config nanovllm.Config, engines, devices []string, po
 	known := map[string]nanovllm.Pooling{"last": nanovllm.PoolingLast, "mean": nanovllm.PoolingMean}
 	if c.settings.pooling = known[pooling]; c.settings.pooling == nanovllm.PoolingNone {
 		return fmt.Errorf("-pooling is %q, but it must be \"last\" or \"mean\"", pooling)
+	}
+	if err := c.settings.checkKey(); err != nil {
+		return err
 	}
 	if len(engines) > 0 && len(devices) > 0 {
 		return errors.New("-devices and -engine exclude each other: use -engine device=… for each engine")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"reflect"
 	"regexp"
@@ -95,6 +96,33 @@ func TestFlagsThatCannotBeAreRefused(t *testing.T) {
 		var told bytes.Buffer
 		if _, err := parse(strings.Fields(c.args), &told); err == nil || !strings.Contains(told.String(), c.message) {
 			t.Errorf("%s: %v, and it says %s", c.args, err, told.String())
+		}
+	}
+}
+
+func TestTheKeyOfTheEnvironmentIsReadAndNeverPrinted(t *testing.T) {
+	t.Setenv("NANOVLLM_API_KEY", "sesame")
+	for _, c := range []struct{ args, key string }{
+		{"-model m", "sesame"},
+		{"-model m -api-key other", "other"},
+		{"-model m -api-key=", ""},
+	} {
+		if parsed, err := parse(strings.Fields(c.args), io.Discard); err != nil || parsed.settings.apiKey != c.key {
+			t.Errorf("%s: %+v %v", c.args, parsed, err)
+		}
+	}
+	for _, args := range []string{"-help", "-model m -threads x", "-unknown", "-model m -pooling first"} {
+		var told bytes.Buffer
+		if _, err := parse(strings.Fields(args), &told); err == nil || strings.Contains(told.String(), "sesame") {
+			t.Errorf("%s: %v, and it says %s", args, err, told.String())
+		}
+	}
+	for _, key := range []string{"sesame\n", " sesame", "sesame\r\n", "ses ame", "sésame"} {
+		t.Setenv("NANOVLLM_API_KEY", key)
+		var told bytes.Buffer
+		if _, err := parse([]string{"-model", "m"}, &told); err == nil || !strings.Contains(told.String(), "visible ASCII characters") ||
+			strings.Contains(told.String(), "same") {
+			t.Errorf("%q: %v, and it says %s", key, err, told.String())
 		}
 	}
 }

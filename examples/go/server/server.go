@@ -54,6 +54,17 @@ func (s *settings) check() error {
 	if s.maxBodiesBytes < s.maxBodyBytes {
 		return fmt.Errorf("-max-bodies is %d, but one request may have -max-body %d bytes", s.maxBodiesBytes, s.maxBodyBytes)
 	}
+	return s.checkKey()
+}
+
+// checkKey refuses a key that no client can send in a header. The message does not contain the key.
+func (s *settings) checkKey() error {
+	for i, character := range []byte(s.apiKey) {
+		if character <= ' ' || character > '~' {
+			return fmt.Errorf("byte %d of the %d of the API key is %q, but a key consists of visible ASCII characters, without a newline at its end",
+				i+1, len(s.apiKey), character)
+		}
+	}
 	return nil
 }
 
