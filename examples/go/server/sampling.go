@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -33,6 +34,9 @@ type parameters struct {
 	StopTokenIDs      json.RawMessage `json:"stop_token_ids"`
 	Priority          int             `json:"priority"`
 }
+
+// seedOfZero is the engine's seed for a request with the seed 0: the engine's 0 selects a seed that differs from request to request.
+const seedOfZero = 1<<63 + 1
 
 // options returns the options of a request; those that it does not set are the ones that the model recommends.
 func (s *server) options(p *parameters) (*nanovllm.RequestOptions, error) {
@@ -70,7 +74,7 @@ func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.Req
 	set(&options.TopK, p.TopK)
 	set(&options.MinP, p.MinP)
 	if p.Seed != nil {
-		options.Seed = uint64(*p.Seed)
+		options.Seed = cmp.Or(uint64(*p.Seed), seedOfZero)
 	}
 	options.PresencePenalty = p.PresencePenalty
 	options.FrequencyPenalty = p.FrequencyPenalty

@@ -436,6 +436,28 @@ func TestAnAnswerIsTheOneThatTheEngineGivesWithoutOptions(t *testing.T) {
 	}
 }
 
+func TestEverySeedRepeatsItsAnswer(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	texts := map[string]string{}
+	for _, seed := range []string{"0", "1", "-1"} {
+		for range 3 {
+			status, _, body := s.post(t, "/v1/completions", `{"prompt": "x", "max_tokens": 16, "temperature": 2, "ignore_eos": true, "seed": `+seed+`}`)
+			var answer told
+			if err := json.Unmarshal([]byte(body), &answer); err != nil || status != 200 {
+				t.Fatal(status, body)
+			}
+			if text := answer.Choices[0].Text; texts[seed] == "" {
+				texts[seed] = text
+			} else if texts[seed] != text {
+				t.Errorf("seed %s: %q and %q", seed, texts[seed], text)
+			}
+		}
+	}
+	if texts["0"] == texts["1"] || texts["0"] == texts["-1"] {
+		t.Errorf("the seeds make no difference: %q", texts)
+	}
+}
+
 func waitUntil(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
