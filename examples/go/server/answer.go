@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -76,33 +77,64 @@ func (u *usage) add(delta nanovllm.Delta) {
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
 }
 
-// begin queues all prompts of a job. The channel of outputs is closed after the last one. If one prompt is refused, all are.
-func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
+// roomInterval is how often a job whose prompts do not all fit into the queues tries to add the next one.
+const roomInterval = 20 * time.Millisecond
+
+// begin queues the prompts of a job. If the queues have no room for all of them, but for the first, it returns, and the others are added
+// as room appears. The channel of outputs is closed after the last one. If one prompt is refused, all are. queued is called when the
+// engines have all prompts, or the job has ended.
+func (s *server) begin(ctx context.Context, j *job, queued func()) (<-chan news, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	asked := j.asked
 	j.asked = nil
-	streams := make([]routedStream, len(asked.prompts))
-	for i, p := range asked.prompts {
-		var err error
-		if streams[i], err = s.pool.stream(ctx, p, asked.options); err != nil {
+	var streams []routedStream
+	var full error
+	for _, p := range asked.prompts {
+		stream, err := s.pool.stream(ctx, p, asked.options)
+		if len(streams) > 0 && errors.Is(err, nanovllm.ErrQueueFull) {
+			full = err
+			break
+		}
+		if err != nil {
 			cancel()
+			queued()
 			return nil, err
 		}
+		streams = append(streams, stream)
 	}
 	merged := make(chan news)
 	var open sync.WaitGroup
-	for i, stream := range streams {
-		open.Add(1)
-		go func() {
-			defer open.Done()
+	send := func(one news) {
+		select {
+		case merged <- one:
+		case <-ctx.Done():
+		}
+	}
+	forward := func(first int, stream routedStream) {
+		open.Go(func() {
 			for delta := range stream.deltas {
 				delta.Err = stream.on.explain(delta.Err)
-				select {
-				case merged <- news{choice: i*j.choices + delta.Index, Delta: delta}:
-				case <-ctx.Done():
-				}
+				send(news{choice: first + delta.Index, Delta: delta})
 			}
-		}()
+		})
+	}
+	for i, stream := range streams {
+		forward(i*j.choices, stream)
+	}
+	if full == nil {
+		queued()
+	} else {
+		open.Go(func() {
+			defer queued()
+			for i := len(streams); i < len(asked.prompts); i++ {
+				stream, err := s.streamLater(ctx, asked.prompts[i], asked.options)
+				if err != nil {
+					send(news{Delta: nanovllm.Delta{Err: err}})
+					return
+				}
+				forward(i*j.choices, stream)
+			}
+		})
 	}
 	go func() {
 		open.Wait()
@@ -110,6 +142,21 @@ func (s *server) begin(ctx context.Context, j *job) (<-chan news, error) {
 		close(merged)
 	}()
 	return merged, nil
+}
+
+// streamLater queues a prompt as soon as a queue has room for it.
+func (s *server) streamLater(ctx context.Context, asked prompt, options *nanovllm.RequestOptions) (routedStream, error) {
+	for {
+		stream, err := s.pool.stream(ctx, asked, options)
+		if !errors.Is(err, nanovllm.ErrQueueFull) {
+			return stream, err
+		}
+		select {
+		case <-time.After(roomInterval):
+		case <-ctx.Done():
+			return routedStream{}, ctx.Err()
+		}
+	}
 }
 
 // answer runs the request of a body and writes the response.

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// receive reads and decodes a body and queues its prompts. The memory used until then is limited for all requests together.
+// receive reads and decodes a body and begins to queue its prompts. The memory used until then is limited for all requests together.
 func (s *server) receive(ctx context.Context, r *http.Request, understand func(body []byte) (*job, error)) (*job, <-chan news, error) {
 	if err := checkContentType(r); err != nil {
 		return nil, nil, err
@@ -27,7 +27,13 @@ func (s *server) receive(ctx context.Context, r *http.Request, understand func(b
 	if err != nil {
 		return nil, nil, err
 	}
-	defer release()
+	// A job keeps its share of the memory until the engines have all of its prompts.
+	isQueuing := false
+	defer func() {
+		if !isQueuing {
+			release()
+		}
+	}()
 	read := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
 	if _, err := read.ReadFrom(r.Body); err != nil {
 		return nil, nil, unreadable(err)
@@ -42,7 +48,8 @@ func (s *server) receive(ctx context.Context, r *http.Request, understand func(b
 	if err != nil {
 		return nil, nil, err
 	}
-	merged, err := s.begin(ctx, j)
+	isQueuing = true
+	merged, err := s.begin(ctx, j, release)
 	return j, merged, err
 }
 

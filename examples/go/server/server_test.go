@@ -235,6 +235,38 @@ func TestAFullQueueAnswers429AndLater200(t *testing.T) {
 	}
 }
 
+func TestARequestMayHaveMorePromptsThanTheQueue(t *testing.T) {
+	config := demoConfig()
+	config.MaxNumSeqs, config.MaxQueue = 2, 4
+	s := start(t, config, settings{}, time.Second)
+	prompts := many(`"x"`, 20)
+	if status, _, text := s.post(t, "/v1/embeddings", `{"input": `+prompts+`}`); status != 200 || strings.Count(text, `"index"`) != 20 {
+		t.Errorf("embeddings: %d %.300s", status, text)
+	}
+	whole := s.complete(t, strings.Split(strings.Repeat(" x", 20), " ")[1:], 4)
+	if len(whole.Choices) != 20 || whole.Usage.CompletionTokens != 80 {
+		t.Errorf("completions: %+v", whole)
+	}
+	for i, choice := range whole.Choices {
+		if choice.Text != whole.Choices[0].Text {
+			t.Errorf("choice %d is %q", i, choice.Text)
+		}
+	}
+	status, _, text := s.post(t, "/v1/completions", `{"stream": true, "max_tokens": 4, "n": 2, "prompt": `+prompts+`}`)
+	if status != 200 || strings.Count(text, `"finish_reason":"`) != 40 || strings.Contains(text, `"error"`) {
+		t.Errorf("a stream: %d %.300s", status, text)
+	}
+	// The last one is refused when the others have begun.
+	bad := strings.TrimSuffix(prompts, "]") + `, ""]`
+	if status, _, text := s.post(t, "/v1/completions", `{"max_tokens": 4, "prompt": `+bad+`}`); status != 400 {
+		t.Errorf("a bad one: %d %.300s", status, text)
+	}
+	if status, _, text := s.post(t, "/v1/completions", `{"n": 5, "prompt": "x"}`); status != 400 {
+		t.Errorf("a prompt that never fits: %d %.300s", status, text)
+	}
+	waitUntil(t, "the engine is idle", s.engine.Finished)
+}
+
 func TestAClientThatLeavesCancelsItsRequest(t *testing.T) {
 	s := start(t, demoConfig(), settings{}, time.Second)
 	response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(endlessChat+`}`))
