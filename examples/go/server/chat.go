@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -68,23 +70,15 @@ func (s *server) chatJob(body []byte) (*job, error) {
 
 // chatPrompt applies the model's chat template.
 func (s *server) chatPrompt(request *chatRequest) (string, error) {
-	var messages []map[string]any
-	if err := decodeTree("messages", request.Messages, maxMessages, &messages); err != nil {
+	messages, err := chatMessages(request.Messages)
+	if err != nil {
 		return "", err
 	}
-	if len(messages) == 0 {
-		return "", badRequest("messages", "messages is empty")
-	}
-	for i, message := range messages {
-		if err := flattenContent(i, message); err != nil {
-			return "", err
-		}
-	}
-	variables := map[string]any{}
+	variables := map[string]json.RawMessage{}
 	if err := decodeTree("chat_template_kwargs", request.ChatTemplateKwargs, maxValues, &variables); err != nil {
 		return "", err
 	}
-	var tools []map[string]any
+	var tools []map[string]json.RawMessage
 	switch choice := string(request.ToolChoice); choice {
 	case "", "null", `"auto"`:
 		if err := decodeTree("tools", request.Tools, maxTools, &tools); err != nil {
@@ -95,22 +89,50 @@ func (s *server) chatPrompt(request *chatRequest) (string, error) {
 		return "", unsupported("tool_choice", "tool_choice %s is not supported, only \"auto\" and \"none\"", choice)
 	}
 	if len(tools) > 0 {
-		if variables == nil {
-			variables = map[string]any{}
-		}
-		variables["tools"] = tools
+		variables["tools"] = request.Tools
+	}
+	for _, value := range variables {
+		mendSurrogates(value)
 	}
 	return s.pool.engine().ApplyChatTemplate(messages, variables)
 }
 
-// flattenContent joins a content that is a list of texts; the templates of text models accept only one text.
-func flattenContent(position int, message map[string]any) error {
-	if role, _ := message["role"].(string); role == "" {
-		return badRequest("messages", "message %d has no role", position)
+// chatMessages checks the form of messages and leaves everything else to the template.
+func chatMessages(text json.RawMessage) ([]json.RawMessage, error) {
+	var messages []json.RawMessage
+	if err := decodeTree("messages", text, maxMessages, &messages); err != nil {
+		return nil, err
 	}
-	parts, isList := message["content"].([]any)
-	if !isList {
-		return nil
+	if len(messages) == 0 {
+		return nil, badRequest("messages", "messages is empty")
+	}
+	for i, message := range messages {
+		var err error
+		if messages[i], err = flattenContent(i, message); err != nil {
+			return nil, err
+		}
+		mendSurrogates(messages[i])
+	}
+	return messages, nil
+}
+
+// flattenContent joins a content that is a list of texts; the templates of text models accept only one text.
+func flattenContent(position int, message json.RawMessage) (json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if err := wrongType("messages", json.Unmarshal(message, &fields)); err != nil {
+		return nil, err
+	}
+	var role string
+	if json.Unmarshal(fields["role"], &role) != nil || role == "" {
+		return nil, badRequest("messages", "message %d has no role", position)
+	}
+	content := fields["content"]
+	if len(content) == 0 || content[0] != '[' {
+		return message, nil
+	}
+	var parts []any
+	if err := json.Unmarshal(content, &parts); err != nil {
+		return nil, wrongType("messages", err)
 	}
 	var texts []string
 	for _, part := range parts {
@@ -118,10 +140,70 @@ func flattenContent(position int, message map[string]any) error {
 		text, isText := fields["text"].(string)
 		if fields["type"] != "text" || !isText {
 			kind, _ := fields["type"].(string)
-			return unsupported("messages", "message %d has a part of type %q, but only text is supported", position, kind)
+			return nil, unsupported("messages", "message %d has a part of type %q, but only text is supported", position, kind)
 		}
 		texts = append(texts, text)
 	}
-	message["content"] = strings.Join(texts, "")
-	return nil
+	joined, err := json.Marshal(strings.Join(texts, ""))
+	if err != nil {
+		return nil, err
+	}
+	return replaceField(message, "content", joined)
+}
+
+// replaceField returns an object in which all fields of one name have another value, and everything else is as it was.
+func replaceField(object json.RawMessage, name string, value json.RawMessage) (json.RawMessage, error) {
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	if _, err := decoder.Token(); err != nil { // the opening brace
+		return nil, err
+	}
+	made := []byte{'{'}
+	for decoder.More() {
+		found, err := decoder.Token()
+		if err != nil {
+			return nil, err
+		}
+		var old json.RawMessage
+		if err := decoder.Decode(&old); err != nil {
+			return nil, err
+		}
+		if found == name {
+			old = value
+		}
+		encoded, err := json.Marshal(found)
+		if err != nil {
+			return nil, err
+		}
+		if len(made) > 1 {
+			made = append(made, ',')
+		}
+		made = append(append(append(made, encoded...), ':'), old...)
+	}
+	return append(made, '}'), nil
+}
+
+// mendSurrogates replaces each \u escape of half a character in valid JSON by that of U+FFFD, as package json decodes it: clients that
+// cut texts between UTF-16 units send such escapes, and the library refuses them.
+func mendSurrogates(text json.RawMessage) {
+	unit := func(i int) uint64 {
+		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
+			return 0
+		}
+		value, _ := strconv.ParseUint(string(text[i+2:i+6]), 16, 16) // valid JSON has four digits here
+		return value
+	}
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		switch value := unit(i); {
+		case value < 0xd800 || value > 0xdfff:
+			i++
+		case value < 0xdc00 && unit(i+6) >= 0xdc00 && unit(i+6) <= 0xdfff:
+			i += 11
+		default:
+			copy(text[i:], `\ufffd`)
+			i += 5
+		}
+	}
 }
