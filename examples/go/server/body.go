@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,30 +14,25 @@ func (s *server) receive(ctx context.Context, r *http.Request, understand func(b
 	if err := checkContentType(r); err != nil {
 		return nil, nil, err
 	}
-	// A body of unknown length may have the maximum length.
-	size := r.ContentLength
-	if size < 0 {
-		size = s.maxBodyBytes
-	}
-	if size > s.maxBodyBytes {
+	if r.ContentLength > s.maxBodyBytes {
 		return nil, nil, &http.MaxBytesError{Limit: s.maxBodyBytes}
 	}
-	release, err := s.intake.reserve(size)
-	if err != nil {
-		return nil, nil, err
-	}
+	held := s.intake.hold()
 	// A job keeps its share of the memory until the engines have all of its prompts.
 	isQueuing := false
 	defer func() {
 		if !isQueuing {
-			release()
+			held.release()
 		}
 	}()
-	read := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
-	if _, err := read.ReadFrom(r.Body); err != nil {
-		return nil, nil, unreadable(err)
+	most := s.maxBodyBytes
+	if r.ContentLength >= 0 {
+		most = r.ContentLength
 	}
-	body := read.Bytes()
+	body, err := held.read(r.Body, most)
+	if err != nil {
+		return nil, nil, err
+	}
 	done, err := s.intake.turn(ctx, int64(len(body)))
 	if err != nil {
 		return nil, nil, err
@@ -49,7 +43,7 @@ func (s *server) receive(ctx context.Context, r *http.Request, understand func(b
 		return nil, nil, err
 	}
 	isQueuing = true
-	merged, err := s.begin(ctx, j, release)
+	merged, err := s.begin(ctx, j, held.release)
 	return j, merged, err
 }
 

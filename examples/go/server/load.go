@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -85,16 +86,62 @@ func newIntake(bytes int64) *intake {
 	return in
 }
 
-// reserve takes memory for a body out of the budget; release returns it.
-func (in *intake) reserve(bytes int64) (release func(), err error) {
+// A holding is the part of the memory of an intake that one body has taken.
+type holding struct {
+	from  *intake
+	bytes int64
+}
+
+func (in *intake) hold() *holding { return &holding{from: in} }
+
+// grow takes memory until the holding has a size. A small body needs none.
+func (h *holding) grow(bytes int64) error {
 	if bytes <= smallBody {
-		return func() {}, nil
+		return nil
 	}
-	if in.free.Add(-bytes) < 0 {
-		in.free.Add(bytes)
-		return nil, overloaded("no memory is left for a request of %d bytes", bytes)
+	wanted := bytes - h.bytes
+	if h.from.free.Add(-wanted) < 0 {
+		h.from.free.Add(wanted)
+		return overloaded("no memory is left for a request of %d bytes", bytes)
 	}
-	return func() { in.free.Add(bytes) }, nil
+	h.bytes = bytes
+	return nil
+}
+
+func (h *holding) release() {
+	h.from.free.Add(h.bytes)
+	h.bytes = 0
+}
+
+// read reads a body of at most this many bytes. Memory is taken as they arrive, so that a client that only announces a large body has
+// none.
+func (h *holding) read(from io.Reader, most int64) ([]byte, error) {
+	size := min(most, smallBody)
+	// With one byte more than the size, the end of a body that fits exactly is found without growing.
+	body := make([]byte, 0, size+1)
+	for {
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if err == io.EOF {
+			return body, nil
+		}
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		if len(body) < cap(body) {
+			continue
+		}
+		if size == most {
+			return nil, &http.MaxBytesError{Limit: most}
+		}
+		size = min(2*size, most)
+		if err := h.grow(size); err != nil {
+			return nil, err
+		}
+		grown := make([]byte, len(body), size+1)
+		copy(grown, body)
+		body = grown
+	}
 }
 
 // turn waits until a body may be decoded. done admits the next one.

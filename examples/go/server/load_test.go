@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"libnanovllm/bindings/go"
@@ -151,26 +152,76 @@ func TestABodyThatSaysNoLengthIsBoundedToo(t *testing.T) {
 	}
 }
 
+func TestABodyTakesMemoryAsItArrives(t *testing.T) {
+	s := start(t, demoConfig(), settings{maxBodyBytes: 1 << 20, maxBodiesBytes: 1 << 20}, time.Second)
+	for _, framing := range []string{"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", "Content-Length: 1048576\r\n\r\n{"} {
+		client, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		if _, err := fmt.Fprintf(client, "POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%s",
+			strings.TrimPrefix(s.url, "http://"), framing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitUntil(t, "both are being read", func() bool { return s.metric(t, "nanovllm_http_requests_in_flight") == 2 })
+	for _, size := range []int{1 << 16, 1<<16 + 1, 1<<17 + 1, 1<<20 - 64} {
+		text := `{"max_tokens": 1, "prompt": "x", "user": "` + strings.Repeat("x", size) + `"}`
+		if status, _, answer := s.post(t, "/v1/completions", text); status != 200 {
+			t.Errorf("%d bytes: %d %s", size, status, answer)
+		}
+	}
+	if free := s.intake.free.Load(); free != 1<<20 {
+		t.Errorf("%d bytes are free", free)
+	}
+}
+
+func TestABodyIsReadWhole(t *testing.T) {
+	for _, size := range []int{0, 1, smallBody - 1, smallBody, smallBody + 1, 2*smallBody + 1, 5 * smallBody} {
+		for _, most := range []int{size, size + 1, 8 * smallBody} {
+			in := newIntake(8 * smallBody)
+			held := in.hold()
+			text := strings.Repeat("0123456789", size)[:size]
+			for name, from := range map[string]io.Reader{
+				"at once": strings.NewReader(text), "in halves": iotest.HalfReader(strings.NewReader(text)),
+				"with its end": iotest.DataErrReader(strings.NewReader(text)),
+			} {
+				if body, err := held.read(from, int64(most)); err != nil || string(body) != text {
+					t.Errorf("%d of at most %d bytes, %s: %d bytes, %v", size, most, name, len(body), err)
+				}
+				held.release()
+			}
+			if size > 0 {
+				if _, err := held.read(strings.NewReader(text), int64(size-1)); asAPIError(err).status != 413 {
+					t.Errorf("%d bytes of at most %d: %v", size, size-1, err)
+				}
+			}
+		}
+	}
+}
+
 func TestLargeBodiesShareMemoryAndSmallOnesPassThem(t *testing.T) {
 	in := newIntake(3 * smallBody)
-	first, err := in.reserve(2 * smallBody)
-	if err != nil {
+	first, second, third := in.hold(), in.hold(), in.hold()
+	if err := first.grow(2 * smallBody); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := in.reserve(2 * smallBody); asAPIError(err).status != 503 {
+	if err := second.grow(2 * smallBody); err == nil || asAPIError(err).status != 503 {
 		t.Errorf("more than there is: %v", err)
 	}
-	small, err := in.reserve(smallBody)
-	if err != nil {
+	second.release()
+	if err := third.grow(smallBody); err != nil {
 		t.Fatal(err)
 	}
-	small()
-	first()
-	again, err := in.reserve(3 * smallBody)
-	if err != nil {
-		t.Fatal("not all came back:", err)
+	if err := first.grow(3 * smallBody); err != nil {
+		t.Fatal("a small body takes memory, or a refused one does:", err)
 	}
-	again()
+	first.release()
+	first.release()
+	if free := in.free.Load(); free != 3*smallBody {
+		t.Fatalf("%d bytes are free in the end", free)
+	}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var turns []func()
