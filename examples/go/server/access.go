@@ -71,6 +71,37 @@ func (s *server) local(address net.Addr, next http.Handler) http.Handler {
 	})
 }
 
+// shared lets pages of trusted origins use the server. A browser asks before a page of another origin may send JSON or a key, and shows
+// the page an answer only if that names the origin.
+func (s *server) shared(next http.Handler) http.Handler {
+	if len(s.origins) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Add("Vary", "Origin")
+		origin := r.Header.Get("Origin")
+		if !slices.Contains(s.origins, origin) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		header.Set("Access-Control-Allow-Origin", origin)
+		if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+			header.Set("Access-Control-Expose-Headers", "Retry-After")
+			next.ServeHTTP(w, r)
+			return
+		}
+		header.Add("Vary", "Access-Control-Request-Headers")
+		header.Set("Access-Control-Allow-Methods", "GET, HEAD, POST")
+		// All that are asked for: clients add headers of their own, which the server ignores.
+		if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+			header.Set("Access-Control-Allow-Headers", asked)
+		}
+		header.Set("Access-Control-Max-Age", "600")
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
 // isOwnName reports whether a Host header names this server: loopback with its port, or a name that the operator allows.
 func (s *server) isOwnName(host string, address net.Addr) bool {
 	if slices.Contains(s.hosts, host) {

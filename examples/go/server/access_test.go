@@ -108,6 +108,65 @@ func TestOnLoopbackWithoutAKeyOnlyThisMachineIsAnswered(t *testing.T) {
 	}
 }
 
+func TestPagesOfTrustedOriginsMayReadTheAnswers(t *testing.T) {
+	const trusted, asked = "https://page.example", "authorization,content-type,x-stainless-os"
+	for _, key := range []string{"", "secret"} {
+		s := start(t, demoConfig(), settings{apiKey: key, origins: []string{"https://first.example", trusted}}, time.Second)
+		cases := []struct {
+			name, method, path, origin string
+			isPreflight                bool
+			status                     int
+			allowed                    string
+		}{
+			{"a preflight", "OPTIONS", "/v1/chat/completions", trusted, true, 204, trusted},
+			{"a preflight of the models", "OPTIONS", "/v1/models", trusted, true, 204, trusted},
+			{"a preflight of another page", "OPTIONS", "/v1/completions", "https://other.example", true, 0, ""},
+			{"a preflight of a page that ends alike", "OPTIONS", "/v1/completions", "https://a" + trusted[8:], true, 0, ""},
+			{"a preflight of a page that begins alike", "OPTIONS", "/v1/completions", trusted + ".example", true, 0, ""},
+			{"a preflight of a page at another port", "OPTIONS", "/v1/completions", trusted + ":444", true, 0, ""},
+			{"a preflight of no origin", "OPTIONS", "/v1/completions", "null", true, 0, ""},
+			{"OPTIONS that is no preflight", "OPTIONS", "/v1/completions", trusted, false, 0, trusted},
+			{"a post", "POST", "/v1/completions", trusted, false, 200, trusted},
+			{"a post that is refused", "POST", "/v1/files", trusted, false, 404, trusted},
+			{"the models", "GET", "/v1/models", trusted, false, 200, trusted},
+			{"the models for another page", "GET", "/v1/models", "https://other.example", false, 200, ""},
+		}
+		for _, c := range cases {
+			request, err := http.NewRequest(c.method, s.url+c.path, strings.NewReader(`{"prompt": "x", "max_tokens": 1}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Origin", c.origin)
+			if c.isPreflight {
+				// As a browser: without the key.
+				request.Header.Set("Access-Control-Request-Method", "POST")
+				request.Header.Set("Access-Control-Request-Headers", asked)
+			} else {
+				request.Header.Set("Content-Type", "application/json")
+				request.Header.Set("Authorization", "Bearer "+key)
+			}
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+			header := response.Header
+			if c.status != 0 && response.StatusCode != c.status || c.status == 0 && response.StatusCode < 400 ||
+				header.Get("Access-Control-Allow-Origin") != c.allowed || header.Get("Vary") != "Origin" ||
+				(header.Get("Access-Control-Allow-Headers") == asked) != (c.status == 204) ||
+				strings.Contains(header.Get("Access-Control-Allow-Methods"), "POST") != (c.status == 204) {
+				t.Errorf("key %q, %s: %s %v", key, c.name, response.Status, header)
+			}
+		}
+	}
+	s := start(t, demoConfig(), settings{}, time.Second)
+	recorder := httptest.NewRecorder()
+	s.handler().ServeHTTP(recorder, httptest.NewRequest("GET", "/v1/models", nil))
+	if header := recorder.Header(); header.Get("Vary") != "" || header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("without trusted origins: %v", header)
+	}
+}
+
 func TestAnAddressBeyondLoopbackNeedsAKey(t *testing.T) {
 	cases := []struct {
 		addr      string

@@ -66,7 +66,7 @@ func parse(args []string, output io.Writer) (*command, error) {
 	flags.StringVar(&s.apiKey, "api-key", "", "what clients must send, in visible ASCII; default $NANOVLLM_API_KEY, empty = nothing")
 	flags.BoolVar(&s.allowNoKey, "allow-no-key", false, "listen beyond loopback without a key: whoever reaches the address may use the model")
 	flags.Func("hosts", "other `names` of this server in Host headers, as HOST:PORT,…; asked for on loopback without a key", separated(&s.hosts))
-	flags.Func("origins", "other `origins` whose pages may use this server, as https://HOST,…; asked for on loopback without a key", separated(&s.origins))
+	flags.Func("origins", "other `origins` whose pages may use this server, as https://HOST,…", separated(&s.origins))
 	flags.BoolVar(&s.clientPriority, "client-priority", false, "let requests say their priority")
 	flags.Int64Var(&s.maxBodyBytes, "max-body", defaults.maxBodyBytes, "largest request in `bytes`")
 	flags.Int64Var(&s.maxBodiesBytes, "max-bodies", defaults.maxBodiesBytes,

@@ -16,7 +16,8 @@ type settings struct {
 	name           string
 	apiKey         string
 	allowNoKey     bool     // even if other machines can reach the server
-	hosts, origins []string // besides those of loopback, if there is no key
+	hosts          []string // besides those of loopback, if there is no key
+	origins        []string // whose pages may use the server, besides its own
 	clientPriority bool
 	pooling        nanovllm.Pooling // of embeddings
 	maxSkew        int              // by which the load of an engine that has cached a prefix may exceed the least load
@@ -125,7 +126,7 @@ func (s *server) handler() http.Handler {
 	all.Handle("/health", only("GET", s.health))
 	all.Handle("/metrics", only("GET", s.metrics.handler().ServeHTTP))
 	all.Handle("/", only("GET", page().ServeHTTP))
-	return s.timely(all)
+	return s.timely(s.shared(all))
 }
 
 // limited limits a request in size and time.
