@@ -42,6 +42,15 @@ func (s *server) receive(ctx context.Context, r *http.Request, understand func(b
 	if err != nil {
 		return nil, nil, err
 	}
+	if j.asked.options.Structure != "" {
+		// Not in the lane of requests that need no compilation, which would wait for those that do.
+		done()
+		leave, err := s.intake.structured.enter(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer leave()
+	}
 	isQueuing = true
 	merged, err := s.begin(ctx, j, held.release)
 	return j, merged, err

@@ -77,11 +77,12 @@ const smallBody = 64 << 10
 // An intake limits the memory of requests until the engine has them: bodies, decoded values, and prompts.
 type intake struct {
 	free         atomic.Int64 // bytes available for large bodies
-	small, large chan struct{}
+	small, large lane         // while a body is decoded and its prompts are queued
+	structured   lane         // while prompts are queued whose structure may have to be compiled, which can take seconds
 }
 
 func newIntake(bytes int64) *intake {
-	in := &intake{small: make(chan struct{}, 8), large: make(chan struct{}, 2)}
+	in := &intake{small: make(lane, 8), large: make(lane, 2), structured: make(lane, 4)}
 	in.free.Store(bytes)
 	return in
 }
@@ -146,13 +147,20 @@ func (h *holding) read(from io.Reader, most int64) ([]byte, error) {
 
 // turn waits until a body may be decoded. done admits the next one.
 func (in *intake) turn(ctx context.Context, bytes int64) (done func(), err error) {
-	lane := in.large
 	if bytes <= smallBody {
-		lane = in.small
+		return in.small.enter(ctx)
 	}
+	return in.large.enter(ctx)
+}
+
+// A lane admits a limited number of requests at once; the others wait.
+type lane chan struct{}
+
+// enter waits for a place. leave, which may be called again, gives it back.
+func (l lane) enter(ctx context.Context) (leave func(), err error) {
 	select {
-	case lane <- struct{}{}:
-		return func() { <-lane }, nil
+	case l <- struct{}{}:
+		return sync.OnceFunc(func() { <-l }), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

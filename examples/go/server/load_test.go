@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -247,6 +248,44 @@ func TestLargeBodiesShareMemoryAndSmallOnesPassThem(t *testing.T) {
 		t.Error("one turn too many")
 	}
 	done()
+}
+
+func TestRequestsWithStructuresDoNotDelayOthers(t *testing.T) {
+	s := start(t, demoConfig(), settings{maxRequests: 64}, time.Second)
+	// As if structures were being compiled.
+	var leaves []func()
+	for range cap(s.intake.structured) {
+		leave, err := s.intake.structured.enter(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaves = append(leaves, leave)
+	}
+	var waiting sync.WaitGroup
+	for range cap(s.intake.small) {
+		waiting.Go(func() {
+			body := primesChat + `, "max_tokens": 4, "response_format": {"type": "json_object"}}`
+			response, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer response.Body.Close()
+			if response.StatusCode != 200 {
+				t.Error(response.Status)
+			}
+		})
+	}
+	waitUntil(t, "all wait", func() bool {
+		return s.metric(t, "nanovllm_http_requests_in_flight") == cap(s.intake.small) && len(s.intake.small) == 0
+	})
+	if status, _, text := s.post(t, "/v1/chat/completions", primesChat+`}`); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	waiting.Wait()
 }
 
 func TestRequestsBeyondTheLimitAreRefused(t *testing.T) {
