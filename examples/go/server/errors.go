@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"unicode/utf8"
 
 	"libnanovllm/bindings/go"
@@ -80,6 +81,8 @@ func asAPIError(err error) *apiError {
 		refused.message = fmt.Sprintf("the request is larger than %d bytes", tooLarge.Limit)
 	case errors.Is(err, nanovllm.ErrQueueFull):
 		refused.status, refused.kind, refused.code = http.StatusTooManyRequests, "rate_limit_error", "queue_full"
+	case isCompilerBusy(failed):
+		refused.status, refused.kind, refused.code = http.StatusTooManyRequests, "rate_limit_error", "compiler_busy"
 	case errors.Is(err, nanovllm.ErrContextLength):
 		refused.code = "context_length_exceeded"
 	case errors.Is(err, nanovllm.ErrUnsupported):
@@ -95,6 +98,14 @@ func asAPIError(err error) *apiError {
 		refused.status, refused.kind = http.StatusInternalServerError, "server_error"
 	}
 	return refused
+}
+
+// compilerBusy ends the library's message for a structure that got no place to be compiled. Its status is that of an invalid structure.
+const compilerBusy = " ms: add the request again later"
+
+func isCompilerBusy(failed *nanovllm.Error) bool {
+	return failed != nil && failed.Status == nanovllm.ErrInvalidArgument &&
+		strings.HasPrefix(failed.Message, "structure is not a ") && strings.HasSuffix(failed.Message, compilerBusy)
 }
 
 // body is {"error": …}.
