@@ -54,4 +54,15 @@ func TestThePageChatsStopsAndShowsItsSpeed(t *testing.T) {
 	if stats, err := s.engine.Stats(); err != nil || stats.GeneratedTokens >= 4000 {
 		t.Errorf("the engine went on: %+v %v", stats, err)
 	}
+
+	// A new chat while an answer is being written.
+	isIdle := func() bool { return b.eval(`document.getElementById("send").hidden`) == "false" }
+	b.eval(`document.getElementById("reset").click()`)
+	b.say("hello")
+	waitUntil(t, "the answer has begun", func() bool { return len(b.turns()) == 2 && b.turns()[1] != "" })
+	b.eval(`document.getElementById("reset").click()`)
+	waitUntil(t, "the page has stopped", isIdle)
+	if kept := b.eval(`history.map((message) => message.role).join()`); kept != "" || text("speed") != "" {
+		t.Errorf("a new chat begins with messages of %q, and says %q", kept, text("speed"))
+	}
 }

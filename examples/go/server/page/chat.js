@@ -36,6 +36,7 @@ async function failureOf(response) {
 }
 
 async function answer() {
+  const mine = history; // "New chat" replaces it, also while this answer is being written
   running = new AbortController();
   element("send").hidden = true;
   element("stop").hidden = false;
@@ -47,7 +48,7 @@ async function answer() {
       method: "POST",
       headers: headers(),
       signal: running.signal,
-      body: JSON.stringify({ messages: history, stream: true, stream_options: { include_usage: true } }),
+      body: JSON.stringify({ messages: mine, stream: true, stream_options: { include_usage: true } }),
     });
     if (!response.ok) throw new Error(await failureOf(response));
     for await (const data of events(response)) {
@@ -65,15 +66,16 @@ async function answer() {
         element("speed").textContent = `${chunk.usage.completion_tokens} tokens, ${speed} tokens/s`;
       }
     }
-    history.push({ role: "assistant", content: text });
+    mine.push({ role: "assistant", content: text });
   } catch (error) {
+    if (mine !== history) return;
     if (error.name === "AbortError") {
       element("speed").textContent = "stopped";
-      history.push({ role: "assistant", content: text });
+      mine.push({ role: "assistant", content: text });
     } else {
       if (text === "") turn.remove();
       addTurn("error", error.message);
-      history.pop();
+      mine.pop();
     }
   } finally {
     running = null;
