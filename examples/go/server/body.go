@@ -92,11 +92,15 @@ func wrongType(field string, err error) error {
 		// Without the names of embedded structs.
 		field = wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
 	}
+	article := "a"
+	if strings.HasPrefix(wrong.Value, "array") || strings.HasPrefix(wrong.Value, "object") {
+		article = "an"
+	}
 	if field == "" {
-		return badRequest("", "the body must be a JSON object, not a %s", wrong.Value)
+		return badRequest("", "the body must be a JSON object, not %s %s", article, wrong.Value)
 	}
 	if number, isNumber := strings.CutPrefix(wrong.Value, "number "); isNumber {
 		return badRequest(field, "%s cannot be the number %s", field, number)
 	}
-	return badRequest(field, "%s must not be a %s", field, wrong.Value)
+	return badRequest(field, "%s must not be %s %s", field, article, wrong.Value)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,10 +130,16 @@ func writeError(w http.ResponseWriter, err error) {
 }
 
 func writeJSON(w http.ResponseWriter, status int, value any) {
+	var body bytes.Buffer
+	// Before the status is sent: JSON has no NaN, and a model may compute one.
+	if err := encoder(&body).Encode(value); err != nil {
+		writeError(w, err)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	// The error is ignored: the client may be gone.
-	_ = encoder(w).Encode(value)
+	_, _ = w.Write(body.Bytes())
 }
 
 // encoder writes JSON in which < is <, not six characters.

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -26,5 +29,37 @@ func TestAStructureThatGotNoPlaceMayComeAgain(t *testing.T) {
 	}
 	if !strings.Contains(string(source), "{running} others have been compiling for {milliseconds}"+compilerBusy+`"`) {
 		t.Errorf("the library says something other than %q", compilerBusy)
+	}
+}
+
+func TestWhatJSONCannotSayIsAnError(t *testing.T) {
+	nan := map[string]any{"embedding": []float32{1, float32(math.NaN())}}
+	whole := httptest.NewRecorder()
+	writeJSON(whole, http.StatusOK, nan)
+	if text := whole.Body.String(); whole.Code != 500 || !strings.Contains(text, `"server_error"`) || !strings.Contains(text, "NaN") {
+		t.Errorf("%d %s", whole.Code, text)
+	}
+	stream := httptest.NewRecorder()
+	if (eventWriter{stream, http.NewResponseController(stream)}).write(nan) {
+		t.Error("an event that cannot be encoded was written")
+	}
+	if text := stream.Body.String(); !strings.HasPrefix(text, `data: {"error":`) || !strings.HasSuffix(text, "}\n\ndata: [DONE]\n\n") {
+		t.Errorf("a stream: %s", text)
+	}
+}
+
+func TestTheTypeOfAFieldIsNamedInEnglish(t *testing.T) {
+	for body, message := range map[string]string{
+		`{"max_tokens": []}`:    "max_tokens must not be an array",
+		`{"max_tokens": {}}`:    "max_tokens must not be an object",
+		`{"max_tokens": "x"}`:   "max_tokens must not be a string",
+		`{"max_tokens": 1e100}`: "max_tokens cannot be the number 1e100",
+		`[]`:                    "the body must be a JSON object, not an array",
+		`true`:                  "the body must be a JSON object, not a bool",
+	} {
+		var request chatRequest
+		if err := decode([]byte(body), &request); err == nil || err.Error() != message {
+			t.Errorf("%s: %v", body, err)
+		}
 	}
 }

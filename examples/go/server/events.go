@@ -60,6 +60,7 @@ func (e eventWriter) write(value any) bool {
 	event := bytes.NewBufferString("data: ")
 	// The encoder's newline is the first of the two that end an event.
 	if err := encoder(event).Encode(value); err != nil {
+		e.fail(err)
 		return false
 	}
 	event.WriteByte('\n')
