@@ -115,7 +115,12 @@ func (c *command) complete(config nanovllm.Config, engines, devices []string, po
 	if c.settings.pooling = known[pooling]; c.settings.pooling == nanovllm.PoolingNone {
 		return fmt.Errorf("-pooling is %q, but it must be \"last\" or \"mean\"", pooling)
 	}
-	if err := c.settings.checkKey(); err != nil {
+	if c.drain < 0 {
+		return fmt.Errorf("-drain is %v, but it must not be below 0", c.drain)
+	}
+	// Before a model is read.
+	c.settings.setDefaults()
+	if err := c.settings.check(); err != nil {
 		return err
 	}
 	if len(engines) > 0 && len(devices) > 0 {
@@ -148,7 +153,7 @@ func engineFlags(flags *flag.FlagSet, config *nanovllm.Config) {
 		"ranks that compute together, per engine: the GPU of its device and those after it, or groups of threads; 0 = 1")
 	flags.IntVar(&config.MaxNumSeqs, "max-num-seqs", config.MaxNumSeqs, "sequences that run at once, per engine; 0 = default of the device")
 	flags.IntVar(&config.MaxQueue, "max-queue", config.MaxQueue,
-		"requests that may wait, per engine, before 429 is answered; 0 = no limit")
+		fmt.Sprintf("completions that may wait, per engine, before 429 is answered; 0 = only the library's limit of %d", nanovllm.MaxQueuedCompletions))
 	flags.Uint64Var(&config.KVCacheBytes, "kv-cache-bytes", config.KVCacheBytes,
 		"`bytes` of the KV cache, per engine; 0 = a part of the memory of the device")
 	flags.Func("kv-cache-dtype", "how keys and values are stored, per engine: auto (as the weights) or int8; default auto", func(text string) error {

@@ -90,6 +90,9 @@ func TestFlagsThatCannotBeAreRefused(t *testing.T) {
 		{"-model m -engine threads=x", "-engine threads=x: threads=x: "},
 		{"-model m -metric-aliases a", `"a" is not NAME=ALIAS`},
 		{"-model m -pooling first", `-pooling is "first"`},
+		{"-model m -drain -1s", "-drain is -1s, but"},
+		{"-model m -request-timeout -1s", "-request-timeout must not be below 0"},
+		{"-model m -max-bodies 1", "-max-bodies is 1, but"},
 		{"-model m more", `"more" is not a flag`},
 	}
 	for _, c := range cases {

@@ -46,8 +46,8 @@ func (s *settings) setDefaults() {
 
 // check refuses settings that would admit nobody, or everybody.
 func (s *settings) check() error {
-	if least := min(s.maxBodyBytes, int64(s.maxRequests), int64(s.bodyTimeout), int64(s.writeTimeout)); least < 0 {
-		return errors.New("-max-body, -max-requests, -body-timeout and -write-timeout must not be below 0")
+	if least := min(s.maxBodyBytes, int64(s.maxRequests), int64(s.bodyTimeout), int64(s.writeTimeout), int64(s.requestTimeout)); least < 0 {
+		return errors.New("-max-body, -max-requests, -body-timeout, -write-timeout and -request-timeout must not be below 0")
 	}
 	if s.maxSkew < 0 {
 		return fmt.Errorf("-max-skew is %d, but it must not be below 0", s.maxSkew)
