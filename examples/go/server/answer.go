@@ -98,7 +98,7 @@ func (s *server) begin(ctx context.Context, j *job, queued func()) (<-chan news,
 		if err != nil {
 			cancel()
 			queued()
-			return nil, err
+			return nil, j.inOwnWords(err)
 		}
 		streams = append(streams, stream)
 	}
@@ -142,6 +142,31 @@ func (s *server) begin(ctx context.Context, j *job, queued func()) (<-chan news,
 		close(merged)
 	}()
 	return merged, nil
+}
+
+// parametersOfOptions maps the options that the engine's refusals begin with to the parameters of a request.
+var parametersOfOptions = map[string]string{
+	"temperature": "temperature", "top_p": "top_p", "min_p": "min_p", "min_tokens": "min_tokens", "presence_penalty": "presence_penalty",
+	"frequency_penalty": "frequency_penalty", "repetition_penalty": "repetition_penalty", "stop": "stop", "Stop": "stop",
+}
+
+// inOwnWords names the parameter of the request that the engine has refused, if it is known.
+func (j *job) inOwnWords(err error) error {
+	var failed *nanovllm.Error
+	if !errors.As(err, &failed) || failed.Status != nanovllm.ErrInvalidArgument {
+		return err
+	}
+	option, rest, _ := strings.Cut(failed.Message, " ")
+	param := parametersOfOptions[option]
+	if option == "num_logprobs" {
+		if param = "logprobs"; j.kind == chat {
+			param = "top_logprobs"
+		}
+	}
+	if param == "" {
+		return err
+	}
+	return &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: param, message: param + " " + rest}
 }
 
 // streamLater queues a prompt as soon as a queue has room for it.

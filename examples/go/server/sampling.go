@@ -43,7 +43,25 @@ func (s *server) options(p *parameters) (*nanovllm.RequestOptions, error) {
 	if p.Priority != 0 && !s.clientPriority {
 		return nil, unsupported("priority", "priority is not allowed here: -client-priority allows it")
 	}
-	return p.options(s.recommended)
+	options, err := p.options(s.recommended)
+	if err != nil {
+		return nil, err
+	}
+	vocabulary := s.pool.replicas[0].info.VocabSize
+	refusal := func(name string, token uint32) error {
+		return badRequest(name, "%s has the token %d, but the model's vocabulary has %d", name, token, vocabulary)
+	}
+	for token := range options.LogitBias {
+		if int(token) >= vocabulary {
+			return nil, refusal("logit_bias", token)
+		}
+	}
+	for _, token := range options.StopTokens {
+		if int(token) >= vocabulary {
+			return nil, refusal("stop_token_ids", token)
+		}
+	}
+	return options, nil
 }
 
 func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.RequestOptions, error) {

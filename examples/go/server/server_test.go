@@ -138,7 +138,12 @@ func TestWhatCannotBeAnsweredIsRefusedClearly(t *testing.T) {
 		{"another format", "chat/completions", primesChat + `, "response_format": {"type": "xml"}}`, 400, "response_format", "unsupported"},
 		{"a tool that must be called", "chat/completions", primesChat + `, "tool_choice": "required"}`, 400, "tool_choice", "unsupported"},
 		{"no tokens", "chat/completions", primesChat + `, "max_tokens": 0}`, 400, "max_tokens", ""},
-		{"a top_p above 1", "chat/completions", primesChat + `, "top_p": 2}`, 400, "", ""},
+		{"a top_p above 1", "chat/completions", primesChat + `, "top_p": 2}`, 400, "top_p", ""},
+		{"a bias of a token beyond the vocabulary", "completions", `{"prompt": "x", "logit_bias": {"2048": 1}}`, 400, "logit_bias", ""},
+		{"a stop token beyond the vocabulary", "completions", `{"prompt": "x", "stop_token_ids": [0, 2048]}`, 400, "stop_token_ids", ""},
+		{"an empty stop string", "completions", `{"prompt": "x", "stop": ["a", ""]}`, 400, "stop", ""},
+		{"many log-probabilities", "completions", `{"prompt": "x", "logprobs": 1000}`, 400, "logprobs", ""},
+		{"many alternatives", "chat/completions", primesChat + `, "logprobs": true, "top_logprobs": 1000}`, 400, "top_logprobs", ""},
 		{"a long prompt", "completions", `{"prompt": "` + long + `"}`, 400, "", "context_length_exceeded"},
 		{"one bad prompt of two", "completions", `{"prompt": ["good", ""]}`, 400, "", ""},
 		{"no prompt", "completions", `{}`, 400, "prompt", ""},
@@ -189,7 +194,7 @@ func TestOptionsThatTheEngineRefusesAreRefusedInItsWords(t *testing.T) {
 		t.Fatal(beamErr)
 	}
 	status, _, text := s.post(t, "/v1/completions", `{"prompt": "x", "logprobs": 1048576}`)
-	encoded, err := json.Marshal(refused.Message)
+	encoded, err := json.Marshal(strings.TrimPrefix(refused.Message, "num_"))
 	if err != nil {
 		t.Fatal(err)
 	}
