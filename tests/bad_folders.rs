@@ -171,7 +171,14 @@ fn an_unknown_architecture_is_told_the_known_ones() {
     let folder = Folder::copy(WHOLE, "architecture");
     folder.edit_json("config.json", |config| config["architectures"] = json!(["MambaForCausalLM"]));
     let message = refusal(&folder.path).to_string();
-    for name in ["MambaForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"] {
+    for name in [
+        "MambaForCausalLM",
+        " Llama, ",
+        " Qwen2, ",
+        " Qwen3, ",
+        "each followed by ForCausalLM",
+        "Gemma3ForConditionalGeneration",
+    ] {
         assert!(message.contains(name), "{message}");
     }
 }
