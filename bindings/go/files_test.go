@@ -3,7 +3,6 @@ package nanovllm_test
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -109,7 +108,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	if !errors.Is(err, nanovllm.ErrModel) {
 		t.Error(err)
 	}
-	if _, err = nanovllm.New(givenConfig()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err = nanovllm.New(givenConfig()); !errors.Is(err, nanovllm.ErrInvalidArgument) {
 		t.Error(err)
 	}
 }
