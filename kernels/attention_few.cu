@@ -2,9 +2,10 @@
 // rope_and_cache and attention one by one, of which the first has the same bits.
 //
 // Latency-bound: a row of a small batch attends to less than the multiprocessors read in a microsecond. A cluster of thread blocks
-// takes a (row, KV head): its warps take the units of 16 tokens of the context in turn, through the tensor cores as in attention_decode.cu,
-// and the thread blocks add up through distributed shared memory, in the order of their ranks. So there is no counter of arrivals, nothing is
-// read back from memory, and how a row is cut depends on the row and the size of the cluster alone.
+// takes a (row, KV head): its warps take the units of 16 tokens of the context in turn, through the tensor cores as in attention_decode.cu.
+// Each thread block adds up a slice of the results, for which the others store their parts into its shared memory, in the order of their
+// ranks. So there is no counter of arrivals, nothing is read back from memory, and how a row is cut depends on the row and the size of the
+// cluster alone.
 //
 // All keys but the row's last one are older than the pass, and are asked for before the wait. The last key and its value come from qkv:
 // the thread block that has the last unit normalizes and rotates the key, writes both to the cache, and takes them from shared memory
@@ -61,8 +62,8 @@ __device__ inline float share_of(float highest, float top) {
 }
 
 // Grid [rows * kv_heads * cluster], clusters of neighbours, block [32 * WARPS]. Shared: the rings, [WARPS, stages, STAGE] numbers; queries, key
-// and value, [group + 2, D]; the parts of the warps, [WARPS, group, D] in f32 and [WARPS, group] pairs; those of the thread block, [group, D]
-// and [group].
+// and value, [group + 2, D]; the parts of the warps, [WARPS, group, D] in f32 and [WARPS, group] pairs; those of a slice of the results that the
+// thread blocks store here, [cluster, group * D / cluster] and [cluster, group].
 template <class T, int D>
 __device__ void attention_few(const AttentionFewParams<T>& p) {
     using Rows = Tile<D>;
@@ -77,14 +78,17 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
         grid_dependency_wait();
         return;
     }
+    // Each thread block runs before another stores into its shared memory: awaited below.
+    cluster_arrive();
     const uint32_t table_width = p.counts[2];
     const DecodeRow at = p.rows[pair / p.kv_heads];
     T* ring = reinterpret_cast<T*>(shared) + warp * p.stages * STAGE;
     T* prepared = reinterpret_cast<T*>(shared) + WARPS * p.stages * STAGE;
     float* merge = reinterpret_cast<float*>(prepared + (p.group + 2) * D);
     float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);
-    float* part = reinterpret_cast<float*>(merge_sums + WARPS * p.group);
-    float2* part_sums = reinterpret_cast<float2*>(part + p.group * D);
+    float* parts = reinterpret_cast<float*>(merge_sums + WARPS * p.group);
+    float2* part_sums = reinterpret_cast<float2*>(parts + p.group * D);
+    const int slice = p.group * D / int(ranks);
 
     // Units of this warp: `first`, `first + takers`, ..
     const int takers = ranks * WARPS, last_token = at.context_len - 1;
@@ -143,6 +147,18 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
             norms[1][1] = *reinterpret_cast<const float2*>(p.key_norm + HALF + i);
         }
     }
+    // The keys of a unit are the operand of 16 rows. Those of the first pass to registers before the wait.
+    uint32_t key[STEPS][4];
+    const auto load_keys = [&](int stage) {
+        const uint32_t keys = shared_address(ring + stage * STAGE);
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            load_matrices(key[k], keys + Rows::at((matrix & 1) * 8 + lane % 8, 2 * k + (matrix >> 1)) * 16);
+        }
+    };
+    wait_for_oldest_copy(p.stages);
+    __syncwarp();
+    load_keys(0);
     grid_dependency_wait();
 
     // Queries, then the key and the value, as rope_and_cache.cu makes them.
@@ -211,14 +227,11 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
             }
             __syncwarp();
         }
-        const uint32_t keys = shared_address(key_rows), values = keys + SLICE * sizeof(T);
+        if (unit > 0 || valid <= 16) load_keys(stage);
+        const uint32_t values = shared_address(key_rows) + SLICE * sizeof(T);
         float score[4] = {};
 #pragma unroll
-        for (int k = 0; k < STEPS; k++) {
-            uint32_t key[4];
-            load_matrices(key, keys + Rows::at((matrix & 1) * 8 + lane % 8, 2 * k + (matrix >> 1)) * 16);
-            mma<T>(score, key, query[k][0], query[k][1]);
-        }
+        for (int k = 0; k < STEPS; k++) mma<T>(score, key[k], query[k][0], query[k][1]);
         if (lane / 4 >= valid || lane / 4 < before) score[0] = score[1] = -INFINITY;
         if (lane / 4 + 8 >= valid || lane / 4 + 8 < before) score[2] = score[3] = -INFINITY;
 #pragma unroll
@@ -264,6 +277,7 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
         if (lane < 4) merge_sums[warp * p.group + head] = make_float2(highest[h], sum[h]);
     }
     __syncthreads();
+    cluster_wait();
     for (int n = threadIdx.x * 4; n < p.group * D; n += WARPS * 128) {
         const int head = n / D;
         float top = -INFINITY, total = 0.0f;
@@ -277,29 +291,28 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
             total += of_warp.y * share;
             add_share(value, *reinterpret_cast<const float4*>(merge + w * p.group * D + n), share);
         }
-        *reinterpret_cast<float4*>(part + n) = value;
-        if (n % D == 0) part_sums[head] = make_float2(top, total);
+        *reinterpret_cast<float4*>(in_cluster(parts, n / slice) + rank * slice + n % slice) = value;
+        // The lanes of a head each tell some of the thread blocks.
+        for (uint32_t to = n % D / 4; to < ranks; to += D / 4) in_cluster(part_sums, to)[rank * p.group + head] = make_float2(top, total);
     }
     cluster_sync();
-    T* row_out = p.out + (size_t(at.token) * p.kv_heads + kv_head) * p.group * D;
-    for (int n = (rank * 32 * WARPS + threadIdx.x) * 4; n < p.group * D; n += ranks * WARPS * 128) {
-        const int head = n / D;
+    T* row_out = p.out + (size_t(at.token) * p.kv_heads + kv_head) * p.group * D + rank * slice;
+    for (int n = threadIdx.x * 4; n < slice; n += WARPS * 128) {
+        const int head = (int(rank) * slice + n) / D;
         float top = -INFINITY, total = 0.0f;
         float4 value{};
 #pragma unroll 8
-        for (uint32_t r = 0; r < ranks; r++) top = fmaxf(top, in_cluster(part_sums, r)[head].x);
+        for (uint32_t r = 0; r < ranks; r++) top = fmaxf(top, part_sums[r * p.group + head].x);
 #pragma unroll 8
         for (uint32_t r = 0; r < ranks; r++) {
-            const float2 of_block = in_cluster(part_sums, r)[head];
+            const float2 of_block = part_sums[r * p.group + head];
             const float share = share_of(of_block.x, top);
             total += of_block.y * share;
-            add_share(value, *reinterpret_cast<const float4*>(in_cluster(part, r) + n), share);
+            add_share(value, *reinterpret_cast<const float4*>(parts + r * slice + n), share);
         }
         *reinterpret_cast<uint2*>(row_out + n) =
             make_uint2(narrow2<T>(value.x / total, value.y / total), narrow2<T>(value.z / total, value.w / total));
     }
-    // No thread block ends while another reads its part.
-    cluster_sync();
 }
 
 #define KERNEL(dim, dtype)                                                                            \

@@ -43,8 +43,8 @@ __device__ inline void cluster_wait() {
 
 // Where thread block `rank` of the cluster has what this one has at `at`, in shared memory.
 template <class T>
-__device__ inline const T* in_cluster(const T* at, uint32_t rank) {
-    const T* there = at;
+__device__ inline T* in_cluster(T* at, uint32_t rank) {
+    T* there = at;
 #if __CUDA_ARCH__ >= 900
     asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(at), "r"(rank));
 #endif

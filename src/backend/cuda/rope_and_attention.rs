@@ -73,7 +73,9 @@ pub struct RopeAndAttention {
 /// Shared memory of a thread block.
 fn shared_bytes(group: usize, head_dim: usize) -> usize {
     let ring = WARPS * STAGES * 2 * UNIT_TOKENS * head_dim * 2;
-    ring + (group + 2) * head_dim * 2 + (WARPS + 1) * group * (head_dim + 2) * 4
+    let of_warps = WARPS * group * (head_dim + 2) * 4;
+    let of_blocks = group * (head_dim + 2 * CLUSTERS[0]) * 4;
+    ring + (group + 2) * head_dim * 2 + of_warps + of_blocks
 }
 
 impl RopeAndAttention {
