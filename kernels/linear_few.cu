@@ -17,7 +17,7 @@ struct LinearFewParams {
     const T* x;         // [m, x_stride]
     const T* weight;    // [n, k]; GATED: [2 n, k], gates over ups
     const float* bias;  // [n], or null; GATED: [2 n]
-    int m;              // tokens, at most TOKENS
+    int m;              // tokens, at most 8
     int n;              // columns of `out`
     int k;              // a multiple of 8
     int out_stride;
@@ -26,7 +26,7 @@ struct LinearFewParams {
 };
 
 // PAD: numbers behind a row of weights in shared memory, so that the eight lanes that read two rows find eight bank groups.
-constexpr int TOKENS = 8, DEPTH = 64, PAD = 32, BARRIER_BYTES = 128;
+constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128;
 
 // From the second-level cache: the kernel before has just stored it.
 template <class T>
@@ -47,10 +47,11 @@ __device__ inline void copy_row(uint32_t to, const void* from, uint32_t bytes, u
 }
 
 // A thread block has TILES tiles of HALVES times 8 rows of weights; GATED: the first half of a tile are gates, the second their ups.
-// STEPS: of 64 numbers of k, for each warp, at most.
+// STEPS: of 64 numbers of k, for each warp, at most. EARLY: of the halves of the steps, those whose weights pass to registers before the
+// wait. Two thread blocks share the registers of a multiprocessor: 64 for each of 512 threads, 128 for each of 256.
 //
 // Grid [at least n / COLUMNS rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes].
-template <class T, int TILES, int HALVES, int STEPS, bool GATED>
+template <class T, int TILES, int HALVES, int STEPS, int EARLY, bool GATED>
 __device__ void linear_few(const LinearFewParams<T>& p) {
     constexpr int ROWS = 8 * HALVES * TILES, COLUMNS = GATED ? ROWS / 2 : ROWS, PART = ROWS + 2;
     extern __shared__ __align__(128) uint8_t shared[];
@@ -82,34 +83,42 @@ __device__ void linear_few(const LinearFewParams<T>& p) {
     __syncthreads();
     // Where this lane's eight numbers of a step and a half of it begin.
     const auto place = [&](int step, int half) { return (step * warps + warp) * DEPTH + half * 32 + lane % 4 * 8; };
+    // The rows of weights that a lane multiplies by its numbers `half` of `step`: of each tile, of each eight of it.
+    const auto load_weights = [&](Eight (&to)[TILES][HALVES], int step, int half) {
+        const int k = place(step, half);
+#pragma unroll
+        for (int i = 0; i < TILES * HALVES; i++) {
+            to[i / HALVES][i % HALVES] = k < p.k ? load_eight(weights + (i * 8 + lane / 4) * row_numbers + k) : Eight{};
+        }
+    };
+    Eight early[EARLY][TILES][HALVES];
+    barrier_wait(full, 0);
+#pragma unroll
+    for (int i = 0; i < EARLY; i++) load_weights(early[i], i / 2, i % 2);
     grid_dependency_wait();
     const int token = lane / 4;
     Eight x[STEPS][2];
 #pragma unroll
-    for (int s = 0; s < STEPS; s++) {
-#pragma unroll
-        for (int u = 0; u < 2; u++) {
-            const int k = place(s, u);
-            x[s][u] = token < p.m && k < p.k ? load_eight_of_pass(p.x + size_t(token) * p.x_stride + k) : Eight{};
-        }
+    for (int i = 0; i < 2 * STEPS; i++) {
+        const int k = place(i / 2, i % 2);
+        x[i / 2][i % 2] = token < p.m && k < p.k ? load_eight_of_pass(p.x + size_t(token) * p.x_stride + k) : Eight{};
     }
+    // Nothing is waited for, but no product is computed before all of x is on its way.
     barrier_wait(full, 0);
     float sum[TILES][4] = {};
 #pragma unroll
-    for (int s = 0; s < STEPS; s++) {
+    for (int i = 0; i < 2 * STEPS; i++) {
+        Eight late[TILES][HALVES];
+        if (i >= EARLY) load_weights(late, i / 2, i % 2);
+        const auto& rows = i < EARLY ? early[i < EARLY ? i : 0] : late;
+        const Eight& numbers = x[i / 2][i % 2];
 #pragma unroll
-        for (int u = 0; u < 2; u++) {
-            const int k = place(s, u);
-            const T* of_lane = weights + lane / 4 * row_numbers + k;
-#pragma unroll
-            for (int t = 0; t < TILES; t++) {
-                const T* at = of_lane + t * 8 * HALVES * row_numbers;
-                const Eight a = k < p.k ? load_eight(at) : Eight{}, b = HALVES == 2 && k < p.k ? load_eight(at + 8 * row_numbers) : Eight{};
-                const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
-                const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
-                mma<T>(sum[t], low, x[s][u].pair[0], x[s][u].pair[1]);
-                mma<T>(sum[t], high, x[s][u].pair[2], x[s][u].pair[3]);
-            }
+        for (int t = 0; t < TILES; t++) {
+            const Eight a = rows[t][0], b = HALVES == 2 ? rows[t][HALVES - 1] : Eight{};
+            const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
+            const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
+            mma<T>(sum[t], low, numbers.pair[0], numbers.pair[1]);
+            mma<T>(sum[t], high, numbers.pair[2], numbers.pair[3]);
         }
     }
 
@@ -148,24 +157,24 @@ __device__ void linear_few(const LinearFewParams<T>& p) {
     }
 }
 
-#define KERNEL(name, rows, tiles, halves, steps, is_gated, dtype)                                                         \
-    extern "C" __global__ void __launch_bounds__(rows == 8 ? 512 : 256)                                          \
-        nvllm_k_linear_few_##name##r##rows##_s##steps##_##dtype(const __grid_constant__ LinearFewParams<dtype> p) {     \
-        linear_few<dtype, tiles, halves, steps, is_gated>(p);                                                           \
+#define KERNEL(name, rows, tiles, halves, steps, early, is_gated, dtype)                                            \
+    extern "C" __global__ void __launch_bounds__(rows == 8 ? 512 : 256)                                             \
+        nvllm_k_linear_few_##name##r##rows##_s##steps##_##dtype(const __grid_constant__ LinearFewParams<dtype> p) { \
+        linear_few<dtype, tiles, halves, steps, early, is_gated>(p);                                                \
     }
-#define KERNELS(name, rows, tiles, halves, steps, is_gated)  \
-    KERNEL(name, rows, tiles, halves, steps, is_gated, bf16) \
-    KERNEL(name, rows, tiles, halves, steps, is_gated, f16)
+#define KERNELS(name, rows, tiles, halves, steps, early, is_gated)  \
+    KERNEL(name, rows, tiles, halves, steps, early, is_gated, bf16) \
+    KERNEL(name, rows, tiles, halves, steps, early, is_gated, f16)
 
-KERNELS(, 8, 1, 1, 2, false)
-KERNELS(, 8, 1, 1, 4, false)
-KERNELS(, 16, 1, 2, 2, false)
-KERNELS(, 16, 1, 2, 4, false)
-KERNELS(, 32, 2, 2, 2, false)
-KERNELS(, 32, 2, 2, 4, false)
-KERNELS(, 48, 3, 2, 2, false)
-KERNELS(gated_, 16, 1, 2, 2, true)
-KERNELS(gated_, 16, 1, 2, 4, true)
-KERNELS(gated_, 32, 2, 2, 2, true)
-KERNELS(gated_, 32, 2, 2, 4, true)
-KERNELS(gated_, 48, 3, 2, 2, true)
+KERNELS(, 8, 1, 1, 2, 2, false)
+KERNELS(, 8, 1, 1, 4, 2, false)
+KERNELS(, 16, 1, 2, 2, 3, false)
+KERNELS(, 16, 1, 2, 4, 3, false)
+KERNELS(, 32, 2, 2, 2, 3, false)
+KERNELS(, 32, 2, 2, 4, 3, false)
+KERNELS(, 48, 3, 2, 2, 3, false)
+KERNELS(gated_, 16, 1, 2, 2, 3, true)
+KERNELS(gated_, 16, 1, 2, 4, 3, true)
+KERNELS(gated_, 32, 2, 2, 2, 3, true)
+KERNELS(gated_, 32, 2, 2, 4, 3, true)
+KERNELS(gated_, 48, 3, 2, 2, 3, true)

@@ -1,4 +1,4 @@
-//! The launch of `kernels/linear_few.cu`: layers of plain weights for up to 4 tokens that the shared memory of all multiprocessors holds,
+//! The launch of `kernels/linear_few.cu`: layers of plain weights for up to 8 tokens that the shared memory of all multiprocessors holds,
 //! on compute capability 9.0.
 //!
 //! Each multiprocessor takes one thread block of a layer, beside one of the layer before. So the shared memory of two layers that follow each other
@@ -30,9 +30,9 @@ params! {
     }
 }
 
-/// Tokens at most. The kernel has room for 8, and `linear_stream.cu` gives the same bits. One H200, decode step of the 0.6B shape in a graph over 547
-/// tokens, `linear_stream.cu` and this: 1 row 657 and 561 us, 2 rows 696 and 633, 4 rows 742 and 718, 8 rows 767 and 777.
-const TOKENS: usize = 4;
+/// Tokens at most. `linear_stream.cu` gives the same bits. One H200, decode step of the 0.6B shape in a graph over 547 tokens, `linear_stream.cu`
+/// and this: 5 rows 717 and 683 us, 6 rows 728 and 700, 8 rows 760 and 742.
+const TOKENS: usize = 8;
 /// Numbers of k that a warp takes at a time.
 const DEPTH: usize = 64;
 /// Numbers behind a row of weights in shared memory.
