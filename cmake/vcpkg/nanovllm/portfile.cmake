@@ -3,6 +3,7 @@
 # cargo is found in PATH or ~/.cargo/bin; it builds for release.
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../../.." ABSOLUTE)
 set(VCPKG_BUILD_TYPE release)
+set(VCPKG_POLICY_MISMATCHED_NUMBER_OF_BINARIES enabled)
 
 # vcpkg names the system and not the processor, which CMake then takes for a cross build.
 if(VCPKG_TARGET_ARCHITECTURE STREQUAL "x64")
