@@ -148,8 +148,9 @@ __device__ void sample_choose(const SampleParams<T>& p) {
             __threadfence();
             const uint64_t noisy = __ldcg(reinterpret_cast<const unsigned long long*>(p.gumbel_argmax + sample));
             const uint64_t chosen = is_greedy || noisy == 0 ? argmax : noisy;
-            const uint32_t token = chosen ? token_of(chosen) : 0;
-            p.tokens[sample] = s.forced != NO_TOKEN ? s.forced : token;
+            const uint32_t token = s.forced != NO_TOKEN ? s.forced : chosen ? token_of(chosen) : 0;
+            p.tokens[sample] = token;
+            p.host_tokens[sample] = token;
             p.argmax[sample] = p.gumbel_argmax[sample] = 0;
             p.arrived[sample] = 0;
         }

@@ -9,6 +9,7 @@ constexpr uint32_t NO_TOKEN = UINT32_MAX, NO_MASK = UINT32_MAX;
 template <class T>
 struct SampleParams {
     uint32_t* tokens;           // [samples]
+    uint32_t* host_tokens;      // [samples], in memory of the host
     const T* logits;            // [samples, stride]
     const Sampling* sampling;   // [samples]
     const uint32_t* masks;      // bit sets; each sample names where its own begins

@@ -14,6 +14,7 @@ use super::plan::{DecodeLayout, DecodePlan, Geometry, Plan, PrefillTile};
 use super::sampling_extras::{LogprobLayout, SamplingExtras};
 use super::shared_plan::SharedLayout;
 use super::storage::{self, Tensor};
+use super::upload;
 use crate::backend::DType;
 use crate::batch::{Batch, BatchLimits, Sampled, Sampling};
 use crate::error::Result;
@@ -40,6 +41,7 @@ pub struct DeviceBatch {
     uploaded: Event,
     /// Recorded when the tokens are on the host.
     finished: Event,
+    /// Written by the sampler.
     host_tokens: Pinned,
     hidden_states: HiddenStates,
     /// As `LogprobLayout` says.
@@ -151,6 +153,7 @@ pub struct Addresses {
     pub prefill_tiles: Address,
     pub block_tables: Address,
     pub tokens: Address,
+    pub host_tokens: Address,
     pub argmax: Address,
     pub gumbel_argmax: Address,
     pub arrived: Address,
@@ -282,9 +285,16 @@ impl DeviceBatch {
         self.batch.pooled_rows() == 0 || self.hidden_states.raw.is_some()
     }
 
-    /// Copies and plans a batch, and begins its upload. Ranks have made `exchanges` exchanges before it. Whether it was padded as
+    /// Copies and plans a batch, and begins its upload by `upload`. Ranks have made `exchanges` exchanges before it. Whether it was padded as
     /// asked: not where rows share keys, which no recorded pass knows.
-    pub fn stage(&mut self, batch: &Batch, padding: Padding, geometry: &Geometry, exchanges: u32) -> Result<bool> {
+    pub fn stage(
+        &mut self,
+        upload: &upload::Kernels,
+        batch: &Batch,
+        padding: Padding,
+        geometry: &Geometry,
+        exchanges: u32,
+    ) -> Result<bool> {
         self.uploaded.wait()?;
         self.batch.clone_from(batch);
         self.samples = batch.samples();
@@ -328,7 +338,7 @@ impl DeviceBatch {
             shared += within.end;
         }
         self.begun.record()?;
-        self.host.upload(0..at.end, &self.device, 0)?;
+        upload.run(&self.host, &self.device, at.end)?;
         self.extras.stage(batch)?;
         self.uploaded.record()?;
         Ok(is_padded)
@@ -358,12 +368,8 @@ impl DeviceBatch {
         &self.extras
     }
 
-    /// Begins the download of what the batch asked for, and marks the end of the pass.
+    /// Begins the download of what the batch asked for besides tokens, and marks the end of the pass.
     pub fn finish(&mut self) -> Result<()> {
-        if self.samples > 0 {
-            let offset = (self.addresses().tokens - self.scratch.address()) as usize;
-            self.host_tokens.download(&self.scratch, offset, 4 * self.samples)?;
-        }
         if self.batch.wants_logprobs() {
             let bytes = LogprobLayout::BYTES * self.samples;
             self.host_logprobs.download(self.extras.logprobs(), 0, bytes)?;
@@ -442,6 +448,7 @@ impl DeviceBatch {
             argmax: scratch,
             gumbel_argmax: scratch + 8 * rows,
             tokens: scratch + 16 * rows,
+            host_tokens: self.host_tokens.address(),
             arrived: scratch + 20 * rows,
         }
     }

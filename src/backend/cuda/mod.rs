@@ -62,6 +62,7 @@ mod shared_plan;
 mod storage;
 mod team;
 mod tensor_map;
+mod upload;
 
 pub use device_batch::DeviceBatch;
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
@@ -129,6 +130,7 @@ struct Kernels {
     scale_logits: scale_logits::Kernels,
     process_logits: process_logits::Kernels,
     sample: sample::Kernels,
+    upload: upload::Kernels,
     logprobs: logprobs::Kernels,
     join_columns: join_columns::Kernels,
     reduce_add_norm: reduce_add_norm::Kernels,
@@ -148,6 +150,7 @@ impl Kernels {
             scale_logits: scale_logits::Kernels::new(device)?,
             process_logits: process_logits::Kernels::new(device)?,
             sample: sample::Kernels::new(device)?,
+            upload: upload::Kernels::new(device)?,
             logprobs: logprobs::Kernels::new(device)?,
             join_columns: join_columns::Kernels::new(device)?,
             reduce_add_norm: reduce_add_norm::Kernels::new(device)?,
@@ -191,8 +194,10 @@ impl Cuda {
         self.device.context.make_current()?;
         let (geometry, launched) = (self.geometry(), self.exchanges.as_ref().map_or(0, Exchanges::launched));
         let is_padded = match device_batch.must_grow(batch) {
-            true => self.together(|_| device_batch.stage(batch, padding, &geometry, launched))?,
-            false => device_batch.stage(batch, padding, &geometry, launched)?,
+            true => {
+                self.together(|cuda| device_batch.stage(&cuda.kernels.upload, batch, padding, &geometry, launched))?
+            }
+            false => device_batch.stage(&self.kernels.upload, batch, padding, &geometry, launched)?,
         };
         let before = device_batch.addresses().exchanges;
         self.exchanges.iter_mut().for_each(|exchanges| exchanges.begin_pass(before));

@@ -12,6 +12,7 @@ use crate::error::Result;
 params! {
     SampleParams in "common/logits.cuh" {
         tokens: Address,
+        host_tokens: Address,
         logits: Address,
         sampling: Address,
         masks: Address,
@@ -66,6 +67,7 @@ impl Kernels {
         let (at, facts) = (device_batch.addresses(), device.facts());
         let mut params = SampleParams {
             tokens: at.tokens,
+            host_tokens: at.host_tokens,
             logits: logits.storage.address(),
             sampling: at.sampling,
             masks: device_batch.extras().masks(),
