@@ -14,6 +14,9 @@
 // them, and whoever writes its result adds its parts of them, in their order, and then its own. These kernels are SHARED; the others know
 // nothing of it.
 //
+// While the rest of a layer is computed, memory has little to do. So a CTA that is done asks the second-level cache for what the same CTA reads
+// first in the next layer. Where that has another window, it is asked for in vain.
+//
 // Keys and values in int8 are half the bytes. A fragment is loaded as bytes and widened in registers, exactly. The numbers of a head
 // stand in the order in which the bytes come: lane l has four consecutive numbers of a key, and queries are loaded to match; of a value
 // it has an even and an odd one, so that rows l / 4 and l / 4 + 8 of the output are neighbours. The scale of a key multiplies its scores,
@@ -54,7 +57,18 @@ struct AttentionDecodeParams {
     const SharedParts* shared_parts;  // [rows]; this and what follows where rows share keys
     const float* shared_partials;     // [parts, kv_heads, group, head_dim]
     const float2* shared_sums;        // [parts, kv_heads, group]: maximum and sum of the softmax
+    long long to_next_layer;          // bytes from a number of this layer to that of the next; 0 in the last one
 };
+
+// Tiles that a CTA asks for ahead, if it has as many as the second number says: else the products lose more than attention gains.
+constexpr int TILES_AHEAD = 2, AHEAD_FROM = 6;
+
+// Begins to bring bytes to the second-level cache: a multiple of 16.
+__device__ inline void ask_ahead(const void* at, int bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
+#endif
+}
 
 __device__ inline void wait_for_oldest_copy(int stages) {
     switch (stages) {
@@ -154,6 +168,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     constexpr int STEPS = D / 16;
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ bool is_last;
+    __shared__ const char* first_keys[WARPS][TILES_AHEAD];  // of a warp's first slices
 
     // The plan and all keys but those of a row's last token are older than the kernels of this pass: their loads need not wait.
     launch_dependents();
@@ -183,12 +198,15 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     };
     uint32_t block = block_of(load);
     bool is_waiting = true;
+    const bool asks_ahead = p.to_next_layer != 0 && work.tiles >= AHEAD_FROM;
+    int unknown = asks_ahead ? TILES_AHEAD : 0;  // of `first_keys`
     // Keys and values of a layer may be several times the second-level cache, where activations are between two kernels.
     const uint64_t policy = evict_first_policy();
 
     // Begins the copy of this warp's slice of the next tile; a commit is made even where there is nothing to copy.
     auto issue = [&](int stage) {
         if (load.left > 0) {
+            const Number* keys = nullptr;
             const uint32_t token = load.tile * TILE_TOKENS + warp * 16;
             if (token < load.at.context_len && token + 16 > load.at.window_start) {
                 const int valid = min(16u, load.at.context_len - token);
@@ -199,7 +217,6 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 }
                 const size_t head = size_t(block) * p.kv_heads + load.kv_head;
                 const Number* of_head = reinterpret_cast<const Number*>(p.cache);
-                const Number* keys;
                 if constexpr (IS_INT8) {
                     of_head += head * int8_head_bytes(p.block_size_log2, D);
                     keys = of_head + (token & block_mask) * D;
@@ -224,6 +241,10 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                     const Number* from = scales + (lane >= 2 ? size_t(2) << p.block_size_log2 : 0) + lane % 2 * 16;
                     copy_async(to + 2 * SLICE + lane * 16, from);
                 }
+            }
+            if (unknown > 0) {
+                unknown--;
+                if (lane == 0) first_keys[warp][unknown] = reinterpret_cast<const char*>(keys);
             }
             load.left--;
             if (++load.tile == load.end_tile) load.next_head(p.rows, p.kv_heads, TILE_TOKENS);
@@ -475,6 +496,11 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         cursor.left -= last_tile - first_tile;
         is_first_segment = false;
         cursor.next_head(p.rows, p.kv_heads, TILE_TOKENS);
+    }
+    if (asks_ahead && lane < 2 * TILES_AHEAD) {
+        const char* keys = first_keys[warp][lane / 2];
+        const size_t of_values = lane % 2 ? sizeof(Number) * D << p.block_size_log2 : 0;
+        if (keys) ask_ahead(keys + p.to_next_layer + of_values, 16 * D * sizeof(Number));
     }
 
     // Of all that begins in one CTA, only what reaches beyond it is split: one count per CTA is enough.

@@ -38,6 +38,7 @@ params! {
         shared_parts: Address,
         shared_partials: Address,
         shared_sums: Address,
+        to_next_layer: i64,
     }
 
     AttentionPrefillParams in "attention_prefill.cu" {
@@ -337,6 +338,7 @@ impl Kernels {
                 shared_parts: decode_at.shared_parts,
                 shared_partials,
                 shared_sums,
+                to_next_layer: cache.to_next,
             };
             let kernels = decode.shared_kernels.as_ref().filter(|_| shared.is_some()).unwrap_or(&decode.kernels);
             let kernel = &kernels[usize::from(group > 8)];

@@ -42,6 +42,8 @@ pub struct CacheLayer {
     pub blocks: usize,
     /// That of the whole cache.
     pub shape: KvShape,
+    /// Bytes from a number of it to that of the next layer, 0 in the last one.
+    pub to_next: i64,
 }
 
 /// Pieces of a layer, if they are not smaller than the driver maps them: more would take longer to map, fewer hold on to more memory.
@@ -198,6 +200,7 @@ impl KvBlocks {
             address: self.memory.address() + (layer * self.layer_bytes) as u64,
             blocks: self.layer_bytes / self.part_bytes(),
             shape: self.shape,
+            to_next: if layer + 1 < self.shape.layers { self.layer_bytes as i64 } else { 0 },
         }
     }
 
