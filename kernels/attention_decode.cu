@@ -14,6 +14,10 @@
 // them, and whoever writes its result adds its parts of them, in their order, and then its own. These kernels are SHARED; the others know
 // nothing of it.
 //
+// Where all rows of a pass bring one token, heads may come RAW, as the projections made them. Each warp then normalizes and rotates the queries
+// in its registers. The warp that attends to a row's last key and value does so with the key, stores both in the cache, and puts them among
+// those that it copied from there: of these, none is younger than the pass.
+//
 // While the rest of a layer is computed, memory has little to do. So a CTA that is done asks the second-level cache for what the same CTA reads
 // first in the next layer. Where that has another window, it is asked for in vain.
 //
@@ -24,6 +28,7 @@
 #include "common/dependent_launch.cuh"
 #include "common/kv_int8.cuh"
 #include "common/plan.cuh"
+#include "common/raw_heads.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
 
@@ -39,7 +44,7 @@ template <class T>
 struct AttentionDecodeParams {
     T* out;                         // [tokens, heads * head_dim]
     const T* qkv;                   // [tokens, qkv_stride]
-    const T* cache;                 // one layer: [block][kv_head][K|V][block_size][head_dim], or the bytes of an int8 cache
+    T* cache;                       // one layer: [block][kv_head][K|V][block_size][head_dim], or the bytes of an int8 cache
     float* partials;                // [CTAs, 2, group, head_dim]
     float2* partial_sums;           // [CTAs, 2, group]: maximum and sum of the softmax
     uint32_t* arrived;              // [CTAs], zero between launches: of the split that begins in that CTA
@@ -58,50 +63,15 @@ struct AttentionDecodeParams {
     const float* shared_partials;     // [parts, kv_heads, group, head_dim]
     const float2* shared_sums;        // [parts, kv_heads, group]: maximum and sum of the softmax
     long long to_next_layer;          // bytes from a number of this layer to that of the next; 0 in the last one
+    const float* query_norm;          // [head_dim], null where heads are not normalized; this and what follows for raw heads
+    const float* key_norm;            // [head_dim], likewise
+    const float* rope;                // [positions, head_dim]: cosines, then sines
+    const uint32_t* slots;            // [tokens]; UINT32_MAX stores nothing
+    float eps;
 };
 
 // Tiles that a CTA asks for ahead, if it has as many as the second number says: else the products lose more than attention gains.
 constexpr int TILES_AHEAD = 2, AHEAD_FROM = 6;
-
-// Begins to bring bytes to the second-level cache: a multiple of 16.
-__device__ inline void ask_ahead(const void* at, int bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
-#endif
-}
-
-__device__ inline void wait_for_oldest_copy(int stages) {
-    switch (stages) {
-        case 2: wait_for_copies<0>(); break;
-        case 3: wait_for_copies<1>(); break;
-        case 4: wait_for_copies<2>(); break;
-        case 5: wait_for_copies<3>(); break;
-        default: wait_for_copies<4>(); break;
-    }
-}
-
-// A place on the line of tiles.
-struct Cursor {
-    uint32_t entry, kv_head, tile, left;
-    DecodeRow at;
-    uint32_t first_tile, end_tile;  // of the row at hand
-
-    __device__ void set_row(const DecodeRow& row, int tile_tokens) {
-        at = row;
-        first_tile = row.window_start / tile_tokens;
-        end_tile = (row.context_len + tile_tokens - 1) / tile_tokens;
-    }
-
-    // To the first tile of the next KV head, or of the next row.
-    __device__ void next_head(const DecodeRow* rows, int kv_heads, int tile_tokens) {
-        if (++kv_head == kv_heads) {
-            kv_head = 0;
-            entry++;
-            if (left > 0) set_row(rows[entry], tile_tokens);
-        }
-        tile = first_tile;
-    }
-};
 
 // A (row, KV head) that is split over several CTAs.
 template <class T>
@@ -112,28 +82,6 @@ struct Split {
     uint32_t arrived_before;   // of them; thread 0 knows
     uint32_t entry, kv_head;
     bool exists;
-};
-
-__device__ inline void add_share(float4& sum, const float4& part, float share) {
-    sum.x += part.x * share;
-    sum.y += part.y * share;
-    sum.z += part.z * share;
-    sum.w += part.w * share;
-}
-
-// A result to which parts are added one after the other.
-struct RunningSum {
-    float top, total;
-    float4 value;
-
-    __device__ void add(const float2& part, const float4& there) {
-        const float higher = fmaxf(top, part.x);
-        const float keep = power_of_two(top - higher), share = power_of_two(part.x - higher);
-        top = higher;
-        total = total * keep + part.y * share;
-        value = make_float4(value.x * keep, value.y * keep, value.z * keep, value.w * keep);
-        add_share(value, there, share);
-    }
 };
 
 // Numbers of a part of shared keys, loaded here and used after what is between.
@@ -154,10 +102,17 @@ __device__ inline void store_shares(T* to, const float4& sum, float total) {
     *reinterpret_cast<uint2*>(to) = make_uint2(narrow2<T>(sum.x / total, sum.y / total), narrow2<T>(sum.z / total, sum.w / total));
 }
 
+// How queries come, and the last key and value of a row.
+enum class Heads {
+    PREPARED,  // normalized and rotated, keys and values in the cache
+    RAW,       // as the projections made them
+};
+
 // Grid [CTAs], block [32 * WARPS], shared [stages * WARPS * STAGE numbers + WARPS * group * (head_dim + 2) * 4 bytes].
-template <class T, int D, int NT, int WARPS, Kv KV, bool SHARED = false>
+template <class T, int D, int NT, int WARPS, Kv KV, bool SHARED = false, Heads HEADS = Heads::PREPARED>
 __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
-    constexpr bool IS_INT8 = KV == Kv::INT8;
+    constexpr bool IS_INT8 = KV == Kv::INT8, IS_RAW = HEADS == Heads::RAW;
+    static_assert(!IS_RAW || (NT == 1 && !IS_INT8 && !SHARED));
     using Rows = Tile<D, IS_INT8 ? 1 : 2>;
     using Number = std::conditional_t<IS_INT8, int8_t, T>;
     constexpr int CHUNK = 16 / sizeof(Number);     // numbers
@@ -186,12 +141,12 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * STAGE * sizeof(Number));  // [WARPS, group, D]
     float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);                            // [WARPS, group]
 
-    Cursor load{work.entry, work.kv_head, work.tile, work.tiles};
+    TileCursor load{work.entry, work.kv_head, work.tile, work.tiles};
     load.set_row({work.token, work.row, work.context_len, work.window_start, work.tiles_before}, TILE_TOKENS);
-    Cursor cursor = load;
+    TileCursor cursor = load;
     const uint32_t block_mask = (1u << p.block_size_log2) - 1;
 
-    auto block_of = [&](const Cursor& c) -> uint32_t {
+    auto block_of = [&](const TileCursor& c) -> uint32_t {
         const uint32_t token = c.tile * TILE_TOKENS + warp * 16;
         if (c.left == 0 || token >= c.at.context_len || token + 16 <= c.at.window_start) return 0;
         return p.block_tables[size_t(c.at.row) * table_width + (token >> p.block_size_log2)];
@@ -209,9 +164,9 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             const Number* keys = nullptr;
             const uint32_t token = load.tile * TILE_TOKENS + warp * 16;
             if (token < load.at.context_len && token + 16 > load.at.window_start) {
-                const int valid = min(16u, load.at.context_len - token);
+                const int valid = min(16u, load.at.context_len - (IS_RAW ? 1 : 0) - token);
                 const int before = int(load.at.window_start) - int(token);
-                if (is_waiting && token + 16 >= load.at.context_len) {
+                if (!IS_RAW && is_waiting && token + 16 >= load.at.context_len) {
                     grid_dependency_wait();
                     is_waiting = false;
                 }
@@ -228,9 +183,9 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
                 for (int i = lane; i < 16 * Rows::CHUNKS; i += 32) {
                     const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
-                    const bool is_attended = row >= before && row < valid;
-                    const int bytes = is_attended ? 16 : 0;
-                    const int from = is_attended ? row * D + chunk * CHUNK : 0;
+                    const bool is_read = row >= before && row < valid;
+                    const int bytes = is_read ? 16 : 0;
+                    const int from = is_read ? row * D + chunk * CHUNK : 0;
                     const uint32_t at = to + Rows::at(row, chunk) * 16;
                     copy_async(at, keys + from, bytes, policy);
                     copy_async(at + SLICE * sizeof(Number), values + from, bytes, policy);
@@ -253,6 +208,21 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         commit_copies();
     };
     for (int stage = 0; stage < p.stages - 1; stage++) issue(stage);
+    // With the norms, and the rope of the row at hand.
+    RawQueries<T, IS_RAW ? D : 16> raw_queries{};
+    RawToken<T, IS_RAW ? D : 16> last{};
+    const auto load_rope = [&] {
+        const float* rope = p.rope + size_t(cursor.at.context_len - 1) * D;
+        raw_queries.load_rope(rope);
+        last.load_rope(rope);
+    };
+    if constexpr (IS_RAW) {
+        load_rope();
+        if (p.query_norm) {
+            raw_queries.load_norm(p.query_norm);
+            last.load_norm(p.key_norm);
+        }
+    }
     if (is_waiting) grid_dependency_wait();
     is_waiting = false;
 
@@ -274,6 +244,21 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             for (int k = 0; k < STEPS; k++) {
                 query[k][n][0] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16) : 0;
                 query[k][n][1] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16 + SECOND) : 0;
+            }
+        }
+        if constexpr (IS_RAW) {
+            const uint32_t slot = p.slots[cursor.at.token], last_token = cursor.at.context_len - 1;
+            const bool has_last = last_tile == cursor.end_tile && last_token % TILE_TOKENS / 16 == warp;
+            if (has_last) {
+                last.load(p.qkv + size_t(cursor.at.token) * p.qkv_stride + (p.kv_heads * p.group + cursor.kv_head) * D, p.kv_heads * D);
+            }
+            if (!is_first_segment && cursor.kv_head == 0) load_rope();
+            raw_queries.prepare(query, p.query_norm, p.eps);
+            if (has_last) {
+                last.prepare(p.key_norm, p.eps);
+                const size_t head = (size_t(slot >> p.block_size_log2) * p.kv_heads + cursor.kv_head) * 2;
+                T* key = p.cache + ((head << p.block_size_log2) + (slot & block_mask)) * D;
+                if (slot != UINT32_MAX) last.store(key, key + (size_t(D) << p.block_size_log2));
             }
         }
         // Parts of shared keys, for the first numbers that this thread will write. Int8 leaves no registers for them.
@@ -303,6 +288,9 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             // Of the 16 keys of this warp, those from `before` to `valid` are attended to.
             const int before = int(cursor.at.window_start) - token, valid = int(cursor.at.context_len) - token;
             if (valid > 0 && before < 16) {
+                if constexpr (IS_RAW) {
+                    if (valid <= 16) last.store_shared(ring + stage * STAGE, ring + stage * STAGE + SLICE, valid - 1);
+                }
                 const uint32_t keys = shared_address(ring + stage * STAGE);
                 const uint32_t values = keys + SLICE * sizeof(Number);
                 float score[NT][4] = {};
@@ -598,3 +586,14 @@ KERNELS(256, 2)
 // The head dimensions of attention_shared.cu.
 SHARED_KERNELS(64, 4)
 SHARED_KERNELS(128, 4)
+
+#define RAW_KERNEL(dim, dtype)                                                                                             \
+    extern "C" __global__ void __launch_bounds__(128)                                                                      \
+        nvllm_k_attention_decode_raw_d##dim##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) {            \
+        attention_decode<dtype, dim, 1, 4, Kv::PLAIN, false, Heads::RAW>(p);                                               \
+    }
+
+RAW_KERNEL(64, bf16)
+RAW_KERNEL(64, f16)
+RAW_KERNEL(128, bf16)
+RAW_KERNEL(128, f16)

@@ -13,6 +13,7 @@
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/plan.cuh"
+#include "common/rope.cuh"
 #include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
 
@@ -40,21 +41,6 @@ struct AttentionFewParams {
 };
 
 constexpr int WARPS = 4;
-
-__device__ inline void wait_for_oldest_copy(int stages) {
-    switch (stages) {
-        case 2: wait_for_copies<0>(); break;
-        case 3: wait_for_copies<1>(); break;
-        default: wait_for_copies<2>(); break;
-    }
-}
-
-__device__ inline void add_share(float4& sum, const float4& part, float share) {
-    sum.x += part.x * share;
-    sum.y += part.y * share;
-    sum.z += part.z * share;
-    sum.w += part.w * share;
-}
 
 // The share of a part with the maximum `highest` in a sum with the maximum `top`. Parts without a token have none.
 __device__ inline float share_of(float highest, float top) {
@@ -135,16 +121,13 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
     const int i = lane * 2;
     const bool has_numbers = i < HALF;
     const uint32_t slot = p.slots[at.token];
-    float2 cosine{}, sine{}, norms[2][2]{};
+    TwoPairs of_queries{}, of_key{};
     if (has_numbers) {
-        const float* rope = p.rope + size_t(p.positions[at.token]) * D;
-        cosine = *reinterpret_cast<const float2*>(rope + i);
-        sine = *reinterpret_cast<const float2*>(rope + HALF + i);
+        of_queries.load_rope(p.rope + size_t(p.positions[at.token]) * D, HALF, i);
+        of_key = of_queries;
         if (p.query_norm) {
-            norms[0][0] = *reinterpret_cast<const float2*>(p.query_norm + i);
-            norms[0][1] = *reinterpret_cast<const float2*>(p.query_norm + HALF + i);
-            norms[1][0] = *reinterpret_cast<const float2*>(p.key_norm + i);
-            norms[1][1] = *reinterpret_cast<const float2*>(p.key_norm + HALF + i);
+            of_queries.load_norm(p.query_norm, HALF, i);
+            of_key.load_norm(p.key_norm, HALF, i);
         }
     }
     // The keys of a unit are the operand of 16 rows. Those of the first pass to registers before the wait.
@@ -172,20 +155,10 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
             high = __ldcg(reinterpret_cast<const uint32_t*>(from + HALF + i));
         }
         if (!is_value) {
-            float2 a = widen2<T>(low), b = widen2<T>(high);
-            float squares = 0.0f;
-            squares += a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
-            if (p.query_norm) {
-                const float scale = rsqrtf(warp_sum(squares) / D + p.eps);
-                const float2 low_norm = is_query ? norms[0][0] : norms[1][0], high_norm = is_query ? norms[0][1] : norms[1][1];
-                a = make_float2(a.x * scale * low_norm.x, a.y * scale * low_norm.y);
-                b = make_float2(b.x * scale * high_norm.x, b.y * scale * high_norm.y);
-            }
-            const float2 unturned = a;
-            a = make_float2(a.x * cosine.x - b.x * sine.x, a.y * cosine.y - b.y * sine.y);
-            b = make_float2(b.x * cosine.x + unturned.x * sine.x, b.y * cosine.y + unturned.y * sine.y);
-            low = narrow2<T>(a.x, a.y);
-            high = narrow2<T>(b.x, b.y);
+            float scale = 1.0f;
+            if (p.query_norm) scale = rsqrtf(warp_sum(squares_of(widen2<T>(low), widen2<T>(high))) / D + p.eps);
+            const TwoPairs pairs = is_query ? of_queries : of_key;
+            pairs.apply<T>(low, high, p.query_norm != nullptr, scale);
         }
         if (has_numbers) {
             *reinterpret_cast<uint32_t*>(prepared + task * D + i) = low;

@@ -9,6 +9,7 @@
 #include "common/dependent_launch.cuh"
 #include "common/kv_int8.cuh"
 #include "common/numbers.cuh"
+#include "common/rope.cuh"
 
 template <class T>
 struct RopeAndCacheParams {
@@ -41,13 +42,6 @@ enum class Variants {
     NONE,  // rotary = head_dim, halves, normalized before the rotation or not at all
     ALL,
 };
-
-// Turns two pairs, whose first numbers are `a` and whose second ones are `b`.
-__device__ inline void turn(float2& a, float2& b, float2 cosine, float2 sine) {
-    const float2 first = a;
-    a = make_float2(a.x * cosine.x - b.x * sine.x, a.y * cosine.y - b.y * sine.y);
-    b = make_float2(b.x * cosine.x + first.x * sine.x, b.y * cosine.y + first.y * sine.y);
-}
 
 // One head a warp finds more warps for few tokens; four share the load of the rope and keep more loads under way.
 // Grid [tokens, splits], block [32 * warps], where splits * warps * HEADS is at least heads + 2 kv_heads.

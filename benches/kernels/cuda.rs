@@ -1,7 +1,7 @@
 //! The rows of the table.
 
+mod attention_step;
 mod codings;
-mod few_rows;
 mod gated;
 mod model;
 mod shapes;
@@ -51,7 +51,7 @@ pub fn main() {
         ("small", Bench::small),
         ("sample", Bench::sampling),
         ("step", Bench::steps),
-        ("few rows", Bench::few_rows),
+        ("attention step", Bench::attention_steps),
         ("gated linear", Bench::gated_linears),
         ("gated step", Bench::gated_steps),
         ("coded linear", Bench::coded_linears),

@@ -32,3 +32,26 @@ struct PrefillTile {
     uint32_t tokens;    // at most as many as a tile of the kernel has
     uint32_t position;  // of the first
 };
+
+// A place on the line of tiles.
+struct TileCursor {
+    uint32_t entry, kv_head, tile, left;
+    DecodeRow at;
+    uint32_t first_tile, end_tile;  // of the row at hand
+
+    __device__ void set_row(const DecodeRow& row, int tile_tokens) {
+        at = row;
+        first_tile = row.window_start / tile_tokens;
+        end_tile = (row.context_len + tile_tokens - 1) / tile_tokens;
+    }
+
+    // To the first tile of the next KV head, or of the next row.
+    __device__ void next_head(const DecodeRow* rows, int kv_heads, int tile_tokens) {
+        if (++kv_head == kv_heads) {
+            kv_head = 0;
+            entry++;
+            if (left > 0) set_row(rows[entry], tile_tokens);
+        }
+        tile = first_tile;
+    }
+};

@@ -1,4 +1,4 @@
-// Powers of two for running softmaxes, which keep their maxima in units of log2, and the tanh of a softcap.
+// Powers of two for running softmaxes, which keep their maxima in units of log2, how their parts are added up, and the tanh of a softcap.
 #pragma once
 
 __device__ inline float power_of_two(float v) {
@@ -30,3 +30,26 @@ __device__ inline Shares join_maximum(float& highest, float top) {
 __device__ inline float joined(float before, float unit, Shares shares) {
     return fmaf(before, shares.keep, __fmul_rn(unit, shares.share));
 }
+
+// Adds a part of four sums.
+__device__ inline void add_share(float4& sum, const float4& part, float share) {
+    sum.x += part.x * share;
+    sum.y += part.y * share;
+    sum.z += part.z * share;
+    sum.w += part.w * share;
+}
+
+// A result to which parts are added one after the other.
+struct RunningSum {
+    float top, total;
+    float4 value;
+
+    __device__ void add(const float2& part, const float4& there) {
+        const float higher = fmaxf(top, part.x);
+        const float keep = power_of_two(top - higher), share = power_of_two(part.x - higher);
+        top = higher;
+        total = total * keep + part.y * share;
+        value = make_float4(value.x * keep, value.y * keep, value.z * keep, value.w * keep);
+        add_share(value, there, share);
+    }
+};

@@ -55,6 +55,13 @@ __device__ inline void copy_async(uint32_t to, const void* from, int bytes = 16)
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// Begins to bring bytes to the second-level cache: a multiple of 16.
+__device__ inline void ask_ahead(const void* at, int bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
+#endif
+}
+
 // A hint for data that nothing reads again while it is in the second-level cache: it leaves before what other kernels of the pass share.
 __device__ inline uint64_t evict_first_policy() {
     uint64_t policy;
@@ -76,6 +83,17 @@ __device__ inline void commit_copies() {
 template <int Pending>
 __device__ inline void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+// Waits for the oldest of `stages - 1` commits: 2 to 6 stages.
+__device__ inline void wait_for_oldest_copy(int stages) {
+    switch (stages) {
+        case 2: wait_for_copies<0>(); break;
+        case 3: wait_for_copies<1>(); break;
+        case 4: wait_for_copies<2>(); break;
+        case 5: wait_for_copies<3>(); break;
+        default: wait_for_copies<4>(); break;
+    }
 }
 
 // Where chunk `chunk` of row `row` lies in a tile of rows of `D` numbers of `BYTES` bytes, in chunks of 16 bytes, such that eight rows

@@ -19,12 +19,30 @@ struct Case {
     head_dim: usize,
     block_size: usize,
     window: Option<usize>,
+    softcap: Option<f32>,
     has_norm: bool,
+    /// Whether attention has the bits of the ops one by one, too: it adds up in the same order.
+    has_equal_bits: bool,
 }
 
-const QWEN3: Case =
-    Case { contexts: &[547], heads: 16, kv_heads: 8, head_dim: 128, block_size: 64, window: None, has_norm: true };
+const QWEN3: Case = Case {
+    contexts: &[547],
+    heads: 16,
+    kv_heads: 8,
+    head_dim: 128,
+    block_size: 64,
+    window: None,
+    softcap: None,
+    has_norm: true,
+    has_equal_bits: false,
+};
 const EIGHT: &[usize] = &[1, 16, 17, 15, 547, 2049, 64, 33];
+/// More rows than a launch of few takes.
+const MANY: Case = Case {
+    contexts: &[1, 16, 17, 15, 547, 2049, 64, 33, 0, 65, 1000, 129, 2, 48, 0, 500],
+    has_equal_bits: true,
+    ..QWEN3
+};
 
 const CASES: &[Case] = &[
     QWEN3,
@@ -44,10 +62,26 @@ const CASES: &[Case] = &[
     Case { contexts: EIGHT, window: Some(513), head_dim: 64, ..QWEN3 },
     Case { contexts: &[100, 0, 547, 0], ..QWEN3 },
     Case { contexts: &[0], ..QWEN3 },
+    MANY,
+    Case { contexts: &[40, 50, 60, 70, 80, 90, 100, 110, 120], ..MANY },
+    Case { contexts: &[1000; 40], ..MANY },
+    Case { contexts: &[1; 300], ..MANY },
+    Case { contexts: &[63; 256], block_size: 16, ..MANY },
+    Case { contexts: &[20_000, 5, 1, 16_384, 64, 64, 640, 7, 8, 9], ..MANY },
+    Case { contexts: &[0; 9], ..MANY },
+    Case { contexts: &[100], kv_heads: 2, ..MANY },
+    Case { has_norm: false, ..MANY },
+    Case { heads: 64, ..MANY },
+    Case { heads: 5, kv_heads: 1, softcap: Some(20.0), ..MANY },
+    Case { contexts: EIGHT, softcap: Some(20.0), ..MANY },
+    Case { heads: 6, kv_heads: 2, head_dim: 64, block_size: 16, ..MANY },
+    Case { heads: 32, head_dim: 64, block_size: 256, has_norm: false, ..MANY },
+    Case { window: Some(1), ..MANY },
+    Case { window: Some(40), ..MANY },
+    Case { window: Some(513), head_dim: 64, ..MANY },
     // Left to the ops one by one.
-    Case { contexts: &[100], kv_heads: 2, ..QWEN3 },
-    Case { contexts: &[40, 50, 60, 70, 80, 90, 100, 110, 120], ..QWEN3 },
-    Case { contexts: EIGHT, heads: 8, head_dim: 96, ..QWEN3 },
+    Case { contexts: EIGHT, heads: 8, head_dim: 96, ..MANY },
+    Case { heads: 9, kv_heads: 1, ..MANY },
 ];
 
 const POSITIONS: usize = 20_000;
@@ -119,8 +153,8 @@ impl Case {
         dtype: DType,
         is_fused: bool,
     ) -> (Vec<Vec<f32>>, Vec<u8>) {
-        let Case { heads, kv_heads, head_dim, window, has_norm, .. } = *self;
-        let spec = AttentionSpec { heads, scale: (head_dim as f32).powf(-0.5), window, softcap: None };
+        let Case { heads, kv_heads, head_dim, window, softcap, has_norm, .. } = *self;
+        let spec = AttentionSpec { heads, scale: (head_dim as f32).powf(-0.5), window, softcap };
         cuda.set_windows([window]);
         let mut cache = cuda.kv_cache(&self.shape(dtype), inputs.blocks).unwrap();
         cache.fill(&inputs.cached).unwrap();
@@ -163,7 +197,10 @@ fn attention_that_prepares_its_rows_agrees_with_the_ops_one_by_one() {
                 let what = format!("case {index}, {:?}, {dtype:?}, {chaining:?}", case.contexts);
                 assert!(cache == wanted_cache, "the cache of {what}");
                 for (row, wanted) in rows.iter().zip(&wanted) {
-                    assert_near(row, &wide(wanted), bound(dtype), &what);
+                    match case.has_equal_bits {
+                        true => assert!(row == wanted, "{what}"),
+                        false => assert_near(row, &wide(wanted), bound(dtype), &what),
+                    }
                 }
             }
         }

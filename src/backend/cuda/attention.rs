@@ -7,13 +7,14 @@ use super::attention_units::{self, AttentionUnits, UnitsInput};
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::{Address, Facts, Memory};
-use super::kernels::{Kernel, cache_suffix, fatbin};
+use super::kernels::{DEPENDENT_LAUNCH, Kernel, cache_suffix, fatbin, suffix};
 use super::kv_cache::CacheLayer;
+use super::matrix::Vector;
 use super::params::params;
 use super::plan::Geometry;
-use super::rope_and_attention::RopeAndAttention;
+use super::rope_and_attention::{self, RopeAndAttention};
 use super::storage::Tensor;
-use crate::backend::{AttentionSpec, KvFormat, KvShape, Rounding};
+use crate::backend::{AttentionSpec, KvFormat, KvShape, QkNormRope, Rounding};
 use crate::error::{Error, Result};
 
 params! {
@@ -39,6 +40,11 @@ params! {
         shared_partials: Address,
         shared_sums: Address,
         to_next_layer: i64,
+        query_norm: Address,
+        key_norm: Address,
+        rope: Address,
+        slots: Address,
+        eps: f32,
     }
 
     AttentionPrefillParams in "attention_prefill.cu" {
@@ -178,6 +184,14 @@ pub fn geometry(device: &Device, shape: &KvShape, heads: Option<usize>) -> Resul
     Ok(Geometry { kv_heads: shape.kv_heads, tile_tokens, tile_queries: variant.tile_queries, ctas, sharing })
 }
 
+/// What a launch reads of heads, and where the results go.
+pub struct Heads<'a> {
+    pub out: &'a mut Tensor,
+    pub qkv: &'a Tensor,
+    /// What is done to heads that come as the projections made them, in batches that the kernels [prepare](Kernels::prepares).
+    pub raw: Option<&'a QkNormRope<'a, Vector, Tensor>>,
+}
+
 /// Attention over a cache of one shape.
 pub struct Kernels {
     decode: Decode,
@@ -198,6 +212,8 @@ struct Decode {
     kernels: [Kernel; 2],
     /// The same, for plans with shared keys.
     shared_kernels: Option<[Kernel; 2]>,
+    /// For groups of up to 8 query heads that come as the projections made them.
+    raw_kernel: Option<Kernel>,
     warps: usize,
     /// Shared memory that leaves as much to the other CTAs of a multiprocessor, in bytes.
     shared_bytes: usize,
@@ -221,11 +237,14 @@ impl Decode {
         };
         let kernels = load("decode")?;
         let shared_kernels = device.geometry.get().sharing.map(|_| load("decode_shared")).transpose()?;
+        let is_raw = device.facts().capability >= DEPENDENT_LAUNCH && rope_and_attention::knows_cache(shape);
+        let raw_name = format!("attention_decode_raw_d{d}_{}", suffix(device.dtype));
+        let raw_kernel = is_raw.then(|| Kernel::new(&module, &raw_name)).transpose()?;
         let context = &device.context;
         let facts = device.facts();
         let ctas = ctas_max(device);
         let shared_bytes = shared_bytes_of(facts, resident_ctas(facts, variant, shape.format).max(2));
-        for kernel in kernels.iter().chain(shared_kernels.iter().flatten()) {
+        for kernel in kernels.iter().chain(shared_kernels.iter().flatten()).chain(&raw_kernel) {
             kernel.allow_shared(facts.block_shared_bytes - 256)?;
         }
         let parts = ctas * 2 * GROUP_MAX;
@@ -233,6 +252,7 @@ impl Decode {
         Ok(Decode {
             kernels,
             shared_kernels,
+            raw_kernel,
             warps: variant.decode_warps,
             shared_bytes,
             partials: Memory::new(context, parts * d * 4, "attention scratch", knob)?,
@@ -282,15 +302,30 @@ impl Kernels {
         })
     }
 
+    /// Whether [`run`](Self::run) prepares the heads of the batch itself.
+    pub fn prepares(
+        &self,
+        device: &Device,
+        spec: &AttentionSpec,
+        transform: &QkNormRope<Vector, Tensor>,
+        shape: &KvShape,
+        device_batch: &DeviceBatch,
+    ) -> bool {
+        self.decode.raw_kernel.is_some()
+            && device.rounding == Rounding::Fastest
+            && rope_and_attention::knows_heads(spec, transform, shape)
+            && rope_and_attention::knows_rows(spec, device_batch)
+    }
+
     pub fn run(
         &self,
         device: &Device,
         spec: &AttentionSpec,
-        out: &mut Tensor,
-        qkv: &Tensor,
+        heads: Heads,
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
+        let Heads { out, qkv, raw } = heads;
         let shape = cache.shape;
         let group = spec.heads / shape.kv_heads;
         assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
@@ -317,6 +352,8 @@ impl Kernels {
             }
             let (shared_partials, shared_sums) = shared.map_or((0, 0), AttentionShared::parts);
             let stages = ((decode.shared_bytes - merge.min(decode.shared_bytes)) / stage).clamp(2, 6);
+            let norm = raw.and_then(|raw| raw.norm.as_ref());
+            let rope = raw.and_then(|raw| raw.rope.as_ref());
             let params = AttentionDecodeParams {
                 out: out.storage.address(),
                 qkv: qkv.storage.address(),
@@ -339,9 +376,15 @@ impl Kernels {
                 shared_partials,
                 shared_sums,
                 to_next_layer: cache.to_next,
+                query_norm: norm.map_or(0, |norm| norm.query.wide.address()),
+                key_norm: norm.map_or(0, |norm| norm.key.wide.address()),
+                rope: rope.map_or(0, |rope| rope.table.wide.address()),
+                slots: at.slots,
+                eps: norm.map_or(0.0, |norm| norm.eps),
             };
             let kernels = decode.shared_kernels.as_ref().filter(|_| shared.is_some()).unwrap_or(&decode.kernels);
-            let kernel = &kernels[usize::from(group > 8)];
+            let raw_kernel = decode.raw_kernel.as_ref().filter(|_| raw.is_some());
+            let kernel = raw_kernel.unwrap_or(&kernels[usize::from(group > 8)]);
             // All CTAs are launched, so that a graph stays right when a later plan uses more of them.
             let blocks = [device.geometry.get().ctas, 1, 1];
             kernel.launch(device.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;

@@ -472,7 +472,8 @@ impl Backend for Cuda {
         layer: usize,
         device_batch: &DeviceBatch,
     ) {
-        let result = cache.attention.run(&self.device, spec, out, qkv, cache.blocks.layer(layer), device_batch);
+        let heads = attention::Heads { out, qkv, raw: None };
+        let result = cache.attention.run(&self.device, spec, heads, cache.blocks.layer(layer), device_batch);
         self.remember(result);
     }
 
@@ -485,10 +486,15 @@ impl Backend for Cuda {
         layer: usize,
         device_batch: &DeviceBatch,
     ) {
-        let at = cache.blocks.layer(layer);
-        match &cache.attention.few {
+        let (at, attention) = (cache.blocks.layer(layer), &cache.attention);
+        match &attention.few {
             Some(few) if few.serves(&self.device, spec, &transform, &at.shape, device_batch) => {
                 let result = few.run(&self.device, spec, heads, &transform, at, device_batch);
+                self.remember(result);
+            }
+            _ if attention.prepares(&self.device, spec, &transform, &at.shape, device_batch) => {
+                let heads = attention::Heads { out: heads.out, qkv: heads.qkv, raw: Some(&transform) };
+                let result = attention.run(&self.device, spec, heads, at, device_batch);
                 self.remember(result);
             }
             _ => {

@@ -1,4 +1,5 @@
-//! See `ops/rope_and_attention.rs` for the contract, `kernels/attention_few.cu` for the work: few rows with one new token each.
+//! See `ops/rope_and_attention.rs` for the contract, `kernels/attention_few.cu` for the work: few rows with one new token each. More rows are
+//! the work of `kernels/attention_decode.cu`, which attention.rs launches: what both know is here.
 //!
 //! Serves heads of 64 and 128 numbers that turn whole, in halves, with keys and values in the type of the activations. A cluster of
 //! thread blocks takes a (row, KV head): as many as find a multiprocessor each, so that the weights of the next product find room beside them.
@@ -65,6 +66,29 @@ fn cluster(pairs: usize, processors: usize) -> Option<usize> {
     CLUSTERS.into_iter().find(fits)
 }
 
+/// Whether there are kernels that prepare heads themselves for such a cache.
+pub fn knows_cache(shape: &KvShape) -> bool {
+    HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8
+}
+
+/// Whether they know what is done to the heads: those of 64 and 128 numbers that turn whole, in halves, normalized before or not at all.
+pub fn knows_heads(spec: &AttentionSpec, transform: &QkNormRope<Vector, Tensor>, shape: &KvShape) -> bool {
+    let turns_whole = |rope: &RopeTable<Vector>| rope.rotary == shape.head_dim && rope.pairing == Pairing::Halves;
+    spec.heads / shape.kv_heads <= GROUP_MAX
+        && transform.rope.as_ref().is_some_and(turns_whole)
+        && transform.norm.as_ref().is_none_or(|norm| norm.extent == NormExtent::Head(NormOrder::BeforeRope))
+        && transform.temperature.is_none()
+}
+
+/// Whether they know the rows: those of one new token each that share no keys.
+pub fn knows_rows(spec: &AttentionSpec, device_batch: &DeviceBatch) -> bool {
+    let batch = device_batch.batch();
+    batch.rows() == batch.tokens()
+        && device_batch.prefill_tiles().is_empty()
+        // Rows that share keys have a plan that begins behind them.
+        && device_batch.decode_plan(spec.window).plan.shared.units.is_empty()
+}
+
 /// The kernel for the heads of a cache.
 pub struct RopeAndAttention {
     kernel: Kernel,
@@ -81,9 +105,8 @@ fn shared_bytes(group: usize, head_dim: usize) -> usize {
 impl RopeAndAttention {
     /// Loads it, where the device has clusters and there is one for such a cache.
     pub fn new(device: &Device, shape: &KvShape) -> Result<Option<RopeAndAttention>> {
-        let has_kernel = HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8;
         let fits = shared_bytes(GROUP_MAX, shape.head_dim) <= device.facts().block_shared_bytes;
-        if device.facts().capability < DEPENDENT_LAUNCH || !has_kernel || !fits {
+        if device.facts().capability < DEPENDENT_LAUNCH || !knows_cache(shape) || !fits {
             return Ok(None);
         }
         let module = device.module(fatbin!("attention_few"))?;
@@ -101,21 +124,13 @@ impl RopeAndAttention {
         shape: &KvShape,
         device_batch: &DeviceBatch,
     ) -> bool {
-        let batch = device_batch.batch();
-        let is_few = batch.rows() == batch.tokens()
-            && batch.rows() <= ROWS_MAX
-            && cluster(batch.rows() * shape.kv_heads, device.facts().processors).is_some()
-            && device_batch.prefill_tiles().is_empty()
-            // Rows that share keys have a plan that begins behind them.
-            && device_batch.decode_plan(spec.window).plan.shared.units.is_empty();
-        let turns_whole = |rope: &RopeTable<Vector>| rope.rotary == shape.head_dim && rope.pairing == Pairing::Halves;
-        is_few
+        let rows = device_batch.batch().rows();
+        rows <= ROWS_MAX
+            && cluster(rows * shape.kv_heads, device.facts().processors).is_some()
             && device.rounding == Rounding::Fastest
             && spec.softcap.is_none()
-            && spec.heads / shape.kv_heads <= GROUP_MAX
-            && transform.rope.as_ref().is_some_and(turns_whole)
-            && transform.norm.as_ref().is_none_or(|norm| norm.extent == NormExtent::Head(NormOrder::BeforeRope))
-            && transform.temperature.is_none()
+            && knows_heads(spec, transform, shape)
+            && knows_rows(spec, device_batch)
     }
 
     /// Launches what [`serves`](Self::serves) knows.

@@ -1,4 +1,4 @@
-//! Decode steps of few rows: attention with what prepares it in one launch, and in two.
+//! Decode steps: attention with what prepares it in one launch, and in two.
 
 use super::codings::Mixture;
 use super::model::Model;
@@ -6,7 +6,7 @@ use super::{Bench, DTYPE, batch_of};
 use nanovllm::backend::{Backend, KvShape};
 
 /// Rows, and tokens that each attends to.
-const STEPS: [(usize, usize); 13] = [
+const STEPS: [(usize, usize); 23] = [
     (1, 256),
     (1, 547),
     (1, 2048),
@@ -20,10 +20,20 @@ const STEPS: [(usize, usize); 13] = [
     (8, 256),
     (8, 547),
     (8, 8192),
+    (16, 256),
+    (16, 555),
+    (32, 256),
+    (32, 555),
+    (64, 256),
+    (64, 555),
+    (128, 256),
+    (128, 555),
+    (256, 256),
+    (256, 555),
 ];
 
 impl Bench {
-    pub fn few_rows(&mut self) {
+    pub fn attention_steps(&mut self) {
         for shape in self.shapes() {
             let mut model = Model::new(self, shape, Mixture::Bf16);
             for (rows, context) in STEPS {
@@ -37,7 +47,7 @@ impl Bench {
                 for (is_fused, launches) in [(false, "two launches"), (true, "one launch")] {
                     model.is_fused = is_fused;
                     let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
-                    let name = format!("few rows {} {rows} x {context}, attention in {launches}", shape.name);
+                    let name = format!("attention step {} {rows} x {context} in {launches}", shape.name);
                     self.line(&name, us, bytes, 0.0);
                 }
             }
