@@ -185,6 +185,7 @@ const ATTENTION: &[AttentionCase] = &[
         window: Some(31),
         ..QWEN3
     },
+    AttentionCase { name: "more than six tiles for each CTA", rows: &[(1, 1000); 16], heads: 8, ..QWEN3 },
     AttentionCase { name: "heads of 32, group of 1", heads: 3, kv_heads: 3, ..OTHER_HEADS }.of(32, 16),
     AttentionCase { name: "heads of 32, group of 8", heads: 8, kv_heads: 1, rows: DECODE, ..OTHER_HEADS }.of(32, 64),
     AttentionCase { name: "heads of 32, group of 16", kv_heads: 1, ..OTHER_HEADS }.of(32, 64),
@@ -271,7 +272,8 @@ impl AttentionInput {
         mut random: Random,
     ) -> AttentionInput {
         let AttentionCase { heads, kv_heads, head_dim, block_size, .. } = *case;
-        let shape = KvShape { layers: 1, kv_heads, head_dim, block_size, format };
+        // The second layer is what a kernel may ask for ahead and must not use.
+        let shape = KvShape { layers: 2, kv_heads, head_dim, block_size, format };
         // What no token attends to is NaN.
         let spec = case.spec();
         // With int8 by the bits of scales that are no numbers.
@@ -305,10 +307,11 @@ impl AttentionInput {
             }
         }
         let qkv = numbers(&mut random, scene.batch.tokens() * (heads + 2 * kv_heads) * head_dim, 1.5, dtype);
-        let bytes = match format {
+        let mut bytes = match format {
             KvFormat::Plain(_) => coded(&keys_and_values, dtype),
             KvFormat::Int8 => int8,
         };
+        bytes.resize(scene.blocks * shape.block_bytes(), 0xff);
         AttentionInput { scene, shape, keys_and_values, bytes, qkv }
     }
 
