@@ -1,7 +1,7 @@
 //! [`rope_and_cache`](super::rope_and_cache), then [`attention`](super::attention), in one launch where the device has one for the batch.
 //!
 //! What the cache holds afterwards has the bits of the ops one by one. Whether the queries in `qkv` are those of before or those that attention
-//! takes is not defined.
+//! takes is not defined. Where all rows bring one token, none attends to that of another row.
 
 use super::attention::check;
 use super::rope_and_cache::check as check_transform;
