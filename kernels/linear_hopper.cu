@@ -2,7 +2,7 @@
 //
 // The product is bound by memory below about 200 tokens. Weights are the operand of 64 rows of a tensor-core product, tokens are
 // its N columns, so that few tokens waste nothing. One warp copies boxes of weights and of x into a ring in shared memory, one
-// warpgroup multiplies. The ring is full of weights before the previous kernels have ended: weights do not depend on the pass.
+// warpgroup multiplies, and one warp finds the factors of rows, if they have any. The ring is full of weights before the previous kernels have ended: weights do not depend on the pass.
 //
 // `split` thread blocks of a cluster divide k. Each adds up its part in the order of k, sends to each other thread block the
 // sums that this one stores, and adds what it receives in the order of k. A result therefore depends on its row, on k and on `split` only.
@@ -14,6 +14,10 @@
 //
 // Kernels for `Results::GATED` activate gates and multiply by up before they store (contract: src/ops/gated_linear.rs). Their weights are
 // gate over up; the rows of a tile are 8 of gate, then the same 8 of up, in turn, so that a thread holds a gate and its up.
+//
+// Kernels for `Results::ADDED` add their sums to the residual stream (contract: src/ops/linear_add_norm.rs). They store the stream, the
+// stream times the weights of the next norm, and sums of squares of the stream. The layer that reads its rows from there multiplies its own sums
+// by what a row is divided by in the norm: a factor of a row is a factor of each of its dot products.
 #include "common/activation.cuh"
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
@@ -33,6 +37,15 @@ struct HopperParams {
     int split;          // thread blocks that divide k: a power of two, at most SPLIT_MAX
     int parts;          // of k, a power of two: `split` where that is more than 1, else those that one thread block adds up in turn
     int is_gelu_tanh;   // the activation of gated results, else SiLU
+    // Sums of squares of rows, in parts, [m, square_stride(square_parts)]. Those of x are to be multiplied by 1 / sqrt(sum / k + eps); null where
+    // they are not. Of added results: of `residual`.
+    float* squares;
+    int square_parts;
+    float eps;
+    // Of added results alone. `out` gets the rows of the stream times `norm`, and is not rounded otherwise.
+    T* residual;        // [m, out_stride]
+    const float* norm;  // [n]
+    float scale;        // factor of what is added
 };
 
 // How a thread block adds up its share of k.
@@ -45,14 +58,22 @@ enum class Parts {
 enum class Results {
     SUMS,   // columns of `out`
     GATED,  // of a gate and its up, both rounded to T, one number of `out`
+    ADDED,  // rounded to T, then added to the stream
 };
 
 constexpr int ROWS = 64, STAGES_MAX = 16, SPLIT_MAX = 8;
 constexpr int CONSUMERS = 4;  // warps of the warpgroup that multiplies
-constexpr int BARRIER_BYTES = 1024;
+constexpr int BARRIER_BYTES = 1024, FACTORS_AT = 512;  // of them: barriers, then a factor for each token of a tile
 
 __device__ inline void consumers_sync() {
     asm volatile("bar.sync 1, 128;" ::: "memory");
+}
+// Barrier 3: the factors of a tile are stored.
+__device__ inline void factors_ready() {
+    asm volatile("bar.arrive 3, 160;" ::: "memory");
+}
+__device__ inline void factors_wait() {
+    asm volatile("bar.sync 3, 160;" ::: "memory");
 }
 // The threads of one of several warpgroups.
 __device__ inline void group_sync(int group) {
@@ -81,6 +102,80 @@ __device__ inline Eight gated_eight(bool is_gelu_tanh, const Eight& gate, const 
     return results;
 }
 
+// Numbers from the parts of a row to those of the next one.
+__device__ inline int square_stride(int parts) {
+    return (parts + 3) & ~3;
+}
+
+// What the rows of a tile of x are to be multiplied by. One warp, whose loads are all under way at once where rows have few parts.
+template <class T, int TOKENS>
+__device__ inline void load_factors(const HopperParams<T>& p, float* factors, int first_token, int tokens) {
+    constexpr int ROUNDS = (TOKENS + 31) / 32;
+    const int stride = square_stride(p.square_parts);
+    const float* squares[ROUNDS];
+    float4 sum[ROUNDS];
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        // Of rows that are not there, another one's.
+        const int token = min(first_token + min(int(threadIdx.x % 32) + 32 * r, tokens - 1), p.m - 1);
+        squares[r] = p.squares + size_t(token) * stride;
+        sum[r] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+    constexpr int AT_ONCE = TOKENS <= 32 ? 8 : 4;
+    for (int first = 0; first < p.square_parts; first += 4 * AT_ONCE) {
+        float4 four[AT_ONCE][ROUNDS];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+#pragma unroll
+            for (int r = 0; r < ROUNDS; r++) {
+                if (first + 4 * i < p.square_parts) four[i][r] = __ldcg(reinterpret_cast<const float4*>(squares[r] + first + 4 * i));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int there = p.square_parts - first - 4 * i;
+#pragma unroll
+            for (int r = 0; r < ROUNDS; r++) {
+                const float4 v = four[i][r];
+                if (there > 0) sum[r].x += v.x;
+                if (there > 1) sum[r].y += v.y;
+                if (there > 2) sum[r].z += v.z;
+                if (there > 3) sum[r].w += v.w;
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const int token = threadIdx.x % 32 + 32 * r;
+        if (token < TOKENS) factors[token] = rsqrtf(((sum[r].x + sum[r].y) + (sum[r].z + sum[r].w)) / p.k + p.eps);
+    }
+}
+
+// Eight numbers of the stream, to which `delta` is added, in a thread block that has EIGHTS eights of each of its tokens, in neighbouring lanes.
+// All lanes of a warp call it.
+template <class T>
+__device__ inline void add_eight(const HopperParams<T>& p, const Eight& before, const Eight& delta, const float4 (&norm)[2], bool is_there,
+                                 int token, int column, int eights, int square_part) {
+    Eight stream, scaled;
+    float squares = 0.0f;
+    const float* weight = reinterpret_cast<const float*>(norm);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const float2 r = widen2<T>(before.pair[j]), d = widen2<T>(delta.pair[j]);
+        stream.pair[j] = narrow2<T>(fmaf(p.scale, d.x, r.x), fmaf(p.scale, d.y, r.y));
+        const float2 v = widen2<T>(stream.pair[j]);
+        squares += v.x * v.x + v.y * v.y;
+        scaled.pair[j] = narrow2<T>(v.x * weight[2 * j], v.y * weight[2 * j + 1]);
+    }
+    if (!is_there) squares = 0.0f;
+    for (int lanes = 1; lanes < eights; lanes *= 2) squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
+    if (!is_there) return;
+    const size_t at = size_t(token) * p.out_stride + column;
+    store_eight(p.residual + at, stream);
+    store_eight(p.out + at, scaled);
+    if (threadIdx.x % eights == 0) p.squares[size_t(token) * square_stride(p.square_parts) + square_part] = squares;
+}
+
 // Ends a part of k: no product into `sum` is under way.
 template <int TOKENS>
 __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS / 2]) {
@@ -94,18 +189,20 @@ __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS 
 
 // Large token tiles have equal numbers of tokens, and the boxes of x have as many rows: a box with many rows beyond the last token is slow.
 //
-// Grid [tiles of tokens * split, tiles of columns], cluster [split], block [160], shared [BARRIER_BYTES + stages * STAGE
+// Grid [tiles of tokens * split, tiles of columns], cluster [split], block [192], shared [BARRIER_BYTES + stages * STAGE
 // + (split - 1) / split * ROWS * TOKENS * 4 bytes]. The ring holds at least ROWS * TOKENS * 4 bytes.
 template <class T, int TOKENS, int DEPTH, Parts PARTS, Results RESULTS>
 __device__ void linear_hopper(const HopperParams<T>& p) {
     constexpr int STAGE = DEPTH * (ROWS + TOKENS) * 128;
     constexpr int UNITS = TOKENS / 8 * CONSUMERS;  // of 16 rows x 8 tokens, which a warp holds in four registers
-    constexpr bool IS_GATED = RESULTS == Results::GATED;
+    constexpr bool IS_GATED = RESULTS == Results::GATED, IS_ADDED = RESULTS == Results::ADDED;
+    constexpr int ROUNDS = TOKENS * 8 / (32 * CONSUMERS);  // in which the threads that multiply store eights of the tile
     constexpr int COLUMNS = IS_GATED ? ROWS / 2 : ROWS;  // of `out`
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t first_bytes = shared_address(shared);
     const uint32_t full = first_bytes, empty = full + 8 * STAGES_MAX, received = empty + 8 * STAGES_MAX;
     const uint32_t ring = first_bytes + BARRIER_BYTES, inbox = ring + p.stages * STAGE;
+    float* const factors = reinterpret_cast<float*>(shared + FACTORS_AT);
     const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int log_split = 31 - __clz(p.split), part = cluster_rank();
     launch_dependents();
@@ -159,11 +256,39 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
         }
         __syncwarp();
         if (p.split > 1) cluster_wait();
+    } else if (warp == CONSUMERS + 1) {
+        if (!IS_ADDED && p.squares) {
+            grid_dependency_wait();
+            load_factors<T, TOKENS>(p, factors, first_token, tile_tokens);
+            factors_ready();
+        }
+        if (p.split > 1) cluster_wait();
     } else {
         // Of weights: the two rows that this thread has sums of.
         const int row = first_column + warp * (IS_GATED ? 8 : 16) + lane / 4, high = row + (IS_GATED ? p.n : 8);
         const float bias_low = p.bias && row < p.n ? p.bias[row] : 0.0f;
         const float bias_high = p.bias && (IS_GATED ? row : high) < p.n ? p.bias[high] : 0.0f;
+        // Of added results: the eights of the tile that this thread stores, one in each round, all of the same columns.
+        const int per_part = UNITS >> log_split, first_unit = part * per_part;
+        const int eights = min(8, 2 * per_part), eight_column = first_column + first_unit % CONSUMERS * 16 + threadIdx.x % eights * 8;
+        const auto token_of_round = [&](int round) { return first_unit / CONSUMERS * 8 + (round * 32 * CONSUMERS + threadIdx.x) / eights; };
+        const auto is_in_round = [&](int round) {
+            const int token = token_of_round(round);
+            return round * 32 * CONSUMERS + threadIdx.x < per_part * 16 && token < tile_tokens && first_token + token < p.m && eight_column < p.n;
+        };
+        Eight before[IS_ADDED ? ROUNDS : 1] = {};
+        float4 norm[2] = {};
+        if constexpr (IS_ADDED) {
+            if (eight_column < p.n) {
+                norm[0] = *reinterpret_cast<const float4*>(p.norm + eight_column);
+                norm[1] = *reinterpret_cast<const float4*>(p.norm + eight_column + 4);
+            }
+            grid_dependency_wait();
+#pragma unroll
+            for (int round = 0; round < ROUNDS; round++) {
+                if (is_in_round(round)) before[round] = load_eight(p.residual + size_t(first_token + token_of_round(round)) * p.out_stride + eight_column);
+            }
+        }
         float sum[TOKENS / 2];
 #pragma unroll
         for (int i = 0; i < TOKENS / 2; i++) sum[i] = 0.0f;
@@ -212,18 +337,34 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
         const bool is_whole = p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
         // From here on the ring holds results: all copies to it have been waited for, and all warps have multiplied them.
         consumers_sync();
+        if (!IS_ADDED && p.squares) factors_wait();
+        // Of the two tokens of eight `eight` of the tile that this thread has sums of.
+        const auto factors_of = [&](int eight) {
+            if (IS_ADDED || !p.squares) return make_float2(1.0f, 1.0f);
+            return *reinterpret_cast<const float2*>(factors + 8 * eight + lane % 4 * 2);
+        };
         if (p.split == 1) {
             // The tile lies in shared memory by tokens, so that a warp stores 64 columns of four tokens, or 32 gated ones of eight.
 #pragma unroll
             for (int j = 0; j < TOKENS / 16; j++) {
                 const float* s = sum + 8 * j;
+                const float2 f = factors_of(2 * j), g = factors_of(2 * j + 1);
                 const int token = 16 * j + (lane / 16) * 8 + lane % 8, chunk = 2 * warp + (lane / 8) % 2;
-                store_matrices_transposed(ring + token * 128 + (chunk ^ token % 8) * 16,
-                                          narrow2<T>(s[0] + bias_low, s[1] + bias_low), narrow2<T>(s[2] + bias_high, s[3] + bias_high),
-                                          narrow2<T>(s[4] + bias_low, s[5] + bias_low), narrow2<T>(s[6] + bias_high, s[7] + bias_high));
+                store_matrices_transposed(
+                    ring + token * 128 + (chunk ^ token % 8) * 16,
+                    narrow2<T>(fmaf(s[0], f.x, bias_low), fmaf(s[1], f.y, bias_low)), narrow2<T>(fmaf(s[2], f.x, bias_high), fmaf(s[3], f.y, bias_high)),
+                    narrow2<T>(fmaf(s[4], g.x, bias_low), fmaf(s[5], g.y, bias_low)), narrow2<T>(fmaf(s[6], g.x, bias_high), fmaf(s[7], g.y, bias_high)));
             }
             consumers_sync();
-            for (int i = threadIdx.x; i < TOKENS * (COLUMNS / 8); i += 32 * CONSUMERS) {
+            if constexpr (IS_ADDED) {
+#pragma unroll
+                for (int round = 0; round < ROUNDS; round++) {
+                    const int token = token_of_round(round), eight = threadIdx.x % 8;
+                    const Eight delta = *reinterpret_cast<const Eight*>(shared + BARRIER_BYTES + token * 128 + (eight ^ token % 8) * 16);
+                    add_eight(p, before[round], delta, norm, is_in_round(round), first_token + token, eight_column, 8, blockIdx.y);
+                }
+            }
+            for (int i = threadIdx.x; !IS_ADDED && i < TOKENS * (COLUMNS / 8); i += 32 * CONSUMERS) {
                 const int token = i / (COLUMNS / 8), eight = i % (COLUMNS / 8), column = first_column + eight * 8;
                 if (token >= tile_tokens || first_token + token >= p.m) break;
                 const auto chunk = [&](int chunk) {
@@ -242,7 +383,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                 }
             }
         } else {
-            const int per_part = UNITS >> log_split, part_bytes = per_part * 512;
+            const int part_bytes = per_part * 512;
             float4* const own = reinterpret_cast<float4*>(shared + BARRIER_BYTES);
 #pragma unroll
             for (int j = 0; j < TOKENS / 8; j++) {
@@ -258,7 +399,6 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
             }
             barrier_wait(received, 0);
             const float4* others = reinterpret_cast<const float4*>(shared + (inbox - first_bytes));
-            const int first_unit = part * per_part;
             for (int unit = first_unit + (warp + CONSUMERS - first_unit % CONSUMERS) % CONSUMERS; unit < first_unit + per_part; unit += CONSUMERS) {
                 float4 parts[SPLIT_MAX], total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
@@ -270,8 +410,9 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                 for (int s = 0; s < SPLIT_MAX; s++) {
                     if (s < p.split) total.x += parts[s].x, total.y += parts[s].y, total.z += parts[s].z, total.w += parts[s].w;
                 }
-                const uint32_t sums_low = narrow2<T>(total.x + bias_low, total.y + bias_low);
-                const uint32_t sums_high = narrow2<T>(total.z + bias_high, total.w + bias_high);
+                const float2 f = factors_of(unit / CONSUMERS);
+                const uint32_t sums_low = narrow2<T>(fmaf(total.x, f.x, bias_low), fmaf(total.y, f.y, bias_low));
+                const uint32_t sums_high = narrow2<T>(fmaf(total.z, f.x, bias_high), fmaf(total.w, f.y, bias_high));
                 // Eight columns of eight tokens each.
                 uint32_t pairs[COLUMNS / 32];
                 if constexpr (IS_GATED) {
@@ -279,6 +420,14 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                 } else {
                     pairs[0] = transpose_matrix(sums_low);
                     pairs[1] = transpose_matrix(sums_high);
+                }
+                if constexpr (IS_ADDED) {
+                    // By tokens, where the sums lay that this warp has just read: two eights of each.
+                    uint32_t* to = reinterpret_cast<uint32_t*>(own + unit * 32) + lane / 4 * 8 + lane % 4;
+                    __syncwarp();
+                    to[0] = pairs[0];
+                    to[4] = pairs[1];
+                    continue;
                 }
                 if (unit / CONSUMERS * 8 >= tile_tokens) break;
                 const int token = first_token + unit / CONSUMERS * 8 + lane / 4;
@@ -297,6 +446,18 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                             }
                         }
                     }
+                }
+            }
+            if constexpr (IS_ADDED) {
+                consumers_sync();
+#pragma unroll
+                for (int round = 0; round < (ROUNDS + 1) / 2; round++) {
+                    const int token = token_of_round(round), eight = threadIdx.x % eights;
+                    const int unit = token / 8 * CONSUMERS + first_unit % CONSUMERS + eight / 2;
+                    const bool is_there = is_in_round(round);
+                    const Eight delta = is_there ? reinterpret_cast<const Eight*>(own + unit * 32)[token % 8 * 2 + eight % 2] : Eight{};
+                    add_eight(p, before[round], delta, norm, is_there, first_token + token, eight_column, eights,
+                              (blockIdx.y * CONSUMERS + first_unit % CONSUMERS) * 2 / eights);
                 }
             }
         }
@@ -438,21 +599,28 @@ __device__ void linear_hopper_large(const HopperParams<T>& p) {
 #define BODY(...)
 #endif
 #define KERNEL(tokens, depth, dtype)                                                                                  \
-    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 1))                                                \
+    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
         nvllm_k_linear_hopper_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {                    \
         BODY(linear_hopper<dtype, tokens, depth, Parts::ONE, Results::SUMS>(p))                                       \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 1))                                                \
+    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
         nvllm_k_linear_hopper_gated_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {              \
         BODY(linear_hopper<dtype, tokens, depth, Parts::ONE, Results::GATED>(p))                                      \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 1))                                                \
+    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
         nvllm_k_linear_hopper_in_turn_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {            \
         BODY(linear_hopper<dtype, tokens, depth, Parts::IN_TURN, Results::SUMS>(p))                                   \
     }
+// In f16, a row that is not yet divided could be out of range.
+#define ADDED_KERNEL(tokens, depth)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
+        nvllm_k_linear_hopper_added_t##tokens##_bf16(const __grid_constant__ HopperParams<bf16> p) {                  \
+        BODY(linear_hopper<bf16, tokens, depth, Parts::ONE, Results::ADDED>(p))                                       \
+    }
 #define KERNELS(tokens, depth)   \
     KERNEL(tokens, depth, bf16)  \
-    KERNEL(tokens, depth, f16)
+    KERNEL(tokens, depth, f16)   \
+    ADDED_KERNEL(tokens, depth)
 #define LARGE_KERNEL(tokens, parts, name, dtype)                                                                      \
     extern "C" __global__ void __launch_bounds__(128 * (LARGE_GROUPS + 1), 1)                                         \
         nvllm_k_linear_hopper_##name##_##dtype(const __grid_constant__ HopperParams<dtype> p) {                       \

@@ -93,6 +93,8 @@ all_mutants() {
         '-0.071_354_82' '-0.0'
     mutant gates_without_bias src/backend/cpu/gated_linear.rs ops_agree \
         'x, weight, bias, 0..' 'x, weight, None, 0..'
+    mutant sums_with_the_stream_without_bias src/backend/cpu/linear_add_norm.rs ops_agree \
+        'bias.map(|bias| &bias[..])' 'bias.and(None)'
     mutant softcap_not_divided src/backend/cpu/scale_logits.rs ops_agree \
         'lanes.div(lanes.mul(v, scale), cap)' 'lanes.mul(v, scale)'
     mutant gqa_group_interleaved src/backend/cpu/attention/tile.rs golden \

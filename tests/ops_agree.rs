@@ -24,6 +24,8 @@ mod integers;
 mod join_columns;
 #[path = "ops_agree/linear.rs"]
 mod linear;
+#[path = "ops_agree/linear_add_norm.rs"]
+mod linear_add_norm;
 #[path = "ops_agree/logprobs.rs"]
 mod logprobs;
 #[path = "ops_agree/norm.rs"]

@@ -10,6 +10,8 @@ use nanovllm::ops;
 const TOKENS: [usize; 9] = [9, 16, 32, 64, 96, 128, 144, 192, 256];
 /// Tokens that each row of a step attends to.
 const CONTEXT: usize = 555;
+/// Steps over shorter contexts.
+const SHORT: [(usize, usize); 4] = [(16, 256), (32, 256), (64, 256), (256, 256)];
 const LAUNCHES: [(bool, &str); 2] = [(false, "two launches"), (true, "one launch")];
 
 impl Bench {
@@ -40,21 +42,26 @@ impl Bench {
         self.cuda.set_route(Route::Auto);
     }
 
+    /// Steps with gates in two launches and in one, and with the sum with the stream and its norm apart and in the product.
     pub fn gated_steps(&mut self) {
         for shape in self.shapes() {
             let mut model = Model::new(self, shape, Mixture::Bf16);
-            for rows in TOKENS {
-                let (batch, blocks) = batch_of(rows, 1, CONTEXT, 64);
+            for (rows, context) in TOKENS.map(|rows| (rows, CONTEXT)).into_iter().chain(SHORT) {
+                let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
                 let kv = KvShape { layers, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
                 let mut cache = self.cuda.kv_cache(&kv, blocks).unwrap();
                 let mut device_batch = self.staged(&batch);
                 let mut tensors = model.tensors(self, rows, rows);
-                let bytes = (rows * CONTEXT * 2 * kv_heads * head_dim * 2 * layers) as f64 + model.bytes;
-                for (is_gated, launches) in LAUNCHES {
-                    model.is_gated = is_gated;
+                let bytes = (rows * context * 2 * kv_heads * head_dim * 2 * layers) as f64 + model.bytes;
+                for (what, [is_gated, is_added]) in [
+                    ("all apart", [false, false]),
+                    ("gates in the product", [true, false]),
+                    ("gates and norms in products", [true, true]),
+                ] {
+                    (model.is_gated, model.is_added) = (is_gated, is_added);
                     let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
-                    let name = format!("gated step {} {rows} x {CONTEXT}, gates in {launches}", shape.name);
+                    let name = format!("gated step {} {rows} x {context}, {what}", shape.name);
                     self.line(&name, us, bytes, 0.0);
                 }
             }

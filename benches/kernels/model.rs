@@ -4,7 +4,7 @@ use super::codings::{self, Mixture};
 use super::shapes::Shape;
 use super::{Bench, random_vector, rms, transform};
 use nanovllm::backend::cuda::{Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
-use nanovllm::backend::{Activation, AddNorm, Backend, Coding, HeadRows, HostMatrix, NextNorm};
+use nanovllm::backend::{Activation, AddNorm, Backend, Coding, HeadRows, HostMatrix, LayerInput, NextNorm};
 use nanovllm::ops;
 
 pub struct Model {
@@ -20,6 +20,8 @@ pub struct Model {
     pub is_fused: bool,
     /// Whether the product of gates and up is launched with the activation, as models do. Else apart.
     pub is_gated: bool,
+    /// Whether the products that are added to the stream are launched with the sum and its norm, as models do. Else apart.
+    pub is_added: bool,
 }
 
 impl Model {
@@ -53,6 +55,7 @@ impl Model {
             shape,
             is_fused: true,
             is_gated: true,
+            is_added: true,
             layers,
             bytes: (bytes + head.bytes()) as f64,
             embedding: cuda.matrix(&[head]).unwrap(),
@@ -89,16 +92,31 @@ impl Model {
                 ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, device_batch);
                 ops::attention(cuda, &spec, attended, qkv, cache, index, device_batch);
             }
-            ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
-            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
+            let next = NextNorm { out: &mut *normed, norm: rms(&self.norm) };
+            if self.is_added {
+                let out = LayerInput { x: &*attended, weight: out_weight, bias: None };
+                ops::linear_add_norm(cuda, residual, x, out, AddNorm::PLAIN, next, gate_up_weight);
+            } else {
+                ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
+                ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(next));
+            }
             if self.is_gated {
                 ops::gated_linear(cuda, gated, gate_up, normed, gate_up_weight, None, Activation::Silu);
             } else {
                 ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
                 ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
             }
-            ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
-            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm: rms(&self.norm) }));
+            let next = NextNorm { out: &mut *normed, norm: rms(&self.norm) };
+            match self.layers.get(index + 1) {
+                Some([reader, ..]) if self.is_added => {
+                    let down = LayerInput { x: &*gated, weight: down_weight, bias: None };
+                    ops::linear_add_norm(cuda, residual, x, down, AddNorm::PLAIN, next, reader);
+                }
+                _ => {
+                    ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
+                    ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(next));
+                }
+            }
         }
         // A decode step has no rows to leave out.
         let last = if last.rows() < normed.rows() {

@@ -25,6 +25,7 @@ mod host_matrix;
 mod host_memory;
 mod host_vector;
 mod kv_shape;
+mod layer_input;
 pub mod lock;
 mod model_file;
 mod norm;
@@ -46,6 +47,7 @@ pub use host_matrix::HostMatrix;
 pub use host_memory::free_bytes;
 pub use host_vector::HostVector;
 pub use kv_shape::{KvCacheDtype, KvFormat, KvShape};
+pub use layer_input::LayerInput;
 pub use model_file::Loading;
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
@@ -237,6 +239,16 @@ pub trait Backend: Send {
         weight: &Self::Matrix,
         bias: Option<&Self::Vector>,
         columns: Range<usize>,
+    );
+    /// See [`ops::linear_add_norm`](crate::ops::linear_add_norm).
+    fn linear_add_norm(
+        &mut self,
+        residual: &mut Tensor<Self::Storage>,
+        delta: &mut Tensor<Self::Storage>,
+        layer: LayerInput<Tensor<Self::Storage>, Self::Matrix, Self::Vector>,
+        add: AddNorm<Self::Vector>,
+        next: NextNorm<Tensor<Self::Storage>, Self::Vector>,
+        reader: &Self::Matrix,
     );
     /// See [`ops::rope_and_cache`](crate::ops::rope_and_cache).
     fn rope_and_cache(

@@ -202,16 +202,24 @@ impl<B: Backend> Attention<B> {
         })
     }
 
-    /// `x` is `[tokens, hidden]`, `out` is `[tokens, outputs]` of this rank. Keys and values of the new tokens are in the cache
-    /// afterwards.
-    pub fn forward(
+    /// The layer that reads the input.
+    pub fn input(&self) -> &Linear<B> {
+        &self.qkv
+    }
+
+    /// The projection of what [`forward`](Self::forward) returns back into the stream.
+    pub fn output(&self) -> &Linear<B> {
+        &self.output
+    }
+
+    /// What [`output`](Self::output) reads. `x` is `[tokens, hidden]`. Keys and values of the new tokens are in the cache afterwards.
+    pub fn forward<'a>(
         &self,
         backend: &mut B,
-        scratch: &mut AttentionScratch<B>,
+        scratch: &'a mut AttentionScratch<B>,
         context: Context<B>,
-        out: &mut Tensor<B::Storage>,
         x: &Tensor<B::Storage>,
-    ) {
+    ) -> &'a Tensor<B::Storage> {
         let Context { cache, tables, device_batch } = context;
         let AttentionScratch { qkv, attended, all_attended, whole, shares } = scratch;
         self.qkv.forward(backend, qkv, x);
@@ -232,13 +240,12 @@ impl<B: Backend> Attention<B> {
         };
         let heads = HeadRows { qkv, out: attended };
         ops::rope_and_attention(backend, &self.spec, heads, transform, cache, self.layer, device_batch);
-        let attended = match all_attended {
+        match all_attended {
             Some(all) => {
                 ops::join_columns(backend, all, Some(Part { x: attended, first: 0 }), &shares[0]);
                 all
             }
             None => attended,
-        };
-        self.output.forward(backend, out, attended);
+        }
     }
 }

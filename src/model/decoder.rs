@@ -3,10 +3,9 @@
 //! A pass is cut where little is lost: after each layer, and within the head, whose matrix may weigh as much as many
 //! layers and is taken in slices of about one layer. Results do not depend on how long the caller waits between stages.
 //!
-//! Where several ranks compute a model together, each has a decoder of its own, and the streams of all are equal: what a sublayer
-//! computes is brought together, or summed, before it is added.
+//! Where several ranks compute a model together, each has a decoder of its own.
 
-use crate::backend::{AddNorm, Backend, NextNorm, Part, Tensor};
+use crate::backend::{Backend, Part, Tensor};
 use crate::batch::BatchLimits;
 use crate::error::Result;
 use crate::model::attention::{Attention, AttentionScratch, Context, PositionTables};
@@ -14,6 +13,7 @@ use crate::model::mlp::{Mlp, MlpScratch};
 use crate::model::norm::{Norm, SublayerNorms};
 use crate::model::shard::Sharding;
 use crate::model::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order};
+use crate::model::stream::{Reader, Stream};
 use crate::model::weights::Weights;
 use crate::ops;
 use std::ops::Range;
@@ -55,17 +55,10 @@ struct Head<B: Backend> {
 }
 
 struct Activations<B: Backend> {
-    /// The stream that layers add to. `[tokens, hidden]`
-    residual: Tensor<B::Storage>,
-    /// What the last sublayer will add to it. `[tokens, hidden]`
-    delta: Tensor<B::Storage>,
-    /// The columns of it that this rank computes, where ranks compute some each. `[tokens, columns]`
-    own_delta: Option<Tensor<B::Storage>>,
-    /// What the next one reads. `[tokens, hidden]`
-    normed: Tensor<B::Storage>,
+    stream: Stream<B>,
     attention: AttentionScratch<B>,
     mlp: MlpScratch<B>,
-    /// Rows of `normed` that are sampled, and then those that the host wants to read. `[samples + pooled_rows, hidden]`
+    /// Normalized rows of the stream that are sampled, and then those that the host wants to read. `[samples + pooled_rows, hidden]`
     gathered: Tensor<B::Storage>,
     /// `[samples, vocab]`
     logits: Tensor<B::Storage>,
@@ -76,7 +69,7 @@ struct Activations<B: Backend> {
 /// A part of a pass that is computed in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// A layer; the first looks the tokens up before, the last normalizes and gathers what is sampled after.
+    /// A layer, and the norm of what is read next; the first looks the tokens up before, the last gathers what is sampled after.
     Layer(usize),
     /// A slice of the head.
     Head(usize),
@@ -195,51 +188,42 @@ impl<B: Backend> Decoder<B> {
         ops::copy_blocks(backend, cache, device_batch);
     }
 
-    fn embed(&mut self, backend: &mut B, device_batch: &B::DeviceBatch) {
-        let residual = &mut self.activations.residual;
-        ops::embedding(backend, residual, &self.embedding, self.embedding_scale, device_batch);
+    fn embed(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
+        let stream = &mut self.activations.stream;
+        ops::embedding(backend, stream.rows_mut(), &self.embedding, self.embedding_scale, device_batch);
+        if let Some(norm) = self.layers.first().and_then(|layer| layer.mixer_norms.before()) {
+            stream.normalize(backend, norm);
+        }
     }
 
     fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch, index: usize) {
-        let (done, rest) = self.layers.split_at(index);
-        let Layer { order, mixer_norms, attention, feed_forward_norms, mlp, residual_scale } = &rest[0];
-        let sharding = &self.sharding;
-        let Activations { residual, delta, own_delta, normed, attention: attention_scratch, mlp: mlp_scratch, .. } =
-            &mut self.activations;
-        match (done.last(), mixer_norms.before()) {
-            (Some(previous), _) => {
-                let add = previous.add_feed_forward();
-                add_norm(backend, sharding, residual, delta, add, mixer_norms.next(normed));
-            }
-            (None, Some(norm)) => ops::norm(backend, normed, residual, norm),
-            (None, None) => {}
-        }
+        let (layer, sharding) = (&self.layers[index], &self.sharding);
+        let Activations { stream, attention: attention_scratch, mlp: mlp_scratch, .. } = &mut self.activations;
+        let Layer { order, mixer_norms, attention, feed_forward_norms, mlp, residual_scale } = layer;
+
         let context = Context { cache, tables: &self.tables, device_batch };
-        let read = if mixer_norms.before().is_some() { &*normed } else { &*residual };
-        attention.forward(backend, attention_scratch, context, own_delta.as_mut().unwrap_or(delta), read);
-        join(backend, sharding, delta, own_delta);
-        let add = mixer_norms.add(*residual_scale);
-        let read = match order {
-            Order::Sequential => {
-                add_norm(backend, sharding, residual, delta, add, feed_forward_norms.next(normed));
-                if feed_forward_norms.before().is_some() { normed } else { residual }
-            }
+        let read = if mixer_norms.before().is_some() { stream.normed() } else { stream.rows() };
+        let attended = attention.forward(backend, attention_scratch, context, read);
+        let next = match order {
+            Order::Sequential => Reader { norm: feed_forward_norms.before(), layer: Some(mlp.input()) },
             // The rows that the mixer read are still there.
-            Order::Parallel => {
-                add_norm(backend, sharding, residual, delta, add, None);
-                normed
-            }
+            Order::Parallel => Reader { norm: None, layer: None },
         };
-        mlp.forward(backend, mlp_scratch, own_delta.as_mut().unwrap_or(delta), read);
-        join(backend, sharding, delta, own_delta);
+        stream.add(backend, sharding, attention.output(), attended, mixer_norms.add(*residual_scale), next);
+
+        let is_normed = *order == Order::Parallel || feed_forward_norms.before().is_some();
+        let read = if is_normed { stream.normed() } else { stream.rows() };
+        let gated = mlp.forward(backend, mlp_scratch, read);
+        let next = match self.layers.get(index + 1) {
+            Some(layer) => layer.reader(),
+            None => Reader { norm: Some(self.final_norm.weights()), layer: None },
+        };
+        stream.add(backend, sharding, mlp.output(), gated, feed_forward_norms.add(*residual_scale), next);
     }
 
     fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
-        let Activations { residual, delta, normed, gathered, .. } = &mut self.activations;
-        let last = self.layers.last().expect("a decoder has layers");
-        let next = Some(NextNorm { out: &mut *normed, norm: self.final_norm.weights() });
-        add_norm(backend, &self.sharding, residual, delta, last.add_feed_forward(), next);
-        ops::gather(backend, gathered, normed, device_batch);
+        let Activations { stream, gathered, .. } = &mut self.activations;
+        ops::gather(backend, gathered, stream.normed(), device_batch);
         ops::keep_hidden_states(backend, device_batch, gathered);
         gathered.set_rows(B::batch(device_batch).samples());
     }
@@ -284,33 +268,6 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
-/// Brings together what ranks computed of a sublayer's output, where each computed some of its columns.
-fn join<B: Backend>(
-    backend: &mut B,
-    sharding: &Sharding,
-    delta: &mut Tensor<B::Storage>,
-    own: &Option<Tensor<B::Storage>>,
-) {
-    if let Some(x) = own {
-        ops::join_columns(backend, delta, Some(Part { x, first: 0 }), &sharding.hidden);
-    }
-}
-
-/// Adds a sublayer's output to the stream, or the sum of what ranks computed of it.
-fn add_norm<B: Backend>(
-    backend: &mut B,
-    sharding: &Sharding,
-    residual: &mut Tensor<B::Storage>,
-    delta: &Tensor<B::Storage>,
-    add: AddNorm<B::Vector>,
-    next: Option<NextNorm<Tensor<B::Storage>, B::Vector>>,
-) {
-    match sharding.reduces() {
-        true => ops::reduce_add_norm(backend, residual, delta, add, next),
-        false => ops::add_norm(backend, residual, delta, add, next),
-    }
-}
-
 impl<B: Backend> Layer<B> {
     fn load(
         backend: &B,
@@ -335,23 +292,20 @@ impl<B: Backend> Layer<B> {
         })
     }
 
-    /// How the output of the feed-forward part is added to the stream.
-    fn add_feed_forward(&self) -> AddNorm<'_, B::Vector> {
-        self.feed_forward_norms.add(self.residual_scale)
+    /// How its first sublayer reads the stream.
+    fn reader(&self) -> Reader<'_, B> {
+        // In parallel, both sublayers read the norm.
+        let layer = (self.order == Order::Sequential).then(|| self.attention.input());
+        Reader { norm: self.mixer_norms.before(), layer }
     }
 }
 
 impl<B: Backend> Activations<B> {
     fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, limits: &BatchLimits) -> Result<Activations<B>> {
-        let stream = || backend.tensor(limits.tokens, spec.hidden);
-        let own_delta = || backend.tensor(limits.tokens, sharding.own_hidden().len());
         let own_logits = || backend.tensor(limits.rows, sharding.own_vocab().len());
         let has_own_head = spec.head.weights == HeadWeights::Own && !sharding.is_alone();
         Ok(Activations {
-            residual: stream()?,
-            delta: stream()?,
-            own_delta: sharding.gathers().then(own_delta).transpose()?,
-            normed: stream()?,
+            stream: Stream::new(backend, spec.hidden, sharding, limits.tokens)?,
             attention: AttentionScratch::new(backend, spec, sharding, limits.tokens)?,
             mlp: MlpScratch::new(backend, spec.feed_forward_width(), sharding, limits.tokens)?,
             gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
@@ -361,10 +315,7 @@ impl<B: Backend> Activations<B> {
     }
 
     fn set_rows(&mut self, tokens: usize, samples: usize, pooled_rows: usize) {
-        self.residual.set_rows(tokens);
-        self.delta.set_rows(tokens);
-        self.own_delta.iter_mut().for_each(|own| own.set_rows(tokens));
-        self.normed.set_rows(tokens);
+        self.stream.set_rows(tokens);
         self.attention.set_rows(tokens);
         self.mlp.set_rows(tokens);
         self.gathered.set_rows(samples + pooled_rows);

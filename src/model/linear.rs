@@ -1,6 +1,6 @@
 //! A linear layer of a model: its weights, and its bias if it has one.
 
-use crate::backend::{Activation, Backend, Tensor};
+use crate::backend::{Activation, Backend, LayerInput, Tensor};
 use crate::error::Result;
 use crate::model::spec::Bias;
 use crate::model::weights::Weights;
@@ -68,6 +68,19 @@ impl<B: Backend> Linear<B> {
             }
         };
         Ok(Linear { weight, bias })
+    }
+
+    /// `[outputs, inputs]`
+    pub fn weight(&self) -> &B::Matrix {
+        &self.weight
+    }
+
+    /// The layer with what it reads, as ops take both.
+    pub fn with_input<'a>(
+        &'a self,
+        x: &'a Tensor<B::Storage>,
+    ) -> LayerInput<'a, Tensor<B::Storage>, B::Matrix, B::Vector> {
+        LayerInput { x, weight: &self.weight, bias: self.bias.as_ref() }
     }
 
     /// `out = x weight^T + bias`. `out` is `[tokens, outputs]`, `x` is `[tokens, inputs]`.

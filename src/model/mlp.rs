@@ -81,23 +81,31 @@ impl<B: Backend> Mlp<B> {
         })
     }
 
-    /// `x` is `[tokens, hidden]`, `out` is `[tokens, outputs]` of this rank.
-    pub fn forward(
+    /// The layer that reads the input.
+    pub fn input(&self) -> &Linear<B> {
+        &self.gate_up
+    }
+
+    /// The projection of what [`forward`](Self::forward) returns back into the stream.
+    pub fn output(&self) -> &Linear<B> {
+        &self.down
+    }
+
+    /// What [`output`](Self::output) reads. `x` is `[tokens, hidden]`.
+    pub fn forward<'a>(
         &self,
         backend: &mut B,
-        scratch: &mut MlpScratch<B>,
-        out: &mut Tensor<B::Storage>,
+        scratch: &'a mut MlpScratch<B>,
         x: &Tensor<B::Storage>,
-    ) {
+    ) -> &'a Tensor<B::Storage> {
         let MlpScratch { gate_up, gated, all_gated, shares } = scratch;
         self.gate_up.forward_gated(backend, gated, gate_up, x, self.activation);
-        let gated = match all_gated {
+        match all_gated {
             Some(all) => {
                 ops::join_columns(backend, all, Some(Part { x: gated, first: 0 }), shares);
                 all
             }
             None => gated,
-        };
-        self.down.forward(backend, out, gated);
+        }
     }
 }

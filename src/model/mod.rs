@@ -22,6 +22,7 @@ pub mod shard;
 pub mod source;
 pub mod spec;
 mod standard;
+mod stream;
 pub mod weight_summary;
 pub mod weights;
 mod wrappers;

@@ -1,6 +1,6 @@
 //! A norm of a model: its weights, as the ops take them.
 
-use crate::backend::{AddNorm, Backend, NextNorm, NormKind, NormWeights, Tensor};
+use crate::backend::{AddNorm, Backend, NormKind, NormWeights};
 use crate::error::Result;
 use crate::model::names::NormNames;
 use crate::model::spec::{self, NormWeight};
@@ -77,14 +77,6 @@ impl<B: Backend> SublayerNorms<B> {
     /// The norm of what the sublayer reads. `None`: it reads the stream.
     pub fn before(&self) -> Option<NormWeights<'_, B::Vector>> {
         self.before.as_ref().map(Norm::weights)
-    }
-
-    /// As [`before`](Self::before), with `normed` as what the sublayer reads.
-    pub fn next<'a>(
-        &'a self,
-        normed: &'a mut Tensor<B::Storage>,
-    ) -> Option<NextNorm<'a, Tensor<B::Storage>, B::Vector>> {
-        self.before().map(|norm| NextNorm { out: normed, norm })
     }
 
     /// How the sublayer's output is added to the stream.

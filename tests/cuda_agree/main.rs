@@ -11,6 +11,7 @@ mod gated_linear;
 #[path = "../inputs/mod.rs"]
 mod inputs;
 mod linear;
+mod linear_add_norm;
 mod logprobs;
 mod process_logits;
 mod rope_and_attention;

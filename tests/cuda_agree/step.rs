@@ -7,8 +7,8 @@ use crate::scene::{
 };
 use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
 use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, HeadRows, HostMatrix, KvFormat, KvShape, NextNorm, NormKind,
-    NormWeights, Pairing, QkNormRope, RopeTable, Rounding,
+    Activation, AddNorm, AttentionSpec, Backend, DType, HeadRows, HostMatrix, KvFormat, KvShape, LayerInput, NextNorm,
+    NormKind, NormWeights, Pairing, QkNormRope, RopeTable, Rounding,
 };
 use nanovllm::batch::{Batch, Sampling};
 use nanovllm::error::Error;
@@ -26,6 +26,7 @@ struct Model {
     is_fused: bool,
 }
 
+const LAYERS: usize = 6;
 const HIDDEN: usize = 256;
 const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
@@ -101,7 +102,7 @@ impl Model {
         let norm = NormWeights { weight: norm, eps: 1e-6, kind: NormKind::Rms };
         ops::embedding(cuda, residual, embedding, 1.0, &self.device_batch);
         ops::norm(cuda, normed, residual, norm);
-        for layer in 0..6 {
+        for layer in 0..LAYERS {
             let spec = &SPECS[layer % 2];
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
             let transform = QkNormRope {
@@ -118,11 +119,18 @@ impl Model {
                 ops::rope_and_cache(cuda, spec, qkv, transform, cache, 0, device_batch);
                 ops::attention(cuda, spec, attended, qkv, cache, 0, device_batch);
             }
-            ops::linear(cuda, x, attended, out_weight, None, 0..HIDDEN);
-            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }));
+            let out = LayerInput { x: &*attended, weight: out_weight, bias: None };
+            let next = NextNorm { out: &mut *normed, norm };
+            ops::linear_add_norm(cuda, residual, x, out, AddNorm::PLAIN, next, gate_up_weight);
             ops::gated_linear(cuda, gated, gate_up, normed, gate_up_weight, None, Activation::Silu);
-            ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
-            ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }));
+            let next = NextNorm { out: &mut *normed, norm };
+            if layer < LAYERS - 1 {
+                let down = LayerInput { x: &*gated, weight: down_weight, bias: None };
+                ops::linear_add_norm(cuda, residual, x, down, AddNorm::PLAIN, next, qkv_weight);
+            } else {
+                ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
+                ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(next));
+            }
         }
         ops::gather(cuda, last, normed, &self.device_batch);
         ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);

@@ -22,6 +22,7 @@ mod keep_hidden_states;
 mod kv_cache;
 mod lanes;
 mod linear;
+mod linear_add_norm;
 mod logprobs;
 mod matrix;
 #[cfg_attr(not(target_os = "linux"), path = "no_nodes.rs")]
@@ -52,7 +53,7 @@ pub use team::{Member, Team};
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector,
-    KvShape, NextNorm, NormWeights, Part, QkNormRope,
+    KvShape, LayerInput, NextNorm, NormWeights, Part, QkNormRope,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
 use crate::error::{Error, Result, room};
@@ -382,6 +383,18 @@ impl Backend for Cpu {
         next: Option<NextNorm<Tensor, Box<[f32]>>>,
     ) {
         add_norm::run(self, residual, delta, add, next);
+    }
+
+    fn linear_add_norm(
+        &mut self,
+        residual: &mut Tensor,
+        delta: &mut Tensor,
+        layer: LayerInput<Tensor, Matrix, Box<[f32]>>,
+        add: AddNorm<Box<[f32]>>,
+        next: NextNorm<Tensor, Box<[f32]>>,
+        _reader: &Matrix,
+    ) {
+        linear_add_norm::run(self, residual, delta, layer, add, next);
     }
 
     fn linear(

@@ -60,7 +60,7 @@ impl Kernels {
         let address = |norm: Option<NormWeights<Vector>>| norm.map_or(0, |norm| norm.weight.wide.address());
         let eps = |norm: Option<NormWeights<Vector>>| norm.map_or(0.0, |norm| norm.eps);
         let params = AddNormParams {
-            out: out.map_or(0, |out| out.storage.address()),
+            out: out.map_or(0, |out| out.storage.overwritten(None)),
             residual: residual.storage.address(),
             delta: delta.storage.address(),
             weight: address(next),

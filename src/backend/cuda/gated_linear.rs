@@ -38,7 +38,8 @@ pub fn run(
         && x.rows() >= HOPPER_TOKENS_MIN
         && out.cols().is_multiple_of(EIGHT)
     {
-        return hopper.run_gated(device, &params, activation).map(|()| true);
+        let (_, factors) = x.storage.undivided();
+        return hopper.run_gated(device, &params, activation, factors).map(|()| true);
     }
     let results = Results::Gated(activation);
     match kernels.few(device, &params, results) {

@@ -8,12 +8,13 @@
 //! rows of a batch nor the columns that a rank or a slice of weights has change the bits of a result.
 
 use super::device::Device;
-use super::driver::Address;
+use super::driver::{Address, Memory};
 use super::kernels::{Chaining, Kernel, fatbin, suffix};
 use super::params::params;
 use super::product::{LinearParams, Results};
+use super::storage::RowFactors;
 use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
-use crate::backend::Activation;
+use crate::backend::{Activation, DType};
 use crate::error::Result;
 
 params! {
@@ -30,6 +31,12 @@ params! {
         split: i32,
         parts: i32,
         is_gelu_tanh: i32,
+        squares: Address,
+        square_parts: i32,
+        eps: f32,
+        residual: Address,
+        norm: Address,
+        scale: f32,
     }
 }
 
@@ -43,7 +50,7 @@ const COLUMNS: usize = 64;
 const STAGES_MAX: usize = 16;
 const SPLIT_MAX: usize = 8;
 const BARRIER_BYTES: usize = 1024;
-const THREADS: usize = 160;
+const THREADS: usize = 192;
 /// Numbers of k in which k is divided.
 const PART: usize = 128;
 
@@ -61,6 +68,34 @@ const TILES: [Tile; 5] = [
     Tile { tokens: 96, depth: 1 },
     Tile { tokens: 128, depth: 1 },
 ];
+
+/// Units of a tile, of 16 columns by 8 tokens, that lie side by side: `CONSUMERS`.
+const UNITS: usize = 4;
+const UNIT_TOKENS: usize = 8;
+/// Parts at most in which the squares of the rows of a tile are added up, by one warp. One H200, decode step of the 8B shape, whose rows have 64 parts, with
+/// norms apart and in the products: 32 rows 4,775 and 4,736 us, 64 rows 5,690 and 5,738.
+const TILE_PARTS_MAX: usize = 2048;
+
+/// Where sums are added to the residual stream, and how: `residual += scale * sums`, and the norm of what is there then.
+#[derive(Clone, Copy, Debug)]
+pub struct Added {
+    /// `[tokens, hidden]`, as the results.
+    pub residual: Address,
+    /// Weights of the norm, in f32. `[hidden]`
+    pub norm: Address,
+    pub scale: f32,
+    pub eps: f32,
+}
+
+/// What a launch does besides what [`Results`] says.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    None,
+    /// Rows of x are multiplied by factors.
+    Factors(RowFactors),
+    /// Sums are added to the stream, whose squares go to `RowFactors`.
+    Added(Added, RowFactors),
+}
 
 /// Rows after which the swizzle of shared memory repeats: `tokens_of_tile`.
 const SWIZZLE_ROWS: usize = 8;
@@ -154,6 +189,19 @@ impl Plan {
         let stages = steps.max(sums.div_ceil(stage)).min(most).min(STAGES_MAX);
         Plan { tile, grid, split, stages, shared_bytes: BARRIER_BYTES + stages * stage + inbox }
     }
+
+    /// Parts in which the squares of a row are added up: of the columns that a thread block stores of a token. `None` where it does not store the same columns
+    /// of all its tokens, and where a tile has more parts than pay. One answer for each class of row counts.
+    fn square_parts(&self) -> Option<usize> {
+        let Tile { tokens, depth } = TILES[self.tile];
+        let units = |tile: &Tile| tile.tokens / UNIT_TOKENS * UNITS / self.split;
+        // Tiles of depth 1 share a class.
+        let mut alike = TILES.iter().filter(|tile| tile.tokens == tokens || (tile.depth, depth) == (1, 1));
+        let is_even = alike.all(|tile| units(tile).is_multiple_of(UNITS) || UNITS.is_multiple_of(units(tile)));
+        let parts = self.grid[1] * (UNITS / units(&TILES[self.tile]).min(UNITS));
+        let largest = if depth == 1 { TILES[TILES.len() - 1].tokens } else { tokens };
+        (is_even && parts * largest <= TILE_PARTS_MAX).then_some(parts)
+    }
 }
 
 /// How a layer of many tokens is computed.
@@ -185,6 +233,10 @@ pub struct Hopper {
     kernels: Vec<Kernel>,
     /// Those for [`Results::Gated`].
     gated: Vec<Kernel>,
+    /// Those for [`Added`]; none in f16.
+    added: Vec<Kernel>,
+    /// Of rows of the stream, for as many tiles as there may be. `[TOKENS_MAX / 128, TILE_PARTS_MAX]`
+    squares: Memory,
     /// Those that add up parts of k in turn.
     in_turn: Vec<Kernel>,
     /// For [`LARGE_TOKENS`].
@@ -212,7 +264,18 @@ impl Hopper {
             shared_bytes: facts.shared_bytes,
             block_shared_bytes: facts.block_shared_bytes,
         };
-        Ok(Some(Hopper { kernels: all("")?, gated: all("gated_")?, in_turn: all("in_turn_")?, large, room }))
+        let added = if device.dtype == DType::Bf16 { all("added_")? } else { Vec::new() };
+        // In each row, parts are rounded up to four.
+        let square_bytes = TOKENS_MAX.div_ceil(TILES[TILES.len() - 1].tokens) * 4 * TILE_PARTS_MAX * size_of::<f32>();
+        Ok(Some(Hopper {
+            kernels: all("")?,
+            gated: all("gated_")?,
+            added,
+            squares: Memory::new(&device.context, square_bytes, "sums of squares", "memory_utilization")?,
+            in_turn: all("in_turn_")?,
+            large,
+            room,
+        }))
     }
 
     /// Whether it computes batch-invariant layers of such k, whatever their rows and columns.
@@ -246,17 +309,40 @@ impl Hopper {
         self.serves(m, k) && weight_bytes <= most
     }
 
-    /// Launches the layer that `params` describes, which it [serves](Hopper::serves).
-    pub fn run(&self, device: &Device, params: &LinearParams) -> Result<()> {
-        let [m, n, k] = sizes(params);
-        self.launch(device, device.chaining, params, Plan::new(m, n, k, self.room), 1, Results::Sums)
+    /// Launches the layer that `params` describes, which it [serves](Hopper::serves). `factors`: of the rows of x.
+    pub fn run(&self, device: &Device, params: &LinearParams, factors: Option<RowFactors>) -> Result<()> {
+        self.few(device, params, Results::Sums, factors.map_or(Side::None, Side::Factors))
     }
 
     /// The same of weights that are gate over up, a multiple of 8 rows each: `out` gets `activation(gate) * up` of what [`run`](Hopper::run)
     /// gives.
-    pub fn run_gated(&self, device: &Device, params: &LinearParams, activation: Activation) -> Result<()> {
+    pub fn run_gated(
+        &self,
+        device: &Device,
+        params: &LinearParams,
+        activation: Activation,
+        factors: Option<RowFactors>,
+    ) -> Result<()> {
+        self.few(device, params, Results::Gated(activation), factors.map_or(Side::None, Side::Factors))
+    }
+
+    /// The same in bf16, added to the residual stream: `out` gets the rows of the stream times the weights of the norm, which are still to be multiplied by
+    /// the factors that it returns. `None`: nothing was launched, since there is no kernel for it.
+    pub fn run_added(&self, device: &Device, params: &LinearParams, added: Added) -> Result<Option<RowFactors>> {
         let [m, n, k] = sizes(params);
-        self.launch(device, device.chaining, params, Plan::new(m, n, k, self.room), 1, Results::Gated(activation))
+        let plan = Plan::new(m, n, k, self.room);
+        let Some(parts) = plan.square_parts().filter(|_| n.is_multiple_of(8) && !self.added.is_empty()) else {
+            return Ok(None);
+        };
+        let factors = RowFactors { squares: self.squares.address(), parts, eps: added.eps };
+        self.few(device, params, Results::Sums, Side::Added(added, factors))?;
+        Ok(Some(factors))
+    }
+
+    /// A launch for up to [`TOKENS_MAX`] tokens.
+    fn few(&self, device: &Device, params: &LinearParams, results: Results, side: Side) -> Result<()> {
+        let [m, n, k] = sizes(params);
+        self.launch(device, device.chaining, params, Plan::new(m, n, k, self.room), 1, (results, side))
     }
 
     /// Launches the layer that `params` describes, whose k it [serves](Hopper::serves_invariant), such that a result depends on its row and column alone.
@@ -265,11 +351,11 @@ impl Hopper {
         let [m, n, k] = sizes(params);
         let Some(plan) = LargePlan::new(m, n, k, self.room) else {
             let plan = Plan::invariant(m, n, k, self.room);
-            return self.launch(device, chaining, params, plan, parts(k), Results::Sums);
+            return self.launch(device, chaining, params, plan, parts(k), (Results::Sums, Side::None));
         };
         let parts = parts(k);
         let boxes = Boxes { columns: LARGE_COLUMNS, tokens: plan.tokens, depth: 1 };
-        let hopper = hopper_params(device, params, boxes, [plan.stages, 1, parts], Results::Sums)?;
+        let hopper = hopper_params(device, params, boxes, [plan.stages, 1, parts], (Results::Sums, Side::None))?;
         let kernel = &self.large[usize::from(parts > 1)];
         let blocks = [plan.tiles.min(self.room.processors), 1, 1];
         kernel.launch(chaining, blocks, LARGE_THREADS, plan.shared_bytes, &hopper)
@@ -283,13 +369,14 @@ impl Hopper {
         params: &LinearParams,
         plan: Plan,
         parts: usize,
-        results: Results,
+        results: (Results, Side),
     ) -> Result<()> {
         let Tile { tokens, depth } = TILES[plan.tile];
         let kernels = match results {
-            Results::Gated(_) => &self.gated,
-            Results::Sums if plan.split == 1 && parts > 1 => &self.in_turn,
-            Results::Sums => &self.kernels,
+            (_, Side::Added(..)) => &self.added,
+            (Results::Gated(_), _) => &self.gated,
+            (Results::Sums, _) if plan.split == 1 && parts > 1 => &self.in_turn,
+            (Results::Sums, _) => &self.kernels,
         };
         let parts = if plan.split == 1 { parts } else { plan.split };
         let tokens = match depth {
@@ -321,7 +408,7 @@ fn hopper_params(
     params: &LinearParams,
     boxes: Boxes,
     [stages, split, parts]: [usize; 3],
-    results: Results,
+    (results, side): (Results, Side),
 ) -> Result<HopperParams> {
     let [m, n, k] = sizes(params);
     let matrix = |at, rows, stride, box_rows| {
@@ -332,6 +419,11 @@ fn hopper_params(
     let (weight, n, is_gelu_tanh) = match results {
         Results::Sums => (TensorMap::new(&weight)?, n, false),
         Results::Gated(activation) => (TensorMap::of_halves(&weight)?, n / 2, activation == Activation::GeluTanh),
+    };
+    let (factors, added) = match side {
+        Side::None => (None, None),
+        Side::Factors(factors) => (Some(factors), None),
+        Side::Added(added, factors) => (Some(factors), Some(added)),
     };
     Ok(HopperParams {
         weight,
@@ -346,6 +438,12 @@ fn hopper_params(
         split: split as i32,
         parts: parts as i32,
         is_gelu_tanh: is_gelu_tanh.into(),
+        squares: factors.map_or(0, |factors| factors.squares),
+        square_parts: factors.map_or(0, |factors| factors.parts as i32),
+        eps: factors.map_or(0.0, |factors| factors.eps),
+        residual: added.map_or(0, |added| added.residual),
+        norm: added.map_or(0, |added| added.norm),
+        scale: added.map_or(0.0, |added| added.scale),
     })
 }
 
@@ -399,6 +497,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_squares_of_a_class_of_rows_are_added_up_alike_and_fit() {
+        let largest = TILES.map(|tile| tile.tokens);
+        for (n, k) in [(64, 2048), (200, 576), (512, 64), (896, 4864), (1024, 3072), (2560, 9728), (4096, 4096)] {
+            for class in [9..=16, 17..=32, 33..=64, 65..=128, 129..=256] {
+                let parts = class.clone().map(|m| Plan::new(m, n, k, H200).square_parts()).collect::<Vec<_>>();
+                assert!(parts.iter().all(|p| *p == parts[0]), "{n} x {k}, {class:?}: {parts:?}");
+                let tokens = largest.iter().find(|&&tokens| *class.end() <= tokens).unwrap_or(&largest[4]);
+                for parts in parts.into_iter().flatten() {
+                    assert!(parts >= n.div_ceil(COLUMNS) && parts * tokens <= TILE_PARTS_MAX, "{n} x {k}, {class:?}");
+                }
+            }
+        }
+        assert_eq!([16, 32, 128].map(|m| Plan::new(m, 1024, 2048, H200).square_parts()), [32, 16, 16].map(Some));
+        assert_eq!([32, 64].map(|m| Plan::new(m, 4096, 4096, H200).square_parts()), [Some(64), None]);
+        assert_eq!(
+            Plan::new(100, 64, 2048, H200).square_parts(),
+            None,
+            "eight thread blocks share twelve units of 16 columns"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::linear_few::{LinearFew, Plan};
 use super::matrix::{Matrix, Rows, Vector};
 use super::product::{LinearParams, Product, Results};
 use super::scaled_linear;
-use super::storage::Tensor;
+use super::storage::{RowFactors, Tensor};
 use crate::backend::Rounding;
 use crate::error::Result;
 use std::ops::Range;
@@ -212,6 +212,7 @@ impl Kernels {
         if x.rows() == 0 {
             return Ok(());
         }
+        let (_, factors) = x.storage.undivided();
         for (columns, rows) in weight.runs(columns, device.dtype) {
             let params = LinearParams {
                 out: out.storage.address() + (columns.start * bytes) as u64,
@@ -222,8 +223,9 @@ impl Kernels {
             let low = bias.map(|b| b.narrow.as_ref().map_or(0, |b| b.address() + (columns.start * bytes) as u64));
             let product = Product { params, bias: low };
             match rows {
-                Rows::Plain(weight) => self.plain(device, product.with_weight(weight))?,
+                Rows::Plain(weight) => self.plain(device, product.with_weight(weight), factors)?,
                 Rows::Coded { form, weights, skip } => {
+                    assert!(factors.is_none(), "weights in codes do not divide rows");
                     let scratch = weight.scratch(device.dtype);
                     self.coded(device, &CodedProduct { product, form, weights, skip }, scratch)?;
                 }
@@ -256,13 +258,15 @@ impl Kernels {
         few.plan(params, results, variant.columns).map(|plan| (few, plan))
     }
 
-    fn plain(&mut self, device: &Device, product: Product) -> Result<()> {
-        if device.rounding == Rounding::BatchInvariant {
-            return self.invariant(device, product, device.chaining);
-        }
+    /// `factors`: of the rows of x.
+    fn plain(&mut self, device: &Device, product: Product, factors: Option<RowFactors>) -> Result<()> {
         let params = product.params;
         if let Some(hopper) = self.hopper(device, &params) {
-            return hopper.run(device, &params);
+            return hopper.run(device, &params, factors);
+        }
+        assert!(factors.is_none(), "rows are left undivided for `linear_hopper.cu` alone");
+        if device.rounding == Rounding::BatchInvariant {
+            return self.invariant(device, product, device.chaining);
         }
         if let Some((few, plan)) = self.few(device, &params, Results::Sums) {
             return few.run(device, &params, Results::Sums, plan);

@@ -104,6 +104,14 @@ impl Matrix {
         self.cols
     }
 
+    /// Where its rows begin, where all are plain numbers one after the other.
+    pub(super) fn plain(&self) -> Option<Address> {
+        match &self.runs[..] {
+            [run] if run.form.is_none() => Some(run.memory.address()),
+            _ => None,
+        }
+    }
+
     /// The rows of `range`, run by run.
     pub(super) fn runs(&self, range: Range<usize>, dtype: DType) -> impl Iterator<Item = (Range<usize>, Rows)> {
         self.runs.iter().filter_map(move |run| {

@@ -37,6 +37,7 @@ mod kernels;
 mod kv_cache;
 mod library;
 mod linear;
+mod linear_add_norm;
 mod linear_few;
 mod logprobs;
 mod management;
@@ -81,7 +82,7 @@ pub use team::Team;
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector,
-    KvShape, NextNorm, NormWeights, Part, QkNormRope, SharedPrefixes,
+    KvShape, LayerInput, NextNorm, NormWeights, Part, QkNormRope, SharedPrefixes,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
@@ -441,6 +442,25 @@ impl Backend for Cuda {
     fn linear(&mut self, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: Option<&Vector>, columns: Range<usize>) {
         let result = self.kernels.linear.run(&self.device, out, x, weight, bias, columns);
         self.remember(result);
+    }
+
+    fn linear_add_norm(
+        &mut self,
+        residual: &mut Tensor,
+        delta: &mut Tensor,
+        layer: LayerInput<Tensor, Matrix, Vector>,
+        add: AddNorm<Vector>,
+        mut next: NextNorm<Tensor, Vector>,
+        reader: &Matrix,
+    ) {
+        let linear = &self.kernels.linear;
+        match linear_add_norm::run(&self.device, linear, residual, layer, add, &mut next, reader) {
+            Ok(false) => {
+                self.linear(delta, layer.x, layer.weight, layer.bias, 0..layer.weight.rows());
+                self.add_norm(residual, delta, add, Some(next));
+            }
+            result => self.remember(result.map(drop)),
+        }
     }
 
     fn rope_and_cache(

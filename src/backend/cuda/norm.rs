@@ -35,7 +35,7 @@ impl Kernels {
 
     pub fn run(&self, device: &Device, out: &mut Tensor, x: &Tensor, norm: NormWeights<Vector>) -> Result<()> {
         let params = NormParams {
-            out: out.storage.address(),
+            out: out.storage.overwritten(None),
             x: x.storage.address(),
             weight: norm.weight.wide.address(),
             hidden: x.cols() as i32,

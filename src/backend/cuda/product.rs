@@ -21,11 +21,13 @@ params! {
 }
 
 impl LinearParams {
-    /// From the first column of `out` on. The caller sets weights and columns, and a bias where there is one.
+    /// From the first column of `out` on. The caller sets weights and columns, and a bias where there is one, and sees to the factors that the rows of `x` may
+    /// have.
     pub fn of(out: &Tensor, x: &Tensor) -> LinearParams {
+        let (x_rows, _) = x.storage.undivided();
         LinearParams {
             out: out.storage.address(),
-            x: x.storage.address(),
+            x: x_rows,
             weight: 0,
             bias: 0,
             m: x.rows() as i32,

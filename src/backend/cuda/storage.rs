@@ -14,6 +14,18 @@ pub type Tensor = crate::backend::Tensor<Storage>;
 pub struct Storage {
     memory: Memory,
     stride: usize,
+    factors: Option<RowFactors>,
+}
+
+/// What the rows of a tensor are still to be multiplied by, each with a factor of its own: `1 / sqrt(sum / cols + eps)` of the sum of its parts.
+#[derive(Clone, Copy, Debug)]
+pub struct RowFactors {
+    /// Sums of squares, in f32. `[rows, parts rounded up to 4]`
+    pub squares: Address,
+    /// Parts of a row's sum.
+    pub parts: usize,
+    /// Added to the mean.
+    pub eps: f32,
 }
 
 impl Storage {
@@ -22,10 +34,27 @@ impl Storage {
         let stride = cols.next_multiple_of(8);
         let knob = "max_batched_tokens";
         let memory = Memory::zeroed(context, capacity * stride * dtype.bytes(), "activations on the device", knob)?;
-        Ok(Storage { memory, stride })
+        Ok(Storage { memory, stride, factors: None })
     }
 
+    /// Where its rows begin.
+    ///
+    /// # Panics
+    ///
+    /// If they are still to be multiplied by factors: an op read rows that were left to another one.
     pub(super) fn address(&self) -> Address {
+        assert!(self.factors.is_none(), "rows that are not divided yet");
+        self.memory.address()
+    }
+
+    /// Where its rows begin, and what they are still to be multiplied by.
+    pub(super) fn undivided(&self) -> (Address, Option<RowFactors>) {
+        (self.memory.address(), self.factors)
+    }
+
+    /// Where an op stores rows, which are to be multiplied by `factors`.
+    pub(super) fn overwritten(&mut self, factors: Option<RowFactors>) -> Address {
+        self.factors = factors;
         self.memory.address()
     }
 
@@ -41,6 +70,7 @@ impl Storage {
     }
 
     pub(super) fn read(&self, rows: usize, cols: usize, dtype: DType) -> Result<Vec<f32>> {
+        assert!(self.factors.is_none(), "rows that are not divided yet");
         let mut bytes = vec![0; rows * self.stride * 2];
         self.memory.read(0, &mut bytes)?;
         let mut values = Vec::with_capacity(rows * cols);
@@ -48,7 +78,8 @@ impl Storage {
         Ok(values)
     }
 
-    pub(super) fn write(&self, cols: usize, dtype: DType, values: &[f32]) -> Result<()> {
+    pub(super) fn write(&mut self, cols: usize, dtype: DType, values: &[f32]) -> Result<()> {
+        self.factors = None;
         let number = |&v: &f32| match dtype {
             DType::Bf16 => bf16::from_f32(v).to_le_bytes(),
             DType::F16 | DType::F32 => f16::from_f32(v).to_le_bytes(),

@@ -1,0 +1,100 @@
+//! The residual stream: what do sublayers read, and how is what they compute added?
+//!
+//! Where several ranks compute a model together, the streams of all are equal: what a sublayer computes is brought together, or summed, before it is
+//! added.
+
+use crate::backend::{AddNorm, Backend, NextNorm, NormWeights, Part, Tensor};
+use crate::error::Result;
+use crate::model::linear::Linear;
+use crate::model::shard::Sharding;
+use crate::ops;
+
+/// The stream, and the memory in which it is added to and normalized.
+pub struct Stream<B: Backend> {
+    /// What layers add to. `[tokens, hidden]`
+    rows: Tensor<B::Storage>,
+    /// What a sublayer computed. `[tokens, hidden]`
+    delta: Tensor<B::Storage>,
+    /// The columns of it that this rank computes, where ranks compute some each. `[tokens, columns]`
+    own_delta: Option<Tensor<B::Storage>>,
+    /// What the next sublayer reads, where it reads a norm. `[tokens, hidden]`
+    normed: Tensor<B::Storage>,
+}
+
+/// How the stream is read after something was added to it.
+pub struct Reader<'a, B: Backend> {
+    /// The norm of what is read. `None`: nothing is normalized.
+    pub norm: Option<NormWeights<'a, B::Vector>>,
+    /// The layer that reads the norm, where one linear layer alone does.
+    pub layer: Option<&'a Linear<B>>,
+}
+
+impl<B: Backend> Stream<B> {
+    /// For passes of at most `tokens` tokens.
+    pub fn new(backend: &B, hidden: usize, sharding: &Sharding, tokens: usize) -> Result<Stream<B>> {
+        let tensor = || backend.tensor(tokens, hidden);
+        let own_delta = || backend.tensor(tokens, sharding.own_hidden().len());
+        Ok(Stream {
+            rows: tensor()?,
+            delta: tensor()?,
+            own_delta: sharding.gathers().then(own_delta).transpose()?,
+            normed: tensor()?,
+        })
+    }
+
+    /// Sets the tokens of this pass.
+    pub fn set_rows(&mut self, tokens: usize) {
+        let all = [&mut self.rows, &mut self.delta, &mut self.normed].into_iter().chain(&mut self.own_delta);
+        all.for_each(|tensor| tensor.set_rows(tokens));
+    }
+
+    /// The rows themselves, which the embedding writes.
+    pub fn rows_mut(&mut self) -> &mut Tensor<B::Storage> {
+        &mut self.rows
+    }
+
+    /// The rows themselves.
+    pub fn rows(&self) -> &Tensor<B::Storage> {
+        &self.rows
+    }
+
+    /// The norm that was asked for last.
+    pub fn normed(&self) -> &Tensor<B::Storage> {
+        &self.normed
+    }
+
+    /// Normalizes the rows as they are.
+    pub fn normalize(&mut self, backend: &mut B, norm: NormWeights<B::Vector>) {
+        ops::norm(backend, &mut self.normed, &self.rows, norm);
+    }
+
+    /// Adds what `projection` makes of `x`, and normalizes the sum for `next`.
+    pub fn add(
+        &mut self,
+        backend: &mut B,
+        sharding: &Sharding,
+        projection: &Linear<B>,
+        x: &Tensor<B::Storage>,
+        add: AddNorm<B::Vector>,
+        next: Reader<B>,
+    ) {
+        let Stream { rows, delta, own_delta, normed } = self;
+        let norm = next.norm.map(|norm| NextNorm { out: normed, norm });
+        match (norm, next.layer) {
+            (Some(norm), Some(reader)) if sharding.is_alone() => {
+                let (layer, reader) = (projection.with_input(x), reader.weight());
+                ops::linear_add_norm(backend, rows, delta, layer, add, norm, reader);
+            }
+            (norm, _) => {
+                projection.forward(backend, own_delta.as_mut().unwrap_or(delta), x);
+                if let Some(own) = own_delta {
+                    ops::join_columns(backend, delta, Some(Part { x: own, first: 0 }), &sharding.hidden);
+                }
+                match sharding.reduces() {
+                    true => ops::reduce_add_norm(backend, rows, delta, add, norm),
+                    false => ops::add_norm(backend, rows, delta, add, norm),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `linear_add_norm`: the stream of the ops one by one, to the bit, and their norm up to rounding, as the next layer reads it.
+
+use crate::scene::{
+    Random, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned, rounded,
+};
+use nanovllm::backend::cuda::{Chaining, Cuda, Matrix, Route, Tensor, Vector};
+use nanovllm::backend::{Activation, AddNorm, Backend, DType, LayerInput, NextNorm, NormKind, NormWeights, Rounding};
+use nanovllm::ops;
+
+/// Rows that lie behind those in use.
+const BEHIND: usize = 3;
+const EPS: f32 = 1e-5;
+
+/// A layer of `k` inputs that adds to a stream of `hidden` numbers, and one of `outputs` that reads the norm.
+struct Layers {
+    weight: Matrix,
+    bias: Vector,
+    norm: Vector,
+    norm_values: Vec<f32>,
+    reader: Matrix,
+    reader_values: Vec<f32>,
+    reader_bias: Vector,
+    reader_bias_values: Vec<f32>,
+    hidden: usize,
+    k: usize,
+    outputs: usize,
+}
+
+/// What is computed from rows.
+struct Results {
+    stream: Vec<f32>,
+    /// The reader's products, and their gates times ups.
+    read: Vec<f32>,
+    gated: Vec<f32>,
+}
+
+/// Rows of random numbers of a size, the same for each number of rows, and NaN behind them.
+fn rows(cuda: &mut Cuda, seed: u64, [m, cols]: [usize; 2], size: f32, dtype: DType) -> Tensor {
+    let mut values = numbers(&mut Random(seed), m * cols, size, dtype);
+    values.resize((m + BEHIND) * cols, f32::NAN);
+    let mut tensor = filled(cuda, &values, cols);
+    tensor.set_rows(m);
+    tensor
+}
+
+impl Layers {
+    fn new(cuda: &mut Cuda, [hidden, k, outputs]: [usize; 3], dtype: DType) -> Layers {
+        let mut random = Random(11);
+        let mut vector = |cuda: &mut Cuda, len, size| {
+            let values = numbers(&mut random, len, size, dtype);
+            (cuda.vector(&[host_vector(&values, dtype)]).unwrap(), values)
+        };
+        let (bias, _) = vector(cuda, hidden, 1.0);
+        let (norm, norm_values) = vector(cuda, hidden, 3.0);
+        let (reader_bias, reader_bias_values) = vector(cuda, outputs, 1.0);
+        let weight = numbers(&mut random, hidden * k, 0.2, dtype);
+        let reader_values = numbers(&mut random, outputs * hidden, 0.2, dtype);
+        Layers {
+            weight: cuda.matrix(&[host_matrix(&weight, [hidden, k], dtype)]).unwrap(),
+            bias,
+            norm,
+            norm_values,
+            reader: cuda.matrix(&[host_matrix(&reader_values, [outputs, hidden], dtype)]).unwrap(),
+            reader_values,
+            reader_bias,
+            reader_bias_values,
+            hidden,
+            k,
+            outputs,
+        }
+    }
+
+    /// By the op, or by the ops one by one. Asserts that rows behind are left alone.
+    fn computed(&self, cuda: &mut Cuda, m: usize, has_bias: bool, scale: f32, is_one: bool, dtype: DType) -> Results {
+        let Layers { weight, bias, norm, reader, reader_bias, hidden, k, outputs, .. } = self;
+        let x = rows(cuda, 1, [m, *k], 1.0, dtype);
+        let mut residual = rows(cuda, 2, [m, *hidden], 5.0, dtype);
+        let mut behind = |cuda: &mut Cuda, cols| {
+            let mut tensor = poisoned(cuda, m + BEHIND, cols);
+            tensor.set_rows(m);
+            tensor
+        };
+        let (mut delta, mut normed) = (behind(cuda, *hidden), behind(cuda, *hidden));
+        let (mut read, mut gate_up, mut gated) =
+            (behind(cuda, *outputs), behind(cuda, *outputs), behind(cuda, outputs / 2));
+        let bias = has_bias.then_some(bias);
+        let add = AddNorm { post: None, scale };
+        let next = NormWeights { weight: norm, eps: EPS, kind: NormKind::Rms };
+        let next = NextNorm { out: &mut normed, norm: next };
+        if is_one {
+            let layer = LayerInput { x: &x, weight, bias };
+            ops::linear_add_norm(cuda, &mut residual, &mut delta, layer, add, next, reader);
+        } else {
+            ops::linear(cuda, &mut delta, &x, weight, bias, 0..*hidden);
+            ops::add_norm(cuda, &mut residual, &delta, add, Some(next));
+        }
+        let reader_bias = has_bias.then_some(reader_bias);
+        ops::linear(cuda, &mut read, &normed, reader, reader_bias, 0..*outputs);
+        ops::gated_linear(cuda, &mut gated, &mut gate_up, &normed, reader, reader_bias, Activation::Silu);
+        residual.set_rows(m + BEHIND);
+        let stream = cuda.read(&residual).unwrap();
+        let (stream, rest) = stream.split_at(m * hidden);
+        assert!(rest.iter().all(|v| v.is_nan()), "rows behind were written");
+        // Written by an op that does not leave anything to another one, the rows behind can be read.
+        normed.set_rows(m);
+        ops::norm(cuda, &mut normed, &delta, NormWeights { weight: norm, eps: EPS, kind: NormKind::Rms });
+        normed.set_rows(m + BEHIND);
+        let normed = cuda.read(&normed).unwrap();
+        assert!(normed[m * hidden..].iter().all(|v| v.is_nan()), "rows behind were written");
+        Results { stream: stream.to_vec(), read: cuda.read(&read).unwrap(), gated: cuda.read(&gated).unwrap() }
+    }
+
+    /// The reader's products in f64, from the stream as it was rounded.
+    fn expected(&self, stream: &[f32], has_bias: bool) -> Vec<f64> {
+        let rows = stream.chunks_exact(self.hidden).flat_map(|row| {
+            let squares: f64 = row.iter().map(|&v| f64::from(v).powi(2)).sum();
+            let factor = 1.0 / (squares / self.hidden as f64 + f64::from(EPS)).sqrt();
+            let normed: Vec<f64> =
+                row.iter().zip(&self.norm_values).map(|(&v, &w)| f64::from(v) * factor * f64::from(w)).collect();
+            let product = move |(weights, bias): (&[f32], &f32)| {
+                let sum: f64 = weights.iter().zip(&normed).map(|(&w, v)| f64::from(w) * v).sum();
+                sum + if has_bias { f64::from(*bias) } else { 0.0 }
+            };
+            self.reader_values.chunks_exact(self.hidden).zip(&self.reader_bias_values).map(product).collect::<Vec<_>>()
+        });
+        rows.collect()
+    }
+}
+
+/// Hidden, k, outputs: the thread blocks of a cluster share tokens, columns or both, and the last tile of columns may be short.
+const SIZES: [[usize; 3]; 8] = [
+    [1024, 2048, 512],
+    [1024, 3072, 96],
+    [512, 64, 1040],
+    [896, 4864, 128],
+    [200, 576, 64],
+    [64, 2048, 32],
+    [5120, 256, 64],
+    [2560, 9728, 48],
+];
+const ROWS: [usize; 18] = [1, 8, 9, 16, 17, 31, 32, 33, 64, 65, 90, 96, 97, 128, 129, 200, 256, 257];
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_layer_that_is_added_and_normalized_agrees_with_the_ops_one_by_one() {
+    on_device(|cuda, dtype| {
+        for sizes in SIZES {
+            let layers = Layers::new(cuda, sizes, dtype);
+            for m in ROWS {
+                for (route, chaining) in [(Route::Hopper, Chaining::Strict), (Route::Auto, Chaining::DependentLaunch)] {
+                    cuda.set_route(route);
+                    cuda.set_chaining(chaining);
+                    for (has_bias, scale) in [(false, 1.0), (true, 0.22)] {
+                        let what = format!("{m} x {sizes:?}, bias {has_bias}, {route:?}, {chaining:?}, {dtype:?}");
+                        let apart = layers.computed(cuda, m, has_bias, scale, false, dtype);
+                        let one = layers.computed(cuda, m, has_bias, scale, true, dtype);
+                        let differs =
+                            one.stream.iter().zip(&apart.stream).position(|(a, b)| a.to_bits() != b.to_bits());
+                        let hidden = layers.hidden;
+                        assert_eq!(
+                            differs.map(|i| (i / hidden, i % hidden)),
+                            None,
+                            "{what}: token, number of the stream"
+                        );
+                        let expected = layers.expected(&one.stream, has_bias);
+                        assert_near(&apart.read, &expected, bound(dtype), &format!("{what}, apart"));
+                        assert_near(&one.read, &expected, bound(dtype), &what);
+                        let half = layers.outputs / 2;
+                        let gated: Vec<f64> = (0..m * half)
+                            .map(|i| {
+                                let [gate, up] = [0, half].map(|at| expected[i / half * 2 * half + at + i % half]);
+                                gate / (1.0 + (-gate).exp()) * up
+                            })
+                            .collect();
+                        assert_near(&one.gated, &gated, 2.0 * bound(dtype), &format!("{what}, gated"));
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_row_has_the_same_bits_among_any_number_of_rows_of_its_class() {
+    on_device(|cuda, dtype| {
+        for sizes in SIZES {
+            let layers = Layers::new(cuda, sizes, dtype);
+            for class in [[9, 13, 16], [17, 25, 32], [33, 50, 64], [97, 101, 128], [129, 190, 256]] {
+                let results = class.map(|m| layers.computed(cuda, m, true, 1.0, true, dtype));
+                for (shorter, longer) in results.iter().zip(&results[1..]) {
+                    assert!(longer.stream.starts_with(&shorter.stream), "{sizes:?}, {class:?}: the stream");
+                    assert!(longer.read.starts_with(&shorter.read), "{sizes:?}, {class:?}: the next layer");
+                    assert!(longer.gated.starts_with(&shorter.gated), "{sizes:?}, {class:?}: gates");
+                }
+            }
+        }
+    });
+}
+
+/// Norms of what is added, layer norms, and batch-invariant layers are computed one by one.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn what_no_kernel_adds_has_the_bits_of_the_ops_one_by_one() {
+    on_device(|cuda, dtype| {
+        let layers = Layers::new(cuda, SIZES[0], dtype);
+        cuda.set_rounding(Rounding::BatchInvariant);
+        for m in [1, 40, 300] {
+            let [apart, one] = [false, true].map(|is_one| layers.computed(cuda, m, true, 1.0, is_one, dtype));
+            assert!(apart.stream == one.stream && apart.read == one.read && apart.gated == one.gated, "{m} rows");
+        }
+        cuda.set_rounding(Rounding::Fastest);
+        let Layers { weight, norm, reader, hidden, k, .. } = &layers;
+        for (post, kind) in [(Some(NormKind::Rms), NormKind::Rms), (None, NormKind::Layer)] {
+            let [apart, one] = [false, true].map(|is_one| {
+                let (x, mut residual) = (rows(cuda, 1, [40, *k], 1.0, dtype), rows(cuda, 2, [40, *hidden], 5.0, dtype));
+                let (mut delta, mut normed) = (poisoned(cuda, 40, *hidden), poisoned(cuda, 40, *hidden));
+                let norm_of = |kind| NormWeights { weight: norm, eps: EPS, kind };
+                let add = AddNorm { post: post.map(norm_of), scale: 1.0 };
+                let next = NextNorm { out: &mut normed, norm: norm_of(kind) };
+                if is_one {
+                    let layer = LayerInput { x: &x, weight, bias: None };
+                    ops::linear_add_norm(cuda, &mut residual, &mut delta, layer, add, next, reader);
+                } else {
+                    ops::linear(cuda, &mut delta, &x, weight, None, 0..*hidden);
+                    ops::add_norm(cuda, &mut residual, &delta, add, Some(next));
+                }
+                [cuda.read(&residual).unwrap(), cuda.read(&normed).unwrap()]
+            });
+            assert!(apart == one, "{post:?}, {kind:?}");
+            assert!(one.iter().flatten().all(|v| rounded(*v, dtype) == *v), "{post:?}, {kind:?}: numbers of the type");
+        }
+    });
+}
