@@ -28,6 +28,8 @@ struct Layers {
 
 /// What is computed from rows.
 struct Results {
+    /// Whether no product was stored.
+    is_one: bool,
     stream: Vec<f32>,
     /// The reader's products, and their gates times ups.
     read: Vec<f32>,
@@ -94,6 +96,7 @@ impl Layers {
             ops::linear(cuda, &mut delta, &x, weight, bias, 0..*hidden);
             ops::add_norm(cuda, &mut residual, &delta, add, Some(next));
         }
+        let is_one_launch = cuda.read(&delta).unwrap().iter().all(|v| v.is_nan());
         let reader_bias = has_bias.then_some(reader_bias);
         ops::linear(cuda, &mut read, &normed, reader, reader_bias, 0..*outputs);
         ops::gated_linear(cuda, &mut gated, &mut gate_up, &normed, reader, reader_bias, Activation::Silu);
@@ -107,7 +110,12 @@ impl Layers {
         normed.set_rows(m + BEHIND);
         let normed = cuda.read(&normed).unwrap();
         assert!(normed[m * hidden..].iter().all(|v| v.is_nan()), "rows behind were written");
-        Results { stream: stream.to_vec(), read: cuda.read(&read).unwrap(), gated: cuda.read(&gated).unwrap() }
+        Results {
+            is_one: is_one_launch,
+            stream: stream.to_vec(),
+            read: cuda.read(&read).unwrap(),
+            gated: cuda.read(&gated).unwrap(),
+        }
     }
 
     /// The reader's products in f64, from the stream as it was rounded.
@@ -180,6 +188,7 @@ fn a_layer_that_is_added_and_normalized_agrees_with_the_ops_one_by_one() {
     });
 }
 
+/// Where one launch computes the layer. Otherwise the norm's sums depend on how many rows a launch has.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_row_has_the_same_bits_among_any_number_of_rows_of_its_class() {
@@ -187,11 +196,16 @@ fn a_row_has_the_same_bits_among_any_number_of_rows_of_its_class() {
         for sizes in SIZES {
             let layers = Layers::new(cuda, sizes, dtype);
             for class in [[9, 13, 16], [17, 25, 32], [33, 50, 64], [97, 101, 128], [129, 190, 256]] {
+                let what = format!("{sizes:?}, {class:?}, {dtype:?}");
                 let results = class.map(|m| layers.computed(cuda, m, true, 1.0, true, dtype));
-                for (shorter, longer) in results.iter().zip(&results[1..]) {
-                    assert!(longer.stream.starts_with(&shorter.stream), "{sizes:?}, {class:?}: the stream");
-                    assert!(longer.read.starts_with(&shorter.read), "{sizes:?}, {class:?}: the next layer");
-                    assert!(longer.gated.starts_with(&shorter.gated), "{sizes:?}, {class:?}: gates");
+                let is_one = results[0].is_one;
+                assert!(results.iter().all(|results| results.is_one == is_one), "{what}: in one launch or in two");
+                let is_served = cuda.is_hopper() && dtype == DType::Bf16;
+                assert!(sizes != SIZES[0] || is_one == is_served, "{what}: in one launch: {is_one}");
+                for (shorter, longer) in results.iter().zip(&results[1..]).filter(|_| is_one) {
+                    assert!(longer.stream.starts_with(&shorter.stream), "{what}: the stream");
+                    assert!(longer.read.starts_with(&shorter.read), "{what}: the next layer");
+                    assert!(longer.gated.starts_with(&shorter.gated), "{what}: gates");
                 }
             }
         }
