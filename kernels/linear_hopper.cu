@@ -21,6 +21,7 @@
 #include "common/activation.cuh"
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/row_factors.cuh"
 #include "common/warpgroup.cuh"
 
 template <class T>
@@ -100,80 +101,6 @@ __device__ inline Eight gated_eight(bool is_gelu_tanh, const Eight& gate, const 
 #pragma unroll
     for (int i = 0; i < 4; i++) results.pair[i] = gated2<T>(is_gelu_tanh, gate.pair[i], up.pair[i]);
     return results;
-}
-
-// Numbers from the parts of a row to those of the next one.
-__device__ inline int square_stride(int parts) {
-    return (parts + 3) & ~3;
-}
-
-// What the rows of a tile of x are to be multiplied by. One warp, whose loads are all under way at once where rows have few parts.
-template <class T, int TOKENS>
-__device__ inline void load_factors(const HopperParams<T>& p, float* factors, int first_token, int tokens) {
-    constexpr int ROUNDS = (TOKENS + 31) / 32;
-    const int stride = square_stride(p.square_parts);
-    const float* squares[ROUNDS];
-    float4 sum[ROUNDS];
-#pragma unroll
-    for (int r = 0; r < ROUNDS; r++) {
-        // Of rows that are not there, another one's.
-        const int token = min(first_token + min(int(threadIdx.x % 32) + 32 * r, tokens - 1), p.m - 1);
-        squares[r] = p.squares + size_t(token) * stride;
-        sum[r] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    }
-    constexpr int AT_ONCE = TOKENS <= 32 ? 8 : 4;
-    for (int first = 0; first < p.square_parts; first += 4 * AT_ONCE) {
-        float4 four[AT_ONCE][ROUNDS];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-#pragma unroll
-            for (int r = 0; r < ROUNDS; r++) {
-                if (first + 4 * i < p.square_parts) four[i][r] = __ldcg(reinterpret_cast<const float4*>(squares[r] + first + 4 * i));
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int there = p.square_parts - first - 4 * i;
-#pragma unroll
-            for (int r = 0; r < ROUNDS; r++) {
-                const float4 v = four[i][r];
-                if (there > 0) sum[r].x += v.x;
-                if (there > 1) sum[r].y += v.y;
-                if (there > 2) sum[r].z += v.z;
-                if (there > 3) sum[r].w += v.w;
-            }
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < ROUNDS; r++) {
-        const int token = threadIdx.x % 32 + 32 * r;
-        if (token < TOKENS) factors[token] = rsqrtf(((sum[r].x + sum[r].y) + (sum[r].z + sum[r].w)) / p.k + p.eps);
-    }
-}
-
-// Eight numbers of the stream, to which `delta` is added, in a thread block that has EIGHTS eights of each of its tokens, in neighbouring lanes.
-// All lanes of a warp call it.
-template <class T>
-__device__ inline void add_eight(const HopperParams<T>& p, const Eight& before, const Eight& delta, const float4 (&norm)[2], bool is_there,
-                                 int token, int column, int eights, int square_part) {
-    Eight stream, scaled;
-    float squares = 0.0f;
-    const float* weight = reinterpret_cast<const float*>(norm);
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const float2 r = widen2<T>(before.pair[j]), d = widen2<T>(delta.pair[j]);
-        stream.pair[j] = narrow2<T>(fmaf(p.scale, d.x, r.x), fmaf(p.scale, d.y, r.y));
-        const float2 v = widen2<T>(stream.pair[j]);
-        squares += v.x * v.x + v.y * v.y;
-        scaled.pair[j] = narrow2<T>(v.x * weight[2 * j], v.y * weight[2 * j + 1]);
-    }
-    if (!is_there) squares = 0.0f;
-    for (int lanes = 1; lanes < eights; lanes *= 2) squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
-    if (!is_there) return;
-    const size_t at = size_t(token) * p.out_stride + column;
-    store_eight(p.residual + at, stream);
-    store_eight(p.out + at, scaled);
-    if (threadIdx.x % eights == 0) p.squares[size_t(token) * square_stride(p.square_parts) + square_part] = squares;
 }
 
 // Ends a part of k: no product into `sum` is under way.
@@ -259,7 +186,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
     } else if (warp == CONSUMERS + 1) {
         if (!IS_ADDED && p.squares) {
             grid_dependency_wait();
-            load_factors<T, TOKENS>(p, factors, first_token, tile_tokens);
+            load_factors<TOKENS>(p, factors, first_token, tile_tokens);
             factors_ready();
         }
         if (p.split > 1) cluster_wait();
@@ -361,7 +288,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                 for (int round = 0; round < ROUNDS; round++) {
                     const int token = token_of_round(round), eight = threadIdx.x % 8;
                     const Eight delta = *reinterpret_cast<const Eight*>(shared + BARRIER_BYTES + token * 128 + (eight ^ token % 8) * 16);
-                    add_eight(p, before[round], delta, norm, is_in_round(round), first_token + token, eight_column, 8, blockIdx.y);
+                    add_eight<T>(p, before[round], delta, norm, is_in_round(round), first_token + token, eight_column, 8, blockIdx.y);
                 }
             }
             for (int i = threadIdx.x; !IS_ADDED && i < TOKENS * (COLUMNS / 8); i += 32 * CONSUMERS) {
@@ -456,7 +383,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                     const int unit = token / 8 * CONSUMERS + first_unit % CONSUMERS + eight / 2;
                     const bool is_there = is_in_round(round);
                     const Eight delta = is_there ? reinterpret_cast<const Eight*>(own + unit * 32)[token % 8 * 2 + eight % 2] : Eight{};
-                    add_eight(p, before[round], delta, norm, is_there, first_token + token, eight_column, eights,
+                    add_eight<T>(p, before[round], delta, norm, is_there, first_token + token, eight_column, eights,
                               (blockIdx.y * CONSUMERS + first_unit % CONSUMERS) * 2 / eights);
                 }
             }
