@@ -4,8 +4,9 @@
 // Memory-bound in prefill: reads qkv once, writes queries, keys and values once. At the launch floor in decode. Keys and values in
 // int8 are rounded from f32, before they would be rounded to T.
 //
-// Two kernels: one for what most models do (whole heads turn, in halves, normalized before or not at all), and one for every other
-// variant of a head, which reads from its parameters where the numbers of a pair are. A norm over all heads is a third one, before.
+// Three kernels: one for what most models do (whole heads turn, in halves, normalized before or not at all), one for the same and many
+// tokens, and one for every other variant of a head, which reads from its parameters where the numbers of a pair are. A norm over all
+// heads is a fourth one, before.
 #include "common/dependent_launch.cuh"
 #include "common/kv_int8.cuh"
 #include "common/numbers.cuh"
@@ -24,8 +25,9 @@ struct RopeAndCacheParams {
     int kv_heads;
     int head_dim;    // even, at most 256
     int block_size;  // tokens, a power of two
-    int stride;      // numbers from row to row of qkv
+    int stride;      // numbers from row to row of qkv, a multiple of 8
     float eps;
+    int tokens;      // read by rope_and_cache_wide alone
     // What follows is read by the kernels for variants alone.
     const float* temperature;  // [positions], null where queries do not grow
     int rotary;                // numbers of a head that turn, a multiple of 4; 0 turns nothing
@@ -223,6 +225,89 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
     }
 }
 
+// Eight neighbouring numbers of a table in f32.
+__device__ inline void load_eight_wide(float2 (&to)[4], const float* from) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float4 four = reinterpret_cast<const float4*>(from)[i];
+        to[2 * i] = make_float2(four.x, four.y);
+        to[2 * i + 1] = make_float2(four.z, four.w);
+    }
+}
+
+// What most models do, for many tokens: heads of D numbers, a plain cache, accesses of 16 bytes. A lane has eight numbers of either half
+// of a head, so that a warp has several heads of a token AT_ONCE, and the numbers of ROUNDS times as many are under way. The results have
+// the bits of the kernel above: the squares are added in its order.
+// Grid [tokens / warps rounded up, splits], block [32 * warps], where splits * ROUNDS * AT_ONCE is at least heads + 2 kv_heads.
+template <class T, int D, int ROUNDS>
+__device__ void rope_and_cache_wide(const RopeAndCacheParams<T>& p) {
+    constexpr int HALF = D / 2, LANES = HALF / 8, AT_ONCE = 32 / LANES;
+    launch_dependents();
+    const int token = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (token >= p.tokens) return;
+    const int first = blockIdx.y * ROUNDS * AT_ONCE + threadIdx.x % 32 / LANES, at = threadIdx.x % LANES * 8;
+    const int turning = p.heads + p.kv_heads, all = turning + p.kv_heads;
+    const uint32_t slot = p.slots[token];
+    const float* rope = p.rope + size_t(p.positions[token]) * D;
+    grid_dependency_wait();
+
+    T* row = p.qkv + size_t(token) * p.stride + at;
+    Eight low[ROUNDS] = {}, high[ROUNDS] = {};
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const int head = first + r * AT_ONCE;
+        if (head >= all) break;
+        low[r] = load_eight(row + head * D);
+        high[r] = load_eight(row + head * D + HALF);
+    }
+    float2 cosine[4], sine[4], low_norm[4], high_norm[4];
+    load_eight_wide(cosine, rope + at);
+    load_eight_wide(sine, rope + HALF + at);
+    const float* loaded = nullptr;
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const int head = first + r * AT_ONCE;
+        const bool is_query = head < p.heads, turns = head < turning;
+        if (__any_sync(0xffffffffu, turns)) {
+            const float* norm = is_query ? p.query_norm : p.key_norm;
+            float scale = 1.0f;
+            if (p.query_norm) {
+                float squares[4];
+#pragma unroll
+                for (int j = 0; j < 4; j++) squares[j] = squares_of(widen2<T>(low[r].pair[j]), widen2<T>(high[r].pair[j]));
+                // In the order of `warp_sum` over lanes that have a pair of either half each.
+#pragma unroll
+                for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
+#pragma unroll
+                    for (int j = 0; j < 4; j++) squares[j] += __shfl_xor_sync(0xffffffffu, squares[j], lanes);
+                }
+                scale = rsqrtf(((squares[0] + squares[2]) + (squares[1] + squares[3])) / D + p.eps);
+                if (norm != loaded && turns) {
+                    load_eight_wide(low_norm, norm + at);
+                    load_eight_wide(high_norm, norm + HALF + at);
+                    loaded = norm;
+                }
+            }
+            if (turns) {
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    const TwoPairs pairs = {cosine[j], sine[j], low_norm[j], high_norm[j]};
+                    pairs.template apply<T>(low[r].pair[j], high[r].pair[j], p.query_norm != nullptr, scale);
+                }
+            }
+        }
+        if (head >= all || (!is_query && slot == UINT32_MAX)) continue;
+        T* to = row + head * D;
+        if (!is_query) {
+            const int kv_head = turns ? head - p.heads : head - turning;
+            const size_t place = (size_t(slot / p.block_size) * p.kv_heads + kv_head) * 2 + (turns ? 0 : 1);
+            to = p.cache + (place * p.block_size + slot % p.block_size) * D + at;
+        }
+        store_eight(to, low[r]);
+        store_eight(to + HALF, high[r]);
+    }
+}
+
 // Normalizes all query heads of a token together, and all its key heads, where they are. A thread block reads its numbers a second
 // time from the cache. Grid [tokens, 2], block [32 * warps].
 template <class T>
@@ -276,6 +361,11 @@ __device__ void whole_norm(const RopeAndCacheParams<T>& p) {
         nvllm_k_rope_and_cache_variants_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
         rope_and_cache<dtype, heads, Variants::ALL, Kv::PLAIN>(p);                                               \
     }
+#define WIDE(dim, dtype)                                                                               \
+    extern "C" __global__ void __launch_bounds__(64)                                                   \
+        nvllm_k_rope_and_cache_wide_d##dim##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
+        rope_and_cache_wide<dtype, dim, 2>(p);                                                         \
+    }
 #define WHOLE_NORM(dtype)                                                                  \
     extern "C" __global__ void __launch_bounds__(1024)                                     \
         nvllm_k_whole_norm_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
@@ -286,5 +376,9 @@ KERNEL(1, bf16)
 KERNEL(1, f16)
 KERNEL(4, bf16)
 KERNEL(4, f16)
+WIDE(64, bf16)
+WIDE(64, f16)
+WIDE(128, bf16)
+WIDE(128, f16)
 WHOLE_NORM(bf16)
 WHOLE_NORM(f16)

@@ -186,6 +186,96 @@ fn heads_are_normalized_rotated_and_cached() {
     });
 }
 
+/// Heads, KV heads, their numbers and the tokens of a block.
+struct Heads {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    block_size: usize,
+}
+
+const fn of(heads: usize, kv_heads: usize, head_dim: usize, block_size: usize) -> Heads {
+    Heads { heads, kv_heads, head_dim, block_size }
+}
+
+/// Many tokens have a kernel of their own, with the bits that the same tokens have in small batches.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn many_tokens_have_the_bits_of_few() {
+    // An H200 has 132 multiprocessors, and twice as many tokens are many.
+    const TOKENS: [usize; 5] = [263, 264, 265, 301, 1000];
+    const FEW: usize = 100;
+    const CASES: [Heads; 9] = [
+        of(1, 1, 128, 16),
+        of(2, 1, 64, 256),
+        of(5, 1, 128, 64),
+        of(9, 3, 64, 16),
+        of(16, 8, 128, 64),
+        of(32, 8, 128, 256),
+        of(32, 8, 64, 64),
+        of(64, 8, 128, 16),
+        of(64, 64, 64, 64),
+    ];
+    on_device(|cuda, dtype| {
+        for (case, tokens, norm) in CASES
+            .iter()
+            .flat_map(|case| TOKENS.map(|tokens| (case, tokens)))
+            .flat_map(|(case, tokens)| [None, BEFORE].map(|norm| (case, tokens, norm)))
+        {
+            let Heads { heads, kv_heads, head_dim, block_size } = *case;
+            let mut random = Random(tokens as u64);
+            let cols = (heads + 2 * kv_heads) * head_dim;
+            let values = numbers(&mut random, tokens * cols, 2.0, dtype);
+            let variant = Variant { norm, rope: HALVES, has_temperature: false };
+            let tables = Tables::new(variant, [heads, kv_heads], head_dim, dtype, &mut random);
+            let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&tables.norms[i], dtype)]).unwrap());
+            let rope = cuda.table(&tables.rope).unwrap();
+            let shape = KvShape { layers: 2, kv_heads, head_dim, block_size, format: dtype.into() };
+            let blocks = tokens.div_ceil(block_size) + 2;
+            let mut slots = random.permutation(blocks * block_size);
+            slots.truncate(tokens);
+            // Tokens that pad a pass are stored nowhere.
+            slots.iter_mut().step_by(7).for_each(|slot| *slot = u32::MAX);
+            let positions: Vec<u32> = (0..tokens).map(|_| random.below(POSITIONS) as u32).collect();
+            let spec = AttentionSpec { heads, scale: 1.0, window: None, softcap: None };
+            let computed = [tokens, FEW].map(|at_once| {
+                let mut cache = cuda.kv_cache(&shape, blocks).unwrap();
+                cache.fill(&vec![0xff; blocks * shape.block_bytes()]).unwrap();
+                let mut rows = Vec::new();
+                for first in (0..tokens).step_by(at_once) {
+                    let range = first..tokens.min(first + at_once);
+                    let batch = Batch {
+                        token_ids: vec![0; range.len()],
+                        positions: positions[range.clone()].to_vec(),
+                        slots: slots[range.clone()].to_vec(),
+                        row_starts: vec![0, range.len() as u32],
+                        context_lens: vec![0],
+                        block_tables: vec![0],
+                        table_width: 1,
+                        ..Batch::default()
+                    };
+                    let device_batch = staged(cuda, &batch);
+                    let mut qkv = filled(cuda, &values[range.start * cols..range.end * cols], cols);
+                    let transform = QkNormRope {
+                        norm: norm.map(|extent| QkNormWeights { query: &query, key: &key, eps: EPS, extent }),
+                        whole: None,
+                        rope: Some(RopeTable { table: &rope, rotary: head_dim, pairing: Pairing::Halves }),
+                        temperature: None,
+                    };
+                    ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &device_batch);
+                    rows.extend(cuda.read(&qkv).unwrap().into_iter().map(f32::to_bits));
+                }
+                (rows, cache.bytes().unwrap())
+            });
+            let what =
+                format!("{tokens} tokens, {heads} heads, {kv_heads} kv heads of {head_dim}, {norm:?}, {dtype:?}");
+            let [many, few] = computed;
+            assert!(many.0 == few.0, "{what}: other queries, or other numbers were written");
+            assert!(many.1 == few.1, "{what}: another cache");
+        }
+    });
+}
+
 /// One layer as numbers, in the order of a plain cache.
 fn layer_values(cache: &KvCache, layer: usize, dtype: DType) -> Vec<f32> {
     let (bytes, shape) = (cache.bytes().unwrap(), Cuda::kv_shape(cache));

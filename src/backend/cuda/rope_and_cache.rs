@@ -26,6 +26,7 @@ params! {
         block_size: i32,
         stride: i32,
         eps: f32,
+        tokens: i32,
         temperature: Address,
         rotary: i32,
         neighbours: i32,
@@ -41,6 +42,12 @@ params! {
 const HEADS_OF_A_WARP: usize = 4;
 /// Of a thread block.
 const WARPS_MAX: usize = 8;
+
+/// Numbers of a head in the kernels with wide accesses, and how many of them a warp has under way. A warp takes heads of one token.
+const WIDE_DIMS: [usize; 2] = [64, 128];
+const WIDE_NUMBERS: usize = 1024;
+/// Of a thread block of such a kernel.
+const WIDE_WARPS: usize = 2;
 
 /// Threads of a thread block that normalizes the heads of a token together.
 const WHOLE_NORM_THREADS: usize = 256;
@@ -62,6 +69,8 @@ struct Stores {
 pub struct Kernels {
     plain: Stores,
     int8: Stores,
+    /// For many tokens, plain caches and the heads of [`WIDE_DIMS`].
+    wide: [Kernel; 2],
     whole_norm: Kernel,
 }
 
@@ -90,7 +99,9 @@ impl Kernels {
                 },
             })
         };
+        let wide = |dim: usize| Kernel::new(&module, &format!("rope_and_cache_wide_d{dim}_{}", suffix(device.dtype)));
         Ok(Kernels {
+            wide: [wide(WIDE_DIMS[0])?, wide(WIDE_DIMS[1])?],
             plain: stores(KvFormat::Plain(device.dtype))?,
             int8: stores(KvFormat::Int8)?,
             whole_norm: Kernel::new(&module, &format!("whole_norm_{}", suffix(device.dtype)))?,
@@ -128,6 +139,7 @@ impl Kernels {
             block_size: shape.block_size as i32,
             stride: qkv.storage.stride() as i32,
             eps: norm.as_ref().map_or(0.0, |n| n.eps),
+            tokens: qkv.rows() as i32,
             temperature: temperature.map_or(0, |t| t.wide.address()),
             rotary: rotary as i32,
             neighbours: i32::from(rope.as_ref().is_some_and(|r| r.pairing == Pairing::Neighbours)),
@@ -149,7 +161,14 @@ impl Kernels {
         };
         let Rotations { few, many } = if is_common { &stores.common } else { &stores.variants };
         let all = heads + 2 * shape.kv_heads;
-        if device.rows_of_geometry(qkv.rows()) < 2 * device.facts().processors {
+        let many_from = 2 * device.facts().processors;
+        // Its bits are those of the kernel for few tokens, so that any number of tokens may choose.
+        let wide = WIDE_DIMS.iter().position(|&dim| dim == shape.head_dim).map(|index| &self.wide[index]);
+        if let Some(wide) = wide.filter(|_| is_common && shape.format != KvFormat::Int8 && qkv.rows() >= many_from) {
+            let blocks = [qkv.rows().div_ceil(WIDE_WARPS), (all * shape.head_dim).div_ceil(WIDE_NUMBERS), 1];
+            return wide.launch(device.chaining, blocks, 32 * WIDE_WARPS, 0, &params);
+        }
+        if device.rows_of_geometry(qkv.rows()) < many_from {
             return few.launch(device.chaining, [qkv.rows(), all.div_ceil(8), 1], 256, 0, &params);
         }
         let warps = all.div_ceil(HEADS_OF_A_WARP);
