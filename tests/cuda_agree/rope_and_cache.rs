@@ -203,18 +203,15 @@ const fn of(heads: usize, kv_heads: usize, head_dim: usize, block_size: usize) -
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn many_tokens_have_the_bits_of_few() {
     // An H200 has 132 multiprocessors, and twice as many tokens are many.
-    const TOKENS: [usize; 5] = [263, 264, 265, 301, 1000];
+    const TOKENS: [usize; 3] = [263, 264, 301];
     const FEW: usize = 100;
-    const CASES: [Heads; 9] = [
+    const CASES: [Heads; 6] = [
         of(1, 1, 128, 16),
-        of(2, 1, 64, 256),
-        of(5, 1, 128, 64),
+        of(5, 1, 64, 256),
         of(9, 3, 64, 16),
         of(16, 8, 128, 64),
-        of(32, 8, 128, 256),
         of(32, 8, 64, 64),
-        of(64, 8, 128, 16),
-        of(64, 64, 64, 64),
+        of(64, 8, 128, 256),
     ];
     on_device(|cuda, dtype| {
         for (case, tokens, norm) in CASES
