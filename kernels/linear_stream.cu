@@ -4,8 +4,13 @@
 // out k in steps of 64 numbers and add up through shared memory, in the order of the warps. Each warp has a ring of copies
 // under way that knows no border between tiles and begins before the kernels before this one have ended: weights belong to no step.
 // A thread block takes less than half of a multiprocessor where it can, so that the next linear layer's fills its ring while this one
-// ends. x comes by the same ring, from the second-level cache, m / (8 CT) times as many bytes as weights. Eight warps with tiles of 16
-// columns beat four with 32 at any m up to 32: one H200, 12288 x 4096 with 1 token 25.1 against 29.0 us, with 16 tokens 30.3 against 35.2.
+// ends. Large layers take nearly all of it: what the ring holds when x is ready was read while memory would have been idle
+// (src/backend/cuda/linear.rs says which). x comes by the same ring, from the second-level cache, m / (8 CT) times as many bytes as weights. Eight
+// warps with tiles of 16 columns beat four with 32 at any m up to 32: one H200, 12288 x 4096 with 1 token 25.1 against 29.0 us, with 16 tokens 30.3
+// against 35.2.
+//
+// Weights leave the second-level cache first: nothing reads them again in this pass, and what does not leave is the parameters and the code of the
+// kernels to come.
 //
 // A dot product does not care for the order of k: the four lanes of a row take 16 contiguous bytes each and call them two
 // fragments, of weights and of x alike.
@@ -14,10 +19,10 @@
 #include "common/tensor_core.cuh"
 
 // Grid [thread blocks, at most one a tile], block [32 * warps], shared [warps * (STAGES * (8 CT + m) * 128 + SETS * m * 8 CT * 4) bytes].
-template <class T, int EIGHTS, int CT, int STAGES, int SETS>
+template <class T, int TOKENS, int CT, int STAGES, int SETS>
 __device__ void linear_stream(const LinearParams<T>& p) {
     constexpr int DEPTH = 64, COLUMNS = 8 * CT;
-    constexpr int TILES = (EIGHTS + 1) / 2;  // of 16 tokens
+    constexpr int FOURS = (TOKENS + 3) / 4, EIGHTS = (TOKENS + 7) / 8, TILES = (EIGHTS + 1) / 2;  // of 4, 8 and 16 tokens
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int stage_numbers = (COLUMNS + p.m) * DEPTH;
@@ -30,13 +35,14 @@ __device__ void linear_stream(const LinearParams<T>& p) {
     const auto place = [](int row, int chunk) { return row * 8 + (chunk ^ (row & 1) << 2); };
     const int copied_row = lane / 8, copied_chunk = lane % 8;  // of four rows at a time
 
+    const uint64_t policy = evict_first_policy();
     const auto issue_weights = [&](int stage, int tile, int step) {
         const int k = (step * warps + warp) * DEPTH + copied_chunk * 8;
         const uint32_t to = shared_address(ring + stage * stage_numbers) + place(copied_row, copied_chunk) * 16;
 #pragma unroll
         for (int j = 0; j < 2 * CT; j++) {
             const int column = min(tile * COLUMNS + 4 * j + copied_row, p.n - 1);
-            copy_async(to + j * 512, k < p.k ? p.weight + size_t(column) * p.k + k : p.weight, k < p.k ? 16 : 0);
+            copy_async(to + j * 512, k < p.k ? p.weight + size_t(column) * p.k + k : p.weight, k < p.k ? 16 : 0, policy);
         }
     };
     // Rows of x from m on stay as they are: they take part in no result that is stored.
@@ -44,7 +50,7 @@ __device__ void linear_stream(const LinearParams<T>& p) {
         const int k = (step * warps + warp) * DEPTH + copied_chunk * 8;
         const uint32_t to = shared_address(ring + stage * stage_numbers) + (COLUMNS * 8 + place(copied_row, copied_chunk)) * 16;
 #pragma unroll
-        for (int j = 0; j < 2 * EIGHTS; j++) {
+        for (int j = 0; j < FOURS; j++) {
             const int token = 4 * j + copied_row;
             if (token < p.m) copy_async(to + j * 512, k < p.k ? p.x + size_t(token) * p.x_stride + k : p.x, k < p.k ? 16 : 0);
         }
@@ -56,14 +62,35 @@ __device__ void linear_stream(const LinearParams<T>& p) {
             load_tile += gridDim.x;
         }
     };
+    // Copies complete in the order of their commits. The first x of few tokens is loaded and stored by the warp, so that it does not wait for all
+    // the weights that were asked for before it.
+    constexpr bool IS_FEW = TOKENS <= 8;
     for (int stage = 0; stage < STAGES - 1; stage++) {
         if (load_tile < tiles) issue_weights(stage, load_tile, load_step);
+        if (IS_FEW) commit_copies();
         advance();
     }
     grid_dependency_wait();
-    for (int stage = 0; stage < STAGES - 1; stage++) {
-        issue_x(stage, stage % steps);
-        commit_copies();
+    if constexpr (IS_FEW) {
+        Eight first[STAGES - 1][FOURS];
+#pragma unroll
+        for (int i = 0; i < (STAGES - 1) * FOURS; i++) {
+            const int token = i % FOURS * 4 + copied_row, k = (i / FOURS % steps * warps + warp) * DEPTH + copied_chunk * 8;
+            uint4 numbers{};
+            if (token < p.m && k < p.k) numbers = __ldcg(reinterpret_cast<const uint4*>(p.x + size_t(token) * p.x_stride + k));
+            first[i / FOURS][i % FOURS] = {numbers.x, numbers.y, numbers.z, numbers.w};
+        }
+#pragma unroll
+        for (int i = 0; i < (STAGES - 1) * FOURS; i++) {
+            const int token = i % FOURS * 4 + copied_row;
+            Eight* x = reinterpret_cast<Eight*>(ring + i / FOURS * stage_numbers) + COLUMNS * 8;
+            if (token < p.m) x[place(token, copied_chunk)] = first[i / FOURS][i % FOURS];
+        }
+    } else {
+        for (int stage = 0; stage < STAGES - 1; stage++) {
+            issue_x(stage, stage % steps);
+            commit_copies();
+        }
     }
 
     int stage = 0, set = 0;
@@ -129,22 +156,25 @@ __device__ void linear_stream(const LinearParams<T>& p) {
     }
 }
 
-#define KERNEL(tokens, columns, warps, stages, sets, dtype)                                                     \
-    extern "C" __global__ void __launch_bounds__(32 * warps)                                                    \
-        nvllm_k_linear_stream_m##tokens##_c##columns##_##dtype(const __grid_constant__ LinearParams<dtype> p) { \
-        linear_stream<dtype, (tokens + 7) / 8, columns / 8, stages, sets>(p);                                   \
+// DEEP: those that take nearly all of a multiprocessor.
+#define KERNEL(tokens, columns, warps, stages, sets, deep, dtype)                                                      \
+    extern "C" __global__ void __launch_bounds__(32 * warps)                                                           \
+        nvllm_k_linear_stream_m##tokens##_c##columns##deep##_##dtype(const __grid_constant__ LinearParams<dtype> p) { \
+        linear_stream<dtype, tokens, columns / 8, stages, sets>(p);                                                    \
     }
-#define KERNELS(tokens, columns, warps, stages, sets)  \
-    KERNEL(tokens, columns, warps, stages, sets, bf16) \
-    KERNEL(tokens, columns, warps, stages, sets, f16)
+#define KERNELS(tokens, columns, warps, stages, sets, deep)  \
+    KERNEL(tokens, columns, warps, stages, sets, deep, bf16) \
+    KERNEL(tokens, columns, warps, stages, sets, deep, f16)
 
-KERNELS(4, 8, 16, 4, 2)
-KERNELS(4, 16, 8, 5, 2)
-KERNELS(8, 8, 16, 3, 2)
-KERNELS(8, 16, 8, 4, 2)
-KERNELS(16, 8, 16, 3, 1)
-KERNELS(16, 16, 8, 3, 2)
-KERNELS(32, 8, 8, 4, 1)
-KERNELS(32, 16, 8, 3, 1)
-KERNELS(64, 8, 4, 4, 1)
-KERNELS(64, 32, 4, 3, 1)
+KERNELS(4, 8, 16, 4, 2, )
+KERNELS(4, 16, 8, 5, 2, )
+KERNELS(8, 8, 16, 3, 2, )
+KERNELS(8, 16, 8, 4, 2, )
+KERNELS(16, 8, 16, 3, 1, )
+KERNELS(16, 16, 8, 3, 2, )
+KERNELS(32, 8, 8, 4, 1, )
+KERNELS(32, 16, 8, 3, 1, )
+KERNELS(64, 8, 4, 4, 1, )
+KERNELS(64, 32, 4, 3, 1, )
+KERNELS(4, 16, 8, 11, 2, _deep)
+KERNELS(8, 16, 8, 9, 2, _deep)

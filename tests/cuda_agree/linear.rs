@@ -145,6 +145,71 @@ fn up_to_8_tokens_have_the_bits_of_the_stream() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_large_layer_has_the_bits_of_its_slices() {
+    on_device(|cuda, dtype| {
+        cuda.set_route(Route::Stream);
+        // The halves are too small for the deep rings of the whole.
+        for (n, k) in [(35_003, 1000), (20_000, 2056)] {
+            let mut random = Random(7);
+            let weight = cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.1, dtype), [n, k], dtype)]).unwrap();
+            let bias = cuda.vector(&[host_vector(&numbers(&mut random, n, 1.0, dtype), dtype)]).unwrap();
+            for m in [1, 2, 3, 4, 5, 8] {
+                let mut x = numbers(&mut random, m * k, 1.0, dtype);
+                x.resize((m + 1) * k, f32::NAN);
+                let mut x = filled(cuda, &x, k);
+                x.set_rows(m);
+                for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
+                    cuda.set_chaining(chaining);
+                    let [whole, halves] = [vec![0..n], vec![0..n / 2, n / 2..n]].map(|slices| {
+                        let mut out = poisoned(cuda, m + 1, n);
+                        out.set_rows(m);
+                        for columns in slices {
+                            ops::linear(cuda, &mut out, &x, &weight, Some(&bias), columns);
+                        }
+                        out.set_rows(m + 1);
+                        cuda.read(&out).unwrap()
+                    });
+                    let differs = whole.iter().zip(&halves).position(|(a, b)| a.to_bits() != b.to_bits());
+                    assert_eq!(differs, None, "{m} x {n} x {k}, {chaining:?}, {dtype:?}");
+                    assert!(whole[..m * n].iter().all(|v| v.is_finite()), "{m} x {n} x {k}, {chaining:?}, {dtype:?}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn large_layers_give_the_same_bits_strict_and_by_dependent_launch() {
+    on_device(|cuda, dtype| {
+        cuda.set_route(Route::Stream);
+        let (wide, narrow) = (20_000, 2056);
+        let mut random = Random(8);
+        let [up, down] = [[wide, narrow], [narrow, wide]].map(|[n, k]| {
+            cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.02, dtype), [n, k], dtype)]).unwrap()
+        });
+        for m in [1, 4, 7] {
+            let x = numbers(&mut random, m * narrow, 1.0, dtype);
+            let mut chain = |chaining| {
+                cuda.set_chaining(chaining);
+                let (mut x, mut y) = (filled(cuda, &x, narrow), poisoned(cuda, m, wide));
+                for _ in 0..4 {
+                    ops::linear(cuda, &mut y, &x, &up, None, 0..wide);
+                    ops::linear(cuda, &mut x, &y, &down, None, 0..narrow);
+                }
+                cuda.read(&x).unwrap()
+            };
+            let strict = chain(Chaining::Strict);
+            assert!(strict.iter().all(|v| v.is_finite()));
+            for _ in 0..3 {
+                assert!(chain(Chaining::DependentLaunch) == strict, "{m} tokens, {dtype:?}");
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_row_gives_the_same_bits_among_9_and_among_128_and_among_129_and_among_256() {
     on_device(|cuda, dtype| {
         // On other devices the route leads to a kernel that gives the same bits among any number.

@@ -7,7 +7,7 @@ use super::coded_linear::{self, CodedProduct};
 use super::device::Device;
 use super::driver::Address;
 use super::hopper::Hopper;
-use super::kernels::{Chaining, Kernel, fatbin, suffix};
+use super::kernels::{Chaining, DEPENDENT_LAUNCH, Kernel, fatbin, suffix};
 use super::linear_few::{LinearFew, Plan};
 use super::matrix::{Matrix, Rows, Vector};
 use super::product::{LinearParams, Product, Results};
@@ -85,6 +85,13 @@ const VARIANTS: [Variant; 10] = [
     variant(64, 32, 4, 3, 1),
 ];
 
+/// Those whose ring takes nearly all of a multiprocessor, of the same cut of k as the others for as many tokens and columns.
+const DEEP: [Variant; 2] = [variant(4, 16, 8, 11, 2), variant(8, 16, 8, 9, 2)];
+/// Weights of a layer for each multiprocessor from which on they are used. A layer beside attention has less in the common shapes, and attention's
+/// thread blocks need room there. One H200, decode step of the 8B shape at batch 1 in a program of its own: 3,905 us without them, 3,871 with those of
+/// gate and up, of down and of the head, 3,900 with that of queries, keys and values besides.
+const DEEP_BYTES_MIN: usize = 512 << 10;
+
 impl Variant {
     fn shared_bytes(&self, m: usize, warps: usize) -> usize {
         warps * (self.stages * (self.columns + m) * DEPTH * 2 + self.sets * m * self.columns * 4)
@@ -108,6 +115,8 @@ pub struct Kernels {
     /// Which of them computes.
     pub route: Route,
     stream: Vec<(Variant, Kernel)>,
+    /// Of [`DEEP`]; none where kernels do not overlap, and where they do not fit.
+    deep: Vec<(Variant, Kernel)>,
     /// Shared memory that keeps a multiprocessor for one thread block. A streamed layer has as many of these as there are
     /// multiprocessors; where they overlap with the kernel before, two on one would leave another without. One H200, decode step
     /// of the 8B shape at batch 1: 5.2 ms without, 4.05 ms with it.
@@ -176,6 +185,17 @@ impl Kernels {
                 stream.push((variant, kernel));
             }
         }
+        let mut deep = Vec::new();
+        for variant in DEEP {
+            let bytes = variant.shared_bytes(variant.tokens, variant.warps_max);
+            if device.facts().capability >= DEPENDENT_LAUNCH && bytes <= most {
+                let name =
+                    format!("linear_stream_m{}_c{}_deep_{}", variant.tokens, variant.columns, suffix(device.dtype));
+                let kernel = Kernel::new(&module, &name)?;
+                kernel.allow_shared(bytes)?;
+                deep.push((variant, kernel));
+            }
+        }
         let module = device.module(fatbin!("linear_tiled"))?;
         let mut tiled = Vec::new();
         for tiling in TILINGS {
@@ -188,7 +208,19 @@ impl Kernels {
         let scaled = scaled_linear::Kernels::new(device)?;
         let blas = Blas::open(&device.context, device.dtype)?;
         let (few, hopper, coded_hopper) = (LinearFew::new(device)?, Hopper::new(device)?, CodedHopper::new(device)?);
-        Ok(Kernels { blas, route: Route::Auto, stream, alone_bytes, tiled, coded, scaled, few, hopper, coded_hopper })
+        Ok(Kernels {
+            blas,
+            route: Route::Auto,
+            stream,
+            deep,
+            alone_bytes,
+            tiled,
+            coded,
+            scaled,
+            few,
+            hopper,
+            coded_hopper,
+        })
     }
 
     /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
@@ -197,6 +229,20 @@ impl Kernels {
         let tokens = TOKENS.into_iter().find(|&tokens| m <= tokens)?;
         let fitting = self.stream.iter().filter(|(v, _)| v.tokens == tokens);
         fitting.min_by_key(|(v, _)| v.rows_of_busiest(n, processors))
+    }
+
+    /// The same with the deepest ring that pays for a layer of so many bytes of weights. It gives the same bits.
+    fn stream_of_plain(
+        &self,
+        m: usize,
+        n: usize,
+        weight_bytes: usize,
+        processors: usize,
+    ) -> Option<&(Variant, Kernel)> {
+        let chosen = self.stream(m, n, processors)?;
+        let is_deep = |(v, _): &&(Variant, Kernel)| v.tokens == chosen.0.tokens && v.columns == chosen.0.columns;
+        let deep = self.deep.iter().find(is_deep).filter(|_| weight_bytes >= DEEP_BYTES_MIN * processors);
+        Some(deep.unwrap_or(chosen))
     }
 
     pub fn run(
@@ -272,13 +318,14 @@ impl Kernels {
             return few.run(device, &params, Results::Sums, plan);
         }
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
+        let weight_bytes = n * k * device.dtype.bytes();
         let is_streamed = match self.route(device) {
-            Route::Auto => prefers_stream(m, n * k * device.dtype.bytes()) || self.blas.is_none(),
+            Route::Auto => prefers_stream(m, weight_bytes) || self.blas.is_none(),
             Route::Stream => true,
             Route::Tiled | Route::Hopper | Route::Blas => false,
         };
         let processors = device.facts().processors;
-        if is_streamed && let Some((variant, kernel)) = self.stream(m, n, processors) {
+        if is_streamed && let Some((variant, kernel)) = self.stream_of_plain(m, n, weight_bytes, processors) {
             let warps = variant.warps(k);
             let blocks = n.div_ceil(variant.columns).min(processors);
             let shared_bytes = variant.shared_bytes(m, warps).max(self.alone_bytes);
