@@ -3,8 +3,8 @@
 //
 // Keys come in units of 64 that begin at multiples of 64. A unit has a maximum, a sum and an output of its own, and the units that a query
 // attends to are merged in the order of their positions: what a query gets depends on it and on the keys before it alone.
-// `attention_hopper.cu` computes the same numbers for rows that bring several tokens. A product of tensor cores has the same bits in
-// both: a chain of products of 16 in the order of k, into which a weight of 0 adds nothing.
+// `attention_hopper.cu` computes the same numbers for rows that bring several tokens, and `attention_few_units.cu` for few rows. A product of tensor
+// cores has the same bits in all: a chain of products of 16 in the order of k, into which a weight of 0 adds nothing.
 //
 // Memory-bound: reads each key and value once. Each warp is a worker of its own: the plan gives it an equal part of the line of units, row
 // after row, KV head after KV head. Keys, or values, of some tokens are a piece of a ring that the warp keeps full. A (row, KV head)
@@ -14,8 +14,7 @@
 // Scores are transposed, [16 tokens, 8 heads] = K Q^T, and so is the output, [head_dim, 8 heads] += V^T P^T.
 #include "common/dependent_launch.cuh"
 #include "common/plan.cuh"
-#include "common/softmax.cuh"
-#include "common/tensor_core.cuh"
+#include "common/units.cuh"
 
 template <class T>
 struct AttentionUnitsParams {
@@ -38,7 +37,7 @@ struct AttentionUnitsParams {
     int capacity;         // units times query heads that `outputs` and `sums` hold
 };
 
-constexpr int WARPS = 4, UNIT = 64, SLICES = UNIT / 16;
+constexpr int WARPS = 4;
 // Slices of 16 keys, or of 16 values, in a piece of the ring.
 constexpr int PIECE_SLICES = 2;
 // Copies that are under way or waited for, per warp: two thread blocks share a multiprocessor.
@@ -109,7 +108,7 @@ __device__ void attention_units(const AttentionUnitsParams<T>& p) {
     launch_dependents();
     const uint32_t used = p.counts[0], table_width = p.counts[2];
     const unsigned long long all = (unsigned long long)p.rows[p.counts[1]].tiles_before * p.kv_heads;  // units on the line
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, matrix = lane / 8;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Neighbours on the line are on different multiprocessors, so that few workers have as many of them as they can.
     const uint32_t worker = warp * gridDim.x + blockIdx.x;
     if (worker >= used) {
@@ -237,95 +236,24 @@ __device__ void attention_units(const AttentionUnitsParams<T>& p) {
             for (int j = 0; j < SLICES; j++) {
                 if (j % PIECE_SLICES == 0) piece = next_piece();
                 const uint32_t keys = piece + j % PIECE_SLICES * (SLICE * sizeof(T));
-                if (is_attended(j)) {
-#pragma unroll
-                    for (int k = 0; k < STEPS; k++) {
-                        uint32_t key[4];
-                        load_matrices(key, keys + Rows::at((matrix & 1) * 8 + lane % 8, 2 * k + (matrix >> 1)) * 16);
-#pragma unroll
-                        for (int n = 0; n < NT; n++) mma<T>(score[j][n], key, query[k][n][0], query[k][n][1]);
-                    }
-                }
+                if (is_attended(j)) add_scores<T, D, NT>(score[j], keys, query);
             }
-            if (p.tanh_scale != 0.0f) {
-#pragma unroll
-                for (int j = 0; j < SLICES; j++) {
-#pragma unroll
-                    for (int n = 0; n < NT; n++) {
-#pragma unroll
-                        for (int i = 0; i < 4; i++) score[j][n][i] = tanh_of(score[j][n][i] * p.tanh_scale);
-                    }
-                }
-            }
-            if (valid < UNIT || before > 0) {
-#pragma unroll
-                for (int j = 0; j < SLICES; j++) {
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const int key = 16 * j + i / 2 * 8 + lane / 4;
-#pragma unroll
-                        for (int n = 0; n < NT; n++) {
-                            if (key >= valid || key < before) score[j][n][i] = -INFINITY;
-                        }
-                    }
-                }
-            }
-            float top[NT][2], added[NT][2];
-            uint32_t weight[SLICES][NT][2];
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    float high = fmaxf(score[0][n][h], score[0][n][h + 2]);
-#pragma unroll
-                    for (int j = 1; j < SLICES; j++) high = fmaxf(high, fmaxf(score[j][n][h], score[j][n][h + 2]));
-#pragma unroll
-                    for (int lanes = 4; lanes < 32; lanes *= 2) high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, lanes));
-                    // A unit on the line has a key that is attended to.
-                    top[n][h] = high * p.scale_log2;
-                    // The keys of a lane are every eighth of the unit: eight sums, which are added in pairs.
-                    float lane_sum = 0.0f;
-#pragma unroll
-                    for (int j = 0; j < SLICES; j++) {
-#pragma unroll
-                        for (int half = 0; half < 2; half++) {
-                            float& s = score[j][n][h + 2 * half];
-                            s = power_of_two(fmaf(s, p.scale_log2, -top[n][h]));
-                            lane_sum += s;
-                        }
-                    }
-#pragma unroll
-                    for (int lanes = 4; lanes < 32; lanes *= 2) lane_sum += __shfl_xor_sync(0xffffffffu, lane_sum, lanes);
-                    added[n][h] = lane_sum;
-                }
-#pragma unroll
-                for (int j = 0; j < SLICES; j++) {
-                    weight[j][n][0] = transpose_matrix(narrow2<T>(score[j][n][0], score[j][n][1]));
-                    weight[j][n][1] = transpose_matrix(narrow2<T>(score[j][n][2], score[j][n][3]));
-                }
-            }
+            UnitWeights<T, NT> weights;
+            weights.make(score, before, valid, p.scale_log2, p.tanh_scale);
             float of_unit[STEPS][NT][4] = {};
 #pragma unroll
             for (int j = 0; j < SLICES; j++) {
                 if (j % PIECE_SLICES == 0) piece = next_piece();
                 const uint32_t values = piece + j % PIECE_SLICES * (SLICE * sizeof(T));
-                if (is_attended(j)) {
-#pragma unroll
-                    for (int k = 0; k < STEPS; k++) {
-                        uint32_t value[4];
-                        load_matrices_transposed(value, values + Rows::at((matrix >> 1) * 8 + lane % 8, 2 * k + (matrix & 1)) * 16);
-#pragma unroll
-                        for (int n = 0; n < NT; n++) mma<T>(of_unit[k][n], value, weight[j][n][0], weight[j][n][1]);
-                    }
-                }
+                if (is_attended(j)) add_values<T, D, NT>(of_unit, values, weights.weight[j]);
             }
             if (is_begin) {
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
 #pragma unroll
                     for (int h = 0; h < 2; h++) {
-                        const Shares shares = join_maximum(highest[n][h], top[n][h]);
-                        sum[n][h] = joined(sum[n][h], added[n][h], shares);
+                        const Shares shares = join_maximum(highest[n][h], weights.top[n][h]);
+                        sum[n][h] = joined(sum[n][h], weights.sum[n][h], shares);
 #pragma unroll
                         for (int k = 0; k < STEPS; k++) {
                             out[k][n][h] = joined(out[k][n][h], of_unit[k][n][h], shares);
@@ -334,7 +262,7 @@ __device__ void attention_units(const AttentionUnitsParams<T>& p) {
                     }
                 }
             } else {
-                leave(begin + unit - cursor.first_unit, of_unit, top, added);
+                leave(begin + unit - cursor.first_unit, of_unit, weights.top, weights.sum);
             }
         }
 
