@@ -1,9 +1,9 @@
-//! Decode steps: attention with what prepares it in one launch, and in two.
+//! Decode steps: attention with what prepares it in one launch, and in two, of any bits and of batch-invariant ones.
 
 use super::codings::Mixture;
 use super::model::Model;
 use super::{Bench, DTYPE, batch_of};
-use nanovllm::backend::{Backend, KvShape};
+use nanovllm::backend::{Backend, KvShape, Rounding};
 
 /// Rows, and tokens that each attends to.
 const STEPS: [(usize, usize); 23] = [
@@ -40,16 +40,20 @@ impl Bench {
                 let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
                 let kv = KvShape { layers, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
-                let mut cache = self.cuda.kv_cache(&kv, blocks).unwrap();
-                let mut device_batch = self.staged(&batch);
-                let mut tensors = model.tensors(self, rows, rows);
                 let bytes = (rows * context * 2 * kv_heads * head_dim * 2 * layers) as f64 + model.bytes;
-                for (is_fused, launches) in [(false, "two launches"), (true, "one launch")] {
-                    model.is_fused = is_fused;
-                    let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
-                    let name = format!("attention step {} {rows} x {context} in {launches}", shape.name);
-                    self.line(&name, us, bytes, 0.0);
+                for (rounding, kind) in [(Rounding::Fastest, ""), (Rounding::BatchInvariant, ", batch-invariant")] {
+                    self.cuda.set_rounding(rounding);
+                    let mut cache = self.cuda.kv_cache(&kv, blocks).unwrap();
+                    let mut device_batch = self.staged(&batch);
+                    let mut tensors = model.tensors(self, rows, rows);
+                    for (is_fused, launches) in [(false, "two launches"), (true, "one launch")] {
+                        model.is_fused = is_fused;
+                        let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
+                        let name = format!("attention step {} {rows} x {context} in {launches}{kind}", shape.name);
+                        self.line(&name, us, bytes, 0.0);
+                    }
                 }
+                self.cuda.set_rounding(Rounding::Fastest);
             }
         }
     }

@@ -77,20 +77,36 @@ struct RawToken {
         pairs.template apply<T>(key[0], key[1], has_norm, scale);
     }
     __device__ void store(T* keys, T* values) const {
+        if (!has_numbers()) return;
 #pragma unroll
-        for (int half = 0; half < 2 && has_numbers(); half++) {
+        for (int half = 0; half < 2; half++) {
             *reinterpret_cast<uint32_t*>(keys + half * HALF + at()) = key[half];
             *reinterpret_cast<uint32_t*>(values + half * HALF + at()) = value[half];
         }
     }
     // To row `row` of a warp's slices of keys and values.
     __device__ void store_shared(T* keys, T* values, int row) const {
-#pragma unroll
-        for (int half = 0; half < 2 && has_numbers(); half++) {
-            const int i = half * HALF + at(), to = Tile<D>::at(row, i / 8) * 8 + i % 8;
-            *reinterpret_cast<uint32_t*>(keys + to) = key[half];
-            *reinterpret_cast<uint32_t*>(values + to) = value[half];
-        }
+        put(keys, key, row);
+        put(values, value, row);
         __syncwarp();
+    }
+    // To row `row` of a slice of either.
+    __device__ void put_key(T* keys, int row) const {
+        put(keys, key, row);
+        __syncwarp();
+    }
+    __device__ void put_value(T* values, int row) const {
+        put(values, value, row);
+        __syncwarp();
+    }
+
+  private:
+    static __device__ void put(T* slice, const uint32_t (&numbers)[2], int row) {
+        if (!has_numbers()) return;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int i = half * HALF + at();
+            *reinterpret_cast<uint32_t*>(slice + Tile<D>::at(row, i / 8) * 8 + i % 8) = numbers[half];
+        }
     }
 };

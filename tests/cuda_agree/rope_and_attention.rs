@@ -6,7 +6,7 @@ use crate::scene::{
 use nanovllm::backend::cuda::{Chaining, Cuda, Vector};
 use nanovllm::backend::{
     AttentionSpec, Backend, DType, HeadRows, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
-    RopeTable,
+    RopeTable, Rounding,
 };
 use nanovllm::batch::Batch;
 use nanovllm::ops;
@@ -21,7 +21,7 @@ struct Case {
     window: Option<usize>,
     softcap: Option<f32>,
     has_norm: bool,
-    /// Whether attention has the bits of the ops one by one, too: it adds up in the same order.
+    /// Whether attention has the bits of the ops one by one, too: it adds up in the same order. With `batch_invariant` it always has.
     has_equal_bits: bool,
 }
 
@@ -101,10 +101,33 @@ struct Inputs {
     cached: Vec<u8>,
 }
 
+impl Inputs {
+    /// Those of one row.
+    fn alone(&self, row: usize) -> Inputs {
+        let Batch { token_ids, positions, slots, context_lens, sampling, .. } = &self.batch;
+        let batch = Batch {
+            token_ids: vec![token_ids[row]],
+            positions: vec![positions[row]],
+            slots: vec![slots[row]],
+            row_starts: vec![0, 1],
+            context_lens: vec![context_lens[row]],
+            block_tables: self.batch.block_table(row).to_vec(),
+            sampled_tokens: vec![0],
+            sampling: vec![sampling[row]],
+            table_width: self.batch.table_width,
+            ..Batch::default()
+        };
+        let cols = self.qkv.len() / self.batch.rows();
+        let (qkv, cached) = (self.qkv[row * cols..][..cols].to_vec(), self.cached.clone());
+        Inputs { batch, blocks: self.blocks, qkv, cached }
+    }
+}
+
 impl Case {
     fn shape(&self, dtype: DType) -> KvShape {
         let Case { kv_heads, head_dim, block_size, .. } = *self;
-        KvShape { layers: 1, kv_heads, head_dim, block_size, format: dtype.into() }
+        // The second layer is what a kernel may ask for ahead and must not use.
+        KvShape { layers: 2, kv_heads, head_dim, block_size, format: dtype.into() }
     }
 
     fn tables(&self, cuda: &mut Cuda, dtype: DType) -> Tables {
@@ -141,7 +164,9 @@ impl Case {
             scene.batch.slots[row] = u32::MAX;
         }
         let qkv = numbers(&mut random, rows.len() * (heads + 2 * kv_heads) * d, 2.0, dtype);
-        Inputs { batch: scene.batch, blocks: scene.blocks, qkv, cached: coded(&cached, dtype) }
+        let mut cached = coded(&cached, dtype);
+        cached.resize(scene.blocks * self.shape(dtype).block_bytes(), 0xff);
+        Inputs { batch: scene.batch, blocks: scene.blocks, qkv, cached }
     }
 
     /// Attention of the rows that do not pad, and the bytes of the cache.
@@ -189,17 +214,20 @@ fn attention_that_prepares_its_rows_agrees_with_the_ops_one_by_one() {
     on_device(|cuda, dtype| {
         for (index, case) in CASES.iter().enumerate() {
             let (tables, inputs) = (case.tables(cuda, dtype), case.inputs(dtype));
-            cuda.set_chaining(Chaining::Strict);
-            let (wanted, wanted_cache) = case.run(cuda, &tables, &inputs, dtype, false);
-            for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
-                cuda.set_chaining(chaining);
-                let (rows, cache) = case.run(cuda, &tables, &inputs, dtype, true);
-                let what = format!("case {index}, {:?}, {dtype:?}, {chaining:?}", case.contexts);
-                assert!(cache == wanted_cache, "the cache of {what}");
-                for (row, wanted) in rows.iter().zip(&wanted) {
-                    match case.has_equal_bits {
-                        true => assert!(row == wanted, "{what}"),
-                        false => assert_near(row, &wide(wanted), bound(dtype), &what),
+            for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
+                cuda.set_rounding(rounding);
+                cuda.set_chaining(Chaining::Strict);
+                let (wanted, wanted_cache) = case.run(cuda, &tables, &inputs, dtype, false);
+                for chaining in [Chaining::Strict, Chaining::DependentLaunch] {
+                    cuda.set_chaining(chaining);
+                    let (rows, cache) = case.run(cuda, &tables, &inputs, dtype, true);
+                    let what = format!("case {index}, {:?}, {dtype:?}, {rounding:?}, {chaining:?}", case.contexts);
+                    assert!(cache == wanted_cache, "the cache of {what}");
+                    for (row, wanted) in rows.iter().zip(&wanted) {
+                        match case.has_equal_bits || rounding == Rounding::BatchInvariant {
+                            true => assert!(row == wanted, "{what}"),
+                            false => assert_near(row, &wide(wanted), bound(dtype), &what),
+                        }
                     }
                 }
             }
@@ -211,28 +239,32 @@ fn attention_that_prepares_its_rows_agrees_with_the_ops_one_by_one() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn attention_that_prepares_a_row_gives_it_the_same_bits_alone_and_beside_another() {
     on_device(|cuda, dtype| {
-        let case = Case { contexts: &[547, 33], ..QWEN3 };
-        let (tables, inputs) = (case.tables(cuda, dtype), case.inputs(dtype));
-        let (together, _) = case.run(cuda, &tables, &inputs, dtype, true);
-        let width = inputs.batch.table_width;
-        for (row, wanted) in together.iter().enumerate() {
-            let batch = Batch {
-                token_ids: vec![inputs.batch.token_ids[row]],
-                positions: vec![inputs.batch.positions[row]],
-                slots: vec![inputs.batch.slots[row]],
-                row_starts: vec![0, 1],
-                context_lens: vec![inputs.batch.context_lens[row]],
-                block_tables: inputs.batch.block_tables[row * width..][..width].to_vec(),
-                sampled_tokens: vec![0],
-                sampling: vec![inputs.batch.sampling[row]],
-                table_width: width,
-                ..Batch::default()
-            };
-            let cols = inputs.qkv.len() / case.contexts.len();
-            let (qkv, cached) = (inputs.qkv[row * cols..][..cols].to_vec(), inputs.cached.clone());
-            let alone = Inputs { batch, blocks: inputs.blocks, qkv, cached };
-            let (rows, _) = case.run(cuda, &tables, &alone, dtype, true);
-            assert!(rows[0] == *wanted, "row {row}, {dtype:?}");
+        for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
+            cuda.set_rounding(rounding);
+            let case = Case { contexts: &[547, 33], ..QWEN3 };
+            let (tables, inputs) = (case.tables(cuda, dtype), case.inputs(dtype));
+            let (together, _) = case.run(cuda, &tables, &inputs, dtype, true);
+            for (row, wanted) in together.iter().enumerate() {
+                let (rows, _) = case.run(cuda, &tables, &inputs.alone(row), dtype, true);
+                assert!(rows[0] == *wanted, "row {row}, {dtype:?}, {rounding:?}");
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn attention_that_prepares_a_row_gives_it_the_same_bits_among_any_number_if_batch_invariant() {
+    on_device(|cuda, dtype| {
+        cuda.set_rounding(Rounding::BatchInvariant);
+        for case in [MANY, Case { heads: 64, ..MANY }, Case { window: Some(513), head_dim: 64, ..MANY }] {
+            let (tables, inputs) = (case.tables(cuda, dtype), case.inputs(dtype));
+            let (together, _) = case.run(cuda, &tables, &inputs, dtype, true);
+            let rows = (0..case.contexts.len()).filter(|&row| case.contexts[row] > 0);
+            for (row, wanted) in rows.zip(&together) {
+                let (rows, _) = case.run(cuda, &tables, &inputs.alone(row), dtype, true);
+                assert!(rows[0] == *wanted, "row {row} of {} heads of {}, {dtype:?}", case.heads, case.head_dim);
+            }
         }
     });
 }

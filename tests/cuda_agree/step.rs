@@ -173,9 +173,12 @@ fn a_step_gives_the_same_bits_strict_by_dependent_launch_and_as_a_graph() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
-fn a_step_of_few_rows_gives_the_same_bits_strict_by_dependent_launch_and_as_a_graph() {
+fn a_step_in_which_attention_prepares_its_rows_gives_the_same_bits_strict_by_dependent_launch_and_as_a_graph() {
     on_device(|cuda, dtype| {
-        for rows in [&[(5, 1), (100, 1), (0, 1), (700, 1)][..], &[(300, 1); 8]] {
+        let rows = [&[(5, 1), (100, 1), (0, 1), (700, 1)][..], &[(300, 1); 8], &[(700, 1); 40]];
+        let kinds = [Rounding::Fastest, Rounding::BatchInvariant].map(|rounding| rows.map(|rows| (rounding, rows)));
+        for (rounding, rows) in kinds.into_iter().flatten() {
+            cuda.set_rounding(rounding);
             let mut model = Model::new(cuda, rows, dtype);
             cuda.set_chaining(Chaining::Strict);
             model.launch(cuda);
@@ -186,6 +189,7 @@ fn a_step_of_few_rows_gives_the_same_bits_strict_by_dependent_launch_and_as_a_gr
             let fused: Vec<f32> = strict.1.iter().map(|&bits| f32::from_bits(bits)).collect();
             // Six layers of rounding in another order.
             assert_near(&fused, &wide(&apart), 5.0 * bound(dtype), "against the ops one by one");
+            assert!(rounding == Rounding::Fastest || fused == apart, "{} rows, {dtype:?}, batch-invariant", rows.len());
             cuda.set_chaining(Chaining::DependentLaunch);
             let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();
             for _ in 0..500 {

@@ -12,6 +12,7 @@ mod access;
 mod activate_mul;
 mod add_norm;
 mod attention;
+mod attention_few_units;
 mod attention_hopper;
 mod attention_shared;
 mod attention_units;

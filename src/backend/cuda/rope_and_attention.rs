@@ -1,9 +1,11 @@
-//! See `ops/rope_and_attention.rs` for the contract, `kernels/attention_few.cu` for the work: few rows with one new token each. More rows are
-//! the work of `kernels/attention_decode.cu`, which attention.rs launches: what both know is here.
+//! See `ops/rope_and_attention.rs` for the contract, `kernels/attention_few.cu` and, batch-invariant, `kernels/attention_few_units.cu` for the
+//! work: few rows with one new token each. More rows are the work of `kernels/attention_decode.cu`, which attention.rs launches: what all
+//! know is here.
 //!
 //! Serves heads of 64 and 128 numbers that turn whole, in halves, with keys and values in the type of the activations. A cluster of
 //! thread blocks takes a (row, KV head): as many as find a multiprocessor each, so that the weights of the next product find room beside them.
 
+use super::attention_few_units::{self, FewUnits};
 use super::attention_hopper::HEAD_DIMS;
 use super::device::Device;
 use super::device_batch::DeviceBatch;
@@ -47,9 +49,9 @@ const ROWS_MAX: usize = 8;
 /// Multiprocessors for one thread block at most: more would be idle in a long context.
 const PROCESSORS_OF_BLOCK_MAX: usize = 3;
 /// Query heads of a KV head at most.
-const GROUP_MAX: usize = 8;
+pub const GROUP_MAX: usize = 8;
 /// Thread blocks of a cluster, for few rows and for more.
-const CLUSTERS: [usize; 3] = [8, 4, 2];
+pub const CLUSTERS: [usize; 3] = [8, 4, 2];
 const WARPS: usize = 4;
 /// Tokens of a unit.
 const UNIT_TOKENS: usize = 16;
@@ -58,7 +60,7 @@ const UNIT_TOKENS: usize = 16;
 const STAGES: usize = 3;
 
 /// Thread blocks for each of `pairs` (row, KV head).
-fn cluster(pairs: usize, processors: usize) -> Option<usize> {
+pub fn cluster(pairs: usize, processors: usize) -> Option<usize> {
     let fits = |cluster: &usize| {
         let blocks = pairs * cluster;
         blocks <= processors && blocks * PROCESSORS_OF_BLOCK_MAX >= processors
@@ -89,9 +91,11 @@ pub fn knows_rows(spec: &AttentionSpec, device_batch: &DeviceBatch) -> bool {
         && device_batch.decode_plan(spec.window).plan.shared.units.is_empty()
 }
 
-/// The kernel for the heads of a cache.
+/// The kernels for the heads of a cache.
 pub struct RopeAndAttention {
     kernel: Kernel,
+    /// The batch-invariant one, where the device has it.
+    units: Option<FewUnits>,
 }
 
 /// Shared memory of a thread block.
@@ -112,7 +116,7 @@ impl RopeAndAttention {
         let module = device.module(fatbin!("attention_few"))?;
         let kernel = Kernel::new(&module, &format!("attention_few_d{}_{}", shape.head_dim, suffix(device.dtype)))?;
         kernel.allow_shared(shared_bytes(GROUP_MAX, shape.head_dim))?;
-        Ok(Some(RopeAndAttention { kernel }))
+        Ok(Some(RopeAndAttention { kernel, units: FewUnits::new(device, shape)? }))
     }
 
     /// Whether it computes the batch.
@@ -125,9 +129,13 @@ impl RopeAndAttention {
         device_batch: &DeviceBatch,
     ) -> bool {
         let rows = device_batch.batch().rows();
+        let least = match (device.rounding, &self.units) {
+            (Rounding::Fastest, _) => 1,
+            (Rounding::BatchInvariant, Some(_)) => attention_few_units::CLUSTER_MIN,
+            (Rounding::BatchInvariant, None) => return false,
+        };
         rows <= ROWS_MAX
-            && cluster(rows * shape.kv_heads, device.facts().processors).is_some()
-            && device.rounding == Rounding::Fastest
+            && cluster(rows * shape.kv_heads, device.facts().processors).is_some_and(|cluster| cluster >= least)
             && spec.softcap.is_none()
             && knows_heads(spec, transform, shape)
             && knows_rows(spec, device_batch)
@@ -143,6 +151,9 @@ impl RopeAndAttention {
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
+        if let Some(units) = self.units.as_ref().filter(|_| device.rounding == Rounding::BatchInvariant) {
+            return units.run(device, spec, heads, transform, cache, device_batch);
+        }
         let HeadRows { qkv, out } = heads;
         let KvShape { kv_heads, head_dim, block_size, .. } = cache.shape;
         let (group, pairs) = (spec.heads / kv_heads, qkv.rows() * kv_heads);
