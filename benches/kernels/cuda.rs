@@ -3,6 +3,7 @@
 mod attention_step;
 mod codings;
 mod gated;
+mod invariant;
 mod model;
 mod shapes;
 
@@ -54,6 +55,7 @@ pub fn main() {
         ("attention step", Bench::attention_steps),
         ("gated linear", Bench::gated_linears),
         ("gated step", Bench::gated_steps),
+        ("invariant step", Bench::invariant_steps),
         ("coded linear", Bench::coded_linears),
         ("coded step", Bench::coded_steps),
     ] {

@@ -22,6 +22,8 @@ pub struct Model {
     pub is_gated: bool,
     /// Whether the products that are added to the stream are launched with the sum and its norm, as models do. Else apart.
     pub is_added: bool,
+    /// Whether there is attention at all. Without it products and norms are timed alone.
+    pub attends: bool,
 }
 
 impl Model {
@@ -56,6 +58,7 @@ impl Model {
             is_fused: true,
             is_gated: true,
             is_added: true,
+            attends: true,
             layers,
             bytes: (bytes + head.bytes()) as f64,
             embedding: cuda.matrix(&[head]).unwrap(),
@@ -85,7 +88,9 @@ impl Model {
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
             let transform = transform(&self.head_norm, &self.rope, shape.head_dim);
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
-            if self.is_fused {
+            if !self.attends {
+                // `attended` stays as it is.
+            } else if self.is_fused {
                 let heads = HeadRows { qkv, out: attended };
                 ops::rope_and_attention(cuda, &spec, heads, transform, cache, index, device_batch);
             } else {
