@@ -454,8 +454,7 @@ impl Backend for Cuda {
         mut next: NextNorm<Tensor, Vector>,
         reader: &Matrix,
     ) {
-        let linear = &self.kernels.linear;
-        match linear_add_norm::run(&self.device, linear, residual, layer, add, &mut next, reader) {
+        match linear_add_norm::run(&self.device, &self.kernels.linear, residual, layer, add, &mut next, reader) {
             Ok(false) => {
                 self.linear(delta, layer.x, layer.weight, layer.bias, 0..layer.weight.rows());
                 self.add_norm(residual, delta, add, Some(next));
