@@ -77,7 +77,7 @@ impl Layers {
         let Layers { weight, bias, norm, reader, reader_bias, hidden, k, outputs, .. } = self;
         let x = rows(cuda, 1, [m, *k], 1.0, dtype);
         let mut residual = rows(cuda, 2, [m, *hidden], 5.0, dtype);
-        let mut behind = |cuda: &mut Cuda, cols| {
+        let behind = |cuda: &mut Cuda, cols| {
             let mut tensor = poisoned(cuda, m + BEHIND, cols);
             tensor.set_rows(m);
             tensor
