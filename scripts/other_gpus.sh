@@ -8,7 +8,7 @@ set -eu
 nvcc=${1:?usage: other_gpus.sh CUDA_HOME}/bin/nvcc
 cd "$(dirname "$0")/.."
 archs=$(sed -n 's/^const ARCHS: &str = "\(.*\)";$/\1/p' build_kernels.rs | tr ',' ' ')
-only=$(sed -n 's/^const HOPPER: .* = \[\(.*\)\];$/\1/p' build_kernels.rs | tr -d '" ' | tr ',' '\n')
+only=$(sed -n '/^const HOPPER: /,/];$/p' build_kernels.rs | sed 's/.*= \[//' | tr ',' '\n' | sed -n 's/.*"\(.*\)".*/\1/p')
 [ -n "$archs" ] && [ -n "$only" ] || { echo "other_gpus.sh: build_kernels.rs has no ARCHS or no HOPPER" >&2; exit 1; }
 before= after=
 for arch in $archs; do
