@@ -67,11 +67,9 @@ all_mutants() {
     mutant bias_dropped src/model/linear.rs golden \
         'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
     mutant norms_swapped src/model/decoder.rs golden \
-        'ops::add_norm(backend, residual, delta, add, feed_forward_norms.next(normed));' \
-        'ops::add_norm(backend, residual, delta, add, mixer_norms.next(normed));'
+        'Reader { norm: feed_forward_norms.before(), layer' 'Reader { norm: mixer_norms.before(), layer'
     mutant query_and_key_norm_swapped src/model/attention.rs golden \
-        'query: load(parts.query_norm, query)?, key: load(parts.key_norm, key)?' \
-        'query: load(parts.key_norm, query)?, key: load(parts.query_norm, key)?'
+        'query: load(norm, parts.query_norm, dim, 0..dim)?' 'query: load(norm, parts.key_norm, dim, 0..dim)?'
     # The CPU's ops.
     mutant reference_norm_eps src/backend/cpu/norm.rs ops_agree \
         'squares / hidden as f64 + f64::from(norm.eps)' 'squares / hidden as f64 + 10.0 * f64::from(norm.eps)'
