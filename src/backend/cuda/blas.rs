@@ -39,9 +39,9 @@ const CANDIDATES_BESIDE: usize = 3;
 /// Launches of an algorithm that are timed together, and those with weights that come from memory, whose times differ less.
 const LAUNCHES: usize = 3;
 const LAUNCHES_COLD: usize = 8;
-/// Up to so many tokens, weights take most of the time: they are timed as a pass finds them, in memory. Decode steps are of such sizes.
+/// Most tokens of a product whose weights take most of the time: it is timed as a pass finds it, with weights in memory. Decode steps are of such sizes.
 const COLD_TOKENS: i32 = 512;
-/// Copies of the weights of a product take at most so much, which the engine keeps free. It is more than any second-level cache has.
+/// Most bytes that the copies of the weights of a product take, which the engine keeps free. It is more than any second-level cache has.
 const COPIES_BYTES: usize = 128 << 20;
 
 /// What became of a product.

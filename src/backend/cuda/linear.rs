@@ -231,7 +231,7 @@ impl Kernels {
         fitting.min_by_key(|(v, _)| v.rows_of_busiest(n, processors))
     }
 
-    /// The same with the deepest ring that pays for a layer of so many bytes of weights. It gives the same bits.
+    /// The same, with the deepest ring that pays for a layer of `weight_bytes` bytes of weights. It gives the same bits.
     fn stream_of_plain(
         &self,
         m: usize,
