@@ -3,7 +3,7 @@
 
 use super::device::Device;
 use super::linear;
-use super::matrix::{Matrix, Rows, Vector};
+use super::matrix::{Matrix, Vector};
 use super::product::{LinearParams, Results};
 use super::storage::Tensor;
 use crate::backend::Activation;
@@ -26,8 +26,7 @@ pub fn run(
     bias: Option<&Vector>,
     activation: Activation,
 ) -> Result<bool> {
-    let mut runs = weight.runs(0..weight.rows(), device.dtype);
-    let (Some((_, Rows::Plain(at))), None) = (runs.next(), runs.next()) else { return Ok(false) };
+    let Some(at) = weight.plain() else { return Ok(false) };
     let params = LinearParams {
         weight: at,
         bias: bias.map_or(0, |bias| bias.wide.address()),

@@ -25,7 +25,10 @@ pub fn run(
     if add.post.is_some() || next.norm.kind != NormKind::Rms || device.dtype != DType::Bf16 {
         return Ok(false);
     }
-    let (Some(at), Some(_)) = (weight.plain(), reader.plain()) else { return Ok(false) };
+    // The kernel does not divide rows of x.
+    let (Some(at), Some(_), (_, None)) = (weight.plain(), reader.plain(), x.storage.undivided()) else {
+        return Ok(false);
+    };
     let params = LinearParams {
         out: next.out.storage.overwritten(None),
         weight: at,
