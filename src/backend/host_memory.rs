@@ -7,11 +7,21 @@
 #[cfg(windows)]
 pub fn free_bytes() -> Option<u64> {
     use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
-    let mut status = MEMORYSTATUSEX { dwLength: size_of::<MEMORYSTATUSEX>() as u32, ..Default::default() };
-    // SAFETY: the struct is a live local that states its size.
-    let is_known = unsafe { GlobalMemoryStatusEx(&mut status) } != 0;
-    // Free memory that no commit charge is left for cannot be had.
-    is_known.then(|| status.ullAvailPhys.min(status.ullAvailPageFile))
+    // Wine keeps its answer for a second, and has zeros for who asks while another thread makes the first one.
+    for _ in 0..100 {
+        let mut status = MEMORYSTATUSEX { dwLength: size_of::<MEMORYSTATUSEX>() as u32, ..Default::default() };
+        // SAFETY: the struct is a live local that states its size.
+        let is_known = unsafe { GlobalMemoryStatusEx(&mut status) } != 0;
+        if !is_known {
+            return None;
+        }
+        if status.ullTotalPhys > 0 {
+            // Free memory that no commit charge is left for cannot be had.
+            return Some(status.ullAvailPhys.min(status.ullAvailPageFile));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    None
 }
 
 /// Free and inactive pages: the system reuses the latter before it swaps.
