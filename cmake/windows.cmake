@@ -58,10 +58,11 @@ if(CMAKE_CROSSCOMPILING_EMULATOR)
     set_target_properties(bcryptprimitives PROPERTIES PREFIX "" RUNTIME_OUTPUT_DIRECTORY "${wine_libraries}")
   endif()
   string(REPLACE "/" "\\" wine_path "Z:${wine_libraries}")
-  # Two programs that make the same prefix at once disturb each other, so that ctest makes it before the tests.
   set(wine ${CMAKE_COMMAND} -E env "WINEPREFIX=${PROJECT_BINARY_DIR}/wine" WINEDEBUG=-all "WINEDLLOVERRIDES=mscoree,mshtml=")
-  list(JOIN wine "\" \"" make_prefix)
-  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/CTestCustom.cmake" @ONLY
-       CONTENT "set(CTEST_CUSTOM_PRE_TEST [[\"@make_prefix@\" \"@CMAKE_CROSSCOMPILING_EMULATOR@\" wineboot --init]])\n")
+  list(JOIN wine "\" \"" in_wine)
+  string(CONCAT around_tests
+         "set(CTEST_CUSTOM_PRE_TEST [[\"@in_wine@\" \"@PROJECT_SOURCE_DIR@/tests/wine/server.sh\" start \"@CMAKE_CROSSCOMPILING_EMULATOR@\"]])\n"
+         "set(CTEST_CUSTOM_POST_TEST [[\"@in_wine@\" \"@PROJECT_SOURCE_DIR@/tests/wine/server.sh\" stop]])\n")
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/CTestCustom.cmake" CONTENT "${around_tests}" @ONLY)
   set(CMAKE_CROSSCOMPILING_EMULATOR ${wine} "WINEPATH=${wine_path}" ${CMAKE_CROSSCOMPILING_EMULATOR})
 endif()
