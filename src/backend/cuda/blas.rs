@@ -72,8 +72,10 @@ unsafe impl Send for Blas {}
 /// How a shape that is new gets its algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planning {
-    /// By timing.
+    /// By timing, with copies of the weights for few tokens.
     Timed,
+    /// By timing, with nothing that is allocated.
+    TimedInPlace,
     /// By the library's first suggestion. One H200, Qwen3-0.6B shape, prompts of 1,024 to 1,030 tokens: 3.94 ms, as with timing; with
     /// what was timed for twice as many tokens it is 4.45.
     Suggested,
@@ -138,6 +140,11 @@ impl Blas {
         }))
     }
 
+    /// Times new shapes without allocating anything. Ranks allocate and free together, and a product is no such point.
+    pub fn time_in_place(&mut self) {
+        self.planning = Planning::TimedInPlace;
+    }
+
     /// Ends the timing of new shapes.
     pub fn settle(&mut self) {
         self.planning = Planning::Suggested;
@@ -154,7 +161,7 @@ impl Blas {
             Some(plan) => *plan,
             None => {
                 // Nothing can be timed while a graph is captured.
-                let is_timed = self.planning == Planning::Timed && !self.context.is_capturing();
+                let is_timed = self.planning != Planning::Suggested && !self.context.is_capturing();
                 let plan = if is_timed { self.fastest(&call, product, shape)? } else { self.suggested(&call) };
                 self.plans.insert(shape, plan);
                 plan
@@ -189,26 +196,26 @@ impl Blas {
         let kept = self.neighbours(shape);
         let wanted = if kept.is_empty() { CANDIDATES } else { CANDIDATES_BESIDE };
         let suggested = self.suggestions(call, wanted).into_iter().map(|suggestion| suggestion.algo);
-        let copies = match product.params.m <= COLD_TOKENS {
-            true => Copies::of(product, &self.context)?,
+        // The first launch brings it to the device, which takes memory too. An algorithm of another shape may not fit this one.
+        let fits = |algorithm: &_| self.launch(call, product, algorithm) == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
+        let candidates: Vec<_> = suggested.chain(kept).filter(fits).collect();
+        let copies = match self.planning == Planning::Timed && product.params.m <= COLD_TOKENS {
+            true => Copies::of(product, candidates.len() * LAUNCHES_COLD, &self.context)?,
             false => Copies::default(),
         };
         let launches = if copies.count > 0 { LAUNCHES_COLD } else { LAUNCHES };
         let mut weights = copies.addresses(product).into_iter().cycle();
         let mut best: Option<(f32, lt::cublasLtMatmulAlgo_t)> = None;
-        for algorithm in suggested.chain(kept) {
-            // The first launch brings it to the device. An algorithm of another shape may not fit this one.
-            if self.launch(call, product, &algorithm) != lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
-                continue;
-            }
+        for algorithm in candidates {
             self.timing[0].record()?;
-            for weight in weights.by_ref().take(launches) {
-                check("cublasLtMatmul", self.launch(call, &product.with_weight(weight), &algorithm))?;
-            }
+            let are_launched = weights.by_ref().take(launches).all(|weight| {
+                let status = self.launch(call, &product.with_weight(weight), &algorithm);
+                status == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS
+            });
             self.timing[1].record()?;
             self.timing[1].wait()?;
             let took = self.timing[0].milliseconds_to(&self.timing[1])?;
-            if took < best.as_ref().map_or(f32::INFINITY, |b| b.0) {
+            if are_launched && took < best.as_ref().map_or(f32::INFINITY, |b| b.0) {
                 best = Some((took, algorithm));
             }
         }
@@ -308,21 +315,23 @@ struct Copies {
 }
 
 impl Copies {
-    fn of(product: &Product, context: &Arc<Context>) -> Result<Copies> {
-        let bytes = weight_bytes(product);
-        let count = COPIES_BYTES / bytes;
+    /// At most `most` of them, one for each launch.
+    fn of(product: &Product, most: usize, context: &Arc<Context>) -> Result<Copies> {
+        let stride = copy_stride(product);
+        let count = most.min(COPIES_BYTES / stride);
         if count == 0 {
             return Ok(Copies::default());
         }
-        let memory = match Memory::new(context, count * bytes, "copies of weights", "memory_utilization") {
+        let memory = match Memory::new(context, count * stride, "copies of weights", "memory_utilization") {
             Ok(memory) => memory,
             Err(Error::OutOfMemory { .. }) => return Ok(Copies::default()),
             Err(error) => return Err(error),
         };
         let copies = Copies { memory: Some(memory), count };
         for &to in &copies.addresses(product)[1..] {
-            // SAFETY: `bytes` lie at the weights, as `launch` says, and at each copy. Dropping them waits for the stream.
-            let code = unsafe { cuMemcpyDtoDAsync_v2(to, product.params.weight, bytes, context.stream()) };
+            // SAFETY: that many bytes lie at the weights, as `launch` says, and at each copy. Dropping them waits for the stream.
+            let code =
+                unsafe { cuMemcpyDtoDAsync_v2(to, product.params.weight, weight_bytes(product), context.stream()) };
             driver::check("cuMemcpyDtoDAsync", code)?;
         }
         Ok(copies)
@@ -330,16 +339,20 @@ impl Copies {
 
     /// Where the weights and their copies lie.
     fn addresses(&self, product: &Product) -> Vec<Address> {
-        let copies = self.memory.iter().flat_map(|memory| {
-            (0..self.count).map(|copy| memory.address() + (copy * weight_bytes(product)) as Address)
-        });
-        iter::once(product.params.weight).chain(copies).collect()
+        let stride = copy_stride(product) as Address;
+        let copies = self.memory.iter().flat_map(|memory| (0..).map(|copy| memory.address() + copy * stride));
+        iter::once(product.params.weight).chain(copies.take(self.count)).collect()
     }
 }
 
 /// Both number types have two bytes.
 fn weight_bytes(product: &Product) -> usize {
     2 * product.params.n as usize * product.params.k as usize
+}
+
+/// Bytes from one copy to the next. Copies are aligned as what is allocated: the library asks for no more than 256 bytes.
+fn copy_stride(product: &Product) -> usize {
+    weight_bytes(product).next_multiple_of(256)
 }
 
 /// Descriptors of one product.

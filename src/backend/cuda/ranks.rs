@@ -25,6 +25,9 @@ impl Cuda {
         let context = member.context().clone();
         let mut cuda = Cuda::in_context(context, dtype, KernelLoading::AtOnce)?;
         cuda.exchanges = Some(Exchanges::new(member)?);
+        if let Some(blas) = &mut cuda.kernels.linear.blas {
+            blas.time_in_place();
+        }
         if cuda.transport() == Some(Transport::PeerMemory) {
             let is_whole = cuda.check_exchange()?;
             if cuda.member(|member| member.agree_on_memory(is_whole))? {
