@@ -16,7 +16,8 @@ use crate::backend::{AddNorm, Backend, LayerInput, NextNorm, Tensor};
 /// | `reader`                        | `[any, hidden]`    |
 ///
 /// Whether `delta` holds the product afterwards is not defined. Until an op writes `next.out` again, it is read by `linear` over all columns
-/// of `reader`, or by `gated_linear` with `reader`, and by nothing else.
+/// of `reader`, or by `gated_linear` with `reader`, and by nothing else. It is the only such tensor: the next `linear_add_norm` has the same one,
+/// or comes when this one is not read any more.
 ///
 /// # Panics
 ///

@@ -331,7 +331,9 @@ impl Hopper {
     pub fn run_added(&self, device: &Device, params: &LinearParams, added: Added) -> Result<Option<RowFactors>> {
         let [m, n, k] = sizes(params);
         let plan = Plan::new(m, n, k, self.room);
-        let Some(parts) = plan.square_parts().filter(|_| n.is_multiple_of(8) && !self.added.is_empty()) else {
+        // Every part of squares is stored where whole boxes of columns are.
+        let is_whole = n.is_multiple_of(BOX_COLUMNS);
+        let Some(parts) = plan.square_parts().filter(|_| is_whole && !self.added.is_empty()) else {
             return Ok(None);
         };
         let factors = RowFactors { squares: self.squares.address(), parts, eps: added.eps };
