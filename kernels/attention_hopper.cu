@@ -316,7 +316,7 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
                             for (int n = 1; n < KEYS / 16; n++) top = fmaxf(top, fmaxf(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]));
                             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
                             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-                            top *= p.scale_log2;
+                            top = __fmul_rn(top, p.scale_log2);
                             const float base = top == -INFINITY ? 0.0f : top;
                             float added[2] = {};
 #pragma unroll
