@@ -7,7 +7,7 @@
 #[cfg(windows)]
 pub fn free_bytes() -> Option<u64> {
     use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
-    // Wine keeps its answer for a second, and has zeros for who asks while another thread makes the first one.
+    // Wine keeps an answer for a second, and gives zeros to a thread that asks while another one waits for the first.
     for _ in 0..100 {
         let mut status = MEMORYSTATUSEX { dwLength: size_of::<MEMORYSTATUSEX>() as u32, ..Default::default() };
         // SAFETY: the struct is a live local that states its size.

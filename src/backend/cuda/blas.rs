@@ -196,7 +196,8 @@ impl Blas {
         let kept = self.neighbours(shape);
         let wanted = if kept.is_empty() { CANDIDATES } else { CANDIDATES_BESIDE };
         let suggested = self.suggestions(call, wanted).into_iter().map(|suggestion| suggestion.algo);
-        // The first launch brings it to the device, which takes memory too. An algorithm of another shape may not fit this one.
+        // Copies come after the first launch of each, which brings its code to the device and takes memory, too. An algorithm of another shape
+        // may not fit this one.
         let fits = |algorithm: &_| self.launch(call, product, algorithm) == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
         let candidates: Vec<_> = suggested.chain(kept).filter(fits).collect();
         let copies = match self.planning == Planning::Timed && product.params.m <= COLD_TOKENS {
