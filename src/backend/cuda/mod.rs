@@ -46,6 +46,7 @@ mod matrix;
 mod nccl;
 mod norm;
 mod params;
+mod pass;
 mod peers;
 mod pieces;
 mod plan;
@@ -184,26 +185,6 @@ impl Cuda {
             exchanges: None,
             device,
         })
-    }
-
-    /// Memory for a batch of at most `limits`.
-    pub fn device_batch(&self, limits: &BatchLimits) -> Result<DeviceBatch> {
-        DeviceBatch::new(&self.device.context, limits, &self.windows, attention::ctas_max(&self.device))
-    }
-
-    fn stage(&mut self, device_batch: &mut DeviceBatch, batch: &Batch, padding: Padding) -> Result<bool> {
-        self.failed()?;
-        self.device.context.make_current()?;
-        let (geometry, launched) = (self.geometry(), self.exchanges.as_ref().map_or(0, Exchanges::launched));
-        let is_padded = match device_batch.must_grow(batch) {
-            true => {
-                self.together(|cuda| device_batch.stage(&cuda.kernels.upload, batch, padding, &geometry, launched))?
-            }
-            false => device_batch.stage(&self.kernels.upload, batch, padding, &geometry, launched)?,
-        };
-        let before = device_batch.addresses().exchanges;
-        self.exchanges.iter_mut().for_each(|exchanges| exchanges.begin_pass(before));
-        Ok(is_padded)
     }
 
     fn failed(&self) -> Result<()> {
