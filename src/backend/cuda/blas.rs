@@ -9,7 +9,7 @@
 use super::blas_handle::BlasHandle;
 use super::driver::{self, Address, Context, Event, EventKind, Memory};
 use super::library;
-use super::product::Product;
+use super::product::{LinearParams, Product};
 use crate::backend::DType;
 use crate::error::{Error, Result};
 use crate::log::{Level, log};
@@ -115,29 +115,34 @@ fn is_present() -> bool {
 }
 
 impl Blas {
-    /// Opens the library, or answers `None` where it is missing.
-    pub fn open(context: &Arc<Context>, dtype: DType) -> Result<Option<Blas>> {
+    /// The handle of the library, which has answered once: its first answer takes 70 ms, whatever it is asked. `None` where the library is missing.
+    pub fn find(context: &Arc<Context>, dtype: DType) -> Result<Option<BlasHandle>> {
         if !is_present() {
             log(Level::Info, format_args!("{SONAME} was not found: matrix products take the slower path of our own"));
             return Ok(None);
         }
         context.make_current()?;
         let handle = BlasHandle::of(context)?;
+        let params =
+            LinearParams { m: 1024, n: 1024, k: 1024, out_stride: 1024, x_stride: 1024, ..LinearParams::default() };
+        suggestions(&handle, &Call::new(data_type(dtype), &Product { params, bias: None })?, 1);
+        Ok(Some(handle))
+    }
+
+    /// Ready for products, with memory of its own.
+    pub fn new(handle: BlasHandle, context: &Arc<Context>, dtype: DType) -> Result<Blas> {
+        context.make_current()?;
         let workspace = Memory::new(context, WORKSPACE_BYTES, "matrix workspace", "memory_utilization")?;
         let timing = [Event::new(context, EventKind::Timing)?, Event::new(context, EventKind::Timing)?];
-        let dtype = match dtype {
-            DType::Bf16 => lt::cudaDataType::CUDA_R_16BF,
-            DType::F16 | DType::F32 => lt::cudaDataType::CUDA_R_16F,
-        };
-        Ok(Some(Blas {
+        Ok(Blas {
             handle,
             context: context.clone(),
             workspace,
-            dtype,
+            dtype: data_type(dtype),
             plans: HashMap::new(),
             planning: Planning::Timed,
             timing,
-        }))
+        })
     }
 
     /// Times new shapes without allocating anything. Ranks allocate and free together, and a product is no such point.
@@ -172,7 +177,7 @@ impl Blas {
             lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(Outcome::Launched),
             // The bucket's algorithm does not fit this very size.
             lt::cublasStatus_t::CUBLAS_STATUS_INVALID_VALUE | lt::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => {
-                match self.suggestions(&call, 1).first() {
+                match suggestions(&self.handle, &call, 1).first() {
                     Some(first) => {
                         check("cublasLtMatmul", self.launch(&call, product, &first.algo)).map(|()| Outcome::Launched)
                     }
@@ -185,7 +190,7 @@ impl Blas {
 
     /// The library's first suggestion for this shape.
     fn suggested(&self, call: &Call) -> Option<lt::cublasLtMatmulAlgo_t> {
-        self.suggestions(call, 1).first().map(|suggestion| suggestion.algo)
+        suggestions(&self.handle, call, 1).first().map(|suggestion| suggestion.algo)
     }
 
     /// The fastest of the library's suggestions for this shape.
@@ -195,7 +200,7 @@ impl Blas {
     fn fastest(&mut self, call: &Call, product: &Product, shape: Shape) -> Result<Option<lt::cublasLtMatmulAlgo_t>> {
         let kept = self.neighbours(shape);
         let wanted = if kept.is_empty() { CANDIDATES } else { CANDIDATES_BESIDE };
-        let suggested = self.suggestions(call, wanted).into_iter().map(|suggestion| suggestion.algo);
+        let suggested = suggestions(&self.handle, call, wanted).into_iter().map(|suggestion| suggestion.algo);
         // Copies come after the first launch of each, which brings its code to the device and takes memory, too. An algorithm of another shape
         // may not fit this one.
         let fits = |algorithm: &_| self.launch(call, product, algorithm) == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
@@ -234,44 +239,6 @@ impl Blas {
         [fewer, more].into_iter().flatten().filter_map(|other| self.plans[other]).collect()
     }
 
-    fn suggestions(&self, call: &Call, wanted: usize) -> Vec<lt::cublasLtMatmulHeuristicResult_t> {
-        let mut preference = ptr::null_mut();
-        let mut results: Vec<MaybeUninit<lt::cublasLtMatmulHeuristicResult_t>> = vec![MaybeUninit::zeroed(); wanted];
-        let mut found = 0;
-        // SAFETY: all descriptors live; the result array has `wanted` entries, of which the library fills `found`.
-        unsafe {
-            if lt::cublasLtMatmulPreferenceCreate(&mut preference) != lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
-                return Vec::new();
-            }
-            let attribute = lt::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-            let bytes = WORKSPACE_BYTES;
-            let _ = lt::cublasLtMatmulPreferenceSetAttribute(
-                preference,
-                attribute,
-                ptr::from_ref(&bytes).cast(),
-                size_of::<usize>(),
-            );
-            let status = lt::cublasLtMatmulAlgoGetHeuristic(
-                self.handle.get(),
-                call.operation,
-                call.weight,
-                call.x,
-                call.out,
-                call.out,
-                preference,
-                wanted as i32,
-                results.as_mut_ptr().cast(),
-                &mut found,
-            );
-            let _ = lt::cublasLtMatmulPreferenceDestroy(preference);
-            if status != lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
-                return Vec::new();
-            }
-            let results = results.into_iter().take(found as usize).map(|r| r.assume_init());
-            results.filter(|r| r.state == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS).collect()
-        }
-    }
-
     fn launch(&self, call: &Call, product: &Product, algorithm: &lt::cublasLtMatmulAlgo_t) -> lt::cublasStatus_t {
         let (one, zero) = (1.0f32, 0.0f32);
         let p = &product.params;
@@ -297,6 +264,53 @@ impl Blas {
                 self.context.stream().cast(),
             )
         }
+    }
+}
+
+/// As the library names it.
+fn data_type(dtype: DType) -> lt::cudaDataType {
+    match dtype {
+        DType::Bf16 => lt::cudaDataType::CUDA_R_16BF,
+        DType::F16 | DType::F32 => lt::cudaDataType::CUDA_R_16F,
+    }
+}
+
+/// The algorithms that the library suggests for a product, the best one first.
+fn suggestions(handle: &BlasHandle, call: &Call, wanted: usize) -> Vec<lt::cublasLtMatmulHeuristicResult_t> {
+    let mut preference = ptr::null_mut();
+    let mut results: Vec<MaybeUninit<lt::cublasLtMatmulHeuristicResult_t>> = vec![MaybeUninit::zeroed(); wanted];
+    let mut found = 0;
+    // SAFETY: all descriptors live; the result array has `wanted` entries, of which the library fills `found`.
+    unsafe {
+        if lt::cublasLtMatmulPreferenceCreate(&mut preference) != lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+            return Vec::new();
+        }
+        let attribute = lt::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        let bytes = WORKSPACE_BYTES;
+        let _ = lt::cublasLtMatmulPreferenceSetAttribute(
+            preference,
+            attribute,
+            ptr::from_ref(&bytes).cast(),
+            size_of::<usize>(),
+        );
+        let status = lt::cublasLtMatmulAlgoGetHeuristic(
+            handle.get(),
+            call.operation,
+            call.weight,
+            call.x,
+            call.out,
+            call.out,
+            preference,
+            wanted as i32,
+            results.as_mut_ptr().cast(),
+            &mut found,
+        );
+        let _ = lt::cublasLtMatmulPreferenceDestroy(preference);
+        if status != lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+            return Vec::new();
+        }
+        let results = results.into_iter().take(found as usize).map(|r| r.assume_init());
+        results.filter(|r| r.state == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS).collect()
     }
 }
 

@@ -1,13 +1,14 @@
 //! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu`, `linear_few.rs`, `hopper.rs` and `blas.rs` for the
 //! work, `scaled_linear.rs` and `coded_linear.rs` for weights in codes.
 
-use super::blas::{Blas, Outcome};
+use super::blas::Outcome;
 use super::coded_hopper::CodedHopper;
 use super::coded_linear::{self, CodedProduct};
 use super::device::Device;
 use super::driver::Address;
 use super::hopper::Hopper;
 use super::kernels::{Chaining, DEPENDENT_LAUNCH, Kernel, fatbin, suffix};
+use super::late_blas::LateBlas;
 use super::linear_few::{LinearFew, Plan};
 use super::matrix::{Matrix, Rows, Vector};
 use super::product::{LinearParams, Product, Results};
@@ -110,8 +111,8 @@ impl Variant {
 
 /// Our own kernels, and the library.
 pub struct Kernels {
-    /// `None` where it is not installed.
-    pub blas: Option<Blas>,
+    /// cuBLASLt, where it is installed.
+    pub blas: LateBlas,
     /// Which of them computes.
     pub route: Route,
     stream: Vec<(Variant, Kernel)>,
@@ -206,7 +207,7 @@ impl Kernels {
         }
         let coded = coded_linear::Kernels::new(device, alone_bytes)?;
         let scaled = scaled_linear::Kernels::new(device)?;
-        let blas = Blas::open(&device.context, device.dtype)?;
+        let blas = LateBlas::begin(&device.context, device.dtype);
         let (few, hopper, coded_hopper) = (LinearFew::new(device)?, Hopper::new(device)?, CodedHopper::new(device)?);
         Ok(Kernels {
             blas,
@@ -289,7 +290,7 @@ impl Kernels {
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let route = self.route(device);
         self.hopper.as_ref().filter(|hopper| match route {
-            Route::Auto => hopper.is_preferred(m, n, k) || self.blas.is_none() && hopper.serves(m, k),
+            Route::Auto => hopper.is_preferred(m, n, k) || self.blas.get().is_none() && hopper.serves(m, k),
             Route::Hopper => hopper.serves(m, k),
             Route::Stream | Route::Tiled | Route::Blas => false,
         })
@@ -320,7 +321,7 @@ impl Kernels {
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let weight_bytes = n * k * device.dtype.bytes();
         let is_streamed = match self.route(device) {
-            Route::Auto => prefers_stream(m, weight_bytes) || self.blas.is_none(),
+            Route::Auto => prefers_stream(m, weight_bytes) || self.blas.get().is_none(),
             Route::Stream => true,
             Route::Tiled | Route::Hopper | Route::Blas => false,
         };
@@ -350,7 +351,7 @@ impl Kernels {
             return self.invariant(device, product, chaining);
         }
         if matches!(self.route(device), Route::Auto | Route::Blas)
-            && let Some(blas) = &mut self.blas
+            && let Some(blas) = self.blas.get_mut()
             && blas.matmul(&product)? == Outcome::Launched
         {
             return Ok(());

@@ -36,6 +36,7 @@ mod join_columns;
 mod keep_hidden_states;
 mod kernels;
 mod kv_cache;
+mod late_blas;
 mod library;
 mod linear;
 mod linear_add_norm;
@@ -275,6 +276,8 @@ impl Backend for Cuda {
     }
 
     fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
+        // What passes need is complete then, and weights have been loaded meanwhile.
+        self.kernels.linear.blas.wait()?;
         let first = self.device_batch(limits)?;
         let second = first.twin(&self.device.context)?;
         Ok(vec![first, second])

@@ -7,6 +7,7 @@ use crate::backend::{Activation, DType};
 use std::ops::Range;
 
 params! {
+    #[derive(Default)]
     LinearParams in "common/linear.cuh" {
         out: Address,
         x: Address,

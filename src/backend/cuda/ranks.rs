@@ -25,7 +25,8 @@ impl Cuda {
         let context = member.context().clone();
         let mut cuda = Cuda::in_context(context, dtype, KernelLoading::AtOnce)?;
         cuda.exchanges = Some(Exchanges::new(member)?);
-        if let Some(blas) = &mut cuda.kernels.linear.blas {
+        cuda.kernels.linear.blas.wait()?;
+        if let Some(blas) = cuda.kernels.linear.blas.get_mut() {
             blas.time_in_place();
         }
         if cuda.transport() == Some(Transport::PeerMemory) {

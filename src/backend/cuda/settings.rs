@@ -61,7 +61,7 @@ impl Cuda {
 
     /// Ends the timing of matrix products: later sizes take the library's first suggestion, so that no pass waits for a choice.
     pub fn settle(&mut self) {
-        if let Some(blas) = &mut self.kernels.linear.blas {
+        if let Some(blas) = self.kernels.linear.blas.get_mut() {
             blas.settle();
         }
     }
@@ -82,7 +82,7 @@ impl Cuda {
 
     /// Whether cuBLASLt was found.
     pub fn has_blas(&self) -> bool {
-        self.kernels.linear.blas.is_some()
+        self.kernels.linear.blas.get().is_some()
     }
 
     /// Counts what the engine takes as the difference to this.

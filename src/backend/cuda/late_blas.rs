@@ -1,0 +1,92 @@
+//! cuBLASLt, brought into the process by a thread of its own.
+//!
+//! Finding the library, its handle and its first answer take 0.2 s. An engine loads its weights meanwhile, for which it needs no product.
+
+use super::blas::Blas;
+use super::blas_handle::BlasHandle;
+use super::driver::Context;
+use crate::backend::DType;
+use crate::backend::lock::Mutex;
+use crate::backend::thread::{DEEP_STACK_BYTES, spawn};
+use crate::error::Result;
+use crate::log::{Level, log};
+use std::panic::resume_unwind;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+
+/// Waits for the library. `None` where it is missing.
+type Arrival = Box<dyn FnOnce() -> Result<Option<BlasHandle>> + Send>;
+
+/// cuBLASLt for one engine, as soon as it has come.
+pub struct LateBlas {
+    context: Arc<Context>,
+    dtype: DType,
+    /// `None` once it was waited for.
+    arrival: Mutex<Option<Arrival>>,
+    blas: OnceLock<Option<Blas>>,
+}
+
+impl LateBlas {
+    /// Begins to open the library; where the system refuses a thread, it is opened when it is asked for.
+    pub fn begin(context: &Arc<Context>, dtype: DType) -> LateBlas {
+        let (opened, receiver) = channel();
+        let of_thread = context.clone();
+        let started = spawn("blas", DEEP_STACK_BYTES, move || {
+            // The receiver lives until the thread has ended.
+            let _ = opened.send(Blas::find(&of_thread, dtype));
+        });
+        let context = context.clone();
+        let arrival: Arrival = match started {
+            Ok(thread) => Box::new(move || {
+                thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+                receiver.recv().expect("the thread has sent before it ended")
+            }),
+            Err(_) => {
+                let context = context.clone();
+                Box::new(move || Blas::find(&context, dtype))
+            }
+        };
+        LateBlas { context, dtype, arrival: Mutex::new(Some(arrival)), blas: OnceLock::new() }
+    }
+
+    /// Waits until it is here, or known to be missing.
+    ///
+    /// # Errors
+    ///
+    /// What opening it failed with, once; then it counts as missing.
+    pub fn wait(&self) -> Result<()> {
+        let Some(arrival) = self.arrival.lock().take() else { return Ok(()) };
+        let blas = match arrival()? {
+            Some(handle) => Some(Blas::new(handle, &self.context, self.dtype)?),
+            None => None,
+        };
+        let _ = self.blas.set(blas);
+        Ok(())
+    }
+
+    /// `None` where it is missing.
+    pub fn get(&self) -> Option<&Blas> {
+        self.wait_or_log();
+        self.blas.get().and_then(Option::as_ref)
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self) -> Option<&mut Blas> {
+        self.wait_or_log();
+        self.blas.get_mut().and_then(Option::as_mut)
+    }
+
+    fn wait_or_log(&self) {
+        if let Err(error) = self.wait() {
+            log(Level::Warn, format_args!("matrix products take the slower path of our own: {error}"));
+        }
+    }
+}
+
+impl Drop for LateBlas {
+    fn drop(&mut self) {
+        // No thread outlives the engine.
+        let arrival = self.arrival.lock().take();
+        let _ = arrival.map(|arrival| arrival());
+    }
+}
