@@ -54,7 +54,7 @@ pub use part::Part;
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, WholeRows};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,17 @@ pub enum SharedPrefixes {
     WhereItPays,
     /// Wherever two rows share a block.
     Always,
+}
+
+/// What became of a pass that was to be recorded: [`Backend::capture_pass`].
+pub enum Recording<G> {
+    /// Its ops have run, and are recorded.
+    Graph(G),
+    /// Its ops have run, but they could not be recorded.
+    Refused(Error),
+    /// None of its ops has run: the device records no graphs, or they are not those of other passes of this size. In the latter case the batch was uploaded
+    /// as it is.
+    Nothing,
 }
 
 /// A device and its memory.
@@ -162,18 +173,20 @@ pub trait Backend: Send {
     /// How long the device worked on a pass, once [`poll`](Self::poll) answered `true`. `None` where the calling thread computed.
     fn device_time(&self, device_batch: &Self::DeviceBatch) -> Result<Option<Duration>>;
 
-    /// Records `launches`, the ops of a pass over `batch` up to its logits, padded to `rows` rows. `None` where the device records
-    /// no graphs.
+    /// Runs and records `launches`, the ops of a pass over `batch` up to its logits, padded to `rows` rows.
     ///
     /// `batch` has rows of one token each, of which all are sampled. `launches` is called twice: the first call runs, so that
-    /// whatever a kernel needs before it can be recorded is done. All that it names must outlive the graph.
+    /// whatever a kernel needs before it can be recorded is done, and the pass has its logits. All that it names must outlive the graph.
     fn capture_pass(
         &mut self,
         device_batch: &mut Self::DeviceBatch,
         batch: &Batch,
         rows: usize,
         launches: &mut dyn FnMut(&mut Self, &mut Self::DeviceBatch),
-    ) -> Result<Option<Self::Graph>>;
+    ) -> Result<Recording<Self::Graph>>;
+    /// Whether products of the layers in a pass of `rows` rows, which has run, are computed by what was found to be the fastest. To find it for other
+    /// sizes takes longer than a pass should wait.
+    fn times_layers(&self, rows: usize) -> bool;
     /// As [`upload`](Self::upload), for a pass whose ops up to the logits are those of `graph`: the batch is padded to its rows.
     ///
     /// `false`: the ops of this pass differ from those that were recorded. The batch was uploaded as it is, and its ops must be called.

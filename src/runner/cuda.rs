@@ -255,7 +255,7 @@ impl PassRunner<Cuda> {
 
     /// Kernels that a decode pass of one row launches up to its logits. `None` where there are no graphs.
     pub fn launches_of_decode(&self) -> Result<Option<usize>> {
-        self.graphs.by_rows.first().map(|(_, graph)| graph.launches()).transpose()
+        self.graphs.smallest().map(|graph| graph.launches()).transpose()
     }
 
     /// What the ranks share, for tests. `None` where there is one rank.

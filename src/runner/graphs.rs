@@ -1,24 +1,56 @@
 //! Decode passes as graphs, one for each of a few batch sizes, where the device records graphs.
 //!
 //! A graph replays the launches of a pass up to the logits in one call. What differs from pass to pass lies in the batch's memory; the
-//! number of rows does not, so a batch is padded up to the next size that was captured. Tokens are chosen outside of it, kernel by
+//! number of rows does not, so a batch is padded up to the next size. Tokens are chosen outside of it, kernel by
 //! kernel: what samples ask for has no largest size, and rows that only pad ask for nothing. A pass whose rows share keys has an op that no
 //! graph has, so it is launched kernel by kernel as a whole.
+//!
+//! Small sizes are captured when the runner opens, the others with the first pass of that size, which is launched kernel by kernel over the padded
+//! batch: its results are those of the graph. Ranks that compute together capture all sizes when they open, and so do models for whose layers the
+//! backend tries products.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Recording};
 use crate::batch::{Batch, BatchLimits, Sampling};
-use crate::error::Result;
+use crate::error::{Result, room};
+use crate::log::{Level, log};
 use crate::model::decoder::Decoder;
+
+/// Rows of the largest size that is always captured when the runner opens: programs that decode few sequences step to a deadline.
+const AT_OPENING: usize = 8;
 
 /// Graphs by the number of their rows, ascending.
 pub struct Graphs<B: Backend> {
-    pub(super) by_rows: Vec<(usize, B::Graph)>,
+    by_rows: Vec<Size<B>>,
+}
+
+/// A number of rows, and the graph of passes that are padded to it.
+pub struct Size<B: Backend> {
+    rows: usize,
+    graph: State<B::Graph>,
+}
+
+enum State<G> {
+    Captured(G),
+    /// It will be with the first pass of this size.
+    Awaited,
+    /// It could not be captured: passes of this size are launched kernel by kernel.
+    GivenUp,
+}
+
+/// When graphs are captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capture {
+    /// All at once.
+    Now,
+    /// The small ones at once, the others when they are needed.
+    OnDemand,
 }
 
 impl<B: Backend> Graphs<B> {
-    /// Captures a graph for each of `sizes`, or none where the device records no graphs.
-    pub fn capture(
+    /// Captures a graph for each of `sizes` that `when` names, or none where the device records no graphs.
+    pub fn new(
         sizes: &[usize],
+        when: Capture,
         backend: &mut B,
         decoder: &mut Decoder<B>,
         cache: &mut B::KvCache,
@@ -26,26 +58,103 @@ impl<B: Backend> Graphs<B> {
         limits: &BatchLimits,
     ) -> Result<Graphs<B>> {
         let batch = one_token(limits)?;
-        let mut by_rows = Vec::new();
+        let mut by_rows = room(sizes.len(), "graphs", "max_num_seqs")?;
         for &rows in sizes {
-            let graph = backend.capture_pass(device_batch, &batch, rows, &mut |backend, batch| {
-                // The batch copies no blocks: this launches nothing.
-                decoder.begin(backend, cache, batch);
-                decoder.run_to_logits(backend, cache, batch);
-            })?;
-            let Some(graph) = graph else { break };
-            by_rows.push((rows, graph));
+            if when == Capture::OnDemand && rows > AT_OPENING {
+                by_rows.push(Size { rows, graph: State::Awaited });
+                continue;
+            }
+            match capture(backend, decoder, cache, device_batch, &batch, rows)? {
+                Recording::Graph(graph) => by_rows.push(Size { rows, graph: State::Captured(graph) }),
+                Recording::Refused(error) => return Err(error),
+                Recording::Nothing => break,
+            }
         }
         Ok(Graphs { by_rows })
     }
 
-    /// The smallest graph that serves a batch. `None` for a batch that is not all decode.
-    pub fn serving(&self, batch: &Batch) -> Option<&B::Graph> {
+    /// The smallest size that serves a batch. `None` for a batch that is not all decode.
+    pub fn serving(&mut self, batch: &Batch) -> Option<&mut Size<B>> {
         let rows = batch.rows();
         let is_decode = batch.tokens() == rows && batch.samples() == rows && batch.pooled_rows() == 0;
-        let fitting = self.by_rows.iter().find(|(size, _)| rows <= *size);
-        fitting.filter(|_| is_decode && rows > 0).map(|(_, graph)| graph)
+        let fitting = self.by_rows.iter_mut().find(|size| rows <= size.rows);
+        fitting.filter(|_| is_decode && rows > 0)
     }
+
+    /// The graph of one row.
+    #[cfg(nvllm_cuda)]
+    pub fn smallest(&self) -> Option<&B::Graph> {
+        match self.by_rows.first() {
+            Some(Size { graph: State::Captured(graph), .. }) => Some(graph),
+            _ => None,
+        }
+    }
+}
+
+impl<B: Backend> Size<B> {
+    /// Uploads a batch and launches its pass up to the logits. `false`: only the upload is done, since the ops of this pass are not those of others of its size.
+    pub fn launch(
+        &mut self,
+        backend: &mut B,
+        decoder: &mut Decoder<B>,
+        cache: &mut B::KvCache,
+        device_batch: &mut B::DeviceBatch,
+        batch: &Batch,
+    ) -> Result<bool> {
+        match &self.graph {
+            State::Captured(graph) => {
+                let is_padded = backend.upload_padded(graph, device_batch, batch)?;
+                decoder.begin(backend, cache, device_batch);
+                if is_padded {
+                    backend.launch_graph(graph)?;
+                }
+                Ok(is_padded)
+            }
+            State::Awaited => match capture(backend, decoder, cache, device_batch, batch, self.rows)? {
+                Recording::Graph(graph) => {
+                    self.graph = State::Captured(graph);
+                    Ok(true)
+                }
+                Recording::Refused(error) => {
+                    log(
+                        Level::Warn,
+                        format_args!("decode of up to {} rows goes on without a graph: {error}", self.rows),
+                    );
+                    self.graph = State::GivenUp;
+                    Ok(true)
+                }
+                Recording::Nothing => {
+                    decoder.begin(backend, cache, device_batch);
+                    Ok(false)
+                }
+            },
+            State::GivenUp => {
+                backend.upload(device_batch, batch)?;
+                decoder.begin(backend, cache, device_batch);
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// Runs the ops of a decode pass over `batch`, padded to `rows`, up to its logits, and records them.
+fn capture<B: Backend>(
+    backend: &mut B,
+    decoder: &mut Decoder<B>,
+    cache: &mut B::KvCache,
+    device_batch: &mut B::DeviceBatch,
+    batch: &Batch,
+    rows: usize,
+) -> Result<Recording<B::Graph>> {
+    let mut has_begun = false;
+    backend.capture_pass(device_batch, batch, rows, &mut |backend, device_batch| {
+        // Copies of blocks belong to this batch, not to the graph.
+        if !has_begun {
+            decoder.begin(backend, cache, device_batch);
+        }
+        has_begun = true;
+        decoder.run_to_logits(backend, cache, device_batch);
+    })
 }
 
 /// Batch sizes to capture: at least eight between a power of two and the next, so that little is computed for nothing.

@@ -168,7 +168,7 @@ pub enum Device {
 /// How decode passes reach a GPU. Without effect on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launching {
-    /// As graphs that are captured when the runner opens.
+    /// As graphs that are captured when the runner opens or when a batch of their size first comes.
     Graphs,
     /// Kernel by kernel.
     Eager,

@@ -7,7 +7,7 @@
 //! Invariant: passes `collected..submitted` are in flight, and pass `n` has slot `n % B::DEPTH` of `passes`.
 
 use super::checkpoint::Checkpoint;
-use super::graphs::{self, Graphs};
+use super::graphs::{self, Capture, Graphs};
 use super::meeting::Seat;
 use super::{Device, Launching, ModelInfo, Runner, RunnerConfig, memory};
 use crate::backend::{Backend, KvShape, Rounding, Tensor};
@@ -138,7 +138,10 @@ impl<B: Backend> PassRunner<B> {
         let mut cache = backend.kv_cache(&kv_shape, blocks)?;
         seat.agree(0)?;
         let warmed_up = Instant::now();
-        let graphs = Graphs::capture(&sizes, &mut backend, &mut decoder, &mut cache, &mut batches[0], &limits)?;
+        // Ranks wait for each other to capture, which a pass does not; nor does it wait until products have been tried.
+        let are_timed = sizes.last().is_some_and(|&largest| backend.times_layers(largest));
+        let when = if seat.ranks > 1 || are_timed { Capture::Now } else { Capture::OnDemand };
+        let graphs = Graphs::new(&sizes, when, &mut backend, &mut decoder, &mut cache, &mut batches[0], &limits)?;
         if host_blocks.is_some() && seat.is_first() {
             weights.warm(0, 1, progress)?;
         }
@@ -221,7 +224,7 @@ fn warm_up<B: Backend>(
     let Some(&largest) = sizes.last() else { return Ok(memory::SPARE_BYTES) };
     let free_bytes = |backend: &B| backend.device_memory().map(|memory| memory.unwrap_or_default().free);
     let before = free_bytes(backend)?;
-    let one = Graphs::capture(&[largest], backend, decoder, cache, batch, limits)?;
+    let one = Graphs::new(&[largest], Capture::Now, backend, decoder, cache, batch, limits)?;
     let after = free_bytes(backend)?;
     drop(one);
     Ok(memory::SPARE_BYTES + sizes.len() as u64 * before.saturating_sub(after))
@@ -241,21 +244,18 @@ impl<B: Backend> Runner for PassRunner<B> {
         let PassRunner { graphs, backend, decoder, cache, passes, .. } = self;
         let pass = &mut passes[self.submitted % B::DEPTH];
         backend.commit_blocks(cache, batch)?;
-        let graph = match graphs.serving(batch) {
-            Some(graph) => backend.upload_padded(graph, &mut pass.batch, batch)?.then_some(graph),
+        let has_logits = match graphs.serving(batch) {
+            Some(size) => size.launch(backend, decoder, cache, &mut pass.batch, batch)?,
             None => {
                 backend.upload(&mut pass.batch, batch)?;
-                None
+                decoder.begin(backend, cache, &pass.batch);
+                false
             }
         };
-        decoder.begin(backend, cache, &pass.batch);
-        let next = match graph {
-            Some(graph) => {
-                backend.launch_graph(graph)?;
-                Next::Stage(Stage::Sample)
-            }
-            None if batch.tokens() > 0 => Next::Stage(decoder.first()),
-            None => Next::Finish,
+        let next = match has_logits {
+            true => Next::Stage(Stage::Sample),
+            false if batch.tokens() > 0 => Next::Stage(decoder.first()),
+            false => Next::Finish,
         };
         (pass.next, pass.costs, pass.spent) = (next, StageCosts::default(), begun.elapsed());
         if B::DEPTH > 1 {

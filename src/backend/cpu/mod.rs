@@ -53,7 +53,7 @@ pub use team::{Member, Team};
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector,
-    KvShape, LayerInput, NextNorm, NormWeights, Part, QkNormRope,
+    KvShape, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, TokenId};
 use crate::error::{Error, Result, room};
@@ -325,8 +325,12 @@ impl Backend for Cpu {
         _batch: &Batch,
         _rows: usize,
         _launches: &mut dyn FnMut(&mut Cpu, &mut DeviceBatch),
-    ) -> Result<Option<Infallible>> {
-        Ok(None)
+    ) -> Result<Recording<Infallible>> {
+        Ok(Recording::Nothing)
+    }
+
+    fn times_layers(&self, _rows: usize) -> bool {
+        false
     }
 
     fn upload_padded(&mut self, graph: &Infallible, _device_batch: &mut DeviceBatch, _batch: &Batch) -> Result<bool> {

@@ -150,6 +150,11 @@ impl Blas {
         self.planning = Planning::TimedInPlace;
     }
 
+    /// How many shapes of products of `m` tokens have an algorithm.
+    pub fn shapes_of(&self, m: usize) -> usize {
+        self.plans.keys().filter(|shape| shape.m_bucket == bucket(m as i32)).count()
+    }
+
     /// Ends the timing of new shapes.
     pub fn settle(&mut self) {
         self.planning = Planning::Suggested;

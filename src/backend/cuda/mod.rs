@@ -85,7 +85,7 @@ pub use team::Team;
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, DType, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector,
-    KvShape, LayerInput, NextNorm, NormWeights, Part, QkNormRope, SharedPrefixes,
+    KvShape, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, SharedPrefixes,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
 use crate::error::{Error, Result};
@@ -343,18 +343,19 @@ impl Backend for Cuda {
         batch: &Batch,
         rows: usize,
         launches: &mut dyn FnMut(&mut Cuda, &mut DeviceBatch),
-    ) -> Result<Option<PassGraph>> {
-        self.stage(device_batch, batch, Padding::To { rows })?;
+    ) -> Result<Recording<PassGraph>> {
+        if !self.stage(device_batch, batch, Padding::To { rows })? {
+            return Ok(Recording::Nothing);
+        }
         // Matrix products of new sizes are timed, which cannot be recorded.
         launches(self, device_batch);
-        let (graph, exchanges) = self.together(|cuda| {
-            let begun = cuda.exchanges.as_mut().map(Exchanges::begin_recording);
-            cuda.synchronize()?;
-            let graph = cuda.capture(|cuda| launches(cuda, device_batch))?;
-            let recorded = cuda.exchanges.as_mut().zip(begun).map(|(exchanges, begun)| exchanges.end_recording(begun));
-            Ok((graph, recorded.unwrap_or(0)))
-        })?;
-        Ok(Some(PassGraph { rows, graph, exchanges }))
+        let recorded = self.record_pass(rows, |cuda| launches(cuda, device_batch));
+        Ok(recorded.map_or_else(Recording::Refused, Recording::Graph))
+    }
+
+    fn times_layers(&self, rows: usize) -> bool {
+        // One shape is the head's.
+        self.kernels.linear.blas.get().is_some_and(|blas| blas.shapes_of(rows) > 1)
     }
 
     fn upload_padded(&mut self, graph: &PassGraph, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<bool> {

@@ -1,7 +1,8 @@
-//! How the batch of a pass comes to the device.
+//! How a pass comes to the device: its batch, and its ops as a graph.
 
 use super::device_batch::{DeviceBatch, Padding};
 use super::exchange::Exchanges;
+use super::graph::PassGraph;
 use super::{Cuda, attention};
 use crate::batch::{Batch, BatchLimits};
 use crate::error::Result;
@@ -26,5 +27,21 @@ impl Cuda {
         let before = device_batch.addresses().exchanges;
         self.exchanges.iter_mut().for_each(|exchanges| exchanges.begin_pass(before));
         Ok(is_padded)
+    }
+
+    /// Records a pass of `rows` rows, whose ops `launches` calls and which have run once before. A failure ends nothing: what was to be recorded has not
+    /// run.
+    pub(super) fn record_pass(&mut self, rows: usize, launches: impl FnOnce(&mut Cuda)) -> Result<PassGraph> {
+        let before = self.failure;
+        let recorded = self.together(|cuda| {
+            let begun = cuda.exchanges.as_mut().map(Exchanges::begin_recording);
+            let graph = cuda.capture(launches)?;
+            let recorded = cuda.exchanges.as_mut().zip(begun).map(|(exchanges, begun)| exchanges.end_recording(begun));
+            Ok(PassGraph { rows, graph, exchanges: recorded.unwrap_or(0) })
+        });
+        if recorded.is_err() {
+            self.failure = before;
+        }
+        recorded
     }
 }
