@@ -407,9 +407,9 @@ type Stats struct {
 	// Blocks reserved by pinned prompts; a block counts once per prompt that has it.
 	KVBlocksPinned int
 
-	// Bytes of GPU memory that the engine took when it opened, everything included, on the GPU where they are most: see
-	// GPUMemoryBytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine made counts as 640 MiB.
-	// 0 on the CPU.
+	// Bytes of GPU memory that the engine took or set aside when it opened, everything included, on the GPU where they are
+	// most: see GPUMemoryBytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine made counts
+	// as 640 MiB. 0 on the CPU.
 	GPUMemoryBytes uint64
 
 	// Bytes of the KV cache that have memory now. On a GPU all of it, but for what nvllm_trim gave back. On the CPU, the

@@ -53,7 +53,7 @@ pub struct nvllm_stats {
     pub prefix_cache_evictions: u64,
     /// Blocks reserved by pinned prompts; a block counts once per prompt that has it.
     pub kv_blocks_pinned: u32,
-    /// Bytes of GPU memory that the engine took when it opened, everything included, on the GPU where they are most: see
+    /// Bytes of GPU memory that the engine took or set aside when it opened, everything included, on the GPU where they are most: see
     /// gpu_memory_bytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine made counts as 640 MiB. 0 on the CPU.
     pub gpu_memory_bytes: u64,
     /// Bytes of the KV cache that have memory now. On a GPU all of it, but for what nvllm_trim gave back. On the CPU, the blocks that were

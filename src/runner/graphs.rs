@@ -81,6 +81,11 @@ impl<B: Backend> Graphs<B> {
         fitting.filter(|_| is_decode && rows > 0)
     }
 
+    /// How many are still to be captured.
+    pub fn awaited(&self) -> usize {
+        self.by_rows.iter().filter(|size| matches!(size.graph, State::Awaited)).count()
+    }
+
     /// The graph of one row.
     #[cfg(nvllm_cuda)]
     pub fn smallest(&self) -> Option<&B::Graph> {

@@ -217,7 +217,7 @@ pub struct ModelInfo {
     pub kv_cache_bytes: u64,
     /// Blocks of the KV cache.
     pub num_kv_blocks: usize,
-    /// Bytes of its GPU that the rank with most of them took, everything included; 0 on the CPU.
+    /// Bytes of its GPU that the rank with most of them took, or set aside for graphs, everything included; 0 on the CPU.
     pub gpu_bytes: u64,
     /// The largest batch, by which all buffers are sized.
     pub limits: BatchLimits,

@@ -123,12 +123,14 @@ impl<B: Backend> PassRunner<B> {
             log(Level::Info, format_args!("weights: {}", weights.summary().describe()));
         }
         let met = Instant::now();
+        let mut graph_bytes = 0;
         let blocks = match host_blocks {
             Some(blocks) => blocks,
             None => {
                 let mut provisional = backend.kv_cache(&kv_shape, 1)?;
-                let reserved = warm_up(&sizes, &mut backend, &mut decoder, &mut provisional, &mut batches[0], &limits)?;
+                graph_bytes = warm_up(&sizes, &mut backend, &mut decoder, &mut provisional, &mut batches[0], &limits)?;
                 drop(provisional);
+                let reserved = memory::SPARE_BYTES + sizes.len() as u64 * graph_bytes;
                 let memory = backend.device_memory()?.unwrap_or_default();
                 let budget = memory::DeviceBudget { kv: config.kv_budget, bytes: config.gpu_bytes, reserved };
                 memory::device_kv_blocks(&budget, &limits, block_bytes, &memory, &B::DEFAULTS)?
@@ -145,7 +147,7 @@ impl<B: Backend> PassRunner<B> {
         if host_blocks.is_some() && seat.is_first() {
             weights.warm(0, 1, progress)?;
         }
-        let own_bytes = backend.device_memory()?.map_or(0, |memory| memory.own);
+        let own_bytes = backend.device_memory()?.map_or(0, |memory| memory.own) + graphs.awaited() as u64 * graph_bytes;
         let gpu_bytes = seat.agree(own_bytes)?.into_iter().max().unwrap_or(own_bytes);
         let ms = |from: Instant, to: Instant| (to - from).as_millis();
         log(
@@ -202,8 +204,8 @@ impl<B: Backend> PassRunner<B> {
     }
 }
 
-/// Runs the largest pass there can be, so that the driver and its libraries load what they need. Returns the bytes of device
-/// memory that passes will take besides the KV cache: those of graphs of these sizes, and some to spare.
+/// Runs the largest pass there can be, so that the driver and its libraries load what they need. Returns the bytes of device memory that the graph of
+/// the largest of `sizes` takes.
 fn warm_up<B: Backend>(
     sizes: &[usize],
     backend: &mut B,
@@ -221,13 +223,13 @@ fn warm_up<B: Backend>(
     }
     backend.finish(batch)?;
     backend.poll(batch, None)?;
-    let Some(&largest) = sizes.last() else { return Ok(memory::SPARE_BYTES) };
+    let Some(&largest) = sizes.last() else { return Ok(0) };
     let free_bytes = |backend: &B| backend.device_memory().map(|memory| memory.unwrap_or_default().free);
     let before = free_bytes(backend)?;
     let one = Graphs::new(&[largest], Capture::Now, backend, decoder, cache, batch, limits)?;
     let after = free_bytes(backend)?;
     drop(one);
-    Ok(memory::SPARE_BYTES + sizes.len() as u64 * before.saturating_sub(after))
+    Ok(before.saturating_sub(after))
 }
 
 impl<B: Backend> Drop for PassRunner<B> {

@@ -506,9 +506,9 @@ namespace Nanovllm
         public ulong PrefixCacheEvictions;
         /// <summary>Blocks reserved by pinned prompts; a block counts once per prompt that has it.</summary>
         public uint KvBlocksPinned;
-        /// <summary>Bytes of GPU memory that the engine took when it opened, everything included, on the GPU where they
-        /// are most: see GpuMemoryBytes of nvllm_engine_config. Without such a budget, a CUDA context that the engine
-        /// made counts as 640 MiB. 0 on the CPU.</summary>
+        /// <summary>Bytes of GPU memory that the engine took or set aside when it opened, everything included, on the
+        /// GPU where they are most: see GpuMemoryBytes of nvllm_engine_config. Without such a budget, a CUDA context
+        /// that the engine made counts as 640 MiB. 0 on the CPU.</summary>
         public ulong GpuMemoryBytes;
         /// <summary>Bytes of the KV cache that have memory now. On a GPU all of it, but for what nvllm_trim gave back.
         /// On the CPU, the blocks that were used since the engine opened or since nvllm_trim; a block counts whole. 0
