@@ -8,6 +8,8 @@ use nanovllm::backend::{Activation, Backend, KvShape};
 use nanovllm::ops;
 
 const TOKENS: [usize; 9] = [9, 16, 32, 64, 96, 128, 144, 192, 256];
+/// Tokens of passes with prompts.
+const MANY: [usize; 9] = [320, 384, 512, 768, 1024, 1536, 2048, 4096, 8192];
 /// Tokens that each row of a step attends to.
 const CONTEXT: usize = 555;
 /// Steps over shorter contexts.
@@ -19,7 +21,8 @@ impl Bench {
         for shape in self.shapes() {
             let (width, k) = (shape.width, shape.hidden);
             let weights = self.weights(2 * width, k, 400 << 20);
-            for (m, route) in TOKENS.into_iter().flat_map(|m| [Route::Auto, Route::Hopper].map(|route| (m, route))) {
+            let few = TOKENS.into_iter().flat_map(|m| [Route::Auto, Route::Hopper].map(|route| (m, route)));
+            for (m, route) in few.chain(MANY.map(|m| (m, Route::Auto))) {
                 let (x, mut gate_up, mut out) = (self.tensor(m, k), self.tensor(m, 2 * width), self.tensor(m, width));
                 self.cuda.set_route(route);
                 for (is_gated, launches) in LAUNCHES {

@@ -108,6 +108,10 @@ WARPGROUP_MMA_REGISTERS(64, f16, "f16", R0 R1 R2 R3, "%32,%33,%34,%35", "%36", D
 WARPGROUP_MMA_FIRST(128, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7, "%64", "%65", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
 WARPGROUP_MMA_REGISTERS(128, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7, "%64,%65,%66,%67", "%68", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
 WARPGROUP_MMA_FIRST(128, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7, "%64", "%65", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
+WARPGROUP_MMA_FIRST(192, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7 R8 R9 R10 R11, "%96", "%97", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56), D8(64), D8(72), D8(80), D8(88))
+WARPGROUP_MMA_FIRST(192, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7 R8 R9 R10 R11, "%96", "%97", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56), D8(64), D8(72), D8(80), D8(88))
+WARPGROUP_MMA_FIRST(256, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7 R8 R9 R10 R11 R12 R13 R14 R15, "%128", "%129", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56), D8(64), D8(72), D8(80), D8(88), D8(96), D8(104), D8(112), D8(120))
+WARPGROUP_MMA_FIRST(256, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7 R8 R9 R10 R11 R12 R13 R14 R15, "%128", "%129", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56), D8(64), D8(72), D8(80), D8(88), D8(96), D8(104), D8(112), D8(120))
 WARPGROUP_MMA_REGISTERS(128, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7, "%64,%65,%66,%67", "%68", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
 #undef WARPGROUP_MMA_FIRST
 #undef WARPGROUP_MMA_REGISTERS
@@ -203,6 +207,24 @@ __device__ inline void copy_flat_box(uint32_t to, const TensorMap* map, int colu
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
         "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
         : "memory");
+}
+
+// Begins a copy of a box from shared memory to the map's matrix at (`column`, `row`); what lies beyond the matrix is not stored.
+__device__ inline void store_box(const TensorMap* map, int column, int row, uint32_t from) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(column), "r"(row), "r"(from)
+                 : "memory");
+}
+// Ends a group of this thread's copies to a matrix.
+__device__ inline void stores_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Waits until this thread's groups have read shared memory.
+__device__ inline void stores_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Waits until they are done.
+__device__ inline void stores_wait() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // Begins a copy from this thread block's shared memory to that of thread block `rank` of the cluster; its bytes complete at the barrier

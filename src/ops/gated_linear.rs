@@ -1,7 +1,8 @@
 //! [`linear`](super::linear), then [`activate_mul`](super::activate_mul): in one launch where the device has one for the layer, which then
 //! never stores the product.
 //!
-//! `out` has the bits of the ops one by one. Whether `gate_up` holds the product afterwards is not defined.
+//! `out` has the bits of the ops one by one, where the product has the same sums: a GPU may add up more than 256 tokens in another order, except with
+//! `batch_invariant`. Whether `gate_up` holds the product afterwards is not defined.
 
 use crate::backend::{Activation, Backend, Tensor};
 

@@ -1,5 +1,5 @@
-//! See `ops/gated_linear.rs` for the contract, `kernels/linear_hopper.cu` and `kernels/linear_few.cu` for the work: layers of plain weights that
-//! they compute by default.
+//! See `ops/gated_linear.rs` for the contract, `kernels/linear_hopper.cu`, `kernels/gated_linear_hopper.cu` and `kernels/linear_few.cu` for the
+//! work: layers of plain weights that they compute by default.
 
 use super::device::Device;
 use super::linear;
@@ -39,6 +39,10 @@ pub fn run(
     {
         let (_, factors) = x.storage.undivided();
         return hopper.run_gated(device, &params, activation, factors).map(|()| true);
+    }
+    if let Some(many) = kernels.gated_hopper(device, &params) {
+        assert!(x.storage.undivided().1.is_none(), "rows are left undivided for `linear_hopper.cu` alone");
+        return many.run(device, &params, activation).map(|()| true);
     }
     let results = Results::Gated(activation);
     match kernels.few(device, &params, results) {

@@ -6,6 +6,7 @@ use super::coded_hopper::CodedHopper;
 use super::coded_linear::{self, CodedProduct};
 use super::device::Device;
 use super::driver::Address;
+use super::gated_hopper::GatedHopper;
 use super::hopper::Hopper;
 use super::kernels::{Chaining, DEPENDENT_LAUNCH, Kernel, fatbin, suffix};
 use super::late_blas::LateBlas;
@@ -27,8 +28,8 @@ pub enum Route {
     Stream,
     /// `linear_tiled.cu`.
     Tiled,
-    /// `linear_hopper.cu`, on compute capability 9.0, for 9 to 256 tokens and k that is a multiple of 64; other layers, and weights in codes,
-    /// go to `Tiled`.
+    /// `linear_hopper.cu`, on compute capability 9.0, for 9 to 256 tokens and k that is a multiple of 64, and `gated_linear_hopper.cu` for what
+    /// it serves; other layers, and weights in codes, go to `Tiled`.
     Hopper,
     /// cuBLASLt; `Tiled` where it is missing.
     Blas,
@@ -125,9 +126,10 @@ pub struct Kernels {
     tiled: Vec<Kernel>,
     coded: coded_linear::Kernels,
     scaled: scaled_linear::Kernels,
-    /// `None` on other devices, as the next two.
+    /// `None` on other devices, as the next three.
     few: Option<LinearFew>,
     hopper: Option<Hopper>,
+    gated_hopper: Option<GatedHopper>,
     coded_hopper: Option<CodedHopper>,
 }
 
@@ -220,6 +222,7 @@ impl Kernels {
             scaled,
             few,
             hopper,
+            gated_hopper: GatedHopper::new(device)?,
             coded_hopper,
         })
     }
@@ -292,6 +295,16 @@ impl Kernels {
         self.hopper.as_ref().filter(|hopper| match route {
             Route::Auto => hopper.is_preferred(m, n, k) || self.blas.get().is_none() && hopper.serves(m, k),
             Route::Hopper => hopper.serves(m, k),
+            Route::Stream | Route::Tiled | Route::Blas => false,
+        })
+    }
+
+    /// The kernels of `gated_linear_hopper.cu`, where they compute such a layer of gates and up.
+    pub(super) fn gated_hopper(&self, device: &Device, params: &LinearParams) -> Option<&GatedHopper> {
+        let route = self.route(device);
+        self.gated_hopper.as_ref().filter(|many| match route {
+            Route::Auto => many.is_preferred(params) || self.blas.is_none() && many.serves(params),
+            Route::Hopper => many.serves(params),
             Route::Stream | Route::Tiled | Route::Blas => false,
         })
     }

@@ -3,7 +3,6 @@
 //! Everything of an engine runs on one stream, in the order of the calls. An op launches and returns; the host waits in
 //! [`Backend::poll`] only. Launches take sizes from the host and addresses that are fixed when the engine opens; what changes
 //! from pass to pass is read from [`DeviceBatch`], so that a pass of fixed sizes can be captured as a [`Graph`].
-//!
 //! This file is the backend: it owns the kernels of all ops, and each op is one call of the op's file. No op file imports it: they import
 //! device.rs, which knows no op. A launch that fails is remembered here, and reported by the next call that can answer with an error.
 #![allow(unsafe_code)]
@@ -28,6 +27,7 @@ mod device_batch;
 mod driver;
 mod embedding;
 mod exchange;
+mod gated_hopper;
 mod gated_linear;
 mod gather;
 mod graph;

@@ -53,6 +53,25 @@ pub struct BoxedBytes {
     pub box_bytes: usize,
 }
 
+/// Results on the device, and the boxes in which they are stored.
+#[derive(Clone, Copy, Debug)]
+pub struct BoxedResults {
+    /// The first number, at a multiple of 16 bytes.
+    pub at: Address,
+    /// Its rows. What boxes have beyond them and beyond the columns is not stored.
+    pub rows: usize,
+    /// Its columns.
+    pub cols: usize,
+    /// Numbers from row to row, a multiple of 8.
+    pub stride: usize,
+    /// Rows of a box, at most 256.
+    pub box_rows: usize,
+    /// Columns of a box: [`BOX_COLUMNS`] or half as many. Their bytes are the unit in which shared memory is swizzled.
+    pub box_cols: usize,
+    /// Type of its numbers.
+    pub dtype: DType,
+}
+
 impl TensorMap {
     /// Describes a matrix. Runs on the host alone and allocates nothing.
     pub fn new(matrix: &BoxedMatrix) -> Result<TensorMap> {
@@ -75,6 +94,18 @@ impl TensorMap {
         let sizes = [BOX_COLUMNS, EIGHT, 2, matrix.box_rows / (2 * EIGHT), matrix.box_depth].map(|size| size as u32);
         let swizzle = sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B;
         TensorMap::encode(matrix.at, number_type(matrix.dtype), dimensions, strides, sizes, swizzle)
+    }
+
+    /// The same of results, from shared memory.
+    pub fn of_results(results: &BoxedResults) -> Result<TensorMap> {
+        let swizzle = match results.box_cols {
+            BOX_COLUMNS => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            _ => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+        };
+        let dimensions = [results.cols as u64, results.rows as u64];
+        let (strides, sizes) =
+            ([(results.stride * results.dtype.bytes()) as u64], [results.box_cols as u32, results.box_rows as u32]);
+        TensorMap::encode(results.at, number_type(results.dtype), dimensions, strides, sizes, swizzle)
     }
 
     /// The same of rows of bytes, which lie in shared memory as they are.
