@@ -12,7 +12,8 @@
 // A (row, KV head) that two workers share is a chain: the first merges its units and hands over, and the second merges its own behind them. So that
 // none waits, a worker begins with what it hands over, and ends with what is handed over to it. Where more than two workers share one, or the
 // second has too little to do before, the units are left in memory, those of the first worker merged, and the worker that ends last merges
-// them. Where the line is longer than that memory, such a (row, KV head) is taken whole by the worker in whose part it begins.
+// them. Where the line is longer than that memory, such a (row, KV head) is taken whole by the worker in whose part it begins. A thread block waits
+// for earlier ones, the first alone for the last: two that run at once are enough.
 //
 // Scores are transposed, [16 tokens, 8 heads] = K Q^T, and so is the output, [head_dim, 8 heads] += V^T P^T.
 #include "common/dependent_launch.cuh"
@@ -57,7 +58,10 @@ struct Part {
     const DecodeCta* places;  // where it begins, and where the next worker does
     const DecodeRow* rows;
     int kv_heads;
-    uint32_t begun, whole, rest;  // units: of its last (row, KV head), if another worker ends that; of whole ones; of the one that it begins within
+    // Units: of its last (row, KV head), if another worker ends that; what is between; of the one that it begins within. If nothing is handed
+    // over, all is between.
+    uint32_t begun, between, rest;
+    bool skips;  // the one that it begins within, before what is between
 };
 
 // A place on the line of units.
@@ -80,6 +84,11 @@ struct Cursor {
         set_row({place.token, place.row, place.context_len, place.window_start, place.tiles_before});
     }
 
+    // The first unit of this (row, KV head) on the line.
+    __device__ unsigned long long line_begin(int kv_heads) const {
+        return (unsigned long long)at.tiles_before * kv_heads + (unsigned long long)kv_head * (end_unit - first_unit);
+    }
+
     // To the first unit of the next KV head, or of the next row.
     __device__ void next_head(const Part& part) {
         if (++kv_head == part.kv_heads) {
@@ -92,11 +101,11 @@ struct Cursor {
     // To the next run that has units, where this one has none left.
     __device__ void next_run(const Part& part) {
         while (left == 0 && ++run < 3) {
-            left = run == 0 ? part.begun : run == 1 ? part.whole : part.rest;
+            left = run == 0 ? part.begun : run == 1 ? part.between : part.rest;
             if (left == 0) continue;
             set(part.places[run == 0 ? 1 : 0]);
             if (run == 0) unit = first_unit;
-            if (run == 1 && unit != first_unit) next_head(part);
+            if (run == 1 && part.skips) next_head(part);
         }
     }
 
@@ -221,11 +230,37 @@ struct Workers {
     __device__ Workers(unsigned long long begin, uint32_t units, uint32_t used, unsigned long long all) {
         first = ((begin + 1) * used - 1) / all;
         last = ((begin + units) * used - 1) / all;
-        // The second must have enough to do before, or it would wait. It waits for a thread block that was begun before its own, so that not all
-        // of them must run at once.
-        is_chain = last == first + 1 && last % gridDim.x != 0 && units <= (last + 1ull) * all / used - last * all / used;
+        // The second must have enough to do before, or it would wait.
+        is_chain = last == first + 1 && units <= (last + 1ull) * all / used - last * all / used;
     }
 };
+
+// The runs of a worker with `mine` units, from `begin` on; the next one begins at `end`. Where the line is too long, only what is handed over
+// is split.
+__device__ inline void set_runs(Part& part, const Cursor& begin, const Cursor& end, uint32_t mine, bool is_too_long, uint32_t used,
+                                unsigned long long all) {
+    const uint32_t units = begin.end_unit - begin.first_unit, end_units = end.end_unit - end.first_unit, to_end = begin.end_unit - begin.unit;
+    const bool is_within = begin.unit != begin.first_unit, is_one = mine < to_end || (is_within && mine == to_end);
+    uint32_t rest = is_one ? mine : is_within ? to_end : 0, begun = is_one ? 0 : end.unit - end.first_unit;
+    // No worker has more than one unit more than this one.
+    const auto is_chain = [&](const Cursor& at, uint32_t units) {
+        return units <= mine + 1 && Workers(at.line_begin(part.kv_heads), units, used, all).is_chain;
+    };
+    const bool is_rest_chain = rest > 0 && is_chain(begin, units), is_begun_chain = begun > 0 && is_chain(end, end_units);
+    part.skips = is_within;
+    part.between = mine - rest - begun;
+    if (is_too_long) {
+        if (rest > 0 && !is_rest_chain) rest = is_within ? 0 : units;
+        if (begun > 0 && !is_begun_chain) begun = end_units;
+    } else if (!is_rest_chain && !is_begun_chain) {
+        // In the order of the line.
+        part.between = mine;
+        part.skips = false;
+        rest = begun = 0;
+    }
+    part.rest = rest;
+    part.begun = begun;
+}
 
 // Grid [workers / WARPS], block [32 * WARPS], shared [WARPS * RING_BYTES].
 template <class T, int D, int NT>
@@ -253,29 +288,13 @@ __device__ void attention_units(const AttentionUnitsParams<T>& p) {
     T* const ring = reinterpret_cast<T*>(shared) + warp * (RING_BYTES / 2);
 
     const bool is_too_long = all * pairs > (unsigned long long)p.capacity;
-    Part part{p.workers + worker, p.rows, p.kv_heads, 0, 0, 0};
-    Cursor load{};
-    load.set(p.workers[worker]);
-    const auto line_begin = [&](const Cursor& c) {
-        return (unsigned long long)c.at.tiles_before * p.kv_heads + (unsigned long long)c.kv_head * (c.end_unit - c.first_unit);
-    };
-    {
-        const uint32_t mine = p.workers[worker].tiles, to_end = load.end_unit - load.unit;
-        const bool is_within = load.unit != load.first_unit;
-        if (mine < to_end || is_within) part.rest = min(mine, to_end);
-        Cursor end = load;
-        if (part.rest > 0 && is_too_long && !Workers(line_begin(load), load.end_unit - load.first_unit, used, all).is_chain) {
-            part.rest = is_within ? 0 : to_end;
-        }
-        if (mine > to_end && worker + 1 < used) {
-            end.set(p.workers[worker + 1]);
-            part.begun = end.unit - end.first_unit;
-        }
-        part.whole = mine >= to_end ? mine - (is_within ? to_end : 0) - part.begun : 0;
-        if (part.begun > 0 && is_too_long && !Workers(line_begin(end), end.end_unit - end.first_unit, used, all).is_chain) {
-            part.begun = end.end_unit - end.first_unit;
-        }
-    }
+    Part part{p.workers + worker, p.rows, p.kv_heads};
+    Cursor load{}, end{};
+    const DecodeCta here = p.workers[worker], there = p.workers[min(worker + 1, used - 1)];
+    load.set(here);
+    end.set(there);
+    if (worker + 1 == used) end.unit = end.first_unit;  // the line ends with a (row, KV head)
+    set_runs(part, load, end, here.tiles, is_too_long, used, all);
     load.run = -1;
     load.left = 0;
     load.next_run(part);
@@ -347,7 +366,7 @@ __device__ void attention_units(const AttentionUnitsParams<T>& p) {
         // One (row, KV head), or the part of it that is this worker's.
         const uint32_t first = cursor.unit, last = min(cursor.end_unit, first + cursor.left), units = cursor.end_unit - cursor.first_unit;
         const bool is_begin = first == cursor.first_unit, is_whole = is_begin && last == cursor.end_unit;
-        const unsigned long long begin = line_begin(cursor);
+        const unsigned long long begin = cursor.line_begin(p.kv_heads);
         const Workers workers = is_whole ? Workers() : Workers(begin, units, used, all);
         const bool is_second = !is_begin && workers.is_chain;
         // Where the first of two workers leaves what it merged.
