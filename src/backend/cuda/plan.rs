@@ -289,12 +289,12 @@ impl DecodePlan {
 }
 
 /// Of the CTAs, those that read as fast as all. One H200, rows of 555 tokens: 512 workers with 9 units each take
-/// 41.7 us per layer, 576 with 18 83.6, 768 with 18 102.9, 1,024 with 18 134.0.
+/// 40.7 us per layer, 576 with 18 82.6, 768 with 18 100.9, 1,024 with 18 131.3.
 const BUSY: [u64; 2] = [3, 5];
 /// Tiles of each CTA that would be read in the time that it takes to merge. One H200, rows of 555 tokens, split and as
-/// fast as memory: 144 rows 77.4 and 75.4 us per layer, 192 rows 102.4 and 100.5.
+/// fast as memory: 144 rows 76.5 and 73.9 us per layer, 192 rows 100.9 and 98.5.
 const MERGE: [u64; 2] = [3, 10];
-/// 64 rows 42.9 and 33.5 us, 96 rows 60.1 and 50.3.
+/// 64 rows 42.3 and 32.8 us, 96 rows 59.4 and 49.2.
 const MERGE_MANY: [u64; 2] = [11, 10];
 
 /// How long parts take, the longest of which has `longest` tiles: tile `k` of each is read as fast as all CTAs read while
