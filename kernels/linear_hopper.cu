@@ -10,7 +10,8 @@
 // Batch-invariant results are the sums of `parts` parts of k, a number that depends on k alone, added in the order of k. Where a cluster
 // would be too large, one thread block computes the parts in turn (`Parts::IN_TURN`), with the same bits: a part is one chain of
 // tensor-core products in the order of k, whose bits depend neither on the tile nor on the instruction. So is it in the kernels
-// for many tokens at the end of this file, whose thread blocks compute one tile of 128 columns after another, by two warpgroups.
+// for many tokens at the end of this file, which large layers take from 129 tokens on: their thread blocks compute one tile of 128 columns
+// after another, by two warpgroups.
 //
 // Kernels for `Results::GATED` activate gates and multiply by up before they store (contract: src/ops/gated_linear.rs). Their weights are
 // gate over up; the rows of a tile are 8 of gate, then the same 8 of up, in turn, so that a thread holds a gate and its up.
@@ -411,6 +412,8 @@ __device__ void linear_hopper_large(const HopperParams<T>& p) {
     const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int columns = (p.n + LARGE_COLUMNS - 1) / LARGE_COLUMNS, tiles = columns * ((p.m + TOKENS - 1) / TOKENS);
     const int steps = p.k / 64, pairs = (steps + 1) / 2;
+    // Of x. What lies behind it in the ring is multiplied, too, and not stored.
+    const int box_tokens = p.m <= TOKENS ? tokens_of_tile(p.m, 1) : TOKENS;
     launch_dependents();
     if (threadIdx.x == 0) {
         for (int i = 0; i < p.stages; i++) {
@@ -433,7 +436,7 @@ __device__ void linear_hopper_large(const HopperParams<T>& p) {
                 const int first_column = tile % columns * LARGE_COLUMNS, first_token = tile / columns * TOKENS;
                 for (int step = 0; step < steps; step++) {
                     barrier_wait(empty + 8 * slot, parity);
-                    barrier_expect(full + 8 * slot, STAGE);
+                    barrier_expect(full + 8 * slot, (LARGE_COLUMNS + box_tokens) * 128);
                     copy_box(ring + slot * STAGE, &p.weight, first_column, step, full + 8 * slot, EVICT_NORMAL);
                     copy_box(ring + slot * STAGE + LARGE_COLUMNS * 128, &p.x, first_token, step, full + 8 * slot, EVICT_NORMAL);
                     if (++slot == p.stages) slot = 0, parity ^= 1;

@@ -500,7 +500,8 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
     });
 }
 
-/// Long rows are split over all workers; twenty of them with 16 query heads per KV head have more units than the memory for split rows holds.
+/// Long rows are split over all workers; twenty of them with 16 query heads per KV head have more units than the memory for split rows holds. Of many rows,
+/// a worker hands over what the next one ends, and of equal ones none is split.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_batch_invariant_query_gives_the_same_bits_whether_its_keys_are_split_or_not() {
@@ -518,8 +519,18 @@ fn a_batch_invariant_query_gives_the_same_bits_whether_its_keys_are_split_or_not
             let case = AttentionCase { rows: PROMPT, heads, kv_heads, head_dim, ..QWEN3 };
             let spec = AttentionSpec { heads, scale: 0.1, window, softcap: None };
             let ragged: Vec<(usize, usize)> = (0..100).map(|i| (i * 19 + 63, i * 19 + 64)).collect();
-            let splits =
-                [&[last; 20][..], &[last], &[last; 3], &ragged, &[(1000, 1007), last, (64, 65)], &[(1500, 1900), last]];
+            let many: Vec<(usize, usize)> = (0..180).map(|i| (i * 5 + 63, i * 5 + 64)).collect();
+            let splits = [
+                &[last; 20][..],
+                &[last],
+                &[last; 3],
+                &ragged,
+                &many,
+                &[(554, 555); 64],
+                &[(554, 555); 130],
+                &[(1000, 1007), last, (64, 65)],
+                &[(1500, 1900), last],
+            ];
             assert_parts_have_the_bits_of_the_whole(cuda, dtype, &case, &spec, KvFormat::Plain(dtype), &splits);
         }
     });

@@ -244,9 +244,18 @@ fn a_row_gives_the_same_bits_among_9_and_among_128_and_among_129_and_among_256()
 fn a_batch_invariant_row_gives_the_same_bits_among_any_number() {
     on_device(|cuda, dtype| {
         cuda.set_rounding(Rounding::BatchInvariant);
-        for (n, k) in
-            [(97, 40), (1003, 64), (1024, 2048), (5000, 1024), (512, 3072), (4096, 1024), (2056, 2112), (6144, 4096)]
-        {
+        for (n, k) in [
+            (97, 40),
+            (1003, 64),
+            (1024, 2048),
+            (5000, 1024),
+            (512, 3072),
+            (4096, 1024),
+            (2056, 2112),
+            (6144, 4096),
+            (12_808, 192),
+            (12_800, 2048),
+        ] {
             let mut random = Random(4);
             let w = numbers(&mut random, n * k, 0.1, dtype);
             let weight = cuda.matrix(&[host_matrix(&w, [n, k], dtype)]).unwrap();
@@ -272,6 +281,9 @@ fn a_batch_invariant_row_gives_the_same_bits_among_any_number() {
                 (130, 65),
                 (11, 128),
                 (40, 129),
+                (20, 150),
+                (33, 192),
+                (2, 193),
                 (8, 256),
                 (5, 257),
                 (1, 300),

@@ -11,7 +11,7 @@ use super::kernels::{DEPENDENT_LAUNCH, Kernel, cache_suffix, fatbin, suffix};
 use super::kv_cache::CacheLayer;
 use super::matrix::Vector;
 use super::params::params;
-use super::plan::Geometry;
+use super::plan::{Cuts, Geometry};
 use super::rope_and_attention::{self, RopeAndAttention};
 use super::storage::Tensor;
 use crate::backend::{AttentionSpec, KvFormat, KvShape, QkNormRope, Rounding};
@@ -176,12 +176,15 @@ pub fn shared_bytes_of(facts: Facts, ctas: usize) -> usize {
 /// How passes are shared out for such heads, which `heads` query heads ask if that is known.
 pub fn geometry(device: &Device, shape: &KvShape, heads: Option<usize>) -> Result<Geometry> {
     let (variant, facts) = (variant(shape.head_dim)?, device.facts());
-    let (tile_tokens, ctas) = match attention_units::is_chosen(facts, shape, device.rounding) {
-        true => (attention_units::UNIT, attention_units::workers(facts)),
-        false => (16 * variant.decode_warps, facts.processors * resident_ctas(facts, variant, shape.format)),
+    let (tile_tokens, ctas, cuts) = match attention_units::is_chosen(facts, shape, device.rounding) {
+        true => (attention_units::UNIT, attention_units::workers(facts), Cuts::WholeIfFaster),
+        false => {
+            let ctas = facts.processors * resident_ctas(facts, variant, shape.format);
+            (16 * variant.decode_warps, ctas, Cuts::Equal)
+        }
     };
     let sharing = heads.and_then(|heads| attention_shared::sharing(facts, shape, heads));
-    Ok(Geometry { kv_heads: shape.kv_heads, tile_tokens, tile_queries: variant.tile_queries, ctas, sharing })
+    Ok(Geometry { kv_heads: shape.kv_heads, tile_tokens, tile_queries: variant.tile_queries, ctas, cuts, sharing })
 }
 
 /// What a launch reads of heads, and where the results go.

@@ -38,11 +38,15 @@ const WARPS: usize = 4;
 /// Keys of a unit: `UNIT` of the kernel, which are a tile of the plan.
 pub const UNIT: usize = 64;
 /// `RING_BYTES` of the kernel.
-const RING_BYTES: usize = 28 * 1024;
+const RING_BYTES: usize = 24 * 1024;
 /// Thread blocks of a multiprocessor.
 const BLOCKS_PER_PROCESSOR: usize = 2;
-/// Memory for the units of (row, KV head)s that are split over several workers. A line that is longer is not split.
+/// Memory for the units of (row, KV head)s that are split over several workers. Of a line that is longer, only those are split that one worker hands over
+/// to the next.
 const UNITS_BYTES: usize = 32 << 20;
+
+/// Pairs of query heads of a KV head.
+const PAIRS_MAX: usize = 8;
 
 /// Workers of a launch.
 pub fn workers(facts: Facts) -> usize {
@@ -78,7 +82,7 @@ pub struct AttentionUnits {
     kernels: [Kernel; 2],
     shape: KvShape,
     workers: usize,
-    /// Outputs of units, their sums, and arrival counts.
+    /// Outputs of units and of what workers hand over, their sums, and arrival counts.
     outputs: Memory,
     sums: Memory,
     arrived: Memory,
@@ -98,14 +102,15 @@ impl AttentionUnits {
             kernel.allow_shared(WARPS * RING_BYTES)?;
             Ok(kernel)
         };
-        let (context, workers, units) = (&device.context, workers(facts), capacity(shape.head_dim));
+        let (context, workers) = (&device.context, workers(facts));
+        let pairs = capacity(shape.head_dim) + workers * PAIRS_MAX;
         let (what, knob) = ("attention scratch", "memory_utilization");
         Ok(Some(AttentionUnits {
             kernels: [load(8)?, load(16)?],
             shape: *shape,
             workers,
-            outputs: Memory::new(context, units * shape.head_dim * 4, what, knob)?,
-            sums: Memory::new(context, units * 8, what, knob)?,
+            outputs: Memory::new(context, pairs * shape.head_dim * 8, what, knob)?,
+            sums: Memory::new(context, pairs * 16, what, knob)?,
             arrived: Memory::zeroed(context, workers * 4, what, knob)?,
         }))
     }
@@ -138,7 +143,7 @@ impl AttentionUnits {
     }
 }
 
-/// Outputs of one query head over one unit that the memory holds.
+/// Outputs of two query heads over one unit that the memory holds.
 fn capacity(head_dim: usize) -> usize {
-    UNITS_BYTES / (head_dim * 4 + 8)
+    UNITS_BYTES / (head_dim * 8 + 16)
 }

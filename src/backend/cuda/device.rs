@@ -2,7 +2,7 @@
 
 use super::driver::{Context, Facts};
 use super::kernels::{Chaining, DEPENDENT_LAUNCH, Kernel, KernelLoading, Module, suffix};
-use super::plan::Geometry;
+use super::plan::{Cuts, Geometry};
 use crate::backend::{DType, Rounding};
 use crate::error::Result;
 use std::cell::Cell;
@@ -34,7 +34,14 @@ impl Device {
             dtype,
             kernel_loading,
             rounding: Rounding::Fastest,
-            geometry: Cell::new(Geometry { kv_heads: 1, tile_tokens: 64, tile_queries: 128, ctas: 1, sharing: None }),
+            geometry: Cell::new(Geometry {
+                kv_heads: 1,
+                tile_tokens: 64,
+                tile_queries: 128,
+                ctas: 1,
+                cuts: Cuts::Equal,
+                sharing: None,
+            }),
             context,
         }
     }

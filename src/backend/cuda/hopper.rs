@@ -106,8 +106,11 @@ const LARGE_THREADS: usize = 384;
 const LARGE_PIECE_BYTES: usize = 2 * 64 * 128;
 /// Tokens of their tiles where k is one part, and where it is several, whose sums take as many registers again.
 const LARGE_TOKENS: [usize; 2] = [256, 192];
-/// Rows above which a layer may take them.
-const LARGE_ABOVE: usize = 256;
+/// Rows above which a layer may take them; up to [`TOKENS_MAX`], if one of their tiles holds the rows. One H200, microseconds by two tiles of `linear_hopper` and
+/// by one of these, with weights that come from memory: 151936 x 1024 with 129 tokens 145 / 106, with 192 tokens 148 / 113, with 256 tokens 173 / 123;
+/// 16384 x 1024 with 129 tokens 16.3 / 14.2, with 256 tokens 18.4 / 15.1; 24576 x 4096 with 129 tokens 82 / 71, with 192 tokens 82 / 73; 151936 x 4096 with 129
+/// tokens 513 / 333. Two of these: 24576 x 4096 with 256 tokens 93 / 148.
+const LARGE_ABOVE: usize = 128;
 /// Numbers of k from which on a batch-invariant layer adds up parts, and how many.
 const PARTS_FROM: usize = 2048;
 const PARTS: usize = 4;
@@ -214,11 +217,12 @@ struct LargePlan {
 }
 
 impl LargePlan {
-    /// `None` where its tiles would leave a quarter of the multiprocessors idle, or more.
+    /// `None` where its tiles would leave a quarter of the multiprocessors idle, or more, and where `linear_hopper` has as few tiles of tokens.
     fn new(m: usize, n: usize, k: usize, room: Room) -> Option<LargePlan> {
         let tokens = LARGE_TOKENS[usize::from(parts(k) > 1)];
         let tiles = m.div_ceil(tokens) * n.div_ceil(LARGE_COLUMNS);
-        if m <= LARGE_ABOVE || 4 * tiles < 3 * room.processors {
+        let is_two_tiles = m <= TOKENS_MAX && m > tokens;
+        if m <= LARGE_ABOVE || is_two_tiles || 4 * tiles < 3 * room.processors {
             return None;
         }
         let stage = (LARGE_COLUMNS + tokens) * BOX_COLUMNS * 2;
@@ -356,7 +360,8 @@ impl Hopper {
             return self.launch(device, chaining, params, plan, parts(k), (Results::Sums, Side::None));
         };
         let parts = parts(k);
-        let boxes = Boxes { columns: LARGE_COLUMNS, tokens: plan.tokens, depth: 1 };
+        let tokens = plan.tokens.min(m.next_multiple_of(SWIZZLE_ROWS));
+        let boxes = Boxes { columns: LARGE_COLUMNS, tokens, depth: 1 };
         let hopper = hopper_params(device, params, boxes, [plan.stages, 1, parts], (Results::Sums, Side::None))?;
         let kernel = &self.large[usize::from(parts > 1)];
         let blocks = [plan.tiles.min(self.room.processors), 1, 1];
@@ -562,5 +567,8 @@ mod tests {
         }
         assert_eq!(LargePlan::new(4096, 4096, 1024, H200).map(|plan| (plan.tokens, plan.tiles)), Some((256, 512)));
         assert_eq!(LargePlan::new(256, 6144, 1024, H200), None);
+        let large = |m, k| LargePlan::new(m, 151_936, k, H200).map(|plan| plan.tokens);
+        assert_eq!([128, 129, 256].map(|m| large(m, 1024)), [None, Some(256), Some(256)]);
+        assert_eq!([128, 192, 193, 256, 257].map(|m| large(m, 4096)), [None, Some(192), None, None, Some(192)]);
     }
 }

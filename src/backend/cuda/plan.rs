@@ -40,6 +40,15 @@ params! {
     PrefillTile in "common/plan.cuh" { token: u32, row: u32, tokens: u32, position: u32 }
 }
 
+/// Where the parts of the line end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cuts {
+    /// Anywhere, so that all parts are equal.
+    Equal,
+    /// With a (row, KV head), if that is expected to take less time than to merge those that are split.
+    WholeIfFaster,
+}
+
 /// What the splits depend on besides the batch and the windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -51,6 +60,7 @@ pub struct Geometry {
     pub tile_queries: usize,
     /// CTAs of a decode launch, or with `attention_units.cu` their warps.
     pub ctas: usize,
+    pub cuts: Cuts,
     /// `None` where rows share no keys.
     pub sharing: Option<Sharing>,
 }
@@ -75,6 +85,8 @@ pub struct DecodePlan {
     pub ctas: Vec<DecodeCta>,
     /// Keys that rows share. In `rows` the window of such a row begins behind them.
     pub shared: SharedPlan,
+    /// Tiles of each CTA whose part ends with a (row, KV head): scratch.
+    whole: Vec<u32>,
 }
 
 /// Where the arrays of a [`DecodePlan`] lie, in bytes from its begin. Depends on the numbers of rows and CTAs alone.
@@ -105,7 +117,8 @@ impl Plan {
         let (what, knob) = ("the plan of attention", "max_num_seqs or max_batched_tokens");
         let decode = windows.iter().map(|&window| {
             let shared = SharedPlan::new(rows)?;
-            Ok(DecodePlan { window, rows: room(rows + 1, what, knob)?, ctas: room(ctas, what, knob)?, shared })
+            let (whole, rows, ctas) = (room(ctas, what, knob)?, room(rows + 1, what, knob)?, room(ctas, what, knob)?);
+            Ok(DecodePlan { window, rows, ctas, shared, whole })
         });
         Ok(Plan { decode: decode.collect::<Result<_>>()?, tiles: room(tiles, what, knob)? })
     }
@@ -177,31 +190,122 @@ impl DecodePlan {
         self.split(tiles_before as u64 * geometry.kv_heads as u64, geometry);
     }
 
-    /// CTA `c` of `used` begins at tile `c * all / used` of the line: the kernel knows this rule, too.
+    /// Where no part ends with its (row, KV head), CTA `c` of `used` begins at tile `c * all / used` of the line: the kernels know this rule, too.
     fn split(&mut self, all: u64, geometry: &Geometry) {
-        let used = all.min(geometry.ctas as u64);
         let mut entry = 0;
-        for cta in 0..used {
-            let (begin, end) = (cta * all / used, (cta + 1) * all / used);
-            while self.rows[entry + 1].tiles_before as u64 * geometry.kv_heads as u64 <= begin {
-                entry += 1;
+        if geometry.cuts == Cuts::WholeIfFaster && self.cut_whole(all, geometry) {
+            let mut begin = 0;
+            for cta in 0..self.whole.len() {
+                let end = begin + u64::from(self.whole[cta]);
+                self.push_part(begin, end, &mut entry, geometry);
+                begin = end;
             }
-            let DecodeRow { token, row, context_len, window_start, tiles_before } = self.rows[entry];
-            let row_tiles = tiles_of(context_len, window_start, geometry);
-            let (tiles, within) = (row_tiles.len() as u64, begin - u64::from(tiles_before) * geometry.kv_heads as u64);
-            self.ctas.push(DecodeCta {
-                entry: entry as u32,
-                kv_head: (within / tiles) as u32,
-                tile: row_tiles.start + (within % tiles) as u32,
-                tiles: (end - begin) as u32,
-                token,
-                row,
-                context_len,
-                window_start,
-                tiles_before,
-            });
+            return;
+        }
+        let used = all.min(geometry.ctas as u64);
+        for cta in 0..used {
+            self.push_part(cta * all / used, (cta + 1) * all / used, &mut entry, geometry);
         }
     }
+
+    /// `entry`: the row in which the part before begins.
+    fn push_part(&mut self, begin: u64, end: u64, entry: &mut usize, geometry: &Geometry) {
+        while self.rows[*entry + 1].tiles_before as u64 * geometry.kv_heads as u64 <= begin {
+            *entry += 1;
+        }
+        let DecodeRow { token, row, context_len, window_start, tiles_before } = self.rows[*entry];
+        let row_tiles = tiles_of(context_len, window_start, geometry);
+        let (tiles, within) = (row_tiles.len() as u64, begin - u64::from(tiles_before) * geometry.kv_heads as u64);
+        self.ctas.push(DecodeCta {
+            entry: *entry as u32,
+            kv_head: (within / tiles) as u32,
+            tile: row_tiles.start + (within % tiles) as u32,
+            tiles: (end - begin) as u32,
+            token,
+            row,
+            context_len,
+            window_start,
+            tiles_before,
+        });
+    }
+
+    /// Whether parts that end with a (row, KV head) are faster than equal ones. Then `whole` has them, the longest as short as can be.
+    ///
+    /// Time is in tiles that all CTAs together read. [`BUSY`] of them read as much as all. To merge what is split takes
+    /// [`MERGE`] if no CTA has less than a (row, KV head), else [`MERGE_MANY`].
+    fn cut_whole(&mut self, all: u64, geometry: &Geometry) -> bool {
+        let of_ctas = |[part, of]: [u64; 2]| geometry.ctas as u64 * part / of;
+        let busy = of_ctas(BUSY).max(1);
+        let rows = &self.rows[..self.rows.len() - 1];
+        let longest = rows
+            .iter()
+            .map(|row| tiles_of(row.context_len, row.window_start, geometry).len() as u64)
+            .max()
+            .unwrap_or(0);
+        let merge = if all >= longest * geometry.ctas as u64 { MERGE } else { MERGE_MANY };
+        let most = all + of_ctas(merge);
+        if longest == 0 || busy * longest > most {
+            return false;
+        }
+        let mut low = longest.max(all.div_ceil(geometry.ctas as u64));
+        let mut high = low + longest;
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.fill_whole(middle as u32, geometry) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        self.fill_whole(low as u32, geometry) && whole_time(&mut self.whole, busy, low) <= most && {
+            // The order was lost.
+            self.fill_whole(low as u32, geometry)
+        }
+    }
+
+    /// Fills `whole` with parts of at most `limit` tiles, which is no less than a (row, KV head) has. False where they are too many.
+    fn fill_whole(&mut self, limit: u32, geometry: &Geometry) -> bool {
+        self.whole.clear();
+        let mut part = 0;
+        for row in &self.rows[..self.rows.len() - 1] {
+            let tiles = tiles_of(row.context_len, row.window_start, geometry).len() as u32;
+            let mut heads = geometry.kv_heads as u32;
+            while heads > 0 {
+                let fit = ((limit - part) / tiles).min(heads);
+                if fit == 0 {
+                    if self.whole.len() + 1 == geometry.ctas {
+                        return false;
+                    }
+                    self.whole.push(part);
+                    part = 0;
+                }
+                part += fit * tiles;
+                heads -= fit;
+            }
+        }
+        self.whole.push(part);
+        true
+    }
+}
+
+/// Of the CTAs, those that read as fast as all. One H200, rows of 555 tokens: 512 workers with 9 units each take
+/// 40.7 us per layer, 576 with 18 82.6, 768 with 18 100.9, 1,024 with 18 131.3.
+const BUSY: [u64; 2] = [3, 5];
+/// Tiles of each CTA that would be read in the time that it takes to merge. One H200, rows of 555 tokens, split and as
+/// fast as memory: 144 rows 76.5 and 73.9 us per layer, 192 rows 100.9 and 98.5.
+const MERGE: [u64; 2] = [3, 10];
+/// 64 rows 42.3 and 32.8 us, 96 rows 59.4 and 49.2.
+const MERGE_MANY: [u64; 2] = [11, 10];
+
+/// How long parts take, the longest of which has `longest` tiles: tile `k` of each is read as fast as all CTAs read while
+/// at least `busy` of them have one.
+fn whole_time(parts: &mut [u32], busy: u64, longest: u64) -> u64 {
+    let busy_index = busy as usize - 1;
+    let common = match busy_index < parts.len() {
+        true => *parts.select_nth_unstable_by_key(busy_index, |&tiles| std::cmp::Reverse(tiles)).1,
+        false => 0,
+    };
+    parts.iter().map(|&tiles| u64::from(tiles.min(common))).sum::<u64>() + busy * (longest - u64::from(common))
 }
 
 /// The tiles of a row, counted from its position 0, that hold what it attends to.
@@ -214,7 +318,10 @@ fn tiles_of(context_len: u32, window_start: u32, geometry: &Geometry) -> std::op
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry = Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264, sharing: None };
+    const GEOMETRY: Geometry =
+        Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264, cuts: Cuts::Equal, sharing: None };
+    /// As `attention_units.cu` has it on an H200.
+    const WORKERS: Geometry = Geometry { ctas: 1056, cuts: Cuts::WholeIfFaster, ..GEOMETRY };
 
     struct Case {
         name: &'static str,
@@ -245,16 +352,21 @@ mod tests {
     /// Within a tile, a tile and one token more or less, and longer than some contexts.
     const WINDOWS: [Option<usize>; 7] = [None, Some(1), Some(17), Some(63), Some(64), Some(65), Some(600)];
 
-    fn planned(case: &Case) -> Plan {
-        let mut plan = Plan::new(&WINDOWS, case.rows.len(), GEOMETRY.ctas, 100).unwrap();
-        plan.make(&batch(case.rows), &GEOMETRY);
+    fn planned(case: &Case, geometry: &Geometry) -> Plan {
+        let mut plan = Plan::new(&WINDOWS, case.rows.len(), geometry.ctas, 100).unwrap();
+        plan.make(&batch(case.rows), geometry);
         plan
+    }
+
+    /// For all windows, with equal parts and for workers.
+    fn planned_decodes() -> impl Iterator<Item = (&'static Case, DecodePlan)> {
+        let plans = |case| [GEOMETRY, WORKERS].into_iter().flat_map(move |geometry| planned(case, &geometry).decode);
+        CASES.iter().flat_map(move |case| plans(case).map(move |plan| (case, plan)))
     }
 
     #[test]
     fn every_tile_of_keys_within_the_window_belongs_to_one_cta() {
-        for (case, plan) in CASES.iter().flat_map(|case| planned(case).decode.into_iter().map(move |plan| (case, plan)))
-        {
+        for (case, plan) in planned_decodes() {
             let tiles = |row: &DecodeRow| {
                 let first = plan.window.map_or(0, |window| (row.context_len as usize).saturating_sub(window));
                 first as u32 / 64..row.context_len.div_ceil(64)
@@ -286,8 +398,8 @@ mod tests {
 
     #[test]
     fn splits_differ_by_one_tile_at_most() {
-        for (case, plan) in CASES.iter().flat_map(|case| planned(case).decode.into_iter().map(move |plan| (case, plan)))
-        {
+        let of_case = |case| planned(case, &GEOMETRY).decode.into_iter().map(move |plan| (case, plan));
+        for (case, plan) in CASES.iter().flat_map(of_case) {
             let tiles = plan.ctas.iter().map(|cta| cta.tiles);
             if let (Some(least), Some(most)) = (tiles.clone().min(), tiles.max()) {
                 let what = format!("{}, a window of {:?}", case.name, plan.window);
@@ -297,9 +409,42 @@ mod tests {
     }
 
     #[test]
+    fn heads_stay_whole_where_that_was_measured_to_be_faster() {
+        // Rows, and tokens of each at least and at most.
+        let cases = [
+            (256, [555, 555], true),
+            (192, [555, 555], true),
+            (144, [555, 555], false),
+            (128, [555, 555], true),
+            (96, [555, 555], true),
+            (64, [555, 555], true),
+            (32, [555, 555], false),
+            (1, [555, 555], false),
+            (256, [256, 256], true),
+            (64, [256, 256], true),
+            (256, [300, 800], false),
+            (192, [300, 800], false),
+            (64, [300, 800], false),
+            (16, [100, 8000], false),
+        ];
+        for (rows, [least, most], is_whole) in cases {
+            let context = |row: usize| least + (row * 7919 % rows * (most - least) as usize / rows) as u32;
+            let rows: Vec<_> = (0..rows).map(|row| (1, context(row))).collect();
+            let mut plan = Plan::new(&[None], rows.len(), WORKERS.ctas, 0).unwrap();
+            plan.make(&batch(&rows), &WORKERS);
+            let ctas = &plan.decode[0].ctas;
+            let what = format!("{} rows of {least} to {most}", rows.len());
+            assert_eq!(ctas.iter().all(|cta| cta.tile == 0), is_whole, "{what}");
+            let longest = most.div_ceil(64);
+            let even = ctas.iter().map(|cta| cta.tiles).sum::<u32>().div_ceil(WORKERS.ctas as u32);
+            assert!(ctas.len() <= WORKERS.ctas && ctas.iter().all(|cta| cta.tiles < even + longest), "{what}");
+        }
+    }
+
+    #[test]
     fn every_query_of_a_prefill_belongs_to_one_tile_with_its_position() {
         for case in CASES {
-            let (plan, batch) = (planned(case), batch(case.rows));
+            let (plan, batch) = (planned(case, &GEOMETRY), batch(case.rows));
             let mut found: Vec<(u32, u32)> = Vec::new();
             for tile in &plan.tiles {
                 assert!(tile.tokens as usize <= GEOMETRY.tile_queries);

@@ -358,7 +358,7 @@ fn common_blocks(batch: &Batch, rows: &[Placed], known: usize, sharing: &Sharing
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{DecodeRow, Plan};
+    use super::super::plan::{Cuts, DecodeRow, Plan};
     use super::*;
     use std::collections::HashSet;
 
@@ -366,7 +366,14 @@ mod tests {
         Sharing { block_size: 16, unit_rows: 32, ctas: 264, parts_max: 2112, stretch_saves: 1, pass_saves: 1 };
 
     fn geometry(sharing: Sharing) -> Geometry {
-        Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264, sharing: Some(sharing) }
+        Geometry {
+            kv_heads: 8,
+            tile_tokens: 64,
+            tile_queries: 128,
+            ctas: 264,
+            cuts: Cuts::Equal,
+            sharing: Some(sharing),
+        }
     }
 
     /// Rows of one token each with these block tables and contexts.
