@@ -16,7 +16,7 @@ use std::sync::Mutex;
 /// Compute capabilities that get machine code. One of them gets PTX too, for the devices between and after them.
 const ARCHS: &str = "80,86,89,90,100,120";
 /// The files that only a device of compute capability 9.0 loads.
-const HOPPER: [&str; 7] = [
+const HOPPER: [&str; 9] = [
     "attention_few_units",
     "attention_hopper",
     "attention_units",
@@ -24,6 +24,8 @@ const HOPPER: [&str; 7] = [
     "linear_coded_hopper",
     "linear_few",
     "linear_hopper",
+    "linear_hopper_wide",
+    "sample_once",
 ];
 const COMMON_FLAGS: [&str; 4] = ["-fatbin", "-std=c++17", "-O3", "--compress-mode=size"];
 

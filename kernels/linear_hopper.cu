@@ -19,36 +19,10 @@
 // Kernels for `Results::ADDED` add their sums to the residual stream (contract: src/ops/linear_add_norm.rs). They store the stream, the
 // stream times the weights of the next norm, and sums of squares of the stream. The layer that reads its rows from there multiplies its own sums
 // by what a row is divided by in the norm: a factor of a row is a factor of each of its dot products.
-#include "common/activation.cuh"
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/linear_hopper.cuh"
 #include "common/row_factors.cuh"
-#include "common/warpgroup.cuh"
-
-template <class T>
-struct HopperParams {
-    TensorMap weight;   // boxes of ROWS by DEPTH * 64 k; of gated results with dimensions for halves and for eights of rows
-    TensorMap x;        // boxes of TOKENS by DEPTH * 64 k
-    T* out;             // [m, out_stride], at the first column
-    const float* bias;  // [n], or null; of gated results [2 n]
-    int m;              // tokens
-    int n;              // columns of `out`
-    int k;              // a multiple of 64
-    int out_stride;
-    int stages;         // of the ring, at most STAGES_MAX
-    int split;          // thread blocks that divide k: a power of two, at most SPLIT_MAX
-    int parts;          // of k, a power of two: `split` where that is more than 1, else those that one thread block adds up in turn
-    int is_gelu_tanh;   // the activation of gated results, else SiLU
-    // Sums of squares of rows, in parts, [m, square_stride(square_parts)]. Those of x are to be multiplied by 1 / sqrt(sum / k + eps); null where
-    // they are not. Of added results: of `residual`.
-    float* squares;
-    int square_parts;
-    float eps;
-    // Of added results alone. `out` gets the rows of the stream times `norm`, and is not rounded otherwise.
-    T* residual;        // [m, out_stride]
-    const float* norm;  // [n]
-    float scale;        // factor of what is added
-};
 
 // How a thread block adds up its share of k.
 enum class Parts {
@@ -56,16 +30,8 @@ enum class Parts {
     IN_TURN,  // in chains of `parts` parts, added in order
 };
 
-// What becomes of the sums.
-enum class Results {
-    SUMS,   // columns of `out`
-    GATED,  // of a gate and its up, both rounded to T, one number of `out`
-    ADDED,  // rounded to T, then added to the stream
-};
-
-constexpr int ROWS = 64, STAGES_MAX = 16, SPLIT_MAX = 8;
+constexpr int ROWS = 64, SPLIT_MAX = 8;
 constexpr int CONSUMERS = 4;  // warps of the warpgroup that multiplies
-constexpr int BARRIER_BYTES = 1024, FACTORS_AT = 512;  // of them: barriers, then a factor for each token of a tile
 
 __device__ inline void consumers_sync() {
     asm volatile("bar.sync 1, 128;" ::: "memory");
@@ -83,17 +49,6 @@ __device__ inline void group_sync(int group) {
 }
 __device__ inline void store_matrices_transposed(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-
-// Tokens of each of `tiles` tiles, the last of which may have fewer: a multiple of the 8 rows after which the swizzle repeats.
-__device__ inline int tokens_of_tile(int tokens, int tiles) {
-    return ((tokens + tiles - 1) / tiles + 7) & ~7;
-}
-
-// Gated results of gates and their up.
-template <class T>
-__device__ inline uint32_t gated2(bool is_gelu_tanh, uint32_t gate, uint32_t up) {
-    return activate_mul2<T>(gate, up, [=](float v) { return is_gelu_tanh ? GeluTanh::exponent(v) : Silu::exponent(v); });
 }
 
 template <class T>

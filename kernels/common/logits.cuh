@@ -43,21 +43,33 @@ struct Row {
         Eight v{{0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu}};
         if (token < vocab) {
             v = load_eight(logits + token);
-            if (mask != nullptr) {
-                const uint32_t may_be = mask[token / 8];
-#pragma unroll
-                for (int j = 0; j < 8; j++) {
-                    if ((may_be >> j & 1) == 0) v.pair[j / 2] |= j % 2 ? 0xffff0000u : 0xffffu;
-                }
-            }
+            if (mask != nullptr) drop_masked(v, token);
         }
-        if (token + 8 > vocab) {
-#pragma unroll
-            for (int j = 0; j < 8; j++) {
-                if (token + j >= vocab) v.pair[j / 2] |= j % 2 ? 0xffff0000u : 0xffffu;
-            }
-        }
+        if (token + 8 > vocab) drop_beyond(v, token);
         return v;
+    }
+
+    // The same of logits that were copied before, if any of these tokens may have to be dropped at all.
+    __device__ bool is_whole(int token) const {
+        return mask == nullptr && token + 8 <= vocab;
+    }
+    __device__ void drop(Eight& v, int token) const {
+        if (mask != nullptr && token < vocab) drop_masked(v, token);
+        if (token + 8 > vocab) drop_beyond(v, token);
+    }
+
+    __device__ void drop_masked(Eight& v, int token) const {
+        const uint32_t may_be = mask[token / 8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            if ((may_be >> j & 1) == 0) v.pair[j / 2] |= j % 2 ? 0xffff0000u : 0xffffu;
+        }
+    }
+    __device__ void drop_beyond(Eight& v, int token) const {
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            if (token + j >= vocab) v.pair[j / 2] |= j % 2 ? 0xffff0000u : 0xffffu;
+        }
     }
 
     // Calls `take(token, logits)` for eight tokens at a time; thread `thread` of `threads`. The threads of a warp take the same number

@@ -5,11 +5,18 @@
 
 #include <stdint.h>
 
+// Both halves of a product. From a product of 64-bit numbers the compiler makes an addition of 0 to the upper half besides.
+__device__ inline uint64_t wide_product(uint32_t a, uint32_t b) {
+    uint64_t product;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+    return product;
+}
+
 // Philox4x32-10.
 __device__ inline uint4 philox(uint4 counter, uint32_t key0, uint32_t key1) {
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        const uint64_t a = uint64_t(counter.x) * 0xd2511f53u, b = uint64_t(counter.z) * 0xcd9e8d57u;
+        const uint64_t a = wide_product(counter.x, 0xd2511f53u), b = wide_product(counter.z, 0xcd9e8d57u);
         counter = make_uint4(uint32_t(b >> 32) ^ counter.y ^ key0, uint32_t(b), uint32_t(a >> 32) ^ counter.w ^ key1, uint32_t(a));
         key0 += 0x9e3779b9u;
         key1 += 0xbb67ae85u;

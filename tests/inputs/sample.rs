@@ -97,6 +97,26 @@ pub const CASES: &[(&str, Case)] = &[
         "all filters, some banned",
         Case { sampling: Sampling { top_k: 40, top_p: 0.95, min_p: 0.02, ..WARM }, banned: 3, ..PLAIN },
     ),
+    // Enough samples for the kernel that reads logits once.
+    ("temperature of many samples over GPT-2's vocabulary", Case { samples: 24, vocab: 50_257, ..PLAIN }),
+    ("greedy, many samples over GPT-2's vocabulary", Case { samples: 12, vocab: 50_257, sampling: GREEDY, ..PLAIN }),
+    (
+        "temperature of many samples, masked, banned and forced",
+        Case { samples: 40, vocab: 20_000, banned: 7, one_in: 3, forced: Forced::EachThird, ..PLAIN },
+    ),
+    ("equal logits of many samples", Case { samples: 70, vocab: 9001, size: 0.0, ..PLAIN }),
+    (
+        "a temperature so low that few tokens matter, many samples",
+        Case { samples: 40, vocab: 20_000, sampling: Sampling { temperature: 0.002, ..WARM }, ..PLAIN },
+    ),
+    (
+        "a temperature so high that all tokens matter, many samples",
+        Case { samples: 40, vocab: 20_000, sampling: Sampling { temperature: 1e30, ..WARM }, ..PLAIN },
+    ),
+    (
+        "logits so large that f32 does not hold their scores, many samples",
+        Case { samples: 20, vocab: 5000, size: 6e4, sampling: Sampling { temperature: 2e-6, ..WARM }, ..PLAIN },
+    ),
     ("greedy over Qwen3's vocabulary", Case { sampling: GREEDY, ..QWEN3_VOCAB }),
     ("temperature over Qwen3's vocabulary", QWEN3_VOCAB),
     ("temperature over a tenth of Qwen3's vocabulary", Case { one_in: 10, ..QWEN3_VOCAB }),

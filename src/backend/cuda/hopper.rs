@@ -1,11 +1,13 @@
 //! The launch of `kernels/linear_hopper.cu`: how a linear layer is cut on compute capability 9.0.
 //!
-//! By default it computes 9 to 256 tokens. Row counts form classes, those that a kernel's tile of tokens holds and 129 to 256. Within a class, a layer is cut in one way, so
-//! that a row has the same bits among any number of rows of the class. How k is divided depends on the layer and on whether the tokens fill
-//! one tile or two: the classes up to 128 share their bits.
+//! By default it computes 9 to 256 tokens, of which `hopper/wide.rs` takes some with the same bits. Row counts form classes, those that a kernel's
+//! tile of tokens holds and 129 to 256. Within a class, k is divided in one way, so that a row has the same bits among any number of rows of the
+//! class. How it is divided depends on the layer and on whether the tokens fill one tile of 128 or two: the classes up to 128 share their bits.
 //!
 //! Batch-invariant layers have any number of tokens. Invariant: how many parts of k are added up depends on k alone, so that neither the
 //! rows of a batch nor the columns that a rank or a slice of weights has change the bits of a result.
+
+mod wide;
 
 use super::device::Device;
 use super::driver::{Address, Memory};
@@ -18,7 +20,7 @@ use crate::backend::{Activation, DType};
 use crate::error::Result;
 
 params! {
-    HopperParams in "linear_hopper.cu" {
+    HopperParams in "common/linear_hopper.cuh" {
         weight: TensorMap,
         x: TensorMap,
         out: Address,
@@ -68,6 +70,12 @@ const TILES: [Tile; 5] = [
     Tile { tokens: 96, depth: 1 },
     Tile { tokens: 128, depth: 1 },
 ];
+
+/// Tokens of the largest tile.
+const TOKENS_OF_TILE: usize = 128;
+/// Rows from which on a layer has tiles of half of that if all its thread blocks run at once. One H200, microseconds of the four products of a layer in a
+/// graph, before and with it: 144 rows 27.5 and 27.8, 160 rows 27.9 and 27.4, 192 rows 28.5 and 27.0, 208 rows 32.3 and 31.7, 256 rows 33.3 and 31.1.
+const HALVED_FROM: usize = 145;
 
 /// Units of a tile, of 16 columns by 8 tokens, that lie side by side: `CONSUMERS`.
 const UNITS: usize = 4;
@@ -145,15 +153,15 @@ struct Room {
 }
 
 impl Plan {
-    /// The tiles of a layer, and how many they are.
-    fn tiles(m: usize, n: usize) -> (usize, [usize; 2]) {
-        let tiles = m.div_ceil(TILES[TILES.len() - 1].tokens);
+    /// The tiles of a layer, of at most `most` tokens, and how many they are.
+    fn tiles(m: usize, n: usize, most: usize) -> (usize, [usize; 2]) {
+        let tiles = m.div_ceil(most);
         let tile = TILES.iter().position(|tile| m <= tiles * tile.tokens).expect("the last tile holds them");
         (tile, [tiles, n.div_ceil(COLUMNS)])
     }
 
     fn new(m: usize, n: usize, k: usize, room: Room) -> Plan {
-        let (_, grid) = Plan::tiles(m, n);
+        let (_, grid) = Plan::tiles(m, n, TOKENS_OF_TILE);
         let tiles = grid[0] * grid[1];
         // Half of the multiprocessors are enough for short sums: to add up more parts takes longer than to read more weights.
         let mut split = 1;
@@ -164,20 +172,24 @@ impl Plan {
             }
             split *= 2;
         }
-        Plan::divided(m, n, k, split, room)
+        let plan = Plan::divided(m, n, k, split, TOKENS_OF_TILE, room);
+        let halved = Plan::divided(m, n, k, split, TOKENS_OF_TILE / 2, room);
+        // The bits of a row do not depend on its tile, if squares are added up alike.
+        let fits = halved.grid[0] * halved.grid[1] * split <= room.processors;
+        if m >= HALVED_FROM && fits && halved.square_parts() == plan.square_parts() { halved } else { plan }
     }
 
     /// As batch-invariant layers are cut: a cluster where its thread blocks find room, two per multiprocessor.
     fn invariant(m: usize, n: usize, k: usize, room: Room) -> Plan {
-        let (_, grid) = Plan::tiles(m, n);
+        let (_, grid) = Plan::tiles(m, n, TOKENS_OF_TILE);
         let parts = parts(k);
         let split = if grid[0] * grid[1] * parts <= 2 * room.processors { parts } else { 1 };
-        Plan::divided(m, n, k, split, room)
+        Plan::divided(m, n, k, split, TOKENS_OF_TILE, room)
     }
 
-    /// With k divided among `split` thread blocks.
-    fn divided(m: usize, n: usize, k: usize, split: usize, room: Room) -> Plan {
-        let (tile, grid) = Plan::tiles(m, n);
+    /// With k divided among `split` thread blocks, in tiles of at most `most` tokens.
+    fn divided(m: usize, n: usize, k: usize, split: usize, most: usize, room: Room) -> Plan {
+        let (tile, grid) = Plan::tiles(m, n, most);
         let Tile { tokens, depth } = TILES[tile];
         let tiles = grid[0] * grid[1];
         // Where not all thread blocks run at once, two share a multiprocessor: while one begins or ends, the other reads.
@@ -245,6 +257,8 @@ pub struct Hopper {
     in_turn: Vec<Kernel>,
     /// For [`LARGE_TOKENS`].
     large: [Kernel; 2],
+    /// Those for tiles that are nearly full.
+    wide: wide::Wide,
     room: Room,
 }
 
@@ -278,6 +292,7 @@ impl Hopper {
             squares: Memory::new(&device.context, square_bytes, "sums of squares", "memory_utilization")?,
             in_turn: all("in_turn_")?,
             large,
+            wide: wide::Wide::new(device)?,
             room,
         }))
     }
@@ -348,7 +363,16 @@ impl Hopper {
     /// A launch for up to [`TOKENS_MAX`] tokens.
     fn few(&self, device: &Device, params: &LinearParams, results: Results, side: Side) -> Result<()> {
         let [m, n, k] = sizes(params);
-        self.launch(device, device.chaining, params, Plan::new(m, n, k, self.room), 1, (results, side))
+        let plan = Plan::new(m, n, k, self.room);
+        if plan.split == 1
+            && !matches!(side, Side::Added(..))
+            && let Some(plan) = wide::Plan::new([m, n, k], results, self.room)
+        {
+            let hopper = hopper_params(device, params, plan.boxes(), [plan.stages, 1, 1], (results, side))?;
+            let ([tiles, columns], kernel) = (plan.grid, self.wide.kernel(&plan, results));
+            return kernel.launch(device.chaining, [tiles, columns, 1], wide::THREADS, plan.shared_bytes, &hopper);
+        }
+        self.launch(device, device.chaining, params, plan, 1, (results, side))
     }
 
     /// Launches the layer that `params` describes, whose k it [serves](Hopper::serves_invariant), such that a result depends on its row and column alone.
@@ -458,7 +482,7 @@ fn hopper_params(
 mod tests {
     use super::*;
 
-    const H200: Room = Room { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448 };
+    pub(super) const H200: Room = Room { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448 };
 
     #[test]
     fn layers_are_cut_as_they_were_measured_to_be_fast() {
@@ -468,7 +492,8 @@ mod tests {
             (64, 4096, 1024, 1, 7),
             (256, 4096, 1024, 1, 9),
             (32, 1024, 2048, 4, 4),
-            (256, 1024, 2048, 2, 8),
+            (144, 1024, 2048, 2, 10),
+            (256, 1024, 2048, 2, 6),
             (64, 1024, 3072, 4, 6),
             (128, 6144, 1024, 1, 9),
             (256, 6144, 1024, 1, 4),

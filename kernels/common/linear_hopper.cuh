@@ -1,0 +1,51 @@
+// What the kernels of linear_hopper.cu and linear_hopper_wide.cu share.
+#pragma once
+
+#include "activation.cuh"
+#include "warpgroup.cuh"
+
+template <class T>
+struct HopperParams {
+    TensorMap weight;   // boxes of ROWS by DEPTH * 64 k; of gated results with dimensions for halves and for eights of rows
+    TensorMap x;        // boxes of TOKENS by DEPTH * 64 k
+    T* out;             // [m, out_stride], at the first column
+    const float* bias;  // [n], or null; of gated results [2 n]
+    int m;              // tokens
+    int n;              // columns of `out`
+    int k;              // a multiple of 64
+    int out_stride;
+    int stages;         // of the ring, at most STAGES_MAX
+    int split;          // thread blocks that divide k: a power of two, at most SPLIT_MAX
+    int parts;          // of k, a power of two: `split` where that is more than 1, else those that one thread block adds up in turn
+    int is_gelu_tanh;   // the activation of gated results, else SiLU
+    // Sums of squares of rows, in parts, [m, square_stride(square_parts)]. Those of x are to be multiplied by 1 / sqrt(sum / k + eps); null where
+    // they are not. Of added results: of `residual`.
+    float* squares;
+    int square_parts;
+    float eps;
+    // Of added results alone. `out` gets the rows of the stream times `norm`, and is not rounded otherwise.
+    T* residual;        // [m, out_stride]
+    const float* norm;  // [n]
+    float scale;        // factor of what is added
+};
+
+// What becomes of the sums.
+enum class Results {
+    SUMS,   // columns of `out`
+    GATED,  // of a gate and its up, both rounded to T, one number of `out`
+    ADDED,  // rounded to T, then added to the stream
+};
+
+constexpr int STAGES_MAX = 16;
+constexpr int BARRIER_BYTES = 1024, FACTORS_AT = 512;  // of shared memory: barriers, then a factor for each token of a tile
+
+// Tokens of each of `tiles` tiles, the last of which may have fewer: a multiple of the 8 rows after which the swizzle repeats.
+__device__ inline int tokens_of_tile(int tokens, int tiles) {
+    return ((tokens + tiles - 1) / tiles + 7) & ~7;
+}
+
+// Gated results of gates and their up.
+template <class T>
+__device__ inline uint32_t gated2(bool is_gelu_tanh, uint32_t gate, uint32_t up) {
+    return activate_mul2<T>(gate, up, [=](float v) { return is_gelu_tanh ? GeluTanh::exponent(v) : Silu::exponent(v); });
+}
