@@ -303,7 +303,7 @@ impl Kernels {
     pub(super) fn gated_hopper(&self, device: &Device, params: &LinearParams) -> Option<&GatedHopper> {
         let route = self.route(device);
         self.gated_hopper.as_ref().filter(|many| match route {
-            Route::Auto => many.is_preferred(params) || self.blas.is_none() && many.serves(params),
+            Route::Auto => many.is_preferred(params) || self.blas.get().is_none() && many.serves(params),
             Route::Hopper => many.serves(params),
             Route::Stream | Route::Tiled | Route::Blas => false,
         })
