@@ -13,7 +13,8 @@
 // none waits, a worker begins with what it hands over, and ends with what is handed over to it. Where more than two workers share one, or the
 // second has too little to do before, the units are left in memory, those of the first worker merged, and the worker that ends last merges
 // them. Where the line is longer than that memory, such a (row, KV head) is taken whole by the worker in whose part it begins. A thread block waits
-// for earlier ones, the first alone for the last: two that run at once are enough.
+// for earlier ones, the first alone for the last: two that run at once are enough, since the hardware starts them in the order of their index. Of each
+// engine on a device, one may have to wait so.
 //
 // Scores are transposed, [16 tokens, 8 heads] = K Q^T, and so is the output, [head_dim, 8 heads] += V^T P^T.
 #include "common/dependent_launch.cuh"

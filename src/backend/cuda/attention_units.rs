@@ -43,7 +43,7 @@ const RING_BYTES: usize = 24 * 1024;
 const BLOCKS_PER_PROCESSOR: usize = 2;
 /// Memory for the units of (row, KV head)s that are split over several workers. Of a line that is longer, only those are split that one worker hands over
 /// to the next.
-const UNITS_BYTES: usize = 32 << 20;
+const UNITS_BYTES: usize = 64 << 20;
 
 /// Pairs of query heads of a KV head.
 const PAIRS_MAX: usize = 8;

@@ -2,7 +2,7 @@
 //!
 //! Rows that bring one token go to `attention_decode.cu`: their keys form one line of tiles, row after row and KV head
 //! after KV head, which is split equally among the CTAs (stream-K), or where results must not depend on the batch among the warps of
-//! `attention_units.cu`. Rows that bring several go to `attention_prefill.cu`, one
+//! `attention_units.cu`, equally or between (row, KV head)s ([`Cuts`]). Rows that bring several go to `attention_prefill.cu`, one
 //! tile of queries per CTA, or to `attention_hopper.cu`, one tile after another per CTA. A layer with a sliding window reads its window
 //! only, so that its line is another one: there is one [`DecodePlan`] for each distinct window of the layers, made once per pass. Keys that
 //! several rows share are left out of the line where `attention_shared.cu` attends to them: see [`SharedPlan`].
@@ -236,15 +236,11 @@ impl DecodePlan {
     fn cut_whole(&mut self, all: u64, geometry: &Geometry) -> bool {
         let of_ctas = |[part, of]: [u64; 2]| geometry.ctas as u64 * part / of;
         let busy = of_ctas(BUSY).max(1);
-        let rows = &self.rows[..self.rows.len() - 1];
-        let longest = rows
-            .iter()
-            .map(|row| tiles_of(row.context_len, row.window_start, geometry).len() as u64)
-            .max()
-            .unwrap_or(0);
+        let longest = u64::from(tiles_of_rows(&self.rows).max().unwrap_or(0));
         let merge = if all >= longest * geometry.ctas as u64 { MERGE } else { MERGE_MANY };
         let most = all + of_ctas(merge);
-        if longest == 0 || busy * longest > most {
+        // Equal parts split nothing that has one tile.
+        if longest <= 1 || busy * longest > most {
             return false;
         }
         let mut low = longest.max(all.div_ceil(geometry.ctas as u64));
@@ -267,8 +263,7 @@ impl DecodePlan {
     fn fill_whole(&mut self, limit: u32, geometry: &Geometry) -> bool {
         self.whole.clear();
         let mut part = 0;
-        for row in &self.rows[..self.rows.len() - 1] {
-            let tiles = tiles_of(row.context_len, row.window_start, geometry).len() as u32;
+        for tiles in tiles_of_rows(&self.rows) {
             let mut heads = geometry.kv_heads as u32;
             while heads > 0 {
                 let fit = ((limit - part) / tiles).min(heads);
@@ -306,6 +301,11 @@ fn whole_time(parts: &mut [u32], busy: u64, longest: u64) -> u64 {
         false => 0,
     };
     parts.iter().map(|&tiles| u64::from(tiles.min(common))).sum::<u64>() + busy * (longest - u64::from(common))
+}
+
+/// How many tiles each of `rows` has, the last of which is the end mark.
+fn tiles_of_rows(rows: &[DecodeRow]) -> impl Iterator<Item = u32> {
+    rows.windows(2).map(|pair| pair[1].tiles_before - pair[0].tiles_before)
 }
 
 /// The tiles of a row, counted from its position 0, that hold what it attends to.
@@ -439,6 +439,15 @@ mod tests {
             let even = ctas.iter().map(|cta| cta.tiles).sum::<u32>().div_ceil(WORKERS.ctas as u32);
             assert!(ctas.len() <= WORKERS.ctas && ctas.iter().all(|cta| cta.tiles < even + longest), "{what}");
         }
+    }
+
+    #[test]
+    fn rows_of_one_tile_take_all_workers() {
+        // 133 rows of 8 KV heads are 1,064 tiles.
+        let rows = vec![(1, 64); 133];
+        let mut plan = Plan::new(&[None], rows.len(), WORKERS.ctas, 0).unwrap();
+        plan.make(&batch(&rows), &WORKERS);
+        assert_eq!(plan.decode[0].ctas.len(), WORKERS.ctas);
     }
 
     #[test]
