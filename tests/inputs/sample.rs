@@ -117,6 +117,10 @@ pub const CASES: &[(&str, Case)] = &[
         "logits so large that f32 does not hold their scores, many samples",
         Case { samples: 20, vocab: 5000, size: 6e4, sampling: Sampling { temperature: 2e-6, ..WARM }, ..PLAIN },
     ),
+    (
+        "temperature over the whole range of bf16, many samples",
+        Case { samples: 24, sampling: Sampling { temperature: 3e38, ..WARM }, size: 3e38, ..PLAIN },
+    ),
     ("greedy over Qwen3's vocabulary", Case { sampling: GREEDY, ..QWEN3_VOCAB }),
     ("temperature over Qwen3's vocabulary", QWEN3_VOCAB),
     ("temperature over a tenth of Qwen3's vocabulary", Case { one_in: 10, ..QWEN3_VOCAB }),

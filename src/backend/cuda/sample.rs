@@ -9,6 +9,7 @@ use super::params::params;
 use super::storage::Tensor;
 use crate::batch::Sampling;
 use crate::error::Result;
+use std::ops::Range;
 
 params! {
     SampleParams in "common/logits.cuh" {
@@ -45,8 +46,9 @@ const ONCE_BYTES: usize = 4 * 16;
 /// Samples from which on it is used. One H200, microseconds of both kernels and of the one, over 151,936 logits of a peaked distribution: 1 sample 7.5 and 8.9,
 /// 4 samples 9.3 and 10.4, 8 samples 12.4 and 10.5, 16 samples 16.4 and 12.8, 64 samples 41.1 and 24.5, 256 samples 108.6 and 46.3.
 const ONCE_FROM: usize = 8;
-/// The least temperature for it: it compares scores whose size is that of the greatest logit divided by the temperature.
-const ONCE_TEMPERATURE_MIN: f32 = 1e-6;
+/// Temperatures for it: it compares scores whose size is that of the greatest logit divided by the temperature. Above, a token may be near the greatest although the
+/// difference of their logits is infinite, which the rule excludes.
+const ONCE_TEMPERATURES: Range<f32> = 1e-6..1e36;
 
 /// Thread blocks of a sample in the kernel that reads logits once, and their threads. Two blocks of 512 threads share a multiprocessor.
 fn once_shape(samples: usize, processors: usize) -> (usize, usize) {
@@ -112,8 +114,9 @@ impl Kernels {
         let samples = device_batch.samples();
         let sampling = &device_batch.batch().sampling;
         let has_cut = |s: &Sampling| s.top_k > 0 && (s.top_k as usize) < logits.cols() || s.top_p < 1.0;
-        let is_odd =
-            |s: &Sampling| has_cut(s) || s.min_p > 0.0 || s.temperature > 0.0 && s.temperature < ONCE_TEMPERATURE_MIN;
+        let is_odd = |s: &Sampling| {
+            has_cut(s) || s.min_p > 0.0 || s.temperature > 0.0 && !ONCE_TEMPERATURES.contains(&s.temperature)
+        };
         if let Some(once) = &self.once
             && samples >= ONCE_FROM
             && !sampling.iter().any(is_odd)
