@@ -27,6 +27,8 @@ impl Cuda {
     /// Their tensors, batch, weights and cache must outlive the graph. Linear layers should have run once before with the same
     /// sizes, so that their algorithms were timed.
     pub fn capture(&mut self, launches: impl FnOnce(&mut Cuda)) -> Result<Graph> {
+        // It would invalidate what is recorded.
+        self.kernels.linear.blas.wait()?;
         let context = self.device.context.clone();
         Graph::capture(&context, || {
             launches(self);

@@ -3,6 +3,7 @@
 use super::driver::{Context, check};
 use crate::error::Result;
 use cudarc::driver::sys;
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 
@@ -41,8 +42,9 @@ impl Graph {
         // SAFETY: the stream lives by the `Arc`; the capture that is begun here is ended on every path.
         unsafe {
             check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(context.stream(), mode))?;
+            let capture = Capture { context, graph: &mut graph.graph };
             let launched = launches();
-            let ended = check("cuStreamEndCapture", sys::cuStreamEndCapture(context.stream(), &mut graph.graph));
+            let ended = capture.end();
             launched?;
             ended?;
             let code = sys::cuGraphInstantiateWithFlags(&mut graph.executable, graph.graph, 0);
@@ -64,6 +66,30 @@ impl Graph {
         self.context.make_current()?;
         // SAFETY: instantiated by `capture`; the buffers in it outlive it by the care of whoever captured it.
         check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.executable, self.context.stream()) })
+    }
+}
+
+/// A capture that has begun. It ends on every path, also where launches panic.
+struct Capture<'a> {
+    context: &'a Context,
+    graph: &'a mut sys::CUgraph,
+}
+
+impl Capture<'_> {
+    fn end(self) -> Result<()> {
+        let mut capture = ManuallyDrop::new(self);
+        check("cuStreamEndCapture", capture.code_of_end())
+    }
+
+    fn code_of_end(&mut self) -> sys::CUresult {
+        // SAFETY: the capture was begun on this stream, and the out-pointer is that of a live graph.
+        unsafe { sys::cuStreamEndCapture(self.context.stream(), self.graph) }
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        self.code_of_end();
     }
 }
 

@@ -10,11 +10,20 @@ use crate::backend::lock::Mutex;
 use crate::backend::thread::{DEEP_STACK_BYTES, spawn};
 use crate::error::Result;
 use crate::log::{Level, log};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 
-/// Waits for the library. `None` where it is missing.
-type Arrival = Box<dyn FnOnce() -> Result<Option<BlasHandle>> + Send>;
+/// What opens the library.
+enum Arrival {
+    /// A thread, which sends what it has found before it ends.
+    Thread(JoinHandle<()>, Receiver<Found>),
+    /// Whoever waits for it, since the system refused a thread.
+    Waiting,
+}
+
+/// `None` where the library is missing.
+type Found = Result<Option<BlasHandle>>;
 
 /// cuBLASLt for one engine, as soon as it has come.
 pub struct LateBlas {
@@ -26,27 +35,16 @@ pub struct LateBlas {
 }
 
 impl LateBlas {
-    /// Begins to open the library; where the system refuses a thread, it is opened when it is asked for.
+    /// Begins to open the library.
     pub fn begin(context: &Arc<Context>, dtype: DType) -> LateBlas {
-        let (opened, receiver) = channel();
+        let (found, receiver) = channel();
         let of_thread = context.clone();
         let started = spawn("blas", DEEP_STACK_BYTES, move || {
             // The receiver lives until the thread has ended.
-            let _ = opened.send(Blas::find(&of_thread, dtype));
+            let _ = found.send(Blas::find(&of_thread, dtype));
         });
-        let context = context.clone();
-        let arrival: Arrival = match started {
-            Ok(thread) => Box::new(move || {
-                // If it panicked, the log says so, and nothing was sent: the library counts as missing.
-                let _ = thread.join();
-                receiver.recv().unwrap_or(Ok(None))
-            }),
-            Err(_) => {
-                let context = context.clone();
-                Box::new(move || Blas::find(&context, dtype))
-            }
-        };
-        LateBlas { context, dtype, arrival: Mutex::new(Some(arrival)), blas: OnceLock::new() }
+        let arrival = started.map_or(Arrival::Waiting, |thread| Arrival::Thread(thread, receiver));
+        LateBlas { context: context.clone(), dtype, arrival: Mutex::new(Some(arrival)), blas: OnceLock::new() }
     }
 
     /// Waits until it is here, or known to be missing.
@@ -56,10 +54,15 @@ impl LateBlas {
     /// What opening it failed with, once; then it counts as missing.
     pub fn wait(&self) -> Result<()> {
         let Some(arrival) = self.arrival.lock().take() else { return Ok(()) };
-        let blas = match arrival()? {
-            Some(handle) => Some(Blas::new(handle, &self.context, self.dtype)?),
-            None => None,
+        let found = match arrival {
+            Arrival::Thread(thread, found) => {
+                // If it panicked, the log says so, and nothing was sent: the library counts as missing.
+                let _ = thread.join();
+                found.recv().unwrap_or(Ok(None))
+            }
+            Arrival::Waiting => Blas::find(&self.context, self.dtype),
         };
+        let blas = found?.map(|handle| Blas::new(handle, &self.context, self.dtype)).transpose()?;
         let _ = self.blas.set(blas);
         Ok(())
     }
@@ -87,6 +90,8 @@ impl Drop for LateBlas {
     fn drop(&mut self) {
         // No thread outlives the engine.
         let arrival = self.arrival.lock().take();
-        let _ = arrival.map(|arrival| arrival());
+        if let Some(Arrival::Thread(thread, _)) = arrival {
+            let _ = thread.join();
+        }
     }
 }
