@@ -359,6 +359,10 @@ typedef struct nvllm_engine_config {
   // On the CPU, every number of ranks gives the same bits; on CUDA if batch_invariant is 1.
   uint32_t tensor_parallel_size;
   // 0 or 1: whether CUDA graphs are disabled. No effect on the CPU. Default 0.
+  //
+  // Where the engine finds no CUDA context of its GPU in the process, graphs of more than 8 sequences may be recorded in a later step, when a batch of their
+  // size first comes. While a graph is recorded, CUDA refuses other threads to wait for the whole device (cudaDeviceSynchronize). A program
+  // that uses CUDA itself should begin to before it opens an engine, which then records all graphs while it opens.
   uint32_t enforce_eager;
   // 0 or 1: whether the logits of a request are the same bit for bit whatever else is in the batch, and on however many
   // GPUs of one kind. On the CPU they always are; on CUDA it selects slower kernels. Default 0.

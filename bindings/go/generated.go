@@ -63,7 +63,11 @@ type Config struct {
 	// ranks gives the same bits; on CUDA if BatchInvariant is 1.
 	TensorParallel int
 
-	// Whether CUDA graphs are disabled. No effect on the CPU.
+	// Whether CUDA graphs are disabled. No effect on the CPU. Where the engine finds no CUDA context of its GPU in the
+	// process, graphs of more than 8 sequences may be recorded in a later step, when a batch of their size first comes.
+	// While a graph is recorded, CUDA refuses other threads to wait for the whole device (cudaDeviceSynchronize). A
+	// program that uses CUDA itself should begin to before it opens an engine, which then records all graphs while it
+	// opens.
 	EnforceEager bool
 
 	// Whether the logits of a request are the same bit for bit whatever else is in the batch, and on however many GPUs of

@@ -184,9 +184,9 @@ pub trait Backend: Send {
         rows: usize,
         launches: &mut dyn FnMut(&mut Self, &mut Self::DeviceBatch),
     ) -> Result<Recording<Self::Graph>>;
-    /// Whether products of the layers in a pass of `rows` rows, which has run, are computed by what was found to be the fastest. To find it for other
-    /// sizes takes longer than a pass should wait.
-    fn times_layers(&self, rows: usize) -> bool;
+    /// Whether all passes should be recorded when the runner opens, after one of `rows` rows, the most, has run: where to prepare others takes longer
+    /// than a pass should wait, or where a recording may disturb others in the process.
+    fn records_at_opening(&self, rows: usize) -> bool;
     /// As [`upload`](Self::upload), for a pass whose ops up to the logits are those of `graph`: the batch is padded to its rows.
     ///
     /// `false`: the ops of this pass differ from those that were recorded. The batch was uploaded as it is, and its ops must be called.

@@ -6,8 +6,7 @@
 //! graph has, so it is launched kernel by kernel as a whole.
 //!
 //! Small sizes are captured when the runner opens, the others with the first pass of that size, which is launched kernel by kernel over the padded
-//! batch: its results are those of the graph. Ranks that compute together capture all sizes when they open, and so do models for whose layers the
-//! backend tries products.
+//! batch: its results are those of the graph. Ranks that compute together capture all sizes when they open, and so does a backend that asks for it.
 
 use crate::backend::{Backend, Recording};
 use crate::batch::{Batch, BatchLimits, Sampling};
@@ -31,11 +30,16 @@ pub struct Size<B: Backend> {
 
 enum State<G> {
     Captured(G),
-    /// It will be with the first pass of this size.
-    Awaited,
+    /// It will be with the next pass of this size. `failures`: attempts that failed.
+    Awaited {
+        failures: u32,
+    },
     /// It could not be captured: passes of this size are launched kernel by kernel.
     GivenUp,
 }
+
+/// Attempts to capture a graph on demand. What made one fail may pass: another thread that waits for the whole device, or memory that is short.
+const ATTEMPTS: u32 = 3;
 
 /// When graphs are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +65,7 @@ impl<B: Backend> Graphs<B> {
         let mut by_rows = room(sizes.len(), "graphs", "max_num_seqs")?;
         for &rows in sizes {
             if when == Capture::OnDemand && rows > AT_OPENING {
-                by_rows.push(Size { rows, graph: State::Awaited });
+                by_rows.push(Size { rows, graph: State::Awaited { failures: 0 } });
                 continue;
             }
             match capture(backend, decoder, cache, device_batch, &batch, rows)? {
@@ -83,7 +87,7 @@ impl<B: Backend> Graphs<B> {
 
     /// How many are still to be captured.
     pub fn awaited(&self) -> usize {
-        self.by_rows.iter().filter(|size| matches!(size.graph, State::Awaited)).count()
+        self.by_rows.iter().filter(|size| matches!(size.graph, State::Awaited { .. })).count()
     }
 
     /// The graph of one row.
@@ -115,7 +119,7 @@ impl<B: Backend> Size<B> {
                 }
                 Ok(is_padded)
             }
-            State::Awaited => match capture(backend, decoder, cache, device_batch, batch, self.rows)? {
+            &State::Awaited { failures } => match capture(backend, decoder, cache, device_batch, batch, self.rows)? {
                 Recording::Graph(graph) => {
                     self.graph = State::Captured(graph);
                     Ok(true)
@@ -123,9 +127,12 @@ impl<B: Backend> Size<B> {
                 Recording::Refused(error) => {
                     log(
                         Level::Warn,
-                        format_args!("decode of up to {} rows goes on without a graph: {error}", self.rows),
+                        format_args!("no graph was captured of decode of up to {} rows: {error}", self.rows),
                     );
-                    self.graph = State::GivenUp;
+                    self.graph = match failures + 1 {
+                        ATTEMPTS => State::GivenUp,
+                        failures => State::Awaited { failures },
+                    };
                     Ok(true)
                 }
                 Recording::Nothing => {

@@ -140,9 +140,9 @@ impl<B: Backend> PassRunner<B> {
         let mut cache = backend.kv_cache(&kv_shape, blocks)?;
         seat.agree(0)?;
         let warmed_up = Instant::now();
-        // Ranks wait for each other to capture, which a pass does not; nor does it wait until products have been tried.
-        let are_timed = sizes.last().is_some_and(|&largest| backend.times_layers(largest));
-        let when = if seat.ranks > 1 || are_timed { Capture::Now } else { Capture::OnDemand };
+        // Ranks wait for each other to capture, which a pass does not.
+        let at_opening = seat.ranks > 1 || sizes.last().is_some_and(|&largest| backend.records_at_opening(largest));
+        let when = if at_opening { Capture::Now } else { Capture::OnDemand };
         let graphs = Graphs::new(&sizes, when, &mut backend, &mut decoder, &mut cache, &mut batches[0], &limits)?;
         if host_blocks.is_some() && seat.is_first() {
             weights.warm(0, 1, progress)?;

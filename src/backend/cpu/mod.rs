@@ -329,7 +329,7 @@ impl Backend for Cpu {
         Ok(Recording::Nothing)
     }
 
-    fn times_layers(&self, _rows: usize) -> bool {
+    fn records_at_opening(&self, _rows: usize) -> bool {
         false
     }
 

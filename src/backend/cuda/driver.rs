@@ -112,6 +112,11 @@ impl Context {
         self.stream
     }
 
+    /// Whether the process had this context before, for work of its own or of another engine.
+    pub fn was_there(&self) -> bool {
+        self.before.context_bytes == 0
+    }
+
     /// Stands for this GPU among those of all hosts.
     pub fn identity(&self) -> Result<u64> {
         let mut uuid = sys::CUuuid { bytes: [0; 16] };

@@ -353,9 +353,9 @@ impl Backend for Cuda {
         Ok(recorded.map_or_else(Recording::Refused, Recording::Graph))
     }
 
-    fn times_layers(&self, rows: usize) -> bool {
-        // One shape is the head's.
-        self.kernels.linear.blas.get().is_some_and(|blas| blas.shapes_of(rows) > 1)
+    fn records_at_opening(&self, rows: usize) -> bool {
+        // One shape is the head's: of layers, the algorithms are to be timed. And while a stream records, no other thread can wait for its context.
+        self.device.context.was_there() || self.kernels.linear.blas.get().is_some_and(|blas| blas.shapes_of(rows) > 1)
     }
 
     fn upload_padded(&mut self, graph: &PassGraph, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<bool> {
