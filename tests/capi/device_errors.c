@@ -286,6 +286,34 @@ static void memory_is_given_back_and_mapped_again(void) {
   CHECK(fake_gpu_live() == 0, "%ld of the device's things are left", fake_gpu_live());
 }
 
+/* A graph that cannot be recorded when a batch of its size first comes ends nothing: its pass has run, and the next one tries again. */
+static void a_graph_that_is_not_recorded_ends_nothing(void) {
+  enum { REQUESTS = 12, PLACES = 64 };
+  long places[PLACES], found = 0;
+  fake_gpu_fail(0, 0, 0);
+  nvllm_engine *engine = open_to_trim();
+  fake_gpu_fail(0, 0, 0);
+  CHECK(run_requests(engine, REQUESTS, 500) == REQUESTS, "all end");
+  for (long at = 1; at <= fake_gpu_calls() && found < PLACES; at++) {
+    const char *function = fake_gpu_name(at);
+    if (function == NULL) continue;
+    int records = strstr(function, "BeginCapture") || strstr(function, "EndCapture") || strstr(function, "GraphInstantiate");
+    if (records) places[found++] = at;
+  }
+  nvllm_engine_free(engine);
+  CHECK(found >= 3, "%ld calls record the graphs of %d rows", found, REQUESTS);
+  for (long i = 0; i < found; i++) {
+    fake_gpu_fail(0, 0, 0);
+    engine = open_to_trim();
+    fake_gpu_fail(places[i], CUDA_OUT_OF_MEMORY, 0);
+    CHECK(run_requests(engine, REQUESTS, 500) == REQUESTS, "all end though call %ld fails", places[i]);
+    const char *failed = fake_gpu_failed();
+    CHECK(failed != NULL && (strstr(failed, "Capture") || strstr(failed, "Graph")), "%s failed", failed != NULL ? failed : "nothing");
+    nvllm_engine_free(engine);
+    CHECK(fake_gpu_live() == 0, "call %ld: %ld of the device's things are left", places[i], fake_gpu_live());
+  }
+}
+
 int main(int argc, char **argv) {
   folder = model_folder(argc, argv);
   if (strstr(nvllm_build_info(), "\"cuda\"") == NULL) {
@@ -298,6 +326,7 @@ int main(int argc, char **argv) {
   open_one_of_two_processes();
   a_budget_holds_everything();
   memory_is_given_back_and_mapped_again();
+  a_graph_that_is_not_recorded_ends_nothing();
   struct course whole = run(NVLLM_DEVICE_CUDA, 0, 0, 0);
   CHECK(whole.opened == NVLLM_OK && whole.first == NVLLM_OK && whole.device == NVLLM_DEVICE_CUDA, "%s, %s: %s",
         nvllm_status_name(whole.opened), nvllm_status_name(whole.first), error.message);
