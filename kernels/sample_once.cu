@@ -10,23 +10,14 @@
 #include "common/logits.cuh"
 #include "common/noise.cuh"
 #include "common/rank.cuh"
+#include "common/tensor_core.cuh"
 
 constexpr int AHEAD = 3;              // eights of a thread that are being copied
 constexpr int SLOTS = AHEAD + 1;      // and the one that it reads
 constexpr int CANDIDATES_MAX = 1024;  // of a thread block
 
-__device__ inline uint32_t address_of(const void* shared) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-}
 __device__ inline void copy_eight(uint32_t to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-__device__ inline void copies_commit() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Waits for all of this thread's groups of copies but the last AHEAD - 1.
-__device__ inline void copies_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
 }
 __device__ inline Eight load_shared_eight(uint32_t at) {
     Eight v;
@@ -122,13 +113,13 @@ __device__ uint64_t scan(const Row<T>& row, const Sampling& s, const Share& shar
     const uint32_t slot_bytes = blockDim.x * sizeof(Eight);
     const float inverse = 1.0f / s.temperature, scale = inverse * Reach::LOG2_E;
     // Otherwise the compiler derives the address from the rank in the cluster in each turn.
-    uint32_t reach_at = address_of(&found.reach), at = share.at;
+    uint32_t reach_at = shared_address(&found.reach), at = share.at;
     asm volatile("" : "+r"(reach_at));
     const auto raise = [&](float bound) { atomicMin(&found.reach, Reach::of_bound(bound)); };
     int token = share.first, ahead = share.first;
     for (int i = 0; i < AHEAD; i++, ahead += share.stride) {
         if (ahead < row.vocab) copy_eight(at + i * slot_bytes, row.logits + ahead);
-        copies_commit();
+        commit_copies();
     }
     float best = NAN;
     uint32_t at_best = 0;
@@ -137,12 +128,12 @@ __device__ uint64_t scan(const Row<T>& row, const Sampling& s, const Share& shar
     int slot = 0;
     // The threads of a warp take the same number of turns, at least one.
     for (int run = token - int(threadIdx.x % 32 * 8); is_first || run < row.vocab; run += share.stride) {
-        copies_wait();
+        wait_for_copies<AHEAD - 1>();
         Eight eight = load_shared_eight(at);
         const int first = token;
         // To the slot that was read in the turn before.
         if (ahead < row.vocab) copy_eight(to, row.logits + ahead);
-        copies_commit();
+        commit_copies();
         to = at;
         at += slot_bytes;
         if (++slot == SLOTS) slot = 0, at = share.at;
@@ -246,7 +237,7 @@ __device__ void sample_once(const SampleParams<T>& p) {
     const int size = cluster_size(), sample = blockIdx.x / size, rank = cluster_rank();
     const Sampling s = p.sampling[sample];
     const Row<T> row(p, s, sample);
-    Share share{address_of(shared) + threadIdx.x * uint32_t(sizeof(Eight)), int(rank * blockDim.x + threadIdx.x) * 8, size * int(blockDim.x) * 8};
+    Share share{shared_address(shared) + threadIdx.x * uint32_t(sizeof(Eight)), int(rank * blockDim.x + threadIdx.x) * 8, size * int(blockDim.x) * 8};
     asm volatile("" : "+r"(share.at));
     if (threadIdx.x == 0) found = Found{0, Reach::ordered(Reach::OF_NOTHING), 0};
     __syncthreads();
