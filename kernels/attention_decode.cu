@@ -8,7 +8,9 @@
 // row's window begins in. The plan gives each CTA an equal part of the line. Each warp takes 16 tokens of every tile through the
 // tensor cores, transposed: scores [16 tokens, 8 heads] = K Q^T, then out [head_dim, 8 heads] += V^T P^T, so that a group of up to
 // 8 query heads fills one fragment. Where a (row, KV head) is split over several CTAs, each leaves a partial result, and the CTA
-// that comes last adds them up in the order of the CTAs: the sum does not depend on which one that is.
+// that comes last adds them up in the order of the CTAs: the sum does not depend on which one that is. A CTA that ends in a (row, KV head) of
+// which the next one has the rest looks for it before its own last tile. It is there nearly always, since each CTA begins with what is left
+// of the one before, and then neither stores, counts nor waits.
 //
 // Where several rows share keys, `attention_shared.cu` has attended to them for all of these rows. In the plan such a row begins behind
 // them, and whoever writes its result adds its parts of them, in their order, and then its own. These kernels are SHARED; the others know
@@ -25,11 +27,12 @@
 // stand in the order in which the bytes come: lane l has four consecutive numbers of a key, and queries are loaded to match; of a value
 // it has an even and an odd one, so that rows l / 4 and l / 4 + 8 of the output are neighbours. The scale of a key multiplies its scores,
 // that of a value its weights, after they were summed.
+#include "common/arrivals.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/kv_int8.cuh"
+#include "common/left_parts.cuh"
 #include "common/plan.cuh"
 #include "common/raw_heads.cuh"
-#include "common/softmax.cuh"
 #include "common/tensor_core.cuh"
 
 #include <type_traits>
@@ -73,35 +76,6 @@ struct AttentionDecodeParams {
 // Tiles that a CTA asks for ahead, if it has as many as the second number says: else the products lose more than attention gains.
 constexpr int TILES_AHEAD = 2, AHEAD_FROM = 6;
 
-// A (row, KV head) that is split over several CTAs.
-template <class T>
-struct Split {
-    T* out;
-    unsigned long long begin;  // its first tile on the line
-    uint32_t first, last;      // CTAs
-    uint32_t arrived_before;   // of them; thread 0 knows
-    uint32_t entry, kv_head;
-    bool exists;
-};
-
-// Numbers of a part of shared keys, loaded here and used after what is between.
-struct Ahead {
-    float4 value;
-    float2 sum;
-
-    __device__ void load(const float* values, const float2* sums) {
-        asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-                     : "l"(values));
-        asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(sum.x), "=f"(sum.y) : "l"(sums));
-    }
-};
-
-template <class T>
-__device__ inline void store_shares(T* to, const float4& sum, float total) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(narrow2<T>(sum.x / total, sum.y / total), narrow2<T>(sum.z / total, sum.w / total));
-}
-
 // How queries come, and the last key and value of a row.
 enum class Heads {
     PREPARED,  // normalized and rotated, keys and values in the cache
@@ -134,6 +108,10 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         if (used == 0) grid_dependency_wait();  // else those at work wait
         return;
     }
+    // Of the next CTA: it may have the rest of the last (row, KV head) of this one.
+    constexpr bool TAKES_OVER = !SHARED && !IS_INT8 && NT == 1;
+    const uint32_t next_tiles = TAKES_OVER && blockIdx.x + 1 < used ? p.ctas[blockIdx.x + 1].tiles : 0;
+    const size_t from_next = size_t(blockIdx.x + 1) * 2 * p.group;
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int matrix = lane / 8;
@@ -263,7 +241,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         }
         // Parts of shared keys, for the first numbers that this thread will write. Int8 leaves no registers for them.
         constexpr uint32_t AHEAD = SHARED && !IS_INT8 && NT == 1 ? 4 : 0;
-        Ahead ahead[AHEAD + 1];
+        LeftPart ahead[AHEAD + 1];
         SharedParts parts{};
         if constexpr (SHARED) {
             parts = p.shared_parts[cursor.entry];
@@ -280,7 +258,16 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
         for (int n = 0; n < NT; n++) highest[n][0] = highest[n][1] = -INFINITY;
 
+        // The rest of this (row, KV head), if the next CTA has all of it and has left it by now.
+        const bool has_rest = first_tile == cursor.first_tile && cursor.end_tile - last_tile - 1 < next_tiles;
+        bool is_left = false;
+        LeftPart rest;
         for (uint32_t tile = first_tile; tile < last_tile; tile++) {
+            if (TAKES_OVER && has_rest && tile + 1 == last_tile) {
+                is_left = load_acquire(p.arrived + blockIdx.x) == 1;
+                const int i = threadIdx.x * 4;
+                if (is_left && i < p.group * D) rest.load(p.partials + from_next * D + i, p.partial_sums + from_next + i / D);
+            }
             wait_for_oldest_copy(p.stages);
             __syncwarp();
             issue(stage == 0 ? p.stages - 1 : stage - 1);
@@ -418,7 +405,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 if (lane < 4) merge_sums[warp * p.group + head] = make_float2(highest[n][h], sum[n][h]);
             }
         }
-        __syncthreads();
+        const bool takes_over = __syncthreads_and(is_left);
         const bool is_whole = first_tile == cursor.first_tile && last_tile == cursor.end_tile;
         T* row_out = p.out + (size_t(cursor.at.token) * p.kv_heads + cursor.kv_head) * p.group * D;
         const size_t place = (size_t(blockIdx.x) * 2 + (is_first_segment ? 0 : 1)) * p.group;
@@ -453,6 +440,12 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 }
                 all.add(make_float2(top, total), value);
                 store_shares(row_out + i, all.value, all.total);
+            } else if (takes_over) {
+                // As `finish` adds them up.
+                if (i >= WARPS * 128) rest.load(p.partials + from_next * D + i, p.partial_sums + from_next + head);
+                RunningSum all{top, total, value};
+                all.add(rest.sum, rest.value);
+                store_shares(row_out + i, all.value, all.total);
             } else if (is_whole) {
                 store_shares(row_out + i, value, total);
             } else {
@@ -461,7 +454,9 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             }
         }
         __syncthreads();
-        if (!is_whole) {
+        if (takes_over) {
+            if (threadIdx.x == 0) p.arrived[blockIdx.x] = 0;
+        } else if (!is_whole) {
             // CTA c begins at tile c * all / used of the line.
             const uint32_t tiles = cursor.end_tile - cursor.first_tile;
             const unsigned long long begin =
@@ -496,9 +491,11 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         if (!split.exists) return;
         if (threadIdx.x == 0) {
             is_last = split.arrived_before == split.last - split.first;
-            // Behind the count that was read, and before the other threads read what it counts.
-            __threadfence();
-            if (is_last) p.arrived[split.first] = 0;
+            if (is_last) {
+                // Behind the count that was read, and before the other threads read what it counts.
+                __threadfence();
+                p.arrived[split.first] = 0;
+            }
         }
         __syncthreads();
         if (is_last) {

@@ -17,6 +17,7 @@
 // engine on a device, one may have to wait so.
 //
 // Scores are transposed, [16 tokens, 8 heads] = K Q^T, and so is the output, [head_dim, 8 heads] += V^T P^T.
+#include "common/arrivals.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/plan.cuh"
 #include "common/units.cuh"
@@ -41,12 +42,6 @@ struct AttentionUnitsParams {
     float tanh_scale;     // scale / softcap; 0 without a softcap
     int capacity;         // units times pairs of query heads that `outputs` and `sums` hold besides
 };
-
-__device__ inline uint32_t load_acquire(const uint32_t* at) {
-    uint32_t value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
-    return value;
-}
 
 constexpr int WARPS = 4;
 // Slices of 16 keys, or of 16 values, in a piece of the ring.

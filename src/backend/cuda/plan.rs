@@ -46,7 +46,21 @@ pub enum Cuts {
     /// Anywhere, so that all parts are equal.
     Equal,
     /// With a (row, KV head), if that is expected to take less time than to merge those that are split.
-    WholeIfFaster,
+    WholeIfFaster(Costs),
+}
+
+/// What parts that end with a (row, KV head) cost, and what it costs to merge those that are split: parts of numbers, `[part, of]`. The unit of time
+/// is a tile of each CTA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Of the CTAs, those that read as fast as all.
+    pub busy: [u64; 2],
+    /// What a CTA without a tile takes of the others' speed.
+    pub idle: [u64; 2],
+    /// To merge, where no CTA has less than a (row, KV head).
+    pub merge: [u64; 2],
+    /// To merge where some have less.
+    pub merge_many: [u64; 2],
 }
 
 /// What the splits depend on besides the batch and the windows.
@@ -193,7 +207,9 @@ impl DecodePlan {
     /// Where no part ends with its (row, KV head), CTA `c` of `used` begins at tile `c * all / used` of the line: the kernels know this rule, too.
     fn split(&mut self, all: u64, geometry: &Geometry) {
         let mut entry = 0;
-        if geometry.cuts == Cuts::WholeIfFaster && self.cut_whole(all, geometry) {
+        if let Cuts::WholeIfFaster(costs) = geometry.cuts
+            && self.cut_whole(all, geometry, costs)
+        {
             let mut begin = 0;
             for cta in 0..self.whole.len() {
                 let end = begin + u64::from(self.whole[cta]);
@@ -230,21 +246,26 @@ impl DecodePlan {
     }
 
     /// Whether parts that end with a (row, KV head) are faster than equal ones. Then `whole` has them, the longest as short as can be.
-    ///
-    /// Time is in tiles that all CTAs together read. [`BUSY`] of them read as much as all. To merge what is split takes
-    /// [`MERGE`] if no CTA has less than a (row, KV head), else [`MERGE_MANY`].
-    fn cut_whole(&mut self, all: u64, geometry: &Geometry) -> bool {
-        let of_ctas = |[part, of]: [u64; 2]| geometry.ctas as u64 * part / of;
-        let busy = of_ctas(BUSY).max(1);
+    fn cut_whole(&mut self, all: u64, geometry: &Geometry, costs: Costs) -> bool {
+        let ctas = geometry.ctas as u64;
+        let of_ctas = |[part, of]: [u64; 2]| ctas * part / of;
+        let busy = of_ctas(costs.busy).max(1);
         let longest = u64::from(tiles_of_rows(&self.rows).max().unwrap_or(0));
-        let merge = if all >= longest * geometry.ctas as u64 { MERGE } else { MERGE_MANY };
-        let most = all + of_ctas(merge);
+        let merge = of_ctas(if all >= longest * ctas { costs.merge } else { costs.merge_many });
+        let most = all + merge;
         // Equal parts split nothing that has one tile.
         if longest <= 1 || busy * longest > most {
             return false;
         }
-        let mut low = longest.max(all.div_ceil(geometry.ctas as u64));
+        let mut low = longest.max(all.div_ceil(ctas));
         let mut high = low + longest;
+        if costs.idle[0] > 0 {
+            // From there on what CTAs without a tile cost is more.
+            high = high.min((all + merge * costs.idle[1] / costs.idle[0]) / ctas);
+            if high < low || !self.fill_whole(high as u32, geometry) {
+                return false;
+            }
+        }
         while low < high {
             let middle = low.midpoint(high);
             if self.fill_whole(middle as u32, geometry) {
@@ -253,7 +274,8 @@ impl DecodePlan {
                 low = middle + 1;
             }
         }
-        self.fill_whole(low as u32, geometry) && whole_time(&mut self.whole, busy, low) <= most && {
+        let idle = (ctas * low).saturating_sub(all) * costs.idle[0] / costs.idle[1];
+        self.fill_whole(low as u32, geometry) && whole_time(&mut self.whole, busy, low) + idle <= most && {
             // The order was lost.
             self.fill_whole(low as u32, geometry)
         }
@@ -283,15 +305,6 @@ impl DecodePlan {
     }
 }
 
-/// Of the CTAs, those that read as fast as all. One H200, rows of 555 tokens: 512 workers with 9 units each take
-/// 40.7 us per layer, 576 with 18 82.6, 768 with 18 100.9, 1,024 with 18 131.3.
-const BUSY: [u64; 2] = [3, 5];
-/// Tiles of each CTA that would be read in the time that it takes to merge. One H200, rows of 555 tokens, split and as
-/// fast as memory: 144 rows 76.5 and 73.9 us per layer, 192 rows 100.9 and 98.5.
-const MERGE: [u64; 2] = [3, 10];
-/// 64 rows 42.3 and 32.8 us, 96 rows 59.4 and 49.2.
-const MERGE_MANY: [u64; 2] = [11, 10];
-
 /// How long parts take, the longest of which has `longest` tiles: tile `k` of each is read as fast as all CTAs read while
 /// at least `busy` of them have one.
 fn whole_time(parts: &mut [u32], busy: u64, longest: u64) -> u64 {
@@ -316,12 +329,16 @@ fn tiles_of(context_len: u32, window_start: u32, geometry: &Geometry) -> std::op
 
 #[cfg(test)]
 mod tests {
+    use super::super::{attention, attention_units};
     use super::*;
 
     const GEOMETRY: Geometry =
         Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264, cuts: Cuts::Equal, sharing: None };
     /// As `attention_units.cu` has it on an H200.
-    const WORKERS: Geometry = Geometry { ctas: 1056, cuts: Cuts::WholeIfFaster, ..GEOMETRY };
+    const WORKERS: Geometry =
+        Geometry { ctas: 1056, cuts: Cuts::WholeIfFaster(attention_units::COSTS), ..GEOMETRY };
+    /// As `attention_decode.cu` has it there.
+    const CTAS: Geometry = Geometry { cuts: Cuts::WholeIfFaster(attention::COSTS), ..GEOMETRY };
 
     struct Case {
         name: &'static str,
@@ -360,7 +377,7 @@ mod tests {
 
     /// For all windows, with equal parts and for workers.
     fn planned_decodes() -> impl Iterator<Item = (&'static Case, DecodePlan)> {
-        let plans = |case| [GEOMETRY, WORKERS].into_iter().flat_map(move |geometry| planned(case, &geometry).decode);
+        let plans = |case| [GEOMETRY, WORKERS, CTAS].into_iter().flat_map(move |geometry| planned(case, &geometry).decode);
         CASES.iter().flat_map(move |case| plans(case).map(move |plan| (case, plan)))
     }
 
@@ -410,34 +427,42 @@ mod tests {
 
     #[test]
     fn heads_stay_whole_where_that_was_measured_to_be_faster() {
-        // Rows, and tokens of each at least and at most.
+        // Rows, tokens of each at least and at most, and whether heads stay whole for workers and for CTAs.
         let cases = [
-            (256, [555, 555], true),
-            (192, [555, 555], true),
-            (144, [555, 555], false),
-            (128, [555, 555], true),
-            (96, [555, 555], true),
-            (64, [555, 555], true),
-            (32, [555, 555], false),
-            (1, [555, 555], false),
-            (256, [256, 256], true),
-            (64, [256, 256], true),
-            (256, [300, 800], false),
-            (192, [300, 800], false),
-            (64, [300, 800], false),
-            (16, [100, 8000], false),
+            (256, [555, 555], true, false),
+            (192, [555, 555], true, false),
+            (144, [555, 555], false, false),
+            (128, [555, 555], true, false),
+            (96, [555, 555], true, false),
+            (64, [555, 555], true, true),
+            (48, [555, 555], false, false),
+            (32, [555, 555], false, true),
+            (24, [555, 555], false, true),
+            (1, [555, 555], false, false),
+            (256, [256, 256], true, false),
+            (192, [256, 256], true, true),
+            (128, [256, 256], true, true),
+            (64, [256, 256], true, true),
+            (16, [256, 256], false, true),
+            (256, [300, 800], false, false),
+            (192, [300, 800], false, false),
+            (64, [300, 800], false, false),
+            (32, [300, 800], false, false),
+            (16, [100, 8000], false, false),
         ];
-        for (rows, [least, most], is_whole) in cases {
+        for (rows, [least, most], for_workers, for_ctas) in cases {
             let context = |row: usize| least + (row * 7919 % rows * (most - least) as usize / rows) as u32;
-            let rows: Vec<_> = (0..rows).map(|row| (1, context(row))).collect();
-            let mut plan = Plan::new(&[None], rows.len(), WORKERS.ctas, 0).unwrap();
-            plan.make(&batch(&rows), &WORKERS);
-            let ctas = &plan.decode[0].ctas;
-            let what = format!("{} rows of {least} to {most}", rows.len());
-            assert_eq!(ctas.iter().all(|cta| cta.tile == 0), is_whole, "{what}");
-            let longest = most.div_ceil(64);
-            let even = ctas.iter().map(|cta| cta.tiles).sum::<u32>().div_ceil(WORKERS.ctas as u32);
-            assert!(ctas.len() <= WORKERS.ctas && ctas.iter().all(|cta| cta.tiles < even + longest), "{what}");
+            let lengths: Vec<_> = (0..rows).map(|row| (1, context(row))).collect();
+            for (geometry, is_whole) in [(WORKERS, for_workers), (CTAS, for_ctas)] {
+                let mut plan = Plan::new(&[None], rows, geometry.ctas, 0).unwrap();
+                plan.make(&batch(&lengths), &geometry);
+                let ctas = &plan.decode[0].ctas;
+                let what = format!("{rows} rows of {least} to {most} for {}", geometry.ctas);
+                assert_eq!(ctas.iter().all(|cta| cta.tile == 0), is_whole, "{what}");
+                let longest = most.div_ceil(64);
+                let even = ctas.iter().map(|cta| cta.tiles).sum::<u32>().div_ceil(geometry.ctas as u32);
+                assert!(ctas.len() <= geometry.ctas && ctas.iter().all(|cta| cta.tiles < even + longest), "{what}");
+            }
         }
     }
 
