@@ -352,7 +352,7 @@ impl Kernels {
     fn invariant(&self, device: &Device, product: Product, chaining: Chaining) -> Result<()> {
         match &self.hopper {
             Some(hopper) if hopper.serves_invariant(product.params.k as usize) => {
-                hopper.run_invariant(device, chaining, &product.params)
+                hopper.run_invariant(device, chaining, &product.params, Results::Sums)
             }
             _ => self.tiled(device, product, chaining),
         }
