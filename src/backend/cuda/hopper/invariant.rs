@@ -9,6 +9,7 @@ use super::{
     SWIZZLE_ROWS, Side, TILES, TOKENS_MAX, TOKENS_OF_TILE, hopper_params, sizes, wide,
 };
 use crate::error::Result;
+use std::ops::RangeInclusive;
 
 /// Columns of a tile of the kernels for many tokens, and their thread blocks: `LARGE_COLUMNS`, `LARGE_GROUPS` and `LARGE_PIECE`.
 const LARGE_COLUMNS: usize = 128;
@@ -30,6 +31,12 @@ const PARTS: usize = 4;
 fn parts(k: usize) -> usize {
     if k < PARTS_FROM { 1 } else { PARTS }
 }
+
+/// Tokens with which gates are activated in the product, and of how many columns each. One H200, the 0.6B shape, products and norms of a step, in two launches and in
+/// one: 16 rows 526 and 534 us, 24 rows 573 and 555, 64 rows 647 and 622, 80 rows 727 and 738, 112 rows 806 and 822, 120 rows 814 and 805, 128 rows 819 and 797, 192
+/// rows 1,118 and 1,089, 256 rows 1,275 and 1,233.
+const GATED_TOKENS: [RangeInclusive<usize>; 2] = [17..=64, 120..=TOKENS_MAX];
+const GATED_COLUMNS: usize = 8;
 
 /// Tokens up to which the thread blocks of a cluster divide k, where k is less than [`LONG_K`], and else. One H200, microseconds in clusters and in turn: 1024 x 2048
 /// with 64 tokens 3.5 / 3.7, with 96 tokens 4.2 / 3.7, with 128 tokens 4.9 / 3.9, with 256 tokens 9.4 / 4.9; 1024 x 3072 with 64 tokens 4.0 / 4.9, with 96 tokens
@@ -115,8 +122,19 @@ impl Hopper {
         k > 0 && k.is_multiple_of(BOX_COLUMNS)
     }
 
+    /// Whether the sums of such layers are one chain each.
+    pub fn is_one_chain(k: usize) -> bool {
+        parts(k) == 1
+    }
+
+    /// Whether gated results of such a layer are faster by one launch than by two. `n`: gates and their ups.
+    pub fn prefers_invariant_gated(&self, [m, n, k]: [usize; 3]) -> bool {
+        let is_served = self.serves_invariant(k) && parts(k) == 1 && n.is_multiple_of(2 * GATED_COLUMNS);
+        is_served && GATED_TOKENS.iter().any(|tokens| tokens.contains(&m))
+    }
+
     /// Launches the layer that `params` describes, whose k it [serves](Hopper::serves_invariant), such that a result depends on its row and column alone.
-    /// Reads weights before it waits.
+    /// Reads weights before it waits. [`Results::Gated`] are those of layers whose sums are [one chain](Hopper::is_one_chain).
     pub fn run_invariant(
         &self,
         device: &Device,
