@@ -8,7 +8,7 @@
 // sums that this one stores, and adds what it receives in the order of k. A result therefore depends on its row, on k and on `split` only.
 //
 // Batch-invariant results are the sums of `parts` parts of k, a number that depends on k alone, added in the order of k. Where a cluster
-// would be too large, one thread block computes the parts in turn (`Parts::IN_TURN`), with the same bits: a part is one chain of
+// is slower, one thread block computes the parts in turn (`Parts::IN_TURN`), with the same bits: a part is one chain of
 // tensor-core products in the order of k, whose bits depend neither on the tile nor on the instruction. So is it in the kernels
 // for many tokens at the end of this file, which large layers take from 129 tokens on: their thread blocks compute one tile of 128 columns
 // after another, by two warpgroups.
@@ -70,7 +70,8 @@ __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS 
     }
 }
 
-// Large token tiles have equal numbers of tokens, and the boxes of x have as many rows: a box with many rows beyond the last token is slow.
+// Large token tiles, and all where parts of k are added up in turn, have equal numbers of tokens, and the boxes of x have as many rows: a box with many rows
+// beyond the last token is slow.
 //
 // Grid [tiles of tokens * split, tiles of columns], cluster [split], block [192], shared [BARRIER_BYTES + stages * STAGE
 // + (split - 1) / split * ROWS * TOKENS * 4 bytes]. The ring holds at least ROWS * TOKENS * 4 bytes.
@@ -105,7 +106,8 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
     // k is divided in units of 128 for all kernels of this file, so that their results have the same bits.
     const int pairs = (p.k / 64 + 1) / 2;
     const int first_step = (pairs * part >> log_split) * (2 / DEPTH), steps = (pairs * (part + 1) >> log_split) * (2 / DEPTH) - first_step;
-    const int tile_tokens = DEPTH == 1 ? tokens_of_tile(p.m, gridDim.x >> log_split) : TOKENS;
+    constexpr bool IS_FITTED = DEPTH == 1 || PARTS == Parts::IN_TURN;
+    const int tile_tokens = IS_FITTED ? tokens_of_tile(p.m, gridDim.x >> log_split) : TOKENS;
     const int first_token = (blockIdx.x >> log_split) * tile_tokens, first_column = blockIdx.y * COLUMNS;
 
     if (warp == CONSUMERS) {
@@ -178,6 +180,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
         // Computed once: otherwise the compiler derives them from the rank in the cluster in each step, which takes longer than the products.
         const uint64_t first_a = __shfl_sync(0xffffffffu, matrix_descriptor(ring), 0);
         const uint64_t first_b = __shfl_sync(0xffffffffu, matrix_descriptor(ring + DEPTH * ROWS * 128), 0);
+        const uint64_t next_b = (IS_FITTED ? tile_tokens : TOKENS) * 8;  // from a box of x to the next of a step
         uint32_t full_of_warp = full;
         asm volatile("" : "+r"(full_of_warp));
         float total[PARTS == Parts::IN_TURN ? TOKENS / 2 : 1] = {};
@@ -200,7 +203,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
 #pragma unroll
             for (int d = 0; d < DEPTH; d++) {
 #pragma unroll
-                for (int i = 0; i < 4; i++) warpgroup_mma<T, TOKENS>(sum, a + d * (ROWS * 8) + 2 * i, b + d * (TOKENS * 8) + 2 * i);
+                for (int i = 0; i < 4; i++) warpgroup_mma<T, TOKENS>(sum, a + d * (ROWS * 8) + 2 * i, b + d * next_b + 2 * i);
             }
             warpgroup_commit();
             warpgroup_wait<1>();

@@ -188,8 +188,7 @@ fn every_gate_of_16_bits_has_the_bits_of_the_op_alone() {
 fn a_gated_layer_that_has_no_kernel_has_the_bits_of_the_ops_one_by_one() {
     on_device(|cuda, dtype| {
         let mut random = Random(5);
-        let (width, k) = (264, 512);
-        let plain = Layer::plain(cuda, &mut random, [width, k], 0.1, dtype);
+        let (width, k): (usize, usize) = (264, 512);
         let coded = codings::all().into_iter().filter(|coding| k.is_multiple_of(coding.group())).flat_map(|coding| {
             let gate = codings::matrix(&mut random, coding, [width, k]);
             let up = codings::matrix(&mut random, coding, [width, k]);
@@ -205,10 +204,72 @@ fn a_gated_layer_that_has_no_kernel_has_the_bits_of_the_ops_one_by_one() {
                 layer.agrees(cuda, Case { m, ..CASE }, dtype, &what);
             }
         }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_batch_invariant_gated_layer_has_the_bits_of_the_ops_one_by_one() {
+    on_device(|cuda, dtype| {
         cuda.set_rounding(Rounding::BatchInvariant);
-        for m in [1, 9, 64, 256, 300] {
-            let what = format!("{m} tokens, batch-invariant, {dtype:?}");
-            assert!(!plain.agrees(cuda, Case { m, ..CASE }, dtype, &what), "{what}: the product is stored");
+        let mut random = Random(8);
+        for sizes in [[8, 64], [40, 512], [1000, 1088], [2008, 640], [3072, 1024], [2056, 2048], [24, 72]] {
+            let layer = Layer::plain(cuda, &mut random, sizes, 0.1, dtype);
+            for m in [1, 8, 9, 16, 17, 32, 64, 96, 120, 128, 129, 144, 192, 225, 256, 257, 300, 512, 640, 1024] {
+                for (activation, has_bias) in [(Activation::Silu, false), (Activation::GeluTanh, true)] {
+                    let case = Case { m, has_bias, activation, route: Route::Auto };
+                    layer.agrees(cuda, case, dtype, &format!("{case:?}, {sizes:?}, batch-invariant, {dtype:?}"));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_batch_invariant_gated_row_has_the_same_bits_among_any_number() {
+    on_device(|cuda, dtype| {
+        cuda.set_rounding(Rounding::BatchInvariant);
+        let mut random = Random(9);
+        for (sizes, size) in
+            [([3072, 1024], 0.1), ([3072, 1024], 8.0), ([1000, 1088], 0.1), ([40, 512], 4.0), ([2056, 2048], 0.1)]
+        {
+            let layer = Layer::plain(cuda, &mut random, sizes, size, dtype);
+            let ([width, k], most) = (sizes, 1100);
+            let mut x = numbers(&mut random, most * k, 1.0, dtype);
+            // Zeros of either sign.
+            x[3 * k..4 * k].fill(0.0);
+            x[4 * k..5 * k].fill(-0.0);
+            for (activation, has_bias) in ACTIVATIONS.into_iter().flat_map(|a| [(a, false), (a, true)]) {
+                let mut rows = |from: usize, rows: usize| {
+                    let x = filled(cuda, &x[from * k..][..rows * k], k);
+                    let mut gate_up = filled(cuda, &vec![f32::NAN; rows * 2 * width], 2 * width);
+                    let mut out = filled(cuda, &vec![f32::NAN; rows * width], width);
+                    let bias = has_bias.then_some(&layer.bias);
+                    ops::gated_linear(cuda, &mut out, &mut gate_up, &x, &layer.weight, bias, activation);
+                    cuda.read(&out).unwrap()
+                };
+                let alone: Vec<f32> = (0..9).flat_map(|row| rows(row, 1)).collect();
+                for count in [
+                    2, 8, 9, 16, 17, 32, 33, 64, 65, 96, 104, 120, 128, 129, 150, 192, 208, 232, 256, 257, 384, 512,
+                    640, 1024, 1100,
+                ] {
+                    let among = rows(0, count);
+                    let common = count.min(9) * width;
+                    let differs = (0..common).find(|&i| among[i].to_bits() != alone[i].to_bits());
+                    assert_eq!(
+                        differs.map(|i| (i / width, i % width, among[i], alone[i])),
+                        None,
+                        "{count} rows, {sizes:?}, {size}, {activation:?}, bias {has_bias}, {dtype:?}: token, column, numbers"
+                    );
+                    // The last rows lie in other tiles.
+                    let last = rows(count - 1, 1);
+                    assert!(
+                        last.iter().zip(&among[(count - 1) * width..]).all(|(a, b)| a.to_bits() == b.to_bits()),
+                        "the last of {count} rows, {sizes:?}, {size}, {activation:?}, {dtype:?}"
+                    );
+                }
+            }
         }
     });
 }

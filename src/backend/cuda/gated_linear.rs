@@ -1,12 +1,12 @@
 //! See `ops/gated_linear.rs` for the contract, `kernels/linear_hopper.cu`, `kernels/gated_linear_hopper.cu` and `kernels/linear_few.cu` for the
-//! work: layers of plain weights that they compute by default.
+//! work: layers of plain weights that they compute.
 
 use super::device::Device;
 use super::linear;
 use super::matrix::{Matrix, Vector};
 use super::product::{LinearParams, Results};
 use super::storage::Tensor;
-use crate::backend::Activation;
+use crate::backend::{Activation, Rounding};
 use crate::error::Result;
 
 /// Gates that lie side by side in a tile.
@@ -33,6 +33,10 @@ pub fn run(
         n: weight.rows() as i32,
         ..LinearParams::of(out, x)
     };
+    if device.rounding == Rounding::BatchInvariant {
+        assert!(x.storage.undivided().1.is_none(), "batch-invariant rows are divided");
+        return kernels.invariant_gated(device, &params, activation);
+    }
     if let Some(hopper) = kernels.hopper(device, &params)
         && x.rows() >= HOPPER_TOKENS_MIN
         && out.cols().is_multiple_of(EIGHT)

@@ -4,9 +4,9 @@
 //! tile of tokens holds and 129 to 256. Within a class, k is divided in one way, so that a row has the same bits among any number of rows of the
 //! class. How it is divided depends on the layer and on whether the tokens fill one tile of 128 or two: the classes up to 128 share their bits.
 //!
-//! Batch-invariant layers have any number of tokens. Invariant: how many parts of k are added up depends on k alone, so that neither the
-//! rows of a batch nor the columns that a rank or a slice of weights has change the bits of a result.
+//! Batch-invariant layers have any number of tokens: `hopper/invariant.rs`.
 
+mod invariant;
 mod wide;
 
 use super::device::Device;
@@ -108,27 +108,6 @@ enum Side {
 /// Rows after which the swizzle of shared memory repeats: `tokens_of_tile`.
 const SWIZZLE_ROWS: usize = 8;
 
-/// Columns of a tile of the kernels for many tokens, and their thread blocks: `LARGE_COLUMNS`, `LARGE_GROUPS` and `LARGE_PIECE`.
-const LARGE_COLUMNS: usize = 128;
-const LARGE_THREADS: usize = 384;
-const LARGE_PIECE_BYTES: usize = 2 * 64 * 128;
-/// Tokens of their tiles where k is one part, and where it is several, whose sums take as many registers again.
-const LARGE_TOKENS: [usize; 2] = [256, 192];
-/// Rows above which a layer may take them; up to [`TOKENS_MAX`], if one of their tiles holds the rows. One H200, microseconds by two tiles of `linear_hopper` and
-/// by one of these, with weights that come from memory: 151936 x 1024 with 129 tokens 145 / 106, with 192 tokens 148 / 113, with 256 tokens 173 / 123;
-/// 16384 x 1024 with 129 tokens 16.3 / 14.2, with 256 tokens 18.4 / 15.1; 24576 x 4096 with 129 tokens 82 / 71, with 192 tokens 82 / 73; 151936 x 4096 with 129
-/// tokens 513 / 333. Two of these: 24576 x 4096 with 256 tokens 93 / 148.
-const LARGE_ABOVE: usize = 128;
-/// Numbers of k from which on a batch-invariant layer adds up parts, and how many.
-const PARTS_FROM: usize = 2048;
-const PARTS: usize = 4;
-
-/// Parts of k of a batch-invariant layer. Chains of fewer than 512 numbers would gain nothing: the thread blocks of a cluster take about 0.5 us to
-/// add up their sums.
-fn parts(k: usize) -> usize {
-    if k < PARTS_FROM { 1 } else { PARTS }
-}
-
 /// How a layer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
@@ -138,6 +117,8 @@ struct Plan {
     grid: [usize; 2],
     /// Thread blocks that divide k.
     split: usize,
+    /// Chains in which each of them adds up its share of k.
+    chains: usize,
     /// Steps of the ring.
     stages: usize,
     shared_bytes: usize,
@@ -150,6 +131,13 @@ struct Room {
     /// Shared memory of a multiprocessor, and what one thread block may take.
     shared_bytes: usize,
     block_shared_bytes: usize,
+}
+
+impl Room {
+    /// What each of two thread blocks of a multiprocessor may take.
+    fn shared_of_two(&self) -> usize {
+        self.shared_bytes / 2 - 1024
+    }
 }
 
 impl Plan {
@@ -172,29 +160,21 @@ impl Plan {
             }
             split *= 2;
         }
-        let plan = Plan::divided(m, n, k, split, TOKENS_OF_TILE, room);
-        let halved = Plan::divided(m, n, k, split, TOKENS_OF_TILE / 2, room);
+        let plan = Plan::divided([m, n, k], [split, 1], TOKENS_OF_TILE, room);
+        let halved = Plan::divided([m, n, k], [split, 1], TOKENS_OF_TILE / 2, room);
         // The bits of a row do not depend on its tile, if squares are added up alike.
         let fits = halved.grid[0] * halved.grid[1] * split <= room.processors;
         if m >= HALVED_FROM && fits && halved.square_parts() == plan.square_parts() { halved } else { plan }
     }
 
-    /// As batch-invariant layers are cut: a cluster where its thread blocks find room, two per multiprocessor.
-    fn invariant(m: usize, n: usize, k: usize, room: Room) -> Plan {
-        let (_, grid) = Plan::tiles(m, n, TOKENS_OF_TILE);
-        let parts = parts(k);
-        let split = if grid[0] * grid[1] * parts <= 2 * room.processors { parts } else { 1 };
-        Plan::divided(m, n, k, split, TOKENS_OF_TILE, room)
-    }
-
-    /// With k divided among `split` thread blocks, in tiles of at most `most` tokens.
-    fn divided(m: usize, n: usize, k: usize, split: usize, most: usize, room: Room) -> Plan {
+    /// With k divided among `split` thread blocks in as many `chains` each, in tiles of at most `most` tokens.
+    fn divided([m, n, k]: [usize; 3], [split, chains]: [usize; 2], most: usize, room: Room) -> Plan {
         let (tile, grid) = Plan::tiles(m, n, most);
         let Tile { tokens, depth } = TILES[tile];
         let tiles = grid[0] * grid[1];
         // Where not all thread blocks run at once, two share a multiprocessor: while one begins or ends, the other reads.
         let is_one_wave = tiles * split <= room.processors;
-        let of_block = if is_one_wave { usize::MAX } else { room.shared_bytes / 2 - 1024 };
+        let of_block = if is_one_wave { usize::MAX } else { room.shared_of_two() };
         let sums = COLUMNS * tokens * 4;
         let inbox = sums - sums / split;
         let stage = depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
@@ -202,7 +182,7 @@ impl Plan {
         let most = (of_block.min(room.block_shared_bytes) - BARRIER_BYTES - inbox) / stage;
         // The ring is where the sums lie in the end.
         let stages = steps.max(sums.div_ceil(stage)).min(most).min(STAGES_MAX);
-        Plan { tile, grid, split, stages, shared_bytes: BARRIER_BYTES + stages * stage + inbox }
+        Plan { tile, grid, split, chains, stages, shared_bytes: BARRIER_BYTES + stages * stage + inbox }
     }
 
     /// Parts in which the squares of a row are added up: of the columns that a thread block stores of a token. `None` where it does not store the same columns
@@ -219,31 +199,6 @@ impl Plan {
     }
 }
 
-/// How a layer of many tokens is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LargePlan {
-    tokens: usize,
-    tiles: usize,
-    stages: usize,
-    shared_bytes: usize,
-}
-
-impl LargePlan {
-    /// `None` where its tiles would leave a quarter of the multiprocessors idle, or more, and where `linear_hopper` has as few tiles of tokens.
-    fn new(m: usize, n: usize, k: usize, room: Room) -> Option<LargePlan> {
-        let tokens = LARGE_TOKENS[usize::from(parts(k) > 1)];
-        let tiles = m.div_ceil(tokens) * n.div_ceil(LARGE_COLUMNS);
-        let is_two_tiles = m <= TOKENS_MAX && m > tokens;
-        if m <= LARGE_ABOVE || is_two_tiles || 4 * tiles < 3 * room.processors {
-            return None;
-        }
-        let stage = (LARGE_COLUMNS + tokens) * BOX_COLUMNS * 2;
-        let fixed = BARRIER_BYTES + LARGE_PIECE_BYTES;
-        let stages = ((room.block_shared_bytes - fixed) / stage).min(STAGES_MAX);
-        Some(LargePlan { tokens, tiles, stages, shared_bytes: fixed + stages * stage })
-    }
-}
-
 /// The kernels, for all tiles.
 pub struct Hopper {
     kernels: Vec<Kernel>,
@@ -253,10 +208,7 @@ pub struct Hopper {
     added: Vec<Kernel>,
     /// Of rows of the stream, for as many tiles as there may be. `[TOKENS_MAX / 128, TILE_PARTS_MAX]`
     squares: Memory,
-    /// Those that add up parts of k in turn.
-    in_turn: Vec<Kernel>,
-    /// For [`LARGE_TOKENS`].
-    large: [Kernel; 2],
+    invariant: invariant::Kernels,
     /// Those for tiles that are nearly full.
     wide: wide::Wide,
     room: Room,
@@ -276,7 +228,6 @@ impl Hopper {
             Ok(kernel)
         };
         let all = |name: &str| TILES.iter().map(|tile| load(name, tile.tokens)).collect::<Result<Vec<_>>>();
-        let large = [load("large_", LARGE_TOKENS[0])?, load("large_in_turn_", LARGE_TOKENS[1])?];
         let room = Room {
             processors: facts.processors,
             shared_bytes: facts.shared_bytes,
@@ -290,16 +241,10 @@ impl Hopper {
             gated: all("gated_")?,
             added,
             squares: Memory::new(&device.context, square_bytes, "sums of squares", "memory_utilization")?,
-            in_turn: all("in_turn_")?,
-            large,
+            invariant: invariant::Kernels::new(load)?,
             wide: wide::Wide::new(device)?,
             room,
         }))
-    }
-
-    /// Whether it computes batch-invariant layers of such k, whatever their rows and columns.
-    pub fn serves_invariant(&self, k: usize) -> bool {
-        k > 0 && k.is_multiple_of(BOX_COLUMNS)
     }
 
     /// Whether it computes such a layer by default at all.
@@ -368,56 +313,50 @@ impl Hopper {
             && !matches!(side, Side::Added(..))
             && let Some(plan) = wide::Plan::new([m, n, k], results, self.room)
         {
-            let hopper = hopper_params(device, params, plan.boxes(), [plan.stages, 1, 1], (results, side))?;
-            let ([tiles, columns], kernel) = (plan.grid, self.wide.kernel(&plan, results));
-            return kernel.launch(device.chaining, [tiles, columns, 1], wide::THREADS, plan.shared_bytes, &hopper);
+            return self.launch_wide(device, device.chaining, params, plan, (results, side));
         }
-        self.launch(device, device.chaining, params, plan, 1, (results, side))
+        self.launch(device, device.chaining, params, plan, (results, side))
     }
 
-    /// Launches the layer that `params` describes, whose k it [serves](Hopper::serves_invariant), such that a result depends on its row and column alone.
-    /// Reads weights before it waits.
-    pub fn run_invariant(&self, device: &Device, chaining: Chaining, params: &LinearParams) -> Result<()> {
-        let [m, n, k] = sizes(params);
-        let Some(plan) = LargePlan::new(m, n, k, self.room) else {
-            let plan = Plan::invariant(m, n, k, self.room);
-            return self.launch(device, chaining, params, plan, parts(k), (Results::Sums, Side::None));
-        };
-        let parts = parts(k);
-        let tokens = plan.tokens.min(m.next_multiple_of(SWIZZLE_ROWS));
-        let boxes = Boxes { columns: LARGE_COLUMNS, tokens, depth: 1 };
-        let hopper = hopper_params(device, params, boxes, [plan.stages, 1, parts], (Results::Sums, Side::None))?;
-        let kernel = &self.large[usize::from(parts > 1)];
-        let blocks = [plan.tiles.min(self.room.processors), 1, 1];
-        kernel.launch(chaining, blocks, LARGE_THREADS, plan.shared_bytes, &hopper)
+    /// By a kernel of `linear_hopper_wide.cu`.
+    fn launch_wide(
+        &self,
+        device: &Device,
+        chaining: Chaining,
+        params: &LinearParams,
+        plan: wide::Plan,
+        results: (Results, Side),
+    ) -> Result<()> {
+        let hopper = hopper_params(device, params, plan.boxes(), [plan.stages, 1, 1], results)?;
+        let ([tiles, columns], kernel) = (plan.grid, self.wide.kernel(&plan, results.0));
+        kernel.launch(chaining, [tiles, columns, 1], wide::THREADS, plan.shared_bytes, &hopper)
     }
 
-    /// `parts`: of k, for a thread block that has all of it.
     fn launch(
         &self,
         device: &Device,
         chaining: Chaining,
         params: &LinearParams,
         plan: Plan,
-        parts: usize,
         results: (Results, Side),
     ) -> Result<()> {
         let Tile { tokens, depth } = TILES[plan.tile];
-        let kernels = match results {
-            (_, Side::Added(..)) => &self.added,
-            (Results::Gated(_), _) => &self.gated,
-            (Results::Sums, _) if plan.split == 1 && parts > 1 => &self.in_turn,
-            (Results::Sums, _) => &self.kernels,
+        let kernel = match results {
+            (_, Side::Added(..)) => &self.added[plan.tile],
+            (Results::Gated(_), _) => &self.gated[plan.tile],
+            (Results::Sums, _) if plan.chains > 1 => &self.invariant.in_turn[plan.tile],
+            (Results::Sums, _) => &self.kernels[plan.tile],
         };
-        let parts = if plan.split == 1 { parts } else { plan.split };
-        let tokens = match depth {
-            1 => (params.m as usize).div_ceil(plan.grid[0]).next_multiple_of(SWIZZLE_ROWS),
-            _ => tokens,
+        let tokens = if depth == 1 || plan.split == 1 && plan.chains > 1 {
+            (params.m as usize).div_ceil(plan.grid[0]).next_multiple_of(SWIZZLE_ROWS)
+        } else {
+            tokens
         };
         let boxes = Boxes { columns: COLUMNS, tokens, depth };
-        let hopper = hopper_params(device, params, boxes, [plan.stages, plan.split, parts], results)?;
+        let hopper =
+            hopper_params(device, params, boxes, [plan.stages, plan.split, plan.split * plan.chains], results)?;
         let blocks = [plan.grid[0] * plan.split, plan.grid[1], 1];
-        kernels[plan.tile].launch_clusters(chaining, blocks, plan.split, THREADS, plan.shared_bytes, &hopper)
+        kernel.launch_clusters(chaining, blocks, plan.split, THREADS, plan.shared_bytes, &hopper)
     }
 }
 
@@ -559,41 +498,5 @@ mod tests {
             let split = Plan::new(TOKENS_MIN, n, k, H200).split;
             assert!((TOKENS_MIN..=128).all(|m| Plan::new(m, n, k, H200).split == split), "{n} x {k}");
         }
-    }
-
-    #[test]
-    fn batch_invariant_plans_fit_the_device_and_divide_k_by_k_alone() {
-        for processors in [78, 114, 132] {
-            let room = Room { processors, ..H200 };
-            for (n, k) in [(1, 64), (72, 1984), (512, 2048), (1003, 2112), (4096, 14336), (151_936, 1024), (64, 65_536)]
-            {
-                for m in [1, 8, 9, 64, 129, 256, 257, 3000, 16384] {
-                    let what = format!("{m} x {n} x {k} on {processors}");
-                    let plan = Plan::invariant(m, n, k, room);
-                    let Tile { tokens, depth } = TILES[plan.tile];
-                    let ring = plan.stages * depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
-                    assert!(ring >= COLUMNS * tokens * 4, "{what}: {plan:?}");
-                    assert!(plan.shared_bytes <= room.block_shared_bytes, "{what}: {plan:?}");
-                    assert!(plan.split == 1 || plan.split == parts(k), "{what}: {plan:?}");
-                    assert!(k.div_ceil(PART) >= parts(k), "a part of k is empty: {what}");
-                    if let Some(plan) = LargePlan::new(m, n, k, room) {
-                        assert!(plan.stages >= 4 && plan.shared_bytes <= room.block_shared_bytes, "{what}: {plan:?}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn batch_invariant_layers_of_few_tokens_use_as_many_multiprocessors_as_they_can() {
-        // Rows, columns, k; thread blocks that divide k.
-        for (m, n, k, split) in [(1, 1024, 2048, 4), (256, 1024, 3072, 4), (1, 6144, 1024, 1), (1, 6144, 4096, 1)] {
-            assert_eq!(Plan::invariant(m, n, k, H200).split, split, "{m} x {n} x {k}");
-        }
-        assert_eq!(LargePlan::new(4096, 4096, 1024, H200).map(|plan| (plan.tokens, plan.tiles)), Some((256, 512)));
-        assert_eq!(LargePlan::new(256, 6144, 1024, H200), None);
-        let large = |m, k| LargePlan::new(m, 151_936, k, H200).map(|plan| plan.tokens);
-        assert_eq!([128, 129, 256].map(|m| large(m, 1024)), [None, Some(256), Some(256)]);
-        assert_eq!([128, 192, 193, 256, 257].map(|m| large(m, 4096)), [None, Some(192), None, None, Some(192)]);
     }
 }

@@ -15,7 +15,7 @@ use super::matrix::{Matrix, Rows, Vector};
 use super::product::{LinearParams, Product, Results};
 use super::scaled_linear;
 use super::storage::{RowFactors, Tensor};
-use crate::backend::Rounding;
+use crate::backend::{Activation, Rounding};
 use crate::error::Result;
 use std::ops::Range;
 
@@ -309,6 +309,30 @@ impl Kernels {
         })
     }
 
+    /// Launches a layer of gates and up by one kernel that gives it the bits of the batch-invariant product and of the activation after it, where that is
+    /// faster. `false`: nothing was launched.
+    pub(super) fn invariant_gated(
+        &self,
+        device: &Device,
+        params: &LinearParams,
+        activation: Activation,
+    ) -> Result<bool> {
+        let sizes @ [.., k] = [params.m, params.n, params.k].map(|size| size as usize);
+        match (&self.hopper, &self.gated_hopper) {
+            (Some(hopper), _) if hopper.prefers_invariant_gated(sizes) => {
+                hopper.run_invariant(device, device.chaining, params, Results::Gated(activation))?;
+            }
+            // Its sums are one chain each, whatever k is.
+            (Some(hopper), Some(many))
+                if many.serves(params) && hopper.serves_invariant(k) && Hopper::is_one_chain(k) =>
+            {
+                many.run(device, params, activation)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// The kernels of `linear_few.cu` and how they compute such a layer of plain weights by default, if they do. The bits are those of the route
     /// [`Route::Stream`].
     pub(super) fn few(&self, device: &Device, params: &LinearParams, results: Results) -> Option<(&LinearFew, Plan)> {
@@ -352,7 +376,7 @@ impl Kernels {
     fn invariant(&self, device: &Device, product: Product, chaining: Chaining) -> Result<()> {
         match &self.hopper {
             Some(hopper) if hopper.serves_invariant(product.params.k as usize) => {
-                hopper.run_invariant(device, chaining, &product.params)
+                hopper.run_invariant(device, chaining, &product.params, Results::Sums)
             }
             _ => self.tiled(device, product, chaining),
         }
