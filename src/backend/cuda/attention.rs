@@ -173,10 +173,10 @@ pub fn shared_bytes_of(facts: Facts, ctas: usize) -> usize {
     facts.block_shared_bytes.min(facts.shared_bytes / ctas - 1024 - 256)
 }
 
-/// One H200, 0.6B shape, microseconds per layer that a CTA per multiprocessor and tile takes: 1.9. Parts that end with a (row, KV head), against equal ones: 64 rows
-/// of 256 tokens, 256 CTAs with 8 tiles each, -1.1; 128 of 256 -0.4; 192 of 256 -0.5; 256 of 256 -0.2; 256 of 555 +1.1; 192 of 555 +1.2; 96 of 555 +0.6; 48 of 555,
-/// 192 CTAs with 18 tiles, +2.0; 80 of 555, 214 CTAs with 27, +3.4. With less than one for each CTA: 32 rows of 256 -3.4, 32 of 555 -1.7, 24 of 256 -3.8, 24 of 555
-/// -0.7, 32 of 300 to 800 +0.5, 32 of 100 to 2,000 +8.4.
+/// One H200, 0.6B shape: a tile of each CTA takes 1.9 us. Microseconds per layer that parts which end with a (row, KV head) take more or less than equal ones: 64
+/// rows of 256 tokens, 256 CTAs with 8 tiles each, -1.1; 128 of 256 -0.4; 192 of 256 -0.5; 256 of 256 -0.2; 256 of 555 +1.1; 192 of 555 +1.2; 96 of 555 +0.6; 48 of
+/// 555, 192 CTAs with 18 tiles, +2.0; 80 of 555, 214 CTAs with 27, +3.4. With less than one for each CTA: 32 rows of 256 -3.4, 32 of 555 -1.7, 24 of 256 -3.8, 24
+/// of 555 -0.7, 32 of 300 to 800 +0.5, 32 of 100 to 2,000 +8.4.
 pub const COSTS: Costs = Costs { busy: [0, 1], idle: [37, 100], merge: [7, 25], merge_many: [13, 10] };
 
 /// How passes are shared out for such heads, which `heads` query heads ask if that is known.

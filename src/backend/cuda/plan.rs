@@ -259,9 +259,9 @@ impl DecodePlan {
         }
         let mut low = longest.max(all.div_ceil(ctas));
         let mut high = low + longest;
-        if costs.idle[0] > 0 {
-            // From there on what CTAs without a tile cost is more.
-            high = high.min((all + merge * costs.idle[1] / costs.idle[0]) / ctas);
+        // With longer parts CTAs without a tile cost more than merging.
+        if let Some(without) = (merge * costs.idle[1]).checked_div(costs.idle[0]) {
+            high = high.min((all + without) / ctas);
             if high < low || !self.fill_whole(high as u32, geometry) {
                 return false;
             }
@@ -335,8 +335,7 @@ mod tests {
     const GEOMETRY: Geometry =
         Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264, cuts: Cuts::Equal, sharing: None };
     /// As `attention_units.cu` has it on an H200.
-    const WORKERS: Geometry =
-        Geometry { ctas: 1056, cuts: Cuts::WholeIfFaster(attention_units::COSTS), ..GEOMETRY };
+    const WORKERS: Geometry = Geometry { ctas: 1056, cuts: Cuts::WholeIfFaster(attention_units::COSTS), ..GEOMETRY };
     /// As `attention_decode.cu` has it there.
     const CTAS: Geometry = Geometry { cuts: Cuts::WholeIfFaster(attention::COSTS), ..GEOMETRY };
 
@@ -377,7 +376,8 @@ mod tests {
 
     /// For all windows, with equal parts and for workers.
     fn planned_decodes() -> impl Iterator<Item = (&'static Case, DecodePlan)> {
-        let plans = |case| [GEOMETRY, WORKERS, CTAS].into_iter().flat_map(move |geometry| planned(case, &geometry).decode);
+        let plans =
+            |case| [GEOMETRY, WORKERS, CTAS].into_iter().flat_map(move |geometry| planned(case, &geometry).decode);
         CASES.iter().flat_map(move |case| plans(case).map(move |plan| (case, plan)))
     }
 
