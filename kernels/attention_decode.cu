@@ -264,6 +264,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         LeftPart rest;
         for (uint32_t tile = first_tile; tile < last_tile; tile++) {
             if (TAKES_OVER && has_rest && tile + 1 == last_tile) {
+                random_delay();
                 is_left = load_acquire(p.arrived + blockIdx.x) == 1;
                 const int i = threadIdx.x * 4;
                 if (is_left && i < p.group * D) rest.load(p.partials + from_next * D + i, p.partial_sums + from_next + i / D);
@@ -466,6 +467,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             Split<T> split{row_out, begin, first, last, 0, cursor.entry, cursor.kv_head, true};
             if (threadIdx.x == 0) {
                 // The other warps go on meanwhile; whether this was the last arrival is asked at the end.
+                random_delay();
                 __threadfence();
                 split.arrived_before = atomicAdd(p.arrived + first, 1);
             }

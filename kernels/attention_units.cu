@@ -382,6 +382,7 @@ __device__ void attention_units(const AttentionUnitsParams<T>& p) {
         Merged<T, D, NT> merged;
         merged.clear();
         if (is_second) {
+            random_delay();
             if (lane == 0) {
                 while (load_acquire(p.arrived + workers.first) == 0) {
                 }
