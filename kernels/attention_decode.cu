@@ -258,7 +258,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
         for (int n = 0; n < NT; n++) highest[n][0] = highest[n][1] = -INFINITY;
 
-        // The rest of this (row, KV head), if the next CTA has all of it and has left it by now.
+        // The rest of this (row, KV head), if the next CTA has all of it and has left it by now. Where nothing is left the difference wraps.
         const bool has_rest = first_tile == cursor.first_tile && cursor.end_tile - last_tile - 1 < next_tiles;
         bool is_left = false;
         LeftPart rest;
