@@ -51,14 +51,6 @@ __device__ inline void store_matrices_transposed(uint32_t at, uint32_t a, uint32
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-template <class T>
-__device__ inline Eight gated_eight(bool is_gelu_tanh, const Eight& gate, const Eight& up) {
-    Eight results;
-#pragma unroll
-    for (int i = 0; i < 4; i++) results.pair[i] = gated2<T>(is_gelu_tanh, gate.pair[i], up.pair[i]);
-    return results;
-}
-
 // Ends a part of k: no product into `sum` is under way.
 template <int TOKENS>
 __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS / 2]) {

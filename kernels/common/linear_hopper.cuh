@@ -1,4 +1,4 @@
-// What the kernels of linear_hopper.cu and linear_hopper_wide.cu share.
+// What the kernels of linear_hopper.cu, linear_hopper_wide.cu and linear_hopper_tall.cu share.
 #pragma once
 
 #include "activation.cuh"
@@ -48,4 +48,11 @@ __device__ inline int tokens_of_tile(int tokens, int tiles) {
 template <class T>
 __device__ inline uint32_t gated2(bool is_gelu_tanh, uint32_t gate, uint32_t up) {
     return activate_mul2<T>(gate, up, [=](float v) { return is_gelu_tanh ? GeluTanh::exponent(v) : Silu::exponent(v); });
+}
+template <class T>
+__device__ inline Eight gated_eight(bool is_gelu_tanh, const Eight& gate, const Eight& up) {
+    Eight results;
+#pragma unroll
+    for (int i = 0; i < 4; i++) results.pair[i] = gated2<T>(is_gelu_tanh, gate.pair[i], up.pair[i]);
+    return results;
 }

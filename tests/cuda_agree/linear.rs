@@ -71,6 +71,56 @@ fn linear_layers_agree_on_every_route() {
     });
 }
 
+/// Layers for `linear_hopper_tall.cu` where a device has 132 multiprocessors: in tiles of one, two and three warpgroups, and with k divided.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn layers_with_many_weights_agree() {
+    on_device(|cuda, dtype| {
+        for (n, k) in [(3000, 4096), (4096, 4096), (6100, 1472), (12_000, 768), (17_704, 512), (28_600, 320)] {
+            let mut random = Random(3);
+            let w = numbers(&mut random, n * k, 0.1, dtype);
+            let b = numbers(&mut random, n, 1.0, dtype);
+            let weight = cuda.matrix(&[host_matrix(&w, [n, k], dtype)]).unwrap();
+            let bias = cuda.vector(&[host_vector(&b, dtype)]).unwrap();
+            for m in [9, 33, 60, 64, 65, 100, 128, 129, 192, 200, 256] {
+                let mut x = numbers(&mut random, m * k, 1.0, dtype);
+                x.resize((m + 1) * k, f32::NAN);
+                let mut tx = filled(cuda, &x, k);
+                tx.set_rows(m);
+                for (chaining, columns, has_bias) in [
+                    (Chaining::DependentLaunch, 0..n, false),
+                    (Chaining::Strict, 0..n, true),
+                    (Chaining::DependentLaunch, 4..n - 3, true),
+                ] {
+                    cuda.set_chaining(chaining);
+                    let mut out = poisoned(cuda, m + 1, n);
+                    out.set_rows(m);
+                    ops::linear(cuda, &mut out, &tx, &weight, has_bias.then_some(&bias), columns.clone());
+                    out.set_rows(m + 1);
+                    let out = cuda.read(&out).unwrap();
+                    let what = format!("{m} x {n} x {k}, {columns:?}, bias {has_bias}, {dtype:?}");
+                    let (mut computed, mut expected) = (Vec::new(), Vec::new());
+                    for (i, &v) in out.iter().enumerate() {
+                        let (t, c) = (i / n, i % n);
+                        if t == m || !columns.contains(&c) {
+                            assert!(v.is_nan(), "{what}: {t} {c} is outside and was written");
+                            continue;
+                        }
+                        assert!(v.is_finite(), "{what}: {t} {c} was not written");
+                        if (c + 5 * t) % 61 == 0 {
+                            let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
+                            let sum: f64 = pairs.map(|(&a, &b)| f64::from(a * b)).sum();
+                            computed.push(v);
+                            expected.push(sum + if has_bias { f64::from(b[c]) } else { 0.0 });
+                        }
+                    }
+                    assert_near(&computed, &expected, bound(dtype), &what);
+                }
+            }
+        }
+    });
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_row_gives_the_same_bits_alone_and_among_eight() {
@@ -214,7 +264,17 @@ fn a_row_gives_the_same_bits_among_9_and_among_128_and_among_129_and_among_256()
     on_device(|cuda, dtype| {
         // On other devices the route leads to a kernel that gives the same bits among any number.
         cuda.set_route(Route::Hopper);
-        for (n, k) in [(97, 64), (1003, 1088), (1024, 2048), (4096, 1024), (512, 3072), (4096, 4096)] {
+        for (n, k) in [
+            (97, 64),
+            (1003, 1088),
+            (1024, 2048),
+            (4096, 1024),
+            (512, 3072),
+            (4096, 4096),
+            (3000, 8192),
+            (6100, 1472),
+            (17_704, 512),
+        ] {
             let mut random = Random(4);
             let weight = cuda.matrix(&[host_matrix(&numbers(&mut random, n * k, 0.1, dtype), [n, k], dtype)]).unwrap();
             let x = numbers(&mut random, 256 * k, 1.0, dtype);

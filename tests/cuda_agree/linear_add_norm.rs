@@ -136,7 +136,7 @@ impl Layers {
 }
 
 /// Hidden, k, outputs: the thread blocks of a cluster share tokens, columns or both, and the last tile of columns may be short.
-const SIZES: [[usize; 3]; 8] = [
+const SIZES: [[usize; 3]; 9] = [
     [1024, 2048, 512],
     [1024, 3072, 96],
     [512, 64, 1040],
@@ -145,47 +145,52 @@ const SIZES: [[usize; 3]; 8] = [
     [64, 2048, 32],
     [5120, 256, 64],
     [2560, 9728, 48],
+    [3008, 4096, 64],
 ];
+/// The same for readers with many weights, and rows.
+const MANY_WEIGHTS: [([usize; 3], &[usize]); 2] = [([1024, 2048, 8448], &[33, 256]), ([1024, 2048, 17_664], &[70])];
 const ROWS: [usize; 18] = [1, 8, 9, 16, 17, 31, 32, 33, 64, 65, 90, 96, 97, 128, 129, 200, 256, 257];
+
+/// Asserts that the layers of these sizes agree with the ops one by one, with these counts of rows.
+fn assert_agree(cuda: &mut Cuda, sizes: [usize; 3], counts: &[usize], dtype: DType) {
+    let layers = Layers::new(cuda, sizes, dtype);
+    for &m in counts {
+        for (route, chaining) in [(Route::Hopper, Chaining::Strict), (Route::Auto, Chaining::DependentLaunch)] {
+            cuda.set_route(route);
+            cuda.set_chaining(chaining);
+            for (has_bias, scale) in [(false, 1.0), (true, 0.22)] {
+                let what = format!("{m} x {sizes:?}, bias {has_bias}, {route:?}, {chaining:?}, {dtype:?}");
+                let apart = layers.computed(cuda, m, has_bias, scale, false, dtype);
+                let one = layers.computed(cuda, m, has_bias, scale, true, dtype);
+                let differs = one.stream.iter().zip(&apart.stream).position(|(a, b)| a.to_bits() != b.to_bits());
+                let hidden = layers.hidden;
+                assert_eq!(differs.map(|i| (i / hidden, i % hidden)), None, "{what}: token, number of the stream");
+                let expected = layers.expected(&one.stream, has_bias);
+                assert_near(&apart.read, &expected, bound(dtype), &format!("{what}, apart"));
+                assert_near(&one.read, &expected, bound(dtype), &what);
+                let half = layers.outputs / 2;
+                let gated: Vec<f64> = (0..m * half)
+                    .map(|i| {
+                        let [gate, up] = [0, half].map(|at| expected[i / half * 2 * half + at + i % half]);
+                        gate / (1.0 + (-gate).exp()) * up
+                    })
+                    .collect();
+                assert_near(&one.gated, &gated, 2.0 * bound(dtype), &format!("{what}, gated"));
+            }
+        }
+    }
+}
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_layer_that_is_added_and_normalized_agrees_with_the_ops_one_by_one() {
-    on_device(|cuda, dtype| {
-        for sizes in SIZES {
-            let layers = Layers::new(cuda, sizes, dtype);
-            for m in ROWS {
-                for (route, chaining) in [(Route::Hopper, Chaining::Strict), (Route::Auto, Chaining::DependentLaunch)] {
-                    cuda.set_route(route);
-                    cuda.set_chaining(chaining);
-                    for (has_bias, scale) in [(false, 1.0), (true, 0.22)] {
-                        let what = format!("{m} x {sizes:?}, bias {has_bias}, {route:?}, {chaining:?}, {dtype:?}");
-                        let apart = layers.computed(cuda, m, has_bias, scale, false, dtype);
-                        let one = layers.computed(cuda, m, has_bias, scale, true, dtype);
-                        let differs =
-                            one.stream.iter().zip(&apart.stream).position(|(a, b)| a.to_bits() != b.to_bits());
-                        let hidden = layers.hidden;
-                        assert_eq!(
-                            differs.map(|i| (i / hidden, i % hidden)),
-                            None,
-                            "{what}: token, number of the stream"
-                        );
-                        let expected = layers.expected(&one.stream, has_bias);
-                        assert_near(&apart.read, &expected, bound(dtype), &format!("{what}, apart"));
-                        assert_near(&one.read, &expected, bound(dtype), &what);
-                        let half = layers.outputs / 2;
-                        let gated: Vec<f64> = (0..m * half)
-                            .map(|i| {
-                                let [gate, up] = [0, half].map(|at| expected[i / half * 2 * half + at + i % half]);
-                                gate / (1.0 + (-gate).exp()) * up
-                            })
-                            .collect();
-                        assert_near(&one.gated, &gated, 2.0 * bound(dtype), &format!("{what}, gated"));
-                    }
-                }
-            }
-        }
-    });
+    on_device(|cuda, dtype| SIZES.into_iter().for_each(|sizes| assert_agree(cuda, sizes, &ROWS, dtype)));
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn so_do_readers_with_many_weights() {
+    on_device(|cuda, dtype| MANY_WEIGHTS.iter().for_each(|(sizes, counts)| assert_agree(cuda, *sizes, counts, dtype)));
 }
 
 /// Where one launch computes the layer. Otherwise the norm's sums depend on how many rows a launch has.

@@ -1,12 +1,13 @@
 //! The launch of `kernels/linear_hopper.cu`: how a linear layer is cut on compute capability 9.0.
 //!
-//! By default it computes 9 to 256 tokens, of which `hopper/wide.rs` takes some with the same bits. Row counts form classes, those that a kernel's
+//! By default it computes 9 to 256 tokens, of which `hopper/wide.rs` takes some with the same bits, and `hopper/tall.rs` layers with many weights. Row counts form classes, those that a kernel's
 //! tile of tokens holds and 129 to 256. Within a class, k is divided in one way, so that a row has the same bits among any number of rows of the
 //! class. How it is divided depends on the layer and on whether the tokens fill one tile of 128 or two: the classes up to 128 share their bits.
 //!
 //! Batch-invariant layers have any number of tokens: `hopper/invariant.rs`.
 
 mod invariant;
+mod tall;
 mod wide;
 
 use super::device::Device;
@@ -80,6 +81,10 @@ const HALVED_FROM: usize = 145;
 /// Units of a tile, of 16 columns by 8 tokens, that lie side by side: `CONSUMERS`.
 const UNITS: usize = 4;
 const UNIT_TOKENS: usize = 8;
+/// Tokens from which on `linear_hopper_tall.cu` is faster: where a class of row counts begins. Decode steps of the 8B shape over 555 tokens in a graph, microseconds,
+/// by the kernels that were there before and with it. One H100: 9 rows 5,555 and 5,672, 16 rows 5,800 and 5,887, 32 rows 6,205 and 6,292, 64 rows 7,362 and 7,264. One
+/// H200: 64 rows 5,604 and 5,288.
+const TALL_TOKENS_MIN: usize = 33;
 /// Parts at most in which the squares of the rows of a tile are added up, by one warp. One H200, decode step of the 8B shape, whose rows have 64 parts, with
 /// norms apart and in the products: 32 rows 4,775 and 4,736 us, 64 rows 5,690 and 5,738.
 const TILE_PARTS_MAX: usize = 2048;
@@ -206,11 +211,13 @@ pub struct Hopper {
     gated: Vec<Kernel>,
     /// Those for [`Added`]; none in f16.
     added: Vec<Kernel>,
-    /// Of rows of the stream, for as many tiles as there may be. `[TOKENS_MAX / 128, TILE_PARTS_MAX]`
+    /// Of rows of the stream, for as many tiles as there may be. `[TOKENS_MAX / 128, TILE_PARTS_MAX]`, or `[TOKENS_MAX, tall::PARTS_MAX]`
     squares: Memory,
     invariant: invariant::Kernels,
     /// Those for tiles that are nearly full.
     wide: wide::Wide,
+    /// Those for layers with many weights.
+    tall: tall::Tall,
     room: Room,
 }
 
@@ -235,7 +242,8 @@ impl Hopper {
         };
         let added = if device.dtype == DType::Bf16 { all("added_")? } else { Vec::new() };
         // In each row, parts are rounded up to four.
-        let square_bytes = TOKENS_MAX.div_ceil(TILES[TILES.len() - 1].tokens) * 4 * TILE_PARTS_MAX * size_of::<f32>();
+        let of_tiles = TOKENS_MAX.div_ceil(TILES[TILES.len() - 1].tokens) * 4 * TILE_PARTS_MAX;
+        let square_bytes = of_tiles.max(TOKENS_MAX * tall::PARTS_MAX) * size_of::<f32>();
         Ok(Some(Hopper {
             kernels: all("")?,
             gated: all("gated_")?,
@@ -243,6 +251,7 @@ impl Hopper {
             squares: Memory::new(&device.context, square_bytes, "sums of squares", "memory_utilization")?,
             invariant: invariant::Kernels::new(load)?,
             wide: wide::Wide::new(device)?,
+            tall: tall::Tall::new(device)?,
             room,
         }))
     }
@@ -261,7 +270,8 @@ impl Hopper {
     /// with 32 tokens 76.5 / 80.9, with 128 tokens 102 / 88.
     ///
     /// Whole decode steps, whose layers have 4 to 12 MB of weights, over 555 tokens: with 144 rows 3.30 / 3.53 ms, with 192 rows 4.08 / 4.29 ms,
-    /// with 256 rows 5.21 / 5.31 ms.
+    /// with 256 rows 5.21 / 5.31 ms. The same of the 8B shape, for which `linear_hopper_tall.cu` stands: with 96 rows 6.22 / 6.90 ms, with 128 rows 6.92 / 7.50 ms, with
+    /// 144 rows 7.78 / 8.08 ms, with 192 rows 8.86 / 9.59 ms, with 256 rows 11.22 / 11.30 ms.
     pub fn is_preferred(&self, m: usize, n: usize, k: usize) -> bool {
         let weight_bytes = 2 * n * k;
         let most = match m {
@@ -270,7 +280,12 @@ impl Hopper {
             65..=128 => 16 << 20,
             _ => 12 << 20,
         };
-        self.serves(m, k) && weight_bytes <= most
+        self.serves(m, k) && (weight_bytes <= most || self.tall([m, n, k]).is_some())
+    }
+
+    /// How `linear_hopper_tall.cu` computes such a layer, if it does by default.
+    fn tall(&self, sizes @ [m, ..]: [usize; 3]) -> Option<tall::Plan> {
+        tall::Plan::new(sizes, self.room).filter(|_| m >= TALL_TOKENS_MIN)
     }
 
     /// Launches the layer that `params` describes, which it [serves](Hopper::serves). `factors`: of the rows of x.
@@ -294,10 +309,13 @@ impl Hopper {
     /// the factors that it returns. `None`: nothing was launched, since there is no kernel for it.
     pub fn run_added(&self, device: &Device, params: &LinearParams, added: Added) -> Result<Option<RowFactors>> {
         let [m, n, k] = sizes(params);
-        let plan = Plan::new(m, n, k, self.room);
+        let parts = match self.tall([m, n, k]) {
+            Some(plan) => plan.square_parts(),
+            None => Plan::new(m, n, k, self.room).square_parts(),
+        };
         // Every part of squares is stored where whole boxes of columns are.
         let is_whole = n.is_multiple_of(BOX_COLUMNS);
-        let Some(parts) = plan.square_parts().filter(|_| is_whole && !self.added.is_empty()) else {
+        let Some(parts) = parts.filter(|_| is_whole && !self.added.is_empty()) else {
             return Ok(None);
         };
         let factors = RowFactors { squares: self.squares.address(), parts, eps: added.eps };
@@ -308,6 +326,9 @@ impl Hopper {
     /// A launch for up to [`TOKENS_MAX`] tokens.
     fn few(&self, device: &Device, params: &LinearParams, results: Results, side: Side) -> Result<()> {
         let [m, n, k] = sizes(params);
+        if let Some(plan) = self.tall([m, n, k]) {
+            return self.launch_tall(device, params, plan, (results, side));
+        }
         let plan = Plan::new(m, n, k, self.room);
         if plan.split == 1
             && !matches!(side, Side::Added(..))
@@ -316,6 +337,20 @@ impl Hopper {
             return self.launch_wide(device, device.chaining, params, plan, (results, side));
         }
         self.launch(device, device.chaining, params, plan, (results, side))
+    }
+
+    /// By a kernel of `linear_hopper_tall.cu`.
+    fn launch_tall(
+        &self,
+        device: &Device,
+        params: &LinearParams,
+        plan: tall::Plan,
+        results: (Results, Side),
+    ) -> Result<()> {
+        let boxes = plan.boxes((params.m as usize).next_multiple_of(SWIZZLE_ROWS));
+        let hopper = hopper_params(device, params, boxes, [plan.stages, plan.split, plan.split], results)?;
+        let (kernel, blocks) = (self.tall.kernel(&plan, results), [plan.split, plan.tiles, 1]);
+        kernel.launch_clusters(device.chaining, blocks, plan.split, plan.threads(), plan.shared_bytes, &hopper)
     }
 
     /// By a kernel of `linear_hopper_wide.cu`.
