@@ -149,6 +149,8 @@ __device__ void linear_hopper_tall(const HopperParams<T>& p) {
         for (int i = 0; i < TOKENS / 2; i++) sum[i] = 0.0f;
         const uint64_t first_a = __shfl_sync(0xffffffffu, matrix_descriptor(ring + group * (64 * 128)), 0);
         const uint64_t first_b = __shfl_sync(0xffffffffu, matrix_descriptor(ring + ROWS * 128), 0);
+        // A ring of few stages is filled again at once, and tensor cores idle meanwhile: with 256 tokens, where other warpgroups multiply, or k is divided.
+        const bool is_eager = TOKENS == 256 && (GROUPS == 3 || p.split > 1);
         int slot = 0, last = -1;
         uint32_t parity = 0;
         for (int step = 0; step < steps; step++) {
@@ -158,9 +160,14 @@ __device__ void linear_hopper_tall(const HopperParams<T>& p) {
 #pragma unroll
             for (int i = 0; i < 4; i++) multiply<T, GROUPS, TOKENS>(sum, a + 2 * i, b + 2 * i);
             warpgroup_commit();
-            warpgroup_wait<1>();
-            if (last >= 0 && lane == 0) barrier_arrive(empty + 8 * last);
-            last = slot;
+            if (is_eager) {
+                warpgroup_wait<0>();
+                if (lane == 0) barrier_arrive(empty + 8 * slot);
+            } else {
+                warpgroup_wait<1>();
+                if (last >= 0 && lane == 0) barrier_arrive(empty + 8 * last);
+                last = slot;
+            }
             if (++slot == p.stages) slot = 0, parity ^= 1;
         }
         warpgroup_wait<0>();

@@ -81,9 +81,8 @@ const HALVED_FROM: usize = 145;
 /// Units of a tile, of 16 columns by 8 tokens, that lie side by side: `CONSUMERS`.
 const UNITS: usize = 4;
 const UNIT_TOKENS: usize = 8;
-/// Tokens from which on `linear_hopper_tall.cu` is faster: where a class of row counts begins. Decode steps of the 8B shape over 555 tokens in a graph, microseconds,
-/// by the kernels that were there before and with it. One H100: 9 rows 5,555 and 5,672, 16 rows 5,800 and 5,887, 32 rows 6,205 and 6,292, 64 rows 7,362 and 7,264. One
-/// H200: 64 rows 5,604 and 5,288.
+/// Tokens from which on `linear_hopper_tall.cu` computes layers with many weights: where a class of row counts begins. Decode steps of the 8B shape with 64 rows over
+/// 555 tokens in a graph, by the kernels above and with it: one H200 5,604 and 5,288 us, one H100 7,362 and 7,264. Fewer rows were not compared on one device.
 const TALL_TOKENS_MIN: usize = 33;
 /// Parts at most in which the squares of the rows of a tile are added up, by one warp. One H200, decode step of the 8B shape, whose rows have 64 parts, with
 /// norms apart and in the products: 32 rows 4,775 and 4,736 us, 64 rows 5,690 and 5,738.
