@@ -38,9 +38,6 @@ __device__ inline void factors_wait() {
 __device__ inline void group_sync(int group) {
     asm volatile("bar.sync %0, 128;" ::"r"(3 + group) : "memory");
 }
-__device__ inline void store_matrices_transposed(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
 
 // What the rows of x are to be multiplied by. `thread`: one of FACTOR_THREADS, which have few registers.
 template <class Params>
@@ -121,20 +118,7 @@ __device__ void linear_hopper_tall(const HopperParams<T>& p) {
             const auto copy_x = [&](int slot, int step) {
                 copy_box(ring + slot * STAGE + ROWS * 128, &p.x, 0, first_step + step, full + 8 * slot, EVICT_NORMAL);
             };
-            const int early = min(steps, p.stages);
-            for (int step = 0; step < early; step++) copy_weights(step, step);
-            prefetch_map(&p.x);
-            grid_dependency_wait();
-            fence_async_global();
-            for (int step = 0; step < early; step++) copy_x(step, step);
-            int slot = 0;
-            uint32_t parity = 0;
-            for (int step = early; step < steps; step++) {
-                barrier_wait(empty + 8 * slot, parity);
-                copy_weights(slot, step);
-                copy_x(slot, step);
-                if (++slot == p.stages) slot = 0, parity ^= 1;
-            }
+            fill_ring(&p.x, steps, p.stages, empty, copy_weights, copy_x);
         }
         __syncwarp();
         if (p.split > 1) {

@@ -67,20 +67,7 @@ __device__ void linear_hopper_wide(const HopperParams<T>& p) {
                 }
             };
             const auto copy_x = [&](int slot, int step) { copy_box(ring + slot * STAGE, &p.x, first_token, step, full + 8 * slot, EVICT_NORMAL); };
-            const int early = min(steps, p.stages);
-            for (int step = 0; step < early; step++) copy_weights(step, step);
-            prefetch_map(&p.x);
-            grid_dependency_wait();
-            fence_async_global();
-            for (int step = 0; step < early; step++) copy_x(step, step);
-            int slot = 0;
-            uint32_t parity = 0;
-            for (int step = early; step < steps; step++) {
-                barrier_wait(empty + 8 * slot, parity);
-                copy_weights(slot, step);
-                copy_x(slot, step);
-                if (++slot == p.stages) slot = 0, parity ^= 1;
-            }
+            fill_ring(&p.x, steps, p.stages, empty, copy_weights, copy_x);
         }
     } else if (warp == CONSUMERS + 1) {
         if (p.squares) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "activation.cuh"
+#include "dependent_launch.cuh"
 #include "warpgroup.cuh"
 
 template <class T>
@@ -55,4 +56,29 @@ __device__ inline Eight gated_eight(bool is_gelu_tanh, const Eight& gate, const 
 #pragma unroll
     for (int i = 0; i < 4; i++) results.pair[i] = gated2<T>(is_gelu_tanh, gate.pair[i], up.pair[i]);
     return results;
+}
+
+// One lane: begins the copies of all steps into a ring. `copy_weights` and `copy_x` get a slot and a step; weights do not depend on the kernels before, and
+// are asked for before they have ended. `empty`: the barriers at which a slot is given back.
+template <class CopyWeights, class CopyX>
+__device__ inline void fill_ring(const TensorMap* x, int steps, int stages, uint32_t empty, const CopyWeights& copy_weights, const CopyX& copy_x) {
+    const int early = min(steps, stages);
+    for (int step = 0; step < early; step++) copy_weights(step, step);
+    prefetch_map(x);
+    grid_dependency_wait();
+    fence_async_global();
+    for (int step = 0; step < early; step++) copy_x(step, step);
+    int slot = 0;
+    uint32_t parity = 0;
+    for (int step = early; step < steps; step++) {
+        barrier_wait(empty + 8 * slot, parity);
+        copy_weights(slot, step);
+        copy_x(slot, step);
+        if (++slot == stages) slot = 0, parity ^= 1;
+    }
+}
+
+// Of four matrices of 8 by 8 in the registers of a warp, the transposed rows, to where the lanes point.
+__device__ inline void store_matrices_transposed(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
