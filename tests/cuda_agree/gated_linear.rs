@@ -92,13 +92,13 @@ impl Layer {
     }
 }
 
-/// Layers for `linear_hopper_tall.cu` where a device has 132 multiprocessors, in tiles of one, two and three warpgroups.
+/// Layers for `linear_hopper_tall.cu` where a device has 132 multiprocessors, in tiles of one, two and three warpgroups, and with k divided.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_gated_layer_with_many_weights_has_the_bits_of_the_ops_one_by_one() {
     on_device(|cuda, dtype| {
         let mut random = Random(3);
-        for sizes in [[3048, 1472], [6000, 768], [8856, 512], [14_304, 320]] {
+        for sizes in [[2048, 4096], [3048, 1472], [6000, 768], [8856, 512], [14_304, 320]] {
             let layer = Layer::plain(cuda, &mut random, sizes, 0.5, dtype);
             for m in [33, 64, 65, 128, 129, 200, 256] {
                 for (chaining, activation, has_bias) in [

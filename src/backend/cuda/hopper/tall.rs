@@ -172,6 +172,8 @@ mod tests {
                 let plans: Vec<_> = (TOKENS_MIN..=TOKENS_MAX).filter_map(|m| Plan::new([m, n, k], room)).collect();
                 assert!(plans.is_empty() || plans.len() == TOKENS_MAX + 1 - TOKENS_MIN, "{n} x {k} on {processors}");
                 assert!(plans.iter().all(|p| p.split == plans[0].split && p.groups == plans[0].groups), "{n} x {k}");
+                let of_others = (TOKENS_MIN..=TOKENS_OF_TILE).map(|m| super::super::Plan::new(m, n, k, room).split);
+                assert!(plans.is_empty() || of_others.into_iter().all(|split| split == plans[0].split), "{n} x {k}");
                 for plan in plans {
                     let ring = plan.stages * (ROWS * plan.groups + plan.tokens) * BOX_COLUMNS * 2;
                     assert!(FIXED_BYTES + ring <= plan.shared_bytes, "{n} x {k}: {plan:?}");
