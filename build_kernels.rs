@@ -57,6 +57,7 @@ pub fn build() {
             scope.spawn(|| {
                 while let Some(source) = { sources.lock().expect("no compile panicked").pop() } {
                     let is_hopper = source.file_stem().is_some_and(|stem| HOPPER.iter().any(|file| stem == *file));
+                    assert!(is_hopper || !needs_hopper(&source), "{} is not among HOPPER", source.display());
                     compile(&nvcc, if is_hopper { &hopper_flags } else { &flags }, &source, &headers);
                 }
             });
@@ -108,6 +109,11 @@ fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
+}
+
+/// Whether a file has code that other flags than [`hopper_flags`] would leave out.
+fn needs_hopper(source: &Path) -> bool {
+    fs::read_to_string(source).is_ok_and(|text| text.contains("__CUDA_ARCH_FEAT_SM90_ALL"))
 }
 
 /// Compiles one kernel file, unless its fatbin comes from the same text and flags.
