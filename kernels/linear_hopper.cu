@@ -31,18 +31,8 @@ enum class Parts {
 };
 
 constexpr int ROWS = 64, SPLIT_MAX = 8;
-constexpr int CONSUMERS = 4;  // warps of the warpgroup that multiplies
+constexpr int CONSUMERS = 4, MULTIPLYING = 32 * CONSUMERS;  // warps of the warpgroup that multiplies, and its threads
 
-__device__ inline void consumers_sync() {
-    asm volatile("bar.sync 1, 128;" ::: "memory");
-}
-// Barrier 3: the factors of a tile are stored.
-__device__ inline void factors_ready() {
-    asm volatile("bar.arrive 3, 160;" ::: "memory");
-}
-__device__ inline void factors_wait() {
-    asm volatile("bar.sync 3, 160;" ::: "memory");
-}
 // The threads of one of several warpgroups.
 __device__ inline void group_sync(int group) {
     asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
@@ -121,7 +111,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
         if (!IS_ADDED && p.squares) {
             grid_dependency_wait();
             load_factors<TOKENS>(p, factors, first_token, tile_tokens);
-            factors_ready();
+            factors_ready<MULTIPLYING + 32>();
         }
         if (p.split > 1) cluster_wait();
     } else {
@@ -198,8 +188,8 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
 
         const bool is_whole = p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
         // From here on the ring holds results: all copies to it have been waited for, and all warps have multiplied them.
-        consumers_sync();
-        if (!IS_ADDED && p.squares) factors_wait();
+        consumers_sync<MULTIPLYING>();
+        if (!IS_ADDED && p.squares) factors_wait<MULTIPLYING + 32>();
         // Of the two tokens of eight `eight` of the tile that this thread has sums of.
         const auto factors_of = [&](int eight) {
             if (IS_ADDED || !p.squares) return make_float2(1.0f, 1.0f);
@@ -217,7 +207,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                     narrow2<T>(fmaf(s[0], f.x, bias_low), fmaf(s[1], f.y, bias_low)), narrow2<T>(fmaf(s[2], f.x, bias_high), fmaf(s[3], f.y, bias_high)),
                     narrow2<T>(fmaf(s[4], g.x, bias_low), fmaf(s[5], g.y, bias_low)), narrow2<T>(fmaf(s[6], g.x, bias_high), fmaf(s[7], g.y, bias_high)));
             }
-            consumers_sync();
+            consumers_sync<MULTIPLYING>();
             if constexpr (IS_ADDED) {
 #pragma unroll
                 for (int round = 0; round < ROUNDS; round++) {
@@ -252,7 +242,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                 own[(j * CONSUMERS + warp) * 32 + lane] = make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]);
             }
             fence_async_shared();
-            consumers_sync();
+            consumers_sync<MULTIPLYING>();
             cluster_wait();  // the barriers of the others are initialized
             for (int to = warp; to < p.split; to += CONSUMERS) {
                 if (to != part && elect_lane()) {
@@ -311,7 +301,7 @@ __device__ void linear_hopper(const HopperParams<T>& p) {
                 }
             }
             if constexpr (IS_ADDED) {
-                consumers_sync();
+                consumers_sync<MULTIPLYING>();
 #pragma unroll
                 for (int round = 0; round < (ROUNDS + 1) / 2; round++) {
                     const int token = token_of_round(round), eight = threadIdx.x % eights;

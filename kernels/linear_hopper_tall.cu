@@ -21,22 +21,9 @@ constexpr int COPY_REGISTERS = 32;
 template <int GROUPS>
 constexpr int MULTIPLY_REGISTERS = GROUPS == 1 ? 240 : GROUPS == 2 ? 232 : 160;
 
-template <int GROUPS>
-__device__ inline void consumers_sync() {
-    asm volatile("bar.sync 1, %0;" ::"n"(128 * GROUPS) : "memory");
-}
-// Barrier 2: the factors of the tokens are stored.
-template <int GROUPS>
-__device__ inline void factors_ready() {
-    asm volatile("bar.arrive 2, %0;" ::"n"(128 * GROUPS + FACTOR_THREADS) : "memory");
-}
-template <int GROUPS>
-__device__ inline void factors_wait() {
-    asm volatile("bar.sync 2, %0;" ::"n"(128 * GROUPS + FACTOR_THREADS) : "memory");
-}
 // The threads of one of several warpgroups.
 __device__ inline void group_sync(int group) {
-    asm volatile("bar.sync %0, 128;" ::"r"(3 + group) : "memory");
+    asm volatile("bar.sync %0, 128;" ::"r"(4 + group) : "memory");
 }
 
 // What the rows of x are to be multiplied by. `thread`: one of FACTOR_THREADS, which have few registers.
@@ -74,7 +61,7 @@ __device__ inline void multiply(float (&sum)[TOKENS / 2], uint64_t a, uint64_t b
 // and results].
 template <class T, int GROUPS, int TOKENS, Results RESULTS>
 __device__ void linear_hopper_tall(const HopperParams<T>& p) {
-    constexpr int ROWS = 64 * GROUPS, STAGE = (ROWS + TOKENS) * 128;
+    constexpr int ROWS = 64 * GROUPS, STAGE = (ROWS + TOKENS) * 128, MULTIPLYING = 128 * GROUPS;
     constexpr bool IS_GATED = RESULTS == Results::GATED, IS_ADDED = RESULTS == Results::ADDED;
     constexpr int COLUMNS = IS_GATED ? 32 : 64;  // of `out`, of a warpgroup
     extern __shared__ __align__(1024) uint8_t shared[];
@@ -104,7 +91,7 @@ __device__ void linear_hopper_tall(const HopperParams<T>& p) {
             if (!IS_ADDED && p.squares) {
                 grid_dependency_wait();
                 find_factors(p, factors, threadIdx.x - 32 * (4 * GROUPS + 1));
-                factors_ready<GROUPS>();
+                factors_ready<MULTIPLYING + FACTOR_THREADS>();
             }
         } else if (elect_lane()) {
             const auto copy_weights = [&](int slot, int step) {
@@ -160,8 +147,8 @@ __device__ void linear_hopper_tall(const HopperParams<T>& p) {
         grid_dependency_wait();
 
         // From here on the ring holds sums and results: all copies to it have been waited for, and all warps have multiplied them.
-        consumers_sync<GROUPS>();
-        if (!IS_ADDED && p.squares) factors_wait<GROUPS>();
+        consumers_sync<MULTIPLYING>();
+        if (!IS_ADDED && p.squares) factors_wait<MULTIPLYING + FACTOR_THREADS>();
         const int group_column = first_column + group * COLUMNS;
         // Of weights: the two rows that this thread has sums of.
         const int row = group_column + warp % 4 * (IS_GATED ? 8 : 16) + lane / 4, high = row + (IS_GATED ? p.n : 8);

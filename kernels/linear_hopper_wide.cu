@@ -8,18 +8,8 @@
 #include "common/linear_hopper.cuh"
 #include "common/row_factors.cuh"
 
-constexpr int TOKENS = 128, CONSUMERS = 8;  // of a tile; warps that multiply
+constexpr int TOKENS = 128, CONSUMERS = 8, MULTIPLYING = 32 * CONSUMERS;  // of a tile; warps that multiply, and their threads
 
-__device__ inline void consumers_sync() {
-    asm volatile("bar.sync 1, 256;" ::: "memory");
-}
-// Barrier 3: the factors of a tile are stored.
-__device__ inline void factors_ready() {
-    asm volatile("bar.arrive 3, 288;" ::: "memory");
-}
-__device__ inline void factors_wait() {
-    asm volatile("bar.sync 3, 288;" ::: "memory");
-}
 __device__ inline void store_matrices(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
@@ -73,7 +63,7 @@ __device__ void linear_hopper_wide(const HopperParams<T>& p) {
         if (p.squares) {
             grid_dependency_wait();
             load_factors<TOKENS>(p, factors, first_token, tile_tokens);
-            factors_ready();
+            factors_ready<MULTIPLYING + 32>();
         }
     } else {
         float sum[COLUMNS / 2];
@@ -100,10 +90,10 @@ __device__ void linear_hopper_wide(const HopperParams<T>& p) {
         for (int i = 0; i < COLUMNS / 2; i++) asm volatile("" : "+f"(sum[i])::"memory");
         grid_dependency_wait();
         // From here on the ring holds results: all copies to it have been waited for, and all warps have multiplied them.
-        consumers_sync();
+        consumers_sync<MULTIPLYING>();
         float2 factor = make_float2(1.0f, 1.0f);  // of the two tokens that this thread has sums of
         if (p.squares) {
-            factors_wait();
+            factors_wait<MULTIPLYING + 32>();
             factor = make_float2(factors[warp * 16 + lane / 4], factors[warp * 16 + lane / 4 + 8]);
         }
         // Two columns of both tokens, of eight `eight` of the tile.

@@ -58,6 +58,20 @@ __device__ inline Eight gated_eight(bool is_gelu_tanh, const Eight& gate, const 
     return results;
 }
 
+// Named barriers. 1: the threads that multiply. 3: those and the threads that find factors of rows, which are stored then.
+template <int MULTIPLYING>
+__device__ inline void consumers_sync() {
+    asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLYING) : "memory");
+}
+template <int BOTH>
+__device__ inline void factors_ready() {
+    asm volatile("bar.arrive 3, %0;" ::"n"(BOTH) : "memory");
+}
+template <int BOTH>
+__device__ inline void factors_wait() {
+    asm volatile("bar.sync 3, %0;" ::"n"(BOTH) : "memory");
+}
+
 // One lane: begins the copies of all steps into a ring. `copy_weights` and `copy_x` get a slot and a step; weights do not depend on the kernels before, and
 // are asked for before they have ended. `empty`: the barriers at which a slot is given back.
 template <class CopyWeights, class CopyX>

@@ -1,8 +1,9 @@
 //! The launch of `kernels/linear_hopper.cu`: how a linear layer is cut on compute capability 9.0.
 //!
-//! By default it computes 9 to 256 tokens, of which `hopper/wide.rs` takes some with the same bits, and `hopper/tall.rs` layers with many weights. Row counts form classes, those that a kernel's
-//! tile of tokens holds and 129 to 256. Within a class, k is divided in one way, so that a row has the same bits among any number of rows of the
-//! class. How it is divided depends on the layer and on whether the tokens fill one tile of 128 or two: the classes up to 128 share their bits.
+//! By default it computes 9 to 256 tokens, of which `hopper/wide.rs` takes some with the same bits, and `hopper/tall.rs` layers with many weights.
+//! Row counts form classes, those that a kernel's tile of tokens holds and 129 to 256. Within a class, k is divided in one way, so that a row has the
+//! same bits among any number of rows of the class. How it is divided depends on the layer and on whether the tokens fill one tile of 128 or two:
+//! the classes up to 128 share their bits.
 //!
 //! Batch-invariant layers have any number of tokens: `hopper/invariant.rs`.
 
