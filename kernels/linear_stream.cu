@@ -1,4 +1,4 @@
-// A linear layer for up to 64 tokens. Contract: src/ops/linear.rs. Reference: src/backend/cpu/linear.
+// A linear layer for up to 64 tokens. Contract: src/ops/linear.rs, and src/ops/gated_linear.rs where GATED. Reference: src/backend/cpu/linear.
 //
 // Memory-bound: reads each weight once, 2 n k bytes. One thread block a multiprocessor walks over tiles of 8 CT columns. Its warps share
 // out k in steps of 64 numbers and add up through shared memory, in the order of the warps. Each warp has a ring of copies
@@ -14,21 +14,39 @@
 //
 // A dot product does not care for the order of k: the four lanes of a row take 16 contiguous bytes each and call them two
 // fragments, of weights and of x alike.
+//
+// A tile of a gated layer is 8 rows of gates and the 8 of their ups, so that a thread block activates what it has added up.
+#include "common/activation.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/linear.cuh"
 #include "common/tensor_core.cuh"
 
+template <class T>
+struct GatedStreamParams {
+    T* out;             // [m, out_stride]
+    const T* x;         // [m, x_stride]
+    const T* weight;    // [2 n, k]: gates over ups
+    const float* bias;  // [2 n], or null
+    int m;              // tokens
+    int n;              // columns of `out`
+    int k;              // a multiple of 8
+    int out_stride;
+    int x_stride;       // a multiple of 8
+    int is_gelu_tanh;   // the activation, else SiLU
+};
+
 // Grid [thread blocks, at most one a tile], block [32 * warps], shared [warps * (STAGES * (8 CT + m) * 128 + SETS * m * 8 CT * 4) bytes].
-template <class T, int TOKENS, int CT, int STAGES, int SETS>
-__device__ void linear_stream(const LinearParams<T>& p) {
-    constexpr int DEPTH = 64, COLUMNS = 8 * CT;
+template <class T, int TOKENS, int CT, int STAGES, int SETS, bool GATED, class Params>
+__device__ void linear_stream(const Params& p) {
+    static_assert(!GATED || CT == 2);
+    constexpr int DEPTH = 64, COLUMNS = 8 * CT, OUTPUTS = GATED ? 8 : COLUMNS;  // of weights, and of `out`
     constexpr int FOURS = (TOKENS + 3) / 4, EIGHTS = (TOKENS + 7) / 8, TILES = (EIGHTS + 1) / 2;  // of 4, 8 and 16 tokens
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int stage_numbers = (COLUMNS + p.m) * DEPTH;
     T* ring = reinterpret_cast<T*>(shared) + warp * STAGES * stage_numbers;                               // [STAGES, COLUMNS + m, DEPTH]
     float* parts = reinterpret_cast<float*>(shared + size_t(warps) * STAGES * stage_numbers * sizeof(T));  // [SETS, warps, m, COLUMNS]
-    const int steps = (p.k + DEPTH * warps - 1) / (DEPTH * warps), tiles = (p.n + COLUMNS - 1) / COLUMNS;
+    const int steps = (p.k + DEPTH * warps - 1) / (DEPTH * warps), tiles = (p.n + OUTPUTS - 1) / OUTPUTS;
     launch_dependents();
 
     // Odd rows lie with their halves exchanged, so that eight lanes that read two rows find eight bank groups.
@@ -41,8 +59,9 @@ __device__ void linear_stream(const LinearParams<T>& p) {
         const uint32_t to = shared_address(ring + stage * stage_numbers) + place(copied_row, copied_chunk) * 16;
 #pragma unroll
         for (int j = 0; j < 2 * CT; j++) {
-            const int column = min(tile * COLUMNS + 4 * j + copied_row, p.n - 1);
-            copy_async(to + j * 512, k < p.k ? p.weight + size_t(column) * p.k + k : p.weight, k < p.k ? 16 : 0, policy);
+            const int column = min(tile * OUTPUTS + 4 * (GATED ? j % 2 : j) + copied_row, p.n - 1);
+            const int row = GATED && j >= CT ? p.n + column : column;
+            copy_async(to + j * 512, k < p.k ? p.weight + size_t(row) * p.k + k : p.weight, k < p.k ? 16 : 0, policy);
         }
     };
     // Rows of x from m on stay as they are: they take part in no result that is stored.
@@ -143,12 +162,26 @@ __device__ void linear_stream(const LinearParams<T>& p) {
             }
         }
         __syncthreads();
-        for (int i = threadIdx.x; i < p.m * COLUMNS; i += blockDim.x) {
-            const float* from = parts + set * warps * p.m * COLUMNS + i;
-            float total = 0.0f;
+        const auto total = [&](int token, int column) {
+            const float* from = parts + (set * warps * p.m + token) * COLUMNS + column;
+            float sum_of_warps = 0.0f;
 #pragma unroll 4
-            for (int w = 0; w < warps; w++) total += from[w * p.m * COLUMNS];
-            store_output(p, i / COLUMNS, tile * COLUMNS + i % COLUMNS, total);
+            for (int w = 0; w < warps; w++) sum_of_warps += from[w * p.m * COLUMNS];
+            return sum_of_warps;
+        };
+        for (int i = threadIdx.x; i < p.m * OUTPUTS; i += blockDim.x) {
+            const int token = i / OUTPUTS, column = tile * OUTPUTS + i % OUTPUTS;
+            if constexpr (GATED) {
+                if (column >= p.n) continue;
+                const auto rounded = [&](int half) {
+                    return widen<T>(narrow<T>(total(token, half * 8 + i % 8) + (p.bias ? p.bias[half * p.n + column] : 0.0f)));
+                };
+                const float gate = rounded(0), up = rounded(1);
+                const float exponent = p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate);
+                p.out[size_t(token) * p.out_stride + column] = narrow<T>(activate_mul(gate, exponent, up));
+            } else {
+                store_output(p, token, column, total(token, i % COLUMNS));
+            }
         }
         // Two sets of parts take turns, so that one barrier a tile is enough.
         if (SETS == 1) __syncthreads();
@@ -157,14 +190,17 @@ __device__ void linear_stream(const LinearParams<T>& p) {
 }
 
 // DEEP: those that take nearly all of a multiprocessor.
-#define KERNEL(tokens, columns, warps, stages, sets, deep, dtype)                                                      \
-    extern "C" __global__ void __launch_bounds__(32 * warps)                                                           \
-        nvllm_k_linear_stream_m##tokens##_c##columns##deep##_##dtype(const __grid_constant__ LinearParams<dtype> p) { \
-        linear_stream<dtype, tokens, columns / 8, stages, sets>(p);                                                    \
+#define KERNEL(name, tokens, columns, warps, stages, sets, deep, is_gated, params, dtype)                                    \
+    extern "C" __global__ void __launch_bounds__(32 * warps)                                                                 \
+        nvllm_k_linear_stream_##name##m##tokens##_c##columns##deep##_##dtype(const __grid_constant__ params<dtype> p) {      \
+        linear_stream<dtype, tokens, columns / 8, stages, sets, is_gated>(p);                                                \
     }
-#define KERNELS(tokens, columns, warps, stages, sets, deep)  \
-    KERNEL(tokens, columns, warps, stages, sets, deep, bf16) \
-    KERNEL(tokens, columns, warps, stages, sets, deep, f16)
+#define KERNELS(tokens, columns, warps, stages, sets, deep)                             \
+    KERNEL(, tokens, columns, warps, stages, sets, deep, false, LinearParams, bf16)     \
+    KERNEL(, tokens, columns, warps, stages, sets, deep, false, LinearParams, f16)
+#define GATED_KERNELS(tokens, columns, warps, stages, sets, deep)                                \
+    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, GatedStreamParams, bf16)    \
+    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, GatedStreamParams, f16)
 
 KERNELS(4, 8, 16, 4, 2, )
 KERNELS(4, 16, 8, 5, 2, )
@@ -178,3 +214,7 @@ KERNELS(64, 8, 4, 4, 1, )
 KERNELS(64, 32, 4, 3, 1, )
 KERNELS(4, 16, 8, 11, 2, _deep)
 KERNELS(8, 16, 8, 9, 2, _deep)
+GATED_KERNELS(4, 16, 8, 5, 2, )
+GATED_KERNELS(8, 16, 8, 4, 2, )
+GATED_KERNELS(4, 16, 8, 11, 2, _deep)
+GATED_KERNELS(8, 16, 8, 9, 2, _deep)

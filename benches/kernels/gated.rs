@@ -8,6 +8,8 @@ use nanovllm::backend::{Activation, Backend, KvShape};
 use nanovllm::ops;
 
 const TOKENS: [usize; 9] = [9, 16, 32, 64, 96, 128, 144, 192, 256];
+/// Rows of steps alone: layers whose weights multiprocessors do not hold have a kernel for gates up to 8.
+const FEW: [usize; 4] = [1, 2, 4, 8];
 /// Tokens of passes with prompts.
 const MANY: [usize; 9] = [320, 384, 512, 768, 1024, 1536, 2048, 4096, 8192];
 /// Tokens that each row of a step attends to.
@@ -49,7 +51,8 @@ impl Bench {
     pub fn gated_steps(&mut self) {
         for shape in self.shapes() {
             let mut model = Model::new(self, shape, Mixture::Bf16);
-            for (rows, context) in TOKENS.map(|rows| (rows, CONTEXT)).into_iter().chain(SHORT) {
+            let steps = FEW.into_iter().chain(TOKENS).map(|rows| (rows, CONTEXT));
+            for (rows, context) in steps.chain(SHORT) {
                 let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
                 let kv = KvShape { layers, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };

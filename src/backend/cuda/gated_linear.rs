@@ -1,5 +1,5 @@
-//! See `ops/gated_linear.rs` for the contract, `kernels/linear_hopper.cu`, `kernels/gated_linear_hopper.cu` and `kernels/linear_few.cu` for the
-//! work: layers of plain weights that they compute.
+//! See `ops/gated_linear.rs` for the contract, `kernels/linear_hopper.cu`, `kernels/gated_linear_hopper.cu`, `kernels/linear_few.cu` and
+//! `kernels/linear_stream.cu` for the work: layers of plain weights that they compute.
 
 use super::device::Device;
 use super::linear;
@@ -19,7 +19,7 @@ const HOPPER_TOKENS_MIN: usize = 17;
 /// Launches the layer, if there is one kernel for it. `false`: nothing was launched.
 pub fn run(
     device: &Device,
-    kernels: &linear::Kernels,
+    kernels: &mut linear::Kernels,
     out: &mut Tensor,
     x: &Tensor,
     weight: &Matrix,
@@ -49,11 +49,14 @@ pub fn run(
         return many.run(device, &params, activation).map(|()| true);
     }
     let results = Results::Gated(activation);
-    match kernels.few(device, &params, results) {
-        Some((few, plan)) => {
-            assert!(x.storage.undivided().1.is_none(), "rows are left undivided for `linear_hopper.cu` alone");
-            few.run(device, &params, results, plan).map(|()| true)
-        }
-        None => Ok(false),
+    let is_divided = x.storage.undivided().1.is_none();
+    if let Some((few, plan)) = kernels.few(device, &params, results) {
+        assert!(is_divided, "rows are left undivided for `linear_hopper.cu` alone");
+        return few.run(device, &params, results, plan).map(|()| true);
+    }
+    match kernels.streamed(device, &params) {
+        // Rows for `linear_hopper.cu` in two launches.
+        Some(stream) if is_divided => stream.run(device, &params, results),
+        _ => Ok(false),
     }
 }

@@ -1,4 +1,4 @@
-//! See `ops/linear.rs` for the contract, `kernels/linear_stream.cu`, `kernels/linear_tiled.cu`, `linear_few.rs`, `hopper.rs` and `blas.rs` for the
+//! See `ops/linear.rs` for the contract, `kernels/linear_tiled.cu`, `linear_stream.rs`, `linear_few.rs`, `hopper.rs` and `blas.rs` for the
 //! work, `scaled_linear.rs` and `coded_linear.rs` for weights in codes.
 
 use super::blas::Outcome;
@@ -8,9 +8,10 @@ use super::device::Device;
 use super::driver::Address;
 use super::gated_hopper::GatedHopper;
 use super::hopper::Hopper;
-use super::kernels::{Chaining, DEPENDENT_LAUNCH, Kernel, fatbin, suffix};
+use super::kernels::{Chaining, Kernel, fatbin, suffix};
 use super::late_blas::LateBlas;
 use super::linear_few::{LinearFew, Plan};
+use super::linear_stream::{DEPTH, LinearStream};
 use super::matrix::{Matrix, Rows, Vector};
 use super::product::{LinearParams, Product, Results};
 use super::scaled_linear;
@@ -55,74 +56,13 @@ fn prefers_stream(m: usize, weight_bytes: usize) -> bool {
     weight_bytes <= most
 }
 
-/// A kernel of `linear_stream.cu`: `KERNELS` at its end.
-#[derive(Clone, Copy)]
-struct Variant {
-    /// Tokens at most.
-    tokens: usize,
-    /// Columns of a tile.
-    columns: usize,
-    warps_max: usize,
-    stages: usize,
-    sets: usize,
-}
-
-/// Numbers of k that a warp takes at a time.
-const DEPTH: usize = 64;
-/// Tokens that share variants.
-const TOKENS: [usize; 5] = [4, 8, 16, 32, 64];
-const fn variant(tokens: usize, columns: usize, warps_max: usize, stages: usize, sets: usize) -> Variant {
-    Variant { tokens, columns, warps_max, stages, sets }
-}
-const VARIANTS: [Variant; 10] = [
-    variant(4, 8, 16, 4, 2),
-    variant(4, 16, 8, 5, 2),
-    variant(8, 8, 16, 3, 2),
-    variant(8, 16, 8, 4, 2),
-    variant(16, 8, 16, 3, 1),
-    variant(16, 16, 8, 3, 2),
-    variant(32, 8, 8, 4, 1),
-    variant(32, 16, 8, 3, 1),
-    variant(64, 8, 4, 4, 1),
-    variant(64, 32, 4, 3, 1),
-];
-
-/// Those whose ring takes nearly all of a multiprocessor, of the same cut of k as the others for as many tokens and columns.
-const DEEP: [Variant; 2] = [variant(4, 16, 8, 11, 2), variant(8, 16, 8, 9, 2)];
-/// Weights of a layer for each multiprocessor from which on they are used. A layer beside attention has less in the common shapes, and attention's
-/// thread blocks need room there. One H200, decode step of the 8B shape at batch 1 in a program of its own: 3,905 us without them, 3,871 with those of
-/// gate and up, of down and of the head, 3,900 with that of queries, keys and values besides.
-const DEEP_BYTES_MIN: usize = 512 << 10;
-
-impl Variant {
-    fn shared_bytes(&self, m: usize, warps: usize) -> usize {
-        warps * (self.stages * (self.columns + m) * DEPTH * 2 + self.sets * m * self.columns * 4)
-    }
-
-    /// Warps among which `k` is cut.
-    fn warps(&self, k: usize) -> usize {
-        k.div_ceil(DEPTH).clamp(1, self.warps_max)
-    }
-
-    /// Rows of k that the busiest of `processors` thread blocks reads, of weights and of x.
-    fn rows_of_busiest(&self, n: usize, processors: usize) -> usize {
-        n.div_ceil(self.columns).div_ceil(processors) * (self.columns + self.tokens.max(8))
-    }
-}
-
 /// Our own kernels, and the library.
 pub struct Kernels {
     /// cuBLASLt, where it is installed.
     pub blas: LateBlas,
     /// Which of them computes.
     pub route: Route,
-    stream: Vec<(Variant, Kernel)>,
-    /// Of [`DEEP`]; none where kernels do not overlap, and where they do not fit.
-    deep: Vec<(Variant, Kernel)>,
-    /// Shared memory that keeps a multiprocessor for one thread block. A streamed layer has as many of these as there are
-    /// multiprocessors; where they overlap with the kernel before, two on one would leave another without. One H200, decode step
-    /// of the 8B shape at batch 1: 5.2 ms without, 4.05 ms with it.
-    alone_bytes: usize,
+    stream: LinearStream,
     tiled: Vec<Kernel>,
     coded: coded_linear::Kernels,
     scaled: scaled_linear::Kernels,
@@ -174,31 +114,7 @@ fn tiling(m: usize, n: usize, processors: usize) -> usize {
 impl Kernels {
     /// Loads them, and opens the library.
     pub fn new(device: &Device) -> Result<Kernels> {
-        let module = device.module(fatbin!("linear_stream"))?;
-        let most = device.facts().block_shared_bytes;
-        let alone_bytes = (device.facts().shared_bytes / 2).min(most);
-        let mut stream = Vec::new();
-        for mut variant in VARIANTS {
-            // Where a thread block has less shared memory, fewer warps share out k.
-            variant.warps_max = variant.warps_max.min(most / variant.shared_bytes(variant.tokens, 1));
-            let name = format!("linear_stream_m{}_c{}_{}", variant.tokens, variant.columns, suffix(device.dtype));
-            let kernel = Kernel::new(&module, &name)?;
-            if variant.warps_max > 0 {
-                kernel.allow_shared(variant.shared_bytes(variant.tokens, variant.warps_max).max(alone_bytes))?;
-                stream.push((variant, kernel));
-            }
-        }
-        let mut deep = Vec::new();
-        for variant in DEEP {
-            let bytes = variant.shared_bytes(variant.tokens, variant.warps_max);
-            if device.facts().capability >= DEPENDENT_LAUNCH && bytes <= most {
-                let name =
-                    format!("linear_stream_m{}_c{}_deep_{}", variant.tokens, variant.columns, suffix(device.dtype));
-                let kernel = Kernel::new(&module, &name)?;
-                kernel.allow_shared(bytes)?;
-                deep.push((variant, kernel));
-            }
-        }
+        let stream = LinearStream::new(device)?;
         let module = device.module(fatbin!("linear_tiled"))?;
         let mut tiled = Vec::new();
         for tiling in TILINGS {
@@ -207,7 +123,7 @@ impl Kernels {
             kernel.allow_shared(tiling.shared_bytes())?;
             tiled.push(kernel);
         }
-        let coded = coded_linear::Kernels::new(device, alone_bytes)?;
+        let coded = coded_linear::Kernels::new(device, stream.alone_bytes())?;
         let scaled = scaled_linear::Kernels::new(device)?;
         let blas = LateBlas::begin(&device.context, device.dtype);
         let (few, hopper, coded_hopper) = (LinearFew::new(device)?, Hopper::new(device)?, CodedHopper::new(device)?);
@@ -215,8 +131,6 @@ impl Kernels {
             blas,
             route: Route::Auto,
             stream,
-            deep,
-            alone_bytes,
             tiled,
             coded,
             scaled,
@@ -225,28 +139,6 @@ impl Kernels {
             gated_hopper: GatedHopper::new(device)?,
             coded_hopper,
         })
-    }
-
-    /// The kernel for `m` tokens and `n` columns that reads least. How it cuts k is the same for all m from 1 to 8: so are the results
-    /// of a row.
-    fn stream(&self, m: usize, n: usize, processors: usize) -> Option<&(Variant, Kernel)> {
-        let tokens = TOKENS.into_iter().find(|&tokens| m <= tokens)?;
-        let fitting = self.stream.iter().filter(|(v, _)| v.tokens == tokens);
-        fitting.min_by_key(|(v, _)| v.rows_of_busiest(n, processors))
-    }
-
-    /// The same, with the deepest ring that pays for a layer of `weight_bytes` bytes of weights. It gives the same bits.
-    fn stream_of_plain(
-        &self,
-        m: usize,
-        n: usize,
-        weight_bytes: usize,
-        processors: usize,
-    ) -> Option<&(Variant, Kernel)> {
-        let chosen = self.stream(m, n, processors)?;
-        let is_deep = |(v, _): &&(Variant, Kernel)| v.tokens == chosen.0.tokens && v.columns == chosen.0.columns;
-        let deep = self.deep.iter().find(is_deep).filter(|_| weight_bytes >= DEEP_BYTES_MIN * processors);
-        Some(deep.unwrap_or(chosen))
     }
 
     pub fn run(
@@ -338,8 +230,19 @@ impl Kernels {
     pub(super) fn few(&self, device: &Device, params: &LinearParams, results: Results) -> Option<(&LinearFew, Plan)> {
         let [m, n] = [params.m, params.n].map(|size| size as usize);
         let few = self.few.as_ref().filter(|_| self.route(device) == Route::Auto)?;
-        let (variant, _) = self.stream(m, n, device.facts().processors)?;
+        let variant = self.stream.variant(m, n)?;
         few.plan(params, results, variant.columns).map(|plan| (few, plan))
+    }
+
+    /// The kernels of `linear_stream.cu`, where they compute such a layer of plain weights by default and no other kernel of ours does.
+    pub(super) fn streamed(&mut self, device: &Device, params: &LinearParams) -> Option<&LinearStream> {
+        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
+        let is_streamed = match self.route(device) {
+            Route::Auto => prefers_stream(m, n * k * device.dtype.bytes()) || self.blas.get().is_none(),
+            Route::Stream => true,
+            Route::Tiled | Route::Hopper | Route::Blas => false,
+        };
+        is_streamed.then_some(&self.stream)
     }
 
     /// `factors`: of the rows of x.
@@ -355,19 +258,10 @@ impl Kernels {
         if let Some((few, plan)) = self.few(device, &params, Results::Sums) {
             return few.run(device, &params, Results::Sums, plan);
         }
-        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
-        let weight_bytes = n * k * device.dtype.bytes();
-        let is_streamed = match self.route(device) {
-            Route::Auto => prefers_stream(m, weight_bytes) || self.blas.get().is_none(),
-            Route::Stream => true,
-            Route::Tiled | Route::Hopper | Route::Blas => false,
-        };
-        let processors = device.facts().processors;
-        if is_streamed && let Some((variant, kernel)) = self.stream_of_plain(m, n, weight_bytes, processors) {
-            let warps = variant.warps(k);
-            let blocks = n.div_ceil(variant.columns).min(processors);
-            let shared_bytes = variant.shared_bytes(m, warps).max(self.alone_bytes);
-            return kernel.launch(device.chaining, [blocks, 1, 1], 32 * warps, shared_bytes, &params);
+        if let Some(stream) = self.streamed(device, &params)
+            && stream.run(device, &params, Results::Sums)?
+        {
+            return Ok(());
         }
         self.large(device, product, device.chaining)
     }
@@ -428,7 +322,7 @@ impl Kernels {
             Route::Tiled | Route::Hopper | Route::Blas => false,
         };
         if from_codes
-            && let Some((variant, _)) = self.stream(m, n, device.facts().processors)
+            && let Some(variant) = self.stream.variant(m, n)
             && self.coded.stream(device, coded, variant.warps(k))?
         {
             return Ok(());

@@ -41,6 +41,7 @@ mod library;
 mod linear;
 mod linear_add_norm;
 mod linear_few;
+mod linear_stream;
 mod logprobs;
 mod management;
 mod matrix;
@@ -523,7 +524,7 @@ impl Backend for Cuda {
         bias: Option<&Vector>,
         activation: Activation,
     ) {
-        match gated_linear::run(&self.device, &self.kernels.linear, out, x, weight, bias, activation) {
+        match gated_linear::run(&self.device, &mut self.kernels.linear, out, x, weight, bias, activation) {
             Ok(false) => {
                 self.linear(gate_up, x, weight, bias, 0..weight.rows());
                 self.activate_mul(out, gate_up, activation);
