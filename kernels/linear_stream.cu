@@ -162,25 +162,25 @@ __device__ void linear_stream(const Params& p) {
             }
         }
         __syncthreads();
-        const auto total = [&](int token, int column) {
-            const float* from = parts + (set * warps * p.m + token) * COLUMNS + column;
-            float sum_of_warps = 0.0f;
+        // A thread adds up a row of weights; of gated results, a gate and its up are eight lanes apart.
+        constexpr int TOGETHER = GATED ? 32 : 1;
+        for (int i = threadIdx.x; i / TOGETHER * TOGETHER < p.m * COLUMNS; i += blockDim.x) {
+            const float* from = parts + set * warps * p.m * COLUMNS + i;
+            float total = 0.0f;
+            if (i < p.m * COLUMNS) {
 #pragma unroll 4
-            for (int w = 0; w < warps; w++) sum_of_warps += from[w * p.m * COLUMNS];
-            return sum_of_warps;
-        };
-        for (int i = threadIdx.x; i < p.m * OUTPUTS; i += blockDim.x) {
-            const int token = i / OUTPUTS, column = tile * OUTPUTS + i % OUTPUTS;
+                for (int w = 0; w < warps; w++) total += from[w * p.m * COLUMNS];
+            }
+            const int token = i / COLUMNS, column = tile * OUTPUTS + i % OUTPUTS;
             if constexpr (GATED) {
-                if (column >= p.n) continue;
-                const auto rounded = [&](int half) {
-                    return widen<T>(narrow<T>(total(token, half * 8 + i % 8) + (p.bias ? p.bias[half * p.n + column] : 0.0f)));
-                };
-                const float gate = rounded(0), up = rounded(1);
+                const bool is_up = i % COLUMNS >= OUTPUTS;
+                const float bias = p.bias && column < p.n ? p.bias[is_up ? p.n + column : column] : 0.0f;
+                const float gate = widen<T>(narrow<T>(total + bias)), up = __shfl_down_sync(0xffffffffu, gate, OUTPUTS);
+                if (is_up || token >= p.m || column >= p.n) continue;
                 const float exponent = p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate);
                 p.out[size_t(token) * p.out_stride + column] = narrow<T>(activate_mul(gate, exponent, up));
             } else {
-                store_output(p, token, column, total(token, i % COLUMNS));
+                store_output(p, token, column, total);
             }
         }
         // Two sets of parts take turns, so that one barrier a tile is enough.
