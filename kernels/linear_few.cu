@@ -9,21 +9,8 @@
 // of the warps are added in their order.
 #include "common/activation.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/linear.cuh"
 #include "common/warpgroup.cuh"
-
-template <class T>
-struct LinearFewParams {
-    T* out;             // [m, out_stride], at the first column
-    const T* x;         // [m, x_stride]
-    const T* weight;    // [n, k]; GATED: [2 n, k], gates over ups
-    const float* bias;  // [n], or null; GATED: [2 n]
-    int m;              // tokens, at most 8
-    int n;              // columns of `out`
-    int k;              // a multiple of 8
-    int out_stride;
-    int x_stride;       // a multiple of 8
-    int is_gelu_tanh;   // the activation of gated results, else SiLU
-};
 
 // PAD: numbers behind a row of weights in shared memory, so that the eight lanes that read two rows find eight bank groups.
 constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128;
@@ -52,7 +39,7 @@ __device__ inline void copy_row(uint32_t to, const void* from, uint32_t bytes, u
 //
 // Grid [at least n / COLUMNS rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes].
 template <class T, int TILES, int HALVES, int STEPS, int EARLY, bool GATED>
-__device__ void linear_few(const LinearFewParams<T>& p) {
+__device__ void linear_few(const FewTokensParams<T>& p) {
     constexpr int ROWS = 8 * HALVES * TILES, COLUMNS = GATED ? ROWS / 2 : ROWS, PART = ROWS + 2;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -159,7 +146,7 @@ __device__ void linear_few(const LinearFewParams<T>& p) {
 
 #define KERNEL(name, rows, tiles, halves, steps, early, is_gated, dtype)                                            \
     extern "C" __global__ void __launch_bounds__(rows == 8 ? 512 : 256)                                             \
-        nvllm_k_linear_few_##name##r##rows##_s##steps##_##dtype(const __grid_constant__ LinearFewParams<dtype> p) { \
+        nvllm_k_linear_few_##name##r##rows##_s##steps##_##dtype(const __grid_constant__ FewTokensParams<dtype> p) { \
         linear_few<dtype, tiles, halves, steps, early, is_gated>(p);                                                \
     }
 #define KERNELS(name, rows, tiles, halves, steps, early, is_gated)  \

@@ -22,20 +22,6 @@
 #include "common/linear.cuh"
 #include "common/tensor_core.cuh"
 
-template <class T>
-struct GatedStreamParams {
-    T* out;             // [m, out_stride]
-    const T* x;         // [m, x_stride]
-    const T* weight;    // [2 n, k]: gates over ups
-    const float* bias;  // [2 n], or null
-    int m;              // tokens
-    int n;              // columns of `out`
-    int k;              // a multiple of 8
-    int out_stride;
-    int x_stride;       // a multiple of 8
-    int is_gelu_tanh;   // the activation, else SiLU
-};
-
 // Grid [thread blocks, at most one a tile], block [32 * warps], shared [warps * (STAGES * (8 CT + m) * 128 + SETS * m * 8 CT * 4) bytes].
 template <class T, int TOKENS, int CT, int STAGES, int SETS, bool GATED, class Params>
 __device__ void linear_stream(const Params& p) {
@@ -200,8 +186,8 @@ __device__ void linear_stream(const Params& p) {
     KERNEL(, tokens, columns, warps, stages, sets, deep, false, LinearParams, bf16)     \
     KERNEL(, tokens, columns, warps, stages, sets, deep, false, LinearParams, f16)
 #define GATED_KERNELS(tokens, columns, warps, stages, sets, deep)                                \
-    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, GatedStreamParams, bf16)    \
-    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, GatedStreamParams, f16)
+    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, FewTokensParams, bf16)    \
+    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, FewTokensParams, f16)
 
 KERNELS(4, 8, 16, 4, 2, )
 KERNELS(4, 16, 8, 5, 2, )

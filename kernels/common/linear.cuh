@@ -16,6 +16,21 @@ struct LinearParams {
     int x_stride;       // a multiple of 8
 };
 
+// What kernels are given that apply gates in the product of few tokens, and those of sums beside them.
+template <class T>
+struct FewTokensParams {
+    T* out;             // [m, out_stride], at the first column
+    const T* x;         // [m, x_stride]
+    const T* weight;    // [n, k]; of gated results [2 n, k], gates over ups
+    const float* bias;  // [n], or null; of gated results [2 n]
+    int m;              // tokens, at most 8
+    int n;              // columns of `out`
+    int k;              // a multiple of 8
+    int out_stride;
+    int x_stride;       // a multiple of 8
+    int is_gelu_tanh;   // the activation of gated results, else SiLU
+};
+
 template <class T>
 __device__ inline void store_output(const LinearParams<T>& p, int token, int column, float value) {
     if (token >= p.m || column >= p.n) return;

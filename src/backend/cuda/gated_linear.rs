@@ -19,7 +19,7 @@ const HOPPER_TOKENS_MIN: usize = 17;
 /// Launches the layer, if there is one kernel for it. `false`: nothing was launched.
 pub fn run(
     device: &Device,
-    kernels: &mut linear::Kernels,
+    kernels: &linear::Kernels,
     out: &mut Tensor,
     x: &Tensor,
     weight: &Matrix,

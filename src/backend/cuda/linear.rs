@@ -235,7 +235,7 @@ impl Kernels {
     }
 
     /// The kernels of `linear_stream.cu`, where they compute such a layer of plain weights by default and no other kernel of ours does.
-    pub(super) fn streamed(&mut self, device: &Device, params: &LinearParams) -> Option<&LinearStream> {
+    pub(super) fn streamed(&self, device: &Device, params: &LinearParams) -> Option<&LinearStream> {
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let is_streamed = match self.route(device) {
             Route::Auto => prefers_stream(m, n * k * device.dtype.bytes()) || self.blas.get().is_none(),

@@ -7,28 +7,10 @@
 //! multiprocessors, of which some may have nothing to compute: an empty multiprocessor would get two of the next layer's.
 
 use super::device::Device;
-use super::driver::Address;
 use super::hopper::CAPABILITY;
 use super::kernels::{Kernel, fatbin, suffix};
-use super::params::params;
-use super::product::{LinearParams, Results};
-use crate::backend::Activation;
+use super::product::{FewTokensParams, LinearParams, Results};
 use crate::error::Result;
-
-params! {
-    LinearFewParams in "linear_few.cu" {
-        out: Address,
-        x: Address,
-        weight: Address,
-        bias: Address,
-        m: i32,
-        n: i32,
-        k: i32,
-        out_stride: i32,
-        x_stride: i32,
-        is_gelu_tanh: i32,
-    }
-}
 
 /// Tokens at most. `linear_stream.cu` gives the same bits. One H200, decode step of the 0.6B shape in a graph over 547 tokens, `linear_stream.cu`
 /// and this: 5 rows 717 and 683 us, 6 rows 728 and 700, 8 rows 760 and 742.
@@ -163,18 +145,7 @@ impl LinearFew {
     /// Launches the layer that `params` describes, with `params.n` rows of weights.
     pub fn run(&self, device: &Device, params: &LinearParams, results: Results, plan: Plan) -> Result<()> {
         let variant = VARIANTS[plan.variant];
-        let few = LinearFewParams {
-            out: params.out,
-            x: params.x,
-            weight: params.weight,
-            bias: params.bias,
-            m: params.m,
-            n: if variant.is_gated { params.n / 2 } else { params.n },
-            k: params.k,
-            out_stride: params.out_stride,
-            x_stride: params.x_stride,
-            is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
-        };
+        let few = FewTokensParams::new(params, results);
         let threads = 32 * variant.warps(params.k as usize);
         self.kernels[plan.variant].launch(device.chaining, [plan.blocks, 1, 1], threads, plan.shared_bytes, &few)
     }
@@ -183,6 +154,7 @@ impl LinearFew {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Activation;
 
     const H200: Room = Room { processors: 132, shared_bytes: 233_472 };
 

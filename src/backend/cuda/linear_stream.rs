@@ -1,27 +1,9 @@
 //! The launch of `kernels/linear_stream.cu`: layers of plain weights for up to 64 tokens, and gates of up to 8.
 
 use super::device::Device;
-use super::driver::Address;
 use super::kernels::{DEPENDENT_LAUNCH, Kernel, fatbin, suffix};
-use super::params::params;
-use super::product::{LinearParams, Results};
-use crate::backend::Activation;
+use super::product::{FewTokensParams, LinearParams, Results};
 use crate::error::Result;
-
-params! {
-    GatedStreamParams in "linear_stream.cu" {
-        out: Address,
-        x: Address,
-        weight: Address,
-        bias: Address,
-        m: i32,
-        n: i32,
-        k: i32,
-        out_stride: i32,
-        x_stride: i32,
-        is_gelu_tanh: i32,
-    }
-}
 
 /// A kernel of the file: `KERNELS` at its end.
 #[derive(Clone, Copy)]
@@ -169,19 +151,8 @@ impl LinearStream {
         match (results, gated) {
             (Results::Sums, _) => sums.launch(device.chaining, blocks, threads, shared_bytes, params)?,
             (Results::Gated(_), None) => return Ok(false),
-            (Results::Gated(activation), Some(gated)) => {
-                let params = GatedStreamParams {
-                    out: params.out,
-                    x: params.x,
-                    weight: params.weight,
-                    bias: params.bias,
-                    m: params.m,
-                    n: params.n / 2,
-                    k: params.k,
-                    out_stride: params.out_stride,
-                    x_stride: params.x_stride,
-                    is_gelu_tanh: i32::from(activation == Activation::GeluTanh),
-                };
+            (Results::Gated(_), Some(gated)) => {
+                let params = FewTokensParams::new(params, results);
                 gated.launch(device.chaining, blocks, threads, shared_bytes, &params)?;
             }
         }

@@ -524,7 +524,7 @@ impl Backend for Cuda {
         bias: Option<&Vector>,
         activation: Activation,
     ) {
-        match gated_linear::run(&self.device, &mut self.kernels.linear, out, x, weight, bias, activation) {
+        match gated_linear::run(&self.device, &self.kernels.linear, out, x, weight, bias, activation) {
             Ok(false) => {
                 self.linear(gate_up, x, weight, bias, 0..weight.rows());
                 self.activate_mul(out, gate_up, activation);

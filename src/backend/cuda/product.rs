@@ -19,6 +19,19 @@ params! {
         out_stride: i32,
         x_stride: i32,
     }
+
+    FewTokensParams in "common/linear.cuh" {
+        out: Address,
+        x: Address,
+        weight: Address,
+        bias: Address,
+        m: i32,
+        n: i32,
+        k: i32,
+        out_stride: i32,
+        x_stride: i32,
+        is_gelu_tanh: i32,
+    }
 }
 
 impl LinearParams {
@@ -47,6 +60,24 @@ pub enum Results {
     Sums,
     /// Half as many columns, `activation(gate) * up`: weights are gates over ups.
     Gated(Activation),
+}
+
+impl FewTokensParams {
+    /// Of a layer with `params.n` rows of weights.
+    pub fn new(params: &LinearParams, results: Results) -> FewTokensParams {
+        FewTokensParams {
+            out: params.out,
+            x: params.x,
+            weight: params.weight,
+            bias: params.bias,
+            m: params.m,
+            n: if results == Results::Sums { params.n } else { params.n / 2 },
+            k: params.k,
+            out_stride: params.out_stride,
+            x_stride: params.x_stride,
+            is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
+        }
+    }
 }
 
 /// A product `out = x * weight^T + bias`.
