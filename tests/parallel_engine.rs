@@ -176,6 +176,61 @@ fn a_prefix_that_was_saved_on_some_ranks_is_restored_on_others() {
 }
 
 #[test]
+fn a_prefix_is_saved_and_restored_in_the_middle_of_a_pass() {
+    // A call that waits for ever fails the test, and does not hold it up.
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        [1, 2, 4].into_iter().for_each(save_and_restore_within_passes);
+        done.send(()).unwrap();
+    });
+    let ended = is_done.recv_timeout(Duration::from_secs(120));
+    assert!(ended.is_ok(), "{ended:?}: a call waits for ever, or the thread says above what was wrong");
+}
+
+fn save_and_restore_within_passes(ranks: usize) {
+    let saved_prompt: Vec<TokenId> = (0..40).map(|i| 1 + i * i % 23).collect();
+    let other_prompt: Vec<TokenId> = (0..30).map(|i| 2 + i * i % 19).collect();
+    let params = SamplingParams { max_tokens: Some(10), ..SamplingParams::default() };
+    let ask = |engine: &mut Engine, prompt: &[TokenId]| {
+        let prompts = [Prompt::Tokens(prompt)];
+        let answers =
+            engine.generate(&prompts, std::slice::from_ref(&params), &mut |_| ControlFlow::Continue(())).unwrap();
+        answers[0].token_ids.clone()
+    };
+    let save = |engine: &mut Engine| {
+        let prefix = engine.find_prefix(&saved_prompt, 0).unwrap();
+        let mut bytes = vec![0; prefix.bytes()];
+        engine.save_prefix(&prefix, &mut bytes).unwrap();
+        bytes
+    };
+    let mut engine = open(&golden("qwen3-f32-untied-gqa8"), ranks, |_| ());
+    let handle = engine.handle().clone();
+    let wanted = [ask(&mut engine, &saved_prompt), ask(&mut engine, &other_prompt)];
+    let saved = save(&mut engine);
+    let mut within = 0;
+    for stages in 1..16 {
+        let at = format!("{ranks} ranks, {stages} stages");
+        engine.reset_prefix_cache();
+        assert_eq!(engine.restore_prefix(&saved).unwrap(), 40);
+        handle.add_request(Prompt::Tokens(&other_prompt), params.clone()).unwrap();
+        let reports = (0..stages).map(|_| engine.step(Budget::Time(Duration::ZERO)).unwrap());
+        within += reports.last().unwrap().in_flight;
+        assert!(save(&mut engine) == saved, "{at}: other bytes");
+        engine.reset_prefix_cache();
+        assert_eq!(engine.restore_prefix(&saved).unwrap(), 40);
+        let mut tokens = Vec::new();
+        while !handle.is_finished() {
+            engine.step(Budget::Time(Duration::ZERO)).unwrap();
+            while let Some(output) = engine.next_output() {
+                tokens.extend_from_slice(&output.token_ids);
+            }
+        }
+        assert_eq!([ask(&mut engine, &saved_prompt), tokens], wanted, "{at}");
+    }
+    assert!(within > 4, "{ranks} ranks: {within} prefixes were saved within a pass");
+}
+
+#[test]
 fn more_ranks_than_query_heads_are_refused_before_anything_is_loaded() {
     let mut options = EngineOptions::new(golden("gemma3-f32"));
     options.device = Device::Cpu;

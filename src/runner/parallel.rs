@@ -306,6 +306,7 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
     }
 
     fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        self.finish()?;
         if self.seat.process() > 0 {
             return self.read_own(blocks, to);
         }
@@ -330,6 +331,9 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
     fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         if self.seat.process() > 0 {
             return self.write_own(blocks, from);
+        }
+        if self.leader.is_some() {
+            self.finish()?;
         }
         let (all, own) = (self.kv_shape.block_bytes(), self.own());
         for (blocks, from) in self.sent(blocks).zip(from.chunks(self.blocks_at_once() * all)) {
@@ -369,6 +373,15 @@ impl<B: Backend + 'static> ParallelRunner<B> {
 
     fn sent<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = &'a [BlockId]> + use<'a, B> {
         blocks.chunks(self.blocks_at_once())
+    }
+
+    /// Runs the passes in flight to their ends. The other ranks and processes take their next order once their pass has ended, and it
+    /// does not end before the first rank's has: whoever waits for their answer in the middle of a pass would wait for ever.
+    fn finish(&mut self) -> Result<()> {
+        match self.first.finish() {
+            Ok(()) => self.check(),
+            Err(error) => Err(failure_of(&self.seat, error)),
+        }
     }
 
     /// Reads the heads of the ranks of this process, rank after rank.

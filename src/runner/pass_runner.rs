@@ -197,6 +197,18 @@ impl<B: Backend> PassRunner<B> {
         self.backend.abandon();
     }
 
+    /// Runs the passes in flight to their ends. [`collect`](Runner::collect) then returns their results without further work.
+    ///
+    /// # Errors
+    ///
+    /// As [`collect`](Runner::collect).
+    pub fn finish(&mut self) -> Result<()> {
+        let _context = self.backend.enter()?;
+        let PassRunner { backend, decoder, cache, passes, .. } = self;
+        (self.collected..self.submitted)
+            .try_for_each(|pass| passes[pass % B::DEPTH].run(backend, decoder, cache, None).map(drop))
+    }
+
     /// The logits of the last pass that sampled, once it was collected. `[samples, vocab]`, where the samples of a pass that was a
     /// graph include its padding.
     pub fn logits(&self) -> &Tensor<B::Storage> {
