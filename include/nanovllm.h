@@ -387,8 +387,8 @@ typedef struct nvllm_engine_config {
   // Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what process 0
   // schedules, and their functions about requests, completions and cached prefixes return NVLLM_ERR_UNSUPPORTED. Default 0.
   uint32_t process_index;
-  // Time in milliseconds that another rank or process may be silent before the engine ends with an error; at least 100
-  // milliseconds with several processes. Default 0: 10000.
+  // Time in milliseconds that another rank or process may be silent, or that something it has sent may not arrive, before the engine
+  // ends with an error; at least 100 milliseconds with several processes. Default 0: 10000.
   uint32_t peer_timeout_ms;
   // Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which Windows refuses. The
   // connections are neither encrypted nor authenticated: use a private network. Required with several processes. Default NULL.
@@ -1012,7 +1012,8 @@ nvllm_status nvllm_release_prefix(nvllm_engine *engine,
 // [one] Saves the longest cached prefix of these tokens for this cache_salt, in whole KV blocks: that of a request that has
 // ended, or of one that is running, as far as it is computed. saved_tokens may be NULL.
 //
-// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND if not one block of it is cached.
+// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND if not one block of it is cached. With several ranks, a pass that a
+// budget has left in the middle is computed to its end first.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_save_prefix(nvllm_engine *engine,
                                const uint32_t *tokens,

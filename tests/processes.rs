@@ -5,19 +5,24 @@ mod answers;
 #[path = "processes/child.rs"]
 mod child;
 mod driver;
+#[path = "processes/lossy.rs"]
+mod lossy;
 mod random_requests;
 
 use answers::answers;
 use child::{Options, Process};
 use driver::golden;
+use lossy::{Lossy, Lost};
 use nanovllm::backend::socket::Address;
 use nanovllm::batch::TokenId;
 use nanovllm::engine::options::EngineOptions;
-use nanovllm::engine::{Budget, Engine};
+use nanovllm::engine::sampling_params::SamplingParams;
+use nanovllm::engine::{Budget, Engine, Prompt};
 use nanovllm::runner::{Device, Processes};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 const MODEL: &str = "qwen3-f32-untied-gqa8";
@@ -94,31 +99,35 @@ fn two_and_three_processes_give_the_tokens_of_one_over_unix_sockets_and_tcp() {
     }
 }
 
+/// An engine of this process that leads others.
+fn leader(processes: usize, ranks: usize, rendezvous: &str) -> Engine {
+    let mut options = EngineOptions::new(golden(MODEL));
+    (options.device, options.num_threads) = (Device::Cpu, Some(1));
+    (options.kv_block_size, options.kv_cache_bytes) = (Some(4), Some(16 << 20));
+    (options.seed, options.max_num_seqs) = (Some(3), Some(8));
+    options.tensor_parallel_size = ranks;
+    options.peer_timeout = Some(TIMEOUT);
+    if processes > 1 {
+        let rendezvous = Address::parse("rendezvous", rendezvous).unwrap();
+        options.processes = Some(Processes { count: processes, index: 0, rendezvous });
+    }
+    Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// What an engine saves of a prompt.
+fn save(engine: &mut Engine, prompt: &[TokenId]) -> Vec<u8> {
+    let prefix = engine.find_prefix(prompt, 0).unwrap();
+    let mut bytes = vec![0; prefix.bytes()];
+    engine.save_prefix(&prefix, &mut bytes).unwrap();
+    bytes
+}
+
 #[test]
 fn requests_of_many_kinds_and_saved_prefixes_are_those_of_one_process_bit_for_bit() {
-    let leader = |processes: usize, ranks: usize, rendezvous: &str| {
-        let mut options = EngineOptions::new(golden(MODEL));
-        (options.device, options.num_threads) = (Device::Cpu, Some(1));
-        (options.kv_block_size, options.kv_cache_bytes) = (Some(4), Some(16 << 20));
-        (options.seed, options.max_num_seqs) = (Some(3), Some(8));
-        options.tensor_parallel_size = ranks;
-        options.peer_timeout = Some(TIMEOUT);
-        if processes > 1 {
-            let rendezvous = Address::parse("rendezvous", rendezvous).unwrap();
-            options.processes = Some(Processes { count: processes, index: 0, rendezvous });
-        }
-        Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap()
-    };
     let prompt: Vec<TokenId> = (0..60).map(|i| 1 + i * i % 23).collect();
-    let save = |engine: &mut Engine| {
-        let prefix = engine.find_prefix(&prompt, 0).unwrap();
-        let mut bytes = vec![0; prefix.bytes()];
-        engine.save_prefix(&prefix, &mut bytes).unwrap();
-        bytes
-    };
     let mut one = leader(1, 1, "");
     let wanted = answers(&mut one, Budget::OnePass);
-    let saved = save(&mut one);
+    let saved = save(&mut one, &prompt);
     for (processes, ranks, budget, serve) in [
         (2, 2, Budget::OnePass, "serve"),
         (3, 3, Budget::Time(Duration::from_micros(300)), "serve 500"),
@@ -134,18 +143,109 @@ fn requests_of_many_kinds_and_saved_prefixes_are_those_of_one_process_bit_for_bi
             follower.tell(serve);
         }
         assert_eq!(engine.restore_prefix(&saved).unwrap(), 60);
-        assert!(save(&mut engine) == saved, "{ranks} ranks save other bytes than they restored");
+        assert!(save(&mut engine, &prompt) == saved, "{ranks} ranks save other bytes than they restored");
         engine.reset_prefix_cache();
         let found = answers(&mut engine, budget);
         for (request, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
             assert_eq!(found, wanted, "{processes} processes, {ranks} ranks, request {request}");
         }
-        assert!(save(&mut engine) == saved, "{ranks} ranks save other bytes");
+        assert!(save(&mut engine, &prompt) == saved, "{ranks} ranks save other bytes");
         drop(engine);
         for mut follower in followers {
             assert_eq!(follower.answer(), "2", "NVLLM_CLOSED");
         }
     }
+}
+
+#[test]
+fn a_prefix_is_saved_and_restored_in_the_middle_of_a_pass() {
+    // A call that waits for ever fails the test, and does not hold it up.
+    let (done, is_done) = channel();
+    std::thread::spawn(move || {
+        for (processes, ranks, serve) in [(2, 2, "serve"), (3, 3, "serve 500"), (2, 4, "serve 1")] {
+            let rendezvous = unix(&format!("within-{ranks}"));
+            let others = 1..processes as u32;
+            let mut followers: Vec<_> = others
+                .map(|index| Process::start(&options(index, processes as u32, ranks as u32, &rendezvous)))
+                .collect();
+            followers.iter_mut().for_each(|follower| follower.tell("open"));
+            let engine = leader(processes, ranks, &rendezvous);
+            for follower in &mut followers {
+                assert_eq!(follower.answer(), "0");
+                follower.tell(serve);
+            }
+            save_and_restore_within_passes(engine);
+            followers.iter_mut().for_each(|follower| assert_eq!(follower.answer(), "2", "NVLLM_CLOSED"));
+        }
+        done.send(()).unwrap();
+    });
+    let ended = is_done.recv_timeout(Duration::from_secs(120));
+    assert!(ended.is_ok(), "{ended:?}: a call waits for ever, or the thread says above what was wrong");
+}
+
+fn save_and_restore_within_passes(mut engine: Engine) {
+    let saved_prompt: Vec<TokenId> = (0..40).map(|i| 1 + i * i % 23).collect();
+    let other_prompt: Vec<TokenId> = (0..30).map(|i| 2 + i * i % 19).collect();
+    let params = SamplingParams { max_tokens: Some(10), ..SamplingParams::default() };
+    let ask = |engine: &mut Engine, prompt: &[TokenId]| {
+        let prompts = [Prompt::Tokens(prompt)];
+        let answers = engine.generate(&prompts, std::slice::from_ref(&params), &mut |_| ControlFlow::Continue(()));
+        answers.unwrap()[0].token_ids.clone()
+    };
+    let wanted = ask(&mut engine, &saved_prompt);
+    let saved = save(&mut engine, &saved_prompt);
+    let mut within = 0;
+    for stages in 1..12 {
+        engine.handle().add_request(Prompt::Tokens(&other_prompt), params.clone()).unwrap();
+        let mut step = |engine: &mut Engine| {
+            (0..stages).for_each(|_| within += engine.step(Budget::Time(Duration::ZERO)).unwrap().in_flight);
+        };
+        step(&mut engine);
+        assert!(save(&mut engine, &saved_prompt) == saved, "after {stages} stages");
+        step(&mut engine);
+        engine.reset_prefix_cache();
+        assert_eq!(engine.restore_prefix(&saved).unwrap(), 40);
+        step(&mut engine);
+        assert!(save(&mut engine, &saved_prompt) == saved, "after {stages} stages");
+        assert_eq!(ask(&mut engine, &saved_prompt), wanted, "after {stages} stages");
+    }
+    assert!(within > 20, "{within} steps ended within a pass");
+}
+
+#[test]
+fn sessions_that_lose_what_they_send_end_in_every_process() {
+    let sessions = (0..20).map(|seed| {
+        let lost = if seed % 3 == 2 { Lost::Numbers(40) } else { Lost::Frames(20) };
+        (seed, 2 + seed as u32 % 2, lost)
+    });
+    let mut longest = Duration::ZERO;
+    for (seed, processes, lost) in sessions {
+        let rendezvous = unix(&format!("lossy-{seed}"));
+        let lossy = Lossy::new(&rendezvous, lost, seed);
+        let start = |index| {
+            let address = if index == 0 { &rendezvous } else { &lossy.address };
+            let options = Options { timeout_ms: 500, ..options(index, processes, processes, address) };
+            Process::start(&options)
+        };
+        let mut all: Vec<_> = (0..processes).map(start).collect();
+        all.iter_mut().for_each(|process| process.tell("open"));
+        let opened: Vec<_> = all.iter_mut().map(Process::answer).collect();
+        for (index, (process, opened)) in all.iter_mut().zip(&opened).enumerate() {
+            match (opened.as_str(), index) {
+                ("0", 0) => process.tell("run-on"),
+                ("0", _) => process.tell("serve"),
+                (refused, _) => assert!(refused.starts_with("-14 "), "session {seed}, process {index}: {refused}"),
+            }
+        }
+        for (index, (process, opened)) in all.iter_mut().zip(&opened).enumerate() {
+            let ended = if opened == "0" { process.answer() } else { opened.clone() };
+            assert!(ended.starts_with("-14 process "), "session {seed}, process {index}: {ended}");
+        }
+        let took = lossy.since_the_first_loss().unwrap_or_default();
+        println!("session {seed}: {processes} processes, {lost:?}: all ended {took:?} after the first loss");
+        longest = longest.max(took);
+    }
+    println!("the longest: {longest:?}, with a peer_timeout_ms of 500");
 }
 
 /// Two processes that compute one pass after the other.

@@ -14,6 +14,7 @@ use std::fmt;
 use std::io::{Error as IoError, ErrorKind, Result as IoResult};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use system::{Descriptor, PollEntry, UnixListener, Wait};
 
@@ -51,7 +52,7 @@ impl Address {
     /// Connects to the process that listens here. Waits for `patience` at most per address that the name has.
     pub fn connect(&self, patience: Duration) -> IoResult<Stream> {
         match self {
-            Address::Unix(path) => Ok(Stream(UnixListener::connect(path)?)),
+            Address::Unix(path) => Ok(Stream::new(UnixListener::connect(path)?)),
             Address::Tcp(name) => {
                 let mut refusal = IoError::new(ErrorKind::NotFound, "the name has no address");
                 for address in name.to_socket_addrs()? {
@@ -108,7 +109,7 @@ impl Listener {
     pub fn accept(&self) -> Option<Stream> {
         match &self.listens {
             Listens::Tcp(listener) => Stream::of_tcp(listener.accept().ok()?.0).ok(),
-            Listens::Unix(listener) => Some(Stream(listener.accept().ok()?)),
+            Listens::Unix(listener) => Some(Stream::new(listener.accept().ok()?)),
         }
     }
 }
@@ -121,26 +122,55 @@ impl Drop for Listener {
     }
 }
 
+/// Bytes that [`Stream::receive_all`] waits for at once: [`Stream::received`] grows in steps of at most this size.
+const RECEIVED_AT_ONCE: usize = 1 << 20;
+
 /// A connection to another process.
-pub struct Stream(system::Connection);
+pub struct Stream {
+    connection: system::Connection,
+    /// Bytes that were sent and received.
+    sent: AtomicU64,
+    received: AtomicU64,
+    is_awaited: AtomicBool,
+}
 
 impl Stream {
+    fn new(connection: system::Connection) -> Stream {
+        let (sent, received, is_awaited) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Stream { connection, sent, received, is_awaited }
+    }
+
     fn of_tcp(stream: TcpStream) -> IoResult<Stream> {
         // What is sent is waited for, so that no part of it may be held back until more comes.
         stream.set_nodelay(true)?;
-        Ok(Stream(system::Connection::of_tcp(stream)?))
+        Ok(Stream::new(system::Connection::of_tcp(stream)?))
+    }
+
+    /// Bytes that were sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were received.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread waits in [`receive_all`](Self::receive_all).
+    pub fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Relaxed)
     }
 
     /// Breaks the connection when the other host acknowledges nothing for `timeout`. Only for a stream that the other process
     /// always reads: one that is not read acknowledges nothing either once its buffer is full. Without effect on Unix sockets.
     pub fn set_user_timeout(&self, timeout: Duration) {
-        self.0.set_user_timeout(timeout);
+        self.connection.set_user_timeout(timeout);
     }
 
     /// Sends all of `bytes`, waiting for room.
     pub fn send_all(&self, mut bytes: &[u8]) -> IoResult<()> {
         while !bytes.is_empty() {
-            let sent = self.0.send(bytes, Wait::Yes)?;
+            let sent = self.send(bytes, Wait::Yes)?;
             bytes = &bytes[sent..];
         }
         Ok(())
@@ -148,7 +178,7 @@ impl Stream {
 
     /// Sends as many of `bytes` as there is room for. [`ErrorKind::WouldBlock`] where there is none.
     pub fn try_send(&self, bytes: &[u8]) -> IoResult<usize> {
-        self.0.send(bytes, Wait::No)
+        self.send(bytes, Wait::No)
     }
 
     /// Waits for bytes until all of `to` is filled.
@@ -156,9 +186,17 @@ impl Stream {
     /// # Errors
     ///
     /// [`ErrorKind::UnexpectedEof`] where the other side sends no more.
-    pub fn receive_all(&self, mut to: &mut [u8]) -> IoResult<()> {
+    pub fn receive_all(&self, to: &mut [u8]) -> IoResult<()> {
+        self.is_awaited.store(true, Ordering::Relaxed);
+        let received = self.receive_each(to);
+        self.is_awaited.store(false, Ordering::Relaxed);
+        received
+    }
+
+    fn receive_each(&self, mut to: &mut [u8]) -> IoResult<()> {
         while !to.is_empty() {
-            let received = self.receive(to, Wait::Yes)?;
+            let next = to.len().min(RECEIVED_AT_ONCE);
+            let received = self.receive(&mut to[..next], Wait::Yes)?;
             to = &mut to[received..];
         }
         Ok(())
@@ -175,14 +213,19 @@ impl Stream {
 
     /// Ends the connection: nobody waits in it any more. Bytes that were sent before still arrive.
     pub fn shutdown(&self) {
-        self.0.shutdown();
+        self.connection.shutdown();
+    }
+
+    fn send(&self, bytes: &[u8], wait: Wait) -> IoResult<usize> {
+        let sent = self.connection.send(bytes, wait)?;
+        self.sent.fetch_add(sent as u64, Ordering::Relaxed);
+        Ok(sent)
     }
 
     fn receive(&self, to: &mut [u8], wait: Wait) -> IoResult<usize> {
-        match self.0.receive(to, wait)? {
-            0 if !to.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
-            received => Ok(received),
-        }
+        let received = self.connection.receive(to, wait)?;
+        self.received.fetch_add(received as u64, Ordering::Relaxed);
+        if received == 0 && !to.is_empty() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(received) }
     }
 }
 
@@ -203,7 +246,7 @@ impl Socket for Listener {
 
 impl Socket for Stream {
     fn descriptor(&self) -> Descriptor {
-        self.0.descriptor()
+        self.connection.descriptor()
     }
 }
 
@@ -270,6 +313,7 @@ mod tests {
                 here.receive_all(&mut found).unwrap();
                 assert!(found == sent);
             });
+            assert_eq!((there.sent(), here.received(), here.is_awaited()), (1 << 20, 1 << 20, false));
             assert_eq!(here.try_receive(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
             drop(there);
             assert_eq!(here.receive_all(&mut [0]).unwrap_err().kind(), ErrorKind::UnexpectedEof);

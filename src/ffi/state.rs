@@ -85,7 +85,8 @@ pub unsafe extern "C" fn nvllm_release_prefix(engine: *mut nvllm_engine, request
 /// [one] Saves the longest cached prefix of these tokens for this cache_salt, in whole KV blocks: that of a request that has
 /// ended, or of one that is running, as far as it is computed. saved_tokens may be NULL.
 ///
-/// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND if not one block of it is cached.
+/// The buffer is used as by nvllm_tokenize. NVLLM_ERR_NOT_FOUND if not one block of it is cached. With several ranks, a pass that a
+/// budget has left in the middle is computed to its end first.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_save_prefix(

@@ -15,7 +15,7 @@ use crate::model::source::Source;
 use crate::model::weights::{Reading, Weights};
 
 /// What processes say to each other, raised whenever a frame or a batch changes its form: builds of one version may differ.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = 3;
 
 /// A model that is about to be loaded.
 #[derive(Clone)]

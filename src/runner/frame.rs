@@ -31,7 +31,8 @@ pub enum Kind {
     End = 10,
     /// Process `number` has failed, for the reason in the payload.
     Failed = 11,
-    /// The sender is alive.
+    /// The sender is alive, has sent `number` frames of other kinds on this connection, and the bytes in the payload on the stream for
+    /// numbers. `[1]`, 8 bytes
     Alive = 12,
 }
 

@@ -1,12 +1,15 @@
 //! Are the other processes of an engine alive, and what do they say?
 //!
 //! The leader is connected with every follower, a follower with the leader alone. One thread, `nvllm-peers`, takes whatever comes,
-//! sends a sign of life now and then, and misses those of others. Invariant: the first failure is kept, everybody who waits here leaves,
+//! sends a sign of life now and then, and misses those of others. A sign of life says how much its sender has sent, so that whoever lacks
+//! a part of it ends the work instead of waiting for it. Invariant: the first failure is kept, everybody who waits here leaves,
 //! and every stream is shut down, so that nobody waits for numbers that will not come.
 
-use super::frame::{FrameReader, Head, Kind, printable, put_values, values, write_frame};
+mod listen;
+
+use super::frame::{Head, Kind, printable, put_values, write_frame};
 use crate::backend::lock::{Condvar, Mutex, MutexGuard};
-use crate::backend::socket::{ReadableSet, Socket, Stream, wait_writable};
+use crate::backend::socket::{Stream, wait_writable};
 use crate::backend::thread::{STACK_BYTES, spawn};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
@@ -59,14 +62,23 @@ pub struct Connection {
     pub control: Stream,
     /// Numbers of passes, see [`crate::backend::cpu::Team`].
     pub data: Arc<Stream>,
-    /// Held while a frame is sent. Set once one was sent in part and given up: nothing can follow it.
-    is_torn: Mutex<bool>,
+    /// Held while a frame is sent.
+    outbox: Mutex<Outbox>,
+}
+
+/// What was sent on a connection.
+#[derive(Default)]
+struct Outbox {
+    /// Frames, without signs of life and without the last one.
+    frames: u64,
+    /// A frame was sent in part and given up: nothing can follow it.
+    is_torn: bool,
 }
 
 impl Connection {
     /// A connection with `process`.
     pub fn new(process: usize, control: Stream, data: Stream) -> Connection {
-        Connection { process, control, data: Arc::new(data), is_torn: Mutex::new(false) }
+        Connection { process, control, data: Arc::new(data), outbox: Mutex::default() }
     }
 }
 
@@ -247,12 +259,12 @@ impl Peers {
     ///
     /// [`Error::Peer`].
     pub fn send(&self, at: usize, frame: &[u8]) -> Result<()> {
-        let Connection { process, control, is_torn, .. } = &self.connections[at];
-        let mut is_torn = is_torn.lock();
+        let Connection { process, control, outbox, .. } = &self.connections[at];
+        let mut outbox = outbox.lock();
         let mut left = frame;
         while !left.is_empty() {
             if let Some(error) = self.error() {
-                *is_torn |= left.len() < frame.len();
+                outbox.is_torn |= left.len() < frame.len();
                 return Err(error);
             }
             match control.try_send(left) {
@@ -260,8 +272,8 @@ impl Peers {
                 // A process that takes nothing is found silent by the thread that listens.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => drop(wait_writable(control, CHECK)),
                 Err(error) => {
-                    *is_torn = true;
-                    drop(is_torn);
+                    outbox.is_torn = true;
+                    drop(outbox);
                     // The other side may have said why before it closed.
                     let reason = || lost_by(&error);
                     return Err(self.loss().unwrap_or_else(|| {
@@ -271,6 +283,7 @@ impl Peers {
                 }
             }
         }
+        outbox.frames += 1;
         Ok(())
     }
 
@@ -416,11 +429,11 @@ impl Peers {
     /// Sends a last frame where there is room for it, and ends all streams.
     fn say_last(&self, frame: &[u8]) {
         for connection in &self.connections {
-            let mut is_torn = connection.is_torn.lock();
-            if !*is_torn {
+            let mut outbox = connection.outbox.lock();
+            if !outbox.is_torn {
                 // Whoever cannot be told finds its streams shut down.
                 let _ = connection.control.try_send(frame);
-                *is_torn = true;
+                outbox.is_torn = true;
             }
         }
         self.shut_down();
@@ -439,124 +452,6 @@ fn error_of(state: &State) -> Option<Error> {
     state.failure.as_ref().map(|(process, reason)| Error::Peer { process: *process, reason: reason.clone() })
 }
 
-/// One connection, as the thread that listens sees it.
-struct Heard {
-    reader: FrameReader,
-    last: Instant,
-}
-
-/// The thread that listens.
-impl Peers {
-    fn listen(&self, max_bytes: usize) {
-        // Several signs of life within the time after which a process counts as dead.
-        let interval = (self.timeout / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
-        let mut alive = Vec::new();
-        write_frame(&mut alive, Kind::Alive, 0, |_| ());
-        let mut readable = ReadableSet::new(self.connections.iter().map(|connection| connection.control.descriptor()));
-        let begun = Instant::now();
-        let mut heard: Vec<Heard> =
-            self.connections.iter().map(|_| Heard { reader: FrameReader::new(max_bytes), last: begun }).collect();
-        let mut said = begun;
-        loop {
-            readable.wait(interval.saturating_sub(said.elapsed()));
-            for (at, heard) in heard.iter_mut().enumerate() {
-                if let Err(reason) = self.hear(at, heard) {
-                    self.fail(self.connections[at].process, &reason);
-                }
-            }
-            let now = Instant::now();
-            for (connection, heard) in self.connections.iter().zip(&heard) {
-                if now - heard.last > self.timeout {
-                    let ms = self.timeout.as_millis();
-                    self.fail(connection.process, &format!("no sign of life for {ms} ms (peer_timeout_ms)"));
-                }
-            }
-            self.check_host(now);
-            {
-                let state = self.state.lock();
-                if state.is_over || state.is_closed || state.failure.is_some() {
-                    return;
-                }
-            }
-            if now - said >= interval {
-                said = now;
-                self.connections.iter().for_each(|connection| say_alive(connection, &alive));
-            }
-        }
-    }
-
-    /// A follower whose host does not call nvllm_step holds up all processes.
-    fn check_host(&self, now: Instant) {
-        let state = self.state.lock();
-        let (Some(away), Some(work)) = (state.away_since, state.work_since) else { return };
-        if now.saturating_duration_since(away.max(work)) > self.timeout {
-            drop(state);
-            let ms = self.timeout.as_millis();
-            let reason = format!("a pass waits, but nvllm_step was not called for {ms} ms (peer_timeout_ms)");
-            self.fail(self.place.process, &reason);
-        }
-    }
-
-    /// Takes what has come on connection `at`.
-    fn hear(&self, at: usize, heard: &mut Heard) -> std::result::Result<(), String> {
-        let Connection { control, .. } = &self.connections[at];
-        loop {
-            match heard.reader.read(control) {
-                Ok(None) => return Ok(()),
-                Ok(Some(head)) => {
-                    heard.last = Instant::now();
-                    self.take(at, head, &mut heard.reader)?;
-                }
-                Err(error) if error.kind() == ErrorKind::InvalidData => return Err(error.to_string()),
-                Err(error) => return Err(lost_by(&error)),
-            }
-        }
-    }
-
-    fn take(&self, at: usize, head: Head, reader: &mut FrameReader) -> std::result::Result<(), String> {
-        let Place { process, ranks, .. } = self.place;
-        let leads = process == 0;
-        let mut state = self.state.lock();
-        match head.kind {
-            Kind::Alive => return Ok(()),
-            Kind::Failed => {
-                drop(state);
-                let failed = usize::try_from(head.number).unwrap_or(usize::MAX);
-                self.fail(failed, &printable(reader.payload(), REASON_CHARS));
-                return Ok(());
-            }
-            Kind::End if !leads => state.is_closed = true,
-            Kind::Agree | Kind::Agreed if (head.kind == Kind::Agree) == leads => {
-                let count = if leads { self.place.ranks_each() } else { ranks };
-                let values = values(reader.payload(), count).ok_or("sent other values than those of its ranks")?;
-                if state.agreed[at].replace((head.number, values)).is_some() {
-                    return Err("sent values before others were agreed on".to_owned());
-                }
-            }
-            Kind::Blocks | Kind::Written if leads => {
-                if state.answers[at].replace(reader.take_payload(Vec::new())).is_some() {
-                    return Err("sent an answer that nobody waits for".to_owned());
-                }
-            }
-            Kind::Batch | Kind::Read | Kind::Write if !leads => {
-                if state.orders.len() == ORDERS {
-                    return Err(format!("sent more than {ORDERS} orders ahead"));
-                }
-                let spare = state.spare.pop().unwrap_or_default();
-                state.orders.push_back(Order { head, payload: reader.take_payload(spare) });
-                state.work_since.get_or_insert_with(Instant::now);
-            }
-            kind => return Err(format!("sent a frame {kind:?} out of place")),
-        }
-        let is_closed = state.is_closed;
-        self.tell(state);
-        if is_closed {
-            self.end();
-        }
-        Ok(())
-    }
-}
-
 /// Why a connection with this error has no other side any more. A process that ends with unread bytes resets its connections.
 fn lost_by(error: &io::Error) -> String {
     match error.kind() {
@@ -565,14 +460,5 @@ fn lost_by(error: &io::Error) -> String {
         | ErrorKind::ConnectionAborted
         | ErrorKind::BrokenPipe => "has ended, or has closed the connection".to_owned(),
         _ => format!("the connection was lost: {error}"),
-    }
-}
-
-/// Sends a sign of life, unless another frame is being sent, which is one too.
-fn say_alive(connection: &Connection, frame: &[u8]) {
-    let Some(mut is_torn) = connection.is_torn.try_lock() else { return };
-    if !*is_torn && wait_writable(&connection.control, Duration::ZERO) {
-        // Where there is room, there is room for a frame without a payload.
-        *is_torn = connection.control.try_send(frame).is_ok_and(|sent| sent < frame.len());
     }
 }

@@ -5,7 +5,7 @@
 //! device lets them know. Invariant: processes work together only if all facts are the same, and a process that is refused learns why, as
 //! does the one that refuses it.
 
-use super::frame::{FrameReader, Kind, printable, write_frame};
+use super::frame::{FrameReader, Head, Kind, printable, write_frame};
 use super::peers::{Connection, Group, Place, REASON_CHARS};
 use crate::backend::socket::{Address, Listener, ReadableSet, Socket, Stream};
 use crate::error::{Error, Result};
@@ -318,7 +318,11 @@ fn await_welcome(control: &Stream, begun: Instant, progress: &mut dyn FnMut(f32)
                 let process = usize::try_from(head.number).unwrap_or(usize::MAX);
                 return Err(Error::Peer { process, reason: printable(reader.payload(), REASON_CHARS) });
             }
-            Ok(Some(_)) | Err(_) => return Ok(Answer::Closed),
+            Ok(Some(Head { kind, .. })) => {
+                let reason = format!("sent a frame {kind:?} where its welcome was due: the connection loses data");
+                return Err(Error::Peer { process: 0, reason });
+            }
+            Err(_) => return Ok(Answer::Closed),
         }
         if progress(0.0).is_break() {
             return Err(Error::Cancelled);

@@ -155,6 +155,6 @@ fn uninterrupted(call: impl FnMut() -> isize) -> IoResult<usize> {
 #[cfg(test)]
 impl From<UnixStream> for super::Stream {
     fn from(stream: UnixStream) -> super::Stream {
-        super::Stream(Connection::new(stream.into()))
+        super::Stream::new(Connection::new(stream.into()))
     }
 }
