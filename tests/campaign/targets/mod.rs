@@ -7,6 +7,7 @@ mod gguf;
 mod json;
 mod lark;
 mod messages;
+mod passes;
 mod prefixes;
 mod quantized;
 mod regexes;
@@ -27,5 +28,6 @@ pub fn all() -> Vec<Box<dyn Target>> {
     all.extend(structures::targets());
     all.push(Box::new(prefixes::Prefixes));
     all.push(Box::new(batches::Batches));
+    all.push(Box::new(passes::Passes));
     all
 }
