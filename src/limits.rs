@@ -76,6 +76,11 @@ pub const QUANTIZATION_PATTERNS: usize = 64;
 /// Bytes of such a pattern.
 pub const QUANTIZATION_PATTERN_BYTES: usize = 4096;
 
+/// Files beside the weights of a folder that `nvllm_quantize_folder` reads: it copies them.
+pub const COPIED_FILES: usize = 1024;
+/// Bytes of these files.
+pub const COPIED_BYTES: u64 = 4 << 30;
+
 /// Values in the JSON text of the messages of one conversation, of its options, and of tokenizer_config.json.
 pub const JSON_VALUES: usize = 1 << 18;
 /// Bytes of the chat templates of a model folder, all together.

@@ -80,6 +80,44 @@ fn a_folder_without_a_config() {
     assert_file(refusal(&folder.path), "config.json", "missing");
 }
 
+/// Each message of the troubleshooting section, with the path of the folder as `…`.
+#[test]
+fn what_readme_says_of_paths_are_messages() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    // A message may go on in the next line.
+    let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    let quoted = |error: Error, folder: &Path| {
+        let message = error.to_string().replace(folder.to_str().unwrap(), "…");
+        let message = message.split_inclusive("is not supported; supported: ").next().unwrap().to_owned();
+        let message = if message.ends_with("supported: ") { message + "…" } else { message };
+        assert!(readme.contains(&format!("`{message}`")), "README.md does not have `{message}`");
+    };
+    let nothing = Path::new("Qwen/Qwen3-0.6B");
+    quoted(Source::open(nothing).err().expect("no such folder"), Path::new("none"));
+    let folder = Folder::copy(WHOLE, "readme");
+    quoted(Source::open(&folder.file("config.json")).err().expect("no model"), &folder.path);
+    folder.edit_json("config.json", |config| config["architectures"] = json!(["MixtralForCausalLM"]));
+    quoted(refusal(&folder.path), &folder.path);
+    fs::copy(golden(WHOLE).join("config.json"), folder.file("config.json")).unwrap();
+    let pointer =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32\nsize 12345\n";
+    fs::write(folder.file("model.safetensors"), pointer).unwrap();
+    quoted(refusal(&folder.path), &folder.path);
+    let whole = fs::read(golden(WHOLE).join("model.safetensors")).unwrap();
+    fs::write(folder.file("model.safetensors"), &whole[..whole.len() / 2]).unwrap();
+    let cut = refusal(&folder.path).to_string();
+    assert!(
+        cut.contains("incomplete metadata, file not fully covered")
+            && readme.contains("`incomplete metadata, file not fully covered`")
+    );
+    fs::remove_file(folder.file("model.safetensors")).unwrap();
+    quoted(refusal(&folder.path), &folder.path);
+    fs::remove_file(folder.file("config.json")).unwrap();
+    quoted(refusal(&folder.path), &folder.path);
+    fs::write(folder.file("model-Q4_K_M.gguf"), "GGUF").unwrap();
+    quoted(refusal(&folder.path), &folder.path);
+}
+
 #[test]
 fn a_config_that_cannot_be_read() {
     let folder = Folder::copy(WHOLE, "unreadable");

@@ -3,6 +3,7 @@
 //! Invariant: whoever reads a model reads it through [`Files`], so that what is checked and limited does not depend on where it is.
 
 use super::HostBytes;
+use super::confined_folder::ConfinedFolder;
 use super::given_files::GivenFiles;
 use super::model_file::{self, Loading};
 use crate::error::{Error, Result};
@@ -16,6 +17,8 @@ pub enum Files {
     /// In the file system.
     #[default]
     OnDisk,
+    /// In a folder of the file system that none of them may lead out of.
+    Confined(Arc<ConfinedFolder>),
     /// In ranges that the caller gave. Paths are those of [`GivenFiles::path`].
     Given(Arc<GivenFiles>),
 }
@@ -24,6 +27,7 @@ impl PartialEq for Files {
     fn eq(&self, other: &Files) -> bool {
         match (self, other) {
             (Files::OnDisk, Files::OnDisk) => true,
+            (Files::Confined(one), Files::Confined(other)) => Arc::ptr_eq(one, other),
             (Files::Given(one), Files::Given(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
@@ -31,6 +35,14 @@ impl PartialEq for Files {
 }
 
 impl Files {
+    /// The folder that nothing may lead out of.
+    fn within(&self) -> Option<&ConfinedFolder> {
+        match self {
+            Files::Confined(folder) => Some(folder),
+            Files::OnDisk | Files::Given(_) => None,
+        }
+    }
+
     /// Whether there is a folder at `path`, and not a file.
     ///
     /// # Errors
@@ -38,7 +50,7 @@ impl Files {
     /// [`Error::Io`] or [`Error::ModelFile`] where there is neither.
     pub fn is_folder(&self, path: &Path) -> Result<bool> {
         match self {
-            Files::OnDisk => {
+            Files::OnDisk | Files::Confined(_) => {
                 let facts = fs::metadata(path).map_err(|source| Error::Io { path: path.into(), source })?;
                 Ok(facts.is_dir())
             }
@@ -49,7 +61,7 @@ impl Files {
     /// Whether there is a file at `path`.
     pub fn exists(&self, path: &Path) -> bool {
         match self {
-            Files::OnDisk => path.exists(),
+            Files::OnDisk | Files::Confined(_) => path.exists(),
             Files::Given(files) => files.exists(path),
         }
     }
@@ -57,7 +69,7 @@ impl Files {
     /// The paths of what is in a folder, in no order. Empty if there is no such folder.
     pub fn entries(&self, folder: &Path) -> Box<dyn Iterator<Item = PathBuf>> {
         match self {
-            Files::OnDisk => {
+            Files::OnDisk | Files::Confined(_) => {
                 let entries = fs::read_dir(folder).into_iter().flatten();
                 Box::new(entries.flatten().map(|entry| entry.path()))
             }
@@ -69,10 +81,11 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is no regular file or has more than `bytes_max` bytes.
+    /// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is no regular file, has more than `bytes_max` bytes, or leads
+    /// out of the folder of [`Files::Confined`].
     pub fn read(&self, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
         match self {
-            Files::OnDisk => model_file::read_file(path, bytes_max),
+            Files::OnDisk | Files::Confined(_) => model_file::read_file(path, self.within(), bytes_max),
             Files::Given(files) => files.read(path, bytes_max),
         }
     }
@@ -84,7 +97,7 @@ impl Files {
     /// [`Error::Io`] and [`Error::ModelFile`], as [`Files::read`].
     pub fn read_part(&self, path: &Path, start: u64, bytes_max: u64) -> Result<(Vec<u8>, u64)> {
         match self {
-            Files::OnDisk => model_file::read_part(path, start, bytes_max),
+            Files::OnDisk | Files::Confined(_) => model_file::read_part(path, self.within(), start, bytes_max),
             Files::Given(files) => files.read_part(path, start, bytes_max),
         }
     }
@@ -96,7 +109,7 @@ impl Files {
     /// [`Error::Io`] and [`Error::ModelFile`], as [`Files::read`]; [`Error::OutOfMemory`] when a copy does not fit.
     pub fn load(&self, path: &Path, loading: Loading, free_bytes: u64) -> Result<HostBytes> {
         match self {
-            Files::OnDisk => model_file::load_file(path, loading, free_bytes),
+            Files::OnDisk | Files::Confined(_) => model_file::load_file(path, self.within(), loading, free_bytes),
             Files::Given(files) => files.load(path, loading, free_bytes),
         }
     }

@@ -13,6 +13,7 @@
 mod activation;
 mod attention_spec;
 mod coding;
+mod confined_folder;
 pub mod cpu;
 #[cfg(nvllm_cuda)]
 pub mod cuda;
@@ -38,6 +39,7 @@ pub mod thread;
 pub use activation::Activation;
 pub use attention_spec::{AttentionSpec, HeadRows};
 pub use coding::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e4m3, scale_and_min};
+pub use confined_folder::ConfinedFolder;
 pub use device::{Defaults, DeviceMemory};
 pub use dtype::DType;
 pub use files::Files;

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::HostBytes;
+use super::confined_folder::ConfinedFolder;
 use crate::error::{Error, Result};
 use memmap2::Mmap;
 use std::fs::{File, FileType, OpenOptions, metadata};
@@ -28,10 +29,10 @@ pub enum Loading {
 ///
 /// # Errors
 ///
-/// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is no regular file or has more than `bytes_max`
-/// bytes.
-pub fn read_file(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
-    let (file, len) = match open(path) {
+/// [`Error::Io`] when it cannot be read, [`Error::ModelFile`] when it is no regular file, has more than `bytes_max` bytes, or is not
+/// `within` the folder that is given.
+pub fn read_file(path: &Path, within: Option<&ConfinedFolder>, bytes_max: u64) -> Result<Option<Vec<u8>>> {
+    let (file, len) = match open(path, within) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
@@ -54,8 +55,8 @@ pub fn read_file(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
 /// # Errors
 ///
 /// [`Error::Io`] and [`Error::ModelFile`], as [`read_file`].
-pub fn read_part(path: &Path, start: u64, bytes_max: u64) -> Result<(Vec<u8>, u64)> {
-    let (mut file, len) = open(path)?;
+pub fn read_part(path: &Path, within: Option<&ConfinedFolder>, start: u64, bytes_max: u64) -> Result<(Vec<u8>, u64)> {
+    let (mut file, len) = open(path, within)?;
     let refused = |source| Error::Io { path: path.into(), source };
     let room = bytes_max.min(len.saturating_sub(start)) as usize;
     let mut bytes = Vec::new();
@@ -70,8 +71,8 @@ pub fn read_part(path: &Path, start: u64, bytes_max: u64) -> Result<(Vec<u8>, u6
 /// # Errors
 ///
 /// [`Error::Io`] and [`Error::ModelFile`], as [`read_file`]; [`Error::OutOfMemory`] when a copy does not fit.
-pub fn load_file(path: &Path, loading: Loading, free_bytes: u64) -> Result<HostBytes> {
-    let (mut file, len) = open(path)?;
+pub fn load_file(path: &Path, within: Option<&ConfinedFolder>, loading: Loading, free_bytes: u64) -> Result<HostBytes> {
+    let (mut file, len) = open(path, within)?;
     match loading {
         Loading::Map => {
             // SAFETY: the mapping is read-only, so this process cannot write it. Another program that writes into a model file in use
@@ -106,17 +107,29 @@ pub(super) fn too_long(path: &Path, len: u64, bytes_max: u64) -> Error {
     Error::ModelFile { path: path.into(), reason }
 }
 
-/// Opens a regular file. The answer has its length at this moment.
-fn open(path: &Path) -> Result<(File, u64)> {
+/// Opens a regular file, which must lie `within` a folder if one is given. The answer has its length at this moment.
+fn open(path: &Path, within: Option<&ConfinedFolder>) -> Result<(File, u64)> {
+    if let Some(folder) = within {
+        return folder.open(path);
+    }
     let refused = |source| Error::Io { path: path.into(), source };
     // Opening a device can have effects, and opening a FIFO wakes its writer, so what is none of a model is not opened.
     refuse_others(path, metadata(path).map_err(refused)?.file_type())?;
+    checked(path, open_any(path).map_err(refused)?)
+}
+
+/// Opens whatever there is for reading, without waiting.
+pub(super) fn open_any(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC);
-    let file = options.open(path).map_err(refused)?;
-    let facts = file.metadata().map_err(refused)?;
+    options.open(path)
+}
+
+/// An open file and its length, if it is a regular one.
+pub(super) fn checked(path: &Path, file: File) -> Result<(File, u64)> {
+    let facts = file.metadata().map_err(|source| Error::Io { path: path.into(), source })?;
     refuse_others(path, facts.file_type())?;
     #[cfg(windows)]
     refuse_devices(path, &file)?;
@@ -136,7 +149,7 @@ pub(super) fn refuse_devices(path: &Path, file: &File) -> Result<()> {
 }
 
 /// Refuses what is no regular file.
-fn refuse_others(path: &Path, kind: FileType) -> Result<()> {
+pub(super) fn refuse_others(path: &Path, kind: FileType) -> Result<()> {
     if kind.is_dir() {
         #[cfg(unix)]
         let source = io::Error::from_raw_os_error(libc::EISDIR);
@@ -210,21 +223,21 @@ mod tests {
     fn a_file_is_read_up_to_its_limit() {
         let folder = Folder::new("limit");
         let path = folder.write("text", b"seven b");
-        assert_eq!(read_file(&path, 7).unwrap().as_deref(), Some(&b"seven b"[..]));
-        assert_eq!(reason(read_file(&path, 6)), "has 7 bytes, but at most 6 are read");
-        assert_eq!(read_file(&folder.0.join("nothing"), 6).unwrap(), None);
-        assert_eq!(read_file(&folder.write("empty", b""), 0).unwrap(), Some(Vec::new()));
+        assert_eq!(read_file(&path, None, 7).unwrap().as_deref(), Some(&b"seven b"[..]));
+        assert_eq!(reason(read_file(&path, None, 6)), "has 7 bytes, but at most 6 are read");
+        assert_eq!(read_file(&folder.0.join("nothing"), None, 6).unwrap(), None);
+        assert_eq!(read_file(&folder.write("empty", b""), None, 0).unwrap(), Some(Vec::new()));
     }
 
     #[test]
     fn a_part_of_a_file_ends_where_the_file_ends() {
         let folder = Folder::new("part");
         let path = folder.write("text", b"seven b");
-        let part = |start, most| read_part(&path, start, most).unwrap();
+        let part = |start, most| read_part(&path, None, start, most).unwrap();
         assert_eq!(part(0, 3), (b"sev".to_vec(), 7));
         assert_eq!(part(5, 3), (b" b".to_vec(), 7));
         assert_eq!(part(9, 3), (Vec::new(), 7));
-        assert!(matches!(read_part(&folder.0.join("nothing"), 0, 1), Err(Error::Io { .. })));
+        assert!(matches!(read_part(&folder.0.join("nothing"), None, 0, 1), Err(Error::Io { .. })));
     }
 
     #[cfg(target_os = "linux")]
@@ -232,7 +245,7 @@ mod tests {
     fn a_file_that_hides_its_length_is_cut_off_too() {
         let endless = Path::new("/proc/self/maps");
         assert_eq!(metadata(endless).unwrap().len(), 0);
-        assert!(reason(read_file(endless, 10)).contains("at most 10 are read"));
+        assert!(reason(read_file(endless, None, 10)).contains("at most 10 are read"));
     }
 
     #[cfg(unix)]
@@ -249,15 +262,15 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", &to_zero).unwrap();
         for (path, kind) in [(&fifo, "a FIFO"), (&socket, "a socket"), (&to_zero, "a device")] {
             let wanted = format!("is {kind}, but must be a regular file");
-            assert_eq!(reason(read_file(path, 100)), wanted);
-            assert_eq!(reason(load_file(path, Loading::Map, 100)), wanted);
-            assert_eq!(reason(load_file(path, Loading::Read, 100)), wanted);
+            assert_eq!(reason(read_file(path, None, 100)), wanted);
+            assert_eq!(reason(load_file(path, None, Loading::Map, 100)), wanted);
+            assert_eq!(reason(load_file(path, None, Loading::Read, 100)), wanted);
         }
         let round = folder.0.join("round");
         std::os::unix::fs::symlink(&round, &round).unwrap();
         for path in [&folder.0, &round] {
-            assert!(matches!(read_file(path, 100), Err(Error::Io { .. })), "{}", path.display());
-            assert!(matches!(load_file(path, Loading::Map, 100), Err(Error::Io { .. })), "{}", path.display());
+            assert!(matches!(read_file(path, None, 100), Err(Error::Io { .. })), "{}", path.display());
+            assert!(matches!(load_file(path, None, Loading::Map, 100), Err(Error::Io { .. })), "{}", path.display());
         }
     }
 
@@ -265,10 +278,10 @@ mod tests {
     fn a_copy_does_not_follow_its_file() {
         let folder = Folder::new("copy");
         let path = folder.write("weights", &[7; 10_000]);
-        let copy = load_file(&path, Loading::Read, 10_000).unwrap();
-        assert!(matches!(load_file(&path, Loading::Read, 9_999), Err(Error::OutOfMemory { bytes: 10_000, .. })));
+        let copy = load_file(&path, None, Loading::Read, 10_000).unwrap();
+        assert!(matches!(load_file(&path, None, Loading::Read, 9_999), Err(Error::OutOfMemory { bytes: 10_000, .. })));
         File::options().write(true).open(&path).unwrap().set_len(1).unwrap();
         assert!(copy.iter().all(|&byte| byte == 7) && copy.len() == 10_000);
-        assert!(load_file(&folder.write("empty", b""), Loading::Read, 0).unwrap().is_empty());
+        assert!(load_file(&folder.write("empty", b""), None, Loading::Read, 0).unwrap().is_empty());
     }
 }

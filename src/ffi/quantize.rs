@@ -21,7 +21,12 @@ use std::path::Path;
 ///
 /// The matrices of the layers get the numbers that an engine gives them with the same quantization, in the format pack-quantized of
 /// compressed-tensors; the embedding table and the head stay as they are, and can be quantized when the new folder is opened. Other files
-/// of the folder, such as the tokenizer, are copied. progress may be NULL; a value other than 0 cancels, and leaves what was written.
+/// of the folder, such as the tokenizer, are copied, those of additional_chat_templates among them. progress may be NULL; a value other
+/// than 0 cancels, and leaves what was written.
+///
+/// Nothing outside of the folder is read: a link that leads out of it returns NVLLM_ERR_MODEL, unless the folder is a snapshot of a download
+/// cache and the link leads into blobs/ beside snapshots/. So do devices, sockets and FIFOs, names that are not UTF-8, and a folder to that
+/// lies in model_path.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_quantize_folder(

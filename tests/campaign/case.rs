@@ -32,6 +32,12 @@ pub enum Content {
     Zeros(u64),
 }
 
+impl From<&str> for Content {
+    fn from(text: &str) -> Content {
+        Content::Bytes(text.as_bytes().to_vec())
+    }
+}
+
 impl Input {
     /// An input of one part.
     pub fn of(origin: impl Into<String>, name: &str, bytes: impl Into<Vec<u8>>) -> Input {

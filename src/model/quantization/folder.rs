@@ -2,27 +2,35 @@
 //!
 //! The numbers are those that an engine computes with when it quantizes the folder while it opens. The embedding table and the head stay as they
 //! are: other programs that read such folders expect them so. Nothing that exists is overwritten.
+//!
+//! Invariant: nothing outside of the folder is read, wherever its links lead, but for the blobs of a download cache. What is no file of a
+//! model folder is refused before the new folder is made.
 
 use super::on_load::{OnLoad, quantize};
-use crate::backend::{Coding, HostBytes, HostMatrix, Loading, Scaled, Scales};
+use crate::backend::{Coding, ConfinedFolder, Files, HostBytes, HostMatrix, Loading, Scaled, Scales};
 use crate::error::{Error, Result};
+use crate::limits;
 use crate::log::{self, Level};
 use crate::model::description::Description;
-use crate::model::source::{ModelFolder, Source, TensorType, Tensors};
+use crate::model::source::{Source, TensorType, Tensors};
 use crate::model::weight_summary::WeightPart;
 use safetensors::Dtype;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// Bytes of a file of weights, unless a single tensor has more.
 const SHARD_BYTES: usize = 5 << 30;
 
-/// Larger files beside the weights are not of a model folder.
-const COPIED_BYTES: u64 = 1 << 30;
+/// Larger files beside the weights are not of a model folder, and are left out.
+const COPIED_FILE_BYTES: u64 = 1 << 30;
+
+/// The only folder of a model folder.
+const TEMPLATES: &str = "additional_chat_templates";
 
 /// Ends of the names of files of weights in formats of other programs, and of what describes ours.
 const LEFT_OUT: &[&str] = &[
@@ -45,7 +53,8 @@ const LEFT_OUT: &[&str] = &[
 /// # Errors
 ///
 /// [`Error::Option`] for [`OnLoad::None`], [`Error::Unsupported`] for a folder that is quantized already, [`Error::ModelFile`] where `to`
-/// is not empty, [`Error::Io`] where it cannot be written, [`Error::Cancelled`], and those of [`Description::read`].
+/// is not empty or lies in the folder, and for a name in the folder that leads out of it, that is neither a file nor a folder, or that is
+/// not UTF-8, [`Error::Io`] where `to` cannot be written, [`Error::Cancelled`], and those of [`Description::read`].
 pub fn quantize_folder(
     source: &Source,
     to: &Path,
@@ -64,6 +73,10 @@ pub fn quantize_folder(
         let path = source.path().display();
         return Err(Error::Unsupported { what: format!("{path} is no model folder, and only folders are quantized") });
     };
+    let folder = Arc::new(ConfinedFolder::new(folder.path())?);
+    let to = &outside(&folder, to)?;
+    let others = Others::of(&folder)?;
+    let source = &Source::open_in(Files::Confined(folder.clone()), folder.path())?;
     let model = Description::read(source)?;
     let tensors = Tensors::open(source, Loading::Map, u64::MAX)?;
     if model.quantization.is_some() || tensors.names().any(|name| name.ends_with(".qweight")) {
@@ -73,9 +86,13 @@ pub fn quantize_folder(
         });
     }
     let plan = Plan::new(&tensors, &model, on_load)?;
+    let config = config(source, &plan, bits)?;
     create(to)?;
-    copy_others(source.path(), to)?;
-    write_config(folder, to, &plan, bits)?;
+    // A part of the path may have become a link.
+    let made = fs::canonicalize(to).map_err(|source| Error::Io { path: to.clone(), source })?;
+    refuse_inside(&folder, &made, to)?;
+    others.copy(&folder, to)?;
+    write(&to.join("config.json"), &config)?;
     plan.write(to, progress)
 }
 
@@ -140,11 +157,18 @@ impl Plan {
             let output = Output { from: Plane::Copy(from), dtype, shape: tensor.shape.clone(), bytes };
             plan.outputs.push((name.to_owned(), output));
         }
-        match plan.modules.is_empty() {
-            true => {
-                Err(Error::Unsupported { what: "no matrix of the model has a width that is a multiple of 32".into() })
-            }
-            false => Ok(plan),
+        if plan.modules.is_empty() {
+            let what = "no matrix of the model has a width that is a multiple of 32".into();
+            return Err(Error::Unsupported { what });
+        }
+        let mut names = BTreeSet::new();
+        match plan.outputs.iter().find(|(name, _)| !names.insert(name)) {
+            Some((name, _)) => Err(Error::Unsupported {
+                what: format!(
+                    "the model has {name:.60}, a name that one of its matrices would get when it is quantized"
+                ),
+            }),
+            None => Ok(plan),
         }
     }
 
@@ -284,6 +308,47 @@ fn write_tensors(
     file.flush().map_err(io)
 }
 
+/// `to` without links, if it does not lie in the folder that is read: whoever wrote there would change what is copied.
+fn outside(folder: &ConfinedFolder, to: &Path) -> Result<PathBuf> {
+    let real = without_links(to).map_err(|source| Error::Io { path: to.into(), source })?;
+    refuse_inside(folder, &real, to)?;
+    Ok(real)
+}
+
+fn refuse_inside(folder: &ConfinedFolder, real: &Path, to: &Path) -> Result<()> {
+    if !folder.has(real) {
+        return Ok(());
+    }
+    let reason = format!("lies in {}, which is quantized: name a folder outside of it", folder.path().display());
+    Err(Error::ModelFile { path: to.into(), reason })
+}
+
+/// Where a path leads of which the end need not exist.
+fn without_links(path: &Path) -> io::Result<PathBuf> {
+    let mut real = PathBuf::new();
+    for part in std::path::absolute(path)?.components() {
+        match part {
+            // What is there so far has no links.
+            Component::ParentDir => _ = real.pop(),
+            // Windows takes it for the current folder of that drive.
+            Component::Prefix(drive) => {
+                real.push(drive.as_os_str());
+                continue;
+            }
+            part => real.push(part),
+        }
+        match fs::canonicalize(&real) {
+            Ok(found) => real = found,
+            // A link that leads nowhere would lead anywhere once there is something.
+            Err(error) if error.kind() != ErrorKind::NotFound || fs::symlink_metadata(&real).is_ok() => {
+                return Err(error);
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(real)
+}
+
 /// Makes the folder, unless it is there and empty.
 fn create(to: &Path) -> Result<()> {
     let io = |source| Error::Io { path: to.into(), source };
@@ -297,39 +362,114 @@ fn create(to: &Path) -> Result<()> {
     }
 }
 
-/// Copies the files that are not of weights: the tokenizer, chat templates and so on.
-fn copy_others(from: &Path, to: &Path) -> Result<()> {
-    let entries = fs::read_dir(from).map_err(|source| Error::Io { path: from.into(), source })?;
-    for entry in entries.flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        let name = name.to_string_lossy();
-        // Links are followed: files of a download cache are links.
-        let Ok(facts) = fs::metadata(&path) else { continue };
-        if facts.is_dir() && name == "additional_chat_templates" {
-            let to = to.join(&*name);
-            create(&to)?;
-            copy_others(&path, &to)?;
-            continue;
+/// The files that are not of weights: the tokenizer, chat templates and so on.
+#[derive(Default)]
+struct Others {
+    /// Their names in the folder.
+    names: Vec<PathBuf>,
+    bytes: u64,
+}
+
+impl Others {
+    fn of(folder: &ConfinedFolder) -> Result<Others> {
+        let mut others = Others::default();
+        if others.add(folder, Path::new(""))? {
+            // Folders in it are left out, as all others are.
+            others.add(folder, Path::new(TEMPLATES))?;
         }
-        let is_left_out =
-            name.starts_with('.') || name == "config.json" || LEFT_OUT.iter().any(|end| name.ends_with(end));
-        if facts.is_file() && facts.len() <= COPIED_BYTES && !is_left_out {
-            fs::copy(&path, to.join(&*name)).map_err(|source| Error::Io { path, source })?;
-        }
+        Ok(others)
     }
-    Ok(())
+
+    /// Adds those of `below`, which is nothing or a folder in the folder. Answers whether it has a folder of templates.
+    fn add(&mut self, folder: &ConfinedFolder, below: &Path) -> Result<bool> {
+        let at = folder.path().join(below);
+        let io = |source| Error::Io { path: at.clone(), source };
+        let mut has_templates = false;
+        for entry in fs::read_dir(&at).map_err(io)? {
+            let name = entry.map_err(io)?.file_name();
+            let path = at.join(&name);
+            let Some(name) = name.to_str() else {
+                let reason = format!("has a name that is not UTF-8, {name:?}: rename it");
+                return Err(Error::ModelFile { path, reason });
+            };
+            let is_left_out =
+                name.starts_with('.') || name == "config.json" || LEFT_OUT.iter().any(|end| name.ends_with(end));
+            let facts = match folder.facts(&path) {
+                Err(Error::Io { source, .. }) if is_left_out && source.kind() == ErrorKind::NotFound => continue,
+                facts => facts?,
+            };
+            has_templates |= facts.is_dir() && name == TEMPLATES;
+            if facts.is_dir() || is_left_out {
+                continue;
+            }
+            if facts.len() > COPIED_FILE_BYTES {
+                let len = facts.len();
+                log::log(Level::Warn, format_args!("{}: left out, because it has {len} bytes", path.display()));
+                continue;
+            }
+            self.names.push(below.join(name));
+            self.bytes += facts.len();
+            if self.names.len() > limits::COPIED_FILES || self.bytes > limits::COPIED_BYTES {
+                let found = format!("{} files of {} bytes beside its weights", self.names.len(), self.bytes);
+                return Err(too_much(folder, &found));
+            }
+        }
+        Ok(has_templates)
+    }
+
+    fn copy(&self, folder: &ConfinedFolder, to: &Path) -> Result<()> {
+        let mut left = limits::COPIED_BYTES;
+        for name in &self.names {
+            let (path, new) = (folder.path().join(name), to.join(name));
+            if let Some(parent) = new.parent() {
+                fs::create_dir_all(parent).map_err(|source| Error::Io { path: parent.into(), source })?;
+            }
+            let (file, _) = folder.open(&path)?;
+            let permissions = file.metadata().map_err(|source| Error::Io { path: path.clone(), source })?.permissions();
+            let io = |source| Error::Io { path: new.clone(), source };
+            let mut copy = File::create_new(&new).map_err(io)?;
+            // A file may grow while it is copied, and those of /proc say that they have no bytes.
+            let copied = io::copy(&mut file.take(left + 1), &mut copy).map_err(io)?;
+            left =
+                left.checked_sub(copied).ok_or_else(|| too_much(folder, "as much beside its weights, and it grows"))?;
+            copy.set_permissions(of_data(permissions)).map_err(io)?;
+        }
+        Ok(())
+    }
 }
 
-/// Writes config.json with what was done to the weights.
-fn write_config(folder: &ModelFolder, to: &Path, plan: &Plan, bits: usize) -> Result<()> {
+fn too_much(folder: &ConfinedFolder, found: &str) -> Error {
+    let (files, bytes) = (limits::COPIED_FILES, limits::COPIED_BYTES);
+    let reason = format!("has at least {found}, but at most {files} files of {bytes} bytes in all are copied");
+    Error::ModelFile { path: folder.path().into(), reason }
+}
+
+/// Who may read and write a file, without the right to run it: a program that runs as its owner would do so for the owner of the copy.
+#[cfg(unix)]
+fn of_data(permissions: fs::Permissions) -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    fs::Permissions::from_mode(permissions.mode() & 0o666)
+}
+
+#[cfg(not(unix))]
+fn of_data(permissions: fs::Permissions) -> fs::Permissions {
+    permissions
+}
+
+/// config.json with what is done to the weights.
+fn config(source: &Source, plan: &Plan, bits: usize) -> Result<Value> {
+    let Source::Folder(folder) = source else { unreachable!("opened as a folder") };
     let file = folder.config()?;
-    let not_json = |e| Error::ModelFile { path: file.path.clone(), reason: format!("is not JSON: {e}") };
-    let mut config: Value = serde_json::from_slice(&file.bytes).map_err(not_json)?;
-    config["quantization_config"] = plan.config(bits);
-    write(&to.join("config.json"), &config)
+    let refused = |reason| Error::ModelFile { path: file.path.clone(), reason };
+    let mut config: serde_json::Map<String, Value> =
+        serde_json::from_slice(&file.bytes).map_err(|e| refused(format!("is not JSON of an object: {e}")))?;
+    config.insert("quantization_config".into(), plan.config(bits));
+    Ok(Value::Object(config))
 }
 
+/// Writes a file that is not there yet.
 fn write(path: &Path, value: &Value) -> Result<()> {
     let text = serde_json::to_string_pretty(value).expect("JSON is text");
-    fs::write(path, text + "\n").map_err(|source| Error::Io { path: path.into(), source })
+    let written = File::create_new(path).and_then(|mut file| file.write_all((text + "\n").as_bytes()));
+    written.map_err(|source| Error::Io { path: path.into(), source })
 }

@@ -415,7 +415,7 @@ fn configs() -> Vec<Input> {
     all
 }
 
-const CONFIG_NAMES: &[&str] = &[
+pub const CONFIG_NAMES: &[&str] = &[
     "architectures",
     "hidden_size",
     "num_hidden_layers",

@@ -7,6 +7,7 @@ mod gguf;
 mod json;
 mod lark;
 mod messages;
+mod new_folders;
 mod passes;
 mod prefixes;
 mod quantized;
@@ -22,6 +23,7 @@ use crate::case::Target;
 pub fn all() -> Vec<Box<dyn Target>> {
     let mut all: Vec<Box<dyn Target>> = vec![Box::new(api::Api)];
     all.extend(folders::targets());
+    all.push(Box::new(new_folders::NewFolders));
     all.push(Box::new(gguf::GgufFiles));
     all.push(Box::new(templates::Templates));
     all.push(Box::new(messages::Messages));
