@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"time"
 
@@ -82,18 +83,44 @@ func (e eventWriter) send(event []byte) bool {
 	return e.control.Flush() == nil
 }
 
-// timely sets a time limit for the client to accept each write of a response.
+// linger is how long the rest of a body may arrive after its request was answered. A client that is still sending loses the answer if the
+// connection is closed before.
+const linger = 500 * time.Millisecond
+
+// timely sets a time limit for the client to accept each write of a response. A request that is answered before its body was read, because
+// it is refused, is answered without waiting for the body: the client may be waiting for the answer before it sends any.
 func (s *server) timely(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(&timedWriter{ResponseWriter: w, control: http.NewResponseController(w), limit: s.writeTimeout}, r)
+		timed := &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), limit: s.writeTimeout}
+		if r.Body != nil && r.ContentLength != 0 {
+			// In a copy of the request: net/http reads the body of the original after the answer, and looks at its type.
+			timed.body = &readBody{ReadCloser: r.Body}
+			r = r.WithContext(r.Context())
+			r.Body = timed.body
+		}
+		next.ServeHTTP(timed, r)
 	})
+}
+
+// A readBody notes that it was read to its end.
+type readBody struct {
+	io.ReadCloser
+	hasEnded bool
+}
+
+func (b *readBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	b.hasEnded = b.hasEnded || err == io.EOF
+	return n, err
 }
 
 // A timedWriter sets a deadline before each write.
 type timedWriter struct {
 	http.ResponseWriter
-	control *http.ResponseController
-	limit   time.Duration
+	control  *http.ResponseController
+	limit    time.Duration
+	body     *readBody // nil if the request has none
+	hasBegun bool
 }
 
 // WriteHeader is needed for responses without a body.
@@ -116,6 +143,15 @@ func (t *timedWriter) FlushError() error {
 func (t *timedWriter) begin() {
 	// Not every ResponseWriter supports deadlines; that of a test does not.
 	_ = t.control.SetWriteDeadline(time.Now().Add(t.limit))
+	if t.hasBegun {
+		return
+	}
+	t.hasBegun = true
+	if t.body != nil && !t.body.hasEnded {
+		// Without this, net/http reads up to 256 KiB of the body before it sends the answer, and asks for it with 100 Continue.
+		t.Header().Set("Connection", "close")
+		_ = t.control.SetReadDeadline(time.Now().Add(linger))
+	}
 }
 
 // Unwrap lets http.ResponseController set deadlines.

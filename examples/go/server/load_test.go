@@ -130,6 +130,118 @@ func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
+	s := start(t, demoConfig(), settings{apiKey: "secret", bodyTimeout: time.Minute, maxBodyBytes: 1 << 20}, time.Second)
+	const json, text = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
+	const key, waits = "Authorization: Bearer secret\r\n", "Expect: 100-continue\r\n"
+	length := func(bytes int) string { return fmt.Sprintf("Content-Length: %d\r\n", bytes) }
+	const chunked = "Transfer-Encoding: chunked\r\n"
+	cases := []struct {
+		name, line, headers string
+		status              int
+	}{
+		{"far too long", "POST /v1/chat/completions", key + json + length(99_999_999_999), 413},
+		{"a byte too long", "POST /v1/completions", key + json + length(1<<20+1), 413},
+		{"too long, asking first", "POST /v1/embeddings", key + json + waits + length(99_999_999_999), 413},
+		{"a byte too long, asking first", "POST /v1/completions", key + json + waits + length(1<<20+1), 413},
+		{"a wrong type", "POST /v1/completions", key + text + length(10), 415},
+		{"a wrong type, in chunks", "POST /v1/completions", key + text + chunked, 415},
+		{"a wrong type, large", "POST /v1/completions", key + text + length(1<<19), 415},
+		{"a wrong type, asking first", "POST /v1/chat/completions", key + text + waits + length(10), 415},
+		{"a wrong type in chunks, asking first", "POST /v1/chat/completions", key + text + waits + chunked, 415},
+		{"no type, asking first", "POST /v1/embeddings", key + waits + length(10), 415},
+		{"no key", "POST /v1/completions", json + length(10), 401},
+		{"no key, asking first", "POST /v1/completions", json + waits + length(10), 401},
+		{"a wrong method", "PUT /v1/completions", key + json + length(10), 405},
+		{"a wrong path", "POST /v1/files", key + json + chunked, 404},
+		{"a body for the health", "POST /health", json + length(10), 405},
+		{"a body that nobody wants", "GET /health", json + length(10), 200},
+	}
+	address := strings.TrimPrefix(s.url, "http://")
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			client, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			_ = client.SetDeadline(time.Now().Add(10 * time.Second))
+			began := time.Now()
+			if _, err := fmt.Fprintf(client, "%s HTTP/1.1\r\nHost: %s\r\n%s\r\n", c.line, address, c.headers); err != nil {
+				t.Fatal(err)
+			}
+			from := bufio.NewReader(client)
+			response, err := http.ReadResponse(from, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(response.Body); err != nil {
+				t.Fatal(err)
+			}
+			if answered := time.Since(began); response.StatusCode != c.status || answered > 2*time.Second || !response.Close {
+				t.Errorf("%s after %v, Close is %v", response.Status, answered, response.Close)
+			}
+			if n, err := from.Read(make([]byte, 1)); err != io.EOF || time.Since(began) > 5*time.Second {
+				t.Errorf("the connection is open after %v: %d bytes, %v", time.Since(began), n, err)
+			}
+		})
+	}
+}
+
+func TestABodyThatIsAskedForIsReadAndTheConnectionStays(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	address := strings.TrimPrefix(s.url, "http://")
+	client, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+	from := bufio.NewReader(client)
+	const body = `{"prompt": "x", "max_tokens": 1}`
+	// One refusal among them: a body that was read is no reason to close.
+	for _, c := range []struct {
+		body   string
+		status int
+	}{{body, 200}, {`{"prompt": 7}`, 400}, {body, 200}} {
+		if _, err := fmt.Fprintf(client, "POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
+			"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", address, len(c.body)); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := from.ReadString('\n'); err != nil || line != "HTTP/1.1 100 Continue\r\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		if line, err := from.ReadString('\n'); err != nil || line != "\r\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		if _, err := io.WriteString(client, c.body); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != c.status || response.Close {
+			t.Errorf("%s, Close is %v: %s, %v", response.Status, response.Close, text, err)
+		}
+	}
+}
+
+func TestAClientThatIsSendingGetsTheRefusal(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	for range 20 {
+		response, err := http.Post(s.url+"/v1/completions", "text/plain", strings.NewReader(strings.Repeat("x", 200_000)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != 415 {
+			t.Errorf("%s: %s, %v", response.Status, text, err)
+		}
+		_ = response.Body.Close()
+	}
+}
+
 func TestABodyThatSaysNoLengthIsBoundedToo(t *testing.T) {
 	s := start(t, demoConfig(), settings{maxBodyBytes: 1 << 17}, time.Second)
 	// http.Post does not know the length of this reader.
