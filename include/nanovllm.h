@@ -42,10 +42,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// First number of the version of this header. nvllm_version() returns that of the library.
 #define NVLLM_VERSION_MAJOR 0
+// Second number of the version of this header.
 #define NVLLM_VERSION_MINOR 1
+// Third number of the version of this header.
 #define NVLLM_VERSION_PATCH 0
 
+/* ---- Macros of the declarations -----------------------------------------
+ * What stands before each function.
+ */
+
+// Imports a function from nanovllm.dll in a program for Windows that defines NVLLM_SHARED. Nothing otherwise; a program may define it.
 #ifndef NVLLM_API
 #  if defined(_WIN32) && defined(NVLLM_SHARED)
 #    define NVLLM_API __declspec(dllimport)
@@ -54,6 +62,7 @@
 #  endif
 #endif
 
+// Lets the compiler warn where a result is not used.
 #if defined(__GNUC__) || defined(__clang__)
 #  define NVLLM_MUST_USE __attribute__((warn_unused_result))
 #else
@@ -565,7 +574,12 @@ nvllm_status nvllm_engine_new_from(const nvllm_engine_config *config,
 //
 // The matrices of the layers get the numbers that an engine gives them with the same quantization, in the format pack-quantized of
 // compressed-tensors; the embedding table and the head stay as they are, and can be quantized when the new folder is opened. Other files
-// of the folder, such as the tokenizer, are copied. progress may be NULL; a value other than 0 cancels, and leaves what was written.
+// of the folder, such as the tokenizer, are copied, those of additional_chat_templates among them. progress may be NULL; a value other
+// than 0 cancels, and leaves what was written.
+//
+// Nothing outside of the folder is read: a link that leads out of it returns NVLLM_ERR_MODEL, unless the folder is a snapshot of a download
+// cache and the link leads into blobs/ beside snapshots/. So do devices, sockets and FIFOs, names that are not UTF-8, and a folder to that
+// lies in model_path.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_quantize_folder(const char *model_path,
                                    const char *to,

@@ -44,7 +44,21 @@ function cell(   i, out) {
     comments = 0
     return out
 }
-function heading(name) { print "### `" name "`\n" }
+function heading(name) { print "\n### `" name "`\n" }
+
+# A constant or a macro: a row of the table of its section.
+function constant(line,   name) {
+    is_conditional = line !~ /^#define/
+    sub(/^# *define +/, "", line)
+    name = line
+    sub(/ .*/, "", name)
+    if (name in shown) return
+    shown[name] = 1
+    if (state != "constants") print "\n| name | value | meaning |\n|---|---|---|"
+    state = "constants"
+    sub(/^[A-Za-z_0-9]+ */, "", line)
+    print "| `" name "` | " (is_conditional ? "" : line) " | " cell() " |"
+}
 
 # The first comment of the file: rules, each with its name in a column of its own.
 function rule(line) {
@@ -89,7 +103,18 @@ pass == 1 {
     else if (/^}/) inside = 0
     else if (inside && /^  NVLLM_/) define($1, name)
     else if (/^#define NVLLM_ABI_VERSION/) define($2, tolower($2))
+    else if (/^# *define NVLLM_/) {
+        name = $0
+        sub(/^# *define +/, "", name)
+        sub(/ .*/, "", name)
+        if (name ~ /^NVLLM_VERSION_/) { version_line[++num_version_lines] = $0; version_comment[num_version_lines] = before; before = "" }
+        if (!(name in described)) {
+            define(name, anchor(name ~ /^NVLLM_VERSION_/ ? "Version" : sections[num_sections]))
+            if (name !~ /^NVLLM_VERSION_/) constants[num_sections] = constants[num_sections] (constants[num_sections] ? ", " : "") "`" name "`"
+        }
+    }
     else if (/nvllm_[a-z_]+\(/ && !/^(\/\/|  |\/\*| \*)/) { match($0, /nvllm_[a-z_]+\(/); f = substr($0, RSTART, RLENGTH - 1); define(f, f); functions[++num_functions] = f }
+    before = /^ *\/\// ? before (before ? " " : "") substr($0, 4) : ""
     if (/^\/\* ---- /) { sections[++num_sections] = title($0); first[num_sections] = num_functions + 1 }
     next
 }
@@ -110,6 +135,7 @@ function contents(   s, f, last, list) {
         list = ""
         last = s < num_sections ? first[s + 1] - 1 : num_functions
         for (f = first[s]; f <= last; f++) list = list (list ? ", " : "") linked(functions[f])
+        if (list == "") list = constants[s]
         print "* [" sections[s] "](#" anchor(sections[s]) "): " list
     }
 }
@@ -122,7 +148,12 @@ state == "top" { sub(/^ \* ?/, ""); if (!/^Generated from/) rule($0); next }
 /^\/\* ---- / {
     print "\n## " title($0) "\n"
     section = title($0)
-    if (!/\*\/$/) state = "introduction"
+    state = /\*\/$/ ? "body" : "introduction"
+    # They stand at the top of the header, before all sections.
+    for (v = 1; section == "Version" && v <= num_version_lines; v++) {
+        comment[comments = 1] = version_comment[v]
+        constant(version_line[v])
+    }
     next
 }
 section == "" { next }
@@ -149,6 +180,7 @@ state == "struct" && /^  / {
 
 # All other lines are declarations, possibly over several lines.
 /^#define NVLLM_ABI_VERSION/ { heading($2); print "```c\n" $0 "\n```\n\n" paragraphs(); next }
+/^# *define NVLLM_/ { constant($0); next }
 /^(typedef|NVLLM_API)/ { declaration = ""; state = "declaration" }
 state == "declaration" {
     line = $0
@@ -167,4 +199,7 @@ state == "declaration" {
     }
     next
 }
-/^#ifdef __cplusplus/ { exit }
+/^#endif \/\* NANOVLLM_H/ { exit }
+
+# A comment belongs to what follows it: one that nothing took would be printed at the next name.
+comments && !/^#/ && !/^$/ { print "reference.awk: a comment of line " FNR " belongs to nothing: " $0 >"/dev/stderr"; exit 1 }

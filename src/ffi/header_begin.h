@@ -42,10 +42,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// First number of the version of this header. nvllm_version() returns that of the library.
 #define NVLLM_VERSION_MAJOR @MAJOR@
+// Second number of the version of this header.
 #define NVLLM_VERSION_MINOR @MINOR@
+// Third number of the version of this header.
 #define NVLLM_VERSION_PATCH @PATCH@
 
+/* ---- Macros of the declarations -----------------------------------------
+ * What stands before each function.
+ */
+
+// Imports a function from nanovllm.dll in a program for Windows that defines NVLLM_SHARED. Nothing otherwise; a program may define it.
 #ifndef NVLLM_API
 #  if defined(_WIN32) && defined(NVLLM_SHARED)
 #    define NVLLM_API __declspec(dllimport)
@@ -54,6 +62,7 @@
 #  endif
 #endif
 
+// Lets the compiler warn where a result is not used.
 #if defined(__GNUC__) || defined(__clang__)
 #  define NVLLM_MUST_USE __attribute__((warn_unused_result))
 #else
