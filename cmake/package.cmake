@@ -1,5 +1,6 @@
 # Packages. Those of Debian, by `cpack --config build/CPackConfig.cmake`: libnanovllm0 with the files that programs need to run,
-# libnanovllm-dev with those that they need to be built, and nanovllm with the program of that name, if the examples are built.
+# libnanovllm-dev with those that they need to be built, libnanovllm0-dbgsym with what debuggers need, and nanovllm with the program of that
+# name, if the examples are built.
 set(CPACK_GENERATOR DEB)
 if(WIN32)
   set(CPACK_GENERATOR ZIP)
@@ -7,7 +8,6 @@ endif()
 # Archives, which `make release-linux` and `make windows` make, hold everything in one folder.
 string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" CPACK_SYSTEM_NAME)
 set(CPACK_PACKAGE_FILE_NAME "nanovllm-${PROJECT_VERSION}-${CPACK_SYSTEM_NAME}")
-set(CPACK_NANOVLLM_STRIP "${CMAKE_STRIP}")
 set(CPACK_PACKAGE_NAME libnanovllm)
 # A publisher of packages sets an address: cpack -D CPACK_PACKAGE_CONTACT="Name <address>".
 set(CPACK_PACKAGE_CONTACT "The libnanovllm authors")
@@ -20,9 +20,6 @@ set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};${PROJECT_NAME};ALL;/")
 set(CPACK_COMPONENTS_ALL runtime development)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-# CMake strips only files that it has linked itself.
-set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/strip.cmake")
-
 if(CMAKE_CROSSCOMPILING AND CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
 endif()
@@ -41,6 +38,13 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libnanovllm-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libnanovllm${abi} (= ${PROJECT_VERSION})")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers for C and C++, the static library, pkg-config and CMake files.")
+if(NOT installed STREQUAL stage)
+  list(APPEND CPACK_COMPONENTS_ALL debug)
+  set(CPACK_DEBIAN_DEBUG_PACKAGE_NAME "libnanovllm${abi}-dbgsym")
+  set(CPACK_DEBIAN_DEBUG_PACKAGE_SECTION debug)
+  set(CPACK_DEBIAN_DEBUG_PACKAGE_DEPENDS "libnanovllm${abi} (= ${PROJECT_VERSION})")
+  set(CPACK_COMPONENT_DEBUG_DESCRIPTION "The debug information of the shared library.")
+endif()
 if(NANOVLLM_BUILD_EXAMPLES)
   list(APPEND CPACK_COMPONENTS_ALL tool)
   set(CPACK_DEBIAN_TOOL_PACKAGE_NAME nanovllm)

@@ -17,7 +17,8 @@ linux | linux-arm64)
         processor=aarch64
         command -v aarch64-linux-gnu-gcc >/dev/null || { echo "release.sh: needs the tools that scripts/arm64.sh installs" >&2; exit 1; }
         rustup target add aarch64-unknown-linux-gnu 2>/dev/null || true
-        cross="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_STRIP=$(command -v aarch64-linux-gnu-strip)"
+        cross="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_STRIP=$(command -v aarch64-linux-gnu-strip)
+            -DCMAKE_OBJCOPY=$(command -v aarch64-linux-gnu-objcopy)"
         export OBJDUMP=aarch64-linux-gnu-objdump CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
         # No nvcc is looked for elsewhere then.
         export CUDA_HOME=/none
@@ -46,5 +47,15 @@ cmake --build "$build/$system" -j "${JOBS:-$(nproc)}"
 case $system in
 linux*) tests/package/glibc.sh $glibc "$build/$system/lib/libnanovllm.so" "$build/$system/examples/nanovllm" ;;
 windows) ZIG=$bin/zig tests/package/dll.sh "$build/windows" ;;
+esac
+case $system in
+linux*)
+    # What debuggers need, in an archive of its own that is unpacked over the other one.
+    debug=$(mktemp -d)
+    trap 'rm -rf "$debug"' EXIT
+    name=$(sed -n 's/^set(CPACK_PACKAGE_FILE_NAME "\(.*\)")$/\1/p' "$build/$system/CPackConfig.cmake")
+    cmake --install "$build/$system" --prefix "$debug/$name" --component debug >/dev/null
+    tar czf "$build/$system/$name-debug.tar.gz" -C "$debug" "$name"
+    ;;
 esac
 (cd "$build/$system" && case $system in linux*) cpack -G TGZ -D CPACK_PACKAGING_INSTALL_PREFIX=/ ;; windows) cpack ;; esac)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs into a temporary prefix, moves it, and builds consumers against it: by find_package, by pkg-config (shared and
+# Installs into a temporary prefix, looks for debug information, which is installed apart, moves it, and builds consumers against it: by find_package, by pkg-config (shared and
 # static), and the README's program as a reader would copy it.
 #   installed.sh CMAKE BUILD_DIR SOURCE_DIR MODEL_FOLDER
 set -eu
@@ -14,6 +14,28 @@ libdir=$(dirname "$(find "$work/prefix" -name libnanovllm.so)")
 for name in libnanovllm.so.0 libnanovllm.a; do
     [ -e "$libdir/$name" ] || { echo "installed.sh: no $name" >&2; exit 1; }
 done
+
+# Debug information is in a file of its own, which the library names.
+library=$(find "$libdir" -name 'libnanovllm.so.*.*')
+has_debug() { readelf -SW "$1" | grep -q ' \.debug_'; }
+for stripped in "$library" "$libdir/libnanovllm.a"; do
+    if has_debug "$stripped"; then
+        echo "installed.sh: $stripped is installed with its debug information" >&2
+        exit 1
+    fi
+done
+[ -z "$(find "$work/prefix" -name '*.debug')" ] || { echo "installed.sh: debug information is installed unasked" >&2; exit 1; }
+quietly "$cmake" --install "$build" --prefix "$work/debug" --component debug
+debug=$(find "$work/debug" -name '*.debug')
+case $debug in
+*/.debug/"$(basename "$library").debug") ;;
+*) echo "installed.sh: the debug information of $library is in: $debug" >&2 && exit 1 ;;
+esac
+has_debug "$debug" || { echo "installed.sh: $debug has no debug information" >&2; exit 1; }
+readelf --debug-dump=links "$library" 2>/dev/null | grep -q "$(basename "$debug")" || { echo "installed.sh: $library does not name it" >&2; exit 1; }
+id() { readelf -n "$1" | sed -n 's/.*Build ID: //p'; }
+[ "$(id "$library")" = "$(id "$debug")" ] || { echo "installed.sh: $debug is of another library" >&2; exit 1; }
+bytes=$(du -sb "$work/prefix" | cut -f 1)
 
 # The README's programs in C and C++, between ```c and ```; the loop of a game has the fence ```c++.
 for language in c cpp c++; do
@@ -59,4 +81,4 @@ for program in "$work/consumer/build/static" "$work/by_pkg_config_static"; do
         exit 1
     fi
 done
-echo "six consumers of the installed tree answer: $answer"
+echo "$bytes bytes are installed, $(wc -c <"$library") of them the library; six consumers answer: $answer"

@@ -34,7 +34,19 @@ dpkg-deb -x "$runtime" "$work/root"
 dpkg-deb -x "$tool" "$work/root"
 dpkg-deb -x "$development" "$work/root"
 library=$(find "$work/root" -name 'libnanovllm.so.*.*')
-readelf -S "$library" | grep -q '\.debug_' && fail "the library is not stripped"
+for stripped in "$library" "$(dirname "$library")/libnanovllm.a"; do
+    readelf -SW "$stripped" | grep -q ' \.debug_' && fail "$stripped is not stripped"
+done
+# What debuggers need is a package of its own, of this build.
+debug=$(echo "$work"/libnanovllm0-dbgsym_*.deb)
+[ "$(dpkg-deb -f "$debug" Depends)" = "libnanovllm0 (= $version)" ] || fail "libnanovllm0-dbgsym does not depend on its library"
+dpkg-deb -x "$debug" "$work/debug"
+file=$(find "$work/debug" -name '*.debug')
+[ "${file#"$work/debug"}" = "$(dirname "${library#"$work/root"}")/.debug/$(basename "$library").debug" ] || fail "the debug information is in: $file"
+readelf -SW "$file" | grep -q ' \.debug_info' || fail "$file has no debug information"
+id() { readelf -n "$1" | sed -n 's/.*Build ID: //p'; }
+[ "$(id "$library")" = "$(id "$file")" ] || fail "$file is of another library"
+dpkg-deb --ctrl-tarfile "$debug" | tar t | grep -q shlibs && fail "libnanovllm0-dbgsym claims to be a library"
 
 mkdir "$work/consumer"
 cp "$source/examples/cpp/chat.cpp" "$work/consumer"
