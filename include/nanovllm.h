@@ -4,8 +4,11 @@
  *
  * Overview
  *   An engine is a model, its tokenizer, a paged KV cache, and a scheduler.
- *   Add requests, call nvllm_step() in a loop, and call nvllm_poll_output() until it returns NVLLM_NO_OUTPUT;
- *   or pass all prompts to nvllm_generate() at once.
+ *   Add requests, and until nvllm_is_finished() returns 1: call nvllm_step(), leave the loop if it returns an error, and
+ *   call nvllm_poll_output() until it returns NVLLM_NO_OUTPUT. Or pass all prompts to nvllm_generate() at once.
+ *   nvllm_is_finished() stays 0 while outputs wait to be polled, so a loop that never polls never ends. It returns 1 for an
+ *   engine that can no longer be used, so only the status of nvllm_step() tells that the requests were lost.
+ *   A loop that serves requests of other threads calls nvllm_wait() before each step, and sleeps while there are none.
  *
  * Rules that hold for every function
  *   Ownership   Only nvllm_engine and nvllm_result are owned handles; each has one _free function, which accepts
@@ -16,6 +19,7 @@
  *   Errors      Calls that can fail return nvllm_status: 0 is success, > 0 a condition, < 0 an error. On an error
  *               no out-parameter is written, except `error`, which may be NULL, and `needed` of a buffer.
  *   Structs     Begin with struct_size: use the _init function, or set it to sizeof. Fields are only ever appended.
+ *               Of a struct that a call fills, nothing but struct_size need be set.
  *               Fields that an older caller's struct does not have take their defaults. A newer caller's struct is
  *               accepted while the fields that this library does not know are zero.
  *   Threads     [any]  may be called from any thread at any time, also inside callbacks.
@@ -81,8 +85,10 @@ typedef enum nvllm_status_code {
   NVLLM_OK = 0,
   // nvllm_poll_output: no output is waiting.
   NVLLM_NO_OUTPUT = 1,
-  // nvllm_step of a follower: process 0 has freed its engine. Free this one.
+  // nvllm_step and nvllm_wait of a follower: process 0 has freed its engine. Free this one.
   NVLLM_CLOSED = 2,
+  // nvllm_wait: there is nothing to do, and the time is over or nvllm_wake was called.
+  NVLLM_TIMEOUT = 3,
   // An argument or an option is invalid. The message names it, its value, and what is accepted.
   NVLLM_ERR_INVALID_ARGUMENT = -1,
   // The buffer is too small. The required size was stored.
@@ -102,7 +108,7 @@ typedef enum nvllm_status_code {
   // A device call failed, or there was no memory for a forward pass. native_code is the device's error code, or 0. Only
   // nvllm_engine_free may still be called on this engine.
   NVLLM_ERR_DEVICE = -9,
-  // A progress callback cancelled the call.
+  // A progress callback cancelled the call, or another thread freed the engine of nvllm_generate or nvllm_wait.
   NVLLM_ERR_CANCELLED = -10,
   // Not supported by this build, or not for this model.
   NVLLM_ERR_UNSUPPORTED = -11,
@@ -419,7 +425,7 @@ typedef struct nvllm_engine_config {
 
 // Properties of a loaded model and of the engine that runs it.
 typedef struct nvllm_model_info {
-  // sizeof(nvllm_model_info), set by the caller.
+  // sizeof(nvllm_model_info), set by the caller or by nvllm_model_info_init.
   size_t struct_size;
   // Rows of the embedding table.
   uint32_t vocab_size;
@@ -498,6 +504,12 @@ nvllm_status nvllm_engine_new(const nvllm_engine_config *config,
 // returns, and none of its callbacks is called again. In the child of a fork() nothing is freed.
 NVLLM_API
 void nvllm_engine_free(struct nvllm_engine *engine);
+
+// [any] Sets struct_size, and all else to 0: nvllm_model_info_init(&info, sizeof info). Writes at most struct_size bytes. Setting
+// struct_size alone is sufficient, because the call that takes the struct writes all other fields.
+NVLLM_API
+void nvllm_model_info_init(struct nvllm_model_info *info,
+                           size_t struct_size);
 
 // [any] Reads the properties of the model.
 NVLLM_API NVLLM_MUST_USE
@@ -609,6 +621,16 @@ typedef enum nvllm_pooling {
   NVLLM_POOLING_MEAN = 2,
 } nvllm_pooling;
 
+// When a beam search ends once it has as many results as beams.
+typedef enum nvllm_early_stopping {
+  // When the best beam, at its current length, cannot rank above the worst result. As in transformers with False.
+  NVLLM_EARLY_STOPPING_HEURISTIC = 0,
+  // Immediately. As in transformers with True.
+  NVLLM_EARLY_STOPPING_AT_ONCE = 1,
+  // When no beam can rank above the worst result at any length. As in transformers with "never".
+  NVLLM_EARLY_STOPPING_NEVER = 2,
+} nvllm_early_stopping;
+
 // Kinds of structured output.
 typedef enum nvllm_structure {
   // None: the completion is unconstrained.
@@ -710,9 +732,8 @@ typedef struct nvllm_request_options {
   // than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per pass.
   // Default 0.
   uint32_t num_prompt_logprobs;
-  // Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length, cannot
-  // rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length. Default
-  // 0. As in transformers with False, True and "never".
+  // NVLLM_EARLY_STOPPING_*: when a beam search ends once it has as many results as beams. Default
+  // NVLLM_EARLY_STOPPING_HEURISTIC.
   uint32_t early_stopping;
   // The schema, expression or grammar that constrains the completion, of the kind structure_kind, NUL-terminated UTF-8 of
   // at most NVLLM_MAX_STRUCTURE_BYTES. Default NULL. If it is refused, the message says why. Compiled structures are
@@ -768,6 +789,9 @@ NVLLM_API
 nvllm_status nvllm_cancel(nvllm_engine *engine,
                           uint64_t request_id);
 
+// [any] As nvllm_cancel, and says in *error why it failed.
+NVLLM_API nvllm_status nvllm_cancel_with_error(nvllm_engine *engine, uint64_t request_id, nvllm_error *error);
+
 /* ---- Stepping, and outputs ---------------------------------------------- */
 
 // Why a completion ended.
@@ -788,7 +812,7 @@ typedef enum nvllm_finish {
 
 // What one nvllm_step call did.
 typedef struct nvllm_step_result {
-  // sizeof(nvllm_step_result), set by the caller.
+  // sizeof(nvllm_step_result), set by the caller or by nvllm_step_result_init.
   size_t struct_size;
   // Outputs that are waiting to be polled.
   uint32_t num_outputs;
@@ -796,7 +820,8 @@ typedef struct nvllm_step_result {
   uint32_t num_running;
   // Requests that are waiting; each of their completions counts.
   uint32_t num_waiting;
-  // Forward passes that this call finished.
+  // Forward passes that this call finished. `steps` of nvllm_stats and nanovllm_passes_total of nvllm_metrics_text count those of
+  // all calls.
   uint32_t num_iterations;
   // Forward passes that have begun and not finished: at most 1 on the CPU, at most 2 on a GPU.
   uint32_t in_flight;
@@ -810,7 +835,7 @@ typedef struct nvllm_step_result {
 
 // An increment of one completion of a request: what is new since its last output, and how it ended if it did.
 typedef struct nvllm_output {
-  // sizeof(nvllm_output), set by the caller of nvllm_poll_output and nvllm_result_get.
+  // sizeof(nvllm_output), set by the caller of nvllm_poll_output and nvllm_result_get, or by nvllm_output_init.
   size_t struct_size;
   // Id of the request.
   uint64_t request_id;
@@ -875,6 +900,12 @@ typedef struct nvllm_output {
 // Receives one output, which is valid during the call only. Any return value other than 0 cancels the request.
 typedef int32_t (*nvllm_output_fn)(const nvllm_output *output, void *user_data);
 
+// [any] Sets struct_size, and all else to 0: nvllm_step_result_init(&result, sizeof result). Writes at most struct_size bytes. Setting
+// struct_size alone is sufficient, because the call that takes the struct writes all other fields.
+NVLLM_API
+void nvllm_step_result_init(struct nvllm_step_result *result,
+                            size_t struct_size);
+
 // [one] Runs forward passes.
 //
 // With budget_us = 0 it runs exactly one forward pass to its end. With a greater budget it works until that many
@@ -892,10 +923,39 @@ nvllm_status nvllm_step(nvllm_engine *engine,
                         nvllm_step_result *result,
                         nvllm_error *error);
 
-// [any] Returns 1 if no request is waiting or running and no output is waiting to be polled; else 0. Returns 1 as well for
-// an engine that can no longer be used.
+// [any] Waits until there is something to do, for at most timeout_us microseconds. NVLLM_OK if nvllm_step has work or nvllm_poll_output
+// has an output, else NVLLM_TIMEOUT. With timeout_us = 0 it only looks; UINT64_MAX is no limit. The thread sleeps meanwhile.
+//
+// For a loop that serves requests of other threads: wait, step, poll all outputs, and again. A request is work from the moment it is
+// added until its last output is queued, also while another thread is inside nvllm_step. So are a pass that was left in the middle, a
+// cancelled request and a released prompt. Outputs that nobody polls end every wait at once.
+//
+// Several threads may wait; work ends the wait of each. If the engine becomes unusable meanwhile, they return its error. If it is freed,
+// they return NVLLM_ERR_CANCELLED, and it is destroyed when the last of them has returned.
+//
+// In a process that follows, there is work when process 0 has scheduled a pass. NVLLM_CLOSED if process 0 has freed its engine.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_wait(const nvllm_engine *engine,
+                        uint64_t timeout_us,
+                        nvllm_error *error);
+
+// [any] Ends every nvllm_wait that is in progress on this engine, and the next one that begins, with NVLLM_TIMEOUT unless there is
+// something to do. For a loop that has to look at something else, such as a flag that ends it: set the flag, then wake the loop.
+NVLLM_API
+nvllm_status nvllm_wake(const nvllm_engine *engine,
+                        nvllm_error *error);
+
+// [any] Returns 1 if no request is waiting or running and no output is waiting to be polled; else 0. Stays 0 until outputs are polled:
+// a loop of nvllm_step and this function alone never ends. Returns 1 as well for an engine that can no longer be used: check the status
+// of nvllm_step.
 NVLLM_API
 int32_t nvllm_is_finished(const nvllm_engine *engine);
+
+// [any] Sets struct_size, and all else to 0: nvllm_output_init(&output, sizeof output). Writes at most struct_size bytes. Setting
+// struct_size alone is sufficient, because the call that takes the struct writes all other fields.
+NVLLM_API
+void nvllm_output_init(struct nvllm_output *output,
+                       size_t struct_size);
 
 // [one] Takes the oldest output; NVLLM_NO_OUTPUT if none is waiting. The pointers in *output stay valid until the next
 // [one] call on this engine.
@@ -978,6 +1038,13 @@ nvllm_status nvllm_result_get(const nvllm_result *result,
                               size_t index,
                               nvllm_output *output);
 
+// [any] As nvllm_result_get, and says in *error why it failed.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_result_get_with_error(const nvllm_result *result,
+                                         size_t index,
+                                         nvllm_output *output,
+                                         nvllm_error *error);
+
 // Destroys a result. NULL is allowed.
 NVLLM_API void nvllm_result_free(nvllm_result *result);
 
@@ -1022,6 +1089,12 @@ nvllm_status nvllm_trim(nvllm_engine *engine,
 NVLLM_API
 nvllm_status nvllm_release_prefix(nvllm_engine *engine,
                                   uint64_t request_id);
+
+// [any] As nvllm_release_prefix, and says in *error why it failed.
+NVLLM_API
+nvllm_status nvllm_release_prefix_with_error(nvllm_engine *engine,
+                                             uint64_t request_id,
+                                             nvllm_error *error);
 
 // [one] Saves the longest cached prefix of these tokens for this cache_salt, in whole KV blocks: that of a request that has
 // ended, or of one that is running, as far as it is computed. saved_tokens may be NULL.
@@ -1123,9 +1196,10 @@ nvllm_status nvllm_apply_chat_template(const nvllm_engine *engine,
 
 // Counters since the engine opened, and current gauges.
 typedef struct nvllm_stats {
-  // sizeof(nvllm_stats), set by the caller.
+  // sizeof(nvllm_stats), set by the caller or by nvllm_stats_init.
   size_t struct_size;
-  // Forward passes.
+  // Forward passes that have finished. nanovllm_passes_total of nvllm_metrics_text is this number, and num_iterations of
+  // nvllm_step_result what one call of nvllm_step adds to it.
   uint64_t steps;
   // Prompt tokens that were computed.
   uint64_t prompt_tokens;
@@ -1165,6 +1239,12 @@ typedef struct nvllm_stats {
   uint64_t kv_cache_bytes_mapped;
 } nvllm_stats;
 
+// [any] Sets struct_size, and all else to 0: nvllm_stats_init(&stats, sizeof stats). Writes at most struct_size bytes. Setting
+// struct_size alone is sufficient, because the call that takes the struct writes all other fields.
+NVLLM_API
+void nvllm_stats_init(struct nvllm_stats *stats,
+                      size_t struct_size);
+
 // [any] Reads the statistics.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_get_stats(const nvllm_engine *engine,
@@ -1175,7 +1255,8 @@ nvllm_status nvllm_get_stats(const nvllm_engine *engine,
 // of the time to the first token, between tokens, in the queue and per pass, and of the number of sequences per pass.
 //
 // The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. No name contains
-// the engine: a program with several engines serves each text under its own address.
+// the engine: a program with several engines serves each text under its own address. nanovllm_passes_total, the number of forward
+// passes, is `steps` of nvllm_stats; num_iterations of nvllm_step_result is what one call of nvllm_step adds to it.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_metrics_text(const nvllm_engine *engine,
                                 char *text,

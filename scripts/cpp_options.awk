@@ -25,7 +25,7 @@ function cpp_type(struct, field,   c_type, enum) {
     if (!is_scalar(struct, field)) return ""
     if (is_flag(struct, field)) return "std::optional<bool>"
     enum = enum_of(struct, field)
-    return "std::optional<" (enum ? "nvllm::" substr(enum, 7) : c_type) ">"
+    return "std::optional<" (enum && !(enum in as_number) ? "nvllm::" substr(enum, 7) : c_type) ">"
 }
 
 function cpp_name(field) { return field == "bias_tokens" ? "logit_bias" : field }
@@ -39,12 +39,14 @@ function place(struct, field,   i) {
 
 function write_enum(enum, base,   i, name) {
     print "/// " enum_doc[enum]
-    print "enum class " substr(enum, 7) " : " base " {"
+    # Programs that are older than its names give a number.
+    if (enum in as_number) print "struct " substr(enum, 7) " {\n  enum value : " base " {"
+    else print "enum class " substr(enum, 7) " : " base " {"
     for (i = 1; i <= num_values[enum]; i++) {
         name = tolower(substr(values[enum, i], length(prefix_of(enum)) + 1))
-        print "  " (name == "auto" ? "automatic" : name) " = " values[enum, i] ","
+        print (enum in as_number ? "    " : "  ") (name == "auto" ? "automatic" : name) " = " values[enum, i] ","
     }
-    print "};\n"
+    print (enum in as_number ? "  };\n" : "") "};\n"
 }
 # The common prefix of all names of an enumeration, up to the last underscore.
 function prefix_of(enum,   prefix, i) {
@@ -80,6 +82,7 @@ function collect(struct,   i) {
 
 END {
     if (failed) exit 3
+    as_number["nvllm_early_stopping"] = 1
     after["num_prompt_logprobs"] = "num_logprobs"
     after["early_stopping"] = "length_penalty"
     after["structure"] = "structure_kind"

@@ -47,7 +47,8 @@ function parameters(text, function_name,   count, parts, i, out, name, c_type) {
         match(parts[i], /[a-z_0-9]+$/)
         name = substr(parts[i], RSTART)
         c_type = cs_type(trim(substr(parts[i], 1, RSTART - 1)))
-        # The handle frees the engine after its last reference is gone.
+        # The handle frees the engine after its last reference is gone. Waits are woken while it is being disposed.
+        if (c_type == "EngineHandle" && function_name ~ /^nvllm_(wait|wake)$/) c_type = "IntPtr"
         if (function_name == "nvllm_engine_free") c_type = "IntPtr"
         out = out (i > 1 ? ", " : "") c_type " " name
     }

@@ -152,6 +152,7 @@ END {
     added["length_penalty"] = "0 means this default: for ranking by the sum alone, set a value close to 0, such as 1e-9."
     linked["token_ids"] = "[Output.Tokens]"
     linked["nvllm_release_prefix"] = "[Engine.ReleasePrefix]"
+    linked["NVLLM_EARLY_STOPPING_HEURISTIC"] = "StopHeuristically"
     linked["nvllm_generate"] = "[Engine.Generate]"
     linked["nvllm_engine_new_from"] = "[NewFrom]"
     linked["nvllm_engine_new"] = "[New]"

@@ -69,7 +69,7 @@ wait "$forgotten" 2>/dev/null || true
 echo "handover, locks forgotten: races are reported, as they must be"
 
 failed=0
-for program in threads handover batches lifecycle stepping asked state ranks; do
+for program in threads wait handover batches lifecycle stepping asked state ranks; do
     link_program "$program" "$program"
     if timeout 120 $run "$work/$program" models/demo >"$work/$program.log" 2>&1; then
         echo "$program: $(tail -n 1 "$work/$program.log"), no race"

@@ -353,6 +353,39 @@ fn a_follower_that_frees_its_engine_is_named() {
 }
 
 #[test]
+fn a_follower_waits_for_orders_and_a_leader_for_requests() {
+    let wanted = alone(6);
+    // Steps that end in the middle of a pass, which the next one finds as work.
+    for budget_us in [0, 1, 2000] {
+        let mut all = open(2, 2, &unix(&format!("wait-{budget_us}")));
+        assert_eq!(all[1].ask("wait 20000"), "3", "NVLLM_TIMEOUT");
+        all[1].tell(&format!("serve-awaited {budget_us}"));
+        assert_eq!(all[0].ask("wait 20000"), "3");
+        // Longer than a process may leave an order undone, and than it may be silent.
+        std::thread::sleep(TIMEOUT + TIMEOUT / 4);
+        for _ in 0..2 {
+            assert_eq!(all[0].ask("add 6"), "0");
+            assert_eq!(all[0].ask("wait-on"), "0");
+            assert_eq!(all[0].ask("run"), wanted);
+        }
+        assert_eq!(all[0].ask("free"), "freed");
+        assert_eq!(all[1].answer(), "2", "NVLLM_CLOSED");
+        assert_eq!(all[1].ask("wait-on"), "2", "and so it stays");
+    }
+}
+
+#[test]
+fn a_wait_ends_when_another_process_is_lost() {
+    let mut all = open(3, 3, &unix("wait-lost"));
+    all[..2].iter_mut().for_each(|process| process.tell("wait-on"));
+    std::thread::sleep(Duration::from_millis(100));
+    all[2].signal(libc::SIGKILL);
+    for process in all.drain(..2) {
+        assert_eq!(answer_to_a_loss(process), "-14 process 2: has ended, or has closed the connection");
+    }
+}
+
+#[test]
 fn strangers_at_the_rendezvous_keep_nobody_from_joining() {
     let rendezvous = tcp();
     let mut leader = Process::start(&options(0, 2, 2, &rendezvous));

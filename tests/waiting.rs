@@ -1,4 +1,4 @@
-//! Requests that wait: far more of them than the KV cache holds, some only for so long, and some cancelled before they end.
+//! Requests that wait: far more of them than the KV cache holds, some only for so long, and some cancelled before they end. And threads that wait for work.
 
 mod fake_runner;
 
@@ -7,10 +7,10 @@ use fake_runner::{Shape, load};
 use nanovllm::batch::{BatchLimits, TokenId};
 use nanovllm::engine::options::PrefixCache;
 use nanovllm::engine::sampling_params::{Eos, SamplingParams};
-use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
+use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt, Waited};
 use std::collections::HashMap;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
     Shape {
@@ -165,4 +165,23 @@ fn a_cancel_takes_effect_with_the_next_step_also_inside_a_long_prompt() {
     }
     assert_eq!(heard[&other].0.len(), 40, "the other one lost nothing");
     assert_eq!(handle.stats().kv_blocks_used, 0);
+}
+
+#[test]
+fn a_pass_in_flight_is_work_although_every_request_has_ended() {
+    let mut engine = open(Shape { depth: 2, ..shape(16, 4, 64, 32) }, PrefixCache::On);
+    let handle = engine.handle().clone();
+    let look = || handle.wait(Some(Instant::now())).unwrap();
+    assert_eq!(look(), Waited::InVain);
+    // Whatever the first token is, the request ends with it, and the next pass has begun.
+    let params = SamplingParams { stop_tokens: (0..24).collect(), ..greedy(9) };
+    handle.add_request(Prompt::Tokens(&[1, 2]), params).unwrap();
+    assert_eq!(look(), Waited::Work);
+    assert_eq!(engine.step(Budget::OnePass).unwrap().in_flight, 1);
+    assert_eq!(look(), Waited::Work, "an output waits");
+    while engine.next_output().is_some() {}
+    assert!(handle.is_finished());
+    assert_eq!(look(), Waited::Work);
+    assert_eq!(engine.step(Budget::OnePass).unwrap().in_flight, 0);
+    assert_eq!(look(), Waited::InVain);
 }

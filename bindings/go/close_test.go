@@ -59,6 +59,40 @@ func TestAClosedEngineRefusesEverything(t *testing.T) {
 	}
 }
 
+func TestAnIdleRunEndsWithItsContextAndWithTheEngine(t *testing.T) {
+	engine := open(t, demoConfig())
+	ended := make(chan error, 1)
+	for range 20 {
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { ended <- engine.Run(ctx) }()
+		for range 2 {
+			// Each finds it idle, and wakes it.
+			deltas, err := engine.Stream(ctx, "hello", &nanovllm.RequestOptions{MaxTokens: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for delta := range deltas {
+				if delta.Err != nil {
+					t.Error(delta.Err)
+				}
+			}
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	go func() { ended <- engine.Run(context.Background()) }()
+	waitUntil(t, "it runs", func() bool { _, err := engine.Step(0); return errors.Is(err, nanovllm.ErrBusy) })
+	time.Sleep(10 * time.Millisecond)
+	if err := engine.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, nanovllm.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 func TestCloseEndsGenerateAndHoldsNobodyUp(t *testing.T) {
 	engine := open(t, demoConfig())
 	ended := make(chan error, 1)

@@ -13,8 +13,8 @@ package nanovllm
 #cgo nocallback nvllm_add_request
 #cgo noescape nvllm_add_request_tokens
 #cgo nocallback nvllm_add_request_tokens
-#cgo noescape nvllm_cancel
-#cgo nocallback nvllm_cancel
+#cgo noescape nvllm_cancel_with_error
+#cgo nocallback nvllm_cancel_with_error
 */
 import "C"
 
@@ -42,8 +42,6 @@ type Engine struct {
 	single sync.Mutex
 	// Goroutines that move outputs from C to the inbox.
 	polling atomic.Int32
-	// Wakes an idle Run.
-	wake chan struct{}
 	// Done when Close begins.
 	closing context.Context
 	close   context.CancelFunc
@@ -90,7 +88,7 @@ func open(config Config, pinner *runtime.Pinner, opener opener) (*Engine, error)
 	if status := opener(&native, &opened, &failed); status != C.NVLLM_OK {
 		return nil, errorOf(status, &failed)
 	}
-	e := &Engine{native: opened, pinner: pinner, wake: make(chan struct{}, 1)}
+	e := &Engine{native: opened, pinner: pinner}
 	e.closing, e.close = context.WithCancel(context.Background())
 	if config.ProcessIndex > 0 {
 		e.serveTime = serveTime
@@ -113,6 +111,7 @@ func destroy(native *C.nvllm_engine, pinner *runtime.Pinner) {
 // is allowed.
 func (e *Engine) Close() error {
 	e.close()
+	e.wakeUp()
 	e.life.Lock()
 	native := e.native
 	e.native = nil
@@ -232,10 +231,6 @@ func (e *Engine) add(p prompt, options *RequestOptions, r *request) (uint64, err
 	if status != C.NVLLM_OK {
 		return 0, errorOf(status, &failed)
 	}
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
 	return uint64(id), nil
 }
 
@@ -246,8 +241,9 @@ func (e *Engine) Cancel(id uint64) error {
 		return err
 	}
 	defer e.leave()
-	if status := C.nvllm_cancel(e.native, C.uint64_t(id)); status != C.NVLLM_OK {
-		return &Error{Status: Status(status), Message: "no live request has this id"}
+	var failed C.nvllm_error
+	if status := C.nvllm_cancel_with_error(e.native, C.uint64_t(id), &failed); status != C.NVLLM_OK {
+		return errorOf(status, &failed)
 	}
 	return nil
 }
@@ -310,7 +306,8 @@ func (e *Engine) step(budget time.Duration) (StepResult, error) {
 	}, nil
 }
 
-// Finished reports whether no request is waiting or running and no output is left for [Engine.Outputs].
+// Finished reports whether no request is waiting or running and no output is left for [Engine.Outputs]. It stays false until these are
+// read, so that a loop of Step alone never ends. It is true for an engine that can no longer be used, of which Step returns the error.
 func (e *Engine) Finished() bool {
 	if e.enter() != nil {
 		return true

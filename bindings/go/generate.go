@@ -84,8 +84,8 @@ func (e *Engine) Generate(ctx context.Context, prompts []string, options ...*Req
 	outputs := make([]Output, C.nvllm_result_count(made))
 	for i := range outputs {
 		shown := C.nvllm_output{struct_size: C.sizeof_nvllm_output}
-		if status := C.nvllm_result_get(made, C.size_t(i), &shown); status != C.NVLLM_OK {
-			return nil, &Error{Status: Status(status), Message: "a completion has no result"}
+		if status := C.nvllm_result_get_with_error(made, C.size_t(i), &shown, &failed); status != C.NVLLM_OK {
+			return nil, errorOf(status, &failed)
 		}
 		outputs[i] = copyOutput(&shown)
 	}

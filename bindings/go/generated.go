@@ -273,9 +273,7 @@ type RequestOptions struct {
 	// Default 0.
 	NumPromptLogprobs int
 
-	// Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length, cannot
-	// rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length. Default
-	// 0. As in transformers with False, True and "never".
+	// When a beam search ends once it has as many results as beams. Default StopHeuristically.
 	EarlyStopping EarlyStopping
 
 	// The schema, expression or grammar that constrains the completion, of the kind StructureKind, at most
@@ -364,7 +362,8 @@ func (o *RequestOptions) read(native, plain *C.nvllm_request_options) {
 
 // Stats are counters since the engine opened, and gauges of now.
 type Stats struct {
-	// Forward passes.
+	// Forward passes that have finished. nanovllm_passes_total of nvllm_metrics_text is this number, and num_iterations of
+	// nvllm_step_result what one call of nvllm_step adds to it.
 	Steps uint64
 
 	// Prompt tokens that were computed.

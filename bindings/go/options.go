@@ -28,9 +28,9 @@ type EarlyStopping uint32
 
 // The rules for the end of a beam search.
 const (
-	StopHeuristically EarlyStopping = 0 // when the best beam, at its current length, cannot rank above the worst result
-	StopAtOnce        EarlyStopping = 1
-	StopNever         EarlyStopping = 2 // when no beam can rank above the worst result at any length
+	StopHeuristically EarlyStopping = C.NVLLM_EARLY_STOPPING_HEURISTIC // when the best beam, at its current length, cannot rank above the worst result
+	StopAtOnce        EarlyStopping = C.NVLLM_EARLY_STOPPING_AT_ONCE
+	StopNever         EarlyStopping = C.NVLLM_EARLY_STOPPING_NEVER // when no beam can rank above the worst result at any length
 )
 
 // A StructureKind is a kind of structured output.

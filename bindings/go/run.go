@@ -1,5 +1,14 @@
 package nanovllm
 
+/*
+#include <nanovllm.h>
+#cgo noescape nvllm_wait
+#cgo nocallback nvllm_wait
+#cgo noescape nvllm_wake
+#cgo nocallback nvllm_wake
+*/
+import "C"
+
 import (
 	"context"
 	"iter"
@@ -28,12 +37,17 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 func (e *Engine) run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, e.wakeUp)()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		done, err := e.step(e.serveTime)
-		if err != nil {
+		if isIdle, err := e.wait(); err != nil {
+			return err
+		} else if isIdle {
+			continue
+		}
+		if _, err := e.step(e.serveTime); err != nil {
 			return err
 		}
 		if e.serveTime > 0 {
@@ -42,16 +56,35 @@ func (e *Engine) run(ctx context.Context) error {
 		if err := e.poll(); err != nil {
 			return err
 		}
-		if done.Running > 0 || done.Waiting > 0 {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-e.closing.Done():
-			return ErrClosed
-		case <-e.wake:
-		}
 	}
+}
+
+// wait sleeps until there is something to do, or until wakeUp is called; then the engine is idle.
+func (e *Engine) wait() (isIdle bool, err error) {
+	if e.closing.Err() != nil {
+		return false, ErrClosed
+	}
+	if err := e.enter(); err != nil {
+		return false, err
+	}
+	defer e.leave()
+	var failed C.nvllm_error
+	status := C.nvllm_wait(e.native, C.UINT64_MAX, &failed)
+	if status < 0 {
+		err := errorOf(status, &failed)
+		e.inbox.note(err)
+		return false, err
+	}
+	return status == C.NVLLM_TIMEOUT, nil
+}
+
+// wakeUp ends a wait that is in progress, or else the next one.
+func (e *Engine) wakeUp() {
+	if e.enter() != nil {
+		return
+	}
+	defer e.leave()
+	_ = C.nvllm_wake(e.native, nil)
 }
 
 // Stream queues a prompt and returns a channel of its outputs, which is closed after the last one. Another goroutine must step the

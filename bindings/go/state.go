@@ -50,8 +50,9 @@ func (e *Engine) ReleasePrefix(id uint64) error {
 		return err
 	}
 	defer e.leave()
-	if status := C.nvllm_release_prefix(e.native, C.uint64_t(id)); status != C.NVLLM_OK {
-		return &Error{Status: Status(status), Message: "no pinned prompt has this id"}
+	var failed C.nvllm_error
+	if status := C.nvllm_release_prefix_with_error(e.native, C.uint64_t(id), &failed); status != C.NVLLM_OK {
+		return errorOf(status, &failed)
 	}
 	return nil
 }

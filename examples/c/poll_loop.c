@@ -128,6 +128,7 @@ int main(int argc, char **argv) {
   if (nvllm_engine_new(&config, &engine, &error) != NVLLM_OK) fail("cannot open the model", &error);
 
   int input_goes_on = 1;
+  /* work() ends the program if the engine can no longer be used, which counts as finished, too. */
   while (input_goes_on || !nvllm_is_finished(engine)) {
     /* Without work, poll() waits for a line; with work, it returns at once. */
     struct pollfd input = {STDIN_FILENO, POLLIN, 0};

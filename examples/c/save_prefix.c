@@ -113,13 +113,16 @@ int main(int argc, char **argv) {
   options.include_stop = 1;
   if (nvllm_add_request_tokens(engine, tokens, len, &options, NULL, &error) != NVLLM_OK) fail("add", &error);
   nvllm_output output;
-  output.struct_size = sizeof output;
+  nvllm_status status;
+  nvllm_output_init(&output, sizeof output);
+  /* An engine that can no longer be used is finished, too: the status of each call tells. */
   while (!nvllm_is_finished(engine)) {
     if (nvllm_step(engine, 0, NULL, &error) != NVLLM_OK) fail("step", &error);
-    while (nvllm_poll_output(engine, &output, &error) == NVLLM_OK) {
+    while ((status = nvllm_poll_output(engine, &output, &error)) == NVLLM_OK) {
       fwrite(output.text, 1, output.text_len, stdout);
       for (size_t i = 0; i < output.num_token_ids; i++) tokens[len++] = output.token_ids[i];
     }
+    if (status < 0) fail("poll", &error);
   }
   putchar('\n');
   flush_output();

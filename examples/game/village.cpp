@@ -63,7 +63,8 @@ void village::press(SDL_Keycode key) {
 }
 
 engine_work village::work(microseconds budget) {
-  if (engine_.is_finished()) return {};
+  // An engine that can no longer be used is finished, too: the step throws its error.
+  if (engine_.is_finished() && !is_talking()) return {};
   nvllm_step_result done = engine_.step(budget);
   for (const nvllm::output& news : engine_.outputs())
     for (shopkeeper& keeper : shopkeepers_) keeper.speak(news);

@@ -55,6 +55,14 @@ impl Condvar {
         (guard, outcome.timed_out())
     }
 
+    /// The same, without a limit if there is no deadline.
+    pub fn wait_within<'a, T>(&self, guard: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
+        match deadline {
+            None => (self.wait(guard), false),
+            Some(deadline) => self.wait_until(guard, deadline),
+        }
+    }
+
     /// Wakes all that wait.
     pub fn notify_all(&self) {
         self.0.notify_all();

@@ -34,7 +34,7 @@ pub struct FollowerReport {
 impl FollowerEngine {
     pub(super) fn new(follower: Follower, info: ModelInfo, limits: EngineLimits, text: TextFiles) -> FollowerEngine {
         let stats = Stats { kv_blocks_total: info.num_kv_blocks as u32, ..Stats::default() };
-        FollowerEngine { handle: Arc::new(EngineHandle::new(info, limits, text)), follower, stats }
+        FollowerEngine { handle: EngineHandle::new(info, limits, text, Some(follower.peers())), follower, stats }
     }
 
     /// The side of this engine that other threads may use. It takes no requests.
@@ -57,7 +57,7 @@ impl FollowerEngine {
         let Served { passes, is_closed } = self.follower.serve(deadline)?;
         let elapsed_us = started.elapsed().as_micros() as u64;
         self.stats.steps += u64::from(passes);
-        self.handle.publish(&self.stats, 0, &mut Vec::new());
+        self.handle.publish(&self.stats, 0, 0, &mut Vec::new());
         Ok(FollowerReport { step: StepReport { passes, elapsed_us, ..StepReport::default() }, is_closed })
     }
 }

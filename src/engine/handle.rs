@@ -1,6 +1,6 @@
 //! Which part of an engine may any thread use? It queues requests that are valid, cancels them, and reads statistics.
 //!
-//! Invariant: no call waits for a step. The inbox is locked only to move things in and out, never while a prompt is tokenized or
+//! Invariant: no call but [`EngineHandle::wait`] waits for a step. The inbox is locked only to move things in and out, never while a prompt is tokenized or
 //! a structure compiled.
 
 use super::adjustments::Adjustments;
@@ -18,10 +18,10 @@ use super::structure::LateMasks;
 use super::tokenizer::Tokenizer;
 use super::validation::RequestValidator;
 use super::{EngineLimits, Prompt};
-use crate::backend::lock::Mutex;
+use crate::backend::lock::{Condvar, Mutex};
 use crate::error::{Error, Result};
 use crate::log;
-use crate::runner::ModelInfo;
+use crate::runner::{Due, ModelInfo, Peers};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -34,7 +34,24 @@ pub struct EngineHandle {
     chat_template: Option<ChatTemplate>,
     default_params: SamplingParams,
     inbox: Mutex<Inbox>,
+    /// That those who wait for work look again. Told only while a thread waits.
+    told: Condvar,
+    /// The other processes, where several compute the model.
+    peers: Option<Arc<Peers>>,
     metrics: Metrics,
+}
+
+/// How a [wait](EngineHandle::wait) for something to do ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// There is something to do.
+    Work,
+    /// There is nothing: the deadline came first, or another thread [ended](EngineHandle::wake) the wait.
+    InVain,
+    /// The leader of this process has closed its engine.
+    Closed,
+    /// Nobody may wait any more.
+    Over,
 }
 
 /// The files of a model folder that concern text.
@@ -46,17 +63,29 @@ pub(super) struct TextFiles {
 }
 
 impl EngineHandle {
-    pub(super) fn new(info: ModelInfo, limits: EngineLimits, text: TextFiles) -> EngineHandle {
+    pub(super) fn new(
+        info: ModelInfo,
+        limits: EngineLimits,
+        text: TextFiles,
+        peers: Option<&Arc<Peers>>,
+    ) -> Arc<EngineHandle> {
         let inbox = Inbox::new(PinBudget::new(info.num_kv_blocks, &info.limits), info.num_kv_blocks);
-        EngineHandle {
+        let handle = Arc::new(EngineHandle {
             validator: RequestValidator::new(info, &limits, &text),
             max_queue: limits.max_queue,
             seed: limits.seed,
             chat_template: text.chat_template,
             default_params: text.generation.params,
             inbox: Mutex::new(inbox),
+            told: Condvar::new(),
+            peers: peers.cloned(),
             metrics: Metrics::default(),
+        });
+        if let Some(peers) = peers {
+            let told = Arc::downgrade(&handle);
+            peers.at_news(move || told.upgrade().iter().for_each(|handle| handle.tell()));
         }
+        handle
     }
 
     /// Checks a request, queues it and returns its id. A request that is refused leaves no trace.
@@ -93,7 +122,81 @@ impl EngineHandle {
         let matcher = self.validator.matcher(&options)?;
         let adjustments = Adjustments::new(&options.params, &options.biases, &prompt);
         let request = Request { prompt, options, adjustments, matcher, limit, engine_seed: self.seed, added_at };
-        self.inbox.lock().add(Arc::new(request), self.max_queue)
+        let request = Arc::new(request);
+        self.change(|inbox| inbox.add(request, self.max_queue))
+    }
+
+    /// Changes the inbox, and wakes those that wait if there is work then.
+    fn change<T>(&self, change: impl FnOnce(&mut Inbox) -> T) -> T {
+        let mut inbox = self.inbox.lock();
+        let changed = change(&mut inbox);
+        let is_awaited = inbox.waits.waiting > 0 && inbox.has_work();
+        drop(inbox);
+        if is_awaited {
+            self.told.notify_all();
+        }
+        changed
+    }
+
+    /// Waits until a step has something to do, or an output can be polled, at most until `deadline`. Any number of threads may wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Peer`]: another process is gone, and the engine cannot be used any more.
+    pub fn wait(&self, deadline: Option<Instant>) -> Result<Waited> {
+        let (mut inbox, mut is_late) = (self.inbox.lock(), false);
+        let wakes = inbox.waits.wakes;
+        inbox.waits.waiting += 1;
+        let waited = loop {
+            if inbox.waits.are_over {
+                break Ok(Waited::Over);
+            }
+            match self.due(&inbox) {
+                Ok(Due::Work) => break Ok(Waited::Work),
+                Ok(Due::Closed) => break Ok(Waited::Closed),
+                Err(lost) => break Err(lost),
+                Ok(Due::Nothing) => {}
+            }
+            if is_late || inbox.waits.wakes != wakes || std::mem::take(&mut inbox.waits.is_woken) {
+                break Ok(Waited::InVain);
+            }
+            (inbox, is_late) = self.told.wait_within(inbox, deadline);
+        };
+        inbox.waits.waiting -= 1;
+        waited
+    }
+
+    /// What a step would find to do.
+    fn due(&self, inbox: &Inbox) -> Result<Due> {
+        match &self.peers {
+            Some(leader) if self.follows() => leader.due(),
+            _ if inbox.has_work() => Ok(Due::Work),
+            // A step that has nothing to do would not find out.
+            Some(followers) => followers.error().map_or(Ok(Due::Nothing), Err),
+            None => Ok(Due::Nothing),
+        }
+    }
+
+    /// Ends all calls of [`wait`](Self::wait), and the next one that begins, with [`Waited::InVain`].
+    pub fn wake(&self) {
+        let waits = &mut self.inbox.lock().waits;
+        waits.wakes += 1;
+        waits.is_woken = true;
+        self.told.notify_all();
+    }
+
+    /// Ends all calls of [`wait`](Self::wait), later ones included, with [`Waited::Over`].
+    pub fn end_waits(&self) {
+        self.inbox.lock().waits.are_over = true;
+        self.told.notify_all();
+    }
+
+    /// Lets those that wait look again. Whoever has looked before the lock was free waits now, and is told.
+    fn tell(&self) {
+        let is_awaited = self.inbox.lock().waits.waiting > 0;
+        if is_awaited {
+            self.told.notify_all();
+        }
     }
 
     /// Asks for a request to end; it ends with [`Finish::Cancelled`](super::output::Finish::Cancelled) at the next step,
@@ -104,7 +207,12 @@ impl EngineHandle {
     /// [`Error::UnknownRequest`] when it has ended, was cancelled before, or never was.
     pub fn cancel(&self, request_id: u64) -> Result<()> {
         self.check_leads()?;
-        self.inbox.lock().cancel(request_id)
+        self.change(|inbox| inbox.cancel(request_id))
+    }
+
+    /// Whether another process takes the requests.
+    fn follows(&self) -> bool {
+        self.model_info().process > 0
     }
 
     /// Refuses what concerns requests where another process takes them.
@@ -132,7 +240,7 @@ impl EngineHandle {
     /// [`Error::UnknownPin`] when it was released before, was not to be pinned, or ended before its prompt was computed.
     pub fn release_prefix(&self, request_id: u64) -> Result<()> {
         self.check_leads()?;
-        self.inbox.lock().release(request_id)
+        self.change(|inbox| inbox.release(request_id))
     }
 
     /// Releases the blocks promised to a pinned request that ended before its prompt was computed.
@@ -220,8 +328,8 @@ impl EngineHandle {
     }
 
     /// Publishes the state of the engine to other threads. `ended` has the request of each completion that ended.
-    pub(super) fn publish(&self, stats: &Stats, outputs: usize, ended: &mut Vec<u64>) {
-        self.inbox.lock().publish(stats, outputs, ended);
+    pub(super) fn publish(&self, stats: &Stats, outputs: usize, in_flight: usize, ended: &mut Vec<u64>) {
+        self.change(|inbox| inbox.publish(stats, outputs, in_flight, ended));
     }
 
     /// Publishes to other threads how many outputs wait.

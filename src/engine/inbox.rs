@@ -61,6 +61,23 @@ pub(super) struct Inbox {
     stats: Stats,
     /// Outputs that wait to be polled.
     outputs: usize,
+    /// Passes that have begun and were not finished, as of the last call that stepped.
+    in_flight: usize,
+    /// Those who wait for work.
+    pub waits: Waits,
+}
+
+/// Threads that wait for work, and what ends their waits besides.
+#[derive(Default)]
+pub(super) struct Waits {
+    /// How many wait.
+    pub waiting: usize,
+    /// How often they were woken.
+    pub wakes: u64,
+    /// Whether the next wait ends when it begins: it may have been meant.
+    pub is_woken: bool,
+    /// Whether none may wait any more.
+    pub are_over: bool,
 }
 
 /// A request that is to end.
@@ -105,6 +122,8 @@ impl Inbox {
             sequences: 0,
             stats: Stats { kv_blocks_total: kv_blocks as u32, ..Stats::default() },
             outputs: 0,
+            in_flight: 0,
+            waits: Waits::default(),
         }
     }
 
@@ -211,6 +230,12 @@ impl Inbox {
         self.alive.is_empty()
     }
 
+    /// Whether a step finds something to do, or an output can be polled. More than what [`is_finished`](Self::is_finished) looks at: the
+    /// last request may end while a further pass is in flight, and prompts may be released while no request is alive.
+    pub fn has_work(&self) -> bool {
+        !self.is_finished() || self.in_flight > 0 || !self.unpins.is_empty()
+    }
+
     /// Sequences that wait, including those that no step has taken in.
     pub fn waiting(&self) -> usize {
         self.stats.waiting as usize + self.arriving
@@ -262,9 +287,9 @@ impl Inbox {
     }
 
     /// Records the state of the engine. `ended` has the request of each completion or beam that ended, and is emptied.
-    pub fn publish(&mut self, stats: &Stats, outputs: usize, ended: &mut Vec<u64>) {
+    pub fn publish(&mut self, stats: &Stats, outputs: usize, in_flight: usize, ended: &mut Vec<u64>) {
         self.stats = *stats;
-        self.outputs = outputs;
+        (self.outputs, self.in_flight) = (outputs, in_flight);
         for id in ended.drain(..) {
             let request = self.alive.get_mut(&id).expect("a request is alive until its last sequence has ended");
             request.left -= 1;

@@ -37,7 +37,7 @@ pub mod tokenizer;
 mod validation;
 
 pub use generate::{Ask, Asked, Progress};
-pub use handle::EngineHandle;
+pub use handle::{EngineHandle, Waited};
 pub use saved_prefix::CachedPrefix;
 
 use crate::batch::{Batch, TokenId};
@@ -176,7 +176,7 @@ impl Engine {
             arrivals: Vec::new(),
             cancels: Vec::new(),
             unpins: Vec::new(),
-            handle: Arc::new(EngineHandle::new(info, limits, text)),
+            handle: EngineHandle::new(info, limits, text, runner.peers()),
             runner,
         };
         engine.publish_stats();
@@ -409,7 +409,7 @@ impl Engine {
 
     /// The same without outputs.
     fn publish_stats(&mut self) {
-        let Engine { handle, runner, scheduler, outputs, stats, ended, .. } = self;
+        let Engine { handle, runner, scheduler, outputs, in_flight, stats, ended, .. } = self;
         stats.running = scheduler.running() as u32;
         stats.waiting = scheduler.waiting() as u32;
         stats.kv_blocks_used = scheduler.used_blocks() as u32;
@@ -417,7 +417,7 @@ impl Engine {
         stats.cached_tokens = scheduler.cached_tokens();
         stats.preemptions = scheduler.preemptions();
         stats.prefix_cache = scheduler.cache_counts();
-        handle.publish(stats, outputs.len(), ended);
+        handle.publish(stats, outputs.len(), in_flight.len(), ended);
     }
 }
 

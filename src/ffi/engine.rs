@@ -225,7 +225,7 @@ pub struct nvllm_engine_config {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_model_info {
-    /// sizeof(nvllm_model_info), set by the caller.
+    /// sizeof(nvllm_model_info), set by the caller or by nvllm_model_info_init.
     pub struct_size: usize,
     /// Rows of the embedding table.
     pub vocab_size: u32,
@@ -348,6 +348,14 @@ pub unsafe extern "C" fn nvllm_engine_free(engine: *mut nvllm_engine) {
             unsafe { handle::release(engine) };
         }
     });
+}
+
+/// [any] Sets struct_size, and all else to 0: nvllm_model_info_init(&info, sizeof info). Writes at most struct_size bytes. Setting
+/// struct_size alone is sufficient, because the call that takes the struct writes all other fields.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_model_info_init(info: *mut nvllm_model_info, struct_size: usize) {
+    // SAFETY: the header asks for NULL or `struct_size` writable bytes.
+    guard_value("nvllm_model_info_init", (), || unsafe { memory::init_zeroed(info, struct_size) });
 }
 
 /// [any] Reads the properties of the model.

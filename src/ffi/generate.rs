@@ -7,7 +7,7 @@ use super::handle::{Handle, HostPointer, visit};
 use super::memory::{self, Place, Versioned};
 use super::refusal::Refusal;
 use super::requests::{nvllm_request_options, sampling_params, tag_and_results};
-use super::status::nvllm_status_code::NVLLM_OK;
+use super::status::nvllm_status_code::{self, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
 use super::stepping::{Shown, nvllm_output};
 use crate::engine::{Asked, Progress, Prompt, Sink};
@@ -148,14 +148,39 @@ pub unsafe extern "C" fn nvllm_result_get(
     index: usize,
     output: *mut nvllm_output,
 ) -> nvllm_status {
-    guard("nvllm_result_get", None, || {
-        let output = NonNull::new(output).ok_or(Refusal::Null("output"))?;
-        // SAFETY: the header asks for NULL or a live result, and for struct_size bytes; NULL was refused above.
-        let (result, output) = unsafe { (result.as_ref().ok_or(Refusal::Null("result"))?, Place::new(output)?) };
-        let count = result.outputs.len();
-        output.write(result.outputs.get(index).ok_or(Refusal::Index { what: "result", index, count })?.view());
-        Ok(NVLLM_OK)
-    })
+    // SAFETY: the same requirements.
+    guard("nvllm_result_get", None, || unsafe { get(result, index, output) })
+}
+
+/// [any] As nvllm_result_get, and says in *error why it failed.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_result_get_with_error(
+    result: *const nvllm_result,
+    index: usize,
+    output: *mut nvllm_output,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    // SAFETY: the same requirements.
+    guard("nvllm_result_get_with_error", error, || unsafe { get(result, index, output) })
+}
+
+/// Shows a result.
+///
+/// # Safety
+///
+/// `result` is NULL or live, and `output` is NULL or has struct_size bytes.
+unsafe fn get(
+    result: *const nvllm_result,
+    index: usize,
+    output: *mut nvllm_output,
+) -> Result<nvllm_status_code, Refusal> {
+    let output = NonNull::new(output).ok_or(Refusal::Null("output"))?;
+    // SAFETY: promised by the caller; NULL was refused above.
+    let (result, output) = unsafe { (result.as_ref().ok_or(Refusal::Null("result"))?, Place::new(output)?) };
+    let count = result.outputs.len();
+    output.write(result.outputs.get(index).ok_or(Refusal::Index { what: "result", index, count })?.view());
+    Ok(NVLLM_OK)
 }
 
 /// Destroys a result. NULL is allowed.

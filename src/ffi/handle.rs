@@ -1,7 +1,8 @@
 //! What stands behind an `nvllm_engine` pointer, and who may enter.
 //!
 //! The pointer is one reference count of an `Arc`; every call holds another while it runs. So `nvllm_engine_free` inside a
-//! callback, or while another thread steps, is safe: the engine goes when the last call that is inside it returns.
+//! callback, or while another thread steps, is safe: the engine goes when the last call that is inside it returns. It ends the calls
+//! that wait for work, and so does whatever makes the engine unusable.
 #![allow(unsafe_code)]
 
 use super::engine::nvllm_engine;
@@ -10,13 +11,14 @@ use super::refusal::{Refusal, status_of};
 use super::status::nvllm_status_code::{self, *};
 use super::stepping::{Shown, nvllm_output_fn};
 use crate::engine::follower::FollowerEngine;
-use crate::engine::{Engine, EngineHandle, Opened};
+use crate::engine::{Engine, EngineHandle, Opened, Waited};
 use crate::error::Error;
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Instant;
 
 /// An engine, and the state of its entrance.
 pub(super) struct Handle {
@@ -122,8 +124,24 @@ impl Handle {
         self.freed.load(Ordering::Acquire)
     }
 
+    /// Waits until there is something to do. [`NVLLM_TIMEOUT`] if `deadline` comes first.
+    pub(super) fn wait(&self, deadline: Option<Instant>) -> Result<nvllm_status_code, Refusal> {
+        match self.handle.wait(deadline) {
+            Ok(Waited::Work) => Ok(NVLLM_OK),
+            Ok(Waited::InVain) => Ok(NVLLM_TIMEOUT),
+            Ok(Waited::Closed) => Ok(NVLLM_CLOSED),
+            // Waits end when the engine is poisoned or freed.
+            Ok(Waited::Over) => Err(self.check().err().unwrap_or(Refusal::Freed)),
+            Err(lost) => {
+                self.poison(status_of(&lost));
+                Err(lost.into())
+            }
+        }
+    }
+
     fn poison(&self, status: nvllm_status_code) {
         self.poison.store(status as i32, Ordering::Release);
+        self.handle.end_waits();
     }
 
     fn check(&self) -> Result<(), Refusal> {
@@ -183,6 +201,7 @@ pub(super) unsafe fn release(engine: *mut nvllm_engine) {
         return;
     }
     engine.0.freed.store(true, Ordering::Release);
+    engine.0.handle.end_waits();
 }
 
 impl Deref for Visit {
@@ -205,7 +224,7 @@ impl Drop for Visit {
 mod tests {
     use super::super::requests::{nvllm_add_request_tokens, nvllm_cancel};
     use super::super::stats::{nvllm_get_stats, nvllm_stats};
-    use super::super::stepping::{nvllm_is_finished, nvllm_output, nvllm_poll_output, nvllm_step};
+    use super::super::stepping::{nvllm_is_finished, nvllm_output, nvllm_poll_output, nvllm_step, nvllm_wait};
     use super::*;
     use crate::backend::{DType, KvFormat, KvShape};
     use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
@@ -215,7 +234,7 @@ mod tests {
     use crate::runner::{Device, Loaded, ModelInfo, Runner};
     use std::mem::MaybeUninit;
     use std::ptr::{null, null_mut};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     /// A runner that cannot compute a pass.
     enum Broken {
@@ -298,7 +317,7 @@ mod tests {
     }
 
     /// What each call of the C API answers to an engine whose pass was lost.
-    fn statuses_after_a_lost_pass(runner: Broken) -> [i32; 6] {
+    fn statuses_after_a_lost_pass(runner: Broken) -> [i32; 7] {
         let engine = engine_over(runner);
         let mut output = MaybeUninit::<nvllm_output>::zeroed();
         let mut stats = MaybeUninit::<nvllm_stats>::zeroed();
@@ -314,6 +333,7 @@ mod tests {
                 add(),
                 nvllm_poll_output(engine, output.as_mut_ptr(), None),
                 nvllm_cancel(engine, 1),
+                nvllm_wait(engine, u64::MAX, None),
                 nvllm_get_stats(engine, stats.as_mut_ptr(), None),
             ];
             assert_eq!(nvllm_is_finished(engine), 1, "a loop over it ends");
@@ -324,17 +344,17 @@ mod tests {
 
     #[test]
     fn a_device_failure_poisons_the_engine() {
-        assert_eq!(statuses_after_a_lost_pass(Broken::Device), [NVLLM_ERR_DEVICE as i32; 6]);
+        assert_eq!(statuses_after_a_lost_pass(Broken::Device), [NVLLM_ERR_DEVICE as i32; 7]);
     }
 
     #[test]
     fn a_pass_that_cannot_be_submitted_poisons_the_engine() {
-        assert_eq!(statuses_after_a_lost_pass(Broken::Memory), [NVLLM_ERR_DEVICE as i32; 6]);
+        assert_eq!(statuses_after_a_lost_pass(Broken::Memory), [NVLLM_ERR_DEVICE as i32; 7]);
     }
 
     #[test]
     fn a_panic_poisons_the_engine() {
-        assert_eq!(statuses_after_a_lost_pass(Broken::Bug), [NVLLM_ERR_PANIC as i32; 6]);
+        assert_eq!(statuses_after_a_lost_pass(Broken::Bug), [NVLLM_ERR_PANIC as i32; 7]);
     }
 
     #[test]

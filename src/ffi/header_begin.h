@@ -4,8 +4,11 @@
  *
  * Overview
  *   An engine is a model, its tokenizer, a paged KV cache, and a scheduler.
- *   Add requests, call nvllm_step() in a loop, and call nvllm_poll_output() until it returns NVLLM_NO_OUTPUT;
- *   or pass all prompts to nvllm_generate() at once.
+ *   Add requests, and until nvllm_is_finished() returns 1: call nvllm_step(), leave the loop if it returns an error, and
+ *   call nvllm_poll_output() until it returns NVLLM_NO_OUTPUT. Or pass all prompts to nvllm_generate() at once.
+ *   nvllm_is_finished() stays 0 while outputs wait to be polled, so a loop that never polls never ends. It returns 1 for an
+ *   engine that can no longer be used, so only the status of nvllm_step() tells that the requests were lost.
+ *   A loop that serves requests of other threads calls nvllm_wait() before each step, and sleeps while there are none.
  *
  * Rules that hold for every function
  *   Ownership   Only nvllm_engine and nvllm_result are owned handles; each has one _free function, which accepts
@@ -16,6 +19,7 @@
  *   Errors      Calls that can fail return nvllm_status: 0 is success, > 0 a condition, < 0 an error. On an error
  *               no out-parameter is written, except `error`, which may be NULL, and `needed` of a buffer.
  *   Structs     Begin with struct_size: use the _init function, or set it to sizeof. Fields are only ever appended.
+ *               Of a struct that a call fills, nothing but struct_size need be set.
  *               Fields that an older caller's struct does not have take their defaults. A newer caller's struct is
  *               accepted while the fields that this library does not know are zero.
  *   Threads     [any]  may be called from any thread at any time, also inside callbacks.

@@ -60,6 +60,16 @@ pub(super) unsafe fn init<T: Versioned>(to: *mut T, size: usize, value: T) {
     unsafe { copy_with_tail(to.cast(), &value, size, tail) };
 }
 
+/// [`init`] for a struct that a call fills: all else is 0.
+///
+/// # Safety
+///
+/// `to` points to `size` bytes that may be written.
+pub(super) unsafe fn init_zeroed<T: Versioned>(to: *mut T, size: usize) {
+    // SAFETY: `Versioned` promises that any bytes are a value; the rest is promised by the caller.
+    unsafe { init(to, size, std::mem::zeroed()) };
+}
+
 /// A struct of the caller that an answer is written to.
 pub(super) struct Place<T: Versioned> {
     at: NonNull<T>,

@@ -2,7 +2,7 @@
 //!
 //! One file per section of `include/nanovllm.h`, in the header's order: [`status`], [`version`], [`limits`], [`logging`],
 //! [`engine`], [`model_files`], [`quantize`], [`requests`], [`stepping`], [`generate`], [`state`], [`text`], [`stats`]. Their doc comments are those of the header,
-//! so they address C programmers. Every call goes through the rest: `engine_options` and `model_info` (conversions), `guard` (panics, errors, log), `handle` (busy, poisoned,
+//! so they address C programmers. Every call goes through the rest: `engine_options`, `request_options` and `model_info` (conversions), `guard` (panics, errors, log), `handle` (busy, poisoned,
 //! forked, freed), `memory` (what the caller owns) and `refusal` (from error to status).
 //!
 //! Nothing here decides anything about a request: a function converts its arguments to Rust values, makes one call, and
@@ -24,6 +24,7 @@ pub mod model_files;
 mod model_info;
 pub mod quantize;
 mod refusal;
+mod request_options;
 pub mod requests;
 pub mod state;
 pub mod stats;

@@ -29,6 +29,8 @@ pub(super) enum Refusal {
     Busy,
     /// An earlier call poisoned the engine.
     Poisoned(nvllm_status_code),
+    /// The engine was freed while the call waited.
+    Freed,
     /// The engine belongs to the process this one was forked from.
     Forked { opened_in: u32, here: u32 },
     /// An element of an array is refused.
@@ -58,6 +60,7 @@ impl Refusal {
             Refusal::BufferTooSmall { .. } => NVLLM_ERR_BUFFER_TOO_SMALL,
             Refusal::Busy => NVLLM_ERR_BUSY,
             Refusal::Poisoned(status) => *status,
+            Refusal::Freed => NVLLM_ERR_CANCELLED,
             Refusal::Forked { .. } => NVLLM_ERR_UNSUPPORTED,
             Refusal::Element { reason, .. } => reason.status(),
             Refusal::Engine(error) => status_of(error),
@@ -162,6 +165,7 @@ impl fmt::Display for Refusal {
                     "an earlier call hit a bug in the library: only nvllm_engine_free may be called on this engine"
                 )
             }
+            Refusal::Freed => write!(f, "nvllm_engine_free was called while this call waited"),
             Refusal::Forked { opened_in, here } => {
                 write!(
                     f,

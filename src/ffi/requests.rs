@@ -10,24 +10,17 @@
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
 use super::engine::nvllm_engine;
-use super::engine_options::switch;
 use super::guard::{guard, guard_value};
 use super::handle::visit;
 use super::memory::{self, Place, Versioned};
 use super::refusal::Refusal;
-use super::status::nvllm_status_code::NVLLM_OK;
+use super::status::nvllm_status_code::{self, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
-use crate::engine::beam_search::{BeamParams, EarlyStopping};
-use crate::engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams, StopToken};
-use crate::engine::structure::Structure;
+use crate::engine::sampling_params::SamplingParams;
 use crate::engine::{EngineHandle, Prompt};
-use crate::error::Error;
-use crate::limits;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// Kinds of structured output.
 #[repr(C)]
@@ -133,9 +126,8 @@ pub struct nvllm_request_options {
     /// than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per pass.
     /// Default 0.
     pub num_prompt_logprobs: u32,
-    /// Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length, cannot
-    /// rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length. Default
-    /// 0. As in transformers with False, True and "never".
+    /// NVLLM_EARLY_STOPPING_*: when a beam search ends once it has as many results as beams. Default
+    /// NVLLM_EARLY_STOPPING_HEURISTIC.
     pub early_stopping: u32,
     /// The schema, expression or grammar that constrains the completion, of the kind structure_kind, NUL-terminated UTF-8 of
     /// at most NVLLM_MAX_STRUCTURE_BYTES. Default NULL. If it is refused, the message says why. Compiled structures are
@@ -158,6 +150,17 @@ pub enum nvllm_pooling {
     /// The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which holds no hidden
     /// states.
     NVLLM_POOLING_MEAN = 2,
+}
+
+/// When a beam search ends once it has as many results as beams.
+#[repr(C)]
+pub enum nvllm_early_stopping {
+    /// When the best beam, at its current length, cannot rank above the worst result. As in transformers with False.
+    NVLLM_EARLY_STOPPING_HEURISTIC = 0,
+    /// Immediately. As in transformers with True.
+    NVLLM_EARLY_STOPPING_AT_ONCE = 1,
+    /// When no beam can rank above the worst result at any length. As in transformers with "never".
+    NVLLM_EARLY_STOPPING_NEVER = 2,
 }
 
 /// [any] Sets the defaults: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size bytes.
@@ -236,12 +239,31 @@ pub unsafe extern "C" fn nvllm_add_request_tokens(
 /// the request has ended or never existed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_cancel(engine: *mut nvllm_engine, request_id: u64) -> nvllm_status {
-    guard("nvllm_cancel", None, || {
-        // SAFETY: the header asks for NULL or a live engine.
-        let engine = unsafe { visit(engine)? };
-        engine.handle().cancel(request_id)?;
-        Ok(NVLLM_OK)
-    })
+    // SAFETY: the same requirements.
+    guard("nvllm_cancel", None, || unsafe { cancel(engine, request_id) })
+}
+
+/// [any] As nvllm_cancel, and says in *error why it failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_cancel_with_error(
+    engine: *mut nvllm_engine,
+    request_id: u64,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    // SAFETY: the same requirements.
+    guard("nvllm_cancel_with_error", error, || unsafe { cancel(engine, request_id) })
+}
+
+/// Cancels a request.
+///
+/// # Safety
+///
+/// `engine` is NULL or live.
+unsafe fn cancel(engine: *mut nvllm_engine, request_id: u64) -> Result<nvllm_status_code, Refusal> {
+    // SAFETY: promised by the caller.
+    let engine = unsafe { visit(engine)? };
+    engine.handle().cancel(request_id)?;
+    Ok(NVLLM_OK)
 }
 
 /// Queues a request and stores its id.
@@ -298,282 +320,4 @@ pub(super) unsafe fn tag_and_results(options: *const nvllm_request_options) -> (
 // SAFETY: repr(C), struct_size first; integers, floats and pointers.
 unsafe impl Versioned for nvllm_request_options {
     const NAME: &'static str = "nvllm_request_options";
-}
-
-impl Default for nvllm_request_options {
-    /// The library's defaults, which [`SamplingParams`] declares.
-    fn default() -> nvllm_request_options {
-        nvllm_request_options::of(&SamplingParams::default())
-    }
-}
-
-impl nvllm_request_options {
-    /// The options that ask for `params`. Lists and texts stay empty, because no default has any.
-    ///
-    /// It names every field of `params`, so that an option without its way back does not compile.
-    fn of(params: &SamplingParams) -> nvllm_request_options {
-        let &SamplingParams {
-            tag,
-            max_tokens,
-            min_tokens,
-            temperature,
-            top_p,
-            min_p,
-            top_k,
-            repetition_penalty,
-            presence_penalty,
-            frequency_penalty,
-            logit_bias: _,
-            num_logprobs,
-            num_prompt_logprobs,
-            seed,
-            eos,
-            stop_token,
-            priority,
-            max_wait,
-            completions,
-            pooling,
-            beams,
-            cache_salt,
-            pinning,
-            stop_tokens: _,
-            stop_strings: _,
-            structure: _,
-        } = params;
-        let sampled = BeamParams { width: 0, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
-        let beams = beams.unwrap_or(sampled);
-        nvllm_request_options {
-            struct_size: size_of::<nvllm_request_options>(),
-            tag,
-            max_tokens: max_tokens.unwrap_or(u32::MAX),
-            min_tokens,
-            temperature,
-            top_p,
-            min_p,
-            top_k,
-            repetition_penalty,
-            presence_penalty,
-            frequency_penalty,
-            seed: seed.unwrap_or(0),
-            ignore_eos: u32::from(eos == Eos::Ignored),
-            priority,
-            stop: std::ptr::null(),
-            num_stop: 0,
-            stop_tokens: std::ptr::null(),
-            num_stop_tokens: 0,
-            bias_tokens: std::ptr::null(),
-            bias_values: std::ptr::null(),
-            num_bias: 0,
-            num_logprobs,
-            n: completions,
-            beam_width: beams.width,
-            length_penalty: beams.length_penalty,
-            include_stop: u32::from(stop_token == StopToken::Kept),
-            max_wait_us: max_wait.map_or(0, |wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)),
-            cache_salt,
-            pin_prompt: u32::from(pinning == Pinning::Pinned),
-            pooling: match pooling {
-                Pooling::None => nvllm_pooling::NVLLM_POOLING_NONE,
-                Pooling::Last => nvllm_pooling::NVLLM_POOLING_LAST,
-                Pooling::Mean => nvllm_pooling::NVLLM_POOLING_MEAN,
-            } as u32,
-            num_prompt_logprobs,
-            early_stopping: match beams.early_stopping {
-                EarlyStopping::WhenUnlikely => 0,
-                EarlyStopping::WhenFull => 1,
-                EarlyStopping::Never => 2,
-            },
-            structure: std::ptr::null(),
-            structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
-        }
-    }
-
-    /// The engine's view of these options.
-    ///
-    /// # Safety
-    ///
-    /// The arrays have the lengths that the options say.
-    unsafe fn params(&self) -> Result<SamplingParams, Refusal> {
-        // What is too long is not copied.
-        limits::at_most("num_stop", self.num_stop, limits::STOP_STRINGS, "NVLLM_MAX_STOP_STRINGS")?;
-        limits::at_most("num_stop_tokens", self.num_stop_tokens, limits::STOP_TOKENS, "NVLLM_MAX_STOP_TOKENS")?;
-        limits::at_most("num_bias", self.num_bias, limits::BIASES, "NVLLM_MAX_BIASES")?;
-        // SAFETY: promised by the caller.
-        let (stop_strings, stop_tokens, logit_bias) = unsafe {
-            let stops = memory::slice("stop", self.stop, self.num_stop)?;
-            let biased = memory::slice("bias_tokens", self.bias_tokens, self.num_bias)?;
-            let biases = memory::slice("bias_values", self.bias_values, self.num_bias)?;
-            let logit_bias = biased.iter().copied().zip(biases.iter().copied()).collect();
-            let string = |&stop| {
-                let text = memory::c_text("stop", stop)?;
-                let what = "the length of a string in stop";
-                limits::at_most(what, text.len(), limits::STOP_STRING_BYTES, "NVLLM_MAX_STOP_STRING_BYTES")?;
-                Ok(text.to_owned())
-            };
-            let strings: Result<Vec<_>, Refusal> = stops.iter().map(string).collect();
-            (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?, logit_bias)
-        };
-        // SAFETY: promised by the caller.
-        let structure = unsafe { self.structure()? };
-        Ok(SamplingParams {
-            tag: self.tag,
-            max_tokens: Some(self.max_tokens).filter(|&tokens| tokens != u32::MAX),
-            min_tokens: self.min_tokens,
-            temperature: self.temperature,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            top_k: self.top_k,
-            repetition_penalty: self.repetition_penalty,
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-            logit_bias,
-            num_logprobs: self.num_logprobs,
-            num_prompt_logprobs: self.num_prompt_logprobs,
-            seed: Some(self.seed).filter(|&seed| seed != 0),
-            eos: match switch("ignore_eos", self.ignore_eos)? {
-                true => Eos::Ignored,
-                false => Eos::Stops,
-            },
-            stop_token: match switch("include_stop", self.include_stop)? {
-                true => StopToken::Kept,
-                false => StopToken::Dropped,
-            },
-            priority: self.priority,
-            completions: self.n,
-            beams: self.beams()?,
-            max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
-            pooling: pooling(self.pooling)?,
-            cache_salt: self.cache_salt,
-            pinning: match switch("pin_prompt", self.pin_prompt)? {
-                true => Pinning::Pinned,
-                false => Pinning::Evictable,
-            },
-            stop_tokens: stop_tokens.to_vec(),
-            stop_strings,
-            structure,
-        })
-    }
-
-    /// The part that is about beam search.
-    fn beams(&self) -> Result<Option<BeamParams>, Error> {
-        let refusal = |field, value: &dyn ToString, wanted| Error::Option { field, value: value.to_string(), wanted };
-        let early_stopping = match self.early_stopping {
-            0 => EarlyStopping::WhenUnlikely,
-            1 => EarlyStopping::WhenFull,
-            2 => EarlyStopping::Never,
-            other => return Err(refusal("early_stopping", &other, "0, 1 or 2")),
-        };
-        match self.beam_width {
-            0 if self.length_penalty != 1.0 => {
-                Err(refusal("length_penalty", &self.length_penalty, "1 without beam_width"))
-            }
-            0 if self.early_stopping != 0 => {
-                Err(refusal("early_stopping", &self.early_stopping, "0 without beam_width"))
-            }
-            0 => Ok(None),
-            width => Ok(Some(BeamParams { width, length_penalty: self.length_penalty, early_stopping })),
-        }
-    }
-
-    /// What the answer has to be.
-    ///
-    /// # Safety
-    ///
-    /// `structure` is NULL or NUL-terminated.
-    unsafe fn structure(&self) -> Result<Option<Arc<Structure>>, Refusal> {
-        const NONE: i32 = nvllm_structure::NVLLM_STRUCTURE_NONE as i32;
-        const JSON_SCHEMA: i32 = nvllm_structure::NVLLM_STRUCTURE_JSON_SCHEMA as i32;
-        const REGEX: i32 = nvllm_structure::NVLLM_STRUCTURE_REGEX as i32;
-        const LARK: i32 = nvllm_structure::NVLLM_STRUCTURE_LARK as i32;
-        let kind = match self.structure_kind {
-            // A text that nobody would read is rather a forgotten kind.
-            NONE if self.structure.is_null() => return Ok(None),
-            JSON_SCHEMA => Structure::JsonSchema,
-            REGEX => Structure::Regex,
-            LARK => Structure::Lark,
-            other => {
-                let wanted = "one of NVLLM_STRUCTURE_*, 0 to 3, and not 0 where structure is set";
-                return Err(Error::Option { field: "structure_kind", value: other.to_string(), wanted }.into());
-            }
-        };
-        // SAFETY: promised by the caller.
-        let text = unsafe { memory::c_text("structure", self.structure)? };
-        limits::at_most("the length of structure", text.len(), limits::STRUCTURE_BYTES, "NVLLM_MAX_STRUCTURE_BYTES")?;
-        Ok(Some(Arc::new(kind(text.to_owned()))))
-    }
-}
-
-fn pooling(value: u32) -> Result<Pooling, Error> {
-    const NONE: u32 = nvllm_pooling::NVLLM_POOLING_NONE as u32;
-    const LAST: u32 = nvllm_pooling::NVLLM_POOLING_LAST as u32;
-    const MEAN: u32 = nvllm_pooling::NVLLM_POOLING_MEAN as u32;
-    match value {
-        NONE => Ok(Pooling::None),
-        LAST => Ok(Pooling::Last),
-        MEAN => Ok(Pooling::Mean),
-        _ => Err(Error::Option { field: "pooling", value: value.to_string(), wanted: "one of NVLLM_POOLING_*" }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What C options mean to the engine, when they are those that ask for `params`.
-    fn there_and_back(params: &SamplingParams) -> SamplingParams {
-        // SAFETY: the options have no arrays and no texts.
-        unsafe { nvllm_request_options::of(params).params() }.expect("good options")
-    }
-
-    #[test]
-    fn the_defaults_of_the_struct_are_those_of_the_engine() {
-        assert_eq!(there_and_back(&SamplingParams::default()), SamplingParams::default());
-    }
-
-    #[test]
-    fn options_filled_from_a_model_mean_what_null_means() {
-        let recommended = SamplingParams {
-            temperature: 0.7,
-            top_p: 0.8,
-            min_p: 0.05,
-            top_k: 20,
-            repetition_penalty: 1.05,
-            ..SamplingParams::default()
-        };
-        assert_eq!(there_and_back(&recommended), recommended);
-    }
-
-    #[test]
-    fn no_option_is_lost_on_the_way_back() {
-        let beams = BeamParams { width: 4, length_penalty: 2.0, early_stopping: EarlyStopping::Never };
-        let every = SamplingParams {
-            tag: 1,
-            max_tokens: Some(2),
-            min_tokens: 1,
-            temperature: 0.5,
-            top_p: 0.5,
-            min_p: 0.5,
-            top_k: 3,
-            repetition_penalty: 1.5,
-            presence_penalty: 0.5,
-            frequency_penalty: 0.25,
-            logit_bias: Vec::new(),
-            num_logprobs: 4,
-            num_prompt_logprobs: 5,
-            seed: Some(6),
-            eos: Eos::Ignored,
-            stop_token: StopToken::Kept,
-            priority: -7,
-            max_wait: Some(Duration::from_micros(8)),
-            completions: 9,
-            pooling: Pooling::Mean,
-            beams: Some(beams),
-            cache_salt: 10,
-            pinning: Pinning::Pinned,
-            stop_tokens: Vec::new(),
-            stop_strings: Vec::new(),
-            structure: None,
-        };
-        assert_eq!(there_and_back(&every), every);
-    }
 }

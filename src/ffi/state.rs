@@ -15,7 +15,7 @@ use super::handle::visit;
 use super::memory::{self, Buffer};
 use super::refusal::Refusal;
 use super::requests::{nvllm_request_options, sampling_params};
-use super::status::nvllm_status_code::NVLLM_OK;
+use super::status::nvllm_status_code::{self, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
 use std::mem::MaybeUninit;
 
@@ -74,12 +74,31 @@ pub unsafe extern "C" fn nvllm_trim(
 /// released before, was not to be pinned, or if its request ended before the prompt was computed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_release_prefix(engine: *mut nvllm_engine, request_id: u64) -> nvllm_status {
-    guard("nvllm_release_prefix", None, || {
-        // SAFETY: the header asks for NULL or a live engine.
-        let engine = unsafe { visit(engine)? };
-        engine.handle().release_prefix(request_id)?;
-        Ok(NVLLM_OK)
-    })
+    // SAFETY: the same requirements.
+    guard("nvllm_release_prefix", None, || unsafe { release_prefix(engine, request_id) })
+}
+
+/// [any] As nvllm_release_prefix, and says in *error why it failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_release_prefix_with_error(
+    engine: *mut nvllm_engine,
+    request_id: u64,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    // SAFETY: the same requirements.
+    guard("nvllm_release_prefix_with_error", error, || unsafe { release_prefix(engine, request_id) })
+}
+
+/// Releases a pinned prompt.
+///
+/// # Safety
+///
+/// `engine` is NULL or live.
+unsafe fn release_prefix(engine: *mut nvllm_engine, request_id: u64) -> Result<nvllm_status_code, Refusal> {
+    // SAFETY: promised by the caller.
+    let engine = unsafe { visit(engine)? };
+    engine.handle().release_prefix(request_id)?;
+    Ok(NVLLM_OK)
 }
 
 /// [one] Saves the longest cached prefix of these tokens for this cache_salt, in whole KV blocks: that of a request that has

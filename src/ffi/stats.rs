@@ -2,9 +2,9 @@
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
 use super::engine::nvllm_engine;
-use super::guard::guard;
+use super::guard::{guard, guard_value};
 use super::handle::visit;
-use super::memory::{Buffer, Place, Versioned};
+use super::memory::{self, Buffer, Place, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
@@ -19,9 +19,10 @@ use std::ptr::NonNull;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_stats {
-    /// sizeof(nvllm_stats), set by the caller.
+    /// sizeof(nvllm_stats), set by the caller or by nvllm_stats_init.
     pub struct_size: usize,
-    /// Forward passes.
+    /// Forward passes that have finished. nanovllm_passes_total of nvllm_metrics_text is this number, and num_iterations of
+    /// nvllm_step_result what one call of nvllm_step adds to it.
     pub steps: u64,
     /// Prompt tokens that were computed.
     pub prompt_tokens: u64,
@@ -61,6 +62,14 @@ pub struct nvllm_stats {
     pub kv_cache_bytes_mapped: u64,
 }
 
+/// [any] Sets struct_size, and all else to 0: nvllm_stats_init(&stats, sizeof stats). Writes at most struct_size bytes. Setting
+/// struct_size alone is sufficient, because the call that takes the struct writes all other fields.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_stats_init(stats: *mut nvllm_stats, struct_size: usize) {
+    // SAFETY: the header asks for NULL or `struct_size` writable bytes.
+    guard_value("nvllm_stats_init", (), || unsafe { memory::init_zeroed(stats, struct_size) });
+}
+
 /// [any] Reads the statistics.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -82,7 +91,8 @@ pub unsafe extern "C" fn nvllm_get_stats(
 /// of the time to the first token, between tokens, in the queue and per pass, and of the number of sequences per pass.
 ///
 /// The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. No name contains
-/// the engine: a program with several engines serves each text under its own address.
+/// the engine: a program with several engines serves each text under its own address. nanovllm_passes_total, the number of forward
+/// passes, is `steps` of nvllm_stats; num_iterations of nvllm_step_result is what one call of nvllm_step adds to it.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_metrics_text(

@@ -15,8 +15,10 @@ pub enum nvllm_status_code {
     NVLLM_OK = 0,
     /// nvllm_poll_output: no output is waiting.
     NVLLM_NO_OUTPUT = 1,
-    /// nvllm_step of a follower: process 0 has freed its engine. Free this one.
+    /// nvllm_step and nvllm_wait of a follower: process 0 has freed its engine. Free this one.
     NVLLM_CLOSED = 2,
+    /// nvllm_wait: there is nothing to do, and the time is over or nvllm_wake was called.
+    NVLLM_TIMEOUT = 3,
     /// An argument or an option is invalid. The message names it, its value, and what is accepted.
     NVLLM_ERR_INVALID_ARGUMENT = -1,
     /// The buffer is too small. The required size was stored.
@@ -36,7 +38,7 @@ pub enum nvllm_status_code {
     /// A device call failed, or there was no memory for a forward pass. native_code is the device's error code, or 0. Only
     /// nvllm_engine_free may still be called on this engine.
     NVLLM_ERR_DEVICE = -9,
-    /// A progress callback cancelled the call.
+    /// A progress callback cancelled the call, or another thread freed the engine of nvllm_generate or nvllm_wait.
     NVLLM_ERR_CANCELLED = -10,
     /// Not supported by this build, or not for this model.
     NVLLM_ERR_UNSUPPORTED = -11,
@@ -71,6 +73,7 @@ pub extern "C" fn nvllm_status_name(status: nvllm_status) -> *const c_char {
         (NVLLM_OK, c"NVLLM_OK"),
         (NVLLM_NO_OUTPUT, c"NVLLM_NO_OUTPUT"),
         (NVLLM_CLOSED, c"NVLLM_CLOSED"),
+        (NVLLM_TIMEOUT, c"NVLLM_TIMEOUT"),
         (NVLLM_ERR_INVALID_ARGUMENT, c"NVLLM_ERR_INVALID_ARGUMENT"),
         (NVLLM_ERR_BUFFER_TOO_SMALL, c"NVLLM_ERR_BUFFER_TOO_SMALL"),
         (NVLLM_ERR_BUSY, c"NVLLM_ERR_BUSY"),

@@ -5,7 +5,7 @@ use super::engine::nvllm_engine;
 use super::engine_options::count;
 use super::guard::{guard, guard_value};
 use super::handle::{Handle, Push, visit};
-use super::memory::{Place, Versioned};
+use super::memory::{self, Place, Versioned};
 use super::refusal::{Refusal, status_of};
 use super::status::nvllm_status_code::{NVLLM_CLOSED, NVLLM_NO_OUTPUT, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
@@ -17,13 +17,13 @@ use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What one nvllm_step call did.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_step_result {
-    /// sizeof(nvllm_step_result), set by the caller.
+    /// sizeof(nvllm_step_result), set by the caller or by nvllm_step_result_init.
     pub struct_size: usize,
     /// Outputs that are waiting to be polled.
     pub num_outputs: u32,
@@ -31,7 +31,8 @@ pub struct nvllm_step_result {
     pub num_running: u32,
     /// Requests that are waiting; each of their completions counts.
     pub num_waiting: u32,
-    /// Forward passes that this call finished.
+    /// Forward passes that this call finished. `steps` of nvllm_stats and nanovllm_passes_total of nvllm_metrics_text count those of
+    /// all calls.
     pub num_iterations: u32,
     /// Forward passes that have begun and not finished: at most 1 on the CPU, at most 2 on a GPU.
     pub in_flight: u32,
@@ -64,7 +65,7 @@ pub enum nvllm_finish {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_output {
-    /// sizeof(nvllm_output), set by the caller of nvllm_poll_output and nvllm_result_get.
+    /// sizeof(nvllm_output), set by the caller of nvllm_poll_output and nvllm_result_get, or by nvllm_output_init.
     pub struct_size: usize,
     /// Id of the request.
     pub request_id: u64,
@@ -129,6 +130,14 @@ pub struct nvllm_output {
 /// Receives one output, which is valid during the call only. Any return value other than 0 cancels the request.
 pub type nvllm_output_fn = Option<unsafe extern "C" fn(output: *const nvllm_output, user_data: *mut c_void) -> i32>;
 
+/// [any] Sets struct_size, and all else to 0: nvllm_step_result_init(&result, sizeof result). Writes at most struct_size bytes. Setting
+/// struct_size alone is sufficient, because the call that takes the struct writes all other fields.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_step_result_init(result: *mut nvllm_step_result, struct_size: usize) {
+    // SAFETY: the header asks for NULL or `struct_size` writable bytes.
+    guard_value("nvllm_step_result_init", (), || unsafe { memory::init_zeroed(result, struct_size) });
+}
+
 /// [one] Runs forward passes.
 ///
 /// With budget_us = 0 it runs exactly one forward pass to its end. With a greater budget it works until that many
@@ -176,14 +185,67 @@ pub unsafe extern "C" fn nvllm_step(
     })
 }
 
-/// [any] Returns 1 if no request is waiting or running and no output is waiting to be polled; else 0. Returns 1 as well for
-/// an engine that can no longer be used.
+/// [any] Waits until there is something to do, for at most timeout_us microseconds. NVLLM_OK if nvllm_step has work or nvllm_poll_output
+/// has an output, else NVLLM_TIMEOUT. With timeout_us = 0 it only looks; UINT64_MAX is no limit. The thread sleeps meanwhile.
+///
+/// For a loop that serves requests of other threads: wait, step, poll all outputs, and again. A request is work from the moment it is
+/// added until its last output is queued, also while another thread is inside nvllm_step. So are a pass that was left in the middle, a
+/// cancelled request and a released prompt. Outputs that nobody polls end every wait at once.
+///
+/// Several threads may wait; work ends the wait of each. If the engine becomes unusable meanwhile, they return its error. If it is freed,
+/// they return NVLLM_ERR_CANCELLED, and it is destroyed when the last of them has returned.
+///
+/// In a process that follows, there is work when process 0 has scheduled a pass. NVLLM_CLOSED if process 0 has freed its engine.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_wait(
+    engine: *const nvllm_engine,
+    timeout_us: u64,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_wait", error, || {
+        // SAFETY: the header asks for NULL or a live engine.
+        let engine = unsafe { visit(engine)? };
+        let deadline = match timeout_us {
+            u64::MAX => None,
+            // A time that the clock cannot represent is no limit either.
+            _ => Instant::now().checked_add(Duration::from_micros(timeout_us)),
+        };
+        engine.wait(deadline)
+    })
+}
+
+/// [any] Ends every nvllm_wait that is in progress on this engine, and the next one that begins, with NVLLM_TIMEOUT unless there is
+/// something to do. For a loop that has to look at something else, such as a flag that ends it: set the flag, then wake the loop.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_wake(
+    engine: *const nvllm_engine,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_wake", error, || {
+        // SAFETY: the header asks for NULL or a live engine.
+        unsafe { visit(engine)? }.handle().wake();
+        Ok(NVLLM_OK)
+    })
+}
+
+/// [any] Returns 1 if no request is waiting or running and no output is waiting to be polled; else 0. Stays 0 until outputs are polled:
+/// a loop of nvllm_step and this function alone never ends. Returns 1 as well for an engine that can no longer be used: check the status
+/// of nvllm_step.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_is_finished(engine: *const nvllm_engine) -> i32 {
     guard_value("nvllm_is_finished", 1, || {
         // SAFETY: the header asks for NULL or a live engine.
         unsafe { visit(engine) }.map_or(1, |engine| i32::from(engine.handle().is_finished()))
     })
+}
+
+/// [any] Sets struct_size, and all else to 0: nvllm_output_init(&output, sizeof output). Writes at most struct_size bytes. Setting
+/// struct_size alone is sufficient, because the call that takes the struct writes all other fields.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_output_init(output: *mut nvllm_output, struct_size: usize) {
+    // SAFETY: the header asks for NULL or `struct_size` writable bytes.
+    guard_value("nvllm_output_init", (), || unsafe { memory::init_zeroed(output, struct_size) });
 }
 
 /// [one] Takes the oldest output; NVLLM_NO_OUTPUT if none is waiting. The pointers in *output stay valid until the next

@@ -54,6 +54,11 @@ impl Follower {
         Ok(Follower { runner, peers, decoder, batch, num_blocks: bounds.num_blocks, block_bytes, in_flight: 0 })
     }
 
+    /// The leader, and whether it asks for something.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
     /// Computes what the leader asks for until `deadline`; without one, until the next pass has ended or the leader has closed its engine.
     /// A pass may be left in the middle, and the next call continues it.
     ///

@@ -34,9 +34,11 @@ pub use crate::model::source;
 pub use crate::model::weight_summary::WeightPart;
 use crate::model::weights::Weights;
 use follower::Follower;
+pub use peers::{Due, Peers};
 pub use rendezvous::Processes;
 use source::Source;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Computes batches, one after another.
@@ -95,6 +97,11 @@ pub trait Runner: Send {
     fn restore_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
         let _ = blocks;
         Ok(())
+    }
+
+    /// The other processes that compute the same model, if there are any.
+    fn peers(&self) -> Option<&Arc<Peers>> {
+        None
     }
 
     /// Bytes of the KV cache that have memory, in all ranks.

@@ -12,7 +12,7 @@ use super::follower::Follower;
 use super::leader::Leader;
 use super::meeting::{Failure, Seat};
 use super::pass_runner::PassRunner;
-use super::peers::Group;
+use super::peers::{Group, Peers};
 use super::wire::BatchBounds;
 use super::{ModelInfo, Runner};
 use crate::backend::lock::{Condvar, Mutex};
@@ -346,6 +346,10 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
             self.write_own(blocks, &bytes)?;
         }
         Ok(())
+    }
+
+    fn peers(&self) -> Option<&Arc<Peers>> {
+        self.seat.group().map(Group::peers)
     }
 
     /// All ranks use the same blocks.

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,8 @@ pub struct Peers {
     changed: Condvar,
     /// Called once the work of all processes has ended: see [`Peers::at_end`].
     at_end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Called when [`Peers::due`] may have changed: see [`Peers::at_news`].
+    at_news: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// What came from other processes and was not taken yet.
@@ -132,6 +134,17 @@ pub enum Next {
     Closed,
 }
 
+/// What a call of the host would find to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// An order, or a pass that is not computed to its end.
+    Work,
+    /// That the leader has closed its engine.
+    Closed,
+}
+
 /// The peers of this process and their thread, which ends when this is dropped.
 pub struct Group {
     peers: Arc<Peers>,
@@ -151,7 +164,15 @@ impl Group {
             ..State::default()
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let peers = Arc::new(Peers { place, connections, timeout, state, changed, at_end: Mutex::new(None) });
+        let peers = Arc::new(Peers {
+            place,
+            connections,
+            timeout,
+            state,
+            changed,
+            at_end: Mutex::new(None),
+            at_news: OnceLock::new(),
+        });
         let listener = peers.clone();
         let listen = move || {
             let listened = catch_unwind(AssertUnwindSafe(|| listener.listen(max_bytes)));
@@ -206,6 +227,27 @@ impl Peers {
         };
         if is_over {
             self.end();
+        }
+    }
+
+    /// Lets `news` be called by any thread, which holds no lock then, when [`due`](Self::due) may have changed. Once per engine.
+    pub fn at_news(&self, news: impl Fn() + Send + Sync + 'static) {
+        // The first one stays.
+        let _ = self.at_news.set(Box::new(news));
+    }
+
+    /// What the host of a follower would find to serve.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Peer`].
+    pub fn due(&self) -> Result<Due> {
+        let state = self.state.lock();
+        match error_of(&state) {
+            _ if state.is_closed => Ok(Due::Closed),
+            Some(error) => Err(error),
+            None if state.work_since.is_some() => Ok(Due::Work),
+            None => Ok(Due::Nothing),
         }
     }
 
@@ -342,6 +384,11 @@ impl Peers {
         let now = Instant::now();
         state.away_since = Some(now);
         state.work_since = (is_busy || !state.orders.is_empty()).then_some(now);
+        let is_due = state.work_since.is_some();
+        drop(state);
+        if is_due {
+            self.tell_news();
+        }
     }
 
     /// Whether the leader has closed its engine.
@@ -424,6 +471,13 @@ impl Peers {
     fn tell(&self, state: MutexGuard<State>) {
         drop(state);
         self.changed.notify_all();
+        self.tell_news();
+    }
+
+    fn tell_news(&self) {
+        if let Some(news) = self.at_news.get() {
+            news();
+        }
     }
 
     /// Sends a last frame where there is room for it, and ends all streams.

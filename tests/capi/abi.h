@@ -186,6 +186,7 @@ FIELD(nvllm_stats, kv_cache_bytes_mapped, 120)
 VALUE(NVLLM_OK, 0)
 VALUE(NVLLM_NO_OUTPUT, 1)
 VALUE(NVLLM_CLOSED, 2)
+VALUE(NVLLM_TIMEOUT, 3)
 VALUE(NVLLM_ERR_INVALID_ARGUMENT, -1)
 VALUE(NVLLM_ERR_BUFFER_TOO_SMALL, -2)
 VALUE(NVLLM_ERR_BUSY, -3)
@@ -252,6 +253,10 @@ VALUE(NVLLM_POOLING_NONE, 0)
 VALUE(NVLLM_POOLING_LAST, 1)
 VALUE(NVLLM_POOLING_MEAN, 2)
 
+VALUE(NVLLM_EARLY_STOPPING_HEURISTIC, 0)
+VALUE(NVLLM_EARLY_STOPPING_AT_ONCE, 1)
+VALUE(NVLLM_EARLY_STOPPING_NEVER, 2)
+
 VALUE(NVLLM_STRUCTURE_NONE, 0)
 VALUE(NVLLM_STRUCTURE_JSON_SCHEMA, 1)
 VALUE(NVLLM_STRUCTURE_REGEX, 2)
@@ -277,6 +282,7 @@ typedef int32_t (*nvllm_progress_fn)(float, void *);
 void nvllm_engine_config_init(nvllm_engine_config *, size_t);
 nvllm_status nvllm_engine_new(const nvllm_engine_config *, nvllm_engine **, nvllm_error *);
 void nvllm_engine_free(nvllm_engine *);
+void nvllm_model_info_init(nvllm_model_info *, size_t);
 nvllm_status nvllm_engine_model_info(const nvllm_engine *, nvllm_model_info *, nvllm_error *);
 void nvllm_model_file_init(nvllm_model_file *, size_t);
 nvllm_status nvllm_engine_new_from(const nvllm_engine_config *, const nvllm_model_file *, size_t, nvllm_engine **, nvllm_error *);
@@ -286,9 +292,14 @@ nvllm_status nvllm_default_options(const nvllm_engine *, nvllm_request_options *
 nvllm_status nvllm_add_request(nvllm_engine *, const char *, size_t, const nvllm_request_options *, uint64_t *, nvllm_error *);
 nvllm_status nvllm_add_request_tokens(nvllm_engine *, const uint32_t *, size_t, const nvllm_request_options *, uint64_t *, nvllm_error *);
 nvllm_status nvllm_cancel(nvllm_engine *, uint64_t);
+nvllm_status nvllm_cancel_with_error(nvllm_engine *, uint64_t, nvllm_error *);
 typedef int32_t (*nvllm_output_fn)(const nvllm_output *, void *);
+void nvllm_step_result_init(nvllm_step_result *, size_t);
 nvllm_status nvllm_step(nvllm_engine *, uint64_t, nvllm_step_result *, nvllm_error *);
+nvllm_status nvllm_wait(const nvllm_engine *, uint64_t, nvllm_error *);
+nvllm_status nvllm_wake(const nvllm_engine *, nvllm_error *);
 int32_t nvllm_is_finished(const nvllm_engine *);
+void nvllm_output_init(nvllm_output *, size_t);
 nvllm_status nvllm_poll_output(nvllm_engine *, nvllm_output *, nvllm_error *);
 nvllm_status nvllm_set_output_callback(nvllm_engine *, nvllm_output_fn, void *, nvllm_error *);
 typedef int32_t (*nvllm_generate_progress_fn)(const nvllm_progress *, void *);
@@ -296,15 +307,18 @@ nvllm_status nvllm_generate(nvllm_engine *, const char *const *, const size_t *,
 nvllm_status nvllm_generate_tokens(nvllm_engine *, const uint32_t *const *, const size_t *, size_t, const nvllm_request_options *const *, size_t, nvllm_generate_progress_fn, void *, nvllm_result **, nvllm_error *);
 size_t nvllm_result_count(const nvllm_result *);
 nvllm_status nvllm_result_get(const nvllm_result *, size_t, nvllm_output *);
+nvllm_status nvllm_result_get_with_error(const nvllm_result *, size_t, nvllm_output *, nvllm_error *);
 void nvllm_result_free(nvllm_result *);
 nvllm_status nvllm_reset_prefix_cache(nvllm_engine *, nvllm_error *);
 nvllm_status nvllm_trim(nvllm_engine *, uint64_t *, nvllm_error *);
 nvllm_status nvllm_release_prefix(nvllm_engine *, uint64_t);
+nvllm_status nvllm_release_prefix_with_error(nvllm_engine *, uint64_t, nvllm_error *);
 nvllm_status nvllm_save_prefix(nvllm_engine *, const uint32_t *, size_t, uint64_t, uint8_t *, size_t, size_t *, size_t *, nvllm_error *);
 nvllm_status nvllm_restore_prefix(nvllm_engine *, const uint8_t *, size_t, size_t *, nvllm_error *);
 nvllm_status nvllm_fork(nvllm_engine *, uint64_t, uint32_t, const nvllm_request_options *, uint64_t *, nvllm_error *);
 nvllm_status nvllm_tokenize(const nvllm_engine *, const char *, size_t, uint32_t, uint32_t *, size_t, size_t *, nvllm_error *);
 nvllm_status nvllm_detokenize(const nvllm_engine *, const uint32_t *, size_t, uint32_t, char *, size_t, size_t *, nvllm_error *);
 nvllm_status nvllm_apply_chat_template(const nvllm_engine *, const char *, size_t, const char *, size_t, char *, size_t, size_t *, nvllm_error *);
+void nvllm_stats_init(nvllm_stats *, size_t);
 nvllm_status nvllm_get_stats(const nvllm_engine *, nvllm_stats *, nvllm_error *);
 nvllm_status nvllm_metrics_text(const nvllm_engine *, char *, size_t, size_t *, nvllm_error *);

@@ -139,7 +139,7 @@ static void beams_come_best_first_and_all_at_the_end(void) {
   options.beam_width = 4;
   options.n = 3;
   options.length_penalty = 0.5f;
-  options.early_stopping = 2;
+  options.early_stopping = NVLLM_EARLY_STOPPING_NEVER;
   CHECK_STATUS(NVLLM_OK, nvllm_generate(engine, &text, NULL, 1, &shared, 1, NULL, NULL, &result, &error), &error, "beams");
   CHECK(nvllm_result_count(result) == 3, "%zu results", nvllm_result_count(result));
   for (uint32_t i = 0; i < 3; i++) {

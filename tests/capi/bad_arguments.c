@@ -45,6 +45,7 @@ static void null_pointers(void) {
   REFUSED("buffer", nvllm_save_prefix(engine, &token, 1, 0, NULL, 1, &needed, NULL, &error));
   REFUSED("needed", nvllm_save_prefix(engine, &token, 1, 0, NULL, 0, NULL, NULL, &error));
   REFUSED("bytes", nvllm_restore_prefix(engine, NULL, 1, NULL, &error));
+  REFUSED("result", nvllm_result_get_with_error(NULL, 0, &(nvllm_output){.struct_size = sizeof(nvllm_output)}, &error));
   REFUSED("stats", nvllm_get_stats(engine, NULL, &error));
   REFUSED("text", nvllm_metrics_text(engine, NULL, 1, &needed, &error));
   REFUSED("needed", nvllm_metrics_text(engine, NULL, 0, NULL, &error));
@@ -56,10 +57,14 @@ static void null_pointers(void) {
 static void optional_pointers(void) {
   const uint32_t token = 5;
   CHECK(nvllm_add_request_tokens(engine, &token, 1, NULL, NULL, NULL) == NVLLM_OK, "no id, no options, no error");
+  CHECK(nvllm_wait(engine, 0, NULL) == NVLLM_OK, "no error");
+  CHECK(nvllm_wake(engine, NULL) == NVLLM_OK, "no error");
   CHECK(nvllm_step(engine, 0, NULL, NULL) == NVLLM_OK, "no result, no error");
   nvllm_request_options options = {.struct_size = sizeof options};
   CHECK(nvllm_default_options(engine, &options, NULL) == NVLLM_OK, "no error");
   run_to_end(engine);
+  CHECK(nvllm_cancel_with_error(engine, 1, NULL) == NVLLM_ERR_NOT_FOUND, "no error");
+  CHECK(nvllm_release_prefix_with_error(engine, 1, NULL) == NVLLM_ERR_NOT_FOUND, "no error");
   CHECK(nvllm_set_output_callback(engine, NULL, NULL, NULL) == NVLLM_OK, "no callback");
   nvllm_set_log_callback(NULL, NULL, NVLLM_LOG_DEBUG);
 }

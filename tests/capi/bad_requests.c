@@ -129,7 +129,7 @@ static void beams_that_make_no_sense(void) {
   WITH(beam_width, UINT32_MAX, "beam_width");
   WITH(length_penalty, NAN, "length_penalty");
   WITH(length_penalty, INFINITY, "length_penalty");
-  WITH(early_stopping, 3, "early_stopping is 3");
+  WITH(early_stopping, 3, "early_stopping is 3, but must be one of NVLLM_EARLY_STOPPING_*");
   WITH(n, 5, "n is 5, but must be at most beam_width");
   WITH(temperature, 0.5f, "temperature");
   WITH(repetition_penalty, 1.1f, "repetition_penalty");
@@ -148,7 +148,7 @@ static void beams_that_make_no_sense(void) {
   options.length_penalty = 0.5f;
   refused("a length penalty without beams", &options, NVLLM_ERR_INVALID_ARGUMENT, "length_penalty is 0.5");
   options = options_of(4);
-  options.early_stopping = 1;
+  options.early_stopping = NVLLM_EARLY_STOPPING_AT_ONCE;
   refused("early stopping without beams", &options, NVLLM_ERR_INVALID_ARGUMENT, "early_stopping is 1");
 }
 
@@ -175,11 +175,20 @@ static void prompts_that_cannot_run(void) {
 }
 
 static void requests_that_are_not_there(void) {
+  nvllm_error error;
   CHECK(nvllm_cancel(engine, 0) == NVLLM_ERR_NOT_FOUND, "id 0");
   CHECK(nvllm_cancel(engine, 123456789) == NVLLM_ERR_NOT_FOUND, "an id that never was");
   uint64_t id = add_tokens(engine, 4);
   run_to_end(engine);
   CHECK(nvllm_cancel(engine, id) == NVLLM_ERR_NOT_FOUND, "an id that has ended");
+  CHECK_STATUS(NVLLM_ERR_NOT_FOUND, nvllm_cancel_with_error(engine, 123456789, &error), &error, "an id that never was");
+  CHECK(strstr(error.message, "123456789") != NULL, "%s", error.message);
+  CHECK_STATUS(NVLLM_ERR_NOT_FOUND, nvllm_release_prefix_with_error(engine, 123456789, &error), &error, "nothing pinned");
+  CHECK(strstr(error.message, "123456789") != NULL, "%s", error.message);
+  id = add_tokens(engine, 4);
+  CHECK_STATUS(NVLLM_OK, nvllm_cancel_with_error(engine, id, &error), &error, "cancel");
+  CHECK(error.status == NVLLM_OK && error.message[0] == '\0', "%s", error.message);
+  run_to_end(engine);
   check_still_works(engine, "cancels of nothing");
 }
 

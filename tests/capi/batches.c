@@ -35,6 +35,9 @@ static void results_come_in_the_order_of_the_prompts(void) {
   }
   nvllm_output output = {.struct_size = sizeof output};
   CHECK(nvllm_result_get(result, 4, &output) == NVLLM_ERR_INVALID_ARGUMENT, "there is no fifth");
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_result_get_with_error(result, 4, &output, &error), &error, "no fifth");
+  CHECK(strcmp(error.message, "result 4 does not exist: there are 4") == 0, "%s", error.message);
+  CHECK_STATUS(NVLLM_OK, nvllm_result_get_with_error(result, 3, &output, &error), &error, "the fourth");
   nvllm_result_free(result);
 }
 

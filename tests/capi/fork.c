@@ -87,6 +87,7 @@ static int child(int opens) {
   if (nvllm_poll_output(engine, &output, NULL) != NVLLM_ERR_UNSUPPORTED) return 3;
   if (nvllm_cancel(engine, 1) != NVLLM_ERR_UNSUPPORTED) return 4;
   if (nvllm_is_finished(engine) != 1) return 5;
+  if (nvllm_wait(engine, UINT64_MAX, &error) != NVLLM_ERR_UNSUPPORTED) return 5;
   unsigned before = atomic_load(&heard);
   nvllm_engine_config config;
   nvllm_engine_config_init(&config, sizeof config);

@@ -136,6 +136,7 @@ static void a_fork_cannot_use_the_engine(const char *folder) {
     wrong += nvllm_poll_output(engine, &output, NULL) != NVLLM_ERR_UNSUPPORTED;
     wrong += nvllm_cancel(engine, id) != NVLLM_ERR_UNSUPPORTED;
     wrong += nvllm_is_finished(engine) != 1;
+    wrong += nvllm_wait(engine, UINT64_MAX, NULL) != NVLLM_ERR_UNSUPPORTED;
     nvllm_engine_free(engine);
     ssize_t written = write(ends[1], &wrong, sizeof wrong);
     _exit(written != sizeof wrong);

@@ -2,6 +2,9 @@
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
+#include <pthread.h>
+#include <time.h>
+
 static nvllm_engine *engine;
 static nvllm_error error;
 
@@ -23,6 +26,10 @@ static nvllm_status call_add_request_tokens(void) {
 }
 static nvllm_status call_cancel(void) { return nvllm_cancel(engine, 1); }
 static nvllm_status call_step(void) { return nvllm_step(engine, 0, NULL, &error); }
+static nvllm_status call_wait(void) { return nvllm_wait(engine, 0, &error); }
+static nvllm_status call_wake(void) { return nvllm_wake(engine, &error); }
+static nvllm_status call_cancel_with_error(void) { return nvllm_cancel_with_error(engine, 1, &error); }
+static nvllm_status call_release_prefix_with_error(void) { return nvllm_release_prefix_with_error(engine, 1, &error); }
 static nvllm_status call_poll_output(void) {
   nvllm_output output = {.struct_size = sizeof output};
   return nvllm_poll_output(engine, &output, &error);
@@ -90,7 +97,10 @@ static const struct {
     {"nvllm_add_request", call_add_request},
     {"nvllm_add_request_tokens", call_add_request_tokens},
     {"nvllm_cancel", call_cancel},
+    {"nvllm_cancel_with_error", call_cancel_with_error},
     {"nvllm_step", call_step},
+    {"nvllm_wait", call_wait},
+    {"nvllm_wake", call_wake},
     {"nvllm_poll_output", call_poll_output},
     {"nvllm_set_output_callback", call_set_output_callback},
     {"nvllm_generate", call_generate},
@@ -103,6 +113,7 @@ static const struct {
     {"nvllm_reset_prefix_cache", call_reset_prefix_cache},
     {"nvllm_trim", call_trim},
     {"nvllm_release_prefix", call_release_prefix},
+    {"nvllm_release_prefix_with_error", call_release_prefix_with_error},
     {"nvllm_save_prefix", call_save_prefix},
     {"nvllm_restore_prefix", call_restore_prefix},
     {"nvllm_fork", call_fork},
@@ -118,7 +129,7 @@ static void count_bugs(int32_t level, const char *message, size_t message_len, v
 }
 
 static void a_panic_poisons_one_engine(const char *folder, size_t entry) {
-  char inside[64];
+  char inside[80];
   nvllm_engine *other = open_engine(folder);
   engine = open_engine(folder);
 
@@ -143,6 +154,38 @@ static void a_panic_poisons_one_engine(const char *folder, size_t entry) {
   check_still_works(other, inside);
   nvllm_engine_free(engine);
   nvllm_engine_free(other);
+}
+
+struct waiter {
+  nvllm_engine *engine;
+  nvllm_status status;
+};
+
+static void *wait_for_work(void *argument) {
+  struct waiter *waiter = argument;
+  waiter->status = nvllm_wait(waiter->engine, UINT64_MAX, NULL);
+  return NULL;
+}
+
+static void a_panic_ends_the_waits_of_its_engine(const char *folder) {
+  struct timespec until_they_wait = {0, 20000000};
+  struct waiter waiters[2];
+  pthread_t threads[2];
+  engine = open_engine(folder);
+  /* Before there are other threads: they read the environment. */
+  panic_at("nvllm_step/inside");
+  for (int i = 0; i < 2; i++) {
+    waiters[i] = (struct waiter){engine, NVLLM_OK};
+    if (pthread_create(&threads[i], NULL, wait_for_work, &waiters[i]) != 0) exit(1);
+  }
+  nanosleep(&until_they_wait, NULL);
+  CHECK(call_step() == NVLLM_ERR_PANIC, "step");
+  for (int i = 0; i < 2; i++) {
+    pthread_join(threads[i], NULL);
+    CHECK(waiters[i].status == NVLLM_ERR_PANIC, "%s", nvllm_status_name(waiters[i].status));
+  }
+  no_panic();
+  nvllm_engine_free(engine);
 }
 
 /* Functions without an engine, or without a status. */
@@ -174,6 +217,18 @@ static void the_others_answer_their_fallback(const char *folder) {
   nvllm_engine_config_init(&config, sizeof config);
   panic_at("nvllm_request_options_init");
   nvllm_request_options_init(&options, sizeof options);
+  nvllm_model_info info;
+  nvllm_step_result step;
+  nvllm_stats stats;
+  nvllm_output another;
+  panic_at("nvllm_model_info_init");
+  nvllm_model_info_init(&info, sizeof info);
+  panic_at("nvllm_step_result_init");
+  nvllm_step_result_init(&step, sizeof step);
+  panic_at("nvllm_stats_init");
+  nvllm_stats_init(&stats, sizeof stats);
+  panic_at("nvllm_output_init");
+  nvllm_output_init(&another, sizeof another);
   panic_at("nvllm_set_log_callback");
   nvllm_set_log_callback(NULL, NULL, 0);
   panic_at("nvllm_build_info");
@@ -184,6 +239,9 @@ static void the_others_answer_their_fallback(const char *folder) {
   CHECK(nvllm_result_count(result) == 0, "count");
   panic_at("nvllm_result_get");
   CHECK(nvllm_result_get(result, 0, &output) == NVLLM_ERR_PANIC, "get");
+  panic_at("nvllm_result_get_with_error");
+  CHECK(nvllm_result_get_with_error(result, 0, &output, &error) == NVLLM_ERR_PANIC, "get with an error");
+  CHECK(strstr(error.message, "bug in the library") != NULL, "%s", error.message);
   panic_at("nvllm_result_free");
   nvllm_result_free(result);
   panic_at("nvllm_engine_free");
@@ -203,6 +261,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   for (size_t entry = 0; entry < ENTRIES; entry++) a_panic_poisons_one_engine(folder, entry);
+  a_panic_ends_the_waits_of_its_engine(folder);
   the_others_answer_their_fallback(folder);
   return checks_end();
 }

@@ -20,7 +20,7 @@ static void versions_agree(void) {
 }
 
 static void every_status_has_a_name(void) {
-  for (nvllm_status status = NVLLM_ERR_PEER; status <= NVLLM_CLOSED; status++) {
+  for (nvllm_status status = NVLLM_ERR_PEER; status <= NVLLM_TIMEOUT; status++) {
     CHECK(strncmp(nvllm_status_name(status), "NVLLM_", 6) == 0, "%d", status);
   }
   CHECK(strcmp(nvllm_status_name(NVLLM_ERR_BUSY), "NVLLM_ERR_BUSY") == 0, "%s", nvllm_status_name(NVLLM_ERR_BUSY));
@@ -61,6 +61,31 @@ static void init_stays_within_the_size_given(void) {
   }
   nvllm_engine_config_init(NULL, sizeof(nvllm_engine_config));
   nvllm_request_options_init(NULL, sizeof(nvllm_request_options));
+}
+
+/* Of a struct that calls fill, all but struct_size is 0, also what a newer program's struct has more. */
+static void init_zeroes_what_calls_fill(void) {
+#define ZEROED(type, init)                                                                 \
+  do {                                                                                     \
+    union {                                                                                \
+      type of;                                                                             \
+      unsigned char bytes[sizeof(type) + 16];                                              \
+    } place;                                                                               \
+    for (size_t size = 0; size <= sizeof place.bytes; size += 8) {                         \
+      memset(&place, 0xaa, sizeof place);                                                  \
+      init(&place.of, size);                                                               \
+      size_t wrong = size >= 8 && place.of.struct_size != size;                            \
+      for (size_t i = 8; i < size; i++) wrong += place.bytes[i] != 0;                      \
+      for (size_t i = size; i < sizeof place.bytes; i++) wrong += place.bytes[i] != 0xaa;  \
+      CHECK(wrong == 0, "%s: %zu bytes of %zu", #init, wrong, size);                       \
+    }                                                                                      \
+    init(NULL, sizeof(type));                                                              \
+  } while (0)
+  ZEROED(nvllm_model_info, nvllm_model_info_init);
+  ZEROED(nvllm_step_result, nvllm_step_result_init);
+  ZEROED(nvllm_output, nvllm_output_init);
+  ZEROED(nvllm_stats, nvllm_stats_init);
+#undef ZEROED
 }
 
 /* A config that must not open an engine, and what its message must name. */
@@ -192,6 +217,10 @@ static void handles_may_be_null(void) {
   NO_ENGINE(nvllm_add_request(NULL, "a", 1, NULL, &id, &error));
   NO_ENGINE(nvllm_add_request_tokens(NULL, &token, 1, NULL, &id, &error));
   NO_ENGINE(nvllm_step(NULL, 0, &step, &error));
+  NO_ENGINE(nvllm_wait(NULL, 0, &error));
+  NO_ENGINE(nvllm_wake(NULL, &error));
+  NO_ENGINE(nvllm_cancel_with_error(NULL, 1, &error));
+  NO_ENGINE(nvllm_release_prefix_with_error(NULL, 1, &error));
   NO_ENGINE(nvllm_poll_output(NULL, &output, &error));
   NO_ENGINE(nvllm_set_output_callback(NULL, NULL, NULL, &error));
   NO_ENGINE(nvllm_generate(NULL, &prompt, NULL, 1, NULL, 0, NULL, NULL, &result, &error));
@@ -210,6 +239,8 @@ static void handles_may_be_null(void) {
   CHECK(nvllm_cancel(NULL, 1) == NVLLM_ERR_INVALID_ARGUMENT, "cancel");
   CHECK(nvllm_release_prefix(NULL, 1) == NVLLM_ERR_INVALID_ARGUMENT, "release");
   CHECK(nvllm_result_get(NULL, 0, &output) == NVLLM_ERR_INVALID_ARGUMENT, "result");
+  CHECK(nvllm_result_get_with_error(NULL, 0, &output, &error) == NVLLM_ERR_INVALID_ARGUMENT, "result");
+  CHECK(strcmp(error.message, "result is NULL") == 0, "%s", error.message);
 }
 
 int main(void) {
@@ -217,6 +248,7 @@ int main(void) {
   every_status_has_a_name();
   init_sets_the_documented_defaults();
   init_stays_within_the_size_given();
+  init_zeroes_what_calls_fill();
   bad_configs_say_what_is_wrong();
   a_newer_callers_config_is_understood_while_it_says_nothing_new();
   a_folder_that_cannot_be_quantized_is_refused();

@@ -152,6 +152,29 @@ TEST(Engine, ABudgetIsKeptAndTheWorkGoesOn) {
   EXPECT_EQ(text, primes);
 }
 
+TEST(Engine, WaitsForWorkOutputsAndOtherThreads) {
+  using namespace std::chrono_literals;
+  nvllm::engine engine(demo_options());
+  EXPECT_FALSE(engine.wait(0us));
+  EXPECT_FALSE(engine.wait(-1us));
+  EXPECT_FALSE(engine.wait(20ms));
+  engine.wake();
+  EXPECT_FALSE(engine.wait()) << "woken before";
+
+  std::thread adder([&] {
+    std::this_thread::sleep_for(20ms);
+    engine.add_tokens({5, 6, 7}, greedy(4));
+  });
+  EXPECT_TRUE(engine.wait());
+  adder.join();
+  while (engine.stats().running + engine.stats().waiting > 0) engine.step();
+  EXPECT_TRUE(engine.wait()) << "outputs wait";
+  while (engine.poll()) continue;
+  EXPECT_FALSE(engine.wait(0us));
+  nvllm::engine moved(std::move(engine));
+  EXPECT_EQ(status_of([&] { engine.wait(); }), NVLLM_ERR_INVALID_ARGUMENT);
+}
+
 TEST(Engine, CancelledRequestsEndAndUnknownOnesAreNone) {
   nvllm::engine engine(demo_options());
   nvllm::request_options options = greedy(400);
@@ -316,7 +339,8 @@ TEST(Engine, BeamSearchBringsItsBestAnswersFirst) {
   nvllm::request_options options = greedy(8);
   options.beam_width = 3;
   options.n = 2;
-  options.early_stopping = 2;
+  options.early_stopping = nvllm::early_stopping::never;
+  EXPECT_EQ(options.early_stopping, 2u) << "a number is one of its values";
   nvllm::results answers = engine.generate({primes_prompt(engine)}, options);
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_LT(answers[0].score(), 0.0f);

@@ -22,6 +22,9 @@ TEST(Results, AnEngineWorksWithoutExceptions) {
   ASSERT_TRUE(prompt);
   nvllm::result<uint64_t> id = engine->add(*prompt, greedy(64));
   ASSERT_TRUE(id);
+  nvllm::result<bool> awaited = engine->wait();
+  ASSERT_TRUE(awaited);
+  EXPECT_TRUE(*awaited);
   std::string text;
   while (!engine->is_finished()) {
     ASSERT_TRUE(engine->step());
@@ -42,6 +45,7 @@ TEST(Results, EachKindOfCallFailsInItsOwnWay) {
   nvllm::engine& gone = *opened;
   EXPECT_EQ(gone.step().error().status, NVLLM_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(gone.poll().error().status, NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(gone.wait().error().status, NVLLM_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(gone.set_output_callback({}).error().status, NVLLM_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(gone.generate({"x"}).error().status, NVLLM_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(gone.tokenize("x").error().status, NVLLM_ERR_INVALID_ARGUMENT);

@@ -16,6 +16,18 @@ std::string primes_prompt(const nvllm::engine& engine) {
 
 nvllm::request_options endless() { return {.max_tokens = 400, .ignore_eos = true}; }
 
+TEST(Stream, AnOutputThatAStreamPolledForAnotherReaderEndsAWait) {
+  nvllm::engine engine(demo_options());
+  uint64_t other = engine.add_tokens({5, 6, 7}, greedy(1));
+  // The library has nothing left of it, for the stream has polled all.
+  for (const nvllm::output& output : engine.stream("one", greedy(3))) EXPECT_NE(output.request_id(), other);
+  EXPECT_TRUE(engine.wait());
+  std::optional<nvllm::output> polled = engine.poll();
+  ASSERT_TRUE(polled);
+  EXPECT_EQ(polled->request_id(), other);
+  EXPECT_FALSE(engine.wait(std::chrono::microseconds(0)));
+}
+
 TEST(Stream, YieldsAnAnswerAsItGrows) {
   nvllm::engine engine(demo_options());
   std::string text;

@@ -130,6 +130,9 @@ pub fn live() {
                 open(&alone, &mut engine)
             }
             "serve" => serve(engine, number),
+            "serve-awaited" => serve_awaited(engine, number),
+            "wait" => wait(engine, number),
+            "wait-on" => wait(engine, u64::MAX),
             "step" => step(engine, number),
             "add" => add(engine, number as u32),
             "run" => run(engine),
@@ -205,6 +208,22 @@ fn serve(engine: *mut nvllm_engine, budget_us: u64) -> String {
             return answer;
         }
     }
+}
+
+/// The same, and waits before each step without a limit.
+fn serve_awaited(engine: *mut nvllm_engine, budget_us: u64) -> String {
+    loop {
+        for answer in [wait(engine, u64::MAX), step(engine, budget_us)] {
+            if answer != "0" {
+                return answer;
+            }
+        }
+    }
+}
+
+fn wait(engine: *mut nvllm_engine, timeout_us: u64) -> String {
+    // SAFETY: the engine is live.
+    status(|error| unsafe { nvllm_wait(engine, timeout_us, Some(error)) })
 }
 
 fn step(engine: *mut nvllm_engine, budget_us: u64) -> String {

@@ -221,7 +221,24 @@ class engine {
     return status != NVLLM_CLOSED;
   }
 
-  /// [any] Whether no request is waiting or running and no output is waiting to be polled.
+  /// [any] Waits until step() has work or poll() has an output, for at most `timeout`; by default without a limit. Returns whether
+  /// there is something to do: false if the time is over, or if wake() was called. A timeout below 0 only looks.
+  returned<bool> wait(std::chrono::microseconds timeout = std::chrono::microseconds::max()) const {
+    // Outputs that were polled for others and belong to no stream.
+    if (state_ && state_->num_unclaimed > 0) return true;
+    nvllm_error error;
+    uint64_t timeout_us = timeout.count() < 0 ? 0 : static_cast<uint64_t>(timeout.count());
+    nvllm_status status = nvllm_wait(native(), timeout_us, &error);
+    if (status < 0) return detail::fail<bool>(detail::failure_of(error));
+    // NVLLM_CLOSED is something that serve() reports.
+    return status != NVLLM_TIMEOUT;
+  }
+
+  /// [any] Ends every wait() that is in progress, and the next one that begins, unless there is something to do.
+  void wake() const noexcept { static_cast<void>(nvllm_wake(native(), nullptr)); }
+
+  /// [any] Whether no request is waiting or running and no output is waiting to be polled. False until outputs are polled, so a
+  /// loop of step() alone never ends; true for an engine that can no longer be used, of which step() reports the error.
   bool is_finished() const noexcept {
     return nvllm_is_finished(native()) != 0 && (!state_ || state_->num_unclaimed == 0);
   }

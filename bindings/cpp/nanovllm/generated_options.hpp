@@ -45,6 +45,15 @@ enum class pooling : uint32_t {
   mean = NVLLM_POOLING_MEAN,
 };
 
+/// When a beam search ends once it has as many results as beams.
+struct early_stopping {
+  enum value : uint32_t {
+    heuristic = NVLLM_EARLY_STOPPING_HEURISTIC,
+    at_once = NVLLM_EARLY_STOPPING_AT_ONCE,
+    never = NVLLM_EARLY_STOPPING_NEVER,
+  };
+};
+
 /// Kinds of structured output.
 enum class structure : int32_t {
   none = NVLLM_STRUCTURE_NONE,
@@ -203,9 +212,8 @@ struct request_options {
   /// Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of this
   /// value. More than 0 favours long results. Any finite number. Default 1.
   std::optional<float> length_penalty = {};
-  /// Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length,
-  /// cannot rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any length.
-  /// Default 0. As in transformers with False, True and "never".
+  /// NVLLM_EARLY_STOPPING_*: when a beam search ends once it has as many results as beams. Default
+  /// NVLLM_EARLY_STOPPING_HEURISTIC.
   std::optional<uint32_t> early_stopping = {};
   /// Whether the output includes the token that stopped the completion, or the stop string in its text. Default false.
   std::optional<bool> include_stop = {};

@@ -12,8 +12,10 @@ namespace Nanovllm
         Ok = 0,
         /// <summary>Nvllm_poll_output: no output is waiting.</summary>
         NoOutput = 1,
-        /// <summary>Nvllm_step of a follower: process 0 has freed its engine. Free this one.</summary>
+        /// <summary>Nvllm_step and nvllm_wait of a follower: process 0 has freed its engine. Free this one.</summary>
         Closed = 2,
+        /// <summary>Nvllm_wait: there is nothing to do, and the time is over or nvllm_wake was called.</summary>
+        Timeout = 3,
         /// <summary>An argument or an option is invalid. The message names it, its value, and what is
         /// accepted.</summary>
         InvalidArgument = -1,
@@ -35,7 +37,8 @@ namespace Nanovllm
         /// <summary>A device call failed, or there was no memory for a forward pass. NativeCode is the device's error
         /// code, or 0. Only nvllm_engine_free may still be called on this engine.</summary>
         Device = -9,
-        /// <summary>A progress callback cancelled the call.</summary>
+        /// <summary>A progress callback cancelled the call, or another thread freed the engine of nvllm_generate or
+        /// nvllm_wait.</summary>
         Cancelled = -10,
         /// <summary>Not supported by this build, or not for this model.</summary>
         Unsupported = -11,
@@ -190,6 +193,19 @@ namespace Nanovllm
         /// <summary>The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which
         /// holds no hidden states.</summary>
         Mean = 2,
+    }
+
+    /// <summary>When a beam search ends once it has as many results as beams.</summary>
+    public enum EarlyStopping
+    {
+        /// <summary>When the best beam, at its current length, cannot rank above the worst result. As in transformers
+        /// with False.</summary>
+        Heuristic = 0,
+        /// <summary>Immediately. As in transformers with True.</summary>
+        AtOnce = 1,
+        /// <summary>When no beam can rank above the worst result at any length. As in transformers with
+        /// "never".</summary>
+        Never = 2,
     }
 
     /// <summary>Kinds of structured output.</summary>
@@ -404,7 +420,8 @@ namespace Nanovllm
         public uint NumRunning;
         /// <summary>Requests that are waiting; each of their completions counts.</summary>
         public uint NumWaiting;
-        /// <summary>Forward passes that this call finished.</summary>
+        /// <summary>Forward passes that this call finished. steps of nvllm_stats and nanovllm_passes_total of
+        /// nvllm_metrics_text count those of all calls.</summary>
         public uint NumIterations;
         /// <summary>Forward passes that have begun and not finished: at most 1 on the CPU, at most 2 on a
         /// GPU.</summary>
@@ -473,7 +490,8 @@ namespace Nanovllm
     public struct Stats
     {
         internal UIntPtr StructSize;
-        /// <summary>Forward passes.</summary>
+        /// <summary>Forward passes that have finished. nanovllm_passes_total of nvllm_metrics_text is this number, and
+        /// NumIterations of nvllm_step_result what one call of nvllm_step adds to it.</summary>
         public ulong Steps;
         /// <summary>Prompt tokens that were computed.</summary>
         public ulong PromptTokens;
@@ -558,6 +576,9 @@ namespace Nanovllm
         internal static extern void nvllm_engine_free(IntPtr engine);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern void nvllm_model_info_init(ModelInfo* info, UIntPtr struct_size);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_engine_model_info(EngineHandle engine, ModelInfo* info, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
@@ -585,10 +606,25 @@ namespace Nanovllm
         internal static extern int nvllm_cancel(EngineHandle engine, ulong request_id);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_cancel_with_error(EngineHandle engine, ulong request_id, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern void nvllm_step_result_init(StepResult* result, UIntPtr struct_size);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_step(EngineHandle engine, ulong budget_us, StepResult* result, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_wait(IntPtr engine, ulong timeout_us, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_wake(IntPtr engine, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_is_finished(EngineHandle engine);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern void nvllm_output_init(nvllm_output* output, UIntPtr struct_size);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_poll_output(EngineHandle engine, nvllm_output* output, nvllm_error* error);
@@ -609,6 +645,9 @@ namespace Nanovllm
         internal static extern int nvllm_result_get(IntPtr result, UIntPtr index, nvllm_output* output);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_result_get_with_error(IntPtr result, UIntPtr index, nvllm_output* output, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern void nvllm_result_free(IntPtr result);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
@@ -619,6 +658,9 @@ namespace Nanovllm
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_release_prefix(EngineHandle engine, ulong request_id);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_release_prefix_with_error(EngineHandle engine, ulong request_id, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_save_prefix(EngineHandle engine, uint* tokens, UIntPtr num_tokens, ulong cache_salt, byte* buffer, UIntPtr capacity, UIntPtr* needed, UIntPtr* saved_tokens, nvllm_error* error);
@@ -637,6 +679,9 @@ namespace Nanovllm
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_apply_chat_template(EngineHandle engine, byte* messages_json, UIntPtr messages_len, byte* options_json, UIntPtr options_len, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern void nvllm_stats_init(Stats* stats, UIntPtr struct_size);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_get_stats(EngineHandle engine, Stats* stats, nvllm_error* error);
@@ -844,10 +889,9 @@ namespace Nanovllm
         /// if n is more than 1. The whole prompt is then computed without the prefix cache, with at most MaxNumSeqs of
         /// its tokens per pass. Default 0.</summary>
         public uint? NumPromptLogprobs { get; set; }
-        /// <summary>Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its
-        /// current length, cannot rank above the worst result. 1: immediately. 2: when no beam can rank above the worst
-        /// result at any length. Default 0. As in transformers with False, True and "never".</summary>
-        public uint? EarlyStopping { get; set; }
+        /// <summary>When a beam search ends once it has as many results as beams. Default
+        /// EarlyStopping.Heuristic.</summary>
+        public EarlyStopping? EarlyStopping { get; set; }
         /// <summary>The schema, expression or grammar that constrains the completion, of the kind StructureKind, at
         /// most NVLLM_MAX_STRUCTURE_BYTES. If it is refused, the message says why. Compiled structures are
         /// cached.</summary>
@@ -887,7 +931,7 @@ namespace Nanovllm
             if (PinPrompt.HasValue) native->pin_prompt = PinPrompt.Value ? 1u : 0u;
             if (Pooling.HasValue) native->pooling = (uint)Pooling.Value;
             if (NumPromptLogprobs.HasValue) native->num_prompt_logprobs = NumPromptLogprobs.Value;
-            if (EarlyStopping.HasValue) native->early_stopping = EarlyStopping.Value;
+            if (EarlyStopping.HasValue) native->early_stopping = (uint)EarlyStopping.Value;
             if (Structure != null) native->structure = memory.Text(Structure, "Structure");
             if (StructureKind.HasValue) native->structure_kind = (int)StructureKind.Value;
         }
@@ -917,7 +961,7 @@ namespace Nanovllm
             PinPrompt = native->pin_prompt != 0;
             Pooling = (Pooling)native->pooling;
             NumPromptLogprobs = native->num_prompt_logprobs;
-            EarlyStopping = native->early_stopping;
+            EarlyStopping = (EarlyStopping)native->early_stopping;
             StructureKind = (StructureKind)native->structure_kind;
         }
     }

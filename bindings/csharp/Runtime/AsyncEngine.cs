@@ -14,9 +14,13 @@ namespace Nanovllm
         /// <summary>Time of computing between two looks at what was asked meanwhile.</summary>
         static readonly TimeSpan Budget = TimeSpan.FromMilliseconds(10);
 
-        // Guards everything below, and is pulsed when there may be work.
-        readonly object work = new object();
+        // Guards what follows. Never held while a request is added, whose structure may take seconds to compile, nor during a step.
+        readonly object sync = new object();
+        // By request, until the last output has come, also where the reader has left.
         readonly Dictionary<ulong, Mailbox> mailboxes = new Dictionary<ulong, Mailbox>();
+        // Readers whose requests are being added, and outputs that came before it was known whose they are.
+        readonly HashSet<Mailbox> adding = new HashSet<Mailbox>();
+        readonly Dictionary<ulong, Queue<Output>> early = new Dictionary<ulong, Queue<Output>>();
         readonly Thread thread;
         bool closing;
         Exception failed;
@@ -38,15 +42,19 @@ namespace Nanovllm
         public IAsyncEnumerable<Output> Stream(string prompt, RequestOptions options = null)
         {
             if (prompt == null) throw new ArgumentNullException(nameof(prompt));
-            return new Outputs(this, () => Engine.AddRequest(prompt, options), options);
+            return Stream((engine, given) => engine.AddRequest(prompt, given), options);
         }
 
         /// <summary>As the other, for a prompt of tokens.</summary>
         public IAsyncEnumerable<Output> Stream(uint[] tokens, RequestOptions options = null)
         {
             if (tokens == null) throw new ArgumentNullException(nameof(tokens));
-            return new Outputs(this, () => Engine.AddRequest(tokens, options), options);
+            var copied = (uint[])tokens.Clone();
+            return Stream((engine, given) => engine.AddRequest(copied, given), options);
         }
+
+        // The request is added by a function, which the tests let wait.
+        internal IAsyncEnumerable<Output> Stream(Func<Engine, RequestOptions, ulong> add, RequestOptions options) => new Outputs(this, add, options);
 
         /// <summary>The completions of a prompt, each whole.</summary>
         public async Task<Output[]> Generate(string prompt, RequestOptions options = null, CancellationToken cancellation = default)
@@ -75,10 +83,14 @@ namespace Nanovllm
         /// <summary>Ends all streams with an ObjectDisposedException and the thread, and disposes the engine.</summary>
         public void Dispose()
         {
-            lock (work)
+            lock (sync) closing = true;
+            try
             {
-                closing = true;
-                Monitor.PulseAll(work);
+                Engine.Wake();
+            }
+            catch (ObjectDisposedException)
+            {
+                // The thread has ended with the engine.
             }
             thread.Join();
             End(new ObjectDisposedException(nameof(AsyncEngine)));
@@ -90,21 +102,21 @@ namespace Nanovllm
             Output output = null;
             try
             {
-                while (true)
+                // Process 0, if this one follows it, has no streams here.
+                while (!Engine.Closed)
                 {
-                    lock (work)
+                    bool awaited = Engine.Wait();
+                    lock (sync)
                     {
-                        while (!closing && Engine.IsFinished) Monitor.Wait(work);
                         if (closing) return;
                     }
+                    if (!awaited) continue;
                     Engine.Step(Budget);
-                    lock (work)
+                    while (Engine.TryPoll(ref output))
                     {
-                        while (Engine.TryPoll(ref output))
+                        lock (sync)
                         {
-                            if (!mailboxes.TryGetValue(output.RequestId, out Mailbox mailbox)) continue;
-                            mailbox.Add(output);
-                            output = null;
+                            if (Deal(output)) output = null;
                         }
                     }
                 }
@@ -115,35 +127,100 @@ namespace Nanovllm
             }
         }
 
+        // Whether the output has a reader now; else its memory can be used again.
+        bool Deal(Output output)
+        {
+            if (mailboxes.TryGetValue(output.RequestId, out Mailbox mailbox))
+            {
+                if (output.Finished && --mailbox.Unfinished == 0) mailboxes.Remove(output.RequestId);
+                return mailbox.Add(output);
+            }
+            if (adding.Count == 0) return false;
+            if (!early.TryGetValue(output.RequestId, out Queue<Output> waiting)) early.Add(output.RequestId, waiting = new Queue<Output>());
+            waiting.Enqueue(output);
+            return true;
+        }
+
         void End(Exception exception)
         {
-            lock (work)
+            lock (sync)
             {
                 if (failed == null) failed = exception;
                 foreach (Mailbox mailbox in mailboxes.Values) mailbox.Fail(exception);
-                mailboxes.Clear();
+                foreach (Mailbox mailbox in adding) mailbox.Fail(exception);
             }
         }
 
-        // The thread deals outputs under the same lock, so that it finds the mailbox of every request.
-        ulong Add(Func<ulong> add, Mailbox mailbox)
+        // Begins to add a request on another thread. One with a structure gets a thread of its own: there may be many, and each may take long.
+        void BeginAdd(Func<Engine, RequestOptions, ulong> add, RequestOptions options, Mailbox mailbox)
         {
-            lock (work)
+            // The caller may change its options as soon as this returns.
+            options = options?.Clone();
+            lock (sync)
             {
                 if (failed != null) throw failed;
                 if (closing) throw new ObjectDisposedException(nameof(AsyncEngine));
-                ulong id = add();
-                mailboxes.Add(id, mailbox);
-                Monitor.PulseAll(work);
-                return id;
+                adding.Add(mailbox);
             }
+            TaskCreationOptions kind = options?.Structure == null ? TaskCreationOptions.DenyChildAttach : TaskCreationOptions.LongRunning;
+            Task.Factory.StartNew(() => Add(add, options, mailbox), CancellationToken.None, kind, TaskScheduler.Default);
         }
 
-        void Leave(ulong id, bool ended)
+        // The reader may have left before, and may leave meanwhile.
+        void Add(Func<Engine, RequestOptions, ulong> add, RequestOptions options, Mailbox mailbox)
         {
-            lock (work)
+            ulong? id = null;
+            Exception refused = null;
+            bool orphaned;
+            try
             {
-                if (mailboxes.Remove(id) && !ended) Engine.Cancel(id);
+                if (!mailbox.Left) id = add(Engine, options);
+            }
+            catch (Exception exception)
+            {
+                refused = exception;
+            }
+            lock (sync)
+            {
+                adding.Remove(mailbox);
+                if (id.HasValue)
+                {
+                    mailbox.Id = id;
+                    mailboxes.Add(id.Value, mailbox);
+                    if (early.TryGetValue(id.Value, out Queue<Output> waiting))
+                    {
+                        early.Remove(id.Value);
+                        foreach (Output output in waiting) Deal(output);
+                    }
+                }
+                if (adding.Count == 0) early.Clear();
+                orphaned = id.HasValue && mailboxes.ContainsKey(id.Value) && (mailbox.Left || failed != null || closing);
+            }
+            if (refused != null) mailbox.Fail(refused);
+            if (orphaned) Cancel(id.Value);
+        }
+
+        // A request that is being added is cancelled by who adds it.
+        void Leave(Mailbox mailbox)
+        {
+            bool unfinished;
+            lock (sync)
+            {
+                mailbox.Leave();
+                unfinished = mailbox.Id.HasValue && mailboxes.ContainsKey(mailbox.Id.Value);
+            }
+            if (unfinished) Cancel(mailbox.Id.Value);
+        }
+
+        void Cancel(ulong id)
+        {
+            try
+            {
+                Engine.Cancel(id);
+            }
+            catch (Exception exception) when (exception is NanovllmException || exception is ObjectDisposedException)
+            {
+                // Its requests ended with the engine.
             }
         }
 
@@ -154,12 +231,35 @@ namespace Nanovllm
             TaskCompletionSource<bool> waiting;
             Exception failed;
 
-            internal void Add(Output output)
+            /// <summary>Completions whose last output has not come.</summary>
+            internal uint Unfinished;
+
+            /// <summary>Null while the request is added.</summary>
+            internal ulong? Id;
+
+            /// <summary>Whether nobody reads any more.</summary>
+            internal volatile bool Left;
+
+            internal Mailbox(uint completions) { Unfinished = completions; }
+
+            /// <summary>False if nobody reads it.</summary>
+            internal bool Add(Output output)
             {
                 lock (outputs)
                 {
+                    if (Left) return false;
                     outputs.Enqueue(output);
                     Wake();
+                    return true;
+                }
+            }
+
+            internal void Leave()
+            {
+                lock (outputs)
+                {
+                    Left = true;
+                    outputs.Clear();
                 }
             }
 
@@ -200,37 +300,36 @@ namespace Nanovllm
         sealed class Outputs : IAsyncEnumerable<Output>
         {
             readonly AsyncEngine engine;
-            readonly Func<ulong> add;
-            readonly uint completions;
+            readonly Func<Engine, RequestOptions, ulong> add;
+            readonly RequestOptions options;
 
-            internal Outputs(AsyncEngine engine, Func<ulong> add, RequestOptions options)
+            internal Outputs(AsyncEngine engine, Func<Engine, RequestOptions, ulong> add, RequestOptions options)
             {
                 this.engine = engine;
                 this.add = add;
-                completions = options?.N ?? 1;
+                this.options = options;
             }
 
             public IAsyncEnumerator<Output> GetAsyncEnumerator(CancellationToken cancellation = default) =>
-                new Reader(engine, add, completions, cancellation);
+                new Reader(engine, add, options, cancellation);
         }
 
         sealed class Reader : IAsyncEnumerator<Output>
         {
             readonly AsyncEngine engine;
-            readonly Func<ulong> add;
+            readonly Func<Engine, RequestOptions, ulong> add;
+            readonly RequestOptions options;
             readonly CancellationToken cancellation;
-            readonly Mailbox mailbox = new Mailbox();
+            Mailbox mailbox;
             CancellationTokenRegistration registration;
-            ulong id;
             uint left;
-            bool added;
 
-            internal Reader(AsyncEngine engine, Func<ulong> add, uint completions, CancellationToken cancellation)
+            internal Reader(AsyncEngine engine, Func<Engine, RequestOptions, ulong> add, RequestOptions options, CancellationToken cancellation)
             {
                 this.engine = engine;
                 this.add = add;
+                this.options = options;
                 this.cancellation = cancellation;
-                left = completions;
             }
 
             public Output Current { get; private set; }
@@ -238,11 +337,14 @@ namespace Nanovllm
             public ValueTask<bool> MoveNextAsync()
             {
                 cancellation.ThrowIfCancellationRequested();
-                if (!added)
+                if (mailbox == null)
                 {
-                    id = engine.Add(add, mailbox);
-                    added = true;
-                    registration = cancellation.Register(() => mailbox.Fail(new OperationCanceledException(cancellation)));
+                    // An N of 0 is refused by the library.
+                    left = Math.Max(1, options?.N ?? 1);
+                    var begun = new Mailbox(left);
+                    engine.BeginAdd(add, options, begun);
+                    mailbox = begun;
+                    registration = cancellation.Register(() => begun.Fail(new OperationCanceledException(cancellation)));
                 }
                 if (left == 0) return new ValueTask<bool>(false);
                 Task<bool> waiting = mailbox.Take(out Output output);
@@ -262,14 +364,14 @@ namespace Nanovllm
             bool Give(Output output)
             {
                 Current = output;
-                if (output.Finished && --left == 0) engine.Leave(id, true);
+                if (output.Finished) left--;
                 return true;
             }
 
             public ValueTask DisposeAsync()
             {
                 registration.Dispose();
-                if (added) engine.Leave(id, left == 0);
+                if (mailbox != null) engine.Leave(mailbox);
                 left = 0;
                 return default;
             }

@@ -46,6 +46,7 @@ namespace Nanovllm
     {
         readonly EngineHandle handle;
         readonly Inbox inbox;
+        volatile bool disposed;
 
         /// <summary>Opens a model: a folder in the layout of Hugging Face, or a GGUF file.</summary>
         public Engine(string modelPath, EngineConfig config = null)
@@ -106,8 +107,13 @@ namespace Nanovllm
             }
         }
 
-        /// <summary>[any] Ends all requests, and frees the engine when no thread is inside a call. Disposing twice does nothing.</summary>
-        public void Dispose() => handle.Dispose();
+        /// <summary>[any] Ends all requests and waits, and frees the engine when no thread is inside a call. Disposing twice does nothing.</summary>
+        public void Dispose()
+        {
+            disposed = true;
+            WakeIfOpen();
+            handle.Dispose();
+        }
 
         // ---- properties ----
 
@@ -211,7 +217,11 @@ namespace Nanovllm
         }
 
         /// <summary>[any] Cancels a request; its last outputs have Finish.Cancelled. False if it has ended.</summary>
-        public bool Cancel(ulong requestId) => Check.Found(Native.nvllm_cancel(handle, requestId));
+        public bool Cancel(ulong requestId)
+        {
+            nvllm_error error;
+            return Check.Found(Native.nvllm_cancel_with_error(handle, requestId, &error), &error);
+        }
 
         // ---- stepping, and outputs ----
 
@@ -247,7 +257,65 @@ namespace Nanovllm
         /// <summary>Whether process 0, which this engine follows, has freed its engine.</summary>
         public bool Closed { get; private set; }
 
-        /// <summary>[any] Whether no request is waiting or running, and no output is waiting.</summary>
+        /// <summary>[any] Waits until Step has work or TryPoll has an output, without a limit. False if Wake was called.</summary>
+        public bool Wait() => Wait(Timeout.InfiniteTimeSpan);
+
+        /// <summary>[any] As the other, for at most <paramref name="timeout"/>; false if that is over, too. A time below 0 only looks, but for
+        /// Timeout.InfiniteTimeSpan. Throws ObjectDisposedException if the engine is disposed meanwhile. For a loop that serves requests of
+        /// other threads: Wait, Step, and TryPoll until it returns false.</summary>
+        public bool Wait(TimeSpan timeout)
+        {
+            if (inbox.NumUnclaimed > 0) return true;
+            ulong micros = timeout == Timeout.InfiniteTimeSpan ? ulong.MaxValue : timeout <= TimeSpan.Zero ? 0 : ((ulong)timeout.Ticks + 9) / 10;
+            nvllm_error error;
+            bool held = false;
+            try
+            {
+                handle.DangerousAddRef(ref held);
+                int status = Native.nvllm_wait(handle.DangerousGetHandle(), micros, &error);
+                if (disposed)
+                {
+                    // Another thread may be about to wait: it ends there too, one after the other.
+                    Native.nvllm_wake(handle.DangerousGetHandle(), null);
+                    throw new ObjectDisposedException(nameof(Engine));
+                }
+                Check.Succeeded(status, &error);
+                return status != (int)Status.Timeout;
+            }
+            finally
+            {
+                if (held) handle.DangerousRelease();
+            }
+        }
+
+        /// <summary>[any] Ends every Wait that is in progress, and the next one that begins, unless there is something to do.</summary>
+        public void Wake()
+        {
+            if (!WakeIfOpen()) throw new ObjectDisposedException(nameof(Engine));
+        }
+
+        bool WakeIfOpen()
+        {
+            bool held = false;
+            try
+            {
+                handle.DangerousAddRef(ref held);
+                // It fails where no wait is left: in an engine that can no longer be used.
+                Native.nvllm_wake(handle.DangerousGetHandle(), null);
+                return true;
+            }
+            catch (ObjectDisposedException)
+            {
+                return false;
+            }
+            finally
+            {
+                if (held) handle.DangerousRelease();
+            }
+        }
+
+        /// <summary>[any] Whether no request is waiting or running, and no output is waiting. False until outputs are polled, so that a loop of
+        /// Step alone never ends; true for an engine that can no longer be used, of which Step throws the error.</summary>
         public bool IsFinished => Native.nvllm_is_finished(handle) != 0 && inbox.NumUnclaimed == 0;
 
         /// <summary>[one] Takes the oldest output of a request of AddRequest or Fork; false if none is waiting. The memory of
@@ -428,7 +496,7 @@ namespace Nanovllm
                 for (int i = 0; i < outputs.Length; i++)
                 {
                     native.struct_size = (UIntPtr)sizeof(nvllm_output);
-                    Check.Found(Native.nvllm_result_get(result, (UIntPtr)i, &native));
+                    Check.Succeeded(Native.nvllm_result_get_with_error(result, (UIntPtr)i, &native, &error), &error);
                     outputs[i] = Output.Copied(&native);
                 }
                 return outputs;
@@ -538,7 +606,11 @@ namespace Nanovllm
         }
 
         /// <summary>[any] Releases the prompt that a request pinned by PinPrompt. False if there is none.</summary>
-        public bool ReleasePrefix(ulong requestId) => Check.Found(Native.nvllm_release_prefix(handle, requestId));
+        public bool ReleasePrefix(ulong requestId)
+        {
+            nvllm_error error;
+            return Check.Found(Native.nvllm_release_prefix_with_error(handle, requestId, &error), &error);
+        }
 
         /// <summary>[one] Saves the longest cached prefix of these tokens, of which <paramref name="savedTokens"/> are in it.</summary>
         public byte[] SavePrefix(ReadOnlySpan<uint> tokens, out int savedTokens, ulong cacheSalt = 0)

@@ -27,11 +27,12 @@ namespace Nanovllm
             if (status < 0) throw new NanovllmException(status, Utf8.Terminated(error->message), error->native_code);
         }
 
-        /// <summary>For functions that write no message. False for NotFound.</summary>
-        internal static bool Found(int status)
+        /// <summary>As the other, and false for NotFound.</summary>
+        internal static bool Found(int status, nvllm_error* error)
         {
-            if (status < 0 && status != (int)Status.NotFound) throw new NanovllmException(status, Utf8.Terminated(Native.nvllm_status_name(status)));
-            return status == (int)Status.Ok;
+            if (status == (int)Status.NotFound) return false;
+            Succeeded(status, error);
+            return true;
         }
     }
 }

@@ -22,6 +22,8 @@ namespace Nanovllm
         /// <summary>What is added to the logits of tokens, after the penalties: finite, or minus infinity to exclude a token.</summary>
         public IReadOnlyDictionary<uint, float> LogitBias { get; set; }
 
+        internal RequestOptions Clone() => (RequestOptions)MemberwiseClone();
+
         internal unsafe void Fill(nvllm_request_options* native, Borrowed memory)
         {
             Assign(native, memory);

@@ -466,4 +466,146 @@ static class Asynchronous
             Expect.Equal((await engine.Generate("Hello", Demo.Greedy(2)))[0].CompletionTokens, 2);
         }
     }
+
+    // A stream whose request is added when the test says so, as one is whose structure takes long to compile.
+    static IAsyncEnumerator<Output> Slow(AsyncEngine engine, ManualResetEventSlim goOn, List<ulong> added, RequestOptions options)
+    {
+        Func<Engine, RequestOptions, ulong> add = (native, given) =>
+        {
+            goOn.Wait();
+            ulong id = native.AddRequest("Hello", given);
+            lock (added) added.Add(id);
+            return id;
+        };
+        MethodInfo stream = typeof(AsyncEngine).GetMethod("Stream", BindingFlags.NonPublic | BindingFlags.Instance);
+        return ((IAsyncEnumerable<Output>)stream.Invoke(engine, new object[] { add, options })).GetAsyncEnumerator();
+    }
+
+    static async Task<int> Count(IAsyncEnumerator<Output> outputs, Task<bool> first)
+    {
+        int tokens = 0;
+        for (bool more = await first; more; more = await outputs.MoveNextAsync()) tokens += outputs.Current.TokenIds.Length;
+        await outputs.DisposeAsync();
+        return tokens;
+    }
+
+    public static async Task ARequestThatIsAddedSlowlyDelaysNobody()
+    {
+        var added = new List<ulong>();
+        using (var goOn = new ManualResetEventSlim())
+        using (var engine = new AsyncEngine(Demo.Open()))
+        {
+            var options = new RequestOptions { MaxTokens = 4, IgnoreEos = true, Structure = "[a-z ]*", StructureKind = StructureKind.Regex };
+            IAsyncEnumerator<Output>[] slow = Enumerable.Range(0, 6).Select(i => Slow(engine, goOn, added, options)).ToArray();
+            Task<bool>[] first = slow.Select(outputs => outputs.MoveNextAsync().AsTask()).ToArray();
+            // Its caller's, who may do with it what it likes once a stream has begun.
+            options.MaxTokens = 3;
+            Expect.Equal((await engine.Generate("Hello", Demo.Greedy(2)))[0].CompletionTokens, 2);
+            Expect.True(first.All(task => !task.IsCompleted) && added.Count == 0, "they wait");
+            goOn.Set();
+            int[] tokens = await Task.WhenAll(slow.Zip(first, Count));
+            Expect.Sequence(tokens, Enumerable.Repeat(4, 6));
+        }
+    }
+
+    public static async Task AStreamThatIsLeftWhileItIsAddedLeavesNoRequest()
+    {
+        var added = new List<ulong>();
+        using (var goOn = new ManualResetEventSlim())
+        using (var engine = new AsyncEngine(Demo.Open()))
+        {
+            IAsyncEnumerator<Output> slow = Slow(engine, goOn, added, Demo.Endless());
+            _ = slow.MoveNextAsync();
+            await Task.Delay(50);
+            await slow.DisposeAsync();
+            Expect.Equal(added.Count, 0);
+            goOn.Set();
+            for (int i = 0; i < 500 && !(added.Count == 1 && engine.Engine.IsFinished); i++) await Task.Delay(10);
+            Expect.Equal(added.Count, 1);
+            Expect.True(engine.Engine.IsFinished && !engine.Engine.Cancel(added[0]), "it was cancelled");
+        }
+    }
+
+    public static async Task DisposingEndsStreamsThatAreBeingAdded()
+    {
+        var added = new List<ulong>();
+        using (var goOn = new ManualResetEventSlim())
+        {
+            var engine = new AsyncEngine(Demo.Open());
+            IAsyncEnumerator<Output> slow = Slow(engine, goOn, added, Demo.Endless());
+            Task<bool> first = slow.MoveNextAsync().AsTask();
+            engine.Dispose();
+            await Throws<ObjectDisposedException>(first);
+            goOn.Set();
+            await slow.DisposeAsync();
+            await Task.Delay(50);
+        }
+    }
+
+    public static async Task OutputsThatComeBeforeTheRequestIsKnownReachTheirStream()
+    {
+        using (var engine = new AsyncEngine(Demo.Open()))
+        {
+            Func<Engine, RequestOptions, ulong> add = (native, given) =>
+            {
+                ulong id = native.AddRequest("Hello", given);
+                // Until the library has nothing of it any more.
+                while (!native.IsFinished || native.GetStats().GeneratedTokens < 5) Thread.Sleep(1);
+                return id;
+            };
+            MethodInfo stream = typeof(AsyncEngine).GetMethod("Stream", BindingFlags.NonPublic | BindingFlags.Instance);
+            var options = new RequestOptions { MaxTokens = 5, IgnoreEos = true };
+            IAsyncEnumerator<Output> outputs = ((IAsyncEnumerable<Output>)stream.Invoke(engine, new object[] { add, options })).GetAsyncEnumerator();
+            Expect.Equal(await Count(outputs, outputs.MoveNextAsync().AsTask()), 5);
+        }
+    }
+}
+
+static class Waiting
+{
+    public static void ItTellsWhetherThereIsSomethingToDo()
+    {
+        using (var engine = Demo.Open())
+        {
+            Output output = null;
+            Expect.True(!engine.Wait(TimeSpan.Zero) && !engine.Wait(TimeSpan.FromMilliseconds(20)), "nothing was added");
+            engine.AddRequest("Hello", Demo.Greedy(2));
+            Expect.True(engine.Wait(), "a request waits");
+            while (engine.GetStats().Running + engine.GetStats().Waiting > 0) engine.Step();
+            Expect.True(engine.Wait(), "outputs wait");
+            while (engine.TryPoll(ref output)) { }
+            Expect.True(!engine.Wait(TimeSpan.Zero), "all was polled");
+            engine.Wake();
+            Expect.True(!engine.Wait(), "woken before");
+        }
+    }
+
+    public static void WakingAndDisposingEndWaits()
+    {
+        foreach (bool disposes in new[] { false, true })
+        {
+            var engine = Demo.Open();
+            int woken = 0, ended = 0;
+            Thread[] threads = Enumerable.Range(0, disposes ? 4 : 1).Select(i => new Thread(() =>
+            {
+                try
+                {
+                    if (!engine.Wait()) Interlocked.Increment(ref woken);
+                }
+                catch (ObjectDisposedException)
+                {
+                    Interlocked.Increment(ref ended);
+                }
+            })).ToArray();
+            foreach (Thread thread in threads) thread.Start();
+            Thread.Sleep(30);
+            if (disposes) engine.Dispose();
+            else engine.Wake();
+            foreach (Thread thread in threads) thread.Join();
+            Expect.Equal(disposes ? ended : woken, threads.Length);
+            engine.Dispose();
+            Expect.Throws<ObjectDisposedException>(() => engine.Wait());
+            Expect.Throws<ObjectDisposedException>(() => engine.Wake());
+        }
+    }
 }

@@ -8,7 +8,7 @@ using godot::Value;
 
 namespace {
 
-enum class Kind { u32, u64, i32, f32, flag };
+enum class Kind { u32, u64, i32, f32, flag, early_stopping };
 
 struct Option {
     const char* name;
@@ -34,7 +34,7 @@ const Option OPTIONS[] = {
     OPTION(priority, i32),
     OPTION(beam_width, u32),
     OPTION(length_penalty, f32),
-    OPTION(early_stopping, u32),
+    OPTION(early_stopping, early_stopping),
     OPTION(include_stop, flag),
     OPTION(max_wait_us, u64),
     OPTION(cache_salt, u64),
@@ -66,6 +66,23 @@ bool refuse(std::string& message, const std::string& key, const std::string& wan
     return false;
 }
 
+// The names of NVLLM_EARLY_STOPPING_*, in the order of their values.
+const char* const EARLY_STOPPING[] = {"heuristic", "at_once", "never"};
+
+bool set_early_stopping(const Value& value, nvllm_request_options& options, std::string& message) {
+    int64_t number = 0;
+    if (whole_number(value, 0, NVLLM_EARLY_STOPPING_NEVER, number)) {
+        options.early_stopping = static_cast<uint32_t>(number);
+        return true;
+    }
+    for (uint32_t i = 0; value.is_text() && i <= NVLLM_EARLY_STOPPING_NEVER; i++) {
+        if (value.to_text() != EARLY_STOPPING[i]) continue;
+        options.early_stopping = i;
+        return true;
+    }
+    return refuse(message, "early_stopping", "heuristic, at_once, never or 0 to 2", value);
+}
+
 bool set_number(const Option& option, const Value& value, nvllm_request_options& options, std::string& message) {
     void* field = reinterpret_cast<char*>(&options) + option.offset;
     int64_t number = 0;
@@ -86,6 +103,8 @@ bool set_number(const Option& option, const Value& value, nvllm_request_options&
             if (!is_number(value)) return refuse(message, option.name, "a float", value);
             *static_cast<float*>(field) = static_cast<float>(value.to_float());
             return true;
+        case Kind::early_stopping:
+            return set_early_stopping(value, options, message);
         case Kind::flag:
             if (value.type() != GDEXTENSION_VARIANT_TYPE_BOOL) return refuse(message, option.name, "a bool", value);
             *static_cast<uint32_t*>(field) = value.to_bool() ? 1 : 0;

@@ -141,6 +141,7 @@ func test_bad_options_are_refused_by_name() -> void:
 		[{"top_p": 2}, "top_p"],
 		[{"seed": -1}, "option seed"],
 		[{"ignore_eos": 1}, "option ignore_eos must be a bool"],
+		[{"early_stopping": "soon"}, "option early_stopping must be heuristic, at_once, never or 0 to 2"],
 		[{"stop": 3}, "option stop must be an Array"],
 		[{"stop": ["a", 3]}, "option stop[1] must be a String"],
 		[{"stop_tokens": [-1]}, "option stop_tokens[0]"],

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 
@@ -128,6 +129,8 @@ class Generating(unittest.TestCase):
         (from_tokens,) = engine.generate(engine.tokenize(asked, parse_special=True), temperature=0, max_tokens=40)
         self.assertEqual(from_tokens.token_ids, whole.token_ids)
         self.assertEqual(engine.detokenize(whole.token_ids), whole.text)
+        for text in ("one\0", "\0", "\0two\0\0"):
+            self.assertEqual(engine.detokenize(engine.tokenize(text, special=False)), text)
 
         request = engine.add_request(asked, temperature=0, max_tokens=40, tag=7)
         tokens = []
@@ -415,7 +418,244 @@ class Asynchronous(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(fine.completion_tokens, 2)
 
 
+class SlowAdds(unittest.IsolatedAsyncioTestCase):
+    """Requests that take long to be added, as one does whose structure is compiled, delay nobody and get lost nowhere."""
+
+    async def asyncSetUp(self):
+        self.engine = AsyncEngine(opened())
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.added: list[int] = []
+        add = self.engine.engine.add_request
+
+        def add_slowly(prompt, **options):
+            if prompt != "slow":
+                return add(prompt, **options)
+            self.begun.set()
+            self.go_on.wait(5)
+            self.added.append(add("Hello", **options))
+            return self.added[-1]
+
+        self.engine.engine.add_request = add_slowly
+        self.addCleanup(self.go_on.set)
+
+    async def asyncTearDown(self):
+        self.go_on.set()
+        await asyncio.get_running_loop().run_in_executor(None, self.engine.close)
+
+    async def has_begun(self):
+        await asyncio.get_running_loop().run_in_executor(None, self.begun.wait, 20)
+
+    async def is_quiet(self):
+        """Waits until nothing runs and no reader is left."""
+        for _ in range(400):
+            if self.engine.engine.is_finished() and not self.engine._readers and not self.engine._adding:
+                return
+            await asyncio.sleep(0.01)
+        self.fail(f"{self.engine.engine.stats()}, {len(self.engine._readers)} readers")
+
+    async def test_other_streams_go_on(self):
+        ends = []
+
+        async def run(prompt, **options):
+            (output,) = await self.engine.generate(prompt, temperature=0, max_tokens=8, ignore_eos=True, **options)
+            ends.append(prompt)
+            return output
+
+        fast = [asyncio.create_task(run("Hello")), asyncio.create_task(run("one", structure="[a-z]*", structure_kind="regex"))]
+        slow = [asyncio.create_task(run("slow")) for _ in range(6)]
+        await self.has_begun()
+        fast.append(asyncio.create_task(run("two")))
+        outputs = await asyncio.gather(*fast)
+        self.assertEqual(sorted(ends), ["Hello", "one", "two"])
+        self.go_on.set()
+        late = await asyncio.gather(*slow)
+        self.assertEqual([one.token_ids for one in late], [outputs[0].token_ids] * 6)
+
+    async def test_structures_that_are_added_slowly_delay_no_plain_request(self):
+        slow = [asyncio.create_task(self.engine.generate("slow", max_tokens=2, structure="[a-z]*", structure_kind="regex")) for _ in range(40)]
+        await self.has_begun()
+        (fast,) = await self.engine.generate("Hello", max_tokens=2, ignore_eos=True)
+        self.assertEqual((fast.completion_tokens, self.added), (2, []))
+        self.go_on.set()
+        await asyncio.gather(*slow)
+        self.assertEqual(len(self.added), 40)
+
+    async def test_a_stream_that_is_cancelled_while_it_is_added_leaves_no_request(self):
+        async def read():
+            async for _ in self.engine.stream("slow", max_tokens=4000, ignore_eos=True):
+                self.fail("nobody reads this")
+
+        task = asyncio.create_task(read())
+        await self.has_begun()
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+        self.assertEqual(self.added, [])
+        self.go_on.set()
+        await self.is_quiet()
+        self.assertEqual(len(self.added), 1)
+        self.assertFalse(self.engine.engine.cancel(self.added[0]))
+        self.assertLess(self.engine.engine.stats()["generated_tokens"], 4000)
+
+    async def test_a_stream_that_is_cancelled_before_its_turn_is_never_added(self):
+        tasks = [asyncio.create_task(self.engine.generate("slow", max_tokens=2)) for _ in range(60)]
+        await self.has_begun()
+        for task in tasks[40:]:
+            task.cancel()
+        await asyncio.gather(*tasks[40:], return_exceptions=True)
+        self.go_on.set()
+        await asyncio.gather(*tasks[:40])
+        await self.is_quiet()
+        self.assertEqual(len(self.added), 40)
+
+    async def test_closing_ends_streams_that_are_being_added(self):
+        task = asyncio.create_task(self.engine.generate("slow", max_tokens=2))
+        await self.has_begun()
+        await asyncio.get_running_loop().run_in_executor(None, self.engine.close)
+        with self.assertRaisesRegex(ValueError, "closed"):
+            await task
+        self.assertEqual(self.added, [])
+
+    async def test_outputs_that_come_before_the_request_is_known_reach_their_stream(self):
+        engine, done = self.engine.engine, threading.Event()
+        add = engine.add_request
+
+        def add_late(prompt, **options):
+            request = add(prompt, **options)
+            # Until the library has nothing of it any more.
+            while not (engine.is_finished() and engine.stats()["generated_tokens"] >= 5):
+                time.sleep(0.001)
+            done.set()
+            return request
+
+        engine.add_request = add_late
+        outputs = [output async for output in self.engine.stream("Hello", max_tokens=5, ignore_eos=True)]
+        self.assertTrue(done.is_set())
+        self.assertEqual((outputs[-1].completion_tokens, outputs[-1].finished), (5, True))
+        self.assertEqual(sum(len(output.token_ids) for output in outputs), 5)
+        self.assertEqual((self.engine._early, self.engine._readers), ({}, {}))
+
+    async def test_a_request_that_is_refused_is_an_error_of_its_stream(self):
+        task = asyncio.create_task(self.engine.generate("slow", top_p=7.0))
+        await self.has_begun()
+        self.go_on.set()
+        with self.assertRaisesRegex(Error, "top_p"):
+            await task
+        with self.assertRaisesRegex(TypeError, "no_such_option"):
+            await self.engine.generate("Hello", no_such_option=1)
+        with self.assertRaisesRegex(Error, "structure"):
+            await self.engine.generate("Hello", structure="(", structure_kind="regex")
+        await self.is_quiet()
+
+
+class Waiting(unittest.TestCase):
+    def setUp(self):
+        self.engine = opened()
+        self.addCleanup(self.engine.close)
+
+    def test_it_tells_whether_there_is_something_to_do(self):
+        engine = self.engine
+        self.assertFalse(engine.wait(0))
+        self.assertFalse(engine.wait(0.15))
+        self.assertFalse(engine.wait(-1))
+        engine.add_request("Hello", max_tokens=2, ignore_eos=True)
+        self.assertTrue(engine.wait())
+        while engine.stats()["running"] + engine.stats()["waiting"] > 0:
+            engine.step()
+        self.assertTrue(engine.wait(), "outputs wait to be polled")
+        while engine.poll() is not None:
+            pass
+        self.assertFalse(engine.wait(0))
+        engine.wake()
+        self.assertFalse(engine.wait(), "woken before")
+
+    def test_threads_wait_until_requests_come(self):
+        ended = []
+
+        def serve():
+            while len(ended) < 6:
+                self.engine.wait()
+                self.engine.step()
+                while (output := self.engine.poll()) is not None:
+                    ended.extend([output.request_id] * output.finished)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        ids = []
+        for _ in range(6):
+            ids.append(self.engine.add_request("Hello", max_tokens=3))
+            time.sleep(0.01)
+        server.join()
+        self.assertEqual(sorted(ended), ids)
+
+    def test_waking_and_closing_end_waits(self):
+        found = []
+
+        def wait():
+            try:
+                found.append(self.engine.wait())
+            except ValueError as error:
+                found.append(str(error))
+
+        for end, wanted in ((self.engine.wake, [False]), (self.engine.close, ["the engine is closed"] * 4)):
+            found.clear()
+            threads = [threading.Thread(target=wait) for _ in wanted]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.05)
+            end()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(found, wanted)
+            if end == self.engine.wake:
+                self.assertFalse(self.engine.wait(), "the next one, too")
+
+    def test_a_signal_ends_the_wait_of_the_main_thread(self):
+        program = """
+import os, signal, threading, nanovllm
+with nanovllm.Engine(os.environ["NANOVLLM_MODEL"], device="cpu", num_threads=1, kv_cache_bytes=16 << 20) as engine:
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        engine.wait()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        self.assertEqual((run.stdout, run.stderr), ("interrupted\n", ""))
+
+
 class Threads(unittest.TestCase):
+    def test_a_stream_that_is_added_slowly_delays_no_other(self):
+        with opened() as engine:
+            begun, go_on = threading.Event(), threading.Event()
+            add = engine.add_request
+
+            def add_slowly(prompt, **options):
+                if prompt == "slow":
+                    begun.set()
+                    go_on.wait(5)
+                return add("Hello", **options)
+
+            engine.add_request = add_slowly
+            late: list = []
+            # Between its add and its first step others step, as in any program whose streams are read by several threads.
+            slow = threading.Thread(target=lambda: late.append(engine.stream("slow", max_tokens=3, ignore_eos=True).__next__()))
+            slow.start()
+            begun.wait(20)
+            fast = [output.token_ids for output in engine.stream("fast", temperature=0, max_tokens=3, ignore_eos=True)]
+            self.assertEqual(sum(map(len, fast)), 3)
+            request = engine.add_request("poll", max_tokens=3, ignore_eos=True)
+            polled = []
+            while not engine.is_finished():
+                engine.step()
+                while (output := engine.poll()) is not None:
+                    polled.append(output.request_id)
+            self.assertEqual(set(polled), {request})
+            self.assertEqual(late, [])
+            go_on.set()
+            slow.join()
+            self.assertEqual(len(late), 1)
+
     def test_requests_come_from_any_thread(self):
         with opened() as engine:
             ids = []

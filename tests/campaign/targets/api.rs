@@ -198,10 +198,13 @@ impl Host<'_> {
                 13 => {
                     let id = self.id();
                     judge_status("nvllm_cancel", nvllm_cancel(engine, id), "");
+                    judge("nvllm_cancel", nvllm_cancel_with_error(engine, id, Some(&mut error)), &error);
                 }
                 14 => {
                     let id = self.id();
                     judge_status("nvllm_release_prefix", nvllm_release_prefix(engine, id), "");
+                    let status = nvllm_release_prefix_with_error(engine, id, Some(&mut error));
+                    judge("nvllm_release_prefix", status, &error);
                 }
                 15 => {
                     let (text, flags) = (self.rng.text(2000), self.flags());
@@ -246,6 +249,11 @@ impl Host<'_> {
                     nvllm_build_info();
                     nvllm_is_finished(if self.rng.one_in(2) { engine } else { null_mut() });
                     judge_status("nvllm_step", nvllm_step(null_mut(), 0, null_mut(), None), "");
+                    judge("nvllm_wake", nvllm_wake(engine, Some(&mut error)), &error);
+                    let status = nvllm_wait(engine, self.rng.below(2000) as u64, Some(&mut error));
+                    if status != nvllm_status_code::NVLLM_TIMEOUT as i32 {
+                        judge("nvllm_wait", status, &error);
+                    }
                 }
             }
         }
@@ -441,8 +449,14 @@ impl Host<'_> {
                     for index in 0..nvllm_result_count(result) + 1 {
                         let mut output = MaybeUninit::<nvllm_output>::zeroed();
                         (*output.as_mut_ptr()).struct_size = size_of::<nvllm_output>();
-                        if nvllm_result_get(result, index, output.as_mut_ptr()) == capi::OK {
+                        let status = nvllm_result_get(result, index, output.as_mut_ptr());
+                        if status == capi::OK {
                             capi::look_at(&output.assume_init());
+                        }
+                        let again = nvllm_result_get_with_error(result, index, output.as_mut_ptr(), Some(&mut error));
+                        judge("nvllm_result_get", again, &error);
+                        if again != status {
+                            violation("nvllm_result_get has another answer with an error");
                         }
                     }
                     nvllm_result_free(result);

@@ -10,7 +10,7 @@ An `Engine` is stepped by its caller: by `generate`, by `stream`, or by `step` a
 thread of its own and serves asyncio. Names, limits and defaults of options are those of nanovllm.h.
 """
 
-from ._abi import Device, DType, EngineConfig, Finish, LoadMode, LogLevel, Pooling, Quantization, Status, StructureKind
+from ._abi import Device, DType, EarlyStopping, EngineConfig, Finish, LoadMode, LogLevel, Pooling, Quantization, Status, StructureKind
 from ._library import abi_version, build_info, version
 from .aio import AsyncEngine
 from .engine import Engine, Step
@@ -24,6 +24,7 @@ __all__ = [
     "AsyncEngine",
     "DType",
     "Device",
+    "EarlyStopping",
     "Engine",
     "EngineConfig",
     "Error",

@@ -29,8 +29,10 @@ class Status(IntEnum):
     OK = 0
     #: nvllm_poll_output: no output is waiting.
     NO_OUTPUT = 1
-    #: nvllm_step of a follower: process 0 has freed its engine. Free this one.
+    #: nvllm_step and nvllm_wait of a follower: process 0 has freed its engine. Free this one.
     CLOSED = 2
+    #: nvllm_wait: there is nothing to do, and the time is over or nvllm_wake was called.
+    TIMEOUT = 3
     #: An argument or an option is invalid. The message names it, its value, and what is accepted.
     ERR_INVALID_ARGUMENT = -1
     #: The buffer is too small. The required size was stored.
@@ -50,7 +52,7 @@ class Status(IntEnum):
     #: A device call failed, or there was no memory for a forward pass. native_code is the device's error code, or 0.
     #: Only nvllm_engine_free may still be called on this engine.
     ERR_DEVICE = -9
-    #: A progress callback cancelled the call.
+    #: A progress callback cancelled the call, or another thread freed the engine of nvllm_generate or nvllm_wait.
     ERR_CANCELLED = -10
     #: Not supported by this build, or not for this model.
     ERR_UNSUPPORTED = -11
@@ -202,6 +204,17 @@ class Pooling(IntEnum):
     #: The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which holds no hidden
     #: states.
     MEAN = 2
+
+
+class EarlyStopping(IntEnum):
+    """When a beam search ends once it has as many results as beams."""
+
+    #: When the best beam, at its current length, cannot rank above the worst result. As in transformers with False.
+    HEURISTIC = 0
+    #: Immediately. As in transformers with True.
+    AT_ONCE = 1
+    #: When no beam can rank above the worst result at any length. As in transformers with "never".
+    NEVER = 2
 
 
 class StructureKind(IntEnum):
@@ -469,6 +482,7 @@ FUNCTIONS = [
     ("nvllm_engine_config_init", None, [POINTER(nvllm_engine_config), c_size_t]),
     ("nvllm_engine_new", c_int32, [POINTER(nvllm_engine_config), POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_engine_free", None, [c_void_p]),
+    ("nvllm_model_info_init", None, [POINTER(nvllm_model_info), c_size_t]),
     ("nvllm_engine_model_info", c_int32, [c_void_p, POINTER(nvllm_model_info), POINTER(nvllm_error)]),
     ("nvllm_model_file_init", None, [POINTER(nvllm_model_file), c_size_t]),
     ("nvllm_engine_new_from", c_int32, [POINTER(nvllm_engine_config), POINTER(nvllm_model_file), c_size_t, POINTER(c_void_p), POINTER(nvllm_error)]),
@@ -478,24 +492,32 @@ FUNCTIONS = [
     ("nvllm_add_request", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
     ("nvllm_add_request_tokens", c_int32, [c_void_p, POINTER(c_uint32), c_size_t, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
     ("nvllm_cancel", c_int32, [c_void_p, c_uint64]),
+    ("nvllm_cancel_with_error", c_int32, [c_void_p, c_uint64, POINTER(nvllm_error)]),
+    ("nvllm_step_result_init", None, [POINTER(nvllm_step_result), c_size_t]),
     ("nvllm_step", c_int32, [c_void_p, c_uint64, POINTER(nvllm_step_result), POINTER(nvllm_error)]),
+    ("nvllm_wait", c_int32, [c_void_p, c_uint64, POINTER(nvllm_error)]),
+    ("nvllm_wake", c_int32, [c_void_p, POINTER(nvllm_error)]),
     ("nvllm_is_finished", c_int32, [c_void_p]),
+    ("nvllm_output_init", None, [POINTER(nvllm_output), c_size_t]),
     ("nvllm_poll_output", c_int32, [c_void_p, POINTER(nvllm_output), POINTER(nvllm_error)]),
     ("nvllm_set_output_callback", c_int32, [c_void_p, nvllm_output_fn, c_void_p, POINTER(nvllm_error)]),
     ("nvllm_generate", c_int32, [c_void_p, POINTER(c_char_p), POINTER(c_size_t), c_size_t, POINTER(POINTER(nvllm_request_options)), c_size_t, nvllm_generate_progress_fn, c_void_p, POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_generate_tokens", c_int32, [c_void_p, POINTER(POINTER(c_uint32)), POINTER(c_size_t), c_size_t, POINTER(POINTER(nvllm_request_options)), c_size_t, nvllm_generate_progress_fn, c_void_p, POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_result_count", c_size_t, [c_void_p]),
     ("nvllm_result_get", c_int32, [c_void_p, c_size_t, POINTER(nvllm_output)]),
+    ("nvllm_result_get_with_error", c_int32, [c_void_p, c_size_t, POINTER(nvllm_output), POINTER(nvllm_error)]),
     ("nvllm_result_free", None, [c_void_p]),
     ("nvllm_reset_prefix_cache", c_int32, [c_void_p, POINTER(nvllm_error)]),
     ("nvllm_trim", c_int32, [c_void_p, POINTER(c_uint64), POINTER(nvllm_error)]),
     ("nvllm_release_prefix", c_int32, [c_void_p, c_uint64]),
+    ("nvllm_release_prefix_with_error", c_int32, [c_void_p, c_uint64, POINTER(nvllm_error)]),
     ("nvllm_save_prefix", c_int32, [c_void_p, POINTER(c_uint32), c_size_t, c_uint64, POINTER(c_uint8), c_size_t, POINTER(c_size_t), POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_restore_prefix", c_int32, [c_void_p, POINTER(c_uint8), c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_fork", c_int32, [c_void_p, c_uint64, c_uint32, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
     ("nvllm_tokenize", c_int32, [c_void_p, c_char_p, c_size_t, c_uint32, POINTER(c_uint32), c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_detokenize", c_int32, [c_void_p, POINTER(c_uint32), c_size_t, c_uint32, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_apply_chat_template", c_int32, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_stats_init", None, [POINTER(nvllm_stats), c_size_t]),
     ("nvllm_get_stats", c_int32, [c_void_p, POINTER(nvllm_stats), POINTER(nvllm_error)]),
     ("nvllm_metrics_text", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
 ]
@@ -662,10 +684,9 @@ class RequestOptions(TypedDict, total=False):
     #: than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per
     #: pass. Default 0.
     num_prompt_logprobs: int
-    #: Beam search: when it ends once it has as many results as beams. 0: when the best beam, at its current length,
-    #: cannot rank above the worst result. 1: immediately. 2: when no beam can rank above the worst result at any
-    #: length. Default 0. As in transformers with False, True and "never".
-    early_stopping: int
+    #: NVLLM_EARLY_STOPPING_*: when a beam search ends once it has as many results as beams. Default
+    #: NVLLM_EARLY_STOPPING_HEURISTIC.
+    early_stopping: EarlyStopping | str
     #: The schema, expression or grammar that constrains the completion, of the kind structure_kind, at most
     #: NVLLM_MAX_STRUCTURE_BYTES. If it is refused, the message says why. Compiled structures are cached.
     structure: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Optional
 
 from .engine import Engine, Prompt
@@ -16,6 +17,31 @@ if TYPE_CHECKING:
 
 #: Seconds of computing between two looks at what was asked meanwhile.
 _BUDGET = 0.05
+#: Requests of one kind that are added at once: a structure may take seconds to compile, a long prompt a moment to be tokenized.
+_ADDING = 16
+
+
+class _Reader:
+    """Who reads the outputs of a request, and how far the request is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, completions: int) -> None:
+        self._loop = loop
+        self.outputs: asyncio.Queue = asyncio.Queue()
+        #: Completions whose last output has not come.
+        self.unfinished = completions
+        #: None while it is added.
+        self.request: Optional[int] = None
+        self.has_left = False
+
+    def put(self, what: Any) -> None:
+        """Gives it an output or the error that ends it, from any thread."""
+        if self.has_left:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self.outputs.put_nowait, what)
+        except RuntimeError:
+            # Its loop has ended.
+            self.has_left = True
 
 
 class AsyncEngine:
@@ -24,11 +50,18 @@ class AsyncEngine:
     def __init__(self, engine: Engine) -> None:
         """Steps `engine` on a thread of its own, until `close`. Nothing else may step it meanwhile."""
         self.engine = engine
-        self._streams: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Queue]] = {}
-        #: Guards `_streams` and `_closing`; notified when there may be work.
-        self._work = threading.Condition()
+        #: Guards what follows. Never held while a request is added or the engine steps.
+        self._lock = threading.Lock()
+        #: By request, until the last output has come, also where the reader has left.
+        self._readers: dict[int, _Reader] = {}
+        #: Readers whose requests are being added, and outputs that came before it was known whose they are.
+        self._adding: set[_Reader] = set()
+        self._early: dict[int, list[Output]] = {}
         self._closing = False
         self._failed: Optional[BaseException] = None
+        #: Add requests, off the event loops. Those with structures have threads of their own: they delay no others.
+        self._plain = ThreadPoolExecutor(_ADDING, "nanovllm-add")
+        self._structured = ThreadPoolExecutor(_ADDING, "nanovllm-add-structure")
         self._thread = threading.Thread(target=self._run, name="nanovllm", daemon=True)
         self._thread.start()
 
@@ -37,30 +70,56 @@ class AsyncEngine:
 
         Raises `Error` when the engine fails, and ValueError when it is closed.
         """
-        outputs: asyncio.Queue = asyncio.Queue()
-        with self._work:
+        left = options.get("n", 1) or 1
+        reader = _Reader(asyncio.get_running_loop(), left)
+        adders = self._structured if options.get("structure") else self._plain
+        with self._lock:
             if self._failed is not None:
                 raise self._failed
             if self._closing:
                 raise ValueError("the engine is closed")
-            # The thread deals outputs under the same lock, so that it finds the queue.
-            request = self.engine.add_request(prompt, **options)
-            self._streams[request] = asyncio.get_running_loop(), outputs
-            self._work.notify()
-        left = options.get("n", 1) or 1
+            adders.submit(self._add, reader, prompt, options)
+            self._adding.add(reader)
         try:
             while left > 0:
-                output = await outputs.get()
+                output = await reader.outputs.get()
                 if isinstance(output, BaseException):
-                    left = 0
                     raise output
                 left -= output.finished
                 yield output
         finally:
-            with self._work:
-                self._streams.pop(request, None)
-                if left > 0:
-                    self.engine._cancel_quietly(request)
+            self._leave(reader)
+
+    def _add(self, reader: _Reader, prompt: Prompt, options: RequestOptions) -> None:
+        """Adds the request of a reader, who may have left before and may leave meanwhile."""
+        request = error = None
+        if not reader.has_left:
+            try:
+                request = self.engine.add_request(prompt, **options)
+            except BaseException as raised:
+                error = raised
+        with self._lock:
+            self._adding.discard(reader)
+            if request is not None:
+                reader.request = request
+                self._readers[request] = reader
+                for output in self._early.pop(request, ()):
+                    self._deal(output)
+            if not self._adding:
+                self._early.clear()
+            is_orphan = request in self._readers and (reader.has_left or self._failed is not None or self._closing)
+        if error is not None:
+            reader.put(error)
+        if is_orphan:
+            self.engine._cancel_quietly(request)
+
+    def _leave(self, reader: _Reader) -> None:
+        with self._lock:
+            reader.has_left = True
+            is_unfinished = reader.request in self._readers
+        # A request that is being added is cancelled by who adds it.
+        if is_unfinished:
+            self.engine._cancel_quietly(reader.request)
 
     async def generate(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> list[Output]:
         """The completions of a prompt, each whole."""
@@ -79,11 +138,14 @@ class AsyncEngine:
 
     def close(self) -> None:
         """Ends all streams and the thread, and closes the engine."""
-        with self._work:
+        with self._lock:
             self._closing = True
-            self._work.notify()
+        self.engine._wake_quietly()
         self._thread.join()
         self._end(ValueError("the engine is closed"))
+        for adders in (self._plain, self._structured):
+            # Whoever adds finds the engine closed, or cancels what it has added.
+            adders.shutdown(wait=False)
         self.engine.close()
 
     async def __aenter__(self) -> AsyncEngine:
@@ -94,33 +156,32 @@ class AsyncEngine:
 
     def _run(self) -> None:
         try:
-            while True:
-                with self._work:
-                    while not self._closing and self.engine.is_finished():
-                        self._work.wait()
-                    if self._closing:
-                        return
+            while not self._closing:
+                if not self.engine.wait():
+                    continue
                 self.engine.step(_BUDGET)
-                with self._work:
-                    while (output := self.engine.poll()) is not None:
-                        self._deal(output.request_id, output)
+                while (output := self.engine.poll()) is not None:
+                    with self._lock:
+                        self._deal(output)
         except BaseException as error:
             # Also ValueError, of an engine that was closed underneath: no task may wait for outputs that never come.
-            with self._work:
+            with self._lock:
                 self._failed = error
             self._end(error)
 
-    def _deal(self, request: int, what: Any) -> None:
-        found = self._streams.get(request)
-        if found is not None:
-            loop, outputs = found
-            try:
-                loop.call_soon_threadsafe(outputs.put_nowait, what)
-            except RuntimeError:
-                # The loop of its reader has ended.
-                del self._streams[request]
+    def _deal(self, output: Output) -> None:
+        """Gives an output to its reader. The lock is held."""
+        reader = self._readers.get(output.request_id)
+        if reader is not None:
+            reader.put(output)
+            if output.finished:
+                reader.unfinished -= 1
+                if reader.unfinished == 0:
+                    del self._readers[output.request_id]
+        elif self._adding:
+            self._early.setdefault(output.request_id, []).append(output)
 
     def _end(self, error: BaseException) -> None:
-        with self._work:
-            for request in list(self._streams):
-                self._deal(request, error)
+        with self._lock:
+            for reader in [*self._readers.values(), *self._adding]:
+                reader.put(error)

@@ -1,16 +1,18 @@
 """The engine: a model, its tokenizer, its KV cache and a scheduler, stepped by its caller.
 
 Methods that step (`step`, `poll`, `generate`, `stream`, `fork` and what touches cached prefixes) are for one thread at a time, and not for callbacks:
-they raise `Error` with Status.ERR_BUSY otherwise; of two that begin at the same moment, one may wait for the other. `add_request`, `cancel`, `close` and those that only ask may be called from any thread
-meanwhile.
+they raise `Error` with Status.ERR_BUSY otherwise; of two that begin at the same moment, one may wait for the other. `add_request`, `cancel`, `wait`, `wake`, `close` and those that only ask may be called from any
+thread meanwhile.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_float, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast, sizeof
@@ -21,7 +23,7 @@ from . import _abi
 from ._abi import EngineConfig, Status, TokenizeFlags
 from ._library import library
 from .callbacks import Reports
-from .errors import Error, call, name_of
+from .errors import Error, call
 from .files import Files, ModelFile
 from .handle import Handle
 from .inbox import Inbox
@@ -30,6 +32,13 @@ from .output import Output
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+#: Seconds after which a wait of the main thread looks whether a signal has come.
+_INTERRUPT_SECONDS = 0.1
+#: From this time on, a wait has no limit.
+_LONGEST_WAIT_SECONDS = 1e9
+#: UINT64_MAX: no limit for nvllm_wait.
+_NO_LIMIT = (1 << 64) - 1
 
 #: Text, which the model's tokenizer reads, or tokens.
 Prompt = Union[str, Sequence[int]]
@@ -89,7 +98,7 @@ class Engine:
                 reports.raise_again()
             if native.struct.load_mode == _abi.LoadMode.READ:
                 handle.release_files()
-            self._inbox = Inbox()
+            self._inbox = Inbox(self._wake_quietly)
             self._stepping = threading.Lock()
             self._handle = handle
         except BaseException:
@@ -178,6 +187,7 @@ class Engine:
         else:
             tokens = _tokens(prompt)
             self._call(library.nvllm_add_request_tokens, tokens, len(tokens), pointer, byref(request))
+        self._inbox.note(request.value)
         return request.value
 
     def fork(self, request_id: int, index: int = 0, **options: Unpack[RequestOptions]) -> int:
@@ -187,23 +197,25 @@ class Engine:
         pointer = byref(native.struct) if native else None
         parent, index = integer(request_id, c_uint64, "request_id"), integer(index, c_uint32, "index")
         self._call_alone(library.nvllm_fork, parent, index, pointer, byref(request))
+        self._inbox.note(request.value)
         return request.value
 
     def cancel(self, request_id: int) -> bool:
         """Ends a request; its last output has Finish.CANCELLED. False if it has ended before."""
-        return self._found(library.nvllm_cancel, request_id)
+        return self._found(library.nvllm_cancel_with_error, request_id)
 
     def release_prefix(self, request_id: int) -> bool:
         """Releases the prompt that a request pinned by pin_prompt. False if there is none."""
-        return self._found(library.nvllm_release_prefix, request_id)
+        return self._found(library.nvllm_release_prefix_with_error, request_id)
 
     def _found(self, function: Any, request_id: int) -> bool:
-        request = integer(request_id, c_uint64, "request_id")
-        with self._handle.enter() as native:
-            status = function(native, request)
-        if status < 0 and status != Status.ERR_NOT_FOUND:
-            raise Error(status, name_of(status))
-        return status == Status.OK
+        try:
+            self._call(function, integer(request_id, c_uint64, "request_id"))
+        except Error as error:
+            if error.status != Status.ERR_NOT_FOUND:
+                raise
+            return False
+        return True
 
     def _options(self, options: Mapping[str, Any]) -> Optional[Native]:
         if not options:
@@ -257,8 +269,54 @@ class Engine:
         while self._deal_one(native):
             pass
 
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits until `step` has work or `poll` has an output, for at most `timeout` seconds, or without a limit. Any thread may.
+
+        Returns whether there is something to do: False if the time is over, or if `wake` was called. Raises `Error` when the engine fails
+        meanwhile, and ValueError when it is closed. For a loop that serves requests of other threads: wait, step, and poll all outputs.
+        """
+        now = time.monotonic()
+        deadline = math.inf if timeout is None else now + timeout
+        # No signal ends the call, and its handler runs in the main thread when the call has returned.
+        at_most = _INTERRUPT_SECONDS if threading.current_thread() is threading.main_thread() else math.inf
+        while True:
+            until = min(deadline, now + at_most)
+            if self._wait_once(until - now):
+                return True
+            now = time.monotonic()
+            if now >= deadline or now < until:
+                # The time is over, or the wait was ended before.
+                return False
+
+    def _wait_once(self, seconds: float) -> bool:
+        micros = math.ceil(max(0.0, seconds) * 1e6) if seconds < _LONGEST_WAIT_SECONDS else _NO_LIMIT
+        with self._handle.enter() as native:
+            status = Status.TIMEOUT
+            if not self._inbox.has_unclaimed:
+                status = call(library.nvllm_wait, native, micros)
+            if self._handle.closed:
+                # Another thread may be about to wait: it ends there too, one after the other.
+                library.nvllm_wake(native, None)
+                raise ValueError("the engine is closed")
+        return status != Status.TIMEOUT or self._inbox.has_unclaimed
+
+    def wake(self) -> None:
+        """Ends every `wait` that is in progress, and the next one that begins, unless there is something to do. Any thread may."""
+        self._call(library.nvllm_wake)
+
+    def _wake_quietly(self) -> None:
+        try:
+            self.wake()
+        except (Error, ValueError):
+            # Nobody waits for such an engine.
+            pass
+
     def is_finished(self) -> bool:
-        """Whether no request is waiting or running, and no output is waiting to be polled."""
+        """Whether no request is waiting or running, and no output is waiting to be polled.
+
+        False until outputs are polled, so that a loop of `step` alone never ends; True for an engine that can no longer be used, of which
+        `step` raises the error.
+        """
         # The lock: an output that is being dealt is neither in the library nor in the inbox.
         with self._handle.enter() as native, self._inbox.lock:
             return self._inbox.is_empty and bool(library.nvllm_is_finished(native))
@@ -267,9 +325,7 @@ class Engine:
         """Yields the outputs of a prompt, and steps the engine for them. Several streams may be read by turns; leaving one early cancels its
         request.
         """
-        with self._inbox.lock:
-            request = self.add_request(prompt, **options)
-            own = self._inbox.open(request)
+        request, own = self._inbox.open(lambda: self.add_request(prompt, **options))
         left = options.get("n", 1) or 1
         try:
             while left > 0:
@@ -345,9 +401,7 @@ class Engine:
     @staticmethod
     def _result(made: c_void_p, index: int) -> Output:
         native = _abi.nvllm_output(struct_size=sizeof(_abi.nvllm_output))
-        status = library.nvllm_result_get(made, index, byref(native))
-        if status != Status.OK:
-            raise Error(status, "a completion has no result")
+        call(library.nvllm_result_get_with_error, made, index, byref(native))
         return Output._copied(native)
 
     # ---- text ----
@@ -393,8 +447,8 @@ class Engine:
                     raise
                 capacity = needed.value
                 continue
-            # The size includes the NUL.
-            return buffer.raw[: needed.value].rstrip(b"\0").decode("utf-8")
+            # The size includes the NUL that the library appends. One before it is part of the text.
+            return buffer.raw[: needed.value - 1].decode("utf-8")
 
     # ---- cached prefixes ----
 

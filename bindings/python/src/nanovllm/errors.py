@@ -6,7 +6,6 @@ from ctypes import byref
 
 from . import _abi
 from ._abi import Status
-from ._library import library
 
 
 class Error(Exception):
@@ -30,8 +29,3 @@ def call(function, *arguments) -> int:
     if status < 0:
         raise Error(status, failed.message.decode("utf-8", "replace"), failed.native_code)
     return status
-
-
-def name_of(status: int) -> str:
-    """The name of a status, such as "NVLLM_ERR_BUSY"."""
-    return library.nvllm_status_name(status).decode()

@@ -31,8 +31,15 @@ class Handle:
         return Call(self)
 
     def close(self) -> None:
-        """Refuses further calls. Closing twice does nothing."""
+        """Refuses further calls, and ends those that wait. Closing twice does nothing."""
+        # While this is exported, no other thread frees the engine. It is empty if one has begun to.
+        export = memoryview(self.inside)
         self.closed = True
+        try:
+            if len(export) > 0 and self._unfreed:
+                library.nvllm_wake(self.native, None)
+        finally:
+            export.release()
         self.free_if_unused()
 
     def free_if_unused(self) -> None:

@@ -18,6 +18,7 @@ _ENUMS: dict[str, type[IntEnum]] = {
     "kv_cache_dtype": _abi.KvCacheDtype,
     "load_mode": _abi.LoadMode,
     "pooling": _abi.Pooling,
+    "early_stopping": _abi.EarlyStopping,
     "quantization": _abi.Quantization,
     "structure_kind": _abi.StructureKind,
 }
