@@ -8,6 +8,7 @@ use driver::golden;
 use nanovllm::error::{Error, Result};
 use nanovllm::model::source::Source;
 use nanovllm::runner::{OnLoad, quantize_folder};
+use safetensors::Dtype;
 use scratch_folder::Folder;
 use std::ffi::OsStr;
 use std::fs;
@@ -222,9 +223,12 @@ fn a_snapshot_of_a_download_cache_gives_the_files_of_its_folder() {
     }
 }
 
+/// Makes a link at a path in a snapshot that leads elsewhere.
+type Spoil = fn(&Scene, &Path);
+
 #[test]
 fn a_snapshot_leads_into_its_own_blobs_alone() {
-    let spoil: &[(&str, fn(&Scene, &Path))] = &[
+    let spoil: &[(&str, Spoil)] = &[
         ("a file beside blobs", |_, link| symlink("../../refs", link).unwrap()),
         ("through blobs", |_, link| symlink("../../blobs/../refs", link).unwrap()),
         ("a folder of blobs", |_, link| {
@@ -435,4 +439,27 @@ fn golden_folders_quantize_as_before() {
         let scene = Scene::new("golden", case);
         quantize(&golden(case), &scene.new_folder()).unwrap();
     }
+}
+
+#[test]
+fn matrices_without_numbers_and_names_that_collide_are_no_bugs() {
+    let name = "model.layers.0.mlp.extra";
+    for (rows, cols) in [(5, 0), (0, 64), (0, 0), (1 << 40, 0), (0, 1 << 34), (0, 1 << 60)] {
+        let folder = Folder::copy(WHOLE, "no-numbers");
+        folder.edit_tensors(|tensors| {
+            tensors.insert(format!("{name}.weight"), (Dtype::F32, vec![rows, cols], Vec::new()));
+        });
+        let scene = Scene::new("no-numbers", WHOLE);
+        let refused = quantize(&folder.path, &scene.new_folder()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("has {name}.weight of shape {rows} x {cols}")), "{refused}");
+        assert!(!scene.new_folder().exists());
+    }
+    let folder = Folder::copy(WHOLE, "collide");
+    folder.edit_tensors(|tensors| {
+        tensors.insert("model.layers.0.mlp.up_proj.weight_scale".into(), (Dtype::F32, vec![1], vec![0; 4]));
+    });
+    let scene = Scene::new("collide", WHOLE);
+    let refused = quantize(&folder.path, &scene.new_folder()).unwrap_err().to_string();
+    assert!(refused.contains("model.layers.0.mlp.up_proj.weight_scale, a name that one"), "{refused}");
+    assert!(!scene.new_folder().exists());
 }

@@ -26,7 +26,7 @@ for stripped in "$library" "$libdir/libnanovllm.a"; do
 done
 [ -z "$(find "$work/prefix" -name '*.debug')" ] || { echo "installed.sh: debug information is installed unasked" >&2; exit 1; }
 quietly "$cmake" --install "$build" --prefix "$work/debug" --component debug
-debug=$(find "$work/debug" -name '*.debug')
+debug=$(find "$work/debug" -type f -name '*.debug')
 case $debug in
 */.debug/"$(basename "$library").debug") ;;
 *) echo "installed.sh: the debug information of $library is in: $debug" >&2 && exit 1 ;;

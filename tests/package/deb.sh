@@ -41,7 +41,7 @@ done
 debug=$(echo "$work"/libnanovllm0-dbgsym_*.deb)
 [ "$(dpkg-deb -f "$debug" Depends)" = "libnanovllm0 (= $version)" ] || fail "libnanovllm0-dbgsym does not depend on its library"
 dpkg-deb -x "$debug" "$work/debug"
-file=$(find "$work/debug" -name '*.debug')
+file=$(find "$work/debug" -type f -name '*.debug')
 [ "${file#"$work/debug"}" = "$(dirname "${library#"$work/root"}")/.debug/$(basename "$library").debug" ] || fail "the debug information is in: $file"
 readelf -SW "$file" | grep -q ' \.debug_info' || fail "$file has no debug information"
 id() { readelf -n "$1" | sed -n 's/.*Build ID: //p'; }

@@ -85,7 +85,7 @@ pub fn quantize_folder(
             what: format!("{path} is quantized already: quantize the folder that it was made from"),
         });
     }
-    let plan = Plan::new(&tensors, &model, on_load)?;
+    let plan = Plan::new(&tensors, &model, on_load, folder.path())?;
     let config = config(source, &plan, bits)?;
     create(to)?;
     // A part of the path may have become a link.
@@ -122,7 +122,8 @@ enum Plane {
 }
 
 impl Plan {
-    fn new(tensors: &Tensors, model: &Description, on_load: OnLoad) -> Result<Plan> {
+    fn new(tensors: &Tensors, model: &Description, on_load: OnLoad, at: &Path) -> Result<Plan> {
+        let wrong = |reason| Error::ModelFile { path: at.into(), reason };
         let mut plan = Plan { outputs: Vec::new(), modules: Vec::new(), ignored: Vec::new() };
         let names = model.layout.names;
         let is_of_layer = |module: &str| {
@@ -144,6 +145,11 @@ impl Plan {
             if let (Some(module), Some(stored)) = (module, stored) {
                 let (rows, cols) = (tensor.shape[0], tensor.shape[1]);
                 match on_load.coding(stored, cols).filter(|_| is_of_layer(module)) {
+                    Some(_) if rows == 0 || cols == 0 => {
+                        return Err(wrong(format!(
+                            "has {name:.60} of shape {rows} x {cols}, a matrix without numbers"
+                        )));
+                    }
                     Some(coding) => {
                         let matrix = HostMatrix::new(tensors.bytes(tensor), stored, rows, cols);
                         plan.quantize(module, matrix, coding);
@@ -163,11 +169,9 @@ impl Plan {
         }
         let mut names = BTreeSet::new();
         match plan.outputs.iter().find(|(name, _)| !names.insert(name)) {
-            Some((name, _)) => Err(Error::Unsupported {
-                what: format!(
-                    "the model has {name:.60}, a name that one of its matrices would get when it is quantized"
-                ),
-            }),
+            Some((name, _)) => {
+                Err(wrong(format!("has {name:.60}, a name that one of its matrices would get when it is quantized")))
+            }
             None => Ok(plan),
         }
     }
