@@ -243,6 +243,13 @@ pub enum Error {
         /// The shape it should have.
         wanted: Vec<usize>,
     },
+    /// A matrix that is to be quantized has no numbers.
+    EmptyMatrix {
+        /// Its name.
+        name: String,
+        /// The shape it has.
+        shape: Vec<usize>,
+    },
     /// A tensor has a number type that is not supported.
     TensorDtype {
         /// Its name.
@@ -439,6 +446,12 @@ impl fmt::Display for Error {
             }
             Error::TensorShape { name, found, wanted } => {
                 write!(f, "tensor {name} has shape {found:?}, but config.json implies {wanted:?}")
+            }
+            Error::EmptyMatrix { name, shape } => {
+                write!(
+                    f,
+                    "tensor {name} has shape {shape:?}, but a matrix must have numbers to be quantized: open the folder without quantization"
+                )
             }
             Error::TensorDtype { name, found } => {
                 write!(

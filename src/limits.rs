@@ -75,6 +75,11 @@ pub const QUANTIZATION_GROUPS: usize = 64;
 pub const QUANTIZATION_PATTERNS: usize = 64;
 /// Bytes of such a pattern.
 pub const QUANTIZATION_PATTERN_BYTES: usize = 4096;
+/// Parts of all patterns of `quantization_config`, equal ones counted once and with their repetitions expanded. A range of characters
+/// of a class is a part. A pattern of published models has less than 200.
+pub const QUANTIZATION_PROGRAM: usize = 1 << 16;
+/// Steps of all matches of the names of modules with patterns of `quantization_config`, about 10 ns each.
+pub const QUANTIZATION_STEPS: u64 = 1 << 25;
 
 /// Files beside the weights of a folder that `nvllm_quantize_folder` reads: it copies them.
 pub const COPIED_FILES: usize = 1024;
@@ -128,14 +133,25 @@ pub const TOKENIZER_FILE_BYTES: u64 = 64 << 20;
 pub const WEIGHT_FILES: usize = 1024;
 /// Bytes of the header of a file of weights, which names its tensors.
 pub const WEIGHT_HEADER_BYTES: u64 = 8 << 20;
-/// Bytes of the header of a GGUF file, which has the vocabulary and the merges of its tokenizer.
-pub const GGUF_HEADER_BYTES: u64 = 128 << 20;
+/// Bytes of the headers of all files of weights together, and of the names of all tensors of a GGUF file.
+pub const WEIGHT_HEADERS_BYTES: u64 = 16 << 20;
+/// Values in the JSON of the headers of all files of weights together. A tensor has about 12.
+pub const WEIGHT_HEADER_VALUES: usize = 1 << 20;
+/// Bytes of the headers of all parts of a GGUF file together, which have the vocabulary and the merges of its tokenizer.
+pub const GGUF_HEADER_BYTES: u64 = 64 << 20;
 /// Keys of a GGUF file.
 pub const GGUF_KEYS: usize = 4096;
+/// Keys of all parts of a GGUF file together. The parts after the first need three each.
+pub const GGUF_ALL_KEYS: usize = 1 << 14;
+/// Elements of all arrays in the headers of all parts of a GGUF file together.
+pub const GGUF_ELEMENTS: u64 = 1 << 23;
 /// Bytes of a key, and of the name of a tensor, of a GGUF file.
 pub const GGUF_NAME_BYTES: usize = 65_535;
-/// Bytes of all tokens of a GGUF file that has scores instead of merges, which are rebuilt.
-pub const GGUF_PIECE_BYTES: usize = 16 << 20;
+/// Places at which the tokens of a GGUF file that has scores instead of merges can be divided into two. Each is looked at when the
+/// merges are rebuilt. The largest of published models has 1.6 million.
+pub const GGUF_DIVISIONS: usize = 1 << 22;
+/// Merges that are rebuilt from scores. The largest of published models has 514,906.
+pub const GGUF_MERGES: usize = 1 << 20;
 /// Tensors of a model.
 pub const TENSORS: usize = 1 << 16;
 /// Layers of a model. The largest of published models has 126.

@@ -331,6 +331,37 @@ fn a_header_that_would_take_much_memory() {
     assert_file(refusal(&folder.path), "model.safetensors", "but at most 8388608 are read");
 }
 
+/// A thousand names of one file, whose header names no tensor.
+#[test]
+fn the_headers_of_all_files_have_one_limit() {
+    let values: String = (0..50_000).map(|i| format!(r#""{i}":"","#)).collect();
+    let text = "y".repeat(5 << 20);
+    for (metadata, words, read) in [
+        (format!(r#"{values}"x":"""#), "more than 1048576 values", 10),
+        (format!(r#""x":"{text}""#), "bytes, but at most 16777216 are read", 3),
+    ] {
+        let folder = Folder::copy(SHARDED, "headers");
+        let header = format!(r#"{{"__metadata__":{{{metadata}}}}}"#);
+        let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+        fs::write(folder.file("shared"), file).unwrap();
+        let names: Vec<String> = (0..1020).map(|i| format!("a-{i:04}.safetensors")).collect();
+        for name in &names {
+            symlink("shared", folder.file(name)).unwrap();
+        }
+        folder.edit_json("model.safetensors.index.json", |index| {
+            for name in &names {
+                index["weight_map"][name] = json!(name);
+            }
+        });
+        assert_file(refusal(&folder.path), &names[read], words);
+        // Few of them are read.
+        folder.edit_json("model.safetensors.index.json", |index| {
+            index["weight_map"].as_object_mut().unwrap().retain(|tensor, _| !names[2..].contains(tensor));
+        });
+        assert!(open_with(&folder.path, &config()).is_ok());
+    }
+}
+
 #[test]
 fn a_missing_tensor_is_named_with_its_shape() {
     let folder = Folder::copy(WHOLE, "missing-tensor");

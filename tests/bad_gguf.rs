@@ -474,3 +474,63 @@ fn parts_that_do_not_belong_together_are_refused() {
     let missing = refusal(&paths[0]);
     assert!(missing.starts_with(&paths[1].display().to_string()), "{missing}");
 }
+
+/// A file whose header has an array of this many elements of a type, all of them zeros that take no space on the disk.
+fn write_sparse(path: &Path, mut file: Writer, kind: u32, elements: u64, element_bytes: u64) {
+    let bytes = [kind.to_le_bytes().as_slice(), &elements.to_le_bytes()].concat();
+    file.set("zeros", Value::Raw(9, bytes));
+    file.tensors.clear();
+    let mut bytes = file.bytes();
+    bytes.truncate(bytes.windows(5).rposition(|word| word == b"zeros").unwrap() + 5 + 4 + 4 + 8);
+    fs::write(path, &bytes).unwrap();
+    let len = bytes.len() as u64 + elements * element_bytes;
+    fs::OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
+}
+
+#[test]
+fn the_headers_of_all_parts_have_one_limit() {
+    const TEXT: u32 = 8;
+    const U8: u32 = 0;
+    let scratch = Scratch::new("sparse");
+    let path = |part: usize| scratch.0.join(format!("model-{part:05}-of-00100.gguf"));
+    for (kind, elements, element_bytes, read, words) in [
+        (TEXT, 16 << 20, 8, 1, "more than 8388608 elements of arrays"),
+        (TEXT, 1 << 20, 8, 8, "more than 67108864 bytes"),
+        (TEXT, 1 << 18, 8, 32, "more than 67108864 bytes"),
+        (U8, 2 << 20, 1, 5, "more than 8388608 elements of arrays"),
+    ] {
+        for part in 1..=100 {
+            let mut file = if part == 1 { small::keys() } else { Writer::new() };
+            file.set("split.no", Value::I32(part as i32 - 1)).set("split.count", Value::U32(100));
+            write_sparse(&path(part), file, kind, elements, element_bytes);
+        }
+        let error = refusal(&path(1));
+        assert!(error.starts_with(&path(read).display().to_string()) && error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn names_and_keys_of_all_parts_have_one_limit() {
+    let scratch = Scratch::new("many-keys");
+    let keys = |per_part: usize| {
+        let mut all = parts(1);
+        for (number, part) in all.iter_mut().enumerate() {
+            let key = |i: usize| (format!("more.{number}.{i}").into_bytes(), Value::U8(0));
+            part.entries.extend((0..per_part).map(key));
+        }
+        refusal(&write_parts(&scratch, &all)[0])
+    };
+    let error = keys(4000);
+    assert!(error.contains("brings the headers of the model to more than 16384 keys"), "{error}");
+    let mut names = parts(1);
+    for (number, part) in names.iter_mut().enumerate() {
+        let tensor = |i: usize| Tensor {
+            name: format!("{number} {i} {}", "x".repeat(60_000)).into(),
+            ..part.tensors[0].clone()
+        };
+        let tensors: Vec<Tensor> = (0..60).map(tensor).collect();
+        part.tensors.extend(tensors);
+    }
+    let error = refusal(&write_parts(&scratch, &names)[0]);
+    assert!(error.contains("more than 16777216 bytes of names of tensors"), "{error}");
+}

@@ -469,7 +469,7 @@ const BAD: &[(&str, Spoil, &str)] = &[
         |file| {
             file.set("tokenizer.ggml.tokens", Value::Texts(vec![vec![b'a'; 5000], b"b".to_vec(), b"ab".to_vec()]));
         },
-        "the vocabulary has a token of 5000 bytes, but at most 4096 are accepted",
+        "token 0 of tokenizer.ggml.tokens has 5000 bytes, but at most 4096 are read",
     ),
     (
         "a text that begins with nothing",
@@ -516,5 +516,48 @@ fn a_tokenizer_that_is_not_known_is_refused() {
         let source = scratch.source(&file);
         let error = Tokenizer::open(&source).err().unwrap_or_else(|| panic!("{name} opened")).to_string();
         assert!(error.starts_with(&source.path().display().to_string()) && error.contains(words), "{name}: {error}");
+    }
+}
+
+/// All texts of up to `longest` letters a and b.
+fn words(longest: u32) -> Vec<Vec<u8>> {
+    let word = |bits: u32, len: u32| (0..len).map(|at| b'a' + (bits >> at & 1) as u8).collect();
+    (1..=longest).flat_map(|len| (0..1u32 << len).map(move |bits| word(bits, len))).collect()
+}
+
+#[test]
+fn a_vocabulary_is_counted_before_a_tokenizer_is_built_of_it() {
+    let scratch = Scratch::new("large");
+    let tokens = |texts: Vec<Vec<u8>>, kind: i32| {
+        let mut file = Writer::new();
+        file.set("general.architecture", "llama")
+            .set("tokenizer.ggml.model", "llama")
+            .set("tokenizer.ggml.scores", Value::F32s(vec![0.0; texts.len()]))
+            .set("tokenizer.ggml.token_type", Value::I32s(vec![kind; texts.len()]))
+            .set("tokenizer.ggml.tokens", Value::Texts(texts));
+        file
+    };
+    let numbered = |count: usize, byte: &str, len: usize| -> Vec<Vec<u8>> {
+        (0..count).map(|i| format!("{i} {}", byte.repeat(len)).into_bytes()).collect()
+    };
+    const USER_DEFINED: i32 = 4;
+    let spaces = (0..3000).map(|_| vec![b' '; 1000]).collect();
+    let mut bytes = tokens(numbered(8000, "\u{1}", 2000), USER_DEFINED);
+    bytes
+        .set("tokenizer.ggml.model", "gpt2")
+        .set("tokenizer.ggml.pre", "llama-bpe")
+        .set("tokenizer.ggml.bos_token_id", Value::U32(0))
+        .set("tokenizer.ggml.merges", Value::Texts(Vec::new()));
+    for (file, wanted) in [
+        (tokens(words(18), 1), "can be divided at 8388612 places, but at most 4194304 are looked at"),
+        (tokens(words(16), 1), "scores make more than 1048576 merges"),
+        (tokens(numbered(8000, "\u{1}", 2000), USER_DEFINED), "more than 67108864 bytes as tokenizer.json"),
+        (bytes, "more than 67108864 bytes as tokenizer.json"),
+        (tokens(numbered(17_000, "x", 1), USER_DEFINED), "has 17000 tokens that are control or user-defined"),
+        (tokens(numbered(3, "x", 5000), 1), "token 0 of tokenizer.ggml.tokens has 5002 bytes, but at most 4096"),
+        (tokens(spaces, USER_DEFINED), "runs of spaces of 9000000 bytes in all, but at most 8388608"),
+    ] {
+        let error = scratch.source(&file).tokenizer().err().expect(wanted).to_string();
+        assert!(error.contains(wanted), "{wanted}: {error}");
     }
 }

@@ -251,6 +251,109 @@ fn what_a_config_says_and_is_not_read_is_refused_by_its_name() {
     }
 }
 
+/// ct-mixed with other groups before its own, and modules of an image tower that are coded.
+fn with_groups(groups: impl IntoIterator<Item = Vec<String>>, modules: &[String], test: &str) -> Folder {
+    let folder = Folder::copy("quantized/ct-mixed", test);
+    folder.edit_json("config.json", |config| {
+        let own = config["quantization_config"]["config_groups"].take();
+        let weights = &own["group_0"]["weights"];
+        let more = groups.into_iter().enumerate();
+        let mut all: serde_json::Map<String, Value> =
+            more.map(|(i, targets)| (format!("more_{i}"), json!({"targets": targets, "weights": weights}))).collect();
+        all.extend(own.as_object().unwrap().clone());
+        config["quantization_config"]["config_groups"] = all.into();
+    });
+    folder.edit_tensors(|tensors| {
+        let coded = |module: &String| (format!("{module}.weight"), (Dtype::I8, vec![0, 0], Vec::new()));
+        tensors.extend(modules.iter().map(coded));
+    });
+    folder
+}
+
+#[test]
+fn patterns_of_all_groups_share_one_budget() {
+    let group = |i: usize, end: &str| (0..64).map(|j| format!("re:{i}_{j}{end}")).collect();
+    let groups = (0..62).map(|i| group(i, r"\w{20}"));
+    let folder = with_groups(groups, &[], "many-patterns");
+    let error = refusal(&folder.path).to_string();
+    let words = "has a pattern that is not read, because the patterns of the folder have more than 65536 parts";
+    assert!(error.contains("config_groups.more_") && error.contains(words), "{error}");
+    // Equal ones are one, and nobody minds small ones.
+    for groups in [vec![vec![r"re:\w{20}x".to_owned(); 64]; 62], (0..62).map(|i| group(i, "x")).collect()] {
+        let folder = with_groups(groups, &[], "few-patterns");
+        open(&folder.path, &config(), Isa::Portable).unwrap();
+    }
+}
+
+#[test]
+fn names_of_modules_are_matched_within_one_budget() {
+    // As many as a file may have, but for those of the model itself.
+    let modules: Vec<String> = (0..65_000).map(|i| format!("visual.blocks.{i}.attention.qkv_proj")).collect();
+    let slow = |i: usize| (0..64).map(|j| format!("re:(?:(?:.*)*)*(?:{i}_{j}|y)(?=x)")).collect();
+    let folder = with_groups((0..20).map(slow), &modules, "slow-patterns");
+    let error = refusal(&folder.path).to_string();
+    assert!(error.contains("take more than 33554432 steps"), "{error}");
+    // Patterns as configs have them, more than any has.
+    let group = |i: usize| {
+        let forms = [
+            r"re:.*layers\.N\..*gate_proj$",
+            "re:^(?!.*visual).*N.*experts",
+            r"re:model.*\.N\.self_attn\.(q|k|v)_proj",
+        ];
+        forms.map(|form| form.replace('N', &i.to_string())).into()
+    };
+    let folder = with_groups((0..17).map(group), &modules, "common-patterns");
+    open(&folder.path, &config(), Isa::Portable).unwrap();
+}
+
+#[test]
+fn the_first_of_the_groups_that_name_a_module_most_exactly_has_it() {
+    let coding = |groups: Vec<Vec<String>>| {
+        let folder = with_groups(groups, &[], "exact-groups");
+        weights(&folder.path, None, OnLoad::None)
+            .unwrap()
+            .matrix("layers.0.self_attn.q_proj", 128, 64)
+            .map(|m| m.coding())
+    };
+    let group = |entries: &[&str]| vec![entries.iter().map(|entry| entry.to_string()).collect()];
+    let own = coding(vec![]).unwrap();
+    // Its codes have eight bits, and those of the first group four.
+    for (entries, is_own) in [
+        (&["re:.*mlp.*"][..], true),
+        (&["re:.*k_proj", "q_proj"], true),
+        (&["re:.*q_proj"], false),
+        (&["model.layers.0.self_attn.q_proj"], false),
+        (&["Linear"], false),
+        (&[r"re:self_attn"], true),
+    ] {
+        assert_eq!(coding(group(entries)).is_ok_and(|coding| coding == own), is_own, "{entries:?}");
+    }
+}
+
+#[test]
+fn a_matrix_without_numbers_is_not_quantized() {
+    for shape in [[5, 0], [0, 0], [0, 64]] {
+        for name in ["foo.weight", "model.layers.0.self_attn.q_proj.weight"] {
+            let folder = Folder::copy("qwen3-f32-untied-gqa8", "no-numbers");
+            folder.edit_tensors(|all| drop(all.insert(name.into(), (Dtype::F32, shape.into(), Vec::new()))));
+            for on_load in [OnLoad::Int8, OnLoad::Int4] {
+                let error = open(&folder.path, &RunnerConfig { on_load, ..config() }, Isa::Portable).err().unwrap();
+                let Error::EmptyMatrix { name: found, shape: found_shape } = &error else { panic!("{error:?}") };
+                assert_eq!((&**found, &found_shape[..]), (name, &shape[..]));
+                let to = folder.file("quantized");
+                let made = quantize_folder(&Source::open(&folder.path).unwrap(), &to, on_load, &mut |_| {
+                    ControlFlow::Continue(())
+                });
+                assert!(matches!(made, Err(Error::EmptyMatrix { .. })), "{made:?}");
+                assert!(!to.exists(), "nothing is written");
+            }
+            if name == "foo.weight" {
+                open(&folder.path, &config(), Isa::Portable).unwrap();
+            }
+        }
+    }
+}
+
 type Spoil = fn(&mut Tensors);
 
 fn tensor<'a>(tensors: &'a mut Tensors, name: &str) -> &'a mut (Dtype, Vec<usize>, Vec<u8>) {

@@ -113,6 +113,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::UnsupportedModel { .. }
         | Error::MissingTensor { .. }
         | Error::TensorShape { .. }
+        | Error::EmptyMatrix { .. }
         | Error::UnreadTensor { .. }
         | Error::CodedTensor { .. }
         | Error::TensorDtype { .. } => NVLLM_ERR_MODEL,

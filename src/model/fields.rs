@@ -23,6 +23,14 @@ pub struct Fields<'a> {
 #[derive(Debug, Default)]
 pub struct Reads(RefCell<HashSet<*const Value>>);
 
+/// What a message says of numbers that are not [`is_positive`].
+pub const POSITIVE: &str = "a number above 0 that single precision has";
+
+/// Whether a number is above 0 and finite in single precision, and so is 1 divided by it.
+pub fn is_positive(number: f64) -> bool {
+    number > 0.0 && (number as f32).is_normal()
+}
+
 impl<'a> Fields<'a> {
     /// The fields of `value`, which stands in the file at `path`.
     pub fn new(path: &'a Path, value: &'a Value) -> Result<Fields<'a>> {
@@ -154,12 +162,12 @@ impl<'a> Fields<'a> {
         Ok(if self.flag(name)? == Some(true) { Bias::Added } else { Bias::None })
     }
 
-    /// A number above 0.
+    /// A number above 0, also in single precision, in which models are computed.
     pub fn positive_or_none(&self, name: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(name) else { return Ok(None) };
         match value.as_f64() {
-            Some(number) if number > 0.0 && number.is_finite() => Ok(Some(number)),
-            _ => Err(self.wrong(name, value, "a number above 0")),
+            Some(number) if is_positive(number) => Ok(Some(number)),
+            _ => Err(self.wrong(name, value, POSITIVE)),
         }
     }
 

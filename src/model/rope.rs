@@ -5,7 +5,8 @@
 
 use crate::backend::Pairing;
 use crate::error::{self, Error, Result};
-use crate::model::fields::Fields;
+use crate::limits;
+use crate::model::fields::{COUNT_MAX, Fields, is_positive};
 use std::f64::consts::PI;
 
 /// Factors of a longrope scaling, at most: pairs of the widest head.
@@ -180,7 +181,9 @@ impl Rope {
                 supported: "an even number of numbers in each head, at least 2",
             });
         }
-        let RopeScaling::LongRope { short_factors, long_factors, .. } = &self.scaling else { return Ok(()) };
+        let RopeScaling::LongRope { short_factors, long_factors, .. } = &self.scaling else {
+            return self.check_numbers(head_dim);
+        };
         for (setting, factors) in [("short_factor", short_factors), ("long_factor", long_factors)] {
             if factors.len() != rotary / 2 {
                 return Err(Error::UnsupportedModel {
@@ -189,6 +192,22 @@ impl Rope {
                     supported: "one factor for each pair of numbers that turn together",
                 });
             }
+        }
+        self.check_numbers(head_dim)
+    }
+
+    /// Refuses numbers that make an angle, or the scale, none that single precision has: each may be good, and all together not.
+    fn check_numbers(&self, head_dim: usize) -> Result<()> {
+        for max_model_len in [0, usize::MAX] {
+            let (frequencies, scale) = self.frequencies(head_dim, max_model_len);
+            let is_good = |frequency: &f32| *frequency >= 0.0 && (frequency * limits::MODEL_LEN as f32).is_finite();
+            let value = match frequencies.iter().find(|frequency| !is_good(frequency)) {
+                Some(frequency) => format!("one that makes {frequency} radians per position"),
+                None if !is_positive(scale.into()) => format!("one that makes {scale} the factor of attention"),
+                None => continue,
+            };
+            let supported = "one whose numbers, also those made of them, are above 0 and finite in single precision";
+            return Err(Error::UnsupportedModel { setting: "rope_scaling", value, supported });
         }
         Ok(())
     }
@@ -360,7 +379,7 @@ impl Place {
             (Some(theta), _) | (None, Some(theta)) => theta,
             (None, None) => defaults.theta,
         };
-        if theta <= 1.0 || theta > f32::MAX as f64 {
+        if theta as f32 <= 1.0 {
             return Err(config.refuse(format!("rope_theta is {theta}, but must be a number above 1")));
         }
         let rotary_factor = match (inside("partial_rotary_factor")?, config.positive_or_none("partial_rotary_factor")?)
@@ -417,7 +436,7 @@ impl RopeScaling {
         match self {
             RopeScaling::Yarn { factor, original_positions, .. } => {
                 let stretched = (*original_positions as f64 * factor) as usize;
-                max_position_embeddings.max(stretched.min(crate::model::fields::COUNT_MAX as usize))
+                max_position_embeddings.max(stretched.min(COUNT_MAX as usize))
             }
             _ => max_position_embeddings,
         }
@@ -427,7 +446,7 @@ impl RopeScaling {
 fn llama3(scaling: Fields, original_positions: usize) -> Result<RopeScaling> {
     let low_freq_factor = scaling.positive("low_freq_factor")?;
     let high_freq_factor = scaling.positive("high_freq_factor")?;
-    if high_freq_factor <= low_freq_factor {
+    if high_freq_factor as f32 <= low_freq_factor as f32 {
         return Err(scaling.refuse(format!(
             "high_freq_factor is {high_freq_factor}, but must be above low_freq_factor, which is {low_freq_factor}"
         )));
@@ -470,7 +489,7 @@ fn long_rope(scaling: Fields, max_position_embeddings: usize, original_positions
         None => (1.0 + factor.ln() / (original_positions as f64).ln()).sqrt(),
     };
     let factors = |name| -> Result<Vec<f64>> {
-        let is_factor = |v: &f64| *v > 0.0 && v.is_finite();
+        let is_factor = |v: &f64| is_positive(*v);
         let list = scaling.get(name).and_then(|value| value.as_array()).filter(|list| list.len() <= FACTORS_MAX);
         let factors = list.and_then(|list| list.iter().map(|v| v.as_f64().filter(is_factor)).collect());
         factors.ok_or_else(|| scaling.refuse(format!("{name} must be a list of at most {FACTORS_MAX} numbers above 0")))

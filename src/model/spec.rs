@@ -7,6 +7,7 @@
 pub use crate::backend::{Activation, NormKind, NormOrder};
 use crate::backend::{AttentionSpec, KvFormat, KvShape};
 use crate::error::{Error, Result};
+use crate::model::fields::{POSITIVE, is_positive};
 use crate::model::rope::Rope;
 pub use crate::model::rope::Temperature;
 
@@ -226,7 +227,37 @@ impl DecoderSpec {
             // The feed-forward part reads the rows that the mixer read, and these are kept where they are normalized.
             Order::Parallel => layer.mixer_norms.before.is_some() && layer.feed_forward_norms.is_none(),
         }));
+        self.check_numbers()?;
         self.refuse_what_no_op_computes()
+    }
+
+    /// Refuses numbers that are not above 0 or not finite in single precision. Families read them as such, but compute with them.
+    fn check_numbers(&self) -> Result<()> {
+        let positive = |setting, number: f32| match is_positive(number.into()) {
+            true => Ok(()),
+            false => Err(Error::UnsupportedModel { setting, value: number.to_string(), supported: POSITIVE }),
+        };
+        let norm = |norm: &Norm| positive("rms_norm_eps or layer_norm_eps", norm.eps);
+        positive("the scale of embeddings", self.embedding_scale)?;
+        positive("the scale of logits", self.head.scale)?;
+        self.head.softcap.map_or(Ok(()), |cap| positive("final_logit_softcapping", cap))?;
+        norm(&self.final_norm)?;
+        for layer in &self.layers {
+            positive("the scale of residuals", layer.residual_scale)?;
+            for norms in [&layer.mixer_norms, &layer.feed_forward_norms] {
+                norms.before.iter().chain(&norms.after).try_for_each(norm)?;
+            }
+            let attention = layer.mixer.attention();
+            positive("the scale of scores", attention.scores.scale)?;
+            attention.scores.softcap.map_or(Ok(()), |cap| positive("attn_logit_softcapping", cap))?;
+            if let QkNorm::PerHead { norm: of_heads, .. } | QkNorm::Whole(of_heads) = &attention.qk_norm {
+                norm(of_heads)?;
+            }
+            // The logarithm of a position is less than this.
+            const LOG_MAX: f32 = 32.0;
+            attention.temperature.map_or(Ok(()), |t| positive("llama_4_scaling_beta", t.beta * LOG_MAX))?;
+        }
+        Ok(())
     }
 
     /// Refuses what can be said and is not computed.

@@ -59,7 +59,7 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// Those of [`Tensors::open`] and of [`Quantization::of_file`], and [`Error::TensorDtype`] for an embedding table of a type that is not
+    /// Those of [`Tensors::open`], [`Quantization::of_file`], [`Quantization::resolve`] and [`OnLoad::check`], and [`Error::TensorDtype`] for an embedding table of a type that is not
     /// read.
     pub fn open(
         source: &Source,
@@ -69,6 +69,7 @@ impl Weights {
     ) -> Result<Weights> {
         let Reading { dtype, loading, free_bytes, on_load } = reading;
         let tensors = Tensors::open(source, loading, free_bytes)?;
+        on_load.check(&tensors)?;
         let embedding = layout.names.embedding;
         let has_embedding = |root: &&Root| {
             let module = format!("{}{embedding}", root.body);
@@ -76,11 +77,15 @@ impl Weights {
         };
         // Without an embedding table the decoder will say that it is missing where it should be first of all.
         let root = *layout.roots.iter().find(has_embedding).unwrap_or(&layout.roots[0]);
+        let mut quantization = match quantization {
+            Some(quantization) => Some(quantization),
+            None => quantization_beside(source, &tensors)?,
+        };
+        if let Some(quantization) = &mut quantization {
+            quantization.resolve(source, &tensors)?;
+        }
         let mut weights = Weights {
-            quantization: match quantization {
-                Some(quantization) => Some(quantization),
-                None => quantization_beside(source, &tensors)?,
-            },
+            quantization,
             tensors,
             taken: HashSet::new(),
             layout,

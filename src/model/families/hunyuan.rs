@@ -3,7 +3,7 @@
 use super::Family;
 use crate::backend::Pairing;
 use crate::error::Result;
-use crate::model::fields::Fields;
+use crate::model::fields::{Fields, is_positive};
 use crate::model::names::{AttentionNames, LLAMA, Names};
 use crate::model::rope::{Rope, RopeScaling};
 use crate::model::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention};
@@ -52,7 +52,7 @@ fn rope(fields: Fields) -> Result<Rope> {
     let head_dim = fields.count("head_dim")? as f64;
     let base = scaling.positive_or_none("rope_theta")?.map_or_else(|| fields.positive("rope_theta"), Ok)?;
     let theta = base * scaling.positive("alpha")?.powf(head_dim / (head_dim - 2.0));
-    if !(theta > 1.0 && theta < f32::MAX as f64) {
+    if !(theta as f32 > 1.0 && is_positive(theta)) {
         return Err(fields.refuse(format!("alpha makes a base of {theta} of rope_theta, which is {base}")));
     }
     scaling.pass_over(&["factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"]);

@@ -7,16 +7,23 @@ use super::coded::{CodePlane, Coded, ScalePlane, ZeroPacking, Zeros};
 use super::fp8::{e4m3, type_of};
 use super::gptq::groups_of;
 use super::module::{Module, Part};
+use super::patterns::Exhausted;
 use super::targets::Targets;
 use crate::backend::{Codes, Scaled, Scales};
 use crate::error::Result;
 use safetensors::Dtype;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 /// The schemes of a config, each with the modules that it is for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct Compressed {
-    /// In the order of the config.
-    pub groups: Vec<(Targets, Scheme)>,
+    targets: Arc<Targets>,
+    /// Of each group, in the order of the config.
+    schemes: Vec<Scheme>,
+    /// The groups of the modules of a folder. Empty where there is one group, which has all modules.
+    group_of: Arc<HashMap<String, usize>>,
 }
 
 /// How the weights of some modules are coded.
@@ -57,6 +64,35 @@ pub enum Strategy {
 const SCALES: &[Dtype] = &[Dtype::BF16, Dtype::F16, Dtype::F32];
 
 impl Compressed {
+    /// With a scheme for each group of targets.
+    pub fn new(targets: Targets, schemes: Vec<Scheme>) -> Compressed {
+        Compressed { targets: targets.into(), schemes, group_of: Arc::default() }
+    }
+
+    /// Finds the groups of `modules`, which are the coded ones of a folder. Patterns are matched here and nowhere else.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`]
+    pub fn resolve<'a>(&mut self, modules: impl Iterator<Item = &'a str>) -> std::result::Result<(), Exhausted> {
+        if self.schemes.len() < 2 {
+            return Ok(());
+        }
+        let mut finder = self.targets.finder();
+        let mut group_of = HashMap::new();
+        for module in modules {
+            if group_of.contains_key(module) {
+                continue;
+            }
+            let class = if module.ends_with("embed_tokens") { "Embedding" } else { "Linear" };
+            if let Some(group) = finder.find(module, class)? {
+                group_of.insert(module.to_owned(), group);
+            }
+        }
+        self.group_of = group_of.into();
+        Ok(())
+    }
+
     /// The matrix of `module`, if it is coded.
     pub fn matrix(&self, module: &Module) -> Result<Option<Coded>> {
         let is_packed = module.find("weight_packed").is_some();
@@ -85,19 +121,21 @@ impl Compressed {
         })
     }
 
-    /// The scheme of the module `name`, which is coded. A single scheme is that of all, whatever its targets are called in the checkpoint.
+    /// The scheme of the module `name`, which is coded and among those that [`Compressed::resolve`] got. A single scheme is that of all,
+    /// whatever its targets are called in the checkpoint.
     pub fn scheme_of(&self, name: &str) -> Option<Scheme> {
-        let class = if name.ends_with("embed_tokens") { "Embedding" } else { "Linear" };
-        let found = |(targets, scheme): &(Targets, Scheme)| Some((targets.find(name, class)?, *scheme));
-        // The first of those that name it most exactly.
-        let mut best = None;
-        for (exact, scheme) in self.groups.iter().filter_map(found) {
-            if best.is_none_or(|(other, _)| exact > other) {
-                best = Some((exact, scheme));
-            }
+        match self.schemes[..] {
+            [only] => Some(only),
+            _ => self.group_of.get(name).map(|&group| self.schemes[group]),
         }
-        let only = || (self.groups.len() == 1).then(|| self.groups[0].1);
-        best.map(|(_, scheme)| scheme).or_else(only)
+    }
+}
+
+impl fmt::Debug for Compressed {
+    /// What the config says. The text is part of the fingerprint of a model.
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let groups: Vec<_> = self.targets.groups().iter().zip(&self.schemes).collect();
+        f.debug_struct("Compressed").field("groups", &groups).finish()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::model::fields::Fields;
 use serde_json::Value;
 
 /// How the matrices of a folder are coded.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Quantization {
     /// Method `compressed-tensors`.
     CompressedTensors(Compressed),
@@ -163,9 +163,9 @@ fn compressed(fields: Fields) -> Result<Compressed> {
     let Some(named) = fields.object("config_groups")? else {
         return Err(fields.refuse("config_groups is missing from quantization_config".into()));
     };
-    let mut groups = Vec::new();
-    for (name, value) in named.iter() {
-        if groups.len() == limits::QUANTIZATION_GROUPS {
+    let (mut targets, mut schemes) = (Targets::default(), Vec::new());
+    for (count, (name, value)) in named.iter().enumerate() {
+        if count == limits::QUANTIZATION_GROUPS {
             let most = limits::QUANTIZATION_GROUPS;
             return Err(fields.refuse(format!("config_groups has more than {most} groups, the most that are read")));
         }
@@ -175,13 +175,14 @@ fn compressed(fields: Fields) -> Result<Compressed> {
         let entries = value["targets"].as_array();
         let entries = entries.and_then(|entries| entries.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
         let entries = entries.ok_or_else(|| wrong("must be a list of names".into()))?;
-        let targets = Targets::new(entries).map_err(wrong)?;
+        let meant = targets.read(entries).map_err(wrong)?;
         // A group without weights quantizes activations alone.
         if let Some(weights) = group.object("weights")? {
-            groups.push((targets, scheme(weights)?));
+            targets.push(meant);
+            schemes.push(scheme(weights)?);
         }
     }
-    Ok(Compressed { groups })
+    Ok(Compressed::new(targets, schemes))
 }
 
 fn scheme(weights: Fields) -> Result<Scheme> {

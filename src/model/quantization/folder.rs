@@ -54,7 +54,7 @@ const LEFT_OUT: &[&str] = &[
 ///
 /// [`Error::Option`] for [`OnLoad::None`], [`Error::Unsupported`] for a folder that is quantized already, [`Error::ModelFile`] where `to`
 /// is not empty or lies in the folder, and for a name in the folder that leads out of it, that is neither a file nor a folder, or that is
-/// not UTF-8, [`Error::Io`] where `to` cannot be written, [`Error::Cancelled`], and those of [`Description::read`].
+/// not UTF-8, [`Error::Io`] where `to` cannot be written, [`Error::Cancelled`], and those of [`Description::read`] and [`OnLoad::check`].
 pub fn quantize_folder(
     source: &Source,
     to: &Path,
@@ -85,6 +85,7 @@ pub fn quantize_folder(
             what: format!("{path} is quantized already: quantize the folder that it was made from"),
         });
     }
+    on_load.check(&tensors)?;
     let plan = Plan::new(&tensors, &model, on_load, folder.path())?;
     let config = config(source, &plan, bits)?;
     create(to)?;
@@ -145,11 +146,6 @@ impl Plan {
             if let (Some(module), Some(stored)) = (module, stored) {
                 let (rows, cols) = (tensor.shape[0], tensor.shape[1]);
                 match on_load.coding(stored, cols).filter(|_| is_of_layer(module)) {
-                    Some(_) if rows == 0 || cols == 0 => {
-                        return Err(wrong(format!(
-                            "has {name:.60} of shape {rows} x {cols}, a matrix without numbers"
-                        )));
-                    }
                     Some(coding) => {
                         let matrix = HostMatrix::new(tensors.bytes(tensor), stored, rows, cols);
                         plan.quantize(module, matrix, coding);

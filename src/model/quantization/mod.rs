@@ -17,6 +17,7 @@ mod gptq;
 mod module;
 pub mod mxfp4;
 mod on_load;
+mod patterns;
 mod targets;
 mod transpose;
 
@@ -27,9 +28,11 @@ pub use module::Module;
 pub use on_load::{OnLoad, quantize};
 
 use crate::backend::Scaled;
-use crate::error::Result;
-use crate::model::source::Tensor;
+use crate::error::{Error, Result};
+use crate::limits;
+use crate::model::source::{Source, Tensor, TensorType, Tensors};
 use compressed::Number;
+use safetensors::Dtype;
 
 /// Ends of the names of tensors that quantized folders carry and that nothing here reads: scales of activations and of a KV cache, which
 /// are for computing in 8 bits.
@@ -86,6 +89,32 @@ impl Quantization {
         PARTS.iter().map(move |part| format!("{module}.{part}"))
     }
 
+    /// Finds out how the coded modules among `tensors` are coded, where the config says it by patterns of names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] where that takes more than [`limits::QUANTIZATION_STEPS`].
+    pub fn resolve(&mut self, source: &Source, tensors: &Tensors) -> Result<()> {
+        let Quantization::CompressedTensors(compressed) = self else { return Ok(()) };
+        const PLAIN: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::BF16];
+        let is_plain = |name: &str| {
+            tensors.get(name).is_some_and(|tensor| PLAIN.map(TensorType::Safetensors).contains(&tensor.kind))
+        };
+        let module = |name| match str::rsplit_once(name, '.')? {
+            (module, "weight_packed") => Some(module),
+            (module, "weight") if !is_plain(name) => Some(module),
+            _ => None,
+        };
+        let modules = tensors.names().filter_map(module);
+        compressed.resolve(modules).map_err(|_| {
+            let most = limits::QUANTIZATION_STEPS;
+            let reason = format!(
+                "has patterns in config_groups whose matches with the names of its tensors take more than {most} steps, the most that are done"
+            );
+            Error::ModelFile { path: source.path().into(), reason }
+        })
+    }
+
     /// Whether a tensor of this name is none of the weights.
     pub fn leaves_aside(&self, name: &str) -> bool {
         LEFT_ASIDE.iter().any(|end| name.ends_with(end))
@@ -98,10 +127,10 @@ impl Quantization {
         let (module, end) = name.rsplit_once('.')?;
         let (inputs, group, numbers) = match (self, end) {
             (Quantization::Gptq(gptq), "qweight") => {
-                let inputs = rows * 32 / gptq.bits;
-                (inputs, if gptq.is_reordered() { Some(1) } else { gptq.group }, inputs * cols)
+                let inputs = rows.saturating_mul(32) / gptq.bits;
+                (inputs, if gptq.is_reordered() { Some(1) } else { gptq.group }, inputs.saturating_mul(cols))
             }
-            (Quantization::Awq(awq), "qweight") => (rows, awq.group, rows * cols * 8),
+            (Quantization::Awq(awq), "qweight") => (rows, awq.group, (rows * cols).saturating_mul(8)),
             (Quantization::Fp8(fp8), "weight") => (cols, fp8.block.map(|[_, group]| group), rows * cols),
             (Quantization::CompressedTensors(compressed), "weight") => {
                 (cols, compressed.scheme_of(module)?.group(), rows * cols)
@@ -109,7 +138,7 @@ impl Quantization {
             (Quantization::CompressedTensors(compressed), "weight_packed") => {
                 let scheme = compressed.scheme_of(module)?;
                 let Number::Int(bits) = scheme.number else { return None };
-                (cols * 32 / bits, scheme.group(), rows * cols * 32 / bits)
+                (cols.saturating_mul(32) / bits, scheme.group(), (rows * cols).saturating_mul(32) / bits)
             }
             _ => return None,
         };

@@ -5,7 +5,8 @@
 //! A row depends on that row alone, so that parts of a matrix have the codes that they have in the whole.
 
 use crate::backend::{Codes, Coding, HostBytes, HostMatrix, Scaled, Scales};
-use crate::error::{Result, filled};
+use crate::error::{Error, Result, filled};
+use crate::model::source::Tensors;
 
 /// How matrices that are not coded yet are quantized when an engine opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,9 +38,28 @@ impl OnLoad {
         }
     }
 
-    /// The coding of a matrix of `cols` columns, whose numbers are stored as `stored`. `None` where no group divides them.
+    /// Refuses matrices without numbers, which no scale stands for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EmptyMatrix`]
+    pub fn check(self, tensors: &Tensors) -> Result<()> {
+        if self == OnLoad::None {
+            return Ok(());
+        }
+        for name in tensors.names().filter(|name| name.ends_with(".weight")) {
+            let shape = tensors.get(name).map_or(&[][..], |tensor| &tensor.shape);
+            if shape.len() == 2 && shape.contains(&0) {
+                return Err(Error::EmptyMatrix { name: name.into(), shape: shape.into() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The coding of a matrix of `cols` columns, whose numbers are stored as `stored`. `None` where no group divides them, and where
+    /// there are none.
     pub fn coding(self, stored: Coding, cols: usize) -> Option<Coding> {
-        let codes = self.codes()?;
+        let codes = self.codes().filter(|_| cols > 0)?;
         let group = self.groups().iter().copied().find(|group| cols.is_multiple_of(*group))?;
         let scales = if stored == Coding::F16 { Scales::F16 } else { Scales::Bf16 };
         Some(Coding::Scaled(Scaled { codes, scales, group, zeros: false }))
@@ -183,6 +203,7 @@ mod tests {
         let quantized = quantize(&zeros, OnLoad::Int8.coding(Coding::F16, 32).unwrap()).unwrap();
         assert_eq!(quantized.to_f32(), vec![0.0; 64]);
         assert_eq!(OnLoad::Int8.coding(Coding::F16, 80), None);
+        assert_eq!(OnLoad::Int8.coding(Coding::F16, 0), None);
         assert_eq!(OnLoad::None.coding(Coding::F16, 128), None);
     }
 }

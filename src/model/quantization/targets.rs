@@ -1,86 +1,99 @@
-//! Which modules does an entry of a compressed-tensors config mean? A name, a pattern after `re:`, or the name of a class.
+//! Which modules do the groups of a compressed-tensors config mean? Entries are names, patterns after `re:`, and names of classes.
 //!
-//! As `compressed_tensors/utils/match.py` has it: a name comes before a pattern, and a pattern before a class. Patterns are those of Python,
-//! matched from the beginning of a name.
+//! As `compressed_tensors/utils/match.py` has it: a name comes before a pattern, and a pattern before a class, and where groups name a module
+//! equally exactly, the first of them has it. The patterns of all groups share the budgets of [`Patterns`].
 
+use super::patterns::{Exhausted, Matcher, Patterns};
 use crate::limits;
-use fancy_regex::{Regex, RegexBuilder};
+use std::collections::HashMap;
 use std::fmt;
 
-/// Steps that a pattern with look-around may take per name.
-const STEPS_MAX: usize = 4096;
-
-/// Bytes that the program of a pattern may take.
-const PROGRAM_BYTES_MAX: usize = 1 << 20;
-
-/// Entries of a list of targets.
-#[derive(Clone, Default)]
+/// The targets of all groups of a config.
+#[derive(Default)]
 pub struct Targets {
-    names: Vec<String>,
-    patterns: Vec<Regex>,
+    groups: Vec<Group>,
+    patterns: Patterns,
+    /// The first group with each name. Modules and classes are looked up alike.
+    by_name: HashMap<String, usize>,
 }
 
-/// How exactly an entry names a module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Match {
-    /// By its class.
-    Class,
-    /// By a pattern.
-    Pattern,
-    /// By its name.
-    Name,
+/// The targets of a group.
+#[derive(Default)]
+pub struct Group {
+    names: Vec<String>,
+    /// Texts and numbers.
+    patterns: Vec<(String, usize)>,
 }
 
 impl Targets {
-    /// Reads the entries, or says what is wrong with one.
-    pub fn new<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Targets, String> {
-        let mut targets = Targets::default();
+    /// Reads the entries of a group, or says what is wrong with one.
+    pub fn read<'a>(&mut self, entries: impl IntoIterator<Item = &'a str>) -> Result<Group, String> {
+        let mut group = Group::default();
         for entry in entries {
             let Some(pattern) = entry.strip_prefix("re:") else {
-                targets.names.push(entry.to_owned());
+                group.names.push(entry.to_owned());
                 continue;
             };
-            let shown: String = pattern.chars().take(60).collect();
-            if targets.patterns.len() == limits::QUANTIZATION_PATTERNS {
+            if group.patterns.len() == limits::QUANTIZATION_PATTERNS {
                 return Err(format!("has more than {} patterns", limits::QUANTIZATION_PATTERNS));
             }
-            if pattern.len() > limits::QUANTIZATION_PATTERN_BYTES {
-                let most = limits::QUANTIZATION_PATTERN_BYTES;
-                return Err(format!("has a pattern of {} bytes, but at most {most} are read: {shown}", pattern.len()));
+            group.patterns.push((pattern.to_owned(), self.patterns.add(pattern)?));
+        }
+        Ok(group)
+    }
+
+    /// Adds a group, whose number is that of the groups before it.
+    pub fn push(&mut self, group: Group) {
+        for name in &group.names {
+            self.by_name.entry(name.clone()).or_insert(self.groups.len());
+        }
+        self.groups.push(group);
+    }
+
+    /// Those of each group, for messages.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Looks up modules, as long as there are steps for the patterns.
+    pub fn finder(&self) -> Finder<'_> {
+        Finder { targets: self, matcher: Matcher::new(&self.patterns) }
+    }
+}
+
+/// Finds the groups of modules.
+pub struct Finder<'a> {
+    targets: &'a Targets,
+    matcher: Matcher<'a>,
+}
+
+impl Finder<'_> {
+    /// The number of the group that names the module `name` of class `class`, if one does.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`]
+    pub fn find(&mut self, name: &str, class: &str) -> Result<Option<usize>, Exhausted> {
+        let Targets { groups, by_name, .. } = self.targets;
+        if let Some(&group) = by_name.get(name) {
+            return Ok(Some(group));
+        }
+        for (number, group) in groups.iter().enumerate() {
+            for (_, pattern) in &group.patterns {
+                if self.matcher.matches(*pattern, name)? {
+                    return Ok(Some(number));
+                }
             }
-            let anchored = format!("^(?:{pattern})");
-            let built = RegexBuilder::new(&anchored)
-                .backtrack_limit(STEPS_MAX)
-                .delegate_size_limit(PROGRAM_BYTES_MAX)
-                .delegate_dfa_size_limit(PROGRAM_BYTES_MAX)
-                .build();
-            targets.patterns.push(built.map_err(|_| format!("has a pattern that is not read: {shown}"))?);
         }
-        Ok(targets)
-    }
-
-    /// How these name the module `name` of class `class`, if they do.
-    pub fn find(&self, name: &str, class: &str) -> Option<Match> {
-        if self.names.iter().any(|entry| entry == name) {
-            Some(Match::Name)
-        } else if self.patterns.iter().any(|pattern| pattern.is_match(name).unwrap_or(false)) {
-            Some(Match::Pattern)
-        } else {
-            self.names.iter().any(|entry| entry == class).then_some(Match::Class)
-        }
+        Ok(by_name.get(class).copied())
     }
 }
 
-impl PartialEq for Targets {
-    fn eq(&self, other: &Targets) -> bool {
-        let texts = |targets: &Targets| targets.patterns.iter().map(|p| p.as_str().to_owned()).collect::<Vec<_>>();
-        self.names == other.names && texts(self) == texts(other)
-    }
-}
-
-impl fmt::Debug for Targets {
+impl fmt::Debug for Group {
+    /// Patterns with an anchor, as they are matched. The text is part of the fingerprint of a model.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.debug_list().entries(&self.names).entries(self.patterns.iter().map(Regex::as_str)).finish()
+        let patterns = self.patterns.iter().map(|(pattern, _)| format!("^(?:{pattern})"));
+        f.debug_list().entries(&self.names).entries(patterns).finish()
     }
 }
 
@@ -88,19 +101,33 @@ impl fmt::Debug for Targets {
 mod tests {
     use super::*;
 
+    fn targets(groups: &[&[&str]]) -> Targets {
+        let mut targets = Targets::default();
+        for entries in groups {
+            let group = targets.read(entries.iter().copied()).unwrap();
+            targets.push(group);
+        }
+        targets
+    }
+
     #[test]
     fn a_module_is_meant_by_its_name_a_pattern_or_its_class() {
-        let targets = Targets::new(["Linear", "model.layers.3.mlp.up_proj", r"re:.*mlp\.down", "re:model.(?!norm)"]);
-        let targets = targets.unwrap();
-        const CASES: &[(&str, &str, Option<Match>)] = &[
-            ("model.layers.3.mlp.up_proj", "Linear", Some(Match::Name)),
-            ("model.layers.3.mlp.down_proj", "Linear", Some(Match::Pattern)),
-            ("lm_head", "Linear", Some(Match::Class)),
+        let targets = targets(&[
+            &["Linear"],
+            &["re:model.(?!norm)", "re:.*mlp.up"],
+            &["model.layers.3.mlp.up_proj", "Linear", r"re:.*mlp\.down"],
+        ]);
+        const CASES: &[(&str, &str, Option<usize>)] = &[
+            ("model.layers.3.mlp.up_proj", "Linear", Some(2)),
+            ("model.layers.3.mlp.down_proj", "Linear", Some(1)),
+            ("layers.3.mlp.down_proj", "Linear", Some(2)),
+            ("lm_head", "Linear", Some(0)),
             ("lm_head.model.x", "Embedding", None),
             ("model.norm", "Norm", None),
         ];
+        let mut finder = targets.finder();
         for (name, class, wanted) in CASES {
-            assert_eq!(targets.find(name, class), *wanted, "{name}");
+            assert_eq!(finder.find(name, class), Ok(*wanted), "{name}");
         }
     }
 
@@ -112,8 +139,13 @@ mod tests {
             (vec!["re:(?:a{1000}){1000}".to_owned()], "has a pattern that is not read"),
             (vec!["re:a".to_owned(); 65], "has more than 64 patterns"),
         ] {
-            let error = Targets::new(entries.iter().map(String::as_str)).unwrap_err();
+            let error = Targets::default().read(entries.iter().map(String::as_str)).unwrap_err();
             assert!(error.contains(wanted), "{error}");
         }
+    }
+
+    #[test]
+    fn a_group_is_shown_as_its_names_and_its_anchored_patterns() {
+        assert_eq!(format!("{:?}", targets(&[&["re:a", "Linear"]]).groups()), r#"[["Linear", "^(?:a)"]]"#);
     }
 }

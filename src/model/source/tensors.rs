@@ -1,7 +1,7 @@
 //! The tensors of a model: one or several safetensors or GGUF files, mapped or copied into memory, and read where they lie.
 
 use super::Source;
-use super::gguf::{self, GgmlType};
+use super::gguf::{self, Allowance, GgmlType};
 use crate::backend::{HostBytes, Loading};
 use crate::error::{Error, Result};
 use crate::limits;
@@ -47,6 +47,35 @@ pub enum TensorType {
     Ggml(GgmlType),
 }
 
+/// What the headers of the safetensors files of a model have together. A file may have many names, and the headers of a thousand files
+/// are more than anybody waits for.
+#[derive(Default)]
+struct Headers {
+    bytes: u64,
+    values: usize,
+}
+
+impl Headers {
+    /// Counts a header before it is parsed.
+    fn add(&mut self, header: &[u8]) -> std::result::Result<(), String> {
+        self.bytes += header.len() as u64;
+        if self.bytes > limits::WEIGHT_HEADERS_BYTES {
+            let (bytes, most) = (self.bytes, limits::WEIGHT_HEADERS_BYTES);
+            return Err(format!(
+                "brings the headers of the files of weights to {bytes} bytes, but at most {most} are read"
+            ));
+        }
+        self.values += std::str::from_utf8(header).map_or(0, limits::json_values);
+        if self.values > limits::WEIGHT_HEADER_VALUES {
+            let most = limits::WEIGHT_HEADER_VALUES;
+            return Err(format!(
+                "brings the headers of the files of weights to more than {most} values, the most that are read"
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl Display for TensorType {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match self {
@@ -66,6 +95,7 @@ impl Tensors {
     pub fn open(source: &Source, loading: Loading, free_bytes: u64) -> Result<Tensors> {
         let mut tensors = Tensors { files: Vec::new(), by_name: BTreeMap::new() };
         let mut left = free_bytes;
+        let (mut headers, mut allowance) = (Headers::default(), Allowance::default());
         let mut open = |path: &Path| {
             let file = source.files().load(path, loading, left)?;
             left = left.saturating_sub(file.len() as u64);
@@ -75,13 +105,13 @@ impl Tensors {
             Source::Folder(folder) => {
                 for path in folder.weight_files()? {
                     let file = open(&path)?;
-                    tensors.add_safetensors(&path, file)?;
+                    tensors.add_safetensors(&path, file, &mut headers)?;
                 }
             }
             Source::Gguf(model) => {
                 for path in model.parts() {
                     let file = open(path)?;
-                    tensors.add_gguf(path, file)?;
+                    tensors.add_gguf(path, file, &mut allowance)?;
                 }
             }
         }
@@ -150,8 +180,8 @@ impl Tensors {
     }
 
     /// Reads the header of a GGUF file. It was read when the source was opened, but the file may be another one by now.
-    fn add_gguf(&mut self, path: &Path, bytes: HostBytes) -> Result<()> {
-        for (name, tensor) in gguf::tensors_of(path, &bytes)? {
+    fn add_gguf(&mut self, path: &Path, bytes: HostBytes, allowance: &mut Allowance) -> Result<()> {
+        for (name, tensor) in gguf::tensors_of(path, &bytes, allowance)? {
             let gguf::TensorInfo { kind, shape, range } = tensor;
             let tensor = Tensor { file: self.files.len(), range, kind: TensorType::Ggml(kind), shape };
             self.insert(path, name, tensor)?;
@@ -175,7 +205,7 @@ impl Tensors {
     }
 
     /// Reads the header of a safetensors file.
-    fn add_safetensors(&mut self, path: &Path, bytes: HostBytes) -> Result<()> {
+    fn add_safetensors(&mut self, path: &Path, bytes: HostBytes, headers: &mut Headers) -> Result<()> {
         let refuse = |reason| Error::ModelFile { path: path.into(), reason };
         // The length that the file claims bounds the memory that its header takes when it is parsed.
         let claimed = bytes.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
@@ -183,6 +213,9 @@ impl Tensors {
             let most = limits::WEIGHT_HEADER_BYTES;
             return Err(refuse(format!("has a header of {claimed} bytes, but at most {most} are read")));
         }
+        let header =
+            usize::try_from(claimed).ok().and_then(|claimed| bytes[size_of::<u64>().min(bytes.len())..].get(..claimed));
+        headers.add(header.unwrap_or_default()).map_err(refuse)?;
         let (header_len, metadata) =
             SafeTensors::read_metadata(&bytes).map_err(|e| refuse(format!("is not a whole safetensors file: {e}")))?;
         // Eight bytes say how long the header is; offsets count from its end. `read_metadata` checked them all.

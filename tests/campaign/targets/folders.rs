@@ -1,6 +1,6 @@
 //! Model folders whose files are changed, odd, or missing: the config, the tokenizer, and everything else.
 
-use super::{json, quantized, tokenizers};
+use super::{json, patterns, quantized, tokenizers};
 use crate::capi::{self, Engine, Good, judge};
 use crate::case::{self, Bounds, Content, Input, Session, Target, root, violation};
 use crate::random::{self, Rng};
@@ -91,6 +91,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
         Box::new(Folders { name: "folders", corpus: odd_folders, generate: change_folder }),
         Box::new(Folders { name: "config", corpus: configs, generate: change_config }),
         Box::new(Folders { name: "quantization", corpus: quantized::corpus, generate: quantized::change }),
+        Box::new(Folders { name: "patterns", corpus: patterns::corpus, generate: patterns::change }),
         Box::new(Folders { name: "tokenizer", corpus: tokenizers::corpus, generate: tokenizers::change }),
     ]
 }
@@ -224,7 +225,7 @@ pub fn detokenize(engine: &Engine, tokens: &[u32], flags: u32) {
     }
 }
 
-fn base(folder: &str) -> (String, Content) {
+pub fn base(folder: &str) -> (String, Content) {
     (BASE.to_owned(), Content::Bytes(folder.as_bytes().to_vec()))
 }
 
@@ -277,7 +278,25 @@ fn odd_folders() -> Vec<Input> {
         bytes[..8].copy_from_slice(&len.to_le_bytes());
         all.push(replaced(format!("a header of {len} bytes"), GOLDEN, "model.safetensors", Content::Bytes(bytes)));
     }
+    let entries: String = (0..300_000).map(|i| format!(r#""{i}":"","#)).collect();
+    all.push(many_names("a thousand names of one file with many values", &format!(r#"{entries}"x":"""#)));
+    all.push(many_names("a thousand names of one file with a long text", &format!(r#""x":"{}""#, "y".repeat(6 << 20))));
     all
+}
+
+/// A thousand links to one file, whose header has these metadata and no tensor.
+fn many_names(origin: &str, metadata: &str) -> Input {
+    let header = format!(r#"{{"__metadata__":{{{metadata}}}}}"#);
+    let shared = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+    let mut index: Value = serde_json::from_slice(&file(SHARDED, "model.safetensors.index.json")).unwrap();
+    let mut parts = vec![base(SHARDED), ("shared".to_owned(), Content::Bytes(shared))];
+    for i in 0..1020 {
+        let name = format!("a-{i:04}.safetensors");
+        index["weight_map"][&name] = name.as_str().into();
+        parts.push((name, Content::Link(PathBuf::from("shared"))));
+    }
+    parts.push(("model.safetensors.index.json".to_owned(), Content::Bytes(index.to_string().into_bytes())));
+    Input { origin: origin.to_owned(), parts, seed: 1 }
 }
 
 const NAMES: &[&str] = &[

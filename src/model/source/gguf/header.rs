@@ -46,6 +46,48 @@ pub struct TensorInfo {
     pub range: Range<usize>,
 }
 
+/// What the headers of all parts of a model may still have together. A file may be sparse, so that its size bounds nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    /// Bytes.
+    pub bytes: u64,
+    keys: u64,
+    /// Elements of arrays.
+    elements: u64,
+    /// Bytes of names of tensors.
+    name_bytes: u64,
+}
+
+impl Default for Allowance {
+    /// That of a model, before any of its headers is read.
+    fn default() -> Allowance {
+        Allowance {
+            bytes: limits::GGUF_HEADER_BYTES,
+            keys: limits::GGUF_ALL_KEYS as u64,
+            elements: limits::GGUF_ELEMENTS,
+            name_bytes: limits::WEIGHT_HEADERS_BYTES,
+        }
+    }
+}
+
+impl Allowance {
+    /// Counts the elements of an array before they are read.
+    pub fn take_elements(&mut self, elements: u64) -> Result<(), String> {
+        take(&mut self.elements, elements, limits::GGUF_ELEMENTS, "elements of arrays")
+    }
+}
+
+/// Takes from what is left of `most` things of all headers.
+fn take(left: &mut u64, count: u64, most: u64, what: &str) -> Result<(), String> {
+    match left.checked_sub(count) {
+        Some(rest) => {
+            *left = rest;
+            Ok(())
+        }
+        None => Err(format!("brings the headers of the model to more than {most} {what}, the most that are read")),
+    }
+}
+
 /// What [`parse`] finds, which refers to the bytes that it read.
 pub struct Parsed {
     entries: BTreeMap<String, Value>,
@@ -53,14 +95,17 @@ pub struct Parsed {
     pub tensors: Vec<(String, TensorInfo)>,
     /// Bytes of the header.
     len: usize,
+    /// What the headers of other parts may have.
+    pub left: Allowance,
 }
 
-/// Reads the header of a file of `file_bytes` bytes, of which `bytes` is the beginning.
+/// Reads the header of a file of `file_bytes` bytes, of which `bytes` is the beginning. It may have what is in `allowance`.
 ///
 /// # Errors
 ///
 /// [`Stop::MoreBytes`] when the header is longer than `bytes`, [`Stop::Wrong`] when the file is no GGUF file that can be read.
-pub fn parse(bytes: &[u8], file_bytes: u64) -> Result<Parsed, Stop> {
+pub fn parse(bytes: &[u8], file_bytes: u64, allowance: &Allowance) -> Result<Parsed, Stop> {
+    let mut left = *allowance;
     let mut cursor = Cursor::new(bytes, file_bytes);
     if cursor.bytes(4).map_or_else(|stop| matches!(stop, Stop::Wrong(_)), |magic| magic != MAGIC) {
         return Err(Stop::Wrong(
@@ -82,23 +127,25 @@ pub fn parse(bytes: &[u8], file_bytes: u64) -> Result<Parsed, Stop> {
             return Err(Stop::Wrong(format!("has {found} {what}, but at most {most} are read")));
         }
     }
-    let entries = read_entries(&mut cursor, entries)?;
+    take(&mut left.keys, entries, limits::GGUF_ALL_KEYS as u64, "keys")?;
+    let entries = read_entries(&mut cursor, entries, &mut left)?;
     let alignment = alignment(&entries)?;
-    let tensors = read_tensors(&mut cursor, tensors)?;
+    let tensors = read_tensors(&mut cursor, tensors, &mut left)?;
+    take(&mut left.bytes, cursor.position() as u64, limits::GGUF_HEADER_BYTES, "bytes")?;
     let data_start = (cursor.position() as u64).next_multiple_of(alignment);
     let tensors = tensors.into_iter().map(|(name, unplaced)| {
         let placed = unplaced.place(data_start, alignment, file_bytes);
         let placed = placed.map_err(|reason| Stop::Wrong(format!("tensor {name:.60} {reason}")))?;
         Ok((name, placed))
     });
-    Ok(Parsed { entries, tensors: tensors.collect::<Result<_, Stop>>()?, len: cursor.position() })
+    Ok(Parsed { entries, tensors: tensors.collect::<Result<_, Stop>>()?, len: cursor.position(), left })
 }
 
-fn read_entries(cursor: &mut Cursor, count: u64) -> Result<BTreeMap<String, Value>, Stop> {
+fn read_entries(cursor: &mut Cursor, count: u64, left: &mut Allowance) -> Result<BTreeMap<String, Value>, Stop> {
     let mut entries = BTreeMap::new();
     for _ in 0..count {
         let key = cursor.name(limits::GGUF_NAME_BYTES, "a key")?;
-        let value = Value::read(cursor).map_err(|stop| match stop {
+        let value = Value::read(cursor, left).map_err(|stop| match stop {
             Stop::Wrong(reason) => Stop::Wrong(format!("key {key:.60} {reason}")),
             stop => stop,
         })?;
@@ -132,10 +179,12 @@ struct Unplaced {
     offset: u64,
 }
 
-fn read_tensors(cursor: &mut Cursor, count: u64) -> Result<Vec<(String, Unplaced)>, Stop> {
+fn read_tensors(cursor: &mut Cursor, count: u64, left: &mut Allowance) -> Result<Vec<(String, Unplaced)>, Stop> {
     let mut tensors: Vec<(String, Unplaced)> = Vec::new();
     for _ in 0..count {
         let name = cursor.name(limits::GGUF_NAME_BYTES, "a name of a tensor")?;
+        let most = limits::WEIGHT_HEADERS_BYTES;
+        take(&mut left.name_bytes, name.len() as u64, most, "bytes of names of tensors")?;
         let wrong = |reason: String| Stop::Wrong(format!("tensor {name:.60} {reason}"));
         let axes = cursor.u32()?;
         if !(1..=AXES).contains(&axes) {
@@ -291,12 +340,12 @@ impl Header {
         if array.len() > most {
             return Err(format!("key {key:.60} has {} strings, but at most {most} are read", array.len()));
         }
-        let strings = array.elements(&self.bytes).map(|element| match element {
-            Value::Text(range) => Some(&self.bytes[range]),
-            _ => None,
-        });
-        let strings = strings.collect::<Option<Vec<_>>>();
-        strings.map(Some).ok_or_else(|| format!("key {key:.60} must be an array of strings"))
+        let mut strings = Vec::with_capacity(array.len());
+        for element in array.elements(&self.bytes) {
+            let Value::Text(range) = element else { return Err(format!("key {key:.60} must be an array of strings")) };
+            strings.push(&self.bytes[range]);
+        }
+        Ok(Some(strings))
     }
 
     /// Numbers; `None` if there is no such key.
@@ -309,14 +358,16 @@ impl Header {
         if array.len() > most {
             return Err(format!("key {key:.60} has {} numbers, but at most {most} are read", array.len()));
         }
-        let numbers = array.elements(&self.bytes).map(|element| match element {
-            Value::Unsigned(number) => Some(number as f64),
-            Value::Negative(number) => Some(number as f64),
-            Value::Float(number) => Some(number),
-            _ => None,
-        });
-        let numbers = numbers.collect::<Option<Vec<_>>>();
-        numbers.map(Some).ok_or_else(|| format!("key {key:.60} must be an array of numbers"))
+        let mut numbers = Vec::with_capacity(array.len());
+        for element in array.elements(&self.bytes) {
+            numbers.push(match element {
+                Value::Unsigned(number) => number as f64,
+                Value::Negative(number) => number as f64,
+                Value::Float(number) => number,
+                _ => return Err(format!("key {key:.60} must be an array of numbers")),
+            });
+        }
+        Ok(Some(numbers))
     }
 
     /// The tensor of this name.

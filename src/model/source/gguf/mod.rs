@@ -11,7 +11,7 @@ mod tensor_type;
 mod tokenizer;
 mod value;
 
-pub use header::{Header, TensorInfo};
+pub use header::{Allowance, Header, TensorInfo};
 pub use tensor_type::GgmlType;
 pub use tokenizer::Vocabulary;
 
@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a file that are read before its header is parsed; more are read if the header is longer.
 const FIRST_BYTES: u64 = 1 << 20;
+/// The same of the parts after the first, which have no vocabulary.
+const FIRST_BYTES_OF_PART: u64 = 1 << 16;
 
 /// A model in GGUF files.
 pub struct Gguf {
@@ -44,7 +46,8 @@ impl Gguf {
     /// [`Error::Io`] for a file that cannot be read or a part that is missing, [`Error::ModelFile`] for one that is no GGUF file, goes
     /// beyond the [`limits`], or is not the first part.
     pub fn open(files: Files, path: &Path) -> Result<Gguf> {
-        let header = read_header(&files, path)?;
+        let mut allowance = Allowance::default();
+        let header = read_header(&files, path, FIRST_BYTES, &mut allowance)?;
         let count = Split::of(path, &header)?.map_or(Ok(1), |split| split.check_first(path, 0))?;
         let parts = (0..count).map(|part| part_path(path, part, count)).collect::<Result<Vec<_>>>()?;
         let total = header.unsigned("split.tensors.count").map_err(|reason| wrong(path, reason))?;
@@ -52,7 +55,7 @@ impl Gguf {
         let first = std::mem::take(&mut model.header.tensors);
         model.add(0, first)?;
         for (part, path) in parts.iter().enumerate().skip(1) {
-            let header = read_header(&model.files, path)?;
+            let header = read_header(&model.files, path, FIRST_BYTES_OF_PART, &mut allowance)?;
             let own = Split::of(path, &header)?;
             let own = own.ok_or_else(|| wrong(path, "has no split.count, but is a part of a split file".into()))?;
             if own.check_first(path, part)? != count {
@@ -180,14 +183,17 @@ impl Gguf {
     }
 }
 
-/// Reads the tensors of a part whose bytes are all there, as [`Gguf::open`] read them from its file.
+/// Reads the tensors of a part whose bytes are all there, as [`Gguf::open`] read them from its file. Its header is taken from `allowance`.
 ///
 /// # Errors
 ///
 /// [`Error::ModelFile`]: the file at `path` is another one than before.
-pub fn tensors_of(path: &Path, bytes: &[u8]) -> Result<Vec<(String, TensorInfo)>> {
-    match header::parse(bytes, bytes.len() as u64) {
-        Ok(parsed) => Ok(parsed.tensors),
+pub fn tensors_of(path: &Path, bytes: &[u8], allowance: &mut Allowance) -> Result<Vec<(String, TensorInfo)>> {
+    match header::parse(bytes, bytes.len() as u64, allowance) {
+        Ok(parsed) => {
+            *allowance = parsed.left;
+            Ok(parsed.tensors)
+        }
         Err(Stop::Wrong(reason)) => Err(wrong(path, reason)),
         Err(Stop::MoreBytes(_)) => unreachable!("all bytes of the file are there"),
     }
@@ -197,22 +203,29 @@ fn wrong(path: &Path, reason: String) -> Error {
     Error::ModelFile { path: path.into(), reason }
 }
 
-fn read_header(files: &Files, path: &Path) -> Result<Header> {
-    let mut wanted = FIRST_BYTES;
+/// Reads the header of a file, first of all its `first_bytes`, and takes it from `allowance`.
+fn read_header(files: &Files, path: &Path, first_bytes: u64, allowance: &mut Allowance) -> Result<Header> {
+    let mut wanted = first_bytes;
     loop {
         let (bytes, file_bytes) = files.read_part(path, 0, wanted)?;
-        match header::parse(&bytes, file_bytes.max(bytes.len() as u64)) {
-            Ok(parsed) => return Ok(parsed.with(bytes)),
+        match header::parse(&bytes, file_bytes.max(bytes.len() as u64), allowance) {
+            Ok(parsed) => {
+                *allowance = parsed.left;
+                return Ok(parsed.with(bytes));
+            }
             Err(Stop::Wrong(reason)) => return Err(wrong(path, reason)),
-            Err(Stop::MoreBytes(more)) if more > limits::GGUF_HEADER_BYTES => {
+            Err(Stop::MoreBytes(more)) if more > allowance.bytes => {
                 let most = limits::GGUF_HEADER_BYTES;
-                return Err(wrong(path, format!("has a header of more than {most} bytes, the most that are read")));
+                let reason = format!(
+                    "has a header with which those of the model have more than {most} bytes, the most that are read"
+                );
+                return Err(wrong(path, reason));
             }
             // The file became shorter than it was.
             Err(Stop::MoreBytes(_)) if (bytes.len() as u64) < wanted.min(file_bytes) => {
                 return Err(wrong(path, "became shorter while it was read".into()));
             }
-            Err(Stop::MoreBytes(more)) => wanted = more.max(4 * wanted).min(limits::GGUF_HEADER_BYTES),
+            Err(Stop::MoreBytes(more)) => wanted = more.max(4 * wanted).min(allowance.bytes),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Texts and arrays stay where they are in the header: a vocabulary of 150,000 tokens is not copied to be skipped.
 
 use super::cursor::{Cursor, Stop};
+use super::header::Allowance;
 use serde_json::{Number, Value as Json};
 use std::ops::Range;
 
@@ -103,7 +104,7 @@ impl Kind {
 
 impl Value {
     /// Reads a value with the type before it.
-    pub fn read(cursor: &mut Cursor) -> Result<Value, Stop> {
+    pub fn read(cursor: &mut Cursor, left: &mut Allowance) -> Result<Value, Stop> {
         let kind = Kind::read(cursor)?;
         if kind != Kind::Array {
             return kind.read_scalar(cursor);
@@ -111,6 +112,7 @@ impl Value {
         let kind = Kind::read(cursor)?;
         let len = cursor.u64()?;
         cursor.check_room(len, kind.bytes_min(), "elements")?;
+        left.take_elements(len)?;
         let start = cursor.position();
         match kind {
             Kind::Text => {

@@ -15,6 +15,7 @@ use crate::limits;
 use pre::Pre;
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::io::{self, Write};
 use vocabulary::TokenKind;
 
 /// Added tokens of Phi-3 that leave the white space behind them.
@@ -47,27 +48,42 @@ pub fn json(header: &Header) -> Result<Option<Vec<u8>>, String> {
             ));
         }
     };
-    let json = document.write(&vocabulary)?;
-    check_length(json.len())?;
-    Ok(Some(json))
+    document.write(&vocabulary).map(Some)
 }
 
 /// As a tokenizer.json that is a file.
 fn check_length(bytes: usize) -> Result<(), String> {
     match limits::TOKENIZER_FILE_BYTES {
-        most if bytes as u64 > most => {
-            Err(format!("has a tokenizer of {bytes} bytes as tokenizer.json, but at most {most} are read"))
-        }
+        most if bytes as u64 > most => Err(too_long()),
         _ => Ok(()),
+    }
+}
+
+fn too_long() -> String {
+    let most = limits::TOKENIZER_FILE_BYTES;
+    format!("has a tokenizer of more than {most} bytes as tokenizer.json, the most that are read")
+}
+
+/// Counts what is written, up to the length that a tokenizer.json may have.
+struct Length(u64);
+
+impl Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        if self.0 > limits::TOKENIZER_FILE_BYTES { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 /// Pairs of tokens whose union is a token.
 enum Merges<'a> {
-    /// By their spellings.
-    Given(Vec<(&'a str, &'a str)>),
+    /// As the file spells them: [`pair`] divides them.
+    Given(Vec<&'a str>),
     /// By their ids.
-    Rebuilt(Vec<(usize, usize)>),
+    Rebuilt(Vec<(u32, u32)>),
 }
 
 /// What a tokenizer.json has besides its added tokens.
@@ -115,8 +131,13 @@ fn sentence_piece<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result
     // Runs of spaces are in the file as spaces, but a text has none any more when it is compared with tokens.
     let is_spaces = |text: &str| text.len() > 1 && text.bytes().all(|byte| byte == b' ');
     let is_run = |id: &usize| vocabulary.kinds[*id] == TokenKind::UserDefined && is_spaces(vocabulary.tokens[*id]);
-    let runs = (0..vocabulary.tokens.len()).filter(is_run);
-    let spelled: HashMap<usize, String> = runs.map(|id| (id, SPACE.repeat(vocabulary.tokens[id].len()))).collect();
+    let runs = || (0..vocabulary.tokens.len()).filter(is_run);
+    let bytes: usize = runs().map(|id| vocabulary.tokens[id].len() * SPACE.len()).sum();
+    if bytes > limits::ADDED_BYTES {
+        let most = limits::ADDED_BYTES;
+        return Err(format!("has tokens that are runs of spaces of {bytes} bytes in all, but at most {most} are read"));
+    }
+    let spelled: HashMap<usize, String> = runs().map(|id| (id, SPACE.repeat(vocabulary.tokens[id].len()))).collect();
     let merges = match given_merges(header)? {
         Some(merges) => merges,
         None => merges_of_scores(header, vocabulary, &spelled)?,
@@ -136,18 +157,20 @@ fn sentence_piece<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result
     })
 }
 
-/// The merges that a file has: two spellings with a space between, of which the first may begin with one.
+/// The merges that a file has.
 fn given_merges(header: &Header) -> Result<Option<Merges<'_>>, String> {
     let Some(merges) = header.strings("tokenizer.ggml.merges", limits::MERGES)? else { return Ok(None) };
-    fn pair(bytes: &[u8]) -> Option<(&str, &str)> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let (space, _) = text.char_indices().skip(1).find(|(_, letter)| *letter == ' ')?;
-        Some((&text[..space], &text[space + 1..]))
-    }
     let pairs = merges.into_iter().enumerate().map(|(index, bytes)| {
-        pair(bytes).ok_or_else(|| format!("entry {index} of tokenizer.ggml.merges is no pair of tokens"))
+        let text = std::str::from_utf8(bytes).ok().filter(|text| pair(text).is_some());
+        text.ok_or_else(|| format!("entry {index} of tokenizer.ggml.merges is no pair of tokens"))
     });
     Ok(Some(Merges::Given(pairs.collect::<Result<_, _>>()?)))
+}
+
+/// Divides two spellings with a space between, of which the first may begin with one.
+fn pair(text: &str) -> Option<(&str, &str)> {
+    let (space, _) = text.char_indices().skip(1).find(|(_, letter)| *letter == ' ')?;
+    Some((&text[..space], &text[space + 1..]))
 }
 
 fn merges_of_scores<'a>(
@@ -162,29 +185,28 @@ fn merges_of_scores<'a>(
         return Err(format!("tokenizer.ggml.scores must have a number for each of the {tokens} tokens"));
     }
     let is_piece = |id: &usize| vocabulary.kinds[*id] == TokenKind::Normal || spelled.contains_key(id);
-    let ids: Vec<usize> = (0..vocabulary.tokens.len()).filter(is_piece).collect();
-    // A conversion without SentencePiece's own model writes one score for all. Its order is that of the ids.
-    let are_equal = ids.windows(2).all(|pair| scores[pair[0]] == scores[pair[1]]);
-    let piece = |&id: &usize| match spelled.get(&id) {
-        Some(text) => (text.as_str(), id, 0.0),
-        None if are_equal => (vocabulary.tokens[id], id, -(id as f64)),
-        None => (vocabulary.tokens[id], id, scores[id]),
-    };
-    let pieces: Vec<(&str, usize, f64)> = ids.iter().map(piece).collect();
-    let bytes: usize = pieces.iter().map(|(text, _, _)| text.len()).sum();
-    if bytes > limits::GGUF_PIECE_BYTES {
-        let most = limits::GGUF_PIECE_BYTES;
+    let text = |id: usize| spelled.get(&id).map_or(vocabulary.tokens[id], String::as_str);
+    let ids = || (0..vocabulary.tokens.len()).filter(is_piece);
+    let divisions = ids().map(|id| merges::divisions(text(id))).sum::<usize>();
+    if divisions > limits::GGUF_DIVISIONS {
+        let most = limits::GGUF_DIVISIONS;
         return Err(format!(
-            "tokenizer.ggml.tokens has pieces of {bytes} bytes, but at most {most} are read with scores"
+            "tokenizer.ggml.tokens can be divided at {divisions} places, but at most {most} are looked at where there are no merges"
         ));
     }
-    match merges::from_scores(&pieces) {
-        merges if merges.len() > limits::MERGES => {
-            let most = limits::MERGES;
-            Err(format!("tokenizer.ggml.scores make {} merges, but at most {most} are read", merges.len()))
-        }
-        merges => Ok(Merges::Rebuilt(merges)),
-    }
+    // A conversion without SentencePiece's own model writes one score for all. Its order is that of the ids.
+    let are_equal = ids().zip(ids().skip(1)).all(|(id, next)| scores[id] == scores[next]);
+    let score = |id: usize| match spelled.contains_key(&id) {
+        true => 0.0,
+        false if are_equal => -(id as f64),
+        false => scores[id],
+    };
+    let pieces: Vec<(&str, u32, f64)> = ids().map(|id| (text(id), id as u32, score(id))).collect();
+    let most = limits::GGUF_MERGES;
+    let merges = merges::from_scores(&pieces);
+    let merges =
+        merges.ok_or_else(|| format!("tokenizer.ggml.scores make more than {most} merges, the most that are read"))?;
+    Ok(Merges::Rebuilt(merges))
 }
 
 /// What stands around a text. `defaults` are the ids of the tokens that begin and end it where the file has none.
@@ -226,63 +248,111 @@ fn post_processor(
 }
 
 impl Document<'_> {
-    /// The text of the file. Tokens that never occur are left out.
+    /// The text of the file, whose length is counted before there is room for it.
     fn write(&self, vocabulary: &Vocabulary) -> Result<Vec<u8>, String> {
-        let spelling = |id: usize| self.spelled.get(&id).map_or(vocabulary.tokens[id], String::as_str);
-        let is_kept = |id: &usize| vocabulary.kinds[*id] != TokenKind::Unused;
-        let kept = || (0..vocabulary.tokens.len()).filter(is_kept);
-        let mut ids = HashMap::new();
-        if let Some((text, id, other)) = kept().find_map(|id| Some((spelling(id), id, ids.insert(spelling(id), id)?))) {
-            return Err(format!("tokens {other} and {id} of tokenizer.ggml.tokens are both {text:?}"));
+        self.check(vocabulary)?;
+        let mut length = Length(0);
+        // It fails where it is too long, and nothing else can.
+        self.write_to(vocabulary, &mut length).map_err(|_| too_long())?;
+        let mut json = Vec::new();
+        json.try_reserve_exact(length.0 as usize).map_err(|_| "has a tokenizer for which there is no memory")?;
+        self.write_to(vocabulary, &mut json).expect("a vector takes all");
+        Ok(json)
+    }
+
+    fn spelling<'a>(&'a self, vocabulary: &Vocabulary<'a>, id: usize) -> &'a str {
+        self.spelled.get(&id).map_or(vocabulary.tokens[id], String::as_str)
+    }
+
+    /// Refuses what no tokenizer.json may have, as far as memory depends on it, and tokens that are spelled alike.
+    fn check(&self, vocabulary: &Vocabulary) -> Result<(), String> {
+        let kept = || kept(vocabulary);
+        let added = kept().filter(|id| self.is_added(vocabulary, *id)).count();
+        if added > limits::ADDED_TOKENS {
+            let most = limits::ADDED_TOKENS;
+            return Err(format!("has {added} tokens that are control or user-defined, but at most {most} are read"));
         }
-        let added = kept().filter(|id| vocabulary.is_added(*id) && !self.spelled.contains_key(id)).map(|id| {
+        let mut ids = HashMap::new();
+        let twice = kept().find_map(|id| Some((id, ids.insert(self.spelling(vocabulary, id), id)?)));
+        match twice {
+            Some((id, other)) => {
+                let text = self.spelling(vocabulary, id);
+                Err(format!("tokens {other} and {id} of tokenizer.ggml.tokens are both {text:?}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a token is found in a text before anything else.
+    fn is_added(&self, vocabulary: &Vocabulary, id: usize) -> bool {
+        vocabulary.is_added(id) && !self.spelled.contains_key(&id)
+    }
+
+    /// Writes the text. Tokens that never occur are left out.
+    fn write_to(&self, vocabulary: &Vocabulary, to: &mut impl Write) -> io::Result<()> {
+        let spelling = |id: usize| self.spelling(vocabulary, id);
+        to.write_all(b"{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[")?;
+        for (place, id) in kept(vocabulary).filter(|id| self.is_added(vocabulary, *id)).enumerate() {
             let is_special = vocabulary.kinds[id] != TokenKind::UserDefined;
             let strips = self.strips && !UNSTRIPPED.contains(&spelling(id));
-            json!({
-                "id": id, "content": spelling(id), "single_word": false, "lstrip": false, "rstrip": strips, "normalized": false,
-                "special": is_special,
-            })
-        });
-        let added: Vec<Value> = added.collect();
-        let mut json = Vec::new();
-        let mut put = |text: &str| json.extend_from_slice(text.as_bytes());
-        put("{\"version\":\"1.0\",\"truncation\":null,\"padding\":null");
+            let comma = if place == 0 { "" } else { "," };
+            write!(to, "{comma}{{\"id\":{id},\"content\":")?;
+            quote(to, spelling(id))?;
+            write!(
+                to,
+                ",\"single_word\":false,\"lstrip\":false,\"rstrip\":{strips},\"normalized\":false,\"special\":{is_special}}}"
+            )?;
+        }
+        to.write_all(b"]")?;
         for (name, part) in [
-            ("added_tokens", &Value::Array(added)),
             ("normalizer", &self.normalizer),
             ("pre_tokenizer", &self.pre_tokenizer),
             ("post_processor", &self.post_processor),
             ("decoder", &self.decoder),
         ] {
-            put(&format!(",\"{name}\":{part}"));
+            write!(to, ",\"{name}\":{part}")?;
         }
-        put(",\"model\":{");
+        to.write_all(b",\"model\":{")?;
         for (name, option) in self.model.as_object().expect("options are an object") {
-            put(&format!("\"{name}\":{option},"));
+            write!(to, "\"{name}\":{option},")?;
         }
-        put("\"vocab\":{");
-        let quoted = |text: &str| serde_json::to_string(text).expect("a text can be quoted");
-        for (place, id) in kept().enumerate() {
-            put(if place == 0 { "" } else { "," });
-            put(&format!("{}:{id}", quoted(spelling(id))));
+        to.write_all(b"\"vocab\":{")?;
+        for (place, id) in kept(vocabulary).enumerate() {
+            to.write_all(if place == 0 { b"" } else { b"," })?;
+            quote(to, spelling(id))?;
+            write!(to, ":{id}")?;
         }
-        put("},\"merges\":[");
+        to.write_all(b"},\"merges\":[")?;
         let mut put_merge = |place: usize, left: &str, right: &str| {
-            put(if place == 0 { "" } else { "," });
-            put(&format!("[{},{}]", quoted(left), quoted(right)));
+            to.write_all(if place == 0 { b"[" } else { b",[" })?;
+            quote(to, left)?;
+            to.write_all(b",")?;
+            quote(to, right)?;
+            to.write_all(b"]")
         };
         match &self.merges {
             Merges::Given(merges) => {
-                merges.iter().enumerate().for_each(|(place, (left, right))| put_merge(place, left, right));
+                for (place, text) in merges.iter().enumerate() {
+                    let (left, right) = pair(text).expect("checked when it was read");
+                    put_merge(place, left, right)?;
+                }
             }
             Merges::Rebuilt(merges) => {
-                merges
-                    .iter()
-                    .enumerate()
-                    .for_each(|(at, &(left, right))| put_merge(at, spelling(left), spelling(right)));
+                for (place, &(left, right)) in merges.iter().enumerate() {
+                    put_merge(place, spelling(left as usize), spelling(right as usize))?;
+                }
             }
         }
-        put("]}}");
-        Ok(json)
+        to.write_all(b"]}}")
     }
+}
+
+/// The ids of the tokens that occur.
+fn kept(vocabulary: &Vocabulary) -> impl Iterator<Item = usize> {
+    (0..vocabulary.tokens.len()).filter(|id| vocabulary.kinds[*id] != TokenKind::Unused)
+}
+
+/// Writes a text as JSON.
+fn quote(to: &mut impl Write, text: &str) -> io::Result<()> {
+    Ok(serde_json::to_writer(to, text)?)
 }

@@ -69,6 +69,12 @@ impl<'a> Vocabulary<'a> {
     pub fn read(header: &'a Header) -> Result<Option<Vocabulary<'a>>, String> {
         let Some(tokens) = header.strings("tokenizer.ggml.tokens", limits::TOKENS)? else { return Ok(None) };
         let tokens = tokens.into_iter().enumerate().map(|(id, bytes)| {
+            if bytes.len() > limits::TOKEN_BYTES {
+                let (bytes, most) = (bytes.len(), limits::TOKEN_BYTES);
+                return Err(format!(
+                    "token {id} of tokenizer.ggml.tokens has {bytes} bytes, but at most {most} are read"
+                ));
+            }
             std::str::from_utf8(bytes).map_err(|_| format!("token {id} of tokenizer.ggml.tokens is not UTF-8"))
         });
         let tokens = tokens.collect::<Result<Vec<_>, _>>()?;
