@@ -156,7 +156,7 @@ fn numbers_that_are_good_each_and_not_together_are_refused() {
         ("llama-f32-linear-biased", &[("/rope_parameters/factor", 1e-36)], "rope_scaling is one that makes"),
         (
             "phi3-f32-longrope-long",
-            &[("/rope_scaling/original_max_position_embeddings", 1.0), ("/rope_scaling/factor", 2.0)],
+            &[("/original_max_position_embeddings", 1.0), ("/rope_scaling/factor", 2.0)],
             "the factor of attention",
         ),
         ("ministral3-f32-yarn", &[("/rope_parameters/llama_4_scaling_beta", 1e38)], "llama_4_scaling_beta is inf"),

@@ -93,6 +93,7 @@ struct Class {
 }
 
 impl Class {
+    #[inline]
     fn has(&self, c: char) -> bool {
         if c.is_ascii() {
             return self.ascii >> (c as u32) & 1 == 1;
@@ -395,6 +396,7 @@ impl<'a> Matcher<'a> {
         Ok(self.run(text, range.start, 0)?.is_some())
     }
 
+    #[inline]
     fn charge(&mut self, steps: usize) -> Result<(), Exhausted> {
         self.steps_left = self.steps_left.checked_sub(steps as u64).ok_or(Exhausted)?;
         Ok(())
@@ -416,55 +418,60 @@ impl<'a> Matcher<'a> {
 
     /// As [`Matcher::run`], until it fails for the first time.
     fn follow(&mut self, text: Text, mut at: usize, mut place: usize) -> Result<Option<usize>, Exhausted> {
+        let Patterns { program, classes, .. } = self.patterns;
+        let places = text.name.len() + 1;
         loop {
+            let instruction = program[at];
+            // A loop has a split, so that jumps need not be counted.
+            if let Instruction::Jump(to) = instruction {
+                at = to as usize;
+                continue;
+            }
             self.charge(1)?;
-            let bit = (at - text.first) * (text.name.len() + 1) + place;
+            let bit = (at - text.first) * places + place;
             let (word, mask) = (&mut self.visited[bit / 64], 1 << (bit % 64));
             if *word & mask != 0 {
                 return Ok(None);
             }
             *word |= mask;
-            let next = text.next(place);
-            let taken = |is_wanted: bool| next.filter(|_| is_wanted).map(|c| place + c.len_utf8());
-            let here = |is_so: bool| is_so.then_some(place);
-            let goes_on = match self.patterns.program[at] {
-                Instruction::Char(wanted) => taken(next == Some(wanted)),
-                Instruction::Any { newline } => taken(newline || next != Some('\n')),
-                Instruction::Class(id) => taken(next.is_some_and(|c| self.patterns.classes[id as usize].has(c))),
-                Instruction::Start { of_line } => here(place == 0 || of_line && text.previous(place) == Some('\n')),
-                Instruction::End { of_line } => here(next.is_none() || of_line && next == Some('\n')),
-                Instruction::WordEnd { wanted } => {
-                    let is_word =
-                        |c: Option<char>| c.is_some_and(|c| regex_syntax::try_is_word_character(c).unwrap_or(false));
-                    here((is_word(text.previous(place)) != is_word(next)) == wanted)
-                }
+            let goes_on = match instruction {
+                Instruction::Char(wanted) => text.taken(place, |c| c == wanted),
+                Instruction::Any { newline } => text.taken(place, |c| newline || c != '\n'),
+                Instruction::Class(id) => text.taken(place, |c| classes[id as usize].has(c)),
                 Instruction::Split(first, second) => {
                     self.stack.push((second, place as u32));
                     at = first as usize;
                     continue;
                 }
-                Instruction::Jump(to) => {
-                    at = to as usize;
-                    continue;
-                }
                 Instruction::Match => return Ok(Some(place)),
+                Instruction::Start { of_line } => {
+                    (place == 0 || of_line && text.previous(place) == Some('\n')).then_some(place)
+                }
+                Instruction::End { of_line } => match text.next(place) {
+                    None => Some(place),
+                    Some('\n') if of_line => Some(place),
+                    Some(_) => None,
+                },
+                Instruction::WordEnd { wanted } => {
+                    let is_word = |c: char| regex_syntax::try_is_word_character(c).unwrap_or(false);
+                    let is_end = text.previous(place).is_some_and(is_word) != text.next(place).is_some_and(is_word);
+                    (is_end == wanted).then_some(place)
+                }
                 Instruction::Look { wanted, back, end } => {
                     self.charge(back as usize / 4)?;
                     let found = match text.back(place, back as usize) {
                         Some(from) => self.run_inner(text, at + 1..end as usize, from)?.is_some(),
                         None => false,
                     };
-                    at = end as usize;
-                    match found == wanted {
-                        true => continue,
-                        false => return Ok(None),
-                    }
+                    at = end as usize - 1;
+                    (found == wanted).then_some(place)
                 }
                 Instruction::Atomic { end } => {
-                    let Some(to) = self.run_inner(text, at + 1..end as usize, place)? else { return Ok(None) };
-                    (at, place) = (end as usize, to);
-                    continue;
+                    let to = self.run_inner(text, at + 1..end as usize, place)?;
+                    at = end as usize - 1;
+                    to
                 }
+                Instruction::Jump(_) => unreachable!("followed above"),
             };
             let Some(to) = goes_on else { return Ok(None) };
             (at, place) = (at + 1, to);
@@ -495,11 +502,16 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
+    #[inline]
     fn next(&self, place: usize) -> Option<char> {
-        match self.name.as_bytes().get(place) {
-            Some(&byte) if byte.is_ascii() => Some(byte.into()),
-            _ => self.name[place..].chars().next(),
-        }
+        let &byte = self.name.as_bytes().get(place)?;
+        if byte.is_ascii() { Some(byte.into()) } else { self.name[place..].chars().next() }
+    }
+
+    /// The place behind the next character, if that is wanted.
+    #[inline]
+    fn taken(&self, place: usize, is_wanted: impl Fn(char) -> bool) -> Option<usize> {
+        self.next(place).filter(|&c| is_wanted(c)).map(|c| place + c.len_utf8())
     }
 
     fn previous(&self, place: usize) -> Option<char> {
