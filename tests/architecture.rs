@@ -21,7 +21,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 const LEAVES: &[&str] = &["error", "batch", "log", "limits", "contain"];
 
-const FILE_LINES_MAX: usize = 600;
+/// A file ends where its question ends; this only finds those that have several.
+const FILE_LINES_MAX: usize = 800;
 const FAMILY_LINES_MAX: usize = 60;
 const NAMES_OF_NO_NOUN: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
 
