@@ -451,7 +451,7 @@ fn matrices_without_numbers_and_names_that_collide_are_no_bugs() {
         });
         let scene = Scene::new("no-numbers", WHOLE);
         let refused = quantize(&folder.path, &scene.new_folder()).unwrap_err().to_string();
-        assert!(refused.contains(&format!("has {name}.weight of shape {rows} x {cols}")), "{refused}");
+        assert!(refused.contains(&format!("tensor {name}.weight has shape [{rows}, {cols}]")), "{refused}");
         assert!(!scene.new_folder().exists());
     }
     let folder = Folder::copy(WHOLE, "collide");
