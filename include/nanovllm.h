@@ -402,8 +402,8 @@ typedef struct nvllm_engine_config {
   // Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what process 0
   // schedules, and their functions about requests, completions and cached prefixes return NVLLM_ERR_UNSUPPORTED. Default 0.
   uint32_t process_index;
-  // Time in milliseconds that another rank or process may be silent, or that something it has sent may not arrive, before the engine
-  // ends with an error; at least 100 milliseconds with several processes. Default 0: 10000.
+  // Time in milliseconds that another rank or process may be silent, or that data which it has sent may be missing, before the
+  // engine ends with an error. At least 100 milliseconds with several processes. Default 0: 10000.
   uint32_t peer_timeout_ms;
   // Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which Windows refuses. The
   // connections are neither encrypted nor authenticated: use a private network. Required with several processes. Default NULL.
@@ -589,9 +589,9 @@ nvllm_status nvllm_engine_new_from(const nvllm_engine_config *config,
 // of the folder, such as the tokenizer, are copied, those of additional_chat_templates among them. progress may be NULL; a value other
 // than 0 cancels, and leaves what was written.
 //
-// Nothing outside of the folder is read: a link that leads out of it returns NVLLM_ERR_MODEL, unless the folder is a snapshot of a download
-// cache and the link leads into blobs/ beside snapshots/. So do devices, sockets and FIFOs, names that are not UTF-8, and a folder to that
-// lies in model_path.
+// Nothing outside of the folder is read: NVLLM_ERR_MODEL for a link that leads out of it. Exception: the folder is a snapshot of
+// a download cache and the link leads into blobs/ beside snapshots/. NVLLM_ERR_MODEL as well for devices, sockets and FIFOs, for
+// names that are not UTF-8, and if the new folder lies in model_path.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_quantize_folder(const char *model_path,
                                    const char *to,
@@ -1255,8 +1255,8 @@ nvllm_status nvllm_get_stats(const nvllm_engine *engine,
 // of the time to the first token, between tokens, in the queue and per pass, and of the number of sequences per pass.
 //
 // The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. No name contains
-// the engine: a program with several engines serves each text under its own address. nanovllm_passes_total, the number of forward
-// passes, is `steps` of nvllm_stats; num_iterations of nvllm_step_result is what one call of nvllm_step adds to it.
+// the engine: a program with several engines serves each text under its own address. nanovllm_passes_total, the number of
+// forward passes, is `steps` of nvllm_stats. num_iterations of nvllm_step_result is what one call of nvllm_step adds to it.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_metrics_text(const nvllm_engine *engine,
                                 char *text,

@@ -1,5 +1,5 @@
-//! Numbers of a config that single precision does not have, or that no model is computed with, are refused when the model opens, whatever
-//! family reads them and whatever kind of file has them. Those that are accepted compute a step.
+//! Numbers of a config that are 0 or infinite in single precision, or that no model can use, are refused when the model opens.
+//! This holds for each family and kind of file. Those that are accepted compute a step.
 
 mod driver;
 mod scratch_folder;

@@ -95,8 +95,8 @@ type Config struct {
 	// Default 0.
 	ProcessIndex int
 
-	// Time that another rank or process may be silent, or that something it has sent may not arrive, before the engine
-	// ends with an error; at least 100 milliseconds with several processes. Default: 10 seconds.
+	// Time that another rank or process may be silent, or that data which it has sent may be missing, before the engine
+	// ends with an error. At least 100 milliseconds with several processes. Default: 10 seconds.
 	PeerTimeout time.Duration
 
 	// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which Windows refuses.

@@ -200,8 +200,8 @@ pub struct nvllm_engine_config {
     /// Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what process 0
     /// schedules, and their functions about requests, completions and cached prefixes return NVLLM_ERR_UNSUPPORTED. Default 0.
     pub process_index: u32,
-    /// Time in milliseconds that another rank or process may be silent, or that something it has sent may not arrive, before the engine
-    /// ends with an error; at least 100 milliseconds with several processes. Default 0: 10000.
+    /// Time in milliseconds that another rank or process may be silent, or that data which it has sent may be missing, before the
+    /// engine ends with an error. At least 100 milliseconds with several processes. Default 0: 10000.
     pub peer_timeout_ms: u32,
     /// Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which Windows refuses. The
     /// connections are neither encrypted nor authenticated: use a private network. Required with several processes. Default NULL.

@@ -24,9 +24,9 @@ use std::path::Path;
 /// of the folder, such as the tokenizer, are copied, those of additional_chat_templates among them. progress may be NULL; a value other
 /// than 0 cancels, and leaves what was written.
 ///
-/// Nothing outside of the folder is read: a link that leads out of it returns NVLLM_ERR_MODEL, unless the folder is a snapshot of a download
-/// cache and the link leads into blobs/ beside snapshots/. So do devices, sockets and FIFOs, names that are not UTF-8, and a folder to that
-/// lies in model_path.
+/// Nothing outside of the folder is read: NVLLM_ERR_MODEL for a link that leads out of it. Exception: the folder is a snapshot of
+/// a download cache and the link leads into blobs/ beside snapshots/. NVLLM_ERR_MODEL as well for devices, sockets and FIFOs, for
+/// names that are not UTF-8, and if the new folder lies in model_path.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_quantize_folder(

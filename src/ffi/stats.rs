@@ -91,8 +91,8 @@ pub unsafe extern "C" fn nvllm_get_stats(
 /// of the time to the first token, between tokens, in the queue and per pass, and of the number of sequences per pass.
 ///
 /// The buffer is used as by nvllm_tokenize, with a NUL; 16 KiB always suffice. Names begin with nanovllm_. No name contains
-/// the engine: a program with several engines serves each text under its own address. nanovllm_passes_total, the number of forward
-/// passes, is `steps` of nvllm_stats; num_iterations of nvllm_step_result is what one call of nvllm_step adds to it.
+/// the engine: a program with several engines serves each text under its own address. nanovllm_passes_total, the number of
+/// forward passes, is `steps` of nvllm_stats. num_iterations of nvllm_step_result is what one call of nvllm_step adds to it.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_metrics_text(

@@ -379,8 +379,8 @@ impl<B: Backend + 'static> ParallelRunner<B> {
         blocks.chunks(self.blocks_at_once())
     }
 
-    /// Runs the passes in flight to their ends. The other ranks and processes take their next order once their pass has ended, and it
-    /// does not end before the first rank's has: whoever waits for their answer in the middle of a pass would wait for ever.
+    /// Runs the passes in flight to their ends. The other ranks and processes take their next order only after their pass, which
+    /// needs the first rank's part. Waiting for their answer while the pass is suspended would be a deadlock.
     fn finish(&mut self) -> Result<()> {
         match self.first.finish() {
             Ok(()) => self.check(),

@@ -752,8 +752,8 @@ namespace Nanovllm
         /// compute what process 0 schedules, and their functions about requests, completions and cached prefixes return
         /// Status.Unsupported. Default 0.</summary>
         public uint? ProcessIndex { get; set; }
-        /// <summary>Time in milliseconds that another rank or process may be silent, or that something it has sent may
-        /// not arrive, before the engine ends with an error; at least 100 milliseconds with several processes. Default
+        /// <summary>Time in milliseconds that another rank or process may be silent, or that data which it has sent may
+        /// be missing, before the engine ends with an error. At least 100 milliseconds with several processes. Default
         /// 0: 10000.</summary>
         public uint? PeerTimeoutMs { get; set; }
         /// <summary>Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which

@@ -87,8 +87,8 @@ func (e eventWriter) send(event []byte) bool {
 // connection is closed before.
 const linger = 500 * time.Millisecond
 
-// timely sets a time limit for the client to accept each write of a response. A request that is answered before its body was read, because
-// it is refused, is answered without waiting for the body: the client may be waiting for the answer before it sends any.
+// timely sets a time limit for the client to accept each write of a response. A request that is refused before its body was read
+// is answered without waiting for the body. The client may be waiting for the answer before it sends any.
 func (s *server) timely(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		timed := &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), limit: s.writeTimeout}

@@ -52,9 +52,10 @@ const LEFT_OUT: &[&str] = &[
 ///
 /// # Errors
 ///
-/// [`Error::Option`] for [`OnLoad::None`], [`Error::Unsupported`] for a folder that is quantized already, [`Error::ModelFile`] where `to`
-/// is not empty or lies in the folder, and for a name in the folder that leads out of it, that is neither a file nor a folder, or that is
-/// not UTF-8, [`Error::Io`] where `to` cannot be written, [`Error::Cancelled`], and those of [`Description::read`] and [`OnLoad::check`].
+/// * [`Error::Option`] for [`OnLoad::None`], [`Error::Unsupported`] for a folder that is quantized already.
+/// * [`Error::ModelFile`] where `to` is not empty or lies in the folder, and for a name in the folder that leads out of it, is neither a
+///   file nor a folder, or is not UTF-8.
+/// * [`Error::Io`] where `to` cannot be written, [`Error::Cancelled`], and those of [`Description::read`] and [`OnLoad::check`].
 pub fn quantize_folder(
     source: &Source,
     to: &Path,

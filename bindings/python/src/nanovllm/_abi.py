@@ -583,8 +583,8 @@ class EngineConfig(TypedDict, total=False):
     #: process 0 schedules, and their functions about requests, completions and cached prefixes return
     #: NVLLM_ERR_UNSUPPORTED. Default 0.
     process_index: int
-    #: Time in milliseconds that another rank or process may be silent, or that something it has sent may not arrive,
-    #: before the engine ends with an error; at least 100 milliseconds with several processes. Default 0: 10000.
+    #: Time in milliseconds that another rank or process may be silent, or that data which it has sent may be missing,
+    #: before the engine ends with an error. At least 100 milliseconds with several processes. Default 0: 10000.
     peer_timeout_ms: int
     #: Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which Windows
     #: refuses. The connections are neither encrypted nor authenticated: use a private network. Required with several

@@ -1,8 +1,9 @@
 //! The merges of a SentencePiece tokenizer, which its GGUF file does not have.
 //!
 //! SentencePiece joins the two neighbours whose union has the best score, wherever it comes from. A tokenizer.json joins by a list of
-//! pairs: all pairs whose union is a token, in the order of its score. A vocabulary may have as many pairs as all its tokens have letters, so
-//! that both the places where tokens can be divided and the pairs are counted, the former before anything is allocated.
+//! pairs: all pairs whose union is a token, in the order of its score. A vocabulary may have as many pairs as its tokens have
+//! letters. Both the places where tokens can be split and the pairs are therefore limited, the former before anything is
+//! allocated.
 
 use crate::limits;
 use std::cmp::Reverse;
