@@ -613,6 +613,8 @@ class Waiting(unittest.TestCase):
     def test_a_signal_ends_the_wait_of_the_main_thread(self):
         program = """
 import os, signal, threading, nanovllm
+# A shell that runs in the background hands its children a SIGINT that is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with nanovllm.Engine(os.environ["NANOVLLM_MODEL"], device="cpu", num_threads=1, kv_cache_bytes=16 << 20) as engine:
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
