@@ -4,7 +4,11 @@ BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 # rustup installs cargo here. A shell that was open before the installation does not have it in PATH.
+ifeq ($(findstring /.cargo/bin,$(PATH)),)
 export PATH := $(PATH):$(HOME)/.cargo/bin
+endif
+# Kernels that were compiled once outlive a build folder. Empty is no cache.
+export NVLLM_KERNEL_CACHE ?= $(HOME)/.cache/nanovllm/kernels
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
@@ -26,18 +30,18 @@ test: ## Install what is missing, run all tests, and print their counts
 
 lint: ## Check the formatting, clippy, that the generated files are up to date, and the versions of packages
 	cargo fmt --check
-	cargo clippy --release --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/header.sh --check
 	scripts/versions.sh
 
-header: ## Generate include/nanovllm.h from src/ffi, and the files in bindings, docs and tests that repeat it
+header: ## Generate include/nanovllm.h from src/capi, and the files in bindings, docs and tests that repeat it
 	scripts/header.sh
 
-kernels: ## Compile the CUDA kernels, with nvcc from PyPI if there is none
-	CUDA_HOME=$$(scripts/nvcc.sh $(BUILD)) NVLLM_CUDA=require cargo check --release --locked --lib
+kernels: ## Compile the CUDA kernels into target/kernels, where development builds read them, with nvcc from PyPI if there is none
+	CUDA_HOME=$$(scripts/nvcc.sh $(BUILD)) cargo run --locked --quiet --package nanovllm-kernels --bin compile_kernels -- target/kernels
 
 gpu: ## Build the tests and benches for a machine with a GPU, where benches/gpu.sh runs them
-	CUDA_HOME=$$(scripts/nvcc.sh $(BUILD)) scripts/gpu_programs.sh $(BUILD)/gpu
+	scripts/gpu_programs.sh $(BUILD)/gpu "$$(scripts/nvcc.sh $(BUILD))"
 
 go: ## Check the Go binding and server, with Go from its module proxy if there is none
 	scripts/go.sh $(BUILD)

@@ -8,10 +8,11 @@
 mod ceilings;
 
 use ceilings::{Unit, gflops, read_gbps};
-use nanovllm::backend::cpu::{Cpu, Isa, KvCache, Pool};
-use nanovllm::backend::{AttentionSpec, Backend, DType, KvFormat, KvShape, Tensor};
-use nanovllm::batch::{Batch, BatchLimits, Sampling};
-use nanovllm::ops;
+use compute::batch::{Batch, BatchLimits, Sampling};
+use compute::cpu::{Cpu, Isa, KvCache, Pool};
+use compute::ops;
+use compute::{AttentionSpec, Backend, KvFormat, KvShape, Tensor};
+use formats::DType;
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -8,21 +8,22 @@
 //! as in a decode pass, by memory of the other GPUs and by NCCL; `bytes` are those of the rows, and the rates are what each rank sends to
 //! each other one.
 
-#[cfg(nvllm_cuda)]
+#[cfg(feature = "cuda")]
 fn main() {
     cuda::main();
 }
 
-#[cfg(not(nvllm_cuda))]
+#[cfg(not(feature = "cuda"))]
 fn main() {
     eprintln!("built without CUDA: nothing is timed");
 }
 
-#[cfg(nvllm_cuda)]
+#[cfg(feature = "cuda")]
 mod cuda {
-    use nanovllm::backend::cuda::{AllReduce, Cuda, EventKind, Peers, Tensor, Transport, Vector, device_count};
-    use nanovllm::backend::{AddNorm, Backend, DType, NextNorm, NormKind, NormWeights};
-    use nanovllm::ops;
+    use compute::cuda::{AllReduce, Cuda, EventKind, Peers, Tensor, Transport, Vector, device_count};
+    use compute::ops;
+    use compute::{AddNorm, Backend, NextNorm, NormKind, NormWeights};
+    use formats::DType;
     use std::ops::Range;
     use std::thread;
     use std::time::Duration;

@@ -6,11 +6,11 @@
 //!
 //! Prints the duration of the calls, and the throughput that the budget costs compared with steps without one.
 
-use nanovllm::batch::TokenId;
-use nanovllm::engine::options::EngineOptions;
-use nanovllm::engine::sampling_params::{Eos, SamplingParams};
-use nanovllm::engine::{Budget, Engine, Prompt};
-use nanovllm::runner::Device;
+use base::TokenId;
+use engine::options::EngineOptions;
+use engine::sampling_params::{Eos, SamplingParams};
+use engine::{Budget, Engine, Prompt};
+use runner::Device;
 use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -8,24 +8,32 @@
 set -euo pipefail
 programs=$(realpath "${1:?usage: gpu.sh PROGRAMS SCRATCH}")
 scratch=${2:?usage: gpu.sh PROGRAMS SCRATCH}
-export CARGO_MANIFEST_DIR=$PWD RUST_BACKTRACE=0
+export CARGO_MANIFEST_DIR=$PWD NVLLM_KERNELS_DIR=$programs/kernels RUST_BACKTRACE=0
 mkdir -p "$scratch"
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 echo "== every op against its reference on the CPU"
-"$programs/cuda_agree" --include-ignored --test-threads 1 | grep -v "^$"
+tests() {
+    program=$1
+    shift
+    "$programs/$program" --include-ignored --test-threads 1 "$@" | grep -v "^$"
+}
+tests cuda_agree
 without_reference="--skip real_shape --skip a_large_prefix"
-echo "== whole models against transformers, the CPU and themselves"
 if [ -e "$scratch/reference/reference.safetensors" ] ||
     { rm -rf "$scratch/reference" && python3 tests/golden/make_golden.py --large "$scratch/reference"; }; then
     export NVLLM_TEST_REFERENCE=$scratch/reference
     without_reference=
 fi
-"$programs/cuda_model" --include-ignored $without_reference --test-threads 1 --nocapture | grep -v "^$"
-echo "== embeddings, saved prefixes, forks, weights in codes"
-"$programs/cuda_state" --include-ignored $without_reference --test-threads 1 --nocapture | grep -v "^$"
-"$programs/cuda_quantized" --include-ignored --test-threads 1 --nocapture | grep -v "^$"
-"$programs/cuda_memory" --include-ignored --test-threads 1 --nocapture | grep -v "^$"
+echo "== whole models against transformers, the CPU and themselves; embeddings, saved prefixes, forks, quantized weights, memory"
+# shellcheck disable=SC2086 # some words, or none
+tests gpu $without_reference --nocapture model:: state:: quantized:: memory::
+echo "== with warps that pause at random where they wait for each other"
+NVLLM_KERNELS_DIR=$programs/kernels-delays tests gpu delays::
+if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
+    echo "== several GPUs: threads and processes that compute one model together"
+    tests gpu parallel:: processes::
+fi
 echo "== ceilings"
 "$programs/kernels" ceiling
 for shape in qwen3-0.6b qwen3-8b; do

@@ -2,13 +2,15 @@
 //!
 //! Prints the median of many steps for several batch sizes. The goal is 100 us at 256 rows.
 
-use nanovllm::backend::{DType, KvFormat, KvShape};
-use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampled, TokenId};
-use nanovllm::engine::options::PrefixCache;
-use nanovllm::engine::sampling_params::{Eos, SamplingParams};
-use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
-use nanovllm::error::Result;
-use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
+use base::TokenId;
+use base::error::Result;
+use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
+use compute::{KvFormat, KvShape};
+use engine::options::PrefixCache;
+use engine::sampling_params::{Eos, SamplingParams};
+use engine::{Budget, Engine, EngineLimits, Prompt};
+use formats::DType;
+use runner::{Device, Loaded, ModelInfo, Runner};
 use std::time::{Duration, Instant};
 
 const STEPS: usize = 500;

@@ -7,19 +7,19 @@
 //! One thread adds bursts of requests with every list at its limit, one cancels them, one compiles structures that are expensive
 //! by design, and one tokenizes and renders. Run it with one core per thread; otherwise it measures the system's scheduler.
 
-use nanovllm::batch::TokenId;
-use nanovllm::engine::options::EngineOptions;
-use nanovllm::engine::sampling_params::{Eos, SamplingParams};
-use nanovllm::engine::structure::Structure;
-use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens};
-use nanovllm::engine::{Budget, Engine, EngineHandle, Prompt};
-use nanovllm::limits;
-use nanovllm::runner::Device;
+use base::TokenId;
+use base::limits;
+use engine::options::EngineOptions;
+use engine::sampling_params::{Eos, SamplingParams};
+use engine::{Budget, Engine, EngineHandle, Prompt};
+use runner::Device;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
+use text::structure::Structure;
+use text::tokenizer::{AddedTokens, Encoding, SpelledTokens};
 
 /// What a thread does again and again, with the number of its round.
 type Work = fn(&EngineHandle, u64);

@@ -3,13 +3,13 @@
 //! Each figure is the median of several replays of a graph that contains the op many times with different weights or layers, so
 //! that neither launch times nor the L2 cache distort it. `kernels [filter] [shape]` runs the lines whose name contains the filter, for
 //! a shape that is named: 0.6B, 8B, 32B, or what one of several ranks computes, such as 8B/2, 32B/4 and 70B/2.
-#[cfg(nvllm_cuda)]
+#[cfg(feature = "cuda")]
 #[path = "kernels/cuda.rs"]
 mod cuda;
 
 fn main() {
-    #[cfg(nvllm_cuda)]
+    #[cfg(feature = "cuda")]
     cuda::main();
-    #[cfg(not(nvllm_cuda))]
+    #[cfg(not(feature = "cuda"))]
     eprintln!("built without CUDA: nothing is timed");
 }

@@ -3,13 +3,15 @@
 //! `cargo bench --bench layer [-- THREADS [TOKENS]...]`. One row contains all tokens, and its context begins with them. Times
 //! are medians over passes through eight layers, so that weights are read from memory; the minimum is printed too.
 
-use nanovllm::backend::cpu::{Cpu, Isa, Tensor};
-use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, Coding, DType, HostBytes, HostMatrix, KvFormat, KvShape, NextNorm,
-    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+use compute::batch::{Batch, BatchLimits, Sampling};
+use compute::cpu::{Cpu, Isa, Tensor};
+use compute::ops;
+use compute::{
+    Activation, AddNorm, AttentionSpec, Backend, HostMatrix, KvFormat, KvShape, NextNorm, NormExtent, NormKind,
+    NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
-use nanovllm::batch::{Batch, BatchLimits, Sampling};
-use nanovllm::ops;
+use formats::{Coding, DType};
+use os::HostBytes;
 use std::time::{Duration, Instant};
 
 const LAYERS: usize = 8;

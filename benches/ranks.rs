@@ -11,13 +11,16 @@
 mod checkpoint;
 #[path = "../tests/driver/mod.rs"]
 mod driver;
+#[path = "../tests/tree/mod.rs"]
+mod tree;
 
+use base::TokenId;
 use checkpoint::Shape;
+use compute::batch::{Batch, BatchLimits};
+use compute::cpu::{Cpu, Isa};
 use driver::Sequence;
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::{Batch, BatchLimits, TokenId};
-use nanovllm::runner::source::Source;
-use nanovllm::runner::{self, KvBudget, Runner, RunnerConfig};
+use formats::source::Source;
+use runner::{KvBudget, Runner, RunnerConfig};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

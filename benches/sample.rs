@@ -3,10 +3,10 @@
 //! `cargo bench --bench sample`. The minimum of many calls on one thread, for logits of a confident model, where a few are far
 //! above the rest, and for logits that are so flat that every token needs its random number.
 
-use nanovllm::backend::Backend;
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::{Batch, BatchLimits, Sampling};
-use nanovllm::ops;
+use compute::Backend;
+use compute::batch::{Batch, BatchLimits, Sampling};
+use compute::cpu::{Cpu, Isa};
+use compute::ops;
 use std::time::Instant;
 
 const VOCAB: usize = 151_936;

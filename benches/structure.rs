@@ -7,12 +7,12 @@
 //! FOLDER contains a tokenizer.json; the default is that of the demo model. For each structure, a conforming text is tokenized,
 //! and its tokens are consumed as a sequence does it: the first token makes the copy. Times are in microseconds.
 
-use nanovllm::engine::structure::{Follower, Structure, Structures, Wanted};
-use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};
-use nanovllm::runner::source::Source;
+use formats::source::Source;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use text::structure::{Follower, Structure, Structures, Wanted};
+use text::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};
 
 /// Copies that follow the text.
 const REQUESTS: usize = 30;

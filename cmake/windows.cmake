@@ -2,7 +2,7 @@
 # import_libraries, shared_file and soname.
 set(shared_file nanovllm.dll)
 set(soname nanovllm.dll)
-# `cargo rustc --release --crate-type staticlib -- --print native-static-libs` for the target.
+# `cargo rustc --release -p nanovllm-capi --crate-type staticlib -- --print native-static-libs` for the target.
 set(static_libs ws2_32 ntdll userenv bcrypt dbghelp ole32 oleaut32 kernel32)
 
 list(TRANSFORM symbols PREPEND "    " OUTPUT_VARIABLE exports)
@@ -39,9 +39,9 @@ add_custom_target(
   nanovllm_cargo ALL
   COMMAND ${cargo_staticlib}
   COMMAND ${CMAKE_COMMAND} -E make_directory "${stage}" "${wine_libraries}"
-  COMMAND ${CMAKE_COMMAND} -E copy_if_different "${cargo_artifacts}/libnanovllm.a" "${stage}/libnanovllm.a"
+  COMMAND ${CMAKE_COMMAND} -E copy_if_different "${cargo_artifacts}/libnanovllm_capi.a" "${stage}/libnanovllm.a"
   COMMAND ${CMAKE_RC_COMPILER} -O coff nanovllm.rc nanovllm.res.o
-  COMMAND ${CMAKE_C_COMPILER} -shared -static -s -o "${stage}/${shared_file}" nanovllm.def nanovllm.res.o "${cargo_artifacts}/libnanovllm.a"
+  COMMAND ${CMAKE_C_COMPILER} -shared -static -s -o "${stage}/${shared_file}" nanovllm.def nanovllm.res.o "${cargo_artifacts}/libnanovllm_capi.a"
           -Wl,--gc-sections,--dynamicbase,--nxcompat,--high-entropy-va "-Wl,--out-implib,${stage}/libnanovllm.dll.a" ${link_libraries}
   ${msvc_import_library}
   COMMAND ${CMAKE_COMMAND} -E copy_if_different "${stage}/${shared_file}" "${wine_libraries}/${shared_file}"

@@ -1,6 +1,6 @@
 /* nanovllm.h - the C API of libnanovllm, an embeddable LLM inference engine.
  *
- * Generated from src/ffi by scripts/header.sh: change it there.
+ * Generated from src/capi by scripts/header.sh: change it there.
  *
  * Overview
  *   An engine is a model, its tokenizer, a paged KV cache, and a scheduler.

@@ -1,4 +1,4 @@
-// The gate of a gated MLP. Contract: src/ops/activate_mul.rs. Reference: src/backend/cpu/activate_mul.rs.
+// The gate of a gated MLP. Contract: src/compute/ops/activate_mul.rs. Reference: src/compute/cpu/activate_mul.rs.
 //
 // Memory-bound: reads gate and up once, writes out once. Eight numbers a thread.
 #include "common/activation.cuh"

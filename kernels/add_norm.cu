@@ -1,4 +1,4 @@
-// Adds to the residual stream and normalizes it. Contract: src/ops/add_norm.rs. Reference: src/backend/cpu/add_norm.rs.
+// Adds to the residual stream and normalizes it. Contract: src/compute/ops/add_norm.rs. Reference: src/compute/cpu/add_norm.rs.
 //
 // Memory-bound in prefill: reads residual and delta once, writes residual and out once. At the launch floor in decode. One
 // thread block per token. A norm of the delta is computed in f32 and not rounded before the sum; the sum is normalized as it was

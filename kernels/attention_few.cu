@@ -1,4 +1,4 @@
-// Attention of up to 8 rows that bring one new token each, with what prepares it. Contract: src/ops/rope_and_attention.rs. Reference:
+// Attention of up to 8 rows that bring one new token each, with what prepares it. Contract: src/compute/ops/rope_and_attention.rs. Reference:
 // rope_and_cache and attention one by one, of which the first has the same bits.
 //
 // Latency-bound: a row of a small batch attends to less than the multiprocessors read in a microsecond. A cluster of thread blocks

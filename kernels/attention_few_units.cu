@@ -1,5 +1,5 @@
 // Batch-invariant attention of few rows that bring one new token each, with what prepares it, on compute capability 9.0. Contract:
-// src/ops/rope_and_attention.rs. Reference: rope_and_cache and attention one by one, which have the same bits.
+// src/compute/ops/rope_and_attention.rs. Reference: rope_and_cache and attention one by one, which have the same bits.
 //
 // Latency-bound, as attention_few.cu. A cluster of thread blocks takes a (row, KV head), and its warps take units of 64 keys in turn: with the
 // numbers of attention_units.cu, which are merged in the order of their positions. So it works in rounds, of as many units as the cluster has

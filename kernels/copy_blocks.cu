@@ -1,5 +1,5 @@
-// Copies whole KV blocks in every layer, for sequences that fork. Contract: src/ops/copy_blocks.rs. Reference:
-// src/backend/cpu/copy_blocks.rs.
+// Copies whole KV blocks in every layer, for sequences that fork. Contract: src/compute/ops/copy_blocks.rs. Reference:
+// src/compute/cpu/copy_blocks.rs.
 //
 // Memory-bound: reads and writes each block once. One thread block per pair, layer and slice of a block.
 #include "common/dependent_launch.cuh"

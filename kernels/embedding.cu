@@ -1,4 +1,4 @@
-// Looks up the row of each token, which the host may know only as a sample of the pass before. Contract: src/ops/embedding.rs. Reference: src/backend/cpu/embedding.rs.
+// Looks up the row of each token, which the host may know only as a sample of the pass before. Contract: src/compute/ops/embedding.rs. Reference: src/compute/cpu/embedding.rs.
 //
 // Memory-bound: reads one row and writes one row per token. One thread block per token.
 #include "common/coded.cuh"

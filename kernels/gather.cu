@@ -1,4 +1,4 @@
-// Picks the new tokens that something is asked of. Contract: src/ops/gather.rs. Reference: src/backend/cpu/gather.rs.
+// Picks the new tokens that something is asked of. Contract: src/compute/ops/gather.rs. Reference: src/compute/cpu/gather.rs.
 //
 // Memory-bound: reads and writes one row per token. One thread block per token.
 #include "common/dependent_launch.cuh"

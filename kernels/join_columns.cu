@@ -1,4 +1,4 @@
-// Brings the columns together that ranks computed apart. Contract: src/ops/join_columns.rs. Reference: src/backend/cpu/join_columns.rs.
+// Brings the columns together that ranks computed apart. Contract: src/compute/ops/join_columns.rs. Reference: src/compute/cpu/join_columns.rs.
 //
 // Bound by the latency of the link in decode and by its throughput in prefill. It moves numbers of two bytes as they are; a pair whose
 // bits are all set, which is two NaNs, becomes another pair of NaNs, on all ranks.

@@ -1,4 +1,4 @@
-// A linear layer for up to 64 tokens over coded weights. Contract: src/ops/linear.rs. Reference: src/backend/cpu/linear.
+// A linear layer for up to 64 tokens over coded weights. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
 //
 // Memory-bound up to about 16 tokens: reads each code once. linear_stream.cu with units of codes (common/coded.cuh) in the ring, which become
 // fragments in registers. Result by result the order of the sums is that of linear_stream.cu with as many warps, so that both give the same bits.

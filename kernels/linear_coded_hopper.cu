@@ -1,4 +1,4 @@
-// A linear layer for up to 256 tokens over coded weights on compute capability 9.0. Contract: src/ops/linear.rs. Reference: src/backend/cpu/linear.
+// A linear layer for up to 256 tokens over coded weights on compute capability 9.0. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
 //
 // Bound by memory for 8 bits and 16 tokens, by instructions up to about 64 tokens, then by the tensor cores and shared memory. As in
 // linear_hopper.cu, weights are the 64 rows of a warpgroup's product and tokens are its N columns. Here the weights come from registers: each warp

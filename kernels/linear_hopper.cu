@@ -1,4 +1,4 @@
-// A linear layer on compute capability 9.0. Contract: src/ops/linear.rs. Reference: src/backend/cpu/linear.
+// A linear layer on compute capability 9.0. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
 //
 // The product is bound by memory below about 200 tokens. Weights are the operand of 64 rows of a tensor-core product, tokens are
 // its N columns, so that few tokens waste nothing. One warp copies boxes of weights and of x into a ring in shared memory, one
@@ -13,10 +13,10 @@
 // for many tokens at the end of this file, which large layers take from 129 tokens on: their thread blocks compute one tile of 128 columns
 // after another, by two warpgroups.
 //
-// Kernels for `Results::GATED` activate gates and multiply by up before they store (contract: src/ops/gated_linear.rs). Their weights are
+// Kernels for `Results::GATED` activate gates and multiply by up before they store (contract: src/compute/ops/gated_linear.rs). Their weights are
 // gate over up; the rows of a tile are 8 of gate, then the same 8 of up, in turn, so that a thread holds a gate and its up.
 //
-// Kernels for `Results::ADDED` add their sums to the residual stream (contract: src/ops/linear_add_norm.rs). They store the stream, the
+// Kernels for `Results::ADDED` add their sums to the residual stream (contract: src/compute/ops/linear_add_norm.rs). They store the stream, the
 // stream times the weights of the next norm, and sums of squares of the stream. The layer that reads its rows from there multiplies its own sums
 // by what a row is divided by in the norm: a factor of a row is a factor of each of its dot products.
 #include "common/cluster.cuh"

@@ -1,5 +1,5 @@
-// A linear layer of up to 256 tokens whose weights are many, on compute capability 9.0. Contract: src/ops/linear.rs, src/ops/gated_linear.rs,
-// src/ops/linear_add_norm.rs. Reference: src/backend/cpu/linear.
+// A linear layer of up to 256 tokens whose weights are many, on compute capability 9.0. Contract: src/compute/ops/linear.rs, src/compute/ops/gated_linear.rs,
+// src/compute/ops/linear_add_norm.rs. Reference: src/compute/cpu/linear.
 //
 // As linear_hopper.cu, with one tile of tokens, so that weights are read once, and with up to three warpgroups of 64 rows of weights each, so that x is read by fewer thread
 // blocks: with many tokens these layers are bound by what multiprocessors read from the second-level cache. A thread block takes a multiprocessor.

@@ -1,5 +1,5 @@
-// A linear layer of 104 to 128 or of 208 to 256 tokens on compute capability 9.0. Contract: src/ops/linear.rs, src/ops/gated_linear.rs. Reference:
-// src/backend/cpu/linear.
+// A linear layer of 104 to 128 or of 208 to 256 tokens on compute capability 9.0. Contract: src/compute/ops/linear.rs, src/compute/ops/gated_linear.rs. Reference:
+// src/compute/cpu/linear.
 //
 // As linear_hopper.cu, and with its bits: one chain of tensor-core products in the order of k for each result. Here tokens are the operand of 64 rows, and columns
 // are N, so that two warpgroups share a tile of 128 tokens, and a thread has a gate and its up. With 96 rows of weights in a tile, a layer of 6144 such

@@ -1,4 +1,4 @@
-// A linear layer for up to 16 tokens over coded weights, with the scales on the sums. Contract: src/ops/linear.rs. Reference: src/backend/cpu/linear.
+// A linear layer for up to 16 tokens over coded weights, with the scales on the sums. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
 //
 // Memory-bound for 8 bits and one token; otherwise instructions are the limit. Codes become 16-bit numbers in less than one instruction per
 // number, because they are neither scaled nor freed of their zero first: the bits of a code in those of 128 (bf16) or 1024 (f16) are the number

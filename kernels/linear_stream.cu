@@ -1,12 +1,12 @@
-// A linear layer for up to 64 tokens. Contract: src/ops/linear.rs, and src/ops/gated_linear.rs where GATED. Reference:
-// src/backend/cpu/linear.
+// A linear layer for up to 64 tokens. Contract: src/compute/ops/linear.rs, and src/compute/ops/gated_linear.rs where GATED. Reference:
+// src/compute/cpu/linear.
 //
 // Memory-bound: reads each weight once, 2 n k bytes. One thread block a multiprocessor walks over tiles of 8 CT columns. Its warps share
 // out k in steps of 64 numbers and add up through shared memory, in the order of the warps. Each warp has a ring of copies
 // under way that knows no border between tiles and begins before the kernels before this one have ended: weights belong to no step.
 // A thread block takes less than half of a multiprocessor where it can, so that the next linear layer's fills its ring while this one
 // ends. Large layers take nearly all of it: what the ring holds when x is ready was read while memory would have been idle
-// (src/backend/cuda/linear_stream.rs says which). x comes by the same ring, from the second-level cache, m / (8 CT) times as many bytes as weights. Eight
+// (src/compute/cuda/linear_stream.rs says which). x comes by the same ring, from the second-level cache, m / (8 CT) times as many bytes as weights. Eight
 // warps with tiles of 16 columns beat four with 32 at any m up to 32: one H200, 12288 x 4096 with 1 token 25.1 against 29.0 us, with 16 tokens 30.3
 // against 35.2.
 //

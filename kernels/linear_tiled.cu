@@ -1,4 +1,4 @@
-// A linear layer for any number of tokens. Contract: src/ops/linear.rs. Reference: src/backend/cpu/linear.
+// A linear layer for any number of tokens. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
 //
 // Compute-bound from about 200 tokens on: 2 m n k operations. It serves where cuBLASLt is missing, and where results must not depend on
 // the batch and `linear_hopper.cu` does not compute them: a result is one chain of tensor-core products in the order of k, whatever the

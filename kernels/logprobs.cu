@@ -1,4 +1,4 @@
-// Log-probabilities of the chosen and of the most probable tokens. Contract: src/ops/logprobs.rs. Reference: src/backend/cpu/logprobs.rs, of which this
+// Log-probabilities of the chosen and of the most probable tokens. Contract: src/compute/ops/logprobs.rs. Reference: src/compute/cpu/logprobs.rs, of which this
 // gives the same bits.
 //
 // Bound by arithmetic on one multiprocessor, 20 instructions per token for the sum, and by the latency of a round for each of the most probable tokens.

@@ -1,4 +1,4 @@
-// Normalization of each row. Contract: src/ops/norm.rs. Reference: src/backend/cpu/norm.rs.
+// Normalization of each row. Contract: src/compute/ops/norm.rs. Reference: src/compute/cpu/norm.rs.
 //
 // Memory-bound in prefill: reads x once into registers, writes out once. At the launch floor in decode. One thread block per token.
 #include "common/dependent_launch.cuh"

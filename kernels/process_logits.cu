@@ -1,4 +1,4 @@
-// Penalties and logit bias. Contract: src/ops/process_logits.rs. Formula: `Adjustment` in src/batch.rs. Reference: src/backend/cpu/process_logits.rs,
+// Penalties and logit bias. Contract: src/compute/ops/process_logits.rs. Formula: `Adjustment` in src/compute/batch.rs. Reference: src/compute/cpu/process_logits.rs,
 // of which this gives the same bits, rounded to the type of the logits.
 //
 // Bound by latency: a few thousand scattered numbers. One thread block per sample. The token that a sample awaits lies on the device, where the

@@ -1,5 +1,5 @@
-// Adds a sum over ranks to the residual stream and normalizes it. Contract: src/ops/reduce_add_norm.rs. Reference:
-// src/backend/cpu/reduce_add_norm.rs.
+// Adds a sum over ranks to the residual stream and normalizes it. Contract: src/compute/ops/reduce_add_norm.rs. Reference:
+// src/compute/cpu/reduce_add_norm.rs.
 //
 // Bound by the latency of the link in decode and by its throughput in prefill. Every rank sends its share of all rows to every other one
 // and sums all shares itself, in the order of ranks: all ranks get the same bits. One thread block per row, as long as the grid fits the

@@ -1,5 +1,5 @@
 // As reduce_add_norm.cu, in two steps: each row has an owner among the ranks, who sums the shares of all of them, and sends the others the
-// row of the stream. Contract: src/ops/reduce_add_norm.rs. Reference: src/backend/cpu/reduce_add_norm.rs.
+// row of the stream. Contract: src/compute/ops/reduce_add_norm.rs. Reference: src/compute/cpu/reduce_add_norm.rs.
 //
 // Bound by the throughput of the link. Of B bytes, each of n ranks sends 2 (n - 1) / n B instead of (n - 1) B, and a row takes two trips over
 // the link instead of one. The stream is what travels, as it is rounded: every rank normalizes it itself, by the same threads. So all ranks

@@ -1,5 +1,5 @@
-// Normalizes and rotates queries and keys, stores keys and values. Contract: src/ops/rope_and_cache.rs. Reference:
-// src/backend/cpu/rope_and_cache.rs.
+// Normalizes and rotates queries and keys, stores keys and values. Contract: src/compute/ops/rope_and_cache.rs. Reference:
+// src/compute/cpu/rope_and_cache.rs.
 //
 // Memory-bound in prefill: reads qkv once, writes queries, keys and values once. At the launch floor in decode. Keys and values in
 // int8 are rounded from f32, before they would be rounded to T.

@@ -1,5 +1,5 @@
-// Chooses the next token of each sample. Contract: src/ops/sample.rs. Rule: `Sampling` in src/batch.rs. Reference:
-// src/backend/cpu/sample, of which this gives the same tokens to the same logits.
+// Chooses the next token of each sample. Contract: src/compute/ops/sample.rs. Rule: `Sampling` in src/compute/batch.rs. Reference:
+// src/compute/cpu/sample, of which this gives the same tokens to the same logits.
 //
 // Bound by arithmetic on [samples, vocab]: Philox costs 15 instructions per token. Two kernels, because scores are relative to
 // the greatest logit. Each row is shared out to several thread blocks, which meet in an atomic maximum of (score, lowest token

@@ -1,5 +1,5 @@
-// Chooses the next token of each sample where none has top-k, top-p or min-p, on compute capability 9.0. Contract: src/ops/sample.rs. Rule: `Sampling`
-// in src/batch.rs. Reference: src/backend/cpu/sample, of which this gives the same tokens to the same logits, as sample.cu does.
+// Chooses the next token of each sample where none has top-k, top-p or min-p, on compute capability 9.0. Contract: src/compute/ops/sample.rs. Rule: `Sampling`
+// in src/compute/batch.rs. Reference: src/compute/cpu/sample, of which this gives the same tokens to the same logits, as sample.cu does.
 //
 // Bound by arithmetic on [samples, vocab]: Philox costs 9 instructions per token. Reads logits once: scores are relative to the greatest logit of the row
 // by the rule, but which tokens may win can be told without it, with a margin for what is rounded. The thread blocks of a row's cluster keep these few

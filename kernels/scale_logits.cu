@@ -1,4 +1,4 @@
-// Scales logits and caps them. Contract: src/ops/scale_logits.rs. Reference: src/backend/cpu/scale_logits.rs.
+// Scales logits and caps them. Contract: src/compute/ops/scale_logits.rs. Reference: src/compute/cpu/scale_logits.rs.
 //
 // Memory-bound: reads and writes each logit once. Eight logits a thread.
 #include "common/dependent_launch.cuh"

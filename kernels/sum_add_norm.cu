@@ -1,5 +1,5 @@
 // Adds a sum over ranks to the residual stream and normalizes it, where NCCL has gathered the shares of all ranks. Contract:
-// src/ops/reduce_add_norm.rs. Reference: src/backend/cpu/reduce_add_norm.rs.
+// src/compute/ops/reduce_add_norm.rs. Reference: src/compute/cpu/reduce_add_norm.rs.
 //
 // Memory-bound: reads the shares and the residual once, writes residual and out once. The arithmetic is that of reduce_add_norm.cu, by as
 // many threads: the results have the same bits. One thread block per row.

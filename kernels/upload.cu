@@ -1,4 +1,4 @@
-// Brings a batch from pinned memory of the host to the device. Layout: src/backend/cuda/device_batch.rs.
+// Brings a batch from pinned memory of the host to the device. Layout: src/compute/cuda/device_batch.rs.
 //
 // A few kilobytes, bound by the way to the host and back: all are asked for at once. The copy engine would take as long, and the device waits
 // when work passes from a kernel to the engine and back.

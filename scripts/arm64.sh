@@ -41,7 +41,7 @@ case $what in
 check)
     processors="cortex-a53 max"
     as_processors --config 'profile.release.package."*".opt-level=0' --config profile.release.debug=false \
-        --target-dir "${CARGO_TARGET_DIR:-target}/arm64-check" --test ops_agree -- \
+        --target-dir "${CARGO_TARGET_DIR:-target}/arm64-check" --package nanovllm-compute --test ops_agree -- \
         activate_mul norm:: rope_and_cache attention::attention_agrees linear::linear_agrees coded::products_with_coded_weights_have integers::
     ;;
 all)
@@ -53,7 +53,8 @@ all)
     OBJDUMP=aarch64-linux-gnu-objdump tests/package/glibc.sh 2.34 "$build/arm64/lib/libnanovllm.so"
     ctest --test-dir "$build/arm64" --output-on-failure --no-tests=error -j "${JOBS:-$(nproc)}" \
         -R "^(example.generate|capi.($(echo "${programs#generate }" | tr ' ' '|')))$"
-    as_processors --test ops_agree --test golden -- --skip distribution
+    as_processors --package nanovllm-compute --test ops_agree -- --skip distribution
+    as_processors --package nanovllm --test library -- golden::
     (cd "$build/arm64" && cpack)
     scripts/release.sh linux-arm64 "$build"
     qemu-aarch64 -L $libraries "$build/linux-arm64/examples/generate" --temperature 0 models/demo "list all prime numbers within 100" |

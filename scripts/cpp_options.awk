@@ -88,7 +88,7 @@ END {
     after["structure"] = "structure_kind"
     after["pooling"] = "structure"
 
-    print "// Generated from nanovllm.h by scripts/header.sh: change src/ffi, then run make header. Included by options.hpp."
+    print "// Generated from nanovllm.h by scripts/header.sh: change src/capi, then run make header. Included by options.hpp."
     print "#ifndef NANOVLLM_GENERATED_OPTIONS_HPP"
     print "#define NANOVLLM_GENERATED_OPTIONS_HPP\n"
     print "namespace nvllm {\n"

@@ -148,7 +148,7 @@ END {
     for (s = 1; s <= num_structs; s++) for (i = 1; i <= num_fields[structs[s]]; i++)
         if (fields[structs[s], i] ~ /_/) spelled[fields[structs[s], i]] = pascal(fields[structs[s], i])
 
-    print "// Generated from nanovllm.h by scripts/header.sh. Do not edit: change src/ffi, then run make header.\n"
+    print "// Generated from nanovllm.h by scripts/header.sh. Do not edit: change src/capi, then run make header.\n"
     print "using System;\nusing System.Runtime.InteropServices;\n\nnamespace Nanovllm\n{"
     for (e = 1; e <= num_enums; e++) {
         if (e > 1) print ""

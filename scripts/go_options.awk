@@ -164,7 +164,7 @@ END {
             if (go_type(shown_structs[s], field) != "") go_field[field] = field_name(shown_structs[s], field)
         }
 
-    print "// Code generated from nanovllm.h by scripts/header.sh; DO NOT EDIT. Change src/ffi, then run make header.\n"
+    print "// Code generated from nanovllm.h by scripts/header.sh; DO NOT EDIT. Change src/capi, then run make header.\n"
     print "package nanovllm\n"
     print "// #include <nanovllm.h>\nimport \"C\"\n"
     print "import (\n\t\"cmp\"\n\t\"math\"\n\t\"time\"\n)\n"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Generates include/nanovllm.h from src/ffi, and from the header the files that repeat it: docs/reference.md, the option structs of
+# Generates include/nanovllm.h from src/capi, and from the header the files that repeat it: docs/reference.md, the option structs of
 # the C++ and Go bindings, the C API as Python and C# declare it, and tests/capi/abi.h. The limits in docs/security.md are generated
-# from src/limits.rs, and the structs that kernels read from src/batch.rs. With --check it only compares.
+# from src/base/limits.rs, and the structs that kernels read from src/compute/batch.rs. With --check it only compares.
 #
 # cbindgen would write all constants first, then all types, then all functions. A C programmer reads by topic, so each section
 # is generated from its own file, under the title in the first lines of that file.
@@ -45,17 +45,17 @@ write_header() {
     IFS=. read -r major minor patch <<VERSION
 $version
 VERSION
-    sed -e "s/@MAJOR@/$major/" -e "s/@MINOR@/$minor/" -e "s/@PATCH@/$patch/" src/ffi/header_begin.h
+    sed -e "s/@MAJOR@/$major/" -e "s/@MINOR@/$minor/" -e "s/@PATCH@/$patch/" src/capi/header_begin.h
     for section in $sections; do
         echo
-        introduction "src/ffi/$section.rs"
+        introduction "src/capi/$section.rs"
         echo
-        cbindgen --quiet --config cbindgen.toml "src/ffi/$section.rs" | tidy
+        cbindgen --quiet --config cbindgen.toml "src/capi/$section.rs" | tidy
     done
-    cat src/ffi/header_end.h
+    cat src/capi/header_end.h
 }
 
-# docs/security.md with the table of limits from src/limits.rs.
+# docs/security.md with the table of limits from src/base/limits.rs.
 write_security() {
     sed '/^<!-- limits:/q' docs/security.md
     echo
@@ -63,7 +63,7 @@ write_security() {
     echo "|---|---|"
     awk '/^\/\/\/ / { sub(/^\/\/\/ /, ""); text = text (text ? " " : "") $0; next }
         /^pub const/ { sub(/;$/, ""); split($0, parts, " = "); print parts[2] "\t" text }
-        { text = "" }' src/limits.rs | while IFS="$(printf '\t')" read -r value text; do
+        { text = "" }' src/base/limits.rs | while IFS="$(printf '\t')" read -r value text; do
         printf '| %s | %s |\n' "$(echo $(($(echo "$value" | tr -d _))) | sed -e :a -e 's/\([0-9]\)\([0-9]\{3\}\)\($\|,\)/\1,\2\3/;ta')" "$text"
     done
     echo
@@ -72,7 +72,7 @@ write_security() {
 
 # Only the fields: kernels do not use the constants that Rust associates with a struct.
 write_kernel_structs() {
-    cbindgen --quiet --config kernels/cbindgen.toml src/batch.rs | awk '
+    cbindgen --quiet --config kernels/cbindgen.toml src/compute/batch.rs | awk '
         /^\/\/\// { comment = comment $0 "\n"; next }
         /^constexpr static const/ { inside = 1; comment = "" }
         !inside { printf "%s", comment; comment = ""; print }

@@ -21,7 +21,7 @@ fail() {
     exit 1
 }
 
-# Calls `mutant NAME FILE TESTS OLD NEW` for each: `OLD` occurs exactly once in FILE, and TESTS are names of files in tests.
+# Calls `mutant NAME FILE TESTS OLD NEW` for each: `OLD` occurs exactly once in FILE, and TESTS is the name of a file in tests.
 all_mutants() {
     # What a family's description says.
     mutant norm_eps_ignored src/model/standard.rs golden \
@@ -40,7 +40,7 @@ all_mutants() {
         '(1.0 - smooth) * f / factor + smooth * f' 'smooth * f / factor + (1.0 - smooth) * f'
     mutant rope_yarn_scale src/model/rope.rs golden \
         '(scaled.collect(), attention_factor as f32)' '(scaled.collect(), attention_factor.sqrt() as f32)'
-    mutant window_one_longer src/backend/attention_spec.rs golden \
+    mutant window_one_longer src/compute/attention_spec.rs golden \
         '(position + 1).saturating_sub(window)' 'position.saturating_sub(window)'
     # What the families say.
     mutant window_pattern_shifted src/model/standard.rs golden \
@@ -71,77 +71,77 @@ all_mutants() {
     mutant query_and_key_norm_swapped src/model/attention.rs golden \
         'query: load(norm, parts.query_norm, dim, 0..dim)?' 'query: load(norm, parts.key_norm, dim, 0..dim)?'
     # The CPU's ops.
-    mutant reference_norm_eps src/backend/cpu/norm.rs ops_agree \
+    mutant reference_norm_eps src/compute/cpu/norm.rs ops_agree \
         'squares / hidden as f64 + f64::from(norm.eps)' 'squares / hidden as f64 + 10.0 * f64::from(norm.eps)'
-    mutant norm_mean_of_one_less src/backend/cpu/norm.rs ops_agree \
+    mutant norm_mean_of_one_less src/compute/cpu/norm.rs ops_agree \
         'squares / len as f32 + eps' 'squares / (len - 1) as f32 + eps'
-    mutant layer_norm_keeps_the_mean src/backend/cpu/norm.rs ops_agree \
+    mutant layer_norm_keeps_the_mean src/compute/cpu/norm.rs ops_agree \
         'put(out, (x - mean) * scale * weight)' 'put(out, x * scale * weight)'
-    mutant residual_scale_ignored src/backend/cpu/add_norm.rs ops_agree \
+    mutant residual_scale_ignored src/compute/cpu/add_norm.rs ops_agree \
         'residual.iter_mut().zip(delta).for_each(|(residual, v)| *residual += scale * v)' \
         'residual.iter_mut().zip(delta).for_each(|(residual, v)| *residual += v)'
-    mutant residual_scale_ignored_after_a_norm src/backend/cpu/add_norm.rs ops_agree \
+    mutant residual_scale_ignored_after_a_norm src/compute/cpu/add_norm.rs ops_agree \
         'normalize(lanes, residual, delta, post, |residual, v| *residual += scale * v)' \
         'normalize(lanes, residual, delta, post, |residual, v| *residual += v)'
-    mutant embedding_scale_ignored src/backend/cpu/embedding.rs ops_agree \
+    mutant embedding_scale_ignored src/compute/cpu/embedding.rs ops_agree \
         'out.iter_mut().for_each(|v| *v *= scale)' 'out.iter_mut().for_each(|_| ())'
-    mutant silu_to_gelu src/backend/cpu/activate_mul.rs golden \
+    mutant silu_to_gelu src/compute/cpu/activate_mul.rs golden \
         'exp(lanes, minus)' 'exp(lanes, lanes.mul(minus, lanes.splat(1.702)))'
-    mutant gelu_without_its_cube src/backend/cpu/activate_mul.rs ops_agree \
+    mutant gelu_without_its_cube src/compute/cpu/activate_mul.rs ops_agree \
         '-0.071_354_82' '-0.0'
-    mutant gates_without_bias src/backend/cpu/gated_linear.rs ops_agree \
+    mutant gates_without_bias src/compute/cpu/gated_linear.rs ops_agree \
         'x, weight, bias, 0..' 'x, weight, None, 0..'
-    mutant sums_with_the_stream_without_bias src/backend/cpu/linear_add_norm.rs ops_agree \
+    mutant sums_with_the_stream_without_bias src/compute/cpu/linear_add_norm.rs ops_agree \
         'bias.map(|bias| &bias[..])' 'bias.and(None)'
-    mutant softcap_not_divided src/backend/cpu/scale_logits.rs ops_agree \
+    mutant softcap_not_divided src/compute/cpu/scale_logits.rs ops_agree \
         'lanes.div(lanes.mul(v, scale), cap)' 'lanes.mul(v, scale)'
-    mutant gqa_group_interleaved src/backend/cpu/attention/tile.rs golden \
+    mutant gqa_group_interleaved src/compute/cpu/attention/tile.rs golden \
         'let head = kv_head * call.group + (first + i) % call.group;' \
         'let head = kv_head + (first + i) % call.group * call.kv.kv_heads;'
-    mutant causal_mask_one_short src/backend/cpu/attention/tile.rs golden \
+    mutant causal_mask_one_short src/compute/cpu/attention/tile.rs golden \
         'context: position + 1,' 'context: position.max(1),'
-    mutant reference_gqa_group src/backend/cpu/attention/reference.rs ops_agree \
+    mutant reference_gqa_group src/compute/cpu/attention/reference.rs ops_agree \
         'let kv_head = head / (heads / kv.kv_heads);' 'let kv_head = head % kv.kv_heads;'
-    mutant rope_position_off_by_one src/backend/cpu/rope_and_cache.rs golden \
+    mutant rope_position_off_by_one src/compute/cpu/rope_and_cache.rs golden \
         'rope.table[position * rope.rotary..]' 'rope.table[position.saturating_sub(1) * rope.rotary..]'
-    mutant neighbours_reversed src/backend/cpu/rope_and_cache.rs ops_agree \
+    mutant neighbours_reversed src/compute/cpu/rope_and_cache.rs ops_agree \
         'for (([a, b], &cos), &sin)' 'for (([b, a], &cos), &sin)'
-    mutant temperature_of_keys src/backend/cpu/rope_and_cache.rs ops_agree \
+    mutant temperature_of_keys src/compute/cpu/rope_and_cache.rs ops_agree \
         'row[..self.queries].iter_mut()' 'row[..self.queries + self.keys].iter_mut()'
-    mutant norm_after_rope_is_before src/backend/cpu/rope_and_cache.rs ops_agree \
+    mutant norm_after_rope_is_before src/compute/cpu/rope_and_cache.rs ops_agree \
         'if let Some((NormExtent::Head(NormOrder::BeforeRope), weight, eps)) = norm' \
         'if let Some((NormExtent::Head(_), weight, eps)) = norm'
-    mutant reference_whole_norm_of_keys src/backend/cpu/rope_and_cache.rs ops_agree \
+    mutant reference_whole_norm_of_keys src/compute/cpu/rope_and_cache.rs ops_agree \
         'normalize(queries, keys, NormExtent::Whole' 'normalize(queries, &mut [], NormExtent::Whole'
-    mutant softcap_without_scale src/backend/cpu/attention/tile.rs ops_agree \
+    mutant softcap_without_scale src/compute/cpu/attention/tile.rs ops_agree \
         'lanes.splat(scale / softcap)' 'lanes.splat(scale)'
-    mutant int8_scale_of_the_key_for_the_value src/backend/cpu/attention/tile.rs ops_agree \
+    mutant int8_scale_of_the_key_for_the_value src/compute/cpu/attention/tile.rs ops_agree \
         'call.scales(row, kv_head, start, longest, value)' 'call.scales(row, kv_head, start, longest, 0)'
-    mutant reference_int8_without_scale src/backend/cpu/attention/reference.rs ops_agree \
+    mutant reference_int8_without_scale src/compute/cpu/attention/reference.rs ops_agree \
         'f64::from(int8::scale_of(stored))' 'f64::from(int8::scale_of(stored)).signum()'
-    mutant int8_of_half_the_range src/backend/cpu/int8.rs kv_cache_int8 \
+    mutant int8_of_half_the_range src/compute/cpu/int8.rs kv_cache_int8 \
         'const GREATEST: f32 = 127.0;' 'const GREATEST: f32 = 7.0;'
-    mutant reference_softcap src/backend/cpu/attention/reference.rs ops_agree \
+    mutant reference_softcap src/compute/cpu/attention/reference.rs ops_agree \
         '(score / f64::from(cap)).tanh()' 'score.tanh()'
     # Sampling and what comes with it.
-    mutant top_k_one_more src/backend/cpu/sample/mod.rs ops_agree \
+    mutant top_k_one_more src/compute/cpu/sample/mod.rs ops_agree \
         'scores.cut_at_count(lanes, sampling.top_k)' 'scores.cut_at_count(lanes, sampling.top_k + 1)'
-    mutant top_p_boundary src/backend/cpu/sample/cut.rs ops_agree \
+    mutant top_p_boundary src/compute/cpu/sample/cut.rs ops_agree \
         'if weight >= *wanted' 'if weight > *wanted'
-    mutant min_p_halved src/backend/cpu/sample/mod.rs ops_agree \
+    mutant min_p_halved src/compute/cpu/sample/mod.rs ops_agree \
         'limit.min(noise::ln(sampling.min_p)' 'limit.min(noise::ln(0.5 * sampling.min_p)'
-    mutant temperature_inverted src/backend/cpu/sample/cut.rs ops_agree \
+    mutant temperature_inverted src/compute/cpu/sample/cut.rs ops_agree \
         'lanes.div(lanes.sub(logit, greatest), temperature)' 'lanes.mul(lanes.sub(logit, greatest), temperature)'
-    mutant gumbel_noise_of_next_position src/backend/cpu/sample/mod.rs ops_agree \
+    mutant gumbel_noise_of_next_position src/compute/cpu/sample/mod.rs ops_agree \
         'let rest = [sampling.position, ' 'let rest = [sampling.position + 1, '
-    mutant gumbel_noise_of_half_a_stream src/backend/cpu/sample/mod.rs ops_agree \
+    mutant gumbel_noise_of_half_a_stream src/compute/cpu/sample/mod.rs ops_agree \
         'let rest = [sampling.position, sampling.stream as u32, (sampling.stream >> 32) as u32]' \
         'let rest = [sampling.position, sampling.stream as u32, 0]'
-    mutant repetition_penalty_sign src/backend/cpu/process_logits.rs asked_golden \
+    mutant repetition_penalty_sign src/compute/cpu/process_logits.rs asked_golden \
         'logit = if logit > 0.0' 'logit = if logit < 0.0'
-    mutant presence_penalty_of_second_use src/backend/cpu/process_logits.rs asked_golden \
+    mutant presence_penalty_of_second_use src/compute/cpu/process_logits.rs asked_golden \
         'if it.uses > 0 {' 'if it.uses > 1 {'
-    mutant logprobs_not_normalized src/backend/cpu/logprobs.rs asked_golden \
+    mutant logprobs_not_normalized src/compute/cpu/logprobs.rs asked_golden \
         '(logit - most) - log_sum' 'logit - most'
     mutant beam_score_length src/engine/beam_search.rs asked_golden \
         'score: score / self.length_factor(self.generated)' 'score: score / self.length_factor(self.generated + 1)'
@@ -160,13 +160,19 @@ occurrences() {
 
 # Runs cargo on the files of tests in $1, with what else is given, in the copy of the tree.
 cargo_test() {
-    files=
-    for file in $1; do files="$files --test $file"; done
+    files=$1
     shift
-    # shellcheck disable=SC2086
-    (cd "$tree" && CARGO_INCREMENTAL=1 timeout "${limit:-3600}" cargo test --release --locked --target-dir "$work/target" \
-        --config profile.release.package.nanovllm.opt-level=1 --config profile.release.package.nanovllm.debug=false \
-        --config profile.release.package.nanovllm.codegen-units=16 $files "$@")
+    for file in $files; do
+        case $file in
+        ops_agree) program="--package nanovllm-compute --test ops_agree" only= ;;
+        prefix_cache | engine_steps) program="--package nanovllm-engine --test engine" only=$file:: ;;
+        *) program="--package nanovllm --test library" only=$file:: ;;
+        esac
+        # shellcheck disable=SC2086
+        (cd "$tree" && CARGO_INCREMENTAL=1 timeout "${limit:-3600}" cargo test --release --locked --target-dir "$work/target" \
+            --config profile.release.opt-level=1 --config profile.release.debug=false \
+            --config 'profile.release.package."*".opt-level=3' $program "$@" -- $only) || return
+    done
 }
 
 # Puts the original of the mutated file back. Its time is new, so that cargo compiles it again.

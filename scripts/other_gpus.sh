@@ -3,13 +3,13 @@
 #   other_gpus.sh CUDA_HOME
 #
 # The kernels differ by `__CUDA_ARCH__ >= 900` alone, so that two passes of the compiler serve all assemblers. What is compiled for which GPUs
-# stands in build_kernels.rs; its files for compute capability 9.0 alone have no other form.
+# stands in kernels/compile.rs; its files for compute capability 9.0 alone have no other form.
 set -eu
 nvcc=${1:?usage: other_gpus.sh CUDA_HOME}/bin/nvcc
 cd "$(dirname "$0")/.."
-archs=$(sed -n 's/^const ARCHS: &str = "\(.*\)";$/\1/p' build_kernels.rs | tr ',' ' ')
-only=$(sed -n '/^const HOPPER: /,/];$/p' build_kernels.rs | sed 's/.*= \[//' | tr ',' '\n' | sed -n 's/.*"\(.*\)".*/\1/p')
-[ -n "$archs" ] && [ -n "$only" ] || { echo "other_gpus.sh: build_kernels.rs has no ARCHS or no HOPPER" >&2; exit 1; }
+archs=$(sed -n 's/^const ARCHS: &str = "\(.*\)";$/\1/p' kernels/compile.rs | tr ',' ' ')
+only=$(sed -n '/^const HOPPER: /,/];$/p' kernels/compile.rs | sed 's/.*= \[//' | tr ',' '\n' | sed -n 's/.*"\(.*\)".*/\1/p')
+[ -n "$archs" ] && [ -n "$only" ] || { echo "other_gpus.sh: kernels/compile.rs has no ARCHS or no HOPPER" >&2; exit 1; }
 before= after=
 for arch in $archs; do
     case $arch in

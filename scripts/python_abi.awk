@@ -77,7 +77,7 @@ END {
     if (failed) exit 3
     split("struct_size model_path progress progress_user_data bias_tokens bias_values num_bias num_stop", names, " ")
     for (n in names) hidden[names[n]] = 1
-    print "# Generated from nanovllm.h by scripts/header.sh. Do not edit: change src/ffi, then run make header."
+    print "# Generated from nanovllm.h by scripts/header.sh. Do not edit: change src/capi, then run make header."
     print "\"\"\"The C API: structs, values and functions.\"\"\"\n"
     print "from collections.abc import Sequence"
     print "from ctypes import (\n    CFUNCTYPE,\n    POINTER,\n    Structure,\n    c_char,\n    c_char_p,\n    c_double,\n    c_float,\n    c_int32,\n    c_int64,\n    c_size_t,"

@@ -89,7 +89,7 @@ FNR == 1 {
     state = "top"
     if (pass == 2) {
         print "# The C API\n"
-        print "Everything that `nanovllm.h` says, in another form. `make header` writes both from src/ffi.\n"
+        print "Everything that `nanovllm.h` says, in another form. `make header` writes both from src/capi.\n"
     }
 }
 

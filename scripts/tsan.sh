@@ -23,8 +23,8 @@ setarch -R true 2>/dev/null && run="setarch -R"
 
 # Sanitizers are unstable: RUSTC_BOOTSTRAP allows them. `cargo rustc` builds no shared object, which would lack the runtime.
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_PROFILE_DEV_DEBUG=line-tables-only \
-    cargo rustc --locked --lib --crate-type staticlib --no-default-features --target "$target" --target-dir "$work/target"
-library="$work/target/$target/debug/libnanovllm.a"
+    cargo rustc --locked --package nanovllm-capi --lib --crate-type staticlib --no-default-features --target "$target" --target-dir "$work/target"
+library="$work/target/$target/debug/libnanovllm_capi.a"
 
 # The functions of the standard library, by the ends of their names.
 nm "$library" 2>/dev/null >"$work/symbols"
@@ -51,8 +51,8 @@ export TSAN_OPTIONS="exitcode=66 atexit_sleep_ms=0 suppressions=$PWD/tests/tsan/
 
 # The data that locks guard: the inbox, the log, and the output that was polled last, in the engine's handle.
 unseen() {
-    for guarded in engine::inbox log ffi::stepping::Shown; do
-        grep -q "^SUMMARY.*nanovllm::$guarded" "$work/forgotten.log" || echo "$guarded"
+    for guarded in engine::inbox base::log nanovllm_capi::stepping::Shown; do
+        grep -q "^SUMMARY.*$guarded" "$work/forgotten.log" || echo "$guarded"
     done
 }
 

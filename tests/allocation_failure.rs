@@ -20,9 +20,10 @@ mod meter;
 #[allow(dead_code)]
 #[path = "campaign/random.rs"]
 mod random;
+mod tree;
 
+use ::capi::state::{nvllm_reset_prefix_cache, nvllm_restore_prefix, nvllm_save_prefix};
 use capi::{Engine, judge};
-use nanovllm::ffi::state::{nvllm_reset_prefix_cache, nvllm_restore_prefix, nvllm_save_prefix};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
 use std::cell::Cell;
@@ -348,7 +349,7 @@ fn child(from: usize, number: u64) -> ! {
             page.answers.store(hash, Relaxed);
             case::take_violations().join("; ")
         }
-        Err(panic) => nanovllm::contain::message(panic.as_ref()).to_owned(),
+        Err(panic) => base::contain::message(panic.as_ref()).to_owned(),
     };
     if !wrong.is_empty() {
         write_text(page, &wrong);

@@ -5,14 +5,15 @@
 //! conversation is answered afterwards.
 
 mod silence;
+mod tree;
 
-use nanovllm::engine::chat_template::ChatTemplate;
-use nanovllm::error::Error;
-use nanovllm::runner::source::Source;
+use base::error::Error;
+use formats::source::Source;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use text::chat_template::ChatTemplate;
 
 /// CPU time that opening and rendering a template may take.
 const MOST_TIME: Duration = Duration::from_secs(1);
@@ -96,7 +97,7 @@ const TAG: &str = concat!(
 
 /// The templates of the folder and of the table, by name.
 fn templates() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/templates");
+    let folder = crate::tree::root().join("tests/hostile/templates");
     let mut templates: Vec<(String, String)> = std::fs::read_dir(folder)
         .expect("the committed folder")
         .map(|entry| {

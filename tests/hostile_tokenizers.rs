@@ -3,17 +3,18 @@
 //! tests/hostile/tokenizers holds one file for each way, written by tests/hostile/make_tokenizers.py.
 
 mod silence;
+mod tree;
 
-use nanovllm::engine::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, TextStream, Tokenizer};
-use nanovllm::error::Error;
-use nanovllm::runner::source::Source;
+use base::error::Error;
+use formats::source::Source;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use text::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, TextStream, Tokenizer};
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -223,7 +224,7 @@ const FILES: &[(&str, Outcome)] = &[
 ];
 
 fn hostile() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/tokenizers")
+    crate::tree::root().join("tests/hostile/tokenizers")
 }
 
 /// A folder with a tokenizer.json, gone when the test ends.
@@ -372,7 +373,7 @@ fn a_pattern_that_may_be_slow_is_for_short_texts() {
 #[test]
 fn a_text_that_is_too_long_is_refused_in_the_time_that_its_limit_takes() {
     let _alone = ALONE.lock().unwrap_or_else(|failed| failed.into_inner());
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text");
+    let golden = crate::tree::root().join("tests/golden/text");
     let sentences = "The engine answers questions about prime numbers, in order. ".repeat(180_000);
     let letters = "a".repeat(10 << 20);
     for name in GOLDEN {
@@ -395,7 +396,7 @@ fn a_text_that_is_too_long_is_refused_in_the_time_that_its_limit_takes() {
 #[test]
 fn a_long_text_has_the_tokens_of_its_parts_and_takes_little_memory() {
     let _alone = ALONE.lock().unwrap_or_else(|failed| failed.into_inner());
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text");
+    let golden = crate::tree::root().join("tests/golden/text");
     // Three million bytes with ends of lines, marks, other scripts, special tokens and decomposed letters.
     let part = "Words, and more.\n\n  It's 2026: e\u{301}t\u{e9} 日本語。ひらがな、カタカナ <|im_end|>x ,y\u{1F600} .\r\n\t done";
     let repeated = part.repeat(3 << 20 >> 7);
@@ -417,7 +418,7 @@ fn a_long_text_has_the_tokens_of_its_parts_and_takes_little_memory() {
 #[test]
 fn a_text_in_one_piece_takes_some_hundred_bytes_for_each_of_its_own() {
     let _alone = ALONE.lock().unwrap_or_else(|failed| failed.into_inner());
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text");
+    let golden = crate::tree::root().join("tests/golden/text");
     for name in GOLDEN {
         let tokenizer = Tokenizer::open(&Source::open(&golden.join(name)).unwrap()).unwrap().unwrap();
         for part in ["a", " ", ".", " a", "The answer to 42 is, in short: no. ", "\u{1F600}"] {

@@ -2,13 +2,14 @@
 
 mod fake_runner;
 
+use base::TokenId;
+use base::error::Error;
+use base::limits;
+use compute::batch::BatchLimits;
+use engine::options::PrefixCache;
+use engine::sampling_params::{Eos, SamplingParams};
+use engine::{Budget, Engine, EngineLimits, Prompt};
 use fake_runner::{Shape, load};
-use nanovllm::batch::{BatchLimits, TokenId};
-use nanovllm::engine::options::PrefixCache;
-use nanovllm::engine::sampling_params::{Eos, SamplingParams};
-use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
-use nanovllm::error::Error;
-use nanovllm::limits;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -224,7 +225,7 @@ fn a_request_that_no_step_has_seen_is_cancelled_released_and_expires_like_any_ot
     let _alone = alone();
     let mut engine = open(4, 64, None);
     let handle = engine.handle().clone();
-    let pinned = SamplingParams { pinning: nanovllm::engine::sampling_params::Pinning::Pinned, ..greedy(2) };
+    let pinned = SamplingParams { pinning: engine::sampling_params::Pinning::Pinned, ..greedy(2) };
     // More than a step takes in stand before them.
     for _ in 0..2_000 {
         handle.add_request(Prompt::Tokens(&[1, 2]), SamplingParams { priority: 1, ..greedy(1) }).unwrap();

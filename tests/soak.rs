@@ -16,11 +16,12 @@ mod meter;
 #[allow(dead_code)]
 #[path = "campaign/random.rs"]
 mod random;
+mod tree;
 
+use ::capi::requests::*;
+use ::capi::state::*;
+use ::capi::stats::*;
 use capi::{Engine, Good, judge, judge_status};
-use nanovllm::ffi::requests::*;
-use nanovllm::ffi::state::*;
-use nanovllm::ffi::stats::*;
 use random::Rng;
 use std::collections::HashMap;
 use std::ffi::CString;

@@ -1,11 +1,12 @@
 //! A decode pass allocates nothing: everything is sized when the engine opens.
 
 mod driver;
+mod tree;
 
+use compute::batch::Batch;
+use compute::cpu::Isa;
 use driver::{Sequence, config, golden, open};
-use nanovllm::backend::cpu::Isa;
-use nanovllm::batch::Batch;
-use nanovllm::runner::Runner;
+use runner::Runner;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

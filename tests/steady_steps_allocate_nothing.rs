@@ -2,14 +2,16 @@
 
 mod driver;
 mod fake_runner;
+mod tree;
 
+use base::TokenId;
+use compute::batch::BatchLimits;
+use engine::options::{EngineOptions, PrefixCache};
+use engine::sampling_params::{Eos, SamplingParams};
+use engine::{Budget, Engine, EngineLimits, Opened, Prompt};
 use fake_runner::{Shape, load};
-use nanovllm::backend::socket::Address;
-use nanovllm::batch::{BatchLimits, TokenId};
-use nanovllm::engine::options::{EngineOptions, PrefixCache};
-use nanovllm::engine::sampling_params::{Eos, SamplingParams};
-use nanovllm::engine::{Budget, Engine, EngineLimits, Opened, Prompt};
-use nanovllm::runner::{Device, Processes};
+use os::socket::Address;
+use runner::{Device, Processes};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ops::ControlFlow;

@@ -2,23 +2,24 @@
 //! within its time, and the engine goes on.
 
 mod fake_runner;
+mod tree;
 
+use base::TokenId;
+use base::limits;
+use compute::batch::BatchLimits;
+use engine::options::PrefixCache;
+use engine::output::Finish;
+use engine::sampling_params::{Eos, SamplingParams};
+use engine::{Budget, Engine, EngineLimits, Prompt};
 use fake_runner::oracle::SEED;
 use fake_runner::{Shape, load};
-use nanovllm::batch::{BatchLimits, TokenId};
-use nanovllm::engine::options::PrefixCache;
-use nanovllm::engine::output::Finish;
-use nanovllm::engine::sampling_params::{Eos, SamplingParams};
-use nanovllm::engine::structure::Structure;
-use nanovllm::engine::tokenizer::Tokenizer;
-use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
-use nanovllm::limits;
-use nanovllm::runner::source::Source;
+use formats::source::Source;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 use std::time::{Duration, Instant};
+use text::structure::Structure;
+use text::tokenizer::Tokenizer;
 
 /// `<|im_end|>` of the demo model's tokenizer.
 const END: TokenId = 2045;
@@ -26,9 +27,7 @@ const END: TokenId = 2045;
 fn open() -> Engine {
     let limits = BatchLimits { tokens: 24, rows: 8, model_len: 256, block_size: 4 };
     let shape = Shape { limits, blocks: 400, vocab: 2048, stages: 3, depth: 1, window: None };
-    let tokenizer = Tokenizer::open(&Source::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo")).unwrap())
-        .unwrap()
-        .unwrap();
+    let tokenizer = Tokenizer::open(&Source::open(&crate::tree::root().join("models/demo")).unwrap()).unwrap().unwrap();
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED };
     Engine::with_tokenizer(load(shape), limits, tokenizer)
 }

@@ -2,16 +2,18 @@
 
 mod demo;
 mod fake_runner;
+mod tree;
 
+use base::TokenId;
+use base::error::Error;
+use compute::batch::BatchLimits;
+use engine::options::{EngineOptions, PrefixCache};
+use engine::output::Finish;
+use engine::sampling_params::{Eos, Pinning, SamplingParams};
+use engine::{Budget, Engine, EngineLimits, Prompt};
 use fake_runner::oracle::{SEED, oracle};
 use fake_runner::{Shape, load, load_beside};
-use nanovllm::batch::{BatchLimits, TokenId};
-use nanovllm::engine::options::{EngineOptions, PrefixCache};
-use nanovllm::engine::output::Finish;
-use nanovllm::engine::sampling_params::{Eos, Pinning, SamplingParams};
-use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
-use nanovllm::error::Error;
-use nanovllm::runner::Device;
+use runner::Device;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;

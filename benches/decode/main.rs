@@ -13,17 +13,20 @@ mod ceilings;
 mod checkpoint;
 #[path = "../../tests/driver/mod.rs"]
 mod driver;
+#[path = "../../tests/tree/mod.rs"]
+mod tree;
 
+use base::TokenId;
 use ceilings::Unit;
 use checkpoint::Shape;
+use compute::batch::{Batch, BatchLimits};
+use compute::cpu::{Cpu, Isa, Pool};
 use driver::{Sequence, pass};
-use nanovllm::backend::Files;
-use nanovllm::backend::cpu::{Cpu, Isa, Pool};
-use nanovllm::batch::{Batch, BatchLimits, TokenId};
-use nanovllm::runner::pass_runner::PassRunner;
-use nanovllm::runner::source::Source;
-use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
+use formats::source::Source;
+use os::Files;
+use runner::pass_runner::PassRunner;
+use runner::{
+    Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
     SharedPrefixes,
 };
 use std::fs;

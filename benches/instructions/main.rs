@@ -3,9 +3,11 @@
 //! `cargo bench --bench instructions -- ISA CODING TOKENS TIMES` computes a layer of 1024 inputs and 256 outputs that often, on one thread.
 //! The instructions of one call are the difference of two runs.
 
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::backend::{Backend, Block, Codes, Coding, HostBytes, HostMatrix, Scaled, Scales};
-use nanovllm::ops;
+use compute::cpu::{Cpu, Isa};
+use compute::ops;
+use compute::{Backend, HostMatrix};
+use formats::{Block, Codes, Coding, Scaled, Scales};
+use os::HostBytes;
 
 const INPUTS: usize = 1024;
 const OUTPUTS: usize = 256;

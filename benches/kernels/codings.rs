@@ -1,7 +1,9 @@
 //! Weights in the codings of model files, of random codes.
 
 use super::noise;
-use nanovllm::backend::{Block, Codes, Coding, DType, HostBytes, HostMatrix, Scaled, Scales};
+use compute::HostMatrix;
+use formats::{Block, Codes, Coding, DType, Scaled, Scales};
+use os::HostBytes;
 
 /// Which coding each part of a model has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

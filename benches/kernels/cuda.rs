@@ -8,16 +8,16 @@ mod model;
 mod shapes;
 
 use codings::Mixture;
+use compute::batch::{Adjustment, Batch, BatchLimits, Sampling};
+use compute::cuda::{Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count};
+use compute::ops;
+use compute::{
+    Activation, AddNorm, AttentionSpec, Backend, HostMatrix, HostVector, KvFormat, KvShape, NextNorm, NormExtent,
+    NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+};
+use formats::DType;
 use model::Model;
-use nanovllm::backend::cuda::{
-    Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count,
-};
-use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, HostBytes, HostMatrix, HostVector, KvFormat, KvShape, NextNorm,
-    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
-};
-use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling};
-use nanovllm::ops;
+use os::HostBytes;
 use shapes::{LARGE, SHAPES, SMALL, Shape};
 use std::sync::Arc;
 

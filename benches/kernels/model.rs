@@ -3,9 +3,10 @@
 use super::codings::{self, Mixture};
 use super::shapes::Shape;
 use super::{Bench, random_vector, rms, transform};
-use nanovllm::backend::cuda::{Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
-use nanovllm::backend::{Activation, AddNorm, Backend, Coding, HeadRows, HostMatrix, LayerInput, NextNorm};
-use nanovllm::ops;
+use compute::cuda::{Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
+use compute::ops;
+use compute::{Activation, AddNorm, Backend, HeadRows, HostMatrix, LayerInput, NextNorm};
+use formats::Coding;
 
 pub struct Model {
     shape: Shape,

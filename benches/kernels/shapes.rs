@@ -1,6 +1,6 @@
 //! Shapes of models, and of what one of several ranks computes of them.
 
-use nanovllm::backend::AttentionSpec;
+use compute::AttentionSpec;
 
 /// Weights of a model, and its heads.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! The ceilings of the machine: memory bandwidth, and multiply-adds in registers.
 
-use nanovllm::backend::cpu::{Isa, Pool};
+use compute::cpu::{Isa, Pool};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

@@ -7,10 +7,12 @@
 mod ceilings;
 
 use ceilings::Unit;
+use compute::cpu::{Cpu, Isa, Pool};
+use compute::ops;
+use compute::{Backend, HostMatrix};
+use formats::{Block, Codes, Coding, Scaled, Scales};
 use memmap2::Mmap;
-use nanovllm::backend::cpu::{Cpu, Isa, Pool};
-use nanovllm::backend::{Backend, Block, Codes, Coding, HostBytes, HostMatrix, Scaled, Scales};
-use nanovllm::ops;
+use os::HostBytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -17,19 +17,20 @@
 mod checkpoint;
 mod power;
 
+use base::TokenId;
+use base::error::Result;
+use base::log::{self, Level};
 use checkpoint::Shape;
-use nanovllm::batch::{Batch, BlockId, Sampled, TokenId};
-use nanovllm::engine::options::PrefixCache;
-use nanovllm::engine::sampling_params::{Eos, SamplingParams};
-use nanovllm::engine::{Budget, Engine, EngineLimits, Prompt};
-use nanovllm::error::Result;
-use nanovllm::log::{self, Level};
-use nanovllm::runner::source::Source;
-use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, OnLoad, Rounding, Runner, RunnerConfig,
-    SharedPrefixes, Sums,
-};
+use compute::batch::{Batch, BlockId, Sampled};
+use engine::options::PrefixCache;
+use engine::sampling_params::{Eos, SamplingParams};
+use engine::{Budget, Engine, EngineLimits, Prompt};
+use formats::source::Source;
 use power::Watch;
+use runner::{
+    Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, OnLoad, Rounding, Runner, RunnerConfig, SharedPrefixes,
+    Sums,
+};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

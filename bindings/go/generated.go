@@ -1,4 +1,4 @@
-// Code generated from nanovllm.h by scripts/header.sh; DO NOT EDIT. Change src/ffi, then run make header.
+// Code generated from nanovllm.h by scripts/header.sh; DO NOT EDIT. Change src/capi, then run make header.
 
 package nanovllm
 

@@ -32,7 +32,7 @@ class NanovllmConan(ConanFile):
     def export_sources(self):
         # Cargo requires the main files of tests and benchmarks, which Cargo.toml names, also where it does not build them.
         for pattern in [
-            "Cargo.*", "CMakeLists.txt", "LICENSE", "build*.rs", "src/*", "include/*", "kernels/*", "bindings/cpp/*", "cmake/*",
+            "Cargo.*", "CMakeLists.txt", "LICENSE", "src/*", "include/*", "kernels/*", "bindings/cpp/*", "cmake/*",
             "tests/*.rs", "tests/capi/symbols.txt", "benches/*.rs",
         ]:
             copy(self, pattern, self._tree(), self.export_sources_folder, excludes=["target/*", "build/*", "cmake/conan/*", "cmake/vcpkg/*"])

@@ -1,4 +1,4 @@
-// The activations of a gated MLP. Contract: src/ops/activate_mul.rs.
+// The activations of a gated MLP. Contract: src/compute/ops/activate_mul.rs.
 #pragma once
 
 #include "numbers.cuh"

@@ -1,4 +1,4 @@
-// Generated from src/batch.rs by scripts/header.sh: change it there, then run make header.
+// Generated from src/compute/batch.rs by scripts/header.sh: change it there, then run make header.
 
 #pragma once
 

@@ -5,7 +5,7 @@
 // 8 (l % 4) on. These are the fragments that `linear_stream` takes of plain weights.
 //
 // A number is `scale * code - minimum` with f32 scales and minimums, rounded once in f32 and once to T. Where a coding says
-// `(code - zero) * scale`, `zero * scale` is exact in f32, so that this is the same number. src/backend/cuda/matrix.rs writes the units and
+// `(code - zero) * scale`, `zero * scale` is exact in f32, so that this is the same number. src/compute/cuda/matrix.rs writes the units and
 // sees to that.
 //
 // Codes come to f32 by way of f16: the bits of a code, as they are, are the subnormal number `code * 2^-24`, which is widened exactly. The

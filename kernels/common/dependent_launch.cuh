@@ -8,7 +8,7 @@
 // attribute, both are no-ops.
 //
 // With `NVLLM_RANDOM_DELAYS` (`NVLLM_CUDA_DELAYS=1` when the library is built) warps pause at random before and after both, so that
-// kernels meet in orders that they rarely have: see tests/cuda_delays.rs.
+// kernels meet in orders that they rarely have: see tests/gpu/delays.rs.
 #pragma once
 
 // Every fourth call of a warp pauses for up to 4 us.

@@ -1,4 +1,4 @@
-// Finds how unlikely a token may be and still be kept, without sorting: as src/backend/cpu/sample/cut.rs, to the bit, by another way.
+// Finds how unlikely a token may be and still be kept, without sorting: as src/compute/cpu/sample/cut.rs, to the bit, by another way.
 //
 // Logits have 16 bits, so few of them differ. A table in shared memory counts how often each of the `window` greatest occurs, and
 // weights are summed over the table, group by group, instead of over the tokens. Sums are of whole numbers, the same in any

@@ -1,4 +1,4 @@
-// Keys and values in int8, and the scales behind them. Layout and formula: KvFormat::Int8 in src/backend/kv_shape.rs.
+// Keys and values in int8, and the scales behind them. Layout and formula: KvFormat::Int8 in src/compute/kv_shape.rs.
 #pragma once
 
 #include "numbers.cuh"

@@ -1,4 +1,4 @@
-// Random numbers and elementary functions of sampling, to the bit those of src/backend/cpu/sample.
+// Random numbers and elementary functions of sampling, to the bit those of src/compute/cpu/sample.
 //
 // Every f32 operation is rounded by itself, in the order written: the intrinsics keep the compiler from fusing them.
 #pragma once

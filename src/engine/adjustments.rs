@@ -5,7 +5,8 @@
 //! preempted sequence keeps its tokens, and with them this list.
 
 use super::sampling_params::SamplingParams;
-use crate::batch::{Adjustment, Sampling, TokenId};
+use base::TokenId;
+use compute::batch::{Adjustment, Sampling};
 
 /// The adjustments of one sequence.
 #[derive(Clone, Default)]

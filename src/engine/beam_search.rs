@@ -8,7 +8,8 @@
 //! The search knows scores and tokens, and neither sequences nor blocks: a beam is in a *slot*, and the first child of a beam
 //! stays in the slot of its parent, so that few blocks are copied.
 
-use crate::batch::{Chosen, NO_TOKEN, TokenId};
+use base::TokenId;
+use compute::batch::{Chosen, NO_TOKEN};
 
 /// How a request searches.
 #[derive(Clone, Copy, Debug, PartialEq)]

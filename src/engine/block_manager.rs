@@ -15,8 +15,9 @@
 //! Everything is sized when the manager is created; nothing allocates after that.
 
 use super::options::PrefixCache;
-use crate::batch::{BlockId, TokenId};
-use crate::error::{self, filled, room};
+use base::TokenId;
+use base::error::{self, filled, room};
+use compute::batch::BlockId;
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
 

@@ -6,9 +6,9 @@
 use super::handle::{EngineHandle, TextFiles};
 use super::output::{Stats, StepReport};
 use super::{Budget, EngineLimits};
-use crate::error::Result;
-use crate::runner::ModelInfo;
-use crate::runner::follower::{Follower, Served};
+use base::error::Result;
+use runner::ModelInfo;
+use runner::follower::{Follower, Served};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ impl FollowerEngine {
     ///
     /// # Errors
     ///
-    /// [`Error::Peer`](crate::error::Error::Peer), and what made a rank of this process fail. The engine cannot be used any more.
+    /// [`Error::Peer`](base::error::Error::Peer), and what made a rank of this process fail. The engine cannot be used any more.
     pub fn step(&mut self, budget: Budget) -> Result<FollowerReport> {
         let started = Instant::now();
         let deadline = match budget {

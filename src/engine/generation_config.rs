@@ -3,10 +3,10 @@
 //! Invariant: what it recommends has passed the checks of a request's own options.
 
 use super::sampling_params::SamplingParams;
-use crate::batch::TokenId;
-use crate::error::{Error, Result};
-use crate::limits::STOP_TOKENS;
-use crate::runner::source::{Source, SourceFile};
+use base::TokenId;
+use base::error::{Error, Result};
+use base::limits::STOP_TOKENS;
+use formats::source::{Source, SourceFile};
 use serde::Deserialize;
 
 /// What the file says.

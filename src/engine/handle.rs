@@ -4,7 +4,6 @@
 //! a structure compiled.
 
 use super::adjustments::Adjustments;
-use super::chat_template::ChatTemplate;
 use super::generation_config::GenerationConfig;
 use super::inbox::{Cancel, Inbox, Intake};
 use super::metrics::Metrics;
@@ -14,16 +13,17 @@ use super::pins::PinBudget;
 use super::request::{Arrival, CheckedParams, Request};
 use super::sampling_params::SamplingParams;
 use super::sequence::SequenceKey;
-use super::structure::LateMasks;
-use super::tokenizer::Tokenizer;
 use super::validation::RequestValidator;
 use super::{EngineLimits, Prompt};
-use crate::backend::lock::{Condvar, Mutex};
-use crate::error::{Error, Result};
-use crate::log;
-use crate::runner::{Due, ModelInfo, Peers};
+use base::error::{Error, Result};
+use base::log;
+use os::lock::{Condvar, Mutex};
+use runner::{Due, ModelInfo, Peers};
 use std::sync::Arc;
 use std::time::Instant;
+use text::chat_template::ChatTemplate;
+use text::structure::LateMasks;
+use text::tokenizer::Tokenizer;
 
 /// The side of an engine that may be used from any thread.
 pub struct EngineHandle {

@@ -11,8 +11,8 @@ use super::pins::PinBudget;
 use super::request::{Arrival, Request};
 use super::sampling_params::Pinning;
 use super::sequence::SequenceKey;
-use crate::error::{Error, Result};
-use crate::limits;
+use base::error::{Error, Result};
+use base::limits;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Log-probabilities of tokens that follow one another, on their way from the runner to the caller.
 
-use crate::batch::{Chosen, TokenId};
+use base::TokenId;
+use compute::batch::Chosen;
 
 /// The log-probability of each token of a row, and the likeliest tokens in the place of each.
 ///
@@ -12,7 +13,7 @@ pub struct Logprobs {
     pub alternatives: usize,
     /// Of the tokens themselves, also where they are not among the likeliest. `[tokens]`
     pub logprobs: Vec<f32>,
-    /// The likeliest tokens, likeliest first; [`NO_TOKEN`](crate::batch::NO_TOKEN) where the model gives fewer any probability.
+    /// The likeliest tokens, likeliest first; [`NO_TOKEN`](compute::batch::NO_TOKEN) where the model gives fewer any probability.
     /// `[tokens, alternatives]`
     pub top_tokens: Vec<TokenId>,
     /// Their log-probabilities. `[tokens, alternatives]`

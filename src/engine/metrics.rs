@@ -157,7 +157,7 @@ fn microseconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::block_manager::CacheCounts;
+    use crate::block_manager::CacheCounts;
 
     /// The promise of the C header.
     #[test]

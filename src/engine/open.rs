@@ -1,20 +1,20 @@
 //! Opening an engine on a model folder.
 
-use super::chat_template::ChatTemplate;
 use super::follower::FollowerEngine;
 use super::generation_config::GenerationConfig;
 use super::handle::TextFiles;
 use super::options::EngineOptions;
-use super::tokenizer::Tokenizer;
 use super::{Engine, EngineLimits, Opened};
-use crate::backend::thread;
-use crate::error::Result;
-use crate::log::{Level, log};
-use crate::runner::source::Source;
-use crate::runner::{self, Device, ModelInfo};
+use base::error::Result;
+use base::log::{Level, log};
+use formats::source::Source;
+use os::thread;
+use runner::{Device, ModelInfo};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use text::chat_template::ChatTemplate;
+use text::tokenizer::Tokenizer;
 
 impl Opened {
     /// Loads a model folder: an engine that takes requests, or one that follows process 0 if `options` name another process.

@@ -1,11 +1,12 @@
 //! What is an engine opened with, and how is it checked?
 //!
-//! Invariant: the bounds are those of `src/limits.rs`, and the runner gets no option that is outside of them.
+//! Invariant: the bounds are those of `src/base/limits.rs`, and the runner gets no option that is outside of them.
 
-use crate::backend::{DType, Files};
-use crate::error::{Error, Result};
-use crate::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCES, THREADS};
-use crate::runner::{
+use base::error::{Error, Result};
+use base::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCES, THREADS};
+use formats::DType;
+use os::Files;
+use runner::{
     Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding, RunnerConfig, SharedPrefixes,
 };
 use std::ops::RangeInclusive;
@@ -26,7 +27,7 @@ pub struct EngineOptions {
     /// Number of threads that compute, the caller's included; `None` is one per core.
     pub num_threads: Option<usize>,
     /// Maximum length of a sequence in tokens, prompt and completion together; `None` is the model's maximum, but at most
-    /// [`UNASKED_MODEL_LEN`](crate::limits::UNASKED_MODEL_LEN).
+    /// [`UNASKED_MODEL_LEN`](base::limits::UNASKED_MODEL_LEN).
     pub max_model_len: Option<usize>,
     /// Maximum number of sequences that run at once.
     pub max_num_seqs: Option<usize>,
@@ -216,7 +217,7 @@ pub enum PrefixCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::socket::Address;
+    use os::socket::Address;
 
     #[test]
     fn the_defaults_are_accepted_and_leave_sizes_to_the_runner() {

@@ -3,8 +3,8 @@
 use super::block_manager::CacheCounts;
 use super::logprobs::Logprobs;
 use super::{EngineHandle, Sink};
-use crate::batch::TokenId;
-use crate::error::Error;
+use base::TokenId;
+use base::error::Error;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@
 
 use super::block_manager::BlockManager;
 use super::sequence::SequenceKey;
-use crate::batch::{BatchLimits, BlockId};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use compute::batch::{BatchLimits, BlockId};
 use std::collections::HashMap;
 
 /// The pinned blocks, by the request whose prompt they hold.

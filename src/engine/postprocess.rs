@@ -7,8 +7,8 @@ use super::EngineHandle;
 use super::output::{Finish, Output, OutputQueue};
 use super::scheduler::Event;
 use super::sequence::{Pin, Sequence, SequenceStatus};
-use super::tokenizer::Tokenizer;
 use std::time::Instant;
+use text::tokenizer::Tokenizer;
 
 /// Writes outputs for sequences that got a token or have ended.
 pub(super) struct Postprocessor<'a> {

@@ -7,12 +7,13 @@ use super::adjustments::Adjustments;
 use super::sampling_params::{Eos, Pinning, SamplingParams};
 use super::sequence::{Sequence, SequenceKey};
 use super::stop_strings::StopSet;
-use super::structure::Opening;
-use crate::batch::{Adjustment, MAX_LOGPROBS, TokenId};
-use crate::error::{Error, Result};
-use crate::runner::ModelInfo;
+use base::TokenId;
+use base::error::{Error, Result};
+use compute::batch::{Adjustment, MAX_LOGPROBS};
+use runner::ModelInfo;
 use std::sync::Arc;
 use std::time::Instant;
+use text::structure::Opening;
 
 /// Options that are valid for the model, and what is derived from them.
 pub struct CheckedParams {
@@ -104,7 +105,7 @@ impl CheckedParams {
         Ok(CheckedParams { params, ending_tokens, stop_strings, biases })
     }
 
-    /// [`Sampling::logprobs`](crate::batch::Sampling::logprobs) of the tokens.
+    /// [`Sampling::logprobs`](compute::batch::Sampling::logprobs) of the tokens.
     pub fn sampling_logprobs(&self) -> u32 {
         match (self.params.num_logprobs, self.params.beams) {
             (_, Some(beams)) => beams.num_candidates(self.ending_tokens.len(), self.params.min_tokens) as u32 + 1,

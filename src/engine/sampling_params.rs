@@ -3,13 +3,14 @@
 //! Invariant: [`SamplingParams::default`] declares the defaults of every option, and the C API fills its struct from it.
 
 use super::beam_search::BeamParams;
-use super::structure::Structure;
-use crate::batch::{MAX_LOGPROBS, TokenId};
-use crate::error::{Error, Result};
-use crate::limits;
+use base::TokenId;
+use base::error::{Error, Result};
+use base::limits;
+use compute::batch::MAX_LOGPROBS;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+use text::structure::Structure;
 
 /// The maximum number of completions per request.
 pub const COMPLETIONS_MAX: u32 = limits::COMPLETIONS as u32;

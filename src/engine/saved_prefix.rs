@@ -21,10 +21,12 @@ use super::inbox::Intake;
 use super::options::PrefixCache;
 use super::sampling_params::SamplingParams;
 use super::{Engine, Prompt};
-use crate::backend::{DType, KvFormat, KvShape};
-use crate::batch::{BlockId, TokenId};
-use crate::error::{Error, Result};
-use crate::runner::ModelInfo;
+use base::TokenId;
+use base::error::{Error, Result};
+use compute::batch::BlockId;
+use compute::{KvFormat, KvShape};
+use formats::DType;
+use runner::ModelInfo;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"NVLLM_KV";

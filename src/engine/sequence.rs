@@ -7,15 +7,16 @@ use super::output::{Finish, Output};
 use super::request::Request;
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
 use super::stop_strings::Complete;
-use super::structure::{Follower, Standing, Wanted};
-use super::tokenizer::Tokenizer;
-use crate::batch::{Adjustment, BlockId, Chosen, Sampled, Sampling, TokenId};
+use base::TokenId;
 use block_table::{BlockTable, Reuse};
+use compute::batch::{Adjustment, BlockId, Chosen, Sampled, Sampling};
 use detokenizer::{Detokenizer, StopRule};
 use sampler_state::{NextToken, SamplerState};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use text::structure::{Follower, Standing, Wanted};
+use text::tokenizer::Tokenizer;
 
 /// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that, its vector doubles, which
 /// happens too rarely to matter.

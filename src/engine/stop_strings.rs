@@ -145,12 +145,12 @@ impl StopString {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tokenizer::{SpecialTokens, TextStream, Tokenizer};
     use super::*;
-    use crate::runner::source::Source;
+    use formats::source::Source;
     use proptest::prelude::*;
     use std::path::Path;
     use std::sync::LazyLock;
+    use text::tokenizer::{SpecialTokens, TextStream, Tokenizer};
 
     /// The text that is left of `text`, found by looking at it whole. The first `exempt` bytes end nothing.
     fn reference(text: &str, exempt: usize, strings: &[String], stop: StopToken) -> (String, bool) {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     static BYTE_LEVEL: LazyLock<Tokenizer> = LazyLock::new(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text/byte_level");
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/text/byte_level"));
         Tokenizer::open(&Source::open(&folder).unwrap()).expect("a good file").expect("a file")
     });
 

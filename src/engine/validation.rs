@@ -9,13 +9,13 @@ use super::handle::TextFiles;
 use super::options::PrefixCache;
 use super::request::CheckedParams;
 use super::sampling_params::{Pinning, Pooling, SamplingParams};
-use super::structure::{LateMasks, Opening, Structures};
-use super::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
-use crate::batch::TokenId;
-use crate::error::{Error, Result};
-use crate::log::{Level, log};
-use crate::runner::ModelInfo;
+use base::TokenId;
+use base::error::{Error, Result};
+use base::log::{Level, log};
+use runner::ModelInfo;
 use std::sync::Arc;
+use text::structure::{LateMasks, Opening, Structures};
+use text::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 
 /// Checks requests, tokenizes their prompts, and compiles their structures.
 pub(super) struct RequestValidator {

@@ -1,17 +1,17 @@
 //! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, and the way out.
 
-use crate::backend::{
+use crate::linear::{Inputs, Linear, Projection};
+use crate::names::QkvNames;
+use crate::norm::Norm;
+use crate::shard::{Back, Sharding, columns_of};
+use crate::spec::{DecoderSpec, QkNorm, SelfAttention, Temperature};
+use crate::weights::Weights;
+use base::error::Result;
+use compute::ops;
+use compute::{
     AttentionSpec, Backend, HeadRows, NormExtent, NormWeights, Pairing, Part, QkNormRope, QkNormWeights, RopeTable,
     Tensor, WholeRows,
 };
-use crate::error::Result;
-use crate::model::linear::{Inputs, Linear, Projection};
-use crate::model::names::QkvNames;
-use crate::model::norm::Norm;
-use crate::model::shard::{Back, Sharding, columns_of};
-use crate::model::spec::{DecoderSpec, QkNorm, SelfAttention, Temperature};
-use crate::model::weights::Weights;
-use crate::ops;
 use std::ops::Range;
 
 /// The attention of one layer.

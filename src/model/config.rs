@@ -2,12 +2,12 @@
 //!
 //! The fields that describe the decoder are read by the family, through [`Fields`].
 
-use crate::batch::TokenId;
-use crate::error::{Error, Result};
-use crate::model::fields::Fields;
-use crate::model::gguf::{self, Stored, Translated};
-use crate::model::quantization::Quantization;
-use crate::model::source::{Source, SourceFile};
+use crate::fields::Fields;
+use crate::gguf::{self, Stored, Translated};
+use crate::quantization::Quantization;
+use base::TokenId;
+use base::error::{Error, Result};
+use formats::source::{Source, SourceFile};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 

@@ -5,17 +5,17 @@
 //!
 //! Where several ranks compute a model together, each has a decoder of its own.
 
-use crate::backend::{Backend, Part, Tensor};
-use crate::batch::BatchLimits;
-use crate::error::Result;
-use crate::model::attention::{Attention, AttentionScratch, Context, PositionTables};
-use crate::model::mlp::{Mlp, MlpScratch};
-use crate::model::norm::{Norm, SublayerNorms};
-use crate::model::shard::Sharding;
-use crate::model::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order};
-use crate::model::stream::{Reader, Stream};
-use crate::model::weights::Weights;
-use crate::ops;
+use crate::attention::{Attention, AttentionScratch, Context, PositionTables};
+use crate::mlp::{Mlp, MlpScratch};
+use crate::norm::{Norm, SublayerNorms};
+use crate::shard::Sharding;
+use crate::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order};
+use crate::stream::{Reader, Stream};
+use crate::weights::Weights;
+use base::error::Result;
+use compute::batch::BatchLimits;
+use compute::ops;
+use compute::{Backend, Part, Tensor};
 use std::ops::Range;
 
 /// Slices of the head begin at a multiple of this, so that kernels see whole tiles.

@@ -2,18 +2,18 @@
 //!
 //! Invariant: a [`Description`] can be computed, as far as its numbers go; only tensors may still be missing.
 
-use crate::batch::TokenId;
-use crate::error::{Error, Result};
-use crate::model::config::HfConfig;
-use crate::model::family::{self, Class, Family};
-use crate::model::fields::{Fields, Reads};
-use crate::model::gguf;
-use crate::model::names::Layout;
-use crate::model::quantization::Quantization;
-use crate::model::settings;
-use crate::model::source::Source;
-use crate::model::spec::DecoderSpec;
-use crate::model::wrappers::Wrapper;
+use crate::config::HfConfig;
+use crate::family::{self, Class, Family};
+use crate::fields::{Fields, Reads};
+use crate::gguf;
+use crate::names::Layout;
+use crate::quantization::Quantization;
+use crate::settings;
+use crate::spec::DecoderSpec;
+use crate::wrappers::Wrapper;
+use base::TokenId;
+use base::error::{Error, Result};
+use formats::source::Source;
 use serde_json::{Map, Value};
 
 /// A model, as its source describes it.

@@ -2,12 +2,12 @@
 //!
 //! A class is a decoder of a family, or holds one among other parts. The families themselves are data: `src/model/families`.
 
-use crate::error::{Error, Result};
-use crate::model::families::FAMILIES;
-use crate::model::fields::Fields;
-use crate::model::names::{Layout, Names, Root};
-use crate::model::spec::DecoderSpec;
-use crate::model::wrappers::{WRAPPERS, Wrapper};
+use crate::families::FAMILIES;
+use crate::fields::Fields;
+use crate::names::{Layout, Names, Root};
+use crate::spec::DecoderSpec;
+use crate::wrappers::{WRAPPERS, Wrapper};
+use base::error::{Error, Result};
 use serde_json::{Value, json};
 
 /// Models that are described by the same fields and computed from the same tensors.
@@ -20,9 +20,9 @@ pub struct Family {
     /// What `model_type` has to be where it is given.
     pub model_type: &'static str,
     /// Values of fields that a config.json leaves out: those of the class in transformers where they are not those of
-    /// [`Standard`](crate::model::standard::Standard). A field that is `null` is not left out.
+    /// [`Standard`](crate::standard::Standard). A field that is `null` is not left out.
     pub defaults: fn() -> Value,
-    /// Settings of [`settings`](crate::model::settings) that change nothing in this class, whatever they are.
+    /// Settings of [`settings`](crate::settings) that change nothing in this class, whatever they are.
     pub ignores: &'static [&'static str],
     /// What its tensors are called.
     pub names: &'static Names,

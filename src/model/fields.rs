@@ -1,8 +1,8 @@
 //! The fields of a JSON object in a model folder, read with reasons when they are not what they should be.
 
-use crate::error::{Error, Result};
-use crate::limits::STOP_TOKENS;
-use crate::model::spec::Bias;
+use crate::spec::Bias;
+use base::error::{Error, Result};
+use base::limits::STOP_TOKENS;
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::HashSet;

@@ -1,10 +1,10 @@
 //! A linear layer of a model: its weights, and its bias if it has one.
 
-use crate::backend::{Activation, Backend, LayerInput, Tensor};
-use crate::error::Result;
-use crate::model::spec::Bias;
-use crate::model::weights::Weights;
-use crate::ops;
+use crate::spec::Bias;
+use crate::weights::Weights;
+use base::error::Result;
+use compute::ops;
+use compute::{Activation, Backend, LayerInput, Tensor};
 use std::ops::Range;
 
 /// One or several projections of the same input, stacked along their outputs.

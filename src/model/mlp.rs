@@ -1,13 +1,13 @@
 //! The gated MLP of a layer: `down(activation(gate(x)) * up(x))`.
 
-use crate::backend::{Activation, Backend, Part, Tensor};
-use crate::error::Result;
-use crate::model::linear::{Inputs, Linear, Projection};
-use crate::model::names::GateUpNames;
-use crate::model::shard::{Back, Sharding};
-use crate::model::spec::GatedMlp;
-use crate::model::weights::Weights;
-use crate::ops;
+use crate::linear::{Inputs, Linear, Projection};
+use crate::names::GateUpNames;
+use crate::shard::{Back, Sharding};
+use crate::spec::GatedMlp;
+use crate::weights::Weights;
+use base::error::Result;
+use compute::ops;
+use compute::{Activation, Backend, Part, Tensor};
 use std::ops::Range;
 
 /// The MLP of one layer.

@@ -1,10 +1,10 @@
 //! A norm of a model: its weights, as the ops take them.
 
-use crate::backend::{AddNorm, Backend, NormKind, NormWeights};
-use crate::error::Result;
-use crate::model::names::NormNames;
-use crate::model::spec::{self, NormWeight};
-use crate::model::weights::Weights;
+use crate::names::NormNames;
+use crate::spec::{self, NormWeight};
+use crate::weights::Weights;
+use base::error::Result;
+use compute::{AddNorm, Backend, NormKind, NormWeights};
 use std::ops::Range;
 
 /// A normalization with its weights.

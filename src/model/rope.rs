@@ -3,10 +3,10 @@
 //!
 //! The arithmetic is in f32 where transformers has f32: at far positions an ulp of a frequency is a visible angle.
 
-use crate::backend::Pairing;
-use crate::error::{self, Error, Result};
-use crate::limits;
-use crate::model::fields::{COUNT_MAX, Fields, is_positive};
+use crate::fields::{COUNT_MAX, Fields, is_positive};
+use base::error::{self, Error, Result};
+use base::limits;
+use compute::Pairing;
 use std::f64::consts::PI;
 
 /// Factors of a longrope scaling, at most: pairs of the widest head.

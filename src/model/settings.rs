@@ -5,9 +5,9 @@
 //! than its class says, whether it was made so or was given the name of another class. All other fields are named in a warning.
 //! Invariant: a setting that the family does not read is absent, null or neutral.
 
-use crate::error::{Error, Result};
-use crate::log::{self, Level};
-use crate::model::fields::Fields;
+use crate::fields::Fields;
+use base::error::{Error, Result};
+use base::log::{self, Level};
 use serde_json::Value;
 use std::path::Path;
 

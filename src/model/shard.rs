@@ -4,9 +4,9 @@
 //! the residual stream. Invariant: the shares of the ranks are consecutive and not empty, and together they cover everything; only KV
 //! heads may be in several shares, where there are fewer of them than ranks.
 
-use crate::backend::KvShape;
-use crate::error::{Error, Result};
-use crate::model::spec::DecoderSpec;
+use crate::spec::DecoderSpec;
+use base::error::{Error, Result};
+use compute::KvShape;
 use std::ops::Range;
 
 /// How the two projections back into the residual stream are divided among ranks.

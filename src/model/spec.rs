@@ -4,12 +4,12 @@
 //! functions that write such lists. Invariant: a spec that [`DecoderSpec::check`] accepted can be computed: the layers agree
 //! wherever they share memory, and every index leads somewhere.
 
-pub use crate::backend::{Activation, NormKind, NormOrder};
-use crate::backend::{AttentionSpec, KvFormat, KvShape};
-use crate::error::{Error, Result};
-use crate::model::fields::{POSITIVE, is_positive};
-use crate::model::rope::Rope;
-pub use crate::model::rope::Temperature;
+use crate::fields::{POSITIVE, is_positive};
+use crate::rope::Rope;
+pub use crate::rope::Temperature;
+use base::error::{Error, Result};
+pub use compute::{Activation, NormKind, NormOrder};
+use compute::{AttentionSpec, KvFormat, KvShape};
 
 /// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
 const HEAD_DIM_MAX: usize = 512;
@@ -400,8 +400,8 @@ impl SelfAttention {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Pairing;
-    use crate::model::rope::RopeScaling;
+    use crate::rope::RopeScaling;
+    use compute::Pairing;
 
     fn attention() -> SelfAttention {
         SelfAttention {

@@ -5,15 +5,15 @@
 //!
 //! What several families do differently in the same way is read here too: windows in some of the layers, activations.
 
-use crate::backend::{AttentionSpec, Pairing};
-use crate::error::{Error, Result};
-use crate::limits;
-use crate::model::fields::Fields;
-use crate::model::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
-use crate::model::spec::{
+use crate::fields::Fields;
+use crate::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
+use crate::spec::{
     Activation, Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order,
     QkNorm, SelfAttention, SublayerNorms,
 };
+use base::error::{Error, Result};
+use base::limits;
+use compute::{AttentionSpec, Pairing};
 use serde_json::Value;
 
 /// The fields of config.json that the families share, checked. Where `null` or absence means a default, it is applied,

@@ -3,11 +3,11 @@
 //! Where several ranks compute a model together, the streams of all are equal: what a sublayer computes is brought together, or summed, before it is
 //! added.
 
-use crate::backend::{AddNorm, Backend, NextNorm, NormWeights, Part, Tensor};
-use crate::error::Result;
-use crate::model::linear::Linear;
-use crate::model::shard::Sharding;
-use crate::ops;
+use crate::linear::Linear;
+use crate::shard::Sharding;
+use base::error::Result;
+use compute::ops;
+use compute::{AddNorm, Backend, NextNorm, NormWeights, Part, Tensor};
 
 /// The stream, and the memory in which it is added to and normalized.
 pub struct Stream<B: Backend> {

@@ -1,7 +1,7 @@
 //! In which coding is each part of a decoder held, and how many bytes does it take?
 
-use crate::backend::Coding;
-use crate::model::names::{AttentionNames, Names, QkvNames};
+use crate::names::{AttentionNames, Names, QkvNames};
+use formats::Coding;
 
 /// A part of a decoder that has matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +90,8 @@ impl WeightSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Block;
-    use crate::model::names::LLAMA;
+    use crate::names::LLAMA;
+    use formats::Block;
 
     #[test]
     fn a_part_has_the_coding_of_most_of_its_bytes() {

@@ -3,14 +3,16 @@
 //! A matrix that its file has as codes is given as codes, as far as backends hold them; another one is quantized where the options ask
 //! for it, and otherwise given in one number type. Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
-use crate::backend::{Coding, DType, HostBytes, HostMatrix, HostVector, Loading};
-use crate::error::{Error, Result};
-use crate::log::{self, Level};
-use crate::model::fields::Fields;
-use crate::model::names::{Layout, Names, Root};
-use crate::model::quantization::{self, Coded, Module, OnLoad, Quantization};
-use crate::model::source::{Source, SourceFile, Tensor, TensorType, Tensors};
-use crate::model::weight_summary::{WeightPart, WeightSummary};
+use crate::fields::Fields;
+use crate::names::{Layout, Names, Root};
+use crate::quantization::{self, Coded, Module, OnLoad, Quantization};
+use crate::weight_summary::{WeightPart, WeightSummary};
+use base::error::{Error, Result};
+use base::log::{self, Level};
+use compute::{HostMatrix, HostVector};
+use formats::source::{Source, SourceFile, Tensor, TensorType, Tensors};
+use formats::{Coding, DType};
+use os::{HostBytes, Loading};
 use safetensors::Dtype;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};

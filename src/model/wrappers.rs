@@ -2,9 +2,9 @@
 //!
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
-use crate::model::families::{gemma3, ministral3, mistral};
-use crate::model::family::Family;
-use crate::model::names::Root;
+use crate::families::{gemma3, ministral3, mistral};
+use crate::family::Family;
+use crate::names::Root;
 
 /// A class that holds a decoder.
 pub struct Wrapper {

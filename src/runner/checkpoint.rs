@@ -6,13 +6,13 @@ use super::parallel::SENT_BYTES;
 use super::rendezvous::Facts;
 use super::wire::BatchBounds;
 use super::{RunnerConfig, fingerprint, memory};
-use crate::backend::{Backend, KvFormat};
-use crate::batch::BatchLimits;
-use crate::error::Result;
-use crate::log::{Level, log};
-use crate::model::description::Description;
-use crate::model::source::Source;
-use crate::model::weights::{Reading, Weights};
+use base::error::Result;
+use base::log::{Level, log};
+use compute::batch::BatchLimits;
+use compute::{Backend, KvFormat};
+use formats::source::Source;
+use model::description::Description;
+use model::weights::{Reading, Weights};
 
 /// What processes say to each other, raised whenever a frame or a batch changes its form: builds of one version may differ.
 const PROTOCOL: u32 = 3;

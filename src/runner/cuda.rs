@@ -7,17 +7,18 @@ use super::parallel::ParallelRunner;
 use super::pass_runner::PassRunner;
 use super::peers::Group;
 use super::rendezvous::{self, Processes};
-use super::source::Source;
 use super::{Device, Launching, Loaded, ModelInfo, RunnerConfig};
-use crate::backend::cuda::{
+use base::error::{Error, Result};
+pub use compute::cuda::are_built;
+use compute::cuda::{
     ContextGuard, Cuda, FreeBefore, Member, Peers, Transport, UniqueId, check_ordinal, check_rotary, device_count,
     nccl_version,
 };
-use crate::backend::lock::Mutex;
-use crate::backend::{KvShape, Rounding};
-use crate::error::{Error, Result};
-use crate::model::shard::{Sharding, Sums};
-use crate::model::spec::DecoderSpec;
+use compute::{KvShape, Rounding};
+use formats::source::Source;
+use model::shard::{Sharding, Sums};
+use model::spec::DecoderSpec;
+use os::lock::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,8 +8,8 @@ use super::Runner;
 use super::frame::{Kind, write_frame};
 use super::peers::{Next, Order, Peers};
 use super::wire::{BatchBounds, BatchDecoder};
-use crate::batch::{Batch, BlockId};
-use crate::error::{Error, Result, filled};
+use base::error::{Error, Result, filled};
+use compute::batch::{Batch, BlockId};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 //! Frames: a header of the payload's length, the kind and a number, 4, 4 and 8 bytes in little-endian order, and then the payload.
 //! Invariant: memory for a payload grows with the bytes that arrive, never with the length that a header claims.
 
-use crate::backend::socket::Stream;
+use os::socket::Stream;
 use std::io::{Error as IoError, ErrorKind, Result as IoResult};
 
 /// What a frame says.
@@ -161,7 +161,7 @@ pub fn printable(text: &[u8], len: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::socket::{Address, Listener};
+    use os::socket::{Address, Listener};
     use std::thread;
     use std::time::Duration;
 

@@ -8,11 +8,11 @@
 //! Small sizes are captured when the runner opens, the others with the first pass of that size, which is launched kernel by kernel over the padded
 //! batch: its results are those of the graph. Ranks that compute together capture all sizes when they open, and so does a backend that asks for it.
 
-use crate::backend::{Backend, Recording};
-use crate::batch::{Batch, BatchLimits, Sampling};
-use crate::error::{Result, room};
-use crate::log::{Level, log};
-use crate::model::decoder::Decoder;
+use base::error::{Result, room};
+use base::log::{Level, log};
+use compute::batch::{Batch, BatchLimits, Sampling};
+use compute::{Backend, Recording};
+use model::decoder::Decoder;
 
 /// Rows of the largest size that is always captured when the runner opens: programs that decode few sequences step to a deadline.
 const AT_OPENING: usize = 8;
@@ -91,7 +91,7 @@ impl<B: Backend> Graphs<B> {
     }
 
     /// The graph of one row.
-    #[cfg(nvllm_cuda)]
+    #[cfg(feature = "cuda")]
     pub fn smallest(&self) -> Option<&B::Graph> {
         match self.by_rows.first() {
             Some(Size { graph: State::Captured(graph), .. }) => Some(graph),

@@ -6,8 +6,8 @@
 use super::frame::{Kind, write_frame};
 use super::peers::Peers;
 use super::wire;
-use crate::batch::{Batch, BatchLimits, BlockId};
-use crate::error::{Error, Result, room};
+use base::error::{Error, Result, room};
+use compute::batch::{Batch, BatchLimits, BlockId};
 use std::sync::Arc;
 
 /// The followers, in the order of their processes.

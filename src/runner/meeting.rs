@@ -5,8 +5,8 @@
 //! will not come.
 
 use super::peers::{Group, Peers, Place};
-use crate::backend::lock::{Condvar, Mutex};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use os::lock::{Condvar, Mutex};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! How large batches and the KV cache are made when a runner opens.
 
-use crate::backend::{Defaults, DeviceMemory, KvShape, free_bytes};
-use crate::batch::BatchLimits;
-use crate::error::{Error, Result};
-use crate::limits::{BLOCK_TABLE_ENTRIES, BLOCK_TOKENS, PASS_TOKENS, RUNNING_SEQUENCES, UNASKED_MODEL_LEN};
-use crate::model::shard::Sharding;
-use crate::runner::{KvBudget, RunnerConfig};
+use crate::{KvBudget, RunnerConfig};
+use base::error::{Error, Result};
+use base::limits::{BLOCK_TABLE_ENTRIES, BLOCK_TOKENS, PASS_TOKENS, RUNNING_SEQUENCES, UNASKED_MODEL_LEN};
+use compute::batch::BatchLimits;
+use compute::{Defaults, DeviceMemory, KvShape};
+use model::shard::Sharding;
+use os::free_bytes;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -226,9 +227,10 @@ fn free_in_cgroup(mount: &Path, group: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::cpu::Cpu;
-    use crate::backend::{Backend, DType, KvFormat};
-    use crate::runner::{Device, KvCacheDtype, Launching, Loading, OnLoad, Rounding, SharedPrefixes};
+    use crate::{Device, KvCacheDtype, Launching, Loading, OnLoad, Rounding, SharedPrefixes};
+    use compute::cpu::Cpu;
+    use compute::{Backend, KvFormat};
+    use formats::DType;
     use std::time::Duration;
 
     const CPU: Defaults = Cpu::DEFAULTS;

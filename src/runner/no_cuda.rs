@@ -1,10 +1,15 @@
 //! What `cuda.rs` answers in a build without the CUDA backend.
 
 use super::follower::Follower;
-use super::source::Source;
 use super::{Loaded, ModelInfo, RunnerConfig};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use formats::source::Source;
 use std::ops::ControlFlow;
+
+/// Whether this build has kernels.
+pub fn are_built() -> bool {
+    false
+}
 
 /// Refuses every device.
 pub fn check(index: usize) -> Result<()> {

@@ -8,10 +8,10 @@
 mod listen;
 
 use super::frame::{Head, Kind, printable, put_values, write_frame};
-use crate::backend::lock::{Condvar, Mutex, MutexGuard};
-use crate::backend::socket::{Stream, wait_writable};
-use crate::backend::thread::{STACK_BYTES, spawn};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use os::lock::{Condvar, Mutex, MutexGuard};
+use os::socket::{Stream, wait_writable};
+use os::thread::{STACK_BYTES, spawn};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,7 +60,7 @@ pub struct Connection {
     pub process: usize,
     /// Frames.
     pub control: Stream,
-    /// Numbers of passes, see [`crate::backend::cpu::Team`].
+    /// Numbers of passes, see [`compute::cpu::Team`].
     pub data: Arc<Stream>,
     /// Held while a frame is sent.
     outbox: Mutex<Outbox>,

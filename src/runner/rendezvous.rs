@@ -7,9 +7,9 @@
 
 use super::frame::{FrameReader, Head, Kind, printable, write_frame};
 use super::peers::{Connection, Group, Place, REASON_CHARS};
-use crate::backend::socket::{Address, Listener, ReadableSet, Socket, Stream};
-use crate::error::{Error, Result};
-use crate::log::{Level, log};
+use base::error::{Error, Result};
+use base::log::{Level, log};
+use os::socket::{Address, Listener, ReadableSet, Socket, Stream};
 use std::io::{ErrorKind, Result as IoResult};
 use std::ops::ControlFlow;
 use std::thread::sleep;

@@ -4,7 +4,7 @@
 //! they are input like any other. Invariant: a batch that [`BatchDecoder::decode`] accepts fits into [`BatchBounds`] in every number,
 //! so that it can be computed without a further check, and nothing is allocated for bytes that claim more than these bounds.
 
-use crate::batch::{
+use compute::batch::{
     Adjustment, Batch, BatchLimits, BlockCopy, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_TOKEN, Sampling,
 };
 

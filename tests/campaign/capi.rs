@@ -2,11 +2,11 @@
 
 use crate::case::violation;
 use crate::meter;
-use nanovllm::ffi::engine::*;
-use nanovllm::ffi::requests::*;
-use nanovllm::ffi::status::*;
-use nanovllm::ffi::stepping::*;
-use nanovllm::ffi::text::nvllm_apply_chat_template;
+use ::capi::engine::*;
+use ::capi::requests::*;
+use ::capi::status::*;
+use ::capi::stepping::*;
+use ::capi::text::nvllm_apply_chat_template;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::path::Path;

@@ -135,10 +135,7 @@ pub fn take_violations() -> Vec<String> {
     std::mem::take(&mut VIOLATIONS.lock().unwrap())
 }
 
-/// The root of the repository.
-pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+pub use crate::tree::root;
 
 /// The files below a folder of tests/hostile, as inputs of one part each.
 pub fn hostile(folder: &str, part: &str) -> Vec<Input> {

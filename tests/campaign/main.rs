@@ -27,6 +27,8 @@ mod random;
 mod small;
 mod supervisor;
 mod targets;
+#[path = "../tree/mod.rs"]
+mod tree;
 #[path = "../gguf_file/writer.rs"]
 mod writer;
 

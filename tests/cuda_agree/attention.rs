@@ -3,10 +3,11 @@
 use crate::scene::{
     Random, Scene, assert_near, bound, coded, filled, formats, numbers, on_device, poisoned, quantized, staged,
 };
-use nanovllm::backend::cuda::Cuda;
-use nanovllm::backend::{AttentionSpec, Backend, DType, KvFormat, KvShape, Rounding};
-use nanovllm::batch::Batch;
-use nanovllm::ops;
+use compute::batch::Batch;
+use compute::cuda::Cuda;
+use compute::ops;
+use compute::{AttentionSpec, Backend, KvFormat, KvShape, Rounding};
+use formats::DType;
 
 pub struct AttentionCase {
     pub name: &'static str,

@@ -4,9 +4,10 @@ use crate::inputs::codings;
 use crate::scene::{
     Random, Scene, assert_near, bound, filled, host_vector, numbers, on_device, poisoned, rounded, staged,
 };
-use nanovllm::backend::cuda::{Cuda, Matrix, Route, Tensor};
-use nanovllm::backend::{Backend, Coding, DType, HostMatrix};
-use nanovllm::ops;
+use compute::cuda::{Cuda, Matrix, Route, Tensor};
+use compute::ops;
+use compute::{Backend, HostMatrix};
+use formats::{Coding, DType};
 use std::ops::Range;
 
 /// Rows and columns for a coding: columns that are no multiple of 64 where it allows them.
@@ -152,7 +153,7 @@ fn scales_on_the_sums_agree_and_a_row_gives_the_same_bits_alone_and_among_eight(
 
 /// Codings that have a kernel for up to 256 tokens on compute capability 9.0.
 fn is_for_many_tokens(coding: Coding) -> bool {
-    use nanovllm::backend::{Block, Codes, Scaled, Scales};
+    use formats::{Block, Codes, Scaled, Scales};
     match coding {
         Coding::Block(block) => matches!(block, Block::Q4_0 | Block::Q8_0 | Block::Q4K | Block::Q5K | Block::Q6K),
         Coding::Scaled(Scaled { codes, scales, group, .. }) => {
@@ -272,7 +273,8 @@ fn slices_of_a_large_matrix_give_its_bits() {
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn what_no_kernel_has_exactly_is_decoded() {
-    use nanovllm::backend::{Block, Codes, HostBytes, Scaled, Scales};
+    use formats::{Block, Codes, Scaled, Scales};
+    use os::HostBytes;
     on_device(|cuda, dtype| {
         let mut random = Random(15);
         let k = 256;

@@ -2,9 +2,10 @@
 
 use crate::inputs::codings;
 use crate::scene::{Random, filled, host_matrix, host_vector, numbers, on_device};
-use nanovllm::backend::cuda::{Chaining, Cuda, Matrix, Route, Vector};
-use nanovllm::backend::{Activation, Backend, DType, Rounding};
-use nanovllm::ops;
+use compute::cuda::{Chaining, Cuda, Matrix, Route, Vector};
+use compute::ops;
+use compute::{Activation, Backend, Rounding};
+use formats::DType;
 
 const ACTIVATIONS: [Activation; 2] = [Activation::Silu, Activation::GeluTanh];
 /// Rows that lie behind those in use.

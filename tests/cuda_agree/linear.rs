@@ -1,9 +1,9 @@
 //! `linear`, on every route.
 
 use crate::scene::{Random, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned};
-use nanovllm::backend::cuda::{Chaining, Route};
-use nanovllm::backend::{Backend, Rounding};
-use nanovllm::ops;
+use compute::cuda::{Chaining, Route};
+use compute::ops;
+use compute::{Backend, Rounding};
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]

@@ -3,9 +3,10 @@
 use crate::scene::{
     Random, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned, rounded,
 };
-use nanovllm::backend::cuda::{Chaining, Cuda, Matrix, Route, Tensor, Vector};
-use nanovllm::backend::{Activation, AddNorm, Backend, DType, LayerInput, NextNorm, NormKind, NormWeights, Rounding};
-use nanovllm::ops;
+use compute::cuda::{Chaining, Cuda, Matrix, Route, Tensor, Vector};
+use compute::ops;
+use compute::{Activation, AddNorm, Backend, LayerInput, NextNorm, NormKind, NormWeights, Rounding};
+use formats::DType;
 
 /// Rows that lie behind those in use.
 const BEHIND: usize = 3;

@@ -3,10 +3,10 @@
 use crate::inputs::logprobs::{CASES, check, inputs};
 use crate::inputs::{answered, comparable, ended};
 use crate::scene::{filled, on_device, rounded};
-use nanovllm::backend::Backend;
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::MAX_LOGPROBS;
-use nanovllm::ops;
+use compute::Backend;
+use compute::batch::MAX_LOGPROBS;
+use compute::cpu::{Cpu, Isa};
+use compute::ops;
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]

@@ -3,8 +3,6 @@
 //!
 //! Inputs are random and rounded to the number type first, so that what remains is the op's own error. Outputs are poisoned
 //! with NaN before. The tests need a GPU, so they are ignored unless `--include-ignored` asks for them.
-#![cfg(nvllm_cuda)]
-
 mod attention;
 mod coded;
 mod gated_linear;

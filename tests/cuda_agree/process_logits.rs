@@ -3,10 +3,11 @@
 use crate::inputs::process_logits::{CASES, inputs};
 use crate::inputs::{ask, comparable, limits};
 use crate::scene::{filled, on_device, rounded};
-use nanovllm::backend::Backend;
-use nanovllm::backend::cpu::reference;
-use nanovllm::batch::{Batch, Sampling, TokenId};
-use nanovllm::ops;
+use base::TokenId;
+use compute::Backend;
+use compute::batch::{Batch, Sampling};
+use compute::cpu::reference;
+use compute::ops;
 
 /// Logits and a batch whose samples choose these tokens.
 fn choosing(tokens: &[TokenId]) -> Batch {

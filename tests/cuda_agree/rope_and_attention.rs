@@ -3,13 +3,14 @@
 use crate::scene::{
     Random, Scene, assert_near, bound, coded, filled, host_vector, numbers, on_device, poisoned, staged, wide,
 };
-use nanovllm::backend::cuda::{Chaining, Cuda, Vector};
-use nanovllm::backend::{
-    AttentionSpec, Backend, DType, HeadRows, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
-    RopeTable, Rounding,
+use compute::batch::Batch;
+use compute::cuda::{Chaining, Cuda, Vector};
+use compute::ops;
+use compute::{
+    AttentionSpec, Backend, HeadRows, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Rounding,
 };
-use nanovllm::batch::Batch;
-use nanovllm::ops;
+use formats::DType;
 
 struct Case {
     /// Context of each row, its new token included; 0 pads.

@@ -1,14 +1,14 @@
 //! `rope_and_cache`, and the copies of blocks.
 
 use crate::scene::{Random, Scene, assert_near, bound, filled, formats, host_vector, numbers, on_device, staged, wide};
-use half::{bf16, f16};
-use nanovllm::backend::cuda::{Cuda, KvCache};
-use nanovllm::backend::{
-    AttentionSpec, Backend, DType, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
-    RopeTable,
+use compute::batch::{Batch, BlockCopy};
+use compute::cuda::{Cuda, KvCache};
+use compute::ops;
+use compute::{
+    AttentionSpec, Backend, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
-use nanovllm::batch::{Batch, BlockCopy};
-use nanovllm::ops;
+use formats::DType;
+use half::{bf16, f16};
 
 /// What happens to queries and keys.
 #[derive(Clone, Copy, Debug)]

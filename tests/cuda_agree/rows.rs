@@ -4,9 +4,10 @@ use crate::scene::{
     Random, Scene, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned, rounded, staged,
     wide,
 };
-use nanovllm::backend::cuda::{Cuda, Vector};
-use nanovllm::backend::{Activation, AddNorm, Backend, DType, NextNorm, NormKind, NormWeights};
-use nanovllm::ops;
+use compute::cuda::{Cuda, Vector};
+use compute::ops;
+use compute::{Activation, AddNorm, Backend, NextNorm, NormKind, NormWeights};
+use formats::DType;
 
 const SHAPES: [(usize, usize); 6] = [(1, 8), (3, 40), (64, 1024), (5, 4096), (2, 12_288), (300, 256)];
 

@@ -3,8 +3,8 @@
 use crate::inputs::sample::{CASES, EDGES, edge_batches, expected, inputs};
 use crate::inputs::{answered, ended};
 use crate::scene::{filled, on_device, rounded};
-use nanovllm::backend::Backend;
-use nanovllm::ops;
+use compute::Backend;
+use compute::ops;
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]

@@ -1,10 +1,12 @@
 //! Inputs of the cases: numbers as a type can hold them, and batches over a shuffled cache.
 
 pub use crate::inputs::{Random, limits};
+use compute::batch::{Batch, Sampling};
+use compute::cuda::{Cuda, DeviceBatch, Tensor};
+use compute::{Backend, HostMatrix, HostVector, KvFormat};
+use formats::{Coding, DType};
 use half::{bf16, f16};
-use nanovllm::backend::cuda::{Cuda, DeviceBatch, Tensor};
-use nanovllm::backend::{Backend, Coding, DType, HostBytes, HostMatrix, HostVector, KvFormat};
-use nanovllm::batch::{Batch, Sampling};
+use os::HostBytes;
 
 /// The greatest `|computed - expected| / |expected|`, as vectors.
 pub fn bound(dtype: DType) -> f64 {

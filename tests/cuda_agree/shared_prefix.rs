@@ -2,9 +2,10 @@
 
 use crate::attention::{AttentionCase, AttentionInput, QWEN3};
 use crate::scene::{Random, Scene, assert_near, bound, filled, formats, on_device, poisoned, staged};
-use nanovllm::backend::cuda::{Chaining, Cuda};
-use nanovllm::backend::{Backend, DType, KvFormat, KvShape, Rounding, SharedPrefixes};
-use nanovllm::ops;
+use compute::cuda::{Chaining, Cuda};
+use compute::ops;
+use compute::{Backend, KvFormat, KvShape, Rounding, SharedPrefixes};
+use formats::DType;
 
 /// Rows that begin with the same blocks.
 struct Group {

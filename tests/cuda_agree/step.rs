@@ -5,14 +5,15 @@ use crate::scene::{
     Random, Scene, assert_near, bound, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged,
     wide,
 };
-use nanovllm::backend::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
-use nanovllm::backend::{
-    Activation, AddNorm, AttentionSpec, Backend, DType, HeadRows, HostMatrix, KvFormat, KvShape, LayerInput, NextNorm,
+use base::error::Error;
+use compute::batch::{Batch, Sampling};
+use compute::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
+use compute::ops;
+use compute::{
+    Activation, AddNorm, AttentionSpec, Backend, HeadRows, HostMatrix, KvFormat, KvShape, LayerInput, NextNorm,
     NormKind, NormWeights, Pairing, QkNormRope, RopeTable, Rounding,
 };
-use nanovllm::batch::{Batch, Sampling};
-use nanovllm::error::Error;
-use nanovllm::ops;
+use formats::DType;
 
 /// A few layers of a random model, run op by op.
 struct Model {

@@ -1,15 +1,14 @@
 //! The demo model, asked many questions at once.
 #![allow(dead_code)]
 
-use nanovllm::batch::TokenId;
-use nanovllm::engine::options::EngineOptions;
-use nanovllm::engine::output::{Finish, Stats};
-use nanovllm::engine::sampling_params::SamplingParams;
-use nanovllm::engine::{Budget, Engine, Prompt};
-use nanovllm::runner::Device;
+use base::TokenId;
+use engine::options::EngineOptions;
+use engine::output::{Finish, Stats};
+use engine::sampling_params::SamplingParams;
+use engine::{Budget, Engine, Prompt};
+use runner::Device;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 
 /// Prompts that share beginnings, one after the other and several at once.
 pub const QUESTIONS: usize = 64;
@@ -22,8 +21,7 @@ pub const INT8_TOKEN_BYTES: u64 = 6 * 2 * 2 * 66;
 /// A small engine whose KV cache holds all questions.
 pub fn options(device: Device) -> EngineOptions {
     // Where it was built, when a test runs without cargo.
-    let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
-    let mut options = EngineOptions::new(root.join("models/demo"));
+    let mut options = EngineOptions::new(crate::tree::root().join("models/demo"));
     options.device = device;
     options.num_threads = Some(2);
     options.max_model_len = Some(256);

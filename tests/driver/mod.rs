@@ -3,24 +3,21 @@
 //! The engine does this with a scheduler; here a test says exactly which tokens meet in which pass.
 #![allow(dead_code)]
 
-use nanovllm::backend::DType;
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::{Batch, BatchLimits, BlockId, Sampling, TokenId};
-use nanovllm::error::Result;
-use nanovllm::runner::pass_runner::PassRunner;
-use nanovllm::runner::source::Source;
-use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
+pub use crate::tree::root;
+use base::TokenId;
+use base::error::Result;
+use compute::batch::{Batch, BatchLimits, BlockId, Sampling};
+use compute::cpu::{Cpu, Isa};
+use formats::DType;
+use formats::source::Source;
+use runner::pass_runner::PassRunner;
+use runner::{
+    Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
     SharedPrefixes,
 };
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The repository: where cargo says it is, or where it was built when a test runs without cargo.
-pub fn root() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
-}
 
 /// The folder of a case in tests/golden.
 pub fn golden(name: &str) -> PathBuf {

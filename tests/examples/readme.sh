@@ -29,6 +29,6 @@ says "$model" "$(awk 'BEGIN { for (i = 0; i < 9000; i++) printf "prime " }')" | 
 
 # The others, as the source spells them.
 for part in "but the whole KV cache holds" "completions are queued and this request adds"; do
-    grep -qF "$part" "$readme" && grep -qF "$part" "$3/src/error.rs" || { echo "readme.sh: $part" >&2; failures=$((failures + 1)); }
+    grep -qF "$part" "$readme" && grep -qF "$part" "$3/src/base/error.rs" || { echo "readme.sh: $part" >&2; failures=$((failures + 1)); }
 done
 exit "$failures"

@@ -1,6 +1,6 @@
 /* A driver without a GPU: device memory is the host's, kernels do nothing, and any call can be made to fail.
  *
- * It has the functions that src/backend/cuda calls, with arguments as wide as the driver's. What is created is counted, so that a
+ * It has the functions that src/compute/cuda calls, with arguments as wide as the driver's. What is created is counted, so that a
  * test sees whether all of it was released. */
 #define _DEFAULT_SOURCE
 #include "fake_gpu.h"

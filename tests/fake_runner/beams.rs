@@ -2,9 +2,9 @@
 
 use super::oracle::Context;
 use super::{EOS, Shape};
-use nanovllm::batch::TokenId;
-use nanovllm::engine::beam_search::EarlyStopping;
-use nanovllm::engine::sampling_params::{Eos, SamplingParams};
+use base::TokenId;
+use engine::beam_search::EarlyStopping;
+use engine::sampling_params::{Eos, SamplingParams};
 
 /// An answer: its tokens, an end token included, the sum of its log-probabilities, and its score.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,13 +9,15 @@
 pub mod beams;
 pub mod oracle;
 
-use nanovllm::backend::{DType, KvFormat, KvShape};
-use nanovllm::batch::{
-    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_TOKEN, Sampled, Sampling, TokenId,
+use base::TokenId;
+use base::error::{Error, Result};
+use compute::batch::{
+    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_TOKEN, Sampled, Sampling,
 };
-use nanovllm::engine::sampling_params::SamplingParams;
-use nanovllm::error::{Error, Result};
-use nanovllm::runner::{Device, Loaded, ModelInfo, Runner};
+use compute::{KvFormat, KvShape};
+use engine::sampling_params::SamplingParams;
+use formats::DType;
+use runner::{Device, Loaded, ModelInfo, Runner};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

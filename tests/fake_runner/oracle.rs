@@ -1,9 +1,10 @@
 //! The answer to a request, computed without batches, blocks or chunks.
 
 use super::{EOS, Shape, choose, digest, log_sum, write_logits};
-use nanovllm::batch::{NO_TOKEN, Sampling, TokenId};
-use nanovllm::engine::logprobs::Logprobs;
-use nanovllm::engine::sampling_params::{Eos, SamplingParams, StopToken};
+use base::TokenId;
+use compute::batch::{NO_TOKEN, Sampling};
+use engine::logprobs::Logprobs;
+use engine::sampling_params::{Eos, SamplingParams, StopToken};
 
 /// The seed of the engines under test.
 pub const SEED: u64 = 42;

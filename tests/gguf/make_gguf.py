@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the files of tests/gguf.rs from the checkpoints of tests/golden, with llama.cpp's own conversion.
+"""Makes the files of tests/library/gguf.rs from the checkpoints of tests/golden, with llama.cpp's own conversion.
 
 A case is a checkpoint of tests/golden, whose config.json may be edited first because GGUF cannot express everything that
 it says. Two files say what the conversion writes:

@@ -3,7 +3,9 @@
 
 use crate::small;
 use crate::writer::Writer;
-use nanovllm::backend::{Block, Coding, HostBytes, HostMatrix};
+use compute::HostMatrix;
+use formats::{Block, Coding};
+use os::HostBytes;
 
 /// A type of blocks for each of [`small::matrices_of`].
 pub type Kinds = [Block; 9];

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the checkpoints and references of tests/golden.rs.
+"""Makes the checkpoints and references of tests/library/golden.rs.
 
 Each case is a small random checkpoint in the Hugging Face layout, and `reference.safetensors` beside it:
 
@@ -7,7 +7,7 @@ Each case is a small random checkpoint in the Hugging Face layout, and `referenc
     tokens  I32 [n]         greedy tokens that follow the prompt: 64 in CASES, 48 in FAMILIES
     logits  F32 [n, vocab]  the logits that each of these tokens is the greatest of
 
-and `embedding.safetensors`, for tests/embeddings.rs:
+and `embedding.safetensors`, for tests/library/embeddings.rs:
 
     last  F32 [hidden]  the hidden state of the prompt's last token, after the last norm
     mean  F32 [hidden]  the mean of all of the prompt
@@ -22,7 +22,7 @@ arithmetic gives for weights that were rounded to bf16 or f16.
 `--asked` makes that file alone, from the checkpoints as they are.
 
 `--large FOLDER` makes one case alone, of the shape of Qwen3-0.6B and with a prompt of 300 tokens, on a GPU: what
-`NVLLM_TEST_REFERENCE` may name for tests/cuda_model.rs. Its reference has one tensor more:
+`NVLLM_TEST_REFERENCE` may name for tests/gpu/model.rs. Its reference has one tensor more:
 
     bf16_apart  F32 [64]  how far transformers' own bf16 logits are from these, as a share of their norm
 

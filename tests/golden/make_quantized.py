@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the checkpoints of tests/quantized_folders.rs, in tests/golden/quantized.
+"""Makes the checkpoints of tests/library/quantized_folders.rs, in tests/golden/quantized.
 
 Each case is a small random checkpoint whose matrices are coded, and beside it
 

@@ -1,7 +1,9 @@
 //! Matrices in every coding, of random codes.
 
 use super::Random;
-use nanovllm::backend::{Block, Codes, Coding, HostBytes, HostMatrix, Scaled, Scales};
+use compute::HostMatrix;
+use formats::{Block, Codes, Coding, Scaled, Scales};
+use os::HostBytes;
 
 /// Every kind of block; every kind of code, of scale and of group.
 pub fn all() -> Vec<Coding> {

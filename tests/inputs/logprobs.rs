@@ -3,8 +3,9 @@
 use super::process_logits::PENALTIES;
 use super::sample::WARM;
 use super::{Random, ask, on_grid};
-use nanovllm::backend::cpu::reference;
-use nanovllm::batch::{Adjustment, Batch, MAX_LOGPROBS, Sampled, Sampling, TokenId};
+use base::TokenId;
+use compute::batch::{Adjustment, Batch, MAX_LOGPROBS, Sampled, Sampling};
+use compute::cpu::reference;
 
 /// Samples that ask for log-probabilities.
 #[derive(Clone, Copy)]

@@ -6,9 +6,10 @@ pub mod logprobs;
 pub mod process_logits;
 pub mod sample;
 
-use nanovllm::backend::{Backend, Tensor};
-use nanovllm::batch::{Adjustment, Batch, BatchLimits, Sampling, TokenId};
-use nanovllm::ops;
+use base::TokenId;
+use compute::batch::{Adjustment, Batch, BatchLimits, Sampling};
+use compute::ops;
+use compute::{Backend, Tensor};
 
 /// Numbers that look random and are the same in every run (splitmix64).
 pub struct Random(pub u64);

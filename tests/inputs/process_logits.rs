@@ -1,7 +1,8 @@
 //! Cases of `process_logits`.
 
 use super::{Random, ask};
-use nanovllm::batch::{Adjustment, Batch, FROM_PREVIOUS, Sampling, TokenId};
+use base::TokenId;
+use compute::batch::{Adjustment, Batch, FROM_PREVIOUS, Sampling};
 
 /// Samples with this many adjusted tokens each.
 #[derive(Clone, Copy)]

@@ -1,8 +1,9 @@
 //! Cases of `sample`, bans and masks included.
 
 use super::{Random, ask, on_grid};
-use nanovllm::backend::cpu::reference;
-use nanovllm::batch::{Adjustment, Batch, NO_TOKEN, Sampling, TokenId};
+use base::TokenId;
+use compute::batch::{Adjustment, Batch, NO_TOKEN, Sampling};
+use compute::cpu::reference;
 
 /// Samples of one kind over random logits.
 #[derive(Clone, Copy)]

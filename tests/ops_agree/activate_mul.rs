@@ -2,9 +2,9 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
-use nanovllm::backend::Activation::{self, GeluTanh, Silu};
-use nanovllm::backend::cpu::{Cpu, Isa, reference};
-use nanovllm::ops;
+use compute::Activation::{self, GeluTanh, Silu};
+use compute::cpu::{Cpu, Isa, reference};
+use compute::ops;
 
 struct Case {
     tokens: usize,

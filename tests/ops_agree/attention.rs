@@ -2,10 +2,11 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, uploaded};
-use nanovllm::backend::cpu::{Cpu, Isa, KvCache, reference};
-use nanovllm::backend::{AttentionSpec, DType, KvFormat, KvShape, QkNormRope};
-use nanovllm::batch::Batch;
-use nanovllm::ops;
+use compute::batch::Batch;
+use compute::cpu::{Cpu, Isa, KvCache, reference};
+use compute::ops;
+use compute::{AttentionSpec, KvFormat, KvShape, QkNormRope};
+use formats::DType;
 
 #[derive(Clone)]
 struct Case {

@@ -4,11 +4,13 @@ use crate::column::{Column, Op, agrees};
 use crate::integers;
 use crate::linear::{assert_same_bits, matrix};
 use crate::scene::{Random, uploaded};
+use compute::batch::Batch;
+use compute::cpu::{Cpu, Isa, Matrix, reference};
+use compute::ops;
+use compute::{Backend, HostMatrix};
+use formats::{Block, Codes, Coding, Scaled, Scales};
 use half::f16;
-use nanovllm::backend::cpu::{Cpu, Isa, Matrix, reference};
-use nanovllm::backend::{Backend, Block, Codes, Coding, HostBytes, HostMatrix, Scaled, Scales};
-use nanovllm::batch::Batch;
-use nanovllm::ops;
+use os::HostBytes;
 use std::ops::Range;
 
 /// Every block, and each kind of codes, scales, groups and zeros.

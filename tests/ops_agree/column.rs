@@ -1,7 +1,8 @@
 //! The columns of the tables: backends, and how a test reads and writes their memory.
 
-use nanovllm::backend::cpu::{Cpu, Isa, KvCache, KvNumber, Number};
-use nanovllm::backend::{Backend, DType, KvFormat, Tensor};
+use compute::cpu::{Cpu, Isa, KvCache, KvNumber, Number};
+use compute::{Backend, KvFormat, Tensor};
+use formats::DType;
 
 /// A backend whose memory a test can see.
 pub trait Column: Backend {

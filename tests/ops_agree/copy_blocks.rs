@@ -2,10 +2,11 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::uploaded;
-use nanovllm::backend::cpu::reference;
-use nanovllm::backend::{DType, KvFormat, KvShape};
-use nanovllm::batch::{Batch, BlockCopy};
-use nanovllm::ops;
+use compute::batch::{Batch, BlockCopy};
+use compute::cpu::reference;
+use compute::ops;
+use compute::{KvFormat, KvShape};
+use formats::DType;
 
 struct Copies {
     shape: KvShape,

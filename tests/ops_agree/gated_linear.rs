@@ -3,10 +3,11 @@
 use crate::column::{Column, Op, agrees};
 use crate::linear::{assert_same_bits, matrix};
 use crate::scene::Random;
-use nanovllm::backend::Activation::{self, GeluTanh, Silu};
-use nanovllm::backend::cpu::{Cpu, Isa, Matrix, reference};
-use nanovllm::backend::{Coding, HostMatrix};
-use nanovllm::ops;
+use compute::Activation::{self, GeluTanh, Silu};
+use compute::HostMatrix;
+use compute::cpu::{Cpu, Isa, Matrix, reference};
+use compute::ops;
+use formats::Coding;
 
 struct Case {
     tokens: usize,

@@ -2,10 +2,12 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, uploaded};
-use nanovllm::backend::cpu::{Matrix, reference};
-use nanovllm::backend::{Coding, HostBytes, HostMatrix};
-use nanovllm::batch::Batch;
-use nanovllm::ops;
+use compute::HostMatrix;
+use compute::batch::Batch;
+use compute::cpu::{Matrix, reference};
+use compute::ops;
+use formats::Coding;
+use os::HostBytes;
 
 struct Table {
     tokens: usize,

@@ -1,10 +1,11 @@
 //! `linear` as sums of products of integers: which instruction sets and codings take it, and what it is bit for bit.
 
 use crate::column::Column;
+use compute::cpu::{Cpu, Isa};
+use compute::ops;
+use compute::{Backend, HostMatrix};
+use formats::{Block, Codes, Coding, IQ4, Scaled, ScaledRow, scale_and_min};
 use half::{bf16, f16};
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::backend::{Backend, Block, Codes, Coding, HostMatrix, IQ4, Scaled, ScaledRow, scale_and_min};
-use nanovllm::ops;
 
 /// Numbers along `k` that share a scale of `x`.
 const GROUP: usize = 32;

@@ -3,9 +3,9 @@
 use crate::column::Column;
 use crate::ranks::in_every_way;
 use crate::scene::Random;
-use nanovllm::backend::Part;
-use nanovllm::backend::cpu::reference;
-use nanovllm::ops;
+use compute::Part;
+use compute::cpu::reference;
+use compute::ops;
 use std::ops::Range;
 
 struct Case {

@@ -2,9 +2,11 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
-use nanovllm::backend::cpu::{Cpu, Isa, Matrix, reference};
-use nanovllm::backend::{Coding, HostBytes, HostMatrix};
-use nanovllm::ops;
+use compute::HostMatrix;
+use compute::cpu::{Cpu, Isa, Matrix, reference};
+use compute::ops;
+use formats::Coding;
+use os::HostBytes;
 use std::ops::Range;
 
 const CODINGS: [Coding; 3] = [Coding::Bf16, Coding::F16, Coding::F32];

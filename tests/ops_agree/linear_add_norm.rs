@@ -3,9 +3,10 @@
 use crate::column::{Column, Op, agrees};
 use crate::linear::{assert_same_bits, matrix};
 use crate::scene::Random;
-use nanovllm::backend::cpu::{Cpu, Isa, Matrix, reference};
-use nanovllm::backend::{AddNorm, Coding, HostMatrix, LayerInput, NextNorm, NormKind, NormWeights};
-use nanovllm::ops;
+use compute::cpu::{Cpu, Isa, Matrix, reference};
+use compute::ops;
+use compute::{AddNorm, HostMatrix, LayerInput, NextNorm, NormKind, NormWeights};
+use formats::Coding;
 
 struct Case {
     tokens: usize,

@@ -3,9 +3,9 @@
 use crate::column::Column;
 use crate::inputs::logprobs::{CASES, PLAIN, check, inputs};
 use crate::inputs::{answered, ask, comparable};
-use nanovllm::backend::Backend;
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::{Batch, MAX_LOGPROBS, Sampled, Sampling};
+use compute::Backend;
+use compute::batch::{Batch, MAX_LOGPROBS, Sampled, Sampling};
+use compute::cpu::{Cpu, Isa};
 
 #[test]
 fn logprobs_agree_with_their_specification_on_every_instruction_set() {

@@ -2,10 +2,10 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
-use nanovllm::backend::NormKind::{self, Layer, Rms};
-use nanovllm::backend::cpu::{Cpu, Isa, reference};
-use nanovllm::backend::{AddNorm, NextNorm, NormWeights};
-use nanovllm::ops;
+use compute::NormKind::{self, Layer, Rms};
+use compute::cpu::{Cpu, Isa, reference};
+use compute::ops;
+use compute::{AddNorm, NextNorm, NormWeights};
 
 #[derive(Clone, Copy)]
 struct Case {

@@ -3,9 +3,9 @@
 use crate::column::{Column, Op, agrees};
 use crate::inputs::process_logits::{Awaits, CASES, Case, inputs};
 use crate::inputs::{comparable, uploaded};
-use nanovllm::backend::cpu::reference;
-use nanovllm::batch::{Batch, NO_TOKEN};
-use nanovllm::ops;
+use compute::batch::{Batch, NO_TOKEN};
+use compute::cpu::reference;
+use compute::ops;
 
 struct Adjust;
 
@@ -50,10 +50,10 @@ fn a_token_of_the_pass_before_counts_as_if_it_were_listed() {
                 let token = previous[sampling.awaited as usize & 0x7fff_ffff];
                 match adjustments.iter_mut().find(|it| it.token == token) {
                     Some(it) => it.uses = it.uses.wrapping_add(1).max(1),
-                    None => adjustments.push(nanovllm::batch::Adjustment { token, uses: 1, bias: 0.0 }),
+                    None => adjustments.push(compute::batch::Adjustment { token, uses: 1, bias: 0.0 }),
                 }
             }
-            let known = nanovllm::batch::Sampling { awaited: NO_TOKEN, ..*sampling };
+            let known = compute::batch::Sampling { awaited: NO_TOKEN, ..*sampling };
             crate::inputs::ask(&mut counted, known, adjustments);
         }
         let wanted = comparable(&reference::process_logits(&logits, case.vocab, &counted, &[]));

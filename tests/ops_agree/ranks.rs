@@ -1,6 +1,6 @@
 //! The columns of the tables for ops in which ranks exchange numbers: a team of CPUs.
 
-use nanovllm::backend::cpu::{Cpu, Isa, Member, Team};
+use compute::cpu::{Cpu, Isa, Member, Team};
 use std::thread;
 
 /// What `compute` returns for each of `ranks` ranks, in every way of the CPU to compute, which `check` gets with the way's name.

@@ -3,10 +3,10 @@
 use crate::column::Column;
 use crate::ranks::in_every_way;
 use crate::scene::Random;
-use nanovllm::backend::NormKind::{self, Layer, Rms};
-use nanovllm::backend::cpu::{Cpu, Isa, reference};
-use nanovllm::backend::{AddNorm, NextNorm, NormWeights, Tensor};
-use nanovllm::ops;
+use compute::NormKind::{self, Layer, Rms};
+use compute::cpu::{Cpu, Isa, reference};
+use compute::ops;
+use compute::{AddNorm, NextNorm, NormWeights, Tensor};
 
 #[derive(Clone, Copy)]
 struct Case {

@@ -2,12 +2,11 @@
 
 use crate::column::{Column, Op, agrees, cache_values};
 use crate::scene::{Random, Row, Sequences, uploaded};
-use nanovllm::backend::cpu::{KvCache, reference};
-use nanovllm::backend::{
-    AttentionSpec, DType, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
-};
-use nanovllm::batch::Batch;
-use nanovllm::ops;
+use compute::batch::Batch;
+use compute::cpu::{KvCache, reference};
+use compute::ops;
+use compute::{AttentionSpec, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable};
+use formats::DType;
 
 struct Case {
     /// Tokens of each row before and in this batch.

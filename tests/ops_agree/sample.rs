@@ -3,8 +3,9 @@
 use crate::column::{Column, Op, agrees};
 use crate::inputs::sample::{CASES, Case, EDGES, PLAIN, WARM, edge_batches, expected, inputs};
 use crate::inputs::{answered, ask};
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::{Adjustment, Batch, Sampling, TokenId};
+use base::TokenId;
+use compute::batch::{Adjustment, Batch, Sampling};
+use compute::cpu::{Cpu, Isa};
 
 struct Sample;
 

@@ -2,8 +2,8 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
-use nanovllm::backend::cpu::{Cpu, Isa, reference};
-use nanovllm::ops;
+use compute::cpu::{Cpu, Isa, reference};
+use compute::ops;
 
 struct Case {
     samples: usize,

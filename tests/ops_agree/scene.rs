@@ -1,7 +1,7 @@
 //! Inputs of the cases: batches over a shuffled cache.
 
 pub use crate::inputs::{Random, uploaded};
-use nanovllm::batch::{Batch, Sampling};
+use compute::batch::{Batch, Sampling};
 
 /// Sequences that own blocks of a cache.
 pub struct Sequences {

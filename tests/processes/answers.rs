@@ -1,9 +1,9 @@
 //! What an engine answers to requests of many kinds.
 
 use crate::random_requests;
-use nanovllm::batch::TokenId;
-use nanovllm::engine::sampling_params::{Pinning, Pooling, SamplingParams};
-use nanovllm::engine::{Budget, Engine, Prompt};
+use base::TokenId;
+use engine::sampling_params::{Pinning, Pooling, SamplingParams};
+use engine::{Budget, Engine, Prompt};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use std::collections::BTreeMap;

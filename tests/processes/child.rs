@@ -2,10 +2,10 @@
 //!
 //! The program of a process is the test itself, started with [`ROLE`] in its environment. It uses the C API, as a host does.
 
-use nanovllm::ffi::engine::*;
-use nanovllm::ffi::requests::*;
-use nanovllm::ffi::status::*;
-use nanovllm::ffi::stepping::*;
+use capi::engine::*;
+use capi::requests::*;
+use capi::status::*;
+use capi::stepping::*;
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::io::{BufRead, BufReader, Write};
@@ -51,7 +51,7 @@ impl Process {
     /// Starts a process. It ends, whatever it does, when this is dropped.
     pub fn start(options: &Options) -> Process {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_process_of_the_other_tests", "--include-ignored", "--nocapture", "--test-threads=1"])
+            .args(["--exact", crate::PROCESS, "--include-ignored", "--nocapture", "--test-threads=1"])
             .env(ROLE, serde_json::to_string(options).unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,8 +1,8 @@
 //! Requests of all kinds, for random schedules.
 #![allow(dead_code)]
 
-use nanovllm::batch::TokenId;
-use nanovllm::engine::sampling_params::{Eos, Pinning, SamplingParams, StopToken};
+use base::TokenId;
+use engine::sampling_params::{Eos, Pinning, SamplingParams, StopToken};
 use proptest::prelude::*;
 
 /// Tokens that the model under test knows.

@@ -2,11 +2,12 @@
 #![allow(dead_code)]
 
 use crate::driver::{Logits, Sequence, golden, pass};
-use nanovllm::batch::{Batch, BatchLimits, TokenId};
+use base::TokenId;
+use compute::batch::{Batch, BatchLimits};
 use safetensors::SafeTensors;
 use std::fs;
 
-/// How far logits of a GPU, and embeddings, may be from the reference, as a share of their norm. tests/golden.rs has the narrower
+/// How far logits of a GPU, and embeddings, may be from the reference, as a share of their norm. tests/library/golden.rs has the narrower
 /// bounds of the CPU.
 pub const SINGLE_PRECISION: f32 = 1e-3;
 pub const HALF_PRECISION: f32 = 2e-2;

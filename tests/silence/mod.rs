@@ -1,7 +1,7 @@
 //! What the library's panic hook does for a host: panics that become errors are not printed. Their backtraces would take more
 //! memory than what is measured.
 
-use nanovllm::contain;
+use base::contain;
 use std::sync::Once;
 
 /// Silences the panics that the library contains, for the rest of the process.

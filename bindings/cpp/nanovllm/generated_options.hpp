@@ -1,4 +1,4 @@
-// Generated from nanovllm.h by scripts/header.sh: change src/ffi, then run make header. Included by options.hpp.
+// Generated from nanovllm.h by scripts/header.sh: change src/capi, then run make header. Included by options.hpp.
 #ifndef NANOVLLM_GENERATED_OPTIONS_HPP
 #define NANOVLLM_GENERATED_OPTIONS_HPP
 

@@ -1,4 +1,4 @@
-// Generated from nanovllm.h by scripts/header.sh. Do not edit: change src/ffi, then run make header.
+// Generated from nanovllm.h by scripts/header.sh. Do not edit: change src/capi, then run make header.
 
 using System;
 using System.Runtime.InteropServices;

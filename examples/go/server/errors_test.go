@@ -23,7 +23,7 @@ func TestAStructureThatGotNoPlaceMayComeAgain(t *testing.T) {
 			t.Errorf("%s: %+v", message, told)
 		}
 	}
-	source, err := os.ReadFile("../../../src/engine/structure/compiler.rs")
+	source, err := os.ReadFile("../../../src/text/structure/compiler.rs")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-//! One search by itself. tests/beam_search.rs compares whole searches.
+//! One search by itself. tests/engine/beam_search.rs compares whole searches.
 
 use super::*;
 

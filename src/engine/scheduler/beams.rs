@@ -4,9 +4,9 @@
 //! progress even where blocks and rows suffice for one beam alone.
 
 use super::{Event, GetMemory, Room, Scheduler, Sequence, SequenceKey};
-use crate::batch::BlockCopy;
-use crate::engine::beam_search::{Answer, BeamSearch, Ending, SearchStatus};
-use crate::error::Result;
+use crate::beam_search::{Answer, BeamSearch, Ending, SearchStatus};
+use base::error::Result;
+use compute::batch::BlockCopy;
 
 impl Scheduler {
     /// Makes a step of the search of the request with `key`, all of whose beams are paused.

@@ -2,7 +2,7 @@
 //! has a row for them.
 
 use super::{Scheduler, Sequence, SequenceStatus};
-use crate::engine::output::Finish;
+use crate::output::Finish;
 
 impl Scheduler {
     /// Whether a running sequence waits for its structure.

@@ -1,8 +1,8 @@
 //! Blocks for sequences that run: what happens where none is free, which may lose their memory, and who gets it again.
 
 use super::{GetMemory, Scheduler, Sequence, SequenceKey};
-use crate::engine::output::Finish;
-use crate::error::{Error, Result};
+use crate::output::Finish;
+use base::error::{Error, Result};
 use std::sync::Arc;
 
 impl Scheduler {

@@ -1,9 +1,9 @@
 //! Who runs when, with sequences made by hand.
 
 use super::*;
-use crate::batch::TokenId;
-use crate::engine::sampling_params::SamplingParams;
-use crate::engine::sequence::tests::sequence;
+use crate::sampling_params::SamplingParams;
+use crate::sequence::tests::sequence;
+use base::TokenId;
 
 const ALL: usize = usize::MAX;
 

@@ -1,9 +1,10 @@
 //! A sequence as a beam: it is forked from another beam of its request, and outputs an answer at the end.
 
 use super::{Finish, Output, Sequence, SequenceStatus, StopToken, Tokenizer};
-use crate::batch::{BlockCopy, TokenId};
-use crate::engine::beam_search::{Answer, BeamSearch, Ending};
-use crate::engine::block_manager::BlockManager;
+use crate::beam_search::{Answer, BeamSearch, Ending};
+use crate::block_manager::BlockManager;
+use base::TokenId;
+use compute::batch::BlockCopy;
 use std::time::Instant;
 
 impl Sequence {

@@ -4,8 +4,9 @@
 //! another sequence has cached the same prefix. A table without blocks has computed nothing. The first `released` entries are not
 //! held: they repeat the first block that is, so that a kernel that reads a whole tile finds computed numbers behind every entry.
 
-use crate::batch::{BlockCopy, BlockId, TokenId};
-use crate::engine::block_manager::{BlockManager, PrefixId, SharedPrefix};
+use crate::block_manager::{BlockManager, PrefixId, SharedPrefix};
+use base::TokenId;
+use compute::batch::{BlockCopy, BlockId};
 
 /// The KV blocks of one sequence, in the order of its tokens.
 pub struct BlockTable {

@@ -3,11 +3,11 @@
 //! Invariant: text that is written is final. Bytes that may become a character wait in the text stream, and text that may
 //! become a stop string waits in the search for stop strings.
 
-use crate::batch::TokenId;
-use crate::engine::sampling_params::StopToken;
-use crate::engine::stop_strings::{Complete, StopSet, StopStrings};
-use crate::engine::tokenizer::{TextStream, Tokenizer};
+use crate::sampling_params::StopToken;
+use crate::stop_strings::{Complete, StopSet, StopStrings};
+use base::TokenId;
 use std::sync::Arc;
+use text::tokenizer::{TextStream, Tokenizer};
 
 /// Turns the tokens of one completion into text.
 #[derive(Default)]

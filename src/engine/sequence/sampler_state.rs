@@ -4,10 +4,11 @@
 //! at most `scored_prompt_tokens` entries.
 
 use super::SequenceKey;
-use crate::batch::{Adjustment, Chosen, FROM_PREVIOUS, Sampled, Sampling, TokenId};
-use crate::engine::adjustments::Adjustments;
-use crate::engine::logprobs::Logprobs;
-use crate::engine::request::{CheckedParams, Request};
+use crate::adjustments::Adjustments;
+use crate::logprobs::Logprobs;
+use crate::request::{CheckedParams, Request};
+use base::TokenId;
+use compute::batch::{Adjustment, Chosen, FROM_PREVIOUS, Sampled, Sampling};
 
 /// What the sampler needs to know of one sequence, and what it returned besides tokens.
 pub struct SamplerState {

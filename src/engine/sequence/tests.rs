@@ -1,9 +1,9 @@
 //! One sequence by itself.
 
 use super::*;
-use crate::engine::adjustments::Adjustments;
-use crate::engine::options::PrefixCache;
-use crate::engine::request::CheckedParams;
+use crate::adjustments::Adjustments;
+use crate::options::PrefixCache;
+use crate::request::CheckedParams;
 
 /// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
 pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {

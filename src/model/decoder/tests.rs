@@ -1,21 +1,22 @@
 //! What a spec says of the stream is computed: a decoder with the weights of a small model and a changed spec, against loops in f64.
 
 use super::*;
-use crate::backend::cpu::{Cpu, Isa};
-use crate::backend::{DType, Loading};
-use crate::batch::{Batch, Sampling};
-use crate::model::description::Description;
-use crate::model::names::{LLAMA, Layout, Names, NormNames, Root};
-use crate::model::quantization::OnLoad;
-use crate::model::shard::{Sharding, Sums};
-use crate::model::source::Source;
-use crate::model::spec::{Activation, Norm, NormKind, NormWeight};
-use crate::model::spec::{SublayerNorms as Norms, *};
-use crate::model::weights::Reading;
+use crate::description::Description;
+use crate::names::{LLAMA, Layout, Names, NormNames, Root};
+use crate::quantization::OnLoad;
+use crate::shard::{Sharding, Sums};
+use crate::spec::{Activation, Norm, NormKind, NormWeight};
+use crate::spec::{SublayerNorms as Norms, *};
+use crate::weights::Reading;
+use compute::batch::{Batch, Sampling};
+use compute::cpu::{Cpu, Isa};
+use formats::DType;
+use formats::source::Source;
+use os::Loading;
 use std::path::Path;
 
 /// A model whose attention has as many key heads as query heads.
-const MODEL: &str = "tests/golden/llama-f32-gqa1";
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-f32-gqa1");
 const TOKEN: usize = 71;
 
 /// The two norms of a layer in other places.

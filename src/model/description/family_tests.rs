@@ -2,12 +2,12 @@
 
 use super::family_configs::{configs, layers};
 use super::*;
-use crate::backend::Pairing;
-use crate::model::rope::RopeScaling;
-use crate::model::spec::{
+use crate::rope::RopeScaling;
+use crate::spec::{
     Activation, Bias, FeedForward, HeadWeights, LayerSpec, Mixer, NormKind, NormOrder, NormWeight, Order, QkNorm,
     SelfAttention,
 };
+use compute::Pairing;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -54,7 +54,7 @@ fn no_field_of_a_published_config_is_left_unread() {
 /// transformers writes every field of a class, those of training and of generation included.
 #[test]
 fn no_field_that_transformers_writes_is_left_unread() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden"));
     let configs = golden.read_dir().unwrap().map(|entry| entry.unwrap().path().join("config.json"));
     let mut count = 0;
     for path in configs.filter(|path| path.exists()) {

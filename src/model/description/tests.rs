@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::spec::{Bias, FeedForward, HeadWeights, Norm, NormOrder, QkNorm};
+use crate::spec::{Bias, FeedForward, HeadWeights, Norm, NormOrder, QkNorm};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -2,12 +2,12 @@
 //! which has no rotary embedding, and a factor of the logits.
 
 use super::Family;
-use crate::backend::AttentionSpec;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::spec::{Bias, DecoderSpec, Head, LayerSpec, Norm, NormKind, Order, SelfAttention, SublayerNorms};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names;
+use crate::spec::{Bias, DecoderSpec, Head, LayerSpec, Norm, NormKind, Order, SelfAttention, SublayerNorms};
+use crate::standard::Standard;
+use base::error::Result;
+use compute::AttentionSpec;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

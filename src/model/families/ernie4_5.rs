@@ -1,11 +1,11 @@
 //! ERNIE 4.5, dense: the standard decoder, whose rotation turns neighbouring numbers of a head together.
 
 use super::Family;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::spec::{DecoderSpec, SelfAttention};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names;
+use crate::spec::{DecoderSpec, SelfAttention};
+use crate::standard::Standard;
+use base::error::Result;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

@@ -2,11 +2,11 @@
 //! layers, the fourth of which has no rotary embedding.
 
 use super::{Family, olmo2};
-use crate::backend::AttentionSpec;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::spec::{Bias, DecoderSpec, LayerSpec, NormOrder, QkNorm, SelfAttention, SublayerNorms};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::spec::{Bias, DecoderSpec, LayerSpec, NormOrder, QkNorm, SelfAttention, SublayerNorms};
+use crate::standard::Standard;
+use base::error::Result;
+use compute::AttentionSpec;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

@@ -1,12 +1,12 @@
 //! Gemma 2: norms around both parts, whose weights are stored less one, windows in every other layer, caps of scores and logits.
 
 use super::Family;
-use crate::backend::AttentionSpec;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names::{LLAMA, Names, NormNames};
-use crate::model::spec::{Bias, DecoderSpec, GatedMlp, Head, LayerSpec, SelfAttention, SublayerNorms};
-use crate::model::standard::{Standard, activation, embedding_scale, score_scale};
+use crate::fields::Fields;
+use crate::names::{LLAMA, Names, NormNames};
+use crate::spec::{Bias, DecoderSpec, GatedMlp, Head, LayerSpec, SelfAttention, SublayerNorms};
+use crate::standard::{Standard, activation, embedding_scale, score_scale};
+use base::error::Result;
+use compute::AttentionSpec;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

@@ -2,11 +2,11 @@
 //! of their own for the layers with a window.
 
 use super::{Family, gemma2};
-use crate::backend::AttentionSpec;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::spec::{Bias, DecoderSpec, GatedMlp, LayerSpec, NormOrder, QkNorm, SelfAttention, SublayerNorms};
-use crate::model::standard::{FULL, SLIDING, Standard, activation, embedding_scale, ropes_by_layer_type, score_scale};
+use crate::fields::Fields;
+use crate::spec::{Bias, DecoderSpec, GatedMlp, LayerSpec, NormOrder, QkNorm, SelfAttention, SublayerNorms};
+use crate::standard::{FULL, SLIDING, Standard, activation, embedding_scale, ropes_by_layer_type, score_scale};
+use base::error::Result;
+use compute::AttentionSpec;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

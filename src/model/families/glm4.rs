@@ -1,11 +1,11 @@
 //! GLM-4-0414: norms around both parts, a fused projection into the MLP, and a rotation of neighbouring numbers in half of each head.
 
 use super::Family;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names::{FUSED_GATE_UP, LLAMA, MlpNames, Names, NormNames};
-use crate::model::spec::{Bias, DecoderSpec, LayerSpec, SelfAttention, SublayerNorms};
-use crate::model::standard::{Standard, partial_rope};
+use crate::fields::Fields;
+use crate::names::{FUSED_GATE_UP, LLAMA, MlpNames, Names, NormNames};
+use crate::spec::{Bias, DecoderSpec, LayerSpec, SelfAttention, SublayerNorms};
+use crate::standard::{Standard, partial_rope};
+use base::error::Result;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

@@ -2,12 +2,12 @@
 //! and of the logits.
 
 use super::Family;
-use crate::backend::AttentionSpec;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::spec::{DecoderSpec, GatedMlp, Head, LayerSpec, SelfAttention};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names;
+use crate::spec::{DecoderSpec, GatedMlp, Head, LayerSpec, SelfAttention};
+use crate::standard::Standard;
+use base::error::Result;
+use compute::AttentionSpec;
 use serde_json::{Value, json};
 
 pub const FAMILY: Family = Family {

@@ -2,11 +2,11 @@
 //! this class with recurrent layers or experts are not read.
 
 use super::{Family, granite};
-use crate::error::{Error, Result};
-use crate::model::fields::Fields;
-use crate::model::names::{GateUpNames, LLAMA, MlpNames, Names};
-use crate::model::spec::{Bias, DecoderSpec, GatedMlp};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names::{GateUpNames, LLAMA, MlpNames, Names};
+use crate::spec::{Bias, DecoderSpec, GatedMlp};
+use crate::standard::Standard;
+use base::error::{Error, Result};
 use serde_json::Value;
 
 pub const FAMILY: Family = Family {

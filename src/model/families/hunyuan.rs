@@ -1,13 +1,13 @@
 //! Hunyuan, dense: the standard decoder, whose queries and keys are normalized after the rotation.
 
 use super::Family;
-use crate::backend::Pairing;
-use crate::error::Result;
-use crate::model::fields::{Fields, is_positive};
-use crate::model::names::{AttentionNames, LLAMA, Names};
-use crate::model::rope::{Rope, RopeScaling};
-use crate::model::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention};
-use crate::model::standard::{Standard, max_position_embeddings, rope_fields};
+use crate::fields::{Fields, is_positive};
+use crate::names::{AttentionNames, LLAMA, Names};
+use crate::rope::{Rope, RopeScaling};
+use crate::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention};
+use crate::standard::{Standard, max_position_embeddings, rope_fields};
+use base::error::Result;
+use compute::Pairing;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

@@ -1,11 +1,11 @@
 //! Llama 2 and 3: the standard decoder, whose biases the config may switch on.
 
 use super::{Family, no_defaults};
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::spec::{DecoderSpec, SelfAttention};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names;
+use crate::spec::{DecoderSpec, SelfAttention};
+use crate::standard::Standard;
+use base::error::Result;
 
 pub const FAMILY: Family = Family {
     models: "Llama 2, 3, 3.1, 3.2, 3.3; SmolLM2; DeepSeek-R1-Distill-Llama",

@@ -1,13 +1,13 @@
 //! Ministral 3: the standard decoder, whose queries grow with their position.
 
 use super::Family;
-use crate::backend::AttentionSpec;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::rope::{PositionSettings, RopeDefaults};
-use crate::model::spec::{Bias, DecoderSpec, SelfAttention};
-use crate::model::standard::{Standard, max_position_embeddings};
+use crate::fields::Fields;
+use crate::names;
+use crate::rope::{PositionSettings, RopeDefaults};
+use crate::spec::{Bias, DecoderSpec, SelfAttention};
+use crate::standard::{Standard, max_position_embeddings};
+use base::error::Result;
+use compute::AttentionSpec;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

@@ -1,12 +1,12 @@
 //! Mistral: the standard decoder, with a sliding window in every layer in the first version of it and none later.
 
 use super::Family;
-use crate::backend::AttentionSpec;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::spec::{Bias, DecoderSpec, SelfAttention};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names;
+use crate::spec::{Bias, DecoderSpec, SelfAttention};
+use crate::standard::Standard;
+use base::error::Result;
+use compute::AttentionSpec;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

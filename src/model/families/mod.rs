@@ -1,28 +1,28 @@
-//! The model families: one file each, which says how its config becomes a [`DecoderSpec`](crate::model::spec::DecoderSpec).
+//! The model families: one file each, which says how its config becomes a [`DecoderSpec`](crate::spec::DecoderSpec).
 //!
 //! To add one: `docs/adding-a-family.md`.
 
-pub(in crate::model) mod cohere2;
-pub(in crate::model) mod ernie4_5;
-pub(in crate::model) mod exaone4;
-pub(in crate::model) mod gemma2;
-pub(in crate::model) mod gemma3;
-pub(in crate::model) mod glm4;
-pub(in crate::model) mod granite;
-pub(in crate::model) mod granite_hybrid;
-pub(in crate::model) mod hunyuan;
-pub(in crate::model) mod llama;
-pub(in crate::model) mod ministral3;
-pub(in crate::model) mod mistral;
-pub(in crate::model) mod olmo2;
-pub(in crate::model) mod olmo3;
-pub(in crate::model) mod phi3;
-pub(in crate::model) mod qwen2;
-pub(in crate::model) mod qwen3;
-pub(in crate::model) mod seed_oss;
-pub(in crate::model) mod smollm3;
+pub(crate) mod cohere2;
+pub(crate) mod ernie4_5;
+pub(crate) mod exaone4;
+pub(crate) mod gemma2;
+pub(crate) mod gemma3;
+pub(crate) mod glm4;
+pub(crate) mod granite;
+pub(crate) mod granite_hybrid;
+pub(crate) mod hunyuan;
+pub(crate) mod llama;
+pub(crate) mod ministral3;
+pub(crate) mod mistral;
+pub(crate) mod olmo2;
+pub(crate) mod olmo3;
+pub(crate) mod phi3;
+pub(crate) mod qwen2;
+pub(crate) mod qwen3;
+pub(crate) mod seed_oss;
+pub(crate) mod smollm3;
 
-use crate::model::family::{Family, no_defaults};
+use crate::family::{Family, no_defaults};
 
 /// All families. An error that lists them keeps this order.
 pub const FAMILIES: &[&Family] = &[

@@ -1,11 +1,11 @@
 //! OLMo 2: norms after the parts instead of before them, and one norm over all queries of a token and one over all its keys.
 
 use super::Family;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names::{LLAMA, NORMS_AFTER, Names};
-use crate::model::spec::{Bias, DecoderSpec, LayerSpec, QkNorm, SelfAttention, SublayerNorms};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names::{LLAMA, NORMS_AFTER, Names};
+use crate::spec::{Bias, DecoderSpec, LayerSpec, QkNorm, SelfAttention, SublayerNorms};
+use crate::standard::Standard;
+use base::error::Result;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

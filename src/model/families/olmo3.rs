@@ -1,11 +1,11 @@
 //! OLMo 3: as OLMo 2, with windows in three of four layers, whose rotary embedding is not scaled.
 
 use super::{Family, olmo2};
-use crate::backend::AttentionSpec;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::spec::{Bias, DecoderSpec, LayerSpec, QkNorm, SelfAttention, SublayerNorms};
-use crate::model::standard::{FULL, SLIDING, Standard, ropes_by_layer_type};
+use crate::fields::Fields;
+use crate::spec::{Bias, DecoderSpec, LayerSpec, QkNorm, SelfAttention, SublayerNorms};
+use crate::standard::{FULL, SLIDING, Standard, ropes_by_layer_type};
+use base::error::Result;
+use compute::AttentionSpec;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

@@ -2,13 +2,13 @@
 //! depend on the length of the context, and which may have a window in every layer.
 
 use super::Family;
-use crate::backend::AttentionSpec;
-use crate::error::{Error, Result};
-use crate::model::fields::Fields;
-use crate::model::names::{AttentionNames, FUSED_GATE_UP, FUSED_QKV, LLAMA, MlpNames, Names};
-use crate::model::rope::{Rope, RopeScaling};
-use crate::model::spec::{Bias, DecoderSpec, SelfAttention};
-use crate::model::standard::{Standard, partial_rope};
+use crate::fields::Fields;
+use crate::names::{AttentionNames, FUSED_GATE_UP, FUSED_QKV, LLAMA, MlpNames, Names};
+use crate::rope::{Rope, RopeScaling};
+use crate::spec::{Bias, DecoderSpec, SelfAttention};
+use crate::standard::{Standard, partial_rope};
+use base::error::{Error, Result};
+use compute::AttentionSpec;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

@@ -1,11 +1,11 @@
 //! Qwen2 and Qwen2.5, dense: the standard decoder, whose queries, keys and values always have a bias.
 
 use super::{Family, no_defaults};
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::spec::{Bias, DecoderSpec, SelfAttention};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names;
+use crate::spec::{Bias, DecoderSpec, SelfAttention};
+use crate::standard::Standard;
+use base::error::Result;
 
 pub const FAMILY: Family = Family {
     models: "Qwen2, Qwen2.5; DeepSeek-R1-Distill-Qwen",

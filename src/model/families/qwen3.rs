@@ -1,11 +1,11 @@
 //! Qwen3, dense: the standard decoder with normalized queries and keys.
 
 use super::{Family, no_defaults};
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names;
+use crate::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention};
+use crate::standard::Standard;
+use base::error::Result;
 
 /// Numbers per head where the config does not say.
 const HEAD_DIM: usize = 128;

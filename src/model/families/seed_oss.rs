@@ -1,11 +1,11 @@
 //! Seed-OSS: the standard decoder, whose attention has a bias on its way in and may have one on its way out.
 
 use super::Family;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::spec::{DecoderSpec, SelfAttention};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names;
+use crate::spec::{DecoderSpec, SelfAttention};
+use crate::standard::Standard;
+use base::error::Result;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {

@@ -1,12 +1,12 @@
 //! SmolLM3: the standard decoder, of which every fourth layer has no rotary embedding. Those layers may have a window.
 
 use super::Family;
-use crate::backend::AttentionSpec;
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::names;
-use crate::model::spec::{DecoderSpec, SelfAttention};
-use crate::model::standard::Standard;
+use crate::fields::Fields;
+use crate::names;
+use crate::spec::{DecoderSpec, SelfAttention};
+use crate::standard::Standard;
+use base::error::Result;
+use compute::AttentionSpec;
 use serde_json::{Value, json};
 
 pub const FAMILY: Family = Family {

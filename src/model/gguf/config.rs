@@ -1,11 +1,11 @@
 //! The config of a model while it is made of the keys and tensors of its GGUF file.
 
 use super::{dtype_name, rope};
-use crate::error::Result;
-use crate::limits;
-use crate::model::family::Family;
-use crate::model::fields::Fields;
-use crate::model::source::gguf::Gguf;
+use crate::family::Family;
+use crate::fields::Fields;
+use base::error::Result;
+use base::limits;
+use formats::source::gguf::Gguf;
 use serde_json::{Map, Value, json};
 
 /// Fields of a config.json, and what they are made of.

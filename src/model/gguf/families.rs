@@ -2,12 +2,12 @@
 
 use super::config::Config;
 use super::names::{self, GgufNames};
-use crate::error::Result;
-use crate::model::families::{
+use crate::families::{
     cohere2, ernie4_5, exaone4, gemma2, gemma3, glm4, granite, hunyuan, llama, ministral3, mistral, olmo2, olmo3, phi3,
     qwen2, qwen3, seed_oss, smollm3,
 };
-use crate::model::family::Family;
+use crate::family::Family;
+use base::error::Result;
 use serde_json::{Value, json};
 
 /// How GGUF files describe models of a family.

@@ -12,15 +12,16 @@ mod names;
 mod rope;
 mod settings;
 
-use crate::backend::{Coding, Pairing};
-use crate::error::{Error, Result};
-use crate::limits;
-use crate::model::fields::{Fields, Reads};
-use crate::model::names::Layout;
-use crate::model::source::gguf::{GgmlType, Gguf};
-use crate::model::spec::{DecoderSpec, Norm, NormWeight, QkNorm};
+use crate::fields::{Fields, Reads};
+use crate::names::Layout;
+use crate::spec::{DecoderSpec, Norm, NormWeight, QkNorm};
+use base::error::{Error, Result};
+use base::limits;
+use compute::Pairing;
 use config::Config;
 use families::{FAMILIES, GgufFamily, Rotation};
+use formats::Coding;
+use formats::source::gguf::{GgmlType, Gguf};
 use serde_json::{Map, Value};
 
 /// A GGUF file, described as a config.json would describe it.
@@ -117,7 +118,7 @@ impl Stored {
             for norms in [&mut layer.mixer_norms, &mut layer.feed_forward_norms] {
                 [&mut norms.before, &mut norms.after].into_iter().flatten().for_each(complete);
             }
-            let crate::model::spec::Mixer::Attention(attention) = &mut layer.mixer;
+            let crate::spec::Mixer::Attention(attention) = &mut layer.mixer;
             match &mut attention.qk_norm {
                 QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) => complete(norm),
                 QkNorm::None => {}

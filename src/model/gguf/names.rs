@@ -3,7 +3,7 @@
 //! `TENSOR_NAMES` and `MODEL_TENSORS` of gguf-py are the source. Any family may have its projections to queries, keys and values in one
 //! tensor, if whoever converted the model asked for it.
 
-use crate::model::names::{AttentionNames, GateUpNames, Layout, MlpNames, Names, NormNames, QkvNames, Root};
+use crate::names::{AttentionNames, GateUpNames, Layout, MlpNames, Names, NormNames, QkvNames, Root};
 
 /// The names of a family in both forms of a file.
 pub struct GgufNames {

@@ -5,7 +5,7 @@
 //! are the same in the first case.
 
 use super::config::Config;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use serde_json::{Value, json};
 
 /// Sets the fields of the rotary embedding.
@@ -63,7 +63,7 @@ pub fn read(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-/// The share of a head that turns, of which [`Rope::rotary`](crate::model::rope::Rope::rotary) makes `rotary` again.
+/// The share of a head that turns, of which [`Rope::rotary`](crate::rope::Rope::rotary) makes `rotary` again.
 fn share(rotary: usize, head_dim: usize) -> f64 {
     let share = rotary as f64 / head_dim as f64;
     if ((head_dim as f64 * share) as usize) < rotary { share.next_up() } else { share }

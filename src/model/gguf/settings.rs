@@ -3,9 +3,9 @@
 //! As in [`settings`] of a config.json: those that change what is computed are refused unless they have no effect, those that are known
 //! to have none are passed over, and the others are named in a warning.
 
-use crate::error::Result;
-use crate::model::fields::Fields;
-use crate::model::settings::{self, Neutral};
+use crate::fields::Fields;
+use crate::settings::{self, Neutral};
+use base::error::Result;
 use std::path::Path;
 
 const SETTINGS: &[(&str, Neutral)] = &[

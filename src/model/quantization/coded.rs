@@ -3,8 +3,10 @@
 //! Planes that a file has in another order are rewritten for the rows that are asked for, so that a rank rewrites no more than it keeps.
 
 use super::transpose;
-use crate::backend::{Codes, Coding, HostBytes, HostMatrix, Scaled, ScaledRow, Scales};
-use crate::error::{Result, filled};
+use base::error::{Result, filled};
+use compute::HostMatrix;
+use formats::{Codes, Coding, Scaled, ScaledRow, Scales};
+use os::HostBytes;
 use std::ops::Range;
 
 const KNOB: &str = "the size of the model";
@@ -90,7 +92,7 @@ impl Coded {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room for planes that are rewritten.
+    /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory) when there is no room for planes that are rewritten.
     pub fn part(&self, range: Range<usize>, plain: Coding) -> Result<HostMatrix> {
         let codes = self.codes_of(range.clone())?;
         let scales = self.scales_of(range.clone())?;

@@ -9,8 +9,8 @@ use super::gptq::groups_of;
 use super::module::{Module, Part};
 use super::patterns::Exhausted;
 use super::targets::Targets;
-use crate::backend::{Codes, Scaled, Scales};
-use crate::error::Result;
+use base::error::Result;
+use formats::{Codes, Scaled, Scales};
 use safetensors::Dtype;
 use std::collections::HashMap;
 use std::fmt;
@@ -280,7 +280,7 @@ fn zeros(module: &Module, scheme: Scheme, packed: Option<usize>, groups: usize) 
     let of_tensor = scheme.strategy == Strategy::Tensor && part.shape.iter().product::<usize>() == 1;
     if of_tensor && zeros.packing == ZeroPacking::Bytes {
         let bytes: Vec<u8> = vec![zeros.bytes[0]; module.rows * groups];
-        return Ok(Some(Zeros { bytes: crate::backend::HostBytes::owned(bytes.into()), ..zeros }));
+        return Ok(Some(Zeros { bytes: os::HostBytes::owned(bytes.into()), ..zeros }));
     }
     let of_channels = scheme.strategy == Strategy::Channel && part.shape == shape[..1];
     match part.shape == shape || of_channels {

@@ -7,9 +7,9 @@ use super::compressed::{Compressed, Number, Scheme, Strategy};
 use super::fp8::Fp8;
 use super::gptq::Gptq;
 use super::targets::Targets;
-use crate::error::{Error, Result};
-use crate::limits;
-use crate::model::fields::Fields;
+use crate::fields::Fields;
+use base::error::{Error, Result};
+use base::limits;
 use serde_json::Value;
 
 /// How the matrices of a folder are coded.

@@ -7,13 +7,15 @@
 //! model folder is refused before the new folder is made.
 
 use super::on_load::{OnLoad, quantize};
-use crate::backend::{Coding, ConfinedFolder, Files, HostBytes, HostMatrix, Loading, Scaled, Scales};
-use crate::error::{Error, Result};
-use crate::limits;
-use crate::log::{self, Level};
-use crate::model::description::Description;
-use crate::model::source::{Source, TensorType, Tensors};
-use crate::model::weight_summary::WeightPart;
+use crate::description::Description;
+use crate::weight_summary::WeightPart;
+use base::error::{Error, Result};
+use base::limits;
+use base::log::{self, Level};
+use compute::HostMatrix;
+use formats::source::{Source, TensorType, Tensors};
+use formats::{Coding, Scaled, Scales};
+use os::{ConfinedFolder, Files, HostBytes, Loading};
 use safetensors::Dtype;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,8 +4,9 @@
 
 use super::coded::{CodePlane, Coded, ScalePlane};
 use super::module::{Module, Part};
-use crate::backend::{Codes, HostBytes, Scaled, Scales};
-use crate::error::Result;
+use base::error::Result;
+use formats::{Codes, Scaled, Scales};
+use os::HostBytes;
 use safetensors::Dtype;
 
 /// What config.json says of method `fp8`.

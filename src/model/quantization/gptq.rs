@@ -9,8 +9,8 @@
 use super::coded::{CodePlane, Coded, ScalePlane, ZeroPacking, Zeros};
 use super::fp8::type_of;
 use super::module::Module;
-use crate::backend::{Codes, Scaled};
-use crate::error::Result;
+use base::error::Result;
+use formats::{Codes, Scaled};
 use safetensors::Dtype;
 
 /// What config.json says of method `gptq`.

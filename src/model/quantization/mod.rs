@@ -1,7 +1,7 @@
 //! How are the matrices of a quantized folder read, and how is a matrix quantized that is not coded yet?
 //!
 //! config.json names a method, and each method has one reader: the names, types and shapes of its tensors, and what its codes stand
-//! for. All of them bring a matrix into the form of [`Scaled`](crate::backend::Scaled), which is a view of the file where the file has
+//! for. All of them bring a matrix into the form of [`Scaled`](formats::Scaled), which is a view of the file where the file has
 //! that form already. Invariant: the numbers of a matrix are those that the method defines, whatever form they end up in: where no backend
 //! can hold the codes as they are grouped, they are decoded when they are read.
 //!
@@ -27,11 +27,11 @@ pub use folder::quantize_folder;
 pub use module::Module;
 pub use on_load::{OnLoad, quantize};
 
-use crate::backend::Scaled;
-use crate::error::{Error, Result};
-use crate::limits;
-use crate::model::source::{Source, Tensor, TensorType, Tensors};
+use base::error::{Error, Result};
+use base::limits;
 use compressed::Number;
+use formats::Scaled;
+use formats::source::{Source, Tensor, TensorType, Tensors};
 use safetensors::Dtype;
 
 /// Ends of the names of tensors that quantized folders carry and that nothing here reads: scales of activations and of a KV cache, which
@@ -71,8 +71,8 @@ impl Quantization {
     ///
     /// # Errors
     ///
-    /// [`Error::MissingTensor`](crate::error::Error::MissingTensor), [`Error::TensorShape`](crate::error::Error::TensorShape) and
-    /// [`Error::CodedTensor`](crate::error::Error::CodedTensor) for tensors that are not what the method says.
+    /// [`Error::MissingTensor`](base::error::Error::MissingTensor), [`Error::TensorShape`](base::error::Error::TensorShape) and
+    /// [`Error::CodedTensor`](base::error::Error::CodedTensor) for tensors that are not what the method says.
     pub fn matrix(&self, module: &Module) -> Result<Option<Coded>> {
         match self {
             Quantization::CompressedTensors(compressed) => compressed.matrix(module),

@@ -1,8 +1,8 @@
 //! The tensors of one linear layer of a quantized folder.
 
-use crate::backend::HostBytes;
-use crate::error::{Error, Result};
-use crate::model::source::{Tensor, TensorType, Tensors};
+use base::error::{Error, Result};
+use formats::source::{Tensor, TensorType, Tensors};
+use os::HostBytes;
 use safetensors::Dtype;
 
 /// A linear layer, whose tensors have a common beginning of their names.

@@ -2,9 +2,10 @@
 //!
 //! `weight = code * 2^(scale - 127)`, the first of two codes in the low bits (`integrations/mxfp4.py` of transformers).
 
-use crate::backend::{Codes, Coding, HostMatrix, Scaled, Scales};
-use crate::error::{Error, Result};
-use crate::model::source::{TensorType, Tensors};
+use base::error::{Error, Result};
+use compute::HostMatrix;
+use formats::source::{TensorType, Tensors};
+use formats::{Codes, Coding, Scaled, Scales};
 use safetensors::Dtype;
 
 /// Numbers that share a scale.

@@ -4,9 +4,11 @@
 //! nearest even within the signed range: the formula of compressed-tensors for symmetric integers (`calculate_qparams`), computed in f32.
 //! A row depends on that row alone, so that parts of a matrix have the codes that they have in the whole.
 
-use crate::backend::{Codes, Coding, HostBytes, HostMatrix, Scaled, Scales};
-use crate::error::{Error, Result, filled};
-use crate::model::source::Tensors;
+use base::error::{Error, Result, filled};
+use compute::HostMatrix;
+use formats::source::Tensors;
+use formats::{Codes, Coding, Scaled, Scales};
+use os::HostBytes;
 
 /// How matrices that are not coded yet are quantized when an engine opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -70,7 +72,7 @@ impl OnLoad {
 ///
 /// # Errors
 ///
-/// [`Error::OutOfMemory`](crate::error::Error::OutOfMemory) when there is no room for it.
+/// [`Error::OutOfMemory`](base::error::Error::OutOfMemory) when there is no room for it.
 pub fn quantize(matrix: &HostMatrix, coding: Coding) -> Result<HostMatrix> {
     const WHAT: &str = "quantized weights";
     const KNOB: &str = "the size of the model";

@@ -7,8 +7,8 @@
 //!
 //! References back to groups are not read: their matches have no such bound, and no published config has one.
 
-use crate::contain::contain;
-use crate::limits;
+use base::contain::contain;
+use base::limits;
 use fancy_regex::{Assertion, Expr, LookAround};
 use regex_syntax::hir::{Class as HirClass, HirKind};
 use std::collections::HashMap;

@@ -4,7 +4,7 @@
 //! equally exactly, the first of them has it. The patterns of all groups share the budgets of [`Patterns`].
 
 use super::patterns::{Exhausted, Matcher, Patterns};
-use crate::limits;
+use base::limits;
 use std::collections::HashMap;
 use std::fmt;
 

@@ -1,19 +1,20 @@
 //! Every share of every way to divide a model.
 
 use super::*;
-use crate::backend::{DType, KvFormat};
-use crate::model::description::Description;
-use crate::model::source::Source;
+use crate::description::Description;
+use compute::KvFormat;
+use formats::DType;
+use formats::source::Source;
 use std::path::Path;
 
 /// A model with these heads, and columns that divide well or badly.
 fn spec(heads: usize, kv_heads: usize, width: usize, vocab: usize) -> DecoderSpec {
-    let folder = Path::new("tests/golden/llama-f32-gqa1");
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-f32-gqa1"));
     let mut spec = Description::read(&Source::open(folder).unwrap()).unwrap().spec;
     for layer in &mut spec.layers {
-        let crate::model::spec::Mixer::Attention(attention) = &mut layer.mixer;
+        let crate::spec::Mixer::Attention(attention) = &mut layer.mixer;
         (attention.scores.heads, attention.kv_heads) = (heads, kv_heads);
-        let crate::model::spec::FeedForward::Dense(mlp) = &mut layer.feed_forward;
+        let crate::spec::FeedForward::Dense(mlp) = &mut layer.feed_forward;
         mlp.width = width;
     }
     spec.vocab = vocab;

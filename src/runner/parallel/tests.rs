@@ -1,11 +1,13 @@
 //! Ranks that fail, at every place where one can.
 
 use super::*;
-use crate::backend::cpu::{Cpu, Isa, Team};
-use crate::backend::{DType, Loading, Rounding};
-use crate::runner::checkpoint::Checkpoint;
-use crate::runner::source::Source;
-use crate::runner::{Device, KvBudget, KvCacheDtype, Launching, OnLoad, RunnerConfig, SharedPrefixes};
+use crate::checkpoint::Checkpoint;
+use crate::{Device, KvBudget, KvCacheDtype, Launching, OnLoad, RunnerConfig, SharedPrefixes};
+use compute::Rounding;
+use compute::cpu::{Cpu, Isa, Team};
+use formats::DType;
+use formats::source::Source;
+use os::Loading;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
@@ -49,7 +51,8 @@ fn config() -> RunnerConfig {
 }
 
 fn open(fault: Fault, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<ParallelRunner<Cpu>> {
-    let source = Source::open(Path::new("tests/golden/qwen2-f16-old-keys")).unwrap();
+    let source =
+        Source::open(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/qwen2-f16-old-keys"))).unwrap();
     let checkpoint = Checkpoint::open::<Cpu>(&source, &config()).unwrap();
     let members = Mutex::new(Team::of(RANKS).into_iter().map(Some).collect::<Vec<_>>());
     let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
@@ -57,7 +60,7 @@ fn open(fault: Fault, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Resul
         match fault {
             Fault::Refused if seat.rank == 1 => return Err(Error::Unsupported { what: "a refusal".to_owned() }),
             Fault::OpenPanics if seat.rank == 1 => panic!("a panic on opening"),
-            Fault::PassPanics(sound) if seat.rank == 1 => member.sound_exchanges = AtomicUsize::new(sound),
+            Fault::PassPanics(sound) if seat.rank == 1 => member.sound_exchanges = Some(AtomicUsize::new(sound)),
             _ => {}
         }
         let cpu = Cpu::in_team(1, Isa::Portable, member, None);
@@ -75,7 +78,7 @@ fn batch() -> Batch {
     let mut batch = Batch { table_width: 1, row_starts: vec![0, 3], ..Batch::default() };
     (batch.token_ids, batch.positions, batch.slots) = (vec![1, 2, 3], vec![0, 1, 2], vec![0, 1, 2]);
     (batch.context_lens, batch.block_tables) = (vec![3], vec![0]);
-    (batch.sampled_tokens, batch.sampling) = (vec![2], vec![crate::batch::Sampling::GREEDY]);
+    (batch.sampled_tokens, batch.sampling) = (vec![2], vec![compute::batch::Sampling::GREEDY]);
     batch
 }
 

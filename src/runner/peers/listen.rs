@@ -3,8 +3,8 @@
 //! Invariant: whatever is wrong with what comes ends the work of all processes by [`Peers::fail`].
 
 use super::{Connection, ORDERS, Order, Peers, Place, REASON_CHARS, lost_by};
-use crate::backend::socket::{ReadableSet, Socket, Stream, wait_writable};
-use crate::runner::frame::{FrameReader, Head, Kind, printable, put_values, values, write_frame};
+use crate::frame::{FrameReader, Head, Kind, printable, put_values, values, write_frame};
+use os::socket::{ReadableSet, Socket, Stream, wait_writable};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 

@@ -3,13 +3,13 @@
 use crate::capi::{Engine, Good};
 use crate::case::{self, Bounds, Input, Session, Target, root, violation};
 use crate::random::{self, Rng};
-use nanovllm::backend::cpu::{Cpu, Isa};
-use nanovllm::batch::{Adjustment, Batch, BlockCopy, NO_MASK, NO_TOKEN, Sampling};
-use nanovllm::runner::pass_runner::PassRunner;
-use nanovllm::runner::source::Source;
-use nanovllm::runner::wire::{BatchBounds, BatchDecoder, encode};
-use nanovllm::runner::{
-    self, Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Rounding, Runner, RunnerConfig, SharedPrefixes,
+use compute::batch::{Adjustment, Batch, BlockCopy, NO_MASK, NO_TOKEN, Sampling};
+use compute::cpu::{Cpu, Isa};
+use formats::source::Source;
+use runner::pass_runner::PassRunner;
+use runner::wire::{BatchBounds, BatchDecoder, encode};
+use runner::{
+    Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Rounding, Runner, RunnerConfig, SharedPrefixes,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;

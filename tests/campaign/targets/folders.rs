@@ -4,7 +4,7 @@ use super::{json, patterns, quantized, tokenizers};
 use crate::capi::{self, Engine, Good, judge};
 use crate::case::{self, Bounds, Content, Input, Session, Target, root, violation};
 use crate::random::{self, Rng};
-use nanovllm::ffi::text::{nvllm_detokenize, nvllm_tokenize};
+use ::capi::text::{nvllm_detokenize, nvllm_tokenize};
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs;

@@ -7,7 +7,7 @@ use super::folders::{Built, CONFIG_NAMES, change_json, change_tensors, file};
 use crate::capi::{self, Engine, Good, judge};
 use crate::case::{self, Bounds, Content, Input, Session, Target, violation};
 use crate::random::Rng;
-use nanovllm::ffi::quantize::nvllm_quantize_folder;
+use ::capi::quantize::nvllm_quantize_folder;
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};

@@ -3,8 +3,8 @@
 use crate::capi::{self, Engine, Good, judge};
 use crate::case::{self, Bounds, Input, Session, Target, root, violation};
 use crate::random::{self, Rng};
-use nanovllm::ffi::state::{nvllm_restore_prefix, nvllm_save_prefix};
-use nanovllm::ffi::status::nvllm_status_code;
+use ::capi::state::{nvllm_restore_prefix, nvllm_save_prefix};
+use ::capi::status::nvllm_status_code;
 use twox_hash::XxHash3_64;
 
 /// Saved prefixes that are damaged, of another model, or well-formed with numbers of their own.
@@ -176,7 +176,7 @@ impl Session for Restorer {
                 self.engine.finish(id);
             }
             // SAFETY: the engine is live.
-            let status = unsafe { nanovllm::ffi::state::nvllm_reset_prefix_cache(self.engine.pointer(), None) };
+            let status = unsafe { ::capi::state::nvllm_reset_prefix_cache(self.engine.pointer(), None) };
             capi::judge_status("nvllm_reset_prefix_cache", status, "");
         }
     }

@@ -1,0 +1,107 @@
+//! See `ops/activate_mul.rs` for the contract.
+#![allow(unsafe_code)]
+
+use super::disjoint::Disjoint;
+use super::lanes::{Kernel, Lanes, dispatch, exp};
+use super::{Cpu, Tensor};
+use crate::Activation;
+use std::marker::PhantomData;
+
+/// The specification. `width` numbers a row of `out`.
+pub fn reference(out: &mut [f32], gate_up: &[f32], width: usize, activation: Activation) {
+    let activate = |v: f64| match activation {
+        Activation::Silu => v / (1.0 + (-v).exp()),
+        Activation::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v * v * v);
+            v / 2.0 * (1.0 + inner.tanh())
+        }
+    };
+    for (out, gate_up) in out.chunks_exact_mut(width).zip(gate_up.chunks_exact(2 * width)) {
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = (activate(f64::from(gate_up[i])) * f64::from(gate_up[width + i])) as f32;
+        }
+    }
+}
+
+pub fn run(cpu: &Cpu, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
+    match activation {
+        Activation::Silu => run_gate::<Silu>(cpu, out, gate_up),
+        Activation::GeluTanh => run_gate::<GeluTanh>(cpu, out, gate_up),
+    }
+}
+
+fn run_gate<A: Activate>(cpu: &Cpu, out: &mut Tensor, gate_up: &Tensor) {
+    let (rows, width) = (out.rows(), out.cols());
+    let gate_up = gate_up.values();
+    let out = Disjoint::new(out.values_mut());
+    // A number costs about four times what a copied one does.
+    cpu.for_rows(rows, 4 * width, &|rows| {
+        // SAFETY: the ranges of `for_rows` do not overlap.
+        let out = unsafe { out.part(rows.start * width..rows.end * width) };
+        let gate_up = &gate_up[2 * rows.start * width..2 * rows.end * width];
+        dispatch(cpu.isa, Gate { out, gate_up, width, activation: PhantomData::<A> });
+    });
+}
+
+/// An activation of vectors.
+trait Activate {
+    fn activate<L: Lanes>(lanes: L, v: L::V) -> L::V;
+}
+
+struct Silu;
+
+impl Activate for Silu {
+    #[inline(always)]
+    fn activate<L: Lanes>(lanes: L, v: L::V) -> L::V {
+        sigmoid_times(lanes, v, lanes.sub(lanes.splat(0.0), v))
+    }
+}
+
+struct GeluTanh;
+
+impl Activate for GeluTanh {
+    /// `(1 + tanh(u)) / 2` is `1 / (1 + exp(-2 u))`, which keeps the digits of negative numbers.
+    #[inline(always)]
+    fn activate<L: Lanes>(lanes: L, v: L::V) -> L::V {
+        // 2 sqrt(2 / pi), and that times 0.044715.
+        let [linear, cubic] = [-1.595_769, -0.071_354_82].map(|factor| lanes.splat(factor));
+        sigmoid_times(lanes, v, lanes.mul(v, lanes.fma(cubic, lanes.mul(v, v), linear)))
+    }
+}
+
+/// `v / (1 + exp(minus))`
+#[inline(always)]
+fn sigmoid_times<L: Lanes>(lanes: L, v: L::V, minus: L::V) -> L::V {
+    lanes.div(v, lanes.add(lanes.splat(1.0), exp(lanes, minus)))
+}
+
+struct Gate<'a, A> {
+    out: &'a mut [f32],
+    gate_up: &'a [f32],
+    width: usize,
+    activation: PhantomData<A>,
+}
+
+impl<A: Activate> Kernel for Gate<'_, A> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) {
+        for (out, gate_up) in self.out.chunks_exact_mut(self.width).zip(self.gate_up.chunks_exact(2 * self.width)) {
+            let (gate, up) = gate_up.split_at(self.width);
+            let whole = self.width / L::N * L::N;
+            for i in (0..whole).step_by(L::N) {
+                // SAFETY: `i + N` is at most `width`, the length of all three.
+                unsafe {
+                    let gate = A::activate(lanes, lanes.load(gate.as_ptr().add(i)));
+                    lanes.store(out.as_mut_ptr().add(i), lanes.mul(gate, lanes.load(up.as_ptr().add(i))));
+                }
+            }
+            let rest = self.width - whole;
+            // SAFETY: `whole + rest` is `width`, and `rest` less than N.
+            unsafe {
+                let gate = A::activate(lanes, lanes.load_first(gate.as_ptr().add(whole), rest));
+                let up = lanes.load_first(up.as_ptr().add(whole), rest);
+                lanes.store_first(out.as_mut_ptr().add(whole), lanes.mul(gate, up), rest);
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The specification of attention: loops in f64, so that their own rounding stays out of comparisons.
+
+use crate::batch::Batch;
+use crate::cpu::{KvCache, KvNumber, int8};
+use crate::{AttentionSpec, KvFormat};
+use formats::DType;
+use half::{bf16, f16};
+
+/// `out` is `[tokens, heads * head_dim]`, `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`.
+pub fn reference(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], cache: &KvCache, layer: usize, batch: &Batch) {
+    match cache.shape().format {
+        KvFormat::Plain(DType::F32) => attend::<f32>(spec, out, qkv, cache.layer(layer), cache, batch),
+        KvFormat::Plain(DType::F16) => attend::<f16>(spec, out, qkv, cache.layer(layer), cache, batch),
+        KvFormat::Plain(DType::Bf16) => attend::<bf16>(spec, out, qkv, cache.layer(layer), cache, batch),
+        KvFormat::Int8 => attend::<i8>(spec, out, qkv, cache.layer(layer), cache, batch),
+    }
+}
+
+fn attend<T: KvNumber>(
+    spec: &AttentionSpec,
+    out: &mut [f32],
+    qkv: &[f32],
+    layer: &[T],
+    cache: &KvCache,
+    batch: &Batch,
+) {
+    let (kv, heads) = (cache.shape(), spec.heads);
+    let scale_at = |at: usize| match bytemuck::cast_slice(layer)[at..].first_chunk() {
+        Some(&stored) if T::IS_SCALED => f64::from(int8::scale_of(stored)),
+        _ => 1.0,
+    };
+    let (dim, cols) = (kv.head_dim, (heads + 2 * kv.kv_heads) * kv.head_dim);
+    for row in 0..batch.rows() {
+        for token in batch.row(row) {
+            let position = batch.positions[token] as usize;
+            let slots: Vec<usize> = (spec.window_start(position)..=position)
+                .map(|j| batch.block_table(row)[j / kv.block_size] as usize * kv.block_size + j % kv.block_size)
+                .collect();
+            for head in 0..heads {
+                let kv_head = head / (heads / kv.kv_heads);
+                let query = &qkv[token * cols + head * dim..][..dim];
+                let scores: Vec<f64> = slots
+                    .iter()
+                    .map(|&slot| {
+                        let key = &layer[kv.key_at(slot, kv_head)..][..dim];
+                        f64::from(spec.scale) * scale_at(kv.key_scale_at(slot, kv_head)) * dot(query, key)
+                    })
+                    .map(|score| spec.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()))
+                    .collect();
+                let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let weights: Vec<f64> = scores.iter().map(|s| (s - greatest).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                for i in 0..dim {
+                    let value = |slot: usize| {
+                        let number = layer[kv.value_at(slot, kv_head) + i].to_f32();
+                        f64::from(number) * scale_at(kv.value_scale_at(slot, kv_head))
+                    };
+                    let sum: f64 = weights.iter().zip(&slots).map(|(w, &slot)| w * value(slot)).sum();
+                    out[(token * heads + head) * dim + i] = (sum / total) as f32;
+                }
+            }
+        }
+    }
+}
+
+fn dot<T: KvNumber>(a: &[f32], b: &[T]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b.to_f32())).sum()
+}

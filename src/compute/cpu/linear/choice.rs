@@ -1,0 +1,100 @@
+//! Which kernels serve an instruction set and a coding?
+
+use super::super::Isa;
+use super::decode::{self, Decoder};
+use super::kernels::Kernels;
+use super::portable;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512, avx512bf16};
+#[cfg(target_arch = "aarch64")]
+use super::{bfmmla, neon};
+use formats::{Codes, Coding, Scaled};
+
+/// How products with weights in one coding are computed.
+#[derive(Clone, Copy)]
+pub struct Route {
+    /// They take plain weights where these lie, and others from the scratch of a thread.
+    pub kernels: &'static Kernels,
+    /// What brings the weights there.
+    pub decoder: Option<Decoder>,
+}
+
+/// The route for weights in `coding`. Coded ones are decoded to the numbers that the instruction set multiplies fastest.
+pub fn choose(isa: Isa, coding: Coding) -> Route {
+    if coding.is_plain() {
+        return Route { kernels: plain(isa, coding), decoder: None };
+    }
+    let is_pairs = matches!(coding, Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. }));
+    let kernels = decoded(isa, is_pairs);
+    Route { kernels, decoder: Some(decode::choose(isa, coding, kernels.order)) }
+}
+
+/// The kernels for decoded weights. The even and the odd ones of pairs lie apart where registers hold them so.
+#[cfg(target_arch = "x86_64")]
+fn decoded(isa: Isa, is_pairs: bool) -> &'static Kernels {
+    match (isa, is_pairs) {
+        (Isa::Portable, _) => &portable::F32,
+        (Isa::Avx2, true) => &avx2::DECODED_PAIRS,
+        (Isa::Avx2, false) => &avx2::DECODED,
+        (Isa::Avx512, true) => &avx512::DECODED_PAIRS,
+        (Isa::Avx512, false) => &avx512::DECODED,
+        (Isa::Avx512Bf16 | Isa::Amx, _) => &avx512bf16::DECODED,
+    }
+}
+
+/// The kernels for decoded weights, which lie in one order.
+#[cfg(target_arch = "aarch64")]
+fn decoded(isa: Isa, _: bool) -> &'static Kernels {
+    match isa {
+        Isa::Portable => &portable::F32,
+        Isa::Neon | Isa::DotProd | Isa::I8mm => &neon::DECODED,
+        Isa::Bf16 => &bfmmla::DECODED,
+    }
+}
+
+/// The kernels for decoded weights.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn decoded(_: Isa, _: bool) -> &'static Kernels {
+    &portable::F32
+}
+
+/// The kernels for plain weights.
+#[cfg(target_arch = "x86_64")]
+fn plain(isa: Isa, coding: Coding) -> &'static Kernels {
+    match (isa, coding) {
+        (Isa::Portable, Coding::Bf16) => &portable::BF16,
+        (Isa::Portable, Coding::F16) => &portable::F16,
+        (Isa::Portable, _) => &portable::F32,
+        (Isa::Avx2, Coding::Bf16) => &avx2::BF16,
+        (Isa::Avx2, Coding::F16) => &avx2::F16,
+        (Isa::Avx2, _) => &avx2::F32,
+        (Isa::Avx512Bf16 | Isa::Amx, Coding::Bf16) => &avx512bf16::BF16,
+        (Isa::Avx512, Coding::Bf16) => &avx512::BF16,
+        (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, Coding::F16) => &avx512::F16,
+        (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, _) => &avx512::F32,
+    }
+}
+
+/// The kernels for plain weights.
+#[cfg(target_arch = "aarch64")]
+fn plain(isa: Isa, coding: Coding) -> &'static Kernels {
+    match (isa, coding) {
+        (Isa::Portable, Coding::Bf16) => &portable::BF16,
+        (Isa::Portable, Coding::F16) => &portable::F16,
+        (Isa::Portable, _) => &portable::F32,
+        (Isa::Bf16, Coding::Bf16) => &bfmmla::BF16,
+        (_, Coding::Bf16) => &neon::BF16,
+        (_, Coding::F16) => &neon::F16,
+        (_, _) => &neon::F32,
+    }
+}
+
+/// The kernels for plain weights.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn plain(_: Isa, coding: Coding) -> &'static Kernels {
+    match coding {
+        Coding::Bf16 => &portable::BF16,
+        Coding::F16 => &portable::F16,
+        _ => &portable::F32,
+    }
+}

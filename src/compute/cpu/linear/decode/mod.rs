@@ -1,0 +1,132 @@
+//! Decodes weights into a thread's scratch, in the order in which a kernel reads them.
+//!
+//! Every instruction set decodes to the same numbers, those of [`Coding::decode_row`], rounded to bf16 where it multiplies these.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod scaled;
+
+use super::super::Isa;
+use super::kernels::{Order, STEP};
+use super::pack::{even_odd, round_to_bf16};
+use formats::{Codes, Coding, Scaled, ScaledRow};
+#[cfg(target_arch = "x86_64")]
+pub(super) use scaled::scaled;
+
+/// A part of a row that is decoded.
+pub struct Job<'a> {
+    /// How it is coded.
+    pub coding: Coding,
+    /// The whole row.
+    pub row: ScaledRow<'a>,
+    /// The first of its numbers, a multiple of [`PIECE`].
+    pub first: usize,
+    /// How a kernel wants them.
+    pub order: Order,
+    /// As long as the numbers of the part, whole steps, are in that order.
+    pub to: &'a mut [u8],
+}
+
+/// Decodes.
+///
+/// # Safety
+///
+/// The machine has the decoder's instruction set.
+pub type Decoder = unsafe fn(Job);
+
+/// Numbers at whose multiples a part begins: whole blocks, and whole groups or a part of one.
+pub const PIECE: usize = 256;
+
+/// The longest group whose boundaries meet those of a slice of `k`, if it is a power of two.
+const MAX_GROUP: usize = 1024;
+
+/// Whether the kernels read a matrix of `cols` columns in `coding`.
+pub fn reads(coding: Coding, cols: usize) -> bool {
+    match coding {
+        Coding::F32 | Coding::F16 | Coding::Bf16 => true,
+        Coding::Block(_) => cols.is_multiple_of(STEP),
+        Coding::Scaled(Scaled { codes, group, zeros, .. }) => {
+            let whole = group >= cols;
+            // Kernels read no zeros of floating-point numbers of eight bits.
+            let has_zeros = zeros && codes == Codes::E4m3;
+            let fits = whole || group.is_power_of_two() && (STEP..=MAX_GROUP).contains(&group);
+            cols.is_multiple_of(STEP) && fits && !has_zeros
+        }
+    }
+}
+
+/// The decoder of `coding` to numbers in `order`. What [`integer`](super::integer) takes on x86-64 has none but the specification.
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused_variables))]
+pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
+    #[cfg(target_arch = "x86_64")]
+    if let Coding::Scaled(Scaled { codes, .. }) = coding {
+        match (isa, order) {
+            (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => return avx512::to_bf16(codes),
+            (Isa::Avx512, _) => return avx512::to_f32(codes),
+            (Isa::Avx2, _) => return avx2::to_f32(codes),
+            _ => (),
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    match (isa, order) {
+        (Isa::Bf16, Order::Bf16) => return neon::to_bf16(coding),
+        (Isa::Neon | Isa::DotProd | Isa::I8mm, _) => return neon::to_f32(coding),
+        _ => (),
+    }
+    by_specification
+}
+
+/// Decodes by the specification.
+fn by_specification(job: Job) {
+    let Job { coding, row, first, order, to } = job;
+    let number_bytes = order.bytes();
+    for (piece, to) in to.chunks_mut(PIECE * number_bytes).enumerate() {
+        let mut numbers = [0.0; PIECE];
+        let numbers = &mut numbers[..to.len() / number_bytes];
+        coding.decode_row(part(coding, row, first + piece * PIECE, numbers.len()), numbers);
+        reorder(order, numbers, to);
+    }
+}
+
+/// The bytes of `len` numbers of `row` from `first` on.
+fn part(coding: Coding, row: ScaledRow, first: usize, len: usize) -> ScaledRow {
+    match coding {
+        Coding::Scaled(Scaled { codes, scales, group, zeros }) => {
+            let groups = first / group..(first + len).div_ceil(group);
+            ScaledRow {
+                codes: &row.codes[codes.row_bytes(first)..][..codes.row_bytes(len)],
+                scales: &row.scales[groups.start * scales.bytes()..groups.end * scales.bytes()],
+                zeros: if zeros { &row.zeros[groups] } else { row.zeros },
+            }
+        }
+        _ => ScaledRow { codes: &row.codes[coding.row_bytes(first)..][..coding.row_bytes(len)], ..row },
+    }
+}
+
+/// Writes whole steps.
+fn reorder(order: Order, numbers: &[f32], to: &mut [u8]) {
+    let steps = numbers.as_chunks::<STEP>().0;
+    match order {
+        Order::Straight => to.copy_from_slice(bytemuck::cast_slice(numbers)),
+        Order::EvenOdd(lanes) => {
+            for (from, to) in steps.iter().zip(to.as_chunks_mut::<{ STEP * 4 }>().0) {
+                let mut step = [0.0; STEP];
+                match lanes {
+                    8 => even_odd::<8>(&mut step, from),
+                    _ => even_odd::<16>(&mut step, from),
+                }
+                *to = bytemuck::cast(step);
+            }
+        }
+        Order::Bf16 => {
+            for (from, to) in steps.iter().zip(to.as_chunks_mut::<{ STEP * 2 }>().0) {
+                *to = bytemuck::cast(from.map(round_to_bf16));
+            }
+        }
+    }
+}

@@ -1,0 +1,571 @@
+//! The codes and the scales of 16 columns, for each coding.
+//!
+//! Codes are unsigned bytes. What is taken from them, their zero, is known, or is one of the numbers that come with the scales. Where an instruction
+//! set multiplies signed bytes ([`Unit::IS_SIGNED`]), codes that may be above 127 are 128 less, and so are their zeros.
+#![allow(unsafe_code)]
+
+use super::activations::Format;
+use super::unit::Unit;
+use super::{EDGE, STEP};
+use crate::cpu::matrix::Segment;
+use formats::{Block, Coding, IQ4};
+use std::arch::asm;
+
+/// Steps of a piece of a row: 256 numbers.
+pub const PIECE_STEPS: usize = 8;
+
+/// Where the bytes of [`EDGE`] columns lie.
+pub struct Columns {
+    codes: [*const u8; EDGE],
+    scales: [*const u8; EDGE],
+    zeros: [*const u8; EDGE],
+}
+
+impl Columns {
+    /// Those of `segment` from `first` on. In place of a column beyond the last one stands the last one, whose sums are not stored twice.
+    pub fn new(segment: &Segment, first: usize) -> Columns {
+        let last = segment.rows.len() - 1;
+        let plane = |plane: &[u8], row_bytes: usize| -> [*const u8; EDGE] {
+            std::array::from_fn(|column| plane[(first + column).min(last) * row_bytes..].as_ptr())
+        };
+        let [code_bytes, scale_bytes, zero_bytes] = segment.row_bytes;
+        Columns {
+            codes: plane(segment.bytes, code_bytes),
+            scales: plane(segment.scales, scale_bytes),
+            zeros: plane(segment.zeros, zero_bytes),
+        }
+    }
+}
+
+/// The numbers of 16 columns that belong to the codes of a piece.
+#[repr(C, align(64))]
+pub struct Factors {
+    /// For each step, or for each half of one.
+    pub scales: [[f32; EDGE]; 2 * PIECE_STEPS],
+    /// For each step, its minima or its zeros.
+    pub seconds: [[f32; EDGE]; PIECE_STEPS],
+}
+
+impl Factors {
+    pub const EMPTY: Factors = Factors { scales: [[0.0; EDGE]; 2 * PIECE_STEPS], seconds: [[0.0; EDGE]; PIECE_STEPS] };
+}
+
+/// What [`Factors::seconds`] are, and what is taken from codes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Second {
+    /// Nothing. All codes have this zero.
+    Zero(u8),
+    /// What is added for each one of `x`. Codes have no zero.
+    Minima,
+    /// The zeros of each column.
+    Zeros,
+}
+
+/// What is taken from the codes of `D` that `U` multiplies.
+pub const fn second<U: Unit, D: Integers>() -> Second {
+    match D::SECOND {
+        Second::Zero(zero) if U::IS_SIGNED && D::GREATEST > 127 => Second::Zero(zero - 128),
+        second => second,
+    }
+}
+
+/// Thirty-two codes of each of eight columns: vector `i` has columns `i` and `4 + i`.
+pub type HalfCodes<U> = [<U as Unit>::Ints; EDGE / 4];
+
+/// The codes of a step of 16 columns.
+pub type StepCodes<U> = [HalfCodes<U>; 2];
+
+/// A coding.
+pub trait Integers {
+    /// How `x` is rounded, and the order of codes in a step.
+    const FORMAT: Format;
+    /// Whether each half of a step has a scale of its own.
+    const HAS_HALVES: bool = false;
+    /// What belongs to the codes besides scales.
+    const SECOND: Second;
+    /// Whether codes are below 32, and all columns have the same zero.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    const IS_SHORT: bool = false;
+    /// Bytes of the codes of a step and a column, rounded up.
+    const STEP_BYTES: usize;
+    /// Steps after which codes lie in the same bits of their bytes again: 1, 2 or 4.
+    const PERIOD: usize = 1;
+    /// The greatest code.
+    const GREATEST: u8;
+
+    /// Reads what belongs to the codes of `STEPS` steps from number `first` on: [`PIECE_STEPS`], or 1 where blocks are no longer.
+    ///
+    /// # Safety
+    ///
+    /// The machine has the unit's instructions, and the columns have these steps.
+    unsafe fn factors<U: Unit, const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors);
+
+    /// The codes of eight columns, the first ones or the last ones, in the `step`-th step from number `first` on, a multiple of a piece where
+    /// blocks are that long.
+    ///
+    /// # Safety
+    ///
+    /// The machine has the unit's instructions, and the columns have this step.
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U>;
+}
+
+/// The codes of 16 columns: see [`Integers::codes`].
+///
+/// # Safety
+///
+/// As there.
+#[inline(always)]
+pub unsafe fn codes<U: Unit, D: Integers>(columns: &Columns, first: usize, step: usize) -> StepCodes<U> {
+    // SAFETY: the caller says so.
+    unsafe { [D::codes::<U>(columns, 0, first, step), D::codes::<U>(columns, 1, first, step)] }
+}
+
+/// Two columns.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    columns: &'a Columns,
+    first: usize,
+    second: usize,
+}
+
+impl<'a> Pair<'a> {
+    /// Those of vector `i` of a half of the columns.
+    #[inline(always)]
+    fn new(columns: &'a Columns, half: usize, i: usize) -> Pair<'a> {
+        Pair { columns, first: EDGE / 2 * half + i, second: EDGE / 2 * half + EDGE / 4 + i }
+    }
+
+    /// What lies `at` bytes from their beginning.
+    #[inline(always)]
+    fn at(self, at: usize) -> [*const u8; 2] {
+        [self.columns.codes[self.first].wrapping_add(at), self.columns.codes[self.second].wrapping_add(at)]
+    }
+}
+
+/// Thirty-two bytes of each of two columns, `at` bytes from their beginning.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions. They can be read.
+#[inline(always)]
+unsafe fn two<U: Unit>(pair: Pair, at: usize) -> U::Ints {
+    let [first, second] = pair.at(at);
+    // SAFETY: the caller says so.
+    unsafe { U::two(first, second) }
+}
+
+/// The 32 codes of four bits of each of two columns whose low bits are the first 16.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions. Sixteen bytes can be read, `at` bytes from the beginning of the columns.
+#[inline(always)]
+unsafe fn two_of_nibbles<U: Unit>(pair: Pair, at: usize) -> U::Ints {
+    let [first, second] = pair.at(at);
+    // SAFETY: the caller says so.
+    unsafe { U::two_of_nibbles(first, second) }
+}
+
+const WIDE: Format = Format { is_wide: true, is_pairs: false };
+const NARROW: Format = Format { is_wide: false, is_pairs: false };
+
+/// `at`, of which the compiler then knows nothing. Of addresses: it would keep an address for each column and use of it, and advance dozens of them on the
+/// stack in every step.
+#[inline(always)]
+pub fn opaque(mut at: usize) -> usize {
+    // SAFETY: no instruction is added.
+    unsafe { asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags)) };
+    at
+}
+
+/// `$vector` for each vector of codes. A loop and no closure: closures do not always become part of a function with these instructions.
+macro_rules! vectors {
+    ($columns:expr, $half:expr, $pair:ident => $vector:expr) => {{
+        let mut vectors = [U::zero(); EDGE / 4];
+        for (i, to) in vectors.iter_mut().enumerate() {
+            let $pair = Pair::new($columns, $half, i);
+            *to = $vector;
+        }
+        vectors
+    }};
+}
+
+/// A number of `T` from each column, `at` bytes from the beginning of a plane, one after the other. On x86-64 by scalar instructions: the compiler
+/// would insert each into a vector, which takes the port of shuffles. ARM64 loads a number into a lane.
+///
+/// # Safety
+///
+/// They can be read.
+#[inline(always)]
+unsafe fn gathered<T: Copy + Default>(plane: &[*const u8; EDGE], at: usize) -> [T; EDGE] {
+    let mut numbers = [T::default(); EDGE];
+    for (to, column) in numbers.iter_mut().zip(plane) {
+        // SAFETY: the caller says so.
+        unsafe {
+            let number = column.add(at).cast::<T>().read_unaligned();
+            if cfg!(target_arch = "x86_64") { std::ptr::write_volatile(to, number) } else { *to = number }
+        }
+    }
+    numbers
+}
+
+/// The half-precision number of each column at `at` in its codes.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions. They can be read.
+#[inline(always)]
+unsafe fn halves<U: Unit>(columns: &Columns, at: usize) -> U::Floats {
+    // SAFETY: the caller says so.
+    unsafe { U::halves(&gathered(&columns.codes, at)) }
+}
+
+/// Sixteen bytes of each column at `at` in its codes, as four vectors of four bytes of each.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions. They can be read.
+#[inline(always)]
+unsafe fn four_words<U: Unit>(columns: &Columns, at: usize) -> [U::Ints; 4] {
+    // SAFETY: the caller says so.
+    unsafe {
+        let mut rows = [U::zero(); 4];
+        for (i, row) in rows.iter_mut().enumerate() {
+            let [a, b, c, d] = [i, 4 + i, 8 + i, 12 + i];
+            *row = U::four([
+                columns.codes[a].add(at),
+                columns.codes[b].add(at),
+                columns.codes[c].add(at),
+                columns.codes[d].add(at),
+            ]);
+        }
+        transposed_fours::<U>(rows)
+    }
+}
+
+/// In each quarter of the vectors: columns as rows.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions.
+#[inline(always)]
+pub unsafe fn transposed_fours<U: Unit>(rows: [U::Ints; 4]) -> [U::Ints; 4] {
+    let [a, b, c, d] = rows;
+    // SAFETY: the caller says so.
+    unsafe {
+        let (low, high) = (U::low_u32(a, b), U::high_u32(a, b));
+        let (next_low, next_high) = (U::low_u32(c, d), U::high_u32(c, d));
+        [
+            U::low_u64(low, next_low),
+            U::high_u64(low, next_low),
+            U::low_u64(high, next_high),
+            U::high_u64(high, next_high),
+        ]
+    }
+}
+
+/// Byte `i` of each 32 bits, unsigned.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions.
+#[inline(always)]
+unsafe fn byte<U: Unit>(words: U::Ints, i: usize) -> U::Floats {
+    // SAFETY: the caller says so.
+    unsafe { U::to_floats(U::and(U::shr_u32(words, 8 * i as i32), U::every_i32(255))) }
+}
+
+/// Byte `i` of each 32 bits, signed.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions.
+#[inline(always)]
+unsafe fn signed_byte<U: Unit>(words: U::Ints, i: usize) -> U::Floats {
+    // SAFETY: the caller says so.
+    unsafe { U::to_floats(U::shr_i32(U::shl_i32(words, 24 - 8 * i as i32), 24)) }
+}
+
+mod planes;
+
+pub use planes::{Bytes, Pairs};
+
+/// Blocks of 32 numbers that begin with a scale, and with a minimum where the coding has minima.
+macro_rules! blocks_of_32 {
+    ($(#[$doc:meta])* $name:ident, $block:expr, $format:expr, $second:expr, $greatest:expr, $unit:ident, |$pair:ident, $at:ident| $codes:expr) => {
+        $(#[$doc])*
+        pub struct $name;
+
+        impl Integers for $name {
+            const FORMAT: Format = $format;
+            const SECOND: Second = $second;
+            const IS_SHORT: bool = matches!($block, Block::Q4_0 | Block::Q4_1 | Block::Q5_0 | Block::Q5_1);
+            const STEP_BYTES: usize = $block.bytes();
+            const GREATEST: u8 = $greatest;
+
+            #[inline(always)]
+            unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+                for step in 0..STEPS {
+                    let at = opaque((first / STEP + step) * $block.bytes());
+                    // SAFETY: the caller says that the columns have these blocks.
+                    unsafe {
+                        U::store_floats(&mut to.scales[step], halves::<U>(columns, at));
+                        if let Second::Minima = Self::SECOND {
+                            U::store_floats(&mut to.seconds[step], halves::<U>(columns, at + 2));
+                        }
+                    }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn codes<$unit: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<$unit> {
+                let $at = opaque((first / STEP + step) * $block.bytes());
+                // SAFETY: the caller says that the columns have this block.
+                unsafe { vectors!(columns, half, $pair => $codes) }
+            }
+        }
+    };
+}
+
+blocks_of_32!(
+    /// [`Block::Q8_0`]
+    Q8_0, Block::Q8_0, WIDE, Second::Zero(128), u8::MAX,
+    U, |pair, at| from_signed::<U>(two::<U>(pair, at + 2))
+);
+blocks_of_32!(
+    /// [`Block::Q4_0`]
+    Q4_0, Block::Q4_0, NARROW, Second::Zero(8), 15,
+    U, |pair, at| two_of_nibbles::<U>(pair, at + 2)
+);
+blocks_of_32!(
+    /// [`Block::Q4_1`]
+    Q4_1, Block::Q4_1, NARROW, Second::Minima, 15,
+    U, |pair, at| two_of_nibbles::<U>(pair, at + 4)
+);
+blocks_of_32!(
+    /// [`Block::Q5_0`]
+    Q5_0, Block::Q5_0, WIDE, Second::Zero(16), 31,
+    U, |pair, at| with_fifth_bits::<U>(pair, at + 2)
+);
+blocks_of_32!(
+    /// [`Block::Q5_1`]
+    Q5_1, Block::Q5_1, WIDE, Second::Minima, 31,
+    U, |pair, at| with_fifth_bits::<U>(pair, at + 4)
+);
+blocks_of_32!(
+    /// [`Block::Iq4Nl`]
+    Iq4Nl, Block::Iq4Nl, NARROW, Second::Zero(128), u8::MAX,
+    U, |pair, at| from_table::<U>(two_of_nibbles::<U>(pair, at + 2))
+);
+
+/// Codes of four bits whose fifth bits are the 32 bits before them.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions. Twenty bytes can be read, `at` bytes from the beginning of the columns.
+#[inline(always)]
+unsafe fn with_fifth_bits<U: Unit>(pair: Pair, at: usize) -> U::Ints {
+    // SAFETY: the caller says so.
+    unsafe {
+        let low = two_of_nibbles::<U>(pair, at + 4);
+        let [first, second] = pair.at(at);
+        U::add_fifth_bits(low, [first.cast::<u32>().read_unaligned(), second.cast::<u32>().read_unaligned()])
+    }
+}
+
+/// Signed bytes as codes whose zero is 128.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions.
+#[inline(always)]
+unsafe fn from_signed<U: Unit>(bytes: U::Ints) -> U::Ints {
+    // SAFETY: the caller says so.
+    unsafe { if U::IS_SIGNED { bytes } else { U::xor(bytes, U::every_u8(128)) } }
+}
+
+/// The numbers of [`IQ4`] as codes whose zero is 128.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions.
+#[inline(always)]
+unsafe fn from_table<U: Unit>(codes: U::Ints) -> U::Ints {
+    /// Signed numbers, and unsigned ones with 128 more.
+    const TABLES: [[u8; 16]; 2] = {
+        let (mut tables, mut i) = ([[0; 16]; 2], 0);
+        while i < IQ4.len() {
+            tables[0][i] = IQ4[i].cast_unsigned();
+            tables[1][i] = tables[0][i] ^ 128;
+            i += 1;
+        }
+        tables
+    };
+    // SAFETY: the caller says so.
+    unsafe { U::look_up(if U::IS_SIGNED { &TABLES[0] } else { &TABLES[1] }, codes) }
+}
+
+/// Eight scales and minima of the blocks of [`Block::Q4K`] or [`Block::Q5K`] at `at`, as `scale_and_min` takes them from their 12 bytes.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions. Sixteen bytes can be read.
+#[inline(always)]
+unsafe fn scales_and_minima<U: Unit>(columns: &Columns, at: usize, to: &mut Factors) {
+    // SAFETY: the caller says so.
+    unsafe {
+        let [factors, scales, minima, high] = four_words::<U>(columns, at);
+        let (low_six, low_four, two) =
+            (U::every_i32(0x3f3f_3f3f), U::every_i32(0x0f0f_0f0f), U::every_i32(0x3030_3030));
+        let d = U::from_halves(factors);
+        // What is taken away is added with another sign.
+        let e = U::from_halves(U::xor(U::shr_u32(factors, 16), U::every_i32(0x8000)));
+        let upper = [U::and(U::shr_u32(scales, 2), two), U::and(U::shr_u32(minima, 2), two)];
+        let (high, next_high) = (U::and(high, low_four), U::and(U::shr_u32(high, 4), low_four));
+        let scales = [U::and(scales, low_six), U::or(high, upper[0])];
+        let minima = [U::and(minima, low_six), U::or(next_high, upper[1])];
+        for j in 0..PIECE_STEPS {
+            U::store_floats(&mut to.scales[j], U::mul(d, byte::<U>(scales[j / 4], j % 4)));
+            U::store_floats(&mut to.seconds[j], U::mul(e, byte::<U>(minima[j / 4], j % 4)));
+        }
+    }
+}
+
+/// The block of number `first`, of 256 numbers.
+#[inline(always)]
+fn whole_block<const STEPS: usize>(block: Block, first: usize) -> usize {
+    assert!(STEPS == PIECE_STEPS, "{} is read in blocks", block.name());
+    first / block.numbers() * block.bytes()
+}
+
+/// [`Block::Q4K`]
+pub struct Q4K;
+
+impl Integers for Q4K {
+    const FORMAT: Format = NARROW;
+    const SECOND: Second = Second::Minima;
+    const IS_SHORT: bool = true;
+    const STEP_BYTES: usize = Block::Q4K.bytes().div_ceil(PIECE_STEPS);
+    const PERIOD: usize = 2;
+    const GREATEST: u8 = 15;
+
+    #[inline(always)]
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+        // SAFETY: the caller says that the columns have this block.
+        unsafe { scales_and_minima::<U>(columns, whole_block::<STEPS>(Block::Q4K, first), to) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+        let at = opaque(whole_block::<PIECE_STEPS>(Block::Q4K, first) + 16 + step / 2 * 32);
+        // SAFETY: the caller says that the columns have this block.
+        unsafe {
+            let four = U::every_u8(15);
+            vectors!(columns, half, pair => U::and(U::shr_u32(two::<U>(pair, at), 4 * (step as i32 % 2)), four))
+        }
+    }
+}
+
+/// [`Block::Q5K`]
+pub struct Q5K;
+
+impl Integers for Q5K {
+    const FORMAT: Format = WIDE;
+    const SECOND: Second = Second::Minima;
+    const IS_SHORT: bool = true;
+    const STEP_BYTES: usize = Block::Q5K.bytes().div_ceil(PIECE_STEPS);
+    const PERIOD: usize = 2;
+    const GREATEST: u8 = 31;
+
+    #[inline(always)]
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+        // SAFETY: the caller says that the columns have this block.
+        unsafe { scales_and_minima::<U>(columns, whole_block::<STEPS>(Block::Q5K, first), to) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+        let block = opaque(whole_block::<PIECE_STEPS>(Block::Q5K, first));
+        // SAFETY: the caller says that the columns have this block.
+        unsafe {
+            let low_at = opaque(block + 48 + step / 2 * 32);
+            vectors!(columns, half, pair => {
+                let low = U::shr_u32(two::<U>(pair, low_at), 4 * (step as i32 % 2));
+                U::four_and_more(low, two::<U>(pair, block + 16), step as i32, 1)
+            })
+        }
+    }
+}
+
+/// [`Block::Q6K`]
+pub struct Q6K;
+
+impl Integers for Q6K {
+    const FORMAT: Format = WIDE;
+    const HAS_HALVES: bool = true;
+    const SECOND: Second = Second::Zero(32);
+    const STEP_BYTES: usize = Block::Q6K.bytes().div_ceil(PIECE_STEPS);
+    const PERIOD: usize = 4;
+    const GREATEST: u8 = 63;
+
+    #[inline(always)]
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+        let at = whole_block::<STEPS>(Block::Q6K, first);
+        // SAFETY: the caller says that the columns have this block.
+        unsafe {
+            let (d, scales) = (halves::<U>(columns, at + 208), four_words::<U>(columns, at + 192));
+            for (k, to) in to.scales.iter_mut().enumerate() {
+                U::store_floats(to, U::mul(d, signed_byte::<U>(scales[k / 4], k % 4)));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+        let block = whole_block::<PIECE_STEPS>(Block::Q6K, first);
+        let (part, quarter) = (step / 4, step % 4);
+        let (low_at, high_at) = (opaque(block + part * 64 + quarter % 2 * 32), opaque(block + 128 + part * 32));
+        // SAFETY: the caller says that the columns have this block.
+        unsafe {
+            vectors!(columns, half, pair => {
+                let low = U::shr_u32(two::<U>(pair, low_at), 4 * (quarter as i32 / 2));
+                U::four_and_more(low, two::<U>(pair, high_at), 2 * quarter as i32, 3)
+            })
+        }
+    }
+}
+
+/// [`Block::Iq4Xs`]
+pub struct Iq4Xs;
+
+impl Integers for Iq4Xs {
+    const FORMAT: Format = NARROW;
+    const SECOND: Second = Second::Zero(128);
+    const STEP_BYTES: usize = Block::Iq4Xs.bytes().div_ceil(PIECE_STEPS);
+    const GREATEST: u8 = u8::MAX;
+
+    #[inline(always)]
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+        let at = whole_block::<STEPS>(Block::Iq4Xs, first);
+        // SAFETY: the caller says that the columns have this block; the arrays have 64 bytes.
+        unsafe {
+            let (high, low): ([u32; EDGE], [u32; EDGE]) =
+                (gathered(&columns.codes, at), gathered(&columns.codes, at + 4));
+            let (factors, low) = (U::load(high.as_ptr().cast()), U::load(low.as_ptr().cast()));
+            let (d, high) = (U::from_halves(factors), U::shr_u32(factors, 16));
+            for j in 0..PIECE_STEPS {
+                let low = U::and(U::shr_u32(low, 4 * j as i32), U::every_i32(15));
+                let high = U::shl_i32(U::and(U::shr_u32(high, 2 * j as i32), U::every_i32(3)), 4);
+                let scale = U::sub_i32(U::or(low, high), U::every_i32(32));
+                U::store_floats(&mut to.scales[j], U::mul(d, U::to_floats(scale)));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+        let at = opaque(whole_block::<PIECE_STEPS>(Block::Iq4Xs, first) + 8 + step * 16);
+        // SAFETY: the caller says that the columns have this block.
+        unsafe { vectors!(columns, half, pair => from_table::<U>(two_of_nibbles::<U>(pair, at))) }
+    }
+}

@@ -1,0 +1,156 @@
+//! Coded weights as integers: sums of products that are exact, and one rounding for each group of 32.
+//!
+//! `x` is rounded once per row and group of [`STEP`] numbers along `k`, to integers with a scale ([`activations`]). The codes of the weights
+//! are integers already. Their products are summed exactly in each group, and one chain of f32 sums per row and column takes the groups in
+//! the order of `k`:
+//!
+//! ```text
+//! out[t, n] = bias[n] + sum over groups g:  (sum over k in g: code[n, k] x[t, k]) * (scale[n, g] scale[t, g])
+//!                                         + min[n, g] (scale[t, g] * sum over k in g: x[t, k])
+//! ```
+//!
+//! Codes are taken without their zero, and the second term is that of codings with minima. Where a scale serves 16 numbers, a group is
+//! summed in two halves, one after the other. Because a sum of a group is exact, a kernel may take its products in any order and by any
+//! instruction: eight or four bytes at a time, two words or one for few rows ([`few`]) and for many ([`many`]), by tiles of bf16 numbers
+//! (`tiles`). All have the same bits.
+#![allow(unsafe_code)]
+
+mod activations;
+mod codings;
+mod few;
+#[cfg(target_arch = "aarch64")]
+mod lanes;
+mod many;
+#[cfg(target_arch = "x86_64")]
+mod pairwise;
+mod panel;
+#[cfg(target_arch = "aarch64")]
+mod smmla;
+#[cfg(target_arch = "x86_64")]
+mod tile_rows;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+mod unit;
+
+use super::pack::Scratch;
+use super::{Call, kernels::STEP};
+use crate::cpu::matrix::Segment;
+use crate::cpu::{Isa, Pool};
+use formats::{Codes, Coding, Scaled};
+use std::ops::Range;
+use unit::Unit;
+
+pub use panel::staged_numbers;
+
+/// Columns of a vector of sums.
+const EDGE: usize = 16;
+/// Bytes of a vector, and of a line of the cache.
+const LINE_BYTES: usize = 64;
+
+/// Whether products with weights in `coding` are those of integers.
+pub fn takes(isa: Isa, coding: Coding) -> bool {
+    let is_known = match coding {
+        Coding::F32 | Coding::F16 | Coding::Bf16 => false,
+        Coding::Block(_) => true,
+        Coding::Scaled(Scaled { codes: Codes::U4 | Codes::U8, .. }) => true,
+        // A signed code less an unsigned zero may have nine bits and a sign, which no bf16 number has.
+        Coding::Scaled(Scaled { codes: Codes::I8, zeros, .. }) => !zeros,
+        Coding::Scaled(Scaled { codes: Codes::E4m3 | Codes::E2m1, .. }) => false,
+    };
+    isa > Isa::Portable && is_known
+}
+
+/// `$function::<U, D>` for the type `D` that reads `$coding`, or `$function::<D>`.
+macro_rules! by_coding {
+    ($coding:expr, $function:ident $(, $unit:ty)?) => {{
+        use super::codings;
+        use formats::{Block, Codes, Coding, Scaled};
+        match $coding {
+            Coding::Block(block) => match block {
+                Block::Q8_0 => $function::<$($unit,)? codings::Q8_0>,
+                Block::Q4_0 => $function::<$($unit,)? codings::Q4_0>,
+                Block::Q4_1 => $function::<$($unit,)? codings::Q4_1>,
+                Block::Q5_0 => $function::<$($unit,)? codings::Q5_0>,
+                Block::Q5_1 => $function::<$($unit,)? codings::Q5_1>,
+                Block::Q4K => $function::<$($unit,)? codings::Q4K>,
+                Block::Q5K => $function::<$($unit,)? codings::Q5K>,
+                Block::Q6K => $function::<$($unit,)? codings::Q6K>,
+                Block::Iq4Nl => $function::<$($unit,)? codings::Iq4Nl>,
+                Block::Iq4Xs => $function::<$($unit,)? codings::Iq4Xs>,
+            },
+            Coding::Scaled(Scaled { codes, .. }) => match codes {
+                Codes::U4 => $function::<$($unit,)? codings::Pairs>,
+                Codes::U8 => $function::<$($unit,)? codings::Bytes<false>>,
+                Codes::I8 => $function::<$($unit,)? codings::Bytes<true>>,
+                Codes::E4m3 | Codes::E2m1 => unreachable!("`takes` leaves them to decoders"),
+            },
+            _ => unreachable!("plain numbers are no codes"),
+        }
+    }};
+}
+use by_coding;
+
+/// Computes the columns of `out` in `columns`.
+#[cfg(target_arch = "x86_64")]
+pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+    use unit::{Avx2, Avx512};
+    let run = match isa {
+        Isa::Portable => unreachable!("`takes` leaves it to decoders"),
+        Isa::Avx2 => vectors::<Avx2>(call),
+        Isa::Avx512 => vectors::<Avx512<false>>(call),
+        Isa::Amx if call.tokens > <Avx512<true>>::FEW => tiles::run,
+        Isa::Avx512Bf16 | Isa::Amx => vectors::<Avx512<true>>(call),
+    };
+    run(pool, scratch, call, x, columns);
+}
+
+/// Computes the columns of `out` in `columns`.
+#[cfg(target_arch = "aarch64")]
+pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+    use unit::{DotProd, I8mm, Plain};
+    let run = match isa {
+        Isa::Portable => unreachable!("`takes` leaves it to decoders"),
+        Isa::Neon => vectors::<Plain>(call),
+        Isa::DotProd => vectors::<DotProd>(call),
+        Isa::I8mm | Isa::Bf16 => vectors::<I8mm>(call),
+    };
+    run(pool, scratch, call, x, columns);
+}
+
+/// Computes columns.
+type Run = fn(&Pool, &mut Scratch, &Call, &[f32], Range<usize>);
+
+/// What a call takes on a unit.
+fn vectors<U: Unit>(call: &Call) -> Run {
+    if call.tokens <= U::FEW { few::run::<U> } else { many::run::<U> }
+}
+
+/// Writes the sums of a row and of up to [`EDGE`] columns of `segment` from `first` on, and adds the bias.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions. This thread alone writes these columns.
+#[inline(always)]
+unsafe fn store<U: Unit>(call: &Call, segment: &Segment, first: usize, row: usize, sums: U::Floats) {
+    let Call { out, weight, bias, .. } = call;
+    let (columns, column) = (EDGE.min(segment.rows.len() - first), segment.rows.start + first);
+    let start = row * weight.rows() + column;
+    // SAFETY: the caller says so.
+    unsafe { U::store_columns(out.part(start..start + columns), sums, bias.map(|bias| &bias[column..][..columns])) };
+}
+
+/// What a group adds to the sums of a row: see the module.
+///
+/// # Safety
+///
+/// The machine has the unit's instructions.
+#[inline(always)]
+unsafe fn add_scaled<U: Unit>(
+    sums: U::Floats,
+    integers: U::Floats,
+    weight_scales: U::Floats,
+    x_scale: U::Floats,
+) -> U::Floats {
+    // SAFETY: the caller says so.
+    unsafe { U::mul_add(integers, U::mul(weight_scales, x_scale), sums) }
+}

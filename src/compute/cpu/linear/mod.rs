@@ -1,0 +1,139 @@
+//! See `ops/linear.rs` for the contract.
+//!
+//! Each number of the result is one sum over `k` whose order is fixed by the instruction set and the coding of its
+//! weights alone: neither the other rows of `x`, nor the columns, nor the threads can change a bit of it.
+//!
+//! The weights are read from memory once a call, where they lie in the file. Only `x` is rewritten, into the order in which a
+//! kernel reads it ([`pack`]). Threads share the columns; [`tiles`] walks a thread's columns for all instruction sets
+//! except AMX, which has a loop of its own.
+//!
+//! Weights in a coding with scales are decoded on the way to the kernels, slice by slice ([`decode`]), or are multiplied as the integers that
+//! they are ([`integer`]), which is a property of the instruction set and the coding.
+#![allow(unsafe_code)]
+
+mod choice;
+mod decode;
+mod kernels;
+mod pack;
+mod portable;
+mod reference;
+mod tiles;
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512bf16;
+#[cfg(target_arch = "aarch64")]
+mod bfmmla;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod integer;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+pub use decode::reads;
+pub use pack::Scratch;
+pub use reference::reference;
+
+use super::disjoint::Disjoint;
+use super::matrix::Segment;
+use super::{Cpu, Isa, Matrix, Pool, Tensor};
+use base::error::Result;
+use formats::Coding;
+use std::ops::Range;
+
+/// One call, or the columns of one whose weights share a coding, as the threads see it.
+struct Call<'a> {
+    /// `[tokens, outputs]`
+    out: Disjoint<'a, f32>,
+    /// Rows of `x` and of `out`.
+    tokens: usize,
+    weight: &'a Matrix,
+    /// Of the columns that are computed.
+    coding: Coding,
+    /// Bytes of the weights of one column.
+    row_bytes: usize,
+    /// `[outputs]`
+    bias: Option<&'a [f32]>,
+}
+
+/// Makes `scratch` large enough for an `x` of `rows` rows of `cols` numbers.
+pub fn fit(scratch: &mut Scratch, pool: &Pool, isa: Isa, rows: usize, cols: usize) -> Result<()> {
+    let staged = match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx => amx::staged_numbers(cols).max(tiles::DECODED_NUMBERS).max(integer::staged_numbers(cols)),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => tiles::DECODED_NUMBERS.max(integer::staged_numbers(cols)),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon | Isa::DotProd | Isa::I8mm | Isa::Bf16 => tiles::DECODED_NUMBERS.max(integer::staged_numbers(cols)),
+        _ => tiles::DECODED_NUMBERS,
+    };
+    scratch.fit(rows, cols, pool.threads() * staged)
+}
+
+/// Computes the columns of `out` in `columns`.
+pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: Option<&[f32]>, columns: Range<usize>) {
+    let Cpu { pool, isa, scratch, .. } = cpu;
+    let (scratch, tokens) = (scratch.get_mut(), x.rows());
+    if tokens == 0 {
+        return;
+    }
+    for (coding, columns) in weight.runs(columns) {
+        let row_bytes = coding.row_bytes(weight.cols());
+        let call = Call { out: Disjoint::new(out.values_mut()), tokens, weight, coding, row_bytes, bias };
+        run_coded(pool, *isa, scratch, &call, x.values(), columns);
+    }
+}
+
+/// Computes columns that share a coding.
+fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if integer::takes(isa, call.coding) {
+        return integer::run(pool, isa, scratch, call, x, columns);
+    }
+    let route = choice::choose(isa, call.coding);
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Amx && (call.coding == Coding::Bf16 || route.decoder.is_some()) {
+        return amx::run(pool, scratch, call, route.decoder, x, columns);
+    }
+    let Scratch { x: packed, staged } = scratch;
+    let packed = pack::pack(pool, packed, route.kernels.order, x, call.tokens, call.weight.cols());
+    let chunk = tiles::chunk_columns(call.row_bytes, columns.len(), pool.threads(), route.kernels.panel);
+    let staged = Disjoint::new(staged);
+    for_columns(pool, columns, chunk, &|thread, range, later| {
+        let decoded = thread * tiles::DECODED_NUMBERS..(thread + 1) * tiles::DECODED_NUMBERS;
+        // SAFETY: no two calls with the same thread overlap.
+        let decoded = unsafe { staged.part(decoded) };
+        tiles::run(call, route, packed, decoded, range, later);
+    });
+}
+
+/// Calls `work(thread, range, later)` until the ranges, of `chunk` columns each, have covered `columns`. The thread will
+/// probably take `later` next: threads take turns, more or less.
+fn for_columns(
+    pool: &Pool,
+    columns: Range<usize>,
+    chunk: usize,
+    work: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
+) {
+    pool.for_each(columns.len(), chunk, &|thread, range| {
+        let later = range.start + pool.threads() * chunk;
+        let within = |range: Range<usize>| {
+            let [start, end] = [range.start, range.end].map(|column| columns.end.min(columns.start + column));
+            start..end
+        };
+        work(thread, within(range), within(later..later + chunk));
+    });
+}
+
+impl<'a> Call<'a> {
+    /// The weights of `range`, cut where matrices meet, each part with the bytes that are probably read after it.
+    fn segments(&self, range: Range<usize>, later: Range<usize>) -> impl Iterator<Item = (Segment<'a>, &'a [u8])> {
+        let weight = self.weight;
+        let after = weight.segments(range.clone()).chain(weight.segments(later)).skip(1);
+        weight.segments(range).zip(after.map(|segment| segment.bytes).chain([&[][..]]))
+    }
+}

@@ -1,0 +1,237 @@
+//! Walks a thread's columns, tile by tile.
+//!
+//! ```text
+//! for each panel of columns                 stays in the second-level cache
+//!   for each slice of k
+//!     for each tile of x rows               stays in the first-level cache
+//!       for each tile of columns            sums in registers
+//! ```
+//!
+//! While the kernels compute, they ask for weights that come later, in the order of memory and evenly spread: a processor that
+//! reads several rows at once does not see by itself that memory is read from end to end.
+#![allow(unsafe_code)]
+
+use super::Call;
+use super::choice::Route;
+use super::decode::{Decoder, Job};
+use super::kernels::{Kernels, STEP, Sums, TILE_COLUMNS, TILE_ROWS, Tile};
+use super::pack::Packed;
+use crate::cpu::matrix::Segment;
+use std::ops::Range;
+
+/// With at most this many rows of `x`, the weights come from memory no faster than they are used. Panels are then narrow, so that what is
+/// fetched ahead is still in the cache when its turn comes. With more rows they are wide, because each panel reads all of `x`.
+const FEW_ROWS: usize = 16;
+
+/// How many narrow panels make a wide one.
+const WIDE: usize = 4;
+
+/// Numbers of 32 bits in which a thread decodes a slice of a panel.
+pub const DECODED_NUMBERS: usize = TILE_COLUMNS * WIDE * COLUMN_BYTES / 4;
+
+/// Bytes of a decoded column of a slice: with a line of the cache more than a page, columns do not compete for the same places of a cache.
+const COLUMN_BYTES: usize = 4096 + 64;
+
+/// How far ahead of their use weights are asked for, at least. A thread on Zen 4 that alone would read 25 GB/s decodes at 15
+/// with 12 KiB, 21 to 23 with 32 KiB and less again with 128 KiB.
+const AHEAD_BYTES: usize = 32 << 10;
+
+/// Bytes of weights that a thread takes at a time: long enough to stream, short enough that threads end together.
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// Columns that a thread takes at a time, whole panels of `panel` columns.
+pub fn chunk_columns(row_bytes: usize, columns: usize, threads: usize, panel: usize) -> usize {
+    let streams = CHUNK_BYTES.div_ceil(row_bytes.max(1)).next_multiple_of(panel * WIDE);
+    let shared = columns.div_ceil(threads * 4).next_multiple_of(panel * WIDE);
+    streams.min(shared)
+}
+
+/// Computes the columns of `range` for all rows of `x`. This thread will probably take the columns of `later` next.
+///
+/// `decoded` has room for [`DECODED_NUMBERS`].
+pub fn run(call: &Call, route: Route, x: Packed, decoded: &mut [f32], range: Range<usize>, later: Range<usize>) {
+    for (segment, following) in call.segments(range, later) {
+        let walk = Walk { call, route, x, segment: &segment, following, inputs: call.weight.cols() };
+        let width = walk.panel_columns();
+        for start in (0..segment.rows.len()).step_by(width) {
+            let panel = start..segment.rows.len().min(start + width);
+            // A matrix without inputs has one empty slice, so that the bias is written.
+            for slice in 0..walk.slices() {
+                let weights = match route.decoder {
+                    Some(decoder) => walk.decoded(decoder, &panel, slice, bytemuck::cast_slice_mut(decoded)),
+                    None => walk.in_place(panel.start, slice),
+                };
+                walk.panel_slice(panel.clone(), slice, weights);
+            }
+        }
+    }
+}
+
+/// A segment of weights, and what it is multiplied with.
+struct Walk<'a> {
+    call: &'a Call<'a>,
+    route: Route,
+    x: Packed<'a>,
+    segment: &'a Segment<'a>,
+    /// Weights that are probably read after the segment's.
+    following: &'a [u8],
+    inputs: usize,
+}
+
+/// Weights of a slice of a panel.
+#[derive(Clone, Copy)]
+struct Weights {
+    /// Those of the first column.
+    at: *const u8,
+    /// Bytes from one column's to the next one's.
+    row_bytes: usize,
+}
+
+impl Walk<'_> {
+    fn kernels(&self) -> &'static Kernels {
+        self.route.kernels
+    }
+
+    fn panel_columns(&self) -> usize {
+        if self.call.tokens <= FEW_ROWS { self.kernels().panel } else { self.kernels().panel * WIDE }
+    }
+
+    fn slices(&self) -> usize {
+        self.inputs.div_ceil(self.kernels().slice).max(1)
+    }
+
+    /// Which inputs slice `slice` has.
+    fn inputs_of(&self, slice: usize) -> Range<usize> {
+        let first = slice * self.kernels().slice;
+        first..self.inputs.min(first + self.kernels().slice)
+    }
+
+    /// The weights of slice `slice` from `column` of the segment on, where they lie.
+    fn in_place(&self, column: usize, slice: usize) -> Weights {
+        let (Call { coding, row_bytes, .. }, first) = (self.call, self.inputs_of(slice).start);
+        let at = self.segment.bytes[column * row_bytes + coding.row_bytes(first)..].as_ptr();
+        Weights { at, row_bytes: *row_bytes }
+    }
+
+    /// The weights of slice `slice` of `panel`, decoded into `room`. Those that come later are asked for meanwhile.
+    fn decoded(&self, decoder: Decoder, panel: &Range<usize>, slice: usize, room: &mut [u8]) -> Weights {
+        let (coding, inputs) = (self.call.coding, self.inputs_of(slice));
+        let (len, slice_bytes) = (inputs.len() * self.kernels().order.bytes(), coding.row_bytes(inputs.len()));
+        let ahead = self.ahead(panel, slice);
+        for (i, to) in (0..panel.len()).zip(room.as_chunks_mut::<COLUMN_BYTES>().0) {
+            if let Some(ahead) = ahead {
+                prefetch(ahead.wrapping_add(i * slice_bytes), slice_bytes);
+            }
+            let row = self.segment.row(panel.start + i);
+            // SAFETY: `Isa`, by which the decoder was chosen, is one that the machine has.
+            unsafe {
+                decoder(Job { coding, row, first: inputs.start, order: self.kernels().order, to: &mut to[..len] })
+            };
+        }
+        Weights { at: room.as_ptr(), row_bytes: COLUMN_BYTES }
+    }
+
+    /// Where the weights lie that are asked for during slice `slice` of `panel`; `None` where nothing follows.
+    ///
+    /// All slices of a panel together ask for as much as a panel is, in the order of memory.
+    fn ahead(&self, panel: &Range<usize>, slice: usize) -> Option<*const u8> {
+        let Call { coding, row_bytes, .. } = self.call;
+        let panel_bytes = (self.panel_columns() * row_bytes).max(1);
+        let slice_bytes = coding.row_bytes(self.kernels().slice);
+        let at =
+            panel.start * row_bytes + AHEAD_BYTES.next_multiple_of(panel_bytes) + panel.len() * slice * slice_bytes;
+        let following = || self.following.get(at - self.segment.bytes.len()..);
+        let ahead = self.segment.bytes.get(at..).filter(|rest| !rest.is_empty()).or_else(following)?;
+        Some(ahead.as_ptr())
+    }
+
+    /// Adds slice `slice` of `k` to the columns of `panel`, for all rows.
+    fn panel_slice(&self, panel: Range<usize>, slice: usize, weights: Weights) {
+        let mut ahead = match self.route.decoder {
+            Some(_) => None,
+            None => self.ahead(&panel, slice),
+        };
+        let tokens = self.call.tokens;
+        for first in (0..tokens).step_by(TILE_ROWS) {
+            let rows = TILE_ROWS.min(tokens - first);
+            let (wide, kernel) = self.kernels().wide[rows - 1];
+            let mut column = panel.start;
+            while column < panel.end {
+                let (columns, kernel) =
+                    if panel.end - column >= wide { (wide, kernel) } else { (1, self.kernels().narrow[rows - 1]) };
+                let at = weights.at.wrapping_add((column - panel.start) * weights.row_bytes);
+                let mut tile = self.tile(first, rows, slice, Weights { at, ..weights });
+                if let Some(start) = ahead {
+                    // Each tile asks for its share of what it takes.
+                    let share = tile.steps * tile.ahead_step * columns / tokens.div_ceil(TILE_ROWS);
+                    tile.ahead = start;
+                    tile.ahead_step = share.div_ceil(tile.steps.max(1));
+                    tile.ahead_stride = tile.ahead_step.div_ceil(columns);
+                    ahead = Some(start.wrapping_add(share));
+                }
+                let mut sums: Sums = [0.0; TILE_ROWS * TILE_COLUMNS];
+                // SAFETY: `Isa` is one that the machine has. `tile` found the rows in `x`; the segment holds whole rows of
+                // the matrix, of which the panel has at least `columns` from `column` on.
+                unsafe { kernel(&tile, &mut sums) };
+                self.store(&sums, first..first + rows, column..column + columns, slice);
+                column += columns;
+            }
+        }
+    }
+
+    /// The tile of `rows` rows from `row` on and columns whose weights are `weights`; it fetches nothing ahead.
+    fn tile(&self, row: usize, rows: usize, slice: usize, weights: Weights) -> Tile {
+        let inputs = self.inputs_of(slice);
+        Tile {
+            x: self.x.tile(row, rows, inputs.start / STEP, inputs.len().div_ceil(STEP)).as_ptr(),
+            weight: weights.at,
+            row_bytes: weights.row_bytes,
+            steps: inputs.len() / STEP,
+            tail: inputs.len() % STEP,
+            // What is read anyway costs nothing to fetch.
+            ahead: weights.at,
+            ahead_stride: weights.row_bytes,
+            ahead_step: self.call.coding.row_bytes(inputs.len() / STEP * STEP).div_ceil((inputs.len() / STEP).max(1)),
+        }
+    }
+
+    /// Adds the sums of a slice to `out`, and the bias after the last one.
+    fn store(&self, sums: &Sums, rows: Range<usize>, columns: Range<usize>, slice: usize) {
+        let Call { out, weight, bias, .. } = self.call;
+        let (width, first) = (columns.len(), self.segment.rows.start + columns.start);
+        let last = slice + 1 == self.slices();
+        for (row, sums) in rows.zip(sums.chunks_exact(width)) {
+            let start = row * weight.rows() + first;
+            // SAFETY: the threads' columns do not overlap by `Pool::for_each`, and this thread holds one part at a time.
+            let out = unsafe { out.part(start..start + width) };
+            for (column, (out, &sum)) in out.iter_mut().zip(sums).enumerate() {
+                *out = if slice == 0 { sum } else { *out + sum };
+                if let (true, Some(bias)) = (last, bias) {
+                    *out += bias[first + column];
+                }
+            }
+        }
+    }
+}
+
+/// Asks for `len` bytes at `at`, which may lead anywhere.
+pub fn prefetch(at: *const u8, len: usize) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    for line in (0..len).step_by(64) {
+        prefetch_line(at.wrapping_add(line));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = (at, len);
+}
+
+/// Asks for the line of the second-level cache at `at`, which may lead anywhere.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn prefetch_line(at: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    // SAFETY: a prefetch may lead anywhere, and every x86-64 has it.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+}
+
+#[cfg(target_arch = "aarch64")]
+pub use super::neon::prefetch as prefetch_line;

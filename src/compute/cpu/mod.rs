@@ -1,0 +1,506 @@
+//! The CPU: threads of the engine, weights as they lie in the mapped file, f32 activations.
+//!
+//! Each op has an obvious reference and a fast twin in its own file; [`Isa`] chooses the twin. The result of a row depends
+//! on that row alone: every sum runs in an order that neither the batch, nor how a prompt was cut, nor the number of
+//! threads can change. That is what makes the engine's answers reproducible.
+#![allow(unsafe_code)]
+
+mod activate_mul;
+mod add_norm;
+#[cfg(target_arch = "x86_64")]
+mod amx;
+mod attention;
+mod copy_blocks;
+mod disjoint;
+mod embedding;
+mod gated_linear;
+mod gather;
+mod int8;
+mod isa;
+mod join_columns;
+mod keep_hidden_states;
+mod kv_cache;
+mod lanes;
+mod linear;
+mod linear_add_norm;
+mod logprobs;
+mod matrix;
+#[cfg_attr(not(target_os = "linux"), path = "no_nodes.rs")]
+mod nodes;
+mod norm;
+mod number;
+mod pages;
+mod pool;
+mod process_logits;
+mod reduce_add_norm;
+mod remote;
+mod rope_and_attention;
+mod rope_and_cache;
+mod rows;
+mod sample;
+mod scale_logits;
+mod team;
+
+pub use isa::Isa;
+pub use kv_cache::KvCache;
+pub use matrix::Matrix;
+pub use nodes::{Node, Nodes};
+pub use number::{KvNumber, Number};
+pub use pages::Pages;
+pub use pool::Pool;
+pub use remote::Links;
+pub use team::{Member, Team};
+
+use super::{
+    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector, KvShape,
+    LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
+};
+use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled};
+use base::TokenId;
+use base::error::{Error, Result, room};
+use formats::DType;
+use parking_lot::Mutex;
+use std::convert::Infallible;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The specifications: obvious loops over plain slices, which every backend is tested against.
+#[doc(hidden)]
+pub mod reference {
+    pub use super::activate_mul::reference as activate_mul;
+    pub use super::add_norm::reference as add_norm;
+    pub use super::attention::reference as attention;
+    pub use super::copy_blocks::reference as copy_blocks;
+    pub use super::embedding::reference as embedding;
+    pub use super::gather::reference as gather;
+    pub use super::join_columns::reference as join_columns;
+    pub use super::linear::reference as linear;
+    pub use super::logprobs::reference as logprobs;
+    pub use super::norm::reference as norm;
+    pub use super::process_logits::reference as process_logits;
+    pub use super::reduce_add_norm::reference as sum_of_shares;
+    pub use super::rope_and_cache::reference as rope_and_cache;
+    pub use super::sample::reference as sample;
+    pub use super::scale_logits::reference as scale_logits;
+}
+
+/// The CPU as a backend.
+pub struct Cpu {
+    pool: Pool,
+    isa: Isa,
+    /// Grows with the tensors that are made when the engine opens.
+    scratch: Mutex<linear::Scratch>,
+    /// This rank's place, where several compute a model together.
+    member: Option<Member>,
+    /// Where its threads run.
+    node: Option<Node>,
+    /// Whether the team broke up during an exchange of this pass.
+    is_lost: AtomicBool,
+    /// For sums that are divided among ranks.
+    sum_of_shares: Option<Tensor>,
+    /// For attention, a part for each thread.
+    #[cfg(target_arch = "x86_64")]
+    work: Vec<attention::Work>,
+}
+
+/// Activations on the CPU.
+pub type Tensor = super::Tensor<Pages<f32>>;
+
+/// A batch, and what was sampled for it.
+pub struct DeviceBatch {
+    batch: Batch,
+    sampled: Vec<TokenId>,
+    /// Final hidden states that the batch asks for. `[pooled_rows, hidden]`
+    hidden_states: Vec<f32>,
+    /// What the model computed for the adjusted tokens. `[adjustments]`
+    raw: Vec<f32>,
+    /// As in [`Sampled`], and empty where the batch did not ask.
+    logprobs: Vec<f32>,
+    top_tokens: Vec<TokenId>,
+    top_logprobs: Vec<f32>,
+}
+
+impl Cpu {
+    /// A backend of `threads` threads, the caller's included.
+    ///
+    /// # Panics
+    ///
+    /// If this machine lacks the instruction set: [`Isa::detect`] and [`Isa::available`] name those it has.
+    pub fn new(threads: usize, isa: Isa) -> Cpu {
+        Cpu::on_node(threads, isa, None)
+    }
+
+    fn on_node(threads: usize, isa: Isa, node: Option<&Node>) -> Cpu {
+        assert!(Isa::available().contains(&isa), "this machine has no {isa:?}");
+        let pool = Pool::on_node(threads, node);
+        Cpu {
+            #[cfg(target_arch = "x86_64")]
+            work: attention::Work::new(isa, pool.threads()),
+            pool,
+            isa,
+            scratch: Mutex::default(),
+            member: None,
+            node: node.cloned(),
+            is_lost: AtomicBool::new(false),
+            sum_of_shares: None,
+        }
+    }
+
+    /// As [`new`](Cpu::new), for one of the ranks that compute a model together, on a node of its own where there are several.
+    pub fn in_team(threads: usize, isa: Isa, member: Member, node: Option<&Node>) -> Cpu {
+        Cpu { member: Some(member), ..Cpu::on_node(threads, isa, node) }
+    }
+
+    /// This rank's place.
+    ///
+    /// # Panics
+    ///
+    /// If it has none: a model on one rank exchanges nothing.
+    fn member(&self) -> &Member {
+        self.member.as_ref().expect("one of several ranks")
+    }
+
+    /// Remembers whether an exchange took place.
+    fn note_exchange(&self, passed: bool) {
+        if !passed {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Memory for a batch of at most `limits`.
+    pub fn device_batch(&self, limits: &BatchLimits) -> Result<DeviceBatch> {
+        let (what, knob) = ("the results of a pass", "max_num_seqs");
+        Ok(DeviceBatch {
+            batch: Batch::within(limits)?,
+            sampled: room(limits.rows, what, knob)?,
+            hidden_states: Vec::new(),
+            raw: Vec::new(),
+            logprobs: room(limits.rows, what, knob)?,
+            top_tokens: room(limits.rows * MAX_LOGPROBS, what, knob)?,
+            top_logprobs: room(limits.rows * MAX_LOGPROBS, what, knob)?,
+        })
+    }
+}
+
+impl Tensor {
+    /// The rows in use. `[rows, cols]`
+    pub fn values(&self) -> &[f32] {
+        &self.storage[..self.rows() * self.cols()]
+    }
+
+    /// The rows in use, to be written. `[rows, cols]`
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        let len = self.rows() * self.cols();
+        &mut self.storage[..len]
+    }
+}
+
+impl Backend for Cpu {
+    type Storage = Pages<f32>;
+    type Matrix = Matrix;
+    type Vector = Box<[f32]>;
+    type KvCache = KvCache;
+    type DeviceBatch = DeviceBatch;
+    type Graph = Infallible;
+    type ContextGuard = ();
+
+    const DEPTH: usize = 1;
+    const DIVIDES_SUMS: bool = false;
+    const DEFAULTS: Defaults = Defaults {
+        // Small blocks share more of a prompt's prefix and waste less at a sequence's end. The CPU reads keys and values through
+        // its caches whatever the block, so it gains nothing from larger ones.
+        block_size: 16,
+        // Beyond this many sequences a decode step is bound by arithmetic, and more of them only wait for each other.
+        max_num_seqs: 64,
+        // Enough tokens to make prefill a matter of arithmetic: weights are read once for all of them. More would only lengthen
+        // the step that other requests sit through.
+        max_batched_tokens: 512,
+        // The host has other work.
+        memory_share: 0.5,
+    };
+
+    fn weight_dtype(stored: DType, asked: Option<DType>) -> Result<DType> {
+        Ok(asked.unwrap_or(stored))
+    }
+
+    fn device_memory(&self) -> Result<Option<DeviceMemory>> {
+        Ok(None)
+    }
+
+    fn enter(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
+        linear::fit(&mut self.scratch.lock(), &self.pool, self.isa, capacity, cols)?;
+        // It may be one that ranks fill together.
+        self.member.iter().try_for_each(|member| member.reserve(capacity * cols))?;
+        Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
+    }
+
+    fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
+        if let Some(node) = &self.node {
+            let planes = parts.iter().filter_map(HostMatrix::planes);
+            planes.flat_map(|part| [part.codes, part.scales, part.zeros]).for_each(|bytes| node.populate(bytes));
+        }
+        Matrix::new(parts)
+    }
+
+    fn vector(&self, parts: &[HostVector]) -> Result<Box<[f32]>> {
+        Ok(parts.iter().flat_map(HostVector::to_f32).collect())
+    }
+
+    fn table(&self, values: &[f32]) -> Result<Box<[f32]>> {
+        let mut table = room(values.len(), "a table of the model", "max_model_len")?;
+        table.extend_from_slice(values);
+        Ok(table.into_boxed_slice())
+    }
+
+    fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
+        KvCache::new(shape, blocks)
+    }
+
+    fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
+        Ok(vec![self.device_batch(limits)?])
+    }
+
+    fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
+        (matrix.rows(), matrix.cols())
+    }
+
+    fn vector_len(vector: &Box<[f32]>) -> usize {
+        vector.len()
+    }
+
+    fn kv_shape(cache: &KvCache) -> KvShape {
+        cache.shape()
+    }
+
+    fn batch(device_batch: &DeviceBatch) -> &Batch {
+        &device_batch.batch
+    }
+
+    fn upload(&mut self, device_batch: &mut DeviceBatch, batch: &Batch) -> Result<()> {
+        device_batch.batch.clone_from(batch);
+        device_batch.sampled.clear();
+        device_batch.hidden_states.clear();
+        device_batch.logprobs.clear();
+        device_batch.top_tokens.clear();
+        device_batch.top_logprobs.clear();
+        Ok(())
+    }
+
+    fn abandon(&self) {
+        self.member.iter().for_each(Member::abandon);
+    }
+
+    /// The last op has put its results where `results` reads them.
+    fn finish(&mut self, _device_batch: &mut DeviceBatch) -> Result<()> {
+        match *self.is_lost.get_mut() {
+            true => Err(Error::RankLost),
+            false => Ok(()),
+        }
+    }
+
+    fn poll(&mut self, _device_batch: &mut DeviceBatch, _deadline: Option<Instant>) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn results<'a>(&self, device_batch: &'a DeviceBatch) -> Sampled<'a> {
+        Sampled {
+            tokens: &device_batch.sampled,
+            logprobs: &device_batch.logprobs,
+            top_tokens: &device_batch.top_tokens,
+            top_logprobs: &device_batch.top_logprobs,
+            hidden_states: &device_batch.hidden_states,
+        }
+    }
+
+    fn device_time(&self, _device_batch: &DeviceBatch) -> Result<Option<Duration>> {
+        Ok(None)
+    }
+
+    fn capture_pass(
+        &mut self,
+        _device_batch: &mut DeviceBatch,
+        _batch: &Batch,
+        _rows: usize,
+        _launches: &mut dyn FnMut(&mut Cpu, &mut DeviceBatch),
+    ) -> Result<Recording<Infallible>> {
+        Ok(Recording::Nothing)
+    }
+
+    fn records_at_opening(&self, _rows: usize) -> bool {
+        false
+    }
+
+    fn upload_padded(&mut self, graph: &Infallible, _device_batch: &mut DeviceBatch, _batch: &Batch) -> Result<bool> {
+        match *graph {}
+    }
+
+    fn launch_graph(&mut self, graph: &Infallible) -> Result<()> {
+        match *graph {}
+    }
+
+    fn read_blocks(&mut self, cache: &KvCache, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
+        cache.read_blocks(blocks, to);
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
+        cache.write_blocks(blocks, from)
+    }
+
+    fn commit_blocks(&mut self, cache: &mut KvCache, batch: &Batch) -> Result<()> {
+        let size = cache.shape().block_size as u32;
+        cache.commit(batch.slots.iter().map(|slot| slot / size).chain(batch.copies.iter().map(|copy| copy.to)))
+    }
+
+    fn release_blocks(&mut self, cache: &mut KvCache, unused: &[bool]) -> Result<u64> {
+        Ok(cache.release(unused))
+    }
+
+    fn restore_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId]) -> Result<()> {
+        cache.restore(blocks)
+    }
+
+    fn kv_bytes_mapped(cache: &KvCache) -> u64 {
+        cache.committed_bytes()
+    }
+
+    fn copy_blocks(&mut self, cache: &mut KvCache, device_batch: &DeviceBatch) {
+        copy_blocks::run(cache, device_batch);
+    }
+
+    fn embedding(&mut self, out: &mut Tensor, table: &Matrix, scale: f32, device_batch: &DeviceBatch) {
+        embedding::run(self, out, table, scale, device_batch);
+    }
+
+    fn norm(&mut self, out: &mut Tensor, x: &Tensor, norm: NormWeights<Box<[f32]>>) {
+        norm::run(self, out, x, norm);
+    }
+
+    fn add_norm(
+        &mut self,
+        residual: &mut Tensor,
+        delta: &Tensor,
+        add: AddNorm<Box<[f32]>>,
+        next: Option<NextNorm<Tensor, Box<[f32]>>>,
+    ) {
+        add_norm::run(self, residual, delta, add, next);
+    }
+
+    fn linear_add_norm(
+        &mut self,
+        residual: &mut Tensor,
+        delta: &mut Tensor,
+        layer: LayerInput<Tensor, Matrix, Box<[f32]>>,
+        add: AddNorm<Box<[f32]>>,
+        next: NextNorm<Tensor, Box<[f32]>>,
+        _reader: &Matrix,
+    ) {
+        linear_add_norm::run(self, residual, delta, layer, add, next);
+    }
+
+    fn linear(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        weight: &Matrix,
+        bias: Option<&Box<[f32]>>,
+        columns: Range<usize>,
+    ) {
+        linear::run(self, out, x, weight, bias.map(|b| &b[..]), columns);
+    }
+
+    fn rope_and_cache(
+        &mut self,
+        spec: &AttentionSpec,
+        qkv: &mut Tensor,
+        transform: QkNormRope<Box<[f32]>, Tensor>,
+        cache: &mut KvCache,
+        layer: usize,
+        device_batch: &DeviceBatch,
+    ) {
+        rope_and_cache::run(self, spec, qkv, transform, cache, layer, device_batch);
+    }
+
+    fn attention(
+        &mut self,
+        spec: &AttentionSpec,
+        out: &mut Tensor,
+        qkv: &Tensor,
+        cache: &KvCache,
+        layer: usize,
+        device_batch: &DeviceBatch,
+    ) {
+        attention::run(self, spec, out, qkv, cache, layer, device_batch);
+    }
+
+    fn rope_and_attention(
+        &mut self,
+        spec: &AttentionSpec,
+        heads: HeadRows<Tensor>,
+        transform: QkNormRope<Box<[f32]>, Tensor>,
+        cache: &mut KvCache,
+        layer: usize,
+        device_batch: &DeviceBatch,
+    ) {
+        rope_and_attention::run(self, spec, heads, transform, cache, layer, device_batch);
+    }
+
+    fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {
+        activate_mul::run(self, out, gate_up, activation);
+    }
+
+    fn gated_linear(
+        &mut self,
+        out: &mut Tensor,
+        gate_up: &mut Tensor,
+        x: &Tensor,
+        weight: &Matrix,
+        bias: Option<&Box<[f32]>>,
+        activation: Activation,
+    ) {
+        gated_linear::run(self, out, gate_up, x, weight, bias.map(|b| &b[..]), activation);
+    }
+
+    fn join_columns(&mut self, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Range<usize>]) {
+        join_columns::run(self, out, part, shares);
+    }
+
+    fn reduce_add_norm(
+        &mut self,
+        residual: &mut Tensor,
+        share: &Tensor,
+        add: AddNorm<Box<[f32]>>,
+        next: Option<NextNorm<Tensor, Box<[f32]>>>,
+    ) {
+        reduce_add_norm::run(self, residual, share, add, next);
+    }
+
+    fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
+        gather::run(self, out, x, device_batch);
+    }
+
+    fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {
+        keep_hidden_states::run(device_batch, gathered);
+    }
+
+    fn scale_logits(&mut self, logits: &mut Tensor, scale: f32, softcap: Option<f32>) {
+        scale_logits::run(self, logits, scale, softcap);
+    }
+
+    fn process_logits(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {
+        process_logits::run(device_batch, logits);
+    }
+
+    fn sample(&mut self, device_batch: &mut DeviceBatch, logits: &Tensor) {
+        sample::run(self, device_batch, logits);
+    }
+
+    fn logprobs(&mut self, device_batch: &mut DeviceBatch, logits: &mut Tensor) {
+        logprobs::run(self, device_batch, logits);
+    }
+}

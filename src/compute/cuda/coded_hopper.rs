@@ -1,0 +1,342 @@
+//! The launch of `kernels/linear_coded_hopper.cu`: how a linear layer of up to 256 tokens over weights in codes is cut on compute capability 9.0.
+//!
+//! Row counts form the classes of `hopper.rs`: up to 16, 32, 64 and 128 tokens, and 129 to 256. Within a class, a layer is cut in one way, so that
+//! a row has the same bits among any number of rows of the class.
+
+use super::coded::{COLUMNS as OCTET, DEPTH};
+use super::coded_linear::CodedProduct;
+use super::device::Device;
+use super::driver::Address;
+use super::hopper::CAPABILITY;
+use super::kernels::{Kernel, suffix};
+use super::params::params;
+use super::tensor_map::{BOX_COLUMNS, BoxedBytes, BoxedMatrix, TensorMap};
+use base::error::Result;
+
+params! {
+    CodedHopperParams in "linear_coded_hopper.cu" {
+        codes: TensorMap,
+        x: TensorMap,
+        out: Address,
+        bias: Address,
+        m: i32,
+        n: i32,
+        units_of_row: i32,
+        out_stride: i32,
+        stages: i32,
+        split: i32,
+    }
+}
+
+const TOKENS_MAX: usize = 256;
+/// Columns of a warpgroup, and threads.
+const WARPGROUP_COLUMNS: usize = 64;
+const WARPGROUP: usize = 128;
+const STAGES_MAX: usize = 16;
+const SPLIT_MAX: usize = 8;
+const BARRIER_BYTES: usize = 1024;
+/// Units of k in which k is divided.
+const PART: usize = 2;
+/// Forms: `KERNELS` at the end of the file.
+const FORMS: [&str; 10] = [
+    "four_halves",
+    "four_k_blocks",
+    "four_words_f16",
+    "four_words_bf16",
+    "five_k_blocks",
+    "six_sixteenths",
+    "eight_halves",
+    "eight_words_bf16",
+    "float8_words_bf16",
+    "float8_floats",
+];
+
+/// A kernel of the file: `VARIANTS` at its end.
+struct Tile {
+    tokens: usize,
+    /// Columns at most.
+    columns: usize,
+    /// Units of a step of the ring.
+    units: usize,
+    /// Thread blocks of which a multiprocessor has registers.
+    per_processor: usize,
+}
+
+const fn tile(tokens: usize, columns: usize, units: usize, per_processor: usize) -> Tile {
+    Tile { tokens, columns, units, per_processor }
+}
+const TILES: [Tile; 6] = [
+    tile(16, 128, 2, 2),
+    tile(16, 192, 2, 1),
+    tile(32, 128, 2, 2),
+    tile(32, 192, 2, 1),
+    tile(64, 192, 2, 1),
+    tile(128, 192, 1, 1),
+];
+
+/// How a layer is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Which kernel of [`TILES`].
+    tile: usize,
+    /// Warpgroups that multiply.
+    warpgroups: usize,
+    /// Thread blocks that divide k.
+    split: usize,
+    /// Tiles at once.
+    places: usize,
+    /// Steps of the ring.
+    stages: usize,
+    shared_bytes: usize,
+}
+
+/// A layer: its rows and columns, units of a row and bytes of a unit.
+#[derive(Clone, Copy, Debug)]
+struct Layer {
+    m: usize,
+    n: usize,
+    units: usize,
+    unit_bytes: usize,
+}
+
+/// What a [`Plan`] depends on of the device.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    processors: usize,
+    /// Shared memory of a multiprocessor, and what one thread block may take.
+    shared_bytes: usize,
+    block_shared_bytes: usize,
+}
+
+impl Plan {
+    /// The fastest of all, by what the busiest multiprocessor computes.
+    ///
+    /// One H200, microseconds of 4 bits / 8 bits, cut into `split` with so many columns of a tile. 16 tokens: 6144 x 4096 with 128 columns in 4 parts
+    /// 9.6 / 11.0, 192 in 2 10.5 / 12.9; 4096 x 4096 with 128 in 7 7.9 / 9.8, 192 in 4 8.2 / 10.0; 24576 x 4096 with 192 in 1 22.6 / 29.8, 128 in 1
+    /// 26.3 / 31.6; 4096 x 12288 with 128 in 7 15.8 / 18.2, 192 in 5 16.8 / 19.7. 64 tokens: 6144 x 4096 with 192 in 3 14.7 / 15.6, 128 in 2
+    /// 15.2 / 16.2; 4096 x 12288 with 192 in 5 22.4 / 24.2, in 4 24.8 / 26.5; 28672 x 4096 with 128 in 1 47 / 54, 192 in 1 58 / 69.
+    fn new(layer: Layer, room: Room) -> Option<Plan> {
+        let m = layer.m;
+        let tokens =
+            TILES.iter().map(|tile| tile.tokens).find(|&tokens| m <= tokens).unwrap_or(TILES[TILES.len() - 1].tokens);
+        let cuts = TILES.iter().enumerate().filter(|(_, tile)| tile.tokens == tokens).flat_map(|(index, tile)| {
+            // Tiles of 64 columns read x too often; those of 192 have kernels that can also take 128.
+            let fewest = if tile.per_processor == 1 && tokens > 32 { 2 } else { tile.columns / WARPGROUP_COLUMNS };
+            let splits = move |warpgroups| (1..=SPLIT_MAX).map(move |split| (index, warpgroups, split));
+            (fewest..=tile.columns / WARPGROUP_COLUMNS).rev().flat_map(splits)
+        });
+        let plans = cuts.filter_map(|(tile, warpgroups, split)| Plan::of(layer, room, tile, warpgroups, split));
+        plans.min_by_key(|(cost, _)| *cost).map(|(_, plan)| plan)
+    }
+
+    /// A plan and what it costs, `None` where it does not fit.
+    fn of(layer: Layer, room: Room, index: usize, warpgroups: usize, split: usize) -> Option<(usize, Plan)> {
+        /// The cost of a step of a warpgroup, and of sending sums to other thread blocks.
+        const STEP: usize = 20;
+        const SPLIT: usize = 40;
+        let (Layer { m, n, units, unit_bytes }, tile) = (layer, &TILES[index]);
+        let columns = warpgroups * WARPGROUP_COLUMNS;
+        let tiles = m.div_ceil(tile.tokens) * n.div_ceil(columns);
+        let (blocks, parts) = (tiles * split, units.div_ceil(PART));
+        // Clusters leave some multiprocessors of each group of them unused: on an H200, 66 clusters of 2 find room, 30 of 4 and 22 of 5, and 62 of 4
+        // where a multiprocessor has room for two thread blocks.
+        let most = match (tile.per_processor, split) {
+            (_, 1) => usize::MAX,
+            (1, 2) => room.processors,
+            (1, _) => room.processors * 5 / 6,
+            (_, _) => room.processors * 7 / 4,
+        };
+        if blocks > most || split > 1 && parts < 2 * split {
+            return None;
+        }
+        let steps = parts.div_ceil(split);
+        let of_processor = match (tile.per_processor, split) {
+            (1, _) | (_, 1) => blocks.div_ceil(room.processors) * warpgroups * 2,
+            // Some multiprocessors have two thread blocks though others have none.
+            (_, _) => {
+                if blocks > room.processors {
+                    4 * warpgroups
+                } else {
+                    3 * warpgroups
+                }
+            }
+        };
+        // Two warpgroups wait for each other more often than three or four.
+        let step = if warpgroups == 2 && (tile.per_processor == 1 || split == 1) { STEP + 1 } else { STEP };
+        let cost = of_processor * steps * step + if split > 1 { SPLIT * 2 } else { 0 };
+
+        let places = if split == 1 { tiles.min(room.processors * tile.per_processor) } else { tiles };
+        let most = match tile.per_processor {
+            1 => room.block_shared_bytes,
+            of_two => (room.shared_bytes / of_two - 1024).min(room.block_shared_bytes),
+        };
+        let sums = columns * tile.tokens * size_of::<f32>();
+        // Units of 16 columns by 8 tokens are what is sent.
+        let inbox = (split - 1) * (sums / 512).div_ceil(split) * 512;
+        let codes = (columns / OCTET * tile.units * unit_bytes).next_multiple_of(1024);
+        let stage = codes + tile.units * tile.tokens * BOX_COLUMNS * 2;
+        let all_steps = tiles.div_ceil(places) * steps * (PART / tile.units);
+        let fitting = most.checked_sub(BARRIER_BYTES + inbox)? / stage;
+        // The ring is where the sums lie in the end.
+        let least = if split > 1 { sums.div_ceil(stage) } else { 1 }.max(all_steps.min(2));
+        let stages = fitting.min(all_steps).min(STAGES_MAX).max(least);
+        let shared_bytes = BARRIER_BYTES + stages * stage + inbox;
+        let plan = Plan { tile: index, warpgroups, split, places, stages, shared_bytes };
+        (stages <= STAGES_MAX && shared_bytes <= most).then_some((cost, plan))
+    }
+}
+
+/// The kernels, for each form and tile.
+pub struct CodedHopper {
+    kernels: Vec<(&'static str, Vec<Kernel>)>,
+    room: Room,
+}
+
+impl CodedHopper {
+    /// Loads them, where the device has the capability that they are compiled for.
+    pub fn new(device: &Device) -> Result<Option<CodedHopper>> {
+        let facts = device.facts();
+        if facts.capability != CAPABILITY {
+            return Ok(None);
+        }
+        let module = device.module("linear_coded_hopper")?;
+        let mut kernels = Vec::new();
+        for form in FORMS {
+            let mut of_form = Vec::new();
+            for Tile { tokens, columns, .. } in TILES {
+                let name = format!("linear_coded_hopper_{form}_t{tokens}_c{columns}_{}", suffix(device.dtype));
+                let kernel = Kernel::new(&module, &name)?;
+                kernel.allow_shared(facts.block_shared_bytes)?;
+                of_form.push(kernel);
+            }
+            kernels.push((form, of_form));
+        }
+        let room = Room {
+            processors: facts.processors,
+            shared_bytes: facts.shared_bytes,
+            block_shared_bytes: facts.block_shared_bytes,
+        };
+        Ok(Some(CodedHopper { kernels, room }))
+    }
+
+    /// Launches a product of at most 256 tokens. Returns false if no kernel fits.
+    pub fn run(&self, device: &Device, coded: &CodedProduct) -> Result<bool> {
+        let (CodedProduct { form, weights, skip, .. }, params) = (coded, &coded.product.params);
+        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
+        let kernels = form.scaled_name().and_then(|name| self.kernels.iter().find(|(form, _)| *form == name));
+        let Some((_, kernels)) = kernels.filter(|_| *skip == 0 && m <= TOKENS_MAX && k > 0 && k.is_multiple_of(DEPTH))
+        else {
+            return Ok(false);
+        };
+        let layer = Layer { m, n, units: k / DEPTH, unit_bytes: form.unit_bytes() };
+        let Some(plan) = Plan::new(layer, self.room) else {
+            return Ok(false);
+        };
+        let (Tile { tokens, units, .. }, columns) = (&TILES[plan.tile], plan.warpgroups * WARPGROUP_COLUMNS);
+        let codes = BoxedBytes {
+            at: weights.units,
+            rows: n.div_ceil(OCTET),
+            row_bytes: form.octet_bytes(k),
+            box_rows: columns / OCTET,
+            box_bytes: units * form.unit_bytes(),
+        };
+        let x = BoxedMatrix {
+            at: params.x,
+            rows: m,
+            cols: k,
+            stride: params.x_stride as usize,
+            box_rows: *tokens,
+            box_depth: *units,
+            dtype: device.dtype,
+        };
+        let params = CodedHopperParams {
+            codes: TensorMap::of_bytes(&codes)?,
+            x: TensorMap::new(&x)?,
+            out: params.out,
+            bias: params.bias,
+            m: params.m,
+            n: params.n,
+            units_of_row: weights.units_of_row,
+            out_stride: params.out_stride,
+            stages: plan.stages as i32,
+            split: plan.split as i32,
+        };
+        let (blocks, threads) = ([plan.places * plan.split, 1, 1], (plan.warpgroups + 1) * WARPGROUP);
+        kernels[plan.tile].launch_clusters(device.chaining, blocks, plan.split, threads, plan.shared_bytes, &params)?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const H200: Room = Room { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448 };
+
+    fn layer(m: usize, n: usize, k: usize, unit_bytes: usize) -> Layer {
+        Layer { m, n, units: k.div_ceil(DEPTH), unit_bytes }
+    }
+
+    #[test]
+    fn layers_are_cut_as_they_were_measured_to_be_fast() {
+        // Rows, columns, k; columns of a tile, thread blocks that divide k.
+        let cases = [
+            (16, 6144, 4096, 128, 4),
+            (16, 4096, 4096, 128, 7),
+            (16, 24576, 4096, 192, 1),
+            (16, 4096, 12288, 128, 7),
+            (16, 28672, 4096, 128, 1),
+            (16, 151936, 4096, 192, 1),
+            (64, 6144, 4096, 192, 3),
+            (64, 4096, 4096, 192, 5),
+            (64, 24576, 4096, 192, 1),
+            (64, 28672, 4096, 128, 1),
+            (128, 6144, 4096, 192, 3),
+            (128, 4096, 12288, 192, 5),
+            (256, 6144, 4096, 192, 2),
+            (256, 4096, 4096, 128, 2),
+            (256, 24576, 4096, 192, 1),
+        ];
+        for (m, n, k, columns, split) in cases {
+            let plan = Plan::new(layer(m, n, k, 288), H200).unwrap();
+            let found = (plan.warpgroups * WARPGROUP_COLUMNS, plan.split);
+            assert_eq!(found, (columns, split), "{m} x {n} x {k}: {plan:?}");
+        }
+    }
+
+    #[test]
+    fn every_plan_fits_the_device_and_holds_its_sums() {
+        for processors in [1, 114, 132] {
+            let room = Room { processors, ..H200 };
+            for m in 1..=TOKENS_MAX {
+                for (n, k) in
+                    [(1, 64), (72, 64), (512, 896), (1003, 1088), (4096, 14336), (151_936, 1024), (64, 65_536)]
+                {
+                    for unit_bytes in [288, 448, 576] {
+                        let plan = Plan::new(layer(m, n, k, unit_bytes), room).unwrap();
+                        let (tile, columns) = (&TILES[plan.tile], plan.warpgroups * WARPGROUP_COLUMNS);
+                        let codes = (columns / OCTET * tile.units * unit_bytes).next_multiple_of(1024);
+                        let ring = plan.stages * (codes + tile.units * tile.tokens * 128);
+                        let what = format!("{m} x {n} x {k}: {plan:?}");
+                        assert!(plan.split == 1 || ring >= columns * tile.tokens * 4, "{what}");
+                        assert!(plan.shared_bytes <= room.block_shared_bytes, "{what}");
+                        assert!(plan.stages >= 2 || k <= 128, "{what}");
+                        assert!(plan.stages <= STAGES_MAX && plan.split <= SPLIT_MAX, "{what}");
+                        assert!(plan.split * PART * DEPTH < k + PART * DEPTH, "a part of k is empty: {what}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn row_counts_of_a_class_are_cut_alike() {
+        let classes = [1..=16, 17..=32, 33..=64, 65..=128, 129..=256];
+        for (n, k) in [(4096, 1024), (1024, 3072), (896, 4864), (6144, 4096), (4096, 14336)] {
+            for class in &classes {
+                let plan = |m| Plan::new(layer(m, n, k, 544), H200);
+                assert!(class.clone().all(|m| plan(m) == plan(*class.start())), "{class:?}, {n} x {k}");
+            }
+        }
+    }
+}

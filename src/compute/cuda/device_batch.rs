@@ -1,0 +1,455 @@
+//! A batch where the device can read it.
+//!
+//! All arrays of a batch, and the plan of its attention, lie in one stretch of pinned memory and in one of device memory, so
+//! that one copy takes a batch over. Where each array begins depends on the numbers of tokens, rows and samples alone: a graph captured
+//! for a number of rows with one of each finds every later batch of that size at the same addresses. Block tables come last, so that the copy can stop
+//! where they end, but for the plans of shared keys, which no graph reads. What only some samples ask for lies elsewhere: see [`SamplingExtras`].
+//!
+//! Two batches may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
+//! stream for its turn.
+
+use super::bytes::{numbers, put};
+use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
+use super::plan::{DecodeLayout, DecodePlan, Geometry, Plan, PrefillTile};
+use super::sampling_extras::{LogprobLayout, SamplingExtras};
+use super::shared_plan::SharedLayout;
+use super::storage::{self, Tensor};
+use super::upload;
+use crate::batch::{Batch, BatchLimits, Sampled, Sampling};
+use base::error::Result;
+use formats::DType;
+use std::sync::Arc;
+use std::time::Duration;
+
+const KNOB: &str = "max_num_seqs or max_batched_tokens";
+
+/// A batch on the device, and the tokens sampled for it.
+pub struct DeviceBatch {
+    batch: Batch,
+    plan: Plan,
+    /// Of the batch staged last.
+    layout: Layout,
+    limits: BatchLimits,
+    ctas: usize,
+    /// Samples of the batch that are its own; those after them only pad it.
+    samples: usize,
+    host: Pinned,
+    device: Arc<Memory>,
+    /// Recorded before each upload.
+    begun: Event,
+    /// Recorded after each upload: the pinned memory may be written again.
+    uploaded: Event,
+    /// Recorded when the tokens are on the host.
+    finished: Event,
+    /// Written by the sampler.
+    host_tokens: Pinned,
+    hidden_states: HiddenStates,
+    /// As `LogprobLayout` says.
+    host_logprobs: Pinned,
+    /// `[rows]` ranks of the argmax and of the argmax with noise, tokens, arrival counts.
+    scratch: Arc<Memory>,
+    extras: SamplingExtras,
+}
+
+/// Final hidden states on their way to the host. Allocated when a batch first asks for them, which most never do.
+#[derive(Default)]
+struct HiddenStates {
+    /// As the device has them. `[pooled_rows, stride]`
+    raw: Option<Pinned>,
+    dtype: Option<DType>,
+    stride: usize,
+    cols: usize,
+    /// Of the pass that ended last. `[pooled_rows, cols]`
+    values: Vec<f32>,
+}
+
+/// Offsets in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    exchanges: usize,
+    token_ids: usize,
+    positions: usize,
+    slots: usize,
+    row_starts: usize,
+    gathered_tokens: usize,
+    sampling: usize,
+    /// The plans of decode, one after the other.
+    decode: usize,
+    decode_plan: DecodeLayout,
+    prefill_tiles: usize,
+    block_tables: usize,
+    /// The plans of shared keys, one after the other, where rows share any.
+    shared: usize,
+    end: usize,
+}
+
+/// Rows that are added to a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// None.
+    None,
+    /// Greedy rows without a context, up to `rows` in all: attention skips them, and their tokens are dropped.
+    To {
+        /// Rows of the padded batch.
+        rows: usize,
+    },
+}
+
+impl Layout {
+    /// For these numbers of tokens, of rows, of tokens that are sampled or pooled, of plans of decode and prefill tiles, of entries
+    /// in block tables, and of bytes of plans of shared keys.
+    fn new(
+        tokens: usize,
+        rows: usize,
+        asked: usize,
+        (plans, decode_plan): (usize, DecodeLayout),
+        tiles: usize,
+        (table_entries, shared): (usize, usize),
+    ) -> Layout {
+        let mut end = 0;
+        let mut place = |bytes: usize| {
+            let at = end;
+            end = (at + bytes).next_multiple_of(64);
+            at
+        };
+        Layout {
+            exchanges: place(4),
+            token_ids: place(4 * tokens),
+            positions: place(4 * tokens),
+            slots: place(4 * tokens),
+            row_starts: place(4 * (rows + 1)),
+            gathered_tokens: place(4 * asked),
+            sampling: place(size_of::<Sampling>() * asked),
+            decode: place(plans * decode_plan.end),
+            decode_plan,
+            prefill_tiles: place(size_of::<PrefillTile>() * tiles),
+            block_tables: place(4 * table_entries),
+            shared: place(shared),
+            end: place(0),
+        }
+    }
+
+    /// For the largest batch.
+    fn largest(limits: &BatchLimits, plans: usize, ctas: usize) -> Layout {
+        let BatchLimits { tokens, rows, .. } = *limits;
+        let (asked, tiles) = (rows + limits.pooled_rows(), Plan::tiles_max(tokens, rows));
+        let shared = plans * SharedLayout::largest(rows).end;
+        let plans = (plans, DecodeLayout::new(rows, ctas));
+        Layout::new(tokens, rows, asked, plans, tiles, (rows * limits.table_width(), shared))
+    }
+}
+
+/// Where the device finds what an op reads of a batch.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // named as in `Batch` and `Plan`
+pub struct Addresses {
+    pub exchanges: Address,
+    pub token_ids: Address,
+    pub positions: Address,
+    pub slots: Address,
+    pub row_starts: Address,
+    pub gathered_tokens: Address,
+    pub sampling: Address,
+    pub prefill_tiles: Address,
+    pub block_tables: Address,
+    pub tokens: Address,
+    pub host_tokens: Address,
+    pub argmax: Address,
+    pub gumbel_argmax: Address,
+    pub arrived: Address,
+}
+
+/// A plan of decode, and where the device finds its arrays.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // named as in `DecodeLayout`
+pub struct PlacedDecodePlan<'a> {
+    pub plan: &'a DecodePlan,
+    pub counts: Address,
+    pub rows: Address,
+    pub ctas: Address,
+    pub shared_parts: Address,
+    pub shared_units: Address,
+    pub shared_rows: Address,
+}
+
+impl DeviceBatch {
+    /// Memory for a batch of at most `limits`, planned for layers with these windows and at most `ctas` CTAs.
+    pub fn new(
+        context: &Arc<Context>,
+        limits: &BatchLimits,
+        windows: &[Option<usize>],
+        ctas: usize,
+    ) -> Result<DeviceBatch> {
+        let bytes = Layout::largest(limits, windows.len(), ctas).end;
+        let device = Memory::new(context, bytes, "a batch on the device", KNOB)?;
+        let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
+        DeviceBatch::sharing(
+            context,
+            limits,
+            DeviceBatch::plan_for(limits, windows, ctas)?,
+            ctas,
+            Arc::new(device),
+            Arc::new(scratch),
+        )
+    }
+
+    /// A second batch over the device memory of this one.
+    pub fn twin(&self, context: &Arc<Context>) -> Result<DeviceBatch> {
+        let plan = DeviceBatch::plan_for(&self.limits, &self.plan.windows(), self.ctas)?;
+        DeviceBatch::sharing(context, &self.limits, plan, self.ctas, self.device.clone(), self.scratch.clone())
+    }
+
+    fn plan_for(limits: &BatchLimits, windows: &[Option<usize>], ctas: usize) -> Result<Plan> {
+        Plan::new(windows, limits.rows, ctas, Plan::tiles_max(limits.tokens, limits.rows))
+    }
+
+    fn sharing(
+        context: &Arc<Context>,
+        limits: &BatchLimits,
+        plan: Plan,
+        ctas: usize,
+        device: Arc<Memory>,
+        scratch: Arc<Memory>,
+    ) -> Result<DeviceBatch> {
+        let layout = Layout::largest(limits, plan.decode.len(), ctas);
+        Ok(DeviceBatch {
+            batch: Batch::within(limits)?,
+            plan,
+            layout,
+            limits: *limits,
+            ctas,
+            samples: 0,
+            host: Pinned::zeroed(context, layout.end, "a batch in pinned memory", KNOB)?,
+            device,
+            begun: Event::new(context, EventKind::Timing)?,
+            uploaded: Event::new(context, EventKind::Order)?,
+            finished: Event::new(context, EventKind::Timing)?,
+            host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
+            hidden_states: HiddenStates::default(),
+            host_logprobs: Pinned::zeroed(
+                context,
+                LogprobLayout::BYTES * limits.rows,
+                "log-probabilities in pinned memory",
+                KNOB,
+            )?,
+            scratch,
+            extras: SamplingExtras::new(context, limits.rows)?,
+        })
+    }
+
+    /// The batch as the host sees it.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Queries of rows that bring several tokens.
+    pub fn prefill_tiles(&self) -> &[PrefillTile] {
+        &self.plan.tiles
+    }
+
+    /// The plan of decode for layers with this window.
+    ///
+    /// # Panics
+    ///
+    /// If the step was made for other windows.
+    pub fn decode_plan(&self, window: Option<usize>) -> PlacedDecodePlan<'_> {
+        let found = self.plan.decode.iter().enumerate().find(|(_, plan)| plan.window == window);
+        let Some((index, plan)) = found else {
+            let windows = self.plan.windows();
+            panic!("a layer has a window of {window:?}, but Cuda::set_windows was told of {windows:?}");
+        };
+        let within = &self.layout.decode_plan;
+        let begin = self.device.address() + (self.layout.decode + index * within.end) as u64;
+        let place = |offset: usize| begin + offset as u64;
+        let before: usize = self.plan.decode[..index].iter().map(|plan| plan.shared.layout().end).sum();
+        let (shared, shared_within) =
+            (self.device.address() + (self.layout.shared + before) as u64, plan.shared.layout());
+        PlacedDecodePlan {
+            plan,
+            counts: place(within.counts),
+            rows: place(within.rows),
+            ctas: place(within.ctas),
+            shared_parts: shared + shared_within.parts as u64,
+            shared_units: shared + shared_within.units as u64,
+            shared_rows: shared + shared_within.rows as u64,
+        }
+    }
+
+    /// Whether [`stage`](Self::stage) will allocate memory for this batch.
+    pub fn must_grow(&self, batch: &Batch) -> bool {
+        self.extras.must_grow(batch)
+    }
+
+    /// Whether [`keep_hidden_states`](Self::keep_hidden_states) allocates no memory.
+    pub fn has_room_for_hidden_states(&self) -> bool {
+        self.batch.pooled_rows() == 0 || self.hidden_states.raw.is_some()
+    }
+
+    /// Copies and plans a batch, and begins its upload by `upload`. Ranks have made `exchanges` exchanges before it. Whether it was padded as
+    /// asked: not where rows share keys, which no recorded pass knows.
+    pub fn stage(
+        &mut self,
+        upload: &upload::Kernels,
+        batch: &Batch,
+        padding: Padding,
+        geometry: &Geometry,
+        exchanges: u32,
+    ) -> Result<bool> {
+        self.uploaded.wait()?;
+        self.batch.clone_from(batch);
+        self.samples = batch.samples();
+        // Rows that pad take no part in it.
+        self.plan.make(batch, geometry);
+        let is_padded = !self.plan.shares_keys();
+        if let (Padding::To { rows }, true) = (padding, is_padded) {
+            self.pad(rows);
+        }
+        let batch = &self.batch;
+        let tiles = self.plan.tiles.len();
+        let asked = batch.samples() + batch.pooled_rows();
+        let table_entries = batch.block_tables.len();
+        let plans = (self.plan.decode.len(), DecodeLayout::new(batch.rows(), self.ctas));
+        let shared = self.plan.decode.iter().map(|plan| plan.shared.layout().end).sum();
+        self.layout = Layout::new(batch.tokens(), batch.rows(), asked, plans, tiles, (table_entries, shared));
+        let (to, at) = (self.host.bytes_mut(), &self.layout);
+        put(to, at.exchanges, &[exchanges]);
+        put(to, at.token_ids, &batch.token_ids);
+        put(to, at.positions, &batch.positions);
+        put(to, at.slots, &batch.slots);
+        put(to, at.row_starts, &batch.row_starts);
+        let pooled_tokens = put(to, at.gathered_tokens, &batch.sampled_tokens);
+        put(to, pooled_tokens, &batch.pooled_tokens);
+        put(to, at.sampling, &batch.sampling);
+        for (index, plan) in self.plan.decode.iter().enumerate() {
+            let (begin, within) = (at.decode + index * at.decode_plan.end, &at.decode_plan);
+            let counts = [plan.ctas.len(), plan.rows.len() - 1, batch.table_width];
+            put(to, begin + within.counts, &counts.map(|count| count as u32));
+            put(to, begin + within.rows, &plan.rows);
+            put(to, begin + within.ctas, &plan.ctas);
+        }
+        put(to, at.prefill_tiles, &self.plan.tiles);
+        put(to, at.block_tables, &batch.block_tables);
+        let mut shared = at.shared;
+        for plan in self.plan.decode.iter().map(|plan| &plan.shared) {
+            let within = plan.layout();
+            put(to, shared + within.parts, &plan.parts);
+            put(to, shared + within.units, &plan.units);
+            put(to, shared + within.rows, &plan.rows);
+            shared += within.end;
+        }
+        self.begun.record()?;
+        upload.run(&self.host, &self.device, at.end)?;
+        self.extras.stage(batch)?;
+        self.uploaded.record()?;
+        Ok(is_padded)
+    }
+
+    fn pad(&mut self, rows: usize) {
+        let batch = &mut self.batch;
+        while batch.rows() < rows {
+            batch.sampled_tokens.push(batch.tokens() as u32);
+            batch.sampling.push(Sampling::GREEDY);
+            batch.token_ids.push(0);
+            batch.positions.push(0);
+            batch.slots.push(u32::MAX);
+            batch.row_starts.push(batch.token_ids.len() as u32);
+            batch.context_lens.push(0);
+            batch.block_tables.resize(batch.rows() * batch.table_width, 0);
+        }
+    }
+
+    /// Samples of the batch that are its own; rows that only pad it have none.
+    pub fn samples(&self) -> usize {
+        self.samples
+    }
+
+    /// Adjustments, masks, and what is kept for log-probabilities.
+    pub fn extras(&self) -> &SamplingExtras {
+        &self.extras
+    }
+
+    /// Begins the download of what the batch asked for besides tokens, and marks the end of the pass.
+    pub fn finish(&mut self) -> Result<()> {
+        if self.batch.wants_logprobs() {
+            let bytes = LogprobLayout::BYTES * self.samples;
+            self.host_logprobs.download(self.extras.logprobs(), 0, bytes)?;
+        }
+        self.finished.record()
+    }
+
+    /// Begins to bring the final hidden states to the host that the batch asks for: the rows of `gathered` after its samples.
+    pub fn keep_hidden_states(&mut self, context: &Arc<Context>, gathered: &Tensor, dtype: DType) -> Result<()> {
+        let (stride, hidden) = (gathered.storage.stride(), &mut self.hidden_states);
+        let raw = match hidden.raw.take() {
+            Some(raw) => raw,
+            None => {
+                let bytes = self.limits.pooled_rows() * stride * dtype.bytes();
+                Pinned::zeroed(context, bytes, "hidden states in pinned memory", KNOB)?
+            }
+        };
+        (hidden.dtype, hidden.stride, hidden.cols) = (Some(dtype), stride, gathered.cols());
+        gathered.storage.download(self.batch.samples()..gathered.rows(), dtype, hidden.raw.insert(raw))
+    }
+
+    /// Waits for the end of the pass, and makes its hidden states readable.
+    pub fn arrive(&mut self) -> Result<()> {
+        self.finished.wait()?;
+        let HiddenStates { raw, dtype, stride, cols, values } = &mut self.hidden_states;
+        values.clear();
+        if let (Some(raw), Some(dtype)) = (raw, dtype)
+            && self.batch.pooled_rows() > 0
+        {
+            let bytes = self.batch.pooled_rows() * *stride * dtype.bytes();
+            storage::widen(&raw.bytes()[..bytes], *stride, *cols, *dtype, values);
+        }
+        Ok(())
+    }
+
+    /// Whether the pass has ended.
+    pub fn is_finished(&self) -> Result<bool> {
+        self.finished.is_reached()
+    }
+
+    /// What was asked for, once it has [arrived](Self::arrive).
+    pub fn sampled(&self) -> Sampled<'_> {
+        let asking = if self.batch.wants_logprobs() { self.samples } else { 0 };
+        let [logprobs, top_tokens, top_logprobs] =
+            LogprobLayout::ranges(asking).map(|at| &self.host_logprobs.bytes()[at]);
+        Sampled {
+            tokens: numbers(&self.host_tokens.bytes()[..4 * self.samples]),
+            logprobs: numbers(logprobs),
+            top_tokens: numbers(top_tokens),
+            top_logprobs: numbers(top_logprobs),
+            hidden_states: &self.hidden_states.values,
+        }
+    }
+
+    /// How long the device worked on the pass, which has ended.
+    pub fn device_time(&self) -> Result<Duration> {
+        let milliseconds = self.begun.milliseconds_to(&self.finished)?;
+        Ok(Duration::from_secs_f32(milliseconds.max(0.0) / 1e3))
+    }
+
+    /// Where the device finds the arrays.
+    pub fn addresses(&self) -> Addresses {
+        let (device, layout) = (self.device.address(), &self.layout);
+        let place = |offset: usize| device + offset as u64;
+        let (scratch, rows) = (self.scratch.address(), self.limits.rows as u64);
+        Addresses {
+            exchanges: place(layout.exchanges),
+            token_ids: place(layout.token_ids),
+            positions: place(layout.positions),
+            slots: place(layout.slots),
+            row_starts: place(layout.row_starts),
+            gathered_tokens: place(layout.gathered_tokens),
+            sampling: place(layout.sampling),
+            prefill_tiles: place(layout.prefill_tiles),
+            block_tables: place(layout.block_tables),
+            argmax: scratch,
+            gumbel_argmax: scratch + 8 * rows,
+            tokens: scratch + 16 * rows,
+            host_tokens: self.host_tokens.address(),
+            arrived: scratch + 20 * rows,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! See `ops/embedding.rs` for the contract, `kernels/embedding.cu` for the work.
+
+use super::coded::{CodedWeights, Kind};
+use super::device::Device;
+use super::device_batch::DeviceBatch;
+use super::driver::Address;
+use super::kernels::{Kernel, suffix};
+use super::matrix::{Matrix, Rows};
+use super::params::params;
+use super::storage::Tensor;
+use base::error::Result;
+
+params! {
+    EmbeddingParams in "embedding.cu" { out: Address, table: Address, token_ids: Address, sampled: Address, hidden: i32, stride: i32, scale: f32 }
+    CodedEmbeddingParams in "embedding.cu" { out: Address, table: CodedWeights, token_ids: Address, sampled: Address, hidden: i32, stride: i32, scale: f32 }
+}
+
+/// The kernels: for plain numbers, and for each kind of codes.
+pub struct Kernels {
+    plain: Kernel,
+    coded: [Kernel; Kind::ALL.len()],
+}
+
+impl Kernels {
+    pub fn new(device: &Device) -> Result<Kernels> {
+        let module = device.module("embedding")?;
+        let plain = Kernel::new(&module, &format!("embedding_{}", suffix(device.dtype)))?;
+        let mut coded = Vec::new();
+        for kind in Kind::ALL {
+            coded.push(Kernel::new(&module, &format!("embedding_{}_{}", kind.name(), suffix(device.dtype)))?);
+        }
+        let Ok(coded) = coded.try_into() else { unreachable!("one for each kind") };
+        Ok(Kernels { plain, coded })
+    }
+
+    pub fn run(
+        &self,
+        device: &Device,
+        out: &mut Tensor,
+        table: &Matrix,
+        scale: f32,
+        device_batch: &DeviceBatch,
+    ) -> Result<()> {
+        let (range, rows) = table.runs(0..table.rows(), device.dtype).next().expect("a table has rows");
+        assert_eq!(range.len(), table.rows(), "a table is one matrix of a file");
+        let (blocks, hidden, stride) = ([out.rows(), 1, 1], out.cols() as i32, out.storage.stride() as i32);
+        let (token_ids, sampled) = (device_batch.addresses().token_ids, device_batch.addresses().tokens);
+        let out = out.storage.address();
+        match rows {
+            Rows::Plain(table) => {
+                let params = EmbeddingParams { out, table, token_ids, sampled, hidden, stride, scale };
+                self.plain.launch(device.chaining, blocks, 128, 0, &params)
+            }
+            Rows::Coded { form, weights: table, .. } => {
+                let params = CodedEmbeddingParams { out, table, token_ids, sampled, hidden, stride, scale };
+                self.coded[form.kind as usize].launch(device.chaining, blocks, 128, 0, &params)
+            }
+        }
+    }
+}

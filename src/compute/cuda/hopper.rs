@@ -1,0 +1,538 @@
+//! The launch of `kernels/linear_hopper.cu`: how a linear layer is cut on compute capability 9.0.
+//!
+//! By default it computes 9 to 256 tokens, of which `hopper/wide.rs` takes some with the same bits, and `hopper/tall.rs` layers with many weights.
+//! Row counts form classes, those that a kernel's tile of tokens holds and 129 to 256. Within a class, k is divided in one way, so that a row has the
+//! same bits among any number of rows of the class. How it is divided depends on the layer and on whether the tokens fill one tile of 128 or two:
+//! the classes up to 128 share their bits.
+//!
+//! Batch-invariant layers have any number of tokens: `hopper/invariant.rs`.
+
+mod invariant;
+mod tall;
+mod wide;
+
+use super::device::Device;
+use super::driver::{Address, Memory};
+use super::kernels::{Chaining, Kernel, suffix};
+use super::params::params;
+use super::product::{LinearParams, Results};
+use super::storage::RowFactors;
+use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
+use crate::Activation;
+use base::error::Result;
+use formats::DType;
+
+params! {
+    HopperParams in "common/linear_hopper.cuh" {
+        weight: TensorMap,
+        x: TensorMap,
+        out: Address,
+        bias: Address,
+        m: i32,
+        n: i32,
+        k: i32,
+        out_stride: i32,
+        stages: i32,
+        split: i32,
+        parts: i32,
+        is_gelu_tanh: i32,
+        squares: Address,
+        square_parts: i32,
+        eps: f32,
+        residual: Address,
+        norm: Address,
+        scale: f32,
+    }
+}
+
+/// The compute capability whose code the files for Hopper contain.
+pub const CAPABILITY: i32 = 90;
+/// Token counts that it computes.
+const TOKENS_MIN: usize = 9;
+const TOKENS_MAX: usize = 256;
+/// Columns of a tile: `ROWS` of the kernel, since weights are its rows.
+const COLUMNS: usize = 64;
+const STAGES_MAX: usize = 16;
+const SPLIT_MAX: usize = 8;
+const BARRIER_BYTES: usize = 1024;
+const THREADS: usize = 192;
+/// Numbers of k in which k is divided.
+const PART: usize = 128;
+
+/// A kernel of the file: `KERNELS` at its end.
+struct Tile {
+    tokens: usize,
+    /// [`BOX_COLUMNS`] of k in a step of the ring.
+    depth: usize,
+}
+
+const TILES: [Tile; 5] = [
+    Tile { tokens: 16, depth: 2 },
+    Tile { tokens: 32, depth: 2 },
+    Tile { tokens: 64, depth: 2 },
+    Tile { tokens: 96, depth: 1 },
+    Tile { tokens: 128, depth: 1 },
+];
+
+/// Tokens of the largest tile.
+const TOKENS_OF_TILE: usize = 128;
+/// Rows from which on a layer has tiles of half of that if all its thread blocks run at once. One H200, microseconds of the four products of a layer in a
+/// graph, before and with it: 144 rows 27.5 and 27.8, 160 rows 27.9 and 27.4, 192 rows 28.5 and 27.0, 208 rows 32.3 and 31.7, 256 rows 33.3 and 31.1.
+const HALVED_FROM: usize = 145;
+
+/// Units of a tile, of 16 columns by 8 tokens, that lie side by side: `CONSUMERS`.
+const UNITS: usize = 4;
+const UNIT_TOKENS: usize = 8;
+/// Tokens from which on `linear_hopper_tall.cu` computes layers with many weights: where a class of row counts begins. Decode steps of the 8B shape with 64 rows over
+/// 555 tokens in a graph, by the kernels above and with it: one H200 5,604 and 5,288 us, one H100 7,362 and 7,264. Fewer rows were not compared on one device.
+const TALL_TOKENS_MIN: usize = 33;
+/// Parts at most in which the squares of the rows of a tile are added up, by one warp. One H200, decode step of the 8B shape, whose rows have 64 parts, with
+/// norms apart and in the products: 32 rows 4,775 and 4,736 us, 64 rows 5,690 and 5,738.
+const TILE_PARTS_MAX: usize = 2048;
+
+/// Where sums are added to the residual stream, and how: `residual += scale * sums`, and the norm of what is there then.
+#[derive(Clone, Copy, Debug)]
+pub struct Added {
+    /// `[tokens, hidden]`, as the results.
+    pub residual: Address,
+    /// Weights of the norm, in f32. `[hidden]`
+    pub norm: Address,
+    pub scale: f32,
+    pub eps: f32,
+}
+
+/// What a launch does besides what [`Results`] says.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    None,
+    /// Rows of x are multiplied by factors.
+    Factors(RowFactors),
+    /// Sums are added to the stream, whose squares go to `RowFactors`.
+    Added(Added, RowFactors),
+}
+
+/// Rows after which the swizzle of shared memory repeats: `tokens_of_tile`.
+const SWIZZLE_ROWS: usize = 8;
+
+/// How a layer is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Which kernel of [`TILES`].
+    tile: usize,
+    /// Tiles of tokens and of columns.
+    grid: [usize; 2],
+    /// Thread blocks that divide k.
+    split: usize,
+    /// Chains in which each of them adds up its share of k.
+    chains: usize,
+    /// Steps of the ring.
+    stages: usize,
+    shared_bytes: usize,
+}
+
+/// What a [`Plan`] depends on of the device.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    processors: usize,
+    /// Shared memory of a multiprocessor, and what one thread block may take.
+    shared_bytes: usize,
+    block_shared_bytes: usize,
+}
+
+impl Room {
+    /// What each of two thread blocks of a multiprocessor may take.
+    fn shared_of_two(&self) -> usize {
+        self.shared_bytes / 2 - 1024
+    }
+}
+
+impl Plan {
+    /// The tiles of a layer, of at most `most` tokens, and how many they are.
+    fn tiles(m: usize, n: usize, most: usize) -> (usize, [usize; 2]) {
+        let tiles = m.div_ceil(most);
+        let tile = TILES.iter().position(|tile| m <= tiles * tile.tokens).expect("the last tile holds them");
+        (tile, [tiles, n.div_ceil(COLUMNS)])
+    }
+
+    fn new(m: usize, n: usize, k: usize, room: Room) -> Plan {
+        let (_, grid) = Plan::tiles(m, n, TOKENS_OF_TILE);
+        let tiles = grid[0] * grid[1];
+        // Half of the multiprocessors are enough for short sums: to add up more parts takes longer than to read more weights.
+        let mut split = 1;
+        while 2 * split <= SPLIT_MAX.min(k.div_ceil(PART)) {
+            let blocks = 2 * split * tiles;
+            if 2 * blocks > room.processors && (blocks > room.processors || k / (2 * split) < 2048) {
+                break;
+            }
+            split *= 2;
+        }
+        let plan = Plan::divided([m, n, k], [split, 1], TOKENS_OF_TILE, room);
+        let halved = Plan::divided([m, n, k], [split, 1], TOKENS_OF_TILE / 2, room);
+        // The bits of a row do not depend on its tile, if squares are added up alike.
+        let fits = halved.grid[0] * halved.grid[1] * split <= room.processors;
+        if m >= HALVED_FROM && fits && halved.square_parts() == plan.square_parts() { halved } else { plan }
+    }
+
+    /// With k divided among `split` thread blocks in as many `chains` each, in tiles of at most `most` tokens.
+    fn divided([m, n, k]: [usize; 3], [split, chains]: [usize; 2], most: usize, room: Room) -> Plan {
+        let (tile, grid) = Plan::tiles(m, n, most);
+        let Tile { tokens, depth } = TILES[tile];
+        let tiles = grid[0] * grid[1];
+        // Where not all thread blocks run at once, two share a multiprocessor: while one begins or ends, the other reads.
+        let is_one_wave = tiles * split <= room.processors;
+        let of_block = if is_one_wave { usize::MAX } else { room.shared_of_two() };
+        let sums = COLUMNS * tokens * 4;
+        let inbox = sums - sums / split;
+        let stage = depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
+        let steps = k.div_ceil(PART).div_ceil(split) * (PART / BOX_COLUMNS / depth);
+        let most = (of_block.min(room.block_shared_bytes) - BARRIER_BYTES - inbox) / stage;
+        // The ring is where the sums lie in the end.
+        let stages = steps.max(sums.div_ceil(stage)).min(most).min(STAGES_MAX);
+        Plan { tile, grid, split, chains, stages, shared_bytes: BARRIER_BYTES + stages * stage + inbox }
+    }
+
+    /// Parts in which the squares of a row are added up: of the columns that a thread block stores of a token. `None` where it does not store the same columns
+    /// of all its tokens, and where a tile has more parts than pay. One answer for each class of row counts.
+    fn square_parts(&self) -> Option<usize> {
+        let Tile { tokens, depth } = TILES[self.tile];
+        let units = |tile: &Tile| tile.tokens / UNIT_TOKENS * UNITS / self.split;
+        // Tiles of depth 1 share a class.
+        let mut alike = TILES.iter().filter(|tile| tile.tokens == tokens || (tile.depth, depth) == (1, 1));
+        let is_even = alike.all(|tile| units(tile).is_multiple_of(UNITS) || UNITS.is_multiple_of(units(tile)));
+        let parts = self.grid[1] * (UNITS / units(&TILES[self.tile]).min(UNITS));
+        let largest = if depth == 1 { TILES[TILES.len() - 1].tokens } else { tokens };
+        (is_even && parts * largest <= TILE_PARTS_MAX).then_some(parts)
+    }
+}
+
+/// The kernels, for all tiles.
+pub struct Hopper {
+    kernels: Vec<Kernel>,
+    /// Those for [`Results::Gated`].
+    gated: Vec<Kernel>,
+    /// Those for [`Added`]; none in f16.
+    added: Vec<Kernel>,
+    /// Of rows of the stream, for as many tiles as there may be. `[TOKENS_MAX / 128, TILE_PARTS_MAX]`, or `[TOKENS_MAX, tall::PARTS_MAX]`
+    squares: Memory,
+    invariant: invariant::Kernels,
+    /// Those for tiles that are nearly full.
+    wide: wide::Wide,
+    /// Those for layers with many weights.
+    tall: tall::Tall,
+    room: Room,
+}
+
+impl Hopper {
+    /// Loads them, where the device has the capability that they are compiled for.
+    pub fn new(device: &Device) -> Result<Option<Hopper>> {
+        let facts = device.facts();
+        if facts.capability != CAPABILITY {
+            return Ok(None);
+        }
+        let module = device.module("linear_hopper")?;
+        let load = |name: &str, tokens: usize| {
+            let kernel = Kernel::new(&module, &format!("linear_hopper_{name}t{tokens}_{}", suffix(device.dtype)))?;
+            kernel.allow_shared(facts.block_shared_bytes)?;
+            Ok(kernel)
+        };
+        let all = |name: &str| TILES.iter().map(|tile| load(name, tile.tokens)).collect::<Result<Vec<_>>>();
+        let room = Room {
+            processors: facts.processors,
+            shared_bytes: facts.shared_bytes,
+            block_shared_bytes: facts.block_shared_bytes,
+        };
+        let added = if device.dtype == DType::Bf16 { all("added_")? } else { Vec::new() };
+        // In each row, parts are rounded up to four.
+        let of_tiles = TOKENS_MAX.div_ceil(TILES[TILES.len() - 1].tokens) * 4 * TILE_PARTS_MAX;
+        let square_bytes = of_tiles.max(TOKENS_MAX * tall::PARTS_MAX) * size_of::<f32>();
+        Ok(Some(Hopper {
+            kernels: all("")?,
+            gated: all("gated_")?,
+            added,
+            squares: Memory::new(&device.context, square_bytes, "sums of squares", "memory_utilization")?,
+            invariant: invariant::Kernels::new(load)?,
+            wide: wide::Wide::new(device)?,
+            tall: tall::Tall::new(device)?,
+            room,
+        }))
+    }
+
+    /// Whether it computes such a layer by default at all.
+    pub fn serves(&self, m: usize, k: usize) -> bool {
+        (TOKENS_MIN..=TOKENS_MAX).contains(&m) && k > 0 && k.is_multiple_of(BOX_COLUMNS)
+    }
+
+    /// Whether it is faster than cuBLASLt, or as fast: its neighbours overlap with it. One answer for each class of row counts.
+    ///
+    /// One H200, microseconds of `linear_hopper` / cuBLASLt with weights that come from memory. 4096 x 1024 with 16 tokens 3.1 / 5.3, with 64
+    /// tokens 4.1 / 5.2, with 128 tokens 4.8 / 5.3, with 256 tokens 5.9 / 6.2; 1024 x 3072 with 64 tokens 3.9 / 7.1, with 256 tokens 7.3 / 7.2;
+    /// 6144 x 1024 with 256 tokens 8.0 / 7.6; 4096 x 4096 with 64 tokens 10.6 / 12.1; 6144 x 4096 with 64 tokens 14.8 / 15.9, with 256 tokens
+    /// 26.7 / 21.6; 4096 x 14336 with 64 tokens 30.3 / 34.3; 28672 x 4096 with 64 tokens 61.5 / 60.0, with 128 tokens 67.4 / 64.2; 151936 x 1024
+    /// with 32 tokens 76.5 / 80.9, with 128 tokens 102 / 88.
+    ///
+    /// Whole decode steps, whose layers have 4 to 12 MB of weights, over 555 tokens: with 144 rows 3.30 / 3.53 ms, with 192 rows 4.08 / 4.29 ms,
+    /// with 256 rows 5.21 / 5.31 ms. The same of the 8B shape, for which `linear_hopper_tall.cu` stands: with 96 rows 6.22 / 6.90 ms, with 128 rows 6.92 / 7.50 ms, with
+    /// 144 rows 7.78 / 8.08 ms, with 192 rows 8.86 / 9.59 ms, with 256 rows 11.22 / 11.30 ms.
+    pub fn is_preferred(&self, m: usize, n: usize, k: usize) -> bool {
+        let weight_bytes = 2 * n * k;
+        let most = match m {
+            0..=32 => 400 << 20,
+            33..=64 => 256 << 20,
+            65..=128 => 16 << 20,
+            _ => 12 << 20,
+        };
+        self.serves(m, k) && (weight_bytes <= most || self.tall([m, n, k]).is_some())
+    }
+
+    /// How `linear_hopper_tall.cu` computes such a layer, if it does by default.
+    fn tall(&self, sizes @ [m, ..]: [usize; 3]) -> Option<tall::Plan> {
+        tall::Plan::new(sizes, self.room).filter(|_| m >= TALL_TOKENS_MIN)
+    }
+
+    /// Launches the layer that `params` describes, which it [serves](Hopper::serves). `factors`: of the rows of x.
+    pub fn run(&self, device: &Device, params: &LinearParams, factors: Option<RowFactors>) -> Result<()> {
+        self.few(device, params, Results::Sums, factors.map_or(Side::None, Side::Factors))
+    }
+
+    /// The same of weights that are gate over up, a multiple of 8 rows each: `out` gets `activation(gate) * up` of what [`run`](Hopper::run)
+    /// gives.
+    pub fn run_gated(
+        &self,
+        device: &Device,
+        params: &LinearParams,
+        activation: Activation,
+        factors: Option<RowFactors>,
+    ) -> Result<()> {
+        self.few(device, params, Results::Gated(activation), factors.map_or(Side::None, Side::Factors))
+    }
+
+    /// The same in bf16, added to the residual stream: `out` gets the rows of the stream times the weights of the norm, which are still to be multiplied by
+    /// the factors that it returns. `None`: nothing was launched, since there is no kernel for it.
+    pub fn run_added(&self, device: &Device, params: &LinearParams, added: Added) -> Result<Option<RowFactors>> {
+        let [m, n, k] = sizes(params);
+        let parts = match self.tall([m, n, k]) {
+            Some(plan) => plan.square_parts(),
+            None => Plan::new(m, n, k, self.room).square_parts(),
+        };
+        // Every part of squares is stored where whole boxes of columns are.
+        let is_whole = n.is_multiple_of(BOX_COLUMNS);
+        let Some(parts) = parts.filter(|_| is_whole && !self.added.is_empty()) else {
+            return Ok(None);
+        };
+        let factors = RowFactors { squares: self.squares.address(), parts, eps: added.eps };
+        self.few(device, params, Results::Sums, Side::Added(added, factors))?;
+        Ok(Some(factors))
+    }
+
+    /// A launch for up to [`TOKENS_MAX`] tokens.
+    fn few(&self, device: &Device, params: &LinearParams, results: Results, side: Side) -> Result<()> {
+        let [m, n, k] = sizes(params);
+        if let Some(plan) = self.tall([m, n, k]) {
+            return self.launch_tall(device, params, plan, (results, side));
+        }
+        let plan = Plan::new(m, n, k, self.room);
+        if plan.split == 1
+            && !matches!(side, Side::Added(..))
+            && let Some(plan) = wide::Plan::new([m, n, k], results, self.room)
+        {
+            return self.launch_wide(device, device.chaining, params, plan, (results, side));
+        }
+        self.launch(device, device.chaining, params, plan, (results, side))
+    }
+
+    /// By a kernel of `linear_hopper_tall.cu`.
+    fn launch_tall(
+        &self,
+        device: &Device,
+        params: &LinearParams,
+        plan: tall::Plan,
+        results: (Results, Side),
+    ) -> Result<()> {
+        let boxes = plan.boxes((params.m as usize).next_multiple_of(SWIZZLE_ROWS));
+        let hopper = hopper_params(device, params, boxes, [plan.stages, plan.split, plan.split], results)?;
+        let (kernel, blocks) = (self.tall.kernel(&plan, results), [plan.split, plan.tiles, 1]);
+        kernel.launch_clusters(device.chaining, blocks, plan.split, plan.threads(), plan.shared_bytes, &hopper)
+    }
+
+    /// By a kernel of `linear_hopper_wide.cu`.
+    fn launch_wide(
+        &self,
+        device: &Device,
+        chaining: Chaining,
+        params: &LinearParams,
+        plan: wide::Plan,
+        results: (Results, Side),
+    ) -> Result<()> {
+        let hopper = hopper_params(device, params, plan.boxes(), [plan.stages, 1, 1], results)?;
+        let ([tiles, columns], kernel) = (plan.grid, self.wide.kernel(&plan, results.0));
+        kernel.launch(chaining, [tiles, columns, 1], wide::THREADS, plan.shared_bytes, &hopper)
+    }
+
+    fn launch(
+        &self,
+        device: &Device,
+        chaining: Chaining,
+        params: &LinearParams,
+        plan: Plan,
+        results: (Results, Side),
+    ) -> Result<()> {
+        let Tile { tokens, depth } = TILES[plan.tile];
+        let kernel = match results {
+            (_, Side::Added(..)) => &self.added[plan.tile],
+            (Results::Gated(_), _) => &self.gated[plan.tile],
+            (Results::Sums, _) if plan.chains > 1 => &self.invariant.in_turn[plan.tile],
+            (Results::Sums, _) => &self.kernels[plan.tile],
+        };
+        let tokens = if depth == 1 || plan.split == 1 && plan.chains > 1 {
+            (params.m as usize).div_ceil(plan.grid[0]).next_multiple_of(SWIZZLE_ROWS)
+        } else {
+            tokens
+        };
+        let boxes = Boxes { columns: COLUMNS, tokens, depth };
+        let hopper =
+            hopper_params(device, params, boxes, [plan.stages, plan.split, plan.split * plan.chains], results)?;
+        let blocks = [plan.grid[0] * plan.split, plan.grid[1], 1];
+        kernel.launch_clusters(chaining, blocks, plan.split, THREADS, plan.shared_bytes, &hopper)
+    }
+}
+
+/// The rows, columns and k of a layer.
+fn sizes(params: &LinearParams) -> [usize; 3] {
+    [params.m, params.n, params.k].map(|size| size as usize)
+}
+
+/// What is copied at once: rows of weights and of x, and [`BOX_COLUMNS`] of k.
+struct Boxes {
+    columns: usize,
+    tokens: usize,
+    depth: usize,
+}
+
+/// What the kernels take, with `[stages, split, parts]`.
+fn hopper_params(
+    device: &Device,
+    params: &LinearParams,
+    boxes: Boxes,
+    [stages, split, parts]: [usize; 3],
+    (results, side): (Results, Side),
+) -> Result<HopperParams> {
+    let [m, n, k] = sizes(params);
+    let matrix = |at, rows, stride, box_rows| {
+        let box_depth = boxes.depth;
+        BoxedMatrix { at, rows, cols: k, stride, box_rows, box_depth, dtype: device.dtype }
+    };
+    let weight = matrix(params.weight, n, k, boxes.columns);
+    let (weight, n, is_gelu_tanh) = match results {
+        Results::Sums => (TensorMap::new(&weight)?, n, false),
+        Results::Gated(activation) => (TensorMap::of_halves(&weight)?, n / 2, activation == Activation::GeluTanh),
+    };
+    let (factors, added) = match side {
+        Side::None => (None, None),
+        Side::Factors(factors) => (Some(factors), None),
+        Side::Added(added, factors) => (Some(factors), Some(added)),
+    };
+    Ok(HopperParams {
+        weight,
+        x: TensorMap::new(&matrix(params.x, m, params.x_stride as usize, boxes.tokens))?,
+        out: params.out,
+        bias: params.bias,
+        m: params.m,
+        n: n as i32,
+        k: params.k,
+        out_stride: params.out_stride,
+        stages: stages as i32,
+        split: split as i32,
+        parts: parts as i32,
+        is_gelu_tanh: is_gelu_tanh.into(),
+        squares: factors.map_or(0, |factors| factors.squares),
+        square_parts: factors.map_or(0, |factors| factors.parts as i32),
+        eps: factors.map_or(0.0, |factors| factors.eps),
+        residual: added.map_or(0, |added| added.residual),
+        norm: added.map_or(0, |added| added.norm),
+        scale: added.map_or(0.0, |added| added.scale),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) const H200: Room = Room { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448 };
+
+    #[test]
+    fn layers_are_cut_as_they_were_measured_to_be_fast() {
+        // Rows, columns, k; thread blocks that divide k, steps of the ring.
+        let cases = [
+            (16, 4096, 1024, 1, 8),
+            (64, 4096, 1024, 1, 7),
+            (256, 4096, 1024, 1, 9),
+            (32, 1024, 2048, 4, 4),
+            (144, 1024, 2048, 2, 10),
+            (256, 1024, 2048, 2, 6),
+            (64, 1024, 3072, 4, 6),
+            (128, 6144, 1024, 1, 9),
+            (256, 6144, 1024, 1, 4),
+            (64, 4096, 4096, 2, 6),
+            (64, 3072, 4096, 2, 6),
+            (64, 4096, 2048, 1, 7),
+            (128, 4096, 14336, 2, 8),
+            (64, 28672, 4096, 1, 3),
+        ];
+        for (m, n, k, split, stages) in cases {
+            let plan = Plan::new(m, n, k, H200);
+            assert_eq!((plan.split, plan.stages), (split, stages), "{m} x {n} x {k}: {plan:?}");
+        }
+    }
+
+    #[test]
+    fn every_plan_fits_the_device_and_holds_its_sums() {
+        for processors in [1, 114, 132] {
+            let room = Room { processors, ..H200 };
+            for m in TOKENS_MIN..=TOKENS_MAX {
+                for (n, k) in
+                    [(1, 64), (72, 64), (512, 896), (1003, 1088), (4096, 14336), (151_936, 1024), (64, 65_536)]
+                {
+                    let plan = Plan::new(m, n, k, room);
+                    let Tile { tokens, depth } = TILES[plan.tile];
+                    let ring = plan.stages * depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
+                    assert!(ring >= COLUMNS * tokens * 4, "{m} x {n} x {k}: {plan:?}");
+                    assert!(plan.shared_bytes <= room.block_shared_bytes, "{m} x {n} x {k}: {plan:?}");
+                    assert!((1..=STAGES_MAX).contains(&plan.stages), "{m} x {n} x {k}: {plan:?}");
+                    assert!(plan.split.is_power_of_two() && plan.split <= SPLIT_MAX, "{m} x {n} x {k}: {plan:?}");
+                    assert!(plan.split * PART < k + PART, "a part of k is empty: {m} x {n} x {k}: {plan:?}");
+                    assert!(plan.grid[0] * tokens >= m && plan.grid[1] * COLUMNS >= n, "{m} x {n} x {k}: {plan:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_squares_of_a_class_of_rows_are_added_up_alike_and_fit() {
+        let largest = TILES.map(|tile| tile.tokens);
+        for (n, k) in [(64, 2048), (200, 576), (512, 64), (896, 4864), (1024, 3072), (2560, 9728), (4096, 4096)] {
+            for class in [9..=16, 17..=32, 33..=64, 65..=128, 129..=256] {
+                let parts = class.clone().map(|m| Plan::new(m, n, k, H200).square_parts()).collect::<Vec<_>>();
+                assert!(parts.iter().all(|p| *p == parts[0]), "{n} x {k}, {class:?}: {parts:?}");
+                let tokens = largest.iter().find(|&&tokens| *class.end() <= tokens).unwrap_or(&largest[4]);
+                for parts in parts.into_iter().flatten() {
+                    assert!(parts >= n.div_ceil(COLUMNS) && parts * tokens <= TILE_PARTS_MAX, "{n} x {k}, {class:?}");
+                }
+            }
+        }
+        assert_eq!([16, 32, 128].map(|m| Plan::new(m, 1024, 2048, H200).square_parts()), [32, 16, 16].map(Some));
+        assert_eq!([32, 64].map(|m| Plan::new(m, 4096, 4096, H200).square_parts()), [Some(64), None]);
+        assert_eq!(
+            Plan::new(100, 64, 2048, H200).square_parts(),
+            None,
+            "eight thread blocks share twelve units of 16 columns"
+        );
+    }
+
+    #[test]
+    fn row_counts_up_to_128_divide_k_in_the_same_way() {
+        for (n, k) in [(4096, 1024), (1024, 3072), (896, 4864), (3072, 4096), (4096, 14336)] {
+            let split = Plan::new(TOKENS_MIN, n, k, H200).split;
+            assert!((TOKENS_MIN..=128).all(|m| Plan::new(m, n, k, H200).split == split), "{n} x {k}");
+        }
+    }
+}

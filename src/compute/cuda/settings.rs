@@ -1,0 +1,105 @@
+//! What can be chosen of a device before its caches and passes are made, and asked of it?
+//!
+//! Some choices change the bits of results, [`Rounding`] and [`Route`] for example, others only the time that they take.
+
+use super::Cuda;
+use super::attention;
+use super::hopper;
+use super::kernels::Chaining;
+use super::kv_cache::KvBlocks;
+use super::linear::Route;
+use super::management::FreeBefore;
+use super::plan::Geometry;
+use super::reduce_add_norm::AllReduce;
+use super::shared_plan::Sharing;
+use crate::{KvShape, Rounding, SharedPrefixes};
+use base::error::Result;
+
+impl Cuda {
+    /// Refuses a model whose KV cache has this shape, and `heads` query heads over it, if the kernels do not know such heads.
+    pub fn check_heads(&self, shape: &KvShape, heads: usize) -> Result<()> {
+        KvBlocks::check(shape, self.device.dtype)?;
+        attention::check(shape, heads)
+    }
+
+    /// Names the query heads of a layer. Rows share the keys of their prefix in caches that are made afterwards.
+    pub fn set_query_heads(&mut self, heads: usize) {
+        self.query_heads = Some(heads);
+    }
+
+    /// Chooses when the keys of a prefix that rows share are read once for all of them.
+    pub fn set_shared_prefixes(&mut self, shared_prefixes: SharedPrefixes) {
+        self.shared_prefixes = shared_prefixes;
+    }
+
+    /// Names the sliding windows of all layers, `None` for layers without one; before the first call there are none. A batch serves
+    /// the windows that were named when its memory was made.
+    pub fn set_windows(&mut self, windows: impl IntoIterator<Item = Option<usize>>) {
+        self.windows.clear();
+        for window in windows {
+            if !self.windows.contains(&window) {
+                self.windows.push(window);
+            }
+        }
+    }
+
+    /// Chooses how kernels follow each other.
+    pub fn set_chaining(&mut self, chaining: Chaining) {
+        self.device.chaining = chaining;
+    }
+
+    /// Chooses which code computes linear layers.
+    pub fn set_route(&mut self, route: Route) {
+        self.kernels.linear.route = route;
+    }
+
+    /// Chooses how ranks sum their shares; `None` by size, as without this call. Without effect by NCCL. All ranks choose alike.
+    #[doc(hidden)]
+    pub fn set_all_reduce(&mut self, all_reduce: Option<AllReduce>) {
+        self.kernels.reduce_add_norm.all_reduce = all_reduce;
+    }
+
+    /// Ends the timing of matrix products: later sizes take the library's first suggestion, so that no pass waits for a choice.
+    pub fn settle(&mut self) {
+        if let Some(blas) = self.kernels.linear.blas.get_mut() {
+            blas.settle();
+        }
+    }
+
+    /// Chooses what the results of a row may depend on.
+    ///
+    /// `BatchInvariant` adds up each result in an order that knows neither the batch nor how a prompt was cut: linear layers by
+    /// `linear_tiled.cu` or on compute capability 9.0 `linear_hopper.cu` whatever the route, attention by `attention_prefill.cu` or there
+    /// by `attention_units.cu`, `attention_few_units.cu` and `attention_hopper.cu`, norms as for a single row. To be chosen before a cache or a batch is made.
+    pub fn set_rounding(&mut self, rounding: Rounding) {
+        self.device.rounding = rounding;
+    }
+
+    /// Whether the device has compute capability 9.0, for which some kernels are compiled alone.
+    pub fn is_hopper(&self) -> bool {
+        self.device.facts().capability == hopper::CAPABILITY
+    }
+
+    /// Whether cuBLASLt was found.
+    pub fn has_blas(&self) -> bool {
+        self.kernels.linear.blas.get().is_some()
+    }
+
+    /// Counts what the engine takes as the difference to this.
+    pub fn set_free_before(&mut self, before: Option<FreeBefore>) {
+        self.free_before = before;
+    }
+
+    /// How the attention of the next pass is cut.
+    pub(super) fn geometry(&self) -> Geometry {
+        let geometry = self.device.geometry.get();
+        // Batch-invariant attention reads every row by itself. Ranks replay what they recorded, at one rate.
+        let may_share = self.device.rounding == Rounding::Fastest && self.exchanges.is_none();
+        let sharing = geometry.sharing.filter(|_| may_share).and_then(|sharing| match self.shared_prefixes {
+            SharedPrefixes::Never => None,
+            SharedPrefixes::WhereItPays => Some(sharing),
+            SharedPrefixes::Always => Some(Sharing { stretch_saves: 1, pass_saves: 1, ..sharing }),
+        });
+        Geometry { sharing, ..geometry }
+    }
+}

@@ -1,0 +1,47 @@
+//! Causal attention of each new token to the cached keys and values of its row, its own included.
+//!
+//! `out[t, h, ..] = sum_j softmax_j(cap(scale * q[t, h] . K[j, g])) V[j, g, ..]` over positions `j` of the same row, found
+//! through its block table, with `window_start(positions[t]) <= j <= positions[t]`; query head `h` reads key and value
+//! head `g = h / (heads / kv_heads)`. `cap(s) = softcap * tanh(s / softcap)`, or `s` without a softcap. [`AttentionSpec`]
+//! defines `heads`, `scale`, `window_start` and `softcap`.
+
+use crate::{AttentionSpec, Backend, Tensor};
+
+/// | tensor | shape |
+/// |--------|-------|
+/// | `out`  | `[tokens, spec.heads * head_dim]` |
+/// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, of which the queries are read |
+/// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]` |
+///
+/// # Panics
+///
+/// If the shapes disagree, the window has no token, or the softcap is not above 0: only a wrong model can cause it, never a user's input.
+pub fn attention<B: Backend>(
+    backend: &mut B,
+    spec: &AttentionSpec,
+    out: &mut Tensor<B::Storage>,
+    qkv: &Tensor<B::Storage>,
+    cache: &B::KvCache,
+    layer: usize,
+    device_batch: &B::DeviceBatch,
+) {
+    check::<B>(spec, out, qkv, cache, layer, device_batch);
+    backend.attention(spec, out, qkv, cache, layer, device_batch);
+}
+
+/// Asserts that the shapes agree.
+pub(super) fn check<B: Backend>(
+    spec: &AttentionSpec,
+    out: &Tensor<B::Storage>,
+    qkv: &Tensor<B::Storage>,
+    cache: &B::KvCache,
+    layer: usize,
+    device_batch: &B::DeviceBatch,
+) {
+    let kv = B::kv_shape(cache);
+    let tokens = B::batch(device_batch).tokens();
+    assert!(layer < kv.layers && spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));
+    assert!(spec.softcap.is_none_or(|softcap| softcap > 0.0));
+    assert_eq!((qkv.rows(), qkv.cols()), (tokens, (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
+    assert_eq!((out.rows(), out.cols()), (tokens, spec.heads * kv.head_dim));
+}

@@ -1,0 +1,29 @@
+//! Decoder models, described as data and computed by one decoder.
+//!
+//! A [`Source`](formats::source::Source) brings a model, [`config`] reads what it says ([`gguf`] translates what a GGUF file says into the same), [`families`] turn it into a [`spec::DecoderSpec`], [`weights`] finds the
+//! tensors by the [`names`] of the family, and [`decoder`] computes. No family has code of its own in the forward pass.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod attention;
+mod config;
+pub mod decoder;
+pub mod description;
+mod families;
+mod family;
+mod fields;
+mod gguf;
+mod linear;
+mod mlp;
+pub mod names;
+mod norm;
+pub mod quantization;
+pub mod rope;
+mod settings;
+pub mod shard;
+pub mod spec;
+mod standard;
+mod stream;
+pub mod weight_summary;
+pub mod weights;
+mod wrappers;

@@ -1,0 +1,362 @@
+//! Turns a [`Batch`] into tokens on a device.
+//!
+//! One [`PassRunner`](pass_runner::PassRunner) drives every device: what differs between devices lies behind
+//! [`Backend`](compute::Backend). A device has a variant of [`Device`] and a module here that opens its backend.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod checkpoint;
+pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "no_cuda.rs"]
+mod cuda;
+pub mod follower;
+mod frame;
+mod graphs;
+mod leader;
+mod meeting;
+mod memory;
+pub mod parallel;
+pub mod pass_runner;
+mod peers;
+mod rendezvous;
+pub mod wire;
+
+use base::TokenId;
+use base::error::{Error, Result};
+use base::log::{Level, log};
+use compute::KvShape;
+use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
+pub use compute::{KvCacheDtype, Rounding, SharedPrefixes};
+use follower::Follower;
+pub use formats::source;
+use formats::{Coding, DType};
+use model::description::Description;
+pub use model::quantization::{OnLoad, quantize_folder};
+pub use model::shard::Sums;
+pub use model::weight_summary::WeightPart;
+use model::weights::Weights;
+pub use os::Loading;
+pub use peers::{Due, Peers};
+pub use rendezvous::Processes;
+use source::Source;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Whether this build has kernels for NVIDIA GPUs.
+pub fn has_kernels_for_gpus() -> bool {
+    cuda::are_built()
+}
+
+/// Computes batches, one after another.
+pub trait Runner: Send {
+    /// Begins a pass over `batch`, of which the runner copies what it needs. Passes are computed in the order in which they
+    /// are submitted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`], and [`Error::OutOfMemory`] where the batch needs memory that could not be reserved when the runner
+    /// was opened. After an error here or in [`collect`](Self::collect), the runner cannot be used any more.
+    ///
+    /// # Panics
+    ///
+    /// If [`depth`](Self::depth) passes are in flight already.
+    fn submit(&mut self, batch: &Batch) -> Result<()>;
+
+    /// Works on the oldest pass in flight and returns what its batch asked for.
+    ///
+    /// `None`: the deadline came first, and the next call continues. Without a deadline the pass runs to its end. Each call
+    /// computes at least one stage, so that a deadline in the past cannot stop the work for ever.
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>>;
+
+    /// Passes that may be in flight at once. With more than one, a batch may refer to tokens of the pass before it by
+    /// [`FROM_PREVIOUS`](compute::batch::FROM_PREVIOUS).
+    fn depth(&self) -> usize;
+
+    /// Stages of a pass. It can be suspended and resumed between any two of them.
+    fn stages(&self) -> usize;
+
+    /// How long the device worked on the pass that was collected last.
+    fn pass_time(&self) -> Duration;
+
+    /// Copies the keys and values of blocks that are full and of no pass that has not been collected.
+    /// `[blocks][layer][kv_head]`, each as [`KvFormat`](compute::KvFormat) says; the runner of a follower has the heads of its own ranks alone, rank after
+    /// rank in this form.
+    fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()>;
+
+    /// Sets the keys and values of blocks that nobody reads, after what the passes in flight may write to them. The same form.
+    fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()>;
+
+    /// Gives memory of the blocks that `unused` names back to the system, once the passes in flight do not read them any more; returns the
+    /// bytes. 0: nothing has changed. Otherwise all these blocks have lost what they held. `[blocks]`
+    ///
+    /// A runner whose cache keeps its memory has nothing to do here and in the next two functions.
+    fn release_blocks(&mut self, unused: &[bool]) -> Result<u64> {
+        let _ = unused;
+        Ok(0)
+    }
+
+    /// Gets memory for blocks that [`release_blocks`](Self::release_blocks) named, before a batch does. What they hold is not defined.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]: there is none for all of them now. Nothing has changed, and the runner can be used on.
+    fn restore_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
+        let _ = blocks;
+        Ok(())
+    }
+
+    /// The other processes that compute the same model, if there are any.
+    fn peers(&self) -> Option<&Arc<Peers>> {
+        None
+    }
+
+    /// Bytes of the KV cache that have memory, in all ranks.
+    fn kv_bytes_mapped(&self) -> u64 {
+        0
+    }
+}
+
+/// What a runner is opened with, resolved and checked by the engine.
+#[derive(Clone)]
+pub struct RunnerConfig {
+    /// Which device computes.
+    pub device: Device,
+    /// Number type of weights, and of a KV cache of numbers; `None` keeps the file's.
+    pub dtype: Option<DType>,
+    /// Encoding of keys and values.
+    pub kv_cache_dtype: KvCacheDtype,
+    /// Threads that compute, the caller's included; `None` takes all cores.
+    pub threads: Option<usize>,
+    /// Tokens of one sequence; `None` takes the model's maximum.
+    pub max_model_len: Option<usize>,
+    /// The largest batch; `None` takes the device's default.
+    pub max_num_seqs: Option<usize>,
+    /// New tokens in one pass; `None` takes the device's default.
+    pub max_batched_tokens: Option<usize>,
+    /// Tokens of a KV block; `None` takes the device's default.
+    pub kv_block_size: Option<usize>,
+    /// Memory for the KV cache.
+    pub kv_budget: KvBudget,
+    /// Most bytes of a GPU that the engine takes, everything included; `None` is no such limit.
+    pub gpu_bytes: Option<u64>,
+    /// How decode passes reach a GPU.
+    pub launching: Launching,
+    /// What a row's logits may depend on.
+    pub rounding: Rounding,
+    /// How the weights come into memory.
+    pub loading: Loading,
+    /// How matrices are quantized that are not coded yet.
+    pub on_load: OnLoad,
+    /// How many ranks compute the model together, at least 1.
+    pub ranks: usize,
+    /// The GPU of each rank. Empty: that of `device` and those after it.
+    pub devices: Vec<usize>,
+    /// How long another rank or process may be silent.
+    pub peer_timeout: Duration,
+    /// The processes that have the ranks, as many each; `None` is this one alone.
+    pub processes: Option<Processes>,
+    /// How sums are divided among ranks; `None` as the device does it by itself. For tests.
+    pub sums: Option<Sums>,
+    /// When a GPU reads the keys of a prefix once for several rows. Other than [`SharedPrefixes::WhereItPays`] for tests.
+    pub shared_prefixes: SharedPrefixes,
+}
+
+/// Where to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// An NVIDIA GPU, if there is one that can run the model, else the CPU.
+    Auto {
+        /// Which GPU of those that the driver shows.
+        index: usize,
+    },
+    /// Threads of this process.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda {
+        /// Which of those that the driver shows.
+        index: usize,
+    },
+}
+
+/// How decode passes reach a GPU. Without effect on the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launching {
+    /// As graphs that are captured when the runner opens or when a batch of their size first comes.
+    Graphs,
+    /// Kernel by kernel.
+    Eager,
+}
+
+/// How much memory the KV cache may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KvBudget {
+    /// So many bytes.
+    Bytes(u64),
+    /// What this share of the device's memory leaves after the weights, but no more than all sequences can use. On the CPU it
+    /// is a share of the free memory; on a GPU of all of it, less what others hold.
+    MemoryShare(f32),
+    /// The device's default share.
+    Default,
+}
+
+/// A runner that is ready, and what it turned out to be.
+pub struct Loaded {
+    /// The runner.
+    pub runner: Box<dyn Runner>,
+    /// The model and its sizes.
+    pub info: ModelInfo,
+}
+
+/// Facts about a loaded model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelInfo {
+    /// Where it computes: not [`Device::Auto`].
+    pub device: Device,
+    /// Tokens that the embedding table knows.
+    pub vocab_size: usize,
+    /// Layers.
+    pub num_layers: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// The token that begins a text, by config.json.
+    pub bos_token: Option<TokenId>,
+    /// Tokens that end an answer, by config.json; generation_config.json overrides them.
+    pub eos_tokens: Vec<TokenId>,
+    /// Weights, tied ones counted once.
+    pub num_parameters: u64,
+    /// Bytes of these.
+    pub weight_bytes: u64,
+    /// Bytes of the KV cache.
+    pub kv_cache_bytes: u64,
+    /// Blocks of the KV cache.
+    pub num_kv_blocks: usize,
+    /// Bytes of its GPU that the rank with most of them took, or set aside for graphs, everything included; 0 on the CPU.
+    pub gpu_bytes: u64,
+    /// The largest batch, by which all buffers are sized.
+    pub limits: BatchLimits,
+    /// Form of the KV cache, that of all ranks together.
+    pub kv_shape: KvShape,
+    /// How many ranks compute the model together.
+    pub num_ranks: usize,
+    /// Which of the processes that compute it this is.
+    pub process: usize,
+    /// Tokens that a token attends to at most, itself included, if every layer has a sliding window: that of the widest one.
+    pub window: Option<usize>,
+    /// Stands for the decoder and its weights: models that differ have different ones.
+    pub fingerprint: u64,
+    /// The coding of most bytes of each part, and all bytes of it in all ranks, in the order of [`WeightPart::ALL`].
+    pub parts: [(Option<Coding>, u64); 4],
+}
+
+impl ModelInfo {
+    fn new(
+        model: &Description,
+        weights: &Weights,
+        kv_shape: &KvShape,
+        blocks: usize,
+        limits: BatchLimits,
+        device: Device,
+    ) -> ModelInfo {
+        let spec = &model.spec;
+        ModelInfo {
+            device,
+            vocab_size: spec.vocab,
+            num_layers: spec.layers.len(),
+            hidden_size: spec.hidden,
+            bos_token: model.bos_token,
+            eos_tokens: model.eos_tokens.clone(),
+            num_parameters: weights.parameters(),
+            weight_bytes: weights.bytes(),
+            kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
+            num_kv_blocks: blocks,
+            gpu_bytes: 0,
+            limits,
+            kv_shape: *kv_shape,
+            num_ranks: 1,
+            process: 0,
+            window: spec.window(),
+            fingerprint: fingerprint(model, weights),
+            parts: WeightPart::ALL.map(|part| (weights.summary().coding(part), weights.summary().bytes(part))),
+        }
+    }
+
+    /// The coding of most bytes of a part; `None` where the model has no such part.
+    pub fn coding(&self, part: WeightPart) -> Option<Coding> {
+        self.parts[part as usize].0
+    }
+
+    /// Bytes of a part, in all ranks.
+    pub fn bytes_of(&self, part: WeightPart) -> u64 {
+        self.parts[part as usize].1
+    }
+}
+
+/// Stands for the decoder and its weights: models that differ have different ones.
+fn fingerprint(model: &Description, weights: &Weights) -> u64 {
+    // The debug format names every field of the spec, also those that a later version adds.
+    weights.fingerprint(&format!("{:?}", model.spec))
+}
+
+/// Whether this build and this machine have a device of that kind, so that a device that is missing is refused before anything is loaded.
+pub fn check_device(device: Device) -> Result<()> {
+    match device {
+        Device::Cuda { index } => cuda::check(index),
+        Device::Auto { .. } | Device::Cpu => Ok(()),
+    }
+}
+
+/// Loads the model of `source`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
+pub fn load(
+    source: &Source,
+    config: &RunnerConfig,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Loaded> {
+    let device = match config.processes {
+        Some(_) => device_of_processes(config),
+        None => config.device,
+    };
+    match device {
+        Device::Cpu => cpu::load(source, config, progress),
+        Device::Cuda { index } => cuda::load(source, config, index, progress),
+        Device::Auto { .. } if config.dtype == Some(DType::F32) => cpu::load(source, config, progress),
+        Device::Auto { index } => match cuda::load(source, config, index, progress) {
+            Err(reason @ (Error::Unsupported { .. } | Error::UnsupportedModel { .. })) => {
+                log(Level::Info, format_args!("computing on the CPU: {reason}"));
+                cpu::load(source, config, progress)
+            }
+            loaded => loaded,
+        },
+    }
+}
+
+/// Loads what this process computes of the model of `source`, which another process schedules.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn follow(
+    source: &Source,
+    config: &RunnerConfig,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<(Follower, ModelInfo)> {
+    match device_of_processes(config) {
+        Device::Cuda { index } => cuda::follow(source, config, index, progress),
+        Device::Cpu | Device::Auto { .. } => cpu::follow(source, config, progress),
+    }
+}
+
+/// Where the ranks of one of several processes compute: a GPU if there is one. What turns out later does not change it, because the other
+/// processes would not follow.
+fn device_of_processes(config: &RunnerConfig) -> Device {
+    match config.device {
+        Device::Auto { index } if config.dtype != Some(DType::F32) && cuda::check(index).is_ok() => {
+            Device::Cuda { index }
+        }
+        Device::Auto { .. } => Device::Cpu,
+        named => named,
+    }
+}

@@ -1,0 +1,509 @@
+//! Whole models on a GPU: against transformers, against the CPU, and against themselves.
+//!
+//! The tests need a GPU, so they are ignored unless `--include-ignored` asks for them.
+//! `NVLLM_TEST_REFERENCE` names a folder that `tests/golden/make_golden.py --large` made: a checkpoint of a real model's shape.
+use crate::demo;
+use crate::driver;
+use crate::reference;
+
+use base::TokenId;
+use base::error::Error;
+use compute::batch::{Batch, BatchLimits};
+use compute::cuda::{ContextGuard, Cuda};
+use demo::{BLOCK_SIZE, QUESTIONS, TOKEN_BYTES};
+use driver::{Logits, Sequence, dtype_of, golden, pass};
+use engine::options::{EngineOptions, PrefixCache};
+use engine::output::{Finish, Stats};
+use engine::sampling_params::SamplingParams;
+use engine::{Budget, Engine, Prompt};
+use formats::DType;
+use formats::source::Source;
+use reference::{HALF_PRECISION, Reference, distance, follow, lead};
+use runner::pass_runner::PassRunner;
+use runner::{Device, KvBudget, KvCacheDtype, Launching, Rounding, RunnerConfig, SharedPrefixes};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use text::structure::Structure;
+
+/// The golden checkpoints whose heads the kernels know.
+const CASES: &[&str] = &[
+    "cohere2-f16-pattern3",
+    "ernie4_5-bf16-biased",
+    "exaone4-bf16-no-window",
+    "gemma2-bf16-head64",
+    "gemma3-bf16-old-keys",
+    "glm4-bf16-no-bias",
+    "granite-f16-tied",
+    "granitemoehybrid-bf16-no-rope",
+    "hunyuan-bf16-alpha",
+    "llama-bf16-head80-gqa1",
+    "llama-f16-head64-llama3",
+    "mistral-bf16-window24-head128",
+    "mistral-f16-no-window",
+    "mistral3-bf16-wrapped-window16",
+    "olmo2-f16",
+    "olmo3-bf16-old-keys",
+    "phi3-f16-longrope-short96",
+    "qwen2-bf16-head96-gqa7",
+    "qwen2-f16-head128",
+    "qwen3-bf16-head128",
+    "qwen3-bf16-head64-gqa16",
+    "qwen3-bf16-reranker",
+    "qwen3-f16-head256",
+    "seed_oss-bf16-out-bias",
+    "smollm3-bf16-interval3",
+];
+
+/// How far logits in bf16 may be from those of transformers in f32: as far as transformers' own in bf16 are in the furthest of the cases,
+/// qwen3-bf16-reranker.
+const BF16: f32 = 2.7e-2;
+/// The same in f16.
+const F16: f32 = 5e-3;
+
+impl Logits for PassRunner<Cuda> {
+    fn logits_of(&self, row: usize) -> Vec<f32> {
+        let all = self.read_logits().unwrap();
+        let vocab = self.vocab_size();
+        all[row * vocab..(row + 1) * vocab].to_vec()
+    }
+}
+
+fn config() -> RunnerConfig {
+    RunnerConfig {
+        device: Device::Cuda { index: 0 },
+        kv_block_size: Some(16),
+        max_num_seqs: Some(64),
+        kv_budget: KvBudget::Bytes(64 << 20),
+        ..driver::config()
+    }
+}
+
+/// [`config`], with contexts as short as the name of a golden case says.
+fn config_of(name: &str) -> RunnerConfig {
+    RunnerConfig { max_model_len: driver::config_of(name).max_model_len, ..config() }
+}
+
+fn open(name: &str, config: &RunnerConfig) -> (PassRunner<Cuda>, BatchLimits) {
+    let source = Source::open(&golden(name)).unwrap();
+    let (runner, info) = runner::cuda::open(&source, config, 0, &mut |_| ControlFlow::Continue(()))
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    (runner, info.limits)
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn logits_and_greedy_tokens_are_those_of_transformers() {
+    for name in CASES {
+        let own = dtype_of(name);
+        for dtype in [DType::Bf16, DType::F16] {
+            for launching in [Launching::Graphs, Launching::Eager] {
+                let (mut runner, limits) =
+                    open(name, &RunnerConfig { dtype: Some(dtype), launching, ..config_of(name) });
+                let reference = Reference::read(name);
+                let (rows, chosen) = follow(&mut runner, &limits, &reference);
+                let limit = match dtype {
+                    DType::Bf16 if own == dtype => BF16,
+                    // Weights that are rounded once more are further away.
+                    DType::Bf16 => 1.5 * BF16,
+                    DType::F16 | DType::F32 => F16,
+                };
+                let mut furthest = 0.0f32;
+                for (step, (found, wanted)) in rows.iter().zip(&reference.logits).enumerate() {
+                    let apart = distance(found, wanted);
+                    furthest = furthest.max(apart);
+                    assert!(apart <= limit, "{name} in {dtype:?}, {launching:?}, step {step}: {apart} apart");
+                    if chosen[step] != reference.tokens[step] {
+                        let greatest = wanted.iter().copied().fold(0.0, |max: f32, x| max.max(x.abs()));
+                        println!(
+                            "{name} in {dtype:?}, step {step}: {} instead of {}, which led by {:.4} of {greatest:.2}",
+                            chosen[step],
+                            reference.tokens[step],
+                            lead(wanted)
+                        );
+                        assert!(lead(wanted) <= 2.0 * limit * greatest, "{name} in {dtype:?}, step {step}");
+                    }
+                }
+                println!("{name} in {dtype:?}, {launching:?}: logits at most {furthest:.5} of their norm apart");
+            }
+        }
+    }
+}
+
+/// Half precision and int8 together: tests/library/kv_cache_int8.rs allows 6e-2 for the latter.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn logits_with_keys_and_values_in_int8_are_near_those_of_transformers() {
+    const LIMIT: f32 = 8e-2;
+    for (name, launching) in CASES.iter().flat_map(|name| [Launching::Graphs, Launching::Eager].map(|how| (name, how)))
+    {
+        let config = RunnerConfig { kv_cache_dtype: KvCacheDtype::Int8, launching, ..config_of(name) };
+        let (mut runner, limits) = open(name, &config);
+        let reference = Reference::read(name);
+        let (rows, _) = follow(&mut runner, &limits, &reference);
+        let furthest = rows.iter().zip(&reference.logits).map(|(a, b)| distance(a, b)).fold(0.0, f32::max);
+        println!("{name}, int8, {launching:?}: logits at most {furthest:.5} of their norm apart");
+        assert!(furthest <= LIMIT, "{name}, {launching:?}: {furthest} apart");
+    }
+}
+
+/// Layers of the model of a golden case.
+fn layers(name: &str) -> usize {
+    let config = std::fs::read(golden(name).join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    let text = config.get("text_config").unwrap_or(&config);
+    text["num_hidden_layers"].as_u64().unwrap() as usize
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
+    const LLAMA: &str = "llama-f16-head64-llama3";
+    let launches = |name: &str| {
+        let (runner, _) = open(name, &config_of(name));
+        runner.launches_of_decode().unwrap().expect("decode passes are graphs")
+    };
+    // Two norms, four products, rotation, attention, activation.
+    let per_layer = 9;
+    let besides = launches(LLAMA) - per_layer * layers(LLAMA);
+    for name in CASES {
+        let found = launches(name);
+        println!("{name}: {:.2} launches per layer", (found - besides) as f64 / layers(name) as f64);
+        // Scaled logits are one launch for the whole pass.
+        assert!(found <= besides + 1 + (per_layer + 2) * layers(name), "{name}: {found} launches");
+    }
+}
+
+/// At the sizes that the kernels are made for. In bf16 many layers round further away than 2 %, in transformers as here.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_model_of_real_shape_agrees_with_transformers_and_with_itself() {
+    let folder = std::env::var_os("NVLLM_TEST_REFERENCE").expect("NVLLM_TEST_REFERENCE names a folder");
+    let folder = folder.to_str().unwrap();
+    let reference = Reference::read(folder);
+    let theirs = reference.bf16_apart.iter().copied().fold(0.0, f32::max);
+    println!("transformers' own logits in bf16: at most {theirs:.5} of their norm apart");
+    let mut first: Option<Vec<Vec<f32>>> = None;
+    for (how, dtype, launching, block_size) in [
+        ("bf16, graphs", DType::Bf16, Launching::Graphs, 64),
+        ("bf16, eager", DType::Bf16, Launching::Eager, 64),
+        ("bf16, blocks of 16", DType::Bf16, Launching::Graphs, 16),
+        ("f16, graphs", DType::F16, Launching::Graphs, 64),
+    ] {
+        let config = RunnerConfig {
+            dtype: Some(dtype),
+            launching,
+            kv_block_size: Some(block_size),
+            kv_budget: KvBudget::Bytes(8 << 30),
+            max_model_len: Some(512),
+            max_batched_tokens: Some(16384),
+            ..config()
+        };
+        let limit = if dtype == DType::Bf16 { HALF_PRECISION.max(theirs) } else { HALF_PRECISION };
+        let (mut runner, limits) = open(folder, &config);
+        let (rows, chosen) = follow(&mut runner, &limits, &reference);
+        let furthest = rows.iter().zip(&reference.logits).map(|(a, b)| distance(a, b)).fold(0.0, f32::max);
+        let mut differing = 0;
+        for (step, wanted) in reference.tokens.iter().enumerate().filter(|(step, wanted)| chosen[*step] != **wanted) {
+            let (found, lead) = (chosen[step], lead(&reference.logits[step]));
+            let greatest = reference.logits[step].iter().copied().fold(0.0, |max: f32, x| max.max(x.abs()));
+            println!("{how}, step {step}: {found} instead of {wanted}, which led by {lead:.4} of {greatest:.2}");
+            assert!(lead <= 2.0 * limit * greatest, "{how}, step {step}");
+            differing += 1;
+        }
+        let steps = reference.tokens.len();
+        println!("{how}: logits at most {furthest:.5} of their norm apart, {differing} of {steps} tokens differ");
+        assert!(furthest <= limit, "{how}: {furthest} apart");
+
+        let rows = first.get_or_insert(rows);
+        let blocks = limits.table_width() as u32;
+        for (others, watched) in [(0, 0), (63, 40)] {
+            let mut sequences: Vec<Sequence> = (0..=others as u32)
+                .map(|i| Sequence::new(&reference.prompt[..200 + i as usize % 90], i * blocks..(i + 1) * blocks))
+                .collect();
+            sequences[watched].tokens = reference.prompt.clone();
+            let found = drive(&mut runner, &limits, &mut sequences, watched, &reference.tokens);
+            let apart = rows.iter().zip(&found).map(|(a, b)| distance(a, b)).fold(0.0, f32::max);
+            println!("{how}, row {watched} of {}: at most {apart:.5} apart from the first", others + 1);
+            assert!(apart <= 2.0 * HALF_PRECISION, "{how}, row {watched} of {}: {apart}", others + 1);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_row_hardly_depends_on_batch_chunks_blocks_or_graphs() {
+    compare_rows(&config(), HALF_PRECISION);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_batch_invariant_row_depends_on_neither_batch_nor_chunks_nor_blocks_nor_graphs() {
+    compare_rows(&RunnerConfig { rounding: Rounding::BatchInvariant, ..config() }, 0.0);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_batch_invariant_row_over_keys_and_values_in_int8_depends_on_itself_alone() {
+    let int8 = RunnerConfig { kv_cache_dtype: KvCacheDtype::Int8, ..config() };
+    compare_rows(&RunnerConfig { rounding: Rounding::BatchInvariant, ..int8 }, 0.0);
+}
+
+/// Computes a row alone, among others, in chunks and kernel by kernel: its logits are at most `limit` apart.
+fn compare_rows(config: &RunnerConfig, limit: f32) {
+    for name in CASES {
+        let prompt: Vec<TokenId> = (0..70).map(|i| (i * 37 + 5) % 89).collect();
+        let reference = Reference {
+            prompt: prompt.clone(),
+            tokens: (0..12).map(|i| 3 + i * 7 % 90).collect(),
+            logits: Vec::new(),
+            bf16_apart: Vec::new(),
+        };
+        let (mut alone, limits) = open(name, config);
+        let (rows, _) = follow(&mut alone, &limits, &reference);
+        let (mut eager, _) = open(name, &RunnerConfig { launching: Launching::Eager, ..config.clone() });
+        let (eager_rows, _) = follow(&mut eager, &limits, &reference);
+        check(name, "eager", &rows, &eager_rows, limit);
+        for (neighbours, watched) in [(1, 0), (16, 5), (63, 40)] {
+            let mut sequences: Vec<Sequence> = (0..=neighbours as u32)
+                .map(|i| Sequence::new(&reference.prompt[..1 + (i as usize * 5) % 6], i * 6..(i + 1) * 6))
+                .collect();
+            sequences[watched].tokens = prompt.clone();
+            let found = drive(&mut alone, &limits, &mut sequences, watched, &reference.tokens);
+            check(name, &format!("row {watched} of {}", neighbours + 1), &rows, &found, limit);
+        }
+        for chunk in [1, 7, 64] {
+            let mut sequence = Sequence::new(&prompt, [11, 3, 17, 2, 9, 30]);
+            let mut batch = Batch::with_limits(&limits);
+            while sequence.pending() > chunk {
+                batch.clear();
+                sequence.bring(chunk, &limits, &mut batch);
+                assert!(pass(&mut alone, &batch).is_empty());
+            }
+            let found = drive(&mut alone, &limits, &mut [sequence], 0, &reference.tokens);
+            check(name, &format!("chunks of {chunk}"), &rows, &found, limit);
+        }
+    }
+}
+
+/// Rows whose first blocks are the same, of which a GPU reads the keys once.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_row_that_shares_its_prefix_has_the_logits_that_it_has_alone() {
+    const CASES: &[&str] =
+        &["qwen3-bf16-head128", "qwen2-f16-head128", "llama-f16-head64-llama3", "gemma2-bf16-head64"];
+    let formats = [(KvCacheDtype::Auto, HALF_PRECISION), (KvCacheDtype::Int8, 8e-2)];
+    for (name, (kv_cache_dtype, limit)) in CASES.iter().flat_map(|name| formats.map(|format| (name, format))) {
+        let prompt: Vec<TokenId> = (0..70).map(|i| (i * 37 + 5) % 89).collect();
+        let tokens: Vec<TokenId> = (0..12).map(|i| 3 + i * 7 % 90).collect();
+        let found = [SharedPrefixes::Never, SharedPrefixes::Always].map(|shared_prefixes| {
+            let (mut runner, limits) = open(name, &RunnerConfig { shared_prefixes, kv_cache_dtype, ..config() });
+            let sequence = |i: u32| {
+                let blocks = (0..4).chain(4 + 2 * i..6 + 2 * i);
+                // The first row computes the shared blocks in the first pass, in which the others read them, too.
+                let mut sequence = Sequence::new(&prompt[..70 - i as usize % 5], blocks);
+                sequence.computed = if i == 0 { 0 } else { 64 };
+                sequence
+            };
+            let mut sequences: Vec<Sequence> = (0..40).map(sequence).collect();
+            drive(&mut runner, &limits, &mut sequences, 7, &tokens)
+        });
+        assert!(found[0] != found[1], "{name}, {kv_cache_dtype:?}: nothing was shared");
+        check(name, "with a shared prefix", &found[0], &found[1], limit);
+    }
+}
+
+/// Feeds `tokens` to the watched sequence and whatever is sampled to the others: the logits of each of its steps.
+fn drive(
+    runner: &mut PassRunner<Cuda>,
+    limits: &BatchLimits,
+    sequences: &mut [Sequence],
+    watched: usize,
+    tokens: &[TokenId],
+) -> Vec<Vec<f32>> {
+    let mut batch = Batch::with_limits(limits);
+    let steps = tokens.iter().map(|&token| {
+        batch.clear();
+        for sequence in sequences.iter_mut() {
+            sequence.bring(sequence.pending(), limits, &mut batch);
+        }
+        let mut chosen = pass(runner, &batch);
+        chosen[watched] = token;
+        for (sequence, token) in sequences.iter_mut().zip(chosen) {
+            sequence.tokens.push(token);
+        }
+        runner.logits_of(watched)
+    });
+    steps.collect()
+}
+
+fn check(name: &str, how: &str, wanted: &[Vec<f32>], found: &[Vec<f32>], limit: f32) {
+    for (step, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let apart = distance(found, wanted);
+        assert!(apart <= limit, "{name}, {how}, step {step}: {apart} apart");
+    }
+}
+
+// ---- the demo model, through the engine ----
+
+fn options() -> EngineOptions {
+    demo::options(Device::Cuda { index: 0 })
+}
+
+fn answers(options: &EngineOptions, budget: Budget) -> (Vec<Vec<TokenId>>, Stats) {
+    demo::answers(options, budget, demo::greedy)
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn the_demo_model_answers_as_on_the_cpu_however_it_is_driven() {
+    type Spoil = fn(&mut EngineOptions);
+    let (wanted, _) = answers(&demo::options(Device::Cpu), Budget::OnePass);
+    const VARIANTS: &[(&str, Spoil)] = &[
+        ("as it comes", |_| {}),
+        ("one at a time", |o| o.max_num_seqs = Some(1)),
+        ("kernel by kernel", |o| o.launching = Launching::Eager),
+        ("without a prefix cache", |o| o.prefix_cache = PrefixCache::Off),
+        ("in chunks of 7", |o| (o.max_num_seqs, o.max_batched_tokens) = (Some(7), Some(7))),
+        ("in blocks of 64", |o| o.kv_block_size = Some(64)),
+        ("in f16", |o| o.dtype = Some(DType::F16)),
+        ("batch-invariant", |o| o.rounding = Rounding::BatchInvariant),
+    ];
+    for (name, spoil) in VARIANTS {
+        let mut options = options();
+        spoil(&mut options);
+        assert_eq!(answers(&options, Budget::OnePass).0, wanted, "{name}");
+    }
+    for micros in [0, 300, 5000] {
+        let budget = Budget::Time(Duration::from_micros(micros));
+        assert_eq!(answers(&options(), budget).0, wanted, "{micros} us a call");
+    }
+    // 20 blocks hold two of the longest sequences, and more begin.
+    let tight = EngineOptions { kv_cache_bytes: Some(20 * BLOCK_SIZE as u64 * TOKEN_BYTES), ..options() };
+    let (found, stats) = answers(&tight, Budget::OnePass);
+    assert!(stats.preemptions > 0, "nobody was preempted");
+    assert_eq!(found, wanted, "preempted");
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn structured_answers_follow_their_structure_beside_free_ones() {
+    let primes = Arc::new(Structure::Regex("Prime numbers within [0-9]+: [0-9]+(, [0-9]+)*\\.".to_owned()));
+    let schema = r#"{"type": "object", "properties": {"limit": {"type": "integer", "minimum": 1, "maximum": 99},
+        "even": {"type": "boolean"}}, "required": ["limit", "even"], "additionalProperties": false}"#;
+    let json = Arc::new(Structure::JsonSchema(schema.to_owned()));
+    for launching in [Launching::Graphs, Launching::Eager] {
+        let options = EngineOptions { launching, ..options() };
+        let mut engine = Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+        let handle = engine.handle().clone();
+        for i in 0..QUESTIONS {
+            let messages = r#"[{"role": "user", "content": "list all prime numbers within 50"}]"#;
+            let prompt = handle.chat_template().unwrap().render(messages, "").unwrap();
+            let (structure, temperature) = match i % 4 {
+                0 => (None, 0.0),
+                1 => (Some(primes.clone()), 0.0),
+                2 => (Some(json.clone()), 0.0),
+                _ => (Some(json.clone()), 3.0),
+            };
+            let params = SamplingParams { tag: i as u64, temperature, structure, ..SamplingParams::default() };
+            handle.add_request(Prompt::Text(&prompt), params).unwrap();
+        }
+        let mut answers: Vec<(String, Option<Finish>)> = vec![Default::default(); QUESTIONS];
+        while !handle.is_finished() {
+            engine.step(Budget::OnePass).unwrap();
+            while let Some(output) = engine.next_output() {
+                let (text, finish) = &mut answers[output.tag as usize];
+                text.push_str(&output.text);
+                finish.clone_from(&output.finish);
+            }
+        }
+        for (i, (text, finish)) in answers.iter().enumerate() {
+            assert!(matches!(finish, Some(Finish::Stop)), "{i}: {finish:?} after {text:?}");
+            match i % 4 {
+                0 | 1 => assert_eq!(text, &answers[0].0, "{i}: a structure that the answer fits changes nothing"),
+                _ => {
+                    let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
+                    let limit = value["limit"].as_f64().unwrap();
+                    assert!(
+                        (1.0..=99.0).contains(&limit) && limit.fract() == 0.0 && value["even"].is_boolean(),
+                        "{text}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn engines_come_and_go_and_leave_the_device_as_it_was() {
+    let probe = Cuda::open(0, DType::Bf16).unwrap();
+    let open = || Engine::open(&options(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let answer = |engine: &mut Engine| {
+        let params = SamplingParams { max_tokens: Some(8), ..SamplingParams::default() };
+        engine.handle().add_request(Prompt::Tokens(&[5, 6, 7]), params).unwrap();
+        let mut tokens: Vec<TokenId> = Vec::new();
+        while !engine.handle().is_finished() {
+            engine.step(Budget::OnePass).unwrap();
+            while let Some(output) = engine.next_output() {
+                tokens.extend(&output.token_ids);
+            }
+        }
+        tokens
+    };
+    let wanted = answer(&mut open());
+    let mut free = Vec::new();
+    for _ in 0..20 {
+        // Two at a time, and one of them goes with a pass in flight.
+        let (mut first, mut second) = (open(), open());
+        assert_eq!((answer(&mut first), answer(&mut second)), (wanted.clone(), wanted.clone()));
+        second.handle().add_request(Prompt::Tokens(&[5, 6, 7]), SamplingParams::default()).unwrap();
+        second.step(Budget::Time(Duration::ZERO)).unwrap();
+        drop((first, second));
+        free.push(probe.memory().unwrap().0);
+    }
+    assert_eq!(free[4], free[19], "free bytes after each: {free:?}");
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_program_that_uses_cuda_itself_keeps_its_context() {
+    let mut engine = Engine::open(&options(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let is_kept = std::thread::spawn(move || {
+        assert!(ContextGuard::push().unwrap().is_none(), "a new thread");
+        engine.handle().add_request(Prompt::Tokens(&[5, 6, 7]), SamplingParams::default()).unwrap();
+        engine.step(Budget::OnePass).unwrap();
+        drop(engine);
+        ContextGuard::push().unwrap().is_none()
+    });
+    assert!(is_kept.join().unwrap());
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn what_a_gpu_cannot_do_is_refused_with_the_knob_and_auto_takes_the_cpu() {
+    let refusal = |spoil: &dyn Fn(&mut EngineOptions)| {
+        let mut options = options();
+        spoil(&mut options);
+        Engine::open(&options, &mut |_| ControlFlow::Continue(())).err().expect("refused")
+    };
+    let error = refusal(&|o| o.kv_cache_bytes = Some(1 << 50));
+    assert!(matches!(&error, Error::OutOfMemory { knob, .. } if *knob == "kv_cache_bytes"), "{error}");
+    let error = refusal(&|o| (o.kv_cache_bytes, o.memory_utilization) = (None, Some(1e-6)));
+    assert!(matches!(&error, Error::KvCacheTooSmall { .. }), "{error}");
+    let error = refusal(&|o| o.device = Device::Cuda { index: 99 });
+    assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
+    let error = refusal(&|o| o.dtype = Some(DType::F32));
+    assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
+    let error = refusal(&|o| o.model_path = golden("qwen3-bf16-tied-gqa2"));
+    assert!(matches!(&error, Error::UnsupportedModel { setting: "head_dim", .. }), "{error}");
+
+    // Heads of 16 are for the CPU.
+    let mut auto = options();
+    (auto.model_path, auto.device) = (golden("qwen3-bf16-tied-gqa2"), Device::Auto { index: 0 });
+    let params = SamplingParams { max_tokens: Some(4), ..SamplingParams::default() };
+    let mut engine = Engine::open(&auto, &mut |_| ControlFlow::Continue(())).unwrap();
+    engine.handle().add_request(Prompt::Tokens(&[5, 6, 7]), params).unwrap();
+    engine.step(Budget::OnePass).unwrap();
+    assert!(engine.next_output().is_some());
+}

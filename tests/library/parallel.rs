@@ -1,0 +1,99 @@
+//! Several ranks on the CPU compute what one computes, bit for bit, however a model is divided among them.
+
+use crate::driver;
+
+use base::TokenId;
+use compute::cpu::{Cpu, Isa};
+use driver::{Logits, config_of, dtype_of, golden, greedy, open, root};
+use formats::DType;
+use formats::source::Source;
+use runner::parallel::ParallelRunner;
+use runner::{KvBudget, ModelInfo, RunnerConfig, Sums};
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Tokens that each model writes after its prompt.
+const TOKENS: usize = 6;
+
+impl Logits for ParallelRunner<Cpu> {
+    fn logits_of(&self, row: usize) -> Vec<f32> {
+        driver::logits(self.first(), row).to_vec()
+    }
+}
+
+fn open_ranks(folder: &Path, config: &RunnerConfig, isa: Isa) -> (ParallelRunner<Cpu>, ModelInfo) {
+    let source = Source::open(folder).unwrap();
+    let threads = config.threads.unwrap_or(1);
+    runner::cpu::open_ranks(&source, config, threads, isa, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// The folders of all golden models.
+fn models() -> Vec<String> {
+    let folders = fs::read_dir(root().join("tests/golden")).unwrap().map(|entry| entry.unwrap());
+    let models = folders.filter(|entry| entry.path().join("config.json").exists());
+    let mut names: Vec<String> = models.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert!(names.len() > 40, "{names:?}");
+    names
+}
+
+fn prompt(len: usize) -> Vec<TokenId> {
+    (0..len as u32).map(|i| (i * 37 + 5) % 89).collect()
+}
+
+/// Query and KV heads of a model.
+fn heads(folder: &Path) -> (usize, usize) {
+    let text = fs::read_to_string(folder.join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let config = config.get("text_config").unwrap_or(&config);
+    let heads = config["num_attention_heads"].as_u64().unwrap() as usize;
+    (heads, config["num_key_value_heads"].as_u64().map_or(heads, |heads| heads as usize))
+}
+
+/// Numbers of ranks that divide a model in every way: whole heads, an uneven share, shared KV heads, one head each.
+fn numbers_of_ranks((heads, kv_heads): (usize, usize)) -> Vec<usize> {
+    let mut ranks: Vec<usize> =
+        [2, 3, kv_heads + 1, heads].into_iter().filter(|ranks| (2..=heads).contains(ranks)).collect();
+    ranks.sort();
+    ranks.dedup();
+    ranks
+}
+
+#[test]
+fn any_number_of_ranks_gives_the_bits_of_one() {
+    let isa = Isa::detect().unwrap();
+    for name in models() {
+        let config = RunnerConfig { kv_budget: KvBudget::Bytes(16 << 20), ..config_of(&name) };
+        let (mut alone, info) = open(&golden(&name), &config, isa).unwrap();
+        let wanted = greedy(&mut alone, &info.limits, &prompt(40), TOKENS);
+        for ranks in numbers_of_ranks(heads(&golden(&name))) {
+            let config = RunnerConfig { ranks, ..config.clone() };
+            let (mut together, info) = open_ranks(&golden(&name), &config, isa);
+            assert_eq!(info.num_ranks, ranks);
+            let found = greedy(&mut together, &info.limits, &prompt(40), TOKENS);
+            assert_eq!(found.0, wanted.0, "{name} on {ranks} ranks");
+            assert!(found.1 == wanted.1, "{name} on {ranks} ranks: logits differ in some bits");
+        }
+    }
+}
+
+#[test]
+fn sums_that_are_divided_give_nearly_the_same() {
+    let isa = Isa::detect().unwrap();
+    for name in models() {
+        let config = RunnerConfig { kv_budget: KvBudget::Bytes(16 << 20), ..config_of(&name) };
+        let (mut alone, info) = open(&golden(&name), &config, isa).unwrap();
+        let (_, wanted) = greedy(&mut alone, &info.limits, &prompt(40), 1);
+        for ranks in numbers_of_ranks(heads(&golden(&name))) {
+            let config = RunnerConfig { ranks, sums: Some(Sums::Reduced), ..config.clone() };
+            let (mut together, info) = open_ranks(&golden(&name), &config, isa);
+            let (_, found) = greedy(&mut together, &info.limits, &prompt(40), 1);
+            let norm = wanted[0].iter().map(|v| v * v).sum::<f32>().sqrt();
+            let apart = wanted[0].iter().zip(&found[0]).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt() / norm;
+            // A sum that is rounded otherwise may round a key or a value of 16 bits to its neighbour.
+            let bound = if dtype_of(&name) == DType::F32 { 1e-5 } else { 1e-2 };
+            assert!(apart < bound, "{name} on {ranks} ranks: {apart:.1e} apart");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Every op of every backend against its specification.
+//!
+//! Each op has one table of named cases, a row a case. Each case is run in every column: a backend in one of its ways to
+//! compute, that is each instruction set of this machine and one or two threads. A further backend is one more column.
+
+mod activate_mul;
+mod attention;
+mod coded;
+mod codings;
+mod column;
+mod copy_blocks;
+mod gated_linear;
+mod gather;
+#[path = "../inputs/mod.rs"]
+mod inputs;
+mod integers;
+mod join_columns;
+mod linear;
+mod linear_add_norm;
+mod logprobs;
+mod norm;
+mod process_logits;
+mod ranks;
+mod reduce_add_norm;
+mod rope_and_cache;
+mod sample;
+mod scale_logits;
+mod scene;
+#[path = "../tree/mod.rs"]
+mod tree;

@@ -1,0 +1,480 @@
+//! Processes that compute one model together give the answers of one, and none of them waits for another that is gone.
+
+mod answers;
+mod child;
+#[path = "../driver/mod.rs"]
+mod driver;
+mod lossy;
+#[path = "../random_requests/mod.rs"]
+mod random_requests;
+#[path = "../tree/mod.rs"]
+mod tree;
+
+use answers::answers;
+use base::TokenId;
+use child::{Options, Process};
+use driver::golden;
+use engine::options::EngineOptions;
+use engine::sampling_params::SamplingParams;
+use engine::{Budget, Engine, Prompt};
+use lossy::{Lossy, Lost};
+use os::socket::Address;
+use runner::{Device, Processes};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// The test that is a process of the others.
+const PROCESS: &str = "a_process_of_the_other_tests";
+const MODEL: &str = "qwen3-f32-untied-gqa8";
+/// How long a process may be silent in these tests, and what they grant the machine besides.
+const TIMEOUT: Duration = Duration::from_millis(1500);
+const BOUND: Duration = Duration::from_secs(3);
+
+/// Not a test of its own: what the processes of the other tests do.
+#[test]
+#[ignore = "the other tests run it in processes of their own"]
+fn a_process_of_the_other_tests() {
+    child::live();
+}
+
+fn unix(name: &str) -> String {
+    format!("unix:{}", std::env::temp_dir().join(format!("nvllm-{name}-{}", std::process::id())).display())
+}
+
+fn tcp() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn options(index: u32, processes: u32, ranks: u32, rendezvous: &str) -> Options {
+    Options {
+        model: golden(MODEL).to_str().unwrap().to_owned(),
+        index,
+        processes,
+        ranks,
+        rendezvous: rendezvous.to_owned(),
+        timeout_ms: TIMEOUT.as_millis() as u32,
+        max_num_seqs: 8,
+        ..Options::default()
+    }
+}
+
+/// Processes whose engines are open, the leader first.
+fn open(processes: u32, ranks: u32, rendezvous: &str) -> Vec<Process> {
+    let options = (0..processes).map(|index| options(index, processes, ranks, rendezvous));
+    let mut started: Vec<_> = options.map(|options| Process::start(&options)).collect();
+    started.iter_mut().for_each(|process| process.tell("open"));
+    started.iter_mut().for_each(|process| assert_eq!(process.answer(), "0"));
+    started
+}
+
+/// What one process answers to a request for a number of tokens.
+fn alone(tokens: u32) -> String {
+    let mut process = Process::start(&options(0, 0, 1, ""));
+    assert_eq!(process.ask("open"), "0");
+    assert_eq!(process.ask(&format!("add {tokens}")), "0");
+    process.ask("run")
+}
+
+#[test]
+fn two_and_three_processes_give_the_tokens_of_one_over_unix_sockets_and_tcp() {
+    let wanted = alone(12);
+    for (processes, ranks) in [(2, 2), (3, 3), (2, 4)] {
+        for rendezvous in [unix(&format!("tokens-{ranks}")), tcp()] {
+            let mut all = open(processes, ranks, &rendezvous);
+            let refused = format!("process 1 of {ranks} ranks: -11 process 1 follows: requests go to process 0");
+            assert_eq!(all[1].ask("index"), refused);
+            all[1..].iter_mut().for_each(|follower| follower.tell("serve"));
+            for _ in 0..2 {
+                assert_eq!(all[0].ask("add 12"), "0");
+                assert_eq!(all[0].ask("run"), wanted, "{processes} processes and {ranks} ranks at {rendezvous}");
+            }
+            assert_eq!(all[0].ask("free"), "freed");
+            for mut follower in all.split_off(1) {
+                assert_eq!(follower.answer(), "2", "NVLLM_CLOSED");
+                assert_eq!(follower.ask("step"), "2", "and so it stays");
+                assert!(follower.end().success());
+            }
+            assert!(all.remove(0).end().success());
+        }
+    }
+}
+
+/// An engine of this process that leads others.
+fn leader(processes: usize, ranks: usize, rendezvous: &str) -> Engine {
+    let mut options = EngineOptions::new(golden(MODEL));
+    (options.device, options.num_threads) = (Device::Cpu, Some(1));
+    (options.kv_block_size, options.kv_cache_bytes) = (Some(4), Some(16 << 20));
+    (options.seed, options.max_num_seqs) = (Some(3), Some(8));
+    options.tensor_parallel_size = ranks;
+    options.peer_timeout = Some(TIMEOUT);
+    if processes > 1 {
+        let rendezvous = Address::parse("rendezvous", rendezvous).unwrap();
+        options.processes = Some(Processes { count: processes, index: 0, rendezvous });
+    }
+    Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// What an engine saves of a prompt.
+fn save(engine: &mut Engine, prompt: &[TokenId]) -> Vec<u8> {
+    let prefix = engine.find_prefix(prompt, 0).unwrap();
+    let mut bytes = vec![0; prefix.bytes()];
+    engine.save_prefix(&prefix, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn requests_of_many_kinds_and_saved_prefixes_are_those_of_one_process_bit_for_bit() {
+    let prompt: Vec<TokenId> = (0..60).map(|i| 1 + i * i % 23).collect();
+    let mut one = leader(1, 1, "");
+    let wanted = answers(&mut one, Budget::OnePass);
+    let saved = save(&mut one, &prompt);
+    for (processes, ranks, budget, serve) in [
+        (2, 2, Budget::OnePass, "serve"),
+        (3, 3, Budget::Time(Duration::from_micros(300)), "serve 500"),
+        (2, 6, Budget::Time(Duration::ZERO), "serve 1"),
+    ] {
+        let rendezvous = unix(&format!("kinds-{ranks}"));
+        let mut followers: Vec<_> =
+            (1..processes).map(|index| Process::start(&options(index, processes, ranks, &rendezvous))).collect();
+        followers.iter_mut().for_each(|follower| follower.tell("open"));
+        let mut engine = leader(processes as usize, ranks as usize, &rendezvous);
+        for follower in &mut followers {
+            assert_eq!(follower.answer(), "0");
+            follower.tell(serve);
+        }
+        assert_eq!(engine.restore_prefix(&saved).unwrap(), 60);
+        assert!(save(&mut engine, &prompt) == saved, "{ranks} ranks save other bytes than they restored");
+        engine.reset_prefix_cache();
+        let found = answers(&mut engine, budget);
+        for (request, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+            assert_eq!(found, wanted, "{processes} processes, {ranks} ranks, request {request}");
+        }
+        assert!(save(&mut engine, &prompt) == saved, "{ranks} ranks save other bytes");
+        drop(engine);
+        for mut follower in followers {
+            assert_eq!(follower.answer(), "2", "NVLLM_CLOSED");
+        }
+    }
+}
+
+#[test]
+fn a_prefix_is_saved_and_restored_in_the_middle_of_a_pass() {
+    // A call that waits for ever fails the test, and does not hold it up.
+    let (done, is_done) = channel();
+    std::thread::spawn(move || {
+        for (processes, ranks, serve) in [(2, 2, "serve"), (3, 3, "serve 500"), (2, 4, "serve 1")] {
+            let rendezvous = unix(&format!("within-{ranks}"));
+            let others = 1..processes as u32;
+            let mut followers: Vec<_> = others
+                .map(|index| Process::start(&options(index, processes as u32, ranks as u32, &rendezvous)))
+                .collect();
+            followers.iter_mut().for_each(|follower| follower.tell("open"));
+            let engine = leader(processes, ranks, &rendezvous);
+            for follower in &mut followers {
+                assert_eq!(follower.answer(), "0");
+                follower.tell(serve);
+            }
+            save_and_restore_within_passes(engine);
+            followers.iter_mut().for_each(|follower| assert_eq!(follower.answer(), "2", "NVLLM_CLOSED"));
+        }
+        done.send(()).unwrap();
+    });
+    let ended = is_done.recv_timeout(Duration::from_secs(120));
+    assert!(ended.is_ok(), "{ended:?}: a call waits for ever, or the thread says above what was wrong");
+}
+
+fn save_and_restore_within_passes(mut engine: Engine) {
+    let saved_prompt: Vec<TokenId> = (0..40).map(|i| 1 + i * i % 23).collect();
+    let other_prompt: Vec<TokenId> = (0..30).map(|i| 2 + i * i % 19).collect();
+    let params = SamplingParams { max_tokens: Some(10), ..SamplingParams::default() };
+    let ask = |engine: &mut Engine, prompt: &[TokenId]| {
+        let prompts = [Prompt::Tokens(prompt)];
+        let answers = engine.generate(&prompts, std::slice::from_ref(&params), &mut |_| ControlFlow::Continue(()));
+        answers.unwrap()[0].token_ids.clone()
+    };
+    let wanted = ask(&mut engine, &saved_prompt);
+    let saved = save(&mut engine, &saved_prompt);
+    let mut within = 0;
+    for stages in 1..12 {
+        engine.handle().add_request(Prompt::Tokens(&other_prompt), params.clone()).unwrap();
+        let mut step = |engine: &mut Engine| {
+            (0..stages).for_each(|_| within += engine.step(Budget::Time(Duration::ZERO)).unwrap().in_flight);
+        };
+        step(&mut engine);
+        assert!(save(&mut engine, &saved_prompt) == saved, "after {stages} stages");
+        step(&mut engine);
+        engine.reset_prefix_cache();
+        assert_eq!(engine.restore_prefix(&saved).unwrap(), 40);
+        step(&mut engine);
+        assert!(save(&mut engine, &saved_prompt) == saved, "after {stages} stages");
+        assert_eq!(ask(&mut engine, &saved_prompt), wanted, "after {stages} stages");
+    }
+    assert!(within > 20, "{within} steps ended within a pass");
+}
+
+#[test]
+fn sessions_that_lose_what_they_send_end_in_every_process() {
+    let sessions = (0..20).map(|seed| {
+        let lost = if seed % 3 == 2 { Lost::Numbers(40) } else { Lost::Frames(20) };
+        (seed, 2 + seed as u32 % 2, lost)
+    });
+    let mut longest = Duration::ZERO;
+    for (seed, processes, lost) in sessions {
+        let rendezvous = unix(&format!("lossy-{seed}"));
+        let lossy = Lossy::new(&rendezvous, lost, seed);
+        let start = |index| {
+            let address = if index == 0 { &rendezvous } else { &lossy.address };
+            let options = Options { timeout_ms: 500, ..options(index, processes, processes, address) };
+            Process::start(&options)
+        };
+        let mut all: Vec<_> = (0..processes).map(start).collect();
+        all.iter_mut().for_each(|process| process.tell("open"));
+        let opened: Vec<_> = all.iter_mut().map(Process::answer).collect();
+        for (index, (process, opened)) in all.iter_mut().zip(&opened).enumerate() {
+            match (opened.as_str(), index) {
+                ("0", 0) => process.tell("run-on"),
+                ("0", _) => process.tell("serve"),
+                (refused, _) => assert!(refused.starts_with("-14 "), "session {seed}, process {index}: {refused}"),
+            }
+        }
+        for (index, (process, opened)) in all.iter_mut().zip(&opened).enumerate() {
+            let ended = if opened == "0" { process.answer() } else { opened.clone() };
+            assert!(ended.starts_with("-14 process "), "session {seed}, process {index}: {ended}");
+        }
+        let took = lossy.since_the_first_loss().unwrap_or_default();
+        println!("session {seed}: {processes} processes, {lost:?}: all ended {took:?} after the first loss");
+        longest = longest.max(took);
+    }
+    println!("the longest: {longest:?}, with a peer_timeout_ms of 500");
+}
+
+/// Two processes that compute one pass after the other.
+fn in_the_middle(name: &str) -> (Process, Process) {
+    let mut all = open(2, 2, &unix(name));
+    let mut follower = all.remove(1);
+    let mut leader = all.remove(0);
+    follower.tell("serve");
+    leader.tell("run-on");
+    std::thread::sleep(Duration::from_millis(100));
+    (leader, follower)
+}
+
+/// The answer of a process that has lost another one, which must come within a bound; afterwards it opens another engine.
+fn answer_to_a_loss(mut process: Process) -> String {
+    let begun = Instant::now();
+    let answer = process.answer();
+    assert!(begun.elapsed() < BOUND, "{answer} after {:?}", begun.elapsed());
+    assert!(answer.starts_with("-14 "), "{answer}");
+    assert_eq!(
+        process.ask("step"),
+        "-14 an earlier call lost another process: only nvllm_engine_free may be called on this engine"
+    );
+    assert_eq!(process.ask("free"), "freed");
+    assert_eq!(process.ask("open-alone"), "0");
+    assert_eq!(process.ask("add 2"), "0");
+    assert!(process.ask("run").starts_with('['));
+    assert!(process.end().success());
+    answer
+}
+
+#[test]
+fn a_follower_that_is_killed_ends_the_leaders_engine() {
+    let (leader, follower) = in_the_middle("kill-follower");
+    follower.signal(libc::SIGKILL);
+    assert_eq!(answer_to_a_loss(leader), "-14 process 1: has ended, or has closed the connection");
+}
+
+#[test]
+fn a_leader_that_is_killed_ends_the_followers_engine() {
+    let (leader, follower) = in_the_middle("kill-leader");
+    leader.signal(libc::SIGKILL);
+    assert_eq!(answer_to_a_loss(follower), "-14 process 0: has ended, or has closed the connection");
+}
+
+#[test]
+fn a_follower_that_is_stopped_ends_the_leaders_engine() {
+    let (leader, follower) = in_the_middle("stop-follower");
+    follower.signal(libc::SIGSTOP);
+    assert_eq!(answer_to_a_loss(leader), "-14 process 1: no sign of life for 1500 ms (peer_timeout_ms)");
+    follower.signal(libc::SIGCONT);
+    let answer = answer_to_a_loss(follower);
+    assert!(answer.starts_with("-14 process "), "{answer}");
+}
+
+#[test]
+fn a_leader_that_is_stopped_ends_the_followers_engine() {
+    let (leader, follower) = in_the_middle("stop-leader");
+    leader.signal(libc::SIGSTOP);
+    assert_eq!(answer_to_a_loss(follower), "-14 process 0: no sign of life for 1500 ms (peer_timeout_ms)");
+}
+
+#[test]
+fn a_third_process_learns_which_one_was_lost() {
+    let mut all = open(3, 3, &unix("third"));
+    all[1..].iter_mut().for_each(|follower| follower.tell("serve"));
+    all[1].signal(libc::SIGKILL);
+    assert_eq!(all[2].answer(), "-14 process 1: has ended, or has closed the connection");
+    assert_eq!(all[0].ask("add 2"), "0");
+    assert_eq!(all[0].ask("run"), "-14 process 1: has ended, or has closed the connection");
+}
+
+#[test]
+fn a_host_that_does_not_step_is_named() {
+    let mut all = open(2, 2, &unix("no-step"));
+    assert_eq!(all[0].ask("add 2"), "0");
+    all[0].tell("run");
+    let reason = "-14 process 1: a pass waits, but nvllm_step was not called for 1500 ms (peer_timeout_ms)";
+    assert_eq!(answer_to_a_loss(all.remove(0)), reason);
+    assert_eq!(all[0].ask("step"), reason);
+}
+
+#[test]
+fn a_leader_may_pause_and_may_close_in_the_middle_of_a_pass() {
+    let mut all = open(2, 2, &unix("pause"));
+    all[1].tell("serve");
+    assert_eq!(all[0].ask("add 4"), "0");
+    // The first call with a time ends within a pass.
+    assert_eq!(all[0].ask("step 1"), "0");
+    std::thread::sleep(TIMEOUT + TIMEOUT / 2);
+    assert_eq!(all[0].ask("run"), alone(4));
+    assert_eq!(all[0].ask("add 4"), "0");
+    assert_eq!(all[0].ask("step 1"), "0");
+    assert_eq!(all[0].ask("free"), "freed");
+    assert_eq!(all[1].answer(), "2", "NVLLM_CLOSED");
+}
+
+#[test]
+fn a_follower_that_frees_its_engine_is_named() {
+    let mut all = open(2, 2, &unix("freed"));
+    assert_eq!(all[1].ask("step 1000"), "0", "nothing comes, and the time is spent");
+    assert_eq!(all[1].ask("free"), "freed");
+    assert_eq!(all[0].ask("add 2"), "0");
+    assert_eq!(all[0].ask("run"), "-14 process 1: its engine was freed");
+}
+
+#[test]
+fn a_follower_waits_for_orders_and_a_leader_for_requests() {
+    let wanted = alone(6);
+    // Steps that end in the middle of a pass, which the next one finds as work.
+    for budget_us in [0, 1, 2000] {
+        let mut all = open(2, 2, &unix(&format!("wait-{budget_us}")));
+        assert_eq!(all[1].ask("wait 20000"), "3", "NVLLM_TIMEOUT");
+        all[1].tell(&format!("serve-awaited {budget_us}"));
+        assert_eq!(all[0].ask("wait 20000"), "3");
+        // Longer than a process may leave an order undone, and than it may be silent.
+        std::thread::sleep(TIMEOUT + TIMEOUT / 4);
+        for _ in 0..2 {
+            assert_eq!(all[0].ask("add 6"), "0");
+            assert_eq!(all[0].ask("wait-on"), "0");
+            assert_eq!(all[0].ask("run"), wanted);
+        }
+        assert_eq!(all[0].ask("free"), "freed");
+        assert_eq!(all[1].answer(), "2", "NVLLM_CLOSED");
+        assert_eq!(all[1].ask("wait-on"), "2", "and so it stays");
+    }
+}
+
+#[test]
+fn a_wait_ends_when_another_process_is_lost() {
+    let mut all = open(3, 3, &unix("wait-lost"));
+    all[..2].iter_mut().for_each(|process| process.tell("wait-on"));
+    std::thread::sleep(Duration::from_millis(100));
+    all[2].signal(libc::SIGKILL);
+    for process in all.drain(..2) {
+        assert_eq!(answer_to_a_loss(process), "-14 process 2: has ended, or has closed the connection");
+    }
+}
+
+#[test]
+fn strangers_at_the_rendezvous_keep_nobody_from_joining() {
+    let rendezvous = tcp();
+    let mut leader = Process::start(&options(0, 2, 2, &rendezvous));
+    leader.tell("open");
+    let connect = || loop {
+        match TcpStream::connect(&rendezvous) {
+            Ok(stream) => return stream,
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n"[..], &[0; 4096], &[0xff; 64]] {
+        let mut stream = connect();
+        // The leader may close before all of it is sent.
+        let _ = stream.write_all(garbage);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    let silent: Vec<_> = (0..100).map(|_| connect()).collect();
+    let mut follower = Process::start(&options(1, 2, 2, &rendezvous));
+    assert_eq!(follower.ask("open"), "0");
+    assert_eq!(leader.answer(), "0");
+    follower.tell("serve");
+    drop(silent);
+    assert_eq!(leader.ask("add 5"), "0");
+    assert_eq!(leader.ask("run"), alone(5));
+}
+
+/// What a leader and a follower answer that do not fit together.
+fn refusals(name: &str, change: impl Fn(&mut Options)) -> [String; 2] {
+    let rendezvous = unix(name);
+    let mut other = options(1, 2, 2, &rendezvous);
+    change(&mut other);
+    let (mut leader, mut follower) = (Process::start(&options(0, 2, 2, &rendezvous)), Process::start(&other));
+    leader.tell("open");
+    follower.tell("open");
+    [leader.answer(), follower.answer()]
+}
+
+#[test]
+fn processes_that_were_opened_otherwise_refuse_each_other_with_the_reason() {
+    let fix = "open all processes with the same model and options";
+    let reason = format!("-14 process 1: its max_num_seqs is 7, but that of process 0 is 8: {fix}");
+    assert_eq!(refusals("other-options", |options| options.max_num_seqs = 7), [reason.clone(), reason]);
+
+    let reason = format!("-14 process 1: its kv_cache_dtype is int8, but that of process 0 is f32: {fix}");
+    assert_eq!(refusals("other-kv-cache", |options| options.kv_cache_dtype = 1), [reason.clone(), reason]);
+
+    let reason = format!("-14 process 1: its tensor_parallel_size is 4, but that of process 0 is 2: {fix}");
+    assert_eq!(refusals("other-ranks", |options| options.ranks = 4), [reason.clone(), reason]);
+
+    let other = golden("qwen3-f32-eps3e-4-biased").to_str().unwrap().to_owned();
+    let [leader, follower] = refusals("other-model", |options| options.model = other.clone());
+    assert!(leader.starts_with("-14 process 1: its model fingerprint is ") && leader.ends_with(fix), "{leader}");
+    assert_eq!(leader, follower);
+}
+
+#[test]
+fn a_process_that_cannot_load_its_part_keeps_no_other_waiting() {
+    let [leader, follower] = refusals("no-room", |options| options.kv_cache_bytes = 100);
+    assert!(follower.starts_with("-6 the KV cache may take 100 bytes, but one block takes"), "{follower}");
+    assert_eq!(leader, format!("-14 process 1: {}", &follower[3..]));
+}
+
+#[test]
+fn a_process_of_another_version_is_refused_with_the_reason() {
+    let rendezvous = tcp();
+    let mut leader = Process::start(&options(0, 2, 2, &rendezvous));
+    leader.tell("open");
+    let mut stream = loop {
+        match TcpStream::connect(&rendezvous) {
+            Ok(stream) => break stream,
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    // Length, kind and number of a hello; the magic bytes, a connection for frames, and process 1.
+    let payload = [&b"nvllm-tp"[..], &[0; 4], &1u32.to_le_bytes(), b"library version=0.0.9\n"].concat();
+    let hello = [&(payload.len() as u32).to_le_bytes()[..], &1u32.to_le_bytes(), &[0; 8], &payload].concat();
+    stream.write_all(&hello).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let reason = format!(
+        "its library version is 0.0.9, but that of process 0 is {version}: open all processes with the same model and options"
+    );
+    assert_eq!(String::from_utf8_lossy(&answer[16..]), reason);
+    assert_eq!(leader.answer(), format!("-14 process 1: {reason}"));
+    assert_eq!(leader.ask("open-alone"), "0", "the process can go on");
+}

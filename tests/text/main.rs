@@ -1,0 +1,9 @@
+//! Tokenizers and chat templates against what transformers makes of the same files.
+
+mod chat_golden;
+mod gguf_text;
+mod text_golden;
+#[path = "../tree/mod.rs"]
+mod tree;
+#[path = "../gguf_file/writer.rs"]
+mod writer;
