@@ -32,6 +32,7 @@ lint: ## Check the formatting, clippy, that the generated files are up to date, 
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/header.sh --check
+	scripts/rust_api.sh --check
 	scripts/versions.sh
 
 header: ## Generate include/nanovllm.h from src/capi, and the files in bindings, docs and tests that repeat it

@@ -18,6 +18,7 @@ have make || packages="$packages make"
 have pkg-config || packages="$packages pkg-config"
 have curl || have cargo || packages="$packages curl ca-certificates"
 if [ "$purpose" = test ]; then
+    have curl || packages="$packages curl"
     have g++ || packages="$packages g++"
     [ -e /usr/include/gtest/gtest.h ] || packages="$packages libgtest-dev"
     have valgrind || packages="$packages valgrind"

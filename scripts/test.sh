@@ -29,6 +29,7 @@ logged cargo test --workspace --release --locked --no-fail-fast || failed=1
 rust_passed=$(awk '/^test result:/ { sum += $4 } END { print sum + 0 }' "$log")
 rust_failed=$(awk '/^test result:/ { sum += $6 } END { print sum + 0 }' "$log")
 rust_ignored=$(awk '/^test result:/ { sum += $8 } END { print sum + 0 }' "$log")
+tests/examples/rust.sh "${CARGO_TARGET_DIR:-target}/release/examples" models/demo || failed=1
 # The driver of tests/fake_gpu, whose memory is that of the host, is enough to check that weights arrive.
 if [ -e "$build/fake_gpu/libcuda.so" ]; then
     fake_gpu=$(cd "$build/fake_gpu" && pwd)

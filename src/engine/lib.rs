@@ -35,6 +35,7 @@ mod sequence;
 mod stop_strings;
 mod validation;
 
+pub use block_manager::CacheCounts;
 pub use generate::{Ask, Asked, Progress};
 pub use handle::{EngineHandle, Waited};
 pub use saved_prefix::CachedPrefix;

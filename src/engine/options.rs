@@ -10,7 +10,7 @@ use runner::{
     Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding, RunnerConfig, SharedPrefixes,
 };
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The options of an engine. `None` is the default.
@@ -99,6 +99,24 @@ impl EngineOptions {
             on_load: OnLoad::None,
             gpu_memory_bytes: None,
         }
+    }
+}
+
+impl From<&str> for EngineOptions {
+    fn from(model_path: &str) -> EngineOptions {
+        EngineOptions::new(model_path)
+    }
+}
+
+impl From<&Path> for EngineOptions {
+    fn from(model_path: &Path) -> EngineOptions {
+        EngineOptions::new(model_path)
+    }
+}
+
+impl From<PathBuf> for EngineOptions {
+    fn from(model_path: PathBuf) -> EngineOptions {
+        EngineOptions::new(model_path)
     }
 }
 

@@ -262,7 +262,7 @@ mod tests {
 
     static BYTE_LEVEL: LazyLock<Tokenizer> = LazyLock::new(|| {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/text/byte_level"));
-        Tokenizer::open(&Source::open(&folder).unwrap()).expect("a good file").expect("a file")
+        Tokenizer::open(&Source::open(folder).unwrap()).expect("a good file").expect("a file")
     });
 
     proptest! {

@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_job_that_was_abandoned_before_it_began_ends_at_once() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo"));
-        let tokenizer = Tokenizer::open(&Source::open(&folder).unwrap()).unwrap().unwrap();
+        let tokenizer = Tokenizer::open(&Source::open(folder).unwrap()).unwrap().unwrap();
         let structures = Structures::new(Some(Arc::new(tokenizer)), 2048);
         let compiled = structures.compile(&Structure::Regex("yes|no".to_owned())).unwrap();
         let late = LateMasks::start().unwrap();
