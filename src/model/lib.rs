@@ -13,6 +13,7 @@ mod families;
 mod family;
 mod fields;
 mod gguf;
+mod identity;
 mod linear;
 mod mlp;
 pub mod names;

@@ -4,8 +4,10 @@
 //! for it, and otherwise given in one number type. Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
 use crate::fields::Fields;
+use crate::identity;
 use crate::names::{Layout, Names, Root};
 use crate::quantization::{self, Coded, Module, OnLoad, Quantization};
+use crate::spec::DecoderSpec;
 use crate::weight_summary::{WeightPart, WeightSummary};
 use base::error::{Error, Result};
 use base::log::{self, Level};
@@ -182,13 +184,11 @@ impl Weights {
         self.on_load
     }
 
-    /// As [`Tensors::fingerprint`], where `spec` is told apart by how codes are read and made.
-    pub fn fingerprint(&self, spec: &str) -> u64 {
-        let coding = self.quantization.as_ref().map_or_else(String::new, |quantization| format!("{quantization:?}"));
-        match self.on_load {
-            OnLoad::None => self.tensors.fingerprint(&format!("{spec}{coding}")),
-            on_load => self.tensors.fingerprint(&format!("{spec}{coding}{on_load:?}")),
-        }
+    /// Stands for a decoder with these weights: models that differ have different ones.
+    pub fn fingerprint(&self, spec: &DecoderSpec) -> u64 {
+        let coding = self.quantization.as_ref().map_or_else(String::new, identity::of_quantization);
+        let text = format!("{}{coding}{}", identity::of_decoder(spec), identity::of_on_load(self.on_load));
+        self.tensors.fingerprint(&text)
     }
 
     /// As [`Tensors::warm`].

@@ -5,7 +5,7 @@
 use super::parallel::SENT_BYTES;
 use super::rendezvous::Facts;
 use super::wire::BatchBounds;
-use super::{RunnerConfig, fingerprint, memory};
+use super::{RunnerConfig, memory};
 use base::error::Result;
 use base::log::{Level, log};
 use compute::batch::BatchLimits;
@@ -61,7 +61,7 @@ impl Checkpoint {
         Facts::default()
             .with("library version", env!("CARGO_PKG_VERSION"))
             .with("protocol", PROTOCOL)
-            .with("model fingerprint", format_args!("{:016x}", fingerprint(&self.model, &self.weights)))
+            .with("model fingerprint", format_args!("{:016x}", self.weights.fingerprint(&self.model.spec)))
             .with("num_processes", processes)
             .with("tensor_parallel_size", ranks)
             .with("dtype", format_args!("{:?}", self.weights.dtype()))

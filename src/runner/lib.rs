@@ -279,7 +279,7 @@ impl ModelInfo {
             num_ranks: 1,
             process: 0,
             window: spec.window(),
-            fingerprint: fingerprint(model, weights),
+            fingerprint: weights.fingerprint(&model.spec),
             parts: WeightPart::ALL.map(|part| (weights.summary().coding(part), weights.summary().bytes(part))),
         }
     }
@@ -293,12 +293,6 @@ impl ModelInfo {
     pub fn bytes_of(&self, part: WeightPart) -> u64 {
         self.parts[part as usize].1
     }
-}
-
-/// Stands for the decoder and its weights: models that differ have different ones.
-fn fingerprint(model: &Description, weights: &Weights) -> u64 {
-    // The debug format names every field of the spec, also those that a later version adds.
-    weights.fingerprint(&format!("{:?}", model.spec))
 }
 
 /// Whether this build and this machine have a device of that kind, so that a device that is missing is refused before anything is loaded.

@@ -17,6 +17,7 @@ mod embeddings;
 mod exchange_protocol;
 #[path = "../fake_runner/mod.rs"]
 mod fake_runner;
+mod fingerprints;
 mod folder_statuses;
 mod gguf;
 #[path = "../gguf_file/mod.rs"]

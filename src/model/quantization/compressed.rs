@@ -8,7 +8,7 @@ use super::fp8::{e4m3, type_of};
 use super::gptq::groups_of;
 use super::module::{Module, Part};
 use super::patterns::Exhausted;
-use super::targets::Targets;
+use super::targets::{Group, Targets};
 use base::error::Result;
 use formats::{Codes, Scaled, Scales};
 use safetensors::Dtype;
@@ -67,6 +67,11 @@ impl Compressed {
     /// With a scheme for each group of targets.
     pub fn new(targets: Targets, schemes: Vec<Scheme>) -> Compressed {
         Compressed { targets: targets.into(), schemes, group_of: Arc::default() }
+    }
+
+    /// What the config says: the targets of each group, and how they are coded.
+    pub fn groups(&self) -> impl Iterator<Item = (&Group, &Scheme)> {
+        self.targets.groups().iter().zip(&self.schemes)
     }
 
     /// Finds the groups of `modules`, which are the coded ones of a folder. Patterns are matched here and nowhere else.
@@ -132,10 +137,8 @@ impl Compressed {
 }
 
 impl fmt::Debug for Compressed {
-    /// What the config says. The text is part of the fingerprint of a model.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let groups: Vec<_> = self.targets.groups().iter().zip(&self.schemes).collect();
-        f.debug_struct("Compressed").field("groups", &groups).finish()
+        f.debug_struct("Compressed").field("schemes", &self.schemes).finish_non_exhaustive()
     }
 }
 

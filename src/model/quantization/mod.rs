@@ -21,15 +21,19 @@ mod patterns;
 mod targets;
 mod transpose;
 
+pub use awq::Awq;
 pub use coded::Coded;
+pub use compressed::{Compressed, Number, Scheme, Strategy};
 pub use config::Quantization;
 pub use folder::quantize_folder;
+pub use fp8::Fp8;
+pub use gptq::Gptq;
 pub use module::Module;
 pub use on_load::{OnLoad, quantize};
+pub use targets::Group as TargetGroup;
 
 use base::error::{Error, Result};
 use base::limits;
-use compressed::Number;
 use formats::Scaled;
 use formats::source::{Source, Tensor, TensorType, Tensors};
 use safetensors::Dtype;

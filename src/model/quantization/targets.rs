@@ -6,7 +6,6 @@
 use super::patterns::{Exhausted, Matcher, Patterns};
 use base::limits;
 use std::collections::HashMap;
-use std::fmt;
 
 /// The targets of all groups of a config.
 #[derive(Default)]
@@ -23,6 +22,18 @@ pub struct Group {
     names: Vec<String>,
     /// Texts and numbers.
     patterns: Vec<(String, usize)>,
+}
+
+impl Group {
+    /// Names of modules and of classes.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Patterns with an anchor, as they are matched.
+    pub fn anchored_patterns(&self) -> impl Iterator<Item = String> {
+        self.patterns.iter().map(|(pattern, _)| format!("^(?:{pattern})"))
+    }
 }
 
 impl Targets {
@@ -86,14 +97,6 @@ impl Finder<'_> {
             }
         }
         Ok(by_name.get(class).copied())
-    }
-}
-
-impl fmt::Debug for Group {
-    /// Patterns with an anchor, as they are matched. The text is part of the fingerprint of a model.
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let patterns = self.patterns.iter().map(|(pattern, _)| format!("^(?:{pattern})"));
-        f.debug_list().entries(&self.names).entries(patterns).finish()
     }
 }
 

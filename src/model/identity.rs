@@ -1,0 +1,265 @@
+//! What makes a model another one? Its decoder and how its weights are coded, as text that is hashed into the fingerprint of saved prefixes.
+//!
+//! Invariant: every value has the name that stands here, whatever the code calls it, so that files that were saved once stay readable. A field that
+//! is new does not compile before it has a name here: leave it out where it has the value that all models had before.
+
+use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantization, Scheme, Strategy, TargetGroup};
+use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
+use crate::spec::{
+    Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order, QkNorm,
+    SelfAttention, SublayerNorms,
+};
+use compute::{Activation, AttentionSpec, NormKind, NormOrder, Pairing};
+use std::fmt::Debug;
+
+/// The text of a decoder.
+pub fn of_decoder(spec: &DecoderSpec) -> String {
+    let DecoderSpec { hidden, vocab, embedding_scale, layers, final_norm, head, ropes, max_positions } = spec;
+    record(
+        "DecoderSpec",
+        &[
+            ("hidden", value(hidden)),
+            ("vocab", value(vocab)),
+            ("embedding_scale", value(embedding_scale)),
+            ("layers", list(layers.iter().map(layer))),
+            ("final_norm", norm(final_norm)),
+            ("head", of_head(head)),
+            ("ropes", list(ropes.iter().map(rope))),
+            ("max_positions", value(max_positions)),
+        ],
+    )
+}
+
+/// The text of how weights are coded in the files.
+pub fn of_quantization(quantization: &Quantization) -> String {
+    match quantization {
+        Quantization::CompressedTensors(compressed) => tuple("CompressedTensors", of_compressed(compressed)),
+        Quantization::Fp8(Fp8 { block }) => tuple("Fp8", record("Fp8", &[("block", value(block))])),
+        Quantization::Awq(Awq { group }) => tuple("Awq", record("Awq", &[("group", value(group))])),
+        Quantization::Gptq(Gptq { bits, group, desc_act, added }) => {
+            let fields = [
+                ("bits", value(bits)),
+                ("group", value(group)),
+                ("desc_act", value(desc_act)),
+                ("added", value(added)),
+            ];
+            tuple("Gptq", record("Gptq", &fields))
+        }
+        Quantization::Mxfp4 => "Mxfp4".to_owned(),
+    }
+}
+
+/// The text of how weights are coded when they are loaded; empty where they stay as they are.
+pub fn of_on_load(on_load: OnLoad) -> &'static str {
+    match on_load {
+        OnLoad::None => "",
+        OnLoad::Int8 => "Int8",
+        OnLoad::Int4 => "Int4",
+    }
+}
+
+fn layer(layer: &LayerSpec) -> String {
+    let LayerSpec { order, mixer_norms, mixer, feed_forward_norms, feed_forward, residual_scale } = layer;
+    let order = match order {
+        Order::Sequential => "Sequential",
+        Order::Parallel => "Parallel",
+    };
+    let Mixer::Attention(attention) = mixer;
+    let FeedForward::Dense(mlp) = feed_forward;
+    record(
+        "LayerSpec",
+        &[
+            ("order", order.to_owned()),
+            ("mixer_norms", norms(mixer_norms)),
+            ("mixer", tuple("Attention", self_attention(attention))),
+            ("feed_forward_norms", norms(feed_forward_norms)),
+            ("feed_forward", tuple("Dense", gated_mlp(mlp))),
+            ("residual_scale", value(residual_scale)),
+        ],
+    )
+}
+
+fn norms(norms: &SublayerNorms) -> String {
+    let SublayerNorms { before, after } = norms;
+    record(
+        "SublayerNorms",
+        &[("before", option(before.as_ref().map(norm))), ("after", option(after.as_ref().map(norm)))],
+    )
+}
+
+fn norm(norm: &Norm) -> String {
+    let Norm { kind, eps, weight } = norm;
+    let kind = match kind {
+        NormKind::Rms => "Rms",
+        NormKind::Layer => "Layer",
+    };
+    let weight = match weight {
+        NormWeight::Plain => "Plain",
+        NormWeight::PlusOne => "PlusOne",
+    };
+    record("Norm", &[("kind", kind.to_owned()), ("eps", value(eps)), ("weight", weight.to_owned())])
+}
+
+fn self_attention(attention: &SelfAttention) -> String {
+    let SelfAttention { scores, kv_heads, head_dim, qk_norm, qkv_bias, output_bias, rope, temperature } = attention;
+    let AttentionSpec { heads, scale, window, softcap } = scores;
+    let scores = record(
+        "AttentionSpec",
+        &[("heads", value(heads)), ("scale", value(scale)), ("window", value(window)), ("softcap", value(softcap))],
+    );
+    let qk_norm = match qk_norm {
+        QkNorm::PerHead { norm: of_heads, order } => {
+            let order = match order {
+                NormOrder::BeforeRope => "BeforeRope",
+                NormOrder::AfterRope => "AfterRope",
+            };
+            record("PerHead", &[("norm", norm(of_heads)), ("order", order.to_owned())])
+        }
+        QkNorm::Whole(whole) => tuple("Whole", norm(whole)),
+        QkNorm::None => "None".to_owned(),
+    };
+    let temperature = temperature.as_ref().map(|Temperature { beta, original_positions }| {
+        record("Temperature", &[("beta", value(beta)), ("original_positions", value(original_positions))])
+    });
+    record(
+        "SelfAttention",
+        &[
+            ("scores", scores),
+            ("kv_heads", value(kv_heads)),
+            ("head_dim", value(head_dim)),
+            ("qk_norm", qk_norm),
+            ("qkv_bias", bias(*qkv_bias)),
+            ("output_bias", bias(*output_bias)),
+            ("rope", value(rope)),
+            ("temperature", option(temperature)),
+        ],
+    )
+}
+
+fn gated_mlp(mlp: &GatedMlp) -> String {
+    let GatedMlp { width, activation, bias: of_mlp } = mlp;
+    let activation = match activation {
+        Activation::Silu => "Silu",
+        Activation::GeluTanh => "GeluTanh",
+    };
+    record("GatedMlp", &[("width", value(width)), ("activation", activation.to_owned()), ("bias", bias(*of_mlp))])
+}
+
+fn bias(bias: Bias) -> String {
+    match bias {
+        Bias::Added => "Added",
+        Bias::None => "None",
+    }
+    .to_owned()
+}
+
+fn of_head(head: &Head) -> String {
+    let Head { weights, scale, softcap } = head;
+    let weights = match weights {
+        HeadWeights::Tied => "Tied",
+        HeadWeights::Own => "Own",
+    };
+    record("Head", &[("weights", weights.to_owned()), ("scale", value(scale)), ("softcap", value(softcap))])
+}
+
+fn rope(rope: &Rope) -> String {
+    let Rope { theta, scaling, rotary_factor, pairing } = rope;
+    let pairing = match pairing {
+        Pairing::Halves => "Halves",
+        Pairing::Neighbours => "Neighbours",
+    };
+    record(
+        "Rope",
+        &[
+            ("theta", value(theta)),
+            ("scaling", of_scaling(scaling)),
+            ("rotary_factor", value(rotary_factor)),
+            ("pairing", pairing.to_owned()),
+        ],
+    )
+}
+
+fn of_scaling(scaling: &RopeScaling) -> String {
+    match scaling {
+        RopeScaling::None => "None".to_owned(),
+        RopeScaling::Linear { factor } => record("Linear", &[("factor", value(factor))]),
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_positions } => record(
+            "Llama3",
+            &[
+                ("factor", value(factor)),
+                ("low_freq_factor", value(low_freq_factor)),
+                ("high_freq_factor", value(high_freq_factor)),
+                ("original_positions", value(original_positions)),
+            ],
+        ),
+        RopeScaling::Yarn { factor, attention_factor, beta_fast, beta_slow, ramp, original_positions } => {
+            let ramp = match ramp {
+                Ramp::Whole => "Whole",
+                Ramp::Exact => "Exact",
+            };
+            record(
+                "Yarn",
+                &[
+                    ("factor", value(factor)),
+                    ("attention_factor", value(attention_factor)),
+                    ("beta_fast", value(beta_fast)),
+                    ("beta_slow", value(beta_slow)),
+                    ("ramp", ramp.to_owned()),
+                    ("original_positions", value(original_positions)),
+                ],
+            )
+        }
+        RopeScaling::LongRope { short_factors, long_factors, attention_factor, original_positions } => record(
+            "LongRope",
+            &[
+                ("short_factors", value(short_factors)),
+                ("long_factors", value(long_factors)),
+                ("attention_factor", value(attention_factor)),
+                ("original_positions", value(original_positions)),
+            ],
+        ),
+    }
+}
+
+fn of_compressed(compressed: &Compressed) -> String {
+    let group = |(group, scheme): (&TargetGroup, &Scheme)| {
+        let Scheme { number, strategy, symmetric } = scheme;
+        let number = match number {
+            Number::Int(bits) => tuple("Int", value(bits)),
+            Number::Float8 => "Float8".to_owned(),
+            Number::Float4 => "Float4".to_owned(),
+        };
+        let strategy = match strategy {
+            Strategy::Tensor => "Tensor".to_owned(),
+            Strategy::Channel => "Channel".to_owned(),
+            Strategy::Group(weights) => tuple("Group", value(weights)),
+            Strategy::Block(shape) => tuple("Block", value(shape)),
+        };
+        let targets = list(group.names().iter().map(value).chain(group.anchored_patterns().map(value)));
+        let scheme = record("Scheme", &[("number", number), ("strategy", strategy), ("symmetric", value(symmetric))]);
+        format!("({targets}, {scheme})")
+    };
+    record("Compressed", &[("groups", list(compressed.groups().map(group)))])
+}
+
+/// A number, or numbers.
+fn value(value: impl Debug) -> String {
+    format!("{value:?}")
+}
+
+fn record(name: &str, fields: &[(&str, String)]) -> String {
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    format!("{name} {{ {} }}", fields.join(", "))
+}
+
+fn tuple(name: &str, value: String) -> String {
+    format!("{name}({value})")
+}
+
+fn option(value: Option<String>) -> String {
+    value.map_or_else(|| "None".to_owned(), |value| tuple("Some", value))
+}
+
+fn list(values: impl Iterator<Item = String>) -> String {
+    format!("[{}]", values.collect::<Vec<_>>().join(", "))
+}
