@@ -20,7 +20,8 @@ use compute::batch::{Batch, BatchLimits};
 use compute::cpu::{Cpu, Isa};
 use driver::Sequence;
 use formats::source::Source;
-use runner::{KvBudget, Runner, RunnerConfig};
+use runner::Runner;
+use runner::options::EngineOptions;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -38,16 +39,16 @@ fn main() {
     let ranks: usize = given.next().map_or(2, |n| n.parse().expect("a number of ranks"));
     checkpoint::write_if_absent(&shape, &folder);
     let (isa, source) = (Isa::detect().unwrap(), Source::open(&folder).unwrap());
-    let config = RunnerConfig {
-        threads: Some(ranks),
+    let config = EngineOptions {
+        num_threads: Some(ranks),
         max_model_len: Some(1024),
         kv_block_size: None,
-        kv_budget: KvBudget::Bytes((16 * 1024 * shape.kv_token_bytes()) as u64),
+        kv_cache_bytes: Some((16 * 1024 * shape.kv_token_bytes()) as u64),
         ..driver::config()
     };
     let progress = &mut |_| ControlFlow::Continue(());
     let (mut alone, info) = runner::cpu::open(&source, &config, Cpu::new(ranks, isa), progress).unwrap();
-    let config = RunnerConfig { ranks, ..config };
+    let config = EngineOptions { tensor_parallel_size: ranks, ..config };
     let (mut together, _) = runner::cpu::open_ranks(&source, &config, ranks, isa, progress).unwrap();
 
     println!("{}, {isa:?}: one rank of {ranks} threads, {ranks} ranks of one thread", shape.name);

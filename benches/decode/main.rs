@@ -24,11 +24,9 @@ use compute::cpu::{Cpu, Isa, Pool};
 use driver::{Sequence, pass};
 use formats::source::Source;
 use os::Files;
+use runner::options::EngineOptions;
 use runner::pass_runner::PassRunner;
-use runner::{
-    Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
-    SharedPrefixes,
-};
+use runner::{Device, Loading, ModelInfo, Runner};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -111,27 +109,13 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 fn open(shape: &Shape, folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunner<Cpu>, ModelInfo) {
-    let config = RunnerConfig {
+    let config = EngineOptions {
         device: Device::Cpu,
-        dtype: None,
-        threads: Some(threads),
+        num_threads: Some(threads),
         max_model_len: Some(4096.min(kv_tokens)),
-        max_num_seqs: None,
         max_batched_tokens: None,
-        kv_block_size: None,
-        kv_budget: KvBudget::Bytes((kv_tokens * shape.kv_token_bytes()) as u64),
-        gpu_bytes: None,
-        launching: Launching::Graphs,
-        rounding: Rounding::Fastest,
-        loading: Loading::Map,
-        on_load: OnLoad::None,
-        ranks: 1,
-        devices: Vec::new(),
-        peer_timeout: Duration::from_secs(10),
-        processes: None,
-        sums: None,
-        shared_prefixes: SharedPrefixes::WhereItPays,
-        kv_cache_dtype: KvCacheDtype::Auto,
+        kv_cache_bytes: Some((kv_tokens * shape.kv_token_bytes()) as u64),
+        ..EngineOptions::new("")
     };
     let source = Source::open(folder).unwrap();
     runner::cpu::open(&source, &config, Cpu::new(threads, isa), &mut |_| ControlFlow::Continue(())).unwrap()

@@ -27,10 +27,8 @@ use engine::sampling_params::{Eos, SamplingParams};
 use engine::{Budget, Engine, EngineLimits, Prompt};
 use formats::source::Source;
 use power::Watch;
-use runner::{
-    Device, KvBudget, KvCacheDtype, Launching, Loaded, Loading, OnLoad, Rounding, Runner, RunnerConfig, SharedPrefixes,
-    Sums,
-};
+use runner::options::EngineOptions;
+use runner::{Device, KvCacheDtype, Launching, Loaded, Rounding, Runner, SharedPrefixes, Sums, Switches};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -125,7 +123,8 @@ fn main() {
             shape.name,
             sums.map_or("", |_| ", gathered")
         );
-        let config = RunnerConfig { kv_cache_dtype, ..config(launching, rounding, max_batched_tokens, ranks, sums) };
+        let config = EngineOptions { kv_cache_dtype, ..config(launching, rounding, max_batched_tokens, ranks) };
+        let switches = Switches { sums, ..Switches::NONE };
         if mode.as_deref() == Some("shared-prefix") {
             for (shared_prefixes, dtype) in [
                 (SharedPrefixes::Never, KvCacheDtype::Auto),
@@ -136,52 +135,35 @@ fn main() {
                 println!("shared prefixes {shared_prefixes:?}, KV cache {dtype:?}");
                 with_a_shared_prefix(
                     &folder,
-                    &RunnerConfig { shared_prefixes, kv_cache_dtype: dtype, ..config.clone() },
+                    &Switches { shared_prefixes, ..switches },
+                    &EngineOptions { kv_cache_dtype: dtype, ..config.clone() },
                 );
             }
         } else if mode.as_deref() == Some("prefill") {
-            let mut engine = open(&folder, &RunnerConfig { max_model_len: Some(32_768), ..config }).unwrap();
+            let mut engine =
+                open(&folder, &switches, &EngineOptions { max_model_len: Some(32_768), ..config }).unwrap();
             first_tokens(&mut engine, &[128, 1024]);
             prefill(&mut engine, &[(16, 1024), (2, 8192), (1, 32_000)]);
         } else {
-            measure(&shape, &folder, &config);
+            measure(&shape, &folder, &switches, &config);
         }
     }
 }
 
-fn config(
-    launching: Launching,
-    rounding: Rounding,
-    max_batched_tokens: Option<usize>,
-    ranks: usize,
-    sums: Option<Sums>,
-) -> RunnerConfig {
-    RunnerConfig {
+fn config(launching: Launching, rounding: Rounding, max_batched_tokens: Option<usize>, ranks: usize) -> EngineOptions {
+    EngineOptions {
         device: Device::Cuda { index: 0 },
-        dtype: None,
-        threads: None,
         max_model_len: Some(4096),
-        max_num_seqs: None,
         max_batched_tokens,
-        kv_block_size: None,
-        kv_budget: KvBudget::Default,
-        gpu_bytes: None,
         launching,
         rounding,
-        loading: Loading::Map,
-        on_load: OnLoad::None,
-        ranks,
-        devices: Vec::new(),
-        peer_timeout: Duration::from_secs(10),
-        processes: None,
-        sums,
-        shared_prefixes: SharedPrefixes::WhereItPays,
-        kv_cache_dtype: KvCacheDtype::Auto,
+        tensor_parallel_size: ranks,
+        ..EngineOptions::new("")
     }
 }
 
-fn measure(shape: &Shape, folder: &Path, config: &RunnerConfig) {
-    let open = |folder: &Path| open(folder, config);
+fn measure(shape: &Shape, folder: &Path, switches: &Switches, config: &EngineOptions) {
+    let open = |folder: &Path| open(folder, switches, config);
     log::set_max_level(Some(Level::Debug));
     let rounds = if std::env::var_os("BENCH_BRIEF").is_some() { 1 } else { 2 };
 
@@ -271,12 +253,13 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn open(folder: &Path, config: &RunnerConfig) -> Result<Engine> {
-    open_with(folder, config, PrefixCache::Off)
+fn open(folder: &Path, switches: &Switches, config: &EngineOptions) -> Result<Engine> {
+    open_with(folder, switches, config, PrefixCache::Off)
 }
 
-fn open_with(folder: &Path, config: &RunnerConfig, prefix_cache: PrefixCache) -> Result<Engine> {
-    let Loaded { runner, info } = runner::load(&Source::open(folder)?, config, &mut |_| ControlFlow::Continue(()))?;
+fn open_with(folder: &Path, switches: &Switches, config: &EngineOptions, prefix_cache: PrefixCache) -> Result<Engine> {
+    let Loaded { runner, info } =
+        runner::load_with(switches, &Source::open(folder)?, config, &mut |_| ControlFlow::Continue(()))?;
     let limits = EngineLimits { max_queue: None, prefix_cache, seed: 1 };
     Ok(Engine::with_runner(Loaded { runner: Box::new(Timed(runner)), info }, limits))
 }
@@ -329,8 +312,8 @@ fn decode(engine: &mut Engine, rows: usize, prompt: usize) -> (Duration, Duratio
 }
 
 /// Requests with `SHARED_PREFIX` tokens in common, which an earlier request computed, and 64 of their own.
-fn with_a_shared_prefix(folder: &Path, config: &RunnerConfig) {
-    let mut engine = open_with(folder, config, PrefixCache::On).unwrap();
+fn with_a_shared_prefix(folder: &Path, switches: &Switches, config: &EngineOptions) {
+    let mut engine = open_with(folder, switches, config, PrefixCache::On).unwrap();
     let token = |i: usize| ((i * 7919) % 8000) as TokenId;
     let prefix: Vec<TokenId> = (0..SHARED_PREFIX).map(token).collect();
     engine.handle().add_request(Prompt::Tokens(&prefix), params(2)).unwrap();

@@ -22,7 +22,6 @@ mod inbox;
 pub mod logprobs;
 mod metrics;
 mod open;
-pub mod options;
 pub mod output;
 mod pass_cost;
 mod pins;
@@ -38,6 +37,7 @@ mod validation;
 pub use block_manager::CacheCounts;
 pub use generate::{Ask, Asked, Progress};
 pub use handle::{EngineHandle, Waited};
+pub use runner::options;
 pub use saved_prefix::CachedPrefix;
 
 use base::TokenId;

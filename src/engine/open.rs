@@ -9,7 +9,7 @@ use base::error::Result;
 use base::log::{Level, log};
 use formats::source::Source;
 use os::thread;
-use runner::{Device, ModelInfo};
+use runner::ModelInfo;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ impl Opened {
         if !options.follows() {
             return Ok(Opened::Leader(Box::new(Engine::open(options, progress)?)));
         }
-        let config = options.runner_config()?;
-        let load = |source: &Source| runner::follow(source, &config, progress);
-        let ((follower, info), text) = open(options, config.device, load)?;
+        options.check()?;
+        let load = |source: &Source| runner::follow(source, options, progress);
+        let ((follower, info), text) = open(options, load)?;
         log_opened(options, &info);
         Ok(Opened::Follower(Box::new(FollowerEngine::new(follower, info, limits(options), text))))
     }
@@ -48,16 +48,16 @@ impl Engine {
     /// If `options` name a process that follows: [`Opened::new`] opens that.
     pub fn open(options: &EngineOptions, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<Engine> {
         assert!(!options.follows(), "process 0 leads");
-        let config = options.runner_config()?;
-        let (loaded, text) = open(options, config.device, |source| runner::load(source, &config, progress))?;
+        options.check()?;
+        let (loaded, text) = open(options, |source| runner::load(source, options, progress))?;
         log_opened(options, &loaded.info);
         Engine::assemble(loaded, limits(options), text)
     }
 }
 
 /// Opens the files of a model folder, and loads its model by `load`.
-fn open<T>(options: &EngineOptions, device: Device, load: impl FnOnce(&Source) -> Result<T>) -> Result<(T, TextFiles)> {
-    runner::check_device(device)?;
+fn open<T>(options: &EngineOptions, load: impl FnOnce(&Source) -> Result<T>) -> Result<(T, TextFiles)> {
+    runner::check_device(options.device)?;
     let source = Source::open_in(options.files.clone(), &options.model_path)?;
     // A large tokenizer takes as long as mapping the weights, so they are opened side by side.
     let (text, loaded) = thread::beside("text", || open_text_files(&source), || load(&source))?;

@@ -2,10 +2,11 @@
 //!
 //! It is read once; ranks take copies, which share the files.
 
+use super::memory;
+use super::options::EngineOptions;
 use super::parallel::SENT_BYTES;
 use super::rendezvous::Facts;
 use super::wire::BatchBounds;
-use super::{RunnerConfig, memory};
 use base::error::Result;
 use base::log::{Level, log};
 use compute::batch::BatchLimits;
@@ -34,7 +35,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Reads what `source` says of its model, for a device of type `B`.
-    pub fn open<B: Backend>(source: &Source, config: &RunnerConfig) -> Result<Checkpoint> {
+    pub fn open<B: Backend>(source: &Source, config: &EngineOptions) -> Result<Checkpoint> {
         let model = Description::read(source)?;
         let limits = memory::batch_limits(config, model.spec.max_positions, &B::DEFAULTS)?;
         // What is free is asked before weights are copied, so that a share of it is the same however they come.

@@ -3,11 +3,12 @@
 use super::checkpoint::Checkpoint;
 use super::follower::Follower;
 use super::meeting::Seat;
+use super::options::EngineOptions;
 use super::parallel::ParallelRunner;
 use super::pass_runner::PassRunner;
 use super::peers::{Connection, Group, Peers};
 use super::rendezvous::{self, Processes};
-use super::{Device, Loaded, ModelInfo, RunnerConfig};
+use super::{Device, Loaded, ModelInfo, Switches};
 use base::error::Result;
 use compute::cpu::{Cpu, Isa, Links, Node, Nodes, Team};
 use formats::source::Source;
@@ -19,13 +20,14 @@ use std::thread::available_parallelism;
 
 /// Loads the model of `source` for as many threads as `config` says.
 pub fn load(
+    switches: &Switches,
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
     let (threads, isa) = (threads(config), Isa::detect()?);
-    if config.ranks > 1 {
-        let (runner, info) = open_ranks(source, config, threads, isa, progress)?;
+    if config.tensor_parallel_size > 1 {
+        let (runner, info) = open_ranks_with(switches, source, config, threads, isa, progress)?;
         return Ok(Loaded { runner: Box::new(runner), info });
     }
     let (runner, info) = open(source, config, Cpu::new(threads, isa), progress)?;
@@ -35,44 +37,58 @@ pub fn load(
 /// Loads the ranks of this process, which follows another one.
 pub fn follow(
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(Follower, ModelInfo)> {
     let (runner, info) = open_ranks(source, config, threads(config), Isa::detect()?, progress)?;
     Ok((runner.into_follower(&info)?, info))
 }
 
-fn threads(config: &RunnerConfig) -> usize {
-    config.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
+fn threads(config: &EngineOptions) -> usize {
+    config.num_threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 /// Loads the model of `source` for a CPU that is there already.
 pub fn open(
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     cpu: Cpu,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cpu>, ModelInfo)> {
     let checkpoint = Checkpoint::open::<Cpu>(source, config)?;
-    PassRunner::open(checkpoint, config, Device::Cpu, &Seat::alone(), |_, _, _| Ok(cpu), progress)
+    let seat = Seat::alone();
+    PassRunner::open(&Switches::NONE, checkpoint, config, Device::Cpu, &seat, |_, _, _| Ok(cpu), progress)
 }
 
-/// Loads the model of `source` for the ranks of this process, of `config.ranks`, which share `threads` threads.
+/// Loads the model of `source` for the ranks of this process, of `config.tensor_parallel_size`, which share `threads` threads.
 pub fn open_ranks(
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
+    threads: usize,
+    isa: Isa,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<(ParallelRunner<Cpu>, ModelInfo)> {
+    open_ranks_with(&Switches::NONE, source, config, threads, isa, progress)
+}
+
+/// [`open_ranks`] with what a test sets.
+#[doc(hidden)]
+pub fn open_ranks_with(
+    switches: &Switches,
+    source: &Source,
+    config: &EngineOptions,
     threads: usize,
     isa: Isa,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(ParallelRunner<Cpu>, ModelInfo)> {
     let checkpoint = Checkpoint::open::<Cpu>(source, config)?;
     // Refused before any thread is started, and before any process is waited for.
-    Sharding::new(&checkpoint.model.spec, 0, config.ranks, Sums::Gathered)?;
+    Sharding::new(&checkpoint.model.spec, 0, config.tensor_parallel_size, Sums::Gathered)?;
     let nodes = Nodes::detect();
     let group = config.processes.as_ref().map(|processes| meet(processes, config, &checkpoint, isa, progress));
     let group = group.transpose()?;
     let (members, seats) = match group {
-        None => (Team::of(config.ranks), Seat::of(config.ranks)),
+        None => (Team::of(config.tensor_parallel_size), Seat::of(config.tensor_parallel_size)),
         Some(group) => {
             let place = group.peers().place();
             let members = Team::spanning(place.ranks, place.ranks_of(place.process), links(group.peers()));
@@ -80,7 +96,7 @@ pub fn open_ranks(
         }
     };
     let members: Vec<_> = members.into_iter().map(Some).collect();
-    let (members, config) = (Mutex::new(members), config.clone());
+    let (members, config, switches) = (Mutex::new(members), config.clone(), *switches);
     let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
         let (at, ranks) = (seat.rank - seat.own().start, seat.own().len());
         let member = members.lock()[at].take().expect("each rank opens once");
@@ -90,7 +106,7 @@ pub fn open_ranks(
             node.into_iter().for_each(Node::bind_this_thread);
         }
         let cpu = Cpu::in_team(threads_of(at, ranks, threads), isa, member, node);
-        PassRunner::open(checkpoint.clone(), &config, Device::Cpu, seat, |_, _, _| Ok(cpu), progress)
+        PassRunner::open(&switches, checkpoint.clone(), &config, Device::Cpu, seat, |_, _, _| Ok(cpu), progress)
     };
     ParallelRunner::open(seats, open, progress)
 }
@@ -98,17 +114,25 @@ pub fn open_ranks(
 /// Connects this process with the others, which must have the same model and options, and processors that compute the same bits.
 fn meet(
     processes: &Processes,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     checkpoint: &Checkpoint,
     isa: Isa,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Group> {
     let facts = checkpoint
-        .facts(processes.count, config.ranks)
+        .facts(processes.count, config.tensor_parallel_size)
         .with("device", "the CPU")
         .with("instruction set (NVLLM_CPU_ISA)", isa.name());
-    let (timeout, max_bytes) = (config.peer_timeout, checkpoint.frame_bytes());
-    let met = rendezvous::meet(processes, config.ranks, timeout, &facts, max_bytes, &|| Ok(Vec::new()), progress);
+    let (timeout, max_bytes) = (config.peer_timeout(), checkpoint.frame_bytes());
+    let met = rendezvous::meet(
+        processes,
+        config.tensor_parallel_size,
+        timeout,
+        &facts,
+        max_bytes,
+        &|| Ok(Vec::new()),
+        progress,
+    );
     met.map(|(group, _)| group)
 }
 

@@ -3,11 +3,12 @@
 use super::checkpoint::Checkpoint;
 use super::follower::Follower;
 use super::meeting::Seat;
+use super::options::EngineOptions;
 use super::parallel::ParallelRunner;
 use super::pass_runner::PassRunner;
 use super::peers::Group;
 use super::rendezvous::{self, Processes};
-use super::{Device, Launching, Loaded, ModelInfo, RunnerConfig};
+use super::{Device, Launching, Loaded, ModelInfo, Switches};
 use base::error::{Error, Result};
 pub use compute::cuda::are_built;
 use compute::cuda::{
@@ -23,7 +24,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How much longer than [`peer_timeout`](RunnerConfig::peer_timeout) an exchange with another process may stand still, at most. A process
+/// How much longer than [`peer_timeout`](EngineOptions::peer_timeout) an exchange with another process may stand still, at most. A process
 /// that is missed by its signs of life has a name, which an exchange does not know.
 const LONGER: Duration = Duration::from_secs(2);
 
@@ -34,24 +35,25 @@ pub fn check(index: usize) -> Result<()> {
 
 /// Loads the model of `source` onto the devices that `config` names, or else onto device `index` and those after it, one for each rank.
 pub fn load(
+    switches: &Switches,
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     index: usize,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
     let devices = devices(config, index);
     if devices.len() > 1 || config.processes.is_some() {
-        let (runner, info) = open_ranks(source, config, &devices, progress)?;
+        let (runner, info) = open_ranks_by(None, switches, source, config, &devices, progress)?;
         return Ok(Loaded { runner: Box::new(runner), info });
     }
-    let (runner, info) = open(source, config, devices[0], progress)?;
+    let (runner, info) = open_with(switches, source, config, devices[0], progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
 }
 
 /// Loads the ranks of this process, which follows another one.
 pub fn follow(
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     index: usize,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(Follower, ModelInfo)> {
@@ -60,8 +62,8 @@ pub fn follow(
 }
 
 /// The GPU of each rank of this process.
-fn devices(config: &RunnerConfig, index: usize) -> Vec<usize> {
-    let here = config.ranks / config.processes.as_ref().map_or(1, |processes| processes.count);
+fn devices(config: &EngineOptions, index: usize) -> Vec<usize> {
+    let here = config.tensor_parallel_size / config.processes.as_ref().map_or(1, |processes| processes.count);
     match config.devices.is_empty() {
         true => (index..index + here).collect(),
         false => config.devices.clone(),
@@ -71,7 +73,19 @@ fn devices(config: &RunnerConfig, index: usize) -> Vec<usize> {
 /// As [`load`] on one device, with the runner's own type.
 pub fn open(
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
+    index: usize,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<(PassRunner<Cuda>, ModelInfo)> {
+    open_with(&Switches::NONE, source, config, index, progress)
+}
+
+/// [`open`] with what a test sets.
+#[doc(hidden)]
+pub fn open_with(
+    switches: &Switches,
+    source: &Source,
+    config: &EngineOptions,
     index: usize,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
@@ -79,34 +93,35 @@ pub fn open(
     let _context = ContextGuard::push()?;
     let free = free_before(config, index)?;
     let checkpoint = Checkpoint::open::<Cuda>(source, config)?;
-    open_rank(checkpoint, config, index, Place { free, member: None }, &Seat::alone(), progress)
+    open_rank(switches, checkpoint, config, index, Place { free, member: None }, &Seat::alone(), progress)
 }
 
 /// Loads the model of `source` for one rank on each of `devices`, which are all ranks, or those of this process. A rank that waits for
-/// another one longer than [`peer_timeout`](RunnerConfig::peer_timeout) gives up.
+/// another one longer than [`peer_timeout`](EngineOptions::peer_timeout) gives up.
 ///
 /// # Errors
 ///
 /// Also where a device does not exist or is named twice, and where the devices differ or cannot reach each other.
 pub fn open_ranks(
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     devices: &[usize],
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(ParallelRunner<Cuda>, ModelInfo)> {
-    open_ranks_by(None, source, config, devices, progress)
+    open_ranks_by(None, &Switches::NONE, source, config, devices, progress)
 }
 
-/// As [`open_ranks`], by the way of exchange that a test names.
+/// As [`open_ranks`], with what a test or a bench sets; `transport` is the way of exchange.
 #[doc(hidden)]
 pub fn open_ranks_by(
     transport: Option<Transport>,
+    switches: &Switches,
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     devices: &[usize],
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(ParallelRunner<Cuda>, ModelInfo)> {
-    let ranks = config.processes.as_ref().map_or(devices.len(), |_| config.ranks);
+    let ranks = config.processes.as_ref().map_or(devices.len(), |_| config.tensor_parallel_size);
     check_devices(devices, ranks)?;
     let _context = ContextGuard::push()?;
     let free = devices.iter().map(|&device| free_before(config, device)).collect::<Result<Vec<_>>>()?;
@@ -114,7 +129,7 @@ pub fn open_ranks_by(
         None => (None, None),
         // Opened before anything is loaded, and before any process is waited for.
         Some(processes) => {
-            let patience = config.peer_timeout + config.peer_timeout.min(LONGER);
+            let patience = config.peer_timeout() + config.peer_timeout().min(LONGER);
             let members = Peers::open_some(devices, processes.index * devices.len(), ranks, patience)?;
             (Some(members), Some(processes))
         }
@@ -123,19 +138,19 @@ pub fn open_ranks_by(
     // Refused before any thread is started.
     Sharding::new(&checkpoint.model.spec, 0, ranks, Sums::Gathered)?;
     let (members, seats) = match members.zip(processes) {
-        None => (Peers::open_by(transport, devices, config.peer_timeout)?, Seat::of(ranks)),
+        None => (Peers::open_by(transport, devices, config.peer_timeout())?, Seat::of(ranks)),
         Some((members, processes)) => {
             let group = meet(processes, config, &checkpoint, &members[0], progress)?;
             (members, Seat::spanning(group))
         }
     };
     let places = free.into_iter().zip(members).map(|(free, member)| Some(Place { free, member: Some(member) }));
-    let (places, config) = (Mutex::new(places.collect::<Vec<_>>()), config.clone());
+    let (places, config, switches) = (Mutex::new(places.collect::<Vec<_>>()), config.clone(), *switches);
     let devices = devices.to_vec();
     let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
         let at = seat.rank - seat.own().start;
         let place = places.lock()[at].take().expect("each rank opens once");
-        open_rank(checkpoint.clone(), &config, devices[at], place, seat, progress)
+        open_rank(&switches, checkpoint.clone(), &config, devices[at], place, seat, progress)
     };
     ParallelRunner::open(seats, open, progress)
 }
@@ -143,23 +158,24 @@ pub fn open_ranks_by(
 /// Connects this process with the others, which must have the same model and options, and GPUs of one kind. `member` is one of its ranks.
 fn meet(
     processes: &Processes,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     checkpoint: &Checkpoint,
     member: &Member,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Group> {
     let is_set = |is_set: bool| u32::from(is_set);
     let facts = checkpoint
-        .facts(processes.count, config.ranks)
+        .facts(processes.count, config.tensor_parallel_size)
         .with("device", "CUDA")
         .with("compute capability", member.capability())
         .with("NCCL release", nccl_version())
         .with("batch_invariant", is_set(config.rounding == Rounding::BatchInvariant))
         .with("enforce_eager", is_set(config.launching == Launching::Eager));
-    let (timeout, max_bytes) = (config.peer_timeout, checkpoint.frame_bytes());
+    let (timeout, max_bytes) = (config.peer_timeout(), checkpoint.frame_bytes());
     // Made when all are there, because it stands for a thread of NCCL that waits for them.
     let greet = || UniqueId::new().map(|id| id.as_bytes().to_vec());
-    let (group, greeting) = rendezvous::meet(processes, config.ranks, timeout, &facts, max_bytes, &greet, progress)?;
+    let (group, greeting) =
+        rendezvous::meet(processes, config.tensor_parallel_size, timeout, &facts, max_bytes, &greet, progress)?;
     let Some(id) = UniqueId::from_bytes(&greeting) else {
         let reason = format!("welcomed the others with {} bytes, which are no name of NCCL", greeting.len());
         group.peers().fail(0, &reason);
@@ -209,16 +225,17 @@ struct Place {
 }
 
 /// What is free on a GPU that is about to be opened. Measured only for a budget, because the library that knows it takes its time to start.
-fn free_before(config: &RunnerConfig, index: usize) -> Result<Option<FreeBefore>> {
-    match config.gpu_bytes {
+fn free_before(config: &EngineOptions, index: usize) -> Result<Option<FreeBefore>> {
+    match config.gpu_memory_bytes {
         Some(_) => FreeBefore::measure(index),
         None => Ok(None),
     }
 }
 
 fn open_rank(
+    switches: &Switches,
     checkpoint: Checkpoint,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     index: usize,
     Place { free, member }: Place,
     seat: &Seat,
@@ -239,11 +256,11 @@ fn open_rank(
         cuda.set_rounding(config.rounding);
         cuda.set_windows(spec.windows());
         cuda.set_query_heads(sharding.own_heads().len());
-        cuda.set_shared_prefixes(config.shared_prefixes);
+        cuda.set_shared_prefixes(switches.shared_prefixes);
         Ok(cuda)
     };
     let device = Device::Cuda { index };
-    let (mut runner, info) = PassRunner::open(checkpoint, config, device, seat, open_backend, progress)?;
+    let (mut runner, info) = PassRunner::open(switches, checkpoint, config, device, seat, open_backend, progress)?;
     runner.backend.settle();
     Ok((runner, info))
 }

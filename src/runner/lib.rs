@@ -18,6 +18,7 @@ mod graphs;
 mod leader;
 mod meeting;
 mod memory;
+pub mod options;
 pub mod parallel;
 pub mod pass_runner;
 mod peers;
@@ -38,6 +39,7 @@ pub use model::quantization::{OnLoad, quantize_folder};
 pub use model::shard::Sums;
 pub use model::weight_summary::WeightPart;
 use model::weights::Weights;
+use options::EngineOptions;
 pub use os::Loading;
 pub use peers::{Due, Peers};
 pub use rendezvous::Processes;
@@ -120,49 +122,19 @@ pub trait Runner: Send {
     }
 }
 
-/// What a runner is opened with, resolved and checked by the engine.
-#[derive(Clone)]
-pub struct RunnerConfig {
-    /// Which device computes.
-    pub device: Device,
-    /// Number type of weights, and of a KV cache of numbers; `None` keeps the file's.
-    pub dtype: Option<DType>,
-    /// Encoding of keys and values.
-    pub kv_cache_dtype: KvCacheDtype,
-    /// Threads that compute, the caller's included; `None` takes all cores.
-    pub threads: Option<usize>,
-    /// Tokens of one sequence; `None` takes the model's maximum.
-    pub max_model_len: Option<usize>,
-    /// The largest batch; `None` takes the device's default.
-    pub max_num_seqs: Option<usize>,
-    /// New tokens in one pass; `None` takes the device's default.
-    pub max_batched_tokens: Option<usize>,
-    /// Tokens of a KV block; `None` takes the device's default.
-    pub kv_block_size: Option<usize>,
-    /// Memory for the KV cache.
-    pub kv_budget: KvBudget,
-    /// Most bytes of a GPU that the engine takes, everything included; `None` is no such limit.
-    pub gpu_bytes: Option<u64>,
-    /// How decode passes reach a GPU.
-    pub launching: Launching,
-    /// What a row's logits may depend on.
-    pub rounding: Rounding,
-    /// How the weights come into memory.
-    pub loading: Loading,
-    /// How matrices are quantized that are not coded yet.
-    pub on_load: OnLoad,
-    /// How many ranks compute the model together, at least 1.
-    pub ranks: usize,
-    /// The GPU of each rank. Empty: that of `device` and those after it.
-    pub devices: Vec<usize>,
-    /// How long another rank or process may be silent.
-    pub peer_timeout: Duration,
-    /// The processes that have the ranks, as many each; `None` is this one alone.
-    pub processes: Option<Processes>,
-    /// How sums are divided among ranks; `None` as the device does it by itself. For tests.
+/// What tests and benches set that no option does.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Switches {
+    /// How sums are divided among ranks; `None` as the device does it by itself.
     pub sums: Option<Sums>,
-    /// When a GPU reads the keys of a prefix once for several rows. Other than [`SharedPrefixes::WhereItPays`] for tests.
+    /// When a GPU reads the keys of a prefix once for several rows.
     pub shared_prefixes: SharedPrefixes,
+}
+
+impl Switches {
+    /// As an engine is opened.
+    pub const NONE: Switches = Switches { sums: None, shared_prefixes: SharedPrefixes::WhereItPays };
 }
 
 /// Where to compute.
@@ -306,7 +278,18 @@ pub fn check_device(device: Device) -> Result<()> {
 /// Loads the model of `source`, telling `progress` a fraction from 0 to 1 as it goes; `Break` cancels the load.
 pub fn load(
     source: &Source,
-    config: &RunnerConfig,
+    options: &EngineOptions,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<Loaded> {
+    load_with(&Switches::NONE, source, options, progress)
+}
+
+/// [`load`] with what a test or a bench sets.
+#[doc(hidden)]
+pub fn load_with(
+    switches: &Switches,
+    source: &Source,
+    config: &EngineOptions,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
     let device = match config.processes {
@@ -314,13 +297,13 @@ pub fn load(
         None => config.device,
     };
     match device {
-        Device::Cpu => cpu::load(source, config, progress),
-        Device::Cuda { index } => cuda::load(source, config, index, progress),
-        Device::Auto { .. } if config.dtype == Some(DType::F32) => cpu::load(source, config, progress),
-        Device::Auto { index } => match cuda::load(source, config, index, progress) {
+        Device::Cpu => cpu::load(switches, source, config, progress),
+        Device::Cuda { index } => cuda::load(switches, source, config, index, progress),
+        Device::Auto { .. } if config.dtype == Some(DType::F32) => cpu::load(switches, source, config, progress),
+        Device::Auto { index } => match cuda::load(switches, source, config, index, progress) {
             Err(reason @ (Error::Unsupported { .. } | Error::UnsupportedModel { .. })) => {
                 log(Level::Info, format_args!("computing on the CPU: {reason}"));
-                cpu::load(source, config, progress)
+                cpu::load(switches, source, config, progress)
             }
             loaded => loaded,
         },
@@ -334,7 +317,7 @@ pub fn load(
 /// As [`load`].
 pub fn follow(
     source: &Source,
-    config: &RunnerConfig,
+    config: &EngineOptions,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(Follower, ModelInfo)> {
     match device_of_processes(config) {
@@ -345,7 +328,7 @@ pub fn follow(
 
 /// Where the ranks of one of several processes compute: a GPU if there is one. What turns out later does not change it, because the other
 /// processes would not follow.
-fn device_of_processes(config: &RunnerConfig) -> Device {
+fn device_of_processes(config: &EngineOptions) -> Device {
     match config.device {
         Device::Auto { index } if config.dtype != Some(DType::F32) && cuda::check(index).is_ok() => {
             Device::Cuda { index }

@@ -1,6 +1,7 @@
 //! How large batches and the KV cache are made when a runner opens.
 
-use crate::{KvBudget, RunnerConfig};
+use crate::KvBudget;
+use crate::options::EngineOptions;
 use base::error::{Error, Result};
 use base::limits::{BLOCK_TABLE_ENTRIES, BLOCK_TOKENS, PASS_TOKENS, RUNNING_SEQUENCES, UNASKED_MODEL_LEN};
 use compute::batch::BatchLimits;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub const SPARE_BYTES: u64 = 128 << 20;
 
 /// The largest batch, from what was asked for and a model of `max_positions`.
-pub fn batch_limits(config: &RunnerConfig, max_positions: usize, defaults: &Defaults) -> Result<BatchLimits> {
+pub fn batch_limits(config: &EngineOptions, max_positions: usize, defaults: &Defaults) -> Result<BatchLimits> {
     let block_size = config.kv_block_size.unwrap_or(defaults.block_size);
     check("kv_block_size", block_size, BLOCK_TOKENS, "a number of tokens from 1 to 1024")?;
     // A config.json that says more than any model has must not size the table of positions.
@@ -227,36 +228,19 @@ fn free_in_cgroup(mount: &Path, group: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, KvCacheDtype, Launching, Loading, OnLoad, Rounding, SharedPrefixes};
+    use crate::Device;
     use compute::cpu::Cpu;
     use compute::{Backend, KvFormat};
     use formats::DType;
-    use std::time::Duration;
 
     const CPU: Defaults = Cpu::DEFAULTS;
 
-    fn config() -> RunnerConfig {
-        RunnerConfig {
+    fn config() -> EngineOptions {
+        EngineOptions {
             device: Device::Cpu,
-            dtype: None,
-            threads: None,
-            max_model_len: None,
-            max_num_seqs: None,
             max_batched_tokens: None,
-            kv_block_size: None,
-            kv_budget: KvBudget::Bytes(1 << 20),
-            gpu_bytes: None,
-            launching: Launching::Graphs,
-            rounding: Rounding::Fastest,
-            loading: Loading::Map,
-            on_load: OnLoad::None,
-            ranks: 1,
-            devices: Vec::new(),
-            peer_timeout: Duration::from_secs(10),
-            processes: None,
-            sums: None,
-            shared_prefixes: SharedPrefixes::WhereItPays,
-            kv_cache_dtype: KvCacheDtype::Auto,
+            kv_cache_bytes: Some(1 << 20),
+            ..EngineOptions::new("")
         }
     }
 
@@ -268,7 +252,7 @@ mod tests {
     #[test]
     fn a_bound_on_sequences_or_tokens_alone_moves_the_other_default() {
         let rows_and_tokens = |rows, tokens| {
-            let config = RunnerConfig { max_num_seqs: rows, max_batched_tokens: tokens, ..config() };
+            let config = EngineOptions { max_num_seqs: rows, max_batched_tokens: tokens, ..config() };
             batch_limits(&config, 4096, &CPU).map(|limits| (limits.rows, limits.tokens)).ok()
         };
         assert_eq!(rows_and_tokens(None, None), Some((64, 512)));
@@ -279,17 +263,17 @@ mod tests {
 
     #[test]
     fn limits_that_make_no_sense_name_their_option() {
-        let cases: &[(&str, RunnerConfig)] = &[
-            ("max_model_len", RunnerConfig { max_model_len: Some(4097), ..config() }),
-            ("max_model_len", RunnerConfig { max_model_len: Some(0), ..config() }),
-            ("max_num_seqs", RunnerConfig { max_num_seqs: Some(0), ..config() }),
+        let cases: &[(&str, EngineOptions)] = &[
+            ("max_model_len", EngineOptions { max_model_len: Some(4097), ..config() }),
+            ("max_model_len", EngineOptions { max_model_len: Some(0), ..config() }),
+            ("max_num_seqs", EngineOptions { max_num_seqs: Some(0), ..config() }),
             (
                 "max_num_seqs",
-                RunnerConfig { max_num_seqs: Some(u32::MAX as usize), max_batched_tokens: Some(1), ..config() },
+                EngineOptions { max_num_seqs: Some(u32::MAX as usize), max_batched_tokens: Some(1), ..config() },
             ),
-            ("max_batched_tokens", RunnerConfig { max_batched_tokens: Some(u32::MAX as usize), ..config() }),
-            ("kv_block_size", RunnerConfig { kv_block_size: Some(0), ..config() }),
-            ("kv_block_size", RunnerConfig { kv_block_size: Some(BLOCK_TOKENS + 1), ..config() }),
+            ("max_batched_tokens", EngineOptions { max_batched_tokens: Some(u32::MAX as usize), ..config() }),
+            ("kv_block_size", EngineOptions { kv_block_size: Some(0), ..config() }),
+            ("kv_block_size", EngineOptions { kv_block_size: Some(BLOCK_TOKENS + 1), ..config() }),
         ];
         for (wanted, config) in cases {
             match batch_limits(config, 4096, &CPU) {
@@ -301,7 +285,7 @@ mod tests {
 
     #[test]
     fn block_tables_beyond_reason_are_out_of_memory_instead_of_an_abort() {
-        let config = RunnerConfig { max_num_seqs: Some(1 << 16), kv_block_size: Some(1), ..config() };
+        let config = EngineOptions { max_num_seqs: Some(1 << 16), kv_block_size: Some(1), ..config() };
         assert!(matches!(batch_limits(&config, 1 << 24, &CPU), Err(Error::OutOfMemory { what: "block tables", .. })));
     }
 
@@ -384,7 +368,7 @@ mod tests {
     #[test]
     fn a_model_that_claims_more_positions_than_any_has_gets_them_when_asked() {
         let len =
-            |asked| batch_limits(&RunnerConfig { max_model_len: asked, ..config() }, 1 << 24, &CPU).unwrap().model_len;
+            |asked| batch_limits(&EngineOptions { max_model_len: asked, ..config() }, 1 << 24, &CPU).unwrap().model_len;
         assert_eq!((len(None), len(Some(1 << 24))), (UNASKED_MODEL_LEN, 1 << 24));
     }
 

@@ -1,7 +1,8 @@
 //! What `cuda.rs` answers in a build without the CUDA backend.
 
 use super::follower::Follower;
-use super::{Loaded, ModelInfo, RunnerConfig};
+use super::options::EngineOptions;
+use super::{Loaded, ModelInfo, Switches};
 use base::error::{Error, Result};
 use formats::source::Source;
 use std::ops::ControlFlow;
@@ -19,8 +20,9 @@ pub fn check(index: usize) -> Result<()> {
 
 /// Refuses every device.
 pub fn load(
+    _switches: &Switches,
     _source: &Source,
-    _config: &RunnerConfig,
+    _config: &EngineOptions,
     index: usize,
     _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Loaded> {
@@ -30,7 +32,7 @@ pub fn load(
 /// Refuses every device.
 pub fn follow(
     _source: &Source,
-    _config: &RunnerConfig,
+    _config: &EngineOptions,
     index: usize,
     _progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(Follower, ModelInfo)> {

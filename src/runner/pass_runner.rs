@@ -9,7 +9,8 @@
 use super::checkpoint::Checkpoint;
 use super::graphs::{self, Capture, Graphs};
 use super::meeting::Seat;
-use super::{Device, Launching, ModelInfo, Runner, RunnerConfig, memory};
+use super::options::EngineOptions;
+use super::{Device, Launching, ModelInfo, Runner, Switches, memory};
 use base::error::Result;
 use base::log::{Level, log};
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
@@ -66,8 +67,9 @@ impl<B: Backend> PassRunner<B> {
     /// `open_backend` opens `device`, once it is known which part of the model it must compute and over which KV cache. All ranks of a
     /// meeting call this at the same time, with equal checkpoints and configurations.
     pub fn open(
+        switches: &Switches,
         checkpoint: Checkpoint,
-        config: &RunnerConfig,
+        config: &EngineOptions,
         device: Device,
         seat: &Seat,
         open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvShape) -> Result<B>,
@@ -79,7 +81,7 @@ impl<B: Backend> PassRunner<B> {
             Rounding::Fastest if B::DIVIDES_SUMS => Sums::Reduced,
             _ => Sums::Gathered,
         };
-        let sums = config.sums.unwrap_or(sums);
+        let sums = switches.sums.unwrap_or(sums);
         let sharding = Sharding::new(spec, seat.rank, seat.ranks, sums)?;
         let whole_shape = spec.kv_shape(limits.block_size, kv_format);
         let kv_shape = sharding.kv_shape(seat.rank, &whole_shape);
@@ -89,9 +91,9 @@ impl<B: Backend> PassRunner<B> {
 
         // Cheap refusals come before the long part: a cache or a table that does not fit is known before any weight is read.
         let host_blocks = match backend.device_memory()? {
-            None => Some(memory::host_kv_blocks(config.kv_budget, &limits, block_bytes, &host, &B::DEFAULTS)?),
+            None => Some(memory::host_kv_blocks(config.kv_budget(), &limits, block_bytes, &host, &B::DEFAULTS)?),
             Some(_) => {
-                memory::check_weights(config.gpu_bytes, host.weights / seat.ranks as u64)?;
+                memory::check_weights(config.gpu_memory_bytes, host.weights / seat.ranks as u64)?;
                 None
             }
         };
@@ -132,7 +134,7 @@ impl<B: Backend> PassRunner<B> {
                 drop(provisional);
                 let reserved = memory::SPARE_BYTES + sizes.len() as u64 * graph_bytes;
                 let memory = backend.device_memory()?.unwrap_or_default();
-                let budget = memory::DeviceBudget { kv: config.kv_budget, bytes: config.gpu_bytes, reserved };
+                let budget = memory::DeviceBudget { kv: config.kv_budget(), bytes: config.gpu_memory_bytes, reserved };
                 memory::device_kv_blocks(&budget, &limits, block_bytes, &memory, &B::DEFAULTS)?
             }
         };

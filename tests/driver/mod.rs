@@ -10,14 +10,11 @@ use compute::batch::{Batch, BatchLimits, BlockId, Sampling};
 use compute::cpu::{Cpu, Isa};
 use formats::DType;
 use formats::source::Source;
+use runner::options::EngineOptions;
 use runner::pass_runner::PassRunner;
-use runner::{
-    Device, KvBudget, KvCacheDtype, Launching, Loading, ModelInfo, OnLoad, Rounding, Runner, RunnerConfig,
-    SharedPrefixes,
-};
+use runner::{Device, ModelInfo, Runner};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The folder of a case in tests/golden.
 pub fn golden(name: &str) -> PathBuf {
@@ -25,40 +22,27 @@ pub fn golden(name: &str) -> PathBuf {
 }
 
 /// Settings that hold any of the tests' batches.
-pub fn config() -> RunnerConfig {
-    RunnerConfig {
+pub fn config() -> EngineOptions {
+    EngineOptions {
         device: Device::Cpu,
-        dtype: None,
-        threads: Some(2),
-        max_model_len: None,
+        num_threads: Some(2),
         max_num_seqs: Some(64),
         max_batched_tokens: Some(512),
         kv_block_size: Some(4),
-        kv_budget: KvBudget::Bytes(8 << 20),
-        gpu_bytes: None,
-        launching: Launching::Graphs,
-        rounding: Rounding::Fastest,
-        loading: Loading::Map,
-        on_load: OnLoad::None,
-        ranks: 1,
-        devices: Vec::new(),
-        peer_timeout: Duration::from_secs(10),
-        processes: None,
-        sums: None,
-        shared_prefixes: SharedPrefixes::WhereItPays,
-        kv_cache_dtype: KvCacheDtype::Auto,
+        kv_cache_bytes: Some(8 << 20),
+        ..EngineOptions::new("")
     }
 }
 
 /// [`config`] for a golden case: the contexts of one whose name ends in `-short` and a number are as short as that.
-pub fn config_of(name: &str) -> RunnerConfig {
+pub fn config_of(name: &str) -> EngineOptions {
     let shortest = name.rsplit_once("-short").map(|(_, len)| len.parse().unwrap());
-    RunnerConfig { max_model_len: shortest, ..config() }
+    EngineOptions { max_model_len: shortest, ..config() }
 }
 
 /// A runner on the CPU that uses the instructions of `isa`.
-pub fn open(folder: &Path, config: &RunnerConfig, isa: Isa) -> Result<(PassRunner<Cpu>, ModelInfo)> {
-    let cpu = Cpu::new(config.threads.unwrap_or(1), isa);
+pub fn open(folder: &Path, config: &EngineOptions, isa: Isa) -> Result<(PassRunner<Cpu>, ModelInfo)> {
+    let cpu = Cpu::new(config.num_threads.unwrap_or(1), isa);
     runner::cpu::open(&Source::open(folder)?, config, cpu, &mut |_| ControlFlow::Continue(()))
 }
 

@@ -10,8 +10,9 @@ use compute::batch::{Batch, BatchLimits};
 use compute::cuda::Cuda;
 use driver::{Sequence, golden, pass};
 use formats::source::Source;
+use runner::options::EngineOptions;
 use runner::pass_runner::PassRunner;
-use runner::{Device, KvBudget, KvCacheDtype, Rounding, RunnerConfig, SharedPrefixes};
+use runner::{Device, KvCacheDtype, Rounding, SharedPrefixes, Switches};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -24,13 +25,13 @@ const BLOCKS_PER_ROW: u32 = 6;
 const LONG_ROWS: [usize; 2] = [160, 256];
 const LONG_CONTEXT: usize = 256;
 
-fn config() -> RunnerConfig {
-    RunnerConfig {
+fn config() -> EngineOptions {
+    EngineOptions {
         device: Device::Cuda { index: 0 },
         kv_block_size: Some(16),
         max_num_seqs: Some(64),
         max_model_len: Some((16 * BLOCKS_PER_ROW) as usize),
-        kv_budget: KvBudget::Bytes(512 << 20),
+        kv_cache_bytes: Some(512 << 20),
         ..driver::config()
     }
 }
@@ -43,23 +44,24 @@ fn passes_leave_the_same_logits_whenever_their_kernels_meet() {
         ["qwen3-bf16-head128", "qwen2-f16-head128", "gemma2-bf16-head64"].map(golden).to_vec();
     folders.extend(std::env::var_os("NVLLM_TEST_MODEL").map(PathBuf::from));
     let variants = [
-        config(),
-        RunnerConfig { rounding: Rounding::BatchInvariant, ..config() },
-        RunnerConfig { kv_cache_dtype: KvCacheDtype::Int8, ..config() },
-        RunnerConfig { shared_prefixes: SharedPrefixes::Always, ..config() },
+        (SharedPrefixes::WhereItPays, config()),
+        (SharedPrefixes::WhereItPays, EngineOptions { rounding: Rounding::BatchInvariant, ..config() }),
+        (SharedPrefixes::WhereItPays, EngineOptions { kv_cache_dtype: KvCacheDtype::Int8, ..config() }),
+        (SharedPrefixes::Always, config()),
     ];
     for folder in &folders {
-        for config in &variants {
+        for &(shared_prefixes, ref config) in &variants {
             let name = format!(
                 "{}, {:?}, KV cache {:?}, {:?}",
                 folder.display(),
                 config.rounding,
                 config.kv_cache_dtype,
-                config.shared_prefixes
+                shared_prefixes
             );
             let source = Source::open(folder).unwrap();
+            let switches = Switches { shared_prefixes, ..Switches::NONE };
             let (mut runner, info) =
-                runner::cuda::open(&source, config, 0, &mut |_| ControlFlow::Continue(())).unwrap();
+                runner::cuda::open_with(&switches, &source, config, 0, &mut |_| ControlFlow::Continue(())).unwrap();
             let wanted = ROWS.map(|rows| logits_of_passes(&mut runner, &info.limits, rows));
             let mut made = ROWS.len() * PASSES;
             while made < steps {
@@ -81,17 +83,18 @@ fn passes_leave_the_same_logits_whenever_their_kernels_meet() {
 fn parts_that_thread_blocks_leave_for_each_other_are_complete_whenever_they_meet() {
     let steps: usize = std::env::var("NVLLM_TEST_STEPS").map_or(500, |steps| steps.parse().unwrap());
     for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
-        let config = RunnerConfig {
+        let config = EngineOptions {
             rounding,
             kv_block_size: Some(64),
             max_num_seqs: Some(256),
             max_batched_tokens: Some(4096),
             max_model_len: Some(LONG_CONTEXT),
-            shared_prefixes: SharedPrefixes::Never,
             ..config()
         };
         let source = Source::open(&golden("qwen2-f16-head128")).unwrap();
-        let (mut runner, info) = runner::cuda::open(&source, &config, 0, &mut |_| ControlFlow::Continue(())).unwrap();
+        let switches = Switches { shared_prefixes: SharedPrefixes::Never, ..Switches::NONE };
+        let (mut runner, info) =
+            runner::cuda::open_with(&switches, &source, &config, 0, &mut |_| ControlFlow::Continue(())).unwrap();
         for rows in LONG_ROWS {
             let mut sequences = prompted(&mut runner, &info.limits, rows);
             let begun = sequences.clone();

@@ -20,7 +20,7 @@ use formats::DType;
 use formats::source::Source;
 use reference::{HALF_PRECISION, Reference, distance, follow, lead};
 use runner::pass_runner::PassRunner;
-use runner::{Device, KvBudget, KvCacheDtype, Launching, Rounding, RunnerConfig, SharedPrefixes};
+use runner::{Device, KvCacheDtype, Launching, Rounding, SharedPrefixes, Switches};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,24 +69,28 @@ impl Logits for PassRunner<Cuda> {
     }
 }
 
-fn config() -> RunnerConfig {
-    RunnerConfig {
+fn config() -> EngineOptions {
+    EngineOptions {
         device: Device::Cuda { index: 0 },
         kv_block_size: Some(16),
         max_num_seqs: Some(64),
-        kv_budget: KvBudget::Bytes(64 << 20),
+        kv_cache_bytes: Some(64 << 20),
         ..driver::config()
     }
 }
 
 /// [`config`], with contexts as short as the name of a golden case says.
-fn config_of(name: &str) -> RunnerConfig {
-    RunnerConfig { max_model_len: driver::config_of(name).max_model_len, ..config() }
+fn config_of(name: &str) -> EngineOptions {
+    EngineOptions { max_model_len: driver::config_of(name).max_model_len, ..config() }
 }
 
-fn open(name: &str, config: &RunnerConfig) -> (PassRunner<Cuda>, BatchLimits) {
+fn open(name: &str, config: &EngineOptions) -> (PassRunner<Cuda>, BatchLimits) {
+    open_with(&Switches::NONE, name, config)
+}
+
+fn open_with(switches: &Switches, name: &str, config: &EngineOptions) -> (PassRunner<Cuda>, BatchLimits) {
     let source = Source::open(&golden(name)).unwrap();
-    let (runner, info) = runner::cuda::open(&source, config, 0, &mut |_| ControlFlow::Continue(()))
+    let (runner, info) = runner::cuda::open_with(switches, &source, config, 0, &mut |_| ControlFlow::Continue(()))
         .unwrap_or_else(|e| panic!("{name}: {e}"));
     (runner, info.limits)
 }
@@ -99,7 +103,7 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
         for dtype in [DType::Bf16, DType::F16] {
             for launching in [Launching::Graphs, Launching::Eager] {
                 let (mut runner, limits) =
-                    open(name, &RunnerConfig { dtype: Some(dtype), launching, ..config_of(name) });
+                    open(name, &EngineOptions { dtype: Some(dtype), launching, ..config_of(name) });
                 let reference = Reference::read(name);
                 let (rows, chosen) = follow(&mut runner, &limits, &reference);
                 let limit = match dtype {
@@ -137,7 +141,7 @@ fn logits_with_keys_and_values_in_int8_are_near_those_of_transformers() {
     const LIMIT: f32 = 8e-2;
     for (name, launching) in CASES.iter().flat_map(|name| [Launching::Graphs, Launching::Eager].map(|how| (name, how)))
     {
-        let config = RunnerConfig { kv_cache_dtype: KvCacheDtype::Int8, launching, ..config_of(name) };
+        let config = EngineOptions { kv_cache_dtype: KvCacheDtype::Int8, launching, ..config_of(name) };
         let (mut runner, limits) = open(name, &config);
         let reference = Reference::read(name);
         let (rows, _) = follow(&mut runner, &limits, &reference);
@@ -190,11 +194,11 @@ fn a_model_of_real_shape_agrees_with_transformers_and_with_itself() {
         ("bf16, blocks of 16", DType::Bf16, Launching::Graphs, 16),
         ("f16, graphs", DType::F16, Launching::Graphs, 64),
     ] {
-        let config = RunnerConfig {
+        let config = EngineOptions {
             dtype: Some(dtype),
             launching,
             kv_block_size: Some(block_size),
-            kv_budget: KvBudget::Bytes(8 << 30),
+            kv_cache_bytes: Some(8 << 30),
             max_model_len: Some(512),
             max_batched_tokens: Some(16384),
             ..config()
@@ -239,18 +243,18 @@ fn a_row_hardly_depends_on_batch_chunks_blocks_or_graphs() {
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_batch_invariant_row_depends_on_neither_batch_nor_chunks_nor_blocks_nor_graphs() {
-    compare_rows(&RunnerConfig { rounding: Rounding::BatchInvariant, ..config() }, 0.0);
+    compare_rows(&EngineOptions { rounding: Rounding::BatchInvariant, ..config() }, 0.0);
 }
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_batch_invariant_row_over_keys_and_values_in_int8_depends_on_itself_alone() {
-    let int8 = RunnerConfig { kv_cache_dtype: KvCacheDtype::Int8, ..config() };
-    compare_rows(&RunnerConfig { rounding: Rounding::BatchInvariant, ..int8 }, 0.0);
+    let int8 = EngineOptions { kv_cache_dtype: KvCacheDtype::Int8, ..config() };
+    compare_rows(&EngineOptions { rounding: Rounding::BatchInvariant, ..int8 }, 0.0);
 }
 
 /// Computes a row alone, among others, in chunks and kernel by kernel: its logits are at most `limit` apart.
-fn compare_rows(config: &RunnerConfig, limit: f32) {
+fn compare_rows(config: &EngineOptions, limit: f32) {
     for name in CASES {
         let prompt: Vec<TokenId> = (0..70).map(|i| (i * 37 + 5) % 89).collect();
         let reference = Reference {
@@ -261,7 +265,7 @@ fn compare_rows(config: &RunnerConfig, limit: f32) {
         };
         let (mut alone, limits) = open(name, config);
         let (rows, _) = follow(&mut alone, &limits, &reference);
-        let (mut eager, _) = open(name, &RunnerConfig { launching: Launching::Eager, ..config.clone() });
+        let (mut eager, _) = open(name, &EngineOptions { launching: Launching::Eager, ..config.clone() });
         let (eager_rows, _) = follow(&mut eager, &limits, &reference);
         check(name, "eager", &rows, &eager_rows, limit);
         for (neighbours, watched) in [(1, 0), (16, 5), (63, 40)] {
@@ -297,7 +301,11 @@ fn a_row_that_shares_its_prefix_has_the_logits_that_it_has_alone() {
         let prompt: Vec<TokenId> = (0..70).map(|i| (i * 37 + 5) % 89).collect();
         let tokens: Vec<TokenId> = (0..12).map(|i| 3 + i * 7 % 90).collect();
         let found = [SharedPrefixes::Never, SharedPrefixes::Always].map(|shared_prefixes| {
-            let (mut runner, limits) = open(name, &RunnerConfig { shared_prefixes, kv_cache_dtype, ..config() });
+            let (mut runner, limits) = open_with(
+                &Switches { shared_prefixes, ..Switches::NONE },
+                name,
+                &EngineOptions { kv_cache_dtype, ..config() },
+            );
             let sequence = |i: u32| {
                 let blocks = (0..4).chain(4 + 2 * i..6 + 2 * i);
                 // The first row computes the shared blocks in the first pass, in which the others read them, too.

@@ -17,8 +17,9 @@ use formats::DType;
 use formats::source::Source;
 use gguf_file::GgufFile;
 use reference::{Reference, distance, follow};
+use runner::options::EngineOptions;
 use runner::pass_runner::PassRunner;
-use runner::{Device, KvBudget, KvCacheDtype, Launching, OnLoad, Rounding, RunnerConfig};
+use runner::{Device, KvCacheDtype, Launching, OnLoad, Rounding};
 use scratch_folder::Folder;
 use serde_json::Value;
 use std::ops::ControlFlow;
@@ -52,16 +53,16 @@ const FILES: &[&str] = &[
     "seed_oss-bf16",
 ];
 
-fn config() -> RunnerConfig {
-    RunnerConfig {
+fn config() -> EngineOptions {
+    EngineOptions {
         device: Device::Cuda { index: 0 },
         kv_block_size: Some(16),
-        kv_budget: KvBudget::Bytes(64 << 20),
+        kv_cache_bytes: Some(64 << 20),
         ..driver::config()
     }
 }
 
-fn open(path: &Path, config: &RunnerConfig) -> (PassRunner<Cuda>, BatchLimits) {
+fn open(path: &Path, config: &EngineOptions) -> (PassRunner<Cuda>, BatchLimits) {
     let source = Source::open(path).unwrap();
     let (runner, info) = runner::cuda::open(&source, config, 0, &mut |_| ControlFlow::Continue(()))
         .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -74,7 +75,7 @@ fn limit(dtype: DType) -> f32 {
 }
 
 /// The logits of a prompt of 70 tokens and of ten tokens after it, then those of batches of up to 300 rows.
-fn rows(path: &Path, config: &RunnerConfig) -> Vec<Vec<f32>> {
+fn rows(path: &Path, config: &EngineOptions) -> Vec<Vec<f32>> {
     let (mut runner, limits) = open(path, config);
     rows_of(&mut runner, &limits)
 }
@@ -119,7 +120,7 @@ fn folders_give_the_logits_of_the_numbers_that_their_codes_stand_for() {
         let reference = Reference::read(&format!("quantized/{name}"));
         for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
             for launching in [Launching::Graphs, Launching::Eager] {
-                let (mut runner, limits) = open(&path, &RunnerConfig { rounding, launching, ..config() });
+                let (mut runner, limits) = open(&path, &EngineOptions { rounding, launching, ..config() });
                 let (found, _) = follow(&mut runner, &limits, &reference);
                 let apart = furthest(&reference.logits, &found);
                 println!("{name}, {rounding:?}, {launching:?}: at most {apart:.5} apart");
@@ -139,7 +140,7 @@ fn files_of_blocks_give_the_logits_of_the_numbers_that_they_stand_for() {
         std::fs::write(&coded_path, coded.bytes()).unwrap();
         std::fs::write(&plain_path, plain.bytes()).unwrap();
         for dtype in [DType::Bf16, DType::F16] {
-            let config = |rounding, kv_cache_dtype| RunnerConfig {
+            let config = |rounding, kv_cache_dtype| EngineOptions {
                 dtype: Some(dtype),
                 rounding,
                 kv_cache_dtype,
@@ -176,7 +177,7 @@ fn files_of_families_give_the_logits_of_their_folders() {
         let file = GgufFile::assemble(name, "cuda");
         let folder = Folder::copy(&file.folder, &format!("cuda-gguf-{name}"));
         folder.edit_json("config.json", |config| merge(config, &file.config));
-        let config = RunnerConfig { max_model_len: config_of(name).max_model_len.or(Some(64)), ..config() };
+        let config = EngineOptions { max_model_len: config_of(name).max_model_len.or(Some(64)), ..config() };
         let apart = furthest(&rows(&folder.path, &config), &rows(&file.path, &config));
         println!("{name}: at most {apart:.5} apart");
         assert!(apart <= limit(dtype_of(name)), "{name}: {apart} apart");
@@ -187,14 +188,14 @@ fn files_of_families_give_the_logits_of_their_folders() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn weights_that_are_rounded_on_load_give_the_logits_that_they_give_on_the_cpu() {
     for name in ["qwen3-bf16-head128", "llama-f16-head64-llama3", "qwen2-bf16-head96-gqa7"] {
-        let short = |config| RunnerConfig { max_model_len: Some(64), ..config };
+        let short = |config| EngineOptions { max_model_len: Some(64), ..config };
         let plain = rows(&golden(name), &short(config()));
         let mut from_plain = Vec::new();
         for on_load in [OnLoad::Int8, OnLoad::Int4] {
-            let on_cpu = RunnerConfig { on_load, dtype: Some(DType::F32), ..short(driver::config()) };
+            let on_cpu = EngineOptions { on_load, dtype: Some(DType::F32), ..short(driver::config()) };
             let (mut cpu, info) = driver::open(&golden(name), &on_cpu, Isa::Portable).unwrap();
             let wanted = rows_of(&mut cpu, &info.limits);
-            let found = rows(&golden(name), &RunnerConfig { on_load, ..short(config()) });
+            let found = rows(&golden(name), &EngineOptions { on_load, ..short(config()) });
             let apart = furthest(&wanted, &found);
             from_plain.push(furthest(&plain, &found));
             println!(

@@ -8,7 +8,8 @@ use base::log::{self, Level};
 use compute::cpu::{Cpu, Isa};
 use driver::{config, golden};
 use formats::source::Source;
-use runner::{KvBudget, Loading, ModelInfo, RunnerConfig};
+use runner::options::EngineOptions;
+use runner::{Loading, ModelInfo};
 use safetensors::tensor::Dtype;
 use scratch_folder::Folder;
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ const WHOLE: &str = "llama-f32-gqa1";
 const SHARDED: &str = "qwen2-f32-tied-sharded";
 const FIRST_SHARD: &str = "model-00001-of-00003.safetensors";
 
-fn open_with(folder: &Path, config: &RunnerConfig) -> Result<ModelInfo, Error> {
+fn open_with(folder: &Path, config: &EngineOptions) -> Result<ModelInfo, Error> {
     let go_on = &mut |_| ControlFlow::Continue(());
     runner::cpu::open(&Source::open(folder)?, config, Cpu::new(1, Isa::Portable), go_on).map(|(_, info)| info)
 }
@@ -163,7 +164,7 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
                 fs::remove_file(folder.file(name)).unwrap();
                 make(&folder.file(name));
                 for loading in [Loading::Map, Loading::Read] {
-                    let error = open_with(&folder.path, &RunnerConfig { loading, ..config() }).unwrap_err();
+                    let error = open_with(&folder.path, &EngineOptions { loading, ..config() }).unwrap_err();
                     // A link to itself leads to nothing, as a file that is missing.
                     assert!(matches!(error, Error::Io { .. } | Error::ModelFile { .. }), "{name} is {kind}: {error}");
                     if *kind == "a FIFO" {
@@ -178,7 +179,7 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
 #[test]
 fn weights_that_were_read_stay_when_their_file_is_cut() {
     let folder = Folder::copy(WHOLE, "read");
-    let config = RunnerConfig { loading: Loading::Read, ..config() };
+    let config = EngineOptions { loading: Loading::Read, ..config() };
     let (runner, info) = driver::open(&folder.path, &config, Isa::Portable).unwrap();
     let mapped = open_with(&golden(WHOLE), &driver::config()).unwrap();
     assert_eq!((info.fingerprint, info.weight_bytes), (mapped.fingerprint, mapped.weight_bytes));
@@ -193,7 +194,7 @@ fn weights_that_do_not_fit_into_memory_are_refused_when_they_are_to_be_read() {
     let folder = Folder::copy(WHOLE, "too-large");
     // No block of this file exists on the disk.
     fs::File::options().write(true).open(folder.file("model.safetensors")).unwrap().set_len(1 << 42).unwrap();
-    let error = open_with(&folder.path, &RunnerConfig { loading: Loading::Read, ..config() }).unwrap_err();
+    let error = open_with(&folder.path, &EngineOptions { loading: Loading::Read, ..config() }).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { bytes, knob: "load_mode", .. } if bytes == 1 << 42), "{error}");
 }
 
@@ -231,7 +232,7 @@ fn a_config_that_promises_more_layers_than_there_are() {
         });
     };
     promise(1024);
-    let config = RunnerConfig { kv_budget: KvBudget::Bytes(1 << 40), ..config() };
+    let config = EngineOptions { kv_cache_bytes: Some(1 << 40), ..config() };
     let error = open_with(&folder.path, &config).unwrap_err();
     assert!(matches!(&error, Error::MissingTensor { name, .. } if name.contains("layers.2.")), "{error}");
     promise(16_000_000);
@@ -253,8 +254,15 @@ fn a_config_with_sizes_beyond_reason() {
             config["head_dim"] = json!(head_dim);
             config["layer_types"] = Value::Null;
         });
-        for budget in [KvBudget::Bytes(u64::MAX), KvBudget::MemoryShare(0.5)] {
-            let config = RunnerConfig { kv_budget: budget, max_num_seqs: None, max_batched_tokens: None, ..config() };
+        for budget in [(Some(u64::MAX), None), (None, Some(0.5))] {
+            let (kv_cache_bytes, memory_utilization) = budget;
+            let config = EngineOptions {
+                kv_cache_bytes,
+                memory_utilization,
+                max_num_seqs: None,
+                max_batched_tokens: None,
+                ..config()
+            };
             assert!(open_with(&folder.path, &config).is_err(), "{heads} heads of {head_dim}, {budget:?}");
         }
     }
@@ -271,7 +279,7 @@ fn a_config_whose_sizes_multiply_beyond_all_numbers() {
         config["layer_types"] = Value::Null;
     });
     for kv_block_size in [1, 16, 1024] {
-        let config = RunnerConfig { kv_block_size: Some(kv_block_size), ..config() };
+        let config = EngineOptions { kv_block_size: Some(kv_block_size), ..config() };
         let error = open_with(&folder.path, &config).unwrap_err();
         assert!(matches!(error, Error::KvCacheTooSmall { block_bytes, .. } if block_bytes >= 1 << 36), "{error}");
     }
@@ -283,9 +291,9 @@ fn a_config_whose_sizes_multiply_beyond_all_numbers() {
 fn a_config_that_claims_millions_of_positions_does_not_size_the_table_by_them() {
     let folder = Folder::copy(WHOLE, "positions");
     folder.edit_json("config.json", |config| config["max_position_embeddings"] = json!(1 << 24));
-    let config = RunnerConfig { kv_budget: KvBudget::Bytes(8 << 20), ..config() };
+    let config = EngineOptions { kv_cache_bytes: Some(8 << 20), ..config() };
     assert_eq!(open_with(&folder.path, &config).unwrap().limits.model_len, 1 << 20);
-    let asked = RunnerConfig { max_model_len: Some(1 << 24), ..config };
+    let asked = EngineOptions { max_model_len: Some(1 << 24), ..config };
     assert_eq!(open_with(&folder.path, &asked).unwrap().limits.model_len, 1 << 24, "8 MiB of blocks bound the table");
 }
 
@@ -532,7 +540,7 @@ fn two_files_with_the_same_tensor() {
 
 #[test]
 fn a_budget_that_holds_no_block() {
-    let config = RunnerConfig { kv_budget: KvBudget::Bytes(100), ..config() };
+    let config = EngineOptions { kv_cache_bytes: Some(100), ..config() };
     let error = open_with(&golden(WHOLE), &config).unwrap_err();
     assert!(matches!(error, Error::KvCacheTooSmall { bytes: 100, block_bytes: 4096 }), "{error:?}");
 }

@@ -8,8 +8,9 @@ use base::error::Error;
 use compute::cpu::{Cpu, Isa};
 use driver::{config, greedy};
 use formats::source::Source;
+use runner::options::EngineOptions;
 use runner::pass_runner::PassRunner;
-use runner::{Loading, ModelInfo, RunnerConfig};
+use runner::{Loading, ModelInfo};
 use small::{HIDDEN, VOCAB, model, numbers};
 use std::fs;
 use std::ops::ControlFlow;
@@ -40,7 +41,7 @@ impl Drop for Scratch {
     }
 }
 
-fn open_with(path: &Path, config: &RunnerConfig) -> Result<(PassRunner<Cpu>, ModelInfo), Error> {
+fn open_with(path: &Path, config: &EngineOptions) -> Result<(PassRunner<Cpu>, ModelInfo), Error> {
     runner::cpu::open(&Source::open(path)?, config, Cpu::new(1, Isa::Portable), &mut |_| ControlFlow::Continue(()))
 }
 
@@ -359,7 +360,7 @@ fn a_truncated_file_is_refused_wherever_it_ends() {
 #[test]
 fn version_2_is_read_and_another_alignment() {
     let scratch = Scratch::new("version");
-    let tokens = |file: &Writer, config: &RunnerConfig| {
+    let tokens = |file: &Writer, config: &EngineOptions| {
         let (mut runner, info) = open_with(&scratch.write("model.gguf", &file.bytes()), config).unwrap();
         assert_eq!(info.vocab_size, VOCAB);
         greedy(&mut runner, &info.limits, &[1, 2, 3], 4).1
@@ -375,7 +376,7 @@ fn version_2_is_read_and_another_alignment() {
     }
     aligned.set("general.alignment", Value::U32(4096));
     assert!(tokens(&aligned, &config()) == wanted);
-    assert!(tokens(&model(), &RunnerConfig { loading: Loading::Read, ..config() }) == wanted);
+    assert!(tokens(&model(), &EngineOptions { loading: Loading::Read, ..config() }) == wanted);
 }
 
 /// The model in parts, of `per_part` tensors each.

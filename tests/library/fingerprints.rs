@@ -4,7 +4,8 @@ use crate::driver;
 
 use compute::cpu::Isa;
 use driver::root;
-use runner::{OnLoad, RunnerConfig};
+use runner::OnLoad;
+use runner::options::EngineOptions;
 use std::fmt::Write;
 use std::fs;
 
@@ -24,7 +25,7 @@ fn every_golden_model_has_the_fingerprint_that_it_always_had() {
         {
             let name = path.file_name().unwrap().to_str().unwrap();
             for on_load in [OnLoad::None, OnLoad::Int8, OnLoad::Int4] {
-                let config = RunnerConfig { on_load, ..driver::config_of(name.trim_end_matches(".gguf")) };
+                let config = EngineOptions { on_load, ..driver::config_of(name.trim_end_matches(".gguf")) };
                 // Not every shape can be quantized, and not every model again.
                 let Ok((_, info)) = driver::open(path, &config, Isa::Portable) else { continue };
                 writeln!(found, "{folder}/{name} {on_load:?} {:016x}", info.fingerprint).unwrap();

@@ -17,7 +17,7 @@ use driver::{config, config_of, dtype_of, greedy, open};
 use formats::DType;
 use gguf_file::GgufFile;
 use reference::{Reference, distance};
-use runner::RunnerConfig;
+use runner::options::EngineOptions;
 use scratch_folder::Folder;
 use serde_json::Value;
 use std::path::Path;
@@ -132,7 +132,7 @@ fn a_file_of_blocks_gives_the_logits_of_the_numbers_that_they_stand_for() {
     for (name, kinds) in blocks::mixtures() {
         let (coded, plain) = blocks::files(&kinds, blocks::narrowest(&kinds));
         let path = std::env::temp_dir().join(format!("nanovllm-gguf-blocks-{}.gguf", std::process::id()));
-        let config = RunnerConfig { dtype: Some(DType::F32), ..config() };
+        let config = EngineOptions { dtype: Some(DType::F32), ..config() };
         let follow = |file: &writer::Writer| {
             std::fs::write(&path, file.bytes()).unwrap();
             let (mut runner, info) =

@@ -11,7 +11,8 @@ use formats::source::Source;
 use gguf_file::GgufFile;
 use os::{Files, Given, GivenFiles, HostBytes};
 use reference::Reference;
-use runner::{Loading, RunnerConfig};
+use runner::Loading;
+use runner::options::EngineOptions;
 use std::fs::{self, File};
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -74,7 +75,7 @@ impl Drop for Pack {
     }
 }
 
-fn answer(source: &Source, config: &RunnerConfig, prompt: &[TokenId]) -> (Vec<TokenId>, Vec<Vec<f32>>) {
+fn answer(source: &Source, config: &EngineOptions, prompt: &[TokenId]) -> (Vec<TokenId>, Vec<Vec<f32>>) {
     let cpu = Cpu::new(2, Isa::detect().unwrap());
     let (mut runner, info) = runner::cpu::open(source, config, cpu, &mut |_| ControlFlow::Continue(())).unwrap();
     greedy(&mut runner, &info.limits, prompt, TOKENS)
@@ -83,7 +84,7 @@ fn answer(source: &Source, config: &RunnerConfig, prompt: &[TokenId]) -> (Vec<To
 /// Compares what `pack` gives with what is at `path`, which is `name` in the pack.
 fn compare(case: &str, path: &Path, pack: &Pack, name: Option<&str>, prompt: &[TokenId]) {
     for loading in [Loading::Map, Loading::Read] {
-        let config = RunnerConfig { loading, ..config() };
+        let config = EngineOptions { loading, ..config() };
         let wanted = answer(&Source::open(path).unwrap(), &config, prompt);
         for (files, what) in [(pack.memory(), "memory"), (pack.ranges(), "ranges")] {
             let source = Source::open_in(files, &GivenFiles::path(name)).unwrap();

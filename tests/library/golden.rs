@@ -10,7 +10,7 @@ use compute::cpu::Isa;
 use driver::{config, config_of, dtype_of, golden, greedy, open};
 use formats::DType;
 use reference::{Reference, distance, follow, lead};
-use runner::RunnerConfig;
+use runner::options::EngineOptions;
 use scratch_folder::Folder;
 use std::fs;
 
@@ -161,7 +161,7 @@ fn weights_can_be_asked_for_in_another_number_type() {
     let reference = Reference::read("qwen3-bf16-tied-gqa2");
     for (name, dtype) in [("as f32", DType::F32), ("as f16", DType::F16)] {
         let limit = limit(dtype, Isa::Portable);
-        let config = RunnerConfig { dtype: Some(dtype), ..config() };
+        let config = EngineOptions { dtype: Some(dtype), ..config() };
         let (mut runner, info) = open(&golden("qwen3-bf16-tied-gqa2"), &config, Isa::Portable).unwrap();
         let (rows, _) = follow(&mut runner, &info.limits, &reference);
         let apart = distance(rows.last().unwrap(), reference.logits.last().unwrap());

@@ -13,8 +13,9 @@ use compute::{KvCacheDtype, KvFormat};
 use driver::{Sequence, config, config_of, golden, greedy, logits, open};
 use engine::{Engine, Prompt};
 use reference::{Reference, distance, follow};
+use runner::options::EngineOptions;
 use runner::pass_runner::PassRunner;
-use runner::{Device, KvBudget, Runner, RunnerConfig};
+use runner::{Device, Runner};
 use safetensors::tensor::Dtype;
 use scratch_folder::Folder;
 use serde_json::Value;
@@ -40,7 +41,7 @@ fn logits_are_near_those_of_transformers() {
     cases.sort();
     let mut furthest = (0.0f32, String::new());
     for (isa, name) in Isa::available().iter().flat_map(|isa| cases.iter().map(move |name| (*isa, name))) {
-        let config = RunnerConfig { kv_cache_dtype: KvCacheDtype::Int8, ..config_of(name) };
+        let config = EngineOptions { kv_cache_dtype: KvCacheDtype::Int8, ..config_of(name) };
         let (mut runner, info) = open(&golden(name), &config, isa).unwrap();
         assert_eq!(info.kv_shape.format, KvFormat::Int8);
         let reference = Reference::read(name);
@@ -114,7 +115,7 @@ fn the_demo_model_says_the_same() {
     let folder = demo::options(Device::Cpu).model_path;
     let isa = Isa::detect().unwrap();
     let [plain, int8] = FORMATS.map(|kv_cache_dtype| {
-        let config = RunnerConfig { kv_cache_dtype, kv_block_size: Some(16), max_model_len: Some(2048), ..config() };
+        let config = EngineOptions { kv_cache_dtype, kv_block_size: Some(16), max_model_len: Some(2048), ..config() };
         open(&folder, &config, isa).unwrap()
     });
     let ((mut plain, info), (mut int8, _)) = (plain, int8);
@@ -157,7 +158,7 @@ fn keys_with_great_biases_in_a_few_numbers_stay_within_reach() {
             }
         });
         let run = |kv_cache_dtype| {
-            let config = RunnerConfig { kv_cache_dtype, ..config() };
+            let config = EngineOptions { kv_cache_dtype, ..config() };
             let (mut runner, info) = open(&folder.path, &config, Isa::detect().unwrap()).unwrap();
             let prompt: Vec<TokenId> = (0..60).map(|i| (i * 37 + 5) % 89).collect();
             greedy(&mut runner, &info.limits, &prompt, TOKENS)
@@ -217,7 +218,7 @@ fn a_saved_prefix_is_restored_into_a_cache_of_its_own_format_alone() {
 #[test]
 fn the_same_bytes_hold_nearly_twice_the_tokens() {
     let blocks = |kv_cache_dtype| {
-        let config = RunnerConfig { kv_cache_dtype, kv_budget: KvBudget::Bytes(8 << 20), ..config() };
+        let config = EngineOptions { kv_cache_dtype, kv_cache_bytes: Some(8 << 20), ..config() };
         let (_, info) = open(&golden("qwen3-bf16-head128"), &config, Isa::Portable).unwrap();
         assert_eq!(info.kv_cache_bytes, (info.num_kv_blocks * info.kv_shape.block_bytes()) as u64);
         info.num_kv_blocks as f64

@@ -6,8 +6,9 @@ use base::TokenId;
 use compute::batch::{Batch, BatchLimits};
 use compute::cpu::{Cpu, Isa};
 use driver::{Sequence, config, golden, greedy, logits, open, pass};
+use runner::options::EngineOptions;
 use runner::pass_runner::PassRunner;
-use runner::{KvBudget, KvCacheDtype, Runner, RunnerConfig};
+use runner::{KvCacheDtype, Runner};
 use std::time::{Duration, Instant};
 
 /// One of each number type and family, so that every kernel's rounding is in it.
@@ -26,8 +27,8 @@ fn prompt(len: usize, seed: u32) -> Vec<TokenId> {
 }
 
 /// Blocks for 64 sequences of every model.
-fn roomy() -> RunnerConfig {
-    RunnerConfig { kv_budget: KvBudget::Bytes(64 << 20), ..config() }
+fn roomy() -> EngineOptions {
+    EngineOptions { kv_cache_bytes: Some(64 << 20), ..config() }
 }
 
 /// Every model with every instruction set and KV cache, and what a prompt of 70 tokens gives when it runs alone and whole.
@@ -36,7 +37,7 @@ fn for_each_model(mut check: impl FnMut(&str, &mut PassRunner<Cpu>, &BatchLimits
     for (&isa, (name, kv_cache_dtype)) in
         Isa::available().iter().flat_map(|isa| kinds.clone().map(move |kind| (isa, kind)))
     {
-        let config = RunnerConfig { kv_cache_dtype, ..roomy() };
+        let config = EngineOptions { kv_cache_dtype, ..roomy() };
         let (mut runner, info) = open(&golden(name), &config, isa).unwrap();
         let (tokens, rows) = greedy(&mut runner, &info.limits, &prompt(70, 0), TOKENS);
         check(&format!("{name}, {isa:?}, {kv_cache_dtype:?}"), &mut runner, &info.limits, &tokens, &rows);
@@ -156,7 +157,7 @@ fn the_number_of_threads_changes_nothing() {
     for name in MODELS {
         for &isa in Isa::available() {
             let run = |threads| {
-                let config = RunnerConfig { threads: Some(threads), ..config() };
+                let config = EngineOptions { num_threads: Some(threads), ..config() };
                 let (mut runner, info) = open(&golden(name), &config, isa).unwrap();
                 greedy(&mut runner, &info.limits, &prompt(70, 0), TOKENS)
             };

@@ -7,8 +7,9 @@ use compute::cpu::{Cpu, Isa};
 use driver::{Logits, config_of, dtype_of, golden, greedy, open, root};
 use formats::DType;
 use formats::source::Source;
+use runner::options::EngineOptions;
 use runner::parallel::ParallelRunner;
-use runner::{KvBudget, ModelInfo, RunnerConfig, Sums};
+use runner::{ModelInfo, Sums, Switches};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -22,10 +23,10 @@ impl Logits for ParallelRunner<Cpu> {
     }
 }
 
-fn open_ranks(folder: &Path, config: &RunnerConfig, isa: Isa) -> (ParallelRunner<Cpu>, ModelInfo) {
+fn open_ranks(folder: &Path, config: &EngineOptions, switches: Switches, isa: Isa) -> (ParallelRunner<Cpu>, ModelInfo) {
     let source = Source::open(folder).unwrap();
-    let threads = config.threads.unwrap_or(1);
-    runner::cpu::open_ranks(&source, config, threads, isa, &mut |_| ControlFlow::Continue(())).unwrap()
+    let threads = config.num_threads.unwrap_or(1);
+    runner::cpu::open_ranks_with(&switches, &source, config, threads, isa, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 /// The folders of all golden models.
@@ -64,12 +65,12 @@ fn numbers_of_ranks((heads, kv_heads): (usize, usize)) -> Vec<usize> {
 fn any_number_of_ranks_gives_the_bits_of_one() {
     let isa = Isa::detect().unwrap();
     for name in models() {
-        let config = RunnerConfig { kv_budget: KvBudget::Bytes(16 << 20), ..config_of(&name) };
+        let config = EngineOptions { kv_cache_bytes: Some(16 << 20), ..config_of(&name) };
         let (mut alone, info) = open(&golden(&name), &config, isa).unwrap();
         let wanted = greedy(&mut alone, &info.limits, &prompt(40), TOKENS);
         for ranks in numbers_of_ranks(heads(&golden(&name))) {
-            let config = RunnerConfig { ranks, ..config.clone() };
-            let (mut together, info) = open_ranks(&golden(&name), &config, isa);
+            let config = EngineOptions { tensor_parallel_size: ranks, ..config.clone() };
+            let (mut together, info) = open_ranks(&golden(&name), &config, Switches::NONE, isa);
             assert_eq!(info.num_ranks, ranks);
             let found = greedy(&mut together, &info.limits, &prompt(40), TOKENS);
             assert_eq!(found.0, wanted.0, "{name} on {ranks} ranks");
@@ -82,12 +83,13 @@ fn any_number_of_ranks_gives_the_bits_of_one() {
 fn sums_that_are_divided_give_nearly_the_same() {
     let isa = Isa::detect().unwrap();
     for name in models() {
-        let config = RunnerConfig { kv_budget: KvBudget::Bytes(16 << 20), ..config_of(&name) };
+        let config = EngineOptions { kv_cache_bytes: Some(16 << 20), ..config_of(&name) };
         let (mut alone, info) = open(&golden(&name), &config, isa).unwrap();
         let (_, wanted) = greedy(&mut alone, &info.limits, &prompt(40), 1);
         for ranks in numbers_of_ranks(heads(&golden(&name))) {
-            let config = RunnerConfig { ranks, sums: Some(Sums::Reduced), ..config.clone() };
-            let (mut together, info) = open_ranks(&golden(&name), &config, isa);
+            let config = EngineOptions { tensor_parallel_size: ranks, ..config.clone() };
+            let switches = Switches { sums: Some(Sums::Reduced), ..Switches::NONE };
+            let (mut together, info) = open_ranks(&golden(&name), &config, switches, isa);
             let (_, found) = greedy(&mut together, &info.limits, &prompt(40), 1);
             let norm = wanted[0].iter().map(|v| v * v).sum::<f32>().sqrt();
             let apart = wanted[0].iter().zip(&found[0]).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt() / norm;

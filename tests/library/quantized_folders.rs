@@ -16,7 +16,8 @@ use model::description::Description;
 use model::weights::{Reading, Weights};
 use os::Loading;
 use reference::{Reference, distance, follow};
-use runner::{OnLoad, RunnerConfig, WeightPart, quantize_folder};
+use runner::options::EngineOptions;
+use runner::{OnLoad, WeightPart, quantize_folder};
 use safetensors::{Dtype, SafeTensors};
 use scratch_folder::{Folder, Tensors};
 use serde_json::{Value, json};
@@ -339,7 +340,7 @@ fn a_matrix_without_numbers_is_not_quantized() {
             let folder = Folder::copy("qwen3-f32-untied-gqa8", "no-numbers");
             folder.edit_tensors(|all| drop(all.insert(name.into(), (Dtype::F32, shape.into(), Vec::new()))));
             for on_load in [OnLoad::Int8, OnLoad::Int4] {
-                let error = open(&folder.path, &RunnerConfig { on_load, ..config() }, Isa::Portable).err().unwrap();
+                let error = open(&folder.path, &EngineOptions { on_load, ..config() }, Isa::Portable).err().unwrap();
                 let Error::EmptyMatrix { name: found, shape: found_shape } = &error else { panic!("{error:?}") };
                 assert_eq!((&**found, &found_shape[..]), (name, &shape[..]));
                 let to = std::env::temp_dir().join(format!("nvllm-no-numbers-new-{}", std::process::id()));
@@ -497,7 +498,7 @@ fn a_folder_can_be_quantized_while_it_opens() {
     for (on_load, share, coding) in
         [(OnLoad::Int8, 0.52, "INT8 in groups of 128"), (OnLoad::Int4, 0.30, "INT4 in groups of 32")]
     {
-        let config = RunnerConfig { on_load, ..config() };
+        let config = EngineOptions { on_load, ..config() };
         let (_, info) = open(&demo(), &config, Isa::Portable).unwrap();
         assert_eq!(info.num_parameters, plain.num_parameters);
         assert!(
@@ -559,7 +560,7 @@ fn the_size_of_coded_weights_is_known_before_they_are_read() {
     cases.extend([(demo(), OnLoad::Int8), (demo(), OnLoad::Int4), (demo(), OnLoad::None)]);
     for (path, on_load) in cases {
         let expected = weights(&path, None, on_load).unwrap().total_bytes() as f64;
-        let (_, info) = open(&path, &RunnerConfig { on_load, ..config() }, Isa::Portable).unwrap();
+        let (_, info) = open(&path, &EngineOptions { on_load, ..config() }, Isa::Portable).unwrap();
         let ratio = expected / info.weight_bytes as f64;
         assert!((0.85..1.15).contains(&ratio), "{}, {on_load:?}: {ratio}", path.display());
     }
@@ -596,7 +597,7 @@ fn a_folder_that_is_written_has_the_numbers_of_one_that_is_quantized_while_it_op
         {
             let to = NewFolder::of("written");
             quantize(&from, &to.0, on_load).unwrap();
-            let config = RunnerConfig { max_model_len: Some(90), ..config() };
+            let config = EngineOptions { max_model_len: Some(90), ..config() };
             let (_, info) = open(&to.0, &config, Isa::Portable).unwrap();
             let (mut open, mut written) =
                 (weights(&from, None, on_load).unwrap(), weights(&to.0, None, OnLoad::None).unwrap());
@@ -642,7 +643,7 @@ fn texts() -> Vec<Vec<u32>> {
 /// The mean divergence of what one engine expects next from what another does, `sum p ln(p / q)`.
 fn divergence(texts: &[Vec<u32>], of: (OnLoad, Isa), from: (OnLoad, Isa)) -> f64 {
     let [mut wanted, mut found] =
-        [from, of].map(|(on_load, isa)| open(&demo(), &RunnerConfig { on_load, ..config() }, isa).unwrap());
+        [from, of].map(|(on_load, isa)| open(&demo(), &EngineOptions { on_load, ..config() }, isa).unwrap());
     let (mut sum, mut count) = (0.0, 0);
     for text in texts {
         let known = Reference {

@@ -2,12 +2,11 @@
 
 use super::*;
 use crate::checkpoint::Checkpoint;
-use crate::{Device, KvBudget, KvCacheDtype, Launching, OnLoad, RunnerConfig, SharedPrefixes};
-use compute::Rounding;
+use crate::options::EngineOptions;
+use crate::{Device, Switches};
 use compute::cpu::{Cpu, Isa, Team};
 use formats::DType;
 use formats::source::Source;
-use os::Loading;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
@@ -25,28 +24,18 @@ enum Fault {
     PassPanics(usize),
 }
 
-fn config() -> RunnerConfig {
-    RunnerConfig {
+fn config() -> EngineOptions {
+    EngineOptions {
         device: Device::Cpu,
         dtype: Some(DType::F32),
-        threads: Some(RANKS),
+        num_threads: Some(RANKS),
         max_model_len: Some(64),
         max_num_seqs: Some(4),
         max_batched_tokens: Some(16),
         kv_block_size: Some(4),
-        kv_budget: KvBudget::Bytes(1 << 20),
-        gpu_bytes: None,
-        launching: Launching::Graphs,
-        rounding: Rounding::Fastest,
-        loading: Loading::Map,
-        on_load: OnLoad::None,
-        ranks: RANKS,
-        devices: Vec::new(),
-        processes: None,
-        peer_timeout: Duration::from_secs(10),
-        sums: None,
-        shared_prefixes: SharedPrefixes::WhereItPays,
-        kv_cache_dtype: KvCacheDtype::Auto,
+        kv_cache_bytes: Some(1 << 20),
+        tensor_parallel_size: RANKS,
+        ..EngineOptions::new("")
     }
 }
 
@@ -64,7 +53,7 @@ fn open(fault: Fault, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Resul
             _ => {}
         }
         let cpu = Cpu::in_team(1, Isa::Portable, member, None);
-        PassRunner::open(checkpoint.clone(), &config(), Device::Cpu, seat, |_, _, _| Ok(cpu), progress)
+        PassRunner::open(&Switches::NONE, checkpoint.clone(), &config(), Device::Cpu, seat, |_, _, _| Ok(cpu), progress)
     };
     ParallelRunner::open(Seat::of(RANKS), open, progress).map(|(runner, _)| runner)
 }

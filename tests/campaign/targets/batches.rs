@@ -6,13 +6,11 @@ use crate::random::{self, Rng};
 use compute::batch::{Adjustment, Batch, BlockCopy, NO_MASK, NO_TOKEN, Sampling};
 use compute::cpu::{Cpu, Isa};
 use formats::source::Source;
+use runner::options::EngineOptions;
 use runner::pass_runner::PassRunner;
 use runner::wire::{BatchBounds, BatchDecoder, encode};
-use runner::{
-    Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Rounding, Runner, RunnerConfig, SharedPrefixes,
-};
+use runner::{Device, Runner};
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 /// Batches that are well-formed, damaged, or any bytes.
 pub struct Batches;
@@ -122,27 +120,14 @@ impl Target for Batches {
 
     fn open(&self) -> Box<dyn Session> {
         let demo = Engine::demo();
-        let config = RunnerConfig {
+        let config = EngineOptions {
             device: Device::Cpu,
-            dtype: None,
-            threads: Some(1),
-            max_model_len: None,
+            num_threads: Some(1),
             max_num_seqs: Some(ROWS),
             max_batched_tokens: Some(32),
             kv_block_size: Some(BLOCK_TOKENS),
-            kv_budget: KvBudget::Bytes(1 << 20),
-            gpu_bytes: None,
-            launching: Launching::Graphs,
-            rounding: Rounding::Fastest,
-            loading: Loading::Map,
-            on_load: OnLoad::None,
-            ranks: 1,
-            devices: Vec::new(),
-            peer_timeout: Duration::from_secs(10),
-            processes: None,
-            sums: None,
-            shared_prefixes: SharedPrefixes::WhereItPays,
-            kv_cache_dtype: KvCacheDtype::Auto,
+            kv_cache_bytes: Some(1 << 20),
+            ..EngineOptions::new("")
         };
         let source = Source::open(&root().join("tests/golden/qwen3-f32-untied-gqa8")).unwrap();
         let cpu = Cpu::new(1, Isa::detect().unwrap());

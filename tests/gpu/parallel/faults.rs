@@ -8,8 +8,9 @@ use base::error::Error;
 use compute::batch::Batch;
 use compute::cuda::{Cuda, Fault, Transport};
 use formats::source::Source;
+use runner::options::EngineOptions;
 use runner::parallel::ParallelRunner;
-use runner::{Launching, Runner, RunnerConfig};
+use runner::{Launching, Runner};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ const NAME: &str = MANY_HEADS;
 const PROMPT: [TokenId; 9] = [3, 1, 4, 1, 5, 9, 2, 6, 5];
 
 /// Passes until one fails, two in flight. The caller looks every millisecond, as an engine with a budget does.
-fn run_until_it_fails(runner: &mut ParallelRunner<Cuda>, config: &RunnerConfig) -> Error {
+fn run_until_it_fails(runner: &mut ParallelRunner<Cuda>, config: &EngineOptions) -> Error {
     let limits = compute::batch::BatchLimits {
         tokens: config.max_batched_tokens.unwrap(),
         rows: config.max_num_seqs.unwrap(),
@@ -63,7 +64,7 @@ pub fn end_in_time(transport: Option<Transport>, numbers: &[u32]) {
             for &exchanges in numbers {
                 within(Duration::from_secs(60), || {
                     let what = format!("{launching:?}, rank {rank}, {fault:?} after {exchanges}");
-                    let config = RunnerConfig { launching, max_num_seqs: Some(2), ..config(NAME) };
+                    let config = EngineOptions { launching, max_num_seqs: Some(2), ..config(NAME) };
                     let (mut runner, limits) = together_by(transport, NAME, &config);
                     let found = greedy(&mut runner, &limits, &PROMPT, 3).0;
                     assert_eq!(*wanted.get_or_insert(found.clone()), found, "{what}");
@@ -120,7 +121,7 @@ pub fn go_with_passes_in_flight(transport: Option<Transport>) {
 fn devices_that_cannot_serve_are_refused() {
     let source = Source::open(&golden(NAME)).unwrap();
     let refusal = |devices: &[usize]| {
-        let config = RunnerConfig { ranks: devices.len(), ..config(NAME) };
+        let config = EngineOptions { tensor_parallel_size: devices.len(), ..config(NAME) };
         runner::cuda::open_ranks(&source, &config, devices, &mut |_| ControlFlow::Continue(())).err().expect("refused")
     };
     let error = refusal(&[0, 0]);

@@ -8,9 +8,10 @@ use compute::batch::{Batch, BatchLimits};
 use compute::cuda::{Cuda, Transport};
 use formats::DType;
 use formats::source::Source;
+use runner::options::EngineOptions;
 use runner::parallel::ParallelRunner;
 use runner::pass_runner::PassRunner;
-use runner::{Device, KvBudget, Launching, Rounding, RunnerConfig};
+use runner::{Device, Launching, Rounding, Switches};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -66,40 +67,40 @@ impl Logits for ParallelRunner<Cuda> {
     }
 }
 
-pub fn config(name: &str) -> RunnerConfig {
-    RunnerConfig {
+pub fn config(name: &str) -> EngineOptions {
+    EngineOptions {
         device: Device::Cuda { index: 0 },
         kv_block_size: Some(16),
         max_num_seqs: Some(24),
-        kv_budget: KvBudget::Bytes(64 << 20),
+        kv_cache_bytes: Some(64 << 20),
         max_model_len: driver::config_of(name).max_model_len,
-        peer_timeout: PATIENCE,
+        peer_timeout: Some(PATIENCE),
         processes: None,
         ..driver::config()
     }
 }
 
-pub fn alone(name: &str, config: &RunnerConfig) -> (PassRunner<Cuda>, BatchLimits) {
+pub fn alone(name: &str, config: &EngineOptions) -> (PassRunner<Cuda>, BatchLimits) {
     let source = Source::open(&golden(name)).unwrap();
     let (runner, info) = runner::cuda::open(&source, config, 0, &mut |_| ControlFlow::Continue(()))
         .unwrap_or_else(|e| panic!("{name}: {e}"));
     (runner, info.limits)
 }
 
-pub fn together(name: &str, config: &RunnerConfig) -> (ParallelRunner<Cuda>, BatchLimits) {
+pub fn together(name: &str, config: &EngineOptions) -> (ParallelRunner<Cuda>, BatchLimits) {
     together_by(None, name, config)
 }
 
 pub fn together_by(
     transport: Option<Transport>,
     name: &str,
-    config: &RunnerConfig,
+    config: &EngineOptions,
 ) -> (ParallelRunner<Cuda>, BatchLimits) {
     let source = Source::open(&golden(name)).unwrap();
     let devices = devices();
-    let config = RunnerConfig { ranks: devices.len(), ..config.clone() };
+    let config = EngineOptions { tensor_parallel_size: devices.len(), ..config.clone() };
     let proceed = &mut |_| ControlFlow::Continue(());
-    let (runner, info) = runner::cuda::open_ranks_by(transport, &source, &config, &devices, proceed)
+    let (runner, info) = runner::cuda::open_ranks_by(transport, &Switches::NONE, &source, &config, &devices, proceed)
         .unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(info.num_ranks, devices.len());
     (runner, info.limits)
@@ -159,7 +160,7 @@ fn a_batch_invariant_row_has_the_same_bits_on_one_and_on_two_gpus() {
 pub fn have_the_bits_of_one(transport: Option<Transport>, cases: &[&str]) {
     for name in with_heads_for_all(cases) {
         within(LIMIT, || {
-            let config = RunnerConfig { rounding: Rounding::BatchInvariant, ..config(name) };
+            let config = EngineOptions { rounding: Rounding::BatchInvariant, ..config(name) };
             let (mut one, limits) = alone(name, &config);
             let (mut two, _) = together_by(transport, name, &config);
             let (wanted, _) = follow(&mut one, &limits, &reference());
@@ -207,10 +208,10 @@ pub fn compute_by_graphs(transport: Option<Transport>, cases: &[&str]) {
     for name in with_heads_for_all(cases) {
         for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
             within(LIMIT, || {
-                let config = RunnerConfig { rounding, ..config(name) };
+                let config = EngineOptions { rounding, ..config(name) };
                 let (mut graphs, limits) = together_by(transport, name, &config);
                 let (mut eager, _) =
-                    together_by(transport, name, &RunnerConfig { launching: Launching::Eager, ..config.clone() });
+                    together_by(transport, name, &EngineOptions { launching: Launching::Eager, ..config.clone() });
                 let (wanted, _) = follow(&mut graphs, &limits, &reference());
                 let (found, _) = follow(&mut eager, &limits, &reference());
                 let apart = wanted.iter().zip(&found).map(|(a, b)| distance(b, a)).fold(0.0, f32::max);
@@ -231,7 +232,7 @@ fn engines_on_two_gpus_come_and_go_and_leave_the_devices_as_they_were() {
 pub fn come_and_go(transport: Option<Transport>, engines: usize) {
     let probes: Vec<_> = devices().into_iter().map(|device| Cuda::open(device, DType::Bf16).unwrap()).collect();
     let name = MANY_HEADS;
-    let config = RunnerConfig { max_num_seqs: Some(4), ..config(name) };
+    let config = EngineOptions { max_num_seqs: Some(4), ..config(name) };
     let mut wanted = None;
     let mut free = Vec::new();
     for _ in 0..engines {

@@ -10,7 +10,8 @@ use engine::options::PrefixCache;
 use engine::output::{Finish, Output};
 use engine::sampling_params::{Eos, Pooling, SamplingParams};
 use engine::{Budget, Engine, EngineLimits, Prompt};
-use runner::{Device, Loaded, Rounding, Runner, RunnerConfig};
+use runner::options::EngineOptions;
+use runner::{Device, Loaded, Rounding, Runner};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -35,7 +36,7 @@ fn computed(runner: &mut impl Runner, limits: &BatchLimits, bytes: usize) -> Vec
 fn blocks_have_one_form_on_one_and_on_two_gpus() {
     for name in ["qwen3-bf16-head128", "llama-bf16-head80-gqa1", "qwen2-bf16-head96-gqa7", "olmo2-f16"] {
         within(LIMIT, || {
-            let config = RunnerConfig { rounding: Rounding::BatchInvariant, ..config(name) };
+            let config = EngineOptions { rounding: Rounding::BatchInvariant, ..config(name) };
             let (mut one, limits) = alone(name, &config);
             let (mut two, _) = together(name, &config);
             let block = {
@@ -114,11 +115,11 @@ fn memory_that_grows_under_load_neither_stops_nor_changes_an_answer() {
     for name in ["qwen3-bf16-head128", "qwen2-f16-head128"] {
         within(Duration::from_secs(120), || {
             let open = |ranks: usize| {
-                let config = RunnerConfig {
+                let config = EngineOptions {
                     device: Device::Cuda { index: 0 },
                     rounding: Rounding::BatchInvariant,
                     max_num_seqs: Some(64),
-                    ranks,
+                    tensor_parallel_size: ranks,
                     ..config(name)
                 };
                 let source = formats::source::Source::open(&crate::driver::golden(name)).unwrap();

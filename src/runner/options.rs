@@ -1,14 +1,14 @@
 //! What is an engine opened with, and how is it checked?
 //!
-//! Invariant: the bounds are those of `src/base/limits.rs`, and the runner gets no option that is outside of them.
+//! Invariant: the bounds are those of `src/base/limits.rs`, and the runner gets no option that is outside of them: an engine checks its options first.
 
+use crate::{Device, KvBudget, Launching, Processes};
 use base::error::{Error, Result};
 use base::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCES, THREADS};
+use compute::{KvCacheDtype, Rounding};
 use formats::DType;
-use os::Files;
-use runner::{
-    Device, KvBudget, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding, RunnerConfig, SharedPrefixes,
-};
+use model::quantization::OnLoad;
+use os::{Files, Loading};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -122,12 +122,16 @@ impl From<PathBuf> for EngineOptions {
 
 impl EngineOptions {
     /// Whether another process schedules what this one computes.
-    pub(super) fn follows(&self) -> bool {
+    pub fn follows(&self) -> bool {
         self.processes.as_ref().is_some_and(|processes| processes.index > 0)
     }
 
-    /// Checks the options and resolves them to what the runner needs to know.
-    pub(super) fn runner_config(&self) -> Result<RunnerConfig> {
+    /// Refuses values that no engine can have. What depends on the model is checked when that is loaded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] names the field.
+    pub fn check(&self) -> Result<()> {
         let counts: [(_, _, RangeInclusive<usize>, _); 6] = [
             ("num_threads", self.num_threads, 1..=THREADS, "from 1 to 4096, or 0 for all cores"),
             // One token of prompt and one of completion.
@@ -151,33 +155,21 @@ impl EngineOptions {
         if let Some(share) = self.memory_utilization.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
             return Err(refusal("memory_utilization", share, "above 0 and at most 1"));
         }
-        self.check_ranks()?;
-        Ok(RunnerConfig {
-            device: self.device,
-            dtype: self.dtype,
-            kv_cache_dtype: self.kv_cache_dtype,
-            threads: self.num_threads,
-            max_model_len: self.max_model_len,
-            max_num_seqs: self.max_num_seqs,
-            max_batched_tokens: self.max_batched_tokens,
-            kv_block_size: self.kv_block_size,
-            kv_budget: match (self.kv_cache_bytes, self.memory_utilization) {
-                (Some(bytes), _) => KvBudget::Bytes(bytes),
-                (None, Some(share)) => KvBudget::MemoryShare(share),
-                (None, None) => KvBudget::Default,
-            },
-            gpu_bytes: self.gpu_memory_bytes,
-            launching: self.launching,
-            rounding: self.rounding,
-            loading: self.loading,
-            on_load: self.on_load,
-            ranks: self.tensor_parallel_size,
-            devices: self.devices.clone(),
-            peer_timeout: self.peer_timeout.unwrap_or(PEER_TIMEOUT),
-            processes: self.processes.clone(),
-            sums: None,
-            shared_prefixes: SharedPrefixes::WhereItPays,
-        })
+        self.check_ranks()
+    }
+
+    /// Memory for the KV cache.
+    pub fn kv_budget(&self) -> KvBudget {
+        match (self.kv_cache_bytes, self.memory_utilization) {
+            (Some(bytes), _) => KvBudget::Bytes(bytes),
+            (None, Some(share)) => KvBudget::MemoryShare(share),
+            (None, None) => KvBudget::Default,
+        }
+    }
+
+    /// How long another rank or process may be silent.
+    pub fn peer_timeout(&self) -> Duration {
+        self.peer_timeout.unwrap_or(PEER_TIMEOUT)
     }
 
     /// Checks who computes. The number of query heads is checked when the model is known.
@@ -239,16 +231,17 @@ mod tests {
 
     #[test]
     fn the_defaults_are_accepted_and_leave_sizes_to_the_runner() {
-        let config = EngineOptions::new("model").runner_config().unwrap();
-        assert_eq!((config.device, config.kv_budget), (Device::Auto { index: 0 }, KvBudget::Default));
-        assert_eq!((config.threads, config.max_num_seqs, config.kv_block_size), (None, None, None));
+        let options = EngineOptions::new("model");
+        options.check().unwrap();
+        assert_eq!((options.device, options.kv_budget()), (Device::Auto { index: 0 }, KvBudget::Default));
+        assert_eq!((options.num_threads, options.max_num_seqs, options.kv_block_size), (None, None, None));
     }
 
     #[test]
     fn a_budget_in_bytes_comes_before_a_share() {
         let mut options = EngineOptions::new("model");
         (options.kv_cache_bytes, options.memory_utilization) = (Some(4096), Some(0.9));
-        assert_eq!(options.runner_config().unwrap().kv_budget, KvBudget::Bytes(4096));
+        assert_eq!(options.kv_budget(), KvBudget::Bytes(4096));
     }
 
     fn processes(count: usize) -> Option<Processes> {
@@ -293,7 +286,7 @@ mod tests {
         for (message, spoil) in CASES {
             let mut options = EngineOptions::new("model");
             spoil(&mut options);
-            let error = options.runner_config().err().expect(message).to_string();
+            let error = options.check().expect_err(message).to_string();
             assert!(error.starts_with(message), "{error}");
         }
     }
