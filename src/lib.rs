@@ -56,3 +56,8 @@ pub mod facts {
     pub use engine::logprobs::Logprobs;
     pub use runner::ModelInfo;
 }
+
+/// The programs of README.md, which are compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
