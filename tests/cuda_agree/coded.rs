@@ -2,7 +2,8 @@
 
 use crate::inputs::codings;
 use crate::scene::{
-    Random, Scene, assert_near, bound, filled, host_vector, numbers, on_device, poisoned, rounded, staged,
+    Dot, Near, Random, Scene, assert_near, bound, filled, host_vector, launched, numbers, on_device, poisoned, rounded,
+    staged,
 };
 use compute::cuda::{Cuda, Matrix, Route, Tensor};
 use compute::ops;
@@ -31,6 +32,25 @@ fn product(cuda: &mut Cuda, x: &Tensor, weight: &Matrix, columns: Range<usize>, 
     let mut out = poisoned(cuda, x.rows(), n);
     ops::linear(cuda, &mut out, x, weight, None, columns);
     cuda.read(&out).unwrap()
+}
+
+/// Asserts which kernels computed a layer of weights in codes: from the codes, or from the numbers that they were decoded to. The expected
+/// numbers are those decoded ones, to which kernels that use the codes round once more or not at all: so all of them are near as `near_rounded` says.
+fn assert_route(route: Route, m: usize, kernels: &[String], what: &str) {
+    let all = |names: &[&str]| kernels.iter().all(|kernel| names.iter().any(|name| kernel.starts_with(name)));
+    let any = |name: &str| kernels.iter().any(|kernel| kernel.starts_with(name));
+    let is_as_asked = match route {
+        Route::Auto => !kernels.is_empty(),
+        // Some codings have no kernel for many tokens whose shared memory suffices.
+        Route::Stream if m <= 64 && any("linear_coded_") => all(&["linear_coded_"]),
+        Route::Stream | Route::Tiled | Route::Hopper => {
+            all(&["decode_weights_", "linear_tiled_"]) && any("decode_weights_") && any("linear_tiled_")
+        }
+        // The library may know no algorithm for columns that begin anywhere.
+        Route::Blas => all(&["decode_weights_", "cublasLt", "linear_tiled_"]) && any("decode_weights_"),
+    };
+    assert!(is_as_asked && !any("linear_coded_hopper_") | (route == Route::Auto), "{what}: computed by {kernels:?}");
+    assert!(route != Route::Stream || m > 8 || any("linear_coded_"), "{what}: computed by {kernels:?}");
 }
 
 fn bits(numbers: &[f32]) -> Vec<u32> {
@@ -89,20 +109,23 @@ fn coded_layers_agree_on_every_route() {
                     cuda.set_route(route);
                     let columns = 13..n - 50;
                     let mut out = poisoned(cuda, m, n);
-                    ops::linear(cuda, &mut out, &tx, &weight, Some(&bias), columns.clone());
+                    let kernels = launched(cuda, |cuda| {
+                        ops::linear(cuda, &mut out, &tx, &weight, Some(&bias), columns.clone());
+                    });
+                    let what = format!("{coding}, {m}, {route:?}, {dtype:?}");
+                    assert_route(route, m, &kernels, &what);
                     let out = cuda.read(&out).unwrap();
                     let (mut computed, mut expected) = (Vec::new(), Vec::new());
                     for (t, c) in (0..m).flat_map(|t| (0..n).map(move |c| (t, c))) {
                         if !columns.contains(&c) {
                             assert!(out[t * n + c].is_nan(), "a column outside was written");
                         } else if (c + t) % 17 == 0 {
-                            let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
-                            let sum: f64 = pairs.map(|(&a, &b)| f64::from(a * b)).sum();
+                            let sum = Dot::of(&x[t * k..][..k], &w[c * k..][..k]);
                             computed.push(out[t * n + c]);
-                            expected.push(sum + f64::from(b[c]));
+                            expected.push(sum.plus(f64::from(b[c])).near_rounded(dtype));
                         }
                     }
-                    assert_near(&computed, &expected, bound(dtype), &format!("{coding}, {m}, {route:?}, {dtype:?}"));
+                    assert_near(&computed, &expected, bound(dtype), &what);
                 }
             }
         }
@@ -137,11 +160,10 @@ fn scales_on_the_sums_agree_and_a_row_gives_the_same_bits_alone_and_among_eight(
                         assert_eq!(bits(&out), among_eight[..m * n], "{what}");
                     }
                     let all = (0..m).flat_map(|t| (0..n).map(move |c| (t, c))).filter(|(t, c)| (c + t) % 17 == 0);
-                    let (computed, expected): (Vec<f32>, Vec<f64>) = all
+                    let (computed, expected): (Vec<f32>, Vec<Near>) = all
                         .map(|(t, c)| {
-                            let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
-                            let sum: f64 = pairs.map(|(&a, &b)| f64::from(a * b)).sum();
-                            (out[t * n + c], sum + f64::from(b[c]))
+                            let sum = Dot::of(&x[t * k..][..k], &w[c * k..][..k]).plus(f64::from(b[c]));
+                            (out[t * n + c], sum.near_rounded(dtype))
                         })
                         .unzip();
                     assert_near(&computed, &expected, bound(dtype), &what);
@@ -190,12 +212,12 @@ fn many_tokens_agree_and_a_row_gives_the_same_bits_in_its_class() {
                 let weight = cuda.matrix(&[host]).unwrap();
                 let bias = cuda.vector(&[host_vector(&b, dtype)]).unwrap();
                 let x = numbers(&mut random, most * k, 1.0, dtype);
-                let exact: Vec<(usize, usize, f64)> = (0..most)
+                let exact: Vec<(usize, usize, Near)> = (0..most)
                     .flat_map(|t| (0..n).map(move |c| (t, c)))
                     .filter(|(t, c)| (c + t) % 37 == 0)
                     .map(|(t, c)| {
-                        let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
-                        (t, c, pairs.map(|(&a, &b)| f64::from(a * b)).sum::<f64>() + f64::from(b[c]))
+                        let sum = Dot::of(&x[t * k..][..k], &w[c * k..][..k]).plus(f64::from(b[c]));
+                        (t, c, sum.near_rounded(dtype))
                     })
                     .collect();
                 let mut rows = |from: usize, rows: usize| {
@@ -209,7 +231,7 @@ fn many_tokens_agree_and_a_row_gives_the_same_bits_in_its_class() {
                     let together = rows(0, all);
                     assert!(together.iter().all(|v| v.is_finite()), "{what}: a result was not written");
                     let of_class = exact.iter().filter(|(t, _, _)| *t < all);
-                    let (computed, expected): (Vec<f32>, Vec<f64>) =
+                    let (computed, expected): (Vec<f32>, Vec<Near>) =
                         of_class.map(|&(t, c, sum)| (together[t * n + c], sum)).unzip();
                     assert_near(&computed, &expected, bound(dtype), &what);
                     if all <= 32 || is_hopper && is_for_many_tokens(coding) {

@@ -1,9 +1,39 @@
 //! `linear`, on every route.
 
-use crate::scene::{Random, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned};
-use compute::cuda::{Chaining, Route};
+use crate::scene::{
+    Dot, Near, Random, assert_near, bound, filled, host_matrix, host_vector, launched, numbers, on_device, poisoned,
+};
+use compute::cuda::{Chaining, Cuda, Route};
 use compute::ops;
 use compute::{Backend, Rounding};
+use formats::DType;
+use std::ops::Range;
+
+/// How a sum may be rounded. cuBLASLt may cut k and add up parts that it stored in the number type; our own kernels add up in f32.
+fn near(sum: Dot, kernels: &[String], dtype: DType) -> Near {
+    match kernels.iter().any(|kernel| kernel.starts_with("cublasLt")) {
+        true => sum.near_rounded(dtype),
+        false => sum.near(dtype),
+    }
+}
+
+/// Asserts that the kernels which `Route` names for a layer of plain weights computed it, and no other ones.
+fn assert_route(cuda: &Cuda, route: Route, [m, k]: [usize; 2], columns: &Range<usize>, kernels: &[String], what: &str) {
+    let wanted = match route {
+        Route::Auto => "",
+        Route::Stream if m <= 64 => "linear_stream_",
+        Route::Hopper if cuda.is_hopper() && (9..=256).contains(&m) && k.is_multiple_of(64) => "linear_hopper_",
+        Route::Stream | Route::Hopper | Route::Tiled => "linear_tiled_",
+        Route::Blas => "cublasLt",
+    };
+    let is_wanted = |kernel: &String| kernel.starts_with(wanted);
+    // The library may know no algorithm for results that do not lie at multiples of 16 bytes.
+    let is_aligned = columns.start.is_multiple_of(8) && columns.len().is_multiple_of(8);
+    let may_refuse = route == Route::Blas && !is_aligned;
+    let is_refused = may_refuse && kernels.iter().all(|kernel| kernel.starts_with("linear_tiled_"));
+    assert!(!kernels.is_empty(), "{what}: nothing was launched");
+    assert!(kernels.iter().all(is_wanted) || is_refused, "{what}: computed by {kernels:?}, not by {wanted}");
+}
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
@@ -33,12 +63,11 @@ fn linear_layers_agree_on_every_route() {
                 let x = numbers(&mut random, m * k, 1.0, dtype);
                 // Some are enough to be sure.
                 let is_compared = |t: usize, c: usize| (c + t).is_multiple_of(7);
-                let exact = |i: usize| -> f64 {
+                let exact = |i: usize| -> Dot {
                     let (t, c) = (i / n, i % n);
-                    let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
-                    if is_compared(t, c) { pairs.map(|(&a, &b)| f64::from(a * b)).sum() } else { 0.0 }
+                    if is_compared(t, c) { Dot::of(&x[t * k..][..k], &w[c * k..][..k]) } else { Dot::default() }
                 };
-                let exact: Vec<f64> = (0..m * n).map(exact).collect();
+                let exact: Vec<Dot> = (0..m * n).map(exact).collect();
                 let tx = filled(cuda, &x, k);
                 for route in [Route::Auto, Route::Stream, Route::Tiled, Route::Hopper, Route::Blas] {
                     if route == Route::Blas && !cuda.has_blas() {
@@ -47,7 +76,12 @@ fn linear_layers_agree_on_every_route() {
                     cuda.set_route(route);
                     for (columns, has_bias) in [(0..n, false), (0..n, true), (n / 8 * 3..n - n / 5, true)] {
                         let mut out = poisoned(cuda, m, n);
-                        ops::linear(cuda, &mut out, &tx, &weight, has_bias.then_some(&bias), columns.clone());
+                        let bias = has_bias.then_some(&bias);
+                        let kernels = launched(cuda, |cuda| {
+                            ops::linear(cuda, &mut out, &tx, &weight, bias, columns.clone());
+                        });
+                        let what = format!("{m} x {n} x {k}, {columns:?}, bias {has_bias}, {route:?}, {dtype:?}");
+                        assert_route(cuda, route, [m, k], &columns, &kernels, &what);
                         let out = cuda.read(&out).unwrap();
                         let (mut computed, mut expected) = (Vec::new(), Vec::new());
                         for t in 0..m {
@@ -56,7 +90,9 @@ fn linear_layers_agree_on_every_route() {
                                     assert!(out[t * n + c].is_nan(), "a column outside was written");
                                 } else if is_compared(t, c) {
                                     computed.push(out[t * n + c]);
-                                    expected.push(exact[t * n + c] + if has_bias { f64::from(b[c]) } else { 0.0 });
+                                    let sum = exact[t * n + c];
+                                    let sum = if has_bias { sum.plus(f64::from(b[c])) } else { sum };
+                                    expected.push(near(sum, &kernels, dtype));
                                 } else {
                                     assert!(
                                         out[t * n + c].is_finite(),
@@ -65,7 +101,6 @@ fn linear_layers_agree_on_every_route() {
                                 }
                             }
                         }
-                        let what = format!("{m} x {n} x {k}, {columns:?}, bias {has_bias}, {route:?}, {dtype:?}");
                         assert_near(&computed, &expected, bound(dtype), &what);
                     }
                 }
@@ -98,7 +133,9 @@ fn layers_with_many_weights_agree() {
                     cuda.set_chaining(chaining);
                     let mut out = poisoned(cuda, m + 1, n);
                     out.set_rows(m);
-                    ops::linear(cuda, &mut out, &tx, &weight, has_bias.then_some(&bias), columns.clone());
+                    let bias = has_bias.then_some(&bias);
+                    let kernels =
+                        launched(cuda, |cuda| ops::linear(cuda, &mut out, &tx, &weight, bias, columns.clone()));
                     out.set_rows(m + 1);
                     let out = cuda.read(&out).unwrap();
                     let what = format!("{m} x {n} x {k}, {columns:?}, bias {has_bias}, {dtype:?}");
@@ -111,10 +148,10 @@ fn layers_with_many_weights_agree() {
                         }
                         assert!(v.is_finite(), "{what}: {t} {c} was not written");
                         if (c + 5 * t) % 61 == 0 {
-                            let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
-                            let sum: f64 = pairs.map(|(&a, &b)| f64::from(a * b)).sum();
+                            let sum = Dot::of(&x[t * k..][..k], &w[c * k..][..k]);
+                            let sum = if has_bias { sum.plus(f64::from(b[c])) } else { sum };
                             computed.push(v);
-                            expected.push(sum + if has_bias { f64::from(b[c]) } else { 0.0 });
+                            expected.push(near(sum, &kernels, dtype));
                         }
                     }
                     assert_near(&computed, &expected, bound(dtype), &what);
@@ -151,6 +188,8 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn up_to_8_tokens_have_the_bits_of_the_stream() {
     on_device(|cuda, dtype| {
+        // Comparisons with another kernel than that of the stream.
+        let mut others = 0;
         let sizes = [
             (8, 8),
             (97, 40),
@@ -184,7 +223,12 @@ fn up_to_8_tokens_have_the_bits_of_the_stream() {
                         cuda.set_route(route);
                         let mut out = poisoned(cuda, m + 1, n);
                         out.set_rows(m);
-                        ops::linear(cuda, &mut out, &x, &weight, bias, columns.clone());
+                        let kernels =
+                            launched(cuda, |cuda| ops::linear(cuda, &mut out, &x, &weight, bias, columns.clone()));
+                        match route {
+                            Route::Stream => assert_route(cuda, route, [m, k], &columns, &kernels, "the stream"),
+                            _ => others += usize::from(kernels.iter().all(|kernel| kernel.starts_with("linear_few_"))),
+                        }
                         out.set_rows(m + 1);
                         cuda.read(&out).unwrap()
                     });
@@ -193,6 +237,7 @@ fn up_to_8_tokens_have_the_bits_of_the_stream() {
                 }
             }
         }
+        assert_eq!(others > 0, cuda.is_hopper(), "layers by `linear_few.cu`: {others}, {dtype:?}");
     });
 }
 
@@ -379,9 +424,8 @@ fn a_batch_invariant_row_gives_the_same_bits_among_any_number() {
             let (mut computed, mut expected) = (Vec::new(), Vec::new());
             for t in (0..most).step_by(97) {
                 for c in (t % 31..n).step_by(31) {
-                    let pairs = x[t * k..][..k].iter().zip(&w[c * k..][..k]);
                     computed.push(together[t * n + c]);
-                    expected.push(pairs.map(|(&a, &b)| f64::from(a * b)).sum::<f64>() + f64::from(b[c]));
+                    expected.push(Dot::of(&x[t * k..][..k], &w[c * k..][..k]).plus(f64::from(b[c])).near(dtype));
                 }
             }
             assert!(together.iter().all(|v| v.is_finite()), "{n} x {k}");

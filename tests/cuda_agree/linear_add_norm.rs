@@ -1,7 +1,8 @@
 //! `linear_add_norm`: the stream of the ops one by one, to the bit, and their norm up to rounding, as the next layer reads it.
 
 use crate::scene::{
-    Random, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device, poisoned, rounded,
+    Dot, FEW_OPERATIONS, Near, Random, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device,
+    poisoned, rounded,
 };
 use compute::cuda::{Chaining, Cuda, Matrix, Route, Tensor, Vector};
 use compute::ops;
@@ -119,16 +120,17 @@ impl Layers {
         }
     }
 
-    /// The reader's products in f64, from the stream as it was rounded.
-    fn expected(&self, stream: &[f32], has_bias: bool) -> Vec<f64> {
+    /// The reader's products in f64, from the stream as it was rounded. Its input is rounded on the way, with or without the factor of its row.
+    fn expected(&self, stream: &[f32], has_bias: bool, dtype: DType) -> Vec<Near> {
         let rows = stream.chunks_exact(self.hidden).flat_map(|row| {
             let squares: f64 = row.iter().map(|&v| f64::from(v).powi(2)).sum();
             let factor = 1.0 / (squares / self.hidden as f64 + f64::from(EPS)).sqrt();
             let normed: Vec<f64> =
                 row.iter().zip(&self.norm_values).map(|(&v, &w)| f64::from(v) * factor * f64::from(w)).collect();
             let product = move |(weights, bias): (&[f32], &f32)| {
-                let sum: f64 = weights.iter().zip(&normed).map(|(&w, v)| f64::from(w) * v).sum();
-                sum + if has_bias { f64::from(*bias) } else { 0.0 }
+                let sum = Dot::sum(weights.iter().zip(&normed).map(|(&w, v)| f64::from(w) * v));
+                let sum = if has_bias { sum.plus(f64::from(*bias)) } else { sum };
+                sum.near_rounded(dtype)
             };
             self.reader_values.chunks_exact(self.hidden).zip(&self.reader_bias_values).map(product).collect::<Vec<_>>()
         });
@@ -166,14 +168,19 @@ fn assert_agree(cuda: &mut Cuda, sizes: [usize; 3], counts: &[usize], dtype: DTy
                 let differs = one.stream.iter().zip(&apart.stream).position(|(a, b)| a.to_bits() != b.to_bits());
                 let hidden = layers.hidden;
                 assert_eq!(differs.map(|i| (i / hidden, i % hidden)), None, "{what}: token, number of the stream");
-                let expected = layers.expected(&one.stream, has_bias);
+                let expected = layers.expected(&one.stream, has_bias, dtype);
                 assert_near(&apart.read, &expected, bound(dtype), &format!("{what}, apart"));
                 assert_near(&one.read, &expected, bound(dtype), &what);
                 let half = layers.outputs / 2;
-                let gated: Vec<f64> = (0..m * half)
+                let gated: Vec<Near> = (0..m * half)
                     .map(|i| {
                         let [gate, up] = [0, half].map(|at| expected[i / half * 2 * half + at + i % half]);
-                        gate / (1.0 + (-gate).exp()) * up
+                        let activated = gate.value / (1.0 + (-gate.value).exp());
+                        // SiLU is nowhere steeper than 1.1. Gate and up were stored before, or rounded as if they were.
+                        let of_gate = 1.1 * gate.within;
+                        let error = of_gate * (up.value.abs() + up.within) + activated.abs() * up.within;
+                        let of_power = FEW_OPERATIONS * (1.0 + gate.value.abs()) * (activated * up.value).abs();
+                        Near::stored(activated * up.value, error + of_power, dtype)
                     })
                     .collect();
                 assert_near(&one.gated, &gated, 2.0 * bound(dtype), &format!("{what}, gated"));

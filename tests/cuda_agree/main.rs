@@ -4,6 +4,7 @@
 //! Inputs are random and rounded to the number type first, so that what remains is the op's own error. Outputs are poisoned
 //! with NaN before. The tests need a GPU, so they are ignored unless `--include-ignored` asks for them.
 mod attention;
+mod bounds;
 mod coded;
 mod gated_linear;
 #[path = "../inputs/mod.rs"]

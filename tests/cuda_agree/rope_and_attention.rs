@@ -1,7 +1,7 @@
 //! `rope_and_attention`: the cache of the ops one by one, to the bit, and their attention.
 
 use crate::scene::{
-    Random, Scene, assert_near, bound, coded, filled, host_vector, numbers, on_device, poisoned, staged, wide,
+    Near, Random, Scene, assert_near, bound, coded, filled, host_vector, numbers, on_device, poisoned, staged, unit,
 };
 use compute::batch::Batch;
 use compute::cuda::{Chaining, Cuda, Vector};
@@ -209,6 +209,20 @@ impl Case {
     }
 }
 
+/// What other attention found, as far as a second one may be from it. Either rounds its weights, as `Dot::near_rounded` says: 12 units of the
+/// root of the sum of squares of weights times values, which for values of either sign is the size of the results of a head. Two of them
+/// are `sqrt(2)` times as far apart; 24 has room for columns whose values are greater than most. Either result is rounded.
+fn near(wanted: &[f32], head_dim: usize, dtype: DType) -> Vec<Near> {
+    let heads = wanted.chunks_exact(head_dim).flat_map(|head| {
+        let size = (head.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / head_dim as f64).sqrt();
+        head.iter().map(move |&v| {
+            let value = f64::from(v);
+            Near::stored(value, unit(dtype) * (24.0 * size + value.abs()), dtype)
+        })
+    });
+    heads.collect()
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn attention_that_prepares_its_rows_agrees_with_the_ops_one_by_one() {
@@ -227,7 +241,7 @@ fn attention_that_prepares_its_rows_agrees_with_the_ops_one_by_one() {
                     for (row, wanted) in rows.iter().zip(&wanted) {
                         match case.has_equal_bits || rounding == Rounding::BatchInvariant {
                             true => assert!(row == wanted, "{what}"),
-                            false => assert_near(row, &wide(wanted), bound(dtype), &what),
+                            false => assert_near(row, &near(wanted, case.head_dim, dtype), bound(dtype), &what),
                         }
                     }
                 }

@@ -1,6 +1,9 @@
 //! `rope_and_cache`, and the copies of blocks.
 
-use crate::scene::{Random, Scene, assert_near, bound, filled, formats, host_vector, numbers, on_device, staged, wide};
+use crate::scene::{
+    FEW_OPERATIONS, Near, Random, Scene, assert_near, bound, filled, formats, host_vector, numbers, on_device, staged,
+    unit, wide,
+};
 use compute::batch::{Batch, BlockCopy};
 use compute::cuda::{Cuda, KvCache};
 use compute::ops;
@@ -157,13 +160,27 @@ fn heads_are_normalized_rotated_and_cached() {
 
                 let (mut computed, mut expected) = (Vec::new(), Vec::new());
                 let mut written = vec![false; cached.len()];
+                // Numbers of a pair, and factors of a head, are at most the greatest number of the head. Under `WHOLE`, heads are stored
+                // before they are rotated: a rounding of both numbers of a pair.
+                let near = |values: Vec<f64>, is_cached: bool| -> Vec<Near> {
+                    let heads = values.chunks_exact(d).flat_map(|head| {
+                        let greatest = head.iter().fold(0.0, |greatest: f64, v| greatest.max(v.abs()));
+                        let of_pairs = if variant.norm == WHOLE { 1.5 * unit(dtype) } else { 0.0 };
+                        // Integers are off by half a step, of which the greatest has 127; a scale that was rounded down to bf16 cuts off
+                        // as much again from the greatest. The rest is room for the scale's own rounding.
+                        let of_steps = if is_cached && format == KvFormat::Int8 { 1.1 / 127.0 } else { 0.0 };
+                        let error = greatest * (FEW_OPERATIONS + of_pairs + of_steps);
+                        head.iter().map(move |&v| Near::stored(v, error, dtype)).collect::<Vec<_>>()
+                    });
+                    heads.collect()
+                };
                 for token in 0..tokens {
                     let (row, position) = (&values[token * cols..][..cols], scene.batch.positions[token] as usize);
                     let (queries, rest) = row.split_at(heads * d);
                     let (keys, row_values) = rest.split_at(kv_heads * d);
-                    expected.extend(tables.apply(queries, 0, d, position));
-                    expected.extend(tables.apply(keys, 1, d, position));
-                    expected.extend(wide(row_values));
+                    expected.extend(near(tables.apply(queries, 0, d, position), false));
+                    expected.extend(near(tables.apply(keys, 1, d, position), true));
+                    expected.extend(near(wide(row_values), true));
                     computed.extend_from_slice(&qkv[token * cols..][..heads * d]);
                     let slot = scene.batch.slots[token] as usize;
                     for head in 0..2 * kv_heads {

@@ -47,12 +47,168 @@ pub fn rounded(v: f32, dtype: DType) -> f32 {
     }
 }
 
-pub fn assert_near(computed: &[f32], expected: &[f64], bound: f64, what: &str) {
+/// The unit roundoff of a number type: rounding a number to it is off by at most that share of the number.
+pub fn unit(dtype: DType) -> f64 {
+    match dtype {
+        DType::Bf16 => (-8f64).exp2(),
+        DType::F16 => (-11f64).exp2(),
+        DType::F32 => (-24f64).exp2(),
+    }
+}
+
+/// A result in f64, and how far from it a correct kernel may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Near {
+    pub value: f64,
+    pub within: f64,
+}
+
+impl Near {
+    /// A result that is off by at most `error` before it is rounded to `dtype`.
+    pub fn stored(value: f64, error: f64, dtype: DType) -> Near {
+        // Half of the step of subnormal numbers; that of bf16 is below all that tests compute.
+        let least = if dtype == DType::F16 { (-25f64).exp2() } else { 0.0 };
+        // What is rounded is the result with its error.
+        Near { value, within: error + unit(dtype) * (value.abs() + error) + least }
+    }
+}
+
+/// A sum of products in f64, and what the errors of computing it grow with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dot {
+    pub value: f64,
+    /// Of the magnitudes of the products.
+    pub magnitude: f64,
+    /// Of the squares of the products.
+    pub squares: f64,
+    pub terms: usize,
+}
+
+impl Dot {
+    pub fn of(x: &[f32], w: &[f32]) -> Dot {
+        Dot::sum(x.iter().zip(w).map(|(&a, &b)| f64::from(a) * f64::from(b)))
+    }
+
+    pub fn sum(products: impl Iterator<Item = f64>) -> Dot {
+        let mut dot = Dot::default();
+        products.for_each(|product| dot.add(product));
+        dot
+    }
+
+    fn add(&mut self, product: f64) {
+        self.value += product;
+        self.magnitude += product.abs();
+        self.squares += product * product;
+        self.terms += 1;
+    }
+
+    /// With `bias` as one more product.
+    pub fn plus(mut self, bias: f64) -> Dot {
+        self.add(bias);
+        self
+    }
+
+    /// The error of a sum in f32 of exact products. The worst case is `terms * 2^-24 * magnitude`, when all roundings have one sign. The bound here
+    /// is probabilistic: roundings of either sign grow with the root of their number, and partial sums are smaller than the magnitude. A tensor
+    /// core cuts off instead of rounding, up to twice 2^-24 of its accumulator. For products of either sign that gives at most 1 to 2 times
+    /// `sqrt(terms) * 2^-24 * magnitude`; 8 leaves room of 4 or more.
+    fn error_of_sum(&self) -> f64 {
+        8.0 * (self.terms.max(1) as f64).sqrt() * unit(DType::F32) * self.magnitude
+    }
+
+    /// The error if each product, or each partial sum, was rounded to `dtype` once more. Each rounding is uniform in `unit` of its product, so the
+    /// error has a standard deviation of at most `unit / sqrt(3)` of the root of the sum of squares. Among a million results the greatest is five
+    /// of these, 2.9 units. A scale and an offset that are rounded besides double the variance: 4.1 units. 12 leaves room of 3 to 4 beyond the
+    /// greatest, and of 20 beyond the usual error.
+    pub fn error_of_rounding(&self, dtype: DType) -> f64 {
+        12.0 * unit(dtype) * self.squares.sqrt()
+    }
+
+    /// The sum of exact products, added up in f32 and stored in `dtype`.
+    pub fn near(&self, dtype: DType) -> Near {
+        Near::stored(self.value, self.error_of_sum(), dtype)
+    }
+
+    /// The same where a factor of each product, or partial sums, were rounded to `dtype` on the way.
+    pub fn near_rounded(&self, dtype: DType) -> Near {
+        Near::stored(self.value, self.error_of_sum() + self.error_of_rounding(dtype), dtype)
+    }
+}
+
+/// What arithmetic in f32 loses of a few terms of one magnitude, as a share of it: a dozen operations, rounded or by instructions that are
+/// off by two units (`rsqrtf`, `ex2.approx`), give about 8 units of 2^-24. 32 leaves room of 4.
+pub const FEW_OPERATIONS: f64 = 32.0 / (1u64 << 24) as f64;
+
+/// Results of a normalization of rows, stored in `dtype`: `weights.len()` numbers each, computed from `x`. A layer norm subtracts a mean whose error
+/// is a share of the greatest magnitude of the row, which after the division by the deviation is that share of `greatest / deviation`.
+pub fn near_normalized(values: &[f64], x: &[f32], weights: &[f32], dtype: DType) -> Vec<Near> {
+    let errors = errors_of_norm(x, weights);
+    values.iter().zip(errors).map(|(&value, error)| Near::stored(value, error, dtype)).collect()
+}
+
+/// How far the numbers of a normalized row may be off before they are rounded.
+pub fn errors_of_norm(x: &[f32], weights: &[f32]) -> Vec<f64> {
+    let rows = x.chunks_exact(weights.len()).flat_map(|row| {
+        let count = row.len() as f64;
+        let mean = row.iter().map(|&v| f64::from(v)).sum::<f64>() / count;
+        let variance = row.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / count;
+        let greatest = row.iter().fold(0.0, |greatest: f64, &v| greatest.max(f64::from(v).abs()));
+        let share = FEW_OPERATIONS * greatest / variance.sqrt();
+        weights.iter().map(move |&w| share * f64::from(w).abs())
+    });
+    rows.collect()
+}
+
+/// Asserts of every result that it is as near as it says, and of all of them that the L2 norm of the error is at most `bound` of theirs.
+/// An element alone hardly changes the norm, and an error of all elements by their own bounds would be greater than the norm allows: so both.
+pub fn assert_near(computed: &[f32], expected: &[Near], bound: f64, what: &str) {
     assert_eq!(computed.len(), expected.len(), "{what}");
-    let pairs = || computed.iter().zip(expected).map(|(&a, &b)| (f64::from(a), b));
-    let error = pairs().map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
-    let norm = expected.iter().map(|b| b * b).sum::<f64>().sqrt();
-    assert!(error <= bound * norm, "{what}: relative error {:.2e}, at most {bound:.0e} is allowed", error / norm);
+    let pairs = || computed.iter().zip(expected).map(|(&a, b)| (f64::from(a), b));
+    let ratio = |(a, b): (f64, &Near)| {
+        let error = (a - b.value).abs();
+        // Infinite results and NaN are never near.
+        if error.is_nan() {
+            f64::INFINITY
+        } else if error == 0.0 {
+            0.0
+        } else {
+            error / b.within
+        }
+    };
+    let mut worst = (0.0, 0);
+    for (at, pair) in pairs().enumerate() {
+        let ratio = ratio(pair);
+        if ratio > worst.0 {
+            worst = (ratio, at);
+        }
+    }
+    let error = pairs().map(|(a, b)| (a - b.value).powi(2)).sum::<f64>().sqrt();
+    let norm = expected.iter().map(|b| b.value * b.value).sum::<f64>().sqrt();
+    let place = match computed.get(worst.1) {
+        None => String::new(),
+        Some(found) => {
+            let Near { value, within } = expected[worst.1];
+            format!(
+                "number {} of {} is {found:e} instead of {value:e} within {within:.2e}, {:.2} of its bound",
+                worst.1,
+                computed.len(),
+                worst.0
+            )
+        }
+    };
+    assert!(worst.0 <= 1.0, "{what}: {place}");
+    assert!(
+        error <= bound * norm,
+        "{what}: relative error {:.2e}, at most {bound:.0e} is allowed; {place}",
+        error / norm
+    );
+}
+
+/// The kernels that `launch` launches, by their names.
+pub fn launched(cuda: &mut Cuda, launch: impl FnOnce(&mut Cuda)) -> Vec<String> {
+    cuda.take_launches();
+    launch(cuda);
+    cuda.take_launches()
 }
 
 pub fn filled(cuda: &mut Cuda, values: &[f32], cols: usize) -> Tensor {

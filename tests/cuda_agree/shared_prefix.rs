@@ -133,7 +133,7 @@ fn check(cuda: &mut Cuda, dtype: DType, case: &SharedCase, format: KvFormat) {
     let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
     cache.fill(&input.bytes).unwrap();
     let qkv = filled(cuda, &input.qkv, (attention.heads + 2 * kv_heads) * d);
-    let expected = input.expected(&spec);
+    let expected = input.expected(&spec, dtype);
     let run = |cuda: &mut Cuda, shared: SharedPrefixes, rounding: Rounding, chaining: Chaining| {
         cuda.set_shared_prefixes(shared);
         let device_batch = staged(cuda, batch);

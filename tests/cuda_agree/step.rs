@@ -2,8 +2,8 @@
 
 use crate::inputs::{codings, ended};
 use crate::scene::{
-    Random, Scene, assert_near, bound, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned, staged,
-    wide,
+    Near, Random, Scene, assert_near, bound, coded, filled, host_matrix, host_vector, numbers, on_device, poisoned,
+    staged,
 };
 use base::error::Error;
 use compute::batch::{Batch, Sampling};
@@ -189,7 +189,14 @@ fn a_step_in_which_attention_prepares_its_rows_gives_the_same_bits_strict_by_dep
             let strict = model.results(cuda);
             let fused: Vec<f32> = strict.1.iter().map(|&bits| f32::from_bits(bits)).collect();
             // Six layers of rounding in another order.
-            assert_near(&fused, &wide(&apart), 5.0 * bound(dtype), "against the ops one by one");
+            let of_norm = 5.0 * bound(dtype);
+            // The errors of the logits of a row are those of one hidden state times random weights: normal, and of one size. Of 40,000 the
+            // greatest is 4.3 deviations.
+            let near = apart.chunks_exact(VOCAB).flat_map(|row| {
+                let size = (row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / VOCAB as f64).sqrt();
+                row.iter().map(move |&v| Near::stored(f64::from(v), 8.0 * of_norm * size, dtype))
+            });
+            assert_near(&fused, &near.collect::<Vec<_>>(), of_norm, "against the ops one by one");
             assert!(rounding == Rounding::Fastest || fused == apart, "{} rows, {dtype:?}, batch-invariant", rows.len());
             cuda.set_chaining(Chaining::DependentLaunch);
             let graph = cuda.capture(|cuda| model.launch(cuda)).unwrap();

@@ -18,7 +18,7 @@ use engine::sampling_params::SamplingParams;
 use engine::{Budget, Engine, Prompt};
 use formats::DType;
 use formats::source::Source;
-use reference::{HALF_PRECISION, Reference, distance, follow, lead};
+use reference::{Decided, HALF_PRECISION, Reference, assert_greedy, distance, follow};
 use runner::pass_runner::PassRunner;
 use runner::{Device, KvCacheDtype, Launching, Rounding, SharedPrefixes, Switches};
 use std::ops::ControlFlow;
@@ -98,6 +98,7 @@ fn open_with(switches: &Switches, name: &str, config: &EngineOptions) -> (PassRu
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn logits_and_greedy_tokens_are_those_of_transformers() {
+    let mut all = Decided::default();
     for name in CASES {
         let own = dtype_of(name);
         for dtype in [DType::Bf16, DType::F16] {
@@ -117,21 +118,17 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
                     let apart = distance(found, wanted);
                     furthest = furthest.max(apart);
                     assert!(apart <= limit, "{name} in {dtype:?}, {launching:?}, step {step}: {apart} apart");
-                    if chosen[step] != reference.tokens[step] {
-                        let greatest = wanted.iter().copied().fold(0.0, |max: f32, x| max.max(x.abs()));
-                        println!(
-                            "{name} in {dtype:?}, step {step}: {} instead of {}, which led by {:.4} of {greatest:.2}",
-                            chosen[step],
-                            reference.tokens[step],
-                            lead(wanted)
-                        );
-                        assert!(lead(wanted) <= 2.0 * limit * greatest, "{name} in {dtype:?}, step {step}");
-                    }
                 }
-                println!("{name} in {dtype:?}, {launching:?}: logits at most {furthest:.5} of their norm apart");
+                let what = format!("{name} in {dtype:?}, {launching:?}");
+                let decided = assert_greedy(&chosen, &rows, &reference, limit, &what);
+                // Wide limits leave less than half of some references.
+                decided.assert_at_least(0.4, &what);
+                all += decided;
+                println!("{what}: logits at most {furthest:.5} of their norm apart, {decided:?}");
             }
         }
     }
+    all.assert_at_least(0.5, "all cases");
 }
 
 /// Half precision and int8 together: tests/library/kv_cache_int8.rs allows 6e-2 for the latter.
@@ -207,16 +204,11 @@ fn a_model_of_real_shape_agrees_with_transformers_and_with_itself() {
         let (mut runner, limits) = open(folder, &config);
         let (rows, chosen) = follow(&mut runner, &limits, &reference);
         let furthest = rows.iter().zip(&reference.logits).map(|(a, b)| distance(a, b)).fold(0.0, f32::max);
-        let mut differing = 0;
-        for (step, wanted) in reference.tokens.iter().enumerate().filter(|(step, wanted)| chosen[*step] != **wanted) {
-            let (found, lead) = (chosen[step], lead(&reference.logits[step]));
-            let greatest = reference.logits[step].iter().copied().fold(0.0, |max: f32, x| max.max(x.abs()));
-            println!("{how}, step {step}: {found} instead of {wanted}, which led by {lead:.4} of {greatest:.2}");
-            assert!(lead <= 2.0 * limit * greatest, "{how}, step {step}");
-            differing += 1;
-        }
-        let steps = reference.tokens.len();
-        println!("{how}: logits at most {furthest:.5} of their norm apart, {differing} of {steps} tokens differ");
+        let decided = assert_greedy(&chosen, &rows, &reference, limit, how);
+        let differing = chosen.iter().zip(&reference.tokens).filter(|(found, wanted)| found != wanted).count();
+        println!("{how}: logits at most {furthest:.5} of their norm apart, {differing} tokens differ, {decided:?}");
+        // The best of 150,000 random logits are close together: few of them lead by as much as half precision may be off.
+        decided.assert_at_least(0.1, how);
         assert!(furthest <= limit, "{how}: {furthest} apart");
 
         let rows = first.get_or_insert(rows);

@@ -15,7 +15,7 @@ use formats::source::Source;
 use model::description::Description;
 use model::weights::{Reading, Weights};
 use os::Loading;
-use reference::{Reference, distance, follow};
+use reference::{Reference, assert_greedy, distance, follow};
 use runner::options::EngineOptions;
 use runner::{OnLoad, WeightPart, quantize_folder};
 use safetensors::{Dtype, SafeTensors};
@@ -158,7 +158,7 @@ fn logits_are_those_of_the_numbers_that_codes_stand_for() {
         for name in CASES {
             let (mut runner, info) = open(&golden(&folder(name)), &config(), isa).unwrap();
             let reference = Reference::read(&folder(name));
-            let (rows, _) = follow(&mut runner, &info.limits, &reference);
+            let (rows, chosen) = follow(&mut runner, &info.limits, &reference);
             let apart = rows.iter().zip(&reference.logits).map(|(found, wanted)| distance(found, wanted));
             let furthest = apart.fold(0.0, f32::max);
             let limit = match isa {
@@ -170,6 +170,11 @@ fn logits_are_those_of_the_numbers_that_codes_stand_for() {
             };
             println!("{name}, {isa:?}: at most {furthest:.2e} apart, {limit:.0e} allowed");
             assert!(furthest <= limit, "{name}, {isa:?}: {furthest} apart, {limit} allowed");
+            let what = format!("{name}, {isa:?}");
+            let decided = assert_greedy(&chosen, &rows, &reference, limit, &what);
+            if isa == Isa::Portable {
+                decided.assert_at_least(0.5, &what); // The wider limits leave less of some references.
+            }
         }
     }
 }

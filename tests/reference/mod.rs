@@ -65,6 +65,51 @@ pub fn distance(a: &[f32], b: &[f32]) -> f32 {
     (apart / b.iter().copied().fold(0.0, square)).sqrt()
 }
 
+/// How many of `steps` the reference decided.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decided {
+    pub steps: usize,
+    pub of: usize,
+}
+
+impl Decided {
+    /// Asserts that it decided at least `share` of the steps: choices among ties show nothing.
+    pub fn assert_at_least(self, share: f64, what: &str) {
+        let Decided { steps, of } = self;
+        assert!(steps as f64 >= share * of as f64, "{what}: the reference decided only {steps} of {of} steps");
+    }
+}
+
+impl std::ops::AddAssign for Decided {
+    fn add_assign(&mut self, other: Decided) {
+        (self.steps, self.of) = (self.steps + other.steps, self.of + other.of);
+    }
+}
+
+/// Asserts which tokens were chosen in the steps of `follow`, which feeds the reference's tokens, so that each step stands for itself. A token is the
+/// greedy one of the runner's own logits, `rows`. If no logit is further from the reference's than `limit` times the greatest of them, the reference
+/// has it at most twice that below its best: where it leads by more, the choice must be its own. Returns how many steps were such.
+pub fn assert_greedy(chosen: &[TokenId], rows: &[Vec<f32>], reference: &Reference, limit: f32, what: &str) -> Decided {
+    assert_eq!((chosen.len(), rows.len()), (reference.tokens.len(), reference.tokens.len()), "{what}: steps");
+    let mut decided = Decided { steps: 0, of: chosen.len() };
+    for (step, (&token, found)) in chosen.iter().zip(rows).enumerate() {
+        let (logits, best) = (&reference.logits[step], reference.tokens[step]);
+        let greatest = found.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        assert!(found[token as usize] == greatest, "{what}, step {step}: {token} is not the greedy token");
+        let close = 2.0 * limit * logits.iter().copied().fold(0.0, |max: f32, x| max.max(x.abs()));
+        let (behind, ahead) = (logits[best as usize] - logits[token as usize], lead(logits));
+        if token != best {
+            println!("{what}, step {step}: {token} instead of {best}, {behind:.4} ahead; {close:.4} are close");
+        }
+        assert!(behind <= close, "{what}, step {step}: {token} instead of {best}, {behind} ahead, {close} are close");
+        if ahead > close {
+            assert_eq!(token, best, "{what}, step {step}: it led by {ahead}");
+            decided.steps += 1;
+        }
+    }
+    decided
+}
+
 /// How far the reference's first choice is ahead of its second.
 pub fn lead(logits: &[f32]) -> f32 {
     let mut sorted = logits.to_vec();

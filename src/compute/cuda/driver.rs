@@ -3,6 +3,7 @@
 //! Every value here keeps the context alive, so that dropping them in any order gives all back; the last one releases the
 //! device's primary context.
 
+use super::launch_log::LaunchLog;
 use super::pieces::Pieces;
 use crate::DeviceMemory;
 use base::error::{Error, Result};
@@ -28,6 +29,7 @@ pub struct Context {
     stream: sys::CUstream,
     facts: Facts,
     before: Before,
+    launches: LaunchLog,
 }
 
 /// What was free on the device when its context was made.
@@ -81,7 +83,8 @@ impl Context {
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
         }
         // From here on, dropping `opened` releases what was made.
-        let mut opened = Context { device, context, stream, facts: Facts::default(), before: Before::default() };
+        let (facts, before, launches) = (Facts::default(), Before::default(), LaunchLog::default());
+        let mut opened = Context { device, context, stream, facts, before, launches };
         opened.make_current()?;
         let context_bytes = if is_active == 0 { CONTEXT_BYTES } else { 0 };
         opened.before = Before { free: opened.free_and_total()?.0, context_bytes };
@@ -95,6 +98,11 @@ impl Context {
         opened.stream = stream;
         opened.facts = Facts::of(device)?;
         Ok(Arc::new(opened))
+    }
+
+    /// The kernels that were launched on the stream.
+    pub fn launches(&self) -> &LaunchLog {
+        &self.launches
     }
 
     /// What the kernels' geometry depends on.

@@ -96,6 +96,8 @@ pub enum Chaining {
 pub struct Kernel {
     module: Arc<Module>,
     function: sys::CUfunction,
+    /// Without `nvllm_k_`.
+    name: Box<str>,
 }
 
 // SAFETY: a driver handle, see `Context`.
@@ -105,10 +107,10 @@ impl Kernel {
     /// The kernel `nvllm_k_<name>`.
     pub fn new(module: &Arc<Module>, name: &str) -> Result<Kernel> {
         module.context.make_current()?;
-        let name = CString::new(format!("nvllm_k_{name}")).expect("kernel names have no zero byte");
+        let symbol = CString::new(format!("nvllm_k_{name}")).expect("kernel names have no zero byte");
         let mut function = ptr::null_mut();
         // SAFETY: the module is loaded, the name ends with a zero byte, the out-pointer is a live local.
-        let code = unsafe { sys::cuModuleGetFunction(&mut function, module.module, name.as_ptr()) };
+        let code = unsafe { sys::cuModuleGetFunction(&mut function, module.module, symbol.as_ptr()) };
         check("cuModuleGetFunction", code)?;
         // All kernels ask for one split of a multiprocessor's memory: where it must change, kernels cannot overlap.
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
@@ -124,7 +126,7 @@ impl Kernel {
             // SAFETY: as above.
             check("cuFuncLoad", unsafe { sys::cuFuncLoad(function) })?;
         }
-        Ok(Kernel { module: module.clone(), function })
+        Ok(Kernel { module: module.clone(), function, name: name.into() })
     }
 
     /// Allows launches with up to `bytes` of dynamic shared memory.
@@ -209,7 +211,9 @@ impl Kernel {
         // addresses in it belong to buffers whose owners outlive the launch: dropping them waits for the stream.
         check("cuLaunchKernelEx", unsafe {
             sys::cuLaunchKernelEx(&config, self.function, arguments.as_mut_ptr(), ptr::null_mut())
-        })
+        })?;
+        context.launches().note(&self.name);
+        Ok(())
     }
 }
 

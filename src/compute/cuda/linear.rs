@@ -36,6 +36,9 @@ pub enum Route {
     Blas,
 }
 
+/// The name of a product of cuBLASLt among the launches.
+const BLAS: &str = "cublasLtMatmul";
+
 /// Tokens up to which a row gives the same bits by default, alone and among others.
 const FEW_TOKENS: usize = 8;
 
@@ -285,6 +288,7 @@ impl Kernels {
             && let Some(blas) = self.blas.get_mut()
             && blas.matmul(&product)? == Outcome::Launched
         {
+            device.context.launches().note(BLAS);
             return Ok(());
         }
         self.tiled(device, product, chaining)

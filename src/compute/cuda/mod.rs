@@ -37,6 +37,7 @@ mod keep_hidden_states;
 mod kernels;
 mod kv_cache;
 mod late_blas;
+mod launch_log;
 mod library;
 mod linear;
 mod linear_add_norm;

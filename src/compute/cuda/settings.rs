@@ -80,6 +80,13 @@ impl Cuda {
         self.device.facts().capability == hopper::CAPABILITY
     }
 
+    /// The names of the kernels that were launched since the last call, without `nvllm_k_`; products of cuBLASLt as `cublasLtMatmul`. The first call
+    /// finds none. Launches of a graph are those of its capture.
+    #[doc(hidden)]
+    pub fn take_launches(&mut self) -> Vec<String> {
+        self.device.context.launches().take()
+    }
+
     /// Whether cuBLASLt was found.
     pub fn has_blas(&self) -> bool {
         self.kernels.linear.blas.get().is_some()

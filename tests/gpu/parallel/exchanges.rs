@@ -1,7 +1,10 @@
 //! The two ops in which ranks exchange rows, against their references on the CPU.
 
 use super::{devices, equal_shares, on_ranks, on_ranks_by, within};
-use crate::scene::{DTYPES, Random, assert_near, bound, filled, host_vector, numbers, poisoned, rounded, wide};
+use crate::scene::{
+    DTYPES, FEW_OPERATIONS, Near, Random, assert_near, bound, errors_of_norm, filled, host_vector, near_normalized,
+    numbers, poisoned, rounded, wide,
+};
 use compute::cpu::reference;
 use compute::cuda::{AllReduce, Chaining, Cuda, Tensor, Transport};
 use compute::ops;
@@ -92,8 +95,15 @@ fn check_sums(
         assert!(computed == exact, "stream {what}");
     } else {
         let delta = post.map_or_else(|| wide(&sum), |kind| normalized(&wide(&sum), &it.weights[1], kind, POST_EPS));
-        let expected: Vec<f64> =
-            it.stream.iter().zip(delta).map(|(&r, d)| f64::from(r) + f64::from(scale) * d).collect();
+        let errors = match post {
+            None => vec![0.0; delta.len()],
+            Some(_) => errors_of_norm(&sum, &it.weights[1]),
+        };
+        let expected = it.stream.iter().zip(delta).zip(errors).map(|((&r, d), error)| {
+            let (r, d) = (f64::from(r), f64::from(scale) * d);
+            Near::stored(r + d, FEW_OPERATIONS * (r.abs() + d.abs()) + f64::from(scale.abs()) * error, dtype)
+        });
+        let expected: Vec<Near> = expected.collect();
         assert_near(&computed, &expected, bound(dtype), &format!("stream {what}"));
     }
     let out: Vec<f32> = found.1.iter().copied().map(f32::from_bits).collect();
@@ -101,6 +111,7 @@ fn check_sums(
         None => assert!(out.iter().all(|v| v.is_nan()), "{what}: out was written"),
         Some(kind) => {
             let expected = normalized(&wide(&computed), &it.weights[0], kind, EPS);
+            let expected = near_normalized(&expected, &computed, &it.weights[0], dtype);
             assert_near(&out, &expected, bound(dtype), &format!("norm {what}"));
         }
     }

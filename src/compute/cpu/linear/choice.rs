@@ -98,3 +98,38 @@ fn plain(_: Isa, coding: Coding) -> &'static Kernels {
         _ => &portable::F32,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Coding, Isa, Kernels, choose};
+    use std::ptr;
+
+    fn kernels(isa: Isa, coding: Coding) -> &'static Kernels {
+        choose(isa, coding).kernels
+    }
+
+    /// Tests run ops by each instruction set and compare numbers, which all sets give alike: so what is chosen is asserted here.
+    #[test]
+    fn an_instruction_set_has_kernels_of_its_own() {
+        for coding in [Coding::F32, Coding::F16, Coding::Bf16] {
+            for &isa in Isa::available().iter().filter(|&&isa| isa != Isa::Portable) {
+                assert!(!ptr::eq(kernels(isa, coding), kernels(Isa::Portable, coding)), "{isa:?}, {coding}");
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn bf16_is_multiplied_by_the_best_instructions_of_each_set() {
+        use super::{avx2, avx512, avx512bf16, portable};
+        for (isa, wanted) in [
+            (Isa::Portable, &portable::BF16),
+            (Isa::Avx2, &avx2::BF16),
+            (Isa::Avx512, &avx512::BF16),
+            (Isa::Avx512Bf16, &avx512bf16::BF16),
+            (Isa::Amx, &avx512bf16::BF16),
+        ] {
+            assert!(ptr::eq(kernels(isa, Coding::Bf16), wanted), "{isa:?}");
+        }
+    }
+}
