@@ -248,6 +248,11 @@ impl Engine {
         output
     }
 
+    /// Lets `time` pass for `max_wait` of the requests that wait, without waiting for it. For tests, which need no quiet machine then.
+    pub fn advance_max_wait(&mut self, time: Duration) {
+        self.deadlines.advance(time);
+    }
+
     /// Makes as many passes as `budget` allows: schedule, run, postprocess. Calls `deliver` after each pass and at the end.
     fn work(&mut self, budget: Budget, deliver: &mut dyn FnMut(&mut OutputQueue, &EngineHandle)) -> Result<StepReport> {
         let started = Instant::now();

@@ -114,13 +114,14 @@ fn a_request_waits_for_its_first_run_only() {
     let mut engine = open(shape(16, 2, 32, 8), PrefixCache::On);
     let handle = engine.handle().clone();
     handle.add_request(Prompt::Tokens(&[1; 8]), greedy(20)).unwrap();
-    let max_wait = Some(Duration::from_secs(1));
+    const MAX_WAIT: Duration = Duration::from_secs(3600);
+    let max_wait = Some(MAX_WAIT);
     let second = handle.add_request(Prompt::Tokens(&[2; 8]), SamplingParams { max_wait, ..greedy(20) }).unwrap();
     let mut heard = HashMap::new();
     while handle.stats().preemptions == 0 {
         engine.step(Budget::OnePass).unwrap();
     }
-    thread::sleep(Duration::from_millis(1050));
+    engine.advance_max_wait(2 * MAX_WAIT);
     while !handle.is_finished() {
         engine.step(Budget::OnePass).unwrap();
         poll(&mut engine, &mut heard);

@@ -3,16 +3,13 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Bytes of the header of a frame: its payload's length, its kind and a number.
 const HEADER_BYTES: usize = 16;
-/// Kinds of frames: the first two are those by which processes meet, the last one says that its sender is alive.
+/// Kinds of frames by which processes meet.
 const HELLO: u32 = 1;
 const WELCOME: u32 = 2;
-const ALIVE: u32 = 12;
 
 /// What is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +23,6 @@ pub enum Lost {
 /// Stands between followers, which join at [`address`](Self::address), and the leader.
 pub struct Lossy {
     pub address: String,
-    /// When something was first lost that its receiver needs.
-    first_loss: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Lossy {
@@ -35,37 +30,24 @@ impl Lossy {
     pub fn new(leader: &str, lost: Lost, seed: u64) -> Lossy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let first_loss = Arc::new(Mutex::new(None));
-        let (leader, losses) = (leader.strip_prefix("unix:").unwrap().to_owned(), first_loss.clone());
+        let leader = leader.strip_prefix("unix:").unwrap().to_owned();
         thread::spawn(move || {
             for (at, follower) in listener.incoming().map_while(Result::ok).enumerate() {
                 // A follower tries again until the leader listens.
                 let Ok(leader) = UnixStream::connect(&leader) else { continue };
                 follower.set_nodelay(true).unwrap();
                 let random = |direction| Random(seed.wrapping_mul(1000) + 2 * at as u64 + direction);
-                between(follower, leader, lost, [random(0), random(1)], &losses);
+                between(follower, leader, lost, [random(0), random(1)]);
             }
         });
-        Lossy { address, first_loss }
-    }
-
-    /// How long ago something was first lost.
-    pub fn since_the_first_loss(&self) -> Option<Duration> {
-        self.first_loss.lock().unwrap().map(|loss| loss.elapsed())
+        Lossy { address }
     }
 }
 
 /// Carries a connection in both directions.
-fn between(
-    mut follower: TcpStream,
-    mut leader: UnixStream,
-    lost: Lost,
-    random: [Random; 2],
-    losses: &Arc<Mutex<Option<Instant>>>,
-) {
+fn between(mut follower: TcpStream, mut leader: UnixStream, lost: Lost, random: [Random; 2]) {
     let (mut from_leader, mut to_follower) = (leader.try_clone().unwrap(), follower.try_clone().unwrap());
     let [up, down] = random;
-    let (losses_up, losses_down) = (losses.clone(), losses.clone());
     // The first frame says what the connection is for.
     let Some(hello) = read_frame(&mut follower) else { return };
     let carries_frames = hello[HEADER_BYTES + 8..HEADER_BYTES + 12] == [0; 4];
@@ -73,39 +55,28 @@ fn between(
         return;
     }
     thread::spawn(move || {
-        carry(&mut follower, &mut leader, carries_frames, lost, up, &losses_up);
+        carry(&mut follower, &mut leader, carries_frames, lost, up);
         let _ = (leader.shutdown(Shutdown::Both), follower.shutdown(Shutdown::Both));
     });
     thread::spawn(move || {
-        carry(&mut from_leader, &mut to_follower, carries_frames, lost, down, &losses_down);
+        carry(&mut from_leader, &mut to_follower, carries_frames, lost, down);
         let _ = (from_leader.shutdown(Shutdown::Both), to_follower.shutdown(Shutdown::Both));
     });
 }
 
-fn carry(
-    from: &mut impl Read,
-    to: &mut impl Write,
-    carries_frames: bool,
-    lost: Lost,
-    mut random: Random,
-    losses: &Mutex<Option<Instant>>,
-) {
+fn carry(from: &mut impl Read, to: &mut impl Write, carries_frames: bool, lost: Lost, mut random: Random) {
     let mut piece = vec![0; 1 << 16];
     loop {
         let sent = if carries_frames {
             let Some(frame) = read_frame(from) else { return };
             let kind = u32::from_le_bytes(frame[4..8].try_into().unwrap());
             if !matches!(kind, HELLO | WELCOME) && matches!(lost, Lost::Frames(one_of) if random.one_of(one_of)) {
-                if kind != ALIVE {
-                    losses.lock().unwrap().get_or_insert_with(Instant::now);
-                }
                 continue;
             }
             to.write_all(&frame)
         } else {
             let Ok(bytes @ 1..) = from.read(&mut piece) else { return };
             if matches!(lost, Lost::Numbers(one_of) if random.one_of(one_of)) {
-                losses.lock().unwrap().get_or_insert_with(Instant::now);
                 continue;
             }
             to.write_all(&piece[..bytes])

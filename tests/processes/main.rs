@@ -5,6 +5,7 @@ mod child;
 #[path = "../driver/mod.rs"]
 mod driver;
 mod lossy;
+mod port;
 #[path = "../random_requests/mod.rs"]
 mod random_requests;
 #[path = "../tree/mod.rs"]
@@ -19,9 +20,10 @@ use engine::sampling_params::SamplingParams;
 use engine::{Budget, Engine, Prompt};
 use lossy::{Lossy, Lost};
 use os::socket::Address;
+use port::Port;
 use runner::{Device, Processes};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -29,9 +31,10 @@ use std::time::{Duration, Instant};
 /// The test that is a process of the others.
 const PROCESS: &str = "a_process_of_the_other_tests";
 const MODEL: &str = "qwen3-f32-untied-gqa8";
-/// How long a process may be silent in these tests, and what they grant the machine besides.
-const TIMEOUT: Duration = Duration::from_millis(1500);
-const BOUND: Duration = Duration::from_secs(3);
+/// How long a process may be silent where a test does not wait for the end of that time: no busy machine takes as long.
+const LONG: Duration = Duration::from_secs(60);
+/// How long it may be silent where a test does.
+const SHORT: Duration = Duration::from_millis(3000);
 
 /// Not a test of its own: what the processes of the other tests do.
 #[test]
@@ -44,8 +47,16 @@ fn unix(name: &str) -> String {
     format!("unix:{}", std::env::temp_dir().join(format!("nvllm-{name}-{}", std::process::id())).display())
 }
 
-fn tcp() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+/// Connects as soon as a process listens at `address`.
+fn connect(address: &str) -> TcpStream {
+    let deadline = Instant::now() + child::PATIENCE;
+    loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < deadline, "nobody listens at {address}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn options(index: u32, processes: u32, ranks: u32, rendezvous: &str) -> Options {
@@ -55,15 +66,16 @@ fn options(index: u32, processes: u32, ranks: u32, rendezvous: &str) -> Options 
         processes,
         ranks,
         rendezvous: rendezvous.to_owned(),
-        timeout_ms: TIMEOUT.as_millis() as u32,
+        timeout_ms: LONG.as_millis() as u32,
         max_num_seqs: 8,
         ..Options::default()
     }
 }
 
 /// Processes whose engines are open, the leader first.
-fn open(processes: u32, ranks: u32, rendezvous: &str) -> Vec<Process> {
-    let options = (0..processes).map(|index| options(index, processes, ranks, rendezvous));
+fn open(processes: u32, ranks: u32, rendezvous: &str, timeout: Duration) -> Vec<Process> {
+    let timeout_ms = timeout.as_millis() as u32;
+    let options = (0..processes).map(|index| Options { timeout_ms, ..options(index, processes, ranks, rendezvous) });
     let mut started: Vec<_> = options.map(|options| Process::start(&options)).collect();
     started.iter_mut().for_each(|process| process.tell("open"));
     started.iter_mut().for_each(|process| assert_eq!(process.answer(), "0"));
@@ -82,8 +94,9 @@ fn alone(tokens: u32) -> String {
 fn two_and_three_processes_give_the_tokens_of_one_over_unix_sockets_and_tcp() {
     let wanted = alone(12);
     for (processes, ranks) in [(2, 2), (3, 3), (2, 4)] {
-        for rendezvous in [unix(&format!("tokens-{ranks}")), tcp()] {
-            let mut all = open(processes, ranks, &rendezvous);
+        let port = Port::keep();
+        for rendezvous in [&unix(&format!("tokens-{ranks}")), &port.address] {
+            let mut all = open(processes, ranks, rendezvous, LONG);
             let refused = format!("process 1 of {ranks} ranks: -11 process 1 follows: requests go to process 0");
             assert_eq!(all[1].ask("index"), refused);
             all[1..].iter_mut().for_each(|follower| follower.tell("serve"));
@@ -109,7 +122,7 @@ fn leader(processes: usize, ranks: usize, rendezvous: &str) -> Engine {
     (options.kv_block_size, options.kv_cache_bytes) = (Some(4), Some(16 << 20));
     (options.seed, options.max_num_seqs) = (Some(3), Some(8));
     options.tensor_parallel_size = ranks;
-    options.peer_timeout = Some(TIMEOUT);
+    options.peer_timeout = Some(LONG);
     if processes > 1 {
         let rendezvous = Address::parse("rendezvous", rendezvous).unwrap();
         options.processes = Some(Processes { count: processes, index: 0, rendezvous });
@@ -221,7 +234,6 @@ fn sessions_that_lose_what_they_send_end_in_every_process() {
         let lost = if seed % 3 == 2 { Lost::Numbers(40) } else { Lost::Frames(20) };
         (seed, 2 + seed as u32 % 2, lost)
     });
-    let mut longest = Duration::ZERO;
     for (seed, processes, lost) in sessions {
         let rendezvous = unix(&format!("lossy-{seed}"));
         let lossy = Lossy::new(&rendezvous, lost, seed);
@@ -244,29 +256,24 @@ fn sessions_that_lose_what_they_send_end_in_every_process() {
             let ended = if opened == "0" { process.answer() } else { opened.clone() };
             assert!(ended.starts_with("-14 process "), "session {seed}, process {index}: {ended}");
         }
-        let took = lossy.since_the_first_loss().unwrap_or_default();
-        println!("session {seed}: {processes} processes, {lost:?}: all ended {took:?} after the first loss");
-        longest = longest.max(took);
     }
-    println!("the longest: {longest:?}, with a peer_timeout_ms of 500");
 }
 
 /// Two processes that compute one pass after the other.
-fn in_the_middle(name: &str) -> (Process, Process) {
-    let mut all = open(2, 2, &unix(name));
+fn in_the_middle(name: &str, timeout: Duration) -> (Process, Process) {
+    let mut all = open(2, 2, &unix(name), timeout);
     let mut follower = all.remove(1);
     let mut leader = all.remove(0);
     follower.tell("serve");
-    leader.tell("run-on");
-    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(leader.ask("run-on-aloud"), "runs");
     (leader, follower)
 }
 
-/// The answer of a process that has lost another one, which must come within a bound; afterwards it opens another engine.
+/// The answer of a process that has lost another one; afterwards it opens another engine.
+///
+/// The answer says by what the loss was noticed. Where that is not the end of `peer_timeout_ms`, the process did not wait for it.
 fn answer_to_a_loss(mut process: Process) -> String {
-    let begun = Instant::now();
     let answer = process.answer();
-    assert!(begun.elapsed() < BOUND, "{answer} after {:?}", begun.elapsed());
     assert!(answer.starts_with("-14 "), "{answer}");
     assert_eq!(
         process.ask("step"),
@@ -282,23 +289,23 @@ fn answer_to_a_loss(mut process: Process) -> String {
 
 #[test]
 fn a_follower_that_is_killed_ends_the_leaders_engine() {
-    let (leader, follower) = in_the_middle("kill-follower");
+    let (leader, follower) = in_the_middle("kill-follower", LONG);
     follower.signal(libc::SIGKILL);
     assert_eq!(answer_to_a_loss(leader), "-14 process 1: has ended, or has closed the connection");
 }
 
 #[test]
 fn a_leader_that_is_killed_ends_the_followers_engine() {
-    let (leader, follower) = in_the_middle("kill-leader");
+    let (leader, follower) = in_the_middle("kill-leader", LONG);
     leader.signal(libc::SIGKILL);
     assert_eq!(answer_to_a_loss(follower), "-14 process 0: has ended, or has closed the connection");
 }
 
 #[test]
 fn a_follower_that_is_stopped_ends_the_leaders_engine() {
-    let (leader, follower) = in_the_middle("stop-follower");
+    let (leader, follower) = in_the_middle("stop-follower", SHORT);
     follower.signal(libc::SIGSTOP);
-    assert_eq!(answer_to_a_loss(leader), "-14 process 1: no sign of life for 1500 ms (peer_timeout_ms)");
+    assert_eq!(answer_to_a_loss(leader), "-14 process 1: no sign of life for 3000 ms (peer_timeout_ms)");
     follower.signal(libc::SIGCONT);
     let answer = answer_to_a_loss(follower);
     assert!(answer.starts_with("-14 process "), "{answer}");
@@ -306,14 +313,14 @@ fn a_follower_that_is_stopped_ends_the_leaders_engine() {
 
 #[test]
 fn a_leader_that_is_stopped_ends_the_followers_engine() {
-    let (leader, follower) = in_the_middle("stop-leader");
+    let (leader, follower) = in_the_middle("stop-leader", SHORT);
     leader.signal(libc::SIGSTOP);
-    assert_eq!(answer_to_a_loss(follower), "-14 process 0: no sign of life for 1500 ms (peer_timeout_ms)");
+    assert_eq!(answer_to_a_loss(follower), "-14 process 0: no sign of life for 3000 ms (peer_timeout_ms)");
 }
 
 #[test]
 fn a_third_process_learns_which_one_was_lost() {
-    let mut all = open(3, 3, &unix("third"));
+    let mut all = open(3, 3, &unix("third"), LONG);
     all[1..].iter_mut().for_each(|follower| follower.tell("serve"));
     all[1].signal(libc::SIGKILL);
     assert_eq!(all[2].answer(), "-14 process 1: has ended, or has closed the connection");
@@ -323,22 +330,22 @@ fn a_third_process_learns_which_one_was_lost() {
 
 #[test]
 fn a_host_that_does_not_step_is_named() {
-    let mut all = open(2, 2, &unix("no-step"));
+    let mut all = open(2, 2, &unix("no-step"), SHORT);
     assert_eq!(all[0].ask("add 2"), "0");
     all[0].tell("run");
-    let reason = "-14 process 1: a pass waits, but nvllm_step was not called for 1500 ms (peer_timeout_ms)";
+    let reason = "-14 process 1: a pass waits, but nvllm_step was not called for 3000 ms (peer_timeout_ms)";
     assert_eq!(answer_to_a_loss(all.remove(0)), reason);
     assert_eq!(all[0].ask("step"), reason);
 }
 
 #[test]
 fn a_leader_may_pause_and_may_close_in_the_middle_of_a_pass() {
-    let mut all = open(2, 2, &unix("pause"));
+    let mut all = open(2, 2, &unix("pause"), SHORT);
     all[1].tell("serve");
     assert_eq!(all[0].ask("add 4"), "0");
     // The first call with a time ends within a pass.
     assert_eq!(all[0].ask("step 1"), "0");
-    std::thread::sleep(TIMEOUT + TIMEOUT / 2);
+    std::thread::sleep(SHORT + SHORT / 2);
     assert_eq!(all[0].ask("run"), alone(4));
     assert_eq!(all[0].ask("add 4"), "0");
     assert_eq!(all[0].ask("step 1"), "0");
@@ -348,7 +355,7 @@ fn a_leader_may_pause_and_may_close_in_the_middle_of_a_pass() {
 
 #[test]
 fn a_follower_that_frees_its_engine_is_named() {
-    let mut all = open(2, 2, &unix("freed"));
+    let mut all = open(2, 2, &unix("freed"), LONG);
     assert_eq!(all[1].ask("step 1000"), "0", "nothing comes, and the time is spent");
     assert_eq!(all[1].ask("free"), "freed");
     assert_eq!(all[0].ask("add 2"), "0");
@@ -359,13 +366,17 @@ fn a_follower_that_frees_its_engine_is_named() {
 fn a_follower_waits_for_orders_and_a_leader_for_requests() {
     let wanted = alone(6);
     // Steps that end in the middle of a pass, which the next one finds as work.
-    for budget_us in [0, 1, 2000] {
-        let mut all = open(2, 2, &unix(&format!("wait-{budget_us}")));
+    let budgets = [0, 1, 2000];
+    let mut opened = budgets.map(|budget_us| {
+        let mut all = open(2, 2, &unix(&format!("wait-{budget_us}")), SHORT);
         assert_eq!(all[1].ask("wait 20000"), "3", "NVLLM_TIMEOUT");
         all[1].tell(&format!("serve-awaited {budget_us}"));
         assert_eq!(all[0].ask("wait 20000"), "3");
-        // Longer than a process may leave an order undone, and than it may be silent.
-        std::thread::sleep(TIMEOUT + TIMEOUT / 4);
+        all
+    });
+    // Longer than a process may leave an order undone, and than it may be silent.
+    std::thread::sleep(SHORT + SHORT / 4);
+    for all in &mut opened {
         for _ in 0..2 {
             assert_eq!(all[0].ask("add 6"), "0");
             assert_eq!(all[0].ask("wait-on"), "0");
@@ -379,8 +390,9 @@ fn a_follower_waits_for_orders_and_a_leader_for_requests() {
 
 #[test]
 fn a_wait_ends_when_another_process_is_lost() {
-    let mut all = open(3, 3, &unix("wait-lost"));
+    let mut all = open(3, 3, &unix("wait-lost"), LONG);
     all[..2].iter_mut().for_each(|process| process.tell("wait-on"));
+    // So that they probably wait by then; one that begins later has the same answer.
     std::thread::sleep(Duration::from_millis(100));
     all[2].signal(libc::SIGKILL);
     for process in all.drain(..2) {
@@ -390,25 +402,19 @@ fn a_wait_ends_when_another_process_is_lost() {
 
 #[test]
 fn strangers_at_the_rendezvous_keep_nobody_from_joining() {
-    let rendezvous = tcp();
-    let mut leader = Process::start(&options(0, 2, 2, &rendezvous));
+    let port = Port::keep();
+    let mut leader = Process::start(&options(0, 2, 2, &port.address));
     leader.tell("open");
-    let connect = || loop {
-        match TcpStream::connect(&rendezvous) {
-            Ok(stream) => return stream,
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
-        }
-    };
     for garbage in [&b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n"[..], &[0; 4096], &[0xff; 64]] {
-        let mut stream = connect();
+        let mut stream = connect(&port.address);
         // The leader may close before all of it is sent.
         let _ = stream.write_all(garbage);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{answer:?}");
     }
-    let silent: Vec<_> = (0..100).map(|_| connect()).collect();
-    let mut follower = Process::start(&options(1, 2, 2, &rendezvous));
+    let silent: Vec<_> = (0..100).map(|_| connect(&port.address)).collect();
+    let mut follower = Process::start(&options(1, 2, 2, &port.address));
     assert_eq!(follower.ask("open"), "0");
     assert_eq!(leader.answer(), "0");
     follower.tell("serve");
@@ -455,15 +461,10 @@ fn a_process_that_cannot_load_its_part_keeps_no_other_waiting() {
 
 #[test]
 fn a_process_of_another_version_is_refused_with_the_reason() {
-    let rendezvous = tcp();
-    let mut leader = Process::start(&options(0, 2, 2, &rendezvous));
+    let port = Port::keep();
+    let mut leader = Process::start(&options(0, 2, 2, &port.address));
     leader.tell("open");
-    let mut stream = loop {
-        match TcpStream::connect(&rendezvous) {
-            Ok(stream) => break stream,
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
-        }
-    };
+    let mut stream = connect(&port.address);
     // Length, kind and number of a hello; the magic bytes, a connection for frames, and process 1.
     let payload = [&b"nvllm-tp"[..], &[0; 4], &1u32.to_le_bytes(), b"library version=0.0.9\n"].concat();
     let hello = [&(payload.len() as u32).to_le_bytes()[..], &1u32.to_le_bytes(), &[0; 8], &payload].concat();
