@@ -1,6 +1,6 @@
 //! Which kernels were launched? Tests ask for it, because the routes of an op give results that are nearly the same.
 
-use parking_lot::Mutex;
+use os::lock::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The names of the kernels that were launched on a stream, in their order, once somebody asks for them.
