@@ -1,8 +1,9 @@
 //! Finds or compiles the fatbins that the library embeds.
 //!
-//! A release build compiles the kernels, if nvcc is found in `CUDA_HOME` or `PATH`; `NVLLM_CUDA=require` makes a missing nvcc an error. A
-//! development build reads them at run time, so that a change of a kernel compiles no Rust, and a change of Rust no kernel: from
-//! `target/kernels`, into which `make kernels` compiles, or from the folder that `NVLLM_KERNELS_DIR` names then.
+//! A release build compiles the kernels, if nvcc is found in `CUDA_HOME` or `PATH`. `NVLLM_CUDA=require` makes a missing nvcc an error.
+//!
+//! A development build reads them at run time, from `target/kernels` or the folder that `NVLLM_KERNELS_DIR` names then. So a change of a
+//! kernel compiles no Rust, and a change of Rust no kernel. `make kernels` fills `target/kernels`.
 
 use std::env;
 use std::fs;

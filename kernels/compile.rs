@@ -108,11 +108,11 @@ fn needs_hopper(source: &Path) -> bool {
     fs::read_to_string(source).is_ok_and(|text| text.contains("__CUDA_ARCH_FEAT_SM90_ALL"))
 }
 
-/// What tells one compiler from another: the words of `nvcc --version`, or the file itself where it has none.
+/// What tells one compiler from another: the words of `nvcc --version`.
 fn version(nvcc: &Path) -> Vec<u8> {
     let output =
         Command::new(nvcc).arg("--version").output().unwrap_or_else(|error| panic!("{}: {error}", nvcc.display()));
-    if output.stdout.is_empty() { fs::read(nvcc).unwrap_or_default() } else { output.stdout }
+    output.stdout
 }
 
 /// A file and what it includes by `#include "..."`, each once and before what includes it.

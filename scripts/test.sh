@@ -20,9 +20,10 @@ logged() {
     return "$status"
 }
 
-# Everything is built first, so that a mistake in C does not wait for the tests in Rust.
-cargo test --workspace --release --locked --no-run || exit 1
+# Everything is built first, so that a mistake in C does not wait for the tests in Rust. C comes first: cargo writes the library of tests/capi with
+# hooks over the one without, and compiles the latter again, with all that links it.
 cmake -B "$build" -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=ON >"$log.configured" && cmake --build "$build" -j "$(nproc)" || exit 1
+cargo test --workspace --release --locked --no-run || exit 1
 
 [ "$quick" != quick ] || export NVLLM_CAMPAIGN_SECONDS=0 # the corpus alone
 logged cargo test --workspace --release --locked --no-fail-fast || failed=1
@@ -34,7 +35,7 @@ tests/examples/rust.sh "${CARGO_TARGET_DIR:-target}/release/examples" models/dem
 if [ -e "$build/fake_gpu/libcuda.so" ]; then
     fake_gpu=$(cd "$build/fake_gpu" && pwd)
     LD_LIBRARY_PATH=$fake_gpu NVLLM_KERNELS_DIR=$fake_gpu/kernels \
-        cargo test --package nanovllm-compute --features cuda --release --locked --lib -- --ignored a_matrix_arrives || failed=1
+        cargo test --workspace --release --locked --lib -- --ignored a_matrix_arrives || failed=1
 fi
 
 : >"$log"

@@ -4,6 +4,7 @@
 //! below are opened and rendered; each has to end with a text or an error, soon, in little memory, and whatever it did, a good
 //! conversation is answered afterwards.
 
+mod processor_time;
 mod silence;
 mod tree;
 
@@ -45,14 +46,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-/// CPU time of this process.
-fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills the struct.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
 
 /// Templates that are made of one part many times: name, beginning, part, how often, end.
 const REPEATED: &[(&str, &str, &str, usize, &str)] = &[
@@ -148,10 +141,10 @@ fn on_small_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Runs `work` on a small stack and holds it to the limits; `allowed` bytes and time come on top.
 fn held_to_limits(name: &str, allowed: usize, work: impl FnOnce() -> String + Send) -> Option<String> {
-    let (time, held) = (cpu_time(), HELD.load(Ordering::Relaxed));
+    let (time, held) = (processor_time::of_process(), HELD.load(Ordering::Relaxed));
     PEAK.store(held, Ordering::Relaxed);
     let answer = on_small_stack(work);
-    let time = cpu_time() - time;
+    let time = processor_time::of_process() - time;
     let bytes = PEAK.load(Ordering::Relaxed) - held;
     let most_time = MOST_TIME * if cfg!(debug_assertions) { 20 } else { 1 };
     if std::env::var_os("NVLLM_TEST_SHOW").is_some() {

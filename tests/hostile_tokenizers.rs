@@ -2,6 +2,7 @@
 //!
 //! tests/hostile/tokenizers holds one file for each way, written by tests/hostile/make_tokenizers.py.
 
+mod processor_time;
 mod silence;
 mod tree;
 
@@ -49,21 +50,13 @@ static ALLOCATOR: Counting = Counting;
 /// Tests run one after another, because time and memory are counted for the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Processor time of all threads of this process, which other programs do not lengthen.
-fn processor_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills the struct that it is given.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) }, 0);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// What `work` gives, the processor time it takes, and the most bytes that it holds at once.
 fn measured<T>(work: impl FnOnce() -> T) -> (T, Duration, usize) {
     let before = HELD.load(Relaxed);
     PEAK.store(before, Relaxed);
-    let begun = processor_time();
+    let begun = processor_time::of_process();
     let result = work();
-    (result, processor_time() - begun, PEAK.load(Relaxed) - before)
+    (result, processor_time::of_process() - begun, PEAK.load(Relaxed) - before)
 }
 
 /// What becomes of a file.

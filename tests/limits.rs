@@ -1,6 +1,7 @@
 //! Requests at their limits: what a caller may choose the size of takes memory once, and time in no step.
 
 mod fake_runner;
+mod processor_time;
 
 use base::TokenId;
 use base::error::Error;
@@ -144,14 +145,6 @@ fn more_completions_than_the_library_bears_are_refused_by_name() {
     assert!(peak < 16 * MIB, "{peak} bytes");
 }
 
-/// Processor time of this thread, which other programs do not lengthen.
-fn thread_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills the struct that it is given.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// The time budget of a step, of which it may take five times as much before a test fails: caches that other programs use, too, make
 /// the processor slower.
 const BUDGET: Duration = Duration::from_millis(4);
@@ -160,9 +153,9 @@ const BUDGET: Duration = Duration::from_millis(4);
 fn third_longest_step(engine: &mut Engine, mut done: impl FnMut(&mut Engine) -> bool) -> Duration {
     let mut steps = Vec::new();
     while !done(engine) {
-        let begun = thread_time();
+        let begun = processor_time::of_thread();
         engine.step(Budget::Time(BUDGET)).unwrap();
-        steps.push(thread_time() - begun);
+        steps.push(processor_time::of_thread() - begun);
         poll(engine);
     }
     steps.sort();

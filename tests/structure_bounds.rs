@@ -2,6 +2,7 @@
 //! within its time, and the engine goes on.
 
 mod fake_runner;
+mod processor_time;
 mod tree;
 
 use base::TokenId;
@@ -54,19 +55,11 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Processor time of the calling thread, or of all threads of this process, which other programs do not lengthen.
-fn processor_time(of: libc::clockid_t) -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills the struct that it is given.
-    assert_eq!(unsafe { libc::clock_gettime(of, &mut time) }, 0);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// What `work` makes, and the processor time that all threads of this process take meanwhile.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let before = processor_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+    let before = processor_time::of_process();
     let made = work();
-    (made, processor_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before)
+    (made, processor_time::of_process() - before)
 }
 
 /// Steps until all have ended.
@@ -420,9 +413,9 @@ fn a_step_with_a_time_budget_is_not_held_up_by_masks() {
     }
     let mut took = Vec::new();
     while !handle.is_finished() {
-        let before = processor_time(libc::CLOCK_THREAD_CPUTIME_ID);
+        let before = processor_time::of_thread();
         engine.step(Budget::Time(Duration::from_millis(4))).unwrap();
-        took.push(processor_time(libc::CLOCK_THREAD_CPUTIME_ID) - before);
+        took.push(processor_time::of_thread() - before);
         while engine.next_output().is_some() {}
     }
     took.sort_unstable();

@@ -59,7 +59,7 @@ impl Engine {
                 Ok(Engine { handle: EngineHandle(engine.handle().clone()), engine: *engine })
             }
             engine::Opened::Follower(_) => Err(Error::Unsupported {
-                what: "a process with process_index above 0 is opened by the C API: nvllm_engine_create".to_owned(),
+                what: "a process with process_index above 0 is opened by the C API: nvllm_engine_new".to_owned(),
             }),
         }
     }

@@ -282,10 +282,15 @@ mod tests {
         Address::Unix(std::env::temp_dir().join(file))
     }
 
+    /// Both ends of a connection through `address`, whose port may be 0: the system names one then.
     fn pair(address: &Address) -> (Stream, Stream) {
         let listener = Listener::new(address).unwrap();
-        let there = address.connect(Duration::from_secs(5)).unwrap();
-        ReadableSet::new([listener.descriptor()].into_iter()).wait(Duration::from_secs(5));
+        let address = match &listener.listens {
+            Listens::Tcp(listener) => &Address::Tcp(listener.local_addr().unwrap().to_string()),
+            Listens::Unix(_) => address,
+        };
+        let there = address.connect(Duration::from_secs(60)).unwrap();
+        ReadableSet::new([listener.descriptor()].into_iter()).wait(Duration::from_secs(60));
         (listener.accept().expect("a connection waits"), there)
     }
 
@@ -303,8 +308,7 @@ mod tests {
 
     #[test]
     fn streams_carry_bytes_both_ways() {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        for address in [Address::Tcp(port.to_string()), unix_address("carry")] {
+        for address in [Address::Tcp("127.0.0.1:0".to_owned()), unix_address("carry")] {
             let (here, there) = pair(&address);
             let sent: Vec<u8> = (0..1 << 20).map(|at| (at % 251) as u8).collect();
             thread::scope(|scope| {
@@ -326,7 +330,9 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| assert!(here.send_all(&vec![0; 64 << 20]).is_err(), "SIGPIPE would end the test"));
             scope.spawn(|| assert!(here.receive_all(&mut [0]).is_err()));
-            thread::sleep(Duration::from_millis(20));
+            while !here.is_awaited() || here.sent() == 0 {
+                thread::yield_now();
+            }
             here.shutdown();
         });
         assert!(there.try_send(&[1]).is_err());

@@ -169,7 +169,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("nvllm-frame-{name}-{}", std::process::id()));
         let address = Address::Unix(path);
         let listener = Listener::new(&address).unwrap();
-        let there = address.connect(Duration::from_secs(5)).unwrap();
+        let there = address.connect(Duration::from_secs(60)).unwrap();
         (listener.accept().expect("a connection waits"), there)
     }
 

@@ -365,9 +365,10 @@ impl Hello {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Barrier, mpsc};
     use std::thread;
 
-    const TIMEOUT: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn processes(name: &str, count: usize, index: usize) -> Processes {
         let file = format!("nvllm-rendezvous-{name}-{}", std::process::id());
@@ -390,6 +391,7 @@ mod tests {
 
     #[test]
     fn processes_meet_and_agree() {
+        let have_heard = &Barrier::new(3);
         thread::scope(|scope| {
             for index in 0..3 {
                 scope.spawn(move || {
@@ -401,9 +403,8 @@ mod tests {
                         assert_eq!(peers.agree(round, &own).unwrap(), wanted);
                     }
                     // The leader may close only once all have heard of the last round.
-                    if index == 0 {
-                        thread::sleep(Duration::from_millis(100));
-                    } else {
+                    have_heard.wait();
+                    if index != 0 {
                         assert!(peers.loss().is_none() && peers.is_closed());
                     }
                 });
@@ -464,12 +465,16 @@ mod tests {
             other.send_all(&hello).unwrap();
             assert!(other.receive_all(&mut [0]).is_err(), "it is closed");
 
-            let follower = scope.spawn(|| meet_with(&processes("strangers", 3, 1), &facts(8)).unwrap());
-            thread::sleep(Duration::from_millis(200));
-            let twin = meet_with(&processes("strangers", 3, 1), &facts(8)).err().expect("it is the second");
+            // Either may be the first. The second is refused while the first waits for the last process.
+            let (answer, answers) = mpsc::channel();
+            for _ in 0..2 {
+                let answer = answer.clone();
+                scope.spawn(move || answer.send(meet_with(&processes("strangers", 3, 1), &facts(8))));
+            }
+            let twin = answers.recv().unwrap().err().expect("one is the second");
             assert!(twin.to_string().starts_with("process 1: another process with this process_index"), "{twin}");
             let last = meet_with(&processes("strangers", 3, 2), &facts(8)).unwrap();
-            let (leader, follower) = (leader.join().unwrap(), follower.join().unwrap());
+            let (leader, follower) = (leader.join().unwrap(), answers.recv().unwrap().unwrap());
             assert_eq!(leader.peers().connections().len(), 2);
             drop((silent, leader, follower, last));
         });
